@@ -1,0 +1,162 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is an open directory below a root, for reading many small files in it. A
+// scan of a server opens some six thousand of them, so each costs the three
+// system calls it must: open, read, close, relative to the open directory.
+type Dir struct {
+	root Root
+	name string // below the root, links resolved
+	fd   int
+}
+
+// OpenDir opens a directory below the root, links resolved below the root.
+func (r Root) OpenDir(name string) (*Dir, error) {
+	place, err := r.resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := open(unix.AT_FDCWD, place, dirFlags)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: r.Path(name), Err: err}
+	}
+	return &Dir{root: r, name: below(strings.TrimPrefix(place, r.dir)), fd: fd}, nil
+}
+
+// Close releases the directory.
+func (d *Dir) Close() error {
+	return unix.Close(d.fd)
+}
+
+// Enter opens the directory that name leads to, and returns the link's target
+// as it is written, or "" where name is a directory itself.
+func (d *Dir) Enter(name string) (sub *Dir, target string, err error) {
+	target, err = d.Readlink(name)
+	if errors.Is(err, unix.EINVAL) { // not a link
+		target, err = "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	place := path.Join(d.name, name)
+	if target != "" {
+		place = path.Join(d.name, target)
+		if path.IsAbs(target) || place == ".." || strings.HasPrefix(place, "../") {
+			// Leads out of the root unless it is resolved below it.
+			sub, err = d.root.OpenDir(path.Join(d.name, name))
+			return sub, target, err
+		}
+	}
+	fd, err := open(d.fd, name, dirFlags)
+	if err != nil {
+		return nil, target, err
+	}
+	return &Dir{root: d.root, name: place, fd: fd}, target, nil
+}
+
+// Lists tells which of names the directory lists, each by its bit. To ask once is
+// cheaper than to fail at opening each file that is not there.
+func (d *Dir) Lists(names []string, buf []byte) (set uint64, err error) {
+	for {
+		n, err := unix.Getdents(d.fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return set, err
+		}
+		for entries := buf[:n]; len(entries) > 0; {
+			name, rest := nextEntry(entries)
+			for i, wanted := range names {
+				if string(name) == wanted {
+					set |= 1 << i
+				}
+			}
+			entries = rest
+		}
+	}
+}
+
+// nextEntry takes a struct linux_dirent64 (getdents(2)) off what the kernel has
+// listed: an inode and an offset of eight bytes each, the entry's length, its
+// type, and its name with zeros behind.
+func nextEntry(entries []byte) (name, rest []byte) {
+	const lengthAt, nameAt = 16, 19
+	length := binary.NativeEndian.Uint16(entries[lengthAt:])
+	name = entries[nameAt:length]
+	if end := bytes.IndexByte(name, 0); end >= 0 {
+		name = name[:end]
+	}
+	return name, entries[length:]
+}
+
+// MaxAttribute is the size of the longest sysfs attribute: a memory page
+// (Linux, Documentation/filesystems/sysfs.rst).
+const MaxAttribute = 4096
+
+var errTooLong = errors.New("longer than a sysfs attribute can be")
+
+// ReadAttribute reads a small file into buf, which should hold [MaxAttribute]
+// and a byte, and returns what was read. It is one read, as sysfs wants it.
+// Links are refused: an attribute is none, and a root may be anybody's archive.
+func (d *Dir) ReadAttribute(name string, buf []byte) ([]byte, error) {
+	data, err := d.readAttribute(name, buf)
+	if d.root.rec != nil {
+		d.root.recordFile(path.Join(d.name, name), data, err)
+	}
+	return data, err
+}
+
+func (d *Dir) readAttribute(name string, buf []byte) ([]byte, error) {
+	fd, err := open(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd) //nolint:errcheck // only read from
+	for {
+		n, err := unix.Read(fd, buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, err
+		case n == len(buf):
+			return nil, errTooLong
+		}
+		return buf[:n], nil
+	}
+}
+
+// Readlink returns the target of a link as it is written. The error is EINVAL
+// where name is no link.
+func (d *Dir) Readlink(name string) (string, error) {
+	var buf [unix.PathMax]byte
+	n, err := unix.Readlinkat(d.fd, name, buf[:])
+	target := string(buf[:max(n, 0)])
+	if d.root.rec != nil && !errors.Is(err, unix.EINVAL) {
+		d.root.recordLink(path.Join(d.name, name), target, err)
+	}
+	return target, err
+}
+
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+
+// open is openat, begun again when a signal interrupts it.
+func open(dir int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, name, flags, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package host_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/hosttest"
+)
+
+func TestNewRootRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ dir, want string }{
+		"nothing":         {"", "root: empty path"},
+		"an absent place": {filepath.Join(dir, "absent"), "no such file or directory"},
+		"a file":          {filepath.Join(dir, "file"), "not a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := host.NewRoot(test.dir); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestLinksStayBelowTheRoot(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("outside\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := hosttest.Lay(t, `
+symlink etc/absolute -> /usr/lib/file
+symlink etc/relative -> ../usr/lib/file
+symlink etc/climbing -> ../../../../../../../../usr/lib/file
+symlink lib -> usr/lib
+symlink etc/out -> `+outside+`
+-- usr/lib/file --
+inside
+`)
+	for _, name := range []string{"etc/absolute", "/etc/relative", "etc/climbing", "lib/file", "etc/../lib/file"} {
+		if data, err := root.ReadFile(name); err != nil || string(data) != "inside\n" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if data, err := root.ReadFile("etc/out"); !host.IsAbsent(err) {
+		t.Errorf("a link out of the root gave %q, %v", data, err)
+	}
+}
+
+func TestAbsentAndUnreadableAreTwoAnswers(t *testing.T) {
+	root := hosttest.Lay(t, "-- etc/file --\ntext\n-- etc/folder/file --\n")
+	if err := unix.Mkfifo(root.Path("etc/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		file   string
+		absent bool
+	}{
+		"no such file":                 {"etc/absent", true},
+		"no such folder":               {"opt/absent", true},
+		"a folder for a file":          {"etc/folder", false},
+		"a file for a folder":          {"etc/file/below", false},
+		"a pipe, which would block":    {"etc/pipe", false},
+		"a name longer than a name is": {"etc/" + strings.Repeat("x", 300), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := root.ReadFile(test.file)
+			if err == nil || host.IsAbsent(err) != test.absent {
+				t.Errorf("error %v, absent %v", err, host.IsAbsent(err))
+			}
+			exists, err := root.Exists(test.file)
+			if test.absent && (exists || err != nil) {
+				t.Errorf("exists %v, %v", exists, err)
+			}
+		})
+	}
+}
+
+func TestReadHeadIsBounded(t *testing.T) {
+	root := hosttest.Lay(t, "-- file --\n0123456789\n")
+	for n, want := range map[int]string{4: "0123", 100: "0123456789\n"} {
+		if data, err := root.ReadHead("file", n); err != nil || string(data) != want {
+			t.Errorf("%d bytes: %q, %v", n, data, err)
+		}
+	}
+}
+
+func TestReadFileRefusesTheHuge(t *testing.T) {
+	root := hosttest.Lay(t, "-- file --\n")
+	if err := os.Truncate(root.Path("file"), 5<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.ReadFile("file"); err == nil || host.IsAbsent(err) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestEnter(t *testing.T) {
+	root := hosttest.Lay(t, `
+symlink list/plain -> ../real/a
+symlink list/absolute -> /real/a
+symlink list/climbing -> ../../../../real/a
+symlink list/dangling -> ../real/none
+-- real/a/value --
+a
+-- list/folder/value --
+folder
+`)
+	list, err := root.OpenDir("list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close()
+	buf := make([]byte, host.MaxAttribute+1)
+	for name, test := range map[string]struct{ target, value string }{
+		"plain":    {"../real/a", "a\n"},
+		"absolute": {"/real/a", "a\n"},
+		"climbing": {"../../../../real/a", "a\n"},
+		"folder":   {"", "folder\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, target, err := list.Enter(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dir.Close()
+			data, err := dir.ReadAttribute("value", buf)
+			if target != test.target || string(data) != test.value || err != nil {
+				t.Errorf("target %q, value %q, %v", target, data, err)
+			}
+		})
+	}
+	if _, target, err := list.Enter("dangling"); target != "../real/none" || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("dangling: target %q, %v", target, err)
+	}
+	if _, _, err := list.Enter("absent"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("absent: %v", err)
+	}
+}
+
+func TestReadAttributeRefuses(t *testing.T) {
+	root := hosttest.Lay(t, `
+mkdir dir/folder
+symlink dir/link -> value
+-- dir/value --
+v
+-- dir/long --
+`+strings.Repeat("x", host.MaxAttribute)+`
+`)
+	if err := unix.Mkfifo(root.Path("dir/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := root.OpenDir("dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	buf := make([]byte, host.MaxAttribute+1)
+	for _, name := range []string{"folder", "link", "long"} {
+		if data, err := dir.ReadAttribute(name, buf); err == nil || host.IsAbsent(err) {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if data, err := dir.ReadAttribute("pipe", buf); len(data) > 0 || host.IsAbsent(err) {
+		t.Errorf("pipe: %q, %v (and it did not block)", data, err)
+	}
+	if _, err := dir.ReadAttribute("absent", buf); !host.IsAbsent(err) {
+		t.Errorf("absent: %v", err)
+	}
+	set, err := dir.Lists([]string{"value", "absent", "folder", "val"}, buf)
+	if set != 0b101 || err != nil {
+		t.Errorf("lists %b, %v", set, err)
+	}
+}
+
+// A folder larger than the buffer is listed in several calls.
+func TestListsLargeFolders(t *testing.T) {
+	root := hosttest.Lay(t, "-- dir/first --\n")
+	for i := range 500 {
+		name := root.Path("dir/" + strings.Repeat("n", 100) + string(rune('a'+i%26)) + strings.Repeat("m", i/26))
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := root.OpenDir("dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	last := strings.Repeat("n", 100) + "f" + strings.Repeat("m", 19)
+	set, err := dir.Lists([]string{"first", last}, make([]byte, 4096))
+	if set != 0b11 || err != nil {
+		t.Errorf("lists %b, %v", set, err)
+	}
+}

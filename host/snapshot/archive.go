@@ -1,0 +1,266 @@
+package snapshot
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/tools/txtar"
+)
+
+// Format is how a tree is written to one file.
+type Format int
+
+// The formats: text that can be read, edited and kept beside a test, and the
+// archive that every machine can unpack by itself.
+const (
+	Txtar Format = iota
+	TarGz
+)
+
+// FormatOf chooses the format by the end of a file's name.
+func FormatOf(file string) (Format, error) {
+	switch {
+	case strings.HasSuffix(file, ".txtar"):
+		return Txtar, nil
+	case strings.HasSuffix(file, ".tar.gz"), strings.HasSuffix(file, ".tgz"):
+		return TarGz, nil
+	}
+	return 0, fmt.Errorf("%s: neither .txtar nor .tar.gz", file)
+}
+
+// maxArchive bounds what is read of an archive, packed or unpacked.
+const maxArchive = 256 << 20
+
+// Write writes the tree. The same tree gives the same bytes.
+func (t *Tree) Write(w io.Writer, format Format) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range t.entries {
+		if err := check(name); err != nil {
+			return err
+		}
+	}
+	if format == TarGz {
+		return t.writeTarGz(w)
+	}
+	return t.writeTxtar(w)
+}
+
+// Read reads a tree that Write has written, or a person.
+func Read(r io.Reader, format Format) (*Tree, error) {
+	r = io.LimitReader(r, maxArchive)
+	if format == TarGz {
+		return readTarGz(r)
+	}
+	return readTxtar(r)
+}
+
+func (t *Tree) writeTarGz(w io.Writer) error {
+	z := gzip.NewWriter(w)
+	archive := tar.NewWriter(z)
+	for _, name := range t.names() {
+		e := t.entries[name]
+		h := tar.Header{Name: name, Mode: 0o644, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+		switch e.kind {
+		case folder:
+			h.Typeflag, h.Mode, h.Name = tar.TypeDir, 0o755, name+"/"
+		case file:
+			h.Typeflag, h.Size = tar.TypeReg, int64(len(e.data))
+		case link:
+			h.Typeflag, h.Mode, h.Linkname = tar.TypeSymlink, 0o777, e.data
+		case unreadable:
+			h.Typeflag, h.Mode = tar.TypeReg, 0
+		}
+		if err := archive.WriteHeader(&h); err != nil {
+			return err
+		}
+		if e.kind == file {
+			if _, err := io.WriteString(archive, e.data); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(archive.Close(), z.Close())
+}
+
+func readTarGz(r io.Reader) (*Tree, error) {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{}
+	unzipped := io.LimitReader(z, maxArchive)
+	archive := tar.NewReader(unzipped)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			_, err := io.Copy(io.Discard, unzipped) // to where the checksum is
+			return t, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		name := path.Clean(h.Name)
+		if name == "." {
+			continue
+		}
+		if err := check(name); err != nil {
+			return nil, err
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			t.put(name, entry{kind: folder})
+		case tar.TypeSymlink:
+			t.put(name, entry{link, h.Linkname})
+		case tar.TypeReg:
+			data, err := io.ReadAll(archive)
+			if err != nil {
+				return nil, err
+			}
+			if h.Mode&0o444 == 0 {
+				t.put(name, entry{kind: unreadable})
+				continue
+			}
+			t.put(name, entry{file, string(data)})
+		default:
+			return nil, fmt.Errorf("%s: neither file, folder nor link", name)
+		}
+	}
+}
+
+// In a txtar archive the comment before the first file has a line for each entry
+// that is no plain text file. Apart from base64 they are commands of testscript,
+// so that the archive is a test script too.
+const (
+	cmdFolder     = "mkdir "     // mkdir NAME
+	cmdLink       = "symlink "   // symlink NAME -> TARGET
+	arrow         = " -> "       //
+	cmdUnreadable = "chmod 000 " // chmod 000 NAME
+	cmdBase64     = "base64 "    // base64 NAME: what the file below holds is encoded so
+)
+
+func (t *Tree) writeTxtar(w io.Writer) error {
+	var comment strings.Builder
+	var archive txtar.Archive
+	implied := map[string]bool{} // folders that are made for what lies in them
+	for name := range t.entries {
+		for dir := path.Dir(name); dir != "." && !implied[dir]; dir = path.Dir(dir) {
+			implied[dir] = true
+		}
+	}
+	for _, name := range t.names() {
+		e := t.entries[name]
+		switch e.kind {
+		case folder:
+			if !implied[name] {
+				fmt.Fprintf(&comment, "%s%s\n", cmdFolder, name)
+			}
+		case link:
+			if strings.ContainsAny(e.data, "\n\r") || strings.Contains(name, arrow) {
+				return fmt.Errorf("%s: a link that txtar cannot hold", name)
+			}
+			fmt.Fprintf(&comment, "%s%s%s%s\n", cmdLink, name, arrow, e.data)
+		case unreadable:
+			fmt.Fprintf(&comment, "%s%s\n", cmdUnreadable, name)
+		case file:
+			data := []byte(e.data)
+			if !plain(name, data) {
+				fmt.Fprintf(&comment, "%s%s\n", cmdBase64, name)
+				data = encode64(data)
+			}
+			archive.Files = append(archive.Files, txtar.File{Name: name, Data: data})
+		}
+	}
+	archive.Comment = []byte(comment.String())
+	_, err := w.Write(txtar.Format(&archive))
+	return err
+}
+
+// plain tells whether a file comes out of a txtar archive as it went in.
+func plain(name string, data []byte) bool {
+	back := txtar.Parse(txtar.Format(&txtar.Archive{Files: []txtar.File{{Name: name, Data: data}}}))
+	return len(back.Files) == 1 && back.Files[0].Name == name && bytes.Equal(back.Files[0].Data, data) &&
+		!bytes.ContainsFunc(data, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == '\ufffd' })
+}
+
+func encode64(data []byte) []byte {
+	text := base64.StdEncoding.EncodeToString(data)
+	var b bytes.Buffer
+	for len(text) > 76 {
+		b.WriteString(text[:76] + "\n")
+		text = text[76:]
+	}
+	b.WriteString(text + "\n")
+	return b.Bytes()
+}
+
+func readTxtar(r io.Reader) (*Tree, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	archive := txtar.Parse(data)
+	t := &Tree{}
+	encoded := map[string]bool{}
+	number := 0
+	for line := range strings.Lines(string(archive.Comment)) {
+		number++
+		if err := t.command(strings.TrimSpace(line), encoded); err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	for _, f := range archive.Files {
+		if err := check(f.Name); err != nil {
+			return nil, err
+		}
+		if encoded[f.Name] {
+			if f.Data, err = base64.StdEncoding.DecodeString(strings.ReplaceAll(string(f.Data), "\n", "")); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.Name, err)
+			}
+		}
+		t.File(f.Name, f.Data, nil)
+	}
+	if t.Len() == 0 {
+		return nil, errors.New("holds no files: not a txtar archive")
+	}
+	return t, nil
+}
+
+// command reads one line of the comment: a command, a remark or nothing.
+func (t *Tree) command(line string, encoded map[string]bool) error {
+	name, target := "", ""
+	e := entry{}
+	switch {
+	case line == "" || strings.HasPrefix(line, "#"):
+		return nil
+	case strings.HasPrefix(line, cmdFolder):
+		name = line[len(cmdFolder):]
+	case strings.HasPrefix(line, cmdUnreadable):
+		name, e.kind = line[len(cmdUnreadable):], unreadable
+	case strings.HasPrefix(line, cmdBase64):
+		name = line[len(cmdBase64):]
+		encoded[name] = true
+		return check(name)
+	case strings.HasPrefix(line, cmdLink):
+		var ok bool
+		if name, target, ok = strings.Cut(line[len(cmdLink):], arrow); !ok || target == "" {
+			return fmt.Errorf("a link without target: %q", line)
+		}
+		e = entry{link, target}
+	default:
+		return fmt.Errorf("neither mkdir, symlink, chmod 000, base64 nor a remark: %q", line)
+	}
+	if err := check(name); err != nil {
+		return err
+	}
+	t.put(name, e)
+	return nil
+}

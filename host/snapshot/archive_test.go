@@ -1,0 +1,238 @@
+package snapshot_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpustack/host/snapshot"
+)
+
+func record() *snapshot.Tree {
+	var t snapshot.Tree
+	t.Dir("list", []string{"a", "b", "empty"}, nil)
+	t.File("list/a", []byte("text\n"), nil)
+	t.Link("list/b", "../real/with space", nil)
+	t.File("odd/no-line-end", []byte("x"), nil)
+	t.File("odd/bytes", []byte{0, 1, 2, 0xff, '\n'}, nil)
+	t.File("odd/escape", []byte("\x1b[31m\n"), nil)
+	t.File("odd/marker", []byte("-- list/a --\n"), nil)
+	t.File("odd/empty", nil, nil)
+	t.File("odd/long", bytes.Repeat([]byte("long"), 100), nil)
+	t.File("closed", nil, errors.New("permission denied"))
+	t.Dir("shut", nil, errors.New("permission denied"))
+	t.Dir("folder", nil, nil)
+	return &t
+}
+
+// look tells what lies below dir: a line for each file, link and folder.
+func look(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		b.WriteString(strings.TrimPrefix(path, dir+"/") + " " + info.Mode().String())
+		switch {
+		case info.Mode()&os.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			b.WriteString(" -> " + target)
+			if err != nil {
+				return err
+			}
+		case info.Mode().IsRegular() && info.Mode().Perm() != 0:
+			data, err := os.ReadFile(path)
+			b.WriteString(" " + string(data))
+			if err != nil {
+				return err
+			}
+		}
+		b.WriteString("\n")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func unpack(t *testing.T, tree *snapshot.Tree) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := tree.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	return look(t, dir)
+}
+
+func TestArchivesGiveTheTreeBack(t *testing.T) {
+	want := unpack(t, record())
+	for _, part := range []string{"list/a -rw-r--r-- text\n", "list/b Lrwxrwxrwx -> ../real/with space\n", "list/empty d", "closed ----------\n", "shut ----------\n", "odd/no-line-end -rw-r--r-- x\n"} {
+		if !strings.Contains(want, part) {
+			t.Errorf("%q is not in\n%s", part, want)
+		}
+	}
+	for name, format := range map[string]snapshot.Format{"txtar": snapshot.Txtar, "tar.gz": snapshot.TarGz} {
+		t.Run(name, func(t *testing.T) {
+			var first, second bytes.Buffer
+			if err := record().Write(&first, format); err != nil {
+				t.Fatal(err)
+			}
+			if err := record().Write(&second, format); err != nil || first.String() != second.String() {
+				t.Errorf("the same tree gives other bytes, %v", err)
+			}
+			tree, err := snapshot.Read(&first, format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := unpack(t, tree); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestRemove(t *testing.T) {
+	tree := record()
+	tree.Remove("list/a", "absent")
+	if got := unpack(t, tree); strings.Contains(got, "\nlist/a ") {
+		t.Errorf("still there:\n%s", got)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	packed := func(headers ...tar.Header) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		w := tar.NewWriter(z)
+		for _, h := range headers {
+			if err := w.WriteHeader(&h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Close()
+		z.Close()
+		return b.String()
+	}
+	for _, test := range []struct {
+		name    string
+		format  snapshot.Format
+		archive string
+		want    string
+	}{
+		{"nothing", snapshot.Txtar, "", "holds no files: not a txtar archive"},
+		{"prose", snapshot.Txtar, "once upon a time\n", `line 1: neither mkdir, symlink, chmod 000, base64 nor a remark: "once upon a time"`},
+		{"another command", snapshot.Txtar, "# x\nexec rm -rf /\n-- a --\n", `line 2: neither`},
+		{"a link without target", snapshot.Txtar, "symlink a\n", `line 1: a link without target`},
+		{"an absolute name", snapshot.Txtar, "-- /etc/passwd --\n", `not a name below a root: "/etc/passwd"`},
+		{"a climbing name", snapshot.Txtar, "-- a/../../b --\n", `not a name below a root`},
+		{"a climbing folder", snapshot.Txtar, "mkdir ..\n", `not a name below a root`},
+		{"wrong base64", snapshot.Txtar, "base64 a\n-- a --\n!\n", `a: illegal base64`},
+		{"no gzip", snapshot.TarGz, "plain", "unexpected EOF"},
+		{"a climbing name in a tar", snapshot.TarGz, packed(tar.Header{Name: "../b", Typeflag: tar.TypeReg}), `not a name below a root: "../b"`},
+		{"an absolute name in a tar", snapshot.TarGz, packed(tar.Header{Name: "/b", Typeflag: tar.TypeReg}), `not a name below a root: "/b"`},
+		{"a device", snapshot.TarGz, packed(tar.Header{Name: "b", Typeflag: tar.TypeBlock}), "b: neither file, folder nor link"},
+		{"cut short", snapshot.TarGz, packed(tar.Header{Name: "b", Typeflag: tar.TypeReg})[:60], "unexpected EOF"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := snapshot.Read(strings.NewReader(test.archive), test.format)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestUnpackStaysInItsFolder(t *testing.T) {
+	outside := t.TempDir()
+	tree, err := snapshot.Read(strings.NewReader("symlink out -> "+outside+"\n-- out/file --\n"), snapshot.Txtar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Unpack(filepath.Join(t.TempDir(), "new")); err == nil {
+		t.Error("a link over a folder is no error")
+	}
+	if left, _ := os.ReadDir(outside); len(left) > 0 {
+		t.Errorf("wrote %v outside", left)
+	}
+}
+
+func TestUnpackRefusesAFolderInUse(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := record().Unpack(dir); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("error %v", err)
+	}
+	if got := look(t, dir); got != "mine -rw-------  \n" && got != "mine -rw------- \n" {
+		t.Errorf("left\n%s", got)
+	}
+}
+
+func TestWriteRefusesNamesThatNoArchiveHolds(t *testing.T) {
+	for _, name := range []string{"a\nb", "/a", "../a", "a//b", ""} {
+		var tree snapshot.Tree
+		tree.File(name, nil, nil)
+		if err := tree.Write(&bytes.Buffer{}, snapshot.Txtar); err == nil {
+			t.Errorf("%q is taken", name)
+		}
+	}
+}
+
+func TestFormatOf(t *testing.T) {
+	for file, want := range map[string]snapshot.Format{"a.txtar": snapshot.Txtar, "a.tar.gz": snapshot.TarGz, "dir/a.tgz": snapshot.TarGz} {
+		if got, err := snapshot.FormatOf(file); err != nil || got != want {
+			t.Errorf("%s: %v, %v", file, got, err)
+		}
+	}
+	for _, file := range []string{"a", "a.txt", "a.tar", "txtar"} {
+		if _, err := snapshot.FormatOf(file); err == nil {
+			t.Errorf("%s is taken", file)
+		}
+	}
+}
+
+// FuzzRead lays out whatever an archive holds: nothing may land outside, and
+// what was laid out comes back from an archive of its own.
+func FuzzRead(f *testing.F) {
+	var b bytes.Buffer
+	if err := record().Write(&b, snapshot.Txtar); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte("symlink a -> ../..\nsymlink b -> a\n-- b/c --\n"))
+	f.Add([]byte("mkdir a\nchmod 000 a/b\nbase64 c\n-- c --\neA==\n"))
+	f.Fuzz(func(t *testing.T, archive []byte) {
+		tree, err := snapshot.Read(bytes.NewReader(archive), snapshot.Txtar)
+		if err != nil {
+			return
+		}
+		above := t.TempDir()
+		dir := filepath.Join(above, "x", "y")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if tree.Unpack(dir) == nil {
+			var again bytes.Buffer
+			if err := tree.Write(&again, snapshot.Txtar); err != nil && !strings.Contains(err.Error(), "cannot hold") {
+				t.Fatalf("read and laid out, but not written: %v", err)
+			}
+		}
+		for _, place := range []string{above, filepath.Join(above, "x")} {
+			if left, _ := os.ReadDir(place); len(left) != 1 {
+				t.Fatalf("%q laid out %v", archive, left)
+			}
+		}
+	})
+}

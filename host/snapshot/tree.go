@@ -1,0 +1,164 @@
+// Package snapshot keeps what was read of a machine's files as one small tree,
+// writes it to an archive that can be sent, and lays it out again, so that what
+// one machine showed can be seen on another through --root.
+//
+// Does not: decide what to read. It is told, as a host.Recorder.
+package snapshot
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Tree is a set of files, links and folders by their names below a root. The
+// zero Tree is empty and ready to record.
+type Tree struct {
+	mu      sync.Mutex
+	entries map[string]entry
+}
+
+type kind int
+
+const (
+	folder kind = iota
+	file
+	link
+	unreadable // is there, and gave an error when it was read
+)
+
+type entry struct {
+	kind kind
+	data string // a file's content, a link's target
+}
+
+// put records an entry. What was read itself counts more than a name that only
+// stood in a folder's list.
+func (t *Tree) put(name string, e entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.entries == nil {
+		t.entries = map[string]entry{}
+	}
+	if _, known := t.entries[name]; known && e.kind == folder {
+		return
+	}
+	t.entries[name] = e
+}
+
+// File records a file, as host.Recorder wants it.
+func (t *Tree) File(name string, data []byte, err error) {
+	if err != nil {
+		t.put(name, entry{kind: unreadable})
+		return
+	}
+	t.put(name, entry{file, string(data)})
+}
+
+// Link records a link, as host.Recorder wants it.
+func (t *Tree) Link(name, target string, err error) {
+	if err != nil {
+		t.put(name, entry{kind: unreadable})
+		return
+	}
+	t.put(name, entry{link, target})
+}
+
+// Dir records a folder, as host.Recorder wants it. What it holds is taken for
+// folders until it is read.
+func (t *Tree) Dir(name string, names []string, err error) {
+	if err != nil {
+		t.put(name, entry{kind: unreadable})
+		return
+	}
+	t.put(name, entry{kind: folder})
+	for _, n := range names {
+		t.put(path.Join(name, n), entry{kind: folder})
+	}
+}
+
+// Remove takes files out of the tree.
+func (t *Tree) Remove(names ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		delete(t.entries, name)
+	}
+}
+
+// Len returns how many entries the tree has.
+func (t *Tree) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.entries)
+}
+
+func (t *Tree) names() []string {
+	return slices.Sorted(maps.Keys(t.entries))
+}
+
+// check tells whether a name from an archive is one that a tree can hold.
+func check(name string) error {
+	if name == "" || name == "." || path.IsAbs(name) || path.Clean(name) != name ||
+		name == ".." || strings.HasPrefix(name, "../") || strings.ContainsAny(name, "\n\r\x00") {
+		return fmt.Errorf("not a name below a root: %q", name)
+	}
+	return nil
+}
+
+// Unpack lays the tree out in dir, which is made unless it is there and empty.
+// Nothing is written outside dir, whatever the archive says.
+func (t *Tree) Unpack(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%s: not empty", dir)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // nothing is left to write
+	var links, closed []string
+	for _, name := range t.names() {
+		e := t.entries[name]
+		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		switch e.kind {
+		case folder:
+			err = root.MkdirAll(name, 0o755)
+		case file:
+			err = root.WriteFile(name, []byte(e.data), 0o644)
+		case link:
+			links = append(links, name) // last, so that nothing is written through one
+		case unreadable:
+			err = root.WriteFile(name, nil, 0o644)
+			closed = append(closed, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, name := range links {
+		if err := root.Symlink(t.entries[name].data, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range closed {
+		if err := root.Chmod(name, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
