@@ -1,0 +1,119 @@
+package pci
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Address is the place of a PCI function: domain, bus, slot and function number,
+// as the kernel writes it in directory names ("0000:84:00.1"). Domains are 16
+// bits on most machines and wider behind Intel VMD and Hyper-V.
+type Address struct {
+	Domain   uint32
+	Bus      uint8
+	Slot     uint8 // 0 to 31
+	Function uint8 // 0 to 7
+}
+
+// ParseAddress reads an address as the kernel or a person writes it: hexadecimal
+// digits of either case, the domain left out when it is 0.
+func ParseAddress(s string) (Address, error) {
+	bad := func() (Address, error) {
+		return Address{}, fmt.Errorf("not a PCI address: %q", s)
+	}
+	rest, function, ok := strings.Cut(s, ".")
+	if !ok || len(function) != 1 || function[0] < '0' || function[0] > '7' {
+		return bad()
+	}
+	parts := strings.Split(rest, ":")
+	if len(parts) == 2 {
+		parts = append([]string{"0000"}, parts...)
+	}
+	if len(parts) != 3 || len(parts[0]) < 4 || len(parts[0]) > 8 || len(parts[1]) != 2 || len(parts[2]) != 2 {
+		return bad()
+	}
+	var n [3]uint64
+	for i, part := range parts {
+		if !isHex(part) {
+			return bad()
+		}
+		var err error
+		if n[i], err = strconv.ParseUint(part, 16, 32); err != nil {
+			return bad()
+		}
+	}
+	if n[2] > 31 {
+		return bad()
+	}
+	return Address{Domain: uint32(n[0]), Bus: uint8(n[1]), Slot: uint8(n[2]), Function: function[0] - '0'}, nil
+}
+
+// String writes the address as the kernel does (pci_setup_device in
+// drivers/pci/probe.c: "%04x:%02x:%02x.%d").
+func (a Address) String() string {
+	return string(a.append(make([]byte, 0, 16)))
+}
+
+func (a Address) append(b []byte) []byte {
+	if a.Domain > 0xffff {
+		b = strconv.AppendUint(b, uint64(a.Domain), 16)
+	} else {
+		b = appendHex(b, uint16(a.Domain))
+	}
+	return append(b,
+		':', hexDigits[a.Bus>>4], hexDigits[a.Bus&15],
+		':', hexDigits[a.Slot>>4], hexDigits[a.Slot&15],
+		'.', '0'+a.Function)
+}
+
+// Compare orders addresses by domain, bus, slot and function.
+func (a Address) Compare(b Address) int {
+	return cmp.Or(
+		cmp.Compare(a.Domain, b.Domain),
+		cmp.Compare(a.Bus, b.Bus),
+		cmp.Compare(a.Slot, b.Slot),
+		cmp.Compare(a.Function, b.Function),
+	)
+}
+
+// SameSlot tells whether both functions are on one card, or more exactly in one
+// slot: the same but for the function number.
+func (a Address) SameSlot(b Address) bool {
+	return a.slot() == b.slot()
+}
+
+// slot is the address of function 0 in the same slot.
+func (a Address) slot() Address {
+	a.Function = 0
+	return a
+}
+
+// MarshalText writes the address as String does.
+func (a Address) MarshalText() ([]byte, error) {
+	return a.append(nil), nil
+}
+
+// UnmarshalText reads what ParseAddress reads.
+func (a *Address) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAddress(string(text))
+	return err
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendHex appends four hexadecimal digits.
+func appendHex(b []byte, n uint16) []byte {
+	return append(b, hexDigits[n>>12], hexDigits[n>>8&15], hexDigits[n>>4&15], hexDigits[n&15])
+}
+
+func isHex(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+			return false
+		}
+	}
+	return len(s) > 0
+}

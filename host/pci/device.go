@@ -1,0 +1,87 @@
+package pci
+
+// Device is one PCI function as sysfs shows it. What the kernel does not show,
+// or shows unreadably, is nil. It is written to JSON as docs/json.md says and
+// can be read back from there.
+type Device struct {
+	Address           Address     `json:"address"`
+	Class             *Class      `json:"class"`
+	ClassName         *string     `json:"class_name"`
+	VendorID          *ID         `json:"vendor_id"`
+	ProductID         *ID         `json:"product_id"`
+	Vendor            *string     `json:"vendor"`
+	Product           *string     `json:"product"`
+	SubsystemVendorID *ID         `json:"subsystem_vendor_id"`
+	SubsystemID       *ID         `json:"subsystem_id"`
+	Revision          *string     `json:"revision"` // two hexadecimal digits
+	Driver            *string     `json:"driver"`   // nil for none
+	DriverOverride    *string     `json:"driver_override"`
+	Modalias          *string     `json:"modalias"`
+	IOMMUGroup        *int        `json:"iommu_group"`
+	GroupMembers      []Address   `json:"group_members"` // the function itself among them
+	NUMANode          *int        `json:"numa_node"`     // nil for none (the kernel's -1)
+	Parent            *Address    `json:"parent"`        // the bridge above; nil on a root bus
+	BootVGA           *bool       `json:"boot_vga"`
+	ResetMethods      []string    `json:"reset_methods"` // nil where the kernel does not say
+	SRIOV             SRIOV       `json:"sriov"`
+	DeviceType        *DeviceType `json:"device_type"`
+	AliasHint         *string     `json:"alias_hint"` // display functions of a known product only
+	Candidate         bool        `json:"candidate"`  // what host prepare selects by itself
+	Warnings          []string    `json:"warnings"`
+
+	driverUnread bool
+}
+
+// SRIOV is a function's part in single-root I/O virtualisation. Role is nil where
+// the kernel's answer could not be read.
+type SRIOV struct {
+	Role     *Role    `json:"role"`
+	TotalVFs *int     `json:"total_vfs"` // physical functions only
+	NumVFs   *int     `json:"num_vfs"`
+	PF       *Address `json:"pf"` // virtual functions only
+}
+
+// Role is none, pf (physical function) or vf (virtual function).
+type Role string
+
+// The three roles.
+const (
+	RoleNone Role = "none"
+	RolePF   Role = "pf"
+	RoleVF   Role = "vf"
+)
+
+// DeviceType is what Nova calls a function in its database, device_spec and
+// alias (nova/objects/fields.py, PciDeviceType).
+type DeviceType string
+
+// The types a GPU can have. Nova follows libvirt, and libvirt calls a function
+// physical when the kernel allows it at least one virtual function, enabled or
+// not (nova/virt/libvirt/host.py, _get_device_type, since 13.0.0;
+// libvirt/src/conf/node_device_conf.c, virNodeDeviceGetPCISRIOVCaps).
+const (
+	TypePCI DeviceType = "type-PCI"
+	TypePF  DeviceType = "type-PF"
+	TypeVF  DeviceType = "type-VF"
+)
+
+// DriverUnread tells that a driver may hold the function, but which could not be
+// read: Driver is nil and means nothing.
+func (d *Device) DriverUnread() bool {
+	return d.driverUnread
+}
+
+// IsVendor tells whether the function is known to be made by vendor.
+func (d *Device) IsVendor(vendor ID) bool {
+	return d.VendorID != nil && *d.VendorID == vendor
+}
+
+// IsDisplay tells whether the function is known to be a display controller.
+func (d *Device) IsDisplay() bool {
+	return d.Class != nil && d.Class.IsDisplay()
+}
+
+// IsBridge tells whether the function is known to be a bridge to other functions.
+func (d *Device) IsBridge() bool {
+	return d.Class != nil && d.Class.IsBridge()
+}

@@ -1,0 +1,279 @@
+package pci
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+)
+
+// pciIDsFiles are where distributions keep the list of names, the first that is
+// there counting: Debian and Ubuntu, RHEL and SUSE, pciutils' own default.
+var pciIDsFiles = []string{
+	"usr/share/misc/pci.ids",
+	"usr/share/hwdata/pci.ids",
+	"usr/share/pci.ids",
+	"usr/share/misc/pci.ids.gz",
+	"usr/share/pci.ids.gz",
+}
+
+// names are the names of some ids: those that a machine has.
+type names struct {
+	vendors  map[ID]string
+	products map[product]string
+	classes  map[Class]string
+	bases    map[uint8]string // base classes
+}
+
+type product struct{ vendor, product ID }
+
+// wanted returns the ids that devices have, with empty names.
+func wanted(devices []Device) names {
+	n := names{map[ID]string{}, map[product]string{}, map[Class]string{}, map[uint8]string{}}
+	for i := range devices {
+		d := &devices[i]
+		if d.VendorID != nil {
+			n.vendors[*d.VendorID] = ""
+			if d.ProductID != nil {
+				n.products[product{*d.VendorID, *d.ProductID}] = ""
+			}
+		}
+		if d.Class != nil {
+			n.classes[*d.Class] = ""
+			n.bases[d.Class.base()] = ""
+		}
+	}
+	return n
+}
+
+// readNames returns the names of what devices have, from file if that is given,
+// on the machine the program runs on, else from the first pci.ids below the root.
+// Without one the names stay empty.
+func readNames(root host.Root, file string, devices []Device) (names, error) {
+	n := wanted(devices)
+	if file != "" {
+		f, err := os.Open(file)
+		if err == nil {
+			err = errors.Join(n.findIn(f, path.Ext(file) == ".gz"), f.Close())
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", file, host.Cause(err))
+		}
+		return n, err
+	}
+	for _, file := range pciIDsFiles {
+		f, err := root.Open(file)
+		if host.IsAbsent(err) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(n.findIn(f, path.Ext(file) == ".gz"), f.Close())
+		}
+		if err != nil {
+			return n, fmt.Errorf("/%s: %w", file, host.Cause(err))
+		}
+		// A recording gets the few lines that were of use, not a million bytes.
+		root.Tell(strings.TrimSuffix(file, ".gz"), n.text())
+		return n, nil
+	}
+	return n, nil
+}
+
+func (n *names) findIn(r io.Reader, zipped bool) error {
+	if zipped {
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return err
+		}
+		r = z
+	}
+	return n.find(r)
+}
+
+// find goes once through a pci.ids file (its grammar stands in its own head) and
+// keeps the names of the ids that are wanted. A line it does not understand is
+// passed over, as lspci does: a name is no ground to stop.
+func (n *names) find(r io.Reader) error {
+	s := section{names: n}
+	buf := make([]byte, 64<<10)
+	filled := 0
+	for {
+		m, err := r.Read(buf[filled:])
+		filled += m
+		lines := buf[:filled]
+		for {
+			end := bytes.IndexByte(lines, '\n')
+			if end < 0 {
+				break
+			}
+			s.line(lines[:end])
+			lines = lines[end+1:]
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			s.line(lines)
+			return nil
+		case err != nil:
+			return err
+		case len(lines) == len(buf):
+			return errors.New("a line too long for a list of names")
+		}
+		filled = copy(buf, lines)
+	}
+}
+
+// section is the part of a pci.ids file that a line belongs to.
+type section struct {
+	names *names
+	kind  sectionKind
+
+	vendor ID
+	base   uint8
+}
+
+type sectionKind int
+
+const (
+	unwanted sectionKind = iota
+	ofVendor
+	ofClass
+)
+
+func (s *section) line(line []byte) {
+	switch {
+	case len(line) < 4 || line[0] == '#':
+	case line[0] == '\t' && line[1] == '\t': // subsystem, programming interface
+	case line[0] == '\t' && s.kind == ofVendor:
+		if id, name, ok := entry(line[1:], 4); ok {
+			keep(s.names.products, product{s.vendor, ID(id)}, name)
+		}
+	case line[0] == '\t' && s.kind == ofClass:
+		if sub, name, ok := entry(line[1:], 2); ok {
+			keep(s.names.classes, Class(uint16(s.base)<<8|sub), name)
+		}
+	case line[0] == '\t':
+	case line[0] == 'C' && line[1] == ' ':
+		s.kind = unwanted
+		if id, name, ok := entry(line[2:], 2); ok {
+			s.base = uint8(id)
+			if keep(s.names.bases, s.base, name) {
+				s.kind = ofClass
+			}
+		}
+	default:
+		s.kind = unwanted
+		if id, name, ok := entry(line, 4); ok {
+			s.vendor = ID(id)
+			if keep(s.names.vendors, s.vendor, name) {
+				s.kind = ofVendor
+			}
+		}
+	}
+}
+
+// keep keeps a name if it is wanted.
+func keep[K comparable](names map[K]string, key K, name []byte) bool {
+	_, want := names[key]
+	if want {
+		names[key] = string(bytes.TrimSpace(name))
+	}
+	return want
+}
+
+// entry splits "10de  NVIDIA Corporation" into an id of so many lower-case
+// digits and a name.
+func entry(line []byte, digits int) (id uint16, name []byte, ok bool) {
+	if len(line) < digits+2 || line[digits] != ' ' {
+		return 0, nil, false
+	}
+	for _, c := range line[:digits] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		default:
+			return 0, nil, false
+		}
+		id = id<<4 | uint16(c)
+	}
+	return id, line[digits:], true
+}
+
+// text writes the names that were found as a pci.ids file of their own.
+func (n *names) text() []byte {
+	var b bytes.Buffer
+	for _, vendor := range sortedKeys(n.vendors) {
+		if n.vendors[vendor] == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "%s  %s\n", vendor, n.vendors[vendor])
+		var lines []string
+		for p, name := range n.products {
+			if p.vendor == vendor && name != "" {
+				lines = append(lines, fmt.Sprintf("\t%s  %s\n", p.product, name))
+			}
+		}
+		slices.Sort(lines)
+		b.WriteString(strings.Join(lines, ""))
+	}
+	for _, base := range sortedKeys(n.bases) {
+		if n.bases[base] == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "C %02x  %s\n", base, n.bases[base])
+		for _, class := range sortedKeys(n.classes) {
+			if class.base() == base && n.classes[class] != "" {
+				fmt.Fprintf(&b, "\t%02x  %s\n", uint8(class), n.classes[class])
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+// apply names one function, from the list first and from our own tables second.
+func (n *names) apply(d *Device) {
+	if d.VendorID != nil {
+		d.Vendor = firstName(n.vendors[*d.VendorID], ownVendors[*d.VendorID])
+		if d.ProductID != nil {
+			d.Product = firstName(n.products[product{*d.VendorID, *d.ProductID}], ownProduct(d))
+		}
+	}
+	if d.Class != nil {
+		d.ClassName = firstName(n.classes[*d.Class], ownClasses[*d.Class], n.bases[d.Class.base()])
+	}
+	if d.Candidate && d.Product != nil {
+		hint := AliasHint(*d.Product)
+		if *d.ProductID == 0x25b6 && d.SubsystemID != nil && *d.SubsystemID == 0x14a9 {
+			hint = "A16" // "A2 / A16": one product id, told apart by the board
+		}
+		if hint != "" {
+			d.AliasHint = &hint
+		}
+	}
+}
+
+func firstName(names ...string) *string {
+	for _, name := range names {
+		if name != "" {
+			return &name
+		}
+	}
+	return nil
+}
+
+func sortedKeys[K ~uint8 | ~uint16, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,339 @@
+package pci
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gpustack/host"
+)
+
+// devicesDir holds a link for each function (Linux,
+// Documentation/ABI/testing/sysfs-bus-pci).
+const devicesDir = "sys/bus/pci/devices"
+
+// ErrNoPCI says that there is no PCI bus below the root.
+var ErrNoPCI = errors.New("no PCI devices folder")
+
+// Options are the choices a scan leaves.
+type Options struct {
+	// PCIIDs is a pci.ids file on the machine the program runs on, to be read
+	// instead of the one below the root.
+	PCIIDs string
+}
+
+// Scan returns every function below root, in order of address, and warnings
+// about entries that are no function. It is an error, and no list, when the
+// list itself cannot be read.
+func Scan(root host.Root, opts Options) (devices []Device, warnings []string, err error) {
+	entries, err := root.ReadDir(devicesDir)
+	if err != nil {
+		if host.IsAbsent(err) {
+			err = ErrNoPCI
+		}
+		return nil, nil, fmt.Errorf("%s: %w", root.Path(devicesDir), host.Cause(err))
+	}
+	devices = make([]Device, 0, len(entries))
+	for _, entry := range entries {
+		address, err := ParseAddress(entry)
+		if err == nil && address.String() != entry {
+			err = fmt.Errorf("not as the kernel writes %s", address)
+		}
+		if err != nil {
+			warnings = append(warnings, fmt.Sprintf("/%s/%s: %v", devicesDir, entry, err))
+			continue
+		}
+		devices = append(devices, Device{Address: address})
+	}
+	slices.SortFunc(devices, func(a, b Device) int { return a.Address.Compare(b.Address) })
+
+	dir, err := root.OpenDir(devicesDir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", root.Path(devicesDir), host.Cause(err))
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	readAll(dir, devices)
+
+	names, err := readNames(root, opts.PCIIDs, devices)
+	if err != nil {
+		if opts.PCIIDs != "" {
+			return nil, nil, err
+		}
+		warnings = append(warnings, err.Error())
+	}
+	members := map[int][]Address{}
+	for i := range devices {
+		if g := devices[i].IOMMUGroup; g != nil {
+			members[*g] = append(members[*g], devices[i].Address)
+		}
+	}
+	for i := range devices {
+		d := &devices[i]
+		names.apply(d)
+		if d.IOMMUGroup != nil {
+			d.GroupMembers = members[*d.IOMMUGroup]
+		}
+	}
+	return devices, warnings, nil
+}
+
+// readAll fills in what each function's own folder says. Opening a file takes
+// most of a scan's time, and that the kernel does on several processors at once.
+func readAll(dir *host.Dir, devices []Device) {
+	workers := min(runtime.GOMAXPROCS(0), 8, len(devices))
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Go(func() {
+			r := reader{devices: dir, buf: make([]byte, host.MaxAttribute+1)}
+			for i := w; i < len(devices); i += workers {
+				r.read(&devices[i])
+			}
+		})
+	}
+	group.Wait()
+}
+
+// attributes are the files and links that a function's folder may have (Linux,
+// Documentation/ABI/testing/sysfs-bus-pci). "config" is not among them: to read
+// it is a transaction on the bus.
+var attributes = []string{
+	class:           "class",
+	vendor:          "vendor",
+	device:          "device",
+	subsystemVendor: "subsystem_vendor",
+	subsystemDevice: "subsystem_device",
+	revision:        "revision",
+	modalias:        "modalias",
+	driverOverride:  "driver_override",
+	numaNode:        "numa_node",
+	bootVGA:         "boot_vga",
+	resetMethod:     "reset_method",
+	sriovTotalVFs:   "sriov_totalvfs",
+	sriovNumVFs:     "sriov_numvfs",
+	driver:          "driver",
+	iommuGroup:      "iommu_group",
+	physfn:          "physfn",
+}
+
+type attribute int
+
+const (
+	class attribute = iota
+	vendor
+	device
+	subsystemVendor
+	subsystemDevice
+	revision
+	modalias
+	driverOverride
+	numaNode
+	bootVGA
+	resetMethod
+	sriovTotalVFs
+	sriovNumVFs
+	driver
+	iommuGroup
+	physfn
+)
+
+// reader reads one function after the other.
+type reader struct {
+	devices *host.Dir
+	buf     []byte
+
+	// Of the function at hand:
+	d       *Device
+	dir     *host.Dir
+	present uint64 // the attributes its folder lists, by bit
+	unread  uint64 // those of them that could not be read or understood
+}
+
+// values is what the pointers of one Device point to, made in one piece.
+type values struct {
+	class                                       Class
+	vendor, product, subsystemVendor, subsystem ID
+	revision, driver, override, modalias        string
+	group, numaNode, totalVFs, numVFs           int
+	parent, pf                                  Address
+	bootVGA                                     bool
+	resetMethods                                []string
+	role                                        Role
+	deviceType                                  DeviceType
+}
+
+func (r *reader) read(d *Device) {
+	v := new(values)
+	r.d, r.present, r.unread = d, 0, 0
+	d.GroupMembers = []Address{}
+	d.Warnings = []string{}
+	name := d.Address.String()
+	dir, target, err := r.devices.Enter(name)
+	if target != "" && path.Base(target) != name {
+		r.warn("", fmt.Errorf("leads to %s", target))
+	}
+	if err == nil {
+		defer dir.Close() //nolint:errcheck // only read from
+		r.dir = dir
+		r.present, err = dir.Lists(attributes, r.buf)
+	}
+	if err != nil {
+		d.driverUnread = true
+		r.warn("", err)
+		return
+	}
+	// The bridge a function sits behind is the folder its own folder is in;
+	// on a root bus that is "pci0000:00" instead.
+	if parent, err := ParseAddress(path.Base(path.Dir(target))); err == nil {
+		v.parent = parent
+		d.Parent = &v.parent
+	}
+	d.Class = file(r, class, &v.class, ParseClass)
+	d.VendorID = file(r, vendor, &v.vendor, ParseID)
+	d.ProductID = file(r, device, &v.product, ParseID)
+	d.SubsystemVendorID = file(r, subsystemVendor, &v.subsystemVendor, ParseID)
+	d.SubsystemID = file(r, subsystemDevice, &v.subsystem, ParseID)
+	d.Revision = file(r, revision, &v.revision, parseRevision)
+	d.Modalias = file(r, modalias, &v.modalias, parseText)
+	if d.DriverOverride = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
+		d.DriverOverride = nil // how the kernel prints that there is none
+	}
+	if d.NUMANode = file(r, numaNode, &v.numaNode, parseNUMANode); v.numaNode == noNUMANode {
+		d.NUMANode = nil
+	}
+	d.BootVGA = file(r, bootVGA, &v.bootVGA, parseBool)
+	if file(r, resetMethod, &v.resetMethods, parseWords) != nil {
+		d.ResetMethods = v.resetMethods
+	}
+	d.Driver = link(r, driver, &v.driver, parseText)
+	d.IOMMUGroup = link(r, iommuGroup, &v.group, parseCount)
+	d.SRIOV.PF = link(r, physfn, &v.pf, ParseAddress)
+	d.SRIOV.TotalVFs = file(r, sriovTotalVFs, &v.totalVFs, parseCount)
+	d.SRIOV.NumVFs = file(r, sriovNumVFs, &v.numVFs, parseCount)
+	if v.role, v.deviceType = r.role(); v.role != "" {
+		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
+	}
+	d.driverUnread = r.has(r.unread, driver)
+	d.Candidate = d.IsVendor(NVIDIA) && d.IsDisplay()
+}
+
+// role derives the function's part in SR-IOV and what Nova will call it from
+// what was read. It gives up where that was not enough.
+func (r *reader) role() (Role, DeviceType) {
+	s := &r.d.SRIOV
+	switch {
+	case s.PF != nil:
+		return RoleVF, TypeVF
+	case r.has(r.unread, physfn), r.has(r.unread, sriovTotalVFs):
+		return "", ""
+	case s.TotalVFs == nil:
+		return RoleNone, TypePCI
+	case *s.TotalVFs > 0 || s.NumVFs != nil && *s.NumVFs > 0:
+		return RolePF, TypePF
+	}
+	return RolePF, TypePCI // its driver allows no virtual function
+}
+
+func (r *reader) has(set uint64, a attribute) bool {
+	return set&(1<<a) != 0
+}
+
+// file reads and parses one small file into value and returns it, nil with a
+// warning where that cannot be done, nil without one where the file is absent.
+func file[T any](r *reader, a attribute, value *T, parse func(string) (T, error)) *T {
+	if !r.has(r.present, a) {
+		return nil
+	}
+	data, err := r.dir.ReadAttribute(attributes[a], r.buf)
+	if err == nil {
+		*value, err = parse(strings.TrimSuffix(string(data), "\n"))
+	}
+	return known(r, a, value, err)
+}
+
+// link does the same with the last element of a link's target.
+func link[T any](r *reader, a attribute, value *T, parse func(string) (T, error)) *T {
+	if !r.has(r.present, a) {
+		return nil
+	}
+	target, err := r.dir.Readlink(attributes[a])
+	if err == nil {
+		*value, err = parse(path.Base(target))
+	}
+	return known(r, a, value, err)
+}
+
+func known[T any](r *reader, a attribute, value *T, err error) *T {
+	if err == nil {
+		return value
+	}
+	if !host.IsAbsent(err) { // a driver can go between list and look
+		r.unread |= 1 << a
+		r.warn(attributes[a], err)
+	}
+	return nil
+}
+
+func (r *reader) warn(name string, err error) {
+	file := path.Join("/", devicesDir, r.d.Address.String(), name)
+	r.d.Warnings = append(r.d.Warnings, fmt.Sprintf("%s: %v", file, host.Cause(err)))
+}
+
+func parseRevision(s string) (string, error) {
+	digits := strings.TrimPrefix(s, "0x")
+	if len(digits) != 2 || !isHex(digits) {
+		return "", fmt.Errorf("not a revision of two hexadecimal digits: %q", s)
+	}
+	return strings.ToLower(digits), nil
+}
+
+func parseText(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("empty")
+	}
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return "", fmt.Errorf("not plain text: %q", s)
+		}
+	}
+	return s, nil
+}
+
+func parseWords(s string) ([]string, error) {
+	if s == "" {
+		return []string{}, nil
+	}
+	_, err := parseText(s)
+	return strings.Fields(s), err
+}
+
+// noNUMANode is how the kernel says that a function is near no node.
+const noNUMANode = -1
+
+func parseNUMANode(s string) (int, error) {
+	if n, err := strconv.Atoi(s); err == nil && n >= noNUMANode {
+		return n, nil
+	}
+	return 0, fmt.Errorf("not a NUMA node: %q", s)
+}
+
+func parseCount(s string) (int, error) {
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return int(n), nil
+	}
+	return 0, fmt.Errorf("not a count: %q", s)
+}
+
+func parseBool(s string) (bool, error) {
+	switch s {
+	case "0":
+		return false, nil
+	case "1":
+		return true, nil
+	}
+	return false, fmt.Errorf("neither 0 nor 1: %q", s)
+}

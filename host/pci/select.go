@@ -1,0 +1,135 @@
+package pci
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Selector names functions as an operator does: one by its address, or all of a
+// product by vendor and product id ("10de:11b4").
+type Selector struct {
+	address         Address
+	vendor, product ID
+	byAddress       bool
+}
+
+// ParseSelector reads ADDRESS or VENDOR:PRODUCT.
+func ParseSelector(s string) (Selector, error) {
+	if strings.Contains(s, ".") {
+		address, err := ParseAddress(s)
+		return Selector{address: address, byAddress: true}, err
+	}
+	vendor, product, _ := strings.Cut(s, ":")
+	v, vendorErr := ParseID(vendor)
+	p, productErr := ParseID(product)
+	if vendorErr != nil || productErr != nil {
+		return Selector{}, fmt.Errorf("neither an address nor VENDOR:PRODUCT: %q", s)
+	}
+	return Selector{vendor: v, product: p}, nil
+}
+
+// Matches tells whether the selector names d.
+func (s Selector) Matches(d *Device) bool {
+	if s.byAddress {
+		return d.Address == s.address
+	}
+	return d.IsVendor(s.vendor) && d.ProductID != nil && *d.ProductID == s.product
+}
+
+func (s Selector) String() string {
+	if s.byAddress {
+		return s.address.String()
+	}
+	return s.vendor.String() + ":" + s.product.String()
+}
+
+// ClassPrefix is a class, or all classes of one base class: "0302" stands for 3D
+// controllers, "03" for display controllers of any kind.
+type ClassPrefix struct {
+	class Class
+	base  bool // only the base class counts
+}
+
+// ParseClassPrefix reads two or four hexadecimal digits.
+func ParseClassPrefix(s string) (ClassPrefix, error) {
+	digits := strings.TrimPrefix(s, "0x")
+	base := len(digits) == 2
+	if base {
+		digits += "00"
+	}
+	class, err := ParseClass(digits)
+	if len(digits) != 4 || err != nil {
+		return ClassPrefix{}, fmt.Errorf("not a class of two or four hexadecimal digits: %q", s)
+	}
+	return ClassPrefix{class: class, base: base}, nil
+}
+
+// Matches tells whether d is known to be of the class.
+func (p ClassPrefix) Matches(d *Device) bool {
+	if d.Class == nil {
+		return false
+	}
+	if p.base {
+		return d.Class.base() == p.class.base()
+	}
+	return *d.Class == p.class
+}
+
+// Filter picks functions: those that match one of the values of each kind that
+// has any. The zero Filter picks all.
+type Filter struct {
+	Vendors []ID
+	Classes []ClassPrefix
+	Devices []Selector
+}
+
+// IsZero tells whether the filter picks everything.
+func (f Filter) IsZero() bool {
+	return len(f.Vendors)+len(f.Classes)+len(f.Devices) == 0
+}
+
+// Pick returns the functions that the filter picks, in their order.
+func (f Filter) Pick(devices []Device) []Device {
+	return pick(devices, func(d *Device) bool {
+		return anyOf(f.Vendors, d.IsVendor) &&
+			anyOf(f.Classes, func(p ClassPrefix) bool { return p.Matches(d) }) &&
+			anyOf(f.Devices, func(s Selector) bool { return s.Matches(d) })
+	})
+}
+
+// Candidates returns the functions that host prepare would select by itself, and
+// all that share a slot or an IOMMU group with one of them.
+func Candidates(devices []Device) []Device {
+	groups, slots := map[int]bool{}, map[Address]bool{}
+	for i := range devices {
+		if d := &devices[i]; d.Candidate {
+			slots[d.Address.slot()] = true
+			if d.IOMMUGroup != nil {
+				groups[*d.IOMMUGroup] = true
+			}
+		}
+	}
+	return pick(devices, func(d *Device) bool {
+		return slots[d.Address.slot()] || d.IOMMUGroup != nil && groups[*d.IOMMUGroup]
+	})
+}
+
+func pick(devices []Device, want func(*Device) bool) []Device {
+	picked := []Device{}
+	for i := range devices {
+		if want(&devices[i]) {
+			picked = append(picked, devices[i])
+		}
+	}
+	return picked
+}
+
+// anyOf tells whether one of the values matches, or there are none.
+func anyOf[T any](values []T, matches func(T) bool) bool {
+	for _, v := range values {
+		if matches(v) {
+			return true
+		}
+	}
+	return len(values) == 0
+}
