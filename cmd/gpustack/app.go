@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// app is the program for one command line.
+type app struct {
+	*cli.App
+	line *commandLine
+	ui   *ui
+}
+
+// newApp holds the one list of commands.
+func newApp(u *ui, args []string) app {
+	a := &cli.App{
+		Name:    "gpustack",
+		Usage:   "from a bare GPU server to GPU instances under OpenStack Nova, and back",
+		Version: version,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "version", Usage: "print the version"},
+		},
+		Commands: []*cli.Command{
+			{
+				Name:  "host",
+				Usage: "the machine the GPUs are in",
+				Subcommands: []*cli.Command{
+					newHostScanCommand(u),
+					newHostSnapshotCommand(u),
+					newHostUnpackCommand(u),
+				},
+			},
+			newCompletionCommand(u),
+			newCompleteCommand(u),
+			newManCommand(u),
+		},
+		Action: action(u, parseRoot, runRoot),
+	}
+	line := parseLine(a, args)
+	tame(a, line.faults)
+	return app{a, line, u}
+}
+
+func (a app) run(ctx context.Context) error {
+	if a.line.help {
+		return a.ui.help(a.line.helpText())
+	}
+	return a.RunContext(ctx, a.line.arranged())
+}
+
+// tame takes the habits out of urfave/cli v2 that an operator must not meet, for
+// every command: to print the whole help after a wrong flag, to leave a wrong
+// command to the help command, to exit by itself, to split values at commas.
+// A fifth, to take flags for arguments when they come after one, parseLine meets.
+func tame(a *cli.App, f *faults) {
+	onUsageError := func(_ *cli.Context, err error, _ bool) error {
+		problem := strings.TrimSuffix(strings.Replace(err.Error(), " for -", " for --", 1), ": parse error")
+		f.add(&usageError{problem, f.seeHelp()})
+		return f.err()
+	}
+	a.Metadata = map[string]any{faultsKey: f}
+	a.OnUsageError = onUsageError
+	a.ExitErrHandler = func(*cli.Context, error) {}
+	a.HideHelp = true    // help.go has it
+	a.HideVersion = true // its flag would be -v too
+	a.DisableSliceFlagSeparator = true
+	for path, command := range commands(a.Commands) {
+		command.OnUsageError = onUsageError
+		command.HideHelp = true
+		if len(command.Subcommands) > 0 {
+			command.Action = func(*cli.Context) error {
+				if len(f.all) == 0 {
+					f.add(&usageError{path + ": which command?", "the commands are " + listed(names(command.Subcommands), "and")})
+				}
+				return f.err()
+			}
+		}
+	}
+}
+
+// commands goes through a tree of commands, with each one's path ("host scan").
+func commands(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
+	return func(yield func(string, *cli.Command) bool) {
+		for _, c := range tree {
+			if !yield(c.Name, c) {
+				return
+			}
+			for path, sub := range commands(c.Subcommands) {
+				if !yield(c.Name+" "+path, sub) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func names(tree []*cli.Command) (names []string) {
+	for _, c := range tree {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// listed joins words as a sentence does.
+func listed(words []string, and string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " " + and + " " + words[last]
+}
+
+// action joins a command's two halves: parse makes options of the command line
+// and collects what is wrong with it, all of it; run is not reached unless
+// nothing is.
+func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.Context, *ui, T) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		f := c.App.Metadata[faultsKey].(*faults)
+		opts := parse(c, f)
+		if err := f.err(); err != nil {
+			return err
+		}
+		return run(c.Context, u, opts)
+	}
+}
+
+const faultsKey = "faults"
+
+// faults collects what is wrong with a command line.
+type faults struct {
+	command string // as it was called
+	all     []error
+}
+
+func (f *faults) add(err error) {
+	if err != nil {
+		f.all = append(f.all, err)
+	}
+}
+
+func (f *faults) err() error {
+	return errors.Join(f.all...)
+}
+
+func (f *faults) seeHelp() string {
+	return "see " + f.command + " --help"
+}
+
+// arguments returns what stands on the command line beside flags, which must be
+// as many as there are names.
+func (f *faults) arguments(c *cli.Context, names ...string) []string {
+	given := c.Args().Slice()
+	for i, arg := range given {
+		if i >= len(names) {
+			f.add(&usageError{"unexpected argument " + quoted(arg), f.seeHelp()})
+		}
+	}
+	for _, name := range names[min(len(given), len(names)):] {
+		f.add(&usageError{name + " is missing", f.seeHelp()})
+	}
+	return append(given, make([]string, len(names))...)
+}
+
+// choice returns the value of a choiceFlag.
+func (f *faults) choice(c *cli.Context, name string) string {
+	value := c.String(name)
+	flag := findFlag(c.Command.Flags, name).(choiceFlag)
+	if !slices.Contains(flag.words, value) {
+		f.add(&usageError{"--" + name + ": unknown value " + quoted(value), "--" + name + " takes " + listed(flag.words, "or")})
+	}
+	return value
+}
+
+// values parses each value of a flag that can be repeated.
+func values[T any](f *faults, c *cli.Context, flag string, parse func(string) (T, error)) []T {
+	var list []T
+	for _, s := range c.StringSlice(flag) {
+		v, err := parse(s)
+		if err != nil {
+			f.add(&usageError{"--" + flag + ": " + err.Error(), ""})
+			continue
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// usageError is a fault of the command line, and what to do about it.
+type usageError struct {
+	problem, hint string
+}
+
+func (e *usageError) Error() string {
+	return e.problem
+}
+
+type rootOptions struct {
+	version bool
+	app     *cli.App
+}
+
+func parseRoot(c *cli.Context, f *faults) rootOptions {
+	f.arguments(c)
+	return rootOptions{c.Bool("version"), c.App}
+}
+
+// runRoot is gpustack without a command.
+func runRoot(_ context.Context, u *ui, opts rootOptions) error {
+	if opts.version {
+		u.printf("gpustack %s\n", version)
+		return nil
+	}
+	return u.help(appHelp(opts.app))
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
+)
+
+// commandLine is a command line with its words sorted: as given, flags may stand
+// anywhere ("gpustack --root DIR host scan", "gpustack host snapshot FILE --root
+// DIR"). urfave/cli v2 parses only one order, command, flags, arguments, and would
+// take a flag after an argument for an argument, and run without it.
+type commandLine struct {
+	app    *cli.App
+	faults *faults // commands and flags that do not exist
+
+	path      []string // names of command and those above
+	command   *cli.Command
+	flags     [][]string // each with its value, if that is a word of its own
+	arguments []string
+	help      bool // is asked for, and answers any fault
+}
+
+// parseLine sorts the words behind the program's own name.
+func parseLine(a *cli.App, args []string) *commandLine {
+	line := &commandLine{app: a, faults: &faults{}}
+	for rest := args[min(1, len(args)):]; len(rest) > 0; {
+		rest = line.take(rest)
+	}
+	line.faults.command = strings.Join(append([]string{a.Name}, line.path...), " ")
+	line.check()
+	return line
+}
+
+// take takes one word off the command line, and with a flag its value.
+func (l *commandLine) take(words []string) (rest []string) {
+	word, rest := words[0], words[1:]
+	switch {
+	case word == "--":
+		l.arguments = append(l.arguments, rest...)
+		return nil
+	case len(word) > 1 && word[0] == '-':
+		return l.takeFlag(word, rest)
+	case len(l.arguments) > 0 || len(l.subcommands()) == 0:
+		l.arguments = append(l.arguments, word)
+	case word == "help":
+		l.help = true
+	default:
+		l.descend(word)
+	}
+	return rest
+}
+
+// subcommands returns the commands that can come next.
+func (l *commandLine) subcommands() []*cli.Command {
+	if l.command == nil {
+		return l.app.Commands
+	}
+	return l.command.Subcommands
+}
+
+// known returns the flags of the command.
+func (l *commandLine) known() []cli.Flag {
+	if l.command == nil {
+		return l.app.Flags
+	}
+	return l.command.Flags
+}
+
+// open returns the flag that the next word would be the value of.
+func (l *commandLine) open() cli.Flag {
+	if len(l.flags) == 0 || len(l.arguments) > 0 {
+		return nil
+	}
+	last := l.flags[len(l.flags)-1]
+	name, _, hasValue := cutFlag(last[0])
+	if flag := l.anyFlag(name); flag != nil && takesValue(flag) && len(last) == 1 && !hasValue {
+		return flag
+	}
+	return nil
+}
+
+func (l *commandLine) descend(name string) {
+	subcommands := l.subcommands()
+	for _, c := range subcommands {
+		if c.HasName(name) {
+			l.path = append(l.path, name)
+			l.command = c
+			return
+		}
+	}
+	if len(l.faults.all) > 0 {
+		return // what follows a wrong command cannot be judged
+	}
+	known := names(subcommands)
+	l.faults.add(&usageError{
+		"unknown command " + quoted(strings.Join(append(l.path, name), " ")),
+		didYouMean(name, known) + "the commands are " + listed(known, "and"),
+	})
+}
+
+// takeFlag takes a flag, whose command may not be known yet: a flag's name means
+// the same in all commands, and so tells whether a value follows.
+func (l *commandLine) takeFlag(word string, rest []string) []string {
+	name, _, hasValue := cutFlag(word)
+	if name == "help" || name == "h" {
+		l.help = true
+		return rest
+	}
+	flag := l.anyFlag(name)
+	if flag == nil && !strings.HasPrefix(word, "--") {
+		if short := l.anyFlag(word[1:2]); short != nil && takesValue(short) { // -ojson
+			l.flags = append(l.flags, []string{word[:2], word[2:]})
+			return rest
+		}
+	}
+	if flag != nil && takesValue(flag) && !hasValue && len(rest) > 0 {
+		l.flags = append(l.flags, []string{word, rest[0]})
+		return rest[1:]
+	}
+	l.flags = append(l.flags, []string{word})
+	return rest
+}
+
+func cutFlag(word string) (name, value string, hasValue bool) {
+	return strings.Cut(strings.TrimLeft(word, "-"), "=")
+}
+
+func (l *commandLine) anyFlag(name string) cli.Flag {
+	if flag := findFlag(l.app.Flags, name); flag != nil {
+		return flag
+	}
+	for _, c := range commands(l.app.Commands) {
+		if flag := findFlag(c.Flags, name); flag != nil {
+			return flag
+		}
+	}
+	return nil
+}
+
+func findFlag(flags []cli.Flag, name string) cli.Flag {
+	for _, flag := range flags {
+		if slices.Contains(flag.Names(), name) {
+			return flag
+		}
+	}
+	return nil
+}
+
+func takesValue(flag cli.Flag) bool {
+	documented, ok := flag.(cli.DocGenerationFlag)
+	return ok && documented.TakesValue()
+}
+
+// check makes faults of flags that the command does not have, or that lack their
+// values, and leaves them out.
+func (l *commandLine) check() {
+	if len(l.faults.all) > 0 || len(l.subcommands()) > 0 && l.command != nil {
+		l.flags = nil // a wrong command, or none of a group, has none to hold them against
+		return
+	}
+	var known []string
+	for _, flag := range l.known() {
+		known = append(known, "--"+flag.Names()[0])
+	}
+	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
+		name, _, hasValue := cutFlag(words[0])
+		switch flag := findFlag(l.known(), name); {
+		case flag == nil:
+			l.faults.add(&usageError{"unknown flag " + words[0], didYouMean("--"+name, known) + l.faults.seeHelp()})
+			return true
+		case takesValue(flag) && len(words) == 1 && !hasValue:
+			l.faults.add(&usageError{words[0] + ": its value is missing", l.faults.seeHelp()})
+			return true
+		}
+		return false
+	})
+}
+
+// didYouMean is a question when one of the known words is much like word.
+func didYouMean(word string, known []string) string {
+	best, likeness := "", 0.85 // below that, words have little in common
+	for _, k := range known {
+		if l := smetrics.JaroWinkler(word, k, 0.7, 4); l > likeness {
+			best, likeness = k, l
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "did you mean " + best + "? "
+}
+
+// arranged returns the words in the order that urfave/cli parses.
+func (l *commandLine) arranged() []string {
+	line := append([]string{l.app.Name}, l.path...)
+	for _, words := range l.flags {
+		line = append(line, words...)
+	}
+	return append(append(line, "--"), l.arguments...)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/snapshot"
+)
+
+func newHostSnapshotCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      "snapshot",
+		Usage:     "store what host scan read, so that it can be seen elsewhere",
+		ArgsUsage: "FILE.txtar|FILE.tar.gz",
+		Description: `
+Scans the machine and stores each file, link and folder that the scan read, and
+nothing else. Laid out again with gpustack host unpack, it shows the same scan on
+any machine through --root. The text form can be read before it is sent, and kept
+beside a test.
+
+The machine's name is left out, and so is every serial number, unless --identity
+asks for them. FILE must not exist.
+
+EXAMPLES
+  gpustack host snapshot gpu1.txtar
+  gpustack host snapshot gpu1.tar.gz --identity
+
+EXIT STATUS
+  0  FILE is written
+  1  it is not`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			&cli.BoolFlag{Name: "identity", Usage: "store the machine's name, id and serial numbers too"},
+		},
+		Action: action(u, parseHostSnapshot, runHostSnapshot),
+	}
+}
+
+type hostSnapshotOptions struct {
+	root     string
+	file     string
+	format   snapshot.Format
+	identity bool
+}
+
+func parseHostSnapshot(c *cli.Context, f *faults) hostSnapshotOptions {
+	file := f.arguments(c, "FILE")[0]
+	return hostSnapshotOptions{
+		root:     c.String("root"),
+		file:     file,
+		format:   snapshotFormat(f, file),
+		identity: c.Bool("identity"),
+	}
+}
+
+// snapshotFormat takes the format from the end of a file's name, if there is one.
+func snapshotFormat(f *faults, file string) snapshot.Format {
+	if file == "" {
+		return 0 // said already
+	}
+	format, err := snapshot.FormatOf(file)
+	if err != nil {
+		f.add(&usageError{err.Error(), "name the file so that it ends in one of them"})
+	}
+	return format
+}
+
+// identityFiles tell one machine from all others of its kind.
+func identityFiles() []string {
+	return append(host.HostnameFiles(),
+		"etc/machine-id",
+		"sys/class/dmi/id/product_serial",
+		"sys/class/dmi/id/product_uuid",
+		"sys/class/dmi/id/board_serial",
+		"sys/class/dmi/id/chassis_serial",
+	)
+}
+
+func runHostSnapshot(_ context.Context, u *ui, opts hostSnapshotOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	var tree snapshot.Tree
+	report, err := scan(root.Recorded(&tree), pci.Options{})
+	if err != nil {
+		return err
+	}
+	u.warn(report.allWarnings()...)
+	if opts.identity {
+		for _, name := range identityFiles() {
+			if _, err := root.Recorded(&tree).ReadFile(name); err != nil && !host.IsAbsent(err) {
+				u.warn(fmt.Sprintf("/%s: %v", name, host.Cause(err)))
+			}
+		}
+	} else {
+		tree.Remove(identityFiles()...)
+	}
+	if err := writeSnapshot(&tree, opts); err != nil {
+		return err
+	}
+	u.note("stored what the scan read of %d functions in %s: read it before you send it", len(report.Devices), opts.file)
+	return nil
+}
+
+// writeSnapshot makes the file, or leaves none.
+func writeSnapshot(tree *snapshot.Tree, opts hostSnapshotOptions) error {
+	out, err := os.OpenFile(opts.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return &usageError{opts.file + ": exists already", "choose another name, or remove it"}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", opts.file, host.Cause(err))
+	}
+	err = errors.Join(tree.Write(out, opts.format), out.Sync(), out.Close())
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", opts.file, err), os.Remove(opts.file))
+	}
+	return nil
+}
+
+func newHostUnpackCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      "unpack",
+		Usage:     "lay out a snapshot or an example as a file tree for --root",
+		ArgsUsage: "FILE.txtar|FILE.tar.gz DIR",
+		Description: `
+Makes DIR, which must be new or empty, and lays out in it what a snapshot holds.
+Nothing is written outside DIR.
+
+EXAMPLES
+  gpustack host unpack examples/talk-2xk4200.txtar /tmp/node
+  gpustack host scan --root /tmp/node
+
+EXIT STATUS
+  0  DIR holds the tree
+  1  it does not, or only part of it`,
+		Action: action(u, parseHostUnpack, runHostUnpack),
+	}
+}
+
+type hostUnpackOptions struct {
+	file, dir string
+	format    snapshot.Format
+}
+
+func parseHostUnpack(c *cli.Context, f *faults) hostUnpackOptions {
+	arguments := f.arguments(c, "FILE", "DIR")
+	return hostUnpackOptions{arguments[0], arguments[1], snapshotFormat(f, arguments[0])}
+}
+
+func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
+	in, err := os.Open(opts.file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", opts.file, host.Cause(err))
+	}
+	defer in.Close() //nolint:errcheck // only read from
+	tree, err := snapshot.Read(in, opts.format)
+	if err != nil {
+		return fmt.Errorf("%s: %w", opts.file, err)
+	}
+	if err := tree.Unpack(opts.dir); err != nil {
+		return err
+	}
+	u.note("laid out %s in %s", filepath.Base(opts.file), opts.dir)
+	return nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestJSONIsDescribed holds docs/json.md against the types: each field of a
+// report in its section, and no other.
+func TestJSONIsDescribed(t *testing.T) {
+	text, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## host scan\n")
+	if !ok {
+		t.Fatal("no section for host scan")
+	}
+	var described []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(section, -1) {
+		for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[1], -1) {
+			described = append(described, name[1])
+		}
+	}
+	if diff := cmp.Diff(fieldNames(reflect.TypeFor[scanReport]()), described); diff != "" {
+		t.Errorf("fields in the order of the types, (-types +docs):\n%s", diff)
+	}
+}
+
+// fieldNames lists a type's JSON fields, its own first, then those of the
+// objects in it, as docs/json.md has them.
+func fieldNames(of reflect.Type) []string {
+	var names []string
+	var nested []reflect.Type
+	for i := range of.NumField() {
+		field := of.Field(i)
+		name := field.Tag.Get("json")
+		if name == "" {
+			continue
+		}
+		names = append(names, name)
+		inner := field.Type
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct && !inner.Implements(reflect.TypeFor[interface{ MarshalText() ([]byte, error) }]()) {
+			nested = append(nested, inner)
+		}
+	}
+	for _, inner := range nested {
+		names = append(names, fieldNames(inner)...)
+	}
+	return names
+}
+
+// TestReportsSayEverything: every field is there on a machine that says nothing.
+func TestReportsSayEverything(t *testing.T) {
+	text, err := json.Marshal(scanReport{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range fieldNames(reflect.TypeFor[scanReport]())[:5] {
+		if !strings.Contains(string(text), `"`+name+`":`) {
+			t.Errorf("%s is left out of %s", name, text)
+		}
+	}
+}
+
+// TestHelpIsWhole: each command that people see says what it does, gives an
+// example, and tells its exit status.
+func TestHelpIsWhole(t *testing.T) {
+	a := newApp(testUI(t), []string{"gpustack"})
+	var seen []string
+	for path, c := range commands(a.Commands) {
+		if len(c.Subcommands) > 0 {
+			continue
+		}
+		seen = append(seen, path)
+		if c.Usage == "" || c.Usage != strings.ToLower(c.Usage[:1])+c.Usage[1:] || strings.HasSuffix(c.Usage, ".") {
+			t.Errorf("%s: usage %q", path, c.Usage)
+		}
+		if !strings.Contains(c.Description, "\n\nEXIT STATUS\n  0  ") {
+			t.Errorf("%s: no exit status", path)
+		}
+		if !c.Hidden && !strings.Contains(c.Description, "\n\nEXAMPLES\n  ") {
+			t.Errorf("%s: no example", path)
+		}
+		for line := range strings.Lines(commandHelp(path, c)) {
+			if len(line) > 120 {
+				t.Errorf("%s: a long line of help: %s", path, line)
+			}
+		}
+		for _, flag := range c.Flags {
+			if spelling, usage := describeFlag(flag); usage == "" || strings.Contains(usage, "`") || strings.HasSuffix(spelling, " ") {
+				t.Errorf("%s: flag %q: %q", path, spelling, usage)
+			}
+		}
+	}
+	if !slices.Contains(seen, "host scan") {
+		t.Errorf("looked at %q only", seen)
+	}
+}

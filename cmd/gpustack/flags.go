@@ -1,0 +1,31 @@
+package main
+
+import "github.com/urfave/cli/v2"
+
+// Formats of output.
+const (
+	formatTable = "table"
+	formatTree  = "tree"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+)
+
+// choiceFlag is a flag that takes one of a few words.
+type choiceFlag struct {
+	*cli.StringFlag
+	words []string
+}
+
+// Flags that several commands have, each declared once.
+
+func rootFlag() cli.Flag {
+	return &cli.StringFlag{Name: "root", Value: "/", Usage: "the `DIR` below which the machine's files lie"}
+}
+
+// outputFlag takes the formats that a command can print; the first is what it
+// prints unasked.
+func outputFlag(formats ...string) cli.Flag {
+	return choiceFlag{&cli.StringFlag{
+		Name: "output", Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT` of the output: " + listed(formats, "or"),
+	}, formats}
+}

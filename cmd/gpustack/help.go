@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// The texts of --help are made here, once, from the tree of commands; man.go
+// makes the manual page from the same pieces. A command's Description is plain
+// text: paragraphs, headings in capitals, and below them lines indented by two.
+
+// helpText is the help of the command on a command line.
+func (l *commandLine) helpText() string {
+	path := strings.Join(l.path, " ")
+	switch {
+	case l.command == nil:
+		return appHelp(l.app)
+	case len(l.command.Subcommands) > 0:
+		return groupHelp(path, l.command)
+	}
+	return commandHelp(path, l.command)
+}
+
+func appHelp(a *cli.App) string {
+	return fmt.Sprintf(`gpustack: %s
+
+USAGE
+  gpustack COMMAND [options]
+
+COMMANDS
+%s
+Each command says what it does, with examples, at gpustack COMMAND --help.
+
+OPTIONS
+%s`, a.Usage, listCommands("", a.Commands), listFlags(a.Flags))
+}
+
+func groupHelp(path string, c *cli.Command) string {
+	return fmt.Sprintf(`gpustack %s: %s
+
+USAGE
+  gpustack %s COMMAND [options]
+
+COMMANDS
+%s
+OPTIONS
+%s`, path, c.Usage, path, listCommands(path+" ", c.Subcommands), listFlags(c.Flags))
+}
+
+func commandHelp(path string, c *cli.Command) string {
+	return fmt.Sprintf(`gpustack %s: %s
+
+USAGE
+  %s
+
+%s
+
+OPTIONS
+%s`, path, c.Usage, synopsis(path, c), strings.TrimSpace(c.Description), listFlags(c.Flags))
+}
+
+func synopsis(path string, c *cli.Command) string {
+	words := "gpustack " + path
+	if len(c.Flags) > 0 {
+		words += " [options]"
+	}
+	if c.ArgsUsage != "" {
+		words += " " + c.ArgsUsage
+	}
+	return words
+}
+
+// listCommands and listFlags write a tab between their two columns, which are
+// aligned when they are printed.
+
+func listCommands(prefix string, tree []*cli.Command) string {
+	var b strings.Builder
+	for path, c := range commands(tree) {
+		if !c.Hidden && len(c.Subcommands) == 0 {
+			fmt.Fprintf(&b, "  %s%s\t%s\n", prefix, path, c.Usage)
+		}
+	}
+	return b.String()
+}
+
+func listFlags(flags []cli.Flag) string {
+	var b strings.Builder
+	for _, flag := range flags {
+		spelling, usage := describeFlag(flag)
+		fmt.Fprintf(&b, "  %s\t%s\n", spelling, usage)
+	}
+	return b.String() + "  -h, --help\tshow this help\n"
+}
+
+// describeFlag returns how a flag is written ("-o, --output FORMAT") and what it
+// does. The word in backquotes in its usage stands for its value.
+func describeFlag(flag cli.Flag) (spelling, usage string) {
+	var names []string
+	for _, name := range flag.Names() {
+		if len(name) == 1 {
+			names = append([]string{"-" + name}, names...)
+		} else {
+			names = append(names, "--"+name)
+		}
+	}
+	spelling = strings.Join(names, ", ")
+	documented := flag.(cli.DocGenerationFlag)
+	before, rest, _ := strings.Cut(documented.GetUsage(), "`")
+	value, after, _ := strings.Cut(rest, "`")
+	if documented.TakesValue() {
+		spelling += " " + value
+		if text := documented.GetDefaultText(); text != "" {
+			after += " (default " + strings.Trim(text, `"`) + ")"
+		}
+	}
+	return spelling, before + value + after
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"golang.org/x/term"
+	"gopkg.in/yaml.v3"
+
+	"gpustack/host/pci"
+)
+
+// ui is the only code that prints. Data goes to out, talk to talk.
+type ui struct {
+	out      *bufio.Writer
+	talk     io.Writer
+	terminal bool // out is one
+	colour   bool
+	unicode  bool
+}
+
+func newUI(stdout, stderr *os.File, getenv func(string) string) *ui {
+	terminal := term.IsTerminal(int(stdout.Fd()))
+	return &ui{
+		out:      bufio.NewWriterSize(stdout, 1<<16),
+		talk:     stderr,
+		terminal: terminal,
+		colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
+		unicode:  isUTF8(getenv),
+	}
+}
+
+// isUTF8 goes by the first locale variable that is set (locale(7)).
+func isUTF8(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if value := strings.ToUpper(getenv(name)); value != "" {
+			return strings.HasSuffix(value, "UTF-8") || strings.HasSuffix(value, "UTF8")
+		}
+	}
+	return false
+}
+
+// printf prints data. An error shows when the output is flushed at the end.
+func (u *ui) printf(format string, args ...any) {
+	fmt.Fprintf(u.out, format, args...) //nolint:errcheck // kept by the writer
+}
+
+// warn says something that the operator should know.
+func (u *ui) warn(warnings ...string) {
+	for _, w := range warnings {
+		fmt.Fprintf(u.talk, "gpustack: warning: %s\n", printable(w)) //nolint:errcheck // nobody is left to tell
+	}
+}
+
+// note says what was done, where that is not the output itself.
+func (u *ui) note(format string, args ...any) {
+	fmt.Fprintf(u.talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // nobody is left to tell
+}
+
+// fail prints an error, all of it if it is several, and what to do about it.
+func (u *ui) fail(err error) {
+	var hints []string
+	for _, err := range split(err) {
+		fmt.Fprintf(u.talk, "gpustack: error: %s\n", printable(err.Error())) //nolint:errcheck // nobody is left to tell
+		if h := hint(err); h != "" {
+			hints = append(hints, h)
+		}
+	}
+	for i, h := range hints {
+		if i == 0 || h != hints[i-1] {
+			fmt.Fprintf(u.talk, "gpustack: hint: %s\n", h) //nolint:errcheck // nobody is left to tell
+		}
+	}
+}
+
+// split takes joined errors apart.
+func split(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, split(e)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// hint is the one place that knows the remedies.
+func hint(err error) string {
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		return usage.hint
+	case errors.Is(err, pci.ErrNoPCI):
+		return "--root takes the top of a machine's file tree, with its sys below; on the machine itself leave it out"
+	case errors.Is(err, fs.ErrPermission):
+		return "run gpustack as root"
+	}
+	return ""
+}
+
+// show prints a value for machines.
+func (u *ui) show(format string, value any) error {
+	encode := u.json
+	if format == formatYAML {
+		encode = u.yaml
+	}
+	return encode(value)
+}
+
+// json prints a report with a line for each element of its lists, so that lines
+// can be searched and compared; to a terminal, indented all through.
+func (u *ui) json(report any) error {
+	if u.terminal {
+		e := json.NewEncoder(u.out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(report)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	encode := func(value reflect.Value) error {
+		b.Reset()
+		err := e.Encode(value.Interface())
+		u.out.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n"))) //nolint:errcheck // kept by the writer
+		return err
+	}
+	object := reflect.ValueOf(report)
+	separator := "{"
+	for i := range object.NumField() {
+		u.printf("%s%q:", separator, object.Type().Field(i).Tag.Get("json"))
+		separator = ",\n"
+		field := object.Field(i)
+		if field.Kind() != reflect.Slice || field.Len() == 0 {
+			if err := encode(field); err != nil {
+				return err
+			}
+			continue
+		}
+		before := "[\n"
+		for k := range field.Len() {
+			u.printf("%s", before)
+			before = ",\n"
+			if err := encode(field.Index(k)); err != nil {
+				return err
+			}
+		}
+		u.printf("]")
+	}
+	u.printf("}\n")
+	return nil
+}
+
+// yaml prints the very document that json prints, in the other notation.
+func (u *ui) yaml(value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return err
+	}
+	if err := plainStyle(&document); err != nil {
+		return err
+	}
+	e := yaml.NewEncoder(u.out)
+	e.SetIndent(2)
+	return errors.Join(e.Encode(&document), e.Close())
+}
+
+// plainStyle lets go of JSON's braces and quotes, but for those of empty lists
+// and of text that some parser would take for something else: 0000:24:00.0 is a
+// number in base 60 to those of YAML 1.1, Python's among them.
+func plainStyle(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		return n.Encode(n.Value)
+	}
+	if len(n.Content) > 0 {
+		n.Style = 0
+	}
+	var errs []error
+	for _, child := range n.Content {
+		errs = append(errs, plainStyle(child))
+	}
+	return errors.Join(errs...)
+}
+
+// table prints a header and below it rows in columns. A header of one cell is a
+// title, and widens no column.
+func (u *ui) table(header []string, rows [][]string) {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		fmt.Fprintln(w, printable(strings.Join(row, "\t"))) //nolint:errcheck // a buffer takes all
+	}
+	w.Flush() //nolint:errcheck // a buffer takes all
+	title, body, _ := strings.Cut(b.String(), "\n")
+	u.printf("%s\n", u.paint(bold, strings.TrimRight(title, " ")))
+	for line := range strings.Lines(body) {
+		u.printf("%s\n", strings.TrimRight(line, " \n"))
+	}
+}
+
+// help prints a help text, columns separated by tabs.
+func (u *ui) help(text string) error {
+	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, text) //nolint:errcheck // Flush tells
+	return w.Flush()
+}
+
+// bold is an SGR code (ECMA-48).
+const bold = "1"
+
+func (u *ui) paint(code, text string) string {
+	if !u.colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// lines are the strokes that draw trees and brackets.
+type lines struct {
+	tee, corner, pass, none    string // a tree's branch, last branch, passing trunk, nothing
+	top, middle, bottom, alone string // a bracket's parts
+}
+
+func (u *ui) lines() lines {
+	if u.unicode {
+		return lines{"├─ ", "└─ ", "│  ", "   ", "┌ ", "│ ", "└ ", "  "}
+	}
+	return lines{"|- ", "`- ", "|  ", "   ", "/ ", "| ", "\\ ", "  "}
+}
+
+// printable replaces what could steer a terminal: names and values may come from
+// anybody's archive.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+func quoted(s string) string {
+	return strconv.Quote(s)
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gopkg.in/yaml.v3"
+)
+
+// testUI prints to files that nobody reads.
+func testUI(t *testing.T) *ui {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return newUI(f, f, func(string) string { return "" })
+}
+
+type report struct {
+	Schema int      `json:"schema"`
+	Texts  []string `json:"texts"`
+	Empty  []string `json:"empty"`
+	Object struct {
+		Null *int `json:"null"`
+		Yes  bool `json:"yes"`
+	} `json:"object"`
+}
+
+// awkward are texts that a YAML parser could take for something else.
+func awkward() report {
+	return report{Schema: 1, Empty: []string{}, Texts: []string{
+		"0000:24:00.0", "0300", "1e04", "10de", "0x10", "yes", "n", "null", "~", "", "- a", "a: b", "#", "é\x01", "R&D <x>", "12:30:45", "1_000", "!tag", "2026-11-21",
+	}}
+}
+
+func TestJSON(t *testing.T) {
+	var plain, terminal bytes.Buffer
+	u := &ui{out: bufio.NewWriter(&plain)}
+	if err := errors.Join(u.json(awkward()), u.out.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	u = &ui{out: bufio.NewWriter(&terminal), terminal: true}
+	if err := errors.Join(u.json(awkward()), u.out.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"plain": plain.String(), "on a terminal": terminal.String()} {
+		var back report
+		if err := json.Unmarshal([]byte(text), &back); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, text)
+		}
+		if diff := cmp.Diff(awkward(), back); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if !strings.Contains(text, `"R&D <x>"`) {
+			t.Errorf("%s: escaped for HTML:\n%s", name, text)
+		}
+	}
+	if got, want := strings.Count(plain.String(), "\n"), len(awkward().Texts)+4; got != want {
+		t.Errorf("%d lines, want a line for each element and each member beside: %d\n%s", got, want, plain.String())
+	}
+	if !strings.Contains(terminal.String(), "\n  \"schema\": 1,\n") {
+		t.Errorf("not indented:\n%s", terminal.String())
+	}
+}
+
+func TestYAMLIsTheSameDocument(t *testing.T) {
+	var b bytes.Buffer
+	u := &ui{out: bufio.NewWriter(&b)}
+	if err := errors.Join(u.yaml(awkward()), u.out.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	var fromYAML, fromJSON any
+	if err := yaml.Unmarshal(b.Bytes(), &fromYAML); err != nil {
+		t.Fatalf("%v\n%s", err, b.String())
+	}
+	text, err := json.Marshal(awkward())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &fromJSON); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(fromJSON, fromYAML); diff != "" {
+		t.Errorf("(-json +yaml):\n%s\n%s", diff, b.String())
+	}
+	// Parsers of YAML 1.1 know more numbers and words than this one.
+	for _, quoted := range []string{`- "0000:24:00.0"`, `- "1e04"`, `- "yes"`, `- "n"`, `- "12:30:45"`} {
+		if !strings.Contains(b.String(), quoted+"\n") {
+			t.Errorf("no %s in\n%s", quoted, b.String())
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		colour bool
+		want   string
+	}{
+		{"plain", false, "GROUP  NAME\n┌ 1    a\n└      steer?d\n"},
+		{"on a terminal", true, "\x1b[1mGROUP  NAME\x1b[0m\n┌ 1    a\n└      steer?d\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var b bytes.Buffer
+			u := &ui{out: bufio.NewWriter(&b), colour: test.colour}
+			u.table([]string{"GROUP", "NAME"}, [][]string{{"┌ 1", "a"}, {"└", "steer\x1bd"}})
+			if err := u.out.Flush(); err != nil || b.String() != test.want {
+				t.Errorf("got %q, want %q, %v", b.String(), test.want, err)
+			}
+		})
+	}
+}
+
+func TestColourAndUnicodeAreAskedFor(t *testing.T) {
+	for _, test := range []struct {
+		env  map[string]string
+		want bool
+	}{
+		{nil, false},
+		{map[string]string{"LANG": "C"}, false},
+		{map[string]string{"LANG": "en_US.UTF-8"}, true},
+		{map[string]string{"LANG": "de_DE.utf8"}, true},
+		{map[string]string{"LANG": "en_US.UTF-8", "LC_ALL": "C"}, false},
+		{map[string]string{"LANG": "C", "LC_CTYPE": "C.UTF-8"}, true},
+	} {
+		if got := isUTF8(func(name string) string { return test.env[name] }); got != test.want {
+			t.Errorf("%v: %v", test.env, got)
+		}
+	}
+	if u := testUI(t); u.colour || u.terminal {
+		t.Error("a file is no terminal")
+	}
+}
+
+func TestFail(t *testing.T) {
+	var b bytes.Buffer
+	u := &ui{talk: &b}
+	u.fail(errors.Join(
+		&usageError{"one", "do this"},
+		errors.Join(&usageError{"two", "do this"}, errors.New("three \x1b[31m")),
+		os.ErrPermission,
+	))
+	want := "gpustack: error: one\ngpustack: error: two\ngpustack: error: three ?[31m\ngpustack: error: permission denied\n" +
+		"gpustack: hint: do this\ngpustack: hint: run gpustack as root\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}

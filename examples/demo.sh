@@ -1,0 +1,23 @@
+#!/bin/sh
+# demo.sh GPUSTACK: the main job on an example node, laid out in a temporary
+# folder. Needs no privileges, and leaves nothing behind.
+set -eu
+
+gpustack=$(realpath "$1")
+examples=$(dirname "$(realpath "$0")")
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+LC_ALL=C.UTF-8
+export LC_ALL
+
+# run shows a command and runs it.
+run() {
+	printf '$ gpustack %s\n' "$*"
+	"$gpustack" "$@"
+	echo
+}
+
+"$gpustack" host unpack "$examples/talk-2xk4200.txtar" node 2>/dev/null
+run host scan --root node
+run host scan --root node -o tree
