@@ -1,0 +1,76 @@
+# Targets, each for one job. `.ci/setup make TARGET` installs make and Go first.
+
+GO      ?= go
+PREFIX  ?= /usr/local
+DESTDIR ?=
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unreleased)
+
+# The same sources give the same bytes. The tag leaves urfave/cli's page maker
+# out: cmd/gpustack/man.go is ours.
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
+
+# Programs that the tests are held against, from Debian's packages.
+TEST_PACKAGES = pciutils python3 python3-yaml
+
+GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: build demo test test-full unit integration lint fuzz bench man install clean
+
+build:
+	$(BUILD) -o build/gpustack ./cmd/gpustack
+
+# The main job, on an example node laid out in a temporary folder.
+demo: build
+	@examples/demo.sh build/gpustack
+
+# What the README names and continuous integration runs.
+test: lint unit integration
+
+# Everything, the long too.
+test-full: test
+	$(MAKE) fuzz FUZZTIME=2m
+
+unit:
+	$(GO) test $$($(GO) list ./... | grep -v /integration)
+
+integration: build
+	@.ci/packages $(TEST_PACKAGES)
+	$(GO) test -count=1 ./integration/...
+
+lint: build/tools/golangci-lint
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
+	$(GO) mod tidy -diff
+	build/tools/golangci-lint run ./...
+
+build/tools/golangci-lint: Makefile
+	GOBIN=$(CURDIR)/build/tools $(GO) install $(GOLANGCI_LINT)
+	@touch $@
+
+# Each fuzz target for FUZZTIME.
+FUZZTIME ?= 20s
+fuzz:
+	@set -e; for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+# Figures side by side; none is a test.
+bench: build
+	@.ci/packages $(TEST_PACKAGES)
+	$(GO) test -run '^$$' -bench . -count=1 ./host/... ./integration/...
+
+man: build
+	build/gpustack man > build/gpustack.8
+
+install: man
+	install -D -m 0755 build/gpustack $(DESTDIR)$(PREFIX)/sbin/gpustack
+	install -D -m 0644 build/gpustack.8 $(DESTDIR)$(PREFIX)/share/man/man8/gpustack.8
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	build/gpustack completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpustack
+	build/gpustack completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpustack
+	build/gpustack completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpustack.fish
+
+clean:
+	rm -rf build
