@@ -11,7 +11,7 @@ import (
 
 // Lay lays out a machine that is written as a txtar archive (host/snapshot tells
 // its form), in a folder that goes with the test.
-func Lay(t *testing.T, archive string) host.Root {
+func Lay(t testing.TB, archive string) host.Root {
 	t.Helper()
 	tree, err := snapshot.Read(strings.NewReader(archive), snapshot.Txtar)
 	if err != nil {

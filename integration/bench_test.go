@@ -1,0 +1,161 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// BenchmarkScan times whole processes that list the same functions with names,
+// one after the other in each round: gpustack, lspci, and a program that asks ghw.
+// The ratios are gpustack's time to theirs, round by round, the median of them.
+func BenchmarkScan(b *testing.B) {
+	ghwscan := filepath.Join(scratch, "ghwscan")
+	if out, err := exec.Command("go", "build", "-o", ghwscan, "gpustack/integration/ghwscan").CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	bench := func(name, root string) {
+		b.Run(name, func(b *testing.B) {
+			addNames(b, root)
+			race(b,
+				peer{"lspci", []string{"lspci", "-D", "-nnk", "-O", "sysfs.path=" + filepath.Join(root, "sys/bus/pci")}},
+				peer{"ghw", []string{ghwscan, root}},
+				peer{"gpustack", []string{gpustack, "host", "scan", "--all", "-o", "json", "--root", root}},
+			)
+		})
+	}
+	for _, functions := range []int{483, 4096} {
+		root := filepath.Join(b.TempDir(), "server")
+		layServer(b, root, functions)
+		bench(fmt.Sprintf("server=%d", functions), root)
+	}
+	// A real machine of 483 functions.
+	const real = "ethanzhf-spr-dmar-tree"
+	if table := filepath.Join(nodes, real+".tsv"); exists(table) {
+		root := filepath.Join(b.TempDir(), real)
+		run(b, "python3", mknode, table, root)
+		bench(real, root)
+	}
+}
+
+// BenchmarkStart times a command that does nothing else.
+func BenchmarkStart(b *testing.B) {
+	race(b, peer{"gpustack", []string{gpustack, "--version"}})
+}
+
+// peer is a program in a race.
+type peer struct {
+	name string
+	argv []string
+}
+
+// race runs peers in turn, the last being ours, and reports the median time of
+// each and the median ratio of ours to each other's.
+func race(b *testing.B, peers ...peer) {
+	times := make([][]float64, len(peers))
+	for b.Loop() {
+		for i, p := range peers {
+			cmd := exec.Command(p.argv[0], p.argv[1:]...)
+			start := time.Now()
+			if err := cmd.Run(); err != nil {
+				b.Fatalf("%q: %v", p.argv, err)
+			}
+			times[i] = append(times[i], float64(time.Since(start).Microseconds())/1000)
+		}
+	}
+	ours := times[len(peers)-1]
+	for i, p := range peers {
+		if i < len(peers)-1 {
+			ratios := make([]float64, len(ours))
+			for round := range ours {
+				ratios[round] = ours[round] / times[i][round]
+			}
+			b.ReportMetric(median(ratios), "of-"+p.name)
+		}
+		b.ReportMetric(median(times[i]), p.name+"-ms")
+	}
+	b.ReportMetric(0, "ns/op") // of all peers together, it says nothing
+}
+
+func median(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// addNames gives a machine the list of names that lspci reads on this one.
+func addNames(b *testing.B, root string) {
+	list, err := os.ReadFile("/usr/share/misc/pci.ids")
+	if err != nil {
+		b.Fatal(err)
+	}
+	write(b, filepath.Join(root, "usr/share/misc/pci.ids"), string(list))
+}
+
+// layServer lays out a server's sysfs: buses of a root port and a card of eight
+// functions, GPUs and network cards in turn, until there are enough of them.
+func layServer(b *testing.B, root string, functions int) {
+	for n := range functions {
+		const perBus = 9
+		bus, place := n/perBus, n%perBus
+		domain, port := bus/256, fmt.Sprintf("%04x:%02x:00.0", bus/256, bus%256)
+		dir := fmt.Sprintf("sys/devices/pci%04x:00/%s", domain, port)
+		address, class, product, driver := port, "0x060400", "0x10de8086", "pcieport"
+		if place > 0 {
+			address = fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus%256, 1, place-1)
+			dir += "/" + address
+			class, product, driver = "0x030000", "0x11b410de", "nouveau"
+			if bus%2 == 1 {
+				class, product, driver = "0x020000", "0x101915b3", "mlx5_core"
+			}
+		}
+		device, vendor := product[:6], "0x"+product[6:]
+		for name, text := range map[string]string{
+			"class": class, "vendor": vendor, "device": device,
+			"subsystem_vendor": vendor, "subsystem_device": device, "revision": "0xa1", "numa_node": "0",
+			"driver_override": "(null)", "reset_method": "flr bus",
+			"modalias": fmt.Sprintf("pci:v0000%sd0000%ssv0000%ssd0000%sbc%ssc%si%s",
+				vendor[2:], device[2:], vendor[2:], device[2:], class[2:4], class[4:6], class[6:]),
+		} {
+			write(b, filepath.Join(root, dir, name), text+"\n")
+		}
+		link(b, filepath.Join(root, dir, "driver"), filepath.Join(root, "sys/bus/pci/drivers", driver))
+		link(b, filepath.Join(root, dir, "iommu_group"), filepath.Join(root, fmt.Sprintf("sys/kernel/iommu_groups/%d", n)))
+		link(b, filepath.Join(root, "sys/bus/pci/devices", address), filepath.Join(root, dir))
+	}
+	writeConfigs(b, root)
+}
+
+func write(b *testing.B, path, text string) {
+	b.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// link makes a relative link at path to target, and target itself a folder.
+func link(b *testing.B, path, target string) {
+	b.Helper()
+	relative, err := filepath.Rel(filepath.Dir(path), target)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, dir := range []string{filepath.Dir(path), target} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := os.Symlink(relative, path); err != nil {
+		b.Fatal(err)
+	}
+}
