@@ -1,0 +1,50 @@
+package integration
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInstalled: what make install puts below a folder is whole, and the shells
+// and groff take it as it is.
+func TestInstalled(t *testing.T) {
+	dir := t.TempDir()
+	run(t, "make", "-C", "..", "install", "DESTDIR="+dir, "PREFIX=/usr")
+	program := filepath.Join(dir, "usr/sbin/gpustack")
+	if out := run(t, program, "--version"); !strings.HasPrefix(out, "gpustack ") {
+		t.Errorf("--version: %q", out)
+	}
+	t.Run("manual page", func(t *testing.T) {
+		_, talk, status := try(t, exec.Command("groff", "-man", "-Tutf8", "-ww", "-z", filepath.Join(dir, "usr/share/man/man8/gpustack.8")))
+		if status != 0 || talk != "" {
+			t.Errorf("groff: exit status %d, %s", status, talk)
+		}
+	})
+	for _, test := range []struct {
+		shell string
+		argv  []string // prints what can follow "gpustack host scan --de"
+	}{
+		{"bash", []string{"bash", "-c", `. "$0"; COMP_LINE='gpustack host scan --de' COMP_POINT=23; _gpustack; echo "${COMPREPLY[@]}"`,
+			"usr/share/bash-completion/completions/gpustack"}},
+		{"zsh", []string{"zsh", "-f", "-c", `fpath=("${0:h}" $fpath); autoload -Uz _gpustack
+			_describe() { print -l -- "${(@P)2}" }
+			compdef() { : }
+			words=(gpustack host scan --de) CURRENT=4; _gpustack`,
+			"usr/share/zsh/site-functions/_gpustack"}},
+		{"fish", []string{"fish", "--no-config", "-c", `source $argv[1]; complete --do-complete 'gpustack host scan --de'`,
+			"usr/share/fish/vendor_completions.d/gpustack.fish"}},
+	} {
+		t.Run(test.shell, func(t *testing.T) {
+			last := len(test.argv) - 1
+			argv := append(append([]string{}, test.argv[1:last]...), filepath.Join(dir, test.argv[last]))
+			cmd := exec.Command(test.argv[0], argv...)
+			cmd.Env = append(cmd.Environ(), "PATH="+filepath.Dir(program)+":/usr/sbin:/usr/bin:/sbin:/bin", "HOME="+dir)
+			stdout, talk, status := try(t, cmd)
+			if status != 0 || talk != "" || !strings.HasPrefix(stdout, "--device") {
+				t.Errorf("exit status %d, %q, talk %q", status, stdout, talk)
+			}
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestUnprivileged: a user who may not read a thing is told which, once, and what
+// to do. Tests run as root, who may read all.
+func TestUnprivileged(t *testing.T) {
+	const nobody = 65534
+	for _, test := range []struct {
+		name, closed string // a file or folder of the node that only root may read
+		status       int
+		want         string // the last line of talk but for the hint, with the root cut off
+	}{
+		{"the list of functions", "sys/bus/pci/devices", 1, "gpustack: error: /sys/bus/pci/devices: permission denied"},
+		{"the way to it", "sys/bus", 1, "gpustack: error: /sys/bus/pci/devices: permission denied"},
+		{"one attribute", "sys/bus/pci/devices/0000:84:00.0/vendor", 0, "gpustack: warning: /sys/bus/pci/devices/0000:84:00.0/vendor: permission denied"},
+		{"one function", "sys/devices/pci0000:80/0000:80:02.0/0000:84:00.0", 0, "gpustack: warning: /sys/bus/pci/devices/0000:84:00.0: permission denied"},
+		{"a fact of the host", "etc/os-release", 0, "gpustack: warning: /etc/os-release: permission denied"},
+		{"nothing", "", 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			// Below scratch, where other users may go.
+			root, err := os.MkdirTemp(scratch, "node-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(root, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			run(t, gpustack, "host", "unpack", examples(t)["talk-2xk4200.txtar"], filepath.Join(root, "node"))
+			root = filepath.Join(root, "node")
+			if test.closed != "" {
+				if err := os.Chmod(filepath.Join(root, test.closed), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.Command(gpustack, "host", "scan", "--all", "--root", root, "-o", "json")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+			stdout, stderr, status := try(t, cmd)
+			talk, hint, _ := strings.Cut(strings.ReplaceAll(strings.TrimSpace(stderr), root, ""), "\n")
+			if status != test.status || talk != test.want {
+				t.Errorf("exit status %d, want %d; talk:\n%s\nwant:\n%s", status, test.status, stderr, test.want)
+			}
+			if failed := status != 0; failed != (hint == "gpustack: hint: run gpustack as root") || failed != (stdout == "") {
+				t.Errorf("hint %q; output:\n%s", hint, stdout)
+			}
+		})
+	}
+}
+
+// TestYAMLIsTheJSON: a parser that is not ours, and that takes 0000:24:00.0 for a
+// number when it is not told otherwise, reads both forms as one document.
+func TestYAMLIsTheJSON(t *testing.T) {
+	for name, file := range examples(t) {
+		t.Run(name, func(t *testing.T) {
+			root := unpack(t, file)
+			parse := func(format string) (document any) {
+				cmd := exec.Command("/usr/bin/python3", "-c", "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)")
+				cmd.Stdin = strings.NewReader(run(t, gpustack, "host", "scan", "--all", "--root", root, "-o", format))
+				stdout, stderr, status := try(t, cmd)
+				if status != 0 {
+					t.Fatal(stderr)
+				}
+				if err := json.Unmarshal([]byte(stdout), &document); err != nil {
+					t.Fatal(err)
+				}
+				return document
+			}
+			if diff := cmp.Diff(parse("json"), parse("yaml")); diff != "" {
+				t.Errorf("(-json +yaml):\n%s", diff)
+			}
+		})
+	}
+}
