@@ -22,7 +22,7 @@ type Dir struct {
 
 // OpenDir opens a directory below the root, links resolved below the root.
 func (r Root) OpenDir(name string) (*Dir, error) {
-	place, err := r.resolve(name)
+	place, err := r.Resolve(name)
 	if err != nil {
 		return nil, err
 	}

@@ -49,8 +49,9 @@ func (r Root) Path(name string) string {
 	return filepath.Join(r.dir, filepath.FromSlash(path.Clean("/"+name)))
 }
 
-// resolve returns the same place with every link resolved below the root.
-func (r Root) resolve(name string) (string, error) {
+// Resolve returns the same place with every link resolved below the root: for
+// what goes past the methods here, such as a writer.
+func (r Root) Resolve(name string) (string, error) {
 	return securejoin.SecureJoin(r.dir, filepath.FromSlash(name))
 }
 
@@ -99,7 +100,7 @@ func (r Root) readHead(name string, n int) ([]byte, error) {
 
 // Open opens a regular file for reading, past the recorder.
 func (r Root) Open(name string) (*os.File, error) {
-	place, err := r.resolve(name)
+	place, err := r.Resolve(name)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (r Root) ReadDir(name string) ([]string, error) {
 }
 
 func (r Root) readDir(name string) ([]string, error) {
-	place, err := r.resolve(name)
+	place, err := r.Resolve(name)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func (r Root) readDir(name string) ([]string, error) {
 // Exists tells whether something is at name: a file, a directory, or a link
 // that leads to one. It is an error if that cannot be known.
 func (r Root) Exists(name string) (bool, error) {
-	place, err := r.resolve(name)
+	place, err := r.Resolve(name)
 	if err != nil {
 		return false, err
 	}

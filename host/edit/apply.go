@@ -1,0 +1,248 @@
+package edit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// Errors of applying a change.
+var (
+	// ErrChanged says that a file is no longer what the change was computed from.
+	ErrChanged = errors.New("changed since the plan was made")
+	// ErrMounted says that a file is bind-mounted, into a container most often:
+	// it can be written to, but not replaced.
+	ErrMounted = errors.New("is a mount point, and cannot be replaced")
+)
+
+// Apply makes the change, or changes nothing and returns an error. When it
+// returns, the change is on the disk.
+func (c Change) Apply(root host.Root) error {
+	return Plan{c}.Apply(root)
+}
+
+// Apply makes all changes. Every new content is on the disk, beside its file,
+// before the first file is touched: a full disk shows then. After an error some
+// changes may be made, and what was to take a file's place may lie beside it
+// (RemoveLeftover).
+func (p Plan) Apply(root host.Root) error {
+	for _, c := range p.Pending() {
+		if err := c.stage(root); err != nil {
+			return c.explain(err)
+		}
+	}
+	for _, c := range p.Pending() {
+		if err := c.commit(root); err != nil {
+			return c.explain(err)
+		}
+	}
+	return nil
+}
+
+func (c Change) explain(err error) error {
+	if errors.Is(err, unix.EBUSY) {
+		err = ErrMounted
+	}
+	return fmt.Errorf("%s: %w", c.Name, host.Cause(err))
+}
+
+// place is where the file lies, if it is still what the change was computed from.
+func (c Change) place(root host.Root) (string, error) {
+	place, err := root.Resolve(c.Name)
+	if err != nil {
+		return "", err
+	}
+	now, err := read(place)
+	if err != nil {
+		return "", err
+	}
+	if !now.Equal(c.Before) {
+		return "", ErrChanged
+	}
+	return place, nil
+}
+
+func (c Change) stage(root host.Root) error {
+	place, err := c.place(root)
+	if err != nil || c.After == nil {
+		return err
+	}
+	for _, dir := range c.Dirs {
+		if err := makeDir(root, dir); err != nil {
+			return err
+		}
+	}
+	return writeBeside(place, c.After)
+}
+
+func (c Change) commit(root host.Root) error {
+	place, err := c.place(root)
+	if err != nil {
+		return err
+	}
+	if c.After == nil {
+		err = os.Remove(place)
+	} else {
+		err = unix.Rename(temporary(place), place)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(place))
+}
+
+func makeDir(root host.Root, dir string) error {
+	place, err := root.Resolve(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(place, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(place))
+}
+
+// RemoveDirs removes those folders that are empty, innermost first: what the
+// changes that made them have made, less what somebody has put there since.
+func RemoveDirs(root host.Root, dirs []string) error {
+	for i := len(dirs) - 1; i >= 0; i-- {
+		place, err := root.Resolve(dirs[i])
+		if err == nil {
+			err = unix.Rmdir(place)
+		}
+		if err == nil {
+			err = syncDir(filepath.Dir(place))
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) {
+			return fmt.Errorf("%s: %w", dirs[i], host.Cause(err))
+		}
+	}
+	return nil
+}
+
+// Write puts a file of our own in place, whatever is there: for records that no
+// plan shows. The folder must be there.
+func Write(root host.Root, name string, content []byte, mode uint32) error {
+	place, err := root.Resolve(name)
+	if err == nil {
+		err = writeBeside(place, &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}})
+	}
+	if err == nil {
+		err = unix.Rename(temporary(place), place)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(place))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, host.Cause(err))
+	}
+	return nil
+}
+
+// RemoveLeftover removes what a run that was killed may have left beside a file.
+func RemoveLeftover(root host.Root, name string) error {
+	place, err := root.Resolve(name)
+	if err == nil {
+		err = os.Remove(temporary(place))
+	}
+	if err != nil && !host.IsAbsent(err) && !errors.Is(err, unix.ENOTDIR) {
+		return fmt.Errorf("%s: %w", name, host.Cause(err))
+	}
+	return nil
+}
+
+// temporary is where the new content of a file is written before it takes the
+// old one's place. The name begins with a dot and has no suffix, so that nothing
+// that reads *.conf or *.cfg takes it for configuration, and it is always the
+// same, so that the next run finds what a killed one left.
+func temporary(place string) string {
+	dir, base := filepath.Split(place)
+	return path.Join(dir, ".gpustack-"+strings.ReplaceAll(base, ".", "_"))
+}
+
+// writeBeside writes what is to take the place of a file. It is on the disk, or
+// not there, when this returns.
+func writeBeside(place string, f *File) error {
+	temp := temporary(place)
+	if err := os.Remove(temp); err != nil && !host.IsAbsent(err) {
+		return err
+	}
+	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(out, f), out.Close()); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return nil
+}
+
+func fill(out *os.File, f *File) error {
+	fd := int(out.Fd())
+	if _, err := out.Write(f.Content); err != nil {
+		return host.Cause(err)
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if f.UID != int(stat.Uid) || f.GID != int(stat.Gid) {
+		if err := unix.Fchown(fd, f.UID, f.GID); err != nil {
+			return fmt.Errorf("owner %d:%d: %w", f.UID, f.GID, err)
+		}
+	}
+	if f.Xattrs != nil {
+		if err := setXattrs(fd, f.Xattrs); err != nil {
+			return err
+		}
+	}
+	// After the owner, whose change takes set-id bits away, and after an access
+	// control list, which brings permissions of its own.
+	if err := unix.Fchmod(fd, f.Mode); err != nil {
+		return fmt.Errorf("mode: %w", err)
+	}
+	return host.Cause(out.Sync())
+}
+
+// setXattrs gives a file those attributes and no other.
+func setXattrs(fd int, want []Xattr) error {
+	present, err := readXattrs(fd)
+	if err != nil {
+		return err
+	}
+	for _, x := range want {
+		if slices.ContainsFunc(present, func(p Xattr) bool { return p.Name == x.Name && bytes.Equal(p.Value, x.Value) }) {
+			continue // the label that a new file gets by itself
+		}
+		if err := unix.Fsetxattr(fd, x.Name, x.Value, 0); err != nil {
+			return fmt.Errorf("extended attribute %s: %w", x.Name, err)
+		}
+	}
+	for _, p := range present {
+		if slices.ContainsFunc(want, func(x Xattr) bool { return x.Name == p.Name }) {
+			continue
+		}
+		if err := unix.Fremovexattr(fd, p.Name); err != nil {
+			return fmt.Errorf("extended attribute %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,149 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// Action is what a change does to a file.
+type Action string
+
+// The four actions. None is a change too: the file is as it shall be.
+const (
+	None   Action = "none"
+	Create Action = "create"
+	Update Action = "update"
+	Delete Action = "delete"
+)
+
+// Change is what becomes of one file. It knows what it was computed from, and is
+// applied to nothing else.
+type Change struct {
+	Name   string // on the machine, with a leading slash
+	Before *File  // nil: not there
+	After  *File  // nil: not to be there
+	// Dirs are the folders that are missing on the way to the file, outermost
+	// first. They are made with it, and go with it.
+	Dirs []string
+}
+
+// Plan is a list of changes, in the order in which they are made.
+type Plan []Change
+
+// Pending returns the changes that do something.
+func (p Plan) Pending() Plan {
+	var pending Plan
+	for _, c := range p {
+		if c.Action() != None {
+			pending = append(pending, c)
+		}
+	}
+	return pending
+}
+
+// Put plans that the file at name holds content. A file that is there keeps its
+// owner, attributes and permissions; a new one belongs to whoever runs this and
+// gets mode. A script, whose mode counts, keeps no other: set exact.
+func Put(root host.Root, name string, content []byte, mode uint32, exact bool) (Change, error) {
+	name = path.Clean("/" + name)
+	before, err := Read(root, name)
+	if err != nil {
+		return Change{}, err
+	}
+	c := Change{Name: name, Before: before}
+	if before == nil {
+		c.After = &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}}
+		c.Dirs, err = missing(root, path.Dir(name))
+		return c, err
+	}
+	c.After = &File{content, before.Meta}
+	if exact {
+		c.After.Mode = mode
+	}
+	return c, nil
+}
+
+// Remove plans that there is no file at name.
+func Remove(root host.Root, name string) (Change, error) {
+	name = path.Clean("/" + name)
+	before, err := Read(root, name)
+	return Change{Name: name, Before: before}, err
+}
+
+// missing returns the folders that are not there on the way to dir.
+func missing(root host.Root, dir string) ([]string, error) {
+	var dirs []string
+	for ; dir != "/"; dir = path.Dir(dir) {
+		place, err := root.Resolve(dir)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		}
+		var stat unix.Stat_t
+		err = unix.Lstat(place, &stat)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			dirs = append([]string{dir}, dirs...)
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		case stat.Mode&unix.S_IFMT != unix.S_IFDIR:
+			return nil, fmt.Errorf("%s: not a directory", dir)
+		}
+		break
+	}
+	return dirs, nil
+}
+
+// Action tells what the change does.
+func (c Change) Action() Action {
+	switch {
+	case c.Before.Equal(c.After):
+		return None
+	case c.Before == nil:
+		return Create
+	case c.After == nil:
+		return Delete
+	}
+	return Update
+}
+
+// Inverse is the change that takes this one back.
+func (c Change) Inverse() Change {
+	return Change{Name: c.Name, Before: c.After, After: c.Before, Dirs: c.Dirs}
+}
+
+// Diff shows the change as a unified diff, with a line for a mode that changes.
+// It is empty for none.
+func (c Change) Diff() string {
+	if c.Action() == None {
+		return ""
+	}
+	var b strings.Builder
+	from, to := c.Name, c.Name
+	var before, after string
+	if c.Before == nil {
+		from = "/dev/null"
+	} else {
+		before = string(c.Before.Content)
+	}
+	if c.After == nil {
+		to = "/dev/null"
+	} else {
+		after = string(c.After.Content)
+	}
+	switch {
+	case c.Before == nil && c.After.Mode&0o111 != 0:
+		fmt.Fprintf(&b, "new file mode %o\n", c.After.Mode)
+	case c.Before != nil && c.After != nil && c.Before.Mode != c.After.Mode:
+		fmt.Fprintf(&b, "old mode %o\nnew mode %o\n", c.Before.Mode, c.After.Mode)
+	}
+	b.WriteString(udiff.Unified(from, to, before, after))
+	return b.String()
+}
