@@ -14,3 +14,27 @@ var (
 	//go:embed completion/fish
 	FishCompletion string
 )
+
+// GrubArguments is what changes kernel arguments, as a file of its own or as the
+// end of /etc/default/grub. Dash runs it under "set -e" (grub-mkconfig), so it
+// keeps to what POSIX has. Its command substitution leaves no variable behind.
+//
+//go:embed grub/arguments.cfg
+var GrubArguments string
+
+// What modprobe is told, and what is loaded at boot.
+var (
+	//go:embed modprobe/functions.conf
+	ModprobeFunctions string
+	//go:embed modprobe/load.conf
+	ModulesLoad string
+)
+
+// What initramfs-tools is given: a hook that runs when an initramfs is made, and a
+// script that runs in it.
+var (
+	//go:embed initramfs-tools/hook
+	InitramfsHook string
+	//go:embed initramfs-tools/init-top
+	InitramfsScript string
+)

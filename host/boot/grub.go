@@ -1,0 +1,237 @@
+package boot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/templates"
+)
+
+// The files of GRUB's configuration on Debian and Ubuntu, and the program that
+// reads them. RHEL's and Fedora's grub-mkconfig reads no folder, so the program is
+// asked, not a table of distributions.
+const (
+	grubDefault  = "/etc/default/grub"
+	grubDropIns  = "/etc/default/grub.d"
+	grubOwn      = grubDropIns + "/zz-gpustack.cfg" // sorts after cloud images' and kdump's
+	grubMkconfig = "/usr/sbin/grub-mkconfig"
+)
+
+// Variables that hold kernel arguments: those of every menu entry, and those that
+// the recovery entries do not have (GNU GRUB manual, "Simple configuration
+// handling"; util/grub.d/10_linux.in puts them in this order).
+const (
+	grubAlways = "GRUB_CMDLINE_LINUX"
+	grubNormal = "GRUB_CMDLINE_LINUX_DEFAULT"
+)
+
+// ErrNotInEffect says that the arguments would not reach the kernel.
+var ErrNotInEffect = errors.New("the arguments would not be in effect")
+
+// Grub is GRUB's configuration without what is ours in it.
+type Grub struct {
+	scripts []script // foreign, in the order in which they are read
+	values  map[string]string
+	dropIns bool // grub.d is read
+}
+
+// ReadGrub reads the configuration below root. The error names file and line of
+// what a shell would not take, or what cannot be known without running programs.
+func ReadGrub(root host.Root) (Grub, error) {
+	var g Grub
+	text, err := readConfig(root, grubDefault)
+	if err != nil {
+		return Grub{}, err
+	}
+	g.scripts = []script{{grubDefault, block.ReplaceAllString(text, "")}}
+	names, err := root.ReadDir(grubDropIns)
+	if err != nil && !host.IsAbsent(err) {
+		return Grub{}, fmt.Errorf("%s: %w", grubDropIns, host.Cause(err))
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return path.Ext(n) != ".cfg" || n[0] == '.' })
+	if g.dropIns, err = readsDropIns(root, len(names) > 0); err != nil {
+		return Grub{}, err
+	}
+	if g.dropIns {
+		for _, n := range names {
+			file := path.Join(grubDropIns, n)
+			if file == grubOwn {
+				continue
+			}
+			text, err := readConfig(root, file)
+			if err != nil {
+				return Grub{}, err
+			}
+			g.scripts = append(g.scripts, script{file, text})
+		}
+	}
+	g.values, err = evaluate(g.scripts, grubAlways, grubNormal)
+	return g, err
+}
+
+func readConfig(root host.Root, name string) (string, error) {
+	f, err := edit.Read(root, name)
+	if err != nil {
+		return "", err
+	}
+	if f == nil {
+		return "", fmt.Errorf("%s: %w", name, errors.New("no such file"))
+	}
+	return string(f.Content), nil
+}
+
+// readsDropIns asks grub-mkconfig, which is a shell script, whether it reads
+// grub.d. Where there is none, files in the folder tell that something does.
+func readsDropIns(root host.Root, some bool) (bool, error) {
+	data, err := root.ReadFile(grubMkconfig)
+	if host.IsAbsent(err) {
+		return some, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", grubMkconfig, host.Cause(err))
+	}
+	return bytes.Contains(data, []byte("/default/grub.d/")), nil
+}
+
+// Args returns the arguments of a normal menu entry, ours not among them.
+func (g Grub) Args() Args {
+	return grubArgs(g.values)
+}
+
+func grubArgs(values map[string]string) Args {
+	return append(ParseArgs(values[grubAlways]), ParseArgs(values[grubNormal])...)
+}
+
+// Plan plans the change of the arguments that others have set, and takes away what
+// an earlier plan added. The result is evaluated, and it is an error if it has not
+// just the arguments wanted, or changes another variable.
+func (g Grub) Plan(root host.Root, change Change) ([]edit.Change, error) {
+	ours, err := g.text(change)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.verify(ours, change); err != nil {
+		return nil, err
+	}
+	own, inPlace := ours, ""
+	if !g.dropIns {
+		own, inPlace = "", ours
+	}
+	var changes []edit.Change
+	// Our part of a file, or the file, that another way of reading left behind
+	// goes; the usual case is that there is none.
+	c, err := edit.Put(root, grubDefault, []byte(withBlock(g.scripts[0].text, inPlace)), 0o644, false)
+	if err != nil {
+		return nil, err
+	}
+	if changes = append(changes, c); own != "" {
+		c, err = edit.Put(root, grubOwn, []byte(own), 0o644, false)
+	} else {
+		c, err = edit.Remove(root, grubOwn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(changes, c), nil
+}
+
+// Our part of a file that others own stands between these.
+const (
+	blockBegin = "# gpustack begin\n"
+	blockEnd   = "# gpustack end\n"
+)
+
+var block = regexp.MustCompile("(?ms)^" + blockBegin + ".*?^" + blockEnd)
+
+// withBlock puts our part at the end, where it is read last.
+func withBlock(theirs, ours string) string {
+	if ours == "" {
+		return theirs
+	}
+	if theirs != "" && !strings.HasSuffix(theirs, "\n") {
+		theirs += "\n"
+	}
+	return theirs + blockBegin + ours + blockEnd
+}
+
+// plain is what an argument may be made of to be written between double quotes.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_.,:=+/-]+$`)
+
+var grubArguments = template.Must(template.New("grub").Parse(templates.GrubArguments))
+
+type grubFilter struct {
+	Variable, Pattern string
+}
+
+// text is what is to be read after everything else: "" for no change.
+func (g Grub) text(change Change) (string, error) {
+	if change.IsZero() {
+		return "", nil
+	}
+	for _, arg := range change.Add {
+		if !plain.MatchString(arg) {
+			return "", fmt.Errorf("kernel argument %q: not plain", arg)
+		}
+	}
+	var filters []grubFilter
+	for _, variable := range []string{grubAlways, grubNormal} {
+		var patterns []string
+		for word := range strings.FieldsFuncSeq(g.values[variable], isShellSpace) {
+			pattern := "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+			if slices.Contains(change.Drop, strings.TrimRight(word, "\r")) && !slices.Contains(patterns, pattern) {
+				patterns = append(patterns, pattern)
+			}
+		}
+		if patterns != nil {
+			filters = append(filters, grubFilter{variable, strings.Join(patterns, " | ")})
+		}
+	}
+	var b strings.Builder
+	err := grubArguments.Execute(&b, struct {
+		Filters []grubFilter
+		Add     string
+	}{filters, change.Add.String()})
+	return b.String(), err
+}
+
+// isShellSpace is where a shell splits words. A carriage return, which a file with
+// DOS line ends puts at the end of a value, is none.
+func isShellSpace(r rune) bool {
+	return r == ' ' || r == '\t' || r == '\n'
+}
+
+// verify evaluates the files with ours as their last.
+func (g Grub) verify(ours string, change Change) error {
+	scripts := slices.Clone(g.scripts)
+	if g.dropIns {
+		own := script{grubOwn, ours}
+		at, _ := slices.BinarySearchFunc(scripts[1:], own, func(a, b script) int { return strings.Compare(a.name, b.name) })
+		scripts = slices.Insert(scripts, 1+at, own)
+	} else {
+		scripts[0].text = withBlock(scripts[0].text, ours)
+	}
+	values, err := evaluate(scripts, grubAlways, grubNormal)
+	if err != nil {
+		return err
+	}
+	last := scripts[len(scripts)-1].name
+	want := change.Apply(g.Args())
+	if got := grubArgs(values); !slices.Equal(got, want) {
+		return fmt.Errorf("%s: %w: the kernel would get %q, not %q", last, ErrNotInEffect, got.String(), want.String())
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if name != grubAlways && name != grubNormal && name != "_" && values[name] != g.values[name] {
+			return fmt.Errorf("%s: %w: %s would change to %q", last, ErrNotInEffect, name, values[name])
+		}
+	}
+	return nil
+}

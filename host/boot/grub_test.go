@@ -1,0 +1,359 @@
+package boot_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+)
+
+const readsFolder = `#! /bin/sh
+for x in ${sysconfdir}/default/grub.d/*.cfg ; do
+`
+
+// grubTree lays out GRUB's files, by name below /etc/default ("grub",
+// "grub.d/x.cfg"), with or without a grub-mkconfig that reads the folder.
+func grubTree(t testing.TB, files map[string]string, dropIns bool) host.Root {
+	t.Helper()
+	dir := t.TempDir()
+	script := "#! /bin/sh\n"
+	if dropIns {
+		script = readsFolder
+	}
+	put(t, filepath.Join(dir, "usr/sbin/grub-mkconfig"), script)
+	for name, text := range files {
+		put(t, filepath.Join(dir, "etc/default", name), text)
+	}
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func put(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bash sources the files as grub-mkconfig does, and returns every variable: the
+// oracle.
+func bash(t testing.TB, root host.Root, dropIns bool) map[string]string {
+	t.Helper()
+	program := `before=$(compgen -v); cd "$1"; . ./grub; `
+	if dropIns {
+		program += `for f in grub.d/*.cfg; do [ -e "$f" ] && . "./$f"; done; unset f; `
+	}
+	program += `for v in $(compgen -v); do case " $before " in *"
+$v
+"*|*" $v
+"*) ;; *) [[ $v = before ]] || printf '%s=%s\0' "$v" "${!v}";; esac; done`
+	cmd := exec.Command("bash", "--norc", "--noprofile", "-c", program, "bash", root.Path("etc/default"))
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, line := range strings.Split(string(out), "\x00") {
+		if name, value, ok := strings.Cut(line, "="); ok && name != "_" && !strings.HasPrefix(name, "BASH") && name != "PIPESTATUS" {
+			values[name] = value
+		}
+	}
+	return values
+}
+
+func kernelArgs(values map[string]string) boot.Args {
+	return boot.ParseArgs(values["GRUB_CMDLINE_LINUX"] + " " + values["GRUB_CMDLINE_LINUX_DEFAULT"])
+}
+
+var intel, _ = boot.WantIOMMU("intel")
+
+// TestGrubAgainstBash: after the change, a shell that reads the files finds each
+// wanted argument once and no contradiction, every other argument in its place,
+// and every other variable as it was. With the plan carried out, the next one
+// does nothing; without the wish, everything is as at first.
+func TestGrubAgainstBash(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		files map[string]string
+		gone  []string // arguments that contradict
+	}{
+		{"double quotes", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\nGRUB_CMDLINE_LINUX=\"\"\n"}, nil},
+		{"single quotes", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='quiet splash'\n"}, nil},
+		{"no quotes", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, nil},
+		{"nothing set", map[string]string{"grub": "GRUB_TIMEOUT=5\n"}, nil},
+		{"an empty file", map[string]string{"grub": ""}, nil},
+		{"appended to", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\nGRUB_CMDLINE_LINUX_DEFAULT+=\" splash\"\n"}, nil},
+		{"several assignments", map[string]string{"grub": "GRUB_CMDLINE_LINUX=a=1\nGRUB_CMDLINE_LINUX=b=2\nGRUB_CMDLINE_LINUX_DEFAULT=\"x\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"y\"\n"}, nil},
+		{"self reference", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT nosplash\"\n"}, nil},
+		{"a value if set", map[string]string{"grub": "EXTRA=mitigations=off\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet${EXTRA:+ $EXTRA}${NONE:+ never}\"\n"}, nil},
+		{"a default", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"${ARGS:-quiet}\"\n"}, nil},
+		{"a comment behind", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\" # GRUB_CMDLINE_LINUX_DEFAULT=\"intel_iommu=off\"\n"}, nil},
+		{"the name in a comment", map[string]string{"grub": "#GRUB_CMDLINE_LINUX_DEFAULT=\"intel_iommu=off\"\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, nil},
+		{"DOS line ends", map[string]string{"grub": "GRUB_TIMEOUT=5\r\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\r\n"}, nil},
+		{"DOS line ends, contradiction", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet intel_iommu=off\"\r\n"}, []string{"intel_iommu=off"}},
+		{"no final newline", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\""}, nil},
+		{"no final newline after a comment", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n# end"}, nil},
+		{"continued", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet \\\n  splash\"\n"}, nil},
+		{"a cloud image resets it", map[string]string{
+			"grub":                            "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n",
+			"grub.d/50-cloudimg-settings.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=\"console=tty1 console=ttyS0\"\n",
+		}, nil},
+		{"kdump adds to it", map[string]string{
+			"grub":                   "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n",
+			"grub.d/kdump-tools.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=384M-:128M\"\n",
+		}, nil},
+		{"off", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet intel_iommu=off splash\"\n"}, []string{"intel_iommu=off"}},
+		{"off for recovery too", map[string]string{"grub": "GRUB_CMDLINE_LINUX=\"a intel_iommu=off b\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"iommu=soft c\"\n"}, []string{"intel_iommu=off", "iommu=soft"}},
+		{"off through another variable", map[string]string{"grub": "X=intel_iommu=off\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet ${X:+$X}\"\n"}, []string{"intel_iommu=off"}},
+		{"scalable mode has the word", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"intel_iommu=on,sm_on\"\n"}, nil},
+		{"there already", map[string]string{"grub": "GRUB_CMDLINE_LINUX=\"intel_iommu=on iommu=pt\"\n"}, nil},
+		{"there twice", map[string]string{"grub": "GRUB_CMDLINE_LINUX=\"intel_iommu=on iommu=pt\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"intel_iommu=on x\"\n"}, nil},
+		{"characters that a shell would expand", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='a=* b=[x]? intel_iommu=off c=\\d'\n"}, []string{"intel_iommu=off"}},
+		{"another's command substitution", map[string]string{"grub": "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, nil},
+		{"set where a test says so", map[string]string{"grub": "A=1\nif [ \"$A\" = 1 ]; then GRUB_CMDLINE_LINUX_DEFAULT=\"quiet yes\"; fi\n"}, nil},
+	} {
+		for _, dropIns := range []bool{true, false} {
+			if !dropIns && len(test.files) > 1 {
+				continue
+			}
+			name := test.name + ", in place"
+			if dropIns {
+				name = test.name + ", as a file"
+			}
+			t.Run(name, func(t *testing.T) {
+				root := grubTree(t, test.files, dropIns)
+				before, first := bash(t, root, dropIns), readTree(t, root)
+				change := plan(t, root, intel, test.name == "there already" || test.name == "nothing to do")
+				after := bash(t, root, dropIns)
+
+				want := slices.DeleteFunc(kernelArgs(before), func(a string) bool {
+					return slices.Contains(test.gone, a) || a == "intel_iommu=on" || a == "iommu=pt"
+				})
+				got := kernelArgs(after)
+				for _, arg := range []string{"intel_iommu=on", "iommu=pt"} {
+					same := func(a string) bool { return a == arg || arg == "intel_iommu=on" && a == "intel_iommu=on,sm_on" }
+					if n := len(slices.DeleteFunc(slices.Clone(got), func(a string) bool { return !same(a) })); n != 1 {
+						t.Errorf("%s is there %d times: %q", arg, n, got)
+					}
+				}
+				got = slices.DeleteFunc(got, func(a string) bool { return a == "intel_iommu=on" || a == "iommu=pt" })
+				if diff := cmp.Diff(want.String(), got.String()); diff != "" {
+					t.Errorf("other arguments (-before +after):\n%s", diff)
+				}
+				for _, values := range []map[string]string{before, after} {
+					delete(values, "GRUB_CMDLINE_LINUX")
+					delete(values, "GRUB_CMDLINE_LINUX_DEFAULT")
+				}
+				if diff := cmp.Diff(before, after); diff != "" {
+					t.Errorf("other variables (-before +after):\n%s", diff)
+				}
+				if again := plan(t, root, intel, true); !again.IsZero() && !cmp.Equal(again, change) {
+					t.Errorf("planned again: %v", again)
+				}
+				// Without the wish, ours goes.
+				g, err := boot.ReadGrub(root)
+				if err != nil {
+					t.Fatal(err)
+				}
+				changes, err := g.Plan(root, boot.Change{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range changes {
+					if err := c.Apply(root); err != nil {
+						t.Fatal(err)
+					}
+				}
+				last := readTree(t, root)
+				if text := first["grub"]; !dropIns && !strings.HasSuffix(text, "\n") && text != "" {
+					first["grub"] += "\n" // undo, which knows, takes that back too
+				}
+				if diff := cmp.Diff(first, last); diff != "" {
+					t.Errorf("(-first +last):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// plan makes the change and carries it out; done says that it is to do nothing.
+func plan(t *testing.T, root host.Root, want boot.Want, done bool) boot.Change {
+	t.Helper()
+	g, err := boot.ReadGrub(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := want.Change(g.Args())
+	changes, err := g.Plan(root, change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range changes {
+		if done && c.Action() != "none" {
+			t.Errorf("planned:\n%s", c.Diff())
+		}
+		if err := c.Apply(root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return change
+}
+
+func readTree(t *testing.T, root host.Root) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	dir := root.Path("etc/default")
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(p)
+		name, _ := filepath.Rel(dir, p)
+		files[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestGrubRefused: what a shell would not take, and what cannot be known without
+// running programs, is refused with file and line.
+func TestGrubRefused(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"a quote that is not closed", map[string]string{"grub": "GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX=\"quiet\n"},
+			`/etc/default/grub:2: reached EOF without closing quote ` + "`\"`"},
+		{"a quote that is not closed in the folder", map[string]string{"grub": "", "grub.d/a.cfg": "\nA='x\n"},
+			`/etc/default/grub.d/a.cfg:2: reached EOF without closing quote ` + "`'`"},
+		{"no quotes around spaces", map[string]string{"grub": "\nGRUB_CMDLINE_LINUX=quiet splash\n"},
+			"/etc/default/grub:2: GRUB_CMDLINE_LINUX is set for one command only: quote a value that has spaces"},
+		{"command substitution", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet $(cat /etc/args)\"\n"},
+			"/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT is made of what a program prints: write out the value"},
+		{"command substitution elsewhere", map[string]string{"grub": "A=`uname -r`\n\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet $A\"\n"},
+			"/etc/default/grub:3: GRUB_CMDLINE_LINUX_DEFAULT is made of what a program prints: write out the value"},
+		{"a program decides", map[string]string{"grub": "if grep -q x /proc/cpuinfo; then GRUB_CMDLINE_LINUX=y; fi\n"},
+			"/etc/default/grub:1: whether GRUB_CMDLINE_LINUX is set depends on a program: set it in any case"},
+		{"a loop", map[string]string{"grub": "\n\nwhile true; do :; done\n"},
+			"/etc/default/grub:3: loops and functions are not understood here"},
+		{"an exit", map[string]string{"grub": "exit 0\nGRUB_CMDLINE_LINUX=x\n"},
+			"/etc/default/grub:2: exits, so that what follows is not read"},
+		{"no file", map[string]string{"other": ""}, "/etc/default/grub: no such file"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := boot.ReadGrub(grubTree(t, test.files, true))
+			if err == nil || err.Error() != test.want {
+				t.Errorf("%v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// TestGrubOverruled: a file that is read after ours and resets the variable.
+func TestGrubOverruled(t *testing.T) {
+	root := grubTree(t, map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, true)
+	g, err := boot.ReadGrub(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.Plan(root, intel.Change(g.Args()))
+	if !errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), "/etc/default/grub.d/zzz.cfg: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzGrubAgainstBash: whatever is read without a complaint, bash reads the same.
+func FuzzGrubAgainstBash(f *testing.F) {
+	f.Add("GRUB_CMDLINE_LINUX=\"a b\"\nGRUB_CMDLINE_LINUX_DEFAULT='c'\"d\"e\\ f\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT x\"\r\n")
+	f.Add("A=1 # x\nGRUB_CMDLINE_LINUX=${A:+y}${B:-z}\\\nq\n", "export GRUB_CMDLINE_LINUX\n")
+	f.Fuzz(func(t *testing.T, grub, dropIn string) {
+		// Programs and redirections are not for a fuzzer to start.
+		if strings.ContainsAny(grub+dropIn, "`(){}[]<>|&;~*?!\x00\x01\x7f/") || strings.Contains(grub+dropIn, "BASH") {
+			t.Skip("may start programs")
+		}
+		for _, line := range strings.Split(grub+"\n"+dropIn, "\n") {
+			if name, _, ok := strings.Cut(line, "="); !ok || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_+") != "" || name == "" {
+				t.Skip("not an assignment")
+			}
+		}
+		root := grubTree(t, map[string]string{"grub": grub, "grub.d/x.cfg": dropIn}, true)
+		g, err := boot.ReadGrub(root)
+		if err != nil {
+			return
+		}
+		if diff := cmp.Diff(kernelArgs(bash(t, root, true)), g.Args()); diff != "" {
+			t.Errorf("(-bash +gpustack):\n%s", diff)
+		}
+	})
+}
+
+func TestWantIOMMU(t *testing.T) {
+	for _, test := range []struct{ vendor, args, want string }{
+		{"intel", "quiet", "quiet intel_iommu=on iommu=pt"},
+		{"intel", "intel_iommu=on,sm_on iommu=force,pt x", "intel_iommu=on,sm_on iommu=force,pt x"},
+		{"intel", "intel_iommu=off,sm_on x", "x intel_iommu=on,sm_on iommu=pt"},
+		{"intel", "intel_iommu=sm_on", "intel_iommu=sm_on intel_iommu=on iommu=pt"},
+		{"intel", "iommu=nopt amd_iommu=off", "amd_iommu=off intel_iommu=on iommu=pt"},
+		{"intel", "intel-iommu=off", "intel_iommu=on iommu=pt"},
+		{"intel", "iommu.passthrough=0", "intel_iommu=on iommu=pt"},
+		{"amd", "quiet amd_iommu=on", "quiet amd_iommu=on iommu=pt"},
+		{"amd", "amd_iommu=off iommu=soft", "iommu=pt"},
+		{"hygon", "", "iommu=pt"},
+		{"arm", "iommu.passthrough=0 x", "x iommu.passthrough=1"},
+	} {
+		t.Run(test.vendor+" "+test.args, func(t *testing.T) {
+			want, ok := boot.WantIOMMU(test.vendor)
+			args := boot.ParseArgs(test.args)
+			if got := want.Change(args).Apply(args).String(); !ok || got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			after := want.Change(args).Apply(args)
+			if again := want.Change(after); !again.IsZero() {
+				t.Errorf("again: %v", again)
+			}
+		})
+	}
+	if _, ok := boot.WantIOMMU("ibm"); ok {
+		t.Error("knows ibm")
+	}
+}
+
+func TestParseArgs(t *testing.T) {
+	got := boot.ParseArgs("  a=1\t\"b c\"=2 d=\"e  f\" \r\n")
+	if diff := cmp.Diff(boot.Args{"a=1", `"b c"=2`, `d="e  f"`}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzParseArgs(f *testing.F) {
+	f.Add(`a "b c" d="e f"`)
+	f.Fuzz(func(t *testing.T, line string) {
+		args := boot.ParseArgs(line)
+		if strings.Count(line, `"`)%2 == 0 && !slices.Equal(boot.ParseArgs(args.String()), args) {
+			t.Errorf("%q: %q", line, args)
+		}
+		want := intel.Change(args)
+		if after := want.Apply(args); !intel.Change(after).IsZero() {
+			t.Errorf("%q: again %v", after, intel.Change(after))
+		}
+	})
+}
