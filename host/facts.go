@@ -171,6 +171,10 @@ func (r *factReader) bootLoader() *string {
 	if r.anyExists("efi/EFI/systemd", "boot/EFI/systemd", "boot/efi/EFI/systemd") {
 		return nonEmpty("systemd-boot")
 	}
+	// A tree without a boot partition.
+	if r.anyExists("etc/default/grub") {
+		return nonEmpty("grub")
+	}
 	return nil
 }
 

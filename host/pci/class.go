@@ -15,6 +15,7 @@ const (
 	PCIBridge             Class = 0x0604
 	CardBusBridge         Class = 0x0607
 	SemiTransparentBridge Class = 0x0609 // not in pci_ids.h; PCI Code and ID Assignment
+	OtherBridge           Class = 0x0680 // NVSwitches are of it, and are endpoints
 )
 
 // ParseClass reads a class as sysfs shows it, with the programming interface
@@ -39,6 +40,11 @@ func (c Class) base() uint8 {
 // IsDisplay tells whether the class is one of display controllers.
 func (c Class) IsDisplay() bool {
 	return c.base() == 0x03
+}
+
+// IsStorage tells whether the class is one of controllers that disks are on.
+func (c Class) IsStorage() bool {
+	return c.base() == 0x01
 }
 
 // IsBridge tells whether functions of the class have other functions behind

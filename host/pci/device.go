@@ -85,3 +85,10 @@ func (d *Device) IsDisplay() bool {
 func (d *Device) IsBridge() bool {
 	return d.Class != nil && d.Class.IsBridge()
 }
+
+// IsNVSwitch tells whether the function is known to be one of the switches that
+// join the GPUs of an HGX board. Chipsets of NVIDIA's have functions of the same
+// class, on a root bus.
+func (d *Device) IsNVSwitch() bool {
+	return d.IsVendor(NVIDIA) && d.Class != nil && *d.Class == OtherBridge && d.Parent != nil
+}

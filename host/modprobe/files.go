@@ -1,0 +1,80 @@
+package modprobe
+
+import (
+	"path"
+	"strings"
+	"text/template"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/templates"
+)
+
+// The files that are ours. modprobe reads files in order of their names, and of
+// several "options … ids=" lines the kernel keeps the last.
+const (
+	confDir  = "/etc/modprobe.d"
+	baseName = "zz-gpustack.conf"
+	loadFile = "/etc/modules-load.d/gpustack.conf"
+)
+
+// Functions is what modprobe shall be told about functions for guests.
+type Functions struct {
+	Driver    string   // vfio-pci or pci-stub
+	IDs       []string // "10de:11b4"; none where modprobe is not to bind
+	TakenOver []Option // others' ids lines, whose ids are among IDs
+	Softdeps  []string // modules that would take the functions
+	Blacklist []string
+	Unsafe    bool
+	Load      []string // modules to be loaded at boot
+}
+
+var functions = map[string]any{"join": strings.Join}
+
+var (
+	functionsConf = template.Must(template.New("functions").Funcs(functions).Parse(templates.ModprobeFunctions))
+	loadConf      = template.Must(template.New("load").Parse(templates.ModulesLoad))
+)
+
+// OwnFiles are where our file may be: it takes the first of these names that
+// sorts after every file of others that sets a driver's ids.
+func OwnFiles() []string {
+	var names []string
+	for z := range 4 {
+		names = append(names, path.Join(confDir, strings.Repeat("z", z)+baseName))
+	}
+	return names
+}
+
+// Plan plans our files. conf is what others tell modprobe.
+func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
+	var text, load strings.Builder
+	if err := functionsConf.Execute(&text, f); err != nil {
+		return nil, err
+	}
+	if err := loadConf.Execute(&load, f.Load); err != nil {
+		return nil, err
+	}
+	last := ""
+	for _, o := range conf.Options(f.Driver, "ids") {
+		last = max(last, path.Base(o.File))
+	}
+	var plan edit.Plan
+	placed := false
+	for _, name := range OwnFiles() {
+		var c edit.Change
+		var err error
+		if !placed && path.Base(name) > last {
+			placed = true
+			c, err = edit.Put(root, name, []byte(text.String()), 0o644, false)
+		} else {
+			c, err = edit.Remove(root, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, c)
+	}
+	c, err := edit.Put(root, loadFile, []byte(load.String()), 0o644, false)
+	return append(plan, c), err
+}

@@ -1,0 +1,138 @@
+package modprobe
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+)
+
+// Modules is what one installed kernel has, from the files that depmod and the
+// kernel's own build leave in its folder (modules.dep(5), depmod(8); Linux,
+// Documentation/kbuild/kbuild.rst).
+type Modules struct {
+	Release  string
+	loadable map[string]bool
+	builtin  map[string]bool
+	aliases  []alias
+}
+
+// alias says that a module drives what matches a pattern.
+type alias struct {
+	pattern, module string
+}
+
+// Normal is a module's name in the one spelling that names are compared in.
+func Normal(name string) string {
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+// ReadModules reads what the kernel of that release has. Of aliases, only those of
+// PCI devices made by one of the vendors ("000010DE"), or by any, are kept.
+func ReadModules(root host.Root, release string, vendors ...string) (Modules, error) {
+	m := Modules{Release: release, loadable: map[string]bool{}, builtin: map[string]bool{}}
+	dir := path.Join(host.ModulesDir, release)
+	read := func(name string) ([]byte, error) {
+		data, err := root.ReadFile(path.Join(dir, name))
+		if err != nil && !host.IsAbsent(err) {
+			return nil, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err))
+		}
+		return data, nil
+	}
+	dep, err := read("modules.dep")
+	if err != nil {
+		return m, err
+	}
+	for line := range bytes.Lines(dep) {
+		if file, _, ok := bytes.Cut(line, []byte(":")); ok {
+			m.loadable[moduleName(file)] = true
+		}
+	}
+	builtin, err := read("modules.builtin")
+	if err != nil {
+		return m, err
+	}
+	for line := range bytes.Lines(builtin) {
+		m.builtin[moduleName(bytes.TrimSpace(line))] = true
+	}
+	aliases, err := read("modules.alias")
+	if err != nil {
+		return m, err
+	}
+	for line := range bytes.Lines(aliases) {
+		// "alias PATTERN MODULE"
+		rest, ok := bytes.CutPrefix(line, []byte("alias "))
+		if !ok || !ofVendor(rest, vendors) {
+			continue
+		}
+		if pattern, module, ok := bytes.Cut(bytes.TrimSpace(rest), []byte(" ")); ok {
+			m.aliases = append(m.aliases, alias{string(pattern), Normal(string(module))})
+		}
+	}
+	// "MODULE.alias=PATTERN", separated by zero bytes. Kernels have it since 5.2.
+	info, err := read("modules.builtin.modinfo")
+	for field := range bytes.SplitSeq(info, []byte{0}) {
+		module, pattern, ok := bytes.Cut(field, []byte(".alias="))
+		if ok && ofVendor(pattern, vendors) {
+			m.aliases = append(m.aliases, alias{string(pattern), Normal(string(module))})
+		}
+	}
+	return m, err
+}
+
+// moduleName takes the name out of "kernel/drivers/vfio/pci/vfio-pci.ko.zst".
+func moduleName(file []byte) string {
+	base := file[bytes.LastIndexByte(file, '/')+1:]
+	base, _, _ = bytes.Cut(base, []byte(".ko"))
+	return Normal(string(base))
+}
+
+// ofVendor tells whether a pattern is for PCI devices, or for those that VFIO has
+// drivers of their own for, of one of the vendors or of any. It is asked for every
+// one of some twenty thousand lines.
+func ofVendor(pattern []byte, vendors []string) bool {
+	rest, ok := bytes.CutPrefix(bytes.TrimPrefix(pattern, []byte("vfio_")), []byte("pci:v"))
+	if !ok {
+		return false
+	}
+	if bytes.HasPrefix(rest, []byte("*")) {
+		return true
+	}
+	return slices.ContainsFunc(vendors, func(v string) bool { return bytes.HasPrefix(rest, []byte(v)) })
+}
+
+// Loadable tells whether the kernel has the module as a file.
+func (m Modules) Loadable(name string) bool {
+	return m.loadable[Normal(name)]
+}
+
+// Builtin tells whether the module is part of the kernel.
+func (m Modules) Builtin(name string) bool {
+	return m.builtin[Normal(name)]
+}
+
+// Match returns the modules that would drive a device with that modalias, the
+// best match first: that of the fewest wildcards.
+func (m Modules) Match(modalias string) []string {
+	type match struct {
+		module string
+		wild   int
+	}
+	var matches []match
+	for _, a := range m.aliases {
+		if ok, err := path.Match(a.pattern, modalias); ok && err == nil {
+			matches = append(matches, match{a.module, strings.Count(a.pattern, "*")})
+		}
+	}
+	slices.SortStableFunc(matches, func(a, b match) int { return a.wild - b.wild })
+	var modules []string
+	for _, x := range matches {
+		if !slices.Contains(modules, x.module) {
+			modules = append(modules, x.module)
+		}
+	}
+	return modules
+}
