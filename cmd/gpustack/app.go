@@ -31,11 +31,14 @@ func newApp(u *ui, args []string) app {
 				Name:  "host",
 				Usage: "the machine the GPUs are in",
 				Subcommands: []*cli.Command{
+					newHostPrepareCommand(u),
 					newHostScanCommand(u),
 					newHostSnapshotCommand(u),
 					newHostUnpackCommand(u),
 				},
 			},
+			newHistoryCommand(u),
+			newUndoCommand(u),
 			newCompletionCommand(u),
 			newCompleteCommand(u),
 			newManCommand(u),
@@ -174,7 +177,8 @@ func (f *faults) choice(c *cli.Context, name string) string {
 	value := c.String(name)
 	flag := findFlag(c.Command.Flags, name).(choiceFlag)
 	if !slices.Contains(flag.words, value) {
-		f.add(&usageError{"--" + name + ": unknown value " + quoted(value), "--" + name + " takes " + listed(flag.words, "or")})
+		words := slices.DeleteFunc(slices.Clone(flag.words), func(w string) bool { return w == "" })
+		f.add(&usageError{"--" + name + ": unknown value " + quoted(value), "--" + name + " takes " + listed(words, "or")})
 	}
 	return value
 }

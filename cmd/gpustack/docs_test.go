@@ -19,18 +19,28 @@ func TestJSONIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, ok := strings.Cut(string(text), "\n## host scan\n")
-	if !ok {
-		t.Fatal("no section for host scan")
-	}
-	var described []string
-	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(section, -1) {
-		for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[1], -1) {
-			described = append(described, name[1])
-		}
-	}
-	if diff := cmp.Diff(fieldNames(reflect.TypeFor[scanReport]()), described); diff != "" {
-		t.Errorf("fields in the order of the types, (-types +docs):\n%s", diff)
+	for command, report := range map[string]reflect.Type{
+		"host scan":    reflect.TypeFor[scanReport](),
+		"host prepare": reflect.TypeFor[prepareReport](),
+		"history":      reflect.TypeFor[historyReport](),
+		"undo":         reflect.TypeFor[undoReport](),
+	} {
+		t.Run(command, func(t *testing.T) {
+			_, section, ok := strings.Cut(string(text), "\n## "+command+"\n")
+			if !ok {
+				t.Fatal("no section")
+			}
+			section, _, _ = strings.Cut(section, "\n## ")
+			var described []string
+			for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\|").FindAllStringSubmatch(section, -1) {
+				for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[1], -1) {
+					described = append(described, name[1])
+				}
+			}
+			if diff := cmp.Diff(fieldNames(report), described); diff != "" {
+				t.Errorf("fields in the order of the types, (-types +docs):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -38,9 +48,13 @@ func TestJSONIsDescribed(t *testing.T) {
 // objects in it, as docs/json.md has them.
 func fieldNames(of reflect.Type) []string {
 	var names []string
-	var nested []reflect.Type
+	var nested []reflect.Type // each type once
 	for i := range of.NumField() {
 		field := of.Field(i)
+		if field.Anonymous { // its fields are ours
+			names = append(names, fieldNames(field.Type)...)
+			continue
+		}
 		name := field.Tag.Get("json")
 		if name == "" {
 			continue
@@ -51,7 +65,9 @@ func fieldNames(of reflect.Type) []string {
 			inner = inner.Elem()
 		}
 		if inner.Kind() == reflect.Struct && !inner.Implements(reflect.TypeFor[interface{ MarshalText() ([]byte, error) }]()) {
-			nested = append(nested, inner)
+			if !slices.Contains(nested, inner) {
+				nested = append(nested, inner)
+			}
 		}
 	}
 	for _, inner := range nested {

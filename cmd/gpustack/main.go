@@ -28,11 +28,22 @@ func run(args []string) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
 
-	u := newUI(os.Stdout, os.Stderr, os.Getenv)
+	u := newUI(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 	err := newApp(u, args).run(ctx)
+	different := errors.Is(err, errDifferent)
+	if different {
+		err = nil
+	}
 	if err = errors.Join(err, u.out.Flush()); err != nil {
 		u.fail(err)
 		return 1
 	}
+	if different {
+		return 2
+	}
 	return 0
 }
+
+// errDifferent is no failure: what was looked at is not as it should be, which the
+// output has said.
+var errDifferent = errors.New("different")

@@ -18,24 +18,34 @@ import (
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/edit"
+	"gpustack/host/initramfs"
+	"gpustack/host/journal"
 	"gpustack/host/pci"
+	"gpustack/host/prepare"
 )
 
 // ui is the only code that prints. Data goes to out, talk to talk.
 type ui struct {
 	out      *bufio.Writer
 	talk     io.Writer
+	in       io.Reader
 	terminal bool // out is one
+	asks     bool // somebody can answer
 	colour   bool
 	unicode  bool
 }
 
-func newUI(stdout, stderr *os.File, getenv func(string) string) *ui {
+func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 	terminal := term.IsTerminal(int(stdout.Fd()))
 	return &ui{
 		out:      bufio.NewWriterSize(stdout, 1<<16),
 		talk:     stderr,
+		in:       stdin,
 		terminal: terminal,
+		asks:     term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 		colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
 		unicode:  isUTF8(getenv),
 	}
@@ -66,6 +76,26 @@ func (u *ui) warn(warnings ...string) {
 // note says what was done, where that is not the output itself.
 func (u *ui) note(format string, args ...any) {
 	fmt.Fprintf(u.talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // nobody is left to tell
+}
+
+// confirm asks whether to go on. Where nobody can answer it is an error not to have
+// said so beforehand, with --yes.
+func (u *ui) confirm(question string) error {
+	if !u.asks {
+		return &usageError{"nothing was changed: there is no terminal to ask on", "--yes goes on without a question, --dry-run stops after the plan"}
+	}
+	if err := u.out.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // nobody is left to tell
+	answer, err := bufio.NewReader(u.in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if word := strings.ToLower(strings.TrimSpace(answer)); word != "y" && word != "yes" {
+		return &usageError{"nothing was changed", ""}
+	}
+	return nil
 }
 
 // fail prints an error, all of it if it is several, and what to do about it.
@@ -107,7 +137,62 @@ func hint(err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		return "run gpustack as root"
 	}
+	for _, known := range []struct {
+		err  error
+		hint string
+	}{
+		{boot.ErrNotInEffect, "change that file so that it keeps what the variable holds already, or rename it to sort before zz-gpustack.cfg"},
+		{edit.ErrChanged, "run the command again: it plans anew"},
+		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
+		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
+		{initramfs.ErrMaker, "gpustack supports initramfs-tools so far"},
+		{journal.ErrEdited, "take the change over or back, or undo what came later first: gpustack history"},
+		{journal.ErrLocked, "wait until it is done"},
+		{journal.ErrNoEntry, "gpustack history lists them"},
+		{journal.ErrUndone, "gpustack history lists them"},
+		{prepare.ErrBootLoader, "gpustack supports GRUB as Debian and Ubuntu set it up so far"},
+		{prepare.ErrBridge, "select the functions behind it"},
+		{prepare.ErrChanged, "gpustack host scan shows what is there now; --remove what is gone, --device what is there instead"},
+		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
+		{prepare.ErrNoDevice, "gpustack host scan --all lists them"},
+		{prepare.ErrNoDriver, "install a kernel that has it, or choose another with --driver"},
+		{prepare.ErrNoKernel, "--root takes the top of a machine's file tree, with its kernels' modules below"},
+		{prepare.ErrNotSelected, "gpustack host prepare --dry-run shows what is; the other functions of a card go and stay with it"},
+		{prepare.ErrNothing, "gpustack undo takes the preparation back"},
+		{prepare.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
+		{prepare.ErrRoots, "make the menu on the machine itself: --no-rebuild, and update-grub there"},
+		{prepare.ErrStubTwins, "use --driver vfio-pci"},
+		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
+		{host.ErrNotMounted, "mount them, or leave the programs to be run on the machine itself: without --rebuild"},
+	} {
+		if errors.Is(err, known.err) {
+			return known.hint
+		}
+	}
+	var refusal *prepare.Refusal
+	if errors.As(err, &refusal) && !refusal.Absolute {
+		return "--allow " + refusal.Address.String() + " lifts this refusal; --device or --remove select otherwise"
+	}
 	return ""
+}
+
+// diffs prints changes of files, lines that come and go in colour.
+func (u *ui) diffs(changes []fileChange) {
+	for _, c := range changes {
+		u.printf("\n")
+		for line := range strings.Lines(c.Diff) {
+			line = printable(strings.TrimSuffix(line, "\n"))
+			switch {
+			case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
+				line = u.paint(bold, line)
+			case strings.HasPrefix(line, "+"):
+				line = u.paint(green, line)
+			case strings.HasPrefix(line, "-"):
+				line = u.paint(red, line)
+			}
+			u.printf("%s\n", line)
+		}
+	}
 }
 
 // show prints a value for machines.
@@ -221,8 +306,12 @@ func (u *ui) help(text string) error {
 	return w.Flush()
 }
 
-// bold is an SGR code (ECMA-48).
-const bold = "1"
+// SGR codes (ECMA-48).
+const (
+	bold  = "1"
+	red   = "31"
+	green = "32"
+)
 
 func (u *ui) paint(code, text string) string {
 	if !u.colour {

@@ -22,7 +22,7 @@ func testUI(t *testing.T) *ui {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return newUI(f, f, func(string) string { return "" })
+	return newUI(f, f, f, func(string) string { return "" })
 }
 
 type report struct {

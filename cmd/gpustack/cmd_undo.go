@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/journal"
+)
+
+func newUndoCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      "undo",
+		Usage:     "take back what gpustack has changed",
+		ArgsUsage: "[ENTRY]",
+		Description: `
+Puts every file of an entry of the journal back as it was, byte for byte, with its
+permissions, owner and attributes, removes those that were made, and runs the
+programs again that make what derives from them. Without ENTRY it takes the latest
+that is not undone yet. A file that somebody has changed since is named, and then
+nothing is touched.
+
+EXAMPLES
+  gpustack undo
+  gpustack undo 3 --dry-run
+
+EXIT STATUS
+  0  the files are as they were
+  1  they could not be put back
+  2  --dry-run: there is something to put back`,
+		Flags:  []cli.Flag{rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag()},
+		Action: action(u, parseUndo, runUndo),
+	}
+}
+
+type undoOptions struct {
+	root, format string
+	id           int // 0: the latest
+	dryRun, yes  bool
+}
+
+func parseUndo(c *cli.Context, f *faults) undoOptions {
+	opts := undoOptions{root: c.String("root"), format: f.choice(c, "output"), dryRun: c.Bool("dry-run"), yes: c.Bool("yes")}
+	for i, arg := range c.Args().Slice() {
+		id, err := strconv.Atoi(arg)
+		switch {
+		case i > 0:
+			f.add(&usageError{"unexpected argument " + quoted(arg), f.seeHelp()})
+		case err != nil || id < 1:
+			f.add(&usageError{"ENTRY: not a number of the journal: " + quoted(arg), "gpustack history lists them"})
+		}
+		opts.id = id
+	}
+	return opts
+}
+
+// undoReport is what undo prints, in the form that docs/json.md describes.
+type undoReport struct {
+	Schema         int          `json:"schema"`
+	Changed        bool         `json:"changed"`
+	Changes        []fileChange `json:"changes"`
+	Programs       []string     `json:"programs"`
+	Left           []string     `json:"left"`
+	RebootRequired bool         `json:"reboot_required"`
+	Restart        []string     `json:"restart"`
+	Applied        bool         `json:"applied"`
+	Entry          int          `json:"entry"`
+}
+
+func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	entries, err := journal.List(root)
+	if err != nil {
+		return err
+	}
+	entry, err := journal.Pick(entries, opts.id)
+	if err != nil {
+		return err
+	}
+	runner := host.Runner{Root: root, Talk: u.talk}
+	// An entry that only waits for its programs, or is on its way back, can be
+	// undone as it is.
+	if s := entry.Status; s == journal.Applying {
+		if err := u.recover(ctx, runner, opts.dryRun, opts.yes); err != nil || !opts.dryRun {
+			return err
+		}
+	}
+	plan, err := entry.Back(root)
+	if err != nil {
+		return err
+	}
+	report := undoReport{
+		Schema: 1, Changed: true, Changes: fileChanges(plan), Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),
+		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: []string{}, Entry: entry.ID,
+	}
+	if err := runner.Ready(entry.Programs); len(entry.Programs) > 0 && err != nil {
+		return err
+	}
+	if opts.format == formatTable {
+		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
+		u.diffs(report.Changes)
+		for _, line := range report.Programs {
+			u.printf("\nthen runs %s\n", line)
+		}
+		for _, line := range report.Left {
+			u.printf("\nleft to be run on the machine: %s\n", line)
+		}
+	}
+	show := func() error {
+		if opts.format != formatTable {
+			return u.show(opts.format, report)
+		}
+		return nil
+	}
+	if opts.dryRun {
+		return errors.Join(show(), errDifferent)
+	}
+	if !opts.yes {
+		if err := u.confirm("take it back?"); err != nil {
+			return errors.Join(show(), err)
+		}
+	}
+	err = undo(ctx, runner, entry.ID)
+	report.Applied = err == nil
+	if err == nil && opts.format == formatTable {
+		u.note("entry %d is undone", entry.ID)
+	}
+	return errors.Join(show(), err)
+}
+
+func undo(ctx context.Context, runner host.Runner, id int) (err error) {
+	j, err := openJournal(runner)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	_, err = j.Undo(ctx, id)
+	return err
+}

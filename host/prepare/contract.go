@@ -1,0 +1,125 @@
+package prepare
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/host/journal"
+	"gpustack/host/pci"
+)
+
+// ContractFile is where the contract lies.
+const ContractFile = journal.Dir + "/contract.json"
+
+// Contract is what was asked for and what was planned for it: what the machine is
+// to be after its reboot.
+type Contract struct {
+	Schema   int           `json:"schema"`
+	Driver   string        `json:"driver"`
+	Selected []pci.Address `json:"selected"`                // by the operator, or as the default
+	Allowed  []pci.Address `json:"allowed"`                 // refusals that were lifted
+	Unsafe   bool          `json:"allow_unsafe_interrupts"` // was asked for
+	// Functions are all that go to guests: those selected, and all that go with them.
+	Functions []Function `json:"functions"`
+	Arguments []string   `json:"arguments"` // that the kernel is to be started with
+	Files     []Hash     `json:"files"`
+}
+
+// Function is one that goes to guests.
+type Function struct {
+	Address           pci.Address   `json:"address"`
+	VendorID          pci.ID        `json:"vendor_id"`
+	ProductID         pci.ID        `json:"product_id"`
+	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
+	SubsystemID       *pci.ID       `json:"subsystem_id"`
+	Path              []pci.Address `json:"path"`  // the bridges above, from the root port down
+	Group             *int          `json:"group"` // null while the IOMMU is off
+	Members           []pci.Address `json:"members"`
+	Driver            string        `json:"driver"`
+	By                By            `json:"by"`
+}
+
+// By is how a function is bound at boot.
+type By string
+
+// A driver takes every function of a product by ids, or one by its address: the
+// way for twins of which one stays, and where the kernel itself holds a driver
+// that would be faster.
+const (
+	ByIDs     By = "ids"
+	ByAddress By = "address"
+)
+
+// Hash identifies what a file of ours holds.
+type Hash struct {
+	Name string `json:"name"`
+	Hash string `json:"hash"`
+}
+
+const schema = 1
+
+// ReadContract returns what is recorded, or nil.
+func ReadContract(root host.Root) (*Contract, error) {
+	data, err := root.ReadFile(ContractFile)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	var c Contract
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&c)
+	}
+	if err == nil && c.Schema != schema {
+		err = fmt.Errorf("schema %d was written by another release of gpustack", c.Schema)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ContractFile, host.Cause(err))
+	}
+	return &c, nil
+}
+
+// text writes a contract with a line for each field, and for each function and
+// file, so that its diff can be read.
+func (c Contract) text() ([]byte, error) {
+	var b bytes.Buffer
+	var errs []error
+	field := func(before, name string, value any) {
+		line, err := json.Marshal(value)
+		errs = append(errs, err)
+		fmt.Fprintf(&b, "%s  %q: %s", before, name, line)
+	}
+	field("{\n", "schema", c.Schema)
+	field(",\n", "driver", c.Driver)
+	field(",\n", "selected", c.Selected)
+	field(",\n", "allowed", c.Allowed)
+	field(",\n", "allow_unsafe_interrupts", c.Unsafe)
+	b.WriteString(",\n  \"functions\": ")
+	errs = append(errs, lines(&b, c.Functions))
+	field(",\n", "arguments", c.Arguments)
+	b.WriteString(",\n  \"files\": ")
+	errs = append(errs, lines(&b, c.Files))
+	b.WriteString("\n}\n")
+	return b.Bytes(), errors.Join(errs...)
+}
+
+// lines writes a list with a line for each element.
+func lines[T any](b *bytes.Buffer, list []T) error {
+	separator := "[\n"
+	for _, element := range list {
+		line, err := json.Marshal(element)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "%s    %s", separator, line)
+		separator = ",\n"
+	}
+	if len(list) == 0 {
+		b.WriteString("[")
+	}
+	b.WriteString("]")
+	return nil
+}

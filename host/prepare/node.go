@@ -1,0 +1,126 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/guard"
+	"gpustack/host/initramfs"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// Errors of machines that gpustack cannot prepare.
+var (
+	ErrBootLoader = errors.New("boot loader not supported yet")
+	ErrCPU        = errors.New("what its IOMMU needs is not known")
+	ErrNoKernel   = errors.New("no installed kernel")
+)
+
+// Node is a machine as it is.
+type Node struct {
+	CPUVendor string
+	Devices   []pci.Device
+	Kernels   []modprobe.Modules
+	Grub      boot.Grub
+	Conf      modprobe.Conf // what others tell modprobe
+	Needs     []guard.Need
+	Recorded  *Contract
+	Warnings  []string
+}
+
+// Observe reads the machine below root. All that keeps it from being prepared is
+// in the error.
+func Observe(root host.Root) (Node, error) {
+	facts, warnings := host.ReadFacts(root)
+	devices, scanWarnings, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		return Node{}, err
+	}
+	n := Node{Devices: devices, Warnings: append(warnings, scanWarnings...)}
+	for i := range devices {
+		n.Warnings = append(n.Warnings, devices[i].Warnings...)
+	}
+	var errs []error
+	keep := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if n.CPUVendor = text(facts.CPUVendor); n.CPUVendor == "" {
+		n.CPUVendor = "unknown"
+	}
+	if _, ok := boot.WantIOMMU(n.CPUVendor); !ok {
+		keep(fmt.Errorf("CPU %s: %w", n.CPUVendor, ErrCPU))
+	}
+	switch loader := text(facts.BootLoader); loader {
+	case "grub":
+		n.Grub, err = boot.ReadGrub(root)
+		keep(err)
+	case "":
+		keep(fmt.Errorf("none found: %w", ErrBootLoader))
+	default:
+		keep(fmt.Errorf("%s: %w", loader, ErrBootLoader))
+	}
+	keep(initramfs.Check(root))
+	n.Kernels, err = readKernels(root, devices)
+	keep(err)
+	n.Conf, err = modprobe.ReadConf(root, modprobe.OwnFiles()...)
+	keep(err)
+	n.Needs, err = guard.Needs(root, devices)
+	keep(err)
+	n.Recorded, err = ReadContract(root)
+	keep(err)
+	return n, errors.Join(errs...)
+}
+
+func readKernels(root host.Root, devices []pci.Device) ([]modprobe.Modules, error) {
+	releases, err := host.Kernels(root)
+	if err != nil {
+		return nil, err
+	}
+	if len(releases) == 0 {
+		return nil, fmt.Errorf("%s: %w", host.ModulesDir, ErrNoKernel)
+	}
+	var vendors []string
+	for i := range devices {
+		if v := devices[i].VendorID; v != nil {
+			if word := fmt.Sprintf("%08X", uint16(*v)); !slices.Contains(vendors, word) {
+				vendors = append(vendors, word)
+			}
+		}
+	}
+	var kernels []modprobe.Modules
+	for _, release := range releases {
+		m, err := modprobe.ReadModules(root, release, vendors...)
+		if err != nil {
+			return nil, err
+		}
+		kernels = append(kernels, m)
+	}
+	return kernels, nil
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// device returns the function at an address, or nil.
+func (n Node) device(a pci.Address) *pci.Device {
+	i, ok := slices.BinarySearchFunc(n.Devices, a, func(d pci.Device, a pci.Address) int { return d.Address.Compare(a) })
+	if !ok {
+		return nil
+	}
+	return &n.Devices[i]
+}
+
+// anyKernel tells whether something holds for a kernel that is installed.
+func (n Node) anyKernel(holds func(modprobe.Modules) bool) bool {
+	return slices.ContainsFunc(n.Kernels, holds)
+}

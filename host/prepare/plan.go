@@ -1,0 +1,457 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/edit"
+	"gpustack/host/initramfs"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// Drivers that leave a function alone until a guest gets it.
+const (
+	VFIO = "vfio-pci"
+	Stub = "pci-stub"
+)
+
+// Errors of a wish that the machine cannot grant.
+var (
+	ErrNoDriver  = errors.New("no installed kernel has it")
+	ErrStubTwins = errors.New("pci-stub cannot hold single functions: libvirt would hand them to the host's driver when a guest stops")
+	ErrNoIDs     = errors.New("its ids cannot be read")
+)
+
+// Plan is what is to be done to a machine.
+type Plan struct {
+	Files     edit.Plan
+	Functions []Function
+	Arguments boot.Change
+	// Menu and Initramfs tell which generated files follow from the changes.
+	Menu, Initramfs bool
+	Warnings        []string
+}
+
+// Programs are what makes the generated files that follow from the changes.
+func (p Plan) Programs() [][]string {
+	var programs [][]string
+	if p.Initramfs {
+		programs = append(programs, []string{"update-initramfs", "-u", "-k", "all"})
+	}
+	if p.Menu {
+		programs = append(programs, []string{"update-grub"})
+	}
+	return programs
+}
+
+// New plans what makes the node as the options, and what is recorded, want it.
+func New(root host.Root, n Node, opts Options) (Plan, error) {
+	s, err := n.sel(opts)
+	if err != nil {
+		return Plan{}, err
+	}
+	w, err := n.want(s, opts)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Grub.Args()), Warnings: n.Warnings}
+	p.Warnings = append(p.Warnings, w.warnings...)
+
+	menu, err := n.Grub.Plan(root, p.Arguments)
+	if err != nil {
+		return Plan{}, err
+	}
+	modules, err := w.modprobe.Plan(root, n.Conf)
+	if err != nil {
+		return Plan{}, err
+	}
+	early, err := w.early.Plan(root)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Menu = len(edit.Plan(menu).Pending()) > 0
+	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
+	p.Files = slices.Concat(menu, modules, early)
+
+	for _, c := range p.Files {
+		if c.After != nil && isOurs(c.Name) {
+			w.contract.Files = append(w.contract.Files, Hash{c.Name, c.After.Hash()})
+		}
+	}
+	contract, err := n.planContract(root, w.contract)
+	p.Files = append(p.Files, contract)
+	return p, err
+}
+
+// isOurs tells whether the whole file is ours.
+func isOurs(name string) bool {
+	return strings.Contains(name, "gpustack")
+}
+
+// planContract leaves a record alone that differs in groups alone: those that a
+// first boot with the IOMMU on has made are no change of what was agreed.
+func (n Node) planContract(root host.Root, c Contract) (edit.Change, error) {
+	if n.Recorded != nil {
+		same := c
+		same.Functions = slices.Clone(c.Functions)
+		for i := range same.Functions {
+			for _, r := range n.Recorded.Functions {
+				if f := &same.Functions[i]; r.Address == f.Address && r.Group == nil {
+					f.Group, f.Members = nil, r.Members
+				}
+			}
+		}
+		recorded, err := n.Recorded.text()
+		if err != nil {
+			return edit.Change{}, err
+		}
+		if text, err := same.text(); err == nil && string(text) == string(recorded) {
+			return edit.Put(root, ContractFile, recorded, 0o600, false)
+		}
+	}
+	text, err := c.text()
+	if err != nil {
+		return edit.Change{}, err
+	}
+	return edit.Put(root, ContractFile, text, 0o600, false)
+}
+
+// want is what should be.
+type want struct {
+	contract  Contract
+	arguments boot.Want
+	modprobe  modprobe.Functions
+	early     initramfs.Early
+	warnings  []string
+}
+
+func (n Node) want(s selection, opts Options) (want, error) {
+	driver := opts.Driver
+	unsafe := opts.Unsafe
+	if r := n.Recorded; r != nil {
+		unsafe = unsafe || r.Unsafe
+		if driver == "" {
+			driver = r.Driver
+		}
+	}
+	if driver == "" {
+		driver = VFIO
+	}
+	w := want{contract: Contract{Schema: schema, Driver: driver, Selected: s.selected, Allowed: s.allowed, Unsafe: unsafe, Files: []Hash{}}}
+	if err := n.checkDriver(driver, &w); err != nil {
+		return want{}, err
+	}
+	var errs []error
+	for _, a := range s.all {
+		f, err := n.function(a, s.all, driver)
+		errs = append(errs, err)
+		w.contract.Functions = append(w.contract.Functions, f)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return want{}, err
+	}
+	w.arguments, _ = boot.WantIOMMU(n.CPUVendor)
+	if unsafe {
+		w.arguments.Exact = append(w.arguments.Exact, "vfio_iommu_type1.allow_unsafe_interrupts=1")
+	}
+	w.modprobe = modprobe.Functions{
+		Driver:    driver,
+		Softdeps:  n.softdeps(s.all, driver),
+		Blacklist: n.blacklist(s.all),
+		Unsafe:    unsafe && n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable("vfio_iommu_type1") }),
+		Load:      n.load(driver),
+	}
+	n.placeIDs(&w)
+	w.early = n.early(w.contract, w.modprobe.Load)
+	for _, f := range w.arguments.Flags {
+		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Word)
+	}
+	w.contract.Arguments = append(w.contract.Arguments, w.arguments.Exact...)
+	return w, nil
+}
+
+// checkDriver is an error where no kernel has the driver, and a warning where one
+// has not.
+func (n Node) checkDriver(driver string, w *want) error {
+	has := func(m modprobe.Modules) bool { return m.Loadable(driver) || m.Builtin(driver) }
+	if !n.anyKernel(has) {
+		return fmt.Errorf("driver %s: %w", driver, ErrNoDriver)
+	}
+	for _, m := range n.Kernels {
+		if !has(m) {
+			w.warnings = append(w.warnings, fmt.Sprintf("kernel %s has no %s: booted with it, the host keeps all functions", m.Release, driver))
+		}
+	}
+	return nil
+}
+
+// function tells how one function is bound.
+func (n Node) function(a pci.Address, all []pci.Address, driver string) (Function, error) {
+	d := n.device(a)
+	if d.VendorID == nil || d.ProductID == nil {
+		return Function{}, fmt.Errorf("%s: %w", a, ErrNoIDs)
+	}
+	f := Function{
+		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID,
+		SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
+		Path: n.path(d), Group: d.IOMMUGroup, Members: d.GroupMembers, Driver: driver, By: ByIDs,
+	}
+	twin := slices.ContainsFunc(n.Devices, func(o pci.Device) bool {
+		return o.IsVendor(f.VendorID) && o.ProductID != nil && *o.ProductID == f.ProductID && !slices.Contains(all, o.Address)
+	})
+	if variant := n.variant(d); driver == VFIO && variant != "" {
+		f.Driver = variant
+	}
+	if twin || f.Driver != driver || n.heldByKernel(d) {
+		f.By = ByAddress
+	}
+	if f.By == ByAddress && driver == Stub {
+		return f, fmt.Errorf("%s: %w", a, ErrStubTwins)
+	}
+	return f, nil
+}
+
+// path returns the bridges above a function, the outermost first.
+func (n Node) path(d *pci.Device) []pci.Address {
+	path := []pci.Address{}
+	for d.Parent != nil && len(path) < 256 { // buses
+		path = append([]pci.Address{*d.Parent}, path...)
+		if d = n.device(*d.Parent); d == nil {
+			break
+		}
+	}
+	return path
+}
+
+// variant is the driver of VFIO's own that every kernel has for just such a device
+// (Linux, drivers/vfio/pci: nvgrace_gpu_vfio_pci and others, by aliases that begin
+// with "vfio_pci:"), or "".
+func (n Node) variant(d *pci.Device) string {
+	if d.Modalias == nil {
+		return ""
+	}
+	best := ""
+	for _, m := range n.Kernels {
+		modules := m.Match("vfio_" + *d.Modalias)
+		if len(modules) == 0 || modules[0] == modprobe.Normal(VFIO) || best != "" && best != modules[0] {
+			return ""
+		}
+		best = modules[0]
+	}
+	return best
+}
+
+// Drivers that distributions build into their kernels, for kernels from before 5.2,
+// which do not list what those match.
+var usuallyBuiltin = map[string]string{
+	"xhci_hcd": "xhci_pci", "ehci-pci": "ehci_pci", "ohci-pci": "ohci_pci", "uhci_hcd": "uhci_hcd",
+}
+
+// heldByKernel tells whether a kernel has a driver for the function in itself,
+// which then comes before any module.
+func (n Node) heldByKernel(d *pci.Device) bool {
+	return n.anyKernel(func(m modprobe.Modules) bool {
+		if d.Modalias != nil && slices.ContainsFunc(m.Match(*d.Modalias), m.Builtin) {
+			return true
+		}
+		driver := text(d.Driver)
+		return driver != "" && !isOurDriver(driver) && (m.Builtin(driver) || m.Builtin(usuallyBuiltin[driver]))
+	})
+}
+
+func isOurDriver(module string) bool {
+	name := modprobe.Normal(module)
+	return name == modprobe.Normal(Stub) || strings.Contains(name, "vfio")
+}
+
+// drivers returns the loadable modules that would take a function.
+func (n Node) drivers(d *pci.Device) []string {
+	var modules []string
+	for _, m := range n.Kernels {
+		var names []string
+		if d.Modalias != nil {
+			names = m.Match(*d.Modalias)
+		}
+		if d.Driver != nil {
+			names = append(names, modprobe.Normal(*d.Driver))
+		}
+		for _, name := range names {
+			if m.Loadable(name) && !isOurDriver(name) && !slices.Contains(modules, name) {
+				modules = append(modules, name)
+			}
+		}
+	}
+	slices.Sort(modules)
+	return modules
+}
+
+// softdeps are the modules that are to wait for the driver, where it is one.
+func (n Node) softdeps(all []pci.Address, driver string) []string {
+	if !n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(driver) }) {
+		return nil
+	}
+	var modules []string
+	for _, a := range all {
+		modules = append(modules, n.drivers(n.device(a))...)
+	}
+	slices.Sort(modules)
+	return slices.Compact(modules)
+}
+
+// nvidiaModules drive NVIDIA's display functions beside those that aliases name:
+// the kernel's own driver, and the parts of NVIDIA's.
+var nvidiaModules = []string{"nouveau", "nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm"}
+
+// blacklist are the drivers of display functions of which none stays with the host.
+func (n Node) blacklist(all []pci.Address) []string {
+	var modules []string
+	staying := map[string]bool{}
+	nvidia, stays := false, false
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		goes := slices.Contains(all, d.Address)
+		switch {
+		case !goes:
+			for _, m := range n.drivers(d) {
+				staying[m] = true
+			}
+			stays = stays || d.Candidate
+		case d.IsDisplay():
+			modules = append(modules, n.drivers(d)...)
+			nvidia = nvidia || d.Candidate
+		}
+	}
+	if nvidia {
+		if stays {
+			for _, m := range nvidiaModules {
+				staying[m] = true
+			}
+		}
+		for _, module := range nvidiaModules {
+			if module == "nouveau" || n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(module) }) {
+				modules = append(modules, module)
+			}
+		}
+	}
+	modules = slices.DeleteFunc(modules, func(m string) bool { return staying[m] })
+	slices.Sort(modules)
+	return slices.Compact(modules)
+}
+
+// load are the modules to be loaded at boot, as far as a kernel has them as such.
+func (n Node) load(driver string) []string {
+	modules := []string{"vfio", "vfio_iommu_type1", "vfio_pci"}
+	if driver == Stub {
+		modules = []string{"pci_stub"}
+	}
+	modules = append(modules, "kvm")
+	switch n.CPUVendor {
+	case "intel":
+		modules = append(modules, "kvm_intel")
+	case "amd", "hygon":
+		modules = append(modules, "kvm_amd")
+	}
+	return slices.DeleteFunc(modules, func(name string) bool {
+		return !n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(name) })
+	})
+}
+
+// placeIDs puts the ids where they count. What the kernel's command line says of a
+// module comes after all of modprobe's files, and alone counts for a driver that is
+// part of a kernel; of modprobe's lines the last counts. Others' ids in that place
+// are kept.
+func (n Node) placeIDs(w *want) {
+	driver := w.contract.Driver
+	var ids []string
+	for _, f := range w.contract.Functions {
+		if id := f.VendorID.String() + ":" + f.ProductID.String(); f.By == ByIDs && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	onCommandLine := n.Grub.Args().Values(driver + ".ids")
+	options := n.Conf.Options(driver, "ids")
+	n.warnOfForeign(w, append(slices.Clone(onCommandLine), values(options)...))
+	if len(ids) == 0 {
+		return
+	}
+	builtin := n.anyKernel(func(m modprobe.Modules) bool { return m.Builtin(driver) })
+	if len(onCommandLine) > 0 || builtin {
+		var merged []string
+		for _, v := range onCommandLine {
+			merged = addIDs(merged, v)
+		}
+		if len(onCommandLine) == 0 { // modprobe's lines lose to ours from now on
+			for _, o := range options {
+				merged = addIDs(merged, o.Value)
+			}
+		}
+		merged = addIDs(merged, strings.Join(ids, ","))
+		w.arguments.Exact = append(w.arguments.Exact, driver+".ids="+strings.Join(merged, ","))
+		return
+	}
+	var merged []string
+	if len(options) > 0 {
+		w.modprobe.TakenOver = options[len(options)-1:]
+		merged = addIDs(merged, options[len(options)-1].Value)
+	}
+	w.modprobe.IDs = addIDs(merged, strings.Join(ids, ","))
+}
+
+func values(options []modprobe.Option) []string {
+	var values []string
+	for _, o := range options {
+		values = append(values, o.Value)
+	}
+	return values
+}
+
+func addIDs(ids []string, list string) []string {
+	for id := range strings.SplitSeq(list, ",") {
+		if id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// warnOfForeign tells where somebody's ids take a function that is to stay.
+func (n Node) warnOfForeign(w *want, lists []string) {
+	for _, list := range lists {
+		for id := range strings.SplitSeq(list, ",") {
+			selector, err := pci.ParseSelector(id)
+			if err != nil {
+				continue // with a subsystem or class, which takes fewer
+			}
+			for i := range n.Devices {
+				d := &n.Devices[i]
+				if selector.Matches(d) && !slices.ContainsFunc(w.contract.Functions, func(f Function) bool { return f.Address == d.Address }) {
+					w.warnings = append(w.warnings, fmt.Sprintf("%s stays with the host, but ids=%s, which others have set for %s, takes it", d.Address, list, w.contract.Driver))
+				}
+			}
+		}
+	}
+}
+
+func (n Node) early(c Contract, load []string) initramfs.Early {
+	e := initramfs.Early{Driver: c.Driver}
+	for _, m := range load {
+		if isOurDriver(m) {
+			e.Modules = append(e.Modules, m)
+		}
+	}
+	for _, f := range c.Functions {
+		if f.By == ByAddress {
+			e.Take = append(e.Take, initramfs.Function{Address: f.Address, Vendor: f.VendorID, Product: f.ProductID, Driver: f.Driver})
+		}
+		if f.Driver != c.Driver && !slices.Contains(e.Variants, f.Driver) {
+			e.Variants = append(e.Variants, f.Driver)
+			e.Modules = append(e.Modules, f.Driver)
+		}
+	}
+	return e
+}
