@@ -23,6 +23,8 @@ var (
 	// ErrMounted says that a file is bind-mounted, into a container most often:
 	// it can be written to, but not replaced.
 	ErrMounted = errors.New("is a mount point, and cannot be replaced")
+	// ErrTorn says that some files are changed and some are not.
+	ErrTorn = errors.New("the change stopped half-way and could not be taken back")
 )
 
 // Apply makes the change, or changes nothing and returns an error. When it
@@ -31,19 +33,40 @@ func (c Change) Apply(root host.Root) error {
 	return Plan{c}.Apply(root)
 }
 
-// Apply makes all changes. Every new content is on the disk, beside its file,
-// before the first file is touched: a full disk shows then. After an error some
-// changes may be made, and what was to take a file's place may lie beside it
-// (RemoveLeftover).
+// Apply makes all changes, or none. Every new content is on the disk, beside its
+// file, before the first file is touched: a full disk shows then. Should a file
+// fail to change after all, those before it are changed back; ErrTorn says that
+// this failed too.
 func (p Plan) Apply(root host.Root) error {
-	for _, c := range p.Pending() {
+	pending := p.Pending()
+	for _, c := range pending {
 		if err := c.stage(root); err != nil {
-			return c.explain(err)
+			return errors.Join(c.explain(err), pending.clean(root))
 		}
 	}
-	for _, c := range p.Pending() {
+	for i, c := range pending {
 		if err := c.commit(root); err != nil {
-			return c.explain(err)
+			return errors.Join(c.explain(err), pending[:i].revert(root), pending.clean(root))
+		}
+	}
+	return nil
+}
+
+// revert takes changes back that have been made, the last first.
+func (p Plan) revert(root host.Root) error {
+	for _, c := range slices.Backward(p) {
+		if err := c.Inverse().Apply(root); err != nil {
+			return fmt.Errorf("%w: %w", ErrTorn, err)
+		}
+	}
+	return nil
+}
+
+// clean removes what was made for changes that did not come to be.
+func (p Plan) clean(root host.Root) error {
+	for _, c := range slices.Backward(p) {
+		if err := errors.Join(RemoveLeftover(root, c.Name), RemoveDirs(root, c.Dirs)); err != nil {
+			return fmt.Errorf("%w: %w", ErrTorn, err)
 		}
 	}
 	return nil

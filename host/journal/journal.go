@@ -175,7 +175,10 @@ func (j *Journal) Apply(ctx context.Context, work Work) (Entry, error) {
 		return Entry{}, errors.Join(err, j.forget(e))
 	}
 	if err := work.Files.Apply(j.root); err != nil {
-		return Entry{}, errors.Join(err, j.rollBack(&e))
+		if errors.Is(err, edit.ErrTorn) {
+			return e, err // the next run tries again, from the journal
+		}
+		return Entry{}, errors.Join(err, j.forget(e))
 	}
 	return e, j.build(ctx, &e, Done)
 }

@@ -1,0 +1,213 @@
+package edit_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/hosttest"
+)
+
+const tree = `
+mkdir etc/empty
+symlink etc/relative -> default/grub
+symlink etc/absolute -> /etc/default/grub
+symlink etc/outside -> ../../../../etc/default/grub
+symlink etc/nowhere -> /etc/none
+symlink etc/folder -> /etc/default
+-- etc/default/grub --
+A=1
+B=2
+`
+
+// TestChanges shows what becomes of a file, and how the change is shown.
+func TestChanges(t *testing.T) {
+	for _, test := range []struct {
+		name, file, text string // "" for no file
+		mode             uint32
+		action           edit.Action
+		diff             string
+	}{
+		{"an update", "/etc/default/grub", "A=1\nB=3\n", 0o755, edit.Update, "--- /etc/default/grub\n+++ /etc/default/grub\n@@ -1,2 +1,2 @@\n A=1\n-B=2\n+B=3\n"},
+		{"no final newline", "etc/default/grub", "A=1\nB=2", 0, edit.Update, "--- /etc/default/grub\n+++ /etc/default/grub\n@@ -1,2 +1,2 @@\n A=1\n-B=2\n+B=2\n\\ No newline at end of file\n"},
+		{"the same", "/etc/default/grub", "A=1\nB=2\n", 0o755, edit.None, ""},
+		{"a new file", "/etc/empty/new", "x\n", 0o644, edit.Create, "--- /dev/null\n+++ /etc/empty/new\n@@ -0,0 +1 @@\n+x\n"},
+		{"a new script", "/etc/empty/new", "x\n", 0o755, edit.Create, "new file mode 755\n--- /dev/null\n+++ /etc/empty/new\n@@ -0,0 +1 @@\n+x\n"},
+		{"new folders", "/var/lib/x/new", "x\n", 0o600, edit.Create, "--- /dev/null\n+++ /var/lib/x/new\n@@ -0,0 +1 @@\n+x\n"},
+		{"a file removed", "/etc/default/grub", "", 0, edit.Delete, "--- /etc/default/grub\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-A=1\n-B=2\n"},
+		{"no file removed", "/etc/none", "", 0, edit.None, ""},
+		{"through a link", "/etc/relative", "A=2\n", 0, edit.Update, "--- /etc/relative\n+++ /etc/relative\n@@ -1,2 +1 @@\n-A=1\n-B=2\n+A=2\n"},
+		{"through an absolute link", "/etc/absolute", "A=1\n", 0, edit.Update, "--- /etc/absolute\n+++ /etc/absolute\n@@ -1,2 +1 @@\n A=1\n-B=2\n"},
+		{"through a link that leads out", "/etc/outside", "A=1\n", 0, edit.Update, "--- /etc/outside\n+++ /etc/outside\n@@ -1,2 +1 @@\n A=1\n-B=2\n"},
+		{"below a linked folder", "/etc/folder/new", "x\n", 0o644, edit.Create, "--- /dev/null\n+++ /etc/folder/new\n@@ -0,0 +1 @@\n+x\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, tree)
+			before := all(t, root)
+			var c edit.Change
+			var err error
+			if test.text == "" {
+				c, err = edit.Remove(root, test.file)
+			} else {
+				c, err = edit.Put(root, test.file, []byte(test.text), test.mode, false)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Action() != test.action {
+				t.Errorf("%s, want %s", c.Action(), test.action)
+			}
+			if diff := cmp.Diff(test.diff, c.Diff()); diff != "" {
+				t.Errorf("shown (-want +got):\n%s", diff)
+			}
+			if err := c.Apply(root); err != nil {
+				t.Fatal(err)
+			}
+			now, err := edit.Read(root, test.file)
+			if err != nil || !now.Equal(c.After) {
+				t.Errorf("%v, %v, want %v", now, err, c.After)
+			}
+			if err := c.Inverse().Apply(root); err != nil {
+				t.Fatal(err)
+			}
+			if err := edit.RemoveDirs(root, c.Dirs); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, all(t, root)); diff != "" {
+				t.Errorf("taken back (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// all returns every entry below a root: mode, and what a file holds or a link
+// leads to.
+func all(t *testing.T, root host.Root) map[string]string {
+	t.Helper()
+	entries := map[string]string{}
+	err := filepath.WalkDir(root.Path("/"), func(name string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		entry := info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			entry += " " + string(text)
+		case info.Mode()&os.ModeSymlink != 0:
+			target, err := os.Readlink(name)
+			if err != nil {
+				return err
+			}
+			entry += " -> " + target
+		}
+		entries[strings.TrimPrefix(name, root.Path("/"))] = entry
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// TestKept: what a file has beside its content stays.
+func TestKept(t *testing.T) {
+	root := hosttest.Lay(t, tree)
+	file := root.Path("/etc/default/grub")
+	if err := os.Chmod(file, 0o640|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(file, 12, 34); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(file, 0o640|os.ModeSetgid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Setxattr(file, "user.note", []byte("by me"), 0); err != nil {
+		t.Fatalf("the temporary folder takes no extended attributes: %v", err)
+	}
+	before, err := edit.Read(root, "/etc/default/grub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := edit.Put(root, "/etc/default/grub", []byte("C=3\n"), 0o755, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	after, err := edit.Read(root, "/etc/default/grub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Meta, after.Meta); diff != "" || string(after.Content) != "C=3\n" {
+		t.Errorf("%q (-before +after):\n%s", after.Content, diff)
+	}
+	// A script's mode counts.
+	c, err = edit.Put(root, "/etc/default/grub", []byte("C=3\n"), 0o755, true)
+	if err != nil || c.Diff() != "old mode 2640\nnew mode 755\n" {
+		t.Errorf("%q, %v", c.Diff(), err)
+	}
+}
+
+// TestRefused: what cannot be changed safely is refused when it is planned.
+func TestRefused(t *testing.T) {
+	root := hosttest.Lay(t, tree)
+	if err := os.Link(root.Path("/etc/default/grub"), root.Path("/etc/second")); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, file string
+		want       string
+	}{
+		{"several hard links", "/etc/second", "/etc/second: has several hard links, of which one alone would change"},
+		{"a folder", "/etc/empty", "/etc/empty: not a regular file"},
+		{"a file for a folder", "/etc/default/grub/x", "/etc/default/grub/x: not a directory"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := edit.Put(root, test.file, []byte("x"), 0o644, false); err == nil || err.Error() != test.want {
+				t.Errorf("%v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// TestStale: a file that has changed since the plan is not touched.
+func TestStale(t *testing.T) {
+	root := hosttest.Lay(t, tree)
+	first, err := edit.Put(root, "/etc/empty/new", []byte("x\n"), 0o644, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := edit.Put(root, "/etc/default/grub", []byte("A=2\n"), 0o644, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(root.Path("/etc/default/grub"), []byte("mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err = edit.Plan{first, second}.Apply(root)
+	if !errors.Is(err, edit.ErrChanged) || err.Error() != "/etc/default/grub: changed since the plan was made" {
+		t.Errorf("%v", err)
+	}
+	if names, err := root.ReadDir("/etc/empty"); len(names) > 0 || err != nil {
+		t.Errorf("left: %v, %v", names, err)
+	}
+}

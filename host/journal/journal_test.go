@@ -1,0 +1,332 @@
+package journal_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/hosttest"
+	"gpustack/host/journal"
+)
+
+const tree = `
+-- etc/grub --
+first
+secret=hunter2
+second
+third
+-- etc/gone --
+old
+`
+
+// machine is a root with programs that only tell that they ran.
+type machine struct {
+	t    *testing.T
+	root host.Root
+	ran  []string
+	fail error
+}
+
+func lay(t *testing.T) *machine {
+	return &machine{t: t, root: hosttest.Lay(t, tree)}
+}
+
+func (m *machine) open() *journal.Journal {
+	m.t.Helper()
+	j, err := journal.Open(m.root, func(_ context.Context, argv []string) error {
+		m.ran = append(m.ran, strings.Join(argv, " "))
+		return m.fail
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return j
+}
+
+func (m *machine) close(j *journal.Journal) {
+	m.t.Helper()
+	if err := j.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// work changes one file, makes one and removes one.
+func (m *machine) work() journal.Work {
+	m.t.Helper()
+	var plan edit.Plan
+	for _, want := range []struct{ name, text string }{
+		{"/etc/grub", "FIRST\nsecret=hunter2\nsecond\nthird\nfourth\n"},
+		{"/etc/new.d/new", "new\n"},
+		{"/etc/gone", ""},
+	} {
+		c, err := edit.Remove(m.root, want.name)
+		if want.text != "" {
+			c, err = edit.Put(m.root, want.name, []byte(want.text), 0o644, false)
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		plan = append(plan, c)
+	}
+	return journal.Work{Command: "test", Files: plan, Programs: [][]string{{"update-grub"}}}
+}
+
+// state is what the machine's own files hold.
+func (m *machine) state() map[string]string {
+	m.t.Helper()
+	state := map[string]string{}
+	for _, name := range []string{"/etc/grub", "/etc/new.d/new", "/etc/gone"} {
+		f, err := edit.Read(m.root, name)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if f != nil {
+			state[name] = string(f.Content)
+		}
+	}
+	if ok, _ := m.root.Exists("/etc/new.d"); ok {
+		names, _ := m.root.ReadDir("/etc/new.d")
+		state["/etc/new.d"] = strings.Join(names, " ")
+	}
+	return state
+}
+
+func (m *machine) statuses() (statuses []journal.Status) {
+	m.t.Helper()
+	entries, err := journal.List(m.root)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, e := range entries {
+		statuses = append(statuses, e.Status)
+	}
+	return statuses
+}
+
+func TestApplyAndUndo(t *testing.T) {
+	m := lay(t)
+	before := m.state()
+	j := m.open()
+	e, err := j.Apply(context.Background(), m.work())
+	if err != nil || e.ID != 1 {
+		t.Fatal(e, err)
+	}
+	after := map[string]string{"/etc/grub": "FIRST\nsecret=hunter2\nsecond\nthird\nfourth\n", "/etc/new.d/new": "new\n", "/etc/new.d": "new"}
+	if diff := cmp.Diff(after, m.state()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// The journal has no line that did not change.
+	text, err := m.root.ReadFile("/var/lib/gpustack/journal/0001.json")
+	if err != nil || strings.Contains(string(text), "hunter2") || strings.Contains(string(text), "aHVudGVyMg") {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := j.Undo(context.Background(), 1); err != nil {
+		t.Fatal(err)
+	}
+	m.close(j)
+	if diff := cmp.Diff(before, m.state()); diff != "" {
+		t.Errorf("undone (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"update-grub", "update-grub"}, m.ran); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]journal.Status{journal.Undone}, m.statuses()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStoppedAt: a run that stopped with an entry in each status is put right by
+// the next, wherever among the files it stopped.
+func TestStoppedAt(t *testing.T) {
+	for _, test := range []struct {
+		status journal.Status
+		made   int  // how many of the files are as the work makes them
+		done   bool // whether the work stands in the end
+		left   int  // entries
+		ran    int
+	}{
+		{journal.Applying, 0, false, 0, 0},
+		{journal.Applying, 1, false, 0, 0},
+		{journal.Applying, 3, false, 0, 0},
+		{journal.Rebuilding, 3, true, 1, 1},
+		{journal.Undoing, 3, false, 1, 1},
+		{journal.Undoing, 1, false, 1, 1},
+		{journal.Undoing, 0, false, 1, 1},
+		{journal.Unbuilding, 0, false, 1, 1},
+	} {
+		t.Run(string(test.status)+string(rune('0'+test.made)), func(t *testing.T) {
+			m := lay(t)
+			before := m.state()
+			work := m.work()
+			j := m.open()
+			if _, err := j.Apply(context.Background(), work); err != nil {
+				t.Fatal(err)
+			}
+			after := m.state()
+			for _, c := range work.Files[test.made:] {
+				if err := c.Inverse().Apply(m.root); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.status == journal.Unbuilding {
+				if err := edit.RemoveDirs(m.root, []string{"/etc/new.d"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.setStatus(test.status)
+			m.ran = nil
+			entry, err := journal.Interrupted(m.root)
+			if err != nil || entry == nil || entry.Status != test.status {
+				t.Fatal(entry, err)
+			}
+			if _, err := j.Recover(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			m.close(j)
+			want := before
+			if test.done {
+				want = after
+			}
+			if diff := cmp.Diff(want, m.state()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if len(m.statuses()) != test.left || len(m.ran) != test.ran {
+				t.Errorf("%v, ran %v", m.statuses(), m.ran)
+			}
+			if e, err := journal.Interrupted(m.root); e != nil || err != nil {
+				t.Error(e, err)
+			}
+		})
+	}
+}
+
+func (m *machine) setStatus(status journal.Status) {
+	m.t.Helper()
+	const name = "/var/lib/gpustack/journal/0001.json"
+	text, err := m.root.ReadFile(name)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), `"status": "done"`, `"status": "`+string(status)+`"`, 1)
+	if err := os.WriteFile(m.root.Path(name), []byte(changed), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// TestFailed: a change that fails takes those before it back, and leaves no trace.
+func TestFailed(t *testing.T) {
+	m := lay(t)
+	work := m.work()
+	if err := os.WriteFile(m.root.Path("/etc/gone"), []byte("mine\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := m.state()
+	j := m.open()
+	_, err := j.Apply(context.Background(), work)
+	if !errors.Is(err, edit.ErrChanged) {
+		t.Errorf("%v", err)
+	}
+	m.close(j)
+	if diff := cmp.Diff(before, m.state()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	if ok, err := m.root.Exists("/var"); ok || err != nil {
+		t.Errorf("the journal was left: %v, %v", ok, err)
+	}
+}
+
+// TestProgramFailed: the files stay, and the next run goes on, or undoes.
+func TestProgramFailed(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		m := lay(t)
+		before := m.state()
+		m.fail = errors.New("no space")
+		j := m.open()
+		e, err := j.Apply(context.Background(), m.work())
+		if !errors.Is(err, m.fail) || e.Status != journal.Rebuilding {
+			t.Fatal(e.Status, err)
+		}
+		after := m.state()
+		m.fail = nil
+		if undo {
+			after = before
+			_, err = j.Undo(context.Background(), 0)
+		} else {
+			_, err = j.Recover(context.Background())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.close(j)
+		if diff := cmp.Diff(after, m.state()); diff != "" || len(m.ran) != 2 {
+			t.Errorf("ran %v (-want +got):\n%s", m.ran, diff)
+		}
+	}
+}
+
+func TestLocked(t *testing.T) {
+	m := lay(t)
+	j := m.open()
+	if _, err := journal.Open(m.root, nil); !errors.Is(err, journal.ErrLocked) {
+		t.Errorf("%v", err)
+	}
+	m.close(j)
+	m.close(m.open())
+}
+
+// TestUnreadable: a journal that is not understood is an error, never an empty one.
+func TestUnreadable(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"cut off", `{"schema": 1, "id": 1`, "not a journal entry: unexpected EOF"},
+		{"of another release", `{"schema": 2, "id": 1}`, "schema 2 was written by another release of gpustack"},
+		{"under another name", `{"schema": 1, "id": 2}`, "holds entry 2"},
+		{"of another kind", `{"schema": 1, "id": 1, "kind": "spells"}`, `unknown kind "spells"`},
+		{"with another field", `{"schema": 1, "colour": 1}`, `not a journal entry: json: unknown field "colour"`},
+		{"of another status", `{"schema": 1, "id": 1, "kind": "files", "status": "lost"}`, `unknown status "lost"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, "-- var/lib/gpustack/journal/0001.json --\n"+test.text+"\n")
+			_, err := journal.List(root)
+			if want := "/var/lib/gpustack/journal/0001.json: " + test.want; err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		})
+	}
+}
+
+// FuzzEntry: whatever an entry says, it is an error or a plan, and what the plan
+// puts back has the hash that the entry names.
+func FuzzEntry(f *testing.F) {
+	f.Add([]byte(`{"schema":1,"id":1,"kind":"files","status":"done","files":[{"name":"/etc/grub","before":{"hash":"x"},"after":null,"back":[{"offset":0,"length":1,"text":"eA=="}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		root := hosttest.Lay(t, tree+"-- var/lib/gpustack/journal/0001.json --\n{}\n")
+		if err := os.WriteFile(root.Path("/var/lib/gpustack/journal/0001.json"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := journal.List(root)
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			if _, err := json.Marshal(e); err != nil {
+				t.Fatal(err)
+			}
+			plan, err := e.Back(root)
+			if err != nil {
+				continue
+			}
+			for i, c := range plan {
+				if f := e.Files[len(e.Files)-1-i]; c.After != nil && (f.Before == nil || c.After.Hash() != f.Before.Hash) {
+					t.Errorf("%s gets %q", c.Name, c.After.Content)
+				}
+			}
+		}
+	})
+}
