@@ -53,11 +53,20 @@ func Roots(entries []Entry) []string {
 	return slices.Compact(roots)
 }
 
-// InEffect is an error unless each entry but those for recovery has the arguments.
+// InEffect is an error unless each entry of this machine has the arguments, those
+// for recovery left out: the first entry, and all with the same root file system.
+// An argument counts as there where it is a word of a comma list.
 func InEffect(entries []Entry, want Args) error {
+	var root []string
 	for _, e := range entries {
+		if e.Recovery || root != nil && !slices.Equal(root, e.Args.Values("root")) {
+			continue
+		}
+		root = e.Args.Values("root")
 		for _, arg := range want {
-			if !e.Recovery && !slices.Contains(e.Args, arg) {
+			if !slices.ContainsFunc(e.Args.Values(name(arg)), func(v string) bool {
+				return v == value(arg) || slices.Contains(strings.Split(v, ","), value(arg))
+			}) {
 				return fmt.Errorf("%s: %w: the entry of %s has no %s", menuFile, ErrNotInEffect, e.Kernel, arg)
 			}
 		}

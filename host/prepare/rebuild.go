@@ -57,7 +57,11 @@ func rebuildMenu(ctx context.Context, r host.Runner, argv []string) error {
 	if kept != nil && !slices.Equal(boot.Roots(before), boot.Roots(after)) {
 		return errors.Join(fmt.Errorf("%s: %w", menu, ErrRoots), edit.Write(r.Root, menu, kept.Content, kept.Mode))
 	}
-	return nil
+	contract, err := ReadContract(r.Root)
+	if err != nil || contract == nil {
+		return err
+	}
+	return boot.InEffect(after, contract.Arguments)
 }
 
 // orderFile lists the scripts of an initramfs in the order in which they run

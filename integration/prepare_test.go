@@ -1,0 +1,236 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// inPlace lays out the talk's node with a grub-mkconfig that reads no folder, so
+// that preparing it changes a file of somebody else too.
+func inPlace(t testing.TB) (root string) {
+	t.Helper()
+	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
+	if err := os.WriteFile(filepath.Join(root, "usr/sbin/grub-mkconfig"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// configured returns what is below etc and var, but for the journal: modes, owners
+// and contents by name.
+func configured(t testing.TB, root string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, top := range []string{"etc", "var"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(name string, d os.DirEntry, err error) error {
+			below := strings.TrimPrefix(name, root)
+			if os.IsNotExist(err) && below == "/"+top {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if slices.Contains([]string{"/var", "/var/lib", "/var/lib/gpustack"}, below) {
+				return nil // made to hold the journal, which stays
+			}
+			if below == "/var/lib/gpustack/journal" {
+				return filepath.SkipDir
+			}
+			var stat unix.Stat_t
+			if err := unix.Lstat(name, &stat); err != nil {
+				return err
+			}
+			files[below] = fmt.Sprintf("%o %d:%d", stat.Mode, stat.Uid, stat.Gid)
+			if d.Type().IsRegular() {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					return err
+				}
+				files[below] += "\n" + string(text)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// mutating are the system calls by which gpustack changes a machine, as Go makes
+// them.
+var mutating = []string{"mkdirat", "write", "fchmod", "fchown", "fsetxattr", "fsync", "renameat", "unlinkat", "flock"}
+
+// TestKilled ends prepare and undo at each system call that changes something. No
+// file is ever torn, the next run puts right what was left, and undo restores.
+func TestKilled(t *testing.T) {
+	first := inPlace(t)
+	before := configured(t, first)
+	prepared := inPlace(t)
+	run(t, gpustack, "host", "prepare", "--root", prepared, "--yes")
+	after := configured(t, prepared)
+
+	prepareIt := func(root string) []string { return []string{gpustack, "host", "prepare", "--root", root, "--yes"} }
+	undoIt := func(root string) []string { return []string{gpustack, "undo", "--root", root, "--yes"} }
+	for _, stage := range []struct {
+		name    string
+		argv    func(root string) []string
+		lay     func(t *testing.T) string
+		further func(t *testing.T, root string)
+	}{
+		{"prepare", prepareIt, func(t *testing.T) string { return inPlace(t) }, func(t *testing.T, root string) {
+			run(t, gpustack, "host", "prepare", "--root", root, "--yes")
+			if diff := cmp.Diff(after, configured(t, root)); diff != "" {
+				t.Errorf("prepared again (-want +got):\n%s", diff)
+			}
+			run(t, gpustack, "undo", "--root", root, "--yes")
+		}},
+		{"undo", undoIt, func(t *testing.T) string {
+			root := inPlace(t)
+			run(t, gpustack, "host", "prepare", "--root", root, "--yes")
+			return root
+		}, func(t *testing.T, root string) {
+			argv := undoIt(root)
+			if _, talk, status := try(t, exec.Command(argv[0], argv[1:]...)); status != 0 && !strings.Contains(talk, "nothing to undo") {
+				t.Errorf("undone again: exit status %d, %s", status, talk)
+			}
+		}},
+	} {
+		places := trace(t, stage.argv, stage.lay(t))
+		t.Logf("%s: %d places", stage.name, len(places))
+		for _, place := range places {
+			t.Run(fmt.Sprintf("%s at %s %d", stage.name, place.call, place.nth), func(t *testing.T) {
+				t.Parallel()
+				root := stage.lay(t)
+				argv := append([]string{"-f", "-qq", "-o", "/dev/null", "-e", "trace=" + place.call,
+					"-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", place.call, place.nth)}, stage.argv(root)...)
+				cmd := exec.Command("strace", argv...)
+				if out, err := cmd.CombinedOutput(); err == nil {
+					t.Fatalf("it was not killed: %s", out)
+				}
+				for name, text := range configured(t, root) {
+					if base := filepath.Base(name); strings.HasPrefix(base, ".gpustack-") {
+						if strings.Contains(base[1:], ".") {
+							t.Errorf("%s could be read by another program", name)
+						}
+						continue
+					}
+					if text != before[name] && text != after[name] {
+						t.Errorf("torn: %s\n%s", name, text)
+					}
+				}
+				stage.further(t, root)
+				if diff := cmp.Diff(before, configured(t, root)); diff != "" {
+					t.Errorf("in the end (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// place is the nth time that one system call is made.
+type place struct {
+	call string
+	nth  int
+}
+
+// trace returns every place at which a run changes something, and makes sure that
+// it is always one thread that does: strace counts by thread.
+func trace(t *testing.T, argv func(string) []string, root string) []place {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "trace")
+	run(t, "strace", append([]string{"-f", "-qq", "-o", log, "-e", "trace=" + strings.Join(mutating, ",")}, argv(root)...)...)
+	var places []place
+	counts := map[string]int{}
+	threads := map[string]bool{}
+	for line := range strings.Lines(read(t, log)) {
+		m := regexp.MustCompile(`^(\d+) +(\w+)\((\d*)`).FindStringSubmatch(line)
+		if m == nil || !slices.Contains(mutating, m[2]) {
+			continue
+		}
+		thread, call, fd := m[1], m[2], m[3]
+		if call == "write" && (fd == "1" || fd == "2") || call == "write" && strings.Contains(line, `"\1\0\0\0\0\0\0\0"`) {
+			continue // talk, and the Go runtime waking itself
+		}
+		threads[thread] = true
+		counts[thread+call]++
+		places = append(places, place{call, counts[thread+call]})
+	}
+	if len(threads) != 1 || len(places) < 40 {
+		t.Fatalf("%d places in threads %v", len(places), slices.Collect(maps.Keys(threads)))
+	}
+	return places
+}
+
+// TestDisks: what the disk refuses is one clear error, and nothing is changed.
+func TestDisks(t *testing.T) {
+	for _, test := range []struct {
+		name, mount string // shell, in a mount namespace of its own, with $ROOT
+		want        string // of what is said
+	}{
+		{"full below etc", `cp -a $ROOT/etc $ROOT/../etc; mount -t tmpfs -o size=64k tmpfs $ROOT/etc; cp -a $ROOT/../etc/. $ROOT/etc; dd if=/dev/zero of=$ROOT/etc/fill 2>/dev/null`,
+			"/etc/default/grub: no space left on device"},
+		{"full where the journal is", `mkdir $ROOT/var; mount -t tmpfs -o size=16k tmpfs $ROOT/var; dd if=/dev/zero of=$ROOT/var/fill 2>/dev/null`,
+			"/var/lib/gpustack/journal/0001.json: no space left on device"},
+		{"read only", `mount --bind $ROOT $ROOT; mount -o remount,ro,bind $ROOT`, "/var: read-only file system"},
+		{"a file that is mounted", `mount --bind $ROOT/etc/default/grub $ROOT/etc/default/grub`, "/etc/default/grub: is a mount point, and cannot be replaced"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := inPlace(t)
+			before := configured(t, root)
+			cmd := exec.Command("unshare", "--mount", "sh", "-c", test.mount+`
+				find $ROOT/etc $ROOT/var 2>/dev/null | sort > $ROOT/../first
+				`+gpustack+` host prepare --root $ROOT --yes -o json
+				status=$?
+				find $ROOT/etc $ROOT/var 2>/dev/null | sort | cmp - $ROOT/../first || exit 99
+				exit $status`)
+			cmd.Env = append(os.Environ(), "ROOT="+root)
+			_, talk, status := try(t, cmd)
+			if status != 1 || !strings.HasPrefix(talk, "gpustack: error: "+test.want+"\n") {
+				t.Errorf("exit status %d, %s, want %s", status, talk, test.want)
+			}
+			if strings.Contains(test.mount, "tmpfs $ROOT/etc") {
+				return // what was there is gone with the mount
+			}
+			if diff := cmp.Diff(before, configured(t, root)); diff != "" {
+				t.Errorf("(-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLockHeld: while one gpustack works on a machine, another does not.
+func TestLockHeld(t *testing.T) {
+	root := inPlace(t)
+	dir := filepath.Join(root, "var/lib/gpustack/journal")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	before := configured(t, root)
+	_, talk, status := try(t, exec.Command(gpustack, "host", "prepare", "--root", root, "--yes"))
+	want := "gpustack: error: /var/lib/gpustack/journal: another gpustack is changing this machine\ngpustack: hint: wait until it is done\n"
+	if status != 1 || talk != want {
+		t.Errorf("exit status %d, %s", status, talk)
+	}
+	if diff := cmp.Diff(before, configured(t, root)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}

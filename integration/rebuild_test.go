@@ -1,0 +1,159 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The programs of a small machine: they make of the configuration what the real
+// ones would, as far as gpustack looks at it.
+const (
+	updateGrub = `#!/bin/sh -e
+. /etc/default/grub
+for f in /etc/default/grub.d/*.cfg; do [ ! -e "$f" ] || . "$f"; done
+root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10
+[ ! -e /etc/deaf ] || GRUB_CMDLINE_LINUX_DEFAULT=quiet
+[ ! -e /etc/loop ] || root=/dev/loop0p2
+[ ! -e /etc/broken ] || { echo "no device found" >&2; exit 3; }
+echo "	linux /boot/vmlinuz-4.4.0-210-generic root=$root ro $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT" > /boot/grub/grub.cfg
+`
+	updateInitramfs = `#!/bin/sh -e
+ls /etc/initramfs-tools/scripts/init-top | sed 's,.*,/scripts/init-top/& "$@",' > /boot/initrd.img-4.4.0-210-generic
+[ -e /etc/late ] || echo '/scripts/init-top/udev "$@"' >> /boot/initrd.img-4.4.0-210-generic
+[ ! -e /etc/late ] || sed -i '1i /scripts/init-top/udev "$@"' /boot/initrd.img-4.4.0-210-generic
+`
+	unmkinitramfs = `#!/bin/sh -e
+mkdir -p "$2/main/scripts/init-top"
+cp "$1" "$2/main/scripts/init-top/ORDER"
+`
+)
+
+// TestRebuild: on a root elsewhere, with the kernel's file systems below it, the
+// programs run there, what they make is looked at, and undo runs them again.
+func TestRebuild(t *testing.T) {
+	lay := func(t *testing.T, marks ...string) (root string) {
+		root = unpack(t, examples(t)["talk-2xk4200.txtar"])
+		for name, text := range map[string]string{"update-grub": updateGrub, "update-initramfs": updateInitramfs, "unmkinitramfs": unmkinitramfs} {
+			if err := os.WriteFile(filepath.Join(root, "usr/sbin", name), []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, dir := range []string{"bin", "dev", "var/tmp"} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, mark := range marks {
+			if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		busybox := read(t, "/bin/busybox")
+		if err := os.WriteFile(filepath.Join(root, "bin/busybox"), []byte(busybox), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range []string{"sh", "mktemp", "rm", "cp", "mkdir", "ls", "sed"} {
+			if err := os.Symlink("busybox", filepath.Join(root, "bin", tool)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return root
+	}
+	// call runs gpustack where proc, sys and dev are mounted below the root, and the
+	// node's own functions over those of this machine.
+	call := func(t *testing.T, root string, args ...string) (stdout, talk string, status int) {
+		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-ec", `
+			mkdir -p "$ROOT/../sys"
+			mount --bind "$ROOT/sys" "$ROOT/../sys"
+			# What the node's proc says is kept over the real one.
+			mkdir -p "$ROOT/../proc"
+			mount --bind "$ROOT/proc" "$ROOT/../proc"
+			mount -t proc proc "$ROOT/proc"
+			mount --bind "$ROOT/../proc/cpuinfo" "$ROOT/proc/cpuinfo"
+			mount -t sysfs -o ro sysfs "$ROOT/sys"
+			for d in bus class devices kernel; do mount --bind "$ROOT/../sys/$d" "$ROOT/sys/$d"; done
+			mount --bind /dev "$ROOT/dev"
+			exec "$@"`, "sh", gpustack}, args...)...)
+		cmd.Env = append(os.Environ(), "ROOT="+root)
+		return try(t, cmd)
+	}
+	const arguments = "console=tty0 console=ttyS1,115200n8 quiet"
+	menu := func(t *testing.T, root string) string {
+		_, args, _ := strings.Cut(read(t, filepath.Join(root, "boot/grub/grub.cfg")), " ro ")
+		args, _, _ = strings.Cut(args, "\n")
+		return args
+	}
+
+	t.Run("done and undone", func(t *testing.T) {
+		root := lay(t)
+		if out, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes"); status != 0 ||
+			!strings.Contains(out, "then runs update-initramfs -u -k all\n") || !strings.Contains(out, "then runs update-grub\n") {
+			t.Fatalf("exit status %d: %s\n%s", status, talk, out)
+		}
+		if got := menu(t, root); got != arguments+" intel_iommu=on iommu=pt" {
+			t.Errorf("menu: %q", got)
+		}
+		if left, err := filepath.Glob(filepath.Join(root, "var/tmp/*")); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+		// --rebuild runs the programs even if no file changes.
+		if out, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--dry-run"); status != 2 || !strings.Contains(out, "then runs update-grub\n") {
+			t.Errorf("exit status %d: %s\n%s", status, talk, out)
+		}
+		if _, talk, status := call(t, root, "undo", "--root", root, "--yes"); status != 0 {
+			t.Fatalf("exit status %d: %s", status, talk)
+		}
+		if got := menu(t, root); got != arguments {
+			t.Errorf("menu after undo: %q", got)
+		}
+	})
+	for _, test := range []struct {
+		name, mark string
+		want       string
+		menu       string // what it has in the end
+	}{
+		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\n", arguments},
+		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system; the old one is back\n", arguments},
+		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\n", arguments},
+		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts\n", arguments},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := lay(t, test.mark)
+			_, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes")
+			if status != 1 || !strings.Contains(talk, test.want) {
+				t.Errorf("exit status %d: %s", status, talk)
+			}
+			if got := menu(t, root); got != test.menu {
+				t.Errorf("menu: %q", got)
+			}
+			if left, err := filepath.Glob(filepath.Join(root, "var/tmp/*")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			// The next run goes on from there.
+			if err := os.Remove(filepath.Join(root, test.mark)); err != nil {
+				t.Fatal(err)
+			}
+			_, talk, status = call(t, root, "host", "prepare", "--root", root, "--yes")
+			if want := "gpustack: entry 1 was waiting for its programs: finished\n"; status != 0 || !strings.Contains(talk, want) {
+				t.Errorf("exit status %d: %s", status, talk)
+			}
+			if got := menu(t, root); got != arguments+" intel_iommu=on iommu=pt" {
+				t.Errorf("menu: %q", got)
+			}
+			if diff := cmp.Diff("nothing to do: the files are as planned", lastLine(t, root, call)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func lastLine(t *testing.T, root string, call func(*testing.T, string, ...string) (string, string, int)) string {
+	out, _, _ := call(t, root, "host", "prepare", "--root", root, "--dry-run")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	return lines[len(lines)-1]
+}
