@@ -102,7 +102,7 @@ func TestInitramfs(t *testing.T) {
 				"65:00.0/driver_override": devices + "/0000:65:00.0/driver_override", "65:00.0/driver/unbind": devices + "/0000:65:00.0/driver/unbind",
 				"65:00.1/driver_override": devices + "/0000:65:00.1/driver_override", "65:00.2/driver_override": devices + "/0000:65:00.2/driver_override",
 				"65:00.3/driver_override": devices + "/0000:65:00.3/driver_override",
-				"drivers_probe":           "sys/bus/pci/drivers_probe", "kmsg": "dev/kmsg", "off": "run/modprobe.d/zzzz-gpustack-off.conf",
+				"drivers_probe":           "sys/bus/pci/drivers_probe", "kmsg": "dev/kmsg", "off": "run/modprobe.d/zzzzz-gpustack-off.conf",
 			} {
 				text, err := os.ReadFile(filepath.Join(dir, name))
 				if _, wanted := test.want[short]; err == nil && (wanted || len(text) > 0) {

@@ -282,7 +282,13 @@ func (u *ui) prepareTable(r prepareReport, n prepare.Node) {
 		u.printf("\n")
 	}
 	if r.RebootRequired {
-		u.printf("\ntakes effect at the next boot; gpustack=off among the kernel's arguments leaves every function to the host\n")
+		u.printf("\ntakes effect at the next boot; gpustack=off among the kernel's arguments leaves every function to the host")
+		for _, arg := range r.Arguments.Add {
+			if strings.Contains(arg, ".ids=") {
+				u.printf(", in the place of %s", arg)
+			}
+		}
+		u.printf("\n")
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
 	"gpustack/host/journal"
+	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
@@ -150,6 +151,7 @@ func hint(err error) string {
 		{journal.ErrLocked, "wait until it is done"},
 		{journal.ErrNoEntry, "gpustack history lists them"},
 		{journal.ErrUndone, "gpustack history lists them"},
+		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
 		{prepare.ErrBootLoader, "gpustack supports GRUB as Debian and Ubuntu set it up so far"},
 		{prepare.ErrBridge, "select the functions behind it"},
 		{prepare.ErrChanged, "gpustack host scan shows what is there now; --remove what is gone, --device what is there instead"},

@@ -1,6 +1,8 @@
 package modprobe
 
 import (
+	"errors"
+	"fmt"
 	"path"
 	"strings"
 	"text/template"
@@ -36,11 +38,14 @@ var (
 	loadConf      = template.Must(template.New("load").Parse(templates.ModulesLoad))
 )
 
+// ErrLast says that no file of ours could be read after somebody else's.
+var ErrLast = errors.New("sets ids in a file that sorts last")
+
 // OwnFiles are where our file may be: it takes the first of these names that
 // sorts after every file of others that sets a driver's ids.
 func OwnFiles() []string {
 	var names []string
-	for z := range 4 {
+	for z := range 3 { // the initramfs script's own comes after these
 		names = append(names, path.Join(confDir, strings.Repeat("z", z)+baseName))
 	}
 	return names
@@ -74,6 +79,9 @@ func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
 			return nil, err
 		}
 		plan = append(plan, c)
+	}
+	if !placed {
+		return nil, fmt.Errorf("%s: %w", path.Join(confDir, last), ErrLast)
 	}
 	c, err := edit.Put(root, loadFile, []byte(load.String()), 0o644, false)
 	return append(plan, c), err

@@ -1,0 +1,148 @@
+package modprobe_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/modprobe"
+)
+
+// TestConf: files count in order of their names, wherever they are, and one hides
+// another of its name.
+func TestConf(t *testing.T) {
+	root := hosttest.Lay(t, `
+-- etc/modprobe.d/b.conf --
+# options vfio-pci ids=0000:0000
+options vfio-pci ids=1111:1111 disable_vga=1
+options vfio_pci \
+  ids="2222:2222"
+-- etc/modprobe.d/hidden.conf --
+-- etc/modprobe.d/.gpustack-zz_conf --
+options vfio-pci ids=3333:3333
+-- etc/modprobe.d/notes.txt --
+options vfio-pci ids=4444:4444
+-- usr/lib/modprobe.d/a.conf --
+options vfio-pci ids=5555:5555
+-- lib/modprobe.d/hidden.conf --
+options vfio-pci ids=6666:6666
+-- run/modprobe.d/c.conf --
+options other ids=7777:7777
+`)
+	conf, err := modprobe.ReadConf(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range conf.Options("vfio-pci", "ids") {
+		got = append(got, o.File+" "+o.Value)
+	}
+	want := []string{"/usr/lib/modprobe.d/a.conf 5555:5555", "/etc/modprobe.d/b.conf 1111:1111", "/etc/modprobe.d/b.conf 2222:2222"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestModules(t *testing.T) {
+	root := hosttest.Lay(t, `
+symlink lib -> usr/lib
+-- usr/lib/modules/6.1/modules.dep --
+kernel/drivers/vfio/pci/vfio-pci.ko.zst: kernel/drivers/vfio/vfio.ko.zst
+kernel/drivers/gpu/drm/nouveau/nouveau.ko:
+updates/dkms/nvidia.ko.xz:
+-- usr/lib/modules/6.1/modules.builtin --
+kernel/drivers/usb/host/xhci-pci.ko
+-- usr/lib/modules/6.1/modules.alias --
+# Aliases
+alias pci:v000010DEd*sv*sd*bc03sc*i* nouveau
+alias pci:v000010DEd00002342sv*sd*bc03sc02i00* nvidia
+alias pci:v00008086d*sv*sd*bc*sc*i* i915
+alias vfio_pci:v000010DEd00002342sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci
+alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci
+alias usb:v1234p* usbthing
+`)
+	m, err := modprobe.ReadModules(root, "6.1", "000010DE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][2]bool{"vfio_pci": {true, false}, "vfio-pci": {true, false}, "nvidia": {true, false}, "xhci_pci": {false, true}, "vfio": {false, false}} {
+		if got := [2]bool{m.Loadable(name), m.Builtin(name)}; got != want {
+			t.Errorf("%s: loadable, built in: %v, want %v", name, got, want)
+		}
+	}
+	for modalias, want := range map[string]string{
+		"pci:v000010DEd00002342sv000010DEsd0000abcdbc03sc02i00":      "nvidia nouveau",
+		"vfio_pci:v000010DEd00002342sv000010DEsd0000abcdbc03sc02i00": "nvgrace_gpu_vfio_pci vfio_pci",
+		"vfio_pci:v000010DEd000011B4sv000010DEsd0000abcdbc03sc00i00": "vfio_pci",
+		"pci:v00008086d00000001sv0sd0bc03sc00i00":                    "",
+	} {
+		if got := strings.Join(m.Match(modalias), " "); got != want {
+			t.Errorf("%s: %q, want %q", modalias, got, want)
+		}
+	}
+}
+
+// TestLast: our file sorts after whatever sets ids, or that is an error.
+func TestLast(t *testing.T) {
+	for _, test := range []struct{ foreign, want string }{
+		{"", "/etc/modprobe.d/zz-gpustack.conf"},
+		{"vfio.conf", "/etc/modprobe.d/zz-gpustack.conf"},
+		{"zz-vfio.conf", "/etc/modprobe.d/zzz-gpustack.conf"},
+		{"zzz.conf", "/etc/modprobe.d/zzzz-gpustack.conf"},
+		{"zzzzz.conf", ""},
+	} {
+		t.Run(test.foreign, func(t *testing.T) {
+			tree := "mkdir etc\n"
+			if test.foreign != "" {
+				tree = "-- etc/modprobe.d/" + test.foreign + " --\noptions vfio-pci ids=1111:1111\n"
+			}
+			root := hosttest.Lay(t, tree)
+			conf, err := modprobe.ReadConf(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := modprobe.Functions{Driver: "vfio-pci", IDs: []string{"1111:1111"}}.Plan(root, conf)
+			if test.want == "" {
+				if !errors.Is(err, modprobe.ErrLast) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := plan.Pending()[0].Name; got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// FuzzConf: what modprobe.d holds is read without a panic, and each option found
+// stands in the text.
+func FuzzConf(f *testing.F) {
+	f.Add("options vfio-pci ids=1:2\nsoftdep a pre: b\\\n c\r\n# x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "\n-- ") || strings.HasPrefix(text, "-- ") {
+			t.Skip("an archive's own")
+		}
+		root := hosttest.Lay(t, "-- etc/modprobe.d/x.conf --\n"+text)
+		conf, err := modprobe.ReadConf(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range conf {
+			if line.Number < 1 || line.Number > strings.Count(text, "\n")+1 {
+				t.Errorf("line %d of %q", line.Number, text)
+			}
+		}
+		for _, o := range conf.Options("vfio-pci", "ids") {
+			if !strings.Contains(strings.ReplaceAll(text, "\\\n", ""), o.Value) {
+				t.Errorf("%q is not in %q", o.Value, text)
+			}
+		}
+	})
+}
