@@ -58,7 +58,7 @@ fuzz:
 
 # Figures side by side; none is a test.
 bench: build
-	@.ci/packages $(TEST_PACKAGES)
+	@.ci/packages $(TEST_PACKAGES) ansible-core
 	$(GO) test -run '^$$' -bench . -count=1 ./host/... ./integration/...
 
 man: build

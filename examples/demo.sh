@@ -14,10 +14,17 @@ export LC_ALL
 # run shows a command and runs it.
 run() {
 	printf '$ gpustack %s\n' "$*"
-	"$gpustack" "$@"
+	"$gpustack" "$@" 2>&1
 	echo
 }
 
 "$gpustack" host unpack "$examples/talk-2xk4200.txtar" node 2>/dev/null
 run host scan --root node
 run host scan --root node -o tree
+cp -a node first
+run host prepare --root node --yes
+run host prepare --root node
+run undo --root node --yes
+# Back as at first; what is new is where the journal lies.
+echo '$ diff -r --no-dereference first node'
+diff -r --no-dereference first node || [ $? = 1 ]

@@ -47,6 +47,37 @@ func BenchmarkStart(b *testing.B) {
 	race(b, peer{"gpustack", []string{gpustack, "--version"}})
 }
 
+// BenchmarkPrepare times host prepare --dry-run where there is nothing to do, on a
+// node with as many modules as a distribution's kernel has, and an Ansible playbook
+// that checks the same ten steps.
+func BenchmarkPrepare(b *testing.B) {
+	root := unpack(b, examples(b)["talk-2xk4200.txtar"])
+	modules := filepath.Join(root, "lib/modules/4.4.0-210-generic")
+	dep, alias := read(b, filepath.Join(modules, "modules.dep")), read(b, filepath.Join(modules, "modules.alias"))
+	for i := range 6000 {
+		dep += fmt.Sprintf("kernel/drivers/subsystem/family/module-%d.ko: kernel/drivers/subsystem/core.ko\n", i)
+	}
+	for i := range 20000 {
+		alias += fmt.Sprintf("alias pci:v%08Xd%08Xsv*sd*bc*sc*i* module_%d\n", 0x1000+i%512, i, i%6000)
+	}
+	write(b, filepath.Join(modules, "modules.dep"), dep)
+	write(b, filepath.Join(modules, "modules.alias"), alias)
+	run(b, gpustack, "host", "prepare", "--root", root, "--yes")
+	// The playbook has a node of its own, with the folders that it does not make.
+	other := unpack(b, examples(b)["talk-2xk4200.txtar"])
+	for _, dir := range []string{"default/grub.d", "modprobe.d", "modules-load.d", "initramfs-tools/scripts/init-top"} {
+		if err := os.MkdirAll(filepath.Join(other, "etc", dir), 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	playbook := []string{"ansible-playbook", "-i", "localhost,", "-e", "root=" + other, "ansible/prepare.yml"}
+	run(b, playbook[0], playbook[1:]...)
+	race(b,
+		peer{"ansible", playbook},
+		peer{"gpustack", []string{gpustack, "host", "prepare", "--root", root, "--dry-run"}},
+	)
+}
+
 // peer is a program in a race.
 type peer struct {
 	name string

@@ -234,3 +234,24 @@ func TestLockHeld(t *testing.T) {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
 }
+
+// TestAsked: on a terminal the plan is shown and then asked for; only yes goes on.
+func TestAsked(t *testing.T) {
+	for answer, done := range map[string]bool{"y": true, "yes": true, "n": false, "": false, "whatever": false} {
+		root := inPlace(t)
+		cmd := exec.Command("script", "--quiet", "--return", "--command", gpustack+" host prepare --root "+root, "/dev/null")
+		cmd.Stdin = strings.NewReader(answer + "\n")
+		out, _, status := try(t, cmd)
+		plan, after, asked := strings.Cut(out, "gpustack: apply this plan? [y/N] ")
+		if !asked || !strings.Contains(plan, "+++ /etc/default/grub") || (status == 0) != done {
+			t.Errorf("%q: exit status %d:\n%s", answer, status, out)
+		}
+		want := "gpustack: error: nothing was changed"
+		if done {
+			want = "gpustack: done, recorded as entry 1"
+		}
+		if _, err := os.Stat(filepath.Join(root, "var")); !strings.Contains(after, want) || (err == nil) != done {
+			t.Errorf("%q: %s, %v", answer, after, err)
+		}
+	}
+}

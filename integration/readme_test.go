@@ -1,11 +1,16 @@
 package integration
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+var update = flag.Bool("update", false, "write what the demo prints into the README")
 
 // TestREADME: what the README's first screen says is so. Its console blocks are
 // what make demo prints, and continuous integration runs its test command.
@@ -15,13 +20,31 @@ func TestREADME(t *testing.T) {
 	if status != 0 || talk != "" {
 		t.Fatalf("demo: exit status %d, %s", status, talk)
 	}
-	var shown []string
-	for _, block := range strings.Split(readme, "```console\n")[1:] {
-		text, _, _ := strings.Cut(block, "```")
-		shown = append(shown, strings.TrimSpace(text))
+	commands := strings.Split("\n"+demo, "\n$ ")[1:]
+	before, blocks := readme, []string{}
+	var written strings.Builder
+	for {
+		text, rest, found := strings.Cut(before, "```console\n")
+		written.WriteString(text)
+		if !found {
+			break
+		}
+		block, after, _ := strings.Cut(rest, "```")
+		blocks = append(blocks, block)
+		n := min(strings.Count("\n"+block, "\n$ "), len(commands))
+		written.WriteString("```console\n$ " + strings.TrimSpace(strings.Join(commands[:n], "\n$ ")) + "\n```")
+		commands, before = commands[n:], after
 	}
-	if got := strings.Join(shown, "\n\n"); got != strings.TrimSpace(demo) {
-		t.Errorf("the README shows\n%s\nand the demo prints\n%s", got, demo)
+	if len(commands) > 0 {
+		t.Errorf("the README does not show %q", commands)
+	}
+	if *update {
+		if err := os.WriteFile("../README.md", []byte(written.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(written.String(), read(t, "../README.md")); diff != "" || len(blocks) < 2 {
+		t.Errorf("%d blocks; (-demo +README):\n%s", len(blocks), diff)
 	}
 	const command = ".ci/setup make test"
 	for _, file := range []string{"../README.md", "../.ci/run"} {

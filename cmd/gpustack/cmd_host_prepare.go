@@ -174,6 +174,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 			return errors.Join(show(), err)
 		}
 	}
+	u.catchUp() // the plan is there before programs talk
 	entry, err := apply(ctx, runner, work)
 	if entry.ID != 0 {
 		report.Applied, report.Entry = err == nil, &entry.ID
@@ -269,18 +270,7 @@ func (u *ui) prepareTable(r prepareReport, n prepare.Node) {
 		u.printf("\nkernel arguments that contradict: %s\n", r.Arguments.Drop)
 	}
 	u.diffs(r.Changes)
-	for _, line := range r.Programs {
-		u.printf("\nthen runs %s", line)
-	}
-	if len(r.Programs) > 0 {
-		u.printf("\n")
-	}
-	for _, line := range r.Left {
-		u.printf("\nleft to be run on the machine: %s", line)
-	}
-	if len(r.Left) > 0 {
-		u.printf("\n")
-	}
+	u.programs(r.Programs, r.Left)
 	if r.RebootRequired {
 		u.printf("\ntakes effect at the next boot; gpustack=off among the kernel's arguments leaves every function to the host")
 		for _, arg := range r.Arguments.Add {
@@ -289,6 +279,16 @@ func (u *ui) prepareTable(r prepareReport, n prepare.Node) {
 			}
 		}
 		u.printf("\n")
+	}
+}
+
+// programs prints what runs after a plan's changes.
+func (u *ui) programs(run, left []string) {
+	for _, line := range run {
+		u.printf("then runs %s\n", line)
+	}
+	for _, line := range left {
+		u.printf("left to be run on the machine: %s\n", line)
 	}
 }
 

@@ -105,12 +105,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	if opts.format == formatTable {
 		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
 		u.diffs(report.Changes)
-		for _, line := range report.Programs {
-			u.printf("\nthen runs %s\n", line)
-		}
-		for _, line := range report.Left {
-			u.printf("\nleft to be run on the machine: %s\n", line)
-		}
+		u.programs(report.Programs, report.Left)
 	}
 	show := func() error {
 		if opts.format != formatTable {
@@ -126,6 +121,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 			return errors.Join(show(), err)
 		}
 	}
+	u.catchUp() // the plan is there before programs talk
 	err = undo(ctx, runner, entry.ID)
 	report.Applied = err == nil
 	if err == nil && opts.format == formatTable {

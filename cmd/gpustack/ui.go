@@ -69,13 +69,21 @@ func (u *ui) printf(format string, args ...any) {
 
 // warn says something that the operator should know.
 func (u *ui) warn(warnings ...string) {
+	u.catchUp()
 	for _, w := range warnings {
 		fmt.Fprintf(u.talk, "gpustack: warning: %s\n", printable(w)) //nolint:errcheck // nobody is left to tell
 	}
 }
 
+// catchUp prints the data that is held back, so that it comes before the talk that
+// follows it. An error shows at the end.
+func (u *ui) catchUp() {
+	u.out.Flush() //nolint:errcheck // kept by the writer
+}
+
 // note says what was done, where that is not the output itself.
 func (u *ui) note(format string, args ...any) {
+	u.catchUp()
 	fmt.Fprintf(u.talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // nobody is left to tell
 }
 
@@ -101,6 +109,7 @@ func (u *ui) confirm(question string) error {
 
 // fail prints an error, all of it if it is several, and what to do about it.
 func (u *ui) fail(err error) {
+	u.catchUp()
 	var hints []string
 	for _, err := range split(err) {
 		fmt.Fprintf(u.talk, "gpustack: error: %s\n", printable(err.Error())) //nolint:errcheck // nobody is left to tell
@@ -178,22 +187,41 @@ func hint(err error) string {
 	return ""
 }
 
-// diffs prints changes of files, lines that come and go in colour.
+// diffs prints changes of files, lines that come and go in colour. Whole files that
+// go, and gpustack's own records, are named: the other formats have them too.
 func (u *ui) diffs(changes []fileChange) {
 	for _, c := range changes {
-		u.printf("\n")
-		for line := range strings.Lines(c.Diff) {
-			line = printable(strings.TrimSuffix(line, "\n"))
-			switch {
-			case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
-				line = u.paint(bold, line)
-			case strings.HasPrefix(line, "+"):
-				line = u.paint(green, line)
-			case strings.HasPrefix(line, "-"):
-				line = u.paint(red, line)
-			}
-			u.printf("%s\n", line)
+		if c.Action != edit.Delete && !strings.HasPrefix(c.File, journal.Dir) {
+			u.diff(c)
 		}
+	}
+	var named strings.Builder
+	for _, c := range changes {
+		switch {
+		case c.Action == edit.Delete:
+			fmt.Fprintf(&named, "removes %s\n", printable(c.File)) //nolint:errcheck // a buffer takes all
+		case strings.HasPrefix(c.File, journal.Dir):
+			fmt.Fprintf(&named, "records this in %s\n", printable(c.File)) //nolint:errcheck // a buffer takes all
+		}
+	}
+	if named.Len() > 0 {
+		u.printf("\n%s", named.String())
+	}
+}
+
+func (u *ui) diff(c fileChange) {
+	u.printf("\n")
+	for line := range strings.Lines(c.Diff) {
+		line = printable(strings.TrimSuffix(line, "\n"))
+		switch {
+		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
+			line = u.paint(bold, line)
+		case strings.HasPrefix(line, "+"):
+			line = u.paint(green, line)
+		case strings.HasPrefix(line, "-"):
+			line = u.paint(red, line)
+		}
+		u.printf("%s\n", line)
 	}
 }
 

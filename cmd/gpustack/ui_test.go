@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,7 +144,7 @@ func TestColourAndUnicodeAreAskedFor(t *testing.T) {
 
 func TestFail(t *testing.T) {
 	var b bytes.Buffer
-	u := &ui{talk: &b}
+	u := &ui{talk: &b, out: bufio.NewWriter(io.Discard)}
 	u.fail(errors.Join(
 		&usageError{"one", "do this"},
 		errors.Join(&usageError{"two", "do this"}, errors.New("three \x1b[31m")),
