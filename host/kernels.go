@@ -9,8 +9,8 @@ import (
 // into usr where /lib is one.
 const ModulesDir = "/lib/modules"
 
-// Kernels returns the releases of the kernels that are installed: those that
-// depmod has listed the modules of. None is no error.
+// Kernels returns the releases of the kernels that are installed: those whose
+// modules are listed, by depmod or by the kernel's own build. None is no error.
 func Kernels(root Root) ([]string, error) {
 	names, err := root.ReadDir(ModulesDir)
 	if IsAbsent(err) {
@@ -21,12 +21,16 @@ func Kernels(root Root) ([]string, error) {
 	}
 	var releases []string
 	for _, name := range names {
-		list := path.Join(ModulesDir, name, "modules.dep")
-		switch ok, err := root.Exists(list); {
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", list, Cause(err))
-		case ok:
-			releases = append(releases, name)
+		for _, list := range []string{"modules.dep", "modules.builtin"} {
+			list = path.Join(ModulesDir, name, list)
+			ok, err := root.Exists(list)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", list, Cause(err))
+			}
+			if ok {
+				releases = append(releases, name)
+				break
+			}
 		}
 	}
 	return releases, nil

@@ -66,7 +66,7 @@ func TestRebuild(t *testing.T) {
 	}
 	// call runs gpustack where proc, sys and dev are mounted below the root, and the
 	// node's own functions over those of this machine.
-	call := func(t *testing.T, root string, args ...string) (stdout, talk string, status int) {
+	inside := func(t *testing.T, root string, args ...string) (stdout, talk string, status int) {
 		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-ec", `
 			mkdir -p "$ROOT/../sys"
 			mount --bind "$ROOT/sys" "$ROOT/../sys"
@@ -78,9 +78,12 @@ func TestRebuild(t *testing.T) {
 			mount -t sysfs -o ro sysfs "$ROOT/sys"
 			for d in bus class devices kernel; do mount --bind "$ROOT/../sys/$d" "$ROOT/sys/$d"; done
 			mount --bind /dev "$ROOT/dev"
-			exec "$@"`, "sh", gpustack}, args...)...)
+			exec "$@"`, "sh"}, args...)...)
 		cmd.Env = append(os.Environ(), "ROOT="+root)
 		return try(t, cmd)
+	}
+	call := func(t *testing.T, root string, args ...string) (stdout, talk string, status int) {
+		return inside(t, root, append([]string{gpustack}, args...)...)
 	}
 	const arguments = "console=tty0 console=ttyS1,115200n8 quiet"
 	menu := func(t *testing.T, root string) string {
@@ -107,6 +110,35 @@ func TestRebuild(t *testing.T) {
 		}
 		if _, talk, status := call(t, root, "undo", "--root", root, "--yes"); status != 0 {
 			t.Fatalf("exit status %d: %s", status, talk)
+		}
+		if got := menu(t, root); got != arguments {
+			t.Errorf("menu after undo: %q", got)
+		}
+	})
+	t.Run("on the machine itself", func(t *testing.T) {
+		root := lay(t)
+		if err := os.WriteFile(filepath.Join(root, "bin/gpustack"), []byte(read(t, gpustack)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		live := func(args ...string) (string, string, int) {
+			return inside(t, root, append([]string{"chroot", root, "/bin/gpustack"}, args...)...)
+		}
+		// Asked not to, it leaves the programs.
+		out, talk, status := live("host", "prepare", "--no-rebuild", "--dry-run")
+		if status != 2 || !strings.Contains(out, "left to be run on the machine: update-grub\n") {
+			t.Errorf("exit status %d: %s\n%s", status, talk, out)
+		}
+		if out, talk, status = live("host", "prepare", "--yes"); status != 0 || !strings.Contains(out, "then runs update-grub\n") {
+			t.Fatalf("exit status %d: %s\n%s", status, talk, out)
+		}
+		if got := menu(t, root); got != arguments+" intel_iommu=on iommu=pt" {
+			t.Errorf("menu: %q", got)
+		}
+		if out, talk, status = live("host", "prepare", "--yes"); status != 0 || !strings.Contains(out, "nothing to do") {
+			t.Errorf("exit status %d: %s\n%s", status, talk, out)
+		}
+		if out, talk, status = live("undo", "--yes"); status != 0 {
+			t.Fatalf("exit status %d: %s\n%s", status, talk, out)
 		}
 		if got := menu(t, root); got != arguments {
 			t.Errorf("menu after undo: %q", got)

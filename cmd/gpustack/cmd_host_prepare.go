@@ -170,7 +170,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		return errors.Join(show(), errDifferent)
 	}
 	if !opts.yes {
-		if err := u.confirm("apply this plan?"); err != nil {
+		if err := u.confirm("apply this plan?", opts.format); err != nil {
 			return errors.Join(show(), err)
 		}
 	}
@@ -308,7 +308,7 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, dryRun, yes bool) 
 		return nil
 	}
 	if !yes {
-		if err := u.confirm(fmt.Sprintf("entry %d (%s) was cut off while %s: put that right?", left.ID, left.Command, left.Status)); err != nil {
+		if err := u.confirm(fmt.Sprintf("entry %d (%s) was cut off while %s: put that right?", left.ID, left.Command, left.Status), formatTable); err != nil {
 			return err
 		}
 	}

@@ -117,7 +117,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		return errors.Join(show(), errDifferent)
 	}
 	if !opts.yes {
-		if err := u.confirm("take it back?"); err != nil {
+		if err := u.confirm("take it back?", opts.format); err != nil {
 			return errors.Join(show(), err)
 		}
 	}

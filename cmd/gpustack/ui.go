@@ -87,11 +87,15 @@ func (u *ui) note(format string, args ...any) {
 	fmt.Fprintf(u.talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // nobody is left to tell
 }
 
-// confirm asks whether to go on. Where nobody can answer it is an error not to have
-// said so beforehand, with --yes.
-func (u *ui) confirm(question string) error {
-	if !u.asks {
-		return &usageError{"nothing was changed: there is no terminal to ask on", "--yes goes on without a question, --dry-run stops after the plan"}
+// confirm asks whether to go on. Where nobody can answer, or the plan is printed for
+// a machine, it is an error not to have said so beforehand, with --yes.
+func (u *ui) confirm(question, format string) error {
+	const hint = "--yes goes on without a question, --dry-run stops after the plan"
+	switch {
+	case !u.asks:
+		return &usageError{"nothing was changed: there is no terminal to ask on", hint}
+	case format != formatTable:
+		return &usageError{"nothing was changed: with -o " + format + " no question is asked", hint}
 	}
 	if err := u.out.Flush(); err != nil {
 		return err
@@ -199,9 +203,9 @@ func (u *ui) diffs(changes []fileChange) {
 	for _, c := range changes {
 		switch {
 		case c.Action == edit.Delete:
-			fmt.Fprintf(&named, "removes %s\n", printable(c.File)) //nolint:errcheck // a buffer takes all
+			fmt.Fprintf(&named, "removes %s\n", printable(c.File))
 		case strings.HasPrefix(c.File, journal.Dir):
-			fmt.Fprintf(&named, "records this in %s\n", printable(c.File)) //nolint:errcheck // a buffer takes all
+			fmt.Fprintf(&named, "records this in %s\n", printable(c.File))
 		}
 	}
 	if named.Len() > 0 {

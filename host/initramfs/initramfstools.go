@@ -63,8 +63,9 @@ func (e Early) Plan(root host.Root) (edit.Plan, error) {
 var ErrMaker = errors.New("initramfs maker not supported yet")
 
 // Check is an error unless initramfs-tools makes the machine's initramfs. It goes
-// by the programs, and on a tree without any by the folder of its configuration.
-func Check(root host.Root) error {
+// by the programs, and on a tree without any by the folders of their configuration;
+// a tree of Debian or Ubuntu with no trace of another has initramfs-tools.
+func Check(root host.Root, distribution string) error {
 	for _, maker := range []struct {
 		file, name string
 	}{
@@ -85,6 +86,9 @@ func Check(root host.Root) error {
 		case ok:
 			return fmt.Errorf("%s: %w", maker.name, ErrMaker)
 		}
+	}
+	if id, _, _ := strings.Cut(distribution, " "); id == "debian" || id == "ubuntu" {
+		return nil
 	}
 	return fmt.Errorf("none found, not initramfs-tools either: %w", ErrMaker)
 }

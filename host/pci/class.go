@@ -12,6 +12,7 @@ type Class uint16
 
 // Classes that the program tells apart (Linux, include/linux/pci_ids.h).
 const (
+	HostBridge            Class = 0x0600
 	PCIBridge             Class = 0x0604
 	CardBusBridge         Class = 0x0607
 	SemiTransparentBridge Class = 0x0609 // not in pci_ids.h; PCI Code and ID Assignment

@@ -51,7 +51,7 @@ func Observe(root host.Root) (Node, error) {
 		}
 	}
 	if n.CPUVendor = text(facts.CPUVendor); n.CPUVendor == "" {
-		n.CPUVendor = "unknown"
+		n.CPUVendor = cpuOf(devices)
 	}
 	if _, ok := boot.WantIOMMU(n.CPUVendor); !ok {
 		keep(fmt.Errorf("CPU %s: %w", n.CPUVendor, ErrCPU))
@@ -65,7 +65,7 @@ func Observe(root host.Root) (Node, error) {
 	default:
 		keep(fmt.Errorf("%s: %w", loader, ErrBootLoader))
 	}
-	keep(initramfs.Check(root))
+	keep(initramfs.Check(root, text(facts.Distribution)))
 	n.Kernels, err = readKernels(root, devices)
 	keep(err)
 	n.Conf, err = modprobe.ReadConf(root, modprobe.OwnFiles()...)
@@ -75,6 +75,19 @@ func Observe(root host.Root) (Node, error) {
 	n.Recorded, err = ReadContract(root)
 	keep(err)
 	return n, errors.Join(errs...)
+}
+
+// cpuOf tells a processor's vendor by its host bridges, where nothing else does:
+// they have been part of the processor since there are IOMMUs in PCs.
+func cpuOf(devices []pci.Device) string {
+	vendors := map[pci.ID]string{0x8086: "intel", 0x1022: "amd", 0x1d94: "hygon"}
+	for i := range devices {
+		d := &devices[i]
+		if d.Class != nil && *d.Class == pci.HostBridge && d.VendorID != nil && vendors[*d.VendorID] != "" {
+			return vendors[*d.VendorID]
+		}
+	}
+	return "unknown"
 }
 
 func readKernels(root host.Root, devices []pci.Device) ([]modprobe.Modules, error) {

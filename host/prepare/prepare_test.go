@@ -263,3 +263,112 @@ func TestVariations(t *testing.T) {
 		})
 	}
 }
+
+// board is an HGX board on AMD: two GPUs and two NVSwitches, each behind a bridge.
+func board() string {
+	text := node{cpu: "AuthenticAMD"}.archive()
+	commands, files, _ := strings.Cut(text, "-- ")
+	for i, class := range []string{"030200", "030200", "068000", "068000"} {
+		at := fmt.Sprintf("sys/devices/pci0000:20/0000:20:0%d.0/0000:2%d:00.0", i, i+1)
+		commands += fmt.Sprintf("symlink sys/bus/pci/devices/0000:2%d:00.0 -> ../../../../%s\n", i+1, at)
+		product := "0x20b2"
+		if class == "068000" {
+			product = "0x1af1"
+		}
+		files += fmt.Sprintf("-- %s/class --\n0x%s\n-- %s/vendor --\n0x10de\n-- %s/device --\n%s\n", at, class, at, at, product)
+	}
+	return commands + "-- " + files
+}
+
+// TestRefusals: what must not go to guests is named, all of it at once.
+func TestRefusals(t *testing.T) {
+	for _, test := range []struct {
+		name, text  string
+		add, remove []string
+		allow       []string
+		want        string
+	}{
+		{"GPUs without their switches", board(), []string{"10de:20b2"}, nil, nil,
+			"0000:23:00.0: is an NVSwitch, and would be separated from GPUs that go to guests\n0000:24:00.0: is an NVSwitch, and would be separated from GPUs that go to guests"},
+		{"switches without their GPUs", board(), []string{"10de:1af1", "0000:21:00.0"}, nil, nil,
+			"0000:01:00.0: is a GPU, and would be separated from NVSwitches that go to guests\n0000:02:00.0: is a GPU, and would be separated from NVSwitches that go to guests\n0000:22:00.0: is a GPU, and would be separated from NVSwitches that go to guests"},
+		{"one switch allowed", board(), []string{"10de:20b2"}, nil, []string{"0000:23:00.0"},
+			"0000:24:00.0: is an NVSwitch, and would be separated from GPUs that go to guests"},
+		{"all allowed", board(), []string{"10de:20b2"}, nil, []string{"0000:23:00.0", "0000:24:00.0"}, ""},
+		{"a disk of the host", node{cpu: "GenuineIntel", more: "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n"}.archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},
+			"0000:03:00.0: the host needs it: may carry the root file system: what /dev/root is cannot be told"},
+		{"nothing is left", node{cpu: "GenuineIntel"}.archive(), nil, []string{"10de:11b4"}, nil, "nothing is selected"},
+		{"no NVIDIA card", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "0x10de", "0x1002"), nil, nil, nil, "NVIDIA display functions: no such function"},
+		{"no id", strings.Replace(node{cpu: "GenuineIntel"}.archive(), "0x0e0a", "e0a", 1), nil, nil, nil, "0000:01:00.1: its ids cannot be read"},
+		{"a kernel without the driver", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "vfio-pci.ko", "vfio-xpci.ko"), nil, nil, nil, "driver vfio-pci: no installed kernel has it"},
+		{"no kernel", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "lib/modules/6", "lib/mod/6"), nil, nil, nil, "/lib/modules: no installed kernel"},
+		{"an unknown CPU, dracut and systemd-boot", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/bin/dracut", "etc/default/grub", "etc/default/x").Replace(node{cpu: "Zhaoxin", more: "-- efi/EFI/systemd/systemd-bootx64.efi --\n"}.archive()), nil, nil, nil,
+			"CPU zhaoxin: what its IOMMU needs is not known\nsystemd-boot: boot loader not supported yet\ndracut: initramfs maker not supported yet"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			opts := prepare.Options{Add: selectors(t, test.add...), Remove: selectors(t, test.remove...)}
+			for _, a := range test.allow {
+				address, err := pci.ParseAddress(a)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opts.Allow = append(opts.Allow, address)
+			}
+			_, err := plan(t, hosttest.Lay(t, test.text), opts)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReplaced: a card that is no longer what was recorded stops every plan until
+// it is removed, and then goes with all its functions.
+func TestReplaced(t *testing.T) {
+	root := hosttest.Lay(t, node{cpu: "GenuineIntel"}.archive())
+	p, err := plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"0", "1"} {
+		if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/device"), []byte("0x1bb1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = plan(t, root, prepare.Options{})
+	const want = "0000:02:00.0: is not the function that was recorded (10de:11b4)\n0000:02:00.1: is not the function that was recorded (10de:0e0a)"
+	if !errors.Is(err, prepare.ErrChanged) || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	p, err = plan(t, root, prepare.Options{Remove: selectors(t, "0000:02:00.0")})
+	if err != nil || len(p.Functions) != 2 {
+		t.Errorf("%v, %v", p.Functions, err)
+	}
+}
+
+// TestFirstBoot: groups that a first boot with the IOMMU on has made are no change.
+func TestFirstBoot(t *testing.T) {
+	root := hosttest.Lay(t, node{cpu: "GenuineIntel", noGroups: true}.archive())
+	p, err := plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"1:00.0", "1:00.1", "2:00.0", "2:00.1"} {
+		if err := os.Symlink("../../../../kernel/iommu_groups/1"+f[:1], root.Path("sys/bus/pci/devices/0000:0"+f+"/iommu_group")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p, err = plan(t, root, prepare.Options{}); err != nil || len(p.Files.Pending()) > 0 {
+		t.Errorf("%v, %v", p.Files.Pending(), err)
+	}
+}

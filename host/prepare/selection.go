@@ -52,8 +52,11 @@ func (n Node) sel(opts Options) (selection, error) {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if r := n.Recorded; r != nil {
 		s.selected, s.allowed = slices.Clone(r.Selected), slices.Clone(r.Allowed)
+		// What goes, with its whole card, need not be what it was.
 		removed := func(a pci.Address) bool {
-			return slices.ContainsFunc(opts.Remove, func(x pci.Selector) bool { return x.String() == a.String() })
+			return slices.ContainsFunc(r.Selected, func(s pci.Address) bool {
+				return s.SameSlot(a) && slices.ContainsFunc(opts.Remove, func(x pci.Selector) bool { return x.String() == s.String() })
+			})
 		}
 		for _, f := range r.Functions {
 			if d := n.device(f.Address); !removed(f.Address) && (d == nil || !d.IsVendor(f.VendorID) || d.ProductID == nil || *d.ProductID != f.ProductID) {
