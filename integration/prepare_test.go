@@ -178,9 +178,9 @@ func TestDisks(t *testing.T) {
 		name, mount string // shell, in a mount namespace of its own, with $ROOT
 		want        string // of what is said
 	}{
-		{"full below etc", `cp -a $ROOT/etc $ROOT/../etc; mount -t tmpfs -o size=64k tmpfs $ROOT/etc; cp -a $ROOT/../etc/. $ROOT/etc; dd if=/dev/zero of=$ROOT/etc/fill 2>/dev/null`,
+		{"full below etc", `cp -a $ROOT/etc $ROOT/../etc; mount -t tmpfs -o size=64k tmpfs $ROOT/etc; cp -a $ROOT/../etc/. $ROOT/etc; fill $ROOT/etc`,
 			"/etc/default/grub: no space left on device"},
-		{"full where the journal is", `mkdir $ROOT/var; mount -t tmpfs -o size=16k tmpfs $ROOT/var; dd if=/dev/zero of=$ROOT/var/fill 2>/dev/null`,
+		{"full where the journal is", `mkdir $ROOT/var; mount -t tmpfs -o size=16k tmpfs $ROOT/var; fill $ROOT/var`,
 			"/var/lib/gpustack/journal/0001.json: no space left on device"},
 		{"read only", `mount --bind $ROOT $ROOT; mount -o remount,ro,bind $ROOT`, "/var: read-only file system"},
 		{"a file that is mounted", `mount --bind $ROOT/etc/default/grub $ROOT/etc/default/grub`, "/etc/default/grub: is a mount point, and cannot be replaced"},
@@ -188,7 +188,15 @@ func TestDisks(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := inPlace(t)
 			before := configured(t, root)
-			cmd := exec.Command("unshare", "--mount", "sh", "-c", test.mount+`
+			cmd := exec.Command("unshare", "--mount", "sh", "-ec", `
+				# fill FOLDER, which must be a small file system of its own.
+				fill() {
+					mountpoint -q "$1"
+					dd if=/dev/zero of="$1/fill" bs=1k count=1k 2>/dev/null && exit 98
+					true
+				}
+				`+test.mount+`
+				set +e
 				find $ROOT/etc $ROOT/var 2>/dev/null | sort > $ROOT/../first
 				`+gpustack+` host prepare --root $ROOT --yes -o json
 				status=$?
