@@ -1,0 +1,315 @@
+package conf
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"gopkg.in/ini.v1"
+)
+
+// Setting is what one option shall be.
+type Setting struct {
+	// Names are what the option is called: first the name to write, then older
+	// ones, whose lines are taken over or removed.
+	Names []Name
+	// Values are all that the option shall have; none removes it.
+	Values []string
+	// Multi says that the option has every value that is set, in whatever file. Of
+	// another the last counts, and those before it are left alone.
+	Multi bool
+	// Same tells whether a value in the file says what a wanted one says. Nil
+	// compares them as text.
+	Same func(have, want string) bool
+}
+
+// ErrVerify says that the edited file would not say what it should.
+var ErrVerify = errors.New("the edited file would not read as intended")
+
+// Set returns the file with an option set, and every line in its place that need
+// not change. A new line goes below the option's others, else below its commented
+// default, else to the end of its section, else into a new section.
+func (f *File) Set(s Setting) (*File, error) {
+	e := editor{file: f, setting: s, want: slices.Clone(s.Values), gone: map[int]bool{}, text: map[int]string{}}
+	for i, v := range s.Values {
+		if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
+			return nil, fmt.Errorf("%s: value %d is not plain text", s.Names[0], i+1)
+		}
+	}
+	e.keep()
+	e.reuse()
+	text := e.assemble()
+	after, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrVerify, err)
+	}
+	return after, f.verify(after, s)
+}
+
+type editor struct {
+	file    *File
+	setting Setting
+	want    []string // values that still need a line
+	spare   []Option // lines under the right name that nobody wants
+	last    *Option  // below which new lines go
+	gone    map[int]bool
+	text    map[int]string // lines that change
+}
+
+func (e *editor) same(have, want string) bool {
+	if e.setting.Same != nil {
+		return e.setting.Same(have, want)
+	}
+	return have == want
+}
+
+// keep goes through the option's lines: those that are wanted stay, under the new
+// name if the section has it; others are spare, or go.
+func (e *editor) keep() {
+	found := e.file.Find(e.setting.Names...)
+	if !e.setting.Multi {
+		found = e.onlyLast(found)
+	}
+	for _, o := range found {
+		right := e.setting.Names[0].is(o)
+		i := slices.IndexFunc(e.want, func(w string) bool { return e.same(o.Value, w) })
+		switch {
+		case i >= 0 && (right || sameSection(o.Section, e.setting.Names[0].Section)):
+			e.want = slices.Delete(e.want, i, i+1)
+			if !right {
+				e.rename(o)
+			}
+			e.last = &o
+		case right:
+			e.spare = append(e.spare, o)
+		default:
+			e.remove(o)
+		}
+	}
+}
+
+// onlyLast leaves alone what does not count under the right name: all but the last.
+func (e *editor) onlyLast(found []Option) []Option {
+	var last *Option
+	var kept []Option
+	for _, o := range found {
+		if e.setting.Names[0].is(o) {
+			last = &o
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	if last != nil {
+		kept = append(kept, *last)
+	}
+	if len(e.setting.Values) == 0 {
+		return found
+	}
+	return kept
+}
+
+// reuse writes wanted values into spare lines, in order, and removes the rest.
+func (e *editor) reuse() {
+	for _, o := range e.spare {
+		if len(e.want) == 0 {
+			e.remove(o)
+			continue
+		}
+		old := e.file.lines[o.first].text
+		at := strings.IndexAny(old, ":=") + 1
+		blank := old[at : len(old)-len(strings.TrimLeftFunc(old[at:], isSpace))]
+		e.text[o.first] = old[:at] + blank + encode(e.want[0])
+		for i := o.first + 1; i <= o.last; i++ {
+			e.gone[i] = true
+		}
+		e.want = e.want[1:]
+		if e.last == nil || o.last > e.last.last {
+			e.last = &o
+		}
+	}
+}
+
+func (e *editor) remove(o Option) {
+	for i := o.first; i <= o.last; i++ {
+		e.gone[i] = true
+	}
+}
+
+func (e *editor) rename(o Option) {
+	old := e.file.lines[o.first].text
+	at := strings.Index(old, o.Key)
+	e.text[o.first] = old[:at] + e.setting.Names[0].Key + old[at+len(o.Key):]
+}
+
+// encode writes a value such that it is read as it is: quotes around what would
+// lose its own, or white space at its ends.
+func encode(value string) string {
+	if unquote(value) != value || strings.TrimFunc(value, isSpace) != value {
+		return `"` + value + `"`
+	}
+	return value
+}
+
+// assemble puts the lines together, new ones in their place.
+func (e *editor) assemble() []byte {
+	f := e.file
+	at, opening := e.place()
+	end := f.lineEnd()
+	var b strings.Builder
+	insert := func() {
+		if len(e.want) == 0 {
+			return
+		}
+		if s := b.String(); s != "" && !strings.HasSuffix(s, "\n") && !strings.HasSuffix(s, "\r") {
+			b.WriteString(end)
+		}
+		for _, l := range opening {
+			b.WriteString(l + end)
+		}
+		for _, v := range e.want {
+			b.WriteString(e.setting.Names[0].Key + " = " + encode(v) + end)
+		}
+	}
+	for i, l := range f.lines {
+		if i == at {
+			insert()
+		}
+		if e.gone[i] {
+			continue
+		}
+		if text, changed := e.text[i]; changed {
+			l.text = text
+		}
+		b.WriteString(l.text + l.end)
+	}
+	if at == len(f.lines) {
+		insert()
+	}
+	return []byte(b.String())
+}
+
+// lineEnd is how the file ends its lines.
+func (f *File) lineEnd() string {
+	for _, l := range f.lines {
+		if l.end != "" {
+			return l.end
+		}
+	}
+	return "\n"
+}
+
+// place is the line before which new lines go, and those that open a new section.
+func (e *editor) place() (at int, opening []string) {
+	f, name := e.file, e.setting.Names[0]
+	if e.last != nil {
+		return e.last.last + 1, nil
+	}
+	header, commentedAt := -1, -1
+	commented := regexp.MustCompile(`^[#;][ \t]*` + regexp.QuoteMeta(name.Key) + `[ \t]*[=:]`)
+	for n, s := range f.sections {
+		if !sameSection(s.name, name.Section) {
+			continue
+		}
+		header = s.at
+		next := len(f.lines)
+		if n+1 < len(f.sections) {
+			next = f.sections[n+1].at
+		}
+		for i := s.at + 1; i < next; i++ {
+			if commented.MatchString(f.lines[i].text) {
+				commentedAt = i
+			}
+		}
+	}
+	switch {
+	case commentedAt >= 0:
+		return commentedAt + 1, nil
+	case header < 0:
+		if len(f.lines) == 0 || strings.TrimFunc(f.lines[len(f.lines)-1].text, isSpace) == "" {
+			return len(f.lines), []string{"[" + name.Section + "]"}
+		}
+		return len(f.lines), []string{"", "[" + name.Section + "]"}
+	}
+	at = header + 1
+	for _, o := range f.options {
+		if o.first > header && sameSection(o.Section, name.Section) {
+			at = o.last + 1
+		}
+	}
+	return at, nil
+}
+
+// verify makes sure that the option says what it should, and every other option
+// what it did, to our own reader and, where that can read the file at all, to
+// go-ini's.
+func (f *File) verify(after *File, s Setting) error {
+	var got []string
+	for _, o := range after.Find(s.Names...) {
+		got = append(got, o.Value)
+	}
+	if !s.Multi && len(got) > 0 && len(s.Values) > 0 {
+		got = got[len(got)-1:]
+	}
+	e := editor{setting: s}
+	if len(got) != len(s.Values) {
+		return fmt.Errorf("%w: %s has %d values, not %d", ErrVerify, s.Names[0], len(got), len(s.Values))
+	}
+	for _, want := range s.Values {
+		if !slices.ContainsFunc(got, func(have string) bool { return e.same(have, want) }) {
+			return fmt.Errorf("%w: %s lacks a value", ErrVerify, s.Names[0])
+		}
+	}
+	others := func(f *File) (others []Option) {
+		for _, o := range f.options {
+			if !slices.ContainsFunc(s.Names, func(n Name) bool { return n.is(o) }) {
+				o.first, o.last = 0, 0
+				others = append(others, o)
+			}
+		}
+		return others
+	}
+	if !slices.Equal(others(f), others(after)) {
+		return fmt.Errorf("%w: another option than %s would change", ErrVerify, s.Names[0])
+	}
+	before, err := f.goINI()
+	if err != nil {
+		return nil // it reads less than oslo.config does
+	}
+	now, err := after.goINI()
+	if err != nil {
+		return fmt.Errorf("%w: %s", ErrVerify, "go-ini cannot read it")
+	}
+	for _, n := range s.Names {
+		delete(before, n)
+		delete(now, n)
+	}
+	for n, values := range before {
+		if !slices.Equal(now[n], values) {
+			return fmt.Errorf("%w: %s would change to go-ini", ErrVerify, n)
+		}
+	}
+	return nil
+}
+
+// goINI reads the file with go-ini, by the options that make it read most of what
+// oslo.config does.
+func (f *File) goINI() (map[Name][]string, error) {
+	file, err := ini.LoadSources(ini.LoadOptions{
+		AllowShadows: true, AllowDuplicateShadowValues: true, AllowPythonMultilineValues: true,
+		IgnoreInlineComment: true, PreserveSurroundedQuote: true, IgnoreContinuation: true, KeyValueDelimiters: "=:",
+	}, f.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	values := map[Name][]string{}
+	for _, s := range file.Sections() {
+		for _, k := range s.Keys() {
+			values[Name{s.Name(), k.Name()}] = k.ValueWithShadows()
+		}
+	}
+	return values, nil
+}

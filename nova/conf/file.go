@@ -1,0 +1,215 @@
+package conf
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// File is a configuration file, line by line.
+type File struct {
+	lines    []line
+	sections []section
+	options  []Option
+}
+
+// line is a line with what ends it: "\n", "\r\n", "\r", or "" for the last.
+type line struct {
+	text, end string
+}
+
+type section struct {
+	name string
+	at   int // the line of its header
+}
+
+// Option is one assignment, as it stands in the file.
+type Option struct {
+	Section string // as written
+	Key     string
+	Value   string // lines that continue it are joined by line feeds
+	first   int    // lines that it takes
+	last    int
+}
+
+// Line is the number of the line that an option begins on, from 1.
+func (o Option) Line() int {
+	return o.first + 1
+}
+
+// Name is an option by its section and key.
+type Name struct {
+	Section, Key string
+}
+
+func (n Name) String() string {
+	return "[" + n.Section + "] " + n.Key
+}
+
+// is tells whether an option has the name. Sections but DEFAULT are compared
+// without regard to case (oslo.config, cfg.py, _normalize_group_name), keys with it.
+func (n Name) is(o Option) bool {
+	return o.Key == n.Key && sameSection(o.Section, n.Section)
+}
+
+func sameSection(a, b string) bool {
+	const defaultSection = "DEFAULT"
+	if a == defaultSection || b == defaultSection {
+		return a == b
+	}
+	return strings.ToLower(a) == strings.ToLower(b) //nolint:staticcheck // as oslo.config does, which folds no case
+}
+
+// SyntaxError is a line that oslo.config refuses. It does not quote the line,
+// which may hold a secret.
+type SyntaxError struct {
+	Line    int
+	Problem string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("line %d: %s", e.Line, e.Problem)
+}
+
+// Parse reads a file by the grammar of oslo.config 1.0 to 10 (iniparser.py,
+// BaseParser.parse; cfg.py, ConfigParser). What that refuses is a [SyntaxError].
+func Parse(text []byte) (*File, error) {
+	if !utf8.Valid(text) {
+		for i, l := range split(string(text)) {
+			if !utf8.ValidString(l.text) {
+				return nil, &SyntaxError{i + 1, "is not UTF-8"}
+			}
+		}
+	}
+	f := &File{lines: split(string(text))}
+	if strings.HasPrefix(string(text), "\ufeff") {
+		return nil, &SyntaxError{1, "begins with a byte order mark"}
+	}
+	p := parser{file: f}
+	for i, l := range f.lines {
+		if problem := p.line(i, strings.TrimRightFunc(l.text, isSpace)); problem != "" {
+			return nil, &SyntaxError{i + 1, problem}
+		}
+	}
+	return f, nil
+}
+
+type parser struct {
+	file *File
+	open bool // an option can go on
+}
+
+// line takes a line without the white space at its end.
+func (p *parser) line(i int, text string) (problem string) {
+	f := p.file
+	switch {
+	case text == "":
+		p.open = false
+	case text[0] == ' ' || text[0] == '\t':
+		if !p.open {
+			return "continues nothing"
+		}
+		o := &f.options[len(f.options)-1]
+		o.Value += "\n" + strings.TrimLeftFunc(text, isSpace)
+		o.last = i
+	case text[0] == '[':
+		p.open = false
+		if !strings.HasSuffix(text, "]") {
+			return "a section's name ends with ]"
+		}
+		if len(text) <= 2 {
+			return "a section without a name"
+		}
+		f.sections = append(f.sections, section{text[1 : len(text)-1], i})
+	case text[0] == '#' || text[0] == ';':
+		// A comment ends an option: what continues comes after it no more.
+		p.open = false
+	default:
+		p.open = false
+		at := strings.IndexAny(text, ":=")
+		if at < 0 {
+			return "neither an option, nor a section, nor a comment"
+		}
+		key := strings.TrimFunc(text[:at], isSpace)
+		if key == "" {
+			return "an option without a name"
+		}
+		if len(f.sections) == 0 {
+			return "an option before any section"
+		}
+		f.options = append(f.options, Option{
+			Section: f.sections[len(f.sections)-1].name, Key: key, Value: unquote(strings.TrimFunc(text[at+1:], isSpace)), first: i, last: i,
+		})
+		p.open = true
+	}
+	return ""
+}
+
+// unquote takes one pair of quotes off. A single quote character is a pair to
+// oslo.config, which leaves nothing of it.
+func unquote(value string) string {
+	if value != "" && (value[0] == '"' || value[0] == '\'') && value[0] == value[len(value)-1] {
+		return value[1:max(1, len(value)-1)]
+	}
+	return value
+}
+
+// isSpace is white space to Python's str.strip.
+func isSpace(r rune) bool {
+	return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f
+}
+
+// split splits text at the line ends that Python reads as such.
+func split(text string) []line {
+	var lines []line
+	for text != "" {
+		at := strings.IndexAny(text, "\r\n")
+		if at < 0 {
+			return append(lines, line{text, ""})
+		}
+		end := 1
+		if text[at] == '\r' && at+1 < len(text) && text[at+1] == '\n' {
+			end = 2
+		}
+		lines = append(lines, line{text[:at], text[at : at+end]})
+		text = text[at+end:]
+	}
+	return lines
+}
+
+// Bytes is the file as it is.
+func (f *File) Bytes() []byte {
+	var b strings.Builder
+	for _, l := range f.lines {
+		b.WriteString(l.text)
+		b.WriteString(l.end)
+	}
+	return []byte(b.String())
+}
+
+// Options returns all options, in order.
+func (f *File) Options() []Option {
+	return slices.Clone(f.options)
+}
+
+// Find returns the options that have one of the names, in order.
+func (f *File) Find(names ...Name) []Option {
+	var found []Option
+	for _, o := range f.options {
+		if slices.ContainsFunc(names, func(n Name) bool { return n.is(o) }) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// Sections returns the names of the sections, each as often as it is there.
+func (f *File) Sections() []string {
+	var names []string
+	for _, s := range f.sections {
+		names = append(names, s.name)
+	}
+	return names
+}
