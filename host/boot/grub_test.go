@@ -95,6 +95,7 @@ func TestGrubAgainstBash(t *testing.T) {
 		{"double quotes", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\nGRUB_CMDLINE_LINUX=\"\"\n"}, nil},
 		{"single quotes", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='quiet splash'\n"}, nil},
 		{"no quotes", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, nil},
+		{"backslashes", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=a\\ b\\0\"c\\d\\$\"${NONE:-\\e}\n"}, nil},
 		{"nothing set", map[string]string{"grub": "GRUB_TIMEOUT=5\n"}, nil},
 		{"an empty file", map[string]string{"grub": ""}, nil},
 		{"appended to", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\nGRUB_CMDLINE_LINUX_DEFAULT+=\" splash\"\n"}, nil},
@@ -284,6 +285,7 @@ func TestGrubOverruled(t *testing.T) {
 // FuzzGrubAgainstBash: whatever is read without a complaint, bash reads the same.
 func FuzzGrubAgainstBash(f *testing.F) {
 	f.Add("GRUB_CMDLINE_LINUX=\"a b\"\nGRUB_CMDLINE_LINUX_DEFAULT='c'\"d\"e\\ f\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT x\"\r\n")
+	f.Add("GRUB_CMDLINE_LINUX=\\0a\\ b", "A=")
 	f.Add("A=1 # x\nGRUB_CMDLINE_LINUX=${A:+y}${B:-z}\\\nq\n", "export GRUB_CMDLINE_LINUX\n")
 	f.Fuzz(func(t *testing.T, grub, dropIn string) {
 		// Programs and redirections are not for a fuzzer to start.

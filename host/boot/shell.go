@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/interp"
@@ -129,6 +130,7 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 			fault = errors.Join(fault, &FileError{s.name, node.Pos().Line(), "loops and functions are not understood here"})
 		case *syntax.CallExpr:
 			for _, a := range n.Assigns {
+				unescape(a.Value)
 				if a.Name == nil || !slices.Contains(e.watched, a.Name.Value) {
 					continue
 				}
@@ -146,6 +148,39 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 		return true
 	})
 	return file, fault
+}
+
+// unescape writes a backslash and the character that it quotes as that character in
+// quotes, which is what it is outside of double quotes. The interpreter keeps the
+// backslash before some.
+func unescape(word *syntax.Word) {
+	if word == nil {
+		return
+	}
+	var parts []syntax.WordPart
+	for _, part := range word.Parts {
+		switch p := part.(type) {
+		case *syntax.ParamExp:
+			if p.Exp != nil {
+				unescape(p.Exp.Word)
+			}
+		case *syntax.Lit:
+			rest := p.Value
+			for {
+				before, after, found := strings.Cut(rest, `\`)
+				if !found || after == "" {
+					break
+				}
+				_, size := utf8.DecodeRuneInString(after)
+				parts = append(parts, &syntax.Lit{ValuePos: p.ValuePos, ValueEnd: p.ValueEnd, Value: before},
+					&syntax.SglQuoted{Left: p.ValuePos, Right: p.ValueEnd, Value: after[:size]})
+				rest = after[size:]
+			}
+			part = &syntax.Lit{ValuePos: p.ValuePos, ValueEnd: p.ValueEnd, Value: rest}
+		}
+		parts = append(parts, part)
+	}
+	word.Parts = parts
 }
 
 // program stands for every program: it leaves a mark instead of its output.
