@@ -37,6 +37,11 @@ func newApp(u *ui, args []string) app {
 					newHostUnpackCommand(u),
 				},
 			},
+			{
+				Name:        "nova",
+				Usage:       "OpenStack Nova's services",
+				Subcommands: []*cli.Command{newNovaConfigureCommand(u)},
+			},
 			newHistoryCommand(u),
 			newUndoCommand(u),
 			newCompletionCommand(u),
@@ -189,7 +194,9 @@ func values[T any](f *faults, c *cli.Context, flag string, parse func(string) (T
 	for _, s := range c.StringSlice(flag) {
 		v, err := parse(s)
 		if err != nil {
-			f.add(&usageError{"--" + flag + ": " + err.Error(), ""})
+			for _, fault := range split(err) {
+				f.add(&usageError{"--" + flag + ": " + fault.Error(), ""})
+			}
 			continue
 		}
 		list = append(list, v)

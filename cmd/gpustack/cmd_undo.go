@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
 	"gpustack/host/journal"
+	"gpustack/nova/conf"
 )
 
 func newUndoCommand(u *ui) *cli.Command {
@@ -94,6 +96,11 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	plan, err := entry.Back(root)
 	if err != nil {
 		return err
+	}
+	for i, f := range slices.Backward(entry.Files) {
+		if f.Secret {
+			plan[len(plan)-1-i].Shown = conf.Masked
+		}
 	}
 	report := undoReport{
 		Schema: 1, Changed: true, Changes: fileChanges(plan), Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),

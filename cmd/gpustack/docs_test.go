@@ -20,10 +20,11 @@ func TestJSONIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for command, report := range map[string]reflect.Type{
-		"host scan":    reflect.TypeFor[scanReport](),
-		"host prepare": reflect.TypeFor[prepareReport](),
-		"history":      reflect.TypeFor[historyReport](),
-		"undo":         reflect.TypeFor[undoReport](),
+		"host scan":      reflect.TypeFor[scanReport](),
+		"host prepare":   reflect.TypeFor[prepareReport](),
+		"nova configure": reflect.TypeFor[novaReport](),
+		"history":        reflect.TypeFor[historyReport](),
+		"undo":           reflect.TypeFor[undoReport](),
 	} {
 		t.Run(command, func(t *testing.T) {
 			_, section, ok := strings.Cut(string(text), "\n## "+command+"\n")
@@ -55,7 +56,7 @@ func fieldNames(of reflect.Type) []string {
 			names = append(names, fieldNames(field.Type)...)
 			continue
 		}
-		name := field.Tag.Get("json")
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" {
 			continue
 		}

@@ -26,6 +26,7 @@ import (
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
+	"gpustack/nova"
 )
 
 // ui is the only code that prints. Data goes to out, talk to talk.
@@ -165,6 +166,9 @@ func hint(err error) string {
 		{journal.ErrNoEntry, "gpustack history lists them"},
 		{journal.ErrUndone, "gpustack history lists them"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
+		{nova.ErrNoRelease, "name it with --release: " + listed(nova.ReleaseNames(), "or")},
+		{nova.ErrDropIn, "leave out --drop-in: then that line is changed in its place"},
+		{nova.ErrUnset, "--conf names it, below --root"},
 		{prepare.ErrBootLoader, "gpustack supports GRUB as Debian and Ubuntu set it up so far"},
 		{prepare.ErrBridge, "select the functions behind it"},
 		{prepare.ErrChanged, "gpustack host scan shows what is there now; --remove what is gone, --device what is there instead"},
@@ -183,6 +187,10 @@ func hint(err error) string {
 		if errors.Is(err, known.err) {
 			return known.hint
 		}
+	}
+	var owned *nova.OwnedError
+	if errors.As(err, &owned) {
+		return "gpustack nova configure --render " + renderINI + " prints what to put into " + owned.Where
 	}
 	var refusal *prepare.Refusal
 	if errors.As(err, &refusal) && !refusal.Absolute {

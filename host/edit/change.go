@@ -32,6 +32,9 @@ type Change struct {
 	// Dirs are the folders that are missing on the way to the file, outermost
 	// first. They are made with it, and go with it.
 	Dirs []string
+	// Shown, if it is set, is what of a content a diff may show, line by line: a
+	// file may hold secrets.
+	Shown func(content []byte) []byte
 }
 
 // Plan is a list of changes, in the order in which they are made.
@@ -143,6 +146,9 @@ func (c Change) Diff() string {
 		fmt.Fprintf(&b, "new file mode %o\n", c.After.Mode)
 	case c.Before != nil && c.After != nil && c.Before.Mode != c.After.Mode:
 		fmt.Fprintf(&b, "old mode %o\nnew mode %o\n", c.Before.Mode, c.After.Mode)
+	}
+	if c.Shown != nil {
+		before, after = string(c.Shown([]byte(before))), string(c.Shown([]byte(after)))
 	}
 	b.WriteString(udiff.Unified(from, to, before, after))
 	return b.String()

@@ -60,6 +60,7 @@ type File struct {
 	After  *State   `json:"after"`  // null: is gone
 	Dirs   []string `json:"dirs"`   // made for it
 	Back   []Piece  `json:"back"`   // from after to before
+	Secret bool     `json:"secret"` // the rest of it may hold secrets, and is not to be shown
 }
 
 // State is what a file was, without its content.
@@ -78,7 +79,7 @@ type Piece struct {
 
 // record tells how to take a change back.
 func record(c edit.Change) File {
-	f := File{Name: c.Name, Before: state(c.Before), After: state(c.After), Dirs: c.Dirs}
+	f := File{Name: c.Name, Before: state(c.Before), After: state(c.After), Dirs: c.Dirs, Secret: c.Shown != nil}
 	if c.Before == nil {
 		return f // there is nothing to get back to
 	}

@@ -123,7 +123,7 @@ func TestSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Set(multi("a\nb")); err == nil || err.Error() != "[pci] alias: value 1 is not plain text" {
+	if _, err := f.Set(multi("a\nb")); err == nil || err.Error() != "[pci] alias: a value is not plain text" {
 		t.Errorf("%v", err)
 	}
 }

@@ -35,12 +35,12 @@ var ErrVerify = errors.New("the edited file would not read as intended")
 // default, else to the end of its section, else into a new section.
 func (f *File) Set(s Setting) (*File, error) {
 	e := editor{file: f, setting: s, want: slices.Clone(s.Values), gone: map[int]bool{}, text: map[int]string{}}
-	for i, v := range s.Values {
+	e.keep()
+	for _, v := range e.want {
 		if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
-			return nil, fmt.Errorf("%s: value %d is not plain text", s.Names[0], i+1)
+			return nil, fmt.Errorf("%s: a value is not plain text", s.Names[0])
 		}
 	}
-	e.keep()
 	e.reuse()
 	text := e.assemble()
 	after, err := Parse(text)

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"gopkg.in/yaml.v3"
+
+	"gpustack/host"
+	"gpustack/host/journal"
+	"gpustack/host/pci"
+	"gpustack/host/prepare"
+	"gpustack/nova"
+)
+
+func newNovaConfigureCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "configure",
+		Usage: "write aliases, device specs and scheduler filters into nova.conf",
+		Description: `
+Plans what the services of a machine must be told, in the words of the Nova that is
+installed, shows it as a diff, asks, applies and records it: "gpustack undo" takes it
+back. Only lines that must change do. Others' aliases and specs stay and are listed;
+old names of options are taken over. Secrets in the diff's context are masked.
+
+Devices come from --alias NAME=VENDOR:PRODUCT, with device_type, numa_policy,
+resource_class, traits (joined by plus signs) or live_migratable behind commas, and
+from --inventory, the JSON or YAML of host scan on each compute node: an alias for each
+product, type-PF where it is SR-IOV capable. A compute node offers functions by ids,
+or by address where a twin stays with the host.
+
+The same aliases belong on every API and compute host: run this with the same devices
+on all of them. A file that a deployment tool makes is refused; --render prints the
+form that the tool is to be given.
+
+EXAMPLES
+  gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
+  gpustack nova configure --role compute --inventory gpu1.json --inventory gpu2.json
+  gpustack nova configure --role all --alias A100=10de:20b0,device_type=type-PF --placement
+  gpustack nova configure --role controller --inventory gpu1.json --release zed --render kolla
+
+EXIT STATUS
+  0  the files are as planned, or were so already
+  1  they could not be, and are as they were
+  2  --dry-run: there is something to do`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			choiceFlag{&cli.StringFlag{Name: "role", Usage: "the machine's `ROLE`: controller, compute or all"}, []string{string(nova.Controller), string(nova.Compute), string(nova.All)}},
+			&cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"},
+			&cli.StringSliceFlag{Name: "alias", Usage: "an `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
+			&cli.StringSliceFlag{Name: "inventory", Usage: "take products from `FILE`, what host scan printed as json or yaml (repeatable)"},
+			&cli.BoolFlag{Name: "by-address", Usage: "offer this machine's functions by address"},
+			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement, which a compute node cannot turn off again"},
+			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions: `YES` or no"}, []string{"", "yes", "no"}},
+			&cli.BoolFlag{Name: "one-time-use", Usage: "give each device to one guest, until it is cleaned and released"},
+			&cli.StringFlag{Name: "conf", Value: "/etc/nova/nova.conf", Usage: "the `FILE` below the root"},
+			&cli.BoolFlag{Name: "drop-in", Usage: "put new options into a file of their own, in nova.conf.d"},
+			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options, as `FORM` for a deployment tool: ini or kolla"}, []string{"", renderINI, renderKolla}},
+			dryRunFlag(), yesFlag(),
+		},
+		Action: action(u, parseNovaConfigure, runNovaConfigure),
+	}
+}
+
+// Forms that deployment tools read.
+const (
+	renderINI   = "ini"
+	renderKolla = "kolla"
+)
+
+type novaConfigureOptions struct {
+	root, format string
+	release      string
+	inventories  []string
+	nova         nova.Options
+	place        nova.Place
+	render       string
+	dryRun, yes  bool
+}
+
+func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
+	f.arguments(c)
+	opts := novaConfigureOptions{
+		root:        c.String("root"),
+		format:      f.choice(c, "output"),
+		release:     c.String("release"),
+		inventories: c.StringSlice("inventory"),
+		nova: nova.Options{
+			Aliases:    values(f, c, "alias", nova.ParseAlias),
+			Placement:  c.Bool("placement"),
+			ByAddress:  c.Bool("by-address"),
+			Managed:    f.choice(c, "managed"),
+			OneTimeUse: c.Bool("one-time-use"),
+		},
+		place:  nova.Place{File: c.String("conf"), DropIn: c.Bool("drop-in")},
+		render: f.choice(c, "render"),
+		dryRun: c.Bool("dry-run"), yes: c.Bool("yes"),
+	}
+	if c.IsSet("role") {
+		opts.nova.Role = nova.Role(f.choice(c, "role"))
+	} else {
+		f.add(&usageError{"--role is missing", "--role takes controller, compute or all"})
+	}
+	if opts.release != "auto" {
+		release, err := nova.ParseRelease(opts.release)
+		if err != nil {
+			f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + listed(nova.ReleaseNames(), "or")})
+		}
+		opts.nova.Release = release
+	}
+	if len(opts.nova.Aliases)+len(opts.inventories) == 0 && len(c.StringSlice("alias")) == 0 {
+		f.add(&usageError{"no device is named", "--alias names one, --inventory takes what host scan -o json has printed"})
+	}
+	return opts
+}
+
+// novaReport is what nova configure prints, in the form that docs/json.md describes.
+type novaReport struct {
+	Schema         int            `json:"schema"`
+	Release        string         `json:"release"`
+	Role           nova.Role      `json:"role"`
+	Changed        bool           `json:"changed"`
+	Changes        []fileChange   `json:"changes"`
+	Aliases        []nova.Alias   `json:"aliases"`
+	Specs          []nova.Spec    `json:"device_specs"`
+	Kept           []string       `json:"kept"`
+	Dropped        []string       `json:"dropped_filters"`
+	RebootRequired bool           `json:"reboot_required"`
+	Restart        []nova.Service `json:"restart"`
+	Applied        bool           `json:"applied"`
+	Entry          *int           `json:"entry"`
+	Warnings       []string       `json:"warnings"`
+}
+
+func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	if opts.render == "" {
+		if err := u.recover(ctx, host.Runner{Root: root, Talk: u.talk}, opts.dryRun, opts.yes); err != nil {
+			return err
+		}
+	}
+	if err := opts.observe(root); err != nil {
+		return err
+	}
+	want, err := nova.New(opts.nova)
+	if err != nil {
+		return err
+	}
+	if opts.render != "" {
+		return u.render(opts, want)
+	}
+	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
+	if err != nil {
+		return err
+	}
+	report := novaReport{
+		Schema: 1, Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: fileChanges(plan.Files), Aliases: want.Aliases,
+		Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...), Dropped: append([]string{}, plan.Dropped...),
+		Restart: append([]nova.Service{}, plan.Restart...), Warnings: append([]string{}, plan.Warnings...),
+	}
+	report.Changed = len(report.Changes) > 0
+	if opts.format == formatTable {
+		u.novaTable(report, opts)
+	}
+	show := func() error {
+		if opts.format != formatTable {
+			return u.show(opts.format, report)
+		}
+		return nil
+	}
+	switch {
+	case !report.Changed:
+		return show()
+	case opts.dryRun:
+		return errors.Join(show(), errDifferent)
+	}
+	if !opts.yes {
+		if err := u.confirm("apply this plan?", opts.format); err != nil {
+			return errors.Join(show(), err)
+		}
+	}
+	entry, err := apply(ctx, host.Runner{Root: root, Talk: u.talk}, journal.Work{Command: "nova configure --role " + string(opts.nova.Role), Files: plan.Files})
+	if entry.ID != 0 {
+		report.Applied, report.Entry = err == nil, &entry.ID
+	}
+	if err == nil && opts.format == formatTable {
+		u.prepared(entry)
+	}
+	return errors.Join(show(), err)
+}
+
+// observe fills in what the machine and the inventories say.
+func (o *novaConfigureOptions) observe(root host.Root) error {
+	var errs []error
+	if o.release == "auto" {
+		release, err := nova.Installed(root)
+		errs = append(errs, err)
+		o.nova.Release = release
+	}
+	for _, file := range o.inventories {
+		h, err := readInventory(file)
+		errs = append(errs, err)
+		o.nova.Hosts = append(o.nova.Hosts, h)
+	}
+	if o.nova.Role != nova.Controller {
+		devices, _, err := pci.Scan(root, pci.Options{})
+		if err != nil && !errors.Is(err, pci.ErrNoPCI) {
+			errs = append(errs, err)
+		}
+		o.nova.Here = devices
+		contract, err := prepare.ReadContract(root)
+		errs = append(errs, err)
+		if contract != nil {
+			o.nova.Given = []pci.Address{}
+			for _, f := range contract.Functions {
+				o.nova.Given = append(o.nova.Given, f.Address)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readInventory reads what host scan has printed: YAML, of which JSON is a part.
+func readInventory(file string) (nova.Host, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nova.Host{}, fmt.Errorf("%s: %w", file, host.Cause(err))
+	}
+	var document any
+	var report scanReport
+	err = yaml.Unmarshal(text, &document)
+	if err == nil {
+		if text, err = json.Marshal(document); err == nil {
+			err = json.Unmarshal(text, &report)
+		}
+	}
+	switch {
+	case err != nil || report.Schema == 0:
+		return nova.Host{}, &usageError{file + ": not what host scan prints", "gpustack host scan -o json > FILE, on the compute node"}
+	case report.Schema != 1:
+		return nova.Host{}, &usageError{fmt.Sprintf("%s: schema %d was written by another release of gpustack", file, report.Schema), ""}
+	case len(report.Devices) == 0:
+		return nova.Host{}, &usageError{file + ": has no devices", ""}
+	}
+	h := nova.Host{Name: file, Devices: report.Devices}
+	if report.Host.Hostname != nil {
+		h.Name = *report.Host.Hostname
+	}
+	return h, nil
+}
+
+// render prints the options for a deployment tool, and where it reads them.
+func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
+	text, err := nova.Render(opts.nova, want)
+	if err != nil {
+		return err
+	}
+	if opts.render == renderKolla {
+		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
+		u.printf("# For kolla-ansible: nova/%s in the folder of node_custom_config.\n", services[opts.nova.Role])
+	}
+	u.printf("%s", text)
+	return nil
+}
+
+// novaTable prints the plan for people.
+func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
+	u.warn(r.Warnings...)
+	u.printf("Nova %s, %s\n\n", r.Release, r.Role)
+	var rows [][]string
+	for _, a := range r.Aliases {
+		kind := a.DeviceType
+		if kind == "" {
+			kind = "-"
+		}
+		rows = append(rows, []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), kind})
+	}
+	u.table([]string{"ALIAS", "ID", "TYPE"}, rows)
+	for i, k := range r.Kept {
+		if i == 0 {
+			u.printf("\nothers' that stay:\n")
+		}
+		u.printf("%s\n", printable(k))
+	}
+	if !r.Changed {
+		u.printf("\nnothing to do: the files are as planned\n")
+		return
+	}
+	if len(r.Dropped) > 0 {
+		u.printf("\nfilters that %s does not have: %s\n", r.Release, printable(strings.Join(r.Dropped, ", ")))
+	}
+	u.diffs(r.Changes)
+	if opts.nova.Placement && opts.nova.Role != nova.Controller {
+		u.printf("\nreport_in_placement cannot be turned off again on this host\n")
+	}
+	if len(r.Restart) > 0 {
+		u.printf("\nto be restarted, computes first and nova-api last:\n")
+		rows = nil
+		for _, s := range r.Restart {
+			rows = append(rows, []string{s.Name, s.Interrupts})
+		}
+		u.table([]string{"SERVICE", "INTERRUPTS"}, rows)
+	}
+}

@@ -1,0 +1,151 @@
+package nova
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+)
+
+// ErrNoRelease says that the release of the installed Nova cannot be told.
+var ErrNoRelease = errors.New("no installed Nova found")
+
+// Installed returns the release of the Nova that is installed below root: by
+// Debian's package database, or by the metadata that Python packages leave.
+func Installed(root host.Root) (Release, error) {
+	found := map[Release]string{} // and where
+	if err := dpkg(root, found); err != nil {
+		return 0, err
+	}
+	for _, pattern := range []string{
+		"usr/lib/python3/dist-packages", "usr/lib/python*/site-packages", "usr/local/lib/python*/dist-packages", "usr/local/lib/python*/site-packages",
+		"var/lib/kolla/venv/lib/python*/site-packages", "openstack/venvs/*/lib/python*/site-packages", "opt/stack/data/venv/lib/python*/site-packages",
+	} {
+		dirs, err := expand(root, strings.Split(pattern, "/"))
+		if err != nil {
+			return 0, err
+		}
+		for _, dir := range dirs {
+			if err := metadata(root, dir, found); err != nil {
+				return 0, err
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return 0, ErrNoRelease
+	case 1:
+		for r := range found {
+			if r < mitaka || r > newest {
+				return 0, fmt.Errorf("%w: %s has %s, which is not between %s and %s", ErrNoRelease, found[r], r, mitaka, newest)
+			}
+			return r, nil
+		}
+	}
+	var several []string
+	for r, where := range found {
+		several = append(several, fmt.Sprintf("%s (%s)", r, where))
+	}
+	slices.Sort(several)
+	return 0, fmt.Errorf("%w: more than one: %s", ErrNoRelease, strings.Join(several, ", "))
+}
+
+// dpkg looks for nova-common in Debian's and Ubuntu's database (deb-version(7):
+// an epoch stands before a colon).
+func dpkg(root host.Root, found map[Release]string) error {
+	const status = "/var/lib/dpkg/status"
+	f, err := root.Open(status)
+	if host.IsAbsent(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", status, host.Cause(err))
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	wanted, installed := false, false
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		switch field {
+		case "Package":
+			wanted, installed = value == "nova-common" || value == "python3-nova", false
+		case "Status":
+			installed = strings.HasSuffix(value, " installed")
+		case "Version":
+			if wanted && installed {
+				_, upstream, epoch := strings.Cut(value, ":")
+				if !epoch {
+					upstream = value
+				}
+				note(found, upstream, status)
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: %w", status, err)
+	}
+	return nil
+}
+
+// expand returns the folders that a pattern of elements leads to.
+func expand(root host.Root, elements []string) ([]string, error) {
+	dirs := []string{"/"}
+	for _, element := range elements {
+		var next []string
+		for _, dir := range dirs {
+			if !strings.Contains(element, "*") {
+				next = append(next, path.Join(dir, element))
+				continue
+			}
+			names, err := root.ReadDir(dir)
+			if host.IsAbsent(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			}
+			for _, name := range names {
+				if ok, _ := path.Match(element, name); ok {
+					next = append(next, path.Join(dir, name))
+				}
+			}
+		}
+		dirs = next
+	}
+	return dirs, nil
+}
+
+// Python's packaging leaves a folder or file of this name (PEP 376, 427).
+var metadataName = regexp.MustCompile(`^nova-([0-9.]+[^-]*)(-py[0-9.]+)?\.(dist|egg)-info$`)
+
+func metadata(root host.Root, dir string, found map[Release]string) error {
+	names, err := root.ReadDir(dir)
+	if host.IsAbsent(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	for _, name := range names {
+		if m := metadataName.FindStringSubmatch(name); m != nil {
+			note(found, m[1], path.Join(dir, name))
+		}
+	}
+	return nil
+}
+
+func note(found map[Release]string, version, where string) {
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err == nil {
+		if _, known := found[Release(n)]; !known {
+			found[Release(n)] = where
+		}
+	}
+}

@@ -1,0 +1,490 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/pci"
+	"gpustack/nova/conf"
+)
+
+// Place is where the configuration lies.
+type Place struct {
+	File   string // nova.conf
+	DropIn bool   // new options go to a file of their own, in nova.conf.d
+}
+
+// dropInName sorts after what others put there.
+const dropInName = "zz-gpustack.conf"
+
+// Errors of configuration files.
+var (
+	ErrOwned = errors.New("is made by a deployment tool, which would write over a change")
+	ErrUnset = errors.New("no such file")
+	// ErrDropIn says that an option in a file of its own might not count: which of
+	// two files wins depends on how the service is started.
+	ErrDropIn = errors.New("sets the same option, and which of the two counts depends on how Nova is started")
+)
+
+// OwnedError tells of a file that a deployment tool makes.
+type OwnedError struct {
+	File, Owner, Where string
+}
+
+func (e *OwnedError) Error() string {
+	return fmt.Sprintf("%s: %v (%s)", e.File, ErrOwned, e.Owner)
+}
+
+func (e *OwnedError) Unwrap() error {
+	return ErrOwned
+}
+
+// Plan is the change of a machine's configuration.
+type Plan struct {
+	Files    edit.Plan
+	Kept     []string // others' aliases and specs that stay
+	Dropped  []string // filters that the release no longer has
+	Restart  []Service
+	Warnings []string
+}
+
+// Service is one to be restarted, and what that interrupts.
+type Service struct {
+	Name       string `json:"name"`
+	Interrupts string `json:"interrupts"`
+}
+
+// source is one configuration file.
+type source struct {
+	name   string
+	file   *conf.File
+	before *conf.File
+	isOurs bool // the file in nova.conf.d
+}
+
+type planner struct {
+	root    host.Root
+	options Options
+	place   Place
+	sources []*source
+	plan    Plan
+	changed map[string]bool // services
+}
+
+// NewPlan plans the change that makes a machine's files say what is wanted.
+func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
+	p := &planner{root: root, options: o, place: place, changed: map[string]bool{}}
+	if err := p.read(); err != nil {
+		return Plan{}, err
+	}
+	var errs []error
+	errs = append(errs, p.aliases(w.Aliases))
+	if o.Role.computes() {
+		errs = append(errs, p.specs(w.Specs))
+	}
+	if o.Role.controls() {
+		errs = append(errs, p.filters(slices.ContainsFunc(w.Aliases, func(a Alias) bool { return a.NUMAPolicy != "" })))
+	}
+	if o.Placement {
+		if o.Role.computes() {
+			errs = append(errs, p.single([]conf.Name{reportInPlacement}, "true", isTrue, "nova-compute"))
+		}
+		if o.Role.controls() && o.Release >= r2023_1 {
+			errs = append(errs, p.single([]conf.Name{pciInPlacement}, "true", isTrue, "nova-conductor", "nova-scheduler", "nova-api"))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Plan{}, err
+	}
+	for _, s := range p.sources {
+		c, err := edit.Put(root, s.name, s.file.Bytes(), 0o640, false)
+		if err != nil {
+			return Plan{}, err
+		}
+		c.Shown = conf.Masked
+		p.plan.Files = append(p.plan.Files, c)
+	}
+	p.plan.Restart = p.restart()
+	return p.plan, nil
+}
+
+// read reads every file that the services read: nova.conf, for a compute node the
+// file that Debian's packages read after it, and those of nova.conf.d.
+func (p *planner) read() error {
+	dir := path.Dir(p.place.File)
+	names := []string{p.place.File}
+	if p.options.Role.computes() {
+		names = append(names, path.Join(dir, "nova-compute.conf"))
+	}
+	ours := path.Join(dir, "nova.conf.d", dropInName)
+	entries, err := p.root.ReadDir(path.Join(dir, "nova.conf.d"))
+	if err != nil && !host.IsAbsent(err) {
+		return fmt.Errorf("%s: %w", path.Join(dir, "nova.conf.d"), host.Cause(err))
+	}
+	for _, e := range entries {
+		if path.Ext(e) == ".conf" && e[0] != '.' && e != dropInName {
+			names = append(names, path.Join(dir, "nova.conf.d", e))
+		}
+	}
+	if slices.Contains(entries, dropInName) || p.place.DropIn {
+		names = append(names, ours)
+	}
+	var errs []error
+	for i, name := range names {
+		f, err := edit.Read(p.root, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if f == nil {
+			if i == 0 {
+				errs = append(errs, fmt.Errorf("%s: %w", name, ErrUnset))
+			}
+			if name != ours {
+				continue
+			}
+			f = &edit.File{Content: []byte("# Made by gpustack nova configure. \"gpustack undo\" takes it back.\n")}
+		}
+		if owner, where := conf.Owner(name, f.Content); owner != "" {
+			errs = append(errs, &OwnedError{name, owner, where})
+			continue
+		}
+		file, err := conf.Parse(f.Content)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			continue
+		}
+		p.sources = append(p.sources, &source{name: name, file: file, before: file, isOurs: name == ours})
+	}
+	return errors.Join(errs...)
+}
+
+// target is the file that new options go to.
+func (p *planner) target() *source {
+	if p.place.DropIn {
+		return p.sources[len(p.sources)-1]
+	}
+	return p.sources[0]
+}
+
+func (p *planner) services(names ...string) {
+	for _, n := range names {
+		p.changed[n] = true
+	}
+}
+
+// item is one value of an option that takes several.
+type item struct {
+	text  string
+	same  map[string]any            // as an object
+	about func(map[string]any) bool // tells whether an object is about the same thing
+}
+
+// multi sets an option whose values add up over names and files: others' values
+// stay, those about the same thing as a wanted one are brought up to date.
+func (p *planner) multi(what string, names []conf.Name, items []item, services ...string) error {
+	satisfied := make([]bool, len(items))
+	var all []*conf.Option
+	values := map[*source][]string{}
+	for _, s := range p.sources {
+		for _, o := range s.file.Find(names...) {
+			all = append(all, &o)
+			for i, it := range items {
+				if slices.ContainsFunc(objects(o.Value), func(have map[string]any) bool { return reflect.DeepEqual(have, it.same) }) {
+					satisfied[i] = true
+				}
+			}
+		}
+	}
+	for _, s := range p.sources {
+		for _, o := range s.file.Find(names...) {
+			value := o.Value
+			have := objects(value)
+			if have == nil {
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: the value of %s is no JSON object, and makes every %s of this machine useless", s.name, o.Line(), o.Key, what))
+			}
+			ours := false
+			for i, it := range items {
+				if slices.ContainsFunc(have, func(h map[string]any) bool { return reflect.DeepEqual(h, it.same) }) {
+					ours = true
+				} else if len(have) == 1 && !satisfied[i] && it.about(have[0]) {
+					if p.place.DropIn && !s.isOurs {
+						return fmt.Errorf("%s:%d: defines the same %s otherwise: without --drop-in it is brought up to date", s.name, o.Line(), what)
+					}
+					value, satisfied[i], ours = it.text, true, true
+				}
+			}
+			if !ours {
+				p.plan.Kept = append(p.plan.Kept, fmt.Sprintf("%s:%d: %s", s.name, o.Line(), strings.ReplaceAll(o.Value, "\n", " ")))
+			}
+			values[s] = append(values[s], value)
+		}
+	}
+	target := p.target()
+	for i, it := range items {
+		if !satisfied[i] {
+			values[target] = append(values[target], it.text)
+		}
+	}
+	for _, s := range p.sources {
+		if p.place.DropIn && !s.isOurs {
+			continue // nothing of it changes
+		}
+		file, err := s.file.Set(conf.Setting{Names: names, Values: values[s], Multi: true})
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if string(file.Bytes()) != string(s.file.Bytes()) {
+			p.services(services...)
+		}
+		s.file = file
+	}
+	return nil
+}
+
+func (p *planner) aliases(aliases []Alias) error {
+	var items []item
+	for _, a := range aliases {
+		same, err := object(a)
+		if err != nil {
+			return err
+		}
+		value, err := text(a)
+		if err != nil {
+			return err
+		}
+		items = append(items, item{value, same, func(o map[string]any) bool {
+			name, _ := o["name"].(string)
+			return strings.TrimSpace(name) == a.Name
+		}})
+	}
+	var services []string
+	if p.options.Role.computes() {
+		services = append(services, "nova-compute")
+	}
+	if p.options.Role.controls() {
+		services = append(services, "nova-api")
+	}
+	return p.multi("alias", p.options.Release.aliasNames(), items, services...)
+}
+
+func (p *planner) specs(specs []Spec) error {
+	var items []item
+	for _, s := range specs {
+		same, err := object(s)
+		if err != nil {
+			return err
+		}
+		value, err := text(s)
+		if err != nil {
+			return err
+		}
+		items = append(items, item{value, same, func(o map[string]any) bool {
+			vendor, _ := o["vendor_id"].(string)
+			product, _ := o["product_id"].(string)
+			address, hasAddress := o["address"]
+			v, err1 := pci.ParseID(vendor)
+			pr, err2 := pci.ParseID(product)
+			return err1 == nil && err2 == nil && v == s.VendorID && pr == s.ProductID &&
+				(s.Address == nil && !hasAddress || s.Address != nil && address == s.Address.String())
+		}})
+	}
+	return p.multi("device_spec", p.options.Release.specNames(), items, "nova-compute")
+}
+
+// single sets an option of which one value counts, in every file that sets it, so
+// that it does not matter which wins; in none it goes to the target.
+func (p *planner) single(names []conf.Name, value string, same func(have, want string) bool, services ...string) error {
+	return p.each(names, func(string, bool) string { return value }, same, services...)
+}
+
+func (p *planner) each(names []conf.Name, want func(have string, set bool) string, same func(have, want string) bool, services ...string) error {
+	set := func(s *source, value string) error {
+		file, err := s.file.Set(conf.Setting{Names: names, Values: []string{value}, Same: same})
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if string(file.Bytes()) != string(s.file.Bytes()) {
+			p.services(services...)
+		}
+		s.file = file
+		return nil
+	}
+	found := false
+	for _, s := range p.sources {
+		// The first name that is set counts, and of that the last line.
+		for _, n := range names {
+			options := s.file.Find(n)
+			if len(options) == 0 {
+				continue
+			}
+			found = true
+			have := options[len(options)-1]
+			value := want(have.Value, true)
+			if p.place.DropIn && !s.isOurs && !(same(have.Value, value) && n == names[0]) {
+				return fmt.Errorf("%s:%d: %w: %s", s.name, have.Line(), ErrDropIn, have.Key)
+			}
+			if err := set(s, value); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	if found {
+		return nil
+	}
+	return set(p.target(), want("", false))
+}
+
+func isTrue(have, want string) bool {
+	return have == want || want == "true" && slices.Contains([]string{"true", "1", "yes", "on"}, strings.ToLower(have))
+}
+
+// filters enables PciPassthroughFilter, and for aliases with a NUMA policy
+// NUMATopologyFilter, and drops those that the release no longer has.
+func (p *planner) filters(numa bool) error {
+	r := p.options.Release
+	need := []string{"PciPassthroughFilter"}
+	if numa {
+		need = append(need, "NUMATopologyFilter")
+	}
+	list := func(have string, set bool) string {
+		words := r.defaultFilters()
+		separator := ","
+		if set {
+			words = split(have)
+			if strings.Contains(have, ", ") {
+				separator = ", "
+			}
+		}
+		var kept []string
+		for _, w := range words {
+			if !r.hasFilter(w) {
+				if !slices.Contains(p.plan.Dropped, w) {
+					p.plan.Dropped = append(p.plan.Dropped, w)
+				}
+				continue
+			}
+			kept = append(kept, w)
+		}
+		for _, n := range need {
+			if !slices.Contains(kept, n) {
+				kept = append(kept, n)
+			}
+		}
+		return strings.Join(kept, separator)
+	}
+	same := func(have, want string) bool { return slices.Equal(split(have), split(want)) }
+	if err := p.each(r.filterNames(), list, same, "nova-scheduler"); err != nil {
+		return err
+	}
+	return p.available(need)
+}
+
+// available makes the filters available where somebody has narrowed that down: by
+// default every one is (nova.scheduler.filters.all_filters).
+func (p *planner) available(need []string) error {
+	var have []string
+	for _, s := range p.sources {
+		for _, o := range s.file.Find(p.options.Release.availableNames()...) {
+			have = append(have, o.Value)
+		}
+	}
+	if len(have) == 0 || slices.Contains(have, "nova.scheduler.filters.all_filters") {
+		return nil
+	}
+	modules := map[string]string{"PciPassthroughFilter": "pci_passthrough_filter", "NUMATopologyFilter": "numa_topology_filter"}
+	for _, n := range need {
+		full := "nova.scheduler.filters." + modules[n] + "." + n
+		if slices.Contains(have, full) {
+			continue
+		}
+		target := p.target()
+		var values []string
+		for _, o := range target.file.Find(p.options.Release.availableNames()...) {
+			values = append(values, o.Value)
+		}
+		file, err := target.file.Set(conf.Setting{Names: p.options.Release.availableNames(), Values: append(values, full), Multi: true})
+		if err != nil {
+			return fmt.Errorf("%s: %w", target.name, err)
+		}
+		target.file = file
+		p.services("nova-scheduler")
+	}
+	return nil
+}
+
+// split splits a list as oslo.config does (oslo_config/types.py, List).
+func split(list string) []string {
+	var words []string
+	for w := range strings.SplitSeq(list, ",") {
+		if w = strings.TrimSpace(w); w != "" {
+			words = append(words, w)
+		}
+	}
+	return words
+}
+
+// restart lists what is to be restarted, in the order in which no service asks
+// another for what it does not know yet.
+func (p *planner) restart() []Service {
+	var services []Service
+	for _, s := range []Service{
+		{"nova-compute", "builds, resizes and the watch over live migrations on this host; guests run on"},
+		{"nova-conductor", "builds and migrations that it leads"},
+		{"nova-scheduler", "requests that wait for a host"},
+		{"nova-api", "requests in flight"},
+	} {
+		if p.changed[s.Name] {
+			services = append(services, s)
+		}
+	}
+	return services
+}
+
+// Render writes what is wanted as a file of its own, for a deployment tool to merge.
+func Render(o Options, w Want) (string, error) {
+	file, err := conf.Parse(nil)
+	if err != nil {
+		return "", err
+	}
+	set := func(names []conf.Name, multi bool, values ...string) {
+		if err == nil && len(values) > 0 {
+			file, err = file.Set(conf.Setting{Names: names[:1], Values: values, Multi: multi})
+		}
+	}
+	var aliases, specs []string
+	for _, a := range w.Aliases {
+		value, textErr := text(a)
+		err = errors.Join(err, textErr)
+		aliases = append(aliases, value)
+	}
+	for _, s := range w.Specs {
+		value, textErr := text(s)
+		err = errors.Join(err, textErr)
+		specs = append(specs, value)
+	}
+	set(o.Release.aliasNames(), true, aliases...)
+	if o.Role.computes() {
+		set(o.Release.specNames(), true, specs...)
+		if o.Placement {
+			set([]conf.Name{reportInPlacement}, false, "true")
+		}
+	}
+	if o.Role.controls() {
+		set(o.Release.filterNames(), false, strings.Join(append(o.Release.defaultFilters(), "PciPassthroughFilter"), ","))
+		if o.Placement && o.Release >= r2023_1 {
+			set([]conf.Name{pciInPlacement}, false, "true")
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(file.Bytes()), nil
+}
