@@ -16,17 +16,16 @@ import (
 	"gpustack/nova/conf"
 )
 
-// oslo is oslo.config in a process of its own, which is asked for one file after
-// another.
-type oslo struct {
+// answerer is a program in Python, which answers each line it is asked with a line of JSON.
+type answerer struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 	mu  sync.Mutex
 }
 
-func startOslo(t testing.TB) *oslo {
+func startAnswerer(t testing.TB, script string) *answerer {
 	t.Helper()
-	cmd := exec.Command("/usr/bin/python3", "oslo.py")
+	cmd := exec.Command("/usr/bin/python3", script)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -42,29 +41,34 @@ func startOslo(t testing.TB) *oslo {
 		in.Close()
 		cmd.Wait()
 	})
-	return &oslo{in: in, out: bufio.NewReader(out)}
+	return &answerer{in: in, out: bufio.NewReader(out)}
 }
 
-// read returns the options by section and key, or false where oslo.config refuses
-// the file.
-func (o *oslo) read(t testing.TB, text string) (map[string]map[string][]string, bool) {
+func (a *answerer) ask(t testing.TB, question string, answer any) {
 	t.Helper()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, err := io.WriteString(o.in, base64.StdEncoding.EncodeToString([]byte(text))+"\n"); err != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, err := io.WriteString(a.in, question+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	line, err := o.out.ReadBytes('\n')
+	line, err := a.out.ReadBytes('\n')
 	if err != nil {
 		t.Fatalf("%v (make test installs what the tests need)", err)
 	}
+	if err := json.Unmarshal(line, answer); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oslo returns the options by section and key as oslo.config reads them, or false
+// where it refuses the file.
+func oslo(t testing.TB, a *answerer, text string) (map[string]map[string][]string, bool) {
+	t.Helper()
 	var answer struct {
 		Error    string
 		Sections map[string]map[string][]string
 	}
-	if err := json.Unmarshal(line, &answer); err != nil {
-		t.Fatal(err)
-	}
+	a.ask(t, base64.StdEncoding.EncodeToString([]byte(text)), &answer)
 	return answer.Sections, answer.Error == ""
 }
 
@@ -93,9 +97,9 @@ func FuzzConfAgainstOslo(f *testing.F) {
 	} {
 		f.Add(text)
 	}
-	peer := startOslo(f)
+	peer := startAnswerer(f, "ask_oslo.py")
 	f.Fuzz(func(t *testing.T, text string) {
-		want, taken := peer.read(t, text)
+		want, taken := oslo(t, peer, text)
 		got, err := ours(text)
 		if taken != (err == nil) {
 			t.Fatalf("oslo.config takes %q: %v, we: %v", text, taken, err)
@@ -121,7 +125,7 @@ func FuzzConfAgainstOslo(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
-		edited, taken := peer.read(t, string(after.Bytes()))
+		edited, taken := oslo(t, peer, string(after.Bytes()))
 		if !taken {
 			t.Fatalf("oslo.config refuses %q, made of %q", after.Bytes(), text)
 		}

@@ -103,6 +103,11 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		return Plan{}, err
 	}
 	for _, s := range p.sources {
+		if s.file != s.before {
+			if err := conf.Verify(s.before, s.file, o.Release.names()...); err != nil {
+				return Plan{}, fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
 		c, err := edit.Put(root, s.name, s.file.Bytes(), 0o640, false)
 		if err != nil {
 			return Plan{}, err
@@ -190,11 +195,9 @@ type item struct {
 // stay, those about the same thing as a wanted one are brought up to date.
 func (p *planner) multi(what string, names []conf.Name, items []item, services ...string) error {
 	satisfied := make([]bool, len(items))
-	var all []*conf.Option
 	values := map[*source][]string{}
 	for _, s := range p.sources {
 		for _, o := range s.file.Find(names...) {
-			all = append(all, &o)
 			for i, it := range items {
 				if slices.ContainsFunc(objects(o.Value), func(have map[string]any) bool { return reflect.DeepEqual(have, it.same) }) {
 					satisfied[i] = true
@@ -240,7 +243,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		if string(file.Bytes()) != string(s.file.Bytes()) {
+		if file != s.file {
 			p.services(services...)
 		}
 		s.file = file
@@ -310,7 +313,7 @@ func (p *planner) each(names []conf.Name, want func(have string, set bool) strin
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		if string(file.Bytes()) != string(s.file.Bytes()) {
+		if file != s.file {
 			p.services(services...)
 		}
 		s.file = file
@@ -327,7 +330,7 @@ func (p *planner) each(names []conf.Name, want func(have string, set bool) strin
 			found = true
 			have := options[len(options)-1]
 			value := want(have.Value, true)
-			if p.place.DropIn && !s.isOurs && !(same(have.Value, value) && n == names[0]) {
+			if p.place.DropIn && !s.isOurs && (n != names[0] || !same(have.Value, value)) {
 				return fmt.Errorf("%s:%d: %w: %s", s.name, have.Line(), ErrDropIn, have.Key)
 			}
 			if err := set(s, value); err != nil {

@@ -112,6 +112,11 @@ var (
 	pciInPlacement    = conf.Name{Section: "filter_scheduler", Key: "pci_in_placement"}
 )
 
+// names are all that a plan may set.
+func (r Release) names() []conf.Name {
+	return slices.Concat(r.aliasNames(), r.specNames(), r.filterNames(), r.availableNames(), []conf.Name{reportInPlacement, pciInPlacement})
+}
+
 // defaultFilters are enabled where nothing is set (nova/conf/scheduler.py; until
 // Newton nova/scheduler/host_manager.py).
 func (r Release) defaultFilters() []string {

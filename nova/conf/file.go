@@ -10,6 +10,7 @@ import (
 
 // File is a configuration file, line by line.
 type File struct {
+	text     []byte
 	lines    []line
 	sections []section
 	options  []Option
@@ -83,7 +84,7 @@ func Parse(text []byte) (*File, error) {
 			}
 		}
 	}
-	f := &File{lines: split(string(text))}
+	f := &File{text: slices.Clone(text), lines: split(string(text))}
 	if strings.HasPrefix(string(text), "\ufeff") {
 		return nil, &SyntaxError{1, "begins with a byte order mark"}
 	}
@@ -163,7 +164,7 @@ func isSpace(r rune) bool {
 
 // split splits text at the line ends that Python reads as such.
 func split(text string) []line {
-	var lines []line
+	lines := make([]line, 0, strings.Count(text, "\n")+1)
 	for text != "" {
 		at := strings.IndexAny(text, "\r\n")
 		if at < 0 {
@@ -181,12 +182,7 @@ func split(text string) []line {
 
 // Bytes is the file as it is.
 func (f *File) Bytes() []byte {
-	var b strings.Builder
-	for _, l := range f.lines {
-		b.WriteString(l.text)
-		b.WriteString(l.end)
-	}
-	return []byte(b.String())
+	return slices.Clone(f.text)
 }
 
 // Options returns all options, in order.

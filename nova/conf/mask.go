@@ -5,17 +5,35 @@ import (
 	"strings"
 )
 
-// secret are keys whose values nobody else may see, and values with a password in
-// them (scheme://user:password@host).
-var (
-	secretKey   = regexp.MustCompile(`(?i)password|passwd|passphrase|(^|_)pass(_|$)|secret|token|transport_url|connection|credential|community|private|(^|_)key$|urls?$`)
-	secretValue = regexp.MustCompile(`://[^/@\s]*:[^/@\s]*@`)
-)
+// isSecret tells whether a key's value is nobody else's business. It is asked for
+// thousands of lines of a sample.
+func isSecret(key string) bool {
+	key = strings.ToLower(key)
+	for _, word := range []string{"password", "passwd", "passphrase", "secret", "token", "connection", "credential", "community", "private"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	for part := range strings.SplitSeq(key, "_") {
+		if part == "pass" || part == "key" || part == "url" || part == "urls" {
+			return true
+		}
+	}
+	return false
+}
+
+// secretValue is a value with a password in it: scheme://user:password@host.
+var secretValue = regexp.MustCompile(`://[^/@\s]*:[^/@\s]*@`)
+
+func hasSecret(text string) bool {
+	return strings.Contains(text, "://") && secretValue.MatchString(text)
+}
 
 // Masked returns a file's text, in the same lines, without what may be a secret:
 // for diffs, whose context is other options. Comments are taken for options too.
 func Masked(text []byte) []byte {
 	var b strings.Builder
+	b.Grow(len(text))
 	hidden := false // the option at hand
 	for _, l := range split(string(text)) {
 		shown := l.text
@@ -28,12 +46,14 @@ func Masked(text []byte) []byte {
 			shown = " ***"
 		case shown[0] == ' ' || shown[0] == '\t':
 		case at >= 0:
-			hidden = secretKey.MatchString(strings.TrimFunc(trimmed[:at], isSpace)) || secretValue.MatchString(trimmed)
+			key := strings.TrimFunc(trimmed[:at], isSpace)
+			// Most lines of a sample are prose: no option has white space in its name.
+			hidden = !strings.ContainsAny(key, " \t") && isSecret(key) || hasSecret(trimmed)
 			if hidden {
 				shown = shown[:len(shown)-len(trimmed)+at+1] + " ***"
 			}
 		}
-		if secretValue.MatchString(shown) {
+		if hasSecret(shown) {
 			shown = "***"
 		}
 		b.WriteString(shown + l.end)

@@ -1,0 +1,133 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// novaFiles are the forms in which nova.conf comes, and odd ones that Nova takes.
+func novaFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{
+		"empty":               "",
+		"one section":         "[DEFAULT]\nmy_ip = 10.0.0.1\n",
+		"no final newline":    "[DEFAULT]\nmy_ip = 10.0.0.1",
+		"DOS line ends":       "[DEFAULT]\r\nmy_ip = 10.0.0.1\r\n[pci]\r\n",
+		"capitals":            "[DEFAULT]\n[PCI]\nreport_in_placement = false\n",
+		"colons":              "[filter_scheduler]\nenabled_filters: ComputeFilter,ImagePropertiesFilter\n[pci]\nalias: {\"name\": \"A\", \"vendor_id\": \"10de\", \"product_id\": \"1111\"}\n",
+		"sections again":      "[pci]\nalias = {\"name\": \"A\", \"vendor_id\": \"10de\", \"product_id\": \"1111\"}\n[api]\n[pci]\nalias = {\"name\": \"B\", \"vendor_id\": \"10de\", \"product_id\": \"2222\"}\n",
+		"several lines":       "[pci]\nalias = {\n  \"name\": \"A\",\n  \"vendor_id\": \"10de\",\n  \"product_id\": \"1111\"\n  }\n\n[api]\n",
+		"quotes":              "[pci]\nalias = '{\"name\": \"A\", \"vendor_id\": \"10de\", \"product_id\": \"1111\"}'\n",
+		"a list of specs":     "[pci]\npassthrough_whitelist = [{\"vendor_id\": \"8086\", \"product_id\": \"154d\"}, {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}]\n",
+		"names from Mitaka":   "[DEFAULT]\npci_alias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\npci_passthrough_whitelist = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
+		"names from Ocata":    "[pci]\npassthrough_whitelist = {\"address\": \"*:0a:00.*\", \"physical_network\": \"physnet1\"}\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10DE\", \"product_id\": \"11B4\"}\n",
+		"the talk's spec":     "[pci]\npassthrough_whitelist = {\"name\":\"K4200\",\"vendor_id\":\"10de\",\"product_id\":\"11b4\"}\n",
+		"an old alias":        "[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"device_type\": \"type-PF\"}\n",
+		"dead filters":        "[filter_scheduler]\nenabled_filters = RetryFilter, AvailabilityZoneFilter, RamFilter, ComputeFilter\n",
+		"filters on lines":    "[filter_scheduler]\nenabled_filters = ComputeFilter,\n  ImagePropertiesFilter,\n  DifferentHostFilter\n",
+		"filters narrowed":    "[filter_scheduler]\navailable_filters = nova.scheduler.filters.compute_filter.ComputeFilter\nenabled_filters = ComputeFilter\n",
+		"filters there":       "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter,SameHostFilter\n",
+		"filters twice":       "[filter_scheduler]\nenabled_filters = DifferentHostFilter\nenabled_filters = ComputeFilter\n",
+		"a dead option":       "[DEFAULT]\nscheduler_default_filters = RetryFilter,CoreFilter\n",
+		"a hash in a value":   "[DEFAULT]\ntransport_url = rabbit://u:p#w;x@h:1/\n[database]\nconnection = mysql+pymysql://n:p%40$$w@h/nova\n",
+		"comments everywhere": "# top\n[DEFAULT]\n; a\nmy_ip = 10.0.0.1\n# b\n\n\n# about pci\n[pci]\n# alias = x\n#device_spec = <None>\n\n# end\n",
+		"white space":         "[DEFAULT]  \nmy_ip\t=\t10.0.0.1  \n\n   \n[pci]\t\nalias   =   {\"name\": \"A\", \"vendor_id\": \"10de\", \"product_id\": \"1111\"}  \n",
+		"like devstack":       "[filter_scheduler]\nenabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,SameHostFilter,DifferentHostFilter\ntrack_instance_changes = False\n\n[DEFAULT]\nlog_color = True\nosapi_compute_workers = 2\nmy_ip = 10.0.0.1\n\n[api_database]\nconnection = mysql+pymysql://root:secret@127.0.0.1/nova_api?charset=utf8\n",
+		"like kolla":          "[DEFAULT]\ndebug = False\nlog_dir = /var/log/kolla/nova\nmy_ip = 10.0.0.1\ntransport_url = rabbit://openstack:secret@10.0.0.2:5672//\n\n[pci]\npassthrough_whitelist = [{\"address\": \"0000:5e:00.0\", \"physical_network\": \"physnet1\"}]\n\n[filter_scheduler]\nenabled_filters = ComputeFilter,ImagePropertiesFilter\n",
+		"like RDO":            "[DEFAULT]\n\n#\n# From nova.conf\n#\n\n# Help (string value)\n#internal_service_availability_zone=internal\nmy_ip=10.0.0.1\n\n\n[pci]\n\n#\n# From nova.conf\n#\n\n# An alias (multi valued)\n# Deprecated group/name - [DEFAULT]/pci_alias\n#alias =\n\n# White list (multi valued)\n#passthrough_whitelist =\n\n\n[placement]\n",
+		"like puppet":         "[pci]\nalias={\"vendor_id\":\"10de\",\"product_id\":\"1111\",\"name\":\"A\",\"device_type\":\"type-PCI\"}\nalias={\"vendor_id\":\"10de\",\"product_id\":\"11b4\",\"name\":\"K4200\"}\ndevice_spec={\"vendor_id\":\"10de\",\"product_id\":\"1111\"}\nreport_in_placement=false\n[filter_scheduler]\nenabled_filters=ComputeFilter,PciPassthroughFilter\n",
+	}
+	sample := filepath.Join(t.TempDir(), "sample")
+	run(t, "oslo-config-generator", "--namespace", "nova.conf", "--namespace", "oslo.log", "--namespace", "oslo.messaging", "--output-file", sample)
+	files["the whole sample"] = read(t, sample)
+	return files
+}
+
+// novaSays is what Nova itself makes of a file.
+type novaSays struct {
+	Errors    map[string]string
+	Else      map[string]string
+	Report    bool
+	Aliases   map[string]any
+	Specs     []map[string]any
+	Filters   []string
+	Requested []int
+}
+
+// TestNova: Nova 26 reads from the edited file just what was asked for: the alias
+// that a flavor names, the spec that compute offers, filters that load; every other
+// option is as before. Again there is nothing to do, and undo gives the same bytes.
+func TestNova(t *testing.T) {
+	peer := startAnswerer(t, "ask_nova.py")
+	for name, text := range novaFiles(t) {
+		for _, role := range []string{"controller", "compute", "all"} {
+			t.Run(name+", "+role, func(t *testing.T) {
+				root := t.TempDir()
+				file := filepath.Join(root, "etc/nova/nova.conf")
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(text), 0o640); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chown(file, 0, 998); err != nil {
+					t.Fatal(err)
+				}
+				var before, after novaSays
+				peer.ask(t, file, &before)
+				argv := []string{"nova", "configure", "--root", root, "--role", role, "--release", "zed", "--alias", "K4200=10de:11b4,device_type=type-PCI,numa_policy=preferred", "--placement", "--yes"}
+				run(t, gpustack, argv...)
+				peer.ask(t, file, &after)
+
+				if role == "compute" { // has no scheduler, whose filters stay as they are
+					delete(after.Errors, "filters")
+				}
+				if len(after.Errors) > 0 {
+					t.Fatalf("Nova: %v\n%s", after.Errors, read(t, file))
+				}
+				if diff := cmp.Diff(before.Else, after.Else); diff != "" {
+					t.Errorf("other options (-before +after):\n%s", diff)
+				}
+				want := []any{"preferred", []any{map[string]any{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}}}
+				if diff := cmp.Diff(any(want), after.Aliases["K4200"]); diff != "" || !slices.Equal(after.Requested, []int{2}) {
+					t.Errorf("alias, requested %v:\n%s", after.Requested, diff)
+				}
+				for other := range before.Aliases {
+					if after.Aliases[other] == nil {
+						t.Errorf("alias %s is gone", other)
+					}
+				}
+				computes, controls := role != "controller", role != "compute"
+				offered := slices.ContainsFunc(after.Specs, func(s map[string]any) bool { return s["vendor"] == "10de" && s["product"] == "11b4" })
+				if computes && !offered || len(after.Specs) < len(before.Specs) || after.Report != computes {
+					t.Errorf("specs %v, report_in_placement %v", after.Specs, after.Report)
+				}
+				if before.Errors["filters"] == "" && !controls && !slices.Equal(before.Filters, after.Filters) {
+					t.Errorf("filters %v", after.Filters)
+				}
+				if controls {
+					for _, f := range append([]string{"PciPassthroughFilter", "NUMATopologyFilter"}, before.Filters...) {
+						if n := len(slices.DeleteFunc(slices.Clone(after.Filters), func(g string) bool { return f != g })); n != 1 {
+							t.Errorf("%s is there %d times: %v", f, n, after.Filters)
+						}
+					}
+				}
+				if out := run(t, gpustack, argv...); !strings.Contains(out, "nothing to do") {
+					t.Errorf("again:\n%s", out)
+				}
+				run(t, gpustack, "undo", "--root", root, "--yes")
+				if got := read(t, file); got != text {
+					t.Errorf("undone: %q", got)
+				}
+				if out := run(t, "stat", "-c", "%a %u:%g", file); out != "640 0:998\n" {
+					t.Errorf("mode and owner: %s", out)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package conf_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/nova/conf"
+)
+
+func TestMasked(t *testing.T) {
+	const text = `# rabbit://nova:hunter2@old/
+[DEFAULT]
+transport_url = rabbit://nova:hunter2@ctl:5672/
+#transport_url = rabbit://nova:hunter2@ctl:5672/
+my_ip = 10.0.0.1
+[keystone_authtoken]
+password = hunter2
+  hunter2
+  and hunter2
+username = nova
+memcache_secret_key=hunter2
+pass: hunter2
+bypass = no
+[pci]
+passthrough_whitelist = {"vendor_id": "10de"}
+alias = {
+  "name": "A"
+# A password is set by hand: here
+dead = x mysql+pymysql://n:hunter2@h/nova
+`
+	const want = `# rabbit: ***
+[DEFAULT]
+transport_url = ***
+#transport_url = ***
+my_ip = 10.0.0.1
+[keystone_authtoken]
+password = ***
+ ***
+ ***
+username = nova
+memcache_secret_key= ***
+pass: ***
+bypass = no
+[pci]
+passthrough_whitelist = {"vendor_id": "10de"}
+alias = {
+  "name": "A"
+# A password is set by hand: here
+dead = ***
+`
+	if diff := cmp.Diff(want, string(conf.Masked([]byte(text)))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOwner(t *testing.T) {
+	for _, test := range []struct{ name, file, text, want string }{
+		{"nobody's", "/etc/nova/nova.conf", "# my own file, with puppet in mind\n[DEFAULT]\n", ""},
+		{"Ansible's", "/etc/nova/nova.conf", "# {{ ansible_managed }}\n# Ansible managed\n", "Ansible"},
+		{"Puppet's", "/etc/nova/nova.conf", "# This file is managed by Puppet\n[DEFAULT]\n", "Puppet"},
+		{"Juju's", "/etc/nova/nova.conf", "###\n# [ WARNING ]\n# Configuration file maintained by Juju. Local changes may be overwritten.\n###\n", "Juju"},
+		{"kolla's", "/etc/kolla/nova-compute/nova.conf", "[DEFAULT]\n", "kolla-ansible"},
+		{"a mark further down", "/etc/nova/nova.conf", "[DEFAULT]\n# managed by Puppet\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got, _ := conf.Owner(test.file, []byte(test.text)); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package nova_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/nova"
+)
+
+// TestReleases: the same wish in the words of every release, from a file that has
+// none of it and from one of Mitaka's.
+func TestReleases(t *testing.T) {
+	const spec, alias = `{"vendor_id": "10de", "product_id": "11b4"}`, `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
+	const since = ",ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,PciPassthroughFilter"
+	for _, test := range []struct {
+		release string
+		options []string // sections in the order of a new file
+		filters string
+	}{
+		{"mitaka", []string{"[DEFAULT]", "pci_alias", "pci_passthrough_whitelist", "scheduler_default_filters"}, "RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
+		{"newton", []string{"[DEFAULT]", "pci_alias", "pci_passthrough_whitelist", "scheduler_default_filters"}, "RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
+		{"ocata", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
+		{"pike", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "RetryFilter,AvailabilityZoneFilter" + since},
+		{"stein", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "RetryFilter,AvailabilityZoneFilter" + since},
+		{"train", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "AvailabilityZoneFilter" + since},
+		{"wallaby", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "AvailabilityZoneFilter" + since},
+		{"yoga", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, since[1:]},
+		{"zed", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
+		{"2026.1", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
+		{"Gazpacho", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
+	} {
+		t.Run(test.release, func(t *testing.T) {
+			var want strings.Builder
+			for i, name := range test.options {
+				switch {
+				case strings.HasPrefix(name, "["):
+					if i > 0 {
+						want.WriteString("\n")
+					}
+					want.WriteString(name + "\n")
+				case strings.HasSuffix(name, "alias"):
+					want.WriteString(name + " = " + alias + "\n")
+				case strings.HasSuffix(name, "filters"):
+					want.WriteString(name + " = " + test.filters + "\n")
+				default:
+					want.WriteString(name + " = " + spec + "\n")
+				}
+			}
+			if diff := cmp.Diff(want.String(), configure(t, test.release, "")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			// From Mitaka on the names are taken over.
+			old := "[DEFAULT]\npci_alias = " + alias + "\npci_passthrough_whitelist = " + spec + "\n"
+			got := configure(t, test.release, old)
+			for _, name := range test.options {
+				if strings.Count(got, "\n"+name+" = ") > 1 || strings.Count("\n"+got, "\n"+name) == 0 {
+					t.Errorf("%s in\n%s", name, got)
+				}
+			}
+			if strings.Contains(got, "pci_alias") != (test.options[1] == "pci_alias") {
+				t.Errorf("an old name:\n%s", got)
+			}
+		})
+	}
+}
+
+// configure returns nova.conf as it is planned.
+func configure(t *testing.T, release, text string) string {
+	t.Helper()
+	r, err := nova.ParseRelease(release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := nova.ParseAlias("K4200=10de:11b4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nova.Options{Role: nova.All, Release: r, Aliases: []nova.Alias{a}}
+	w, err := nova.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n")
+	if err := os.WriteFile(root.Path("etc/nova/nova.conf"), []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	p, err := nova.NewPlan(root, o, w, nova.Place{File: "/etc/nova/nova.conf"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(p.Files[0].After.Content)
+}
+
+func TestInstalled(t *testing.T) {
+	for _, test := range []struct{ name, tree, want string }{
+		{"Debian", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 2:26.2.2-1~deb12u3\n", "zed"},
+		{"Ubuntu", "-- var/lib/dpkg/status --\nPackage: python3-nova\nStatus: install ok installed\nVersion: 3:29.0.1-0ubuntu1.3\n", "2024.1"},
+		{"removed", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: deinstall ok config-files\nVersion: 2:26.2.2-1\n", "no installed Nova found"},
+		{"RPM", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1-py3.9.egg-info\n-- usr/lib/python3.9/site-packages/novaclient-1.0.dist-info/x --\n", "yoga"},
+		{"kolla", "mkdir var/lib/kolla/venv/lib/python3.10/site-packages/nova-28.1.0.dist-info\n", "2023.2"},
+		{"openstack-ansible", "mkdir openstack/venvs/nova-27.1.0/lib/python3.10/site-packages/nova-27.1.0.dist-info\n", "2023.1"},
+		{"Mitaka's Python", "mkdir usr/lib/python2.7/site-packages/nova-13.1.4-py2.7.egg-info\n", "mitaka"},
+		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n", "no installed Nova found: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info has version 12, which is not between mitaka and 2026.1"},
+		{"two", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1.dist-info\nmkdir opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info\n",
+			"no installed Nova found: more than one: 2023.1 (/opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info), yoga (/usr/lib/python3.9/site-packages/nova-25.2.1.dist-info)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := nova.Installed(hosttest.Lay(t, test.tree))
+			got := r.String()
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if _, err := nova.Installed(hosttest.Lay(t, "mkdir etc\n")); !errors.Is(err, nova.ErrNoRelease) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestHosts: inventories of several hosts give an alias for each product.
+func TestHosts(t *testing.T) {
+	host := func(name string, functions ...string) nova.Host {
+		var tree strings.Builder
+		for i, f := range functions {
+			product, vfs, _ := strings.Cut(f, "/")
+			dir := fmt.Sprintf("sys/bus/pci/devices/0000:%02x:00.0", i+1)
+			fmt.Fprintf(&tree, "-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x%s\n", dir, dir, dir, product)
+			if vfs != "" {
+				fmt.Fprintf(&tree, "-- %s/sriov_totalvfs --\n%s\n", dir, vfs)
+			}
+		}
+		devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nova.Host{Name: name, Devices: devices}
+	}
+	for _, test := range []struct {
+		name  string
+		hosts []nova.Host
+		want  string // NAME=PRODUCT type, or the faults
+	}{
+		{"one card, twice", []nova.Host{host("a", "11b4", "11b4"), host("b", "11b4")}, "K4200=11b4 type-PCI"},
+		{"SR-IOV capable", []nova.Host{host("a", "20b2/16")}, "A100=20b2 type-PF"},
+		{"no VFs allowed", []nova.Host{host("a", "20b2/0")}, "A100=20b2 type-PCI"},
+		{"products of one name", []nova.Host{host("a", "20b2", "20b0")}, "A100-20b2=20b2 type-PCI, A100-20b0=20b0 type-PCI"},
+		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de-ffff=ffff type-PCI"},
+		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")}, "product 10de:20b2: hosts disagree, which one alias cannot serve: type-PCI on b, type-PF on a"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w, err := nova.New(nova.Options{Role: nova.Controller, Release: 26, Hosts: test.hosts})
+			var got []string
+			for _, a := range w.Aliases {
+				got = append(got, fmt.Sprintf("%s=%s %s", a.Name, a.ProductID, a.DeviceType))
+			}
+			if err != nil {
+				got = []string{err.Error()}
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestTwins: where a twin stays with the host, specs are by address.
+func TestTwins(t *testing.T) {
+	devices, _, err := pci.Scan(hosttest.Lay(t, `
+-- sys/bus/pci/devices/0000:01:00.0/vendor --
+0x10de
+-- sys/bus/pci/devices/0000:01:00.0/device --
+0x11b4
+-- sys/bus/pci/devices/0000:02:00.0/vendor --
+0x10de
+-- sys/bus/pci/devices/0000:02:00.0/device --
+0x11b4
+`), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := devices[0].Address, devices[1].Address
+	a, err := nova.ParseAlias("K4200=10de:11b4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name      string
+		given     []pci.Address
+		byAddress bool
+		want      string // addresses, "all", or the fault
+	}{
+		{"nothing known", nil, false, "all"},
+		{"both given", []pci.Address{first, second}, false, "all"},
+		{"one stays", []pci.Address{second}, false, "0000:02:00.0"},
+		{"by address", []pci.Address{first, second}, true, "0000:01:00.0 0000:02:00.0"},
+		{"none given", []pci.Address{}, false, "alias K4200: this machine gives no function of 10de:11b4 to guests"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w, err := nova.New(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a}, Here: devices, Given: test.given, ByAddress: test.byAddress})
+			var got []string
+			for _, s := range w.Specs {
+				if s.Address == nil {
+					got = append(got, "all")
+				} else {
+					got = append(got, s.Address.String())
+				}
+			}
+			if err != nil {
+				got = []string{err.Error()}
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
