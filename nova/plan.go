@@ -191,6 +191,15 @@ type item struct {
 	about func(map[string]any) bool // tells whether an object is about the same thing
 }
 
+func newItem(value any, about func(map[string]any) bool) (item, error) {
+	same, err := object(value)
+	if err != nil {
+		return item{}, err
+	}
+	written, err := text(value)
+	return item{written, same, about}, err
+}
+
 // multi sets an option whose values add up over names and files: others' values
 // stay, those about the same thing as a wanted one are brought up to date.
 func (p *planner) multi(what string, names []conf.Name, items []item, services ...string) error {
@@ -254,18 +263,14 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 func (p *planner) aliases(aliases []Alias) error {
 	var items []item
 	for _, a := range aliases {
-		same, err := object(a)
-		if err != nil {
-			return err
-		}
-		value, err := text(a)
-		if err != nil {
-			return err
-		}
-		items = append(items, item{value, same, func(o map[string]any) bool {
+		it, err := newItem(a, func(o map[string]any) bool {
 			name, _ := o["name"].(string)
 			return strings.TrimSpace(name) == a.Name
-		}})
+		})
+		if err != nil {
+			return err
+		}
+		items = append(items, it)
 	}
 	var services []string
 	if p.options.Role.computes() {
@@ -280,15 +285,7 @@ func (p *planner) aliases(aliases []Alias) error {
 func (p *planner) specs(specs []Spec) error {
 	var items []item
 	for _, s := range specs {
-		same, err := object(s)
-		if err != nil {
-			return err
-		}
-		value, err := text(s)
-		if err != nil {
-			return err
-		}
-		items = append(items, item{value, same, func(o map[string]any) bool {
+		it, err := newItem(s, func(o map[string]any) bool {
 			vendor, _ := o["vendor_id"].(string)
 			product, _ := o["product_id"].(string)
 			address, hasAddress := o["address"]
@@ -296,7 +293,11 @@ func (p *planner) specs(specs []Spec) error {
 			pr, err2 := pci.ParseID(product)
 			return err1 == nil && err2 == nil && v == s.VendorID && pr == s.ProductID &&
 				(s.Address == nil && !hasAddress || s.Address != nil && address == s.Address.String())
-		}})
+		})
+		if err != nil {
+			return err
+		}
+		items = append(items, it)
 	}
 	return p.multi("device_spec", p.options.Release.specNames(), items, "nova-compute")
 }

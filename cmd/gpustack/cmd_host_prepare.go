@@ -65,18 +65,18 @@ EXIT STATUS
 }
 
 type hostPrepareOptions struct {
-	root, format       string
+	decision
+	root               string
 	prepare            prepare.Options
 	rebuild, noRebuild bool
-	dryRun, yes        bool
 	command            string
 }
 
 func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 	f.arguments(c)
 	opts := hostPrepareOptions{
-		root:   c.String("root"),
-		format: f.choice(c, "output"),
+		decision: parseDecision(c, f),
+		root:     c.String("root"),
 		prepare: prepare.Options{
 			Add:     values(f, c, "device", pci.ParseSelector),
 			Vendors: values(f, c, "vendor", pci.ParseID),
@@ -86,7 +86,6 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 			Unsafe:  c.Bool("allow-unsafe-interrupts"),
 		},
 		rebuild: c.Bool("rebuild"), noRebuild: c.Bool("no-rebuild"),
-		dryRun: c.Bool("dry-run"), yes: c.Bool("yes"),
 		command: "host prepare",
 	}
 	if opts.rebuild && opts.noRebuild {
@@ -157,32 +156,9 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		u.warn(plan.Warnings...)
 		u.prepareTable(report, node)
 	}
-	show := func() error {
-		if opts.format != formatTable {
-			return u.show(opts.format, report)
-		}
-		return nil
-	}
-	switch {
-	case !report.Changed:
-		return show()
-	case opts.dryRun:
-		return errors.Join(show(), errDifferent)
-	}
-	if !opts.yes {
-		if err := u.confirm("apply this plan?", opts.format); err != nil {
-			return errors.Join(show(), err)
-		}
-	}
-	u.catchUp() // the plan is there before programs talk
-	entry, err := apply(ctx, runner, work)
-	if entry.ID != 0 {
-		report.Applied, report.Entry = err == nil, &entry.ID
-	}
-	if err == nil && opts.format == formatTable {
-		u.prepared(entry)
-	}
-	return errors.Join(show(), err)
+	return u.decide(opts.decision, report.Changed, "apply this plan?", &report, func() error {
+		return u.apply(ctx, runner, opts.format, work, &report.Applied, &report.Entry)
+	})
 }
 
 // prepareWork says which programs are run, and which are left.
@@ -201,8 +177,20 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) jou
 	return work
 }
 
-// apply does the work under the journal's lock.
-func apply(ctx context.Context, runner host.Runner, work journal.Work) (entry journal.Entry, err error) {
+// apply does the work under the journal's lock, and tells what came of it.
+func (u *ui) apply(ctx context.Context, runner host.Runner, format string, work journal.Work, applied *bool, entry **int) error {
+	e, err := applyWork(ctx, runner, work)
+	*applied = err == nil
+	if e.ID != 0 {
+		*entry = &e.ID
+	}
+	if err == nil && format == formatTable {
+		u.note("done, recorded as entry %d: gpustack undo %d takes it back", e.ID, e.ID)
+	}
+	return err
+}
+
+func applyWork(ctx context.Context, runner host.Runner, work journal.Work) (entry journal.Entry, err error) {
 	j, err := openJournal(runner)
 	if err != nil {
 		return journal.Entry{}, err
@@ -290,11 +278,6 @@ func (u *ui) programs(run, left []string) {
 	for _, line := range left {
 		u.printf("left to be run on the machine: %s\n", line)
 	}
-}
-
-// prepared says what has been done.
-func (u *ui) prepared(e journal.Entry) {
-	u.note("done, recorded as entry %d: gpustack undo %d takes it back", e.ID, e.ID)
 }
 
 // recover puts right what a killed run left, which it says.

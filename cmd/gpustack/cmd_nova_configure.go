@@ -75,20 +75,20 @@ const (
 )
 
 type novaConfigureOptions struct {
-	root, format string
-	release      string
-	inventories  []string
-	nova         nova.Options
-	place        nova.Place
-	render       string
-	dryRun, yes  bool
+	decision
+	root        string
+	release     string
+	inventories []string
+	nova        nova.Options
+	place       nova.Place
+	render      string
 }
 
 func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	f.arguments(c)
 	opts := novaConfigureOptions{
+		decision:    parseDecision(c, f),
 		root:        c.String("root"),
-		format:      f.choice(c, "output"),
 		release:     c.String("release"),
 		inventories: c.StringSlice("inventory"),
 		nova: nova.Options{
@@ -100,7 +100,6 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 		},
 		place:  nova.Place{File: c.String("conf"), DropIn: c.Bool("drop-in")},
 		render: f.choice(c, "render"),
-		dryRun: c.Bool("dry-run"), yes: c.Bool("yes"),
 	}
 	if c.IsSet("role") {
 		opts.nova.Role = nova.Role(f.choice(c, "role"))
@@ -171,31 +170,10 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if opts.format == formatTable {
 		u.novaTable(report, opts)
 	}
-	show := func() error {
-		if opts.format != formatTable {
-			return u.show(opts.format, report)
-		}
-		return nil
-	}
-	switch {
-	case !report.Changed:
-		return show()
-	case opts.dryRun:
-		return errors.Join(show(), errDifferent)
-	}
-	if !opts.yes {
-		if err := u.confirm("apply this plan?", opts.format); err != nil {
-			return errors.Join(show(), err)
-		}
-	}
-	entry, err := apply(ctx, host.Runner{Root: root, Talk: u.talk}, journal.Work{Command: "nova configure --role " + string(opts.nova.Role), Files: plan.Files})
-	if entry.ID != 0 {
-		report.Applied, report.Entry = err == nil, &entry.ID
-	}
-	if err == nil && opts.format == formatTable {
-		u.prepared(entry)
-	}
-	return errors.Join(show(), err)
+	return u.decide(opts.decision, report.Changed, "apply this plan?", &report, func() error {
+		work := journal.Work{Command: "nova configure --role " + string(opts.nova.Role), Files: plan.Files}
+		return u.apply(ctx, host.Runner{Root: root, Talk: u.talk}, opts.format, work, &report.Applied, &report.Entry)
+	})
 }
 
 // observe fills in what the machine and the inventories say.

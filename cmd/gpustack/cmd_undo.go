@@ -39,13 +39,13 @@ EXIT STATUS
 }
 
 type undoOptions struct {
-	root, format string
-	id           int // 0: the latest
-	dryRun, yes  bool
+	decision
+	root string
+	id   int // 0: the latest
 }
 
 func parseUndo(c *cli.Context, f *faults) undoOptions {
-	opts := undoOptions{root: c.String("root"), format: f.choice(c, "output"), dryRun: c.Bool("dry-run"), yes: c.Bool("yes")}
+	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root")}
 	for i, arg := range c.Args().Slice() {
 		id, err := strconv.Atoi(arg)
 		switch {
@@ -114,27 +114,14 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		u.diffs(report.Changes)
 		u.programs(report.Programs, report.Left)
 	}
-	show := func() error {
-		if opts.format != formatTable {
-			return u.show(opts.format, report)
+	return u.decide(opts.decision, true, "take it back?", &report, func() error {
+		err := undo(ctx, runner, entry.ID)
+		report.Applied = err == nil
+		if err == nil && opts.format == formatTable {
+			u.note("entry %d is undone", entry.ID)
 		}
-		return nil
-	}
-	if opts.dryRun {
-		return errors.Join(show(), errDifferent)
-	}
-	if !opts.yes {
-		if err := u.confirm("take it back?", opts.format); err != nil {
-			return errors.Join(show(), err)
-		}
-	}
-	u.catchUp() // the plan is there before programs talk
-	err = undo(ctx, runner, entry.ID)
-	report.Applied = err == nil
-	if err == nil && opts.format == formatTable {
-		u.note("entry %d is undone", entry.ID)
-	}
-	return errors.Join(show(), err)
+		return err
+	})
 }
 
 func undo(ctx context.Context, runner host.Runner, id int) (err error) {

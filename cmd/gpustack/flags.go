@@ -37,3 +37,8 @@ func dryRunFlag() cli.Flag {
 func yesFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "apply the plan without a question"}
 }
+
+// parseDecision reads the flags of every command that changes something.
+func parseDecision(c *cli.Context, f *faults) decision {
+	return decision{f.choice(c, "output"), c.Bool("dry-run"), c.Bool("yes")}
+}

@@ -112,6 +112,38 @@ func (u *ui) confirm(question, format string) error {
 	return nil
 }
 
+// decision is what the operator has said about a plan beforehand.
+type decision struct {
+	format      string
+	dryRun, yes bool
+}
+
+// decide shows a plan's report and carries it out, if there is something to do and
+// the operator wants it. What act returns is the outcome; the report, which act
+// completes, is for machines: people have seen the plan.
+func (u *ui) decide(d decision, changed bool, question string, report any, act func() error) error {
+	show := func() error {
+		if d.format == formatTable {
+			return nil
+		}
+		return u.show(d.format, reflect.ValueOf(report).Elem().Interface())
+	}
+	switch {
+	case !changed:
+		return show()
+	case d.dryRun:
+		return errors.Join(show(), errDifferent)
+	}
+	if !d.yes {
+		if err := u.confirm(question, d.format); err != nil {
+			return errors.Join(show(), err)
+		}
+	}
+	u.catchUp() // the plan is there before programs talk
+	err := act()
+	return errors.Join(show(), err)
+}
+
 // fail prints an error, all of it if it is several, and what to do about it.
 func (u *ui) fail(err error) {
 	u.catchUp()
