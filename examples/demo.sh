@@ -24,6 +24,8 @@ run host scan --root node -o tree
 cp -a node first
 run host prepare --root node --yes
 run host prepare --root node
+run nova configure --root node --role all --alias K4200=10de:11b4 --yes
+run undo --root node --yes
 run undo --root node --yes
 # Back as at first; what is new is where the journal lies.
 echo '$ diff -r --no-dereference first node'

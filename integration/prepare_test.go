@@ -180,9 +180,9 @@ func TestDisks(t *testing.T) {
 	}{
 		{"full below etc", `cp -a $ROOT/etc $ROOT/../etc; mount -t tmpfs -o size=64k tmpfs $ROOT/etc; cp -a $ROOT/../etc/. $ROOT/etc; fill $ROOT/etc`,
 			"/etc/default/grub: no space left on device"},
-		{"full where the journal is", `mkdir $ROOT/var; mount -t tmpfs -o size=16k tmpfs $ROOT/var; fill $ROOT/var`,
+		{"full where the journal is", `mount -t tmpfs -o size=16k tmpfs $ROOT/var; fill $ROOT/var`,
 			"/var/lib/gpustack/journal/0001.json: no space left on device"},
-		{"read only", `mount --bind $ROOT $ROOT; mount -o remount,ro,bind $ROOT`, "/var: read-only file system"},
+		{"read only", `mount --bind $ROOT $ROOT; mount -o remount,ro,bind $ROOT`, "/var/lib/gpustack: read-only file system"},
 		{"a file that is mounted", `mount --bind $ROOT/etc/default/grub $ROOT/etc/default/grub`, "/etc/default/grub: is a mount point, and cannot be replaced"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestAsked(t *testing.T) {
 		if done {
 			want = "gpustack: done, recorded as entry 1"
 		}
-		if _, err := os.Stat(filepath.Join(root, "var")); !strings.Contains(after, want) || (err == nil) != done {
+		if _, err := os.Stat(filepath.Join(root, "var/lib/gpustack")); !strings.Contains(after, want) || (err == nil) != done {
 			t.Errorf("%q: %s, %v", answer, after, err)
 		}
 	}
