@@ -172,6 +172,9 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	}
 	return u.decide(opts.decision, report.Changed, "apply this plan?", &report, func() error {
 		work := journal.Work{Command: "nova configure --role " + string(opts.nova.Role), Files: plan.Files}
+		for _, s := range plan.Restart {
+			work.Restart = append(work.Restart, s.Name)
+		}
 		return u.apply(ctx, host.Runner{Root: root, Talk: u.talk}, opts.format, work, &report.Applied, &report.Entry)
 	})
 }

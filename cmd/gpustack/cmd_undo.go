@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -104,7 +105,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	}
 	report := undoReport{
 		Schema: 1, Changed: true, Changes: fileChanges(plan), Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),
-		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: []string{}, Entry: entry.ID,
+		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID,
 	}
 	if err := runner.Ready(entry.Programs); len(entry.Programs) > 0 && err != nil {
 		return err
@@ -113,6 +114,9 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
 		u.diffs(report.Changes)
 		u.programs(report.Programs, report.Left)
+		if len(report.Restart) > 0 {
+			u.printf("\nto be restarted, in this order: %s\n", strings.Join(report.Restart, ", "))
+		}
 	}
 	return u.decide(opts.decision, true, "take it back?", &report, func() error {
 		err := undo(ctx, runner, entry.ID)

@@ -48,6 +48,7 @@ type Entry struct {
 	Files    []File     `json:"files"`
 	Programs [][]string `json:"programs"` // run after files have changed, and after they are back
 	Left     [][]string `json:"left"`     // programs that somebody else is to run then
+	Restart  []string   `json:"restart"`  // services that read the files when they start
 }
 
 // kindFiles is the kind of entries that change files.

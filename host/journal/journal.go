@@ -147,6 +147,7 @@ type Work struct {
 	Files    edit.Plan
 	Programs [][]string
 	Left     [][]string
+	Restart  []string
 }
 
 // Apply makes the changes that are pending, recorded, and runs the programs. Should a change fail, those before it are taken back. Should a program
@@ -158,7 +159,7 @@ func (j *Journal) Apply(ctx context.Context, work Work) (Entry, error) {
 		return Entry{}, err
 	}
 	e := Entry{Schema: schema, ID: 1, Kind: kindFiles, Command: work.Command, Status: Applying,
-		Started: j.now().UTC().Round(time.Second), Files: []File{}, Programs: work.Programs, Left: work.Left}
+		Started: j.now().UTC().Round(time.Second), Files: []File{}, Programs: work.Programs, Left: work.Left, Restart: work.Restart}
 	if len(entries) > 0 {
 		e.ID = entries[len(entries)-1].ID + 1
 	}
