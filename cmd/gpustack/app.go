@@ -40,7 +40,7 @@ func newApp(u *ui, args []string) app {
 			{
 				Name:        "nova",
 				Usage:       "OpenStack Nova's services",
-				Subcommands: []*cli.Command{newNovaConfigureCommand(u)},
+				Subcommands: []*cli.Command{newNovaCheckCommand(u), newNovaConfigureCommand(u)},
 			},
 			newHistoryCommand(u),
 			newUndoCommand(u),

@@ -77,7 +77,7 @@ const (
 type novaConfigureOptions struct {
 	decision
 	root        string
-	release     string
+	release     releaseOption
 	inventories []string
 	nova        nova.Options
 	place       nova.Place
@@ -89,7 +89,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	opts := novaConfigureOptions{
 		decision:    parseDecision(c, f),
 		root:        c.String("root"),
-		release:     c.String("release"),
+		release:     parseRelease(c, f),
 		inventories: c.StringSlice("inventory"),
 		nova: nova.Options{
 			Aliases:    values(f, c, "alias", nova.ParseAlias),
@@ -106,17 +106,33 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	} else {
 		f.add(&usageError{"--role is missing", "--role takes controller, compute or all"})
 	}
-	if opts.release != "auto" {
-		release, err := nova.ParseRelease(opts.release)
-		if err != nil {
-			f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + listed(nova.ReleaseNames(), "or")})
-		}
-		opts.nova.Release = release
-	}
 	if len(opts.nova.Aliases)+len(opts.inventories) == 0 && len(c.StringSlice("alias")) == 0 {
 		f.add(&usageError{"no device is named", "--alias names one, --inventory takes what host scan -o json has printed"})
 	}
 	return opts
+}
+
+// releaseOption is the release that was named, or none, to be found out.
+type releaseOption struct {
+	named nova.Release
+}
+
+func parseRelease(c *cli.Context, f *faults) releaseOption {
+	if c.String("release") == "auto" {
+		return releaseOption{}
+	}
+	release, err := nova.ParseRelease(c.String("release"))
+	if err != nil {
+		f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + listed(nova.ReleaseNames(), "or")})
+	}
+	return releaseOption{release}
+}
+
+func (r releaseOption) of(root host.Root) (nova.Release, error) {
+	if r.named != 0 {
+		return r.named, nil
+	}
+	return nova.Installed(root)
 }
 
 // novaReport is what nova configure prints, in the form that docs/json.md describes.
@@ -182,16 +198,11 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 // observe fills in what the machine and the inventories say.
 func (o *novaConfigureOptions) observe(root host.Root) error {
 	var errs []error
-	if o.release == "auto" {
-		release, err := nova.Installed(root)
-		errs = append(errs, err)
-		o.nova.Release = release
-	}
-	for _, file := range o.inventories {
-		h, err := readInventory(file)
-		errs = append(errs, err)
-		o.nova.Hosts = append(o.nova.Hosts, h)
-	}
+	var err error
+	o.nova.Release, err = o.release.of(root)
+	errs = append(errs, err)
+	o.nova.Hosts, err = readInventories(o.inventories)
+	errs = append(errs, err)
 	if o.nova.Role != nova.Controller {
 		devices, _, err := pci.Scan(root, pci.Options{})
 		if err != nil && !errors.Is(err, pci.ErrNoPCI) {
@@ -208,6 +219,16 @@ func (o *novaConfigureOptions) observe(root host.Root) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func readInventories(files []string) (hosts []nova.Host, err error) {
+	var errs []error
+	for _, file := range files {
+		h, err := readInventory(file)
+		errs = append(errs, err)
+		hosts = append(hosts, h)
+	}
+	return hosts, errors.Join(errs...)
 }
 
 // readInventory reads what host scan has printed: YAML, of which JSON is a part.

@@ -22,6 +22,7 @@ func TestJSONIsDescribed(t *testing.T) {
 	for command, report := range map[string]reflect.Type{
 		"host scan":      reflect.TypeFor[scanReport](),
 		"host prepare":   reflect.TypeFor[prepareReport](),
+		"nova check":     reflect.TypeFor[novaCheckReport](),
 		"nova configure": reflect.TypeFor[novaReport](),
 		"history":        reflect.TypeFor[historyReport](),
 		"undo":           reflect.TypeFor[undoReport](),

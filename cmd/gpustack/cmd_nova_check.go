@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+)
+
+func newNovaCheckCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "check",
+		Usage: "hold nova.conf of controllers and compute nodes against each other",
+		Description: `
+Reads what controllers and compute nodes are told about PCI devices, before a restart
+shows it: aliases that are missing or different on one side, that no compute node
+offers or no hardware has, names that the release ignores, filters that are missing or
+gone, Placement on one side only. Changes nothing.
+
+A file of another machine is given with its role, such as controller=FILE. With
+inventories, the JSON or YAML of host scan, it is held against the hardware too.
+
+EXAMPLES
+  gpustack nova check
+  gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed
+  gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --inventory gpu1.json -o json
+
+EXIT STATUS
+  0  nothing stands in the way; there may be warnings
+  1  it could not be looked at
+  2  something has failed`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.StringSliceFlag{Name: "conf", Usage: "read `[ROLE=]FILE` below the root (repeatable; unless given, /etc/nova/nova.conf)"},
+			&cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"},
+			&cli.StringSliceFlag{Name: "inventory", Usage: "hold them against `FILE`, what host scan printed as json or yaml (repeatable)"},
+		},
+		Action: action(u, parseNovaCheck, runNovaCheck),
+	}
+}
+
+type novaCheckOptions struct {
+	root, format string
+	release      releaseOption
+	sides        []nova.Side // their files not read yet
+	inventories  []string
+}
+
+func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
+	f.arguments(c)
+	opts := novaCheckOptions{root: c.String("root"), format: f.choice(c, "output"), release: parseRelease(c, f), inventories: c.StringSlice("inventory")}
+	files := c.StringSlice("conf")
+	if len(files) == 0 {
+		files = []string{"/etc/nova/nova.conf"}
+	}
+	for _, file := range files {
+		side := nova.Side{Role: nova.All, Name: file}
+		if role, name, ok := strings.Cut(file, "="); ok {
+			side = nova.Side{Role: nova.Role(role), Name: name}
+			switch side.Role {
+			case nova.Controller, nova.Compute, nova.All:
+			default:
+				f.add(&usageError{"--conf: unknown role " + quoted(role), "roles are controller, compute and all"})
+			}
+		}
+		opts.sides = append(opts.sides, side)
+	}
+	return opts
+}
+
+// novaCheckReport is what nova check prints, in the form that docs/json.md describes.
+type novaCheckReport struct {
+	Schema   int            `json:"schema"`
+	Release  string         `json:"release"`
+	Passed   bool           `json:"passed"`
+	Findings []nova.Finding `json:"findings"`
+}
+
+func runNovaCheck(_ context.Context, u *ui, opts novaCheckOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	release, err := opts.release.of(root)
+	errs := []error{err}
+	for i := range opts.sides {
+		s := &opts.sides[i]
+		s.File, err = readConf(root, s.Name)
+		errs = append(errs, err)
+	}
+	hosts, err := readInventories(opts.inventories)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: true, Findings: append([]nova.Finding{}, nova.Check(release, opts.sides, hosts)...)}
+	for _, f := range report.Findings {
+		report.Passed = report.Passed && f.Severity != nova.Fail
+	}
+	if opts.format != formatTable {
+		err = u.show(opts.format, report)
+	} else {
+		u.novaCheckTable(report)
+	}
+	if err == nil && !report.Passed {
+		err = errDifferent
+	}
+	return err
+}
+
+func readConf(root host.Root, name string) (*conf.File, error) {
+	f, err := edit.Read(root, name)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		return nil, fmt.Errorf("%s: %w", name, nova.ErrUnset)
+	}
+	file, err := conf.Parse(f.Content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return file, nil
+}
+
+func (u *ui) novaCheckTable(r novaCheckReport) {
+	if len(r.Findings) == 0 {
+		u.printf("Nova %s: nothing found\n", r.Release)
+		return
+	}
+	for _, f := range r.Findings {
+		where := f.File
+		if f.Line > 0 {
+			where += fmt.Sprintf(":%d", f.Line)
+		}
+		u.printf("%s  %s: %s\n", f.Severity, printable(where), printable(f.Problem))
+		u.printf("      Nova %s\n      %s\n", printable(f.Effect), printable(f.Remedy))
+	}
+}

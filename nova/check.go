@@ -1,0 +1,343 @@
+package nova
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gpustack/host/pci"
+	"gpustack/nova/conf"
+)
+
+// Severity tells how bad a finding is.
+type Severity string
+
+// With a Fail, a guest does not get its device; a Warn is worth a look.
+const (
+	Fail Severity = "fail"
+	Warn Severity = "warn"
+)
+
+// Finding is something in the configuration that does not do what it is there for.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	File     string   `json:"file"`
+	Line     int      `json:"line"` // 0: the whole file
+	Problem  string   `json:"problem"`
+	Effect   string   `json:"effect"` // what Nova will do
+	Remedy   string   `json:"remedy"`
+}
+
+// Side is the configuration of one machine, or of all that are like it.
+type Side struct {
+	Role Role
+	Name string // of the file
+	File *conf.File
+}
+
+// Check holds controllers and compute nodes against each other, against the release
+// and against the hardware of hosts, which may be none. Findings come by file and line.
+func Check(r Release, sides []Side, hosts []Host) []Finding {
+	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}}
+	for _, s := range sides {
+		c.ignored(s)
+		c.readAliases(s)
+		if s.Role.computes() {
+			c.readSpecs(s)
+		}
+		if s.Role.controls() {
+			c.filters(s)
+		}
+	}
+	c.bothSides()
+	c.offered()
+	c.placement()
+	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	return c.findings
+}
+
+type checker struct {
+	release  Release
+	sides    []Side
+	hosts    []Host
+	findings []Finding
+	aliases  map[string][]aliasAt
+	specs    []specAt
+	computes bool // some side is a compute node's, and could be read
+}
+
+// aliasAt is an alias where it stands, specAt a device_spec.
+type aliasAt struct {
+	side   Side
+	line   int
+	object map[string]any
+}
+
+type specAt struct {
+	side   Side
+	line   int
+	object map[string]any
+}
+
+func (c *checker) add(severity Severity, s Side, line int, problem, effect, remedy string) {
+	c.findings = append(c.findings, Finding{severity, s.Name, line, problem, effect, remedy})
+}
+
+// readBy are names that some releases read and others do not: from the first on, and
+// up to the second, which no longer reads it. Those of no release are mistakes that
+// people make.
+var readBy = []struct {
+	name         conf.Name
+	since, until Release
+	instead      string
+}{
+	{conf.Name{Section: "pci", Key: "alias"}, ocata, newest + 1, "[DEFAULT] pci_alias"},
+	{conf.Name{Section: "pci", Key: "passthrough_whitelist"}, ocata, newest + 1, "[DEFAULT] pci_passthrough_whitelist"},
+	{conf.Name{Section: "pci", Key: "device_spec"}, zed, newest + 1, "[pci] passthrough_whitelist"},
+	{reportInPlacement, zed, newest + 1, ""},
+	{pciInPlacement, r2023_1, newest + 1, ""},
+	{conf.Name{Section: "filter_scheduler", Key: "enabled_filters"}, ocata, newest + 1, "[DEFAULT] scheduler_default_filters"},
+	{conf.Name{Section: "filter_scheduler", Key: "available_filters"}, ocata, newest + 1, "[DEFAULT] scheduler_available_filters"},
+	{conf.Name{Section: "DEFAULT", Key: "scheduler_default_filters"}, mitaka, xena, "[filter_scheduler] enabled_filters"},
+	{conf.Name{Section: "DEFAULT", Key: "scheduler_available_filters"}, mitaka, xena, "[filter_scheduler] available_filters"},
+	{conf.Name{Section: "pci", Key: "pci_alias"}, 0, 0, "[pci] alias"},
+	{conf.Name{Section: "pci", Key: "pci_passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
+	{conf.Name{Section: "DEFAULT", Key: "passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
+	{conf.Name{Section: "DEFAULT", Key: "alias"}, 0, 0, "[pci] alias"},
+	{conf.Name{Section: "DEFAULT", Key: "device_spec"}, 0, 0, "[pci] device_spec"},
+	{conf.Name{Section: "DEFAULT", Key: "enabled_filters"}, 0, 0, "[filter_scheduler] enabled_filters"},
+}
+
+func (c *checker) ignored(s Side) {
+	for _, n := range readBy {
+		if c.release >= n.since && c.release < n.until {
+			continue
+		}
+		remedy := "take it out"
+		if n.instead != "" {
+			remedy = "write " + n.instead
+		}
+		for _, o := range s.File.Find(n.name) {
+			c.add(Fail, s, o.Line(), n.name.String()+" is no option of "+c.release.String(), "ignores it without a word", remedy)
+		}
+	}
+}
+
+// aliasKeys are what an alias may have, and since when (nova/pci/request.py,
+// _ALIAS_SCHEMA).
+var aliasKeys = map[string]Release{
+	"name": 0, "vendor_id": 0, "product_id": 0, "capability_type": 0, "device_type": 0,
+	"numa_policy": queens, "resource_class": r2023_1, "traits": r2023_1, "live_migratable": r2025_1,
+}
+
+const allAliases = "refuses every alias of this file: guests of flavors that name one fail"
+
+func (c *checker) readAliases(s Side) {
+	for _, o := range s.File.Find(c.release.aliasNames()...) {
+		all := objects(o.Value)
+		if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(o.Value), "[") {
+			c.add(Fail, s, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
+			continue
+		}
+		object := all[0]
+		for key := range object {
+			if since, known := aliasKeys[key]; !known || c.release < since {
+				c.add(Fail, s, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
+			}
+		}
+		name, _ := object["name"].(string)
+		if name = strings.TrimSpace(name); name == "" {
+			c.add(Fail, s, o.Line(), "an alias has no name", allAliases, "give it one")
+			continue
+		}
+		for _, key := range []string{"vendor_id", "product_id"} {
+			id, _ := object[key].(string)
+			switch _, err := pci.ParseID(id); {
+			case object[key] == nil:
+				c.add(Warn, s, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "takes any device for it, and refuses the alias from 2025.2 on", "name the product")
+			case err != nil || len(id) != 4:
+				c.add(Fail, s, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
+			case id != strings.ToLower(id) && c.release < rocky:
+				c.add(Fail, s, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
+			}
+		}
+		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.Line(), object})
+	}
+}
+
+func (c *checker) readSpecs(s Side) {
+	c.computes = true
+	for _, o := range s.File.Find(c.release.specNames()...) {
+		all := objects(o.Value)
+		if all == nil {
+			c.add(Fail, s, o.Line(), "a device_spec is no JSON object", "does not start nova-compute", "write an object, or a list of them")
+		}
+		for _, object := range all {
+			if object["vendor_id"] == nil && object["product_id"] == nil && object["address"] == nil && object["devname"] == nil {
+				c.add(Warn, s, o.Line(), "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
+			}
+			c.specs = append(c.specs, specAt{s, o.Line(), object})
+		}
+	}
+}
+
+func (c *checker) filters(s Side) {
+	r := c.release
+	list, line := r.defaultFilters(), 0
+	for _, n := range r.filterNames() {
+		if found := s.File.Find(n); len(found) > 0 {
+			o := found[len(found)-1]
+			list, line = split(o.Value), o.Line()
+			break
+		}
+	}
+	if !slices.Contains(list, "PciPassthroughFilter") {
+		c.add(Fail, s, line, "PciPassthroughFilter is not enabled", "sends guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
+	}
+	for _, f := range list {
+		if !r.hasFilter(f) {
+			c.add(Fail, s, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "take it out")
+		}
+	}
+}
+
+// bothSides compares aliases: API and compute read their own.
+func (c *checker) bothSides() {
+	for name, at := range c.aliases {
+		for _, a := range at[1:] {
+			// Of one side, several contents are alternatives; each needs its type told.
+			if a.side.Name == at[0].side.Name && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
+				c.add(Fail, a.side, a.line, fmt.Sprintf("alias %s is there again without the same device_type", name), allAliases, "write the same device_type into both")
+			}
+		}
+		for _, s := range c.sides {
+			mine := contents(at, s)
+			switch {
+			case len(mine) == 0:
+				c.add(Fail, s, 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name), "refuses guests, resizes or migrations with it here: PciRequestAliasNotDefined", "run gpustack nova configure with the same devices here")
+			case !sameContents(mine, contents(at, at[0].side)):
+				c.add(Fail, s, line(at, s), fmt.Sprintf("alias %s is another one than in %s", name, at[0].side.Name), "claims another kind of device than the scheduler has looked for", "run gpustack nova configure with the same devices on both")
+			}
+		}
+	}
+}
+
+func contents(at []aliasAt, s Side) (mine []map[string]any) {
+	for _, a := range at {
+		if a.side.Name == s.Name {
+			mine = append(mine, a.object)
+		}
+	}
+	return mine
+}
+
+func line(at []aliasAt, s Side) int {
+	for _, a := range at {
+		if a.side.Name == s.Name {
+			return a.line
+		}
+	}
+	return 0
+}
+
+func sameContents(a, b []map[string]any) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x map[string]any) bool {
+		return !slices.ContainsFunc(b, func(y map[string]any) bool { return reflect.DeepEqual(x, y) })
+	})
+}
+
+// offered holds aliases against specs, and both against hardware.
+func (c *checker) offered() {
+	for name, at := range c.aliases {
+		if c.computes && !slices.ContainsFunc(at, func(a aliasAt) bool {
+			return slices.ContainsFunc(c.specs, func(s specAt) bool { return c.canMatch(s.object, a.object) })
+		}) {
+			c.add(Fail, at[0].side, at[0].line, fmt.Sprintf("no compute node offers what alias %s asks for", name), "finds no host: NoValidHost", "run gpustack nova configure --role compute with the same devices there")
+		}
+		if len(c.hosts) == 0 {
+			continue
+		}
+		var types []string
+		for _, h := range c.hosts {
+			for i := range h.Devices {
+				d := &h.Devices[i]
+				if slices.ContainsFunc(at, func(a aliasAt) bool { return isProduct(a.object, d) }) && d.DeviceType != nil && !slices.Contains(types, string(*d.DeviceType)) {
+					types = append(types, string(*d.DeviceType))
+				}
+			}
+		}
+		switch served := func(a aliasAt) bool {
+			kind, told := a.object["device_type"].(string)
+			// Without a type an alias takes whatever is no physical function.
+			return slices.ContainsFunc(types, func(t string) bool { return told && t == kind || !told && t != string(pci.TypePF) })
+		}; {
+		case len(types) == 0:
+			c.add(Fail, at[0].side, at[0].line, fmt.Sprintf("no host of the inventories has what alias %s asks for", name), "finds no host: NoValidHost", "gpustack host scan shows what is there")
+		case !slices.ContainsFunc(at, served):
+			c.add(Fail, at[0].side, at[0].line, fmt.Sprintf("the devices that alias %s asks for are of another type: %s", name, strings.Join(types, ", ")), "finds no host: NoValidHost", "write that device_type into the alias")
+		}
+	}
+	if len(c.hosts) == 0 {
+		return
+	}
+	for _, s := range c.specs {
+		if s.object["address"] != nil || s.object["devname"] != nil || s.object["vendor_id"] == nil {
+			continue
+		}
+		if !slices.ContainsFunc(c.hosts, func(h Host) bool {
+			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return isProduct(s.object, &d) })
+		}) {
+			c.add(Warn, s.side, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
+		}
+	}
+}
+
+// canMatch tells whether a spec can offer what an alias asks for. One by address
+// alone may.
+func (c *checker) canMatch(spec, alias map[string]any) bool {
+	for _, key := range []string{"vendor_id", "product_id"} {
+		have, _ := spec[key].(string)
+		want, _ := alias[key].(string)
+		if have != "" && have != "*" && want != "" && !strings.EqualFold(strings.TrimPrefix(have, "0x"), want) {
+			return false
+		}
+	}
+	return true
+}
+
+func isProduct(object map[string]any, d *pci.Device) bool {
+	id := func(key string) (pci.ID, bool) {
+		s, _ := object[key].(string)
+		n, err := pci.ParseID(s)
+		return n, err == nil
+	}
+	vendor, ok := id("vendor_id")
+	product, ok2 := id("product_id")
+	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
+}
+
+// placement compares who reports devices with who asks for them.
+func (c *checker) placement() {
+	if c.release < r2023_1 {
+		return
+	}
+	isOn := func(s Side, n conf.Name) bool {
+		found := s.File.Find(n)
+		return len(found) > 0 && isTrue(found[len(found)-1].Value, "true")
+	}
+	for _, controller := range c.sides {
+		for _, compute := range c.sides {
+			if !controller.Role.controls() || !compute.Role.computes() {
+				continue
+			}
+			switch asks, reports := isOn(controller, pciInPlacement), isOn(compute, reportInPlacement); {
+			case asks && !reports:
+				c.add(Fail, compute, 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
+			case reports && !asks:
+				c.add(Warn, controller, 0, fmt.Sprintf("pci_in_placement is not set, and %s reports its devices", compute.Name), "does not use what Placement knows", "run gpustack nova configure --role controller --placement here")
+			}
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package nova_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+)
+
+const (
+	k4200    = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
+	goodCtl  = "[pci]\nalias = " + k4200 + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
+	goodNode = "[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10DE\", \"product_id\": \"11b4\"}\n"
+)
+
+// TestCheck: each finding, by what is wrong with a pair of files that is right but
+// for that.
+func TestCheck(t *testing.T) {
+	const noHost = "ctl:2 no compute node offers what alias K4200 asks for"
+	for _, test := range []struct {
+		name, release, ctl, node string
+		hardware                 string // functions as PRODUCT[/VFs]; none is no inventory
+		want                     []string
+	}{
+		{"all is well", "zed", goodCtl, goodNode, "11b4", nil},
+		{"missing on the compute node", "zed", goodCtl, "[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n", "",
+			[]string{"fail node:0 alias K4200 is missing, which ctl has"}},
+		{"missing on the controller", "zed", strings.Replace(goodCtl, "alias", "#alias", 1), goodNode, "",
+			[]string{"fail ctl:0 alias K4200 is missing, which node has"}},
+		{"another one", "zed", goodCtl, strings.Replace(goodNode, "11b4\"}", "11b4\", \"device_type\": \"type-PF\"}", 1), "",
+			[]string{"fail node:2 alias K4200 is another one than in ctl"}},
+		{"a list", "zed", strings.Replace(goodCtl, k4200, "["+k4200+"]", 1), goodNode, "",
+			[]string{"fail ctl:0 alias K4200 is missing, which node has", "fail ctl:2 an alias is not one JSON object"}},
+		{"Python's quotes", "zed", strings.Replace(goodCtl, k4200, "{'name': 'K4200'}", 1), goodNode, "",
+			[]string{"fail ctl:0 alias K4200 is missing, which node has", "fail ctl:2 an alias is not one JSON object"}},
+		{"a key too new", "zed", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), "",
+			[]string{"fail ctl:2 an alias has the key \"traits\", which zed does not know", "fail node:2 an alias has the key \"traits\", which zed does not know"}},
+		{"0x", "zed", strings.Replace(goodCtl, `"10de"`, `"0x10de"`, 1), strings.Replace(goodNode, `"10de"`, `"0x10de"`, 1), "",
+			[]string{"fail ctl:2 alias K4200: vendor_id is not four hexadecimal digits", "fail " + noHost, "fail node:2 alias K4200: vendor_id is not four hexadecimal digits"}},
+		{"capitals before Rocky", "queens", strings.Replace(goodCtl, "11b4", "11B4", 1), strings.Replace(strings.Replace(goodNode, "11b4", "11B4", 1), "device_spec", "passthrough_whitelist", 1), "",
+			[]string{"fail ctl:2 alias K4200: product_id has capitals", "fail node:2 alias K4200: product_id has capitals"}},
+		{"nothing offered", "zed", goodCtl, strings.Replace(goodNode, "10DE", "8086", 1), "", []string{"fail " + noHost}},
+		{"no such hardware", "zed", goodCtl, goodNode, "1bb1",
+			[]string{"fail ctl:2 no host of the inventories has what alias K4200 asks for", "warn node:3 a device_spec names a product that no host of the inventories has"}},
+		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail ctl:2 the devices that alias K4200 asks for are of another type: type-PF"}},
+		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn node:4 a device_spec names neither ids nor an address"}},
+		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail node:4 a device_spec is no JSON object"}},
+		{"no filter", "zed", strings.Replace(goodCtl, ",PciPassthroughFilter", "", 1), goodNode, "", []string{"fail ctl:4 PciPassthroughFilter is not enabled"}},
+		{"no filters set", "zed", "[pci]\nalias = " + k4200 + "\n", goodNode, "", []string{"fail ctl:0 PciPassthroughFilter is not enabled"}},
+		{"a dead filter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "RamFilter,", 1), goodNode, "", []string{"fail ctl:4 zed has no RamFilter"}},
+		{"names too new", "yoga", goodCtl, goodNode, "", []string{"fail " + noHost, "fail node:3 [pci] device_spec is no option of yoga"}},
+		{"a name too old", "zed", goodCtl + "[DEFAULT]\nscheduler_default_filters = A\n", goodNode, "", []string{"fail ctl:6 [DEFAULT] scheduler_default_filters is no option of zed"}},
+		{"a name of nobody's", "zed", goodCtl, goodNode + "pci_passthrough_whitelist = {}\n", "", []string{"fail node:4 [pci] pci_passthrough_whitelist is no option of zed"}},
+		{"Placement on the controller only", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode, "", []string{"fail node:0 report_in_placement is not set, and ctl has pci_in_placement"}},
+		{"Placement on the compute node only", "2024.1", goodCtl, goodNode + "report_in_placement = yes\n", "", []string{"warn ctl:0 pci_in_placement is not set, and node reports its devices"}},
+		{"Placement on both", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode + "report_in_placement = yes\n", "", nil},
+		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
+			[]string{"fail ctl:3 alias K4200 is there again without the same device_type", "fail node:2 alias K4200 is another one than in ctl"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := nova.ParseRelease(test.release)
+			if err != nil {
+				t.Fatal(err)
+			}
+			side := func(role nova.Role, name, text string) nova.Side {
+				f, err := conf.Parse([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return nova.Side{Role: role, Name: name, File: f}
+			}
+			var hosts []nova.Host
+			if test.hardware != "" {
+				product, vfs, _ := strings.Cut(test.hardware, "/")
+				const dir = "sys/bus/pci/devices/0000:01:00.0"
+				tree := fmt.Sprintf("-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x%s\n", dir, dir, dir, product)
+				if vfs != "" {
+					tree += fmt.Sprintf("-- %s/sriov_totalvfs --\n%s\n", dir, vfs)
+				}
+				devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				hosts = []nova.Host{{Name: "gpu1", Devices: devices}}
+			}
+			var got []string
+			for _, f := range nova.Check(r, []nova.Side{side(nova.Controller, "ctl", test.ctl), side(nova.Compute, "node", test.node)}, hosts) {
+				got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
+				if f.Effect == "" || f.Remedy == "" {
+					t.Errorf("%s: effect %q, remedy %q", f.Problem, f.Effect, f.Remedy)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
