@@ -62,6 +62,9 @@ func (e Early) Plan(root host.Root) (edit.Plan, error) {
 // gpustack can tell what to put there.
 var ErrMaker = errors.New("initramfs maker not supported yet")
 
+// ErrNoMaker says that no such program was found.
+var ErrNoMaker = errors.New("no initramfs maker found")
+
 // Check is an error unless initramfs-tools makes the machine's initramfs. It goes
 // by the programs, and on a tree without any by the folders of their configuration;
 // a tree of Debian or Ubuntu with no trace of another has initramfs-tools.
@@ -90,5 +93,5 @@ func Check(root host.Root, distribution string) error {
 	if id, _, _ := strings.Cut(distribution, " "); id == "debian" || id == "ubuntu" {
 		return nil
 	}
-	return fmt.Errorf("none found, not initramfs-tools either: %w", ErrMaker)
+	return ErrNoMaker
 }

@@ -15,9 +15,10 @@ import (
 
 // Errors of machines that gpustack cannot prepare.
 var (
-	ErrBootLoader = errors.New("boot loader not supported yet")
-	ErrCPU        = errors.New("what its IOMMU needs is not known")
-	ErrNoKernel   = errors.New("no installed kernel")
+	ErrBootLoader   = errors.New("boot loader not supported yet")
+	ErrNoBootLoader = errors.New("no boot loader found")
+	ErrCPU          = errors.New("what its IOMMU needs is not known")
+	ErrNoKernel     = errors.New("no installed kernel")
 )
 
 // Node is a machine as it is.
@@ -61,7 +62,7 @@ func Observe(root host.Root) (Node, error) {
 		n.Grub, err = boot.ReadGrub(root)
 		keep(err)
 	case "":
-		keep(fmt.Errorf("none found: %w", ErrBootLoader))
+		keep(ErrNoBootLoader)
 	default:
 		keep(fmt.Errorf("%s: %w", loader, ErrBootLoader))
 	}

@@ -302,6 +302,8 @@ func TestRefusals(t *testing.T) {
 		{"no id", strings.Replace(node{cpu: "GenuineIntel"}.archive(), "0x0e0a", "e0a", 1), nil, nil, nil, "0000:01:00.1: its ids cannot be read"},
 		{"a kernel without the driver", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "vfio-pci.ko", "vfio-xpci.ko"), nil, nil, nil, "driver vfio-pci: no installed kernel has it"},
 		{"no kernel", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "lib/modules/6", "lib/mod/6"), nil, nil, nil, "/lib/modules: no installed kernel"},
+		{"a bare tree", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/x", "etc/default/grub", "etc/default/x", "usr/sbin/grub-mkconfig", "usr/y").Replace(node{cpu: "GenuineIntel"}.archive()), nil, nil, nil,
+			"no boot loader found\nno initramfs maker found"},
 		{"an unknown CPU, dracut and systemd-boot", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/bin/dracut", "etc/default/grub", "etc/default/x").Replace(node{cpu: "Zhaoxin", more: "-- efi/EFI/systemd/systemd-bootx64.efi --\n"}.archive()), nil, nil, nil,
 			"CPU zhaoxin: what its IOMMU needs is not known\nsystemd-boot: boot loader not supported yet\ndracut: initramfs maker not supported yet"},
 	} {
