@@ -36,7 +36,7 @@ or by address where a twin stays with the host.
 
 The same aliases belong on every API and compute host: run this with the same devices
 on all of them. A file that a deployment tool makes is refused; --render prints the
-form that the tool is to be given.
+form that the tool is to be given, as the refusal does.
 
 EXAMPLES
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
@@ -174,6 +174,11 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		return u.render(opts, want)
 	}
 	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
+	if errors.Is(err, nova.ErrOwned) && opts.format == formatTable {
+		// The owner is to write it: this is what.
+		opts.render = renderINI
+		return errors.Join(u.render(opts, want), err)
+	}
 	if err != nil {
 		return err
 	}

@@ -224,7 +224,7 @@ func hint(err error) string {
 	}
 	var owned *nova.OwnedError
 	if errors.As(err, &owned) {
-		return "gpustack nova configure --render " + renderINI + " prints what to put into " + owned.Where
+		return "these options belong into " + owned.Where + "; --render prints them alone"
 	}
 	var refusal *prepare.Refusal
 	if errors.As(err, &refusal) && !refusal.Absolute {
