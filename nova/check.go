@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host/pci"
@@ -37,9 +38,16 @@ type Side struct {
 	File *conf.File
 }
 
-// Check holds controllers and compute nodes against each other, against the release
-// and against the hardware of hosts, which may be none. Findings come by file and line.
-func Check(r Release, sides []Side, hosts []Host) []Finding {
+// Flavor is what a flavor asks for: the value of pci_passthrough:alias.
+type Flavor struct {
+	Name    string
+	Request string
+}
+
+// Check holds controllers and compute nodes against each other, against the release,
+// against the hardware of hosts and against flavors, both of which may be none.
+// Findings come by file and line.
+func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []Finding {
 	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}}
 	for _, s := range sides {
 		c.ignored(s)
@@ -54,6 +62,7 @@ func Check(r Release, sides []Side, hosts []Host) []Finding {
 	c.bothSides()
 	c.offered()
 	c.placement()
+	c.flavors(flavors)
 	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return c.findings
 }
@@ -316,6 +325,26 @@ func isProduct(object map[string]any, d *pci.Device) bool {
 	vendor, ok := id("vendor_id")
 	product, ok2 := id("product_id")
 	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
+}
+
+// flavors holds what flavors ask for against the aliases. A request is a list of
+// NAME:COUNT (nova/pci/request.py, _translate_alias_to_requests), names are compared
+// as they are written, and blanks around a count do not matter.
+func (c *checker) flavors(flavors []Flavor) {
+	for _, f := range flavors {
+		s := Side{Name: "flavor " + f.Name}
+		for _, word := range strings.Split(f.Request, ",") {
+			name, count, _ := strings.Cut(word, ":")
+			name = strings.TrimSpace(name)
+			if n, err := strconv.Atoi(strings.TrimSpace(count)); err != nil || n < 1 {
+				c.add(Fail, s, 0, fmt.Sprintf("%q is not NAME:COUNT", strings.TrimSpace(word)), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+				continue
+			}
+			if c.aliases[name] == nil {
+				c.add(Fail, s, 0, fmt.Sprintf("names alias %s, which no file defines", name), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
+			}
+		}
+	}
 }
 
 // placement compares who reports devices with who asks for them.

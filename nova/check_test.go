@@ -90,7 +90,7 @@ func TestCheck(t *testing.T) {
 				hosts = []nova.Host{{Name: "gpu1", Devices: devices}}
 			}
 			var got []string
-			for _, f := range nova.Check(r, []nova.Side{side(nova.Controller, "ctl", test.ctl), side(nova.Compute, "node", test.node)}, hosts) {
+			for _, f := range nova.Check(r, []nova.Side{side(nova.Controller, "ctl", test.ctl), side(nova.Compute, "node", test.node)}, hosts, nil) {
 				got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
 				if f.Effect == "" || f.Remedy == "" {
 					t.Errorf("%s: effect %q, remedy %q", f.Problem, f.Effect, f.Remedy)
@@ -100,5 +100,30 @@ func TestCheck(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestCheckFlavors: what flavors ask for, against an alias K4200.
+func TestCheckFlavors(t *testing.T) {
+	f, err := conf.Parse([]byte("[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for request, want := range map[string]string{
+		"K4200:2":            "",
+		"K4200:1 , K4200:1":  "",
+		"k4200:1":            "fail flavor gpu:0 names alias k4200, which no file defines",
+		"K4200":              `fail flavor gpu:0 "K4200" is not NAME:COUNT`,
+		"K4200:0":            `fail flavor gpu:0 "K4200:0" is not NAME:COUNT`,
+		"K4200: 1":           "",
+		"K4200:1,A100:8,B:x": `fail flavor gpu:0 names alias A100, which no file defines, fail flavor gpu:0 "B:x" is not NAME:COUNT`,
+	} {
+		var got []string
+		for _, f := range nova.Check(26, []nova.Side{{Role: nova.All, Name: "all", File: f}}, nil, []nova.Flavor{{Name: "gpu", Request: request}}) {
+			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
+		}
+		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%q: %s", request, diff)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
 )
 
@@ -25,7 +26,8 @@ offers or no hardware has, names that the release ignores, filters that are miss
 gone, Placement on one side only. Changes nothing.
 
 A file of another machine is given with its role, such as controller=FILE. With
-inventories, the JSON or YAML of host scan, it is held against the hardware too.
+inventories, the JSON or YAML of host scan, it is held against the hardware too, and
+with --flavors against what flavors ask for.
 
 EXAMPLES
   gpustack nova check
@@ -41,6 +43,7 @@ EXIT STATUS
 			outputFlag(formatTable, formatJSON, formatYAML),
 			&cli.StringSliceFlag{Name: "conf", Usage: "read `[ROLE=]FILE` below the root (repeatable; unless given, /etc/nova/nova.conf)"},
 			&cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"},
+			&cli.BoolFlag{Name: "flavors", Usage: "ask the cloud for its flavors, with OS_CLOUD or OS_AUTH_URL and what goes with it"},
 			&cli.StringSliceFlag{Name: "inventory", Usage: "hold them against `FILE`, what host scan printed as json or yaml (repeatable)"},
 		},
 		Action: action(u, parseNovaCheck, runNovaCheck),
@@ -52,11 +55,12 @@ type novaCheckOptions struct {
 	release      releaseOption
 	sides        []nova.Side // their files not read yet
 	inventories  []string
+	flavors      bool
 }
 
 func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 	f.arguments(c)
-	opts := novaCheckOptions{root: c.String("root"), format: f.choice(c, "output"), release: parseRelease(c, f), inventories: c.StringSlice("inventory")}
+	opts := novaCheckOptions{root: c.String("root"), format: f.choice(c, "output"), release: parseRelease(c, f), inventories: c.StringSlice("inventory"), flavors: c.Bool("flavors")}
 	files := c.StringSlice("conf")
 	if len(files) == 0 {
 		files = []string{"/etc/nova/nova.conf"}
@@ -84,7 +88,7 @@ type novaCheckReport struct {
 	Findings []nova.Finding `json:"findings"`
 }
 
-func runNovaCheck(_ context.Context, u *ui, opts novaCheckOptions) error {
+func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -97,10 +101,15 @@ func runNovaCheck(_ context.Context, u *ui, opts novaCheckOptions) error {
 		errs = append(errs, err)
 	}
 	hosts, err := readInventories(opts.inventories)
+	errs = append(errs, err)
+	var flavors []nova.Flavor
+	if opts.flavors {
+		flavors, err = readFlavors(ctx)
+	}
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: true, Findings: append([]nova.Finding{}, nova.Check(release, opts.sides, hosts)...)}
+	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: true, Findings: append([]nova.Finding{}, nova.Check(release, opts.sides, hosts, flavors)...)}
 	for _, f := range report.Findings {
 		report.Passed = report.Passed && f.Severity != nova.Fail
 	}
@@ -113,6 +122,22 @@ func runNovaCheck(_ context.Context, u *ui, opts novaCheckOptions) error {
 		err = errDifferent
 	}
 	return err
+}
+
+// readFlavors returns the flavors that ask for devices.
+func readFlavors(ctx context.Context) ([]nova.Flavor, error) {
+	compute, err := cloud.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := compute.Flavors(ctx)
+	var flavors []nova.Flavor
+	for _, f := range all {
+		if request, asks := f.ExtraSpecs["pci_passthrough:alias"]; asks {
+			flavors = append(flavors, nova.Flavor{Name: f.Name, Request: request})
+		}
+	}
+	return flavors, err
 }
 
 func readConf(root host.Root, name string) (*conf.File, error) {

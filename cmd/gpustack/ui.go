@@ -27,6 +27,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
 )
 
 // ui is the only code that prints. Data goes to out, talk to talk.
@@ -199,6 +200,7 @@ func hint(err error) string {
 		{journal.ErrNoEntry, "gpustack history lists them"},
 		{journal.ErrUndone, "gpustack history lists them"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
+		{cloud.ErrNoCredentials, "set OS_CLOUD for a cloud of clouds.yaml, or source an openrc file"},
 		{nova.ErrNoRelease, "name it with --release: " + listed(nova.ReleaseNames(), "or")},
 		{nova.ErrDropIn, "leave out --drop-in: then that line is changed in its place"},
 		{nova.ErrUnset, "--conf names it, below --root"},
