@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unre
 BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
 
 # Programs that the tests are held against, from Debian's packages.
-TEST_PACKAGES = mount pciutils python3 python3-yaml python3-nova zsh fish groff-base strace initramfs-tools-core udev busybox-static
+TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace initramfs-tools-core udev busybox-static
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -58,7 +58,7 @@ fuzz:
 
 # Figures side by side; none is a test.
 bench: build
-	@.ci/packages $(TEST_PACKAGES) ansible-core crudini
+	@.ci/packages $(TEST_PACKAGES) ansible crudini
 	$(GO) test -run '^$$' -bench . -count=1 ./host/... ./integration/...
 
 man: build
