@@ -300,6 +300,30 @@ func (c *checker) offered() {
 		}) {
 			c.add(Warn, s.side, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
 		}
+		for _, h := range c.hosts {
+			c.twins(s, h)
+		}
+	}
+}
+
+// twins finds functions that a spec offers though their host keeps them: of one
+// product some are held for guests, and others work for the host.
+func (c *checker) twins(s specAt, h Host) {
+	var held, kept []string
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		if !isProduct(s.object, d) || d.Driver == nil {
+			continue
+		}
+		if driver := strings.ReplaceAll(*d.Driver, "-", "_"); driver == "pci_stub" || strings.HasSuffix(driver, "vfio_pci") {
+			held = append(held, d.Address.String())
+		} else {
+			kept = append(kept, d.Address.String())
+		}
+	}
+	if len(held) > 0 && len(kept) > 0 {
+		c.add(Fail, s.side, s.line, fmt.Sprintf("a device_spec offers %s too, which host %s keeps for itself", strings.Join(kept, ", "), h.Name),
+			"takes them from the host for a guest", "run gpustack nova configure --role compute --by-address there")
 	}
 }
 

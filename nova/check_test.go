@@ -127,3 +127,31 @@ func TestCheckFlavors(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckTwins: a spec by ids, on a host that keeps one of two cards.
+func TestCheckTwins(t *testing.T) {
+	f, err := conf.Parse([]byte(goodNode))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for driver, want := range map[string]string{
+		"vfio-pci": "",
+		"nouveau":  "fail node:3 a device_spec offers 0000:02:00.0 too, which host gpu1 keeps for itself",
+	} {
+		tree := "symlink sys/bus/pci/devices/0000:01:00.0/driver -> ../../drivers/vfio-pci\nsymlink sys/bus/pci/devices/0000:02:00.0/driver -> ../../drivers/" + driver + "\n"
+		for _, bus := range []string{"01", "02"} {
+			tree += fmt.Sprintf("-- sys/bus/pci/devices/0000:%s:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:%s:00.0/device --\n0x11b4\n", bus, bus)
+		}
+		devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range nova.Check(26, []nova.Side{{Role: nova.Compute, Name: "node", File: f}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
+			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
+		}
+		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%s: %s", driver, diff)
+		}
+	}
+}

@@ -224,3 +224,56 @@ func TestTwins(t *testing.T) {
 		})
 	}
 }
+
+// TestFiles: what another file sets counts too. Values of several files add up; of
+// an option that has one, every file that sets it is brought up to date, so that it
+// does not matter which is read last.
+func TestFiles(t *testing.T) {
+	const alias, spec = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`, `{"vendor_id": "10de", "product_id": "11b4"}`
+	root := hosttest.Lay(t, `
+-- etc/nova/nova.conf --
+[DEFAULT]
+-- etc/nova/nova-compute.conf --
+[DEFAULT]
+compute_driver=libvirt.LibvirtDriver
+[pci]
+passthrough_whitelist = `+spec+`
+report_in_placement = false
+-- etc/nova/nova.conf.d/10-site.conf --
+[pci]
+alias = `+alias+`
+[filter_scheduler]
+enabled_filters = ComputeFilter
+`)
+	a, err := nova.ParseAlias("K4200=10de:11b4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nova.Options{Role: nova.All, Release: 26, Aliases: []nova.Alias{a}, Placement: true}
+	w, err := nova.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := nova.NewPlan(root, o, w, nova.Place{File: "/etc/nova/nova.conf"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, c := range p.Files.Pending() {
+		got[c.Name] = string(c.After.Content)
+	}
+	want := map[string]string{
+		"/etc/nova/nova-compute.conf":        "[DEFAULT]\ncompute_driver=libvirt.LibvirtDriver\n[pci]\ndevice_spec = " + spec + "\nreport_in_placement = true\n",
+		"/etc/nova/nova.conf.d/10-site.conf": "[pci]\nalias = " + alias + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var services []string
+	for _, s := range p.Restart {
+		services = append(services, s.Name)
+	}
+	if diff := cmp.Diff([]string{"nova-compute", "nova-scheduler"}, services); diff != "" {
+		t.Error(diff)
+	}
+}
