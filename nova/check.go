@@ -31,11 +31,38 @@ type Finding struct {
 	Remedy   string   `json:"remedy"`
 }
 
-// Side is the configuration of one machine, or of all that are like it.
+// Side is the configuration of one machine, or of all that are like it: its files,
+// in the order in which they are read.
 type Side struct {
-	Role Role
-	Name string // of the file
+	Role  Role
+	Files []SideFile
+}
+
+// SideFile is one file of a machine's configuration.
+type SideFile struct {
+	Name string
 	File *conf.File
+}
+
+// Name is the first file's, by which a machine is called.
+func (s Side) Name() string {
+	return s.Files[0].Name
+}
+
+// placed is an option with the file that it stands in.
+type placed struct {
+	conf.Option
+	in string
+}
+
+func (s Side) find(names ...conf.Name) []placed {
+	var found []placed
+	for _, f := range s.Files {
+		for _, o := range f.File.Find(names...) {
+			found = append(found, placed{o, f.Name})
+		}
+	}
+	return found
 }
 
 // Flavor is what a flavor asks for: the value of pci_passthrough:alias.
@@ -80,18 +107,19 @@ type checker struct {
 // aliasAt is an alias where it stands, specAt a device_spec.
 type aliasAt struct {
 	side   Side
+	file   string
 	line   int
 	object map[string]any
 }
 
 type specAt struct {
-	side   Side
+	file   string
 	line   int
 	object map[string]any
 }
 
-func (c *checker) add(severity Severity, s Side, line int, problem, effect, remedy string) {
-	c.findings = append(c.findings, Finding{severity, s.Name, line, problem, effect, remedy})
+func (c *checker) add(severity Severity, file string, line int, problem, effect, remedy string) {
+	c.findings = append(c.findings, Finding{severity, file, line, problem, effect, remedy})
 }
 
 // readBy are names that some releases read and others do not: from the first on, and
@@ -128,8 +156,8 @@ func (c *checker) ignored(s Side) {
 		if n.instead != "" {
 			remedy = "write " + n.instead
 		}
-		for _, o := range s.File.Find(n.name) {
-			c.add(Fail, s, o.Line(), n.name.String()+" is no option of "+c.release.String(), "ignores it without a word", remedy)
+		for _, o := range s.find(n.name) {
+			c.add(Fail, o.in, o.Line(), n.name.String()+" is no option of "+c.release.String(), "ignores it without a word", remedy)
 		}
 	}
 }
@@ -144,70 +172,70 @@ var aliasKeys = map[string]Release{
 const allAliases = "refuses every alias of this file: guests of flavors that name one fail"
 
 func (c *checker) readAliases(s Side) {
-	for _, o := range s.File.Find(c.release.aliasNames()...) {
+	for _, o := range s.find(c.release.aliasNames()...) {
 		all := objects(o.Value)
 		if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(o.Value), "[") {
-			c.add(Fail, s, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
+			c.add(Fail, o.in, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
 			continue
 		}
 		object := all[0]
 		for key := range object {
 			if since, known := aliasKeys[key]; !known || c.release < since {
-				c.add(Fail, s, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
+				c.add(Fail, o.in, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
 			}
 		}
 		name, _ := object["name"].(string)
 		if name = strings.TrimSpace(name); name == "" {
-			c.add(Fail, s, o.Line(), "an alias has no name", allAliases, "give it one")
+			c.add(Fail, o.in, o.Line(), "an alias has no name", allAliases, "give it one")
 			continue
 		}
 		for _, key := range []string{"vendor_id", "product_id"} {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
 			case object[key] == nil:
-				c.add(Warn, s, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "takes any device for it, and refuses the alias from 2025.2 on", "name the product")
+				c.add(Warn, o.in, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "takes any device for it, and refuses the alias from 2025.2 on", "name the product")
 			case err != nil || len(id) != 4:
-				c.add(Fail, s, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
+				c.add(Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
 			case id != strings.ToLower(id) && c.release < rocky:
-				c.add(Fail, s, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
+				c.add(Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
 			}
 		}
-		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.Line(), object})
+		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.in, o.Line(), object})
 	}
 }
 
 func (c *checker) readSpecs(s Side) {
 	c.computes = true
-	for _, o := range s.File.Find(c.release.specNames()...) {
+	for _, o := range s.find(c.release.specNames()...) {
 		all := objects(o.Value)
 		if all == nil {
-			c.add(Fail, s, o.Line(), "a device_spec is no JSON object", "does not start nova-compute", "write an object, or a list of them")
+			c.add(Fail, o.in, o.Line(), "a device_spec is no JSON object", "does not start nova-compute", "write an object, or a list of them")
 		}
 		for _, object := range all {
 			if object["vendor_id"] == nil && object["product_id"] == nil && object["address"] == nil && object["devname"] == nil {
-				c.add(Warn, s, o.Line(), "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
+				c.add(Warn, o.in, o.Line(), "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
 			}
-			c.specs = append(c.specs, specAt{s, o.Line(), object})
+			c.specs = append(c.specs, specAt{o.in, o.Line(), object})
 		}
 	}
 }
 
 func (c *checker) filters(s Side) {
 	r := c.release
-	list, line := r.defaultFilters(), 0
+	list, file, line := r.defaultFilters(), s.Name(), 0
 	for _, n := range r.filterNames() {
-		if found := s.File.Find(n); len(found) > 0 {
+		if found := s.find(n); len(found) > 0 {
 			o := found[len(found)-1]
-			list, line = split(o.Value), o.Line()
+			list, file, line = split(o.Value), o.in, o.Line()
 			break
 		}
 	}
 	if !slices.Contains(list, "PciPassthroughFilter") {
-		c.add(Fail, s, line, "PciPassthroughFilter is not enabled", "sends guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
+		c.add(Fail, file, line, "PciPassthroughFilter is not enabled", "sends guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
 	}
 	for _, f := range list {
 		if !r.hasFilter(f) {
-			c.add(Fail, s, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "take it out")
+			c.add(Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "take it out")
 		}
 	}
 }
@@ -217,17 +245,17 @@ func (c *checker) bothSides() {
 	for name, at := range c.aliases {
 		for _, a := range at[1:] {
 			// Of one side, several contents are alternatives; each needs its type told.
-			if a.side.Name == at[0].side.Name && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
-				c.add(Fail, a.side, a.line, fmt.Sprintf("alias %s is there again without the same device_type", name), allAliases, "write the same device_type into both")
+			if a.side.Name() == at[0].side.Name() && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
+				c.add(Fail, a.file, a.line, fmt.Sprintf("alias %s is there again without the same device_type", name), allAliases, "write the same device_type into both")
 			}
 		}
 		for _, s := range c.sides {
 			mine := contents(at, s)
 			switch {
 			case len(mine) == 0:
-				c.add(Fail, s, 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name), "refuses guests, resizes or migrations with it here: PciRequestAliasNotDefined", "run gpustack nova configure with the same devices here")
+				c.add(Fail, s.Name(), 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name()), "refuses guests, resizes or migrations with it here: PciRequestAliasNotDefined", "run gpustack nova configure with the same devices here")
 			case !sameContents(mine, contents(at, at[0].side)):
-				c.add(Fail, s, line(at, s), fmt.Sprintf("alias %s is another one than in %s", name, at[0].side.Name), "claims another kind of device than the scheduler has looked for", "run gpustack nova configure with the same devices on both")
+				c.add(Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s is another one than in %s", name, at[0].side.Name()), "claims another kind of device than the scheduler has looked for", "run gpustack nova configure with the same devices on both")
 			}
 		}
 	}
@@ -235,20 +263,16 @@ func (c *checker) bothSides() {
 
 func contents(at []aliasAt, s Side) (mine []map[string]any) {
 	for _, a := range at {
-		if a.side.Name == s.Name {
+		if a.side.Name() == s.Name() {
 			mine = append(mine, a.object)
 		}
 	}
 	return mine
 }
 
-func line(at []aliasAt, s Side) int {
-	for _, a := range at {
-		if a.side.Name == s.Name {
-			return a.line
-		}
-	}
-	return 0
+// where is the first place that a side has an alias at.
+func where(at []aliasAt, s Side) aliasAt {
+	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Name() == s.Name() })]
 }
 
 func sameContents(a, b []map[string]any) bool {
@@ -263,7 +287,7 @@ func (c *checker) offered() {
 		if c.computes && !slices.ContainsFunc(at, func(a aliasAt) bool {
 			return slices.ContainsFunc(c.specs, func(s specAt) bool { return c.canMatch(s.object, a.object) })
 		}) {
-			c.add(Fail, at[0].side, at[0].line, fmt.Sprintf("no compute node offers what alias %s asks for", name), "finds no host: NoValidHost", "run gpustack nova configure --role compute with the same devices there")
+			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("no compute node offers what alias %s asks for", name), "finds no host: NoValidHost", "run gpustack nova configure --role compute with the same devices there")
 		}
 		if len(c.hosts) == 0 {
 			continue
@@ -283,9 +307,9 @@ func (c *checker) offered() {
 			return slices.ContainsFunc(types, func(t string) bool { return told && t == kind || !told && t != string(pci.TypePF) })
 		}; {
 		case len(types) == 0:
-			c.add(Fail, at[0].side, at[0].line, fmt.Sprintf("no host of the inventories has what alias %s asks for", name), "finds no host: NoValidHost", "gpustack host scan shows what is there")
+			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("no host of the inventories has what alias %s asks for", name), "finds no host: NoValidHost", "gpustack host scan shows what is there")
 		case !slices.ContainsFunc(at, served):
-			c.add(Fail, at[0].side, at[0].line, fmt.Sprintf("the devices that alias %s asks for are of another type: %s", name, strings.Join(types, ", ")), "finds no host: NoValidHost", "write that device_type into the alias")
+			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("the devices that alias %s asks for are of another type: %s", name, strings.Join(types, ", ")), "finds no host: NoValidHost", "write that device_type into the alias")
 		}
 	}
 	if len(c.hosts) == 0 {
@@ -298,7 +322,7 @@ func (c *checker) offered() {
 		if !slices.ContainsFunc(c.hosts, func(h Host) bool {
 			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return isProduct(s.object, &d) })
 		}) {
-			c.add(Warn, s.side, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
+			c.add(Warn, s.file, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
 		}
 		for _, h := range c.hosts {
 			c.twins(s, h)
@@ -322,7 +346,7 @@ func (c *checker) twins(s specAt, h Host) {
 		}
 	}
 	if len(held) > 0 && len(kept) > 0 {
-		c.add(Fail, s.side, s.line, fmt.Sprintf("a device_spec offers %s too, which host %s keeps for itself", strings.Join(kept, ", "), h.Name),
+		c.add(Fail, s.file, s.line, fmt.Sprintf("a device_spec offers %s too, which host %s keeps for itself", strings.Join(kept, ", "), h.Name),
 			"takes them from the host for a guest", "run gpustack nova configure --role compute --by-address there")
 	}
 }
@@ -356,16 +380,16 @@ func isProduct(object map[string]any, d *pci.Device) bool {
 // as they are written, and blanks around a count do not matter.
 func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
-		s := Side{Name: "flavor " + f.Name}
+		name := "flavor " + f.Name
 		for _, word := range strings.Split(f.Request, ",") {
-			name, count, _ := strings.Cut(word, ":")
-			name = strings.TrimSpace(name)
+			alias, count, _ := strings.Cut(word, ":")
+			alias = strings.TrimSpace(alias)
 			if n, err := strconv.Atoi(strings.TrimSpace(count)); err != nil || n < 1 {
-				c.add(Fail, s, 0, fmt.Sprintf("%q is not NAME:COUNT", strings.TrimSpace(word)), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+				c.add(Fail, name, 0, fmt.Sprintf("%q is not NAME:COUNT", strings.TrimSpace(word)), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
 				continue
 			}
-			if c.aliases[name] == nil {
-				c.add(Fail, s, 0, fmt.Sprintf("names alias %s, which no file defines", name), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
+			if c.aliases[alias] == nil {
+				c.add(Fail, name, 0, fmt.Sprintf("names alias %s, which no file defines", alias), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
 			}
 		}
 	}
@@ -377,7 +401,7 @@ func (c *checker) placement() {
 		return
 	}
 	isOn := func(s Side, n conf.Name) bool {
-		found := s.File.Find(n)
+		found := s.find(n)
 		return len(found) > 0 && isTrue(found[len(found)-1].Value, "true")
 	}
 	for _, controller := range c.sides {
@@ -387,9 +411,9 @@ func (c *checker) placement() {
 			}
 			switch asks, reports := isOn(controller, pciInPlacement), isOn(compute, reportInPlacement); {
 			case asks && !reports:
-				c.add(Fail, compute, 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
+				c.add(Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name()), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
 			case reports && !asks:
-				c.add(Warn, controller, 0, fmt.Sprintf("pci_in_placement is not set, and %s reports its devices", compute.Name), "does not use what Placement knows", "run gpustack nova configure --role controller --placement here")
+				c.add(Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, and %s reports its devices", compute.Name()), "does not use what Placement knows", "run gpustack nova configure --role controller --placement here")
 			}
 		}
 	}

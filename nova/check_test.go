@@ -73,7 +73,7 @@ func TestCheck(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return nova.Side{Role: role, Name: name, File: f}
+				return nova.Side{Role: role, Files: []nova.SideFile{{Name: name, File: f}}}
 			}
 			var hosts []nova.Host
 			if test.hardware != "" {
@@ -119,7 +119,7 @@ func TestCheckFlavors(t *testing.T) {
 		"K4200:1,A100:8,B:x": `fail flavor gpu:0 names alias A100, which no file defines, fail flavor gpu:0 "B:x" is not NAME:COUNT`,
 	} {
 		var got []string
-		for _, f := range nova.Check(26, []nova.Side{{Role: nova.All, Name: "all", File: f}}, nil, []nova.Flavor{{Name: "gpu", Request: request}}) {
+		for _, f := range nova.Check(26, []nova.Side{{Role: nova.All, Files: []nova.SideFile{{Name: "all", File: f}}}}, nil, []nova.Flavor{{Name: "gpu", Request: request}}) {
 			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
@@ -147,7 +147,7 @@ func TestCheckTwins(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, f := range nova.Check(26, []nova.Side{{Role: nova.Compute, Name: "node", File: f}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
+		for _, f := range nova.Check(26, []nova.Side{{Role: nova.Compute, Files: []nova.SideFile{{Name: "node", File: f}}}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
 			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {

@@ -119,26 +119,44 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	return p.plan, nil
 }
 
-// read reads every file that the services read: nova.conf, for a compute node the
-// file that Debian's packages read after it, and those of nova.conf.d.
-func (p *planner) read() error {
-	dir := path.Dir(p.place.File)
-	names := []string{p.place.File}
-	if p.options.Role.computes() {
-		names = append(names, path.Join(dir, "nova-compute.conf"))
-	}
-	ours := path.Join(dir, "nova.conf.d", dropInName)
-	entries, err := p.root.ReadDir(path.Join(dir, "nova.conf.d"))
-	if err != nil && !host.IsAbsent(err) {
-		return fmt.Errorf("%s: %w", path.Join(dir, "nova.conf.d"), host.Cause(err))
-	}
-	for _, e := range entries {
-		if path.Ext(e) == ".conf" && e[0] != '.' && e != dropInName {
-			names = append(names, path.Join(dir, "nova.conf.d", e))
+// Files returns the files that a machine's services read beside nova.conf, which
+// comes first: for a compute node the one that Debian's packages read after it, and
+// those of nova.conf.d.
+func Files(root host.Root, main string, role Role) ([]string, error) {
+	dir := path.Dir(main)
+	names := []string{main}
+	if role.computes() {
+		compute := path.Join(dir, "nova-compute.conf")
+		ok, err := root.Exists(compute)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", compute, host.Cause(err))
+		}
+		if ok {
+			names = append(names, compute)
 		}
 	}
-	if slices.Contains(entries, dropInName) || p.place.DropIn {
-		names = append(names, ours)
+	dropIns := path.Join(dir, "nova.conf.d")
+	entries, err := root.ReadDir(dropIns)
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s: %w", dropIns, host.Cause(err))
+	}
+	for _, e := range entries {
+		if path.Ext(e) == ".conf" && e[0] != '.' {
+			names = append(names, path.Join(dropIns, e))
+		}
+	}
+	return names, nil
+}
+
+// read reads every file that the services read; ours comes last.
+func (p *planner) read() error {
+	names, err := Files(p.root, p.place.File, p.options.Role)
+	if err != nil {
+		return err
+	}
+	ours := path.Join(path.Dir(p.place.File), "nova.conf.d", dropInName)
+	if i := slices.Index(names, ours); i >= 0 || p.place.DropIn {
+		names = append(slices.DeleteFunc(names, func(n string) bool { return n == ours }), ours)
 	}
 	var errs []error
 	for i, name := range names {

@@ -25,7 +25,8 @@ shows it: aliases that are missing or different on one side, that no compute nod
 offers or no hardware has, names that the release ignores, filters that are missing or
 gone, Placement on one side only. Changes nothing.
 
-A file of another machine is given with its role, such as controller=FILE. With
+Without --conf it reads this machine's files. Files of another machine are given with
+its role, such as controller=FILE, several of one machine joined by commas. With
 inventories, the JSON or YAML of host scan, it is held against the hardware too, and
 with --flavors against what flavors ask for.
 
@@ -41,7 +42,7 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			&cli.StringSliceFlag{Name: "conf", Usage: "read `[ROLE=]FILE` below the root (repeatable; unless given, /etc/nova/nova.conf)"},
+			&cli.StringSliceFlag{Name: "conf", Usage: "read `[ROLE=]FILE[,FILE]` below the root (repeatable; unless given, all of this machine)"},
 			&cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"},
 			&cli.BoolFlag{Name: "flavors", Usage: "ask the cloud for its flavors, with OS_CLOUD or OS_AUTH_URL and what goes with it"},
 			&cli.StringSliceFlag{Name: "inventory", Usage: "hold them against `FILE`, what host scan printed as json or yaml (repeatable)"},
@@ -53,7 +54,7 @@ EXIT STATUS
 type novaCheckOptions struct {
 	root, format string
 	release      releaseOption
-	sides        []nova.Side // their files not read yet
+	confs        []confOption
 	inventories  []string
 	flavors      bool
 }
@@ -61,23 +62,49 @@ type novaCheckOptions struct {
 func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 	f.arguments(c)
 	opts := novaCheckOptions{root: c.String("root"), format: f.choice(c, "output"), release: parseRelease(c, f), inventories: c.StringSlice("inventory"), flavors: c.Bool("flavors")}
-	files := c.StringSlice("conf")
-	if len(files) == 0 {
-		files = []string{"/etc/nova/nova.conf"}
-	}
-	for _, file := range files {
-		side := nova.Side{Role: nova.All, Name: file}
-		if role, name, ok := strings.Cut(file, "="); ok {
-			side = nova.Side{Role: nova.Role(role), Name: name}
-			switch side.Role {
+	for _, value := range c.StringSlice("conf") {
+		conf := confOption{nova.All, strings.Split(value, ",")}
+		if role, files, ok := strings.Cut(value, "="); ok {
+			conf = confOption{nova.Role(role), strings.Split(files, ",")}
+			switch conf.role {
 			case nova.Controller, nova.Compute, nova.All:
 			default:
 				f.add(&usageError{"--conf: unknown role " + quoted(role), "roles are controller, compute and all"})
 			}
 		}
-		opts.sides = append(opts.sides, side)
+		opts.confs = append(opts.confs, conf)
 	}
 	return opts
+}
+
+// confOption is a machine's part, and its files.
+type confOption struct {
+	role  nova.Role
+	files []string
+}
+
+// sides reads the files: those named, or all that this machine's services read.
+func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
+	confs := o.confs
+	if len(confs) == 0 {
+		files, err := nova.Files(root, defaultConf, nova.All)
+		if err != nil {
+			return nil, err
+		}
+		confs = []confOption{{nova.All, files}}
+	}
+	var sides []nova.Side
+	var errs []error
+	for _, c := range confs {
+		side := nova.Side{Role: c.role}
+		for _, name := range c.files {
+			file, err := readConf(root, name)
+			errs = append(errs, err)
+			side.Files = append(side.Files, nova.SideFile{Name: name, File: file})
+		}
+		sides = append(sides, side)
+	}
+	return sides, errors.Join(errs...)
 }
 
 // novaCheckReport is what nova check prints, in the form that docs/json.md describes.
@@ -95,11 +122,8 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	}
 	release, err := opts.release.of(root)
 	errs := []error{err}
-	for i := range opts.sides {
-		s := &opts.sides[i]
-		s.File, err = readConf(root, s.Name)
-		errs = append(errs, err)
-	}
+	sides, err := opts.sides(root)
+	errs = append(errs, err)
 	hosts, err := readInventories(opts.inventories)
 	errs = append(errs, err)
 	var flavors []nova.Flavor
@@ -109,7 +133,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: true, Findings: append([]nova.Finding{}, nova.Check(release, opts.sides, hosts, flavors)...)}
+	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: true, Findings: append([]nova.Finding{}, nova.Check(release, sides, hosts, flavors)...)}
 	for _, f := range report.Findings {
 		report.Passed = report.Passed && f.Severity != nova.Fail
 	}

@@ -59,7 +59,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement, which a compute node cannot turn off again"},
 			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions: `YES` or no"}, []string{"", "yes", "no"}},
 			&cli.BoolFlag{Name: "one-time-use", Usage: "give each device to one guest, until it is cleaned and released"},
-			&cli.StringFlag{Name: "conf", Value: "/etc/nova/nova.conf", Usage: "the `FILE` below the root"},
+			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "the `FILE` below the root"},
 			&cli.BoolFlag{Name: "drop-in", Usage: "put new options into a file of their own, in nova.conf.d"},
 			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options, as `FORM` for a deployment tool: ini or kolla"}, []string{"", renderINI, renderKolla}},
 			dryRunFlag(), yesFlag(),
@@ -67,6 +67,8 @@ EXIT STATUS
 		Action: action(u, parseNovaConfigure, runNovaConfigure),
 	}
 }
+
+const defaultConf = "/etc/nova/nova.conf"
 
 // Forms that deployment tools read.
 const (
