@@ -46,7 +46,7 @@ const (
 // variables they leave. Programs are not started: what depends on one's output is
 // unknown, and it is an error if one of watched does, or may.
 func evaluate(scripts []script, watched ...string) (map[string]string, error) {
-	e := evaluation{watched: watched, assigned: map[string]*FileError{}}
+	e := evaluation{watched: watched, assigned: map[string]*FileError{}, ofShell: map[string]bool{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	runner, err := interp.New(
@@ -97,6 +97,7 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 type evaluation struct {
 	watched     []string
 	assigned    map[string]*FileError // where a watched variable is assigned last
+	ofShell     map[string]bool       // variables made of what the shell sets by itself
 	conditional *FileError            // an assignment that may not be made
 	programs    int                   // started, but for those in command substitutions
 }
@@ -131,12 +132,19 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 		case *syntax.CallExpr:
 			for _, a := range n.Assigns {
 				unescape(a.Value)
+				made := e.madeOfShell(a.Value)
+				if a.Name != nil {
+					e.ofShell[a.Name.Value] = made || e.ofShell[a.Name.Value] && (a.Append || !topLevel[n])
+				}
 				if a.Name == nil || !slices.Contains(e.watched, a.Name.Value) {
 					continue
 				}
 				at := &FileError{s.name, a.Pos().Line(), ""}
 				e.assigned[a.Name.Value] = at
 				switch {
+				case e.ofShell[a.Name.Value]:
+					at.Problem = a.Name.Value + " is made of what the shell itself sets: write out the value"
+					fault = errors.Join(fault, at)
 				case len(n.Args) > 0:
 					at.Problem = a.Name.Value + " is set for one command only: quote a value that has spaces"
 					fault = errors.Join(fault, at)
@@ -148,6 +156,30 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 		return true
 	})
 	return file, fault
+}
+
+// setByShell are variables that a shell has before it reads a file (bash(1), dash(1)).
+var setByShell = []string{
+	"DIRSTACK", "EUID", "GROUPS", "HISTCMD", "HOME", "HOSTNAME", "HOSTTYPE", "IFS", "LC_ALL", "LINENO", "MACHTYPE", "OLDPWD", "OPTARG", "OPTERR",
+	"OPTIND", "OSTYPE", "PATH", "PIPESTATUS", "PPID", "PS1", "PS2", "PS4", "PWD", "RANDOM", "SECONDS", "SHELL", "SHELLOPTS", "SHLVL", "SRANDOM", "TERM", "UID",
+}
+
+// madeOfShell tells whether a value holds a parameter that the shell sets by itself,
+// $0 and $$ among them, or a variable made of one. Its value here is not the one that
+// grub-mkconfig would see.
+func (e *evaluation) madeOfShell(value *syntax.Word) bool {
+	made := false
+	if value == nil {
+		return false
+	}
+	syntax.Walk(value, func(node syntax.Node) bool {
+		if p, ok := node.(*syntax.ParamExp); ok && p.Param != nil {
+			name := p.Param.Value
+			made = made || e.ofShell[name] || !syntax.ValidName(name) || slices.Contains(setByShell, name) || strings.HasPrefix(name, "BASH") || name == "_"
+		}
+		return true
+	})
+	return made
 }
 
 // unescape writes a backslash and the character that it quotes as that character in
