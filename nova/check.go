@@ -339,7 +339,7 @@ func (c *checker) twins(s specAt, h Host) {
 		if !isProduct(s.object, d) || d.Driver == nil {
 			continue
 		}
-		if driver := strings.ReplaceAll(*d.Driver, "-", "_"); driver == "pci_stub" || strings.HasSuffix(driver, "vfio_pci") {
+		if pci.LeavesAlone(*d.Driver) {
 			held = append(held, d.Address.String())
 		} else {
 			kept = append(kept, d.Address.String())

@@ -252,7 +252,12 @@ func (g *guard) nvme(target string) ([]pci.Address, error) {
 	}
 	var addresses []pci.Address
 	for _, e := range entries {
-		if ok, err := g.root.Exists(path.Join("/sys/class/nvme", e)); err != nil || !ok {
+		controller := path.Join("/sys/class/nvme", e)
+		ok, err := g.root.Exists(controller)
+		if err != nil {
+			return nil, g.cause(controller, err)
+		}
+		if !ok {
 			continue // an attribute
 		}
 		more, err := g.below("/sys/class/nvme", e, map[string]bool{}, func(string) ([]string, error) { return nil, nil })
@@ -368,11 +373,17 @@ func (g *guard) lower(name string) ([]string, error) {
 	}
 	for _, port := range all {
 		dir, err := g.root.OpenDir(path.Join(netDir, port))
+		if errors.Is(err, unix.ENOTDIR) || host.IsAbsent(err) {
+			continue // bonding_masters is a file; an interface can go
+		}
 		if err != nil {
-			continue // bonding_masters is a file
+			return nil, g.cause(path.Join(netDir, port), err)
 		}
 		master, err := dir.Readlink("master")
 		dir.Close() //nolint:errcheck // only read from
+		if err != nil && !host.IsAbsent(err) {
+			return nil, g.cause(path.Join(netDir, port, "master"), err)
+		}
 		if err == nil && path.Base(master) == "ovs-system" {
 			lower = append(lower, port)
 		}

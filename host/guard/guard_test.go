@@ -138,3 +138,12 @@ func TestBlind(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestBlindToPorts: a port that cannot be looked at is an error too.
+func TestBlindToPorts(t *testing.T) {
+	root := hosttest.Lay(t, machine+"-- sys/devices/pci0000:00/0000:03:00.0/net/eth0/master --\n-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n")
+	_, err := guard.Needs(root, nil)
+	if want := "/sys/class/net/eth0/master: invalid argument"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"gpustack/host/pci"
 )
@@ -60,7 +59,7 @@ func judge(number int, members []*pci.Device) Group {
 		case d.DriverUnread():
 			unknown = true
 			g.block(d, "its driver cannot be read")
-		case d.Driver == nil || LeavesAlone(*d.Driver):
+		case d.Driver == nil || pci.LeavesAlone(*d.Driver):
 		case d.Class == nil:
 			unknown = true
 			g.block(d, fmt.Sprintf("held by %s, and its class is unknown: a bridge would not matter", *d.Driver))
@@ -97,13 +96,4 @@ func besideCandidate(d *pci.Device, members []*pci.Device) bool {
 		}
 	}
 	return candidates == 0
-}
-
-// LeavesAlone tells whether a driver holds a function without using it, so that
-// its group can be given to a guest: vfio-pci and its variants for one vendor's
-// devices (drivers/vfio/pci: mlx5_vfio_pci, nvgrace_gpu_vfio_pci, …), which all
-// are named so, and pci-stub.
-func LeavesAlone(driver string) bool {
-	driver = strings.ReplaceAll(driver, "-", "_")
-	return driver == "pci_stub" || driver == "vfio_pci" || strings.HasSuffix(driver, "_vfio_pci")
 }

@@ -99,7 +99,7 @@ func TestLeavesAlone(t *testing.T) {
 		"vfio-pci": true, "vfio_pci": true, "mlx5_vfio_pci": true, "hisi-acc-vfio-pci": true, "pci-stub": true, "pci_stub": true,
 		"pcieport": false, "nvidia": false, "vfio-pci-x": false, "pci-pf-stub": false, "": false,
 	} {
-		if got := iommu.LeavesAlone(driver); got != want {
+		if got := pci.LeavesAlone(driver); got != want {
 			t.Errorf("%q: %v", driver, got)
 		}
 	}

@@ -1,5 +1,7 @@
 package pci
 
+import "strings"
+
 // Device is one PCI function as sysfs shows it. What the kernel does not show,
 // or shows unreadably, is nil. It is written to JSON as docs/json.md says and
 // can be read back from there.
@@ -91,4 +93,13 @@ func (d *Device) IsBridge() bool {
 // class, on a root bus.
 func (d *Device) IsNVSwitch() bool {
 	return d.IsVendor(NVIDIA) && d.Class != nil && *d.Class == OtherBridge && d.Parent != nil
+}
+
+// LeavesAlone tells whether a driver holds a function without using it, so that
+// its group can be given to a guest: vfio-pci and its variants for one vendor's
+// devices (drivers/vfio/pci: mlx5_vfio_pci, nvgrace_gpu_vfio_pci, …), which all
+// are named so, and pci-stub.
+func LeavesAlone(driver string) bool {
+	driver = strings.ReplaceAll(driver, "-", "_")
+	return driver == "pci_stub" || driver == "vfio_pci" || strings.HasSuffix(driver, "_vfio_pci")
 }
