@@ -73,6 +73,11 @@ func Observe(root host.Root) (Node, error) {
 	keep(err)
 	n.Needs, err = guard.Needs(root, devices)
 	keep(err)
+	mounts, err := root.Exists("/proc/mounts")
+	keep(err)
+	if !mounts {
+		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
+	}
 	n.Recorded, err = ReadContract(root)
 	keep(err)
 	return n, errors.Join(errs...)

@@ -374,3 +374,17 @@ func TestFirstBoot(t *testing.T) {
 		t.Errorf("%v, %v", p.Files.Pending(), err)
 	}
 }
+
+// TestUnguarded: a tree that does not show what is mounted is said to be one.
+func TestUnguarded(t *testing.T) {
+	const warning = "/proc/mounts: not there, so that the host's disks are not guarded"
+	for more, want := range map[string]bool{"": true, "-- proc/mounts --\n": false} {
+		p, err := plan(t, hosttest.Lay(t, node{cpu: "GenuineIntel", more: more}.archive()), prepare.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(p.Warnings, warning) != want {
+			t.Errorf("%q: %q", more, p.Warnings)
+		}
+	}
+}
