@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpustack/host/pci"
@@ -284,9 +283,7 @@ func sameContents(a, b []map[string]any) bool {
 // offered holds aliases against specs, and both against hardware.
 func (c *checker) offered() {
 	for name, at := range c.aliases {
-		if c.computes && !slices.ContainsFunc(at, func(a aliasAt) bool {
-			return slices.ContainsFunc(c.specs, func(s specAt) bool { return c.canMatch(s.object, a.object) })
-		}) {
+		if c.computes && !c.someSpecMatches(at) {
 			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("no compute node offers what alias %s asks for", name), "finds no host: NoValidHost", "run gpustack nova configure --role compute with the same devices there")
 		}
 		if len(c.hosts) == 0 {
@@ -302,9 +299,7 @@ func (c *checker) offered() {
 			}
 		}
 		switch served := func(a aliasAt) bool {
-			kind, told := a.object["device_type"].(string)
-			// Without a type an alias takes whatever is no physical function.
-			return slices.ContainsFunc(types, func(t string) bool { return told && t == kind || !told && t != string(pci.TypePF) })
+			return slices.ContainsFunc(types, func(t string) bool { return takesType(a.object, t) })
 		}; {
 		case len(types) == 0:
 			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("no host of the inventories has what alias %s asks for", name), "finds no host: NoValidHost", "gpustack host scan shows what is there")
@@ -351,6 +346,13 @@ func (c *checker) twins(s specAt, h Host) {
 	}
 }
 
+// someSpecMatches tells whether some compute node may offer what an alias asks for.
+func (c *checker) someSpecMatches(at []aliasAt) bool {
+	return slices.ContainsFunc(at, func(a aliasAt) bool {
+		return slices.ContainsFunc(c.specs, func(s specAt) bool { return c.canMatch(s.object, a.object) })
+	})
+}
+
 // canMatch tells whether a spec can offer what an alias asks for. One by address
 // alone may.
 func (c *checker) canMatch(spec, alias map[string]any) bool {
@@ -375,24 +377,29 @@ func isProduct(object map[string]any, d *pci.Device) bool {
 	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
 }
 
-// flavors holds what flavors ask for against the aliases. A request is a list of
-// NAME:COUNT (nova/pci/request.py, _translate_alias_to_requests), names are compared
-// as they are written, and blanks around a count do not matter.
+// flavors holds what flavors ask for against the aliases, whose names are compared as
+// they are written.
 func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
 		name := "flavor " + f.Name
-		for _, word := range strings.Split(f.Request, ",") {
-			alias, count, _ := strings.Cut(word, ":")
-			alias = strings.TrimSpace(alias)
-			if n, err := strconv.Atoi(strings.TrimSpace(count)); err != nil || n < 1 {
-				c.add(Fail, name, 0, fmt.Sprintf("%q is not NAME:COUNT", strings.TrimSpace(word)), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
-				continue
-			}
-			if c.aliases[alias] == nil {
-				c.add(Fail, name, 0, fmt.Sprintf("names alias %s, which no file defines", alias), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
+		request, err := ParseRequest(f.Request)
+		for _, fault := range faults(err) {
+			c.add(Fail, name, 0, fault.Error(), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+		}
+		for _, w := range request {
+			if c.aliases[w.Alias] == nil {
+				c.add(Fail, name, 0, fmt.Sprintf("names alias %s, which no file defines", w.Alias), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
 			}
 		}
 	}
+}
+
+// faults are the errors that were joined.
+func faults(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return nil
 }
 
 // placement compares who reports devices with who asks for them.

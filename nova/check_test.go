@@ -116,7 +116,7 @@ func TestCheckFlavors(t *testing.T) {
 		"K4200":              `fail flavor gpu:0 "K4200" is not NAME:COUNT`,
 		"K4200:0":            `fail flavor gpu:0 "K4200:0" is not NAME:COUNT`,
 		"K4200: 1":           "",
-		"K4200:1,A100:8,B:x": `fail flavor gpu:0 names alias A100, which no file defines, fail flavor gpu:0 "B:x" is not NAME:COUNT`,
+		"K4200:1,A100:8,B:x": `fail flavor gpu:0 "B:x" is not NAME:COUNT, fail flavor gpu:0 names alias A100, which no file defines`,
 	} {
 		var got []string
 		for _, f := range nova.Check(26, []nova.Side{{Role: nova.All, Files: []nova.SideFile{{Name: "all", File: f}}}}, nil, []nova.Flavor{{Name: "gpu", Request: request}}) {

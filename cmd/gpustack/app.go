@@ -42,6 +42,11 @@ func newApp(u *ui, args []string) app {
 				Usage:       "OpenStack Nova's services",
 				Subcommands: []*cli.Command{newNovaCheckCommand(u), newNovaConfigureCommand(u)},
 			},
+			{
+				Name:        "flavor",
+				Usage:       "flavors whose guests get devices",
+				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorDeleteCommand(u), newFlavorListCommand(u)},
+			},
 			newHistoryCommand(u),
 			newUndoCommand(u),
 			newCompletionCommand(u),

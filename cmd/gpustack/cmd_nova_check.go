@@ -11,7 +11,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/nova"
-	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
 )
 
@@ -28,7 +27,9 @@ gone, Placement on one side only. Changes nothing.
 Without --conf it reads this machine's files. Files of another machine are given with
 its role, such as controller=FILE, several of one machine joined by commas. With
 inventories, the JSON or YAML of host scan, it is held against the hardware too, and
-with --flavors against what flavors ask for.
+with --flavors against what the flavors of a cloud ask for.
+
+` + cloudHelp + `
 
 EXAMPLES
   gpustack nova check
@@ -39,14 +40,14 @@ EXIT STATUS
   0  nothing stands in the way; there may be warnings
   1  it could not be looked at
   2  something has failed`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			&cli.StringSliceFlag{Name: "conf", Usage: "read `[ROLE=]FILE[,FILE]` below the root (repeatable; unless given, all of this machine)"},
-			&cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"},
-			&cli.BoolFlag{Name: "flavors", Usage: "ask the cloud for its flavors, with OS_CLOUD or OS_AUTH_URL and what goes with it"},
-			&cli.StringSliceFlag{Name: "inventory", Usage: "hold them against `FILE`, what host scan printed as json or yaml (repeatable)"},
-		},
+			confFlag("read `[ROLE=]FILE[,FILE]` below the root (repeatable; unless given, all of this machine)"),
+			releaseFlag(),
+			inventoryFlag("hold them against `FILE`, what host scan printed as json or yaml (repeatable)"),
+			&cli.BoolFlag{Name: "flavors", Usage: "ask the cloud for its flavors"},
+		}, cloudFlags()...),
 		Action: action(u, parseNovaCheck, runNovaCheck),
 	}
 }
@@ -57,11 +58,17 @@ type novaCheckOptions struct {
 	confs        []confOption
 	inventories  []string
 	flavors      bool
+	cloud        cloudOptions
 }
 
 func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 	f.arguments(c)
-	opts := novaCheckOptions{root: c.String("root"), format: f.choice(c, "output"), release: parseRelease(c, f), inventories: c.StringSlice("inventory"), flavors: c.Bool("flavors")}
+	return novaCheckOptions{c.String("root"), f.choice(c, "output"), parseRelease(c, f), parseConfs(c, f), c.StringSlice("inventory"), c.Bool("flavors"), parseCloud(c, f)}
+}
+
+// parseConfs reads --conf.
+func parseConfs(c *cli.Context, f *faults) []confOption {
+	var confs []confOption
 	for _, value := range c.StringSlice("conf") {
 		conf := confOption{nova.All, strings.Split(value, ",")}
 		if role, files, ok := strings.Cut(value, "="); ok {
@@ -72,9 +79,9 @@ func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 				f.add(&usageError{"--conf: unknown role " + quoted(role), "roles are controller, compute and all"})
 			}
 		}
-		opts.confs = append(opts.confs, conf)
+		confs = append(confs, conf)
 	}
-	return opts
+	return confs
 }
 
 // confOption is a machine's part, and its files.
@@ -93,6 +100,11 @@ func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
 		}
 		confs = []confOption{{nova.All, files}}
 	}
+	return readSides(root, confs)
+}
+
+// readSides reads the files of machines.
+func readSides(root host.Root, confs []confOption) ([]nova.Side, error) {
 	var sides []nova.Side
 	var errs []error
 	for _, c := range confs {
@@ -128,7 +140,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	errs = append(errs, err)
 	var flavors []nova.Flavor
 	if opts.flavors {
-		flavors, err = readFlavors(ctx)
+		flavors, err = readFlavors(ctx, u, opts.cloud)
 	}
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
@@ -149,17 +161,19 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 }
 
 // readFlavors returns the flavors that ask for devices.
-func readFlavors(ctx context.Context) ([]nova.Flavor, error) {
-	compute, err := cloud.Connect(ctx)
+func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]nova.Flavor, error) {
+	c, err := u.connect(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	all, err := compute.Flavors(ctx)
+	compute, err := c.Compute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := compute.FlavorsWithSpecs(ctx)
 	var flavors []nova.Flavor
-	for _, f := range all {
-		if request, asks := f.ExtraSpecs["pci_passthrough:alias"]; asks {
-			flavors = append(flavors, nova.Flavor{Name: f.Name, Request: request})
-		}
+	for _, f := range gpuFlavors(all) {
+		flavors = append(flavors, nova.Flavor{Name: f.Name, Request: f.ExtraSpecs[nova.RequestKey]})
 	}
 	return flavors, err
 }

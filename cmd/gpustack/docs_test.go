@@ -24,6 +24,9 @@ func TestJSONIsDescribed(t *testing.T) {
 		"host prepare":   reflect.TypeFor[prepareReport](),
 		"nova check":     reflect.TypeFor[novaCheckReport](),
 		"nova configure": reflect.TypeFor[novaReport](),
+		"flavor create":  reflect.TypeFor[flavorReport](),
+		"flavor delete":  reflect.TypeFor[flavorDeleteReport](),
+		"flavor list":    reflect.TypeFor[flavorListReport](),
 		"history":        reflect.TypeFor[historyReport](),
 		"undo":           reflect.TypeFor[undoReport](),
 	} {

@@ -30,6 +30,18 @@ func outputFlag(formats ...string) cli.Flag {
 	}, formats}
 }
 
+func confFlag(usage string) cli.Flag {
+	return &cli.StringSliceFlag{Name: "conf", Usage: usage}
+}
+
+func releaseFlag() cli.Flag {
+	return &cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"}
+}
+
+func inventoryFlag(usage string) cli.Flag {
+	return &cli.StringSliceFlag{Name: "inventory", Usage: usage}
+}
+
 func dryRunFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "dry-run", Usage: "stop after the plan"}
 }

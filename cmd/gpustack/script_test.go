@@ -2,10 +2,16 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"gpustack/nova/cloud/cloudtest"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts")
@@ -26,10 +32,31 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
 			return nil
 		},
 	})
+}
+
+// startCloud is the command "cloud NEWEST": a small OpenStack whose newest microversion
+// is 2.NEWEST, with a few flavors, and the variables that sign in to it. clouds.yaml
+// has it as lab.
+func startCloud(ts *testscript.TestScript, _ bool, args []string) {
+	newest, err := strconv.Atoi(strings.Join(args, " "))
+	ts.Check(err)
+	c := cloudtest.New(newest)
+	ts.Defer(c.Close)
+	c.Add("1", "m1.small", 1, 2048, 20, true, map[string]string{})
+	c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8", "hw:cpu_policy": "dedicated"})
+	c.Add("3", "gpu.secret", 4, 8192, 40, false, map[string]string{"pci_passthrough:alias": "K4200:2"}).Access = []string{"id-of-lab"}
+	c.Add("4", "gpu.broken", 4, 8192, 40, true, map[string]string{"pci_passthrough:alias": "K4200"})
+	c.Servers["0c1d"] = "2"
+	c.Images = []map[string]any{{"id": "9", "name": "windows", "min_disk": 100, "min_ram": 512, "size": 1}}
+	for name, value := range c.Env() {
+		ts.Setenv(name, value)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("clouds.yaml"), fmt.Appendf(nil, "clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password), 0o600))
 }

@@ -28,6 +28,7 @@ import (
 	"gpustack/host/prepare"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
 )
 
 // ui is the only code that prints. Data goes to out, talk to talk.
@@ -201,6 +202,17 @@ func hint(err error) string {
 		{journal.ErrUndone, "gpustack history lists them"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
 		{cloud.ErrNoCredentials, "set OS_CLOUD for a cloud of clouds.yaml, or source an openrc file"},
+		{cloud.ErrNoCloud, "--os-cloud or OS_CLOUD names one of clouds.yaml; OS_CLIENT_CONFIG_FILE names the file"},
+		{cloud.ErrUnauthorized, "check the user's name, password and domain, or the token's age; -v shows each request"},
+		{cloud.ErrForbidden, "it takes an administrator, or a role that the service's policy names"},
+		{cloud.ErrCertificate, "--os-cacert, OS_CACERT or cacert in clouds.yaml names the authority's certificate"},
+		{cloud.ErrUnreachable, "is the address right, and the service running? -v shows each request"},
+		{cloud.ErrUnavailable, "the service's log knows why; -v shows each request"},
+		{cloud.ErrTimeout, "--timeout waits longer; -v shows each request"},
+		{cloud.ErrNoEndpoint, "openstack catalog list shows the regions and interfaces there are: --os-region-name, OS_INTERFACE"},
+		{flavor.ErrExists, "run the command again: it plans anew"},
+		{flavor.ErrFixed, "choose another --name, or delete the flavor and make it anew: gpustack flavor delete"},
+		{flavor.ErrInUse, "delete or resize them first: openstack server list --all-projects --flavor"},
 		{nova.ErrNoRelease, "name it with --release: " + listed(nova.ReleaseNames(), "or")},
 		{nova.ErrDropIn, "leave out --drop-in: then that line is changed in its place"},
 		{nova.ErrUnset, "--conf names it, below --root"},

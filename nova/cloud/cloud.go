@@ -1,94 +1,82 @@
-// Package cloud reaches OpenStack's services, by the credentials that every client
-// of OpenStack reads.
-//
-// Does not: decide what to do there (nova/flavor, cleanup), or print.
 package cloud
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
-	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
-	"github.com/gophercloud/gophercloud/v2/openstack/config"
-	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 )
 
-// ErrNoCredentials says that nobody has said which cloud, or as whom.
-var ErrNoCredentials = errors.New("no credentials")
-
-// Compute is Nova's API.
-type Compute struct {
-	client *gophercloud.ServiceClient
+// Options say which cloud, and how patiently.
+type Options struct {
+	Cloud    string        // a name in clouds.yaml; "" for OS_CLOUD, or else OS_AUTH_URL and what goes with it
+	Region   string        // "" for what the credentials name, or else the catalog's first
+	CACert   string        // a file of certificates to trust; "" for what the credentials name, or else the system's
+	Insecure bool          // believe any certificate
+	Timeout  time.Duration // for an answer, repetitions included; 0 for a minute
+	Warn     func(string)  // told what the operator should know
+	Trace    func(string)  // told of each request, without anything secret; may be nil
 }
 
-// Connect signs in with clouds.yaml and OS_CLOUD, or with OS_AUTH_URL and what goes
-// with it.
-func Connect(ctx context.Context) (*Compute, error) {
-	var auth gophercloud.AuthOptions
-	endpoint := gophercloud.EndpointOpts{Region: os.Getenv("OS_REGION_NAME")}
-	client := http.Client{Timeout: 30 * time.Second}
-	switch {
-	case os.Getenv("OS_CLOUD") != "":
-		parsed, parsedEndpoint, tlsConfig, err := clouds.Parse()
-		if err != nil {
-			return nil, fmt.Errorf("cloud %s: %w", os.Getenv("OS_CLOUD"), err)
-		}
-		auth, endpoint = parsed, parsedEndpoint
-		if tlsConfig != nil {
-			client.Transport = &http.Transport{TLSClientConfig: tlsConfig, Proxy: http.ProxyFromEnvironment}
-		}
-	case os.Getenv("OS_AUTH_URL") != "":
-		var err error
-		if auth, err = openstack.AuthOptionsFromEnv(); err != nil {
-			return nil, fmt.Errorf("environment: %w", err)
-		}
-	default:
-		return nil, ErrNoCredentials
-	}
-	auth.AllowReauth = true // clouds.Parse forgets it
-	provider, err := config.NewProviderClient(ctx, auth, config.WithHTTPClient(client))
-	if err != nil {
-		return nil, fmt.Errorf("signing in at %s: %w", auth.IdentityEndpoint, err)
-	}
-	compute, err := openstack.NewComputeV2(provider, endpoint)
-	if err != nil {
-		return nil, fmt.Errorf("compute service: %w", err)
-	}
-	return &Compute{compute}, nil
+const defaultTimeout = time.Minute
+
+// Cloud is a cloud that somebody is signed in to.
+type Cloud struct {
+	provider *gophercloud.ProviderClient
+	endpoint gophercloud.EndpointOpts
+	timeout  time.Duration
+	secrets  []string
 }
 
-// Flavor is a flavor with its extra specs.
-type Flavor struct {
-	Name       string
-	ExtraSpecs map[string]string
+// Connect signs in. A token that runs out later is replaced, where the credentials
+// are not a token themselves.
+//
+// Errors: ErrNoCredentials, ErrNoCloud, and those of any request (see Error).
+func Connect(ctx context.Context, o Options) (*Cloud, error) {
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
+	}
+	c, err := findCredentials(o)
+	if err != nil {
+		return nil, err
+	}
+	// A transport of its own: the default one tries addresses of a name for half a
+	// minute each.
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.TLSClientConfig = c.tls
+	provider, err := openstack.NewClient(c.auth.IdentityEndpoint)
+	if err != nil {
+		return nil, doing("auth_url "+redacted(c.auth.IdentityEndpoint), err)
+	}
+	provider.HTTPClient = http.Client{Transport: transport{base, o.Trace}}
+	provider.UserAgent.Prepend("gpustack")
+	provider.RetryFunc = retry
+	cloud := &Cloud{provider, c.endpoint, o.Timeout, c.secrets()}
+	what := "signing in at " + redacted(c.auth.IdentityEndpoint) + c.as()
+	return cloud, cloud.ask(ctx, what, func(ctx context.Context) error {
+		return openstack.Authenticate(ctx, provider, c.auth)
+	})
 }
 
-// Flavors returns every flavor that the user may see, private ones among them for an
-// administrator.
-func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
-	pages, err := flavors.ListDetail(c.client, flavors.ListOpts{AccessType: flavors.AllAccess}).AllPages(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("flavors: %w", err)
+// ask makes a request, within the time that one may take, and says what it was for
+// if it fails.
+func (c *Cloud) ask(ctx context.Context, what string, request func(context.Context) error) error {
+	limited, cancel := context.WithTimeoutCause(ctx, c.timeout, &timeoutError{c.timeout})
+	defer cancel()
+	err := request(limited)
+	if cause := context.Cause(limited); err != nil && cause != nil {
+		err = cause // says more than what it has cut short
 	}
-	list, err := flavors.ExtractFlavors(pages)
-	if err != nil {
-		return nil, fmt.Errorf("flavors: %w", err)
-	}
-	var all []Flavor
-	for _, f := range list {
-		// Bodies hold extra specs from microversion 2.61 on (Rocky); asked for one
-		// by one, every release tells them.
-		specs, err := flavors.ListExtraSpecs(ctx, c.client, f.ID).Extract()
-		if err != nil {
-			return nil, fmt.Errorf("flavor %s: %w", f.Name, err)
+	err = doing(what, err)
+	var e *Error
+	if errors.As(err, &e) {
+		for _, secret := range c.secrets { // a service may quote what it was sent
+			e.Reason = strings.ReplaceAll(e.Reason, secret, "***")
 		}
-		all = append(all, Flavor{f.Name, specs})
 	}
-	return all, nil
+	return err
 }

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/nova/cloud"
+)
+
+// cloudFlags are those of every command that speaks with a cloud, named as those of
+// the openstack command are.
+func cloudFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "os-cloud", Usage: "the `CLOUD` of clouds.yaml (unless given, OS_CLOUD, or OS_AUTH_URL and what goes with it)"},
+		&cli.StringFlag{Name: "os-region-name", Usage: "the cloud's `REGION`"},
+		&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates of `FILE`"},
+		&cli.BoolFlag{Name: "insecure", Usage: "believe any certificate"},
+		&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "wait `TIME` for each answer, with repetitions where the cloud is busy"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell of each request"},
+	}
+}
+
+// cloudHelp is for the description of a command that has these flags.
+const cloudHelp = `The cloud is one of clouds.yaml, with secure.yaml, in the usual places (--os-cloud or
+OS_CLOUD), or what an openrc file sets (OS_AUTH_URL and so on).`
+
+type cloudOptions struct {
+	cloud.Options
+	verbose bool
+}
+
+func parseCloud(c *cli.Context, f *faults) cloudOptions {
+	if c.Duration("timeout") <= 0 {
+		f.add(&usageError{"--timeout: not a time to wait: " + c.Duration("timeout").String(), "--timeout takes a time such as 30s or 2m"})
+	}
+	return cloudOptions{cloud.Options{
+		Cloud: c.String("os-cloud"), Region: c.String("os-region-name"), CACert: c.String("os-cacert"),
+		Insecure: c.Bool("insecure"), Timeout: c.Duration("timeout"),
+	}, c.Bool("verbose")}
+}
+
+// connect signs in.
+func (u *ui) connect(ctx context.Context, opts cloudOptions) (*cloud.Cloud, error) {
+	o := opts.Options
+	o.Warn = func(warning string) { u.warn(warning) }
+	if opts.verbose {
+		o.Trace = func(line string) { u.note("%s", printable(line)) }
+	}
+	return cloud.Connect(ctx, o)
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+	"github.com/urfave/cli/v2"
+
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+)
+
+func newFlavorCreateCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      "create",
+		Usage:     "make a flavor whose guests get devices",
+		ArgsUsage: "ALIAS:COUNT[,ALIAS:COUNT]...",
+		Description: `
+Plans a flavor that asks for devices by the aliases of nova.conf, shows what differs
+from what the cloud has, asks, and makes it so. Again, it changes nothing. Of a flavor
+that is there, properties, description and access are changed; sizes cannot be. What
+is not named stays as it is, others' properties too.
+
+Sizes take units, as Nova counts them: 64G is 64 GiB. Unless named, each device brings
+4 vCPUs, 16 GiB of RAM and 40 GiB of disk.
+
+` + cloudHelp + `
+What its Nova is too old for is said, and not set.
+
+EXAMPLES
+  gpustack flavor create K4200:2
+  gpustack flavor create A100:8 --vcpus 96 --ram 1T --disk 200G --cpu-policy dedicated --numa-policy preferred
+  gpustack flavor create K4200:1 --name win.gpu --hide-hypervisor --image windows-10
+  gpustack flavor create A100:1 --private --project lab --yes -o json
+
+EXIT STATUS
+  0  the flavor is as planned, or was so already
+  1  it could not be made so; what was begun is taken back
+  2  --dry-run: there is something to do`,
+		Flags: append([]cli.Flag{
+			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.StringFlag{Name: "name", Usage: "its `NAME` (unless given, from alias and count: gpu.k4200.2)"},
+			&cli.StringFlag{Name: "vcpus", Usage: "`NUMBER` of virtual CPUs"},
+			&cli.StringFlag{Name: "ram", Usage: "`SIZE` of its memory, in MiB without a unit"},
+			&cli.StringFlag{Name: "disk", Usage: "`SIZE` of its root disk, in GiB without a unit; 0 for the image's own"},
+			&cli.StringFlag{Name: "ephemeral", Usage: "`SIZE` of a second disk, in GiB without a unit"},
+			&cli.StringFlag{Name: "swap", Usage: "`SIZE` of its swap disk, in MiB without a unit"},
+			&cli.BoolFlag{Name: "private", Usage: "for the projects named only"},
+			&cli.StringSliceFlag{Name: "project", Usage: "let `PROJECT` use it, by name or id (repeatable, with --private)"},
+			&cli.StringFlag{Name: "description", Usage: "`TEXT` for people"},
+			&cli.StringSliceFlag{Name: "property", Usage: "set the extra spec `KEY=VALUE` (repeatable)"},
+			choiceFlag{&cli.StringFlag{Name: "numa-policy", Usage: "how near the devices must be: `POLICY` required, preferred, legacy or socket"}, []string{"", "required", "preferred", "legacy", "socket"}},
+			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPUs of its own, or not: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
+			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old Windows drivers (Error 43)"},
+			&cli.StringFlag{Name: "image", Usage: "hold disk and RAM against `IMAGE`, by name or id"},
+			dryRunFlag(), yesFlag(),
+		}, cloudFlags()...),
+		Action: action(u, parseFlavorCreate, runFlavorCreate),
+	}
+}
+
+type flavorCreateOptions struct {
+	decision
+	cloud    cloudOptions
+	flavor   flavor.Options
+	projects []string
+	image    string
+}
+
+func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
+	opts := flavorCreateOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), projects: c.StringSlice("project"), image: c.String("image")}
+	o := &opts.flavor
+	if spec := f.arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
+		var err error
+		o.Request, err = flavor.ParseRequest(spec)
+		f.each("", err, "what guests get is written as K4200:2, or K4200:1,A100:1")
+	}
+	o.Name = c.String("name")
+	if len([]rune(o.Name)) > 255 || o.Name != strings.TrimSpace(o.Name) || c.IsSet("name") && o.Name == "" {
+		f.add(&usageError{"--name: " + quoted(o.Name) + " is no name", "1 to 255 characters, no blanks around them"})
+	}
+	number := func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return 0, fmt.Errorf("not a number: %q", s)
+		}
+		return n, nil
+	}
+	in := func(unit flavor.Unit) func(string) (int, error) {
+		return func(s string) (int, error) { return flavor.ParseSize(s, unit) }
+	}
+	o.VCPUs = size(c, f, "vcpus", 1, number)
+	o.RAM = size(c, f, "ram", 1, in(flavor.MiB))
+	o.Disk = size(c, f, "disk", 0, in(flavor.GiB))
+	o.Ephemeral = size(c, f, "ephemeral", 0, in(flavor.GiB))
+	o.Swap = size(c, f, "swap", 0, in(flavor.MiB))
+	o.Private = c.Bool("private")
+	if len(opts.projects) > 0 && !o.Private {
+		f.add(&usageError{"--project: everybody may use a public flavor", "--private makes it one for the projects named"})
+	}
+	if c.IsSet("description") {
+		description := c.String("description")
+		o.Description = &description
+	}
+	o.NUMAPolicy, o.CPUPolicy, o.HideHypervisor = f.choice(c, "numa-policy"), f.choice(c, "cpu-policy"), c.Bool("hide-hypervisor")
+	o.Properties = map[string]string{}
+	for _, property := range c.StringSlice("property") {
+		key, value, err := flavor.ParseProperty(property)
+		_, twice := o.Properties[key]
+		switch {
+		case err != nil:
+			f.each("--property: ", err, "")
+		case twice:
+			f.add(&usageError{"--property: " + key + " is there twice", ""})
+		case key == "hw:cpu_policy" && o.CPUPolicy != "", key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "", strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor:
+			f.add(&usageError{"--property: " + key + " is what another flag says", ""})
+		}
+		o.Properties[key] = value
+	}
+	return opts
+}
+
+// each adds every one of joined errors.
+func (f *faults) each(before string, err error, hint string) {
+	if err == nil {
+		return
+	}
+	for _, fault := range split(err) {
+		f.add(&usageError{before + fault.Error(), hint})
+	}
+}
+
+// size returns the value of a flag that is a size; nil unless it is given.
+func size(c *cli.Context, f *faults, flag string, least int, parse func(string) (int, error)) *int {
+	if !c.IsSet(flag) {
+		return nil
+	}
+	n, err := parse(c.String(flag))
+	if err == nil && n < least {
+		err = fmt.Errorf("%s is too little", c.String(flag))
+	}
+	f.each("--"+flag+": ", err, "")
+	return &n
+}
+
+// flavorReport is what flavor create prints, in the form that docs/json.md describes.
+type flavorReport struct {
+	Schema         int              `json:"schema"`
+	Cloud          string           `json:"cloud"`
+	Microversion   string           `json:"microversion"`
+	Changed        bool             `json:"changed"`
+	Changes        []flavor.Request `json:"changes"`
+	Before         *flavorState     `json:"before"`
+	After          flavorState      `json:"after"`
+	Defaults       []string         `json:"defaults"`
+	RebootRequired bool             `json:"reboot_required"`
+	Restart        []string         `json:"restart"`
+	Applied        bool             `json:"applied"`
+	Warnings       []string         `json:"warnings"`
+}
+
+// flavorState is a flavor, with the projects that may use it.
+type flavorState struct {
+	cloud.Flavor
+	Projects []string `json:"projects"`
+}
+
+func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error {
+	c, err := u.connect(ctx, opts.cloud)
+	if err != nil {
+		return err
+	}
+	compute, err := c.Compute(ctx)
+	if err != nil {
+		return err
+	}
+	observed, err := opts.observe(ctx, c, compute)
+	if err != nil {
+		return err
+	}
+	plan, err := flavor.NewPlan(opts.flavor, observed)
+	if err != nil {
+		return err
+	}
+	report := flavorReport{
+		Schema: 1, Cloud: compute.URL, Microversion: compute.Microversion.String(), Changed: plan.Changed(), Changes: append([]flavor.Request{}, plan.Requests()...),
+		After:    flavorState{plan.After, append([]string{}, plan.AfterAccess...)},
+		Defaults: append([]string{}, plan.Defaults...), Restart: []string{}, Warnings: append([]string{}, plan.Warnings...),
+	}
+	if plan.Before != nil {
+		report.Before = &flavorState{*plan.Before, append([]string{}, plan.BeforeAccess...)}
+	}
+	if opts.format == formatTable {
+		u.flavorPlan(report, plan)
+	}
+	return u.decide(opts.decision, report.Changed, "make these requests?", &report, func() error {
+		made, err := plan.Apply(ctx, compute)
+		if err != nil {
+			return err
+		}
+		report.After.Flavor, report.Applied = made, true
+		if opts.format == formatTable {
+			done := "changed"
+			if plan.Before == nil {
+				done = "made"
+			}
+			u.note("%s flavor %s, id %s", done, printable(made.Name), printable(made.ID))
+		}
+		return nil
+	})
+}
+
+// observe asks the cloud for the flavor of that name and who may use it, and for what
+// the command line names.
+func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compute *cloud.Compute) (flavor.Cloud, error) {
+	observed := flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest}
+	all, err := compute.Flavors(ctx)
+	if err != nil {
+		return observed, err
+	}
+	var errs []error
+	for _, name := range o.projects {
+		project, err := c.Project(ctx, name)
+		errs = append(errs, err)
+		o.flavor.Projects = append(o.flavor.Projects, project)
+	}
+	if o.image != "" {
+		image, err := c.Image(ctx, o.image)
+		errs = append(errs, err)
+		o.flavor.Image = &image
+	}
+	if f := o.flavor.Find(all); f != nil {
+		f.ExtraSpecs, err = compute.ExtraSpecs(ctx, *f)
+		errs = append(errs, err)
+		if !f.Public {
+			observed.Access, err = compute.Access(ctx, *f)
+			errs = append(errs, err)
+		}
+		observed.Existing = f
+	}
+	return observed, errors.Join(errs...)
+}
+
+// flavorPlan prints the plan for people.
+func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
+	u.warn(r.Warnings...)
+	name := "flavor " + r.After.Name
+	u.printf("%s at %s (microversion %s)\n", printable(name), printable(r.Cloud), r.Microversion)
+	if !r.Changed {
+		u.printf("%s\nnothing to do: it is as planned\n", printable(indented(flavor.Text(plan.Before, plan.BeforeAccess))))
+		return
+	}
+	from := name
+	if plan.Before == nil {
+		from = "/dev/null"
+	}
+	u.diff(fileChange{Diff: udiff.Unified(from, name, flavor.Text(plan.Before, plan.BeforeAccess), flavor.Text(&plan.After, plan.AfterAccess))})
+	if len(r.Defaults) > 0 {
+		u.printf("\nby default for each device: %s\n", strings.Join(r.Defaults, ", "))
+	}
+	u.printf("\nrequests:\n")
+	for _, request := range r.Changes {
+		u.printf("  %s %s\n", request.Method, printable(request.Path))
+	}
+}
+
+// indented moves each line to the right.
+func indented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("  " + line)
+	}
+	return b.String()
+}
+
+// isGPU tells whether a flavor asks for devices.
+func isGPU(f cloud.Flavor) bool {
+	_, asks := f.ExtraSpecs[nova.RequestKey]
+	return asks
+}
+
+// gpuFlavors leaves those that ask for devices.
+func gpuFlavors(all []cloud.Flavor) []cloud.Flavor {
+	return slices.DeleteFunc(all, func(f cloud.Flavor) bool { return !isGPU(f) })
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+)
+
+func newFlavorDeleteCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      "delete",
+		Usage:     "delete a flavor whose guests get devices",
+		ArgsUsage: "NAME",
+		Description: `
+Shows the flavor, by its name or id, asks, and deletes it. Refuses while instances of
+any project have it, and one that asks for no devices.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack flavor delete gpu.k4200.2
+  gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes
+
+EXIT STATUS
+  0  it is gone
+  1  it could not be deleted, and is as it was
+  2  --dry-run: it can be`,
+		Flags:  append([]cli.Flag{outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag()}, cloudFlags()...),
+		Action: action(u, parseFlavorDelete, runFlavorDelete),
+	}
+}
+
+type flavorDeleteOptions struct {
+	decision
+	cloud cloudOptions
+	name  string
+}
+
+func parseFlavorDelete(c *cli.Context, f *faults) flavorDeleteOptions {
+	return flavorDeleteOptions{parseDecision(c, f), parseCloud(c, f), f.arguments(c, "NAME")[0]}
+}
+
+// flavorDeleteReport is what flavor delete prints, in the form that docs/json.md
+// describes.
+type flavorDeleteReport struct {
+	Schema  int              `json:"schema"`
+	Cloud   string           `json:"cloud"`
+	Changed bool             `json:"changed"`
+	Changes []flavor.Request `json:"changes"`
+	Before  flavorState      `json:"before"`
+	Applied bool             `json:"applied"`
+}
+
+func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error {
+	c, err := u.connect(ctx, opts.cloud)
+	if err != nil {
+		return err
+	}
+	compute, err := c.Compute(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := compute.Flavors(ctx)
+	if err != nil {
+		return err
+	}
+	f, err := findFlavor(all, opts.name)
+	if err != nil {
+		return err
+	}
+	if f.ExtraSpecs, err = compute.ExtraSpecs(ctx, f); err != nil {
+		return err
+	}
+	if !isGPU(f) {
+		return &usageError{"flavor " + f.Name + " asks for no devices", "openstack flavor delete deletes others"}
+	}
+	servers, err := compute.Servers(ctx, f.ID)
+	if err != nil {
+		return err
+	}
+	if err := flavor.CheckUnused(f, servers); err != nil {
+		return err
+	}
+	before := flavorState{Flavor: f}
+	if !f.Public {
+		if before.Projects, err = compute.Access(ctx, f); err != nil {
+			return err
+		}
+	}
+	report := flavorDeleteReport{Schema: 1, Cloud: compute.URL, Changed: true, Before: before, Changes: []flavor.Request{{Method: "DELETE", Path: "/flavors/" + f.ID}}}
+	if opts.format == formatTable {
+		u.printf("flavor %s at %s, to be deleted:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(&f, before.Projects))))
+		u.printf("\nrequests:\n  DELETE /flavors/%s\n", printable(f.ID))
+	}
+	return u.decide(opts.decision, true, "delete it?", &report, func() error {
+		if err := compute.DeleteFlavor(ctx, f); err != nil {
+			return err
+		}
+		report.Applied = true
+		if opts.format == formatTable {
+			u.note("deleted flavor %s", printable(f.Name))
+		}
+		return nil
+	})
+}
+
+// findFlavor finds a flavor by its name or its id.
+func findFlavor(all []cloud.Flavor, nameOrID string) (cloud.Flavor, error) {
+	for _, f := range all {
+		if f.Name == nameOrID {
+			return f, nil
+		}
+	}
+	for _, f := range all {
+		if f.ID == nameOrID {
+			return f, nil
+		}
+	}
+	return cloud.Flavor{}, &usageError{fmt.Sprintf("flavor %s: not found", nameOrID), "gpustack flavor list shows those that ask for devices"}
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+)
+
+func newFlavorListCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "show the flavors whose guests get devices",
+		Description: `
+Lists every flavor that asks for devices and that the user may see; an administrator
+sees private ones, and who may use them. With nova.conf of controllers and compute
+nodes, or inventories, it tells whether some host can meet each of them, were all its
+devices free. Without nova.conf an alias is taken for the product that host scan gives
+that name. Changes nothing.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack flavor list
+  gpustack flavor list --conf controller=/etc/nova/nova.conf --inventory gpu1.json
+  gpustack flavor list --os-cloud lab -o json
+
+EXIT STATUS
+  0  listed
+  1  they could not be`,
+		Flags: append([]cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			confFlag("read `[ROLE=]FILE[,FILE]` below the root (repeatable)"),
+			releaseFlag(),
+			inventoryFlag("hold them against `FILE`, what host scan printed as json or yaml (repeatable)"),
+		}, cloudFlags()...),
+		Action: action(u, parseFlavorList, runFlavorList),
+	}
+}
+
+type flavorListOptions struct {
+	root, format string
+	cloud        cloudOptions
+	confs        []confOption
+	release      releaseOption
+	inventories  []string
+}
+
+func parseFlavorList(c *cli.Context, f *faults) flavorListOptions {
+	f.arguments(c)
+	return flavorListOptions{c.String("root"), f.choice(c, "output"), parseCloud(c, f), parseConfs(c, f), parseRelease(c, f), c.StringSlice("inventory")}
+}
+
+// flavorListReport is what flavor list prints, in the form that docs/json.md describes.
+type flavorListReport struct {
+	Schema   int          `json:"schema"`
+	Cloud    string       `json:"cloud"`
+	Flavors  []listedItem `json:"flavors"`
+	Warnings []string     `json:"warnings"`
+}
+
+// listedItem is a flavor that asks for devices.
+type listedItem struct {
+	flavorState
+	Request nova.Request `json:"request"` // null where it cannot be read
+	Met     *bool        `json:"can_be_met"`
+	Hosts   []string     `json:"hosts"`
+	Problem *string      `json:"problem"`
+}
+
+func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	hosts, err := readInventories(opts.inventories)
+	errs := []error{err}
+	var sides []nova.Side
+	var release nova.Release
+	if len(opts.confs) > 0 {
+		release, err = opts.release.of(root)
+		errs = append(errs, err)
+		sides, err = readSides(root, opts.confs)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	c, err := u.connect(ctx, opts.cloud)
+	if err != nil {
+		return err
+	}
+	compute, err := c.Compute(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := compute.FlavorsWithSpecs(ctx)
+	if err != nil {
+		return err
+	}
+	report := flavorListReport{Schema: 1, Cloud: compute.URL, Flavors: []listedItem{}, Warnings: []string{}}
+	for _, f := range gpuFlavors(all) {
+		item := listedItem{flavorState: flavorState{Flavor: f}}
+		if !f.Public {
+			item.Projects, err = compute.Access(ctx, f)
+			switch {
+			case errors.Is(err, cloud.ErrForbidden):
+				report.Warnings = append(report.Warnings, err.Error())
+				item.Projects = nil
+			case err != nil:
+				return err
+			}
+		}
+		request, err := nova.ParseRequest(f.ExtraSpecs[nova.RequestKey])
+		if err != nil {
+			met, problem := false, strings.ReplaceAll(err.Error(), "\n", ", ")
+			item.Met, item.Problem = &met, &problem
+		} else {
+			answer := request.Answer(release, sides, hosts)
+			item.Request, item.Met, item.Hosts = request, answer.Met, answer.Hosts
+			if answer.Reason != "" {
+				item.Problem = &answer.Reason
+			}
+		}
+		report.Flavors = append(report.Flavors, item)
+	}
+	if opts.format != formatTable {
+		return u.show(opts.format, report)
+	}
+	u.flavorTable(report, len(sides)+len(hosts) > 0)
+	return nil
+}
+
+// flavorTable prints the flavors for people.
+func (u *ui) flavorTable(r flavorListReport, held bool) {
+	u.warn(r.Warnings...)
+	if len(r.Flavors) == 0 {
+		u.printf("no flavor asks for devices\n")
+		return
+	}
+	header := []string{"NAME", "DEVICES", "VCPUS", "RAM", "DISK", "ACCESS", "OTHER PROPERTIES"}
+	if held {
+		header = slices.Insert(header, 2, "CAN BE MET")
+	}
+	var rows [][]string
+	for _, f := range r.Flavors {
+		disk := flavor.Size(f.Disk, flavor.GiB)
+		if f.Ephemeral > 0 {
+			disk += " + " + flavor.Size(f.Ephemeral, flavor.GiB)
+		}
+		row := []string{f.Name, f.ExtraSpecs[nova.RequestKey], fmt.Sprint(f.VCPUs), flavor.Size(f.RAM, flavor.MiB), disk, f.access(), f.others()}
+		if held {
+			row = slices.Insert(row, 2, f.answer())
+		}
+		rows = append(rows, row)
+	}
+	u.table(header, rows)
+}
+
+func (f listedItem) access() string {
+	switch {
+	case f.Public:
+		return "public"
+	case f.Projects == nil:
+		return "private"
+	case len(f.Projects) == 0:
+		return "private, nobody"
+	}
+	return strings.Join(f.Projects, ", ")
+}
+
+// others are its properties but for what it asks for.
+func (f listedItem) others() string {
+	var words []string
+	for _, key := range slices.Sorted(maps.Keys(f.ExtraSpecs)) {
+		if key != nova.RequestKey {
+			words = append(words, key+"="+f.ExtraSpecs[key])
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (f listedItem) answer() string {
+	switch {
+	case f.Problem != nil:
+		return "no: " + *f.Problem
+	case f.Met == nil:
+		return "unknown"
+	}
+	return "by " + strings.Join(f.Hosts, ", ")
+}

@@ -1,0 +1,185 @@
+package cloud
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
+)
+
+// Flavor is a flavor, its extra specs included.
+type Flavor struct {
+	ID          string            `json:"id"`
+	Name        string            `json:"name"`
+	VCPUs       int               `json:"vcpus"`
+	RAM         int               `json:"ram_mib"`
+	Disk        int               `json:"disk_gib"`
+	Ephemeral   int               `json:"ephemeral_gib"`
+	Swap        int               `json:"swap_mib"`
+	Public      bool              `json:"public"`
+	Description string            `json:"description"` // "" too before microversion 2.55
+	ExtraSpecs  map[string]string `json:"extra_specs"` // nil: not asked for yet
+}
+
+func fromAPI(f *flavors.Flavor) Flavor {
+	return Flavor{f.ID, f.Name, f.VCPUs, f.RAM, f.Disk, f.Ephemeral, f.Swap, f.IsPublic, f.Description, f.ExtraSpecs}
+}
+
+// Flavors returns every flavor that the user may see, private ones among them for an
+// administrator, by name. Before microversion 2.61 they come without extra specs.
+func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
+	var all []Flavor
+	err := c.cloud.ask(ctx, "flavors", func(ctx context.Context) error {
+		pages, err := flavors.ListDetail(c.client, flavors.ListOpts{AccessType: flavors.AllAccess}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := flavors.ExtractFlavors(pages)
+		for i := range list {
+			all = append(all, fromAPI(&list[i]))
+		}
+		return err
+	})
+	slices.SortFunc(all, byName)
+	return all, err
+}
+
+// FlavorsWithSpecs returns them with their extra specs, asked for one by one where
+// that is the only way.
+func (c *Compute) FlavorsWithSpecs(ctx context.Context) ([]Flavor, error) {
+	all, err := c.Flavors(ctx)
+	if err != nil || c.Microversion >= SpecsInBodies {
+		return all, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	const atOnce = 8 // more is impolite
+	var wait sync.WaitGroup
+	turn := make(chan struct{}, atOnce)
+	for i := range all {
+		turn <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-turn }()
+			specs, err := c.ExtraSpecs(ctx, all[i])
+			if err != nil {
+				stop(err) // the first counts
+			}
+			all[i].ExtraSpecs = specs
+		})
+	}
+	wait.Wait()
+	return all, context.Cause(ctx)
+}
+
+// ExtraSpecs returns a flavor's extra specs.
+func (c *Compute) ExtraSpecs(ctx context.Context, f Flavor) (specs map[string]string, err error) {
+	if f.ExtraSpecs != nil {
+		return f.ExtraSpecs, nil
+	}
+	err = c.cloud.ask(ctx, "flavor "+f.Name, func(ctx context.Context) (err error) {
+		specs, err = flavors.ListExtraSpecs(ctx, c.client, f.ID).Extract()
+		return err
+	})
+	if specs == nil && err == nil {
+		specs = map[string]string{}
+	}
+	return specs, err
+}
+
+// CreateFlavor makes a flavor, but for its extra specs, and returns it as Nova has
+// it. The caller gives it its ID, so that a flavor whose making was heard and the
+// answer lost is known again. A description needs microversion 2.55.
+//
+// Errors: ErrConflict for a name or an ID that another flavor has.
+func (c *Compute) CreateFlavor(ctx context.Context, f Flavor) (Flavor, error) {
+	options := flavors.CreateOpts{
+		ID: f.ID, Name: f.Name, VCPUs: f.VCPUs, RAM: f.RAM, Disk: &f.Disk,
+		Ephemeral: &f.Ephemeral, Swap: &f.Swap, IsPublic: &f.Public, Description: f.Description,
+	}
+	var made Flavor
+	err := c.cloud.ask(ctx, "making flavor "+f.Name, func(ctx context.Context) error {
+		answer, err := flavors.Create(ctx, c.client, options).Extract()
+		if err != nil {
+			return err
+		}
+		made = fromAPI(answer)
+		return nil
+	})
+	return made, err
+}
+
+// GetFlavor returns the flavor of an ID.
+//
+// Errors: ErrNotFound.
+func (c *Compute) GetFlavor(ctx context.Context, id string) (Flavor, error) {
+	var got Flavor
+	err := c.cloud.ask(ctx, "flavor "+id, func(ctx context.Context) error {
+		answer, err := flavors.Get(ctx, c.client, id).Extract()
+		if err != nil {
+			return err
+		}
+		got = fromAPI(answer)
+		return nil
+	})
+	return got, err
+}
+
+// DescribeFlavor changes a flavor's description, from microversion 2.55 on.
+func (c *Compute) DescribeFlavor(ctx context.Context, f Flavor, description string) error {
+	return c.cloud.ask(ctx, "describing flavor "+f.Name, func(ctx context.Context) error {
+		_, err := flavors.Update(ctx, c.client, f.ID, flavors.UpdateOpts{Description: description}).Extract()
+		return err
+	})
+}
+
+// SetExtraSpecs sets some of a flavor's extra specs, leaves the others, and returns
+// those that Nova says it has set.
+func (c *Compute) SetExtraSpecs(ctx context.Context, f Flavor, specs map[string]string) (set map[string]string, err error) {
+	err = c.cloud.ask(ctx, "extra specs of flavor "+f.Name, func(ctx context.Context) (err error) {
+		set, err = flavors.CreateExtraSpecs(ctx, c.client, f.ID, flavors.ExtraSpecsOpts(maps.Clone(specs))).Extract()
+		return err
+	})
+	return set, err
+}
+
+// DeleteFlavor deletes a flavor. One that is gone already is no error.
+func (c *Compute) DeleteFlavor(ctx context.Context, f Flavor) error {
+	err := c.cloud.ask(ctx, "deleting flavor "+f.Name, func(ctx context.Context) error {
+		return flavors.Delete(ctx, c.client, f.ID).ExtractErr()
+	})
+	if isNotFound(err) {
+		return nil // by an attempt whose answer was lost, or by somebody else
+	}
+	return err
+}
+
+// Access returns the ids of the projects that may use a private flavor.
+func (c *Compute) Access(ctx context.Context, f Flavor) ([]string, error) {
+	projects := []string{}
+	err := c.cloud.ask(ctx, "access to flavor "+f.Name, func(ctx context.Context) error {
+		page, err := flavors.ListAccesses(c.client, f.ID).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := flavors.ExtractAccesses(page)
+		for _, a := range list {
+			projects = append(projects, a.TenantID)
+		}
+		return err
+	})
+	slices.Sort(projects)
+	return projects, err
+}
+
+// Grant lets a project use a private flavor. That it may already is no error.
+func (c *Compute) Grant(ctx context.Context, f Flavor, project string) error {
+	err := c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
+		return flavors.AddAccess(ctx, c.client, f.ID, flavors.AddAccessOpts{Tenant: project}).Err
+	})
+	if isConflict(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/projects"
+)
+
+// Project is a project of Keystone.
+type Project struct {
+	ID   string `json:"id"`
+	Name string `json:"name"` // "" for a user who may not look it up
+}
+
+// Project finds a project by its name or its ID. An ID is believed of a user who may
+// not look at projects.
+//
+// Errors: ErrNotFound; several of the name, in several domains.
+func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
+	what := "project " + nameOrID
+	client, err := openstack.NewIdentityV3(c.provider, c.endpoint)
+	if err != nil {
+		return Project{}, doing(what, err)
+	}
+	var found []projects.Project
+	err = c.ask(ctx, what, func(ctx context.Context) error {
+		page, err := projects.List(client, projects.ListOpts{Name: nameOrID}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		found, err = projects.ExtractProjects(page)
+		return err
+	})
+	if errors.Is(err, ErrForbidden) && isUUID(nameOrID) {
+		return Project{ID: nameOrID}, nil
+	}
+	switch {
+	case err != nil:
+		return Project{}, err
+	case len(found) == 1:
+		return Project{found[0].ID, found[0].Name}, nil
+	case len(found) > 1:
+		var ids []string
+		for _, p := range found {
+			ids = append(ids, fmt.Sprintf("%s in domain %s", p.ID, p.DomainID))
+		}
+		return Project{}, &Error{Doing: what, Reason: "several have that name: " + strings.Join(ids, ", ")}
+	}
+	var project *projects.Project
+	err = c.ask(ctx, what, func(ctx context.Context) (err error) {
+		project, err = projects.Get(ctx, client, nameOrID).Extract()
+		return err
+	})
+	if err != nil {
+		return Project{}, err
+	}
+	return Project{project.ID, project.Name}, nil
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$`)
+
+func isUUID(s string) bool {
+	return uuid.MatchString(s)
+}
+
+func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
+func isConflict(err error) bool { return errors.Is(err, ErrConflict) }

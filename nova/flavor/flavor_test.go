@@ -1,0 +1,463 @@
+package flavor_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+	"gpustack/nova/cloud/cloudtest"
+	"gpustack/nova/flavor"
+)
+
+// TestParseRequest: what is malformed never reaches the cloud, and every fault is told
+// at once.
+func TestParseRequest(t *testing.T) {
+	for spec, want := range map[string]string{
+		"K4200:2":           "K4200:2",
+		"K4200:1,A100:8":    "K4200:1,A100:8",
+		"RTX 6000:1":        "RTX 6000:1",
+		"K4200:02":          "K4200:2",
+		"":                  `"": no alias is named`,
+		"K4200":             `"K4200": has no count, such as K4200:1`,
+		"K4200:":            `"K4200:": "" is not a count`,
+		":2":                `":2": has no alias`,
+		" :2":               `" :2": has no alias`,
+		"K4200:0":           `"K4200:0": asks for no device`,
+		"K4200:-1":          `"K4200:-1": "-1" is not a count`,
+		"K4200:+1":          `"K4200:+1": "+1" is not a count`,
+		"K4200:1.5":         `"K4200:1.5": "1.5" is not a count`,
+		"K4200:two":         `"K4200:two": "two" is not a count`,
+		"K4200:9999999999":  `"K4200:9999999999": "9999999999" is not a count`,
+		"K4200: 1":          `"K4200: 1": a blank beside the count`,
+		"K4200:1 ":          `"K4200:1 ": a blank beside the count`,
+		" K4200:1":          `" K4200:1": a blank around the alias`,
+		"K4200:1:2":         `"K4200:1:2": "1:2" is not a count`,
+		"K4200:1,":          `"K4200:1,": nothing between or behind commas`,
+		"K4200:1,,A100:1":   `"K4200:1,,A100:1": nothing between or behind commas`,
+		"K4200:1,K4200:1":   `"K4200:1,K4200:1": alias K4200 is there twice`,
+		"K4200,A100: 1,T:0": "\"K4200\": has no count, such as K4200:1\n\"A100: 1\": a blank beside the count\n\"T:0\": asks for no device",
+	} {
+		request, err := flavor.ParseRequest(spec)
+		got := request.String()
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %s\nwant %s", spec, got, want)
+		}
+	}
+}
+
+// FuzzParseRequest: whatever is taken, Nova takes, and means the same by it.
+func FuzzParseRequest(f *testing.F) {
+	for _, seed := range []string{"K4200:2", "A:1,B:2", "K4200: 1", "a b:1", "A:1,", ":", "é:1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, spec string) {
+		request, err := flavor.ParseRequest(spec)
+		if err != nil {
+			return
+		}
+		again, err := nova.ParseRequest(request.String())
+		if err != nil || !slices.Equal(request, again) {
+			t.Errorf("%q: %v, but Nova reads %v, %v", spec, request, again, err)
+		}
+	})
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]string{
+		"4096 MiB": "4096", "4G MiB": "4096", "4GiB MiB": "4096", "4gb MiB": "4096", "1.5T MiB": "1572864", "0.5G MiB": "512", "1048576K MiB": "1024", "2097152B MiB": "2",
+		"40 GiB": "40", "40G GiB": "40", "2T GiB": "2048", "2048M GiB": "2", "0 GiB": "0",
+		"1500M GiB":      "1500M: Nova counts in whole GiB",
+		"1.5 GiB":        "1.5: Nova counts in whole GiB",
+		"1000B MiB":      "1000B: Nova counts in whole MiB",
+		"-1 GiB":         `not a size: "-1"`,
+		"1P GiB":         `not a size: "1P"`,
+		" GiB":           `not a size: ""`,
+		"4 096 MiB":      `not a size: "4 096"`,
+		"0x10 MiB":       `not a size: "0x10"`,
+		"9999999999 MiB": "9999999999: more than Nova can hold",
+	} {
+		i := strings.LastIndex(text, " ")
+		n, err := flavor.ParseSize(text[:i], map[string]flavor.Unit{"MiB": flavor.MiB, "GiB": flavor.GiB}[text[i+1:]])
+		got := fmt.Sprint(n)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func number(n int) *int { return &n }
+
+func text(s string) *string { return &s }
+
+// request is a request that is known to be well formed.
+func request(t *testing.T, spec string) nova.Request {
+	t.Helper()
+	r, err := flavor.ParseRequest(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func gpu(changes ...string) *cloud.Flavor {
+	f := &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", VCPUs: 8, RAM: 32 << 10, Disk: 80, Public: true, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}}
+	for _, change := range changes {
+		key, value, _ := strings.Cut(change, "=")
+		f.ExtraSpecs[key] = value
+	}
+	return f
+}
+
+// TestPlan: what is asked for against what is there, on clouds of all ages.
+func TestPlan(t *testing.T) {
+	private := gpu()
+	private.Public = false
+	bare := gpu()
+	bare.ExtraSpecs = map[string]string{}
+	for name, test := range map[string]struct {
+		options  flavor.Options
+		newest   cloud.Microversion
+		existing *cloud.Flavor
+		access   []string
+		requests string
+		warnings []string
+		err      string
+	}{
+		"new": {
+			requests: `POST /flavors {"flavor":{"OS-FLV-EXT-DATA:ephemeral":0,"disk":80,"id":"ID","name":"gpu.k4200.2","os-flavor-access:is_public":true,"ram":32768,"swap":0,"vcpus":8}}
+POST /flavors/ID/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
+		},
+		"new, with everything": {
+			options: flavor.Options{
+				Name: "big", VCPUs: number(1), RAM: number(512), Disk: number(100), Ephemeral: number(5), Swap: number(64), Private: true, Projects: []cloud.Project{{ID: "p"}},
+				Description: text("for rendering"), Properties: map[string]string{"hw:numa_nodes": "1"}, NUMAPolicy: "socket", CPUPolicy: "dedicated", HideHypervisor: true,
+			},
+			requests: `POST /flavors {"flavor":{"OS-FLV-EXT-DATA:ephemeral":5,"description":"for rendering","disk":100,"id":"ID","name":"big","os-flavor-access:is_public":false,"ram":512,"swap":64,"vcpus":1}}
+POST /flavors/ID/os-extra_specs {"extra_specs":{"hw:cpu_policy":"dedicated","hw:hide_hypervisor_id":"true","hw:numa_nodes":"1","hw:pci_numa_affinity_policy":"socket","pci_passthrough:alias":"K4200:2"}}
+POST /flavors/ID/action {"addTenantAccess":{"tenant":"p"}}`,
+		},
+		"as it is":                      {existing: gpu()},
+		"as it is, written otherwise":   {existing: gpu("pci_passthrough:alias= K4200:2 ")},
+		"others' properties stay":       {existing: gpu("hw:mem_page_size=large")},
+		"sizes that are not named stay": {existing: &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", VCPUs: 1, Disk: 20, Public: true, ExtraSpecs: gpu().ExtraSpecs}},
+		"sizes that are named are compared": {
+			options:  flavor.Options{VCPUs: number(8), RAM: number(32 << 10), Disk: number(80), Ephemeral: number(0), Swap: number(0)},
+			existing: gpu(),
+		},
+		"drift": {
+			existing: gpu("pci_passthrough:alias=K4200:1"),
+			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
+			warnings: []string{"guests that run keep what they were booted with; new ones and resizes get this"},
+		},
+		"left unfinished": {
+			existing: bare,
+			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
+			warnings: []string{"flavor gpu.k4200.2 is there and has asked for no device so far", "guests that run keep what they were booted with; new ones and resizes get this"},
+		},
+		"only what differs": {
+			options:  flavor.Options{CPUPolicy: "dedicated", Description: text("new"), Properties: map[string]string{"hw:numa_nodes": "1"}},
+			existing: gpu("hw:cpu_policy=shared", "hw:numa_nodes=1"),
+			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hw:cpu_policy":"dedicated"}}
+PUT /flavors/7 {"flavor":{"description":"new"}}`,
+			warnings: []string{"guests that run keep what they were booted with; new ones and resizes get this"},
+		},
+		"access": {
+			options:  flavor.Options{Private: true, Projects: []cloud.Project{{ID: "a"}, {ID: "b"}}},
+			existing: private,
+			access:   []string{"a"},
+			requests: `POST /flavors/7/action {"addTenantAccess":{"tenant":"b"}}`,
+		},
+		"nobody may use it": {
+			options: flavor.Options{Private: true},
+			requests: `POST /flavors {"flavor":{"OS-FLV-EXT-DATA:ephemeral":0,"disk":80,"id":"ID","name":"gpu.k4200.2","os-flavor-access:is_public":false,"ram":32768,"swap":0,"vcpus":8}}
+POST /flavors/ID/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
+			warnings: []string{"no project may use it yet, but an administrator's: --project names one"},
+		},
+		"what cannot be changed, all of it": {
+			options:  flavor.Options{VCPUs: number(4), RAM: number(100), Disk: number(20), Ephemeral: number(1), Swap: number(2048), Private: true},
+			existing: gpu(),
+			err: `flavor gpu.k4200.2: vcpus is 8 and cannot be changed to 4
+flavor gpu.k4200.2: ram is 32 GiB and cannot be changed to 100 MiB
+flavor gpu.k4200.2: disk is 80 GiB and cannot be changed to 20 GiB
+flavor gpu.k4200.2: ephemeral is 0 GiB and cannot be changed to 1 GiB
+flavor gpu.k4200.2: swap is 0 MiB and cannot be changed to 2 GiB
+flavor gpu.k4200.2: access is public and cannot be changed to private`,
+		},
+		"2.38: no description, no policy, nothing hidden": {
+			newest:   38,
+			options:  flavor.Options{Description: text("d"), NUMAPolicy: "preferred", HideHypervisor: true},
+			existing: gpu(),
+			warnings: []string{
+				"this Nova reads hw:pci_numa_affinity_policy from no flavor: not set; the alias in nova.conf can have a numa_policy",
+				"this Nova hides the hypervisor for no flavor: not set; images can have the property img_hide_hypervisor_id=true",
+				"the cloud speaks 2.38 only: the description is not set, which takes 2.55",
+			},
+		},
+		"2.60: a description, nothing hidden": {
+			newest:   60,
+			options:  flavor.Options{Description: text("d"), HideHypervisor: true},
+			existing: gpu(),
+			requests: `PUT /flavors/7 {"flavor":{"description":"d"}}`,
+			warnings: []string{"this Nova hides the hypervisor for no flavor: not set; images can have the property img_hide_hypervisor_id=true"},
+		},
+		"2.65: hidden by the old name": {
+			newest: 65, options: flavor.Options{HideHypervisor: true}, existing: bare,
+			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hide_hypervisor_id":"true","pci_passthrough:alias":"K4200:2"}}`,
+			warnings: []string{"flavor gpu.k4200.2 is there and has asked for no device so far", "guests that run keep what they were booted with; new ones and resizes get this"},
+		},
+		"2.87: hidden by the old name, since it may be Ussuri; no socket": {
+			newest: 87, options: flavor.Options{HideHypervisor: true, NUMAPolicy: "socket"}, existing: bare,
+			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hide_hypervisor_id":"true","pci_passthrough:alias":"K4200:2"}}`,
+			warnings: []string{
+				"this Nova has no NUMA policy socket: not set",
+				"flavor gpu.k4200.2 is there and has asked for no device so far", "guests that run keep what they were booted with; new ones and resizes get this",
+			},
+		},
+		"a NUMA policy without a topology": {
+			options: flavor.Options{NUMAPolicy: "required"}, existing: gpu("hw:pci_numa_affinity_policy=required"),
+			warnings: []string{"a NUMA policy counts for guests with a NUMA topology only: --cpu-policy dedicated or --property hw:numa_nodes=1 gives them one"},
+		},
+		"a NUMA policy with the topology that is there": {
+			options: flavor.Options{NUMAPolicy: "required"}, existing: gpu("hw:pci_numa_affinity_policy=required", "hw:numa_nodes=2"),
+		},
+		"no disk": {
+			existing: &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", Public: true, ExtraSpecs: gpu().ExtraSpecs},
+			warnings: []string{"without a disk of its own a guest's is as large as its image, and cloud images are too small for CUDA: 20 GiB hold it, or a volume"},
+		},
+		"a small disk": {
+			existing: &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", Disk: 8, Public: true, ExtraSpecs: gpu().ExtraSpecs},
+			warnings: []string{"a disk of 8 GiB is too small for CUDA beside a cloud image: 20 GiB hold it"},
+		},
+		"an image that asks for more": {
+			options: flavor.Options{Image: &cloud.Image{Name: "windows", MinDisk: 100, MinRAM: 64 << 10, Size: 200 << 30}}, existing: gpu(),
+			warnings: []string{"image windows does not boot with it: it asks for a disk of 100 GiB, and the flavor has 80", "image windows does not boot with it: it asks for 64 GiB of RAM, and the flavor has 32 GiB"},
+		},
+		"an image whose disk is larger": {
+			options: flavor.Options{Image: &cloud.Image{Name: "windows", Size: 80<<30 + 1}}, existing: gpu(),
+			warnings: []string{"image windows does not boot with it: its disk has 81 GiB, and the flavor's 80"},
+		},
+		"an image that fits": {options: flavor.Options{Image: &cloud.Image{Name: "debian", MinDisk: 3, MinRAM: 512, Size: 2 << 30}}, existing: gpu()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.options.Request = request(t, "K4200:2")
+			newest := test.newest
+			if newest == 0 {
+				newest = 96
+			}
+			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: min(newest, 86), Newest: newest, Existing: test.existing, Access: test.access})
+			if test.err != "" {
+				if err == nil || err.Error() != test.err || !errors.Is(err, flavor.ErrFixed) {
+					t.Errorf("%v\nwant %s", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.requests, show(t, plan)); diff != "" || plan.Changed() != (test.requests != "") {
+				t.Errorf("changed %v; requests (-want +got):\n%s", plan.Changed(), diff)
+			}
+			if diff := cmp.Diff(test.warnings, plan.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func show(t *testing.T, plan flavor.Plan) string {
+	t.Helper()
+	var lines []string
+	for _, r := range plan.Requests() {
+		body, err := json.Marshal(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, r.Method+" "+r.Path+" "+string(body))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestApply: what is done is what the plan says, once; what goes wrong on the way is
+// taken back.
+func TestApply(t *testing.T) {
+	lose := func(w http.ResponseWriter) {
+		connection, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			err = connection.Close()
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	refuse := func(code int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.WriteHeader(code)
+			fmt.Fprint(w, `{"badRequest": {"message": "not so."}}`)
+		}
+	}
+	for name, test := range map[string]struct {
+		options flavor.Options
+		// A request that goes wrong, and how; with heard, after the cloud has done it.
+		request string
+		fault   func(http.ResponseWriter)
+		heard   bool
+		twin    bool // somebody else makes the flavor between plan and apply
+		err     string
+		flavors int // in the end
+	}{
+		"all well":                     {flavors: 1},
+		"private":                      {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}, {ID: "q"}}}, flavors: 1},
+		"the answer of making is lost": {request: "POST /v2.1/flavors", fault: lose, heard: true, flavors: 1},
+		"the question is lost":         {request: "POST /v2.1/flavors", fault: lose, flavors: 1},
+		"the answer of extra specs":    {request: "POST os-extra_specs", fault: lose, heard: true, flavors: 1},
+		"access is granted, unheard":   {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}}, request: "POST action", fault: lose, heard: true, flavors: 1},
+		"503 once":                     {request: "POST os-extra_specs", fault: refuse(503), flavors: 1},
+		"making is refused":            {request: "POST /v2.1/flavors", fault: refuse(403), err: "nothing was changed: making flavor gpu.k4200.2: the user may not do this: not so (HTTP 403, req-"},
+		"extra specs are refused":      {request: "POST os-extra_specs", fault: refuse(400), err: "nothing was changed: extra specs of flavor gpu.k4200.2: not so (HTTP 400, req-"},
+		"access is refused":            {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}}, request: "POST action", fault: refuse(404), err: "nothing was changed: access to flavor gpu.k4200.2 for project p: not found: not so (HTTP 404, req-"},
+		"somebody was faster":          {twin: true, err: "flavor gpu.k4200.2: somebody has made it meanwhile", flavors: 1},
+		"Nova answers something else":  {request: "POST /v2.1/flavors", fault: func(w http.ResponseWriter) { fmt.Fprint(w, `{"flavor": {"id": "x", "vcpus": 1}}`) }, heard: true, err: "nothing was changed: flavor gpu.k4200.2: is not what was asked for, but:\nvcpus        1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cloudtest.Start(t, 96)
+			compute := connect(t, c)
+			test.options.Request = request(t, "K4200:2")
+			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.twin {
+				c.Add("other", "gpu.k4200.2", 1, 1, 1, true, map[string]string{})
+			}
+			method, path, _ := strings.Cut(test.request, " ")
+			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if test.fault == nil || r.Method != method || !strings.HasSuffix(r.URL.Path, path) {
+					return false
+				}
+				fault := test.fault
+				if test.heard {
+					c.Do(r)
+				}
+				if test.err == "" {
+					test.fault = nil // once
+				}
+				fault(w)
+				return true
+			}
+			c.Requests()
+			made, err := plan.Apply(context.Background(), compute)
+			if test.err != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), test.err) {
+					t.Errorf("%v\nwant %s", err, test.err)
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if len(c.Flavors) != test.flavors {
+				t.Errorf("%d flavors", len(c.Flavors))
+			}
+			if err != nil {
+				return
+			}
+			is := c.Flavors[0]
+			if diff := cmp.Diff(map[string]string{"pci_passthrough:alias": "K4200:2"}, is.Specs); diff != "" || is.Body["id"] != made.ID {
+				t.Errorf("%v (-want +got):\n%s", is.Body, diff)
+			}
+			var access []string
+			for _, p := range test.options.Projects {
+				access = append(access, p.ID)
+			}
+			if !slices.Equal(access, is.Access) {
+				t.Errorf("access %v, want %v", is.Access, access)
+			}
+			if test.request == "" {
+				var got []string
+				lines, bodies := c.Requests()
+				for i, line := range lines {
+					var body any
+					if err := json.Unmarshal([]byte(bodies[i]), &body); err != nil {
+						t.Fatal(err)
+					}
+					sorted, err := json.Marshal(body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, strings.ReplaceAll(strings.Replace(line, "/v2.1", "", 1)+" "+string(sorted), made.ID, "ID"))
+				}
+				if diff := cmp.Diff(show(t, plan), strings.Join(got, "\n")); diff != "" {
+					t.Errorf("requests (-plan +got):\n%s", diff)
+				}
+			}
+			// Again there is nothing to do.
+			all, err := compute.FlavorsWithSpecs(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: test.options.Find(all), Access: is.Access})
+			if err != nil || again.Changed() {
+				t.Errorf("again: %s, %v", show(t, again), err)
+			}
+		})
+	}
+}
+
+// TestInterrupted: a flavor without its extra specs does not stay behind.
+func TestInterrupted(t *testing.T) {
+	c := cloudtest.Start(t, 96)
+	compute := connect(t, c)
+	plan, err := flavor.NewPlan(flavor.Options{Request: request(t, "K4200:2")}, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "os-extra_specs") {
+			cancel()
+		}
+		return false
+	}
+	if _, err := plan.Apply(ctx, compute); err == nil || err.Error() != "nothing was changed: extra specs of flavor gpu.k4200.2: interrupted" {
+		t.Error(err)
+	}
+	if len(c.Flavors) > 0 {
+		t.Errorf("left %v", c.Flavors[0].Body)
+	}
+}
+
+func connect(t *testing.T, c *cloudtest.Cloud) *cloud.Compute {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "OS_") {
+			t.Setenv(name, "")
+		}
+	}
+	for name, value := range maps.All(c.Env()) {
+		t.Setenv(name, value)
+	}
+	signedIn, err := cloud.Connect(context.Background(), cloud.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compute, err := signedIn.Compute(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compute
+}

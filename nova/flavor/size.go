@@ -1,0 +1,62 @@
+package flavor
+
+import (
+	"fmt"
+	"math/big"
+	"regexp"
+	"strings"
+)
+
+// Unit is what Nova counts a size in.
+type Unit int64
+
+// Nova counts memory and swap in MiB, and disks in GiB, though it calls them MB and
+// GB (nova/objects/flavor.py).
+const (
+	MiB Unit = 1 << 20
+	GiB Unit = 1 << 30
+)
+
+var size = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?b)?$`)
+
+// maxSize is the largest that Nova's columns hold (nova/db/constants.py, MAX_INT).
+const maxSize = 0x7FFFFFFF
+
+// ParseSize reads a size such as 16G, 1.5TiB or 4096, which is in the unit, and
+// returns it in the unit. As with Nova, MB are MiB. A size that is not whole in the
+// unit is an error, as is one that Nova cannot hold.
+func ParseSize(s string, unit Unit) (int, error) {
+	parts := size.FindStringSubmatch(strings.ToLower(s))
+	name := map[Unit]string{MiB: "MiB", GiB: "GiB"}[unit]
+	if parts == nil {
+		return 0, fmt.Errorf("not a size: %q", s)
+	}
+	value, ok := new(big.Rat).SetString(parts[1])
+	if !ok {
+		return 0, fmt.Errorf("not a size: %q", s)
+	}
+	if parts[2] == "" && parts[3] != "" {
+		value.Quo(value, new(big.Rat).SetInt64(int64(unit))) // 1073741824B
+	} else if parts[2] != "" {
+		given := map[string]int64{"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}[parts[2]]
+		value.Mul(value, big.NewRat(given, int64(unit)))
+	}
+	switch {
+	case !value.IsInt():
+		return 0, fmt.Errorf("%s: Nova counts in whole %s", s, name)
+	case value.Cmp(big.NewRat(maxSize, 1)) > 0:
+		return 0, fmt.Errorf("%s: more than Nova can hold", s)
+	}
+	return int(value.Num().Int64()), nil
+}
+
+// Size writes a size for people: in GiB where that is whole.
+func Size(n int, unit Unit) string {
+	switch {
+	case unit == GiB:
+		return fmt.Sprintf("%d GiB", n)
+	case n > 0 && n%1024 == 0:
+		return fmt.Sprintf("%d GiB", n/1024)
+	}
+	return fmt.Sprintf("%d MiB", n)
+}
