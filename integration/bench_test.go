@@ -5,9 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
+
+	"gpustack/integration/race"
 )
 
 // BenchmarkScan times whole processes that list the same functions with names,
@@ -21,10 +21,10 @@ func BenchmarkScan(b *testing.B) {
 	bench := func(name, root string) {
 		b.Run(name, func(b *testing.B) {
 			addNames(b, root)
-			race(b,
-				peer{"lspci", []string{"lspci", "-D", "-nnk", "-O", "sysfs.path=" + filepath.Join(root, "sys/bus/pci")}},
-				peer{"ghw", []string{ghwscan, root}},
-				peer{"gpustack", []string{gpustack, "host", "scan", "--all", "-o", "json", "--root", root}},
+			race.Run(b,
+				race.Peer{Name: "lspci", Argv: []string{"lspci", "-D", "-nnk", "-O", "sysfs.path=" + filepath.Join(root, "sys/bus/pci")}},
+				race.Peer{Name: "ghw", Argv: []string{ghwscan, root}},
+				race.Peer{Name: "gpustack", Argv: []string{gpustack, "host", "scan", "--all", "-o", "json", "--root", root}},
 			)
 		})
 	}
@@ -44,7 +44,7 @@ func BenchmarkScan(b *testing.B) {
 
 // BenchmarkStart times a command that does nothing else.
 func BenchmarkStart(b *testing.B) {
-	race(b, peer{"gpustack", []string{gpustack, "--version"}})
+	race.Run(b, race.Peer{Name: "gpustack", Argv: []string{gpustack, "--version"}})
 }
 
 // BenchmarkPrepare times host prepare --dry-run where there is nothing to do, on a
@@ -72,9 +72,9 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 	playbook := []string{"ansible-playbook", "-i", "localhost,", "-e", "root=" + other, "ansible/prepare.yml"}
 	run(b, playbook[0], playbook[1:]...)
-	race(b,
-		peer{"ansible", playbook},
-		peer{"gpustack", []string{gpustack, "host", "prepare", "--root", root, "--dry-run"}},
+	race.Run(b,
+		race.Peer{Name: "ansible", Argv: playbook},
+		race.Peer{Name: "gpustack", Argv: []string{gpustack, "host", "prepare", "--root", root, "--dry-run"}},
 	)
 }
 
@@ -87,55 +87,17 @@ func BenchmarkNovaConfigure(b *testing.B) {
 	other := filepath.Join(b.TempDir(), "nova.conf")
 	write(b, other, read(b, sample))
 	// Each round takes away again what it has written, so that the next has work.
-	race(b,
-		peer{"crudini", []string{"sh", "-ec", `
+	race.Run(b,
+		race.Peer{Name: "crudini", Argv: []string{"sh", "-ec", `
 			crudini --set "$0" pci alias '{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}'
 			crudini --set "$0" pci device_spec '{"vendor_id": "10de", "product_id": "11b4"}'
 			crudini --set "$0" filter_scheduler enabled_filters ComputeFilter,PciPassthroughFilter
 			cp "$1" "$0"`, other, sample}},
-		peer{"ini_file", []string{"sh", "-ec", `ansible-playbook -i localhost, -e "conf=$0" ansible/nova.yml; cp "$1" "$0"`, other, sample}},
-		peer{"gpustack", []string{"sh", "-ec", `
+		race.Peer{Name: "ini_file", Argv: []string{"sh", "-ec", `ansible-playbook -i localhost, -e "conf=$0" ansible/nova.yml; cp "$1" "$0"`, other, sample}},
+		race.Peer{Name: "gpustack", Argv: []string{"sh", "-ec", `
 			"$0" nova configure --root "$1" --role all --release zed --alias K4200=10de:11b4 --yes >/dev/null 2>&1
 			cp "$2" "$1/etc/nova/nova.conf"; rm -r "$1/var"`, gpustack, root, sample}},
 	)
-}
-
-// peer is a program in a race.
-type peer struct {
-	name string
-	argv []string
-}
-
-// race runs peers in turn, the last being ours, and reports the median time of
-// each and the median ratio of ours to each other's.
-func race(b *testing.B, peers ...peer) {
-	times := make([][]float64, len(peers))
-	for b.Loop() {
-		for i, p := range peers {
-			cmd := exec.Command(p.argv[0], p.argv[1:]...)
-			start := time.Now()
-			if err := cmd.Run(); err != nil {
-				b.Fatalf("%q: %v", p.argv, err)
-			}
-			times[i] = append(times[i], float64(time.Since(start).Microseconds())/1000)
-		}
-	}
-	ours := times[len(peers)-1]
-	for i, p := range peers {
-		if i < len(peers)-1 {
-			ratios := make([]float64, len(ours))
-			for round := range ours {
-				ratios[round] = ours[round] / times[i][round]
-			}
-			b.ReportMetric(median(ratios), "of-"+p.name)
-		}
-		b.ReportMetric(median(times[i]), p.name+"-ms")
-	}
-	b.ReportMetric(0, "ns/op") // of all peers together, it says nothing
-}
-
-func median(values []float64) float64 {
-	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
 func exists(path string) bool {

@@ -57,9 +57,14 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	provider.RetryFunc = retry
 	cloud := &Cloud{provider, c.endpoint, o.Timeout, c.secrets()}
 	what := "signing in at " + redacted(c.auth.IdentityEndpoint) + c.as()
-	return cloud, cloud.ask(ctx, what, func(ctx context.Context) error {
+	err = cloud.ask(ctx, what, func(ctx context.Context) error {
 		return openstack.Authenticate(ctx, provider, c.auth)
 	})
+	var e *Error
+	if errors.As(err, &e) && e.Status == http.StatusNotFound && c.auth.TokenID != "" {
+		e.Kind = ErrUnauthorized // a token that was revoked, or has run out
+	}
+	return cloud, err
 }
 
 // ask makes a request, within the time that one may take, and says what it was for

@@ -66,6 +66,13 @@ func (e *Error) Unwrap() error {
 	return e.Kind
 }
 
+// IsRefused tells whether an error is the service's answer that it has not done what
+// was asked for. After others it may have.
+func IsRefused(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status >= 400 && e.Status < 500
+}
+
 type timeoutError struct {
 	after time.Duration
 }

@@ -67,8 +67,11 @@ func (p Plan) Apply(ctx context.Context, c *cloud.Compute) (cloud.Flavor, error)
 		// is told from one that somebody else has made.
 		f.ID = uuid.NewString()
 		if err := create(ctx, c, f); err != nil {
-			if errors.Is(err, ErrExists) {
+			switch {
+			case errors.Is(err, ErrExists):
 				return cloud.Flavor{}, err // not ours
+			case cloud.IsRefused(err):
+				return cloud.Flavor{}, fmt.Errorf("nothing was changed: %w", err)
 			}
 			return cloud.Flavor{}, takeBack(ctx, c, f, err)
 		}

@@ -341,7 +341,7 @@ func (c *Cloud) setSpecs(w http.ResponseWriter, r *http.Request, f *Flavor) {
 		namespace, _, ok := strings.Cut(key, ":")
 		if spoken(r) >= 86 && ok && (namespace == "hw" || namespace == "pci_passthrough") &&
 			(!known.MatchString(key) || c.Newest <= 87 && key == "hw:hide_hypervisor_id") {
-			fail(w, http.StatusBadRequest, "badRequest", fmt.Sprintf("Validation failed; extra spec '%s' does not exist.", key))
+			fail(w, http.StatusBadRequest, "badRequest", fmt.Sprintf("Validation failed; extra spec '%s' does not appear to be a valid extra spec.", key))
 			return
 		}
 	}

@@ -1,0 +1,167 @@
+package nova
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"gpustack/integration/mariadb"
+	"gpustack/integration/service"
+)
+
+// Region is the one that all endpoints are in.
+const Region = "RegionOne"
+
+// A Lab is a running control plane.
+type Lab struct {
+	KeystoneURL  string // with /v3
+	NovaURL      string // with /v2.1
+	PlacementURL string
+	GlanceURL    string
+	NeutronURL   string
+
+	// Passwords of the users admin and demo, of Nova and the other services, and of
+	// RabbitMQ. None occurs by chance, so that a test can look for it in what a
+	// program prints. The one of the database is Database.Password.
+	AdminPassword, DemoPassword, ServicePassword, RabbitPassword string
+
+	// Database is the server with the databases nova_api, nova_cell0, nova_cell1,
+	// keystone, placement and glance. Its name as a service is mariadb.
+	Database *mariadb.Server
+	NovaConf string // the nova.conf of all services of Nova
+
+	dir      string
+	ports    ports
+	services []*service.Service // all but the database
+	neutron  *http.Server
+
+	mu      sync.Mutex
+	timings []Timing
+}
+
+// A Timing is how long a step of the lab took.
+type Timing struct {
+	Step string
+	Took time.Duration
+}
+
+// Start brings up a lab below dir, which must be empty and have a short name: sockets
+// lie in it.
+func Start(ctx context.Context, dir string) (*Lab, error) {
+	l := &Lab{dir: dir}
+	if err := l.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the lab: %w", err), l.Stop())
+	}
+	return l, nil
+}
+
+func (l *Lab) start(ctx context.Context) error {
+	if err := l.configure(); err != nil {
+		return err
+	}
+	if err := l.startNeutron(); err != nil {
+		return err
+	}
+	return service.InTurn(
+		service.Together(
+			l.raise("rabbitmq"),
+			service.InTurn(
+				l.timed("mariadb", l.makeDatabases),
+				service.Together(
+					l.timed("schemas of nova", l.novaSchemas),
+					l.timed("schema of placement", l.placementSchema),
+					l.timed("schema of glance", l.glanceSchema),
+					service.InTurn(
+						l.timed("schema of keystone", l.keystoneSchema),
+						l.raise("keystone"),
+						l.timed("users and endpoints", l.makeCatalog),
+					),
+				),
+			),
+		),
+		l.up,
+		service.Together(
+			l.timed("image", l.makeImage),
+			l.timed("hosts found", l.hostsFound),
+		),
+	)(ctx)
+}
+
+// Stop ends all that runs. The files stay.
+func (l *Lab) Stop() error {
+	err := l.down()
+	if l.neutron != nil {
+		err = errors.Join(err, l.neutron.Close())
+	}
+	return err
+}
+
+// Env is the environment of a client that is admin, in the project admin.
+func (l *Lab) Env() []string {
+	return l.env("admin", l.AdminPassword)
+}
+
+// DemoEnv is the environment of a client that is demo, who is a mere member of the
+// project demo.
+func (l *Lab) DemoEnv() []string {
+	return l.env("demo", l.DemoPassword)
+}
+
+func (l *Lab) env(user, password string) []string {
+	return []string{
+		"OS_AUTH_URL=" + l.KeystoneURL,
+		"OS_IDENTITY_API_VERSION=3",
+		"OS_USERNAME=" + user,
+		"OS_PASSWORD=" + password,
+		"OS_PROJECT_NAME=" + user,
+		"OS_USER_DOMAIN_NAME=Default",
+		"OS_PROJECT_DOMAIN_NAME=Default",
+		"OS_REGION_NAME=" + Region,
+	}
+}
+
+// Log returns what a service has printed so far.
+func (l *Lab) Log(name string) (string, error) {
+	s, err := l.service(name)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(s.Log)
+	return string(text), err
+}
+
+// Timings returns how long each step took, in the order in which they ended.
+func (l *Lab) Timings() []Timing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.timings)
+}
+
+// timed is a step that notes how long it took.
+func (l *Lab) timed(name string, step service.Step) service.Step {
+	return func(ctx context.Context) error {
+		begin := time.Now()
+		err := step(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.timings = append(l.timings, Timing{name, time.Since(begin)})
+		return err
+	}
+}
+
+// secret is a password that says in a message whose it is.
+func secret(whose string) string {
+	return whose + rand.Text()
+}
+
+// state is a path in the folder that Save keeps.
+func (l *Lab) state(elem ...string) string {
+	return filepath.Join(append([]string{l.dir, "state"}, elem...)...)
+}
