@@ -41,12 +41,17 @@ func parseCloud(c *cli.Context, f *faults) cloudOptions {
 	}, c.Bool("verbose")}
 }
 
-// connect signs in.
-func (u *ui) connect(ctx context.Context, opts cloudOptions) (*cloud.Cloud, error) {
+// connect signs in, and finds Nova.
+func (u *ui) connect(ctx context.Context, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
 	o := opts.Options
 	o.Warn = func(warning string) { u.warn(warning) }
 	if opts.verbose {
 		o.Trace = func(line string) { u.note("%s", printable(line)) }
 	}
-	return cloud.Connect(ctx, o)
+	c, err := cloud.Connect(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	compute, err := c.Compute(ctx)
+	return c, compute, err
 }

@@ -172,11 +172,7 @@ type flavorState struct {
 }
 
 func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error {
-	c, err := u.connect(ctx, opts.cloud)
-	if err != nil {
-		return err
-	}
-	compute, err := c.Compute(ctx)
+	c, compute, err := u.connect(ctx, opts.cloud)
 	if err != nil {
 		return err
 	}

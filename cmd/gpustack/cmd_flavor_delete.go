@@ -56,11 +56,7 @@ type flavorDeleteReport struct {
 }
 
 func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error {
-	c, err := u.connect(ctx, opts.cloud)
-	if err != nil {
-		return err
-	}
-	compute, err := c.Compute(ctx)
+	_, compute, err := u.connect(ctx, opts.cloud)
 	if err != nil {
 		return err
 	}

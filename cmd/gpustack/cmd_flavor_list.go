@@ -96,11 +96,7 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	c, err := u.connect(ctx, opts.cloud)
-	if err != nil {
-		return err
-	}
-	compute, err := c.Compute(ctx)
+	_, compute, err := u.connect(ctx, opts.cloud)
 	if err != nil {
 		return err
 	}

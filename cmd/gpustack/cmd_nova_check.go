@@ -162,11 +162,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 
 // readFlavors returns the flavors that ask for devices.
 func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]nova.Flavor, error) {
-	c, err := u.connect(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	compute, err := c.Compute(ctx)
+	_, compute, err := u.connect(ctx, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -44,8 +44,6 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A transport of its own: the default one tries addresses of a name for half a
-	// minute each.
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.TLSClientConfig = c.tls
 	provider, err := openstack.NewClient(c.auth.IdentityEndpoint)
