@@ -31,6 +31,7 @@ func newApp(u *ui, args []string) app {
 				Name:  "host",
 				Usage: "the machine the GPUs are in",
 				Subcommands: []*cli.Command{
+					newHostGuestsCommand(u),
 					newHostPrepareCommand(u),
 					newHostScanCommand(u),
 					newHostSnapshotCommand(u),
@@ -47,6 +48,7 @@ func newApp(u *ui, args []string) app {
 				Usage:       "flavors whose guests get devices",
 				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorDeleteCommand(u), newFlavorListCommand(u)},
 			},
+			newRepairMigrationCommand(u),
 			newHistoryCommand(u),
 			newUndoCommand(u),
 			newCompletionCommand(u),

@@ -41,14 +41,19 @@ func parseCloud(c *cli.Context, f *faults) cloudOptions {
 	}, c.Bool("verbose")}
 }
 
-// connect signs in, and finds Nova.
-func (u *ui) connect(ctx context.Context, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
+// signIn signs in.
+func (u *ui) signIn(ctx context.Context, opts cloudOptions) (*cloud.Cloud, error) {
 	o := opts.Options
 	o.Warn = func(warning string) { u.warn(warning) }
 	if opts.verbose {
 		o.Trace = func(line string) { u.note("%s", printable(line)) }
 	}
-	c, err := cloud.Connect(ctx, o)
+	return cloud.Connect(ctx, o)
+}
+
+// connect signs in, and finds Nova.
+func (u *ui) connect(ctx context.Context, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
+	c, err := u.signIn(ctx, opts)
 	if err != nil {
 		return nil, nil, err
 	}

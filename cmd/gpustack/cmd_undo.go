@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cleanup"
 	"gpustack/host"
 	"gpustack/host/journal"
 	"gpustack/nova/conf"
@@ -26,6 +27,10 @@ programs again that make what derives from them. Without ENTRY it takes the late
 that is not undone yet. A file that somebody has changed since is named, and then
 nothing is touched.
 
+Of repair-migration it takes rows of Nova's databases back, and Placement's
+allocations, unless Nova has gone on from there. The databases are found as that
+command finds them.
+
 EXAMPLES
   gpustack undo
   gpustack undo 3 --dry-run
@@ -34,19 +39,25 @@ EXIT STATUS
   0  the files are as they were
   1  they could not be put back
   2  --dry-run: there is something to put back`,
-		Flags:  []cli.Flag{rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag()},
+		Flags: append([]cli.Flag{
+			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(),
+			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "of repair-migration: the `FILE` below the root"},
+			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
+		}, cloudFlags()...),
 		Action: action(u, parseUndo, runUndo),
 	}
 }
 
 type undoOptions struct {
 	decision
-	root string
-	id   int // 0: the latest
+	root   string
+	id     int // 0: the latest
+	repair repairOptions
 }
 
 func parseUndo(c *cli.Context, f *faults) undoOptions {
 	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root")}
+	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"), where: cleanup.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
 	for i, arg := range c.Args().Slice() {
 		id, err := strconv.Atoi(arg)
 		switch {
@@ -62,15 +73,16 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 
 // undoReport is what undo prints, in the form that docs/json.md describes.
 type undoReport struct {
-	Schema         int          `json:"schema"`
-	Changed        bool         `json:"changed"`
-	Changes        []fileChange `json:"changes"`
-	Programs       []string     `json:"programs"`
-	Left           []string     `json:"left"`
-	RebootRequired bool         `json:"reboot_required"`
-	Restart        []string     `json:"restart"`
-	Applied        bool         `json:"applied"`
-	Entry          int          `json:"entry"`
+	Schema         int            `json:"schema"`
+	Changed        bool           `json:"changed"`
+	Changes        []fileChange   `json:"changes"`
+	Repairs        []cleanup.Unit `json:"repairs"`
+	Programs       []string       `json:"programs"`
+	Left           []string       `json:"left"`
+	RebootRequired bool           `json:"reboot_required"`
+	Restart        []string       `json:"restart"`
+	Applied        bool           `json:"applied"`
+	Entry          int            `json:"entry"`
 }
 
 func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
@@ -85,6 +97,9 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	entry, err := journal.Pick(entries, opts.id)
 	if err != nil {
 		return err
+	}
+	if entry.Kind == journal.KindRows {
+		return undoRows(ctx, u, opts, root, entry)
 	}
 	runner := host.Runner{Root: root, Talk: u.talk}
 	// An entry that only waits for its programs, or is on its way back, can be
@@ -104,7 +119,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		}
 	}
 	report := undoReport{
-		Schema: 1, Changed: true, Changes: fileChanges(plan), Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),
+		Schema: 1, Changed: true, Changes: fileChanges(plan), Repairs: []cleanup.Unit{}, Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),
 		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID,
 	}
 	if err := runner.Ready(entry.Programs); len(entry.Programs) > 0 && err != nil {
@@ -136,4 +151,68 @@ func undo(ctx context.Context, runner host.Runner, id int) (err error) {
 	defer func() { err = errors.Join(err, j.Close()) }()
 	_, err = j.Undo(ctx, id)
 	return err
+}
+
+// undoRows takes back what repair-migration has written.
+func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) (err error) {
+	r := &repairing{u: u, opts: opts.repair, root: root}
+	if err := r.readConf(); err != nil {
+		return err
+	}
+	units, err := unitsOf(entry)
+	if err != nil {
+		return err
+	}
+	if r.databases, err = cleanup.Open(ctx, r.opts.where); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.databases.Close()) }()
+	written := func(unit cleanup.Unit) bool { return unit.State == cleanup.Written || unit.State == cleanup.Repaired }
+	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(unit cleanup.Unit) bool { return written(unit) && unit.Placement != nil }))
+	if err != nil {
+		return err
+	}
+	if entry.Status == journal.Applying {
+		repairer.Record = func([]cleanup.Unit) error { return nil }
+		if err := repairer.Reconcile(ctx, units); err != nil {
+			return err
+		}
+	}
+	if err := repairer.CheckUndo(ctx, units); err != nil {
+		return err
+	}
+	report := undoReport{
+		Schema: 1, Changed: true, Changes: []fileChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID,
+	}
+	if opts.format == formatTable {
+		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
+		for _, unit := range units {
+			if written(unit) {
+				u.printf("\n%s repair of %s\n", unit.Repair, printable(unit.Name()))
+				u.rows(unit.Back())
+			}
+		}
+	}
+	return u.decide(opts.decision, true, "take it back?", &report, func() (err error) {
+		j, err := openJournal(host.Runner{Root: root, Talk: u.talk})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, j.Close()) }()
+		repairer.Record = func(units []cleanup.Unit) (err error) {
+			entry, err = j.Update(entry, journal.Undoing, units)
+			return err
+		}
+		if err := repairer.Undo(ctx, units); err != nil {
+			return err
+		}
+		if _, err := j.Update(entry, journal.Undone, units); err != nil {
+			return err
+		}
+		report.Applied = true
+		if opts.format == formatTable {
+			u.note("entry %d is undone", entry.ID)
+		}
+		return nil
+	})
 }

@@ -20,15 +20,17 @@ func TestJSONIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for command, report := range map[string]reflect.Type{
-		"host scan":      reflect.TypeFor[scanReport](),
-		"host prepare":   reflect.TypeFor[prepareReport](),
-		"nova check":     reflect.TypeFor[novaCheckReport](),
-		"nova configure": reflect.TypeFor[novaReport](),
-		"flavor create":  reflect.TypeFor[flavorReport](),
-		"flavor delete":  reflect.TypeFor[flavorDeleteReport](),
-		"flavor list":    reflect.TypeFor[flavorListReport](),
-		"history":        reflect.TypeFor[historyReport](),
-		"undo":           reflect.TypeFor[undoReport](),
+		"host guests":      reflect.TypeFor[guestsReport](),
+		"host scan":        reflect.TypeFor[scanReport](),
+		"host prepare":     reflect.TypeFor[prepareReport](),
+		"nova check":       reflect.TypeFor[novaCheckReport](),
+		"nova configure":   reflect.TypeFor[novaReport](),
+		"flavor create":    reflect.TypeFor[flavorReport](),
+		"flavor delete":    reflect.TypeFor[flavorDeleteReport](),
+		"flavor list":      reflect.TypeFor[flavorListReport](),
+		"history":          reflect.TypeFor[historyReport](),
+		"repair-migration": reflect.TypeFor[repairReport](),
+		"undo":             reflect.TypeFor[undoReport](),
 	} {
 		t.Run(command, func(t *testing.T) {
 			_, section, ok := strings.Cut(string(text), "\n## "+command+"\n")

@@ -49,10 +49,15 @@ type Entry struct {
 	Programs [][]string `json:"programs"` // run after files have changed, and after they are back
 	Left     [][]string `json:"left"`     // programs that somebody else is to run then
 	Restart  []string   `json:"restart"`  // services that read the files when they start
+
+	Rows json.RawMessage `json:"rows"` // of KindRows: what it takes to take them back
 }
 
-// kindFiles is the kind of entries that change files.
-const kindFiles = "files"
+// Kinds of entries.
+const (
+	KindFiles = "files"
+	KindRows  = "rows" // of a database, and what goes with them
+)
 
 // File is what was done to one file, and how to get back.
 type File struct {
@@ -204,7 +209,7 @@ func parseEntry(data []byte, id int) (Entry, error) {
 		return Entry{}, fmt.Errorf("schema %d was written by another release of gpustack", e.Schema)
 	case e.ID != id:
 		return Entry{}, fmt.Errorf("holds entry %d", e.ID)
-	case e.Kind != kindFiles:
+	case e.Kind != KindFiles && e.Kind != KindRows:
 		return Entry{}, fmt.Errorf("unknown kind %q", e.Kind)
 	case !slices.Contains([]Status{Applying, Rebuilding, Done, Undoing, Unbuilding, Undone}, e.Status):
 		return Entry{}, fmt.Errorf("unknown status %q", e.Status)
@@ -212,11 +217,12 @@ func parseEntry(data []byte, id int) (Entry, error) {
 	return e, nil
 }
 
-// Interrupted returns the entry that a killed run left half done, or nil.
+// Interrupted returns the entry of files that a killed run left half done, or nil. What
+// became of rows only their database tells.
 func Interrupted(root host.Root) (*Entry, error) {
 	entries, err := List(root)
 	for i := range entries {
-		if s := entries[i].Status; s != Done && s != Undone {
+		if s := entries[i].Status; s != Done && s != Undone && entries[i].Kind == KindFiles {
 			return &entries[i], err
 		}
 	}

@@ -120,6 +120,9 @@ func (j *Journal) Recover(ctx context.Context) ([]Entry, error) {
 	var dealt []Entry
 	for i := range entries {
 		e := &entries[i]
+		if e.Kind != KindFiles {
+			continue
+		}
 		switch e.Status {
 		case Applying:
 			err = j.rollBack(e)
@@ -158,7 +161,7 @@ func (j *Journal) Apply(ctx context.Context, work Work) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	e := Entry{Schema: schema, ID: 1, Kind: kindFiles, Command: work.Command, Status: Applying,
+	e := Entry{Schema: schema, ID: 1, Kind: KindFiles, Command: work.Command, Status: Applying,
 		Started: j.now().UTC().Round(time.Second), Files: []File{}, Programs: work.Programs, Left: work.Left, Restart: work.Restart}
 	if len(entries) > 0 {
 		e.ID = entries[len(entries)-1].ID + 1
@@ -182,6 +185,34 @@ func (j *Journal) Apply(ctx context.Context, work Work) (Entry, error) {
 		return Entry{}, errors.Join(err, j.forget(e))
 	}
 	return e, j.build(ctx, &e, Done)
+}
+
+// Begin records a change of rows before the first is made. rows is what it takes to
+// take them back.
+func (j *Journal) Begin(command string, rows any) (Entry, error) {
+	entries, err := List(j.root)
+	if err != nil {
+		return Entry{}, err
+	}
+	e := Entry{Schema: schema, ID: 1, Kind: KindRows, Command: command, Status: Applying, Started: j.now().UTC().Round(time.Second), Files: []File{}}
+	if len(entries) > 0 {
+		e.ID = entries[len(entries)-1].ID + 1
+	}
+	return j.Update(e, Applying, rows)
+}
+
+// Update records how far a change of rows has come.
+func (j *Journal) Update(e Entry, status Status, rows any) (Entry, error) {
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return e, err
+	}
+	e.Status, e.Rows = status, text
+	if status == Done || status == Undone {
+		ended := j.now().UTC().Round(time.Second)
+		e.Ended = &ended
+	}
+	return e, j.write(e)
 }
 
 // Undo takes entry id back, or the latest that is not undone yet where id is 0.

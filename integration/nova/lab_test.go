@@ -95,38 +95,12 @@ func TestKilledInMigration(t *testing.T) {
 	nova := compute(t)
 	flavor := newFlavor(t, nova, "one-k4200", 1)
 	server := boot(t, nova, flavor)
-	source := rows(t, "SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", server)[0][0]
-	compute := "nova-compute-" + source
-	const call = "migrate_disk_and_power_off"
-	if err := lab.Hold(source, call); err != nil {
-		t.Fatal(err)
-	}
-	if err := servers.Migrate(t.Context(), nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.WaitHeld(t.Context(), source, call); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(lab.Kill(compute), lab.Release(source, call), lab.StartService(t.Context(), compute)); err != nil {
-		t.Fatal(err)
-	}
-	want := [][]string{{"gpu1", "allocated"}, {"gpu2", "allocated"}}
-	state := func() [][]string {
-		return rows(t, "SELECT vm_state, coalesce(task_state, ''), i.host, m.status FROM nova_cell1.instances i JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid WHERE i.uuid = '%s'", server)
-	}
-	until(t, "Nova has cleared the server's task", func() bool {
-		return slices.Equal(state()[0], []string{"active", "", source, "migrating"})
-	})
-	var got [][]string
-	for _, card := range rows(t, cards, server) {
-		got = append(got, []string{card[0], card[2]})
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("cards of the server:\n%s", diff)
-	}
+	killInMigration(t, nova, server)
 	// Nova frees the card when it takes the migration for failed.
 	rows(t, "UPDATE nova_cell1.migrations SET status = 'failed' WHERE instance_uuid = '%s'", server)
 	until(t, "one card is left", func() bool { return len(rows(t, cards, server)) == 1 })
+	// Placement would keep the migration's allocation for ever.
+	rows(t, "DELETE FROM placement.allocations WHERE consumer_id IN (SELECT uuid FROM nova_cell1.migrations WHERE instance_uuid = '%s')", server)
 	remove(t, nova, server)
 }
 
@@ -206,6 +180,43 @@ func TestEnded(t *testing.T) {
 	if err := lab.StartService(t.Context(), "nova-scheduler"); err != nil {
 		t.Error(err)
 	}
+}
+
+// killInMigration moves a server, kills its nova-compute in the midst of that, and
+// starts it again: what is left is an instance at work, a migration that nobody carries
+// on, and cards taken on both hosts.
+func killInMigration(t *testing.T, nova *gophercloud.ServiceClient, server string) (source string) {
+	t.Helper()
+	source = rows(t, "SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", server)[0][0]
+	compute := "nova-compute-" + source
+	const call = "migrate_disk_and_power_off"
+	if err := lab.Hold(source, call); err != nil {
+		t.Fatal(err)
+	}
+	if err := servers.Migrate(t.Context(), nova, server).ExtractErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.WaitHeld(t.Context(), source, call); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(lab.Kill(compute), lab.Release(source, call), lab.StartService(t.Context(), compute)); err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{{"gpu1", "allocated"}, {"gpu2", "allocated"}}
+	state := func() [][]string {
+		return rows(t, "SELECT vm_state, coalesce(task_state, ''), i.host, m.status FROM nova_cell1.instances i JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid WHERE i.uuid = '%s'", server)
+	}
+	until(t, "Nova has cleared the server's task", func() bool {
+		return slices.Equal(state()[0], []string{"active", "", source, "migrating"})
+	})
+	var got [][]string
+	for _, card := range rows(t, cards, server) {
+		got = append(got, []string{card[0], card[2]})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("cards of the server:\n%s", diff)
+	}
+	return source
 }
 
 // cards are the devices of a server, by host.

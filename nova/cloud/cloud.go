@@ -17,9 +17,17 @@ type Options struct {
 	Region   string        // "" for what the credentials name, or else the catalog's first
 	CACert   string        // a file of certificates to trust; "" for what the credentials name, or else the system's
 	Insecure bool          // believe any certificate
+	Service  *Service      // in place of all that the user has set; nil for none
 	Timeout  time.Duration // for an answer, repetitions included; 0 for a minute
 	Warn     func(string)  // told what the operator should know
 	Trace    func(string)  // told of each request, without anything secret; may be nil
+}
+
+// Service is a service's own user, as [placement] of nova.conf names it
+// (keystoneauth1/loading, v3password).
+type Service struct {
+	AuthURL, Username, Password, Project, UserDomain, ProjectDomain, Region, Interface, CACert string
+	Insecure                                                                                   bool
 }
 
 const defaultTimeout = time.Minute

@@ -57,6 +57,14 @@ func findCredentials(o Options) (credentials, error) {
 	var found, secure cloudsFile
 	var err error
 	switch {
+	case o.Service != nil:
+		name = "nova.conf"
+		found = cloudsFile{name: name, Clouds: clouds.Clouds{Clouds: map[string]clouds.Cloud{name: o.Service.cloud()}}}
+		if found.text, err = yaml.Marshal(found.Clouds); err != nil {
+			return credentials{}, fmt.Errorf("%s: %w", name, err)
+		}
+		// The user's own region and interface are not the service's.
+		o.Region = o.Service.Region
 	case name != "":
 		if found, secure, err = readClouds(name); err != nil {
 			return credentials{}, err
@@ -195,6 +203,17 @@ func environment() clouds.Cloud {
 		cloud.Verify = &verify
 	}
 	return cloud
+}
+
+func (s Service) cloud() clouds.Cloud {
+	verify := !s.Insecure
+	return clouds.Cloud{
+		AuthInfo: &clouds.AuthInfo{
+			AuthURL: s.AuthURL, Username: s.Username, Password: s.Password, ProjectName: s.Project,
+			UserDomainName: s.UserDomain, ProjectDomainName: s.ProjectDomain,
+		},
+		EndpointType: s.Interface, CACertFile: s.CACert, Verify: &verify,
+	}
 }
 
 // cloudsFile is a clouds.yaml or secure.yaml.

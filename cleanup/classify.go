@@ -1,0 +1,599 @@
+package cleanup
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Proof is what hosts have reported of a guest and of devices. Each answer has its
+// reason, to be shown.
+type Proof interface {
+	// Absent tells whether a host's report proves that it has no guest of the
+	// instance, running or defined, and that nobody holds the device: taken after
+	// since, complete and fresh.
+	Absent(host, instance, address string, since time.Time) (bool, string)
+	// Restarted tells whether nova-compute of the host has started after since, and
+	// been up for ten minutes when the host reported.
+	Restarted(host string, since time.Time) (bool, string)
+	// Reported tells whether a fresh and complete report of the host is at hand, taken
+	// after since.
+	Reported(host string, since time.Time) (bool, string)
+	// Stopped tells whether a host's report, or the operator, says that nova-compute does
+	// not run there.
+	Stopped(host string, since time.Time) (bool, string)
+	// Off tells whether the operator says that a host is off.
+	Off(host string) bool
+	// Holder tells which guest holds a device of a host, by a report from after since;
+	// "" for none that is known.
+	Holder(host, address string, since time.Time) string
+}
+
+// Facts are what is known of a device's row, beside itself.
+type Facts struct {
+	Cell    string
+	Now     time.Time // of the database's clock
+	Node    *Node     // nil: no such row
+	Service *Service  // of the node's host; nil: there is none, or it is deleted
+	Down    time.Duration
+
+	Instance   *Instance   // of this cell; nil: it has none
+	OtherCell  string      // that has the instance; "" for none
+	Mapped     bool        // nova_api.instance_mappings has it
+	Incomplete string      // what of the other cells or the API database could not be read; "" for nothing
+	Migrations []Migration // of the instance, that are not deleted
+	Held       []Held      // the instance's claimed and allocated devices, on all nodes of the cell
+	Related    []Device    // the functions of the same card: parent or children
+	Proof      Proof
+}
+
+// Held is a device with the node that it is on.
+type Held struct {
+	Device
+	Host     string `json:"host"`
+	NodeName string `json:"node"`
+}
+
+// up tells whether nova-compute of the node is up as Nova has it
+// (nova/servicegroup/drivers/db.py, is_up), but for forced_down, which does not stop
+// it.
+func (f Facts) up() bool {
+	return f.Service != nil && f.Service.LastSeen != nil && f.Now.Sub(*f.Service.LastSeen) <= f.Down
+}
+
+const (
+	takenForNothing = "the device is offered to nobody"
+	keptByNova      = "nova-compute keeps the device for as long as the instance lives"
+)
+
+// Classify judges a row.
+func Classify(d Device, f Facts) Finding {
+	c := &classifier{Finding{Cell: f.Cell, Device: d, Frees: []Held{}}, d, f}
+	if f.Node != nil {
+		c.Host, c.Node = f.Node.Host, f.Node.Name
+	}
+	c.judge()
+	c.holder()
+	c.Evidence = c.evidence()
+	return c.Finding
+}
+
+type classifier struct {
+	Finding
+	d Device
+	f Facts
+}
+
+func (c *classifier) is(letter Case, verdict Verdict, reason string, args ...any) {
+	c.Case, c.Verdict, c.Reason = letter, verdict, fmt.Sprintf(reason, args...)
+}
+
+// repairs says how it is put right. What is not proved stale is not repaired: then the
+// steps are the operator's.
+func (c *classifier) repairs(by Repair, steps string, args ...any) {
+	if c.Verdict == Stale {
+		c.Repair = by
+	}
+	c.Steps = fmt.Sprintf(steps, args...)
+}
+
+func (c *classifier) judge() {
+	switch d := c.d; {
+	case !known(d.Status):
+		c.status()
+	case c.f.Node == nil || c.f.Node.Deleted:
+		c.deletedNode()
+	case d.Status == statusUnavailable || d.Status == statusUnclaimable:
+		c.blocked()
+	case d.Status == statusAvailable:
+		c.available()
+	case d.Instance == nil:
+		c.is(CaseNoOwner, Stale, "a taken device has an owner")
+		c.Consequence = takenForNothing
+		c.free()
+	default:
+		c.owned()
+	}
+}
+
+// holder takes back what would free a device that a guest holds, whoever that is.
+func (c *classifier) holder() {
+	if c.f.Proof == nil || c.f.Node == nil {
+		return
+	}
+	var since time.Time
+	if c.d.Updated != nil {
+		since = *c.d.Updated
+	}
+	guest := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, since)
+	switch {
+	case guest == "" || c.d.Instance != nil && *c.d.Instance == guest && c.Verdict == Legitimate:
+		return
+	case c.d.Instance != nil && *c.d.Instance == guest:
+		c.Verdict, c.Repair, c.Migration = Suspicious, NoRepair, nil
+		c.Reason = fmt.Sprintf("guest %s holds the device, though: %s", short(guest), c.Reason)
+		c.Steps = "see why the guest runs on " + c.f.Node.Host
+		return
+	case c.Case == CaseInUse:
+		return
+	}
+	c.is(CaseInUse, Suspicious, "guest %s holds the device, which is not its by Nova's books", short(guest))
+	c.Repair, c.Migration = NoRepair, nil
+	c.Consequence = "Nova may give the device to a second guest"
+	c.Steps = "disable the host for new guests now, and migrate or stop that guest"
+}
+
+func known(status string) bool {
+	switch status {
+	case statusAvailable, statusClaimed, statusAllocated, statusUnavailable, statusUnclaimable:
+		return true
+	}
+	return false
+}
+
+// status is a row that Nova has not written.
+func (c *classifier) status() {
+	verdict := Suspicious
+	if c.d.Instance == nil {
+		verdict = Stale
+	}
+	c.is(CaseStatus, verdict, "Nova writes no status %q into a live row", c.d.Status)
+	c.Consequence = "nova-compute of the node cannot load its devices"
+	if c.d.Status == "removed" || c.d.Status == "deleted" {
+		c.Consequence = "the device goes at nova-compute's next start"
+	}
+	c.repairs(Offline, "write available, with nova-compute stopped")
+	if c.f.Node != nil {
+		c.offline()
+	}
+}
+
+// deletedNode is a row that no nova-compute loads.
+func (c *classifier) deletedNode() {
+	i := c.f.Instance
+	switch {
+	case c.d.Instance == nil:
+		// Free or not, it is of no account to anybody.
+		c.is(CaseLegitimate, Legitimate, "the compute node is deleted, and the row has no owner")
+		return
+	case i == nil && c.f.OtherCell == "" && c.f.Incomplete != "":
+		c.is(CaseNode, Unknown, "no instance is found, but %s", c.f.Incomplete)
+		return
+	case i != nil && !i.Deleted && inFlight(*i) != "":
+		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
+		return
+	case i != nil && !i.Deleted && c.f.Node != nil && i.on(*c.f.Node):
+		c.is(CaseNode, Suspicious, "the compute node is deleted, and the instance is on it")
+		c.Consequence = "the instance has no compute node"
+		c.Steps = "start nova-compute there, or evacuate the instance"
+		return
+	}
+	c.is(CaseNode, Stale, "the compute node is deleted: nothing loads the row any more")
+	c.Consequence = "an owner that lives has the device in its list, on a host that it is not on"
+	c.repairs(Offline, "soft-delete the row, if the host does not come back: from 2023.1 on nova-compute takes its old node and rows up again")
+	if c.f.Node == nil {
+		c.Repair = NoRepair
+	} else if c.f.Proof == nil || !c.f.Proof.Off(c.f.Node.Host) {
+		c.Needs = "the operator's word that the host is off, for good (--host-is-off " + c.f.Node.Host + ")"
+	}
+}
+
+// blocked is a row that another function of the card keeps from being used.
+func (c *classifier) blocked() {
+	taken := ""
+	for _, r := range c.f.Related {
+		if r.Status == statusClaimed || r.Status == statusAllocated {
+			taken = r.Address
+		}
+	}
+	switch {
+	case c.d.Instance != nil:
+		c.is(CaseBlocked, Suspicious, "a blocked function has no owner")
+		c.Consequence = takenForNothing
+	case c.d.Type != typePF && c.d.Type != typeVF && c.d.Type != typePCI:
+		c.is(CaseBlocked, Unknown, "what blocks a device of kind %s is not known", c.d.Type)
+	case c.d.Type != typePCI && taken != "":
+		c.is(CaseLegitimate, Legitimate, "%s of the same card is taken", taken)
+	default:
+		c.is(CaseBlocked, Stale, "no function of the card is taken that could block it")
+		c.Consequence = "no restart of nova-compute heals it: the device is offered to nobody"
+		c.repairs(Offline, "write available, with nova-compute stopped")
+		c.offline()
+	}
+}
+
+// available is a free row that has something of an owner.
+func (c *classifier) available() {
+	i := c.f.Instance
+	switch {
+	case i != nil && !i.Deleted && inFlight(*i) != "":
+		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
+	case c.d.Instance == nil && c.d.Request == nil:
+		c.is(CaseLegitimate, Legitimate, "free")
+	case c.d.Instance != nil && i != nil && !i.Deleted && i.on(*c.f.Node):
+		c.is(CaseLeftOwner, Unknown, "the instance is on this node, and may use the device")
+		c.Consequence = "Nova offers a device that may be in use"
+		c.Steps = reportSteps(c.f.Node.Host)
+	default:
+		c.is(CaseLeftOwner, Stale, "a free device has no owner")
+		c.Consequence = "nova-compute does not remove the row when the device goes"
+		c.repairs(Offline, "take owner and request out, with nova-compute stopped")
+		c.offline()
+	}
+}
+
+// owned is a row that an instance has.
+func (c *classifier) owned() {
+	i := c.f.Instance
+	switch {
+	case i == nil && c.f.OtherCell != "":
+		c.is(CaseElsewhere, Unknown, "the instance is in cell %s", c.f.OtherCell)
+		c.Consequence = takenForNothing
+	case i == nil && c.f.Incomplete != "":
+		c.is(CaseGone, Unknown, "no instance is found, but %s", c.f.Incomplete)
+		c.Consequence = takenForNothing
+	case i == nil && c.f.Mapped:
+		c.is(CaseGone, Unknown, "the instance is mapped to a cell, and no cell has it")
+		c.Consequence = takenForNothing
+	case i == nil, i.Deleted:
+		c.gone()
+	case inFlight(*i) != "":
+		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
+	case c.elsewhere():
+		c.away()
+	default:
+		c.here()
+	}
+}
+
+// elsewhere tells whether the instance is on another node than the row.
+func (c *classifier) elsewhere() bool {
+	return !c.f.Instance.on(*c.f.Node)
+}
+
+// inFlight is a state of an instance in which its rows are nobody else's business; ""
+// for none.
+func inFlight(i Instance) string {
+	switch {
+	case i.Task != nil:
+		return "the instance is in task " + *i.Task
+	case i.VMState == nil:
+		return "the instance has no state"
+	}
+	switch *i.VMState {
+	case "building", "resized", "soft-delete":
+		return "the instance is in state " + *i.VMState
+	}
+	return ""
+}
+
+// gone is a row of an instance that is no more.
+func (c *classifier) gone() {
+	for _, m := range c.f.Migrations {
+		if !m.over() && m.touches(*c.f.Node) {
+			c.is(CaseGone, Suspicious, "the instance is gone, and its %s is open", m)
+			c.Consequence = keptByNova
+			return
+		}
+	}
+	c.is(CaseGone, Stale, "the instance is gone")
+	c.Consequence = takenForNothing
+	c.free()
+}
+
+// free says how a row that keeps nothing is freed: by nova-compute itself, where it
+// runs or will (nova/pci/manager.py, clean_usage), or in its place.
+func (c *classifier) free() {
+	host := c.f.Node.Host
+	if c.f.up() {
+		c.Needs = ""
+		c.repairs(ByNova, "wait: nova-compute on %s frees it at its next audit (update_resources_interval, a minute by default)", host)
+		return
+	}
+	c.repairs(Offline, "start nova-compute on %s, which frees it; or free the row while it is down", host)
+	c.offline()
+}
+
+// here is a row of an instance that is on the row's node.
+func (c *classifier) here() {
+	i := c.f.Instance
+	mine := 0
+	for _, d := range c.f.Held {
+		if d.Node == c.d.Node {
+			mine++
+		}
+	}
+	for _, m := range c.f.Migrations {
+		if !m.over() {
+			c.is(CaseLegitimate, Legitimate, "the instance is on this node; its %s is open", m)
+			return
+		}
+	}
+	if i.Asked != nil && mine > *i.Asked {
+		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of it, but asks for %d", mine, *i.Asked)
+		c.Consequence = "of the instance's devices some are of no use to it"
+		c.Steps = "the guest's definition tells which: " + reportSteps(c.f.Node.Host)
+		return
+	}
+	c.is(CaseLegitimate, Legitimate, "the instance is on this node")
+}
+
+// away is a row of an instance that is on another node, or on none.
+func (c *classifier) away() {
+	var open *Migration
+	for k := range c.f.Migrations {
+		m := &c.f.Migrations[k]
+		switch {
+		case m.Type == "evacuation" && m.Status == "done" && m.SourceHost == c.f.Node.Host:
+			// Read by nova-compute when it starts, to destroy what the guest was here.
+			c.is(CaseElsewhere, Stale, "the instance was evacuated from here: nova-compute frees the device when it starts, and only after it has removed the guest")
+			c.Migration, c.Consequence = &m.ID, takenForNothing
+			c.repairs(ByNova, "start nova-compute on %s; the migration's record must stay as it is until then", c.f.Node.Host)
+			return
+		case !m.over() && m.touches(*c.f.Node) && (open == nil || open.Status == "error"):
+			open = m
+		}
+	}
+	if open == nil {
+		c.is(CaseElsewhere, Stale, "the instance is elsewhere, and no open migration goes to or from this node")
+		c.Consequence = "operations on the instance that look up its devices fail, and the device is offered to nobody"
+		c.free()
+		return
+	}
+	c.Migration = &open.ID
+	c.Consequence = keptByNova
+	switch i := c.f.Instance; {
+	case open.CrossCell:
+		c.is(CaseLegitimate, Legitimate, "its %s goes across cells", open)
+	case open.Status == "error" && (open.isMove() || open.Type == "live-migration" || open.Type == "evacuation"):
+		c.is(CaseError, Stale, "%s pins the device, and the instance is not here", open)
+		c.closes(open, "failed")
+		c.needsAbsence(open)
+	case !open.isMove():
+		c.is(CaseStuck, Unknown, "%s is open, and of a kind whose record must not be written", open)
+		c.Steps = "see what became of it, with openstack server migration list --server"
+	case open.Status == "finished" && settled(*i, "active", "stopped", "error"):
+		c.is(CaseReset, Stale, "%s waits for confirm or revert, and the instance is no longer resized: its state was reset", open)
+		c.closes(open, "confirmed")
+		c.needsDeath(open)
+	case settled(*i, "active", "stopped"):
+		c.is(CaseStuck, Stale, "%s is open, and the instance is in no task", open)
+		c.closes(open, "failed")
+		c.needsDeath(open)
+	default:
+		c.is(CaseStuck, Unknown, "%s is open", open)
+	}
+}
+
+// settled tells whether the instance is in one of these states.
+func settled(i Instance, states ...string) bool {
+	for _, s := range states {
+		if i.VMState != nil && *i.VMState == s {
+			return true
+		}
+	}
+	return false
+}
+
+// closes says how a migration is closed, and what that frees.
+func (c *classifier) closes(m *Migration, status string) {
+	var freed []string
+	for _, d := range c.freed() {
+		freed = append(freed, d.Address+" of "+d.Host)
+	}
+	c.Closes, c.Frees = status, c.freed()
+	c.repairs(Online, "put Placement's allocations right, then set migration %d to %s: nova-compute's audit frees every device of the instance on other nodes than its own: %s", m.ID, status, strings.Join(freed, ", "))
+	if m.Type == "migration" || m.Type == "resize" {
+		c.Leaves = "disks of the guest on the other host; from 'migrating' on, volume attachments and ports may point at it too: a hard reboot of the guest puts these right"
+	}
+}
+
+// freed are the devices that nova-compute will free when the migration is closed:
+// those of the instance on all nodes but its own.
+func (c *classifier) freed() []Held {
+	var list []Held
+	for _, d := range c.f.Held {
+		if !c.f.Instance.on(Node{Host: d.Host, Name: d.NodeName}) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// unproved makes the verdict unknown, for a reason, until hosts have reported.
+func (c *classifier) unproved(why string, hosts ...string) {
+	c.Verdict, c.Repair = Unknown, NoRepair
+	c.Reason += ", but " + why
+	c.Steps = reportSteps(hosts...) + "; then: " + c.Steps
+}
+
+// needsAbsence makes the verdict unknown unless reports prove that nobody uses any
+// device that closing the migration frees.
+func (c *classifier) needsAbsence(m *Migration) {
+	for _, d := range c.freed() {
+		if c.Verdict != Stale {
+			return
+		}
+		if ok, why := c.absent(d, m.Changed); !ok {
+			c.unproved(why, d.Host)
+		}
+	}
+	if m.Type == "live-migration" && c.Verdict == Stale {
+		for _, host := range []string{m.SourceHost, m.DestHost} {
+			if ok, why := c.reported(host, m.Changed); !ok {
+				c.unproved(why, host)
+				return
+			}
+		}
+	}
+}
+
+// needsDeath makes the verdict unknown unless both hosts' reports prove that nothing
+// carries the migration on, either.
+func (c *classifier) needsDeath(m *Migration) {
+	c.needsAbsence(m)
+	for _, host := range []string{m.SourceHost, m.DestHost} {
+		if c.Verdict != Stale {
+			return
+		}
+		ok, why := false, noReport(host)
+		if c.f.Proof != nil {
+			ok, why = c.f.Proof.Restarted(host, m.Changed)
+		}
+		if !ok {
+			c.unproved(why, m.SourceHost, m.DestHost)
+		}
+	}
+}
+
+// offline says what it takes beside a nova-compute that is down.
+func (c *classifier) offline() {
+	d := Held{c.d, c.f.Node.Host, c.f.Node.Name}
+	since := c.f.Now.Add(-time.Hour) // of rows that nothing says when they were changed
+	if d.Updated != nil {
+		since = *d.Updated
+	}
+	ok, why := false, noReport(d.Host)
+	if c.f.Proof != nil {
+		if ok, why = c.f.Proof.Stopped(d.Host, since); ok {
+			ok, why = c.absent(d, since)
+		}
+	}
+	if !ok {
+		c.Needs = why + "; or the operator's word that the host is off (--host-is-off " + d.Host + ")"
+	}
+}
+
+func (c *classifier) absent(d Held, since time.Time) (bool, string) {
+	if c.f.Proof == nil {
+		return false, noReport(d.Host)
+	}
+	if d.Updated != nil && d.Updated.After(since) {
+		since = *d.Updated
+	}
+	owner := ""
+	if d.Instance != nil {
+		owner = *d.Instance
+	}
+	return c.f.Proof.Absent(d.Host, owner, d.Address, since)
+}
+
+func (c *classifier) reported(host string, since time.Time) (bool, string) {
+	if c.f.Proof == nil {
+		return false, noReport(host)
+	}
+	return c.f.Proof.Reported(host, since)
+}
+
+func noReport(host string) string {
+	return "no report of " + host + " is at hand"
+}
+
+// reportSteps say how the hosts are asked.
+func reportSteps(hosts ...string) string {
+	var gather, give []string
+	for _, h := range hosts {
+		gather = append(gather, fmt.Sprintf("ssh %s gpustack host guests -o json > %s.json", h, h))
+		give = append(give, "--guests "+h+".json")
+	}
+	return strings.Join(gather, "; ") + "; gpustack repair-migration " + strings.Join(give, " ")
+}
+
+// evidence is what the verdict was reached by, in one line.
+func (c *classifier) evidence() string {
+	var words []string
+	if c.d.Instance != nil {
+		words = append(words, c.owner())
+	}
+	for _, m := range c.f.Migrations {
+		words = append(words, fmt.Sprintf("%s, unchanged for %s", m, age(c.f.Now.Sub(m.Changed))))
+	}
+	if c.f.Node == nil {
+		words = append(words, fmt.Sprintf("no compute node %d", c.d.Node))
+	} else if c.f.Node.Deleted {
+		words = append(words, fmt.Sprintf("compute node %d deleted", c.d.Node))
+	} else {
+		words = append(words, c.compute())
+	}
+	return strings.Join(words, "; ")
+}
+
+func (c *classifier) owner() string {
+	name := "instance " + short(*c.d.Instance)
+	i := c.f.Instance
+	switch {
+	case i == nil && c.f.OtherCell != "":
+		return name + " in cell " + c.f.OtherCell
+	case i == nil:
+		return name + " in no cell"
+	case i.Deleted:
+		return name + " deleted"
+	}
+	state := "without a state"
+	if i.VMState != nil {
+		state = *i.VMState
+	}
+	if i.Task != nil {
+		state += " (" + *i.Task + ")"
+	}
+	where := "on no host"
+	if i.Host != nil {
+		where = "on " + *i.Host
+	}
+	return name + " " + state + " " + where
+}
+
+func (c *classifier) compute() string {
+	s := c.f.Service
+	switch {
+	case s == nil:
+		return "no nova-compute service on " + c.f.Node.Host
+	case s.LastSeen == nil:
+		return "nova-compute on " + c.f.Node.Host + " never seen"
+	case c.f.up() && s.Forced:
+		return "nova-compute on " + c.f.Node.Host + " forced down, but reporting"
+	case c.f.up():
+		return "nova-compute on " + c.f.Node.Host + " up"
+	}
+	return fmt.Sprintf("nova-compute on %s last seen %s ago", c.f.Node.Host, age(c.f.Now.Sub(*s.LastSeen)))
+}
+
+// age writes how long ago something was, as people say it.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d d", int(d.Hours()/24))
+}
+
+func short(uuid string) string {
+	if len(uuid) > 8 {
+		return uuid[:8] + "…"
+	}
+	return uuid
+}

@@ -1,0 +1,267 @@
+package cleanup
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+var now = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
+
+func text(s string) *string { return &s }
+
+// The two hosts of these tests, an instance U, and its device on either host.
+const u = "1f975a18-0000-0000-0000-000000000000"
+
+var (
+	gpu1 = Node{ID: 1, Host: "gpu1", Name: "gpu1"}
+	gpu2 = Node{ID: 2, Host: "gpu2", Name: "gpu2"}
+)
+
+func device(node Node, status, owner string) Device {
+	changed := now.Add(-3 * time.Hour)
+	d := Device{ID: node.ID, Node: node.ID, Address: "0000:84:00.0", Vendor: "10de", Product: "11b4", Type: typePCI, Status: status, Updated: &changed}
+	if owner != "" {
+		d.Instance = &owner
+	}
+	return d
+}
+
+// instance is "vm_state[ task][ @host]".
+func instance(spec string) *Instance {
+	i := &Instance{UUID: u}
+	for k, word := range strings.Fields(spec) {
+		switch {
+		case word[0] == '@':
+			i.Host, i.Node = text(word[1:]), text(word[1:])
+		case word == "deleted":
+			i.Deleted = true
+			i.VMState = &word
+		case k == 0:
+			i.VMState = &word
+		default:
+			i.Task = &word
+		}
+	}
+	return i
+}
+
+// migration is "type status source dest".
+func migration(spec string) Migration {
+	w := strings.Fields(spec)
+	return Migration{ID: 12, UUID: "m", Instance: u, Type: w[0], Status: w[1], SourceHost: w[2], SourceNode: w[2], DestHost: w[3], DestNode: w[3], Changed: now.Add(-3 * time.Hour)}
+}
+
+func service(node Node, seen time.Duration) *Service {
+	at := now.Add(-seen)
+	return &Service{Host: node.Host, LastSeen: &at}
+}
+
+// reports are what hosts say, in the words of a test: which host has which guest,
+// which have restarted, and which have not reported.
+type reports struct {
+	silent    string // the host of which there is no report
+	guest     string // the host that has the guest U
+	holder    string // who holds the device, on every host
+	stayedOn  string // the host whose nova-compute has not been started since
+	defective string // why no report proves absence
+}
+
+func (r reports) Absent(host, _, _ string, _ time.Time) (bool, string) {
+	switch host {
+	case r.silent:
+		return false, "no report of " + host + " is at hand"
+	case r.guest:
+		return false, host + " has the guest"
+	}
+	return r.defective == "", r.defective
+}
+
+func (r reports) Restarted(host string, _ time.Time) (bool, string) {
+	switch host {
+	case r.silent:
+		return false, "no report of " + host + " is at hand"
+	case r.stayedOn:
+		return false, "nova-compute of " + host + " has been running since before"
+	}
+	return true, ""
+}
+
+func (r reports) Reported(host string, _ time.Time) (bool, string) {
+	return host != r.silent, "no report of " + host + " is at hand"
+}
+
+func (r reports) Stopped(string, time.Time) (bool, string) { return true, "" }
+
+func (r reports) Off(string) bool { return false }
+
+func (r reports) Holder(string, string, time.Time) string { return r.holder }
+
+// TestCases: every case, and every state that is never stale. The row is gpu1's,
+// unless gpu2 is the one that is said.
+func TestCases(t *testing.T) {
+	type state struct {
+		device     Device
+		instance   *Instance
+		migrations []Migration
+		held       []Held
+		related    []Device
+		node       *Node // gpu1
+		down       bool  // nova-compute of the row's node
+		proof      Proof
+		change     func(*Facts)
+		want       string // case verdict repair: reason
+	}
+	on := func(n Node) Held { return Held{device(n, statusAllocated, u), n.Host, n.Name} }
+	both := []Held{on(gpu1), on(gpu2)}
+	mine := device(gpu1, statusAllocated, u)
+	deleted := Node{ID: 1, Host: "gpu1", Name: "gpu1", Deleted: true}
+	vf := func(status string) Device {
+		d := device(gpu1, status, "")
+		d.Type, d.Parent = typeVF, text("0000:84:00.0")
+		d.Address = "0000:84:00.4"
+		return d
+	}
+	pf := func(status string) Device {
+		d := device(gpu1, status, "")
+		d.Type = typePF
+		return d
+	}
+	asked := func(n int, spec string) *Instance {
+		i := instance(spec)
+		i.Asked = &n
+		return i
+	}
+	move := func(status string) []Migration { return []Migration{migration("migration " + status + " gpu1 gpu2")} }
+	ok := reports{}
+
+	for name, s := range map[string]state{
+		// Never stale.
+		"at work":                           {device: mine, instance: instance("active @gpu1"), want: "legitimate: the instance is on this node"},
+		"stopped":                           {device: mine, instance: instance("stopped @gpu1"), want: "legitimate: the instance is on this node"},
+		"paused":                            {device: mine, instance: instance("paused @gpu1"), want: "legitimate: the instance is on this node"},
+		"suspended":                         {device: mine, instance: instance("suspended @gpu1"), want: "legitimate: the instance is on this node"},
+		"rescued":                           {device: mine, instance: instance("rescued @gpu1"), want: "legitimate: the instance is on this node"},
+		"shelved, not offloaded":            {device: mine, instance: instance("shelved @gpu1"), want: "legitimate: the instance is on this node"},
+		"soft-deleted":                      {device: mine, instance: instance("soft-delete @gpu1"), want: "legitimate: the instance is in state soft-delete"},
+		"soft-deleted, elsewhere":           {device: mine, instance: instance("soft-delete @gpu2"), proof: ok, want: "legitimate: the instance is in state soft-delete"},
+		"in error, on this node":            {device: mine, instance: instance("error @gpu1"), migrations: move("error"), want: "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},
+		"building":                          {device: mine, instance: instance("building spawning"), want: "legitimate: the instance is in task spawning"},
+		"building, no task":                 {device: mine, instance: instance("building"), want: "legitimate: the instance is in state building"},
+		"claimed at boot":                   {device: device(gpu1, statusClaimed, u), instance: instance("building spawning @gpu1"), want: "legitimate: the instance is in task spawning"},
+		"resize in flight, source":          {device: mine, instance: instance("active resize_migrating @gpu1"), migrations: move("migrating"), held: both, proof: ok, want: "legitimate: the instance is in task resize_migrating"},
+		"resize in flight, source, flipped": {device: mine, instance: instance("active resize_finish @gpu2"), migrations: move("post-migrating"), held: both, proof: ok, want: "legitimate: the instance is in task resize_finish"},
+		"VERIFY_RESIZE, source":             {device: mine, instance: instance("resized @gpu2"), migrations: move("finished"), held: both, proof: ok, want: "legitimate: the instance is in state resized"},
+		"VERIFY_RESIZE, destination":        {device: mine, instance: instance("resized @gpu1"), migrations: []Migration{migration("resize finished gpu2 gpu1")}, held: both, proof: ok, want: "legitimate: the instance is in state resized"},
+		"resize on one host":                {device: mine, instance: asked(1, "resized @gpu1"), migrations: []Migration{migration("resize finished gpu1 gpu1")}, held: []Held{on(gpu1), on(gpu1)}, want: "legitimate: the instance is in state resized"},
+		"live migration runs":               {device: mine, instance: instance("active migrating @gpu2"), migrations: []Migration{migration("live-migration running gpu2 gpu1")}, proof: ok, want: "legitimate: the instance is in task migrating"},
+		"evacuation rebuilds":               {device: mine, instance: instance("active rebuilding @gpu2"), migrations: []Migration{migration("evacuation accepted gpu1 gpu2")}, proof: ok, want: "legitimate: the instance is in task rebuilding"},
+		"across cells":                      {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"), held: both, proof: ok, change: func(f *Facts) { f.Migrations[0].CrossCell = true }, want: "legitimate: its migration 12 (migration) 'migrating' gpu1->gpu2 goes across cells"},
+		"ironic: the host is not the node":  {device: mine, node: &Node{ID: 1, Host: "ironic", Name: "gpu1"}, instance: &Instance{UUID: u, VMState: text("active"), Host: text("ironic"), Node: text("gpu1")}, want: "legitimate: the instance is on this node"},
+		"PF blocked by a VF":                {device: pf(statusUnavailable), related: []Device{vf(statusAllocated)}, want: "legitimate: 0000:84:00.4 of the same card is taken"},
+		"VF blocked by the PF":              {device: vf(statusUnclaimable), related: []Device{pf(statusClaimed)}, want: "legitimate: 0000:84:00.0 of the same card is taken"},
+		"free, on a node that is deleted":   {device: device(gpu1, statusAvailable, ""), node: &deleted, want: "legitimate: the compute node is deleted, and the row has no owner"},
+		// A
+		"A: deleted, compute up":               {device: mine, instance: instance("deleted"), want: "A stale nova: the instance is gone"},
+		"A: deleted, compute down":             {device: mine, instance: instance("deleted"), down: true, want: "A stale offline needs no report of gpu1 is at hand; or the operator's word that the host is off (--host-is-off gpu1): the instance is gone"},
+		"A: deleted, compute down, proved":     {device: mine, instance: instance("deleted"), down: true, proof: ok, want: "A stale offline: the instance is gone"},
+		"A: deleted, and the guest still runs": {device: mine, instance: instance("deleted"), down: true, proof: reports{holder: u}, want: "A suspicious: guest 1f975a18… holds the device, though: the instance is gone"},
+		"A: deleted, with an open migration":   {device: mine, instance: instance("deleted"), migrations: move("migrating"), want: "A suspicious: the instance is gone, and its migration 12 (migration) 'migrating' gpu1->gpu2 is open"},
+		"A: purged":                            {device: mine, want: "A stale nova: the instance is gone"},
+		"A: purged, but mapped":                {device: mine, change: func(f *Facts) { f.Mapped = true }, want: "A unknown: the instance is mapped to a cell, and no cell has it"},
+		"A: purged, and a cell cannot be read": {device: mine, change: func(f *Facts) { f.Incomplete = "cell2 does not answer" }, want: "A unknown: no instance is found, but cell2 does not answer"},
+		"in another cell":                      {device: mine, change: func(f *Facts) { f.OtherCell = "cell2" }, want: "E unknown: the instance is in cell cell2"},
+		// B
+		"B: nobody has reported":             {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu2 gpu1")}, held: both, want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 pins the device, and the instance is not here, but no report of gpu1 is at hand"},
+		"B: proved":                          {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu2 gpu1")}, held: both, proof: reports{silent: "gpu2"}, want: "B stale online failed: migration 12 (migration) 'error' gpu2->gpu1 pins the device, and the instance is not here"},
+		"B: the guest is here":               {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu2 gpu1")}, held: both, proof: reports{guest: "gpu1"}, want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 pins the device, and the instance is not here, but gpu1 has the guest"},
+		"B: another guest holds it":          {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu2 gpu1")}, held: both, proof: reports{holder: "other"}, want: "L suspicious: guest other holds the device, which is not its by Nova's books"},
+		"B: a third host's row would go too": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu2 gpu1")}, held: append([]Held{on(Node{ID: 3, Host: "gpu3", Name: "gpu3"})}, both...), proof: reports{silent: "gpu3"}, want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 pins the device, and the instance is not here, but no report of gpu3 is at hand"},
+		"B: live migration, one report":      {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("live-migration error gpu2 gpu1")}, held: both, proof: reports{silent: "gpu2"}, want: "B unknown: migration 12 (live-migration) 'error' gpu2->gpu1 pins the device, and the instance is not here, but no report of gpu2 is at hand"},
+		"B: live migration, both reports":    {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("live-migration error gpu2 gpu1")}, held: both, proof: ok, want: "B stale online failed: migration 12 (live-migration) 'error' gpu2->gpu1 pins the device, and the instance is not here"},
+		"B: evacuation in error":             {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("evacuation error gpu1 gpu2")}, held: both, proof: ok, want: "B stale online failed: migration 12 (evacuation) 'error' gpu1->gpu2 pins the device, and the instance is not here"},
+		// C
+		"C: nobody has reported":               {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"), held: both, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, and the instance is in no task, but no report of gpu1 is at hand"},
+		"C: proved":                            {device: mine, instance: instance("active @gpu2"), migrations: move("post-migrating"), held: both, proof: ok, want: "C stale online failed: migration 12 (migration) 'post-migrating' gpu1->gpu2 is open, and the instance is in no task"},
+		"C: its thread may be alive (10.2)":    {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"), held: both, proof: reports{stayedOn: "gpu1"}, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, and the instance is in no task, but nova-compute of gpu1 has been running since before"},
+		"C: or on the other host":              {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"), held: both, proof: reports{stayedOn: "gpu2"}, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, and the instance is in no task, but nova-compute of gpu2 has been running since before"},
+		"C: paused":                            {device: mine, instance: instance("paused @gpu2"), migrations: move("migrating"), held: both, proof: ok, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open"},
+		"C: an open evacuation (10.3)":         {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("evacuation accepted gpu1 gpu2")}, held: both, proof: ok, want: "C unknown: migration 12 (evacuation) 'accepted' gpu1->gpu2 is open, and of a kind whose record must not be written"},
+		"C: a live migration":                  {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("live-migration running gpu2 gpu1")}, held: both, proof: ok, want: "C unknown: migration 12 (live-migration) 'running' gpu2->gpu1 is open, and of a kind whose record must not be written"},
+		"C: an unknown kind":                   {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("teleport error gpu2 gpu1")}, held: both, proof: ok, want: "C unknown: migration 12 (teleport) 'error' gpu2->gpu1 is open, and of a kind whose record must not be written"},
+		"C: of two open ones the worse counts": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu1 gpu2"), migration("live-migration running gpu2 gpu1")}, held: both, proof: ok, want: "C unknown: migration 12 (live-migration) 'running' gpu2->gpu1 is open, and of a kind whose record must not be written"},
+		// D
+		"D: taken on a deleted node":              {device: mine, node: &deleted, instance: instance("deleted"), want: "D stale offline needs the operator's word that the host is off, for good (--host-is-off gpu1): the compute node is deleted: nothing loads the row any more"},
+		"D: the instance is on it":                {device: mine, node: &deleted, instance: instance("active @gpu1"), want: "D suspicious: the compute node is deleted, and the instance is on it"},
+		"D: the instance is in a task":            {device: mine, node: &deleted, instance: instance("active resize_finish @gpu2"), want: "legitimate: the instance is in task resize_finish"},
+		"D: the instance may be in a cell unread": {device: mine, node: &deleted, change: func(f *Facts) { f.Incomplete = "cell2 does not answer" }, want: "D unknown: no instance is found, but cell2 does not answer"},
+		// E
+		"E: elsewhere, compute up":              {device: mine, instance: instance("active @gpu2"), held: both, want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
+		"E: elsewhere, compute down":            {device: mine, instance: instance("active @gpu2"), held: both, down: true, proof: ok, want: "E stale offline: the instance is elsewhere, and no open migration goes to or from this node"},
+		"E: evacuated (10.3)":                   {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("evacuation done gpu1 gpu2")}, held: both, down: true, proof: ok, want: "E stale nova: the instance was evacuated from here: nova-compute frees the device when it starts, and only after it has removed the guest"},
+		"E: shelved and offloaded":              {device: mine, instance: instance("shelved_offloaded"), want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
+		"E: a migration of other hosts is open": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu3 gpu2")}, held: both, want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
+		// F
+		"F: VF, and the PF is free":       {device: vf(statusUnavailable), related: []Device{pf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: PF, and no VF is taken":       {device: pf(statusUnclaimable), related: []Device{vf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: blocked without any relation": {device: device(gpu1, statusUnavailable, ""), proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: another kind":                 {device: Device{Type: "vdpa", Status: statusUnavailable}, want: "F unknown: what blocks a device of kind vdpa is not known"},
+		"F: blocked, with an owner":       {device: device(gpu1, statusUnavailable, u), want: "F suspicious: a blocked function has no owner"},
+		// H, I, K, L, M, S
+		"H: free, with a gone owner":           {device: device(gpu1, statusAvailable, u), instance: instance("deleted"), proof: ok, want: "H stale offline: a free device has no owner"},
+		"H: free, and its owner is here":       {device: device(gpu1, statusAvailable, u), instance: instance("active @gpu1"), proof: ok, want: "H unknown: the instance is on this node, and may use the device"},
+		"H: free, and its owner is on the way": {device: device(gpu1, statusAvailable, u), instance: instance("active resize_prep @gpu2"), proof: ok, want: "legitimate: the instance is in task resize_prep"},
+		"I: taken by nobody":                   {device: device(gpu1, statusAllocated, ""), want: "I stale nova: a taken device has an owner"},
+		"I: taken by nobody, compute down":     {device: device(gpu1, statusClaimed, ""), down: true, proof: ok, want: "I stale offline: a taken device has an owner"},
+		"K: more than it asks for":             {device: mine, instance: asked(1, "active @gpu1"), held: []Held{on(gpu1), on(gpu1)}, want: "K suspicious: the instance is on this node and has 2 devices of it, but asks for 1"},
+		"K: as many as it asks for":            {device: mine, instance: asked(2, "active @gpu1"), held: []Held{on(gpu1), on(gpu1)}, want: "legitimate: the instance is on this node"},
+		"L: free, and a guest holds it":        {device: device(gpu1, statusAvailable, ""), proof: reports{holder: u}, want: "L suspicious: guest 1f975a18… holds the device, which is not its by Nova's books"},
+		"L: one guest's, and another holds it": {device: mine, instance: instance("active @gpu1"), proof: reports{holder: "other"}, want: "L suspicious: guest other holds the device, which is not its by Nova's books"},
+		"its guest holds it":                   {device: mine, instance: instance("active @gpu1"), proof: reports{holder: u}, want: "legitimate: the instance is on this node"},
+		"M: removed":                           {device: device(gpu1, "removed", ""), proof: ok, want: `M stale offline: Nova writes no status "removed" into a live row`},
+		"M: unknown, with an owner":            {device: device(gpu1, "taken", u), proof: ok, want: `M suspicious: Nova writes no status "taken" into a live row`},
+		"S: reset on VERIFY_RESIZE":            {device: mine, instance: instance("active @gpu2"), migrations: move("finished"), held: both, proof: ok, want: "S stale online confirmed: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset"},
+		"S: nobody has reported":               {device: mine, instance: instance("error @gpu2"), migrations: move("finished"), held: both, want: "S unknown: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset, but no report of gpu1 is at hand"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Instance: s.instance, Migrations: s.migrations, Held: s.held, Related: s.related, Proof: s.proof}
+			if s.node != nil {
+				f.Node = s.node
+			}
+			seen := 5 * time.Second
+			if s.down {
+				seen = time.Hour
+			}
+			f.Service = service(gpu1, seen)
+			if s.change != nil {
+				s.change(&f)
+			}
+			if got := describe(Classify(s.device, f)); got != s.want {
+				t.Errorf("%s\nwant %s", got, s.want)
+			}
+		})
+	}
+}
+
+func describe(f Finding) string {
+	var words []string
+	for _, w := range []string{string(f.Case), string(f.Verdict), string(f.Repair), f.Closes} {
+		if w != "" && (w != f.Closes || f.Repair != NoRepair) {
+			words = append(words, w)
+		}
+	}
+	if f.Needs != "" && f.Repair != NoRepair {
+		words = append(words, "needs "+f.Needs)
+	}
+	return fmt.Sprintf("%s: %s", strings.Join(words, " "), f.Reason)
+}
+
+// TestEvidence: one line that an operator can check.
+func TestEvidence(t *testing.T) {
+	f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, 5*time.Second), Instance: instance("active @gpu2"), Migrations: []Migration{migration("migration migrating gpu1 gpu2")}}
+	want := "instance 1f975a18… active on gpu2; migration 12 (migration) 'migrating' gpu1->gpu2, unchanged for 3 h; nova-compute on gpu1 up"
+	if got := Classify(device(gpu1, statusAllocated, u), f).Evidence; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}

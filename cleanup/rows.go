@@ -1,0 +1,151 @@
+package cleanup
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Statuses of a device's row that Nova writes (nova/objects/fields.py,
+// PciDeviceStatus). removed and deleted are marks in its memory only.
+const (
+	statusAvailable   = "available"
+	statusClaimed     = "claimed"
+	statusAllocated   = "allocated"
+	statusUnavailable = "unavailable"
+	statusUnclaimable = "unclaimable"
+)
+
+// Kinds of devices (nova/objects/fields.py, PciDeviceType).
+const (
+	typePCI = "type-PCI"
+	typePF  = "type-PF"
+	typeVF  = "type-VF"
+)
+
+// Device is a live row of pci_devices.
+type Device struct {
+	ID       int64      `json:"id"`
+	Node     int64      `json:"compute_node_id"`
+	Address  string     `json:"address"`
+	Vendor   string     `json:"vendor_id"`
+	Product  string     `json:"product_id"`
+	Type     string     `json:"dev_type"`
+	Status   string     `json:"status"`
+	Instance *string    `json:"instance_uuid"`
+	Request  *string    `json:"request_id"`
+	Parent   *string    `json:"parent_addr"`
+	Updated  *time.Time `json:"updated_at"`
+}
+
+// Node is a row of compute_nodes. A host has several with some hypervisors, and
+// deleted ones of its past.
+type Node struct {
+	ID      int64  `json:"id"`
+	Host    string `json:"host"`
+	Name    string `json:"node"` // hypervisor_hostname
+	Deleted bool   `json:"deleted"`
+}
+
+// Service is the row of a host's nova-compute.
+type Service struct {
+	Host     string     `json:"host"`
+	Forced   bool       `json:"forced_down"`
+	LastSeen *time.Time `json:"last_seen_up"`
+	Reports  int64      `json:"report_count"`
+}
+
+// Instance is a row of instances.
+type Instance struct {
+	UUID    string  `json:"uuid"`
+	Host    *string `json:"host"`
+	Node    *string `json:"node"`
+	VMState *string `json:"vm_state"`
+	Task    *string `json:"task_state"`
+	Deleted bool    `json:"deleted"`
+
+	// Of instance_extra.
+	Asked   *int     `json:"devices_asked"` // by pci_requests; nil where that is not known
+	Context *Context `json:"migration_context"`
+}
+
+// on tells whether the instance is on a node, by its own row.
+func (i Instance) on(n Node) bool {
+	return i.Host != nil && *i.Host == n.Host && i.Node != nil && *i.Node == n.Name
+}
+
+// Context is what instance_extra.migration_context holds while an instance is on its
+// way (nova/objects/migration_context.py).
+type Context struct {
+	Migration int64 `json:"migration_id"`
+}
+
+// parseContext reads it as oslo.versionedobjects has written it.
+func parseContext(text string) (*Context, error) {
+	var object struct {
+		Data struct {
+			Migration int64 `json:"migration_id"`
+		} `json:"nova_object.data"`
+	}
+	if err := json.Unmarshal([]byte(text), &object); err != nil || object.Data.Migration == 0 {
+		return nil, fmt.Errorf("migration_context is not what Nova writes")
+	}
+	return &Context{object.Data.Migration}, nil
+}
+
+// parseRequests counts the devices that instance_extra.pci_requests asks for: a list
+// of objects with a count (nova/objects/instance_pci_requests.py, to_json).
+func parseRequests(text string) (int, error) {
+	var requests []struct {
+		Count int `json:"count"`
+	}
+	if err := json.Unmarshal([]byte(text), &requests); err != nil {
+		return 0, fmt.Errorf("pci_requests is not what Nova writes")
+	}
+	n := 0
+	for _, r := range requests {
+		n += r.Count
+	}
+	return n, nil
+}
+
+// Migration is a row of migrations.
+type Migration struct {
+	ID         int64     `json:"id"`
+	UUID       string    `json:"uuid"`
+	Instance   string    `json:"instance_uuid"`
+	Type       string    `json:"migration_type"`
+	Status     string    `json:"status"`
+	SourceHost string    `json:"source_compute"`
+	SourceNode string    `json:"source_node"`
+	DestHost   string    `json:"dest_compute"`
+	DestNode   string    `json:"dest_node"`
+	CrossCell  bool      `json:"cross_cell_move"`
+	Changed    time.Time `json:"changed"` // updated_at, or else created_at
+}
+
+// touches tells whether a migration is to or from a node, as
+// nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node, asks.
+func (m Migration) touches(n Node) bool {
+	return m.SourceHost == n.Host && m.SourceNode == n.Name || m.DestHost == n.Host && m.DestNode == n.Name
+}
+
+// over tells whether Nova counts a migration as over (same function): all others keep
+// their devices.
+func (m Migration) over() bool {
+	switch m.Status {
+	case "confirmed", "reverted", "failed", "completed", "cancelled", "done":
+		return true
+	}
+	return false
+}
+
+// isMove tells whether a migration is one that moves a guest's disk from here to
+// there while it is off.
+func (m Migration) isMove() bool {
+	return m.Type == "migration" || m.Type == "resize"
+}
+
+func (m Migration) String() string {
+	return fmt.Sprintf("migration %d (%s) '%s' %s->%s", m.ID, m.Type, m.Status, m.SourceHost, m.DestHost)
+}

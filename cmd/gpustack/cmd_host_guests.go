@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/guest"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+)
+
+func newHostGuestsCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "guests",
+		Usage: "show which guests hold which PCI functions right now",
+		Description: `
+Lists the processes that have a VFIO group or device open and the guests they run, every
+QEMU process, the domains that libvirt knows, also those of kolla's containers, and
+nova-compute, with the name the host has in Nova, its machine id and the time. Reads
+files below the root and changes nothing. It takes root, outside of containers.
+
+The report, as json or yaml, is evidence for gpustack repair-migration: of each host that
+has to do with a guest, no older than ten minutes. What could not be read is named, and
+such a report proves nothing to be absent. The fields are described in docs/json.md.
+
+Nova's host is read from /etc/nova/nova.conf and the files beside it that nova-compute
+reads, and from kolla's /etc/kolla/nova-compute/nova.conf; unless they name it, it is the
+machine's name.
+
+EXAMPLES
+  gpustack host guests
+  ssh gpu1 gpustack host guests -o json > gpu1.json
+  gpustack host guests --conf /srv/nova/nova.conf -o yaml
+
+EXIT STATUS
+  0  everything could be read
+  1  the root could not be read
+  2  something could not be read, which the output names`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			confFlag("read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"),
+		},
+		Action: action(u, parseHostGuests, runHostGuests),
+	}
+}
+
+type hostGuestsOptions struct {
+	root, format string
+	conf         []string
+}
+
+func parseHostGuests(c *cli.Context, f *faults) hostGuestsOptions {
+	f.arguments(c)
+	return hostGuestsOptions{c.String("root"), f.choice(c, "output"), c.StringSlice("conf")}
+}
+
+// guestsReport is what host guests prints, in the form that docs/json.md describes.
+type guestsReport = guest.Report
+
+func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	report := guest.Observe(root, novaHost(root, opts.conf), time.Now())
+	if opts.format == formatTable {
+		u.guestsTable(report)
+	} else if err := u.show(opts.format, report); err != nil {
+		return err
+	}
+	if !report.Complete {
+		return errDifferent
+	}
+	return nil
+}
+
+// kollaConf is what kolla-ansible gives its container nova_compute as nova.conf
+// (kolla-ansible, ansible/roles/nova-cell/templates/nova-compute.json.j2).
+const kollaConf = "/etc/kolla/nova-compute/nova.conf"
+
+// novaHost reads how Nova calls this host: from files, or from all that there are of
+// nova-compute's. Where two tell different names, none is believed.
+func novaHost(root host.Root, files []string) guest.NovaConf {
+	sets := [][]string{files}
+	if len(files) == 0 {
+		sets = nil
+		for _, main := range []string{defaultConf, kollaConf} {
+			ok, err := root.Exists(main)
+			if err != nil {
+				return guest.NovaConf{Err: fmt.Errorf("%s: %w", main, host.Cause(err))}
+			}
+			if !ok {
+				continue
+			}
+			set, err := nova.Files(root, main, nova.Compute)
+			if err != nil {
+				return guest.NovaConf{Err: err}
+			}
+			sets = append(sets, set)
+		}
+	}
+	var found guest.NovaConf
+	for i, set := range sets {
+		c := readNovaHost(root, set)
+		if i > 0 && c.Err == nil && text(c.Host) != text(found.Host) {
+			c.Err = fmt.Errorf("%s and %s do not name the same host: --conf names the one that nova-compute reads", found.Files[0], set[0])
+		}
+		found.Err = errors.Join(found.Err, c.Err)
+		found.Files = append(found.Files, set...)
+		if c.Host != nil {
+			found.Host, found.From = c.Host, c.From
+		}
+	}
+	return found
+}
+
+// readNovaHost reads the files of one nova-compute.
+func readNovaHost(root host.Root, files []string) guest.NovaConf {
+	found := guest.NovaConf{Files: files}
+	var errs []error
+	for _, name := range files {
+		file, err := readConf(root, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		options := file.Find(conf.Name{Section: "DEFAULT", Key: "host"})
+		if len(options) == 0 {
+			continue
+		}
+		// Of a file the last one counts. Which of several files does, the order on the
+		// service's command line says, so they must agree.
+		value := options[len(options)-1].Value
+		switch {
+		case value == "" || strings.ContainsAny(value, "$\n"): // $ stands for another option
+			errs = append(errs, fmt.Errorf("%s: host: cannot be told from %s", name, quoted(value)))
+		case found.Host != nil && *found.Host != value:
+			errs = append(errs, fmt.Errorf("%s: host is %s, and %s in %s", name, quoted(value), quoted(*found.Host), found.From))
+		}
+		found.Host, found.From = &value, name
+	}
+	found.Err = errors.Join(errs...)
+	return found
+}
+
+// guestsTable prints a line for each guest and what it holds, then what else there is,
+// then what could not be read.
+func (u *ui) guestsTable(r guestsReport) {
+	u.printf("%s\n", printable(guestsLine(r)))
+	if rows := guestRows(r); len(rows) > 0 {
+		u.printf("\n")
+		u.table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO", "FUNCTIONS"}, rows)
+	} else if r.Complete {
+		u.printf("\nno guest, and nobody holds a function\n")
+	}
+	u.printf("\n")
+	for _, n := range r.NovaCompute {
+		since := "since an unknown time"
+		if n.Started != nil {
+			since = "since " + n.Started.Format(time.RFC3339)
+		}
+		u.printf("nova-compute runs %s, pid %d\n", since, n.PID)
+	}
+	if r.NovaCompute != nil && len(r.NovaCompute) == 0 {
+		u.printf("nova-compute does not run\n")
+	}
+	for _, s := range r.Unread() {
+		u.printf("%s\n", u.paint(red, fmt.Sprintf("not readable: %s: %s", s.Name, printable(s.Detail))))
+	}
+}
+
+// guestsLine says in one line which machine this is, and when it was looked at.
+func guestsLine(r guestsReport) string {
+	return fmt.Sprintf("%s (by %s), machine %s, %s", text(r.NovaHost), text(r.NovaHostFrom), text(r.MachineID), r.Collected.Format(time.RFC3339))
+}
+
+// guestRows has a row for each guest that runs and each group it holds, for each other
+// holder, and for each domain that does not run.
+func guestRows(r guestsReport) [][]string {
+	held := map[int][]guest.Holder{}
+	for _, h := range r.Holders {
+		held[h.PID] = append(held[h.PID], h)
+	}
+	domains := map[string]guest.Domain{}
+	for _, d := range r.Domains {
+		domains[d.UUID] = d
+	}
+	var rows [][]string
+	for _, g := range r.Guests {
+		row := []string{text(g.UUID), text(g.Name), "runs", strconv.Itoa(g.PID), g.Command, "-", "-"}
+		if len(g.Asked) > 0 {
+			row[6] = listAddresses(g.Asked) + " (by its arguments)"
+		}
+		if g.UUID != nil {
+			delete(domains, *g.UUID)
+		}
+		if len(held[g.PID]) == 0 {
+			rows = append(rows, row)
+		}
+		for _, h := range held[g.PID] {
+			rows = append(rows, append(row[:5:5], vfioName(h), listAddresses(h.Functions)))
+			row = []string{"", "", "", "", "", "", ""}
+		}
+		delete(held, g.PID)
+	}
+	for _, h := range r.Holders {
+		if _, left := held[h.PID]; left {
+			rows = append(rows, []string{"-", "-", "no guest", strconv.Itoa(h.PID), h.Command, vfioName(h), listAddresses(h.Functions)})
+		}
+	}
+	for _, d := range r.Domains {
+		if _, left := domains[d.UUID]; left {
+			state := "defined"
+			if d.Running {
+				state = "runs, no process"
+			}
+			rows = append(rows, []string{d.UUID, d.Name, state, "-", "-", "-", listAddresses(d.Functions)})
+		}
+	}
+	return rows
+}
+
+func vfioName(h guest.Holder) string {
+	if h.Device != nil {
+		return *h.Device
+	}
+	return number(h.Group)
+}
+
+// listAddresses joins addresses; those that are not known are a question mark.
+func listAddresses(addresses []pci.Address) string {
+	if addresses == nil {
+		return "?"
+	}
+	var words []string
+	for _, a := range addresses {
+		words = append(words, a.String())
+	}
+	if len(words) == 0 {
+		return "-"
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,498 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cleanup"
+	"gpustack/host"
+	"gpustack/host/guest"
+	"gpustack/host/journal"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+)
+
+func newRepairMigrationCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "repair-migration",
+		Usage: "find GPUs that Nova believes taken and are not",
+		Description: `
+After a failed migration, rows of nova.pci_devices can say that a device is taken though
+no guest has it, or free though one does. Looks at the rows of every cell, each in one
+consistent snapshot that is only read, and says of each that is not plainly free or
+rightly taken what it is, from what, what comes of leaving it, and what puts it right.
+Without --apply it changes nothing.
+
+What the database cannot prove, the compute hosts can: --guests takes what "gpustack
+host guests -o json" has printed there in the last ten minutes. Without it, whatever
+could free a device that a guest uses is unknown. --apply repairs what is proved:
+
+  online   Placement's allocations are put right and the dead migration is closed, so
+           that nova-compute's own audit frees the devices; no service is touched
+  offline  the row is written, while nova-compute of its host is down by its silence
+           and by the host's report; --host-is-off is your word in place of the report
+
+Each repair is one transaction that judges everything again, changes only what it has
+seen, and is recorded on this machine: "gpustack undo" takes it back, as long as Nova
+has not gone on from there.
+
+The databases are those of nova.conf on a controller ([api_database], whose
+cell_mappings name every cell), or --database names one cell's.
+
+VERDICTS
+  stale       proved: the device is not what the row says
+  suspicious  something is wrong, and it is not proved to be safe to change
+  unknown     the database cannot tell; the steps say which hosts can
+
+EXAMPLES
+  gpustack repair-migration
+  gpustack repair-migration --host gpu1 -o json
+  gpustack repair-migration --instance 1f975a18-2c6e-4a6e-9d0d-3d7f4b7a8c11 --all
+  ssh gpu1 gpustack host guests -o json > gpu1.json
+  ssh gpu2 gpustack host guests -o json > gpu2.json
+  gpustack repair-migration --guests gpu1.json --guests gpu2.json --apply
+
+EXIT STATUS
+  0  every row is free or legitimate
+  1  they could not be looked at, or not be repaired
+  2  some are, or are left, stale, suspicious or unknown`,
+		Flags: append([]cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "the `FILE` below the root"},
+			&cli.StringFlag{Name: "database", Usage: "one cell's database, by its `URL` as SQLAlchemy writes it"},
+			&cli.StringFlag{Name: "api-database", Usage: "nova_api's, by its `URL`, to look for instances in other cells"},
+			&cli.StringFlag{Name: "cell", Usage: "only the `CELL`, by name or uuid"},
+			&cli.StringFlag{Name: "host", Usage: "only rows of `HOST`"},
+			&cli.StringFlag{Name: "instance", Usage: "only rows of the instance `UUID`"},
+			&cli.StringFlag{Name: "address", Usage: "only rows of the PCI `ADDRESS`"},
+			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows too"},
+			&cli.StringSliceFlag{Name: "guests", Usage: "believe `FILE`, what host guests printed on a compute host as json or yaml (repeatable)"},
+			&cli.StringSliceFlag{Name: "host-is-off", Usage: "your word that `HOST` is off, and no guest runs there (repeatable)"},
+			&cli.BoolFlag{Name: "apply", Usage: "repair what is proved stale"},
+			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if there is more than `NUMBER` to repair"},
+			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait `TIME` for nova-compute to free the devices"},
+			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, look for `TIME` whether a nova-compute has come back"},
+			yesFlag(),
+		}, cloudFlags()...),
+		Action: action(u, parseRepairMigration, runRepairMigration),
+	}
+}
+
+type repairOptions struct {
+	decision
+	root, conf string
+	where      cleanup.Where
+	find       cleanup.Options
+	all, apply bool
+	guests     []string
+	off        []string
+	most       int
+	wait       time.Duration
+	settle     time.Duration
+	cloud      cloudOptions
+}
+
+func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
+	f.arguments(c)
+	opts := repairOptions{
+		decision: parseDecision(c, f), root: c.String("root"), conf: c.String("conf"),
+		where:  cleanup.Where{API: c.String("api-database"), Database: c.String("database")},
+		find:   cleanup.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance")},
+		all:    c.Bool("all"),
+		apply:  c.Bool("apply"),
+		guests: c.StringSlice("guests"), off: c.StringSlice("host-is-off"),
+		most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"), cloud: parseCloud(c, f),
+	}
+	if text := c.String("address"); text != "" {
+		address, err := pci.ParseAddress(text)
+		f.each("--address: ", err, "")
+		opts.find.Address = address.String()
+	}
+	if opts.where.Database != "" && opts.find.Cell != "" {
+		f.add(&usageError{"--cell: --database names the only one", ""})
+	}
+	if opts.most < 1 {
+		f.add(&usageError{fmt.Sprintf("--max: %d is too little", opts.most), ""})
+	}
+	return opts
+}
+
+// repairReport is what repair-migration prints, in the form that docs/json.md describes.
+type repairReport struct {
+	Schema   int               `json:"schema"`
+	Summary  cleanup.Summary   `json:"summary"`
+	Findings []cleanup.Finding `json:"findings"`
+	Changed  bool              `json:"changed"`
+	Changes  []cleanup.Unit    `json:"changes"`
+	Applied  bool              `json:"applied"`
+	Entry    *int              `json:"entry"`
+	Warnings []string          `json:"warnings"`
+}
+
+// repairing is what a run of repair-migration has at hand.
+type repairing struct {
+	u         *ui
+	opts      repairOptions
+	root      host.Root
+	databases *cleanup.Databases
+	placement map[string]string // of nova.conf
+	report    repairReport
+}
+
+func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err error) {
+	r := &repairing{u: u, opts: opts, report: repairReport{Schema: 1, Changes: []cleanup.Unit{}, Warnings: []string{}}}
+	if r.root, err = host.NewRoot(opts.root); err != nil {
+		return err
+	}
+	if err := errors.Join(r.readGuests(), r.readConf()); err != nil {
+		return err
+	}
+	if r.databases, err = cleanup.Open(ctx, r.opts.where); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.databases.Close()) }()
+	if opts.apply {
+		if err := r.reconcile(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.find(ctx); err != nil {
+		return err
+	}
+	if opts.format == formatTable {
+		u.repairTable(r.report)
+	}
+	if opts.apply {
+		err = r.repair(ctx)
+	} else if opts.format != formatTable {
+		err = u.show(opts.format, r.report)
+	}
+	if s := r.report.Summary; err == nil && s.Stale+s.Suspicious+s.Unknown > 0 {
+		err = errDifferent
+	}
+	return err
+}
+
+// readGuests reads the hosts' reports, and makes the proof of them.
+func (r *repairing) readGuests() error {
+	var reports []guest.Report
+	var errs []error
+	for _, file := range r.opts.guests {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		report, err := guest.Decode(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", file, err))
+		}
+		reports = append(reports, report)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	proof, err := cleanup.NewProof(reports, r.opts.off, time.Now)
+	if err != nil {
+		return err
+	}
+	r.opts.find.Held = cleanup.HeldIn(reports)
+	if len(reports)+len(r.opts.off) > 0 {
+		r.opts.find.Proof = proof
+	}
+	return nil
+}
+
+// find judges all rows, for the report.
+func (r *repairing) find(ctx context.Context) error {
+	r.report.Findings = []cleanup.Finding{}
+	var err error
+	r.report.Summary, err = r.databases.Find(ctx, r.opts.find, func(f cleanup.Finding) {
+		if r.opts.all || f.Verdict != cleanup.Legitimate {
+			r.report.Findings = append(r.report.Findings, f)
+		}
+	})
+	slices.SortStableFunc(r.report.Findings, func(a, b cleanup.Finding) int {
+		return slices.Compare([]string{a.Cell, a.Host, a.Device.Address}, []string{b.Cell, b.Host, b.Device.Address})
+	})
+	return err
+}
+
+// repairer makes what carries repairs out. Placement is asked for where something
+// needs it.
+func (r *repairing) repairer(ctx context.Context, placement bool) (*cleanup.Repairer, error) {
+	repairer := &cleanup.Repairer{Databases: r.databases, Options: r.opts.find}
+	if !placement {
+		return repairer, nil
+	}
+	o := r.opts.cloud.Options
+	if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" && r.placement["auth_url"] != "" {
+		o.Service = &cloud.Service{
+			AuthURL: r.placement["auth_url"], Username: r.placement["username"], Password: r.placement["password"], Project: r.placement["project_name"],
+			UserDomain: r.placement["user_domain_name"], ProjectDomain: r.placement["project_domain_name"], Region: r.placement["region_name"],
+			Interface: strings.SplitN(r.placement["valid_interfaces"], ",", 2)[0], CACert: r.placement["cafile"], Insecure: strings.EqualFold(r.placement["insecure"], "true"),
+		}
+	}
+	c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
+	if err == nil {
+		repairer.Books, err = c.Placement()
+	}
+	return repairer, err
+}
+
+// repair plans, shows and makes the repairs, and looks at what is left.
+func (r *repairing) repair(ctx context.Context) error {
+	units := cleanup.NewPlan(r.report.Findings)
+	if len(units) > r.opts.most {
+		return fmt.Errorf("%d repairs: %w", len(units), cleanup.ErrTooMany)
+	}
+	if err := r.databases.Plausible(ctx, units); err != nil {
+		return err
+	}
+	online := slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Online })
+	repairer, err := r.repairer(ctx, online)
+	if err == nil && online {
+		err = r.databases.Book(ctx, units, repairer.Books)
+	}
+	if err == nil {
+		err = repairer.Preview(ctx, units)
+	}
+	if err != nil {
+		return err
+	}
+	r.report.Changes = append([]cleanup.Unit{}, units...)
+	r.report.Changed = slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.State == cleanup.Planned })
+	if r.opts.format == formatTable {
+		r.u.repairPlan(units)
+	}
+	return r.u.decide(r.opts.decision, r.report.Changed, "make these repairs?", &r.report, func() error {
+		err := r.carryOut(ctx, repairer, units)
+		r.report.Changes = units
+		return errors.Join(err, r.find(ctx))
+	})
+}
+
+// carryOut makes the repairs, recorded.
+func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, units []cleanup.Unit) (err error) {
+	j, err := openJournal(host.Runner{Root: r.root, Talk: r.u.talk})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	entry, err := j.Begin("repair-migration --apply", units)
+	if err != nil {
+		return err
+	}
+	r.report.Entry = &entry.ID
+	repairer.Record = func(units []cleanup.Unit) (err error) {
+		entry, err = j.Update(entry, journal.Applying, units)
+		return err
+	}
+	if err := repairer.Apply(ctx, units); err != nil {
+		return err
+	}
+	err = repairer.Wait(ctx, units, r.opts.wait, func(left int) {
+		if r.u.asks {
+			r.u.note("waiting for nova-compute to free the devices of %d migrations", left)
+		}
+	})
+	if _, updateErr := j.Update(entry, journal.Done, units); err != nil || updateErr != nil {
+		return errors.Join(err, updateErr)
+	}
+	r.report.Applied = true
+	for _, unit := range units {
+		r.u.note("%s: %s%s", unit.Name(), unit.State, because(unit.Note))
+	}
+	r.u.note("recorded as entry %d: gpustack undo %d takes back what Nova has not gone on from", entry.ID, entry.ID)
+	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
+		r.u.note("looking in %s whether a nova-compute has come back meanwhile", r.opts.settle)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(r.opts.settle):
+		}
+		return repairer.Settled(ctx, units)
+	}
+	return nil
+}
+
+func because(note string) string {
+	if note == "" {
+		return ""
+	}
+	return ": " + note
+}
+
+// reconcile finds out what became of repairs that a killed run had begun.
+func (r *repairing) reconcile(ctx context.Context) (err error) {
+	entries, err := journal.List(r.root)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(entries, func(e journal.Entry) bool { return e.Kind == journal.KindRows && e.Status == journal.Applying })
+	if i < 0 {
+		return nil
+	}
+	j, err := openJournal(host.Runner{Root: r.root, Talk: r.u.talk})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	for _, entry := range entries[i:] {
+		if entry.Kind != journal.KindRows || entry.Status != journal.Applying {
+			continue
+		}
+		units, err := unitsOf(entry)
+		if err != nil {
+			return err
+		}
+		repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Placement != nil }))
+		if err != nil {
+			return err
+		}
+		repairer.Record = func(units []cleanup.Unit) (err error) {
+			entry, err = j.Update(entry, journal.Applying, units)
+			return err
+		}
+		if err := repairer.Reconcile(ctx, units); err != nil {
+			return err
+		}
+		if _, err := j.Update(entry, journal.Done, units); err != nil {
+			return err
+		}
+		r.u.note("entry %d was cut off: what it has done is known again", entry.ID)
+	}
+	return nil
+}
+
+func unitsOf(e journal.Entry) ([]cleanup.Unit, error) {
+	var units []cleanup.Unit
+	if err := json.Unmarshal(e.Rows, &units); err != nil {
+		return nil, fmt.Errorf("entry %d: %w", e.ID, err)
+	}
+	return units, nil
+}
+
+// readConf takes from nova.conf what the command line does not say.
+func (r *repairing) readConf() error {
+	o := &r.opts
+	if o.where.Database != "" {
+		return nil
+	}
+	files, err := nova.Files(r.root, o.conf, nova.Controller)
+	if err != nil {
+		return err
+	}
+	sides, err := readSides(r.root, []confOption{{nova.Controller, files}})
+	if err != nil {
+		return err
+	}
+	d, err := sides[0].Databases()
+	if err != nil {
+		return err
+	}
+	if o.where.API == "" {
+		o.where.API = d.API
+	}
+	o.where.Local, o.find.Down, r.placement = d.Main, d.Down, d.Placement
+	if o.where.API == "" {
+		return &usageError{o.conf + ": has no [api_database] connection", "run it on a controller; or --database names one cell's database, and --api-database nova_api's"}
+	}
+	return nil
+}
+
+// repairTable prints the findings for people.
+func (u *ui) repairTable(r repairReport) {
+	u.warn(r.Warnings...)
+	for i, f := range r.Findings {
+		if i > 0 {
+			u.printf("\n")
+		}
+		where := f.Host
+		if where == "" {
+			where = fmt.Sprintf("compute node %d", f.Device.Node)
+		}
+		title := fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status)
+		verdict := strings.ToUpper(string(f.Verdict))
+		if f.Case != "" {
+			verdict += " (case " + string(f.Case) + ")"
+		}
+		u.printf("%s  %s\n", u.paint(bold, printable(title)), u.paint(map[cleanup.Verdict]string{cleanup.Stale: red, cleanup.Legitimate: green}[f.Verdict], verdict))
+		for _, line := range [][2]string{
+			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps}, {"needs", f.Needs}, {"leaves", f.Leaves},
+		} {
+			if line[1] != "" {
+				u.printf("  %-7s %s\n", line[0], printable(line[1]))
+			}
+		}
+	}
+	s := r.Summary
+	if len(r.Findings) > 0 {
+		u.printf("\n")
+	}
+	u.printf("%d stale, %d suspicious, %d unknown, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Legitimate)
+}
+
+// repairPlan prints what is to be written.
+func (u *ui) repairPlan(units []cleanup.Unit) {
+	if len(units) == 0 {
+		u.printf("\nnothing to repair: nothing is proved stale that nova-compute does not free by itself\n")
+	}
+	for _, unit := range units {
+		u.printf("\n%s repair of %s", unit.Repair, printable(unit.Name()))
+		if unit.Instance != "" {
+			u.printf(", instance %s", printable(unit.Instance))
+		}
+		u.printf("\n")
+		if unit.State == cleanup.Skipped {
+			u.printf("  skipped: %s\n", printable(unit.Note))
+			continue
+		}
+		if p := unit.Placement; p != nil {
+			u.printf("  POST /allocations\n")
+			for _, line := range p.Lines(unit.Instance) {
+				u.printf("    %s\n", printable(line))
+			}
+		}
+		u.rows(unit.Rows)
+		for _, d := range unit.Devices {
+			u.printf("  frees %s of %s\n", d.Address, printable(d.Host))
+		}
+	}
+}
+
+// rows prints statements and their values.
+func (u *ui) rows(rows []cleanup.Row) {
+	for _, row := range rows {
+		statement, args := row.Statement()
+		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args)))
+	}
+}
+
+// sqlValues writes the values of a statement.
+func sqlValues(args []any) string {
+	var words []string
+	for _, a := range args {
+		switch v := a.(type) {
+		case *string:
+			if v == nil {
+				words = append(words, "NULL")
+				continue
+			}
+			words = append(words, quoted(*v))
+		default:
+			words = append(words, fmt.Sprint(v))
+		}
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,368 @@
+package guest_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/guest"
+	"gpustack/host/hosttest"
+)
+
+const (
+	uuidU = "6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11"
+	uuidV = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
+)
+
+// machine is written as a txtar archive: links and folders, then files.
+type machine struct {
+	links, files strings.Builder
+}
+
+// newMachine is a compute node on which nothing runs but its first process, started at
+// 2026-03-01 08:00:00 UTC, with the IOMMU groups 33 and 34.
+func newMachine() *machine {
+	m := &machine{}
+	m.process(1, "systemd", "/sbin/init")
+	m.link("proc/1/ns/pid", "pid:[4026531836]")
+	m.folder("etc/libvirt/qemu/networks")
+	m.link("sys/kernel/iommu_groups/33/devices/0000:84:00.0", "../../../../devices/pci0000:80/0000:84:00.0")
+	m.link("sys/kernel/iommu_groups/33/devices/0000:84:00.1", "../../../../devices/pci0000:80/0000:84:00.1")
+	m.link("sys/kernel/iommu_groups/34/devices/0000:88:00.0", "../../../../devices/pci0000:80/0000:88:00.0")
+	m.file("proc/stat", "cpu  1 2 3\nbtime 1772352000\nprocesses 9\n")
+	m.file("proc/sys/kernel/hostname", "gpu2.example.net\n")
+	m.file("proc/sys/kernel/random/boot_id", "b0b0\n")
+	m.file("etc/machine-id", "3d12\n")
+	return m
+}
+
+func (m *machine) link(name, target string) {
+	fmt.Fprintf(&m.links, "symlink %s -> %s\n", name, target)
+}
+func (m *machine) folder(name string)     { fmt.Fprintf(&m.links, "mkdir %s\n", name) }
+func (m *machine) file(name, text string) { fmt.Fprintf(&m.files, "-- %s --\n%s", name, text) }
+
+// process adds a process, started pid seconds after boot.
+func (m *machine) process(pid int, comm string, argv ...string) {
+	m.stat(pid, comm, "S", 1)
+	m.folder(fmt.Sprintf("proc/%d/fd", pid))
+	cmdline := fmt.Sprintf("proc/%d/cmdline", pid)
+	if len(argv) == 0 {
+		m.file(cmdline, "")
+		return
+	}
+	fmt.Fprintf(&m.links, "base64 %s\n", cmdline)
+	m.file(cmdline, base64.StdEncoding.EncodeToString([]byte(strings.Join(argv, "\x00")+"\x00"))+"\n")
+}
+
+func (m *machine) stat(pid int, comm, state string, threads int) {
+	m.file(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (%s) %s 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 %d 0 %d 1 1 1\n", pid, comm, state, threads, pid*100))
+}
+
+func (m *machine) open(pid, descriptor int, target string) {
+	m.link(fmt.Sprintf("proc/%d/fd/%d", pid, descriptor), target)
+}
+
+func (m *machine) lay(t testing.TB) host.Root {
+	t.Helper()
+	return hosttest.Lay(t, m.links.String()+m.files.String())
+}
+
+// domain is a definition as libvirt writes it.
+func domain(uuid, name, devices string) string {
+	return "<!--\nWARNING: THIS IS AN AUTO-GENERATED FILE.\n-->\n\n<domain type='kvm'>\n  <name>" + name + "</name>\n  <uuid>" + uuid + "</uuid>\n" +
+		"  <metadata><nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'><nova:name>x</nova:name></nova:instance></metadata>\n" +
+		"  <devices>" + devices + "</devices>\n</domain>\n"
+}
+
+const hostdev = "<hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0x0000' bus='0x84' slot='0x00' function='0x0'/></source>" +
+	"<address type='pci' domain='0x0000' bus='0x00' slot='0x05' function='0x0'/></hostdev>"
+
+var now = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+
+func observe(root host.Root) guest.Report {
+	return guest.Observe(root, guest.NovaConf{Files: []string{"/etc/nova/nova.conf"}}, now)
+}
+
+// brief writes what matters of a report, a line for each element.
+func brief(r guest.Report) string {
+	var b strings.Builder
+	text := func(s *string) string {
+		if s == nil {
+			return "?"
+		}
+		return *s
+	}
+	for _, n := range r.NovaCompute {
+		fmt.Fprintf(&b, "nova-compute %d since %s: %s\n", n.PID, n.Started.Format(time.TimeOnly), n.Command)
+	}
+	for _, h := range r.Holders {
+		what := "device " + text(h.Device)
+		if h.Group != nil {
+			what = fmt.Sprintf("group %d", *h.Group)
+		}
+		fmt.Fprintf(&b, "holder %d %s: guest %s: %s %s\n", h.PID, h.Command, text(h.UUID), what, h.Functions)
+	}
+	for _, g := range r.Guests {
+		fmt.Fprintf(&b, "guest %d %s: %s %s asked %s\n", g.PID, g.Command, text(g.UUID), text(g.Name), g.Asked)
+	}
+	for _, d := range r.Domains {
+		fmt.Fprintf(&b, "domain %s %s running %t %s %s\n", d.UUID, d.Name, d.Running, d.Functions, d.Files)
+	}
+	for _, s := range r.Unread() {
+		fmt.Fprintf(&b, "%s %s: %s\n", s.State, s.Name, s.Detail)
+	}
+	return b.String()
+}
+
+func TestObserve(t *testing.T) {
+	qemuU := []string{"/usr/bin/qemu-system-x86_64", "-name", "guest=instance-00000012,debug-threads=on", "-uuid", uuidU}
+	for _, test := range []struct {
+		name string
+		add  func(m *machine)
+		want string
+	}{
+		{"nothing", func(*machine) {}, ""},
+		{"a guest with a whole group", func(m *machine) {
+			m.process(42, "qemu-system-x86", append(qemuU, "-device", `{"driver":"vfio-pci","host":"0000:84:00.0","id":"hostdev0","bus":"pci.0"}`, "-device", "vfio-pci,host=84:00.1,id=h1", "-device", "virtio-net-pci,host=x")...)
+			m.open(42, 3, "/dev/vfio/vfio")
+			m.open(42, 4, "/dev/vfio/33")
+			m.open(42, 5, "anon_inode:[vfio-device]")
+			m.open(42, 6, "/dev/vfio/33")
+			m.open(42, 7, "socket:[1]")
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": group 33 [0000:84:00.0 0000:84:00.1]\n" +
+			"guest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked [0000:84:00.0 0000:84:00.1]\n"},
+		{"nodes removed, and of another view of /dev", func(m *machine) {
+			m.process(42, "qemu-kvm", "/usr/libexec/qemu-kvm", "-uuid", strings.ToUpper(uuidU), "-name", "a,,b,process=x")
+			m.open(42, 4, "/dev/vfio/33 (deleted)")
+			m.open(42, 5, "/vfio/noiommu-34")
+		}, "holder 42 qemu-kvm: guest " + uuidU + ": group 33 [0000:84:00.0 0000:84:00.1]\nholder 42 qemu-kvm: guest " + uuidU + ": group 34 [0000:88:00.0]\n" +
+			"guest 42 qemu-kvm: " + uuidU + " a,b asked []\n"},
+		{"a device past its group", func(m *machine) {
+			m.process(42, "qemu-system-x86", qemuU...)
+			m.open(42, 4, "/dev/vfio/devices/vfio0")
+			m.link("sys/class/vfio-dev/vfio0", "../../devices/pci0000:80/0000:84:00.0/vfio-dev/vfio0")
+			m.link("sys/devices/pci0000:80/0000:84:00.0/vfio-dev/vfio0/device", "../../../0000:84:00.0")
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": device vfio0 [0000:84:00.0]\nguest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\n"},
+		{"a mediated device", func(m *machine) {
+			m.process(42, "qemu-system-x86", append(qemuU, "-device", "vfio-pci,sysfsdev=/sys/bus/mdev/devices/"+uuidV)...)
+			m.open(42, 4, "/dev/vfio/35")
+			m.link("sys/kernel/iommu_groups/35/devices/"+uuidV, "../../../../devices/pci0000:80/0000:8c:00.0/"+uuidV)
+			m.folder("sys/devices/pci0000:80/0000:8c:00.0/" + uuidV)
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": group 35 [0000:8c:00.0]\nguest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\n"},
+		{"a holder that is no guest", func(m *machine) {
+			m.process(43, "dpdk (x) y", "/usr/bin/testpmd")
+			m.open(43, 4, "/dev/vfio/34")
+		}, "holder 43 dpdk (x) y: guest ?: group 34 [0000:88:00.0]\n"},
+		{"a guest of another emulator", func(m *machine) { m.process(42, "emulator", "/opt/emulator", "-uuid", uuidU) }, "guest 42 emulator: " + uuidU + " ? asked []\n"},
+		{"a QEMU that is no guest", func(m *machine) { m.process(42, "qemu-system-x86", "qemu-system-x86_64", "-M", "none") }, "guest 42 qemu-system-x86: ? ? asked []\n"},
+		{"a group that cannot be told", func(m *machine) {
+			m.process(42, "qemu-system-x86", qemuU...)
+			m.open(42, 4, "/dev/vfio/99")
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": group 99 []\nguest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\n" +
+			"unreadable groups: /sys/kernel/iommu_groups/99/devices: no such file or directory\n"},
+		{"an open device whose group is not", func(m *machine) {
+			m.process(42, "vmm", "vmm")
+			m.open(42, 5, "anon_inode:[vfio-device]")
+		}, "unreadable vfio: /proc/42/fd: vmm has a VFIO device open, and not its group: which cannot be told\n"},
+		{"arguments that cannot be read", func(m *machine) {
+			m.process(42, "qemu-system-x86", "qemu-system-x86_64", "-uuid", "7", "-device", "vfio-pci,host=nowhere", "-device", "{")
+		}, "guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42/cmdline: not a uuid: \"7\"\n" +
+			"-device \"vfio-pci,host=nowhere\": not a PCI address: \"nowhere\"\n-device \"{\": unexpected end of JSON input\n"},
+		{"a QEMU that is ending", func(m *machine) { m.process(42, "qemu-system-x86") },
+			"guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42: qemu-system-x86 is starting or ending, and does not show its arguments\n"},
+		{"a QEMU that has ended", func(m *machine) { m.process(42, "qemu-system-x86"); m.stat(42, "qemu-system-x86", "Z", 1) },
+			"guest 42 qemu-system-x86: ? ? asked []\n"},
+		{"threads without their first", func(m *machine) { m.process(42, "vmm"); m.stat(42, "vmm", "Z", 2) },
+			"unreadable processes: /proc/42: its first thread has ended before the others\n"},
+		{"a descriptor that cannot be read", func(m *machine) {
+			m.process(42, "vmm", "vmm")
+			m.file("proc/42/fd/3", "")
+		}, "unreadable vfio: /proc/42/fd/3: invalid argument\n"},
+		{"a process whose parts are not shown", func(m *machine) { m.folder("proc/42") }, "unreadable processes: /proc/42/stat: no such file or directory\n"},
+		{"nova-compute, however it was started", func(m *machine) {
+			m.process(50, "nova-compute", "/usr/bin/python3", "-s", "/usr/bin/nova-compute", "--config-file", "x")
+			m.process(51, "python3", "/var/lib/kolla/venv/bin/python3", "/var/lib/kolla/venv/bin/nova-compute")
+			m.process(52, "python3", "python3", "-m", "nova.cmd.compute")
+			m.process(53, "nova-compute")
+			m.process(54, "grep", "grep", "nova-compute")
+			m.process(55, "less", "less", "/usr/bin/nova-compute")
+			m.process(56, "x", "nova-compute: worker")
+			m.process(57, "nova-rootwrap-d", "/usr/bin/python3", "/usr/bin/nova-rootwrap-daemon")
+		}, "nova-compute 50 since 08:00:50: /usr/bin/python3 -s /usr/bin/nova-compute\n" +
+			"nova-compute 51 since 08:00:51: /var/lib/kolla/venv/bin/python3 /var/lib/kolla/venv/bin/nova-compute\n" +
+			"nova-compute 52 since 08:00:52: python3 -m nova.cmd.compute\nnova-compute 53 since 08:00:53: nova-compute\nnova-compute 56 since 08:00:56: nova-compute: worker\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := newMachine()
+			test.add(m)
+			r := observe(m.lay(t))
+			if diff := cmp.Diff(test.want, brief(r)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if complete := !strings.Contains(test.want, "unreadable"); r.Complete != complete {
+				t.Errorf("complete: %t", r.Complete)
+			}
+		})
+	}
+}
+
+func TestDomains(t *testing.T) {
+	const volume = "var/lib/docker/volumes/nova_libvirt_qemu/_data/"
+	for _, test := range []struct {
+		name string
+		add  func(m *machine)
+		want string
+	}{
+		{"defined and running, one domain", func(m *machine) {
+			m.file("etc/libvirt/qemu/a.xml", domain(uuidU, "a", hostdev))
+			m.file("run/libvirt/qemu/a.xml", "<domstatus state='running'><monitor path='x'/>"+strings.SplitN(domain(uuidU, "a", ""), "-->", 2)[1]+"</domstatus>\n")
+			m.file("run/libvirt/qemu/a.pid", "7\n")
+		}, "domain " + uuidU + " a running true [0000:84:00.0] [/etc/libvirt/qemu/a.xml /run/libvirt/qemu/a.xml]\n"},
+		{"every way to a function", func(m *machine) {
+			m.file("etc/libvirt/qemu/a.xml", domain(strings.ToUpper(uuidU), "a", hostdev+hostdev+
+				"<interface type='hostdev'><source><address type='pci' domain='1' bus='16' slot='07' function='1'/></source></interface>"+
+				"<disk type='nvme'><source type='pci' namespace='1'><address bus='0x01' slot='0x00'/></source></disk>"+
+				"<hostdev type='usb'><source><address bus='1' device='3'/></source></hostdev>"+
+				"<hostdev type='mdev'><source><address uuid='"+uuidV+"'/></source></hostdev>"))
+		}, "domain " + uuidU + " a running false [0000:01:00.0 0000:84:00.0 0001:10:07.1] [/etc/libvirt/qemu/a.xml]\n"},
+		{"a volume of kolla's", func(m *machine) { m.file(volume+"a.xml", domain(uuidU, "a", hostdev)) },
+			"domain " + uuidU + " a running false [0000:84:00.0] [/" + volume + "a.xml]\n"},
+		{"a daemon that sees another folder than the host", func(m *machine) {
+			m.process(60, "libvirtd", "/usr/sbin/libvirtd", "--listen")
+			m.file("proc/60/root/etc/libvirt/qemu/a.xml", domain(uuidU, "a", ""))
+			m.file("proc/60/root/run/libvirt/qemu/b.xml", domain(uuidV, "b", ""))
+		}, "domain " + uuidV + " b running true [] [/proc/60/root/run/libvirt/qemu/b.xml]\ndomain " + uuidU + " a running false [] [/proc/60/root/etc/libvirt/qemu/a.xml]\n"},
+		{"a daemon that sees no folder", func(m *machine) {
+			m.process(60, "virtqemud", "/usr/sbin/virtqemud", "--timeout", "120")
+			m.folder("proc/60/root/etc")
+		}, "absent domains: /proc/60/root/etc/libvirt/qemu: not there, though virtqemud runs\n"},
+		{"a daemon whose view cannot be had", func(m *machine) {
+			m.process(60, "libvirtd", "/usr/sbin/libvirtd")
+			m.link("proc/60/root", "/")
+		}, "unreadable domains: /proc/60/root: can be followed on the machine itself only\n"},
+		{"a daemon that shows no view", func(m *machine) { m.process(60, "libvirtd", "/usr/sbin/libvirtd") },
+			"unreadable domains: /proc/60/root: no such file or directory\n"},
+		{"malformed", func(m *machine) {
+			m.file("etc/libvirt/qemu/a.xml", "<domain><name>a</name>\n")
+			m.file("etc/libvirt/qemu/b.xml", "<domain><uuid>7</uuid></domain>\n")
+			m.file("etc/libvirt/qemu/c.xml", "<network><uuid>"+uuidU+"</uuid></network>\n")
+			m.file("etc/libvirt/qemu/d.xml", domain(uuidU, "d", strings.ReplaceAll(hostdev, "0x84", "0x184")))
+			m.file("etc/libvirt/qemu/e.xml", domain(uuidU, "e", "")+domain(uuidV, "e", ""))
+			m.file("etc/libvirt/qemu/f.xml", "")
+			m.file("etc/libvirt/qemu/g.xml", domain(uuidV, "g", ""))
+			m.link("etc/libvirt/qemu/h.xml", "nowhere")
+		}, "domain " + uuidV + " g running false [] [/etc/libvirt/qemu/g.xml]\n" +
+			"unreadable domains: /etc/libvirt/qemu/a.xml: malformed: XML syntax error on line 2: unexpected EOF; " +
+			`/etc/libvirt/qemu/b.xml: malformed: not a uuid: "7"; /etc/libvirt/qemu/c.xml: malformed: holds no domain, but "network"; ` +
+			`/etc/libvirt/qemu/d.xml: malformed: not a PCI address: domain "0x0000" bus "0x184" slot "0x00" function "0x0"; ` +
+			"/etc/libvirt/qemu/e.xml: malformed: something follows its end; /etc/libvirt/qemu/f.xml: malformed: EOF; /etc/libvirt/qemu/h.xml: no such file or directory\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := newMachine()
+			test.add(m)
+			r := observe(m.lay(t))
+			if diff := cmp.Diff(test.want, brief(r)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if r.Complete && strings.Contains(test.want, " domains:") {
+				t.Error("complete")
+			}
+		})
+	}
+}
+
+// TestBlind: what is not there or cannot be read is named, and no list says none.
+func TestBlind(t *testing.T) {
+	without := func(name string) *machine {
+		m := newMachine()
+		_, rest, _ := strings.Cut(m.files.String(), "-- "+name+" --\n")
+		text, _, _ := strings.Cut(rest, "-- ")
+		files := strings.ReplaceAll(m.files.String(), "-- "+name+" --\n"+text, "")
+		m.files.Reset()
+		m.files.WriteString(files)
+		return m
+	}
+	unlinked := func(prefix string) *machine {
+		m := newMachine()
+		var kept []string
+		for line := range strings.Lines(m.links.String()) {
+			if _, name, _ := strings.Cut(line, " "); !strings.HasPrefix(name, prefix) {
+				kept = append(kept, line)
+			}
+		}
+		m.links.Reset()
+		m.links.WriteString(strings.Join(kept, ""))
+		return m
+	}
+	hidden := newMachine()
+	hidden.files.Reset()
+	hidden.links.Reset()
+	hidden.process(7, "bash", "bash")
+	container := unlinked("proc/1/ns")
+	container.link("proc/1/ns/pid", "pid:[4026532177]")
+	closed := unlinked("proc/1/fd")
+	closed.file("proc/1/fd", "")
+	for _, test := range []struct {
+		name string
+		m    *machine
+		want string // among the sources that were not read
+	}{
+		{"machine id", without("etc/machine-id"), "absent machine_id: /etc/machine-id: no such file or directory\n"},
+		{"boot id", without("proc/sys/kernel/random/boot_id"), "absent boot_id: /proc/sys/kernel/random/boot_id: no such file or directory\n"},
+		{"hostname", without("proc/sys/kernel/hostname"), "absent hostname: /proc/sys/kernel/hostname: no such file or directory\n"},
+		{"time of boot", without("proc/stat"), "absent boot_time: /proc/stat: no such file or directory\n"},
+		{"groups", unlinked("sys/"), "absent groups: /sys/kernel/iommu_groups: no such file or directory\n"},
+		{"domains", unlinked("etc/libvirt"), "absent domains: none of these is there: /etc/libvirt/qemu, " +
+			"/var/lib/docker/volumes/nova_libvirt_qemu/_data, /var/lib/containers/storage/volumes/nova_libvirt_qemu/_data\n"},
+		{"a /proc that hides processes", hidden, "unreadable processes: /proc: process 1 is not shown: it may hide others too\n"},
+		{"a container", container, "unreadable processes: /proc/1/ns/pid: pid:[4026532177]: shows the processes of a container only\n"},
+		{"a namespace that is not told", unlinked("proc/1/ns"), "unreadable processes: /proc/1/ns: no such file or directory\n"},
+		{"open files", closed, "unreadable vfio: /proc/1/fd: "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := observe(test.m.lay(t))
+			if got := brief(r); !strings.Contains(got, test.want) || r.Complete {
+				t.Errorf("complete %t:\n%s\nwant:\n%s", r.Complete, got, test.want)
+			}
+			for name, list := range map[string]bool{
+				"processes": r.Guests == nil && r.NovaCompute == nil && r.Holders == nil, "vfio": r.Holders == nil, "domains": r.Domains == nil,
+			} {
+				if strings.Contains(test.want, " "+name+":") && !list {
+					t.Errorf("%s: says none: %+v", name, r)
+				}
+			}
+		})
+	}
+}
+
+func TestNovaHost(t *testing.T) {
+	name := "gpu2"
+	for _, test := range []struct {
+		name       string
+		conf       guest.NovaConf
+		host, from string
+		state      guest.State
+	}{
+		{"the option", guest.NovaConf{Files: []string{"/a", "/b"}, Host: &name, From: "/b"}, "gpu2", "/b", guest.Read},
+		{"the machine's name", guest.NovaConf{Files: []string{"/a"}}, "gpu2.example.net", "hostname", guest.Read},
+		{"no nova.conf", guest.NovaConf{}, "gpu2.example.net", "hostname", guest.Absent},
+		{"an error", guest.NovaConf{Host: &name, Err: fmt.Errorf("x")}, "", "", guest.Unreadable},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := guest.Observe(newMachine().lay(t), test.conf, now)
+			host, from := "", ""
+			if r.NovaHost != nil {
+				host, from = *r.NovaHost, *r.NovaHostFrom
+			}
+			if host != test.host || from != test.from || r.Sources[4].State != test.state || r.Complete != (test.state == guest.Read) {
+				t.Errorf("%q from %q, %+v, complete %t", host, from, r.Sources[4], r.Complete)
+			}
+		})
+	}
+}

@@ -1,0 +1,257 @@
+package guest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"gopkg.in/yaml.v3"
+
+	"gpustack/host/guest"
+	"gpustack/host/pci"
+)
+
+// node is the report of a node with nova-compute since 08:00:50 and guest U, which holds
+// group 33; domain V has 88:00.0.
+func node(t testing.TB) guest.Report {
+	t.Helper()
+	m := newMachine()
+	m.process(42, "qemu-system-x86", "qemu-system-x86_64", "-uuid", uuidU, "-device", "vfio-pci,host=0000:84:00.0")
+	m.open(42, 4, "/dev/vfio/33")
+	m.process(50, "nova-compute", "/usr/bin/python3", "/usr/bin/nova-compute")
+	m.file("etc/libvirt/qemu/v.xml", domain(uuidV, "v", strings.ReplaceAll(hostdev, "0x84", "0x88")))
+	r := observe(m.lay(t))
+	if !r.Complete {
+		t.Fatal(brief(r))
+	}
+	return r
+}
+
+func functions(t testing.TB, texts ...string) []pci.Address {
+	t.Helper()
+	var list []pci.Address
+	for _, text := range texts {
+		a, err := pci.ParseAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+const other = "11111111-2222-4333-8444-555555555555"
+
+func TestAbsent(t *testing.T) {
+	name := "gpu2.example.net"
+	for _, test := range []struct {
+		name   string
+		change func(r *guest.Report, c *guest.Claim)
+		want   string // reasons, "" for proven
+	}{
+		{"proven", func(*guest.Report, *guest.Claim) {}, ""},
+		{"as old as may be", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(10 * time.Minute) }, ""},
+		{"too old", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(14 * time.Minute) }, "report of gpu2.example.net is 14 min old"},
+		{"from a little ahead", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(-time.Minute) }, ""},
+		{"from the future", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(-61 * time.Second) }, "report of gpu2.example.net is from the future, by 1 min 1 s"},
+		{"of the second of the change", func(_ *guest.Report, c *guest.Claim) { c.Since = now.Add(-time.Second) },
+			"report of gpu2.example.net is of 2026-03-01T09:00:00Z, which is not after the last change, of 2026-03-01T08:59:59Z"},
+		{"of an unknown change", func(_ *guest.Report, c *guest.Claim) { c.Since = time.Time{} }, "report of gpu2.example.net cannot be held against a change of unknown time"},
+		{"of another host", func(_ *guest.Report, c *guest.Claim) { c.Host = "gpu1" }, "report of gpu2.example.net is not one of gpu1"},
+		{"of no host", func(r *guest.Report, _ *guest.Claim) { r.NovaHost = nil }, "report of gpu2.example.net is not one of gpu2.example.net"},
+		{"incomplete", func(r *guest.Report, _ *guest.Claim) {
+			r.Complete = false
+			r.Sources[1] = guest.Source{Name: "vfio", State: guest.Unreadable, Detail: "/proc/1/fd: permission denied"}
+		}, "report of gpu2.example.net is not complete\nreport of gpu2.example.net lacks vfio: /proc/1/fd: permission denied"},
+		{"an empty value", func(r *guest.Report, c *guest.Claim) { *r = guest.Report{NovaHost: &name, Collected: c.Now} },
+			"report of gpu2.example.net has schema 0 instead of 1\nreport of gpu2.example.net is not complete"},
+		{"the guest runs", func(_ *guest.Report, c *guest.Claim) { c.Guest = strings.ToUpper(uuidU) },
+			"gpu2.example.net: guest " + strings.ToUpper(uuidU) + " runs, pid 42 (qemu-system-x86)\ngpu2.example.net: guest " + strings.ToUpper(uuidU) + " holds VFIO group 33"},
+		{"the guest is defined", func(_ *guest.Report, c *guest.Claim) { c.Guest = uuidV },
+			"gpu2.example.net: guest " + uuidV + " is a defined domain, /etc/libvirt/qemu/v.xml"},
+		{"a function is held", func(_ *guest.Report, c *guest.Claim) { c.Functions = functions(t, "84:00.1") },
+			"gpu2.example.net: 0000:84:00.1 is held by pid 42 (qemu-system-x86 of guest " + uuidU + ")"},
+		{"a function was given", func(r *guest.Report, c *guest.Claim) {
+			c.Functions = functions(t, "84:00.0")
+			r.Holders = []guest.Holder{}
+		}, "gpu2.example.net: 0000:84:00.0 was given to pid 42 (qemu-system-x86 of guest " + uuidU + ")"},
+		{"a function is a domain's", func(_ *guest.Report, c *guest.Claim) { c.Functions = functions(t, "8c:00.0", "88:00.0") },
+			"gpu2.example.net: 0000:88:00.0 belongs to the defined domain " + uuidV},
+		{"nothing is claimed", func(_ *guest.Report, c *guest.Claim) { c.Guest, c.Functions = "", nil }, "no guest and no function is named that could be absent"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := node(t)
+			c := guest.Claim{Host: "gpu2.example.net", Guest: other, Functions: functions(t, "8c:00.0"), Since: now.Add(-time.Hour), Now: now}
+			test.change(&r, &c)
+			got := r.Absent(c)
+			if diff := cmp.Diff(test.want, strings.Join(got.Reasons, "\n")); diff != "" || got.Proven != (test.want == "") {
+				t.Errorf("proven %t (-want +got):\n%s", got.Proven, diff)
+			}
+		})
+	}
+}
+
+func TestNovaCompute(t *testing.T) {
+	started := now.Add(-time.Hour).Add(50 * time.Second) // 08:00:50
+	for _, test := range []struct {
+		name            string
+		change          func(r *guest.Report, c *guest.Claim)
+		restarted, down string // reasons
+	}{
+		{"restarted", func(*guest.Report, *guest.Claim) {}, "", "gpu2.example.net: nova-compute runs, pid 50"},
+		{"in the same second", func(_ *guest.Report, c *guest.Claim) { c.Since = started },
+			"gpu2.example.net: nova-compute (pid 50) runs since 2026-03-01T08:00:50Z, which is not after 2026-03-01T08:00:50Z", "gpu2.example.net: nova-compute runs, pid 50"},
+		{"not for long", func(r *guest.Report, c *guest.Claim) {
+			r.Collected = started.Add(10*time.Minute - time.Second)
+			c.Now = r.Collected
+		}, "gpu2.example.net: nova-compute (pid 50) had run for 9 min 59 s only, and needs 10 min", "gpu2.example.net: nova-compute runs, pid 50"},
+		{"down", func(r *guest.Report, _ *guest.Claim) { r.NovaCompute = []guest.NovaCompute{} }, "gpu2.example.net: nova-compute does not run", ""},
+		{"of unknown start", func(r *guest.Report, _ *guest.Claim) { r.NovaCompute[0].Started = nil },
+			"gpu2.example.net: when nova-compute (pid 50) was started is not known", "gpu2.example.net: nova-compute runs, pid 50"},
+		{"too old", func(r *guest.Report, c *guest.Claim) {
+			c.Now = now.Add(time.Hour)
+			r.NovaCompute = nil
+		}, "report of gpu2.example.net is 60 min old\ngpu2.example.net: nova-compute does not run", "report of gpu2.example.net is 60 min old"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := node(t)
+			c := guest.Claim{Host: "gpu2.example.net", Since: now.Add(-time.Hour), Now: now}
+			test.change(&r, &c)
+			for name, pair := range map[string]struct {
+				answer guest.Answer
+				want   string
+			}{"restarted": {r.NovaComputeRestarted(c), test.restarted}, "down": {r.NovaComputeDown(c), test.down}} {
+				if diff := cmp.Diff(pair.want, strings.Join(pair.answer.Reasons, "\n")); diff != "" || pair.answer.Proven != (pair.want == "") {
+					t.Errorf("%s: proven %t (-want +got):\n%s", name, pair.answer.Proven, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestNewest(t *testing.T) {
+	report := func(host, machine string, minute int) guest.Report {
+		return guest.Report{NovaHost: &host, MachineID: &machine, Collected: now.Add(time.Duration(minute) * time.Minute)}
+	}
+	newest, err := guest.Newest([]guest.Report{
+		report("gpu1", "m1", 0), report("gpu1", "m1", 2), report("gpu1", "m1", 1), report("gpu2", "m2", 0), report("gpu2", "m3", 5), report("gpu3", "m1", 0), {},
+	})
+	want := "report of an unknown host does not say which of Nova's hosts it is\nreports of gpu2 are of several machines: m2, m3"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if len(newest) != 2 || !newest["gpu1"].Collected.Equal(now.Add(2*time.Minute)) || *newest["gpu3"].MachineID != "m1" {
+		t.Errorf("%+v", newest)
+	}
+}
+
+// sameAgain holds that a report can be read back as it was written.
+func sameAgain(t testing.TB, r guest.Report) {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := guest.Decode(text)
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	back, err := json.Marshal(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(text), string(back)); diff != "" {
+		t.Errorf("(-written +read):\n%s", diff)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	text, err := json.Marshal(node(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameAgain(t, node(t))
+	sameAgain(t, observe(newMachine().lay(t)))
+	sameAgain(t, guest.Observe(newMachine().lay(t), guest.NovaConf{Err: fmt.Errorf("x")}, now))
+	for _, test := range []struct {
+		name   string
+		change func(r map[string]any)
+		want   string
+	}{
+		{"a field of a later release", func(r map[string]any) { r["new"] = 1 }, ""},
+		{"another schema", func(r map[string]any) { r["schema"] = 2 }, "schema 2 was written by another release of gpustack, this one reads schema 1"},
+		{"no schema", func(r map[string]any) { delete(r, "schema") }, "not a report of gpustack host guests: has no schema"},
+		{"several faults", func(r map[string]any) {
+			delete(r, "holders")
+			r["collected"] = "yesterday"
+			r["guests"].([]any)[0].(map[string]any)["asked"] = []any{"nowhere"}
+			r["domains"] = 7
+		}, "collected: Time.UnmarshalJSON: input is not a JSON string\nholders is missing\nguests[0].asked[0]: not a PCI address: \"nowhere\"\ndomains: not a list"},
+		{"a list that is not known", func(r map[string]any) { r["holders"] = nil }, "holders: is null, and the report is complete"},
+		{"complete without a source", func(r map[string]any) {
+			r["sources"].([]any)[0].(map[string]any)["state"] = "absent"
+		}, "complete: is true, and the sources say false"},
+		{"sources left out", func(r map[string]any) { r["sources"] = []any{} },
+			"sources: has  instead of processes, vfio, groups, domains, nova.conf, hostname, machine_id, boot_id, boot_time"},
+		{"an unknown state", func(r map[string]any) {
+			r["sources"].([]any)[0].(map[string]any)["state"] = "perhaps"
+		}, "sources[0].state: unknown state \"perhaps\""},
+		{"no uuid", func(r map[string]any) { r["guests"].([]any)[0].(map[string]any)["uuid"] = "U" }, "guests[0].uuid: not a uuid in lower case: \"U\""},
+		{"a holder of nothing", func(r map[string]any) { r["holders"].([]any)[0].(map[string]any)["group"] = nil },
+			"holders[0]: holds neither a group nor a device, or both"},
+		{"no host", func(r map[string]any) { r["nova_host"] = nil }, "nova_host: says nothing"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var document map[string]any
+			if err := json.Unmarshal(text, &document); err != nil {
+				t.Fatal(err)
+			}
+			test.change(document)
+			for name, marshal := range map[string]func(any) ([]byte, error){"json": json.Marshal, "yaml": yaml.Marshal} {
+				changed, err := marshal(document)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := guest.Decode(changed)
+				got := ""
+				if err != nil {
+					got = err.Error()
+				}
+				if got = strings.ReplaceAll(got, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`, "Time.UnmarshalJSON: input is not a JSON string"); got != test.want {
+					t.Errorf("%s: %s\nwant %s", name, got, test.want)
+				}
+				if err != nil && r.Complete {
+					t.Errorf("%s: a report beside the error: %+v", name, r)
+				}
+			}
+		})
+	}
+	for _, bad := range []string{"", "[]", "{", "x: *y", string(text) + "\n---\n" + string(text)} {
+		if _, err := guest.Decode([]byte(bad)); err == nil {
+			t.Errorf("%.20q was read", bad)
+		}
+	}
+}
+
+// FuzzDecode: what is read proves nothing unless it is whole, and reads the same again.
+func FuzzDecode(f *testing.F) {
+	text, err := json.Marshal(node(f))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte("schema: 1\nholders: []\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := guest.Decode(data)
+		if err != nil {
+			return
+		}
+		sameAgain(t, r)
+		if proven := r.Absent(guest.Claim{Host: "gpu2.example.net", Guest: other, Since: now.Add(-time.Hour), Now: now}).Proven; proven && !r.Complete {
+			t.Errorf("proves with %+v", r.Unread())
+		}
+	})
+}

@@ -1,0 +1,202 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Decode reads a report that gpustack host guests has printed as JSON or YAML. All that
+// is wrong with it is told at once: a field that is left out is not an empty one.
+// Fields of a later release are passed over, a report of a later schema is refused.
+func Decode(data []byte) (Report, error) {
+	document, err := parse(data)
+	if err != nil {
+		return Report{}, err
+	}
+	object, ok := document.(map[string]any)
+	if !ok {
+		return Report{}, errors.New("not a report of gpustack host guests")
+	}
+	switch schema := object["schema"]; {
+	case schema == nil:
+		return Report{}, errors.New("not a report of gpustack host guests: has no schema")
+	case fmt.Sprint(schema) != fmt.Sprint(Schema):
+		return Report{}, fmt.Errorf("schema %v was written by another release of gpustack, this one reads schema %d", schema, Schema)
+	}
+	var r Report
+	var f faults
+	f.fill(reflect.ValueOf(&r).Elem(), document, "")
+	if len(f.all) == 0 {
+		f.check(r)
+	}
+	if err := errors.Join(f.all...); err != nil {
+		return Report{}, err
+	}
+	return r, nil
+}
+
+// parse reads JSON by its own rules: YAML refuses some characters that it allows.
+func parse(data []byte) (document any, err error) {
+	if json.Valid(data) {
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.UseNumber()
+		err := decoder.Decode(&document)
+		return document, err
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	if err := decoder.Decode(&document); err != nil {
+		return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
+	}
+	var more any
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("holds more than one report: each needs a file of its own")
+	}
+	return document, nil
+}
+
+type faults struct {
+	all []error
+}
+
+func (f *faults) addf(format string, args ...any) {
+	f.all = append(f.all, fmt.Errorf(format, args...))
+}
+
+// fill puts a parsed document into a value of the same form, field by field. At is the
+// field's place.
+func (f *faults) fill(into reflect.Value, document any, at string) {
+	_, isText := into.Addr().Interface().(interface{ UnmarshalText([]byte) error })
+	switch {
+	case into.Kind() == reflect.Struct && !isText:
+		object, ok := document.(map[string]any)
+		if !ok {
+			f.addf("%s: not an object", at)
+			return
+		}
+		for i := range into.NumField() {
+			name := into.Type().Field(i).Tag.Get("json")
+			value, ok := object[name]
+			if !ok {
+				f.addf("%s is missing", join(at, name))
+				continue
+			}
+			f.fill(into.Field(i), value, join(at, name))
+		}
+	case document == nil && (into.Kind() == reflect.Pointer || into.Kind() == reflect.Slice):
+		// Stays nil: unknown.
+	case into.Kind() == reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		f.fill(into.Elem(), document, at)
+	case into.Kind() == reflect.Slice:
+		list, ok := document.([]any)
+		if !ok {
+			f.addf("%s: not a list", at)
+			return
+		}
+		into.Set(reflect.MakeSlice(into.Type(), len(list), len(list)))
+		for i := range list {
+			f.fill(into.Index(i), list[i], fmt.Sprintf("%s[%d]", at, i))
+		}
+	default:
+		text, err := json.Marshal(document)
+		if err == nil && document == nil {
+			err = errors.New("is null")
+		}
+		if err == nil {
+			err = json.Unmarshal(text, into.Addr().Interface())
+		}
+		if err != nil {
+			f.addf("%s: %w", at, err)
+		}
+	}
+}
+
+func join(at, name string) string {
+	return strings.TrimPrefix(at+"."+name, ".")
+}
+
+// check holds the parts of a report against each other.
+func (f *faults) check(r Report) {
+	complete := true
+	var names []string
+	for i, s := range r.Sources {
+		names = append(names, s.Name)
+		switch s.State {
+		case Read:
+		case Absent, Unreadable:
+			complete = false
+		default:
+			f.addf("sources[%d].state: unknown state %q", i, s.State)
+		}
+	}
+	if !slices.Equal(names, sourceNames()) {
+		f.addf("sources: has %s instead of %s", strings.Join(names, ", "), strings.Join(sourceNames(), ", "))
+	}
+	if r.Complete != complete {
+		f.addf("complete: is %t, and the sources say %t", r.Complete, complete)
+	}
+	if r.Collected.IsZero() {
+		f.addf("collected: not a time")
+	}
+	for _, text := range []struct {
+		name  string
+		value *string
+	}{{"nova_host", r.NovaHost}, {"hostname", r.Hostname}, {"machine_id", r.MachineID}, {"boot_id", r.BootID}} {
+		if r.Complete && text.value == nil || text.value != nil && *text.value == "" {
+			f.addf("%s: says nothing", text.name)
+		}
+	}
+	f.checkLists(r)
+}
+
+func (f *faults) checkLists(r Report) {
+	known := func(name string, isNil bool) {
+		if r.Complete && isNil {
+			f.addf("%s: is null, and the report is complete", name)
+		}
+	}
+	uuid := func(name string, value *string) {
+		if value == nil {
+			return
+		}
+		if parsed, err := parseUUID(*value); err != nil || parsed != *value {
+			f.addf("%s: not a uuid in lower case: %.40q", name, *value)
+		}
+	}
+	known("booted", r.Booted == nil)
+	known("nova_compute", r.NovaCompute == nil)
+	for i, n := range r.NovaCompute {
+		known(fmt.Sprintf("nova_compute[%d].started", i), n.Started == nil)
+	}
+	known("holders", r.Holders == nil)
+	for i, h := range r.Holders {
+		at := fmt.Sprintf("holders[%d]", i)
+		known(at+".functions", h.Functions == nil)
+		known(at+".asked", h.Asked == nil)
+		uuid(at+".uuid", h.UUID)
+		if (h.Group == nil) == (h.Device == nil) {
+			f.addf("%s: holds neither a group nor a device, or both", at)
+		}
+	}
+	known("guests", r.Guests == nil)
+	for i, g := range r.Guests {
+		at := fmt.Sprintf("guests[%d]", i)
+		known(at+".asked", g.Asked == nil)
+		uuid(at+".uuid", g.UUID)
+	}
+	known("domains", r.Domains == nil)
+	for i, d := range r.Domains {
+		at := fmt.Sprintf("domains[%d]", i)
+		known(at+".functions", d.Functions == nil)
+		known(at+".files", d.Files == nil)
+		uuid(at+".uuid", &d.UUID)
+	}
+}

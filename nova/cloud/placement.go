@@ -1,0 +1,108 @@
+package cloud
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/allocations"
+	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
+)
+
+// placementVersion is the first in which a change of allocations names what it has
+// seen, so that it fails where somebody was faster (Rocky;
+// placement/rest_api_version_history.rst).
+const placementVersion = "1.28"
+
+// Placement is the Placement API.
+type Placement struct {
+	cloud  *Cloud
+	client *gophercloud.ServiceClient
+}
+
+// Placement finds Placement. Its requests fail on a cloud older than Rocky.
+func (c *Cloud) Placement() (*Placement, error) {
+	client, err := openstack.NewPlacementV1(c.provider, c.endpoint)
+	if err != nil {
+		return nil, doing("placement service", err)
+	}
+	client.Microversion = placementVersion
+	return &Placement{c, client}, nil
+}
+
+// Allocations are what a consumer, an instance or a migration, holds.
+type Allocations struct {
+	Providers  map[string]map[string]int `json:"allocations"` // amounts by resource class, by provider
+	Project    string                    `json:"project_id"`
+	User       string                    `json:"user_id"`
+	Generation *int                      `json:"consumer_generation"` // nil: the consumer holds nothing
+}
+
+// Allocations returns what a consumer holds, which may be nothing.
+func (p *Placement) Allocations(ctx context.Context, consumer string) (Allocations, error) {
+	a := Allocations{Providers: map[string]map[string]int{}}
+	err := p.cloud.ask(ctx, "allocations of "+consumer, func(ctx context.Context) error {
+		answer, err := allocations.Get(ctx, p.client, consumer).Extract()
+		if err != nil {
+			return err
+		}
+		for provider, held := range answer.Allocations {
+			a.Providers[provider] = held.Resources
+		}
+		if answer.ProjectID != nil {
+			a.Project = *answer.ProjectID
+		}
+		if answer.UserID != nil {
+			a.User = *answer.UserID
+		}
+		a.Generation = answer.ConsumerGeneration
+		return nil
+	})
+	return a, err
+}
+
+// Tree returns the ids of the provider of that name, which a compute node's is its
+// hypervisor_hostname, and of those below it. It is empty where there is none.
+func (p *Placement) Tree(ctx context.Context, name string) ([]string, error) {
+	roots, err := p.providers(ctx, name, resourceproviders.ListOpts{Name: name})
+	if err != nil || len(roots) == 0 {
+		return nil, err
+	}
+	return p.providers(ctx, name, resourceproviders.ListOpts{InTree: roots[0]})
+}
+
+func (p *Placement) providers(ctx context.Context, name string, options resourceproviders.ListOpts) (ids []string, err error) {
+	err = p.cloud.ask(ctx, "resource provider "+name, func(ctx context.Context) error {
+		pages, err := resourceproviders.List(p.client, options).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := resourceproviders.ExtractResourceProviders(pages)
+		for _, r := range list {
+			ids = append(ids, r.UUID)
+		}
+		return err
+	})
+	slices.Sort(ids)
+	return ids, err
+}
+
+// SetAllocations sets what several consumers hold, all of it or nothing. Each has the
+// generation that was seen.
+//
+// Errors: ErrConflict where somebody has changed one of them since.
+func (p *Placement) SetAllocations(ctx context.Context, consumers map[string]Allocations) error {
+	options := allocations.ManageOpts{}
+	for consumer, a := range maps.All(consumers) {
+		held := map[string]allocations.ProviderAllocationsOpts{}
+		for provider, resources := range a.Providers {
+			held[provider] = allocations.ProviderAllocationsOpts{Resources: resources}
+		}
+		options[consumer] = allocations.UpdateOpts{Allocations: held, ProjectID: a.Project, UserID: a.User, ConsumerGeneration: a.Generation}
+	}
+	return p.cloud.ask(ctx, "allocations", func(ctx context.Context) error {
+		return allocations.Manage(ctx, p.client, options).ExtractErr()
+	})
+}

@@ -1,0 +1,67 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpustack/nova/conf"
+)
+
+// Databases is what nova.conf says of where Nova keeps its books
+// (nova/conf/database.py, nova/conf/service.py).
+type Databases struct {
+	API  string        // URL of [api_database]; "" where it is not set, as on compute nodes
+	Main string        // URL of [database]: of cell0 or of a cell, whatever the service uses
+	Down time.Duration // service_down_time; 0 where it is not set
+
+	Placement map[string]string // the options of [placement] that are set
+}
+
+// Databases reads them from the files of a machine. Of an option that is there several
+// times the last counts. The URLs hold passwords.
+func (s Side) Databases() (Databases, error) {
+	var d Databases
+	var errs []error
+	single := func(section, key string) string {
+		found := s.find(conf.Name{Section: section, Key: key})
+		if len(found) == 0 {
+			return ""
+		}
+		last := found[len(found)-1]
+		value, err := plain(last.Value)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: [%s] %s: %w", last.in, last.Line(), section, key, err))
+		}
+		return value
+	}
+	d.API, d.Main = single("api_database", "connection"), single("database", "connection")
+	if text := single("DEFAULT", "service_down_time"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			errs = append(errs, fmt.Errorf("%s: service_down_time %q is not a number of seconds", s.Name(), text))
+		}
+		d.Down = time.Duration(n) * time.Second
+	}
+	d.Placement = map[string]string{}
+	for _, key := range []string{"auth_url", "auth_type", "username", "password", "project_name", "user_domain_name", "project_domain_name", "region_name", "valid_interfaces", "cafile", "insecure"} {
+		if value := single("placement", key); value != "" {
+			d.Placement[key] = value
+		}
+	}
+	return d, errors.Join(errs...)
+}
+
+// errReference says that a value takes in another option, or the environment
+// (oslo.config, cfg.py, ConfigOpts.StrSubWrapper), which only the service can resolve.
+var errReference = errors.New("refers to another option by $, which is not followed")
+
+// plain returns a value as a service gets it, where $$ stands for a $.
+func plain(value string) (string, error) {
+	if strings.Contains(strings.ReplaceAll(value, "$$", ""), "$") {
+		return "", errReference
+	}
+	return strings.ReplaceAll(value, "$$", "$"), nil
+}
