@@ -29,6 +29,7 @@ test: lint unit integration
 
 # Everything, the long too.
 test-full: test
+	$(GO) test -count=1 ./integration/db -run TestServerKilled -kills 200
 	$(MAKE) fuzz FUZZTIME=2m
 
 unit:

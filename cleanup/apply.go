@@ -257,11 +257,15 @@ func sameDevice(a, b Device) bool {
 // that there is none, or the operator that the host is off.
 func (r *Repairer) down(rd *reader, host string) error {
 	s, ok := rd.services[host]
-	silence := max(5*time.Minute, 5*rd.options.Down)
-	if ok && s.LastSeen != nil && rd.now.Sub(*s.LastSeen) < silence {
+	if ok && s.LastSeen != nil && rd.now.Sub(*s.LastSeen) < silence(rd.options.Down) {
 		return fmt.Errorf("nova-compute of %s has %w: it was seen %s ago", host, errChanged, age(rd.now.Sub(*s.LastSeen)))
 	}
 	return nil
+}
+
+// silence is how long nova-compute must not have reported to be taken for down.
+func silence(down time.Duration) time.Duration {
+	return max(5*time.Minute, 5*down)
 }
 
 // rows are the changes that a unit makes, with what is there now.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -24,7 +25,9 @@ type Where struct {
 // Databases are those of a deployment, opened.
 type Databases struct {
 	API   *sql.DB // nil where it is not known
-	Cells []Cell
+	Cells []Cell  // that are looked at
+
+	others []Cell // of the same deployment, where only instances are looked for
 }
 
 // Cell is a cell's database.
@@ -69,14 +72,24 @@ func (d *Databases) open(ctx context.Context, w Where) (err error) {
 			return err
 		}
 		d.Cells = []Cell{{Name: "database", DB: db}}
-		return nil
+		if d.API == nil {
+			return nil
+		}
+		d.others, err = d.mapped(ctx, w.Local)
+		return err
 	}
 	if d.API == nil {
 		return ErrNoDatabase
 	}
+	d.Cells, err = d.mapped(ctx, w.Local)
+	return err
+}
+
+// mapped opens the cells that nova_api names.
+func (d *Databases) mapped(ctx context.Context, local string) (cells []Cell, err error) {
 	rows, err := d.API.QueryContext(ctx, "SELECT uuid, COALESCE(name, ''), COALESCE(database_connection, '') FROM cell_mappings ORDER BY id")
 	if err != nil {
-		return explain("nova_api.cell_mappings", err)
+		return nil, explain("nova_api.cell_mappings", err)
 	}
 	defer rows.Close() //nolint:errcheck // rows.Err tells
 	type mapping struct{ uuid, name, url string }
@@ -84,22 +97,22 @@ func (d *Databases) open(ctx context.Context, w Where) (err error) {
 	for rows.Next() {
 		var m mapping
 		if err := rows.Scan(&m.uuid, &m.name, &m.url); err != nil {
-			return explain("nova_api.cell_mappings", err)
+			return nil, explain("nova_api.cell_mappings", err)
 		}
 		mappings = append(mappings, m)
 	}
 	if err := rows.Err(); err != nil {
-		return explain("nova_api.cell_mappings", err)
+		return nil, explain("nova_api.cell_mappings", err)
 	}
 	if len(mappings) == 0 {
-		return ErrNoCells
+		return nil, ErrNoCells
 	}
 	var errs []error
 	for _, m := range mappings {
 		if m.name == "" {
 			m.name = m.uuid
 		}
-		url, err := FillTemplate(m.url, w.Local)
+		url, err := FillTemplate(m.url, local)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("cell %s: %w", m.name, err))
 			continue
@@ -107,10 +120,10 @@ func (d *Databases) open(ctx context.Context, w Where) (err error) {
 		db, err := connect(ctx, "cell "+m.name, url)
 		errs = append(errs, err)
 		if err == nil {
-			d.Cells = append(d.Cells, Cell{Name: m.name, UUID: m.uuid, DB: db})
+			cells = append(cells, Cell{Name: m.name, UUID: m.uuid, DB: db})
 		}
 	}
-	return errors.Join(errs...)
+	return cells, errors.Join(errs...)
 }
 
 // Close closes all connections.
@@ -119,7 +132,7 @@ func (d *Databases) Close() error {
 	if d.API != nil {
 		errs = append(errs, d.API.Close())
 	}
-	for _, c := range d.Cells {
+	for _, c := range slices.Concat(d.Cells, d.others) {
 		errs = append(errs, c.DB.Close())
 	}
 	return errors.Join(errs...)

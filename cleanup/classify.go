@@ -230,6 +230,8 @@ func (c *classifier) available() {
 		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
 	case c.d.Instance == nil && c.d.Request == nil:
 		c.is(CaseLegitimate, Legitimate, "free")
+	case c.openHere() != nil:
+		c.is(CaseLeftOwner, Unknown, "%s is open", c.openHere())
 	case c.d.Instance != nil && i != nil && !i.Deleted && i.on(*c.f.Node):
 		c.is(CaseLeftOwner, Unknown, "the instance is on this node, and may use the device")
 		c.Consequence = "Nova offers a device that may be in use"
@@ -240,6 +242,16 @@ func (c *classifier) available() {
 		c.repairs(Offline, "take owner and request out, with nova-compute stopped")
 		c.offline()
 	}
+}
+
+// openHere is a migration of the instance to or from the node that is not over.
+func (c *classifier) openHere() *Migration {
+	for i := range c.f.Migrations {
+		if m := &c.f.Migrations[i]; !m.over() && m.touches(*c.f.Node) {
+			return m
+		}
+	}
+	return nil
 }
 
 // owned is a row that an instance has.
@@ -289,12 +301,10 @@ func inFlight(i Instance) string {
 
 // gone is a row of an instance that is no more.
 func (c *classifier) gone() {
-	for _, m := range c.f.Migrations {
-		if !m.over() && m.touches(*c.f.Node) {
-			c.is(CaseGone, Suspicious, "the instance is gone, and its %s is open", m)
-			c.Consequence = keptByNova
-			return
-		}
+	if m := c.openHere(); m != nil {
+		c.is(CaseGone, Suspicious, "the instance is gone, and its %s is open", m)
+		c.Consequence = keptByNova
+		return
 	}
 	c.is(CaseGone, Stale, "the instance is gone")
 	c.Consequence = takenForNothing
@@ -469,6 +479,10 @@ func (c *classifier) needsDeath(m *Migration) {
 // offline says what it takes beside a nova-compute that is down.
 func (c *classifier) offline() {
 	d := Held{c.d, c.f.Node.Host, c.f.Node.Name}
+	if s := c.f.Service; s != nil && s.LastSeen != nil && c.f.Now.Sub(*s.LastSeen) < silence(c.f.Down) {
+		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped, for " + silence(c.f.Down).String() + " at least"
+		return
+	}
 	since := c.f.Now.Add(-time.Hour) // of rows that nothing says when they were changed
 	if d.Updated != nil {
 		since = *d.Updated

@@ -203,13 +203,13 @@ func TestCases(t *testing.T) {
 		"E: shelved and offloaded":              {device: mine, instance: instance("shelved_offloaded"), want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
 		"E: a migration of other hosts is open": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu3 gpu2")}, held: both, want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
 		// F
-		"F: VF, and the PF is free":       {device: vf(statusUnavailable), related: []Device{pf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
-		"F: PF, and no VF is taken":       {device: pf(statusUnclaimable), related: []Device{vf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
-		"F: blocked without any relation": {device: device(gpu1, statusUnavailable, ""), proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: VF, and the PF is free":       {down: true, device: vf(statusUnavailable), related: []Device{pf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: PF, and no VF is taken":       {down: true, device: pf(statusUnclaimable), related: []Device{vf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: blocked without any relation": {down: true, device: device(gpu1, statusUnavailable, ""), proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
 		"F: another kind":                 {device: Device{Type: "vdpa", Status: statusUnavailable}, want: "F unknown: what blocks a device of kind vdpa is not known"},
 		"F: blocked, with an owner":       {device: device(gpu1, statusUnavailable, u), want: "F suspicious: a blocked function has no owner"},
 		// H, I, K, L, M, S
-		"H: free, with a gone owner":           {device: device(gpu1, statusAvailable, u), instance: instance("deleted"), proof: ok, want: "H stale offline: a free device has no owner"},
+		"H: free, with a gone owner":           {down: true, device: device(gpu1, statusAvailable, u), instance: instance("deleted"), proof: ok, want: "H stale offline: a free device has no owner"},
 		"H: free, and its owner is here":       {device: device(gpu1, statusAvailable, u), instance: instance("active @gpu1"), proof: ok, want: "H unknown: the instance is on this node, and may use the device"},
 		"H: free, and its owner is on the way": {device: device(gpu1, statusAvailable, u), instance: instance("active resize_prep @gpu2"), proof: ok, want: "legitimate: the instance is in task resize_prep"},
 		"I: taken by nobody":                   {device: device(gpu1, statusAllocated, ""), want: "I stale nova: a taken device has an owner"},
@@ -219,7 +219,7 @@ func TestCases(t *testing.T) {
 		"L: free, and a guest holds it":        {device: device(gpu1, statusAvailable, ""), proof: reports{holder: u}, want: "L suspicious: guest 1f975a18… holds the device, which is not its by Nova's books"},
 		"L: one guest's, and another holds it": {device: mine, instance: instance("active @gpu1"), proof: reports{holder: "other"}, want: "L suspicious: guest other holds the device, which is not its by Nova's books"},
 		"its guest holds it":                   {device: mine, instance: instance("active @gpu1"), proof: reports{holder: u}, want: "legitimate: the instance is on this node"},
-		"M: removed":                           {device: device(gpu1, "removed", ""), proof: ok, want: `M stale offline: Nova writes no status "removed" into a live row`},
+		"M: removed":                           {down: true, device: device(gpu1, "removed", ""), proof: ok, want: `M stale offline: Nova writes no status "removed" into a live row`},
 		"M: unknown, with an owner":            {device: device(gpu1, "taken", u), proof: ok, want: `M suspicious: Nova writes no status "taken" into a live row`},
 		"S: reset on VERIFY_RESIZE":            {device: mine, instance: instance("active @gpu2"), migrations: move("finished"), held: both, proof: ok, want: "S stale online confirmed: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset"},
 		"S: nobody has reported":               {device: mine, instance: instance("error @gpu2"), migrations: move("finished"), held: both, want: "S unknown: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset, but no report of gpu1 is at hand"},
@@ -263,5 +263,72 @@ func TestEvidence(t *testing.T) {
 	want := "instance 1f975a18… active on gpu2; migration 12 (migration) 'migrating' gpu1->gpu2, unchanged for 3 h; nova-compute on gpu1 up"
 	if got := Classify(device(gpu1, statusAllocated, u), f).Evidence; got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestNeverFrees goes through a hundred thousand states, most of which no Nova has ever
+// been in, and holds what must never be repaired against verdicts, by rules of its own:
+// whatever the cases say.
+func TestNeverFrees(t *testing.T) {
+	states := 0
+	for _, status := range []string{statusAvailable, statusClaimed, statusAllocated, statusUnavailable, "odd"} {
+		for _, vm := range []string{"", "active", "stopped", "building", "resized", "soft-delete", "error", "paused", "shelved_offloaded"} {
+			for _, task := range []string{"", "migrating"} {
+				for _, where := range []string{"", "gpu1", "gpu2"} {
+					for _, deleted := range []bool{false, true} {
+						for _, kind := range []string{"", "migration", "resize", "live-migration", "evacuation", "other"} {
+							for _, move := range []string{"error", "accepted", "migrating", "finished", "done"} {
+								for _, down := range []time.Duration{0, time.Hour} {
+									for _, r := range []reports{{}, {silent: "gpu1"}, {silent: "gpu2"}, {guest: "gpu1"}, {holder: u}, {holder: "other"}, {stayedOn: "gpu1"}, {defective: "old"}} {
+										i := &Instance{UUID: u, Deleted: deleted, VMState: text(vm)}
+										if task != "" {
+											i.Task = &task
+										}
+										if where != "" {
+											i.Host, i.Node = &where, &where
+										}
+										var migrations []Migration
+										if kind != "" {
+											migrations = []Migration{migration(kind + " " + move + " gpu1 gpu2")}
+										}
+										d := device(gpu1, status, u)
+										f := Facts{
+											Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, down), Instance: i, Migrations: migrations, Proof: r,
+											Held: []Held{{d, "gpu1", "gpu1"}, {device(gpu2, statusAllocated, u), "gpu2", "gpu2"}},
+										}
+										states++
+										got := Classify(d, f)
+										writes := got.Verdict == Stale && got.Needs == "" && (got.Repair == Online || got.Repair == Offline)
+										open := kind != "" && move != "done"
+										var never []string
+										rule := func(broken bool, name string) {
+											if broken {
+												never = append(never, name)
+											}
+										}
+										rule(!deleted && task != "", "in a task")
+										rule(!deleted && (vm == "building" || vm == "resized" || vm == "soft-delete"), "on its way")
+										rule(!deleted && where == "gpu1", "the instance is here")
+										rule(r.holder != "", "somebody holds it")
+										rule(r.guest == "gpu1" || r.silent == "gpu1" || r.defective != "", "the host has not said that nobody uses it")
+										rule(!deleted && open && move != "error" && (r.silent != "" || r.stayedOn != ""), "what carries it on may live")
+										rule(open && move != "error" && (kind == "live-migration" || kind == "evacuation" || kind == "other"), "a record that must not be written")
+										rule(kind == "other" && open, "a kind that is not known")
+										rule(kind == "evacuation" && move == "done" && got.Repair == Online, "an evacuation that its source has yet to see")
+										rule(got.Repair == Offline && down == 0, "nova-compute is up")
+										if writes && len(never) > 0 {
+											t.Fatalf("%s %s %s @%q deleted %v, %s %s, down %v, %+v: %s, but %v", status, vm, task, where, deleted, kind, move, down, r, describe(got), never)
+										}
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if states < 100_000 {
+		t.Errorf("%d states only", states)
 	}
 }

@@ -384,7 +384,7 @@ func (r *reader) lookElsewhere(ctx context.Context, e *evidence, uuids []any) {
 		return err
 	}, "SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+places(len(uuids))+")", uuids...)
 	errs := []error{err}
-	for _, c := range r.all.Cells {
+	for _, c := range slices.Concat(r.all.Cells, r.all.others) {
 		if c.Name == r.cell.Name && c.UUID == r.cell.UUID {
 			continue
 		}
@@ -394,9 +394,6 @@ func (r *reader) lookElsewhere(ctx context.Context, e *evidence, uuids []any) {
 			e.other[uuid] = c.Name
 			return err
 		}, "SELECT uuid FROM instances WHERE deleted = 0 AND uuid IN ("+places(len(uuids))+")", uuids...))
-	}
-	if len(r.all.Cells) == 1 && r.all.Cells[0].UUID == "" {
-		errs = append(errs, errors.New("only one cell was named"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		e.incomplete = strings.ReplaceAll(err.Error(), "\n", ", ")

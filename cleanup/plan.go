@@ -147,6 +147,28 @@ func (d *Databases) Book(ctx context.Context, units []Unit, books Bookkeeper) er
 	return nil
 }
 
+// Unbooked skips the units that need Placement, and says with each how it is repaired
+// by hand.
+func (d *Databases) Unbooked(ctx context.Context, units []Unit) error {
+	for i := range units {
+		u := &units[i]
+		if u.Repair != Online {
+			continue
+		}
+		cell, err := d.cell(u.Cell)
+		if err != nil {
+			return err
+		}
+		var uuid string
+		if err := cell.DB.QueryRowContext(ctx, "SELECT uuid FROM migrations WHERE id = ?", u.Migration).Scan(&uuid); err != nil {
+			return explain(fmt.Sprintf("migration %d", u.Migration), err)
+		}
+		u.State = Skipped
+		u.Note = fmt.Sprintf("without Placement. By hand: openstack resource provider allocation show %s, and the same of %s; the instance must hold what it has on its own host, its migration nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached", u.Instance, uuid)
+	}
+	return nil
+}
+
 func (d *Databases) cell(name string) (Cell, error) {
 	for _, c := range d.Cells {
 		if c.Name == name {

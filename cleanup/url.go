@@ -65,6 +65,7 @@ func ParseURL(text string) (*mysql.Config, error) {
 	c.Params = map[string]string{"time_zone": "'+00:00'"}
 	c.Collation = "utf8mb4_general_ci"
 	c.Timeout = 10 * time.Second
+	c.Logger = &mysql.NopLogger{} // it would print; its errors are returned too
 	// Of an UPDATE, the rows that it found, not only those that it changed.
 	c.ClientFoundRows = true
 	return c, arguments(c, host, query)

@@ -264,6 +264,11 @@ func (r *repairing) repair(ctx context.Context) error {
 	if err == nil && online {
 		err = r.databases.Book(ctx, units, repairer.Books)
 	}
+	if err != nil && online {
+		// Half a repair is none: what needs Placement waits for it.
+		r.u.warn("Placement cannot be asked: " + err.Error())
+		err = r.databases.Unbooked(ctx, units)
+	}
 	if err == nil {
 		err = repairer.Preview(ctx, units)
 	}
@@ -386,8 +391,8 @@ func unitsOf(e journal.Entry) ([]cleanup.Unit, error) {
 // readConf takes from nova.conf what the command line does not say.
 func (r *repairing) readConf() error {
 	o := &r.opts
-	if o.where.Database != "" {
-		return nil
+	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
+		return err // nova.conf then only tells of Placement, and how templates are filled
 	}
 	files, err := nova.Files(r.root, o.conf, nova.Controller)
 	if err != nil {
@@ -401,11 +406,13 @@ func (r *repairing) readConf() error {
 	if err != nil {
 		return err
 	}
-	if o.where.API == "" {
+	o.where.Local, o.find.Down, r.placement = d.Main, d.Down, d.Placement
+	switch {
+	case o.where.Database != "": // with another cloud's API database, everything would be gone
+	case o.where.API == "":
 		o.where.API = d.API
 	}
-	o.where.Local, o.find.Down, r.placement = d.Main, d.Down, d.Placement
-	if o.where.API == "" {
+	if o.where.API == "" && o.where.Database == "" {
 		return &usageError{o.conf + ": has no [api_database] connection", "run it on a controller; or --database names one cell's database, and --api-database nova_api's"}
 	}
 	return nil

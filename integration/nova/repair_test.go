@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 
 	"gpustack/host/guest"
@@ -191,4 +192,147 @@ func TestRepairLeavesAlone(t *testing.T) {
 		})
 		remove(t, nova, server)
 	}
+}
+
+// later makes it an hour since a server was last changed, for reports that say that
+// nova-compute was started twenty minutes ago.
+func later(t *testing.T, server string) {
+	t.Helper()
+	rows(t, "UPDATE nova_cell1.migrations SET created_at = created_at - INTERVAL 1 HOUR, updated_at = updated_at - INTERVAL 1 HOUR WHERE instance_uuid = '%s'", server)
+	rows(t, "UPDATE nova_cell1.pci_devices SET updated_at = updated_at - INTERVAL 1 HOUR WHERE instance_uuid = '%s'", server)
+}
+
+// reportsOfBoth are reports of both hosts, without guests.
+func reportsOfBoth(t *testing.T) []string {
+	t.Helper()
+	return []string{"--guests", evidence.Write(t, evidence.Report("gpu1")), "--guests", evidence.Write(t, evidence.Report("gpu2"))}
+}
+
+func hostOfServer(t *testing.T, server string) string {
+	t.Helper()
+	return rows(t, "SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", server)[0][0]
+}
+
+func theOther(host string) string {
+	return map[string]string{"gpu1": "gpu2", "gpu2": "gpu1"}[host]
+}
+
+// hold moves a server and stops that in a call of a host's driver.
+func hold(t *testing.T, server, host, call string) {
+	t.Helper()
+	if err := lab.Hold(host, call); err != nil {
+		t.Fatal(err)
+	}
+	if err := servers.Migrate(t.Context(), compute(t), server).ExtractErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.WaitHeld(t.Context(), host, call); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRepairOnDestination: the destination died when the guest was its already, and an
+// operator has reset the guest's state: it is the source that is freed, and what the
+// migration holds of it in Placement.
+func TestRepairOnDestination(t *testing.T) {
+	nova := compute(t)
+	server := boot(t, nova, newFlavor(t, nova, "to-the-other", 1))
+	source := hostOfServer(t, server)
+	dest := theOther(source)
+	const call = "finish_migration"
+	hold(t, server, dest, call)
+	service := "nova-compute-" + dest
+	if err := errors.Join(lab.Kill(service), lab.Release(dest, call), lab.StartService(t.Context(), service)); err != nil {
+		t.Fatal(err)
+	}
+	if err := servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr(); err != nil {
+		t.Fatal(err)
+	}
+	if got := hostOfServer(t, server); got != dest {
+		t.Fatalf("the guest is on %s", got)
+	}
+	later(t, server)
+	root := controller(t)
+	if got, _ := repaired(t, root, reportsOfBoth(t)...); !slices.Equal(got, []string{source + " C stale online"}) {
+		t.Errorf("%q", got)
+	}
+	if got, status := repaired(t, root, append(reportsOfBoth(t), "--apply", "--yes", "--wait", "90s")...); len(got) > 0 || status != 0 {
+		t.Errorf("after --apply: exit status %d, %q", status, got)
+	}
+	if got := rows(t, cards, server); len(got) != 1 || got[0][0] != dest {
+		t.Errorf("the guest has %q", got)
+	}
+	if diff := cmp.Diff([][]string{{dest, server}}, allocations(t)); diff != "" {
+		t.Errorf("Placement (-want +got):\n%s", diff)
+	}
+	remove(t, nova, server)
+	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
+}
+
+// TestRepairRefusesLiveCopy: an operator has reset the state while the disk is still
+// being copied, which gives the rows of a migration that is dead. Closing it would let
+// another guest have the card that this one is on its way to.
+func TestRepairRefusesLiveCopy(t *testing.T) {
+	nova := compute(t)
+	server := boot(t, nova, newFlavor(t, nova, "on-its-way", 1))
+	source := hostOfServer(t, server)
+	const call = "migrate_disk_and_power_off"
+	hold(t, server, source, call)
+	if err := servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr(); err != nil {
+		t.Fatal(err)
+	}
+	got, status := repaired(t, controller(t), append(reportsOfBoth(t), "--apply", "--yes")...)
+	if !slices.Equal(got, []string{theOther(source) + " C unknown"}) || status != 2 || len(rows(t, cards, server)) != 2 {
+		t.Errorf("exit status %d, %q", status, got)
+	}
+	if err := lab.Release(source, call); err != nil {
+		t.Fatal(err)
+	}
+	// The copy was alive: its end changes the migration's record.
+	var record []string
+	until(t, "the copy has ended", func() bool {
+		record = rows(t, "SELECT m.status, i.host, i.vm_state, coalesce(i.task_state, '') FROM nova_cell1.migrations m JOIN nova_cell1.instances i ON i.uuid = m.instance_uuid WHERE i.uuid = '%s'", server)[0]
+		return record[0] != "migrating"
+	})
+	t.Logf("what came of it: %q", record)
+	remove(t, nova, server)
+}
+
+// TestRepairRefusesEvacuation: the record of an evacuation is read by the host that
+// failed when it comes back. Until then it stays as it is, forced down or not.
+func TestRepairRefusesEvacuation(t *testing.T) {
+	nova := compute(t)
+	server := boot(t, nova, newFlavor(t, nova, "evacuated", 1))
+	source := hostOfServer(t, server)
+	service := "nova-compute-" + source
+	if err := lab.Kill(service); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "Nova takes the host for down", func() bool {
+		return rows(t, "SELECT last_seen_up < UTC_TIMESTAMP() - INTERVAL 12 SECOND FROM nova_cell1.services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = '%s'", source)[0][0] == "1"
+	})
+	// servers.Evacuate says onSharedStorage, which is no more from 2.14 on.
+	_, err := nova.Post(t.Context(), nova.ServiceURL("servers", server, "action"), map[string]any{"evacuate": map[string]any{}}, nil, &gophercloud.RequestOpts{OkCodes: []int{200}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func() string {
+		return rows(t, "SELECT status FROM nova_cell1.migrations WHERE instance_uuid = '%s'", server)[0][0]
+	}
+	until(t, "the guest is on the other host", func() bool {
+		s, err := servers.Get(t.Context(), nova, server).Extract()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Status == "ACTIVE" && hostOfServer(t, server) == theOther(source) && record() == "done"
+	})
+	got, status := repaired(t, controller(t), append(reportsOfBoth(t), "--host-is-off", source, "--apply", "--yes")...)
+	if !slices.Equal(got, []string{source + " E stale nova"}) || status != 2 || record() != "done" || len(rows(t, cards, server)) != 2 {
+		t.Errorf("exit status %d, %q, %s", status, got, record())
+	}
+	if err := lab.StartService(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the host that came back has let go", func() bool { return record() == "completed" && len(rows(t, cards, server)) == 1 })
+	remove(t, nova, server)
 }
