@@ -127,9 +127,18 @@ func (r *Repairer) apply(ctx context.Context, units []Unit, u *Unit) (err error)
 	}
 	err = write(ctx, tx, u.Rows)
 	if err == nil {
-		err = tx.Commit()
+		if err = tx.Commit(); err == nil {
+			return nil
+		}
+		// The connection may have been lost before the commit, or behind it.
+		switch found := are(context.WithoutCancel(ctx), cell.DB, u.Rows, true); {
+		case found == nil:
+			return nil
+		case !errors.Is(found, errChanged):
+			return errors.Join(err, found) // the next run finds out
+		}
 	}
-	if err != nil && u.Placement != nil {
+	if u.Placement != nil {
 		err = errors.Join(err, r.unbook(context.WithoutCancel(ctx), u))
 	}
 	return err
@@ -445,17 +454,33 @@ func (r *Repairer) book(ctx context.Context, migration, instance string, b Books
 }
 
 // unbook puts the allocations back as they were, by the generations that they have
-// now.
+// now, and notes those that they have then, for another try.
 func (r *Repairer) unbook(ctx context.Context, u *Unit) error {
-	before := u.Placement.Before
-	for consumer, a := range map[string]*cloud.Allocations{u.Instance: &before.Instance, u.Placement.Consumer: &before.Migration} {
+	p := u.Placement
+	if err := r.generations(ctx, u); err != nil {
+		return err
+	}
+	if err := r.book(ctx, p.Consumer, u.Instance, p.Before); err != nil {
+		return err
+	}
+	return r.generations(ctx, u)
+}
+
+// generations reads them anew.
+func (r *Repairer) generations(ctx context.Context, u *Unit) error {
+	p := u.Placement
+	for consumer, books := range map[string][]*cloud.Allocations{
+		u.Instance: {&p.Before.Instance, &p.After.Instance}, p.Consumer: {&p.Before.Migration, &p.After.Migration},
+	} {
 		now, err := r.Books.Allocations(ctx, consumer)
 		if err != nil {
 			return err
 		}
-		a.Generation = now.Generation
+		for _, a := range books {
+			a.Generation = now.Generation
+		}
 	}
-	return r.book(ctx, u.Placement.Consumer, u.Instance, before)
+	return nil
 }
 
 // Wait waits until nova-compute has freed the devices of the units that were written,

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -108,8 +107,12 @@ func (d *Databases) mapped(ctx context.Context, local string) (cells []Cell, err
 		return nil, ErrNoCells
 	}
 	var errs []error
+	named := map[string]int{}
 	for _, m := range mappings {
-		if m.name == "" {
+		named[m.name]++
+	}
+	for _, m := range mappings {
+		if m.name == "" || named[m.name] > 1 { // names need not be there, or be different
 			m.name = m.uuid
 		}
 		url, err := FillTemplate(m.url, local)
@@ -156,9 +159,5 @@ func connect(ctx context.Context, what, url string) (*sql.DB, error) {
 
 // explain says which database or table an error is of.
 func explain(what string, err error) error {
-	var server *mysql.MySQLError
-	if errors.As(err, &server) {
-		return fmt.Errorf("%s: error %d: %s", what, server.Number, strings.TrimSuffix(server.Message, "."))
-	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -60,19 +60,20 @@ func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
 		if u.State != Written && u.State != Repaired {
 			continue
 		}
-		if u.Placement != nil {
-			if r.Books == nil {
-				return fmt.Errorf("%s: Placement's allocations go back too, and there is no Placement", u.Name())
-			}
-			if err := r.unbook(ctx, u); err != nil {
-				return fmt.Errorf("%s: %w", u.Name(), err)
-			}
+		if u.Placement != nil && r.Books == nil {
+			return fmt.Errorf("%s: Placement's allocations go back too, and there is no Placement", u.Name())
 		}
 		cell, err := r.Databases.cell(u.Cell)
 		if err != nil {
 			return err
 		}
-		if err := inTransaction(ctx, cell.DB, func(tx *sql.Tx) error { return write(ctx, tx, u.Back()) }); err != nil {
+		err = inTransaction(ctx, cell.DB, func(tx *sql.Tx) error {
+			if err := write(ctx, tx, u.Back()); err != nil || u.Placement == nil {
+				return err
+			}
+			return r.unbook(ctx, u)
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", u.Name(), err)
 		}
 		u.State = TakenBack

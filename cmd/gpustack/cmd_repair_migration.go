@@ -306,9 +306,11 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 	if err := repairer.Apply(ctx, units); err != nil {
 		return err
 	}
+	told := 0
 	err = repairer.Wait(ctx, units, r.opts.wait, func(left int) {
-		if r.u.asks {
-			r.u.note("waiting for nova-compute to free the devices of %d migrations", left)
+		if left != told {
+			told = left
+			r.u.note("waiting for nova-compute to free devices, of %d repairs; at most %s", left, r.opts.wait)
 		}
 	})
 	if _, updateErr := j.Update(entry, journal.Done, units); err != nil || updateErr != nil {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
+	"gpustack/cleanup"
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/edit"
@@ -210,6 +211,10 @@ func hint(err error) string {
 		{cloud.ErrUnavailable, "the service's log knows why; -v shows each request"},
 		{cloud.ErrTimeout, "--timeout waits longer; -v shows each request"},
 		{cloud.ErrNoEndpoint, "openstack catalog list shows the regions and interfaces there are: --os-region-name, OS_INTERFACE"},
+		{cleanup.ErrTooMany, "look whether it is the cloud that you mean; --max allows more, --host and --instance repair fewer"},
+		{cleanup.ErrImplausible, "is it the database of the cloud, and whole? --database and --conf name others"},
+		{cleanup.ErrNoCell, "gpustack repair-migration without --cell looks at all; nova-manage cell_v2 list_cells lists them"},
+		{cleanup.ErrTooLate, "what nova-compute has done by itself stays done"},
 		{flavor.ErrExists, "run the command again: it plans anew"},
 		{flavor.ErrFixed, "choose another --name, or delete the flavor and make it anew: gpustack flavor delete"},
 		{flavor.ErrInUse, "delete or resize them first: openstack server list --all-projects --flavor"},

@@ -130,7 +130,7 @@ func TestRowLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr, status := repair(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
-	if status != 1 || !strings.Contains(stderr, "error 1205") {
+	if status != 1 || !strings.Contains(stderr, "Error 1205") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 	if err := tx.Rollback(); err != nil {

@@ -336,3 +336,46 @@ func TestRepairRefusesEvacuation(t *testing.T) {
 	until(t, "the host that came back has let go", func() bool { return record() == "completed" && len(rows(t, cards, server)) == 1 })
 	remove(t, nova, server)
 }
+
+// TestRepairTakenBack: as long as nova-compute has not freed the card, all of an online
+// repair goes back: the migration's record, the instance's, and Placement's books.
+func TestRepairTakenBack(t *testing.T) {
+	nova := compute(t)
+	server := boot(t, nova, newFlavor(t, nova, "there-and-back", 1))
+	source := killInMigration(t, nova, server)
+	later(t, server)
+	service := "nova-compute-" + theOther(source)
+	if err := lab.Kill(service); err != nil {
+		t.Fatal(err)
+	}
+	state := func() [][][]string {
+		return [][][]string{
+			rows(t, "SELECT * FROM nova_cell1.migrations WHERE instance_uuid = '%s'", server),
+			rows(t, "SELECT * FROM nova_cell1.instances WHERE uuid = '%s'", server),
+			rows(t, "SELECT * FROM nova_cell1.instance_extra WHERE instance_uuid = '%s'", server),
+			rows(t, cards, server), allocations(t),
+		}
+	}
+	before := state()
+	root := controller(t)
+	if _, status := repaired(t, root, append(reportsOfBoth(t), "--apply", "--yes", "--wait", "1s")...); status != 2 {
+		t.Errorf("exit status %d", status)
+	}
+	if cmp.Equal(before, state()) {
+		t.Fatal("nothing was written")
+	}
+	if _, stderr, status := command(t, nil, "undo", "--root", root, "--yes"); status != 0 {
+		t.Fatalf("undo: exit status %d, %s", status, stderr)
+	}
+	if diff := cmp.Diff(before, state()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	if err := lab.StartService(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	if got, status := repaired(t, root, append(reportsOfBoth(t), "--apply", "--yes", "--wait", "90s")...); len(got) > 0 || status != 0 {
+		t.Errorf("once more: exit status %d, %q", status, got)
+	}
+	remove(t, nova, server)
+	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
+}

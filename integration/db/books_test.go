@@ -1,0 +1,171 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cleanup"
+	"gpustack/host/guest"
+	"gpustack/integration/evidence"
+	"gpustack/nova/cloud"
+)
+
+// books are a Placement that knows consumers and generations, as the real one does:
+// what integration/nova has is real.
+type books struct {
+	held    map[string]cloud.Allocations
+	changes int
+	fail    error // of the next change
+}
+
+func (b *books) Allocations(_ context.Context, consumer string) (cloud.Allocations, error) {
+	return b.held[consumer], nil
+}
+
+func (b *books) Tree(_ context.Context, name string) ([]string, error) {
+	return []string{"provider of " + name}, nil
+}
+
+func (b *books) SetAllocations(_ context.Context, consumers map[string]cloud.Allocations) error {
+	if b.fail != nil {
+		return b.fail
+	}
+	for consumer, a := range consumers {
+		if *a.Generation != *b.held[consumer].Generation {
+			return cloud.ErrConflict
+		}
+	}
+	for consumer, a := range consumers {
+		next := *a.Generation + 1
+		a.Generation = &next
+		b.held[consumer] = a
+	}
+	b.changes++
+	return nil
+}
+
+// content is what consumers hold, without generations.
+func (b *books) content() map[string]map[string]map[string]int {
+	all := map[string]map[string]map[string]int{}
+	for consumer, a := range maps.All(b.held) {
+		all[consumer] = a.Providers
+	}
+	return all
+}
+
+// TestBooks: Placement's books and Nova's rows change together, or neither does.
+func TestBooks(t *testing.T) {
+	u := UUID(1)
+	for name, test := range map[string]struct {
+		host    string // of the instance
+		trigger string // that makes writing migrations fail; "" for none
+		refuse  error  // Placement's
+		state   cleanup.State
+		err     bool
+		changes int // of Placement
+		settled bool
+	}{
+		"still on the source":           {host: "gpu1", state: cleanup.Written, changes: 1, settled: true},
+		"on the destination":            {host: "gpu2", state: cleanup.Written, changes: 1, settled: true},
+		"the row cannot be written":     {host: "gpu1", trigger: "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'", state: cleanup.Planned, err: true, changes: 2},
+		"a deadlock, each time":         {host: "gpu1", trigger: "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'deadlock'", state: cleanup.Planned, err: true, changes: 6},
+		"somebody was faster":           {host: "gpu1", refuse: cloud.ErrConflict, state: cleanup.Skipped},
+		"Placement does not answer now": {host: "gpu1", refuse: errors.New("503"), state: cleanup.Planned, err: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			cell := database.Cell1
+			gpu1, gpu2 := cell.Compute(t, "gpu1"), cell.Compute(t, "gpu2")
+			cell.Instance(t, u, test.host, "active", "")
+			old := Row{"updated_at": Ago(time.Hour)}
+			from, to := cell.Card(t, gpu1, first, "allocated", u, old), cell.Card(t, gpu2, first, "allocated", u, old)
+			const uuid = "the migration"
+			id := cell.Migration(t, 3, u, "migration", "migrating", "gpu1", "gpu2", old, Row{"uuid": uuid})
+			cell.Context(t, u, id, []int64{from}, []int64{to})
+			one := func() *int { n := 1; return &n }
+			card := map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
+			b := &books{fail: test.refuse, held: map[string]cloud.Allocations{
+				u:    {Providers: map[string]map[string]int{"provider of gpu2": card}, Project: "p", User: "u", Generation: one()},
+				uuid: {Providers: map[string]map[string]int{"provider of gpu1": card}, Project: "p", User: "u", Generation: one()},
+			}}
+			booked := b.content()
+			if test.trigger != "" {
+				if _, err := database.SQL.ExecContext(t.Context(), "CREATE TRIGGER nova_cell1.fails BEFORE UPDATE ON nova_cell1.migrations FOR EACH ROW "+test.trigger); err != nil {
+					t.Fatal(err)
+				}
+				defer database.SQL.ExecContext(context.WithoutCancel(t.Context()), "DROP TRIGGER nova_cell1.fails")
+			}
+			dump := func() [][][]string {
+				return [][][]string{cell.Dump(t, "migrations"), cell.Dump(t, "instances"), cell.Dump(t, "instance_extra"), cell.Dump(t, "pci_devices")}
+			}
+			before := dump()
+
+			databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer databases.Close()
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil, time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var found []cleanup.Finding
+			options := cleanup.Options{Proof: proof}
+			if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+				t.Fatal(err)
+			}
+			units := cleanup.NewPlan(found)
+			if err := databases.Book(t.Context(), units, b); err != nil || len(units) != 1 {
+				t.Fatalf("%d units, %v", len(units), err)
+			}
+			recorded := 0
+			repairer := &cleanup.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { recorded++; return nil }}
+			err = repairer.Apply(t.Context(), units)
+			if (err != nil) != test.err || units[0].State != test.state || b.changes != test.changes || recorded < 2 {
+				t.Errorf("%v, %s (%s), %d changes of Placement, recorded %d times", err, units[0].State, units[0].Note, b.changes, recorded)
+			}
+			if !test.settled {
+				if diff := cmp.Diff(booked, b.content()); diff != "" {
+					t.Errorf("Placement (-before +after):\n%s", diff)
+				}
+				if diff := cmp.Diff(before, dump()); diff != "" {
+					t.Errorf("rows (-before +after):\n%s", diff)
+				}
+				return
+			}
+			want := map[string]map[string]map[string]int{u: {"provider of " + test.host: card}, uuid: {}}
+			if diff := cmp.Diff(want, b.content()); diff != "" {
+				t.Errorf("Placement (-want +got):\n%s", diff)
+			}
+			if got := cell.Dump(t, "migrations", "status"); got[0][0] != "failed" {
+				t.Errorf("the migration is %s", got)
+			}
+			if got := cell.Dump(t, "instance_extra", "migration_context"); got[0][0] != "NULL" {
+				t.Errorf("the context is left: %s", got)
+			}
+			// A tracker that starts now frees the one that is not the instance's, and no
+			// other.
+			for node, host := range map[int64]string{gpu1: "gpu1", gpu2: "gpu2"} {
+				tracked := database.Track(t, cell, node, cell.Reported(t, node))
+				if frees := len(tracked.Changes) > 0; frees == (host == test.host) || tracked.Error != "" {
+					t.Errorf("%s: %+v", host, tracked)
+				}
+			}
+			// And all of it goes back.
+			if err := repairer.Undo(t.Context(), units); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(booked, b.content()); diff != "" {
+				t.Errorf("Placement (-before +undone):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, dump()); diff != "" {
+				t.Errorf("rows (-before +undone):\n%s", diff)
+			}
+		})
+	}
+}
