@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,10 +21,16 @@ type reported struct {
 // NewProof makes a proof of what hosts have reported, and of those of which the
 // operator says that they are off. now is the clock that reports are held against.
 //
-// Errors: reports of one host by several machines, and of none.
+// Errors: reports of one host by several machines, of none, and of one that is off.
 func NewProof(reports []guest.Report, off []string, now func() time.Time) (Proof, error) {
 	newest, err := guest.Newest(reports)
-	return reported{newest, off, now}, err
+	errs := []error{err}
+	for _, host := range off {
+		if _, ok := newest[host]; ok {
+			errs = append(errs, fmt.Errorf("host %s is said to be off, and has reported", host))
+		}
+	}
+	return reported{newest, off, now}, errors.Join(errs...)
 }
 
 func (p reported) claim(host string, since time.Time) guest.Claim {

@@ -71,6 +71,9 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 }
 
 func fileNames(e journal.Entry) string {
+	if e.Kind == journal.KindRows {
+		return "rows of Nova's databases"
+	}
 	if len(e.Files) == 0 {
 		return "-"
 	}

@@ -74,7 +74,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "cell", Usage: "only the `CELL`, by name or uuid"},
 			&cli.StringFlag{Name: "host", Usage: "only rows of `HOST`"},
 			&cli.StringFlag{Name: "instance", Usage: "only rows of the instance `UUID`"},
-			&cli.StringFlag{Name: "address", Usage: "only rows of the PCI `ADDRESS`"},
+			&cli.StringFlag{Name: "device", Usage: "only rows of the PCI `ADDRESS`"},
 			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows too"},
 			&cli.StringSliceFlag{Name: "guests", Usage: "believe `FILE`, what host guests printed on a compute host as json or yaml (repeatable)"},
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "your word that `HOST` is off, and no guest runs there (repeatable)"},
@@ -113,9 +113,9 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 		guests: c.StringSlice("guests"), off: c.StringSlice("host-is-off"),
 		most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"), cloud: parseCloud(c, f),
 	}
-	if text := c.String("address"); text != "" {
+	if text := c.String("device"); text != "" {
 		address, err := pci.ParseAddress(text)
-		f.each("--address: ", err, "")
+		f.each("--device: ", err, "")
 		opts.find.Address = address.String()
 	}
 	if opts.where.Database != "" && opts.find.Cell != "" {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"gpustack/integration/evidence"
 )
 
 var kills = flag.Int("kills", 40, "how often the server is killed in TestServerKilled")
@@ -185,9 +187,10 @@ func TestRefused(t *testing.T) {
 		args  []string
 		want  string
 	}{
-		"more than --max": {"", []string{"--max", "2"}, "3 repairs: more repairs than are allowed at once"},
-		"no instances":    {"UPDATE nova_cell1.instances SET deleted = id", nil, "cell cell1: the database cannot be that of a cloud at work: it has no instances"},
-		"no services":     {"UPDATE nova_cell1.services SET deleted = id", nil, "it has no"},
+		"more than --max":  {"", []string{"--max", "2"}, "3 repairs: more repairs than are allowed at once"},
+		"off, and reports": {"", []string{"--guests", evidence.Write(t, evidence.Report("gpu1"))}, "host gpu1 is said to be off, and has reported"},
+		"no instances":     {"UPDATE nova_cell1.instances SET deleted = id", nil, "cell cell1: the database cannot be that of a cloud at work: it has no instances"},
+		"no services":      {"UPDATE nova_cell1.services SET deleted = id", nil, "it has no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.spoil != "" {

@@ -1,0 +1,505 @@
+package cleanup
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// world is a model of what Nova writes into its rows, step by step, and beside it what
+// is really so: where guests are, and what still carries a migration on. Two hosts with
+// two cards each, and a few instances. What integration/nova does with a real Nova is
+// replayed on it first (TestModelIsNova); then histories that nobody has written.
+type world struct {
+	hour      int // each step takes one
+	hosts     [2]modelHost
+	instances []*modelInstance
+}
+
+type modelHost struct {
+	up      bool
+	started int
+	cards   [2]modelCard
+}
+
+type modelCard struct {
+	owner   int // index of the instance from 1; 0: available
+	changed int
+}
+
+type modelInstance struct {
+	host     int // -1: none
+	vm, task string
+	deleted  bool
+	archived bool
+	moves    []*modelMove
+
+	// The truth.
+	runs   map[int]int // hosts on which the guest is, and the card that it uses there
+	thread int         // the host whose nova-compute carries a migration on; -1: none
+}
+
+type modelMove struct {
+	kind, status string
+	from, to     int
+	card, toCard int
+	changed      int
+}
+
+func newWorld() *world {
+	w := &world{hour: 1}
+	for i := range w.hosts {
+		w.hosts[i].up = true
+	}
+	return w
+}
+
+func (m modelMove) open() bool { return !Migration{Status: m.status}.over() }
+
+// current is the instance's latest move, or nil.
+func (i *modelInstance) current() *modelMove {
+	if len(i.moves) == 0 {
+		return nil
+	}
+	return i.moves[len(i.moves)-1]
+}
+
+func (w *world) freeCard(host int) int {
+	return slices.IndexFunc(w.hosts[host].cards[:], func(c modelCard) bool { return c.owner == 0 })
+}
+
+func (w *world) take(host, card, owner int) { w.hosts[host].cards[card] = modelCard{owner, w.hour} }
+
+// step does one thing, if it can be done in this state of the world; false if not.
+func (w *world) step(what string, n int) bool {
+	w.hour++
+	host := n % 2
+	var i *modelInstance
+	id := 0
+	if len(w.instances) > 0 {
+		id = n%len(w.instances) + 1
+		i = w.instances[id-1]
+	}
+	alive := i != nil && !i.deleted
+	settled := alive && i.task == "" && (i.vm == "active" || i.vm == "stopped")
+	switch what {
+	case "boot":
+		card := w.freeCard(host)
+		if !w.hosts[host].up || card < 0 || len(w.instances) == 3 {
+			return false
+		}
+		w.instances = append(w.instances, &modelInstance{host: host, vm: "active", runs: map[int]int{host: card}, thread: -1})
+		w.take(host, card, len(w.instances))
+	case "migrate": // the destination claims; the source begins to copy
+		if !settled || i.current() != nil && i.current().open() || !w.hosts[0].up || !w.hosts[1].up || w.freeCard(1-i.host) < 0 {
+			return false
+		}
+		to := 1 - i.host
+		card := w.freeCard(to)
+		w.take(to, card, id)
+		i.moves = append(i.moves, &modelMove{"migration", "migrating", i.host, to, i.runs[i.host], card, w.hour})
+		i.task, i.thread = "resize_migrating", i.host
+	case "copied": // the source hands over
+		m := w.move(i, "migrating")
+		if m == nil || i.thread != m.from || i.task != "resize_migrating" || !w.hosts[m.to].up {
+			return false
+		}
+		m.status, m.changed = "post-migrating", w.hour
+		i.host, i.task, i.thread, i.runs = m.to, "resize_finish", m.to, map[int]int{m.to: m.toCard}
+	case "finished":
+		m := w.move(i, "post-migrating")
+		if m == nil || i.thread != m.to || i.task != "resize_finish" {
+			return false
+		}
+		m.status, m.changed = "finished", w.hour
+		i.vm, i.task, i.thread = "resized", "", -1
+	case "confirm", "revert":
+		m := w.move(i, "finished")
+		if m == nil || i.vm != "resized" || !w.hosts[0].up || !w.hosts[1].up {
+			return false
+		}
+		leave, card := m.from, m.card
+		m.status = "confirmed"
+		if what == "revert" {
+			leave, card, m.status = m.to, m.toCard, "reverted"
+			i.host, i.runs = m.from, map[int]int{m.from: m.card}
+		}
+		m.changed, i.vm = w.hour, "active"
+		w.take(leave, card, 0)
+	case "fail": // the copy ends in an error
+		m := w.move(i, "migrating")
+		if m == nil || i.thread != m.from {
+			return false
+		}
+		m.status, m.changed, i.task, i.thread = "error", w.hour, "", -1
+	case "kill":
+		if !w.hosts[host].up {
+			return false
+		}
+		w.hosts[host].up = false
+		for _, i := range w.instances {
+			if i.thread == host {
+				i.thread = -1
+			}
+		}
+	case "start":
+		if w.hosts[host].up {
+			return false
+		}
+		w.start(host)
+	case "reset": // an operator's word, whatever goes on
+		if !alive || i.task == "" && i.vm != "resized" {
+			return false
+		}
+		i.vm, i.task = "active", ""
+	case "delete":
+		if !alive {
+			return false
+		}
+		i.deleted, i.vm, i.task, i.moves = true, "deleted", "", nil
+		if i.thread >= 0 {
+			i.thread = -1 // its instance is gone: what it does next fails
+		}
+		for h := range w.hosts {
+			if w.hosts[h].up {
+				delete(i.runs, h)
+				w.audit(h)
+			}
+		}
+	case "archive":
+		if i == nil || !i.deleted {
+			return false
+		}
+		i.archived = true
+	case "evacuate": // from a host that is believed to be off
+		if !settled || i.host < 0 || w.hosts[i.host].up || !w.hosts[1-i.host].up || w.freeCard(1-i.host) < 0 || i.current() != nil && i.current().open() {
+			return false
+		}
+		to := 1 - i.host
+		card := w.freeCard(to)
+		w.take(to, card, id)
+		i.moves = append(i.moves, &modelMove{"evacuation", "done", i.host, to, i.runs[i.host], card, w.hour})
+		i.runs[to], i.host = card, to // and it may still run where it was
+	case "audit":
+		if !w.hosts[host].up {
+			return false
+		}
+		w.audit(host)
+	default:
+		panic(what)
+	}
+	return true
+}
+
+func (w *world) move(i *modelInstance, status string) *modelMove {
+	if i == nil || i.deleted || i.current() == nil || i.current().kind != "migration" || i.current().status != status {
+		return nil
+	}
+	return i.current()
+}
+
+// start is nova-compute's start: guests that were evacuated are removed, tasks that it
+// was in itself are cleared, and then comes an audit.
+func (w *world) start(host int) {
+	w.hosts[host].up, w.hosts[host].started = true, w.hour
+	for _, i := range w.instances {
+		for _, m := range i.moves {
+			if m.kind == "evacuation" && m.status == "done" && m.from == host {
+				m.status, m.changed = "completed", w.hour
+				delete(i.runs, host)
+			}
+		}
+		if i.deleted {
+			delete(i.runs, host)
+		}
+		if i.host == host && i.task == "resize_migrating" {
+			i.task = ""
+		}
+	}
+	w.audit(host)
+}
+
+// audit is clean_usage.
+func (w *world) audit(host int) {
+	for k, c := range w.hosts[host].cards {
+		if c.owner == 0 {
+			continue
+		}
+		i := w.instances[c.owner-1]
+		kept := !i.deleted && i.host == host
+		for _, m := range i.moves {
+			kept = kept || m.open() && (m.from == host || m.to == host)
+		}
+		if !kept {
+			w.take(host, k, 0)
+		}
+	}
+}
+
+// rows are the taken cards, as "gpu1:0=1 gpu2:1=1".
+func (w *world) rows() string {
+	var words []string
+	for h := range w.hosts {
+		for k, c := range w.hosts[h].cards {
+			if c.owner != 0 {
+				words = append(words, fmt.Sprintf("gpu%d:%d=%d", h+1, k, c.owner))
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// TestModelIsNova replays what a real Nova 26 has done in integration/nova, and in runs
+// recorded before: it must end in the same rows.
+func TestModelIsNova(t *testing.T) {
+	for name, test := range map[string]struct{ history, rows, instance, moves string }{
+		"boot and delete":                      {"boot 0, delete 0", "", "deleted  @0", ""},
+		"in flight":                            {"boot 0, migrate 0, copied 0", "gpu1:0=1 gpu2:0=1", "active resize_finish @1", "post-migrating"},
+		"VERIFY_RESIZE":                        {"boot 0, migrate 0, copied 0, finished 0", "gpu1:0=1 gpu2:0=1", "resized  @1", "finished"},
+		"confirmed":                            {"boot 0, migrate 0, copied 0, finished 0, confirm 0", "gpu2:0=1", "active  @1", "confirmed"},
+		"reverted":                             {"boot 0, migrate 0, copied 0, finished 0, revert 0", "gpu1:0=1", "active  @0", "reverted"},
+		"deleted while down":                   {"boot 0, kill 0, delete 0, archive 0", "gpu1:0=1", "deleted  @0", ""},
+		"and started again":                    {"boot 0, kill 0, delete 0, archive 0, start 0", "", "deleted  @0", ""},
+		"destination killed, deleted":          {"boot 0, migrate 0, copied 0, kill 1, reset 0, delete 0", "gpu2:0=1", "deleted  @1", ""},
+		"and started":                          {"boot 0, migrate 0, copied 0, kill 1, reset 0, delete 0, start 1", "", "deleted  @1", ""},
+		"destination killed, comes back":       {"boot 0, migrate 0, copied 0, kill 1, start 1, audit 0", "gpu1:0=1 gpu2:0=1", "active resize_finish @1", "post-migrating"},
+		"and its state is reset":               {"boot 0, migrate 0, copied 0, kill 1, start 1, reset 0, audit 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @1", "post-migrating"},
+		"source killed, comes back":            {"boot 0, migrate 0, kill 0, start 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @0", "migrating"},
+		"the copy fails":                       {"boot 0, migrate 0, fail 0, audit 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @0", "error"},
+		"evacuated":                            {"boot 0, kill 0, evacuate 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @1", "done"},
+		"evacuated, and the source comes back": {"boot 0, kill 0, evacuate 0, start 0", "gpu2:0=1", "active  @1", "completed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			for step := range strings.SplitSeq(test.history, ", ") {
+				var what string
+				var n int
+				if _, err := fmt.Sscan(step, &what, &n); err != nil || !w.step(what, n) {
+					t.Fatalf("%s: cannot be, %v", step, err)
+				}
+			}
+			i := w.instances[0]
+			var moves []string
+			for _, m := range i.moves {
+				moves = append(moves, m.status)
+			}
+			if got := fmt.Sprintf("%s %s @%d", i.vm, i.task, i.host); got != test.instance || w.rows() != test.rows || strings.Join(moves, " ") != test.moves {
+				t.Errorf("rows %q, instance %q, moves %q", w.rows(), got, moves)
+			}
+		})
+	}
+}
+
+func (w *world) at(hour int) time.Time { return now.Add(time.Duration(hour-w.hour) * time.Hour) }
+
+// facts are the rows around a card, as Find reads them.
+func (w *world) facts(host, k int) (Device, Facts) {
+	nodes := []Node{gpu1, gpu2}
+	row := func(h, k int) Device {
+		c := w.hosts[h].cards[k]
+		changed, owner := w.at(c.changed), fmt.Sprintf("%08d-0000-0000-0000-000000000000", c.owner)
+		return Device{ID: int64(h*2 + k + 1), Node: nodes[h].ID, Address: fmt.Sprintf("0000:8%d:00.0", k), Type: typePCI, Status: statusAllocated, Instance: &owner, Updated: &changed}
+	}
+	d := row(host, k)
+	i := w.instances[w.hosts[host].cards[k].owner-1]
+	seen := time.Second
+	if !w.hosts[host].up {
+		seen = time.Hour
+	}
+	f := Facts{Now: now, Down: time.Minute, Node: &nodes[host], Service: service(nodes[host], seen), Proof: honest{w}}
+	if !i.archived {
+		f.Instance = &Instance{UUID: *d.Instance, VMState: &i.vm, Deleted: i.deleted, Host: &nodes[i.host].Host, Node: &nodes[i.host].Name}
+		if i.task != "" {
+			f.Instance.Task = &i.task
+		}
+	}
+	for n, m := range i.moves {
+		if m.open() || m.kind == "evacuation" && m.status == "done" {
+			f.Migrations = append(f.Migrations, Migration{
+				ID: int64(n + 1), Type: m.kind, Status: m.status, Changed: w.at(m.changed),
+				SourceHost: nodes[m.from].Host, SourceNode: nodes[m.from].Name, DestHost: nodes[m.to].Host, DestNode: nodes[m.to].Name,
+			})
+		}
+	}
+	for h := range w.hosts {
+		for k, c := range w.hosts[h].cards {
+			if c.owner != 0 && w.instances[c.owner-1] == i {
+				f.Held = append(f.Held, Held{row(h, k), nodes[h].Host, nodes[h].Name})
+			}
+		}
+	}
+	return d, f
+}
+
+// honest reports what is true.
+type honest struct{ w *world }
+
+func (p honest) find(host, uuid string) (h int, i *modelInstance) {
+	var owner int
+	if _, err := fmt.Sscanf(uuid, "%08d", &owner); err != nil {
+		panic(err)
+	}
+	return int(host[3] - '1'), p.w.instances[owner-1]
+}
+
+func (p honest) Absent(host, uuid, address string, _ time.Time) (bool, string) {
+	h, i := p.find(host, uuid)
+	if _, runs := i.runs[h]; runs {
+		return false, "has the guest"
+	}
+	return p.Holder(host, address, time.Time{}) == "", "somebody has the card"
+}
+
+func (p honest) Restarted(host string, since time.Time) (bool, string) {
+	h := p.w.hosts[host[3]-'1']
+	return h.up && p.w.at(h.started).After(since), "has been running since before"
+}
+
+func (p honest) Reported(string, time.Time) (bool, string) { return true, "" }
+
+func (p honest) Stopped(host string, _ time.Time) (bool, string) {
+	return !p.w.hosts[host[3]-'1'].up, "nova-compute runs"
+}
+
+func (p honest) Off(string) bool { return false }
+
+func (p honest) Holder(host, address string, _ time.Time) string {
+	for n, i := range p.w.instances {
+		if card, runs := i.runs[int(host[3]-'1')]; runs && fmt.Sprintf("0000:8%d:00.0", card) == address {
+			return fmt.Sprintf("%08d-0000-0000-0000-000000000000", n+1)
+		}
+	}
+	return ""
+}
+
+// needed tells what a card is needed for: by a guest that runs, by what carries a
+// migration on, or by what an operator can still decide.
+func (w *world) needed(host, k int) string {
+	owner := w.hosts[host].cards[k].owner
+	for n, i := range w.instances {
+		if card, runs := i.runs[host]; runs && card == k {
+			return fmt.Sprintf("guest %d runs on it", n+1)
+		}
+	}
+	i := w.instances[owner-1]
+	m := i.current()
+	switch {
+	case i.deleted:
+		return ""
+	case i.thread >= 0:
+		return "its migration is carried on"
+	case i.task != "":
+		return "nobody has said that its task is dead"
+	case i.vm == "resized" && m != nil && m.open():
+		return "it can be confirmed and reverted"
+	}
+	return ""
+}
+
+// TestHistories goes through random histories. With honest reports, no card that is
+// needed is ever called stale, every one that is not is stale or unknown, a repair
+// frees just that, and a second run finds nothing of it.
+func TestHistories(t *testing.T) {
+	histories := 20_000
+	if testing.Short() {
+		histories = 1000
+	}
+	steps := []string{"boot", "boot", "migrate", "migrate", "copied", "copied", "finished", "confirm", "revert", "fail", "kill", "start", "reset", "delete", "archive", "evacuate", "audit"}
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	cases := map[Case]int{}
+	repairs := map[Repair]int{}
+	for n := range histories {
+		w := newWorld()
+		var history []string
+		for range 25 {
+			what, k := steps[random.IntN(len(steps))], random.IntN(6)
+			if !w.step(what, k) {
+				continue
+			}
+			history = append(history, fmt.Sprintf("%s %d", what, k))
+			for host := range w.hosts {
+				for k := range w.hosts[host].cards {
+					if w.hosts[host].cards[k].owner == 0 {
+						continue
+					}
+					d, f := w.facts(host, k)
+					got := Classify(d, f)
+					cases[got.Case]++
+					needed := w.needed(host, k)
+					fail := func(why string) {
+						t.Fatalf("seed %d, history %d: %s: gpu%d card %d, needed: %q: %s\n%s", seed, n, why, host+1, k, needed, describe(got), strings.Join(history, ", "))
+					}
+					switch {
+					case needed != "" && got.Verdict == Stale && got.Repair != ByNova:
+						fail("what is needed is called stale")
+					case needed == "" && got.Verdict == Legitimate:
+						fail("what nobody needs is called legitimate")
+					}
+					if got.Verdict == Stale && got.Needs == "" && (got.Repair == Online || got.Repair == Offline) && random.IntN(3) == 0 {
+						repairs[got.Repair]++
+						if why := w.repair(host, k, got); why != "" {
+							fail(why)
+						}
+						history = append(history, fmt.Sprintf("(repair %s gpu%d:%d)", got.Repair, host+1, k))
+					}
+				}
+			}
+		}
+	}
+	t.Logf("repairs: %v; verdicts by case: %v", repairs, cases)
+	for _, c := range []Case{CaseGone, CaseError, CaseStuck, CaseElsewhere, CaseReset} {
+		if cases[c] == 0 {
+			t.Errorf("no history led to case %s", c)
+		}
+	}
+	for _, r := range []Repair{Online, Offline} {
+		if repairs[r] == 0 {
+			t.Errorf("nothing was repaired %s", r)
+		}
+	}
+}
+
+// repair does to the model what a repair does to the rows, and says what is wrong with
+// what comes of it; "" for nothing.
+func (w *world) repair(host, k int, f Finding) string {
+	i := w.instances[w.hosts[host].cards[k].owner-1]
+	needed := map[[2]int]string{}
+	for h := range w.hosts {
+		for c := range w.hosts[h].cards {
+			if w.hosts[h].cards[c].owner != 0 {
+				needed[[2]int{h, c}] = w.needed(h, c)
+			}
+		}
+	}
+	w.hour++
+	if f.Repair == Offline {
+		w.take(host, k, 0)
+	} else {
+		m := i.moves[*f.Migration-1]
+		m.status, m.changed = f.Closes, w.hour
+		for h := range w.hosts {
+			if w.hosts[h].up {
+				w.audit(h)
+			}
+		}
+		for _, d := range f.Frees {
+			h, c := int(d.Host[3]-'1'), int(d.Address[6]-'0')
+			if w.hosts[h].up && w.hosts[h].cards[c].owner != 0 {
+				return "the audit has not freed " + d.Address + " of " + d.Host
+			}
+		}
+	}
+	for at, why := range needed {
+		if why != "" && w.hosts[at[0]].cards[at[1]].owner == 0 {
+			return fmt.Sprintf("card %d of gpu%d was freed, but %s", at[1], at[0]+1, why)
+		}
+	}
+	if w.hosts[host].cards[k].owner != 0 && w.hosts[host].up {
+		return "the card is not free"
+	}
+	return ""
+}
