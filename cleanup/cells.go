@@ -27,6 +27,13 @@ type Databases struct {
 	Cells []Cell  // that are looked at
 
 	others []Cell // of the same deployment, where only instances are looked for
+	unread []error
+}
+
+// Unread is an error for each cell that does not answer. Its rows are not judged, and
+// what others have of instances that may be its is unknown.
+func (d *Databases) Unread() error {
+	return errors.Join(d.unread...)
 }
 
 // Cell is a cell's database.
@@ -49,7 +56,8 @@ var (
 )
 
 // Open opens the databases, and has each answer. Disabled cells are among them: to be
-// disabled only keeps new guests away.
+// disabled only keeps new guests away. Cells that do not answer are left out, as Unread
+// says; if none does it is an error.
 func Open(ctx context.Context, w Where) (*Databases, error) {
 	d := &Databases{}
 	err := d.open(ctx, w)
@@ -106,7 +114,6 @@ func (d *Databases) mapped(ctx context.Context, local string) (cells []Cell, err
 	if len(mappings) == 0 {
 		return nil, ErrNoCells
 	}
-	var errs []error
 	named := map[string]int{}
 	for _, m := range mappings {
 		named[m.name]++
@@ -117,16 +124,20 @@ func (d *Databases) mapped(ctx context.Context, local string) (cells []Cell, err
 		}
 		url, err := FillTemplate(m.url, local)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("cell %s: %w", m.name, err))
+			d.unread = append(d.unread, fmt.Errorf("cell %s: %w", m.name, err))
 			continue
 		}
 		db, err := connect(ctx, "cell "+m.name, url)
-		errs = append(errs, err)
-		if err == nil {
-			cells = append(cells, Cell{Name: m.name, UUID: m.uuid, DB: db})
+		if err != nil {
+			d.unread = append(d.unread, err)
+			continue
 		}
+		cells = append(cells, Cell{Name: m.name, UUID: m.uuid, DB: db})
 	}
-	return cells, errors.Join(errs...)
+	if len(cells) == 0 {
+		return nil, d.Unread()
+	}
+	return cells, nil
 }
 
 // Close closes all connections.

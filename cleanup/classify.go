@@ -384,7 +384,12 @@ func (c *classifier) away() {
 		c.Steps = "see what became of it, with openstack server migration list --server"
 	case open.Status == "finished" && settled(*i, "active", "stopped", "error"):
 		c.is(CaseReset, Stale, "%s waits for confirm or revert, and the instance is no longer resized: its state was reset", open)
-		c.closes(open, "confirmed")
+		status := "confirmed"
+		if i.Host == nil || *i.Host != open.DestHost {
+			status = "failed" // it is not where the resize has taken it
+		}
+		c.closes(open, status)
+		c.Leaves = "the folder " + *c.d.Instance + "_resize with the guest's old disk on " + open.SourceHost + "; " + c.Leaves
 		c.needsDeath(open)
 	case settled(*i, "active", "stopped"):
 		c.is(CaseStuck, Stale, "%s is open, and the instance is in no task", open)

@@ -222,6 +222,7 @@ func TestCases(t *testing.T) {
 		"M: removed":                           {down: true, device: device(gpu1, "removed", ""), proof: ok, want: `M stale offline: Nova writes no status "removed" into a live row`},
 		"M: unknown, with an owner":            {device: device(gpu1, "taken", u), proof: ok, want: `M suspicious: Nova writes no status "taken" into a live row`},
 		"S: reset on VERIFY_RESIZE":            {device: mine, instance: instance("active @gpu2"), migrations: move("finished"), held: both, proof: ok, want: "S stale online confirmed: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset"},
+		"S: and the guest is on the source":    {device: device(gpu2, statusAllocated, u), node: &gpu2, instance: instance("active @gpu1"), migrations: move("finished"), held: both, proof: ok, want: "S stale online failed: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset"},
 		"S: nobody has reported":               {device: mine, instance: instance("error @gpu2"), migrations: move("finished"), held: both, want: "S unknown: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset, but no report of gpu1 is at hand"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -383,7 +383,7 @@ func (r *reader) lookElsewhere(ctx context.Context, e *evidence, uuids []any) {
 		e.mapped[uuid] = true
 		return err
 	}, "SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+places(len(uuids))+")", uuids...)
-	errs := []error{err}
+	errs := append([]error{err}, r.all.unread...)
 	for _, c := range slices.Concat(r.all.Cells, r.all.others) {
 		if c.Name == r.cell.Name && c.UUID == r.cell.UUID {
 			continue

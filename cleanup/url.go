@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,41 +17,37 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
+// sqlalchemyURL is SQLAlchemy's own pattern, of 1.4 and 2.0 (sqlalchemy/engine/url.py,
+// _parse_url).
+var sqlalchemyURL = regexp.MustCompile(`^([\w+]+)://(?:([^:/]*)(?::([^@]*))?@)?(?:(?:\[([^/?]+)\]|([^/:?]+))?(?::([^/?]*))?)?(?:/([^?]*))?(?:\?(.*))?$`)
+
 // ParseURL reads a database URL as SQLAlchemy and the drivers that Nova uses with
 // MySQL and MariaDB do (sqlalchemy/engine/url.py, _parse_rfc1738_args;
 // sqlalchemy/dialects/mysql, create_connect_args; PyMySQL's connect): user and
 // password are percent-encoded, each query argument is an argument of the driver. Its
 // errors do not quote the URL, which has a password in it.
 func ParseURL(text string) (*mysql.Config, error) {
-	scheme, rest, ok := strings.Cut(text, "://")
-	if !ok {
+	parts := sqlalchemyURL.FindStringSubmatch(text)
+	if parts == nil {
 		return nil, errors.New("not a database URL")
 	}
-	dialect, _, _ := strings.Cut(scheme, "+")
+	dialect, _, _ := strings.Cut(parts[1], "+")
 	if dialect != "mysql" && dialect != "mariadb" {
 		return nil, fmt.Errorf("a database of kind %s is not supported: only MySQL and MariaDB are", dialect)
 	}
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, path, _ := strings.Cut(rest, "/")
 	c := mysql.NewConfig()
-	// SQLAlchemy's pattern takes the last @ for the one before the host.
-	if at := strings.LastIndex(authority, "@"); at >= 0 {
-		user, password, _ := strings.Cut(authority[:at], ":")
-		authority = authority[at+1:]
-		var err, err2 error
-		c.User, err = url.PathUnescape(user)
-		c.Passwd, err2 = url.PathUnescape(password)
-		if err != nil || err2 != nil {
-			return nil, errors.New("user or password are not percent-encoded")
-		}
+	var err, err2 error
+	c.User, err = url.PathUnescape(parts[2])
+	c.Passwd, err2 = url.PathUnescape(parts[3])
+	if err != nil || err2 != nil {
+		return nil, errors.New("user or password are not percent-encoded")
 	}
-	host, port := authority, "3306"
-	if i := strings.LastIndex(authority, ":"); i >= 0 && !strings.HasSuffix(authority, "]") {
-		host, port = authority[:i], authority[i+1:]
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	host, port, path, query := parts[4]+parts[5], parts[6], parts[7], parts[8]
 	if host == "" {
 		host = "localhost"
+	}
+	if port == "" {
+		port = "3306"
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return nil, fmt.Errorf("port %q is not a port", port)

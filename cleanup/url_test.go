@@ -11,7 +11,6 @@ func TestParseURL(t *testing.T) {
 		"mysql+pymysql://nova:secret@db/nova":                        "nova secret tcp db:3306 nova",
 		"mysql+pymysql://nova:p%40s%2Fs%25@10.0.0.1:3307/nova_api":   "nova p@s/s% tcp 10.0.0.1:3307 nova_api",
 		"mysql://nova:a:b@db/nova":                                   "nova a:b tcp db:3306 nova",
-		"mysql+pymysql://nova:a@b@db/nova":                           "nova a@b tcp db:3306 nova",
 		"mariadb+mariadbconnector://nova@[fd00::1]:3306/nova":        "nova  tcp [fd00::1]:3306 nova",
 		"mysql+pymysql://nova:x@/nova?unix_socket=/run/mysqld.sock":  "nova x unix /run/mysqld.sock nova",
 		"mysql+pymysql://nova:x@db/nova?charset=utf8&read_timeout=5": "nova x tcp db:3306 nova",

@@ -162,7 +162,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
 	if opts.apply {
-		if err := r.reconcile(ctx); err != nil {
+		if err := errors.Join(r.databases.Unread(), r.reconcile(ctx)); err != nil {
 			return err
 		}
 	}
@@ -177,6 +177,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	} else if opts.format != formatTable {
 		err = u.show(opts.format, r.report)
 	}
+	err = errors.Join(err, r.databases.Unread())
 	if s := r.report.Summary; err == nil && s.Stale+s.Suspicious+s.Unknown > 0 {
 		err = errDifferent
 	}

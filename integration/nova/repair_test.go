@@ -1,6 +1,7 @@
 package nova
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -378,4 +379,55 @@ func TestRepairTakenBack(t *testing.T) {
 	}
 	remove(t, nova, server)
 	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
+}
+
+// TestRepairWithDevicesInPlacement: where nova-compute reports its devices to
+// Placement, each is a provider of its own, and the dead migration's is let go too.
+func TestRepairWithDevicesInPlacement(t *testing.T) {
+	if err := lab.Save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// report_in_placement cannot be turned off again.
+	t.Cleanup(func() {
+		if err := lab.Restore(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	conf, err := os.OpenFile(lab.NovaConf, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = conf.WriteString("\n[pci]\nreport_in_placement = true\n")
+		err = errors.Join(err, conf.Close())
+	}
+	for _, host := range []string{"gpu1", "gpu2"} {
+		err = errors.Join(err, lab.StopService("nova-compute-"+host), lab.StartService(t.Context(), "nova-compute-"+host))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the cards are providers", func() bool {
+		return rows(t, "SELECT count(*) FROM placement.resource_providers WHERE name LIKE '%%_0000:8%%'")[0][0] == "4"
+	})
+	nova := compute(t)
+	server := boot(t, nova, newFlavor(t, nova, "in-placement", 1))
+	inPlacement := func() [][]string {
+		return rows(t, "SELECT SUBSTRING_INDEX(p.name, '_', 1), p.name LIKE '%%\\_0000:%%', a.consumer_id FROM placement.allocations a JOIN placement.resource_providers p ON p.id = a.resource_provider_id GROUP BY p.id, a.consumer_id ORDER BY 1, 2, 3")
+	}
+	until(t, "the card is the guest's in Placement", func() bool { return len(inPlacement()) == 2 })
+	source := killInMigration(t, nova, server)
+	until(t, "the migration holds what the guest had", func() bool { return len(inPlacement()) == 4 })
+	later(t, server)
+	root := controller(t)
+	if got, status := repaired(t, root, append(reportsOfBoth(t), "--apply", "--yes", "--wait", "90s")...); len(got) > 0 || status != 0 {
+		t.Errorf("exit status %d, %q", status, got)
+	}
+	if diff := cmp.Diff([][]string{{source, "0", server}, {source, "1", server}}, inPlacement()); diff != "" {
+		t.Errorf("Placement (-want +got):\n%s", diff)
+	}
+	// And after further audits.
+	time.Sleep(12 * time.Second)
+	if diff := cmp.Diff([][]string{{source, "0", server}, {source, "1", server}}, inPlacement()); diff != "" {
+		t.Errorf("Placement, two audits later (-want +got):\n%s", diff)
+	}
+	remove(t, nova, server)
+	until(t, "Placement's books are empty", func() bool { return len(inPlacement()) == 0 })
 }
