@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"gpustack/integration/binary"
 )
 
 // gpustack is the binary under test, made as make build makes it; scratch is a
@@ -22,11 +24,8 @@ func TestMain(m *testing.M) {
 	if err := os.Chmod(scratch, 0o755); err != nil {
 		panic(err)
 	}
-	gpustack = filepath.Join(scratch, "gpustack")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", gpustack, "gpustack/cmd/gpustack")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
+	if gpustack, err = binary.Build(scratch); err != nil {
+		panic(err)
 	}
 	status := m.Run()
 	os.RemoveAll(scratch)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/integration/service"
+
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 )
@@ -244,7 +246,7 @@ func TestDoesNotStart(t *testing.T) {
 	if _, err := Start(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "nova.conf: file exists") {
 		t.Error(err)
 	}
-	if err := nothingLeft(dir); err != nil {
+	if err := service.Left(dir); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -140,7 +139,7 @@ func TestLoopback(t *testing.T) {
 		}
 	}
 	seen := 0
-	for _, proc := range processes(lab.dir) {
+	for _, proc := range service.Processes(lab.dir) {
 		fds, err := filepath.Glob(filepath.Join(proc, "fd/*"))
 		if err != nil {
 			t.Fatal(err)
@@ -329,29 +328,4 @@ func until(t *testing.T, what string, condition func() bool) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-}
-
-// nothingLeft is an error if processes of the lab in the folder run.
-func nothingLeft(dir string) error {
-	var left []error
-	for _, proc := range processes(dir) {
-		cmdline, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
-		left = append(left, fmt.Errorf("%s is left: %q", proc, cmdline))
-	}
-	return errors.Join(left...)
-}
-
-// processes are the folders in /proc of the programs that have the folder in their
-// command line or environment, as all that the lab starts have.
-func processes(dir string) (list []string) {
-	all, _ := filepath.Glob("/proc/[0-9]*")
-	for _, proc := range all {
-		// Both are empty for one that has just ended.
-		cmdline, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
-		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
-		if bytes.Contains(cmdline, []byte(dir)) || bytes.Contains(environ, []byte(dir)) {
-			list = append(list, proc)
-		}
-	}
-	return list
 }

@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"gpustack/integration/binary"
+	"gpustack/integration/service"
 )
 
 // lab is the one control plane of all tests; gpustack is the binary under test, made
@@ -35,18 +37,15 @@ func runTests(m *testing.M) (status int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	gpustack = filepath.Join(scratch, "gpustack")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", gpustack, "gpustack/cmd/gpustack")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("build gpustack: %w\n%s", err, out)
+	if gpustack, err = binary.Build(scratch); err != nil {
+		return 1, err
 	}
 	begin := time.Now()
 	lab, err = Start(context.Background(), filepath.Join(scratch, "lab"))
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, lab.Stop(), nothingLeft(scratch)) }()
+	defer func() { err = errors.Join(err, lab.Stop(), service.Left(scratch)) }()
 	if testing.Verbose() {
 		fmt.Printf("the lab is up after %.1f s\n", time.Since(begin).Seconds())
 		defer func() {
