@@ -44,6 +44,7 @@ type Facts struct {
 	Migrations []Migration // of the instance, that are not deleted
 	Held       []Held      // the instance's claimed and allocated devices, on all nodes of the cell
 	Related    []Device    // the functions of the same card: parent or children
+	Vanished   bool        // the host's inventory does not have the device
 	Proof      Proof
 }
 
@@ -338,6 +339,18 @@ func (c *classifier) here() {
 			c.is(CaseLegitimate, Legitimate, "the instance is on this node; its %s is open", m)
 			return
 		}
+	}
+	switch {
+	case c.f.Vanished:
+		c.is(CaseVanished, Suspicious, "the instance is on this node, and the host has no such device any more")
+		c.Consequence = "the guest does not start again; nova-compute keeps the row for as long as the instance has it"
+		c.Steps = "put the device back, or move or delete the instance; restart nova-compute then: it removes the row when the device is free"
+		return
+	case i.Context != nil:
+		c.is(CaseContext, Suspicious, "the instance is on this node; it has the context of migration %d, which is over", i.Context.Migration)
+		c.Consequence = "Nova takes the devices of either side for the instance's, and marks its next migration as failed"
+		c.Steps = fmt.Sprintf("look whether migration %d is over indeed; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0", i.Context.Migration, i.UUID)
+		return
 	}
 	if i.Asked != nil && mine > *i.Asked {
 		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of it, but asks for %d", mine, *i.Asked)

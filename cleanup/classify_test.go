@@ -208,7 +208,11 @@ func TestCases(t *testing.T) {
 		"F: blocked without any relation": {down: true, device: device(gpu1, statusUnavailable, ""), proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
 		"F: another kind":                 {device: Device{Type: "vdpa", Status: statusUnavailable}, want: "F unknown: what blocks a device of kind vdpa is not known"},
 		"F: blocked, with an owner":       {device: device(gpu1, statusUnavailable, u), want: "F suspicious: a blocked function has no owner"},
-		// H, I, K, L, M, S
+		// G, H, I, J, K, L, M, S
+		"G: the card was pulled":               {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Vanished = true }, want: "G suspicious: the instance is on this node, and the host has no such device any more"},
+		"G: pulled, and its owner is gone":     {device: mine, instance: instance("deleted"), change: func(f *Facts) { f.Vanished = true }, want: "A stale nova: the instance is gone"},
+		"J: a context is left":                 {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Instance.Context = &Context{12} }, want: "J suspicious: the instance is on this node; it has the context of migration 12, which is over"},
+		"a context, and its migration":         {device: mine, instance: instance("active @gpu1"), migrations: move("error"), change: func(f *Facts) { f.Instance.Context = &Context{12} }, want: "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},
 		"H: free, with a gone owner":           {down: true, device: device(gpu1, statusAvailable, u), instance: instance("deleted"), proof: ok, want: "H stale offline: a free device has no owner"},
 		"H: free, and its owner is here":       {device: device(gpu1, statusAvailable, u), instance: instance("active @gpu1"), proof: ok, want: "H unknown: the instance is on this node, and may use the device"},
 		"H: free, and its owner is on the way": {device: device(gpu1, statusAvailable, u), instance: instance("active resize_prep @gpu2"), proof: ok, want: "legitimate: the instance is in task resize_prep"},

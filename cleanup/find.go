@@ -16,9 +16,10 @@ type Options struct {
 	Host     string
 	Instance string
 	Address  string
-	Down     time.Duration // after which a silent nova-compute is down; 0 for service_down_time's default
-	Proof    Proof         // nil: no host has reported
-	Held     []HeldBy      // what the hosts' reports say is held, so that rows that offer it are found
+	Down     time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
+	Proof    Proof               // nil: no host has reported
+	Present  map[string][]string // addresses of all devices of a host, of hosts whose inventory is known
+	Held     []HeldBy            // what the hosts' reports say is held, so that rows that offer it are found
 }
 
 // HeldBy is a device of a host that a guest holds.
@@ -266,6 +267,8 @@ func (r *reader) judge(ctx context.Context, devices []Device) ([]Finding, error)
 			if s, ok := r.services[n.Host]; ok {
 				f.Service = &s
 			}
+			present, known := r.options.Present[n.Host]
+			f.Vanished = known && !slices.Contains(present, d.Address)
 		}
 		if d.Instance != nil {
 			if i, ok := e.instances[*d.Instance]; ok {

@@ -22,8 +22,10 @@ const (
 	CaseNode       Case = "D" // the compute node is deleted
 	CaseElsewhere  Case = "E" // the instance is elsewhere, and no migration is open
 	CaseBlocked    Case = "F" // blocked by a relation between PF and VF that is not there
+	CaseVanished   Case = "G" // taken, and gone from the host
 	CaseLeftOwner  Case = "H" // free, and has an owner
 	CaseNoOwner    Case = "I" // taken, and has no owner
+	CaseContext    Case = "J" // the instance has the context of a migration that is over
 	CaseTooMany    Case = "K" // the instance has more devices than it asks for
 	CaseInUse      Case = "L" // free, and a guest uses it
 	CaseStatus     Case = "M" // a status that Nova does not write

@@ -19,7 +19,7 @@ func TestParseURL(t *testing.T) {
 		"sqlite:////var/lib/nova/nova.sqlite":                        "a database of kind sqlite is not supported",
 		"nova:secret@db":                                             "not a database URL",
 		"mysql+pymysql://nova:secret@db":                             "no database is named",
-		"mysql+pymysql://nova:secret@db:port/nova":                   `port "port" is not a port`,
+		"mysql+pymysql://nova:secret@db:port/nova":                   "what stands for the port is not a port",
 		"mysql+pymysql://nova:%zz@db/nova":                           "user or password are not percent-encoded",
 		"mysql+pymysql://nova:secret@db/nova?read_default_file=/x":   "argument read_default_file is not supported",
 		"mysql+pymysql://nova:secret@db/nova?read_timeout=x":         `argument read_timeout: "x" is not a number of seconds`,
@@ -69,6 +69,7 @@ func TestFillTemplate(t *testing.T) {
 func FuzzParseURL(f *testing.F) {
 	f.Add("mysql+pymysql://nova:hunter2@db:3306/nova?charset=utf8", "hunter2")
 	f.Add("mysql://nova:hunter2@[::1/nova", "hunter2")
+	f.Add("mysql://:1or2@[::1va:hunter2@", "hunter2")
 	f.Fuzz(func(t *testing.T, text, secret string) {
 		if len(secret) < 5 || !strings.Contains(text, ":"+secret+"@") {
 			return

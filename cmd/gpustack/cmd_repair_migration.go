@@ -77,6 +77,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "device", Usage: "only rows of the PCI `ADDRESS`"},
 			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows too"},
 			&cli.StringSliceFlag{Name: "guests", Usage: "believe `FILE`, what host guests printed on a compute host as json or yaml (repeatable)"},
+			inventoryFlag("hold rows against `FILE`, what host scan --all printed on a compute host as json or yaml (repeatable)"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "your word that `HOST` is off, and no guest runs there (repeatable)"},
 			&cli.BoolFlag{Name: "apply", Usage: "repair what is proved stale"},
 			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if there is more than `NUMBER` to repair"},
@@ -90,16 +91,17 @@ EXIT STATUS
 
 type repairOptions struct {
 	decision
-	root, conf string
-	where      cleanup.Where
-	find       cleanup.Options
-	all, apply bool
-	guests     []string
-	off        []string
-	most       int
-	wait       time.Duration
-	settle     time.Duration
-	cloud      cloudOptions
+	root, conf  string
+	where       cleanup.Where
+	find        cleanup.Options
+	all, apply  bool
+	guests      []string
+	inventories []string
+	off         []string
+	most        int
+	wait        time.Duration
+	settle      time.Duration
+	cloud       cloudOptions
 }
 
 func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
@@ -110,7 +112,7 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 		find:   cleanup.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance")},
 		all:    c.Bool("all"),
 		apply:  c.Bool("apply"),
-		guests: c.StringSlice("guests"), off: c.StringSlice("host-is-off"),
+		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
 		most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"), cloud: parseCloud(c, f),
 	}
 	if text := c.String("device"); text != "" {
@@ -202,6 +204,16 @@ func (r *repairing) readGuests() error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	hosts, err := readInventories(r.opts.inventories)
+	if err != nil {
+		return err
+	}
+	r.opts.find.Present = map[string][]string{}
+	for _, h := range hosts {
+		for i := range h.Devices {
+			r.opts.find.Present[h.Name] = append(r.opts.find.Present[h.Name], h.Devices[i].Address.String())
+		}
 	}
 	proof, err := cleanup.NewProof(reports, r.opts.off, time.Now)
 	if err != nil {

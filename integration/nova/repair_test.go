@@ -191,6 +191,9 @@ func TestRepairLeavesAlone(t *testing.T) {
 			got := rows(t, cards, server)
 			return status() == "ACTIVE" && len(got) == 1 && got[0][0] == want
 		})
+		if got, code := repaired(t, root); len(got) > 0 || code != 0 {
+			t.Errorf("after %s: exit status %d, %q", end, code, got)
+		}
 		remove(t, nova, server)
 	}
 }
