@@ -241,7 +241,7 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit) (*
 			return nil, fmt.Errorf("%s of %s has %w: the row is gone", was.Device.Address, was.Host, errChanged)
 		}
 		is := findings[i]
-		if is.Case != was.Case || is.Verdict != was.Verdict || is.Repair != was.Repair || is.Closes != was.Closes || is.Needs != was.Needs || !sameDevices(is.Frees, was.Frees) || !sameDevice(is.Device, was.Device) {
+		if is.Case != was.Case || is.Verdict != was.Verdict || is.Repair != was.Repair || is.Closes != was.Closes || is.Needs != was.Needs || is.Claims != was.Claims || is.Request != was.Request || !sameDevices(is.Frees, was.Frees) || !sameDevice(is.Device, was.Device) {
 			return nil, fmt.Errorf("%s of %s has %w: %s", was.Device.Address, was.Host, errChanged, is.Reason)
 		}
 	}
@@ -335,6 +335,9 @@ func offlineRows(ctx context.Context, tx *sql.Tx, u *Unit, at string) ([]Row, er
 		after["deleted"], after["deleted_at"] = &id, &at
 		return []Row{row.with(after)}, nil
 	}
+	if f := u.findings[0]; f.Claims != "" {
+		return claimRows(ctx, tx, f, row, at, columns)
+	}
 	rows := []Row{row.with(after)}
 	related := func(where string, args ...any) ([]int64, error) {
 		var ids []int64
@@ -366,6 +369,41 @@ func offlineRows(ctx context.Context, tx *sql.Tx, u *Unit, at string) ([]Row, er
 			return nil, err
 		}
 		rows = append(rows, row.with(map[string]*string{"status": &free, "updated_at": &at}))
+	}
+	return rows, nil
+}
+
+// claimRows give a free device to an instance as PciDevice.claim and allocate do: what
+// it blocks is unavailable from then on.
+func claimRows(ctx context.Context, tx *sql.Tx, f Finding, row Row, at string, columns []string) ([]Row, error) {
+	allocated, unavailable := statusAllocated, statusUnavailable
+	after := map[string]*string{"status": &allocated, "instance_uuid": &f.Claims, "updated_at": &at}
+	if f.Request != "" {
+		after["request_id"] = &f.Request
+	}
+	rows := []Row{row.with(after)}
+	where, address := "parent_addr = ?", f.Device.Address
+	if f.Device.Type == typeVF && f.Device.Parent != nil {
+		where, address = "address = ?", *f.Device.Parent
+	} else if f.Device.Type != typePF {
+		return rows, nil
+	}
+	var ids []int64
+	err := query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND status = 'available' AND "+where+" ORDER BY id FOR UPDATE", f.Device.Node, address)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		blocked, err := read(ctx, tx, "pci_devices", id, columns...)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, blocked.with(map[string]*string{"status": &unavailable, "updated_at": &at}))
 	}
 	return rows, nil
 }

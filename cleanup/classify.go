@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,6 +45,8 @@ type Facts struct {
 	Migrations []Migration // of the instance, that are not deleted
 	Held       []Held      // the instance's claimed and allocated devices, on all nodes of the cell
 	Related    []Device    // the functions of the same card: parent or children
+	Holder     *Instance   // of a device that nobody has: the instance whose guest holds it
+	Claim      bool        // whether it may be given to that
 	Vanished   bool        // the host's inventory does not have the device
 	Proof      Proof
 }
@@ -122,11 +125,7 @@ func (c *classifier) holder() {
 	if c.f.Proof == nil || c.f.Node == nil {
 		return
 	}
-	var since time.Time
-	if c.d.Updated != nil {
-		since = *c.d.Updated
-	}
-	guest := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, since)
+	guest := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.changed())
 	switch {
 	case guest == "" || c.d.Instance != nil && *c.d.Instance == guest && c.Verdict == Legitimate:
 		return
@@ -142,6 +141,72 @@ func (c *classifier) holder() {
 	c.Repair, c.Migration = NoRepair, nil
 	c.Consequence = "Nova may give the device to a second guest"
 	c.Steps = "disable the host for new guests now, and migrate or stop that guest"
+	c.claim(guest)
+}
+
+// claim gives a free device to the instance whose guest holds it, where nothing speaks
+// against that: the instance is at rest on this node and lacks a device that it asks
+// for, nova-compute is stopped, and the operator has said so.
+func (c *classifier) claim(guest string) {
+	i := c.f.Holder
+	if c.d.Status != statusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || i.UUID != guest ||
+		i.Deleted || inFlight(*i) != "" || !i.on(*c.f.Node) || len(c.f.Migrations) > 0 || i.Asked == nil {
+		return
+	}
+	left := slices.Clone(i.Request)
+	for _, h := range c.f.Held {
+		request := ""
+		if h.Request != nil {
+			request = *h.Request
+		}
+		k := slices.Index(left, request)
+		if k < 0 {
+			return // it has something that it does not ask for
+		}
+		left = slices.Delete(left, k, k+1)
+	}
+	for _, r := range c.f.Related {
+		if r.Status != statusAvailable && r.Status != statusUnavailable {
+			return // another function of the card is somebody's
+		}
+	}
+	if len(left) == 0 || slices.ContainsFunc(left, func(r string) bool { return r != left[0] }) {
+		return // it is not to be told which of its requests this is for
+	}
+	c.Verdict, c.Claims, c.Request = Stale, guest, left[0]
+	c.repairs(Offline, "disable the host for new guests now; then, with nova-compute stopped, write the device allocated to the instance, which asks for it; or migrate or stop that guest")
+	c.Needs = ""
+	c.stopped()
+	if !c.f.Claim {
+		c.Needs = "--claim, which gives free devices to the guests that hold them" + also(c.Needs)
+	}
+}
+
+func also(needs string) string {
+	if needs == "" {
+		return ""
+	}
+	return "; and " + needs
+}
+
+// stopped says what it takes for nova-compute to be stopped.
+func (c *classifier) stopped() (since time.Time) {
+	since = c.f.Now.Add(-time.Hour) // of rows that nothing says when they were changed
+	if c.d.Updated != nil {
+		since = *c.d.Updated
+	}
+	if s := c.f.Service; s != nil && s.LastSeen != nil && c.f.Now.Sub(*s.LastSeen) < silence(c.f.Down) {
+		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped, for " + silence(c.f.Down).String() + " at least"
+		return since
+	}
+	ok, why := false, noReport(c.f.Node.Host)
+	if c.f.Proof != nil {
+		ok, why = c.f.Proof.Stopped(c.f.Node.Host, since)
+	}
+	if !ok {
+		c.Needs = why + "; or the operator's word that the host is off (--host-is-off " + c.f.Node.Host + ")"
+	}
+	return since
 }
 
 func known(status string) bool {
@@ -494,25 +559,15 @@ func (c *classifier) needsDeath(m *Migration) {
 	}
 }
 
-// offline says what it takes beside a nova-compute that is down.
+// offline says what it takes to write the row: nova-compute stopped, and nobody who
+// uses the device.
 func (c *classifier) offline() {
-	d := Held{c.d, c.f.Node.Host, c.f.Node.Name}
-	if s := c.f.Service; s != nil && s.LastSeen != nil && c.f.Now.Sub(*s.LastSeen) < silence(c.f.Down) {
-		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped, for " + silence(c.f.Down).String() + " at least"
+	since := c.stopped()
+	if c.Needs != "" {
 		return
 	}
-	since := c.f.Now.Add(-time.Hour) // of rows that nothing says when they were changed
-	if d.Updated != nil {
-		since = *d.Updated
-	}
-	ok, why := false, noReport(d.Host)
-	if c.f.Proof != nil {
-		if ok, why = c.f.Proof.Stopped(d.Host, since); ok {
-			ok, why = c.absent(d, since)
-		}
-	}
-	if !ok {
-		c.Needs = why + "; or the operator's word that the host is off (--host-is-off " + d.Host + ")"
+	if ok, why := c.absent(Held{c.d, c.f.Node.Host, c.f.Node.Name}, since); !ok {
+		c.Needs = why + "; or the operator's word that the host is off (--host-is-off " + c.f.Node.Host + ")"
 	}
 }
 

@@ -19,6 +19,7 @@ type Options struct {
 	Down     time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
 	Proof    Proof               // nil: no host has reported
 	Present  map[string][]string // addresses of all devices of a host, of hosts whose inventory is known
+	Claim    bool                // whether free devices are given to the guests that hold them
 	Held     []HeldBy            // what the hosts' reports say is held, so that rows that offer it are found
 }
 
@@ -276,6 +277,9 @@ func (r *reader) judge(ctx context.Context, devices []Device) ([]Finding, error)
 			}
 			f.OtherCell, f.Mapped = e.other[*d.Instance], e.mapped[*d.Instance]
 			f.Migrations, f.Held = e.migrations[*d.Instance], e.held[*d.Instance]
+		} else if i, ok := e.instances[r.holder(d)]; ok {
+			f.Holder, f.Migrations, f.Held = &i, e.migrations[i.UUID], e.held[i.UUID]
+			f.Claim = r.options.Claim
 		}
 		for _, x := range e.related {
 			if x.Node == d.Node && (x.Parent != nil && *x.Parent == d.Address || d.Parent != nil && *d.Parent == x.Address) {
@@ -291,10 +295,17 @@ func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
 	e := evidence{instances: map[string]Instance{}, migrations: map[string][]Migration{}, held: map[string][]Held{}, other: map[string]string{}, mapped: map[string]bool{}}
 	var uuids []any
 	seen := map[string]bool{}
+	holders := map[string]bool{} // that need not be instances of Nova's
 	for _, d := range devices {
-		if d.Instance != nil && !seen[*d.Instance] {
-			seen[*d.Instance] = true
-			uuids = append(uuids, *d.Instance)
+		owner := ""
+		if d.Instance != nil {
+			owner = *d.Instance
+		} else if owner = r.holder(d); owner != "" {
+			holders[owner] = true
+		}
+		if owner != "" && !seen[owner] {
+			seen[owner] = true
+			uuids = append(uuids, owner)
 		}
 	}
 	if len(uuids) > 0 {
@@ -303,7 +314,7 @@ func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
 		}
 		var missing []any
 		for _, u := range uuids {
-			if _, there := e.instances[u.(string)]; !there {
+			if _, there := e.instances[u.(string)]; !there && !holders[u.(string)] {
 				missing = append(missing, u)
 			}
 		}
@@ -314,6 +325,15 @@ func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
 	return e, r.readRelated(ctx, &e, devices)
 }
 
+// holder is who holds a device that nobody has, by the host's report; "" for none.
+func (r *reader) holder(d Device) string {
+	n, ok := r.nodes[d.Node]
+	if r.options.Proof == nil || !ok {
+		return ""
+	}
+	return r.options.Proof.Holder(n.Host, d.Address, d.changed())
+}
+
 func (r *reader) readInstances(ctx context.Context, e *evidence, uuids []any) error {
 	return r.query(ctx, "instances", func(rows *sql.Rows) error {
 		var i Instance
@@ -322,11 +342,12 @@ func (r *reader) readInstances(ctx context.Context, e *evidence, uuids []any) er
 			return err
 		}
 		if requests != nil {
-			n, err := parseRequests(*requests)
+			ids, err := parseRequests(*requests)
 			if err != nil {
 				return fmt.Errorf("instance %s: %w", i.UUID, err)
 			}
-			i.Asked = &n
+			n := len(ids)
+			i.Asked, i.Request = &n, ids
 		}
 		if migration != nil {
 			context, err := parseContext(*migration)
@@ -407,7 +428,7 @@ func (r *reader) lookElsewhere(ctx context.Context, e *evidence, uuids []any) {
 func (r *reader) readRelated(ctx context.Context, e *evidence, devices []Device) error {
 	var nodes, addresses []any
 	for _, d := range devices {
-		if d.Status != statusUnavailable && d.Status != statusUnclaimable {
+		if d.Status != statusUnavailable && d.Status != statusUnclaimable && (d.Instance != nil || r.holder(d) == "") {
 			continue
 		}
 		for _, a := range []*string{&d.Address, d.Parent} {

@@ -60,6 +60,8 @@ type Finding struct {
 	Leaves      string  `json:"leaves"` // what stays behind after the repair
 	Needs       string  `json:"needs"`  // what the repair lacks; "" for nothing
 	Migration   *int64  `json:"migration_id"`
-	Closes      string  `json:"closes"` // the status that closes the migration
-	Frees       []Held  `json:"frees"`  // all that nova-compute frees then
+	Closes      string  `json:"closes"`     // the status that closes the migration
+	Frees       []Held  `json:"frees"`      // all that nova-compute frees then
+	Claims      string  `json:"claims"`     // the instance that a free device is given to
+	Request     string  `json:"request_id"` // its request for it
 }

@@ -87,6 +87,8 @@ func NewPlan(findings []Finding) []Unit {
 		u := &Unit{Cell: f.Cell, Repair: f.Repair, Closes: f.Closes, State: Planned, Rows: []Row{}, Devices: []Held{{f.Device, f.Host, f.Node}}}
 		if f.Device.Instance != nil {
 			u.Instance = *f.Device.Instance
+		} else {
+			u.Instance = f.Claims
 		}
 		if f.Repair == Online {
 			k = key{f.Cell, *f.Migration, 0}

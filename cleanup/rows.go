@@ -38,6 +38,14 @@ type Device struct {
 	Updated  *time.Time `json:"updated_at"`
 }
 
+// changed is when the row was last changed, as far as it says.
+func (d Device) changed() time.Time {
+	if d.Updated == nil {
+		return time.Time{}
+	}
+	return *d.Updated
+}
+
 // Node is a row of compute_nodes. A host has several with some hypervisors, and
 // deleted ones of its past.
 type Node struct {
@@ -66,6 +74,7 @@ type Instance struct {
 
 	// Of instance_extra.
 	Asked   *int     `json:"devices_asked"` // by pci_requests; nil where that is not known
+	Request []string `json:"request_ids"`   // of a device each; "" before Zed
 	Context *Context `json:"migration_context"`
 }
 
@@ -93,20 +102,28 @@ func parseContext(text string) (*Context, error) {
 	return &Context{object.Data.Migration}, nil
 }
 
-// parseRequests counts the devices that instance_extra.pci_requests asks for: a list
-// of objects with a count (nova/objects/instance_pci_requests.py, to_json).
-func parseRequests(text string) (int, error) {
+// parseRequests returns the request of each device that instance_extra.pci_requests
+// asks for: a list of objects with a count (nova/objects/instance_pci_requests.py,
+// to_json).
+func parseRequests(text string) ([]string, error) {
 	var requests []struct {
-		Count int `json:"count"`
+		Count int     `json:"count"`
+		ID    *string `json:"request_id"`
 	}
 	if err := json.Unmarshal([]byte(text), &requests); err != nil {
-		return 0, fmt.Errorf("pci_requests is not what Nova writes")
+		return nil, fmt.Errorf("pci_requests is not what Nova writes")
 	}
-	n := 0
+	var ids []string
 	for _, r := range requests {
-		n += r.Count
+		id := ""
+		if r.ID != nil {
+			id = *r.ID
+		}
+		for range r.Count {
+			ids = append(ids, id)
+		}
 	}
-	return n, nil
+	return ids, nil
 }
 
 // Migration is a row of migrations.

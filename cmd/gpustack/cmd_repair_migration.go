@@ -39,7 +39,8 @@ could free a device that a guest uses is unknown. --apply repairs what is proved
   online   Placement's allocations are put right and the dead migration is closed, so
            that nova-compute's own audit frees the devices; no service is touched
   offline  the row is written, while nova-compute of its host is down by its silence
-           and by the host's report; --host-is-off is your word in place of the report
+           and by the host's report; --host-is-off is your word in place of the report.
+           With --claim a free device that a guest holds is given to its instance, too
 
 Each repair is one transaction that judges everything again, changes only what it has
 seen, and is recorded on this machine: "gpustack undo" takes it back, as long as Nova
@@ -79,6 +80,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "guests", Usage: "believe `FILE`, what host guests printed on a compute host as json or yaml (repeatable)"},
 			inventoryFlag("hold rows against `FILE`, what host scan --all printed on a compute host as json or yaml (repeatable)"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "your word that `HOST` is off, and no guest runs there (repeatable)"},
+			&cli.BoolFlag{Name: "claim", Usage: "give free devices to the guests that hold them, by their hosts' reports, too"},
 			&cli.BoolFlag{Name: "apply", Usage: "repair what is proved stale"},
 			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if there is more than `NUMBER` to repair"},
 			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait `TIME` for nova-compute to free the devices"},
@@ -109,7 +111,7 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	opts := repairOptions{
 		decision: parseDecision(c, f), root: c.String("root"), conf: c.String("conf"),
 		where:  cleanup.Where{API: c.String("api-database"), Database: c.String("database")},
-		find:   cleanup.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance")},
+		find:   cleanup.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim")},
 		all:    c.Bool("all"),
 		apply:  c.Bool("apply"),
 		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
@@ -488,7 +490,11 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 		}
 		u.rows(unit.Rows)
 		for _, d := range unit.Devices {
-			u.printf("  frees %s of %s\n", d.Address, printable(d.Host))
+			verb := "frees"
+			if d.Instance == nil && unit.Instance != "" {
+				verb = "gives the instance"
+			}
+			u.printf("  %s %s of %s\n", verb, d.Address, printable(d.Host))
 		}
 	}
 }

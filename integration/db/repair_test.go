@@ -294,6 +294,67 @@ func TestRepair(t *testing.T) {
 			reports: reports{"gpu1": gone("gpu1")},
 			found:   []string{"gpu1 " + first + " I stale offline"}, left: []string{}, cards: []string{"available NULL"}, free: 1,
 		},
+		"L: a guest holds a free card, and nobody has said what to do": {
+			host: []HostOption{down},
+			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
+				c.Instance(t, u, "gpu1", "active", "")
+				c.Card(t, gpu1, first, "available", "")
+			},
+			reports: reports{"gpu1": func(t *testing.T) string {
+				return evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.Holds(t, first, u)))
+			}},
+			found: []string{"gpu1 " + first + " L stale offline"}, left: []string{"gpu1 " + first + " L stale offline"}, cards: []string{"available NULL"}, free: 1,
+		},
+		"L: it is given to the instance": {
+			host: []HostOption{down},
+			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
+				c.Instance(t, u, "gpu1", "active", "")
+				c.Card(t, gpu1, first, "available", "")
+				c.Card(t, gpu1, second, "available", "")
+			},
+			reports: reports{"gpu1": func(t *testing.T) string {
+				return evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.Holds(t, first, u)))
+			}},
+			args:  []string{"--claim"},
+			found: []string{"gpu1 " + first + " L stale offline"}, left: []string{}, cards: []string{"allocated " + u, "available NULL"}, free: 1,
+		},
+		"L: a PF, whose VFs are blocked then": {
+			host: []HostOption{down},
+			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
+				c.Instance(t, u, "gpu1", "active", "")
+				c.Card(t, gpu1, first, "available", "", PF())
+				c.Card(t, gpu1, "0000:84:00.4", "available", "", VF(first))
+			},
+			reports: reports{"gpu1": func(t *testing.T) string {
+				return evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.Holds(t, first, u)))
+			}},
+			args:  []string{"--claim"},
+			found: []string{"gpu1 " + first + " L stale offline"}, left: []string{}, cards: []string{"allocated " + u, "unavailable NULL"},
+		},
+		"L: the instance has all that it asks for": {
+			host: []HostOption{down},
+			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
+				c.Instance(t, u, "gpu1", "active", "")
+				c.Card(t, gpu1, first, "available", "")
+				c.Card(t, gpu1, second, "allocated", u)
+			},
+			reports: reports{"gpu1": func(t *testing.T) string {
+				return evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.Holds(t, first, u)))
+			}},
+			args:  []string{"--claim"},
+			found: []string{"gpu1 " + first + " L suspicious"}, left: []string{"gpu1 " + first + " L suspicious"}, cards: []string{"available NULL", "allocated " + u},
+		},
+		"L: nova-compute runs": {
+			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
+				c.Instance(t, u, "gpu1", "active", "")
+				c.Card(t, gpu1, first, "available", "")
+			},
+			reports: reports{"gpu1": func(t *testing.T) string {
+				return evidence.Write(t, evidence.Report("gpu1", evidence.Holds(t, first, u)))
+			}},
+			args:  []string{"--claim"},
+			found: []string{"gpu1 " + first + " L stale offline"}, left: []string{"gpu1 " + first + " L stale offline"}, cards: []string{"available NULL"},
+		},
 		"M: a status that breaks the node": {
 			host: []HostOption{down},
 			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
