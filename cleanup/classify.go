@@ -120,9 +120,10 @@ func (c *classifier) judge() {
 	}
 }
 
-// holder takes back what would free a device that a guest holds, whoever that is.
+// holder takes back what would free a device that a guest holds, whoever that is. Rows
+// of a deleted node are no device's any more: the host's other node has those.
 func (c *classifier) holder() {
-	if c.f.Proof == nil || c.f.Node == nil {
+	if c.f.Proof == nil || c.f.Node == nil || c.f.Node.Deleted {
 		return
 	}
 	guest := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.changed())
@@ -150,7 +151,7 @@ func (c *classifier) holder() {
 func (c *classifier) claim(guest string) {
 	i := c.f.Holder
 	if c.d.Status != statusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || i.UUID != guest ||
-		i.Deleted || inFlight(*i) != "" || !i.on(*c.f.Node) || len(c.f.Migrations) > 0 || i.Asked == nil {
+		i.Deleted || i.Task != nil || !settled(*i, "active", "stopped", "paused", "suspended") || !i.on(*c.f.Node) || len(c.f.Migrations) > 0 || i.Asked == nil {
 		return
 	}
 	left := slices.Clone(i.Request)
@@ -298,6 +299,8 @@ func (c *classifier) available() {
 		c.is(CaseLegitimate, Legitimate, "free")
 	case c.openHere() != nil:
 		c.is(CaseLeftOwner, Unknown, "%s is open", c.openHere())
+	case c.d.Instance != nil && i == nil && (c.f.OtherCell != "" || c.f.Incomplete != "" || c.f.Mapped):
+		c.is(CaseLeftOwner, Unknown, "its owner is in no row of this cell, and not known to be gone")
 	case c.d.Instance != nil && i != nil && !i.Deleted && i.on(*c.f.Node):
 		c.is(CaseLeftOwner, Unknown, "the instance is on this node, and may use the device")
 		c.Consequence = "Nova offers a device that may be in use"
