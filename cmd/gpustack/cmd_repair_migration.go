@@ -125,6 +125,11 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	if opts.where.Database != "" && opts.find.Cell != "" {
 		f.add(&usageError{"--cell: --database names the only one", ""})
 	}
+	for _, flag := range []string{"yes", "max", "wait", "settle"} {
+		if c.IsSet(flag) && !opts.apply {
+			f.add(&usageError{"--" + flag + ": says how to repair, and --apply is not given", ""})
+		}
+	}
 	if opts.most < 1 {
 		f.add(&usageError{fmt.Sprintf("--max: %d is too little", opts.most), ""})
 	}
@@ -170,6 +175,11 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 			return err
 		}
 	}
+	for _, unread := range split(r.databases.Unread()) {
+		if unread != nil {
+			r.report.Warnings = append(r.report.Warnings, unread.Error()) // and an error in the end
+		}
+	}
 	if err := r.find(ctx); err != nil {
 		return err
 	}
@@ -186,6 +196,12 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		err = errDifferent
 	}
 	return err
+}
+
+// warn says something that the operator should know, in the report too.
+func (r *repairing) warn(warning string) {
+	r.u.warn(warning)
+	r.report.Warnings = append(r.report.Warnings, warning)
 }
 
 // readGuests reads the hosts' reports, and makes the proof of them.
@@ -281,7 +297,7 @@ func (r *repairing) repair(ctx context.Context) error {
 	}
 	if err != nil && online {
 		// Half a repair is none: what needs Placement waits for it.
-		r.u.warn("Placement cannot be asked: " + err.Error())
+		r.warn("Placement cannot be asked: " + err.Error())
 		err = r.databases.Unbooked(ctx, units)
 	}
 	if err == nil {
@@ -365,6 +381,12 @@ func (r *repairing) reconcile(ctx context.Context) (err error) {
 	if i < 0 {
 		return nil
 	}
+	if !r.opts.yes {
+		question := fmt.Sprintf("entry %d (%s) was cut off: find out what it has done, and put Placement's allocations back for what it has not?", entries[i].ID, entries[i].Command)
+		if err := r.u.confirm(question, formatTable); err != nil {
+			return err
+		}
+	}
 	j, err := openJournal(host.Runner{Root: r.root, Talk: r.u.talk})
 	if err != nil {
 		return err
@@ -437,7 +459,6 @@ func (r *repairing) readConf() error {
 
 // repairTable prints the findings for people.
 func (u *ui) repairTable(r repairReport) {
-	u.warn(r.Warnings...)
 	for i, f := range r.Findings {
 		if i > 0 {
 			u.printf("\n")

@@ -293,14 +293,14 @@ func FuzzGrubAgainstBash(f *testing.F) {
 		// Redirections and what bash would run are not for a fuzzer; programs bash
 		// does not find.
 		if strings.ContainsAny(grub+dropIn, "`()[]<>|&;~*?!\x00\x01\x7f/") || strings.Contains(grub+dropIn, "BASH") {
-			t.Skip("may start programs")
+			return // may start programs
 		}
 		for _, line := range strings.Split(grub+"\n"+dropIn, "\n") {
 			if line == "" || line[0] == '#' {
 				continue
 			}
 			if name, _, ok := strings.Cut(line, "="); !ok || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_+") != "" || name == "" {
-				t.Skip("not an assignment")
+				return // not an assignment
 			}
 		}
 		root := grubTree(t, map[string]string{"grub": grub, "grub.d/x.cfg": dropIn}, true)

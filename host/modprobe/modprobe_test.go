@@ -127,7 +127,7 @@ func FuzzConf(f *testing.F) {
 	f.Add("options vfio-pci ids=1:2\nsoftdep a pre: b\\\n c\r\n# x\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "\n-- ") || strings.HasPrefix(text, "-- ") {
-			t.Skip("an archive's own")
+			return // it would be the archive's own
 		}
 		root := hosttest.Lay(t, "-- etc/modprobe.d/x.conf --\n"+text)
 		conf, err := modprobe.ReadConf(root)

@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -106,9 +105,4 @@ func (c *Compute) Servers(ctx context.Context, flavorID string) ([]string, error
 		ids = append(ids, s.ID)
 	}
 	return ids, err
-}
-
-// byName orders flavors as people read them.
-func byName(a, b Flavor) int {
-	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
 }

@@ -1,9 +1,12 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
@@ -42,7 +45,7 @@ func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
 		}
 		return err
 	})
-	slices.SortFunc(all, byName)
+	slices.SortFunc(all, func(a, b Flavor) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 	return all, err
 }
 
@@ -149,7 +152,7 @@ func (c *Compute) DeleteFlavor(ctx context.Context, f Flavor) error {
 	err := c.cloud.ask(ctx, "deleting flavor "+f.Name, func(ctx context.Context) error {
 		return flavors.Delete(ctx, c.client, f.ID).ExtractErr()
 	})
-	if isNotFound(err) {
+	if errors.Is(err, ErrNotFound) {
 		return nil // by an attempt whose answer was lost, or by somebody else
 	}
 	return err
@@ -178,7 +181,7 @@ func (c *Compute) Grant(ctx context.Context, f Flavor, project string) error {
 	err := c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
 		return flavors.AddAccess(ctx, c.client, f.ID, flavors.AddAccessOpts{Tenant: project}).Err
 	})
-	if isConflict(err) {
+	if errors.Is(err, ErrConflict) {
 		return nil
 	}
 	return err

@@ -67,6 +67,3 @@ var uuid = regexp.MustCompile(`^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$`)
 func isUUID(s string) bool {
 	return uuid.MatchString(s)
 }
-
-func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
-func isConflict(err error) bool { return errors.Is(err, ErrConflict) }
