@@ -149,7 +149,12 @@ func (r *factReader) cpuVendor() *string {
 // Interface (systemd.io/BOOT_LOADER_INTERFACE) leaves its name at each boot.
 const loaderInfo = "sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
-var blsEnabled = regexp.MustCompile(`(?m)^[ \t]*GRUB_ENABLE_BLSCFG=["']?true\b`)
+// A menu that reads entries says so by this command; what makes the menu has it from
+// this variable.
+var (
+	blsCommand = regexp.MustCompile(`(?m)^[ \t]*blscfg\b`)
+	blsEnabled = regexp.MustCompile(`(?m)^[ \t]*GRUB_ENABLE_BLSCFG=["']?true\b`)
+)
 
 // bootLoader asks the firmware's variable first, since files of a boot loader
 // that is no longer used may lie about, and then goes by those files.
@@ -161,8 +166,7 @@ func (r *factReader) bootLoader() *string {
 	if strings.HasPrefix(used, "GRUB") || r.anyExists("boot/grub/grub.cfg", "boot/grub2/grub.cfg") {
 		// RHEL 8 and later and Fedora: the menu is made of Boot Loader
 		// Specification entries instead of grub.cfg.
-		data, err := r.root.ReadFile("etc/default/grub")
-		if !r.failed("etc/default/grub", err) && blsEnabled.Match(data) {
+		if r.matches("boot/grub2/grub.cfg", blsCommand) || r.matches("etc/default/grub", blsEnabled) {
 			return nonEmpty("grub-bls")
 		}
 		return nonEmpty("grub")
@@ -191,6 +195,11 @@ func (r *factReader) loaderInfo() string {
 		units = append(units, uint16(data[0])|uint16(data[1])<<8)
 	}
 	return strings.TrimRight(string(utf16.Decode(units)), "\x00")
+}
+
+func (r *factReader) matches(name string, form *regexp.Regexp) bool {
+	data, err := r.root.ReadFile(name)
+	return !r.failed(name, err) && form.Match(data)
 }
 
 func (r *factReader) anyExists(names ...string) bool {

@@ -33,6 +33,12 @@ cp "$1" "$2/main/scripts/init-top/ORDER"
 `
 )
 
+// The initramfs that the small machine has at first.
+const (
+	image      = "boot/initrd.img-4.4.0-210-generic"
+	firstImage = "the first\n"
+)
+
 // TestRebuild: on a root elsewhere, with the kernel's file systems below it, the
 // programs run there, what they make is looked at, and undo runs them again.
 func TestRebuild(t *testing.T) {
@@ -47,6 +53,9 @@ func TestRebuild(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if err := os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600); err != nil {
+			t.Fatal(err)
 		}
 		for _, mark := range marks {
 			if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
@@ -149,10 +158,10 @@ func TestRebuild(t *testing.T) {
 		want       string
 		menu       string // what it has in the end
 	}{
-		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\n", arguments},
-		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system; the old one is back\n", arguments},
-		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\n", arguments},
-		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts\n", arguments},
+		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found; what was there before is back\n", arguments},
+		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system; what was there before is back\n", arguments},
+		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on; what was there before is back\n", arguments},
+		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts; what was there before is back\n", arguments},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := lay(t, test.mark)
@@ -162,6 +171,12 @@ func TestRebuild(t *testing.T) {
 			}
 			if got := menu(t, root); got != test.menu {
 				t.Errorf("menu: %q", got)
+			}
+			if info, err := os.Stat(filepath.Join(root, image)); test.mark == "etc/late" && (read(t, filepath.Join(root, image)) != firstImage || err != nil || info.Mode() != 0o600) {
+				t.Errorf("the initramfs is not back: %v, %v", info, err)
+			}
+			if _, err := os.Stat(filepath.Join(root, "var/lib/gpustack/kept")); !os.IsNotExist(err) {
+				t.Errorf("copies are left: %v", err)
 			}
 			if left, err := filepath.Glob(filepath.Join(root, "var/tmp/*")); err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)

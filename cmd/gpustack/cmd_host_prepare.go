@@ -164,10 +164,9 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 // prepareWork says which programs are run, and which are left.
 func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) journal.Work {
 	work := journal.Work{Command: opts.command, Files: plan.Files}
-	programs := plan.Programs()
+	programs := plan.Programs
 	if opts.rebuild {
-		all := prepare.Plan{Menu: true, Initramfs: true}
-		programs = all.Programs()
+		programs = plan.AllPrograms
 	}
 	if opts.rebuild || root.Path("/") == "/" && !opts.noRebuild {
 		work.Programs = programs

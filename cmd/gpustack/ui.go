@@ -221,8 +221,9 @@ func hint(err error) string {
 		{nova.ErrNoRelease, "name it with --release: " + listed(nova.ReleaseNames(), "or")},
 		{nova.ErrDropIn, "leave out --drop-in: then that line is changed in its place"},
 		{nova.ErrUnset, "--conf names it, below --root"},
-		{prepare.ErrBootLoader, "gpustack supports GRUB as Debian and Ubuntu set it up so far"},
-		{prepare.ErrNoBootLoader, "gpustack supports GRUB as Debian and Ubuntu set it up so far"},
+		{boot.ErrNoEntries, "is the boot partition mounted below the root?"},
+		{boot.ErrNoRoot, "put all arguments that this system's kernels need into /etc/kernel/cmdline, root= among them"},
+		{prepare.ErrNoBootLoader, "gpustack sets arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?"},
 		{prepare.ErrBridge, "select the functions behind it"},
 		{prepare.ErrChanged, "gpustack host scan shows what is there now; --remove what is gone, --device what is there instead"},
 		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
@@ -244,6 +245,10 @@ func hint(err error) string {
 	var owned *nova.OwnedError
 	if errors.As(err, &owned) {
 		return "these options belong into " + owned.Where + "; --render prints them alone"
+	}
+	var unsupported *boot.Unsupported
+	if errors.As(err, &unsupported) {
+		return unsupported.Command
 	}
 	var refusal *prepare.Refusal
 	if errors.As(err, &refusal) && !refusal.Absolute {

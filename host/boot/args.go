@@ -12,12 +12,25 @@ type Args []string
 // double quotes (Linux, lib/cmdline.c, next_arg).
 func ParseArgs(line string) Args {
 	var args Args
+	for _, s := range spans(line) {
+		args = append(args, line[s.start:s.end])
+	}
+	return args
+}
+
+// span is where an argument stands in a line.
+type span struct {
+	start, end int
+}
+
+func spans(line string) []span {
+	var args []span
 	start, quoted := -1, false
 	for i := range len(line) {
 		switch c := line[i]; {
 		case !quoted && isSpace(c):
 			if start >= 0 {
-				args = append(args, line[start:i])
+				args = append(args, span{start, i})
 			}
 			start = -1
 			continue
@@ -29,7 +42,7 @@ func ParseArgs(line string) Args {
 		}
 	}
 	if start >= 0 {
-		args = append(args, line[start:])
+		args = append(args, span{start, len(line)})
 	}
 	return args
 }
@@ -75,6 +88,11 @@ type Want struct {
 	Absent []string
 }
 
+// Args returns what is wanted as arguments, for a machine that has none yet.
+func (w Want) Args() Args {
+	return w.Change(nil).Add
+}
+
 // Flag is a word in the comma list that a kernel parameter takes.
 type Flag struct {
 	Param, Word string
@@ -118,8 +136,39 @@ func (c Change) IsZero() bool {
 
 // Apply returns the arguments as the change leaves them.
 func (c Change) Apply(a Args) Args {
-	kept := slices.DeleteFunc(slices.Clone(a), func(arg string) bool { return slices.Contains(c.Drop, arg) })
-	return append(kept, c.Add...)
+	return append(c.keep(a), c.Add...)
+}
+
+func (c Change) keep(a Args) Args {
+	return slices.DeleteFunc(slices.Clone(a), func(arg string) bool { return slices.Contains(c.Drop, arg) })
+}
+
+// edit makes the change in a line of arguments, of which every other argument stays
+// as it is written, and the white space before and between them.
+func (c Change) edit(line string) string {
+	var b strings.Builder
+	at, kept := 0, 0
+	for i, s := range spans(line) {
+		if i == 0 {
+			b.WriteString(line[:s.start])
+			at = s.start
+		}
+		if !slices.Contains(c.Drop, line[s.start:s.end]) {
+			if kept > 0 {
+				b.WriteString(line[at:s.start])
+			}
+			b.WriteString(line[s.start:s.end])
+			kept++
+		}
+		at = s.end
+	}
+	if len(c.Add) > 0 {
+		if kept > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(c.Add.String())
+	}
+	return b.String()
 }
 
 // Change returns what is to be done to arguments so that they are as wanted. All

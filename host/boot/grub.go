@@ -16,15 +16,18 @@ import (
 	"gpustack/templates"
 )
 
-// The files of GRUB's configuration on Debian and Ubuntu, and the program that
-// reads them. RHEL's and Fedora's grub-mkconfig reads no folder, so the program is
-// asked, not a table of distributions.
+// The files of GRUB's configuration. Debian's and Ubuntu's grub-mkconfig reads the
+// folder too, RHEL's and Fedora's does not, so the program is asked, not a table of
+// distributions.
 const (
-	grubDefault  = "/etc/default/grub"
-	grubDropIns  = "/etc/default/grub.d"
-	grubOwn      = grubDropIns + "/zz-gpustack.cfg" // sorts after cloud images' and kdump's
-	grubMkconfig = "/usr/sbin/grub-mkconfig"
+	grubDefault = "/etc/default/grub"
+	grubDropIns = "/etc/default/grub.d"
+	grubOwn     = grubDropIns + "/zz-gpustack.cfg" // sorts after cloud images' and kdump's
 )
+
+// grubMkconfigs are the names of the program that makes a menu of these files: GNU's,
+// and that of RHEL, Fedora and SUSE.
+var grubMkconfigs = []string{"/usr/sbin/grub-mkconfig", "/usr/sbin/grub2-mkconfig", "/usr/bin/grub-mkconfig", "/usr/bin/grub2-mkconfig"}
 
 // Variables that hold kernel arguments: those of every menu entry, and those that
 // the recovery entries do not have (GNU GRUB manual, "Simple configuration
@@ -39,15 +42,27 @@ var ErrNotInEffect = errors.New("the arguments would not be in effect")
 
 // Grub is GRUB's configuration without what is ours in it.
 type Grub struct {
-	scripts []script // foreign, in the order in which they are read
-	values  map[string]string
-	dropIns bool // grub.d is read
+	scripts  []script // foreign, in the order in which they are read
+	values   map[string]string
+	dropIns  bool   // grub.d is read
+	variable string // gets our arguments
+	program  []string
+	menu     string
 }
 
 // ReadGrub reads the configuration below root. The error names file and line of
 // what a shell would not take, or what cannot be known without running programs.
 func ReadGrub(root host.Root) (Grub, error) {
-	var g Grub
+	// On Debian the arguments belong where recovery entries do not get them.
+	g, err := readGrub(root, grubNormal)
+	if err == nil {
+		g.program, g.menu, err = menuProgram(root)
+	}
+	return g, err
+}
+
+func readGrub(root host.Root, variable string) (Grub, error) {
+	g := Grub{variable: variable}
 	text, err := readConfig(root, grubDefault)
 	if err != nil {
 		return Grub{}, err
@@ -92,14 +107,71 @@ func readConfig(root host.Root, name string) (string, error) {
 // readsDropIns asks grub-mkconfig, which is a shell script, whether it reads
 // grub.d. Where there is none, files in the folder tell that something does.
 func readsDropIns(root host.Root, some bool) (bool, error) {
-	data, err := root.ReadFile(grubMkconfig)
-	if host.IsAbsent(err) {
-		return some, nil
+	for _, program := range grubMkconfigs {
+		data, err := root.ReadFile(program)
+		if host.IsAbsent(err) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", program, host.Cause(err))
+		}
+		return bytes.Contains(data, []byte("/default/grub.d/")), nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", grubMkconfig, host.Cause(err))
+	return some, nil
+}
+
+// Menus, and links to them: GNU's and Debian's, that of RHEL, Fedora and SUSE, and
+// the name by which RHEL 7 finds the one on the EFI system partition (grub2.spec).
+const (
+	MenuOfUpdateGrub = "/boot/grub/grub.cfg" // Debian's update-grub makes it
+	menuGrub2        = "/boot/grub2/grub.cfg"
+	menuGrub2EFI     = "/etc/grub2-efi.cfg"
+)
+
+// menuProgram returns what makes the menu anew, and which it makes. A tree may hold
+// a menu and no program.
+func menuProgram(root host.Root) (program []string, menu string, err error) {
+	there := func(names ...string) bool {
+		found := false
+		for _, name := range names {
+			ok, existsErr := root.Exists(name)
+			if existsErr != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", name, host.Cause(existsErr)))
+			}
+			found = found || ok
+		}
+		return found
 	}
-	return bytes.Contains(data, []byte("/default/grub.d/")), nil
+	switch {
+	case there("/usr/sbin/update-grub"):
+		return []string{"update-grub"}, MenuOfUpdateGrub, err
+	case there("/usr/sbin/grub2-mkconfig", "/usr/bin/grub2-mkconfig") || !there(MenuOfUpdateGrub) && there(menuGrub2):
+		menu = menuGrub2
+		if there("/sys/firmware/efi") && there(menuGrub2EFI) {
+			data, readErr := root.ReadFile(menuGrub2EFI)
+			if readErr != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", menuGrub2EFI, host.Cause(readErr)))
+			}
+			if bytes.Contains(data, []byte("menuentry ")) { // else it only leads to the other
+				menu = menuGrub2EFI
+			}
+		}
+		return []string{"grub2-mkconfig", "-o", menu}, menu, err
+	}
+	return []string{"update-grub"}, MenuOfUpdateGrub, err
+}
+
+// Programs returns what makes the menu anew, which a new initramfs does not call for.
+func (g Grub) Programs(arguments, _ bool) [][]string {
+	if !arguments {
+		return nil
+	}
+	return [][]string{g.program}
+}
+
+// Entries returns the entries of the menu as it is.
+func (g Grub) Entries(root host.Root) ([]Entry, error) {
+	return ReadMenu(root, g.menu)
 }
 
 // Args returns the arguments of a normal menu entry, ours not among them.
@@ -114,7 +186,8 @@ func grubArgs(values map[string]string) Args {
 // Plan plans the change of the arguments that others have set, and takes away what
 // an earlier plan added. The result is evaluated, and it is an error if it has not
 // just the arguments wanted, or changes another variable.
-func (g Grub) Plan(root host.Root, change Change) ([]edit.Change, error) {
+func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
+	change := want.Change(g.Args())
 	ours, err := g.text(change)
 	if err != nil {
 		return nil, err
@@ -126,7 +199,7 @@ func (g Grub) Plan(root host.Root, change Change) ([]edit.Change, error) {
 	if !g.dropIns {
 		own, inPlace = "", ours
 	}
-	var changes []edit.Change
+	var changes edit.Plan
 	// Our part of a file, or the file, that another way of reading left behind
 	// goes; the usual case is that there is none.
 	c, err := edit.Put(root, grubDefault, []byte(withBlock(g.scripts[0].text, inPlace)), 0o644, false)
@@ -197,9 +270,10 @@ func (g Grub) text(change Change) (string, error) {
 	}
 	var b strings.Builder
 	err := grubArguments.Execute(&b, struct {
-		Filters []grubFilter
-		Add     string
-	}{filters, change.Add.String()})
+		Filters  []grubFilter
+		Variable string
+		Add      string
+	}{filters, g.variable, change.Add.String()})
 	return b.String(), err
 }
 
@@ -225,6 +299,10 @@ func (g Grub) verify(ours string, change Change) error {
 	}
 	last := scripts[len(scripts)-1].name
 	want := change.Apply(g.Args())
+	if g.variable == grubAlways { // comes before the others
+		n := len(ParseArgs(g.values[grubNormal]))
+		want = append(change.Apply(g.Args()[:len(g.Args())-n]), change.keep(g.Args()[len(g.Args())-n:])...)
+	}
 	if got := grubArgs(values); !slices.Equal(got, want) {
 		return fmt.Errorf("%s: %w: the kernel would get %q, not %q", last, ErrNotInEffect, got.String(), want.String())
 	}

@@ -171,7 +171,7 @@ func TestGrubAgainstBash(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				changes, err := g.Plan(root, boot.Change{})
+				changes, err := g.Plan(root, boot.Want{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -200,7 +200,7 @@ func plan(t *testing.T, root host.Root, want boot.Want, done bool) boot.Change {
 		t.Fatal(err)
 	}
 	change := want.Change(g.Args())
-	changes, err := g.Plan(root, change)
+	changes, err := g.Plan(root, want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestGrubOverruled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = g.Plan(root, intel.Change(g.Args()))
+	_, err = g.Plan(root, intel)
 	if !errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), "/etc/default/grub.d/zzz.cfg: ") {
 		t.Errorf("%v", err)
 	}

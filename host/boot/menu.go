@@ -8,34 +8,36 @@ import (
 	"gpustack/host"
 )
 
-// menuFile is the menu that update-grub makes on Debian and Ubuntu.
-const menuFile = "/boot/grub/grub.cfg"
-
-// Entry is a menu entry that starts a kernel of this machine.
+// Entry is a menu entry that starts a kernel.
 type Entry struct {
-	Kernel   string
-	Args     Args
-	Recovery bool
+	File     string   // where it stands
+	Kernel   string   // as the boot loader calls its file
+	Release  string   // of the kernel, where the entry tells, else ""
+	Initrds  []string // likewise
+	Args     Args     // what the kernel gets, variables of the boot loader filled in
+	Recovery bool     // is for when nothing else starts, and stays plain
 }
 
-// ReadMenu returns the entries of the menu that GRUB shows, those of other
-// machines' kernels among them, and none where there is no menu.
-func ReadMenu(root host.Root) ([]Entry, error) {
-	data, err := root.ReadFile(menuFile)
+// ReadMenu returns the entries of a menu that grub-mkconfig makes, those of other
+// systems' kernels among them, and none where there is no menu.
+func ReadMenu(root host.Root, menu string) ([]Entry, error) {
+	data, err := root.ReadFile(menu)
 	if host.IsAbsent(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", menuFile, host.Cause(err))
+		return nil, fmt.Errorf("%s: %w", menu, host.Cause(err))
 	}
 	var entries []Entry
 	for line := range strings.Lines(string(data)) {
 		// GNU GRUB manual, "linux"; Debian's and Fedora's variants for EFI and BIOS.
-		words := ParseArgs(line)
-		if len(words) < 2 || !slices.Contains([]string{"linux", "linuxefi", "linux16"}, words[0]) {
-			continue
+		switch words := ParseArgs(line); {
+		case len(words) < 2:
+		case slices.Contains([]string{"linux", "linuxefi", "linux16"}, words[0]):
+			entries = append(entries, Entry{File: menu, Kernel: words[1], Args: words[2:], Recovery: slices.Contains(words, "single") || slices.Contains(words, "recovery")})
+		case slices.Contains([]string{"initrd", "initrdefi", "initrd16"}, words[0]) && len(entries) > 0:
+			entries[len(entries)-1].Initrds = words[1:]
 		}
-		entries = append(entries, Entry{words[1], words[2:], slices.Contains(words, "single") || slices.Contains(words, "recovery")})
 	}
 	return entries, nil
 }
@@ -67,7 +69,7 @@ func InEffect(entries []Entry, want Args) error {
 			if !slices.ContainsFunc(e.Args.Values(name(arg)), func(v string) bool {
 				return v == value(arg) || slices.Contains(strings.Split(v, ","), value(arg))
 			}) {
-				return fmt.Errorf("%s: %w: the entry of %s has no %s", menuFile, ErrNotInEffect, e.Kernel, arg)
+				return fmt.Errorf("%s: %w: the entry of %s has no %s", e.File, ErrNotInEffect, e.Kernel, arg)
 			}
 		}
 	}

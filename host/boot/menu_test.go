@@ -27,7 +27,7 @@ menuentry 'Another system' {
 	linux /boot/vmlinuz root=/dev/sdb1 ro
 }
 `)
-	entries, err := boot.ReadMenu(root)
+	entries, err := boot.ReadMenu(root, "/boot/grub/grub.cfg")
 	if err != nil {
 		t.Fatal(err)
 	}

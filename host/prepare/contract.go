@@ -42,6 +42,11 @@ type Function struct {
 	By                By            `json:"by"`
 }
 
+// ids is the product, as drivers take it.
+func (f Function) ids() string {
+	return f.VendorID.String() + ":" + f.ProductID.String()
+}
+
 // By is how a function is bound at boot.
 type By string
 

@@ -7,6 +7,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/initramfs"
 	"gpustack/host/modprobe"
@@ -15,18 +16,48 @@ import (
 
 // Errors of machines that gpustack cannot prepare.
 var (
-	ErrBootLoader   = errors.New("boot loader not supported yet")
 	ErrNoBootLoader = errors.New("no boot loader found")
 	ErrCPU          = errors.New("what its IOMMU needs is not known")
 	ErrNoKernel     = errors.New("no installed kernel")
 )
+
+// Loader is what starts a machine's kernels, and what it tells them: GRUB, GRUB with
+// entries, systemd-boot.
+type Loader interface {
+	// Args are what a kernel gets. Where ours cannot be told from others', they are
+	// among them.
+	Args() boot.Args
+	// Entries are what can be started.
+	Entries(root host.Root) ([]boot.Entry, error)
+	// Plan plans what makes every entry, and those made later, have what is wanted.
+	Plan(root host.Root, want boot.Want) (edit.Plan, error)
+	// Programs make what follows from other arguments, or from another initramfs.
+	Programs(arguments, initramfs bool) [][]string
+}
+
+// ReadLoader reads the configuration of the machine's boot loader. want is what its
+// kernels shall get, for the error that tells how that is done elsewhere.
+func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error) {
+	if err := boot.Supported(root, want); err != nil {
+		return nil, err
+	}
+	switch text(facts.BootLoader) {
+	case "grub":
+		return boot.ReadGrub(root)
+	case "grub-bls":
+		return boot.ReadBLS(root)
+	case "systemd-boot":
+		return boot.ReadSystemdBoot(root)
+	}
+	return nil, ErrNoBootLoader
+}
 
 // Node is a machine as it is.
 type Node struct {
 	CPUVendor string
 	Devices   []pci.Device
 	Kernels   []modprobe.Modules
-	Grub      boot.Grub
+	Loader    Loader
 	Conf      modprobe.Conf // what others tell modprobe
 	Needs     []guard.Need
 	Recorded  *Contract
@@ -54,17 +85,12 @@ func Observe(root host.Root) (Node, error) {
 	if n.CPUVendor = text(facts.CPUVendor); n.CPUVendor == "" {
 		n.CPUVendor = cpuOf(devices)
 	}
-	if _, ok := boot.WantIOMMU(n.CPUVendor); !ok {
+	want, ok := boot.WantIOMMU(n.CPUVendor)
+	n.Loader, err = ReadLoader(root, facts, want.Args())
+	keep(err)
+	// Where others set the arguments, it is they who must know the CPU.
+	if unsupported := (*boot.Unsupported)(nil); !ok && !errors.As(err, &unsupported) {
 		keep(fmt.Errorf("CPU %s: %w", n.CPUVendor, ErrCPU))
-	}
-	switch loader := text(facts.BootLoader); loader {
-	case "grub":
-		n.Grub, err = boot.ReadGrub(root)
-		keep(err)
-	case "":
-		keep(ErrNoBootLoader)
-	default:
-		keep(fmt.Errorf("%s: %w", loader, ErrBootLoader))
 	}
 	keep(initramfs.Check(root, text(facts.Distribution)))
 	n.Kernels, err = readKernels(root, devices)

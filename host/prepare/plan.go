@@ -34,19 +34,9 @@ type Plan struct {
 	Arguments boot.Change
 	// Menu and Initramfs tell which generated files follow from the changes.
 	Menu, Initramfs bool
-	Warnings        []string
-}
-
-// Programs are what makes the generated files that follow from the changes.
-func (p Plan) Programs() [][]string {
-	var programs [][]string
-	if p.Initramfs {
-		programs = append(programs, []string{"update-initramfs", "-u", "-k", "all"})
-	}
-	if p.Menu {
-		programs = append(programs, []string{"update-grub"})
-	}
-	return programs
+	// Programs make those, and AllPrograms make them all.
+	Programs, AllPrograms [][]string
+	Warnings              []string
 }
 
 // New plans what makes the node as the options, and what is recorded, want it.
@@ -59,10 +49,10 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Grub.Args()), Warnings: n.Warnings}
+	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Loader.Args()), Warnings: n.Warnings}
 	p.Warnings = append(p.Warnings, w.warnings...)
 
-	menu, err := n.Grub.Plan(root, p.Arguments)
+	menu, err := n.Loader.Plan(root, w.arguments)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -74,8 +64,9 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p.Menu = len(edit.Plan(menu).Pending()) > 0
+	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
+	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
 	p.Files = slices.Concat(menu, modules, early)
 
 	for _, c := range p.Files {
@@ -86,6 +77,15 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	contract, err := n.planContract(root, w.contract)
 	p.Files = append(p.Files, contract)
 	return p, err
+}
+
+// programs make an initramfs for every kernel, and what the boot loader needs.
+func (n Node) programs(menu, initramfs bool) [][]string {
+	var programs [][]string
+	if initramfs {
+		programs = append(programs, []string{"update-initramfs", "-u", "-k", "all"})
+	}
+	return append(programs, n.Loader.Programs(menu, initramfs)...)
 }
 
 // isOurs tells whether the whole file is ours.
@@ -369,11 +369,12 @@ func (n Node) placeIDs(w *want) {
 	driver := w.contract.Driver
 	var ids []string
 	for _, f := range w.contract.Functions {
-		if id := f.VendorID.String() + ":" + f.ProductID.String(); f.By == ByIDs && !slices.Contains(ids, id) {
-			ids = append(ids, id)
+		if f.By == ByIDs && !slices.Contains(ids, f.ids()) {
+			ids = append(ids, f.ids())
 		}
 	}
-	onCommandLine := n.Grub.Args().Values(driver + ".ids")
+	onCommandLine := n.foreignIDs(driver)
+	defer n.takeBack(w)
 	options := n.Conf.Options(driver, "ids")
 	n.warnOfForeign(w, append(slices.Clone(onCommandLine), values(options)...))
 	if len(ids) == 0 {
@@ -400,6 +401,47 @@ func (n Node) placeIDs(w *want) {
 		merged = addIDs(merged, options[len(options)-1].Value)
 	}
 	w.modprobe.IDs = addIDs(merged, strings.Join(ids, ","))
+}
+
+// foreignIDs returns the ids of a driver among the kernel's arguments that others have
+// set. Where ours are among them, those are ours that were recorded.
+func (n Node) foreignIDs(driver string) []string {
+	lists := n.Loader.Args().Values(driver + ".ids")
+	if _, apart := n.Loader.(boot.Grub); apart || n.Recorded == nil {
+		return lists
+	}
+	var foreign []string
+	for _, list := range lists {
+		ids := slices.DeleteFunc(strings.Split(list, ","), func(id string) bool {
+			return slices.ContainsFunc(n.Recorded.Functions, func(f Function) bool { return f.By == ByIDs && id == f.ids() })
+		})
+		if len(ids) > 0 {
+			foreign = append(foreign, strings.Join(ids, ","))
+		}
+	}
+	return foreign
+}
+
+// takeBack takes ids out of the arguments that an earlier plan has put there, and this
+// one does not want.
+func (n Node) takeBack(w *want) {
+	if _, apart := n.Loader.(boot.Grub); apart || n.Recorded == nil {
+		return
+	}
+	for _, driver := range []string{VFIO, Stub} {
+		name := driver + ".ids="
+		isIDs := func(arg string) bool { return strings.HasPrefix(arg, name) }
+		if !slices.ContainsFunc(n.Recorded.Arguments, isIDs) || slices.ContainsFunc(w.arguments.Exact, isIDs) {
+			continue
+		}
+		if foreign := n.foreignIDs(driver); len(foreign) > 0 {
+			w.arguments.Exact = append(w.arguments.Exact, name+strings.Join(foreign, ","))
+			continue
+		}
+		for _, list := range n.Loader.Args().Values(driver + ".ids") {
+			w.arguments.Absent = append(w.arguments.Absent, name+list)
+		}
+	}
 }
 
 func values(options []modprobe.Option) []string {

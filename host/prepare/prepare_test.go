@@ -305,7 +305,7 @@ func TestRefusals(t *testing.T) {
 		{"a bare tree", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/x", "etc/default/grub", "etc/default/x", "usr/sbin/grub-mkconfig", "usr/y").Replace(node{cpu: "GenuineIntel"}.archive()), nil, nil, nil,
 			"no boot loader found\nno initramfs maker found"},
 		{"an unknown CPU, dracut and systemd-boot", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/bin/dracut", "etc/default/grub", "etc/default/x").Replace(node{cpu: "Zhaoxin", more: "-- efi/EFI/systemd/systemd-bootx64.efi --\n"}.archive()), nil, nil, nil,
-			"CPU zhaoxin: what its IOMMU needs is not known\nsystemd-boot: boot loader not supported yet\ndracut: initramfs maker not supported yet"},
+			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries\nCPU zhaoxin: what its IOMMU needs is not known\ndracut: initramfs maker not supported yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			opts := prepare.Options{Add: selectors(t, test.add...), Remove: selectors(t, test.remove...)}

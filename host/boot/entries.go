@@ -1,0 +1,253 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+)
+
+// typeOne is an entry of the Boot Loader Specification that is a text file ("type #1",
+// uapi-group.org/specifications/specs/boot_loader_specification). GRUB of RHEL and
+// Fedora reads such entries, and so does systemd-boot.
+type typeOne struct {
+	file  *edit.File
+	name  string // on the machine
+	lines []string
+}
+
+// field is a line "KEY VALUE" of an entry, taken apart so that it can be put together
+// again as it was.
+type field struct {
+	before, key, between, value, after string
+}
+
+var fieldForm = regexp.MustCompile(`^([ \t]*)([^ \t\r\n#]+)([ \t]*)(.*?)([ \t]*\r?\n?)$`)
+
+func parseField(line string) field {
+	m := fieldForm.FindStringSubmatch(line)
+	if m == nil {
+		return field{}
+	}
+	return field{m[1], m[2], m[3], m[4], m[5]}
+}
+
+func (f field) String() string {
+	return f.before + f.key + f.between + f.value + f.after
+}
+
+// readEntries returns the entries in a folder, by name. None is no error.
+func readEntries(root host.Root, dir string) ([]typeOne, error) {
+	names, err := root.ReadDir(dir)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	var entries []typeOne
+	for _, name := range names {
+		if path.Ext(name) != ".conf" || name[0] == '.' {
+			continue
+		}
+		name = path.Join(dir, name)
+		f, err := edit.Read(root, name)
+		if err != nil {
+			return nil, err
+		}
+		if f == nil {
+			continue // gone since
+		}
+		e := parseEntry(name, f)
+		if e.get("linux") != "" { // others start a program of the firmware, or a whole image
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+func parseEntry(name string, f *edit.File) typeOne {
+	return typeOne{file: f, name: name, lines: slices.Collect(strings.Lines(string(f.Content)))}
+}
+
+// get returns the value of a key that an entry has once, or "".
+func (e typeOne) get(key string) string {
+	for _, line := range e.lines {
+		if f := parseField(line); f.key == key {
+			return f.value
+		}
+	}
+	return ""
+}
+
+// all returns the values of a key that can be repeated, joined by spaces.
+func (e typeOne) all(key string) string {
+	var values []string
+	for _, line := range e.lines {
+		if f := parseField(line); f.key == key {
+			values = append(values, f.value)
+		}
+	}
+	return strings.Join(values, " ")
+}
+
+// isRescue tells whether an entry is the one that the distribution keeps for when
+// nothing else starts (dracut, 51-dracut-rescue.install).
+func (e typeOne) isRescue() bool {
+	return strings.Contains(path.Base(e.name), "-0-rescue")
+}
+
+// edit changes the entry's options: what is to go goes from each of their lines, and
+// what is to come comes at the end of the last.
+func (e typeOne) edit(c Change) string {
+	var b strings.Builder
+	last := -1
+	for i, line := range e.lines {
+		if parseField(line).key == "options" {
+			last = i
+		}
+	}
+	for i, line := range e.lines {
+		f := parseField(line)
+		if f.key != "options" {
+			b.WriteString(line)
+			continue
+		}
+		part := Change{Drop: c.Drop}
+		if i == last {
+			part.Add = c.Add
+		}
+		if f.between == "" {
+			f.between = " "
+		}
+		f.value = part.edit(f.value)
+		b.WriteString(f.String())
+	}
+	if last < 0 && len(c.Add) > 0 {
+		if text := b.String(); text != "" && !strings.HasSuffix(text, "\n") {
+			b.WriteByte('\n')
+		}
+		b.WriteString("options " + c.Add.String() + "\n")
+	}
+	return b.String()
+}
+
+// plan plans that the entry's file holds a text.
+func (e typeOne) plan(root host.Root, text string) (edit.Change, error) {
+	return edit.Put(root, e.name, []byte(text), e.file.Mode, false)
+}
+
+func (e typeOne) entry(args Args) Entry {
+	return Entry{File: e.name, Kernel: e.get("linux"), Release: e.get("version"), Initrds: strings.Fields(e.all("initrd")), Args: args, Recovery: e.isRescue()}
+}
+
+// newest returns the entry of the newest kernel that is not for rescue, or nil.
+func newest(entries []typeOne) *typeOne {
+	var best *typeOne
+	for i := range entries {
+		e := &entries[i]
+		if !e.isRescue() && (best == nil || compareVersions(e.version(), best.version()) > 0) {
+			best = e
+		}
+	}
+	return best
+}
+
+// version is the kernel's release, or, where the entry does not tell, its name.
+func (e typeOne) version() string {
+	if v := e.get("version"); v != "" {
+		return v
+	}
+	return strings.TrimSuffix(path.Base(e.name), ".conf")
+}
+
+var versionPart = regexp.MustCompile(`[0-9]+|[A-Za-z]+`)
+
+// compareVersions compares numbers as such, and letters as letters.
+func compareVersions(a, b string) int {
+	as, bs := versionPart.FindAllString(a, -1), versionPart.FindAllString(b, -1)
+	return slices.CompareFunc(as, bs, func(a, b string) int {
+		aNumber, bNumber := a[0] <= '9', b[0] <= '9'
+		if aNumber && bNumber {
+			a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+			if len(a) != len(b) {
+				return len(a) - len(b)
+			}
+		}
+		return strings.Compare(a, b)
+	})
+}
+
+// kernelCmdline is what kernel-install gives the kernels that are installed later, in
+// whole (systemd, kernel-install(8); grubby's 20-grub.install).
+const kernelCmdline = "/etc/kernel/cmdline"
+
+// planCmdline plans the change of that file, whose lines that begin with # are
+// comments to those that know comments.
+func planCmdline(root host.Root, f *edit.File, want Want) (edit.Change, error) {
+	lines := slices.Collect(strings.Lines(string(f.Content)))
+	change := want.Change(cmdlineArgs(f.Content))
+	last := -1
+	for i, line := range lines {
+		if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "#") {
+			last = i
+		}
+	}
+	var b strings.Builder
+	for i, line := range lines {
+		if strings.HasPrefix(line, "#") {
+			b.WriteString(line)
+			continue
+		}
+		part := Change{Drop: change.Drop}
+		if i == last {
+			part.Add = change.Add
+		}
+		text, end := line, ""
+		if strings.HasSuffix(line, "\n") {
+			text, end = line[:len(line)-1], "\n"
+		}
+		if part.IsZero() {
+			b.WriteString(line)
+			continue
+		}
+		b.WriteString(part.edit(text) + end)
+	}
+	if last < 0 && len(change.Add) > 0 {
+		if text := b.String(); text != "" && !strings.HasSuffix(text, "\n") {
+			b.WriteByte('\n')
+		}
+		b.WriteString(change.Add.String() + "\n")
+	}
+	c, err := edit.Put(root, kernelCmdline, []byte(b.String()), f.Mode, false)
+	if err == nil && !want.Change(cmdlineArgs(c.After.Content)).IsZero() {
+		err = fmt.Errorf("%s: %w", kernelCmdline, ErrNotInEffect)
+	}
+	return c, err
+}
+
+func cmdlineArgs(content []byte) Args {
+	var args Args
+	for line := range strings.Lines(string(content)) {
+		if !strings.HasPrefix(line, "#") {
+			args = append(args, ParseArgs(line)...)
+		}
+	}
+	return args
+}
+
+// ErrNoEntries says that a machine whose menu is made of entries shows none.
+var ErrNoEntries = errors.New("no boot entries")
+
+// sameRoot is an error unless the root file system of an entry stays what it was.
+func sameRoot(e typeOne, before, after Args) error {
+	if was, is := before.Values("root"), after.Values("root"); !slices.Equal(was, is) {
+		return fmt.Errorf("%s: %w: its root file system would change from %q to %q", e.name, ErrNotInEffect, was, is)
+	}
+	return nil
+}
