@@ -7,28 +7,20 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
 )
 
-// Severity tells how bad a finding is.
-type Severity string
-
-// With a Fail, a guest does not get its device; a Warn is worth a look.
+// The checks of nova.conf, by what they look at. Their names are a public face.
 const (
-	Fail Severity = "fail"
-	Warn Severity = "warn"
+	checkOption     = "option" // a name that the release does not read
+	checkAlias      = "alias"
+	checkDeviceSpec = "device_spec"
+	checkFilters    = "filters"
+	checkPlacement  = "placement"
+	checkFlavors    = "flavors"
 )
-
-// Finding is something in the configuration that does not do what it is there for.
-type Finding struct {
-	Severity Severity `json:"severity"`
-	File     string   `json:"file"`
-	Line     int      `json:"line"` // 0: the whole file
-	Problem  string   `json:"problem"`
-	Effect   string   `json:"effect"` // what Nova will do
-	Remedy   string   `json:"remedy"`
-}
 
 // Side is the configuration of one machine, or of all that are like it: its files,
 // in the order in which they are read.
@@ -73,7 +65,7 @@ type Flavor struct {
 // Check holds controllers and compute nodes against each other, against the release,
 // against the hardware of hosts and against flavors, both of which may be none.
 // Findings come by file and line.
-func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []Finding {
+func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []host.Finding {
 	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}}
 	for _, s := range sides {
 		c.ignored(s)
@@ -89,7 +81,7 @@ func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []Finding {
 	c.offered()
 	c.placement()
 	c.flavors(flavors)
-	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	slices.SortStableFunc(c.findings, func(a, b host.Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return c.findings
 }
 
@@ -97,7 +89,7 @@ type checker struct {
 	release  Release
 	sides    []Side
 	hosts    []Host
-	findings []Finding
+	findings []host.Finding
 	aliases  map[string][]aliasAt
 	specs    []specAt
 	computes bool // some side is a compute node's, and could be read
@@ -117,8 +109,9 @@ type specAt struct {
 	object map[string]any
 }
 
-func (c *checker) add(severity Severity, file string, line int, problem, effect, remedy string) {
-	c.findings = append(c.findings, Finding{severity, file, line, problem, effect, remedy})
+// add says what is wrong, and what Nova does with it.
+func (c *checker) add(check string, status host.Status, file string, line int, seen, effect, remedy string) {
+	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
 }
 
 // readBy are names that some releases read and others do not: from the first on, and
@@ -156,7 +149,7 @@ func (c *checker) ignored(s Side) {
 			remedy = "write " + n.instead
 		}
 		for _, o := range s.find(n.name) {
-			c.add(Fail, o.in, o.Line(), n.name.String()+" is no option of "+c.release.String(), "ignores it without a word", remedy)
+			c.add(checkOption, host.Fail, o.in, o.Line(), n.name.String()+" is no option of "+c.release.String(), "ignores it without a word", remedy)
 		}
 	}
 }
@@ -174,29 +167,29 @@ func (c *checker) readAliases(s Side) {
 	for _, o := range s.find(c.release.aliasNames()...) {
 		all := objects(o.Value)
 		if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(o.Value), "[") {
-			c.add(Fail, o.in, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
+			c.add(checkAlias, host.Fail, o.in, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
 			continue
 		}
 		object := all[0]
 		for key := range object {
 			if since, known := aliasKeys[key]; !known || c.release < since {
-				c.add(Fail, o.in, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
+				c.add(checkAlias, host.Fail, o.in, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
 			}
 		}
 		name, _ := object["name"].(string)
 		if name = strings.TrimSpace(name); name == "" {
-			c.add(Fail, o.in, o.Line(), "an alias has no name", allAliases, "give it one")
+			c.add(checkAlias, host.Fail, o.in, o.Line(), "an alias has no name", allAliases, "give it one")
 			continue
 		}
 		for _, key := range []string{"vendor_id", "product_id"} {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
 			case object[key] == nil:
-				c.add(Warn, o.in, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "takes any device for it, and refuses the alias from 2025.2 on", "name the product")
+				c.add(checkAlias, host.Warn, o.in, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "takes any device for it, and refuses the alias from 2025.2 on", "name the product")
 			case err != nil || len(id) != 4:
-				c.add(Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
+				c.add(checkAlias, host.Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
 			case id != strings.ToLower(id) && c.release < rocky:
-				c.add(Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
+				c.add(checkAlias, host.Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
 			}
 		}
 		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.in, o.Line(), object})
@@ -208,11 +201,11 @@ func (c *checker) readSpecs(s Side) {
 	for _, o := range s.find(c.release.specNames()...) {
 		all := objects(o.Value)
 		if all == nil {
-			c.add(Fail, o.in, o.Line(), "a device_spec is no JSON object", "does not start nova-compute", "write an object, or a list of them")
+			c.add(checkDeviceSpec, host.Fail, o.in, o.Line(), "a device_spec is no JSON object", "does not start nova-compute", "write an object, or a list of them")
 		}
 		for _, object := range all {
 			if object["vendor_id"] == nil && object["product_id"] == nil && object["address"] == nil && object["devname"] == nil {
-				c.add(Warn, o.in, o.Line(), "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
+				c.add(checkDeviceSpec, host.Warn, o.in, o.Line(), "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
 			}
 			c.specs = append(c.specs, specAt{o.in, o.Line(), object})
 		}
@@ -230,11 +223,11 @@ func (c *checker) filters(s Side) {
 		}
 	}
 	if !slices.Contains(list, "PciPassthroughFilter") {
-		c.add(Fail, file, line, "PciPassthroughFilter is not enabled", "sends guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
+		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled", "sends guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
 	}
 	for _, f := range list {
 		if !r.hasFilter(f) {
-			c.add(Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "take it out")
+			c.add(checkFilters, host.Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "take it out")
 		}
 	}
 }
@@ -245,16 +238,16 @@ func (c *checker) bothSides() {
 		for _, a := range at[1:] {
 			// Of one side, several contents are alternatives; each needs its type told.
 			if a.side.Name() == at[0].side.Name() && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
-				c.add(Fail, a.file, a.line, fmt.Sprintf("alias %s is there again without the same device_type", name), allAliases, "write the same device_type into both")
+				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is there again without the same device_type", name), allAliases, "write the same device_type into both")
 			}
 		}
 		for _, s := range c.sides {
 			mine := contents(at, s)
 			switch {
 			case len(mine) == 0:
-				c.add(Fail, s.Name(), 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name()), "refuses guests, resizes or migrations with it here: PciRequestAliasNotDefined", "run gpustack nova configure with the same devices here")
+				c.add(checkAlias, host.Fail, s.Name(), 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name()), "refuses guests, resizes or migrations with it here: PciRequestAliasNotDefined", "run gpustack nova configure with the same devices here")
 			case !sameContents(mine, contents(at, at[0].side)):
-				c.add(Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s is another one than in %s", name, at[0].side.Name()), "claims another kind of device than the scheduler has looked for", "run gpustack nova configure with the same devices on both")
+				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s is another one than in %s", name, at[0].side.Name()), "claims another kind of device than the scheduler has looked for", "run gpustack nova configure with the same devices on both")
 			}
 		}
 	}
@@ -284,7 +277,7 @@ func sameContents(a, b []map[string]any) bool {
 func (c *checker) offered() {
 	for name, at := range c.aliases {
 		if c.computes && !c.someSpecMatches(at) {
-			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("no compute node offers what alias %s asks for", name), "finds no host: NoValidHost", "run gpustack nova configure --role compute with the same devices there")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no compute node offers what alias %s asks for", name), "finds no host: NoValidHost", "run gpustack nova configure --role compute with the same devices there")
 		}
 		if len(c.hosts) == 0 {
 			continue
@@ -302,9 +295,9 @@ func (c *checker) offered() {
 			return slices.ContainsFunc(types, func(t string) bool { return takesType(a.object, t) })
 		}; {
 		case len(types) == 0:
-			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("no host of the inventories has what alias %s asks for", name), "finds no host: NoValidHost", "gpustack host scan shows what is there")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host of the inventories has what alias %s asks for", name), "finds no host: NoValidHost", "gpustack host scan shows what is there")
 		case !slices.ContainsFunc(at, served):
-			c.add(Fail, at[0].file, at[0].line, fmt.Sprintf("the devices that alias %s asks for are of another type: %s", name, strings.Join(types, ", ")), "finds no host: NoValidHost", "write that device_type into the alias")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices that alias %s asks for are of another type: %s", name, strings.Join(types, ", ")), "finds no host: NoValidHost", "write that device_type into the alias")
 		}
 	}
 	if len(c.hosts) == 0 {
@@ -317,7 +310,7 @@ func (c *checker) offered() {
 		if !slices.ContainsFunc(c.hosts, func(h Host) bool {
 			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return isProduct(s.object, &d) })
 		}) {
-			c.add(Warn, s.file, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
+			c.add(checkDeviceSpec, host.Warn, s.file, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
 		}
 		for _, h := range c.hosts {
 			c.twins(s, h)
@@ -341,7 +334,7 @@ func (c *checker) twins(s specAt, h Host) {
 		}
 	}
 	if len(held) > 0 && len(kept) > 0 {
-		c.add(Fail, s.file, s.line, fmt.Sprintf("a device_spec offers %s too, which host %s keeps for itself", strings.Join(kept, ", "), h.Name),
+		c.add(checkDeviceSpec, host.Fail, s.file, s.line, fmt.Sprintf("a device_spec offers %s too, which host %s keeps for itself", strings.Join(kept, ", "), h.Name),
 			"takes them from the host for a guest", "run gpustack nova configure --role compute --by-address there")
 	}
 }
@@ -381,14 +374,13 @@ func isProduct(object map[string]any, d *pci.Device) bool {
 // they are written.
 func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
-		name := "flavor " + f.Name
 		request, err := ParseRequest(f.Request)
 		for _, fault := range faults(err) {
-			c.add(Fail, name, 0, fault.Error(), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
 		}
 		for _, w := range request {
 			if c.aliases[w.Alias] == nil {
-				c.add(Fail, name, 0, fmt.Sprintf("names alias %s, which no file defines", w.Alias), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
+				c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s names alias %s, which no file defines", f.Name, w.Alias), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
 			}
 		}
 	}
@@ -418,9 +410,9 @@ func (c *checker) placement() {
 			}
 			switch asks, reports := isOn(controller, pciInPlacement), isOn(compute, reportInPlacement); {
 			case asks && !reports:
-				c.add(Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name()), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
+				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name()), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
 			case reports && !asks:
-				c.add(Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, and %s reports its devices", compute.Name()), "does not use what Placement knows", "run gpustack nova configure --role controller --placement here")
+				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, and %s reports its devices", compute.Name()), "does not use what Placement knows", "run gpustack nova configure --role controller --placement here")
 			}
 		}
 	}

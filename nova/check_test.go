@@ -22,7 +22,7 @@ const (
 // TestCheck: each finding, by what is wrong with a pair of files that is right but
 // for that.
 func TestCheck(t *testing.T) {
-	const noHost = "ctl:2 no compute node offers what alias K4200 asks for"
+	const noHost = "alias ctl:2 no compute node offers what alias K4200 asks for"
 	for _, test := range []struct {
 		name, release, ctl, node string
 		hardware                 string // functions as PRODUCT[/VFs]; none is no inventory
@@ -30,38 +30,38 @@ func TestCheck(t *testing.T) {
 	}{
 		{"all is well", "zed", goodCtl, goodNode, "11b4", nil},
 		{"missing on the compute node", "zed", goodCtl, "[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n", "",
-			[]string{"fail node:0 alias K4200 is missing, which ctl has"}},
+			[]string{"fail alias node:0 alias K4200 is missing, which ctl has"}},
 		{"missing on the controller", "zed", strings.Replace(goodCtl, "alias", "#alias", 1), goodNode, "",
-			[]string{"fail ctl:0 alias K4200 is missing, which node has"}},
+			[]string{"fail alias ctl:0 alias K4200 is missing, which node has"}},
 		{"another one", "zed", goodCtl, strings.Replace(goodNode, "11b4\"}", "11b4\", \"device_type\": \"type-PF\"}", 1), "",
-			[]string{"fail node:2 alias K4200 is another one than in ctl"}},
+			[]string{"fail alias node:2 alias K4200 is another one than in ctl"}},
 		{"a list", "zed", strings.Replace(goodCtl, k4200, "["+k4200+"]", 1), goodNode, "",
-			[]string{"fail ctl:0 alias K4200 is missing, which node has", "fail ctl:2 an alias is not one JSON object"}},
+			[]string{"fail alias ctl:0 alias K4200 is missing, which node has", "fail alias ctl:2 an alias is not one JSON object"}},
 		{"Python's quotes", "zed", strings.Replace(goodCtl, k4200, "{'name': 'K4200'}", 1), goodNode, "",
-			[]string{"fail ctl:0 alias K4200 is missing, which node has", "fail ctl:2 an alias is not one JSON object"}},
+			[]string{"fail alias ctl:0 alias K4200 is missing, which node has", "fail alias ctl:2 an alias is not one JSON object"}},
 		{"a key too new", "zed", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), "",
-			[]string{"fail ctl:2 an alias has the key \"traits\", which zed does not know", "fail node:2 an alias has the key \"traits\", which zed does not know"}},
+			[]string{"fail alias ctl:2 an alias has the key \"traits\", which zed does not know", "fail alias node:2 an alias has the key \"traits\", which zed does not know"}},
 		{"0x", "zed", strings.Replace(goodCtl, `"10de"`, `"0x10de"`, 1), strings.Replace(goodNode, `"10de"`, `"0x10de"`, 1), "",
-			[]string{"fail ctl:2 alias K4200: vendor_id is not four hexadecimal digits", "fail " + noHost, "fail node:2 alias K4200: vendor_id is not four hexadecimal digits"}},
+			[]string{"fail alias ctl:2 alias K4200: vendor_id is not four hexadecimal digits", "fail " + noHost, "fail alias node:2 alias K4200: vendor_id is not four hexadecimal digits"}},
 		{"capitals before Rocky", "queens", strings.Replace(goodCtl, "11b4", "11B4", 1), strings.Replace(strings.Replace(goodNode, "11b4", "11B4", 1), "device_spec", "passthrough_whitelist", 1), "",
-			[]string{"fail ctl:2 alias K4200: product_id has capitals", "fail node:2 alias K4200: product_id has capitals"}},
+			[]string{"fail alias ctl:2 alias K4200: product_id has capitals", "fail alias node:2 alias K4200: product_id has capitals"}},
 		{"nothing offered", "zed", goodCtl, strings.Replace(goodNode, "10DE", "8086", 1), "", []string{"fail " + noHost}},
 		{"no such hardware", "zed", goodCtl, goodNode, "1bb1",
-			[]string{"fail ctl:2 no host of the inventories has what alias K4200 asks for", "warn node:3 a device_spec names a product that no host of the inventories has"}},
-		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail ctl:2 the devices that alias K4200 asks for are of another type: type-PF"}},
-		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn node:4 a device_spec names neither ids nor an address"}},
-		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail node:4 a device_spec is no JSON object"}},
-		{"no filter", "zed", strings.Replace(goodCtl, ",PciPassthroughFilter", "", 1), goodNode, "", []string{"fail ctl:4 PciPassthroughFilter is not enabled"}},
-		{"no filters set", "zed", "[pci]\nalias = " + k4200 + "\n", goodNode, "", []string{"fail ctl:0 PciPassthroughFilter is not enabled"}},
-		{"a dead filter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "RamFilter,", 1), goodNode, "", []string{"fail ctl:4 zed has no RamFilter"}},
-		{"names too new", "yoga", goodCtl, goodNode, "", []string{"fail " + noHost, "fail node:3 [pci] device_spec is no option of yoga"}},
-		{"a name too old", "zed", goodCtl + "[DEFAULT]\nscheduler_default_filters = A\n", goodNode, "", []string{"fail ctl:6 [DEFAULT] scheduler_default_filters is no option of zed"}},
-		{"a name of nobody's", "zed", goodCtl, goodNode + "pci_passthrough_whitelist = {}\n", "", []string{"fail node:4 [pci] pci_passthrough_whitelist is no option of zed"}},
-		{"Placement on the controller only", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode, "", []string{"fail node:0 report_in_placement is not set, and ctl has pci_in_placement"}},
-		{"Placement on the compute node only", "2024.1", goodCtl, goodNode + "report_in_placement = yes\n", "", []string{"warn ctl:0 pci_in_placement is not set, and node reports its devices"}},
+			[]string{"fail alias ctl:2 no host of the inventories has what alias K4200 asks for", "warn device_spec node:3 a device_spec names a product that no host of the inventories has"}},
+		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail alias ctl:2 the devices that alias K4200 asks for are of another type: type-PF"}},
+		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn device_spec node:4 a device_spec names neither ids nor an address"}},
+		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail device_spec node:4 a device_spec is no JSON object"}},
+		{"no filter", "zed", strings.Replace(goodCtl, ",PciPassthroughFilter", "", 1), goodNode, "", []string{"fail filters ctl:4 PciPassthroughFilter is not enabled"}},
+		{"no filters set", "zed", "[pci]\nalias = " + k4200 + "\n", goodNode, "", []string{"fail filters ctl:0 PciPassthroughFilter is not enabled"}},
+		{"a dead filter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "RamFilter,", 1), goodNode, "", []string{"fail filters ctl:4 zed has no RamFilter"}},
+		{"names too new", "yoga", goodCtl, goodNode, "", []string{"fail " + noHost, "fail option node:3 [pci] device_spec is no option of yoga"}},
+		{"a name too old", "zed", goodCtl + "[DEFAULT]\nscheduler_default_filters = A\n", goodNode, "", []string{"fail option ctl:6 [DEFAULT] scheduler_default_filters is no option of zed"}},
+		{"a name of nobody's", "zed", goodCtl, goodNode + "pci_passthrough_whitelist = {}\n", "", []string{"fail option node:4 [pci] pci_passthrough_whitelist is no option of zed"}},
+		{"Placement on the controller only", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode, "", []string{"fail placement node:0 report_in_placement is not set, and ctl has pci_in_placement"}},
+		{"Placement on the compute node only", "2024.1", goodCtl, goodNode + "report_in_placement = yes\n", "", []string{"warn placement ctl:0 pci_in_placement is not set, and node reports its devices"}},
 		{"Placement on both", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode + "report_in_placement = yes\n", "", nil},
 		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
-			[]string{"fail ctl:3 alias K4200 is there again without the same device_type", "fail node:2 alias K4200 is another one than in ctl"}},
+			[]string{"fail alias ctl:3 alias K4200 is there again without the same device_type", "fail alias node:2 alias K4200 is another one than in ctl"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := nova.ParseRelease(test.release)
@@ -91,9 +91,9 @@ func TestCheck(t *testing.T) {
 			}
 			var got []string
 			for _, f := range nova.Check(r, []nova.Side{side(nova.Controller, "ctl", test.ctl), side(nova.Compute, "node", test.node)}, hosts, nil) {
-				got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
+				got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 				if f.Effect == "" || f.Remedy == "" {
-					t.Errorf("%s: effect %q, remedy %q", f.Problem, f.Effect, f.Remedy)
+					t.Errorf("%s: effect %q, remedy %q", f.Seen, f.Effect, f.Remedy)
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -112,15 +112,15 @@ func TestCheckFlavors(t *testing.T) {
 	for request, want := range map[string]string{
 		"K4200:2":            "",
 		"K4200:1 , K4200:1":  "",
-		"k4200:1":            "fail flavor gpu:0 names alias k4200, which no file defines",
-		"K4200":              `fail flavor gpu:0 "K4200" is not NAME:COUNT`,
-		"K4200:0":            `fail flavor gpu:0 "K4200:0" is not NAME:COUNT`,
+		"k4200:1":            "fail flavors :0 flavor gpu names alias k4200, which no file defines",
+		"K4200":              `fail flavors :0 flavor gpu: "K4200" is not NAME:COUNT`,
+		"K4200:0":            `fail flavors :0 flavor gpu: "K4200:0" is not NAME:COUNT`,
 		"K4200: 1":           "",
-		"K4200:1,A100:8,B:x": `fail flavor gpu:0 "B:x" is not NAME:COUNT, fail flavor gpu:0 names alias A100, which no file defines`,
+		"K4200:1,A100:8,B:x": `fail flavors :0 flavor gpu: "B:x" is not NAME:COUNT, fail flavors :0 flavor gpu names alias A100, which no file defines`,
 	} {
 		var got []string
 		for _, f := range nova.Check(26, []nova.Side{{Role: nova.All, Files: []nova.SideFile{{Name: "all", File: f}}}}, nil, []nova.Flavor{{Name: "gpu", Request: request}}) {
-			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
+			got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
 			t.Errorf("%q: %s", request, diff)
@@ -136,7 +136,7 @@ func TestCheckTwins(t *testing.T) {
 	}
 	for driver, want := range map[string]string{
 		"vfio-pci": "",
-		"nouveau":  "fail node:3 a device_spec offers 0000:02:00.0 too, which host gpu1 keeps for itself",
+		"nouveau":  "fail device_spec node:3 a device_spec offers 0000:02:00.0 too, which host gpu1 keeps for itself",
 	} {
 		tree := "symlink sys/bus/pci/devices/0000:01:00.0/driver -> ../../drivers/vfio-pci\nsymlink sys/bus/pci/devices/0000:02:00.0/driver -> ../../drivers/" + driver + "\n"
 		for _, bus := range []string{"01", "02"} {
@@ -148,7 +148,7 @@ func TestCheckTwins(t *testing.T) {
 		}
 		var got []string
 		for _, f := range nova.Check(26, []nova.Side{{Role: nova.Compute, Files: []nova.SideFile{{Name: "node", File: f}}}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
-			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Severity, f.File, f.Line, f.Problem))
+			got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
 			t.Errorf("%s: %s", driver, diff)

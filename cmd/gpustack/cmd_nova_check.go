@@ -124,7 +124,7 @@ type novaCheckReport struct {
 	Schema   int            `json:"schema"`
 	Release  string         `json:"release"`
 	Passed   bool           `json:"passed"`
-	Findings []nova.Finding `json:"findings"`
+	Findings []host.Finding `json:"findings"`
 }
 
 func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
@@ -145,10 +145,8 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: true, Findings: append([]nova.Finding{}, nova.Check(release, sides, hosts, flavors)...)}
-	for _, f := range report.Findings {
-		report.Passed = report.Passed && f.Severity != nova.Fail
-	}
+	findings := append([]host.Finding{}, nova.Check(release, sides, hosts, flavors)...)
+	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: !host.Failed(findings), Findings: findings}
 	if opts.format != formatTable {
 		err = u.show(opts.format, report)
 	} else {
@@ -194,12 +192,5 @@ func (u *ui) novaCheckTable(r novaCheckReport) {
 		u.printf("Nova %s: nothing found\n", r.Release)
 		return
 	}
-	for _, f := range r.Findings {
-		where := f.File
-		if f.Line > 0 {
-			where += fmt.Sprintf(":%d", f.Line)
-		}
-		u.printf("%s  %s: %s\n", f.Severity, printable(where), printable(f.Problem))
-		u.printf("      Nova %s\n      %s\n", printable(f.Effect), printable(f.Remedy))
-	}
+	u.findings(r.Findings)
 }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+
+	"gpustack/host"
+)
+
+// findings prints a line for each finding, and below it what else it says: where it
+// was seen unless all is well, what follows from it, and what to do.
+func (u *ui) findings(findings []host.Finding) {
+	names := len("CHECK")
+	for _, f := range findings {
+		names = max(names, len(f.Check))
+	}
+	u.printf("%s\n", u.paint(bold, fmt.Sprintf("%-6s  %-*s  %s", "STATUS", names, "CHECK", "SEEN")))
+	for _, f := range findings {
+		status := fmt.Sprintf("%-6s", f.Status)
+		switch f.Status {
+		case host.Pass:
+			status = u.paint(green, status)
+		case host.Warn:
+			status = u.paint(bold, status)
+		case host.Fail:
+			status = u.paint(red, status)
+		}
+		u.printf("%s  %-*s  %s\n", status, names, f.Check, printable(f.Seen))
+		for _, line := range below(f) {
+			u.printf("%*s%s\n", 6+2+names+2, "", printable(line))
+		}
+	}
+}
+
+func below(f host.Finding) (lines []string) {
+	add := func(line string) {
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	if f.Status == host.Warn || f.Status == host.Fail {
+		add(place(f))
+	}
+	add(f.Effect)
+	add(f.Remedy)
+	return lines
+}
+
+// place is where a finding was seen.
+func place(f host.Finding) string {
+	if f.Line > 0 {
+		return fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	return f.File
+}
