@@ -1,0 +1,102 @@
+package integration
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+const nodeKernel = "4.4.0-210-generic"
+
+// debianFiles are what these programs look for in a machine.
+var debianFiles = map[string]string{
+	"etc/udev/udev.conf":                               "",
+	"etc/initramfs-tools/initramfs.conf":               "MODULES=list\nCOMPRESS=gzip\nBUSYBOX=auto\n",
+	"boot/vmlinuz-" + nodeKernel:                       "a kernel\n",
+	"boot/config-" + nodeKernel:                        "CONFIG_RD_GZIP=y\n",
+	"usr/lib/modules/" + nodeKernel + "/modules.order": "",
+}
+
+// layDebian lays out the talk's node so that this machine's programs can be its own
+// (inDebian), without some of its files, and with others put over it.
+func layDebian(t *testing.T, files map[string]string, without ...string) (root string) {
+	t.Helper()
+	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
+	for _, name := range append(without, "usr/sbin/grub-mkconfig") {
+		if err := os.RemoveAll(filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"dev", "tmp", "run", "var/tmp", "var/lib/initramfs-tools", "usr/lib", "etc/initramfs-tools/scripts/init-top", "etc/initramfs-tools/hooks"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Programs and libraries lie in usr alone.
+	if err := os.Rename(filepath.Join(root, "lib/modules"), filepath.Join(root, "usr/lib/modules")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "lib")); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+dir, filepath.Join(root, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := maps.Clone(debianFiles)
+	maps.Copy(all, files)
+	for name, text := range all {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustInDebian(t, root, "chroot", root, "update-initramfs", "-c", "-k", nodeKernel)
+	return root
+}
+
+// inDebian runs a program where this machine's programs are those of the machine below
+// root, and the kernel's file systems are there, which show that machine's functions and
+// processor. What GRUB is told of the disk is made up.
+func inDebian(t *testing.T, root string, argv ...string) (stdout, talk string, status int) {
+	t.Helper()
+	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-ec", `
+		mkdir -p "$ROOT/../sys" "$ROOT/../proc" "$ROOT/../usr" "$ROOT/../work" "$ROOT/etc/alternatives"
+		cp -a /etc/alternatives/. "$ROOT/etc/alternatives"
+		mount -t overlay overlay -o "lowerdir=$ROOT/usr:/usr,upperdir=$ROOT/../usr,workdir=$ROOT/../work" "$ROOT/usr"
+		mount --bind "$ROOT/sys" "$ROOT/../sys"
+		mount --bind "$ROOT/proc" "$ROOT/../proc"
+		mount -t proc proc "$ROOT/proc"
+		mount --bind "$ROOT/../proc/cpuinfo" "$ROOT/proc/cpuinfo"
+		[ ! -e "$ROOT/../proc/cmdline" ] || mount --bind "$ROOT/../proc/cmdline" "$ROOT/proc/cmdline"
+		mount -t sysfs -o ro sysfs "$ROOT/sys"
+		for d in bus class devices kernel; do mount --bind "$ROOT/../sys/$d" "$ROOT/sys/$d"; done
+		mount --bind /dev "$ROOT/dev"
+		[ -e "$ROOT/boot/efi" ] || exec "$@"
+		# A partition is a file system of its own.
+		mkdir -p "$ROOT/../efi"
+		mount --bind "$ROOT/boot/efi" "$ROOT/../efi"
+		mount -t tmpfs tmpfs "$ROOT/boot/efi"
+		cp -a "$ROOT/../efi/." "$ROOT/boot/efi"
+		status=0
+		"$@" || status=$?
+		rm -rf "$ROOT/../efi/"*
+		cp -a "$ROOT/boot/efi/." "$ROOT/../efi"
+		exit $status`, "sh"}, argv...)...)
+	cmd.Env = append(os.Environ(), "ROOT="+root)
+	return try(t, cmd)
+}
+
+func mustInDebian(t *testing.T, root string, argv ...string) (stdout string) {
+	t.Helper()
+	out, talk, status := inDebian(t, root, argv...)
+	if status != 0 {
+		t.Fatalf("%v: exit status %d: %s%s", argv, status, out, talk)
+	}
+	return out
+}

@@ -1,0 +1,120 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+)
+
+// What systemd-boot's partition holds for the node's kernel.
+const (
+	nodeMachine = "0123456789abcdef0123456789abcdef"
+	nodeEntry   = "boot/efi/loader/entries/" + nodeMachine + "-" + nodeKernel + ".conf"
+	nodeRoot    = "root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10"
+)
+
+// withSystemdBoot are the files of a node that systemd-boot starts. Its running kernel
+// has other arguments.
+var withSystemdBoot = map[string]string{
+	"etc/machine-id": nodeMachine + "\n",
+	"boot/efi/EFI/systemd/systemd-bootx64.efi":              "",
+	"boot/efi/" + nodeMachine + "/" + nodeKernel + "/linux": "",
+	"proc/cmdline": "initrd=\\a root=/dev/of-the-running-kernel ro intel_iommu=on iommu=pt\n",
+}
+
+// TestSystemdBoot: systemd's own kernel-install makes the entry of what is planned, with
+// the initramfs that initramfs-tools' own update-initramfs makes; bootctl reads in it what
+// gpustack does; and undo, with the arguments of a prepared kernel running, leads back to
+// the first.
+func TestSystemdBoot(t *testing.T) {
+	root := layDebian(t, withSystemdBoot, "boot/grub", "etc/default")
+	in := func(argv ...string) string {
+		t.Helper()
+		return mustInDebian(t, root, argv...)
+	}
+	// The machine is installed with the systemd's own programs.
+	cmdline := filepath.Join(root, "etc/kernel/cmdline")
+	if err := os.MkdirAll(filepath.Dir(cmdline), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cmdline, []byte(nodeRoot+" ro quiet\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in("chroot", root, "kernel-install", "add", nodeKernel, "/boot/vmlinuz-"+nodeKernel)
+	// Nothing says what later kernels get.
+	if err := os.Remove(cmdline); err != nil {
+		t.Fatal(err)
+	}
+	first := read(t, filepath.Join(root, nodeEntry))
+	if !strings.Contains(first, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine+"\n") {
+		t.Fatalf("the first entry:\n%s", first)
+	}
+	before := configured(t, root)
+
+	out := in(gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
+	for _, line := range []string{"then runs update-initramfs -u -k all\n", "then runs kernel-install add " + nodeKernel + " /boot/vmlinuz-" + nodeKernel + "\n"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("no %q in:\n%s", line, out)
+		}
+	}
+	want := strings.Replace(first, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine+" intel_iommu=on iommu=pt", 1)
+	if got := read(t, filepath.Join(root, nodeEntry)); got != want {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
+	}
+	image := filepath.Join(root, "boot/efi", nodeMachine, nodeKernel, "initrd.img-"+nodeKernel)
+	if read(t, image) != read(t, filepath.Join(root, "boot/initrd.img-"+nodeKernel)) {
+		t.Error("the partition has another initramfs")
+	}
+	bootctl(t, root)
+	if out := in(gpustack, "host", "prepare", "--root", root, "--dry-run"); !strings.Contains(out, "nothing to do") {
+		t.Error(out)
+	}
+
+	in(gpustack, "undo", "--root", root, "--yes")
+	if got := read(t, filepath.Join(root, nodeEntry)); got != first {
+		t.Errorf("after undo (-want +got):\n%s", cmp.Diff(first, got))
+	}
+	if diff := cmp.Diff(before, configured(t, root)); diff != "" {
+		t.Errorf("after undo (-want +got):\n%s", diff)
+	}
+}
+
+// bootctl holds what gpustack reads in the entries against what systemd does.
+func bootctl(t *testing.T, root string) {
+	t.Helper()
+	out, talk, status := inDebian(t, root, "env", "SYSTEMD_RELAX_ESP_CHECKS=1", "chroot", root, "bootctl", "--esp-path=/boot/efi", "list", "--json=short")
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, talk)
+	}
+	var theirs struct {
+		Path, Linux, Options string
+		Initrd               []string
+	}
+	if err := json.Unmarshal([]byte(out), &theirs); err != nil { // an object for each entry
+		t.Fatalf("%v: %s", err, out)
+	}
+	r, err := host.NewRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader, err := boot.ReadSystemdBoot(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := loader.Entries(r)
+	if err != nil || len(ours) != 1 {
+		t.Fatalf("%v, %v", ours, err)
+	}
+	const partition = "/boot/efi"
+	if e := ours[0]; theirs.Path != e.File || theirs.Options != e.Args.String() || theirs.Linux != e.Kernel || !slices.Equal([]string{partition + theirs.Initrd[0]}, e.Initrds) {
+		t.Errorf("%+v, bootctl: %+v", e, theirs)
+	}
+}
