@@ -274,14 +274,14 @@ func TestNobodyThere(t *testing.T) {
 	}{
 		"nobody listens":        {closed.URL + "/v3", ": no connection: dial tcp ", cloud.ErrUnreachable},
 		"unknown authority":     {secure.URL + "/v3", ": the certificate is not trusted: x509: certificate signed by unknown authority", cloud.ErrCertificate},
-		"no answer":             {silent.URL + "/v3", ": no answer in time: after 300ms", cloud.ErrTimeout},
+		"no answer":             {silent.URL + "/v3", ": no answer in time: after 1s", cloud.ErrTimeout},
 		"no such name":          {"http://" + noName + "/v3", ": no connection: dial tcp: lookup " + noName, cloud.ErrUnreachable},
 		"a password in the URL": {"http://me:hunter2@" + strings.TrimPrefix(closed.URL, "http://") + "/v3", ": no connection: ", cloud.ErrUnreachable},
 		"a page, no Keystone":   {strings.Replace(secure.URL, "https", "http", 1) + "/v3", ": the service refuses: bad request (HTTP 400)", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, map[string]string{"OS_AUTH_URL": test.url, "OS_USERNAME": "admin", "OS_PASSWORD": "hunter2", "OS_PROJECT_NAME": "admin"})
-			o := cloud.Options{Timeout: 300 * time.Millisecond}
+			o := cloud.Options{Timeout: time.Second}
 			_, err := cloud.Connect(context.Background(), o)
 			if err == nil || !strings.Contains(err.Error(), test.want) || test.kind != nil && !errors.Is(err, test.kind) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%v\nwant %s", err, test.want)
