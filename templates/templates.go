@@ -30,6 +30,13 @@ var (
 	ModulesLoad string
 )
 
+// InitramfsTake is the part of a script, the same for each program that makes an
+// initramfs, that takes functions before udev starts. It is a template named
+// "take" to the scripts below.
+//
+//go:embed initramfs/take
+var InitramfsTake string
+
 // What initramfs-tools is given: a hook that runs when an initramfs is made, and a
 // script that runs in it.
 var (
@@ -37,4 +44,15 @@ var (
 	InitramfsHook string
 	//go:embed initramfs-tools/init-top
 	InitramfsScript string
+)
+
+// What dracut is given: a module, which is a script that runs when an initramfs is
+// made and a hook that runs in it, and configuration.
+var (
+	//go:embed dracut/module-setup
+	DracutModule string
+	//go:embed dracut/pre-udev
+	DracutHook string
+	//go:embed dracut/conf
+	DracutConf string
 )

@@ -92,7 +92,11 @@ func Observe(root host.Root) (Node, error) {
 	if unsupported := (*boot.Unsupported)(nil); !ok && !errors.As(err, &unsupported) {
 		keep(fmt.Errorf("CPU %s: %w", n.CPUVendor, ErrCPU))
 	}
-	keep(initramfs.Check(root, text(facts.Distribution)))
+	maker, err := initramfs.MakerOf(root, text(facts.Distribution))
+	if err == nil && maker != initramfs.Tools {
+		err = fmt.Errorf("%s: %w", maker, initramfs.ErrMaker)
+	}
+	keep(err)
 	n.Kernels, err = readKernels(root, devices)
 	keep(err)
 	n.Conf, err = modprobe.ReadConf(root, modprobe.OwnFiles()...)

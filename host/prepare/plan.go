@@ -60,7 +60,7 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	early, err := w.early.Plan(root)
+	early, err := w.early.Plan(root, initramfs.Tools)
 	if err != nil {
 		return Plan{}, err
 	}

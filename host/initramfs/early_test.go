@@ -1,0 +1,129 @@
+package initramfs_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/initramfs"
+	"gpustack/host/pci"
+)
+
+var update = flag.Bool("update", false, "write what comes out into testdata")
+
+func address(t testing.TB, text string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// byIDs leaves it to modprobe's options what is taken; twins are taken by address,
+// one by a driver of its own.
+func byIDs() initramfs.Early {
+	return initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}}
+}
+
+func twins(t testing.TB) initramfs.Early {
+	e := byIDs()
+	e.Modules = append(e.Modules, "nvgrace-gpu-vfio-pci")
+	e.Variants = []string{"nvgrace_gpu_vfio_pci"}
+	e.Take = []initramfs.Function{
+		{Address: address(t, "0000:65:00.0"), Vendor: 0x10de, Product: 0x2342, Driver: "nvgrace_gpu_vfio_pci"},
+		{Address: address(t, "0000:65:00.1"), Vendor: 0x10de, Product: 0x10f8, Driver: "vfio-pci"},
+	}
+	return e
+}
+
+// TestPlan: what each maker is given stands in testdata.
+func TestPlan(t *testing.T) {
+	for _, maker := range []initramfs.Maker{initramfs.Tools, initramfs.Dracut} {
+		for name, early := range map[string]initramfs.Early{
+			"ids":     byIDs(),
+			"twins":   twins(t),
+			"builtin": {Driver: "pci-stub"},
+		} {
+			t.Run(string(maker)+"-"+name, func(t *testing.T) {
+				plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := &txtar.Archive{}
+				for _, c := range plan.Pending() {
+					got.Files = append(got.Files, txtar.File{Name: c.Name + " " + os.FileMode(c.After.Mode).String(), Data: c.After.Content})
+				}
+				golden := filepath.Join("testdata", string(maker)+"-"+name+".txtar")
+				if *update {
+					if err := os.WriteFile(golden, txtar.Format(got), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(golden)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), string(txtar.Format(got))); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestMakerChanges: when another program makes the initramfs, the files for the
+// first go, and others' files stay.
+func TestMakerChanges(t *testing.T) {
+	root := hosttest.Lay(t, "-- etc/dracut.conf.d/site.conf --\n-- etc/initramfs-tools/hooks/site --\n")
+	files := func() string {
+		var names []string
+		err := filepath.WalkDir(root.Path("/"), func(name string, d os.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				names = append(names, strings.TrimPrefix(name, root.Path("/")))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(names, "\n")
+	}
+	const (
+		site   = "/etc/dracut.conf.d/site.conf\n"
+		tools  = site + "/etc/initramfs-tools/hooks/gpustack\n/etc/initramfs-tools/hooks/site\n/etc/initramfs-tools/scripts/init-top/gpustack"
+		dracut = site + "/etc/dracut.conf.d/zz-gpustack.conf\n/etc/initramfs-tools/hooks/site\n" +
+			"/usr/lib/dracut/modules.d/99gpustack/gpustack.sh\n/usr/lib/dracut/modules.d/99gpustack/module-setup.sh"
+	)
+	for _, step := range []struct {
+		maker   initramfs.Maker
+		want    string
+		pending int
+	}{
+		{initramfs.Dracut, dracut, 3},
+		{initramfs.Dracut, dracut, 0},
+		{initramfs.Tools, tools, 5},
+		{initramfs.Tools, tools, 0},
+		{initramfs.Dracut, dracut, 5},
+	} {
+		plan, err := byIDs().Plan(root, step.maker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(plan.Pending()); n != step.pending {
+			t.Errorf("%s: %d changes, want %d", step.maker, n, step.pending)
+		}
+		if err := plan.Apply(root); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(step.want, "\n"), strings.Split(files(), "\n")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.maker, diff)
+		}
+	}
+}

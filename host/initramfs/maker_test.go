@@ -1,0 +1,132 @@
+package initramfs_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/initramfs"
+)
+
+func TestMakerOf(t *testing.T) {
+	const (
+		tools     = "-- usr/sbin/mkinitramfs --\n"
+		dracut    = "-- usr/bin/dracut --\n"
+		update    = "-- usr/sbin/update-initramfs --\n#!/bin/sh\nif mkinitramfs ${OPTS} \"${initramfs}.new\"; then\n"
+		wrapper   = "-- usr/sbin/update-initramfs --\n#!/bin/sh\ndracut --force --kver \"$version\"\n"
+		other     = "-- usr/sbin/update-initramfs --\n#!/bin/sh\nexit 0\n"
+		toolsConf = "mkdir etc/initramfs-tools\n"
+		dracConf  = "mkdir etc/dracut.conf.d\n"
+	)
+	for _, test := range []struct {
+		name, tree, distribution string
+		want                     string
+	}{
+		{"initramfs-tools", tools + update, "ubuntu 22.04", "initramfs-tools"},
+		{"dracut", dracut, "fedora 40", "dracut"},
+		{"dracut in sbin", "-- usr/sbin/dracut --\n", "rhel 7.9", "dracut"},
+		{"dracut on Debian", dracut + "mkdir etc/initramfs-tools\n", "debian 12", "dracut"},
+		{"both, and update-initramfs is of initramfs-tools", tools + dracut + update, "debian 12", "initramfs-tools"},
+		{"both, and update-initramfs is of dracut", tools + dracut + wrapper, "ubuntu 25.10", "dracut"},
+		{"both, and no update-initramfs", tools + dracut, "debian 12", "dracut"},
+		{"both, and update-initramfs is of neither", tools + dracut + other, "debian 12",
+			"/usr/sbin/update-initramfs: runs neither mkinitramfs nor dracut: initramfs maker not supported yet"},
+		{"both, and update-initramfs cannot be read", tools + dracut + "mkdir usr/sbin/update-initramfs\n", "debian 12",
+			"/usr/sbin/update-initramfs: not a regular file"},
+		{"mkinitcpio", "-- usr/bin/mkinitcpio --\n", "arch", "mkinitcpio: initramfs maker not supported yet"},
+		{"booster", "-- usr/bin/booster --\n", "arch", "booster: initramfs maker not supported yet"},
+		{"configuration of initramfs-tools", toolsConf, "", "initramfs-tools"},
+		{"configuration of dracut", dracConf, "debian 12", "dracut"},
+		{"configuration of mkinitcpio", "-- etc/mkinitcpio.conf --\n", "", "mkinitcpio: initramfs maker not supported yet"},
+		{"configuration of both, on RHEL", toolsConf + dracConf, "rhel 9.4", "dracut"},
+		{"configuration of both, on Debian", toolsConf + dracConf, "debian 12", "initramfs-tools"},
+		{"configuration of both, elsewhere", toolsConf + dracConf, "void", "initramfs-tools"},
+		{"Ubuntu by its name", "mkdir etc\n", "ubuntu 24.04", "initramfs-tools"},
+		{"Rocky by its name", "mkdir etc\n", "rocky 9.4", "dracut"},
+		{"SLES by its name", "mkdir etc\n", "sles 15.5", "dracut"},
+		{"Leap by its name", "mkdir etc\n", "opensuse-leap 15.5", "dracut"},
+		{"by what it is like", "mkdir etc\n", "eurolinux 9.4 rhel fedora centos", "dracut"},
+		{"an unknown distribution", "mkdir etc\n", "void", "no initramfs maker found"},
+		{"no distribution", "mkdir etc\n", "", "no initramfs maker found"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			maker, err := initramfs.MakerOf(hosttest.Lay(t, commandsFirst(test.tree)), test.distribution)
+			got := string(maker)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			if strings.Contains(got, "not supported") != errors.Is(err, initramfs.ErrMaker) || strings.HasPrefix(got, "no ") != errors.Is(err, initramfs.ErrNoMaker) {
+				t.Errorf("%q is not the right error", err)
+			}
+		})
+	}
+}
+
+// commandsFirst puts the commands of an archive before its files.
+func commandsFirst(tree string) string {
+	var commands, files string
+	for line := range strings.Lines(tree) {
+		if strings.HasPrefix(line, "mkdir ") {
+			commands += line
+		} else {
+			files += line
+		}
+	}
+	return commands + files
+}
+
+// TestImages: an image is found by each distribution's name for it, and made anew
+// where it lies. What is no kernel's own is left alone.
+func TestImages(t *testing.T) {
+	root := hosttest.Lay(t, `
+symlink boot/initrd -> initrd-5.14.21-default
+-- boot/initrd.img-6.1.0-28-amd64 --
+-- boot/initrd.img-6.1.0-28-amd64.bak --
+-- boot/initramfs-5.14.0-427.el9.x86_64.img --
+-- boot/initramfs-5.14.0-427.el9.x86_64kdump.img --
+-- boot/initramfs-0-rescue-c0ffee.img --
+-- boot/initrd-5.14.21-default --
+-- boot/initrd.img-6.8.0-31-generic --
+-- boot/initramfs-6.8.0-31-generic.img --
+`)
+	images, err := initramfs.Images(root, []string{"5.14.0-427.el9.x86_64", "5.14.21-default", "6.1.0-28-amd64", "6.8.0-31-generic", "6.9.0-custom"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []initramfs.Image{
+		{Release: "5.14.0-427.el9.x86_64", Name: "/boot/initramfs-5.14.0-427.el9.x86_64.img"},
+		{Release: "5.14.21-default", Name: "/boot/initrd-5.14.21-default"},
+		{Release: "6.1.0-28-amd64", Name: "/boot/initrd.img-6.1.0-28-amd64"},
+		{Release: "6.8.0-31-generic", Name: "/boot/initrd.img-6.8.0-31-generic"},
+		{Release: "6.8.0-31-generic", Name: "/boot/initramfs-6.8.0-31-generic.img"},
+		{Release: "6.9.0-custom"},
+	}
+	if diff := cmp.Diff(want, images); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([][]string{{"update-initramfs", "-u", "-k", "all"}}, initramfs.Tools.Programs(images)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([][]string{
+		{"dracut", "--force", "/boot/initramfs-5.14.0-427.el9.x86_64.img", "5.14.0-427.el9.x86_64"},
+		{"dracut", "--force", "/boot/initrd-5.14.21-default", "5.14.21-default"},
+		{"dracut", "--force", "/boot/initrd.img-6.1.0-28-amd64", "6.1.0-28-amd64"},
+		{"dracut", "--force", "/boot/initrd.img-6.8.0-31-generic", "6.8.0-31-generic"},
+		{"dracut", "--force", "/boot/initramfs-6.8.0-31-generic.img", "6.8.0-31-generic"},
+	}, initramfs.Dracut.Programs(images)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestImagesUnreadable: a folder where a boot partition should be is no absence.
+func TestImagesUnreadable(t *testing.T) {
+	if images, err := initramfs.Images(hosttest.Lay(t, "-- boot --\nx\n"), []string{"6.1"}); err == nil {
+		t.Errorf("%v", images)
+	}
+}
