@@ -11,6 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/edit"
+	"gpustack/host/initramfs"
 	"gpustack/host/journal"
 )
 
@@ -19,7 +20,7 @@ var (
 	// ErrRoots says that a menu would start kernels with another root file system.
 	ErrRoots = errors.New("the new menu would start kernels with another root file system")
 	// ErrOrder says that an initramfs would load the host's drivers first.
-	ErrOrder = errors.New("does not take functions before udev starts")
+	ErrOrder = initramfs.ErrOrder
 )
 
 // Rebuild runs one of a plan's programs, and looks at what it made. Copies of what it
@@ -195,17 +196,13 @@ func (c copies) remove(root host.Root) error {
 	return errors.Join(append(errs, edit.RemoveDirs(root, []string{keptDir}))...)
 }
 
-// orderFile lists the scripts of an initramfs in the order in which they run
-// (initramfs-tools, mkinitramfs: cache_run_scripts).
-const orderFile = "scripts/init-top/ORDER"
-
 // observeImages looks at what update-initramfs makes, for every kernel.
 func observeImages(r host.Runner) (product, error) {
 	names, err := r.Root.ReadDir("/boot")
 	if err != nil && !host.IsAbsent(err) {
 		return product{}, fmt.Errorf("/boot: %w", host.Cause(err))
 	}
-	made := product{check: func(ctx context.Context) error { return checkInitramfs(ctx, r) }}
+	made := product{check: func(context.Context) error { return checkInitramfs(r.Root) }}
 	for _, name := range names {
 		if isImage(name) {
 			made.files = append(made.files, path.Join("/boot", name))
@@ -218,14 +215,14 @@ func isImage(name string) bool {
 	return strings.HasPrefix(name, "initrd.img-") && !strings.HasSuffix(name, ".bak")
 }
 
-// checkInitramfs unpacks each initramfs and looks where our script is, if there is
-// to be one: before udev's.
-func checkInitramfs(ctx context.Context, r host.Runner) error {
-	ours, err := r.Root.Exists("/etc/initramfs-tools/scripts/init-top/gpustack")
+// checkInitramfs reads each initramfs and looks where our script is, if there is to
+// be one: before udev's.
+func checkInitramfs(root host.Root) error {
+	ours, err := root.Exists("/etc/initramfs-tools/scripts/init-top/gpustack")
 	if err != nil || !ours {
 		return err
 	}
-	names, err := r.Root.ReadDir("/boot")
+	names, err := root.ReadDir("/boot")
 	if err != nil {
 		return fmt.Errorf("/boot: %w", host.Cause(err))
 	}
@@ -233,44 +230,13 @@ func checkInitramfs(ctx context.Context, r host.Runner) error {
 		if !isImage(name) {
 			continue
 		}
-		if err := checkImage(ctx, r, path.Join("/boot", name)); err != nil {
-			return fmt.Errorf("/boot/%s: %w", name, err)
+		image, err := initramfs.Read(root, path.Join("/boot", name), initramfs.Wanted)
+		if err != nil {
+			return err
+		}
+		if err := image.Ordered(initramfs.Tools); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-func checkImage(ctx context.Context, r host.Runner, image string) error {
-	out, err := r.Run(ctx, []string{"mktemp", "-d", "/var/tmp/gpustack.XXXXXX"})
-	if err != nil {
-		return err
-	}
-	dir := strings.TrimSpace(string(out))
-	_, err = r.Run(ctx, []string{"unmkinitramfs", image, dir})
-	if err == nil {
-		err = checkOrder(r.Root, dir)
-	}
-	_, cleanErr := r.Run(ctx, []string{"rm", "-rf", dir})
-	return errors.Join(err, cleanErr)
-}
-
-// checkOrder finds the list of scripts: an image that begins with microcode is
-// unpacked into several folders.
-func checkOrder(root host.Root, dir string) error {
-	for _, part := range []string{"", "main"} {
-		data, err := root.ReadFile(path.Join(dir, part, orderFile))
-		if host.IsAbsent(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", orderFile, host.Cause(err))
-		}
-		ours := strings.Index(string(data), "/scripts/init-top/gpustack ")
-		udev := strings.Index(string(data), "/scripts/init-top/udev ")
-		if ours < 0 || udev >= 0 && udev < ours {
-			return ErrOrder
-		}
-		return nil
-	}
-	return fmt.Errorf("%s: %w", orderFile, ErrOrder)
 }

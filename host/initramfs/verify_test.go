@@ -1,0 +1,157 @@
+package initramfs_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/initramfs"
+)
+
+const (
+	conf  = "etc/modprobe.d/zz-gpustack.conf"
+	order = "scripts/init-top/ORDER"
+	hook  = "usr/lib/dracut/hooks/pre-udev/00-gpustack.sh"
+)
+
+// image is what an initramfs with all that is wanted holds.
+type image map[string]string
+
+// imageOf lays out what a maker would make of our files.
+func imageOf(t *testing.T, early initramfs.Early, maker initramfs.Maker) image {
+	t.Helper()
+	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := image{conf: "options vfio-pci ids=10de:2342\n", "init": ""}
+	for _, m := range []string{"vfio/vfio.ko.xz", "vfio/vfio_iommu_type1.ko.xz", "vfio/pci/vfio-pci.ko.xz", "vfio/pci/nvgrace-gpu-vfio-pci.ko"} {
+		in["usr/lib/modules/6.1.0-28-amd64/kernel/drivers/"+m] = ""
+	}
+	for _, c := range plan.Pending() {
+		switch {
+		case strings.Contains(c.Name, "init-top"):
+			in["scripts/init-top/gpustack"] = string(c.After.Content)
+			in[order] = "/scripts/init-top/all_generic_ide \"$@\"\n[ -e /conf/param.conf ] && . /conf/param.conf\n" +
+				"/scripts/init-top/gpustack \"$@\"\n/scripts/init-top/udev \"$@\"\n"
+		case strings.HasSuffix(c.Name, "/gpustack.sh"):
+			in[hook] = string(c.After.Content)
+			in["usr/lib/systemd/systemd"] = ""
+			in["etc/systemd/system/initrd.target.wants/dracut-pre-udev.service"] = ""
+		}
+	}
+	return in
+}
+
+func (in image) content() initramfs.Content {
+	c := initramfs.Content{Image: "/boot/initrd", Files: map[string][]byte{}}
+	for name, text := range in {
+		c.Names = append(c.Names, name)
+		if initramfs.Wanted(name) {
+			c.Files[name] = []byte(text)
+		}
+	}
+	slices.Sort(c.Names)
+	return c
+}
+
+// moved gives something in an image another name.
+func (in image) moved(from, to string) {
+	in[to] = in[from]
+	delete(in, from)
+}
+
+// TestVerify: an image that lacks what is wanted is told of by its name and by the
+// thing, and all of it at once.
+func TestVerify(t *testing.T) {
+	const vfioPCI = "usr/lib/modules/6.1.0-28-amd64/kernel/drivers/vfio/pci/vfio-pci.ko.xz"
+	for _, test := range []struct {
+		name  string
+		maker initramfs.Maker
+		spoil func(image)
+		want  string
+		is    error
+	}{
+		{"initramfs-tools", initramfs.Tools, func(image) {}, "", nil},
+		{"no script", initramfs.Tools, func(in image) { delete(in, "scripts/init-top/gpustack") },
+			"/boot/initrd: scripts/init-top/gpustack: is not in it", initramfs.ErrMissing},
+		{"another script", initramfs.Tools, func(in image) { in["scripts/init-top/gpustack"] += "#\n" },
+			"/boot/initrd: scripts/init-top/gpustack: is not as it was planned", initramfs.ErrDiffers},
+		{"udev first", initramfs.Tools, func(in image) {
+			in[order] = "/scripts/init-top/udev \"$@\"\n/scripts/init-top/gpustack \"$@\"\n"
+		}, "/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+		{"not run", initramfs.Tools, func(in image) { in[order] = "/scripts/init-top/gpustack-not \"$@\"\n" },
+			"/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+		{"no order", initramfs.Tools, func(in image) { delete(in, order) },
+			"/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+		{"no udev", initramfs.Tools, func(in image) { in[order] = "/scripts/init-top/gpustack \"$@\"\n" }, "", nil},
+
+		{"dracut", initramfs.Dracut, func(image) {}, "", nil},
+		{"dracut with hooks in var", initramfs.Dracut, func(in image) { in.moved(hook, "var/lib/dracut/hooks/pre-udev/00-gpustack.sh") }, "", nil},
+		{"dracut with hooks in lib", initramfs.Dracut, func(in image) { in.moved(hook, "lib/dracut/hooks/pre-udev/00-gpustack.sh") }, "", nil},
+		{"dracut with init of its own", initramfs.Dracut, func(in image) {
+			delete(in, "usr/lib/systemd/systemd")
+			delete(in, "etc/systemd/system/initrd.target.wants/dracut-pre-udev.service")
+		}, "", nil},
+		{"no hook", initramfs.Dracut, func(in image) { delete(in, hook) },
+			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it", initramfs.ErrMissing},
+		{"a later hook", initramfs.Dracut, func(in image) { in.moved(hook, "usr/lib/dracut/hooks/pre-trigger/00-gpustack.sh") },
+			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it", initramfs.ErrMissing},
+		{"another hook", initramfs.Dracut, func(in image) { in[hook] = "" },
+			"/boot/initrd: usr/lib/dracut/hooks/pre-udev/00-gpustack.sh: is not as it was planned", initramfs.ErrDiffers},
+		{"nothing runs hooks", initramfs.Dracut, func(in image) {
+			delete(in, "etc/systemd/system/initrd.target.wants/dracut-pre-udev.service")
+		}, "/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+
+		{"no modprobe.d", initramfs.Dracut, func(in image) { delete(in, conf) },
+			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not in it", initramfs.ErrMissing},
+		{"an old modprobe.d", initramfs.Tools, func(in image) { in[conf] = "options vfio-pci ids=10de:11b4\n" },
+			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not as it was planned", initramfs.ErrDiffers},
+		{"a module without a suffix", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.TrimSuffix(vfioPCI, ".xz")) }, "", nil},
+		{"modules below lib", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.TrimPrefix(vfioPCI, "usr/")) }, "", nil},
+		{"no module", initramfs.Tools, func(in image) { delete(in, vfioPCI) },
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+		{"another kernel's module", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.Replace(vfioPCI, "28", "27", 1)) },
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+		{"a module of a longer name", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.Replace(vfioPCI, "vfio-pci.ko", "vfio-pci-core.ko", 1)) },
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+		{"all at once", initramfs.Tools, func(in image) {
+			delete(in, vfioPCI)
+			delete(in, conf)
+			delete(in, order)
+		}, "/boot/initrd: does not take functions before udev starts\n" +
+			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not in it\n" +
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+		{"nothing of ours", initramfs.Dracut, func(in image) { clear(in) },
+			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it\n" +
+				"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not in it\n" +
+				"/boot/initrd: module vfio_iommu_type1 of 6.1.0-28-amd64: is not in it\n" +
+				"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it\n" +
+				"/boot/initrd: module nvgrace_gpu_vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			early := twins(t)
+			in := imageOf(t, early, test.maker)
+			test.spoil(in)
+			err := early.Verify(in.content(), test.maker, initramfs.Expected{
+				Release:  "6.1.0-28-amd64",
+				Loadable: func(module string) bool { return module != "vfio" }, // is part of the kernel
+				Files:    map[string][]byte{"/" + conf: []byte("options vfio-pci ids=10de:2342\n")},
+			})
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !errors.Is(err, test.is) {
+				t.Errorf("%v is not the right error", err)
+			}
+		})
+	}
+}
