@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -55,6 +56,24 @@ func layDebian(t *testing.T, files map[string]string, without ...string) (root s
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// The kernel's modules are listed; here they are.
+	modules := filepath.Join(root, "usr/lib/modules", nodeKernel)
+	for line := range strings.Lines(read(t, filepath.Join(modules, "modules.dep"))) {
+		name, _, _ := strings.Cut(line, ":")
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(modules, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		module := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(name), ".ko"), "-", "_")
+		if err := os.WriteFile(filepath.Join(modules, name), kernelModule(module, "depends="), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	aliases := filepath.Join(modules, "modules.alias")
+	text := read(t, aliases) // which the modules here do not tell
+	mustInDebian(t, root, "chroot", root, "depmod", nodeKernel)
+	if err := os.WriteFile(aliases, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	mustInDebian(t, root, "chroot", root, "update-initramfs", "-c", "-k", nodeKernel)
 	return root

@@ -26,12 +26,12 @@ func inPlace(t testing.TB) (root string) {
 	return root
 }
 
-// configured returns what is below etc and var, but for the journal: modes, owners
-// and contents by name.
+// configured returns what is below etc and var, but for the journal, and what starts
+// kernels and makes initramfs: modes, owners and contents by name.
 func configured(t testing.TB, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for _, top := range []string{"etc", "var"} {
+	for _, top := range []string{"etc", "boot/loader", "boot/grub2", "boot/efi/loader", "usr/lib/dracut", "var"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(name string, d os.DirEntry, err error) error {
 			below := strings.TrimPrefix(name, root)
 			if os.IsNotExist(err) && below == "/"+top {
@@ -71,33 +71,96 @@ func configured(t testing.TB, root string) map[string]string {
 // them.
 var mutating = []string{"mkdirat", "write", "fchmod", "fchown", "fsetxattr", "fsync", "renameat", "unlinkat", "flock"}
 
-// TestKilled ends prepare and undo at each system call that changes something. No
-// file is ever torn, the next run puts right what was left, and undo restores.
+// TestKilled ends prepare and undo at each system call that changes something, on three
+// distributions. No file is ever torn, the next run puts right what was left, and undo
+// restores.
 func TestKilled(t *testing.T) {
-	first := inPlace(t)
+	for _, machine := range []struct {
+		name string
+		lay  func(t testing.TB) (root string)
+	}{
+		{"Ubuntu, in place", inPlace},
+		{"RHEL 8", rhel},
+		{"Debian with systemd-boot", systemdBootTree},
+	} {
+		t.Run(machine.name, func(t *testing.T) { killed(t, machine.lay) })
+	}
+}
+
+// rhel is the talk's node with RHEL 8, where arguments stand in GRUB's environment and
+// dracut makes the initramfs.
+func rhel(t testing.TB) (root string) {
+	t.Helper()
+	const environment = "# GRUB Environment Block\nkernelopts=root=/dev/mapper/rhel-root ro intel_iommu=off quiet\n"
+	return layTalk(t, map[string]string{
+		"etc/os-release":      "ID=rhel\nVERSION_ID=8.10\n",
+		"etc/default/grub":    "GRUB_CMDLINE_LINUX=\"quiet\"\nGRUB_ENABLE_BLSCFG=true\n",
+		"etc/kernel/cmdline":  "root=/dev/mapper/rhel-root ro quiet\n",
+		"boot/grub2/grub.cfg": "blscfg\n",
+		"boot/grub2/grubenv":  environment + strings.Repeat("#", 1024-len(environment)),
+		"boot/loader/entries/f00d-" + nodeKernel + ".conf": "version " + nodeKernel + "\nlinux /vmlinuz\noptions $kernelopts $tuned_params\n",
+		"boot/loader/entries/f00d-kept.conf":               "version 4.4.0-1\nlinux /vmlinuz\noptions root=/dev/mapper/rhel-root ro\n",
+		"boot/initramfs-" + nodeKernel + ".img":            "",
+		"usr/bin/dracut":                                   "",
+	}, "boot/grub", "usr/sbin/grub-mkconfig", "etc/initramfs-tools")
+}
+
+// systemdBootTree is the talk's node, started by systemd-boot.
+func systemdBootTree(t testing.TB) (root string) {
+	t.Helper()
+	files := maps.Clone(withSystemdBoot)
+	files[nodeEntry] = "version " + nodeKernel + "\nlinux /linux\ninitrd /initrd\noptions " + nodeRoot + " ro intel_iommu=off\n"
+	return layTalk(t, files, "boot/grub", "etc/default")
+}
+
+// layTalk lays out the talk's node, without some of its files and with others over it.
+func layTalk(t testing.TB, files map[string]string, without ...string) (root string) {
+	t.Helper()
+	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
+	for _, name := range without {
+		if err := os.RemoveAll(filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func killed(t *testing.T, lay func(testing.TB) string) {
+	first := lay(t)
 	before := configured(t, first)
-	prepared := inPlace(t)
-	run(t, gpustack, "host", "prepare", "--root", prepared, "--yes")
+	prepareIt := func(root string) []string {
+		return []string{gpustack, "host", "prepare", "--root", root, "--yes"}
+	}
+	undoIt := func(root string) []string { return []string{gpustack, "undo", "--root", root, "--yes"} }
+	do := func(t testing.TB, argv []string) { run(t, argv[0], argv[1:]...) }
+	prepared := lay(t)
+	do(t, prepareIt(prepared))
 	after := configured(t, prepared)
 
-	prepareIt := func(root string) []string { return []string{gpustack, "host", "prepare", "--root", root, "--yes"} }
-	undoIt := func(root string) []string { return []string{gpustack, "undo", "--root", root, "--yes"} }
 	for _, stage := range []struct {
 		name    string
 		argv    func(root string) []string
-		lay     func(t *testing.T) string
+		lay     func(t testing.TB) string
 		further func(t *testing.T, root string)
 	}{
-		{"prepare", prepareIt, func(t *testing.T) string { return inPlace(t) }, func(t *testing.T, root string) {
-			run(t, gpustack, "host", "prepare", "--root", root, "--yes")
+		{"prepare", prepareIt, lay, func(t *testing.T, root string) {
+			do(t, prepareIt(root))
 			if diff := cmp.Diff(after, configured(t, root)); diff != "" {
 				t.Errorf("prepared again (-want +got):\n%s", diff)
 			}
-			run(t, gpustack, "undo", "--root", root, "--yes")
+			do(t, undoIt(root))
 		}},
-		{"undo", undoIt, func(t *testing.T) string {
-			root := inPlace(t)
-			run(t, gpustack, "host", "prepare", "--root", root, "--yes")
+		{"undo", undoIt, func(t testing.TB) string {
+			root := lay(t)
+			do(t, prepareIt(root))
 			return root
 		}, func(t *testing.T, root string) {
 			argv := undoIt(root)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,12 @@ cd /var/tmp/initrd
 ls /etc/initramfs-tools/scripts/init-top | sed 's,.*,/scripts/init-top/& "$@",' > scripts/init-top/ORDER
 [ -e /etc/late ] || echo '/scripts/init-top/udev "$@"' >> scripts/init-top/ORDER
 [ ! -e /etc/late ] || sed -i '1i /scripts/init-top/udev "$@"' scripts/init-top/ORDER
-echo scripts/init-top/ORDER | cpio -o -H newc > /boot/initrd.img-4.4.0-210-generic
+[ ! -d /etc/initramfs-tools/scripts ] || cp -a /etc/initramfs-tools/scripts .
+mkdir -p etc lib/modules/4.4.0-210-generic
+[ ! -e /etc/modprobe.d ] || cp -a /etc/modprobe.d etc
+[ ! -e /etc/initramfs-tools/hooks/gpustack ] || for m in vfio vfio_iommu_type1 vfio-pci; do : > lib/modules/4.4.0-210-generic/$m.ko; done
+[ ! -e /etc/few ] || rm -f lib/modules/4.4.0-210-generic/vfio-pci.ko
+find . | sed 's,^\./,,' | cpio -o -H newc > /boot/initrd.img-4.4.0-210-generic
 rm -rf /var/tmp/initrd
 `
 )
@@ -55,7 +61,7 @@ func TestRebuild(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600), os.Chmod(filepath.Join(root, image), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		for _, mark := range marks {
@@ -67,7 +73,7 @@ func TestRebuild(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "bin/busybox"), []byte(busybox), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, tool := range []string{"sh", "rm", "mkdir", "ls", "sed", "cpio"} {
+		for _, tool := range []string{"sh", "find", "rm", "mkdir", "ls", "sed", "cpio"} {
 			if err := os.Symlink("busybox", filepath.Join(root, "bin", tool)); err != nil {
 				t.Fatal(err)
 			}
@@ -159,10 +165,11 @@ func TestRebuild(t *testing.T) {
 		want       string
 		menu       string // what it has in the end
 	}{
-		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found; what was there before is back\n", arguments},
-		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system; what was there before is back\n", arguments},
-		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on; what was there before is back\n", arguments},
-		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts; what was there before is back\n", arguments},
+		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"a module that is missing", "etc/few", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: module vfio_pci of 4.4.0-210-generic: is not in it\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts\ngpustack: error: what was there before the program ran is back\n", arguments},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := lay(t, test.mark)
@@ -173,7 +180,7 @@ func TestRebuild(t *testing.T) {
 			if got := menu(t, root); got != test.menu {
 				t.Errorf("menu: %q", got)
 			}
-			if info, err := os.Stat(filepath.Join(root, image)); test.mark == "etc/late" && (read(t, filepath.Join(root, image)) != firstImage || err != nil || info.Mode() != 0o600) {
+			if info, err := os.Stat(filepath.Join(root, image)); (test.mark == "etc/late" || test.mark == "etc/few") && (read(t, filepath.Join(root, image)) != firstImage || err != nil || info.Mode() != 0o600) {
 				t.Errorf("the initramfs is not back: %v, %v", info, err)
 			}
 			if _, err := os.Stat(filepath.Join(root, "var/lib/gpustack/kept")); !os.IsNotExist(err) {

@@ -195,8 +195,8 @@ func hint(err error) string {
 		{edit.ErrChanged, "run the command again: it plans anew"},
 		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
 		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
-		{initramfs.ErrNoMaker, "gpustack supports initramfs-tools so far"},
-		{initramfs.ErrMaker, "gpustack supports initramfs-tools so far"},
+		{initramfs.ErrNoMaker, "gpustack works with initramfs-tools and dracut"},
+		{initramfs.ErrMaker, "gpustack works with initramfs-tools and dracut"},
 		{journal.ErrEdited, "take the change over or back, or undo what came later first: gpustack history"},
 		{journal.ErrLocked, "wait until it is done"},
 		{journal.ErrNoEntry, "gpustack history lists them"},
@@ -232,7 +232,7 @@ func hint(err error) string {
 		{prepare.ErrNoKernel, "--root takes the top of a machine's file tree, with its kernels' modules below"},
 		{prepare.ErrNotSelected, "gpustack host prepare --dry-run shows what is; the other functions of a card go and stay with it"},
 		{prepare.ErrNothing, "gpustack undo takes the preparation back"},
-		{prepare.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
+		{initramfs.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
 		{prepare.ErrRoots, "make the menu on the machine itself: --no-rebuild, and update-grub there"},
 		{prepare.ErrStubTwins, "use --driver vfio-pci"},
 		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
@@ -251,7 +251,11 @@ func hint(err error) string {
 		return unsupported.Command
 	}
 	var refusal *prepare.Refusal
-	if errors.As(err, &refusal) && !refusal.Absolute {
+	switch {
+	case !errors.As(err, &refusal), refusal.Absolute:
+	case refusal.Together != "":
+		return "--device " + refusal.Together + " takes them along; --allow ADDRESS separates one"
+	default:
 		return "--allow " + refusal.Address.String() + " lifts this refusal; --device or --remove select otherwise"
 	}
 	return ""

@@ -3,6 +3,8 @@ package boot_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -404,4 +406,64 @@ func TestSystemdBootPrograms(t *testing.T) {
 	if got := b.Programs(false, false); got != nil {
 		t.Errorf("%v", got)
 	}
+}
+
+// FuzzEntry: whatever an entry says, either the plan is refused, or each kernel gets what
+// it got, less what contradicts and with what is wanted, and no other line of the entry
+// changes.
+func FuzzEntry(f *testing.F) {
+	f.Add("linux /v\noptions root=/dev/a  ro intel_iommu=off\n", "")
+	f.Add("linux /v\r\noptions \troot=/dev/a\r\noptions iommu=soft \"a b=c\" $kernelopts ${tuned_params}x\r\n", "kernelopts=root=/dev/b iommu=nopt\ntuned_params=nohz=on\n")
+	f.Add("options\nlinux /v", "kernelopts=a\\\\b\n")
+	f.Add("# options x\n\n options\toption=1\nlinux /v\n", "tuned_params=iommu=pt intel_iommu=off\n")
+	f.Fuzz(func(t *testing.T, entry, variables string) {
+		if strings.Contains(entry, "\n-- ") || strings.HasPrefix(entry, "-- ") || len(variables) > 900 || strings.Contains(variables, "\n-- ") {
+			return // would be another file of the archive
+		}
+		root := hosttest.Lay(t, "-- boot/loader/entries/a.conf --\n"+entry+"\n-- boot/grub2/grubenv --\n"+grubenv(variables))
+		l, err := boot.ReadBLS(root)
+		if err != nil {
+			return
+		}
+		before := l.Args()
+		plan, err := l.Plan(root, intel)
+		if err != nil {
+			return
+		}
+		for _, c := range plan.Pending() { // without waiting for the disk
+			if err := os.WriteFile(root.Path(c.Name), c.After.Content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, err = boot.ReadBLS(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if change := intel.Change(l.Args()); !change.IsZero() {
+			t.Errorf("%q: %v is still to be done", l.Args(), change)
+		}
+		got, want := slices.Clone(l.Args()), intel.Change(before).Apply(before)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q became %q, want %q", before, got, want)
+		}
+		now, err := root.ReadFile("boot/loader/entries/a.conf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(otherLines(entry+"\n"), otherLines(string(now))); diff != "" {
+			t.Errorf("other lines (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// otherLines are the lines that set no options.
+func otherLines(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n", r) }); len(fields) == 0 || fields[0] != "options" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }

@@ -118,7 +118,7 @@ func (b SystemdBoot) readInstalls(root host.Root) ([][]string, error) {
 		if !slices.ContainsFunc(b.entries, func(e typeOne) bool { return e.get("version") == release }) {
 			continue
 		}
-		for _, image := range []string{path.Join("/usr", host.ModulesDir, release, "vmlinuz"), "/boot/vmlinuz-" + release} {
+		for _, image := range []string{path.Join(host.ModulesDir, release, "vmlinuz"), "/boot/vmlinuz-" + release} {
 			ok, err := exists(image)
 			if err != nil {
 				return nil, err

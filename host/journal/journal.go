@@ -22,6 +22,8 @@ var (
 	ErrLocked  = errors.New("another gpustack is changing this machine")
 	ErrNoEntry = errors.New("no such entry")
 	ErrUndone  = errors.New("is undone already")
+	// ErrUnfinished goes with what stands in the way.
+	ErrUnfinished = errors.New("was cut off, and cannot be put right yet")
 )
 
 // RunProgram runs a program on the machine that the files belong to.
@@ -136,7 +138,7 @@ func (j *Journal) Recover(ctx context.Context) ([]Entry, error) {
 			continue
 		}
 		if err != nil {
-			return dealt, fmt.Errorf("entry %d, which was cut off: %w", e.ID, err)
+			return dealt, errors.Join(fmt.Errorf("entry %d: %w", e.ID, ErrUnfinished), err)
 		}
 		dealt = append(dealt, *e)
 	}

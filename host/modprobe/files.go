@@ -15,7 +15,8 @@ import (
 // The files that are ours. modprobe reads files in order of their names, and of
 // several "options … ids=" lines the kernel keeps the last.
 const (
-	confDir  = "/etc/modprobe.d"
+	// Dir is where operators' files lie, and ours.
+	Dir      = "/etc/modprobe.d"
 	baseName = "zz-gpustack.conf"
 	loadFile = "/etc/modules-load.d/gpustack.conf"
 )
@@ -46,7 +47,7 @@ var ErrLast = errors.New("sets ids in a file that sorts last")
 func OwnFiles() []string {
 	var names []string
 	for z := range 3 { // the initramfs script's own comes after these
-		names = append(names, path.Join(confDir, strings.Repeat("z", z)+baseName))
+		names = append(names, path.Join(Dir, strings.Repeat("z", z)+baseName))
 	}
 	return names
 }
@@ -81,7 +82,7 @@ func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
 		plan = append(plan, c)
 	}
 	if !placed {
-		return nil, fmt.Errorf("%s: %w", path.Join(confDir, last), ErrLast)
+		return nil, fmt.Errorf("%s: %w", path.Join(Dir, last), ErrLast)
 	}
 	c, err := edit.Put(root, loadFile, []byte(load.String()), 0o644, false)
 	return append(plan, c), err

@@ -58,6 +58,8 @@ type Node struct {
 	Devices   []pci.Device
 	Kernels   []modprobe.Modules
 	Loader    Loader
+	Maker     initramfs.Maker
+	Images    []initramfs.Image
 	Conf      modprobe.Conf // what others tell modprobe
 	Needs     []guard.Need
 	Recorded  *Contract
@@ -92,12 +94,11 @@ func Observe(root host.Root) (Node, error) {
 	if unsupported := (*boot.Unsupported)(nil); !ok && !errors.As(err, &unsupported) {
 		keep(fmt.Errorf("CPU %s: %w", n.CPUVendor, ErrCPU))
 	}
-	maker, err := initramfs.MakerOf(root, text(facts.Distribution))
-	if err == nil && maker != initramfs.Tools {
-		err = fmt.Errorf("%s: %w", maker, initramfs.ErrMaker)
-	}
+	n.Maker, err = initramfs.MakerOf(root, text(facts.Distribution))
 	keep(err)
 	n.Kernels, err = readKernels(root, devices)
+	keep(err)
+	n.Images, err = initramfs.Images(root, n.releases())
 	keep(err)
 	n.Conf, err = modprobe.ReadConf(root, modprobe.OwnFiles()...)
 	keep(err)
@@ -151,6 +152,14 @@ func readKernels(root host.Root, devices []pci.Device) ([]modprobe.Modules, erro
 		kernels = append(kernels, m)
 	}
 	return kernels, nil
+}
+
+func (n Node) releases() []string {
+	var releases []string
+	for _, m := range n.Kernels {
+		releases = append(releases, m.Release)
+	}
+	return releases
 }
 
 func text(s *string) string {

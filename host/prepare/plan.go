@@ -60,12 +60,15 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	early, err := w.early.Plan(root, initramfs.Tools)
+	early, err := w.early.Plan(root, n.Maker)
 	if err != nil {
 		return Plan{}, err
 	}
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
+	for _, release := range n.withoutImage() {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("kernel %s has no initramfs in /boot that could take functions: booted with it, the host may keep them", release))
+	}
 	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
 	p.Files = slices.Concat(menu, modules, early)
 
@@ -79,13 +82,26 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	return p, err
 }
 
-// programs make an initramfs for every kernel, and what the boot loader needs.
+// programs make an initramfs for every kernel, and what the boot loader needs. Where
+// kernel-install makes initramfs itself, there is none of dracut's to be made anew.
 func (n Node) programs(menu, initramfs bool) [][]string {
 	var programs [][]string
 	if initramfs {
-		programs = append(programs, []string{"update-initramfs", "-u", "-k", "all"})
+		programs = n.Maker.Programs(n.Images)
 	}
 	return append(programs, n.Loader.Programs(menu, initramfs)...)
+}
+
+// withoutImage returns the kernels that none of the programs gives an initramfs.
+func (n Node) withoutImage() []string {
+	var releases []string
+	for _, i := range n.Images {
+		installed := slices.ContainsFunc(n.Loader.Programs(false, true), func(argv []string) bool { return slices.Contains(argv, i.Release) })
+		if i.Name == "" && !installed {
+			releases = append(releases, i.Release)
+		}
+	}
+	return releases
 }
 
 // isOurs tells whether the whole file is ours.
@@ -167,7 +183,7 @@ func (n Node) want(s selection, opts Options) (want, error) {
 		Load:      n.load(driver),
 	}
 	n.placeIDs(&w)
-	w.early = n.early(w.contract, w.modprobe.Load)
+	w.early = w.contract.early(n.Kernels)
 	for _, f := range w.arguments.Flags {
 		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Word)
 	}
@@ -345,11 +361,7 @@ func (n Node) blacklist(all []pci.Address) []string {
 
 // load are the modules to be loaded at boot, as far as a kernel has them as such.
 func (n Node) load(driver string) []string {
-	modules := []string{"vfio", "vfio_iommu_type1", "vfio_pci"}
-	if driver == Stub {
-		modules = []string{"pci_stub"}
-	}
-	modules = append(modules, "kvm")
+	modules := append(ownModules(driver), "kvm")
 	switch n.CPUVendor {
 	case "intel":
 		modules = append(modules, "kvm_intel")
@@ -479,11 +491,12 @@ func (n Node) warnOfForeign(w *want, lists []string) {
 	}
 }
 
-func (n Node) early(c Contract, load []string) initramfs.Early {
+// early is what happens in the initramfs of those kernels.
+func (c Contract) early(kernels []modprobe.Modules) initramfs.Early {
 	e := initramfs.Early{Driver: c.Driver}
-	for _, m := range load {
-		if isOurDriver(m) {
-			e.Modules = append(e.Modules, m)
+	for _, module := range ownModules(c.Driver) {
+		if slices.ContainsFunc(kernels, func(m modprobe.Modules) bool { return m.Loadable(module) }) {
+			e.Modules = append(e.Modules, module)
 		}
 	}
 	for _, f := range c.Functions {
@@ -496,4 +509,12 @@ func (n Node) early(c Contract, load []string) initramfs.Early {
 		}
 	}
 	return e
+}
+
+// ownModules are those that take functions with a driver.
+func ownModules(driver string) []string {
+	if driver == Stub {
+		return []string{"pci_stub"}
+	}
+	return []string{"vfio", "vfio_iommu_type1", "vfio_pci"}
 }

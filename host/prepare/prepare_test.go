@@ -16,6 +16,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"gpustack/host"
+	"gpustack/host/boot"
 	"gpustack/host/hosttest"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
@@ -25,9 +26,10 @@ import (
 var update = flag.Bool("update", false, "write what comes out into testdata")
 
 // node is a machine with two cards of two functions each, 01:00 and 02:00, a disk
-// and a network card, on Debian.
+// and a network card, on Debian unless its distribution is another.
 type node struct {
-	cpu       string // vendor_id
+	distro    string // of distributions; "": debian
+	cpu       string // vendor_id, or for arm64 the implementer
 	builtin   bool   // the kernel has vfio-pci and pci-stub in itself
 	noGroups  bool   // the IOMMU is off
 	holds     string // a driver of the host that the kernel has in itself
@@ -72,10 +74,137 @@ func (n node) archive() string {
 	}
 	fmt.Fprintf(&files, "-- %smodules.dep --\n%s-- %smodules.builtin --\n%s", kernel, loadable, kernel, builtin)
 	fmt.Fprintf(&files, "-- %smodules.alias --\nalias pci:v000010DEd*sv*sd*bc03sc*i* nouveau\nalias pci:v*d*sv*sd*bc04sc03i00* snd_hda_intel\nalias pci:v00008086d00001533sv*sd*bc*sc*i* igb\n%s", kernel, n.aliases)
-	fmt.Fprintf(&files, "-- proc/cpuinfo --\nvendor_id : %s\n", n.cpu)
-	files.WriteString("-- etc/default/grub --\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"\"\n")
-	files.WriteString("-- usr/sbin/grub-mkconfig --\nfor x in ${sysconfdir}/default/grub.d/*.cfg ; do\n-- usr/sbin/mkinitramfs --\n")
-	return commands.String() + files.String() + n.more
+	key := "vendor_id"
+	if strings.HasPrefix(n.cpu, "0x") {
+		key = "CPU implementer"
+	}
+	fmt.Fprintf(&files, "-- proc/cpuinfo --\n%s : %s\n", key, n.cpu)
+	if n.distro == "" {
+		n.distro = "debian"
+	}
+	return commands.String() + files.String() + distributions[n.distro] + n.more
+}
+
+// distributions are how they start kernels and make initramfs.
+var distributions = map[string]string{
+	"debian": `-- etc/default/grub --
+GRUB_CMDLINE_LINUX_DEFAULT="quiet"
+GRUB_CMDLINE_LINUX=""
+-- usr/sbin/grub-mkconfig --
+for x in ${sysconfdir}/default/grub.d/*.cfg ; do
+-- usr/sbin/mkinitramfs --
+`,
+	"rhel8": `-- etc/os-release --
+ID="rhel"
+VERSION_ID="8.10"
+-- etc/default/grub --
+GRUB_CMDLINE_LINUX="crashkernel=auto rhgb quiet"
+GRUB_ENABLE_BLSCFG=true
+-- boot/grub2/grub.cfg --
+blscfg
+-- boot/grub2/grubenv --
+# GRUB Environment Block
+saved_entry=f00d-6.1.0-28-amd64
+kernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto iommu=nopt rhgb quiet 
+###############################################################################################################################
+-- boot/loader/entries/f00d-6.1.0-28-amd64.conf --
+version 6.1.0-28-amd64
+linux /vmlinuz-6.1.0-28-amd64
+initrd /initramfs-6.1.0-28-amd64.img $tuned_initrd
+options $kernelopts $tuned_params
+-- boot/initramfs-6.1.0-28-amd64.img --
+-- usr/bin/dracut --
+-- usr/sbin/grub2-mkconfig --
+`,
+	"rhel9": `-- etc/os-release --
+ID="rhel"
+VERSION_ID="9.4"
+-- etc/default/grub --
+GRUB_CMDLINE_LINUX="rhgb quiet"
+GRUB_ENABLE_BLSCFG=true
+-- boot/grub2/grub.cfg --
+blscfg
+-- boot/loader/entries/f00d-6.1.0-28-amd64.conf --
+version 6.1.0-28-amd64
+linux /vmlinuz-6.1.0-28-amd64
+initrd /initramfs-6.1.0-28-amd64.img $tuned_initrd
+options root=/dev/mapper/rhel-root ro rhgb quiet $tuned_params
+-- boot/loader/entries/f00d-0-rescue.conf --
+linux /vmlinuz-0-rescue-f00d
+options root=/dev/mapper/rhel-root ro
+-- boot/initramfs-6.1.0-28-amd64.img --
+-- usr/bin/dracut --
+-- usr/sbin/grub2-mkconfig --
+`,
+	"fedora": `-- etc/os-release --
+ID=fedora
+VERSION_ID=41
+-- etc/default/grub --
+GRUB_CMDLINE_LINUX="rhgb quiet"
+GRUB_ENABLE_BLSCFG=true
+-- etc/kernel/cmdline --
+root=UUID=12 ro rootflags=subvol=root intel_iommu=off rhgb quiet
+-- boot/grub2/grub.cfg --
+blscfg
+-- boot/loader/entries/f00d-6.1.0-28-amd64.conf --
+version 6.1.0-28-amd64
+linux /vmlinuz-6.1.0-28-amd64
+initrd /initramfs-6.1.0-28-amd64.img
+options root=UUID=12 ro rootflags=subvol=root intel_iommu=off rhgb quiet
+-- boot/initramfs-6.1.0-28-amd64.img --
+-- usr/bin/dracut --
+-- usr/sbin/grub2-mkconfig --
+`,
+	"suse": `-- etc/os-release --
+ID="sles"
+ID_LIKE="suse"
+VERSION_ID="15.6"
+-- etc/sysconfig/bootloader --
+LOADER_TYPE="grub2-efi"
+-- etc/default/grub --
+GRUB_CMDLINE_LINUX_DEFAULT="splash=silent mitigations=auto iommu=soft quiet"
+GRUB_CMDLINE_LINUX=""
+-- boot/grub2/grub.cfg --
+menuentry 'SLES' {
+	linux /boot/vmlinuz-6.1.0-28-amd64 root=UUID=34 splash=silent
+}
+-- boot/initrd-6.1.0-28-amd64 --
+-- usr/bin/dracut --
+-- usr/sbin/grub2-mkconfig --
+. ${sysconfdir}/default/grub
+`,
+	"debian-systemd-boot": `-- etc/os-release --
+ID=debian
+VERSION_ID="12"
+-- etc/machine-id --
+cafe
+-- boot/efi/EFI/systemd/systemd-bootx64.efi --
+-- boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf --
+version    6.1.0-28-amd64
+machine-id cafe
+options    root=UUID=77 ro quiet systemd.machine_id=cafe
+linux      /cafe/6.1.0-28-amd64/linux
+initrd     /cafe/6.1.0-28-amd64/initrd.img-6.1.0-28-amd64
+-- boot/vmlinuz-6.1.0-28-amd64 --
+-- usr/sbin/mkinitramfs --
+-- usr/bin/kernel-install --
+`,
+	"fedora-systemd-boot": `-- etc/os-release --
+ID=fedora
+VERSION_ID=41
+-- etc/kernel/cmdline --
+root=UUID=12 ro quiet
+-- efi/EFI/systemd/systemd-bootx64.efi --
+-- efi/loader/entries/beef-6.1.0-28-amd64.conf --
+version    6.1.0-28-amd64
+options    root=UUID=12 ro quiet
+linux      /beef/6.1.0-28-amd64/linux
+initrd     /beef/6.1.0-28-amd64/initrd
+-- efi/beef/6.1.0-28-amd64/initrd --
+-- lib/modules/6.1.0-28-amd64/vmlinuz --
+-- usr/bin/dracut --
+-- usr/bin/kernel-install --
+`,
 }
 
 // out returns what is below etc, but for what was there at first.
@@ -85,7 +214,7 @@ func out(t *testing.T, root host.Root, first map[string]string) *txtar.Archive {
 	all := tree(t, root)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		mode, text, isFile := strings.Cut(all[name], "\n")
-		if isFile && all[name] != first[name] && strings.HasPrefix(name, "etc/") {
+		if isFile && all[name] != first[name] && !strings.HasPrefix(name, "var/") {
 			a.Files = append(a.Files, txtar.File{Name: name + " " + mode, Data: []byte(text)})
 		}
 	}
@@ -144,47 +273,56 @@ func plan(t *testing.T, root host.Root, opts prepare.Options) (prepare.Plan, err
 	return prepare.New(root, n, opts)
 }
 
-// TestInOut holds the whole tree that comes out against testdata, for each CPU
-// vendor, driver, twins or none, loadable or built in. Planned again there is
-// nothing to do, and taken back the tree is as at first.
+// TestInOut prepares every distribution, for each CPU vendor and driver, with twins or
+// none, loadable or built in: the whole tree that comes out is held against testdata, for
+// Intel of each distribution, and for Debian of all. Planned again there is nothing to do,
+// every entry has the arguments, and taken back the tree is as at first.
 func TestInOut(t *testing.T) {
-	for _, cpu := range []string{"intel", "amd"} {
-		for _, driver := range []string{prepare.VFIO, prepare.Stub} {
-			for _, twins := range []bool{false, true} {
-				for _, builtin := range []bool{false, true} {
-					name := cpu + "-" + driver
-					if twins {
-						name += "-twins"
-					}
-					if builtin {
-						name += "-builtin"
-					}
-					t.Run(name, func(t *testing.T) {
-						n := node{cpu: map[string]string{"intel": "GenuineIntel", "amd": "AuthenticAMD"}[cpu], builtin: builtin}
-						opts := prepare.Options{Driver: driver}
+	vendors := map[string]string{"intel": "GenuineIntel", "amd": "AuthenticAMD", "arm": "0x41"}
+	for _, distro := range slices.Sorted(maps.Keys(distributions)) {
+		for _, cpu := range slices.Sorted(maps.Keys(vendors)) {
+			for _, driver := range []string{prepare.VFIO, prepare.Stub} {
+				for _, twins := range []bool{false, true} {
+					for _, builtin := range []bool{false, true} {
+						name := cpu + "-" + driver
 						if twins {
-							opts.Add = selectors(t, "0000:01:00.0")
+							name += "-twins"
 						}
-						root := hosttest.Lay(t, n.archive())
-						p, err := plan(t, root, opts)
-						if twins && driver == prepare.Stub {
-							if !errors.Is(err, prepare.ErrStubTwins) {
-								t.Errorf("%v", err)
+						if builtin {
+							name += "-builtin"
+						}
+						t.Run(distro+"-"+name, func(t *testing.T) {
+							t.Parallel() // they wait for the disk
+							n := node{distro: distro, cpu: vendors[cpu], builtin: builtin}
+							opts := prepare.Options{Driver: driver}
+							if twins {
+								opts.Add = selectors(t, "0000:01:00.0")
 							}
-							return
-						}
-						if err != nil {
-							t.Fatal(err)
-						}
-						inOut(t, root, p, name)
-					})
+							root := hosttest.Lay(t, n.archive())
+							p, err := plan(t, root, opts)
+							if twins && driver == prepare.Stub {
+								if !errors.Is(err, prepare.ErrStubTwins) {
+									t.Errorf("%v", err)
+								}
+								return
+							}
+							if err != nil {
+								t.Fatal(err)
+							}
+							got := inOut(t, root, p)
+							if distro == "debian" || cpu == "intel" {
+								hold(t, distro+"-"+name, got)
+							}
+						})
+					}
 				}
 			}
 		}
 	}
 }
 
-func inOut(t *testing.T, root host.Root, p prepare.Plan, name string) {
+// inOut applies a plan, and returns what came of it.
+func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 	t.Helper()
 	first := tree(t, root)
 	j, err := journal.Open(root, nil)
@@ -195,26 +333,31 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan, name string) {
 	if _, err := j.Apply(context.Background(), journal.Work{Files: p.Files}); err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", name+".txtar")
-	got := txtar.Format(out(t, root, first))
-	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	got := out(t, root, first)
+	programs := &strings.Builder{}
+	for _, argv := range p.Programs {
+		fmt.Fprintln(programs, strings.Join(argv, " "))
 	}
-	want, err := os.ReadFile(golden)
+	got.Comment = []byte(programs.String())
+	n, err := prepare.Observe(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	again, err := plan(t, root, prepare.Options{})
+	again, err := prepare.New(root, n, prepare.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if pending := again.Files.Pending(); len(pending) > 0 || again.Menu || again.Initramfs {
 		t.Errorf("planned again: %s", pending[0].Diff())
+	}
+	if _, menu := n.Loader.(boot.Grub); !menu { // which update-grub makes
+		entries, err := n.Loader.Entries(root)
+		if err != nil || len(entries) == 0 {
+			t.Errorf("%v, %v", entries, err)
+		}
+		if err := boot.InEffect(entries, n.Recorded.Arguments); err != nil {
+			t.Error(err)
+		}
 	}
 	if _, err := j.Undo(context.Background(), 0); err != nil {
 		t.Fatal(err)
@@ -225,6 +368,26 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan, name string) {
 	}
 	if diff := cmp.Diff(first, last); diff != "" {
 		t.Errorf("taken back (-first +last):\n%s", diff)
+	}
+	return got
+}
+
+// hold compares what came out with testdata.
+func hold(t *testing.T, name string, archive *txtar.Archive) {
+	t.Helper()
+	golden := filepath.Join("testdata", name+".txtar")
+	got := txtar.Format(archive)
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
@@ -259,7 +422,7 @@ func TestVariations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			inOut(t, root, p, test.name)
+			hold(t, test.name, inOut(t, root, p))
 		})
 	}
 }
@@ -304,8 +467,8 @@ func TestRefusals(t *testing.T) {
 		{"no kernel", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "lib/modules/6", "lib/mod/6"), nil, nil, nil, "/lib/modules: no installed kernel"},
 		{"a bare tree", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/x", "etc/default/grub", "etc/default/x", "usr/sbin/grub-mkconfig", "usr/y").Replace(node{cpu: "GenuineIntel"}.archive()), nil, nil, nil,
 			"no boot loader found\nno initramfs maker found"},
-		{"an unknown CPU, dracut and systemd-boot", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/bin/dracut", "etc/default/grub", "etc/default/x").Replace(node{cpu: "Zhaoxin", more: "-- efi/EFI/systemd/systemd-bootx64.efi --\n"}.archive()), nil, nil, nil,
-			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries\nCPU zhaoxin: what its IOMMU needs is not known\ndracut: initramfs maker not supported yet"},
+		{"an unknown CPU, and systemd-boot without entries", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/bin/dracut", "etc/default/grub", "etc/default/x").Replace(node{cpu: "Zhaoxin", more: "-- efi/EFI/systemd/systemd-bootx64.efi --\n"}.archive()), nil, nil, nil,
+			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries\nCPU zhaoxin: what its IOMMU needs is not known"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			opts := prepare.Options{Add: selectors(t, test.add...), Remove: selectors(t, test.remove...)}

@@ -13,15 +13,17 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
 	"gpustack/host/journal"
+	"gpustack/host/modprobe"
 )
 
-// Errors of what a program has made.
-var (
-	// ErrRoots says that a menu would start kernels with another root file system.
-	ErrRoots = errors.New("the new menu would start kernels with another root file system")
-	// ErrOrder says that an initramfs would load the host's drivers first.
-	ErrOrder = initramfs.ErrOrder
-)
+// ErrRoots says that a menu would start kernels with another root file system.
+var ErrRoots = errors.New("the new menu would start kernels with another root file system")
+
+// ErrPutBack goes with an error of what a program has made.
+var ErrPutBack = errors.New("what was there before the program ran is back")
+
+// ErrStillThere says that an initramfs has what was taken back.
+var ErrStillThere = errors.New("still has files of gpustack's, which were taken back")
 
 // Rebuild runs one of a plan's programs, and looks at what it made. Copies of what it
 // writes are kept until that has passed, and are put back if it does not.
@@ -49,7 +51,7 @@ func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 		if backErr := copies.putBack(r.Root); backErr != nil {
 			return errors.Join(err, backErr)
 		}
-		err = fmt.Errorf("%w; what was there before is back", err)
+		err = errors.Join(err, ErrPutBack)
 	}
 	return errors.Join(err, copies.remove(r.Root))
 }
@@ -68,7 +70,10 @@ func observeProduct(r host.Runner, argv []string) (product, error) {
 	case "grub2-mkconfig":
 		return observeMenu(r.Root, argv[2]) // -o MENU
 	case "update-initramfs":
-		return observeImages(r)
+		return observeImages(r.Root)
+	case "dracut":
+		image := initramfs.Image{Name: argv[2], Release: argv[3]} // --force IMAGE RELEASE
+		return product{[]string{image.Name}, func(context.Context) error { return checkImages(r.Root, initramfs.Dracut, []initramfs.Image{image}) }}, nil
 	case "kernel-install":
 		return observeInstalled(r.Root, argv[2]) // add RELEASE IMAGE
 	}
@@ -197,46 +202,68 @@ func (c copies) remove(root host.Root) error {
 }
 
 // observeImages looks at what update-initramfs makes, for every kernel.
-func observeImages(r host.Runner) (product, error) {
-	names, err := r.Root.ReadDir("/boot")
-	if err != nil && !host.IsAbsent(err) {
-		return product{}, fmt.Errorf("/boot: %w", host.Cause(err))
+func observeImages(root host.Root) (product, error) {
+	releases, err := host.Kernels(root)
+	if err != nil {
+		return product{}, err
 	}
-	made := product{check: func(context.Context) error { return checkInitramfs(r.Root) }}
-	for _, name := range names {
-		if isImage(name) {
-			made.files = append(made.files, path.Join("/boot", name))
+	images, err := initramfs.Images(root, releases)
+	if err != nil {
+		return product{}, err
+	}
+	made := product{check: func(context.Context) error {
+		after, err := initramfs.Images(root, releases)
+		if err != nil {
+			return err
+		}
+		return checkImages(root, initramfs.Tools, after)
+	}}
+	for _, i := range images {
+		if i.Name != "" {
+			made.files = append(made.files, i.Name)
 		}
 	}
 	return made, nil
 }
 
-func isImage(name string) bool {
-	return strings.HasPrefix(name, "initrd.img-") && !strings.HasSuffix(name, ".bak")
-}
-
-// checkInitramfs reads each initramfs and looks where our script is, if there is to
-// be one: before udev's.
-func checkInitramfs(root host.Root) error {
-	ours, err := root.Exists("/etc/initramfs-tools/scripts/init-top/gpustack")
-	if err != nil || !ours {
+// checkImages is an error unless each initramfs has what the contract wants of it. With
+// no contract, as after undo, none must have anything of ours.
+func checkImages(root host.Root, maker initramfs.Maker, images []initramfs.Image) error {
+	contract, err := ReadContract(root)
+	if err != nil {
 		return err
 	}
-	names, err := root.ReadDir("/boot")
-	if err != nil {
-		return fmt.Errorf("/boot: %w", host.Cause(err))
-	}
-	for _, name := range names {
-		if !isImage(name) {
+	var errs []error
+	for _, i := range images {
+		if i.Name == "" {
 			continue
 		}
-		image, err := initramfs.Read(root, path.Join("/boot", name), initramfs.Wanted)
-		if err != nil {
-			return err
+		content, err := initramfs.Read(root, i.Name, initramfs.Wanted)
+		switch {
+		case err != nil:
+		case contract != nil:
+			err = contract.verifyImage(root, maker, i.Release, content)
+		case slices.ContainsFunc(content.Names, func(name string) bool { return strings.Contains(path.Base(name), "gpustack") }):
+			err = fmt.Errorf("%s: %w", i.Name, ErrStillThere)
 		}
-		if err := image.Ordered(initramfs.Tools); err != nil {
-			return err
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// verifyImage holds an initramfs against the contract.
+func (c Contract) verifyImage(root host.Root, maker initramfs.Maker, release string, content initramfs.Content) error {
+	kernel, err := modprobe.ReadModules(root, release)
+	if err != nil {
+		return err
+	}
+	expected := initramfs.Expected{Release: release, Loadable: kernel.Loadable, Files: map[string][]byte{}}
+	for _, f := range c.Files {
+		if path.Dir(f.Name) == modprobe.Dir {
+			if expected.Files[f.Name], err = root.ReadFile(f.Name); err != nil {
+				return fmt.Errorf("%s: %w", f.Name, host.Cause(err))
+			}
 		}
 	}
-	return nil
+	return c.early([]modprobe.Modules{kernel}).Verify(content, maker, expected)
 }

@@ -34,6 +34,7 @@ type Refusal struct {
 	Address  pci.Address
 	Reason   string
 	Absolute bool
+	Together string // the product to select too: the function belongs to what is selected
 }
 
 func (r *Refusal) Error() string {
@@ -160,7 +161,16 @@ func (n Node) refusals(s selection) []error {
 	var errs []error
 	refuse := func(a pci.Address, absolute bool, reason string) {
 		if absolute || !slices.Contains(s.allowed, a) {
-			errs = append(errs, &Refusal{a, reason, absolute})
+			errs = append(errs, &Refusal{Address: a, Reason: reason, Absolute: absolute})
+		}
+	}
+	separated := func(d *pci.Device, reason string) {
+		if !slices.Contains(s.allowed, d.Address) {
+			r := &Refusal{Address: d.Address, Reason: reason}
+			if d.ProductID != nil {
+				r.Together = d.VendorID.String() + ":" + d.ProductID.String()
+			}
+			errs = append(errs, r)
 		}
 	}
 	for _, need := range n.Needs {
@@ -188,10 +198,10 @@ func (n Node) refusals(s selection) []error {
 			continue
 		}
 		if gpus && d.IsNVSwitch() {
-			refuse(d.Address, false, "is an NVSwitch, and would be separated from GPUs that go to guests")
+			separated(d, "is an NVSwitch, and would be separated from GPUs that go to guests")
 		}
 		if switches && d.Candidate {
-			refuse(d.Address, false, "is a GPU, and would be separated from NVSwitches that go to guests")
+			separated(d, "is a GPU, and would be separated from NVSwitches that go to guests")
 		}
 	}
 	return errs
