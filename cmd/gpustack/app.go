@@ -31,6 +31,7 @@ func newApp(u *ui, args []string) app {
 				Name:  "host",
 				Usage: "the machine the GPUs are in",
 				Subcommands: []*cli.Command{
+					newHostCheckCommand(u),
 					newHostGuestsCommand(u),
 					newHostPrepareCommand(u),
 					newHostScanCommand(u),

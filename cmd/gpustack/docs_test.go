@@ -20,6 +20,7 @@ func TestJSONIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for command, report := range map[string]reflect.Type{
+		"host check":       reflect.TypeFor[hostCheckReport](),
 		"host guests":      reflect.TypeFor[guestsReport](),
 		"host scan":        reflect.TypeFor[scanReport](),
 		"host prepare":     reflect.TypeFor[prepareReport](),

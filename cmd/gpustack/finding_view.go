@@ -7,14 +7,15 @@ import (
 )
 
 // findings prints a line for each finding, and below it what else it says: where it
-// was seen unless all is well, what follows from it, and what to do.
+// was seen unless all is well, what follows from it, and what to do, once for all of a
+// kind.
 func (u *ui) findings(findings []host.Finding) {
 	names := len("CHECK")
 	for _, f := range findings {
 		names = max(names, len(f.Check))
 	}
 	u.printf("%s\n", u.paint(bold, fmt.Sprintf("%-6s  %-*s  %s", "STATUS", names, "CHECK", "SEEN")))
-	for _, f := range findings {
+	for i, f := range findings {
 		status := fmt.Sprintf("%-6s", f.Status)
 		switch f.Status {
 		case host.Pass:
@@ -25,6 +26,11 @@ func (u *ui) findings(findings []host.Finding) {
 			status = u.paint(red, status)
 		}
 		u.printf("%s  %-*s  %s\n", status, names, f.Check, printable(f.Seen))
+		if i+1 < len(findings) {
+			if next := findings[i+1]; next.Check == f.Check && next.Effect == f.Effect && next.Remedy == f.Remedy {
+				f.Effect, f.Remedy = "", ""
+			}
+		}
 		for _, line := range below(f) {
 			u.printf("%*s%s\n", 6+2+names+2, "", printable(line))
 		}

@@ -231,10 +231,12 @@ func hint(err error) string {
 		{prepare.ErrNoDriver, "install a kernel that has it, or choose another with --driver"},
 		{prepare.ErrNoKernel, "--root takes the top of a machine's file tree, with its kernels' modules below"},
 		{prepare.ErrNotSelected, "gpustack host prepare --dry-run shows what is; the other functions of a card go and stay with it"},
+		{prepare.ErrNoMachine, "--root takes the top of a machine's file tree; on the machine itself leave it out"},
 		{prepare.ErrNothing, "gpustack undo takes the preparation back"},
 		{initramfs.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
 		{prepare.ErrRoots, "make the menu on the machine itself: --no-rebuild, and update-grub there"},
 		{prepare.ErrStubTwins, "use --driver vfio-pci"},
+		{prepare.ErrUnseen, "the checks that say n/a tell what is missing; on the machine itself, as root, all of it is there"},
 		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
 		{host.ErrNotMounted, "mount them, or leave the programs to be run on the machine itself: without --rebuild"},
 	} {

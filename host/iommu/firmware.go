@@ -1,0 +1,171 @@
+package iommu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+)
+
+// tablesDir holds the firmware's ACPI tables, which only root may read (Linux,
+// Documentation/ABI/testing/sysfs-firmware-acpi).
+const tablesDir = "sys/firmware/acpi/tables"
+
+// dmar is the table in which Intel's platforms describe their IOMMU. AMD's have
+// IVRS, ARM's IORT, virtual machines VIOT (Linux, Documentation/arch/x86/iommu.rst
+// and Documentation/arch/arm64/acpi_object_usage.rst).
+const dmar = "DMAR"
+
+var tables = []string{dmar, "IVRS", "IORT", "VIOT"}
+
+// Firmware is what the firmware tells of an IOMMU.
+type Firmware struct {
+	Tables []string // none: it offers no IOMMU
+	// Remaps tells whether the platform can remap interrupts; nil unless there is a
+	// DMAR that could be read. RemapsErr says why it could not.
+	Remaps    *bool
+	RemapsErr error
+}
+
+// DMARFile is the table that says whether Intel's platforms remap interrupts.
+const DMARFile = "/" + tablesDir + "/" + dmar
+
+// TablesDir is where the kernel shows the firmware's tables.
+const TablesDir = "/" + tablesDir
+
+// ReadFirmware looks which tables there are. It is an error if that cannot be seen.
+func ReadFirmware(root host.Root) (Firmware, error) {
+	names, err := root.ReadDir(tablesDir)
+	if err != nil {
+		return Firmware{}, err
+	}
+	var f Firmware
+	for _, name := range names {
+		if slices.Contains(tables, name) {
+			f.Tables = append(f.Tables, name)
+		}
+	}
+	if slices.Contains(f.Tables, dmar) {
+		f.Remaps, f.RemapsErr = readFlags(root)
+	}
+	return f, nil
+}
+
+var errNoDMAR = errors.New("not a DMAR table")
+
+// readFlags reads the flags of the DMAR table, which follow its header of 36 bytes
+// and the width of addresses. The first tells whether interrupts can be remapped
+// (Intel, Virtualization Technology for Directed I/O, DMA Remapping Reporting
+// Structure; Linux, include/acpi/actbl1.h, ACPI_DMAR_INTR_REMAP).
+func readFlags(root host.Root) (*bool, error) {
+	const flagsAt, length = 37, 48
+	data, err := root.ReadHead(DMARFile, length)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) < length || string(data[:4]) != dmar || binary.LittleEndian.Uint32(data[4:]) < length {
+		return nil, errNoDMAR
+	}
+	remaps := data[flagsAt]&1 != 0
+	return &remaps, nil
+}
+
+// Unit is an IOMMU that the kernel uses: dmar0, ivhd0, smmu3.0x….
+type Unit struct {
+	Name string
+	// Remaps tells whether it can remap interrupts; nil where it does not say.
+	Remaps *bool
+}
+
+// ReadUnits returns the units that the kernel uses, by name (Linux,
+// Documentation/ABI/testing/sysfs-class-iommu). Warnings name what could not be read
+// or understood of one.
+func ReadUnits(root host.Root) (units []Unit, warnings []string, err error) {
+	names, err := root.ReadDir(unitsDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		u := Unit{Name: name}
+		if u.Remaps, err = readCapabilities(root, name); err != nil {
+			warnings = append(warnings, fmt.Sprintf("/%s: %v", capabilities(name), host.Cause(err)))
+		}
+		units = append(units, u)
+	}
+	return units, warnings, nil
+}
+
+func capabilities(unit string) string {
+	return path.Join(unitsDir, unit, "intel-iommu/ecap")
+}
+
+// readCapabilities reads the extended capabilities of an Intel unit, in hexadecimal
+// (Linux, Documentation/ABI/testing/sysfs-class-iommu-intel-iommu), whose bit 3 is
+// Interrupt Remapping support (Virtualization Technology for Directed I/O, Extended
+// Capability Register).
+func readCapabilities(root host.Root, unit string) (*bool, error) {
+	data, err := root.ReadHead(capabilities(unit), 64)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	text := strings.TrimSpace(string(data))
+	n, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		return nil, fmt.Errorf("not a hexadecimal number: %q", text)
+	}
+	remaps := n&(1<<3) != 0
+	return &remaps, nil
+}
+
+// ReadTypes counts the groups of each type: identity where the host's devices reach
+// memory untranslated, DMA or DMA-FQ where not (Linux,
+// Documentation/ABI/testing/sysfs-kernel-iommu_groups). Old kernels tell no types.
+// Warnings name groups whose type could not be read.
+func ReadTypes(root host.Root) (types map[string]int, warnings []string, err error) {
+	groups, err := root.ReadDir(groupsDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := root.OpenDir(groupsDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	types = map[string]int{}
+	buf := make([]byte, host.MaxAttribute+1)
+	for _, group := range groups {
+		name, err := readType(dir, group, buf)
+		switch {
+		case err != nil && !host.IsAbsent(err):
+			warnings = append(warnings, fmt.Sprintf("/%s/%s/type: %v", groupsDir, group, host.Cause(err)))
+		case err == nil:
+			types[name]++
+		}
+	}
+	return types, warnings, nil
+}
+
+func readType(dir *host.Dir, group string, buf []byte) (string, error) {
+	sub, _, err := dir.Enter(group)
+	if err != nil {
+		return "", err
+	}
+	defer sub.Close() //nolint:errcheck // only read from
+	data, err := sub.ReadAttribute("type", buf)
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimSpace(string(data))
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("not a type: %q", name)
+	}
+	return name, nil
+}

@@ -1,0 +1,111 @@
+package iommu_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/hosttest"
+	"gpustack/host/iommu"
+)
+
+// dmar is a table with those flags.
+func dmar(flags string) string {
+	return "DMAR\x30\x00\x00\x00" + fmt.Sprintf("%-28s", "\x01\x00OEM") + "\x26" + flags + fmt.Sprintf("%-10s", "")
+}
+
+func TestFirmware(t *testing.T) {
+	const dir = "sys/firmware/acpi/tables/"
+	for _, test := range []struct {
+		name, tree, want string // tables, whether interrupts are remapped, why that is not known
+	}{
+		{"Intel", "-- " + dir + "DMAR --\n" + dmar("\x01") + "\n-- " + dir + "FACP --\n", "[DMAR] true"},
+		{"Intel without interrupt remapping", "-- " + dir + "DMAR --\n" + dmar("\x04") + "\n", "[DMAR] false"},
+		{"AMD", "-- " + dir + "IVRS --\n", "[IVRS] null"},
+		{"ARM", "-- " + dir + "IORT --\n-- " + dir + "FACP --\n", "[IORT] null"},
+		{"no table of an IOMMU", "-- " + dir + "FACP --\n", "[] null"},
+		{"a DMAR cut short", "-- " + dir + "DMAR --\nDMAR\n", "[DMAR] null not a DMAR table"},
+		{"something else of that name", "-- " + dir + "DMAR --\n" + fmt.Sprintf("%60s", "") + "\n", "[DMAR] null not a DMAR table"},
+		{"a DMAR that cannot be read", "mkdir " + dir + "DMAR\n-- x --\n", "[DMAR] null not a regular file"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, err := iommu.ReadFirmware(hosttest.Lay(t, test.tree))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprint(f.Tables, " ", boolean(f.Remaps))
+			if f.RemapsErr != nil {
+				got += " " + host.Cause(f.RemapsErr).Error()
+			}
+			if got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+	if _, err := iommu.ReadFirmware(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {
+		t.Errorf("no tables: %v", err)
+	}
+}
+
+func boolean(b *bool) string {
+	if b == nil {
+		return "null"
+	}
+	return fmt.Sprint(*b)
+}
+
+func TestUnits(t *testing.T) {
+	units, warnings, err := iommu.ReadUnits(hosttest.Lay(t, `
+mkdir sys/class/iommu/ivhd0
+-- sys/class/iommu/dmar0/intel-iommu/ecap --
+f020df
+-- sys/class/iommu/dmar1/intel-iommu/ecap --
+f020d7
+-- sys/class/iommu/dmar2/intel-iommu/ecap --
+many
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, u := range units {
+		got += u.Name + " " + boolean(u.Remaps) + ", "
+	}
+	if want := "dmar0 true, dmar1 false, dmar2 null, ivhd0 null, "; got != want {
+		t.Errorf("got %s want %s", got, want)
+	}
+	if diff := cmp.Diff([]string{`/sys/class/iommu/dmar2/intel-iommu/ecap: not a hexadecimal number: "many"`}, warnings); diff != "" {
+		t.Error(diff)
+	}
+	if _, _, err := iommu.ReadUnits(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {
+		t.Errorf("no units: %v", err)
+	}
+}
+
+func TestTypes(t *testing.T) {
+	types, warnings, err := iommu.ReadTypes(hosttest.Lay(t, `
+mkdir sys/kernel/iommu_groups/3
+-- sys/kernel/iommu_groups/0/type --
+identity
+-- sys/kernel/iommu_groups/1/type --
+identity
+-- sys/kernel/iommu_groups/2/type --
+DMA-FQ
+-- sys/kernel/iommu_groups/4/type --
+
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]int{"identity": 2, "DMA-FQ": 1}, types); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{`/sys/kernel/iommu_groups/4/type: not a type: ""`}, warnings); diff != "" {
+		t.Error(diff)
+	}
+	if _, _, err := iommu.ReadTypes(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {
+		t.Errorf("no groups: %v", err)
+	}
+}

@@ -1,0 +1,106 @@
+package pci
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+)
+
+// Inspection is what a function shows beside what Scan reads: worth a look at the few
+// functions that go to guests, and not at all of a machine's.
+type Inspection struct {
+	// Answers is false where the configuration space reads as all ones, as that of a
+	// card does which has fallen off the bus; nil where the kernel does not show it.
+	Answers *bool
+	// Resets tells that the kernel can reset this function alone.
+	Resets bool
+	// BARs are the memory regions that the function asks for; nil where the kernel does
+	// not show them.
+	BARs []BAR
+}
+
+// BAR is a region of memory addresses that a function answers at.
+type BAR struct {
+	Number       int
+	Size         uint64
+	Wide         bool // may lie above 4 GiB
+	Prefetchable bool
+	Unplaced     bool // the host found no addresses for it
+}
+
+// Inspect looks at one function (Linux, Documentation/ABI/testing/sysfs-bus-pci and
+// Documentation/PCI/sysfs-pci.rst). What the kernel does not show is no error.
+func Inspect(root host.Root, a Address) (Inspection, error) {
+	var i Inspection
+	dir := path.Join(devicesDir, a.String())
+	fault := func(name string, err error) error {
+		if err == nil || host.IsAbsent(err) {
+			return nil
+		}
+		return fmt.Errorf("/%s: %w", path.Join(dir, name), host.Cause(err))
+	}
+	// The standard header, which everybody may read. A virtual function's ids read as
+	// all ones there, the rest does not (SR-IOV specification, 3.4.1).
+	header, configErr := root.ReadHead(path.Join(dir, "config"), 64)
+	if configErr == nil && len(header) > 0 {
+		answers := bytes.Count(header, []byte{0xff}) < len(header)
+		i.Answers = &answers
+	}
+	resets, resetErr := root.Exists(path.Join(dir, "reset"))
+	i.Resets = resets
+	resource, resourceErr := root.ReadHead(path.Join(dir, "resource"), host.MaxAttribute)
+	if resourceErr == nil {
+		i.BARs, resourceErr = ParseResource(string(resource))
+	}
+	return i, errors.Join(fault("config", configErr), fault("reset", resetErr), fault("resource", resourceErr))
+}
+
+// Flags of a region (Linux, include/linux/ioport.h: IORESOURCE_MEM, _PREFETCH, _MEM_64
+// and _UNSET).
+const (
+	regionMemory       = 0x200
+	regionPrefetchable = 0x2000
+	regionWide         = 0x100000
+	regionUnset        = 0x20000000
+)
+
+// regions are the BARs of a function that is no bridge: the first lines of resource.
+const regions = 6
+
+// ParseResource reads a function's regions of memory, as sysfs shows them: a line for
+// each region, of its first address, its last, and its flags.
+func ParseResource(text string) ([]BAR, error) {
+	bars := []BAR{}
+	number := 0
+	for line := range strings.Lines(text) {
+		if number == regions {
+			break
+		}
+		fields := strings.Fields(line)
+		var n [3]uint64
+		var errs []error
+		for i := range min(len(fields), len(n)) {
+			var err error
+			n[i], err = strconv.ParseUint(strings.TrimPrefix(fields[i], "0x"), 16, 64)
+			errs = append(errs, err)
+		}
+		first, last, flags := n[0], n[1], n[2]
+		if len(fields) != len(n) || errors.Join(errs...) != nil || last < first || last-first == math.MaxUint64 {
+			return nil, fmt.Errorf("not a region: %q", strings.TrimSpace(line))
+		}
+		if flags&regionMemory != 0 && last > first {
+			bars = append(bars, BAR{
+				Number: number, Size: last - first + 1,
+				Wide: flags&regionWide != 0, Prefetchable: flags&regionPrefetchable != 0, Unplaced: flags&regionUnset != 0,
+			})
+		}
+		number++
+	}
+	return bars, nil
+}

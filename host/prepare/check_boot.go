@@ -1,0 +1,147 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/modprobe"
+)
+
+// arguments holds what the kernel runs with against what is recorded.
+func (v view) arguments() []host.Finding {
+	const lost = "what they are there for is not in effect"
+	switch {
+	case !v.Running.seen():
+		return v.Running.blind()
+	case v.phase == unseen, v.phase == unprepared:
+		return na("nothing is recorded that they could be held against")
+	case v.phase == pending && v.off:
+		return na("%s leaves every function to the host until the next boot", offArgument)
+	case v.phase == pending && len(v.lacking) > 0:
+		return na("come with the next boot: %s", strings.Join(v.lacking, " "))
+	case v.phase == pending && len(v.against) > 0:
+		return na("goes with the next boot: %s", v.against)
+	}
+	var findings []host.Finding
+	fail := func(seen, remedy string) {
+		findings = append(findings, host.Finding{Status: host.Fail, File: cmdlineFile, Seen: seen, Effect: lost, Remedy: remedy})
+	}
+	if len(v.lacking) > 0 {
+		fail("booted since, and yet without "+strings.Join(v.lacking, " "), "boot the entry that has them; next_boot tells whether each one does")
+	}
+	for _, arg := range v.against {
+		fail(arg+" stands against what is recorded", "take it out, and boot anew: gpustack host prepare")
+	}
+	if findings == nil {
+		return pass("as recorded: %s", strings.Join(v.wantedArguments(), " "))
+	}
+	return findings
+}
+
+// watched are the arguments by which a boot without a record is held against the next.
+var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough", VFIO + ".ids", Stub + ".ids", "vfio_iommu_type1.allow_unsafe_interrupts"}
+
+// nextBoot looks through the boot menu: whichever normal entry is taken, it is to have
+// what is recorded, and should be as the kernel that runs unless it is to be booted for
+// that.
+func (v view) nextBoot() []host.Finding {
+	switch {
+	case !v.Entries.seen():
+		return v.Entries.blind()
+	case v.phase == unseen:
+		return na("what is recorded is not known")
+	}
+	entries := normal(v.Entries.Value)
+	running := watchedOf(v.Running.Value)
+	var findings []host.Finding
+	for _, e := range entries {
+		found := v.entry(e)
+		if next := watchedOf(e.Args); found == nil && v.Running.seen() && !v.blamed() && modprobe.Normal(next) != modprobe.Normal(running) {
+			found = one(host.Finding{
+				Status: host.Warn, File: e.File,
+				Seen:   fmt.Sprintf("the entry of %s has %s, the kernel runs with %s", e.Kernel, orNone(next), orNone(running)),
+				Effect: "the next boot is another one than this",
+				Remedy: "look where they come from: the boot loader's configuration, or its prompt",
+			})
+		}
+		findings = append(findings, found...)
+	}
+	switch {
+	case findings != nil:
+		return findings
+	case v.phase != unprepared:
+		return pass("%s with what is recorded", ofAll(len(entries)))
+	case !v.Running.seen():
+		return na("what the kernel runs with is not known")
+	}
+	return pass("%s as the kernel runs: %s", ofAll(len(entries)), orNone(running))
+}
+
+// blamed tells whether the kernel that runs is not as is recorded, which is said elsewhere.
+func (v view) blamed() bool {
+	return v.phase == pending || len(v.lacking) > 0 || v.phase == booted && len(v.against) > 0
+}
+
+// entry holds an entry against what is recorded.
+func (v view) entry(e Entry) []host.Finding {
+	if v.phase == unprepared {
+		return nil
+	}
+	var findings []host.Finding
+	fail := func(seen, remedy string) {
+		findings = append(findings, host.Finding{
+			Status: host.Fail, File: e.File, Seen: "the entry of " + e.Kernel + seen,
+			Effect: "booted so, the host keeps functions that are to go to guests", Remedy: remedy,
+		})
+	}
+	if missing := lacking(e.Args, v.wantedArguments()); len(missing) > 0 {
+		fail(" lacks "+strings.Join(missing, " "), "make the menu anew: gpustack host prepare --rebuild")
+	}
+	against := v.contradicting(e.Args)
+	if slices.Contains(e.Args, offArgument) {
+		against = append(against, offArgument)
+	}
+	if len(against) > 0 {
+		fail(" has "+against.String(), "take it out of the boot loader's configuration")
+	}
+	return findings
+}
+
+func ofAll(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}
+
+// normal returns the entries of this machine that are not for recovery: those with the
+// root file system of the first.
+func normal(entries []Entry) []Entry {
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Recovery })
+	if len(entries) == 0 {
+		return nil
+	}
+	root := entries[0].Args.Values("root")
+	return slices.DeleteFunc(entries, func(e Entry) bool { return !slices.Equal(root, e.Args.Values("root")) })
+}
+
+func watchedOf(args boot.Args) string {
+	var found boot.Args
+	for _, arg := range args {
+		name, _, _ := strings.Cut(arg, "=")
+		if slices.ContainsFunc(watched, func(w string) bool { return modprobe.Normal(w) == modprobe.Normal(name) }) {
+			found = append(found, arg)
+		}
+	}
+	return found.String()
+}
+
+func orNone(args string) string {
+	if args == "" {
+		return "no argument for the IOMMU"
+	}
+	return args
+}

@@ -1,0 +1,390 @@
+package prepare
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/edit"
+	"gpustack/host/guest"
+	"gpustack/host/iommu"
+	"gpustack/host/journal"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// Machine is a machine as Check sees it, whatever state it is in.
+type Machine struct {
+	Facts     host.Facts
+	CPUVendor string // "unknown" where nothing tells
+	Devices   Look[[]pci.Device]
+	Inspected map[pci.Address]pci.Inspection // of functions that go to guests
+	IOMMU     iommu.State
+	Firmware  Look[iommu.Firmware]
+	Units     Look[[]iommu.Unit]
+	Types     Look[map[string]int] // groups by their type
+	// Unsafe tells whether VFIO does without interrupt remapping.
+	Unsafe     Look[bool]
+	SecureBoot Look[bool]
+	Lockdown   Look[string]
+	Running    Look[boot.Args] // what the kernel was started with
+	Entries    Look[[]Entry]
+	Kernels    Look[[]modprobe.Modules]
+	Images     Look[[]Image]
+	Conf       Look[modprobe.Conf] // all that modprobe is told, by us too
+	Contract   Look[*Contract]     // nil where nothing is recorded
+	Files      []Look[string]      // hashes of the contract's files, "" for one that is gone
+	Booted     Look[time.Time]
+	Prepared   Look[*time.Time]     // when the contract was written
+	CutOff     Look[*journal.Entry] // a run that did not come to its end
+	// Open are the groups that some process has open; looked for where a function is
+	// with a driver that a guest may have brought it to.
+	Open    Look[map[int]bool]
+	Refused []error // why the machine cannot be prepared; of one that is not
+	// Warnings name what could not be read or understood.
+	Warnings []string
+}
+
+// Entry is a boot menu's entry that starts a kernel of this machine.
+type Entry struct {
+	File     string
+	Kernel   string
+	Args     boot.Args
+	Recovery bool
+}
+
+// Image is the initramfs of one kernel, and what is wrong with it.
+type Image struct {
+	Kernel, File string
+	Err          error // ErrOrder, or why it could not be looked into
+}
+
+// ErrNoImages says that nobody has looked into the initramfs images.
+var ErrNoImages = errors.New("initramfs images are not looked into")
+
+// ErrUnseen says that a machine does not show enough of itself to be judged.
+var ErrUnseen = errors.New("what is to be judged cannot be seen")
+
+// ErrNoMachine says that there is nothing of a machine below the root.
+var ErrNoMachine = errors.New("no machine's file tree")
+
+// ReadMachine looks at everything that Check judges. It changes nothing and runs no
+// program. The error says that there is no machine to look at.
+func ReadMachine(root host.Root) (Machine, error) {
+	if err := isMachine(root); err != nil {
+		return Machine{}, err
+	}
+	var m Machine
+	var beside sync.WaitGroup // what takes long, and writes fields of its own
+	beside.Go(func() { m.Kernels = readModules(root) })
+	beside.Go(func() { m.Running = readArguments(root) })
+	beside.Go(func() { m.Entries = readEntries(root) })
+	beside.Go(func() { m.Types = readTypes(root) })
+	m.Facts, m.Warnings = host.ReadFacts(root)
+	devices, warnings, err := pci.Scan(root, pci.Options{})
+	m.Devices = look(devicesDir, devices, scanError(err))
+	m.warn(warnings...)
+	for i := range devices {
+		m.warn(devices[i].Warnings...)
+	}
+	if m.CPUVendor = text(m.Facts.CPUVendor); m.CPUVendor == "" {
+		m.CPUVendor = cpuOf(devices)
+	}
+	m.readIOMMU(root)
+	m.readSecurity(root)
+	m.Conf = readConf(root)
+	m.Images = look[[]Image]("/boot", nil, ErrNoImages)
+	m.readRecord(root)
+	m.inspect(root)
+	if m.Contract.seen() && m.Contract.Value == nil && m.Devices.seen() {
+		m.Refused = refused(root)
+	}
+	beside.Wait()
+	slices.Sort(m.Warnings)
+	m.Warnings = slices.Compact(m.Warnings)
+	return m, nil
+}
+
+// scanError is why there is no list of functions, without the root's own path.
+func scanError(err error) error {
+	if errors.Is(err, pci.ErrNoPCI) {
+		return fs.ErrNotExist
+	}
+	return errors.Unwrap(err)
+}
+
+// readConf reads what modprobe is told; of a tree without its folder that is not known.
+func readConf(root host.Root) Look[modprobe.Conf] {
+	conf, err := modprobe.ReadConf(root)
+	if err == nil && conf == nil {
+		if ok, existsErr := root.Exists(modprobeDir); !ok {
+			err = cmp.Or(existsErr, fs.ErrNotExist)
+		}
+	}
+	return look(modprobeDir, conf, err)
+}
+
+const (
+	devicesDir  = "/sys/bus/pci/devices"
+	cmdlineFile = "/proc/cmdline"
+	unitsDir    = "/sys/class/iommu"
+	groupsDir   = "/sys/kernel/iommu_groups"
+	modprobeDir = "/etc/modprobe.d"
+	bootTime    = "/proc/stat"
+	unsafeFile  = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"
+)
+
+func isMachine(root host.Root) error {
+	for _, name := range []string{devicesDir, cmdlineFile, "/etc"} {
+		ok, err := root.Exists(name)
+		if ok || err != nil {
+			return nil // what cannot be read is said by the checks
+		}
+	}
+	return fmt.Errorf("%s: %w", root.Path("/"), ErrNoMachine)
+}
+
+func (m *Machine) warn(warnings ...string) {
+	m.Warnings = append(m.Warnings, warnings...)
+}
+
+func (m *Machine) readIOMMU(root host.Root) {
+	firmware, err := iommu.ReadFirmware(root)
+	m.Firmware = look(iommu.TablesDir, firmware, err)
+	state, warnings := iommu.ReadState(root, m.Devices.Value)
+	m.IOMMU = state
+	m.warn(warnings...)
+	units, warnings, err := iommu.ReadUnits(root)
+	m.Units = look(unitsDir, units, err)
+	m.warn(warnings...)
+}
+
+func readTypes(root host.Root) Look[map[string]int] {
+	types, warnings, err := iommu.ReadTypes(root)
+	if err == nil && len(types) == 0 && len(warnings) > 0 {
+		err = errors.New(warnings[0])
+	}
+	return look(groupsDir, types, err)
+}
+
+// Where the firmware and the kernel tell how far they trust root: a variable of four
+// bytes of attributes and one of value (UEFI specification, 3.3; Linux,
+// Documentation/filesystems/efivarfs.rst), and a list with the mode in use in brackets
+// (Linux, security/lockdown/lockdown.c).
+const (
+	secureBootFile = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	lockdownFile   = "/sys/kernel/security/lockdown"
+)
+
+func (m *Machine) readSecurity(root host.Root) {
+	data, err := root.ReadHead(secureBootFile, 5)
+	if err == nil && len(data) != 5 {
+		err = fmt.Errorf("not a variable of one byte: %q", data)
+	}
+	m.SecureBoot = look(secureBootFile, err == nil && data[4] == 1, err)
+
+	data, err = root.ReadHead(lockdownFile, 128)
+	_, mode, ok := bytes.Cut(data, []byte("["))
+	mode, _, ok2 := bytes.Cut(mode, []byte("]"))
+	if err == nil && (!ok || !ok2) {
+		err = fmt.Errorf("no mode in brackets: %q", data)
+	}
+	m.Lockdown = look(lockdownFile, string(mode), err)
+
+	data, err = root.ReadHead(unsafeFile, 8)
+	m.Unsafe = look(unsafeFile, strings.TrimSpace(string(data)) == "Y", err)
+}
+
+func readArguments(root host.Root) Look[boot.Args] {
+	data, err := root.ReadFile(cmdlineFile)
+	return look(cmdlineFile, boot.ParseArgs(string(data)), err)
+}
+
+// errNoEntries says that no boot menu was found that can be read.
+var errNoEntries = errors.New("no boot menu is there that gpustack reads")
+
+// readEntries reads the menu of the next boot.
+func readEntries(root host.Root) Look[[]Entry] {
+	const menu = "/boot/grub/grub.cfg"
+	read, err := boot.ReadMenu(root)
+	if err == nil && len(read) == 0 {
+		err = errNoEntries
+	}
+	var entries []Entry
+	for _, e := range read {
+		entries = append(entries, Entry{menu, e.Kernel, e.Args, e.Recovery})
+	}
+	return look(menu, entries, err)
+}
+
+// readModules reads what each installed kernel has.
+func readModules(root host.Root) Look[[]modprobe.Modules] {
+	releases, err := host.Kernels(root)
+	if err == nil && len(releases) == 0 {
+		err = ErrNoKernel
+	}
+	kernels := make([]modprobe.Modules, len(releases))
+	errs := make([]error, len(releases))
+	var beside sync.WaitGroup
+	for i, release := range releases {
+		beside.Go(func() { kernels[i], errs[i] = modprobe.ReadModules(root, release) })
+	}
+	beside.Wait()
+	return look(host.ModulesDir, kernels, errors.Join(append(errs, err)...))
+}
+
+// readRecord reads what gpustack has written down, and what became of it.
+func (m *Machine) readRecord(root host.Root) {
+	contract, err := ReadContract(root)
+	m.Contract = look(ContractFile, contract, err)
+	entries, err := journal.List(root)
+	cutOff, _ := journal.Interrupted(root) // fails as List does
+	m.CutOff = look(journal.Dir, cutOff, err)
+	m.Prepared = look(journal.Dir, writtenAt(entries), err)
+	if contract == nil {
+		return
+	}
+	for _, f := range contract.Files {
+		file, err := edit.Read(root, f.Name)
+		m.Files = append(m.Files, look(f.Name, file.Hash(), err))
+	}
+	m.Booted = readBootTime(root)
+}
+
+// writtenAt is when the contract was last written, and all that goes with it: its
+// entry's end.
+func writtenAt(entries []journal.Entry) *time.Time {
+	for _, e := range slices.Backward(entries) {
+		if e.Status == journal.Done && slices.ContainsFunc(e.Files, func(f journal.File) bool { return f.Name == ContractFile }) {
+			return e.Ended
+		}
+	}
+	return nil
+}
+
+// readBootTime reads when the machine was started (proc_stat(5), btime).
+func readBootTime(root host.Root) Look[time.Time] {
+	data, err := root.ReadFile(bootTime)
+	if err != nil {
+		return look(bootTime, time.Time{}, err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "btime "); ok {
+			seconds, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return look(bootTime, time.Unix(seconds, 0).UTC(), err)
+		}
+	}
+	return look(bootTime, time.Time{}, errors.New("has no btime"))
+}
+
+// inspect looks closer at the functions that go to guests, or would.
+func (m *Machine) inspect(root host.Root) {
+	m.Inspected = map[pci.Address]pci.Inspection{}
+	borrowed := false
+	for _, d := range m.forGuests() {
+		i, err := pci.Inspect(root, d.Address)
+		if err != nil {
+			m.warn(strings.Split(err.Error(), "\n")...)
+		}
+		m.Inspected[d.Address] = i
+		f := m.recorded(d.Address)
+		borrowed = borrowed || f != nil && mayBeBorrowed(*f, d)
+	}
+	if !borrowed {
+		return
+	}
+	// A function that a guest's manager has taken to another driver of VFIO's is back
+	// when the guest stops.
+	report := guest.Observe(root, guest.NovaConf{}, time.Now())
+	m.Open = look("/proc", map[int]bool{}, nil)
+	for _, s := range report.Unread() {
+		if s.Name == "processes" || s.Name == "vfio" {
+			m.Open.Err = errors.New(s.Detail)
+		}
+	}
+	for _, h := range report.Holders {
+		if h.Group != nil {
+			m.Open.Value[*h.Group] = true
+		}
+	}
+}
+
+// refused is what host prepare would say of the machine as it is.
+func refused(root host.Root) []error {
+	n, err := Observe(root)
+	_, selErr := Node{Devices: n.Devices, Needs: n.Needs}.sel(Options{})
+	return slices.Concat(split(err), split(selErr))
+}
+
+// split takes joined errors apart.
+func split(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, split(e)...)
+		}
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// recorded is what the contract says of an address, or nil.
+func (m *Machine) recorded(a pci.Address) *Function {
+	if m.Contract.Value == nil {
+		return nil
+	}
+	for i := range m.Contract.Value.Functions {
+		if f := &m.Contract.Value.Functions[i]; f.Address == a {
+			return f
+		}
+	}
+	return nil
+}
+
+// device is the function at an address, or nil.
+func (m *Machine) device(a pci.Address) *pci.Device {
+	return Node{Devices: m.Devices.Value}.device(a)
+}
+
+// forGuests are the functions that are recorded, or, where nothing is, those that host
+// prepare selects by itself.
+func (m *Machine) forGuests() []pci.Device {
+	var devices []pci.Device
+	for _, d := range m.Devices.Value {
+		if m.Contract.Value != nil && m.recorded(d.Address) != nil {
+			devices = append(devices, d)
+		}
+	}
+	if m.Contract.Value != nil {
+		return devices
+	}
+	n := Node{Devices: m.Devices.Value}
+	var selected []pci.Address
+	for _, d := range m.Devices.Value {
+		if d.Candidate {
+			selected = append(selected, d.Address)
+		}
+	}
+	for _, a := range n.expand(selected) {
+		devices = append(devices, *n.device(a))
+	}
+	return devices
+}
+
+// fileOf is an attribute of a function.
+func fileOf(a pci.Address, attribute string) string {
+	return path.Join(devicesDir, a.String(), attribute)
+}

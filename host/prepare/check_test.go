@@ -1,0 +1,493 @@
+package prepare_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/hosttest"
+	"gpustack/host/journal"
+	"gpustack/host/prepare"
+)
+
+// step changes a machine's tree.
+type step func(t *testing.T, root host.Root)
+
+func write(name, text string) step {
+	return func(t *testing.T, root host.Root) {
+		t.Helper()
+		file := root.Path(name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.RemoveAll(file), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func remove(name string) step {
+	return func(t *testing.T, root host.Root) {
+		t.Helper()
+		file := root.Path(name)
+		if _, err := os.Lstat(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func link(name, target string) step {
+	return func(t *testing.T, root host.Root) {
+		t.Helper()
+		file := root.Path(name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.RemoveAll(file), os.Symlink(target, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// replace puts a text in the place of another, which must be there.
+func replace(name, from, to string) step {
+	return func(t *testing.T, root host.Root) {
+		t.Helper()
+		text, err := os.ReadFile(root.Path(name))
+		if err != nil || !strings.Contains(string(text), from) {
+			t.Fatalf("%s: %q is not in it: %v", name, from, err)
+		}
+		write(name, strings.ReplaceAll(string(text), from, to))(t, root)
+	}
+}
+
+func steps(all ...step) step {
+	return func(t *testing.T, root host.Root) {
+		t.Helper()
+		for _, s := range all {
+			s(t, root)
+		}
+	}
+}
+
+// function names an attribute of a function, "01:00.0/vendor", in its place below the
+// bridges.
+func function(attribute string) string {
+	bridge := map[string]string{"01:00": "pci0000:00/0000:00:01.0", "02:00": "pci0000:00/0000:00:02.0"}[attribute[:5]]
+	return path.Join("sys/devices", bridge, "0000:"+attribute)
+}
+
+func driver(function_, name string) step {
+	return link(function(function_+"/driver"), "../../../../../bus/pci/drivers/"+name)
+}
+
+func group(function_ string, number int) step {
+	return link(function(function_+"/iommu_group"), fmt.Sprintf("../../../../kernel/iommu_groups/%d", number))
+}
+
+// cards are the functions of the two cards.
+var cards = []string{"01:00.0", "01:00.1", "02:00.0", "02:00.1"}
+
+// each does a step for the functions of the cards.
+func each(do func(function_ string) step) step {
+	var all []step
+	for _, f := range cards {
+		all = append(all, do(f))
+	}
+	return steps(all...)
+}
+
+const (
+	kernel     = "6.1.0-28-amd64" // that runs
+	newer      = "6.1.0-30-amd64" // that is installed too
+	dmarFile   = "sys/firmware/acpi/tables/DMAR"
+	unsafeFile = "sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"
+	ours       = "etc/modprobe.d/zz-gpustack.conf"
+)
+
+// dmar is a firmware's table with those flags.
+func dmar(flags byte) string {
+	return "DMAR\x30\x00\x00\x00" + strings.Repeat(" ", 28) + "\x26" + string([]byte{flags}) + strings.Repeat(" ", 10)
+}
+
+// bare is a server with two cards of two functions each, behind bridges of their own, a
+// disk and a network card, two kernels, and nothing prepared. Its IOMMU is on.
+func bare(t *testing.T) host.Root {
+	t.Helper()
+	const vfio = "kernel/vfio/vfio-pci.ko:\nkernel/pci/pci-stub.ko:\nkernel/gpu/nouveau.ko:\nkernel/sound/snd-hda-intel.ko:\n"
+	root := hosttest.Lay(t, `
+mkdir sys/bus/pci/devices
+mkdir sys/class/iommu
+-- boot/grub/grub.cfg --
+menuentry 'Debian' {
+	linux /boot/vmlinuz-`+newer+` root=UUID=a ro quiet
+}
+menuentry 'Debian, with Linux `+kernel+`' {
+	linux /boot/vmlinuz-`+kernel+` root=UUID=a ro quiet
+}
+menuentry 'Debian, with Linux `+kernel+` (recovery mode)' {
+	linux /boot/vmlinuz-`+kernel+` root=UUID=a ro single
+}
+menuentry 'another system' {
+	linux /boot/vmlinuz-5 root=UUID=b ro quiet
+}
+-- etc/default/grub --
+GRUB_CMDLINE_LINUX_DEFAULT="quiet"
+GRUB_CMDLINE_LINUX=""
+-- etc/os-release --
+ID=debian
+VERSION_ID="12"
+-- lib/modules/`+kernel+`/modules.dep --
+`+vfio+`-- lib/modules/`+newer+`/modules.dep --
+`+vfio+`-- proc/cmdline --
+BOOT_IMAGE=/boot/vmlinuz-`+kernel+` root=UUID=a ro quiet
+-- proc/cpuinfo --
+vendor_id : GenuineIntel
+-- proc/mounts --
+-- proc/stat --
+cpu 1 2 3
+btime 1772352000
+-- proc/sys/kernel/osrelease --
+`+kernel+`
+-- usr/sbin/grub-mkconfig --
+for x in ${sysconfdir}/default/grub.d/*.cfg ; do
+-- usr/sbin/mkinitramfs --
+`)
+	do := []step{
+		write(dmarFile, dmar(1)),
+		write("sys/class/iommu/dmar0/intel-iommu/ecap", "f020df\n"),
+		write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06\x00\x00\x00\x00"),
+		write("sys/kernel/security/lockdown", "[none] integrity confidentiality\n"),
+	}
+	add := func(at, function_, class, ids, driver, number string) {
+		dir := "sys/devices/" + at
+		vendor, product, _ := strings.Cut(ids, ":")
+		do = append(do,
+			link("sys/bus/pci/devices/0000:"+function_, "../../../devices/"+at),
+			write(dir+"/class", "0x"+class+"\n"), write(dir+"/vendor", "0x"+vendor+"\n"), write(dir+"/device", "0x"+product+"\n"),
+			write(dir+"/subsystem_vendor", "0x103c\n"), write(dir+"/subsystem_device", "0x1096\n"),
+			write(dir+"/modalias", "pci:v\n"),
+			write(dir+"/config", "\xde\x10\xb4\x11"+strings.Repeat("\x00", 60)),
+			write(dir+"/resource", "0x00000000d1000000 0x00000000d1ffffff 0x0000000000040200\n0x0000380000000000 0x000038000fffffff 0x000000000014220c\n"),
+			link(dir+"/driver", strings.Repeat("../", strings.Count(dir, "/"))+"bus/pci/drivers/"+driver),
+			link(dir+"/iommu_group", strings.Repeat("../", strings.Count(dir, "/"))+"kernel/iommu_groups/"+number),
+			write("sys/kernel/iommu_groups/"+number+"/type", "identity\n"),
+		)
+	}
+	add("pci0000:00/0000:00:01.0", "00:01.0", "060400", "8086:2f02", "pcieport", "1")
+	add("pci0000:00/0000:00:02.0", "00:02.0", "060400", "8086:2f04", "pcieport", "2")
+	add("pci0000:00/0000:00:17.0", "00:17.0", "010601", "8086:8d02", "ahci", "3")
+	add("pci0000:00/0000:00:19.0", "00:19.0", "020000", "8086:1533", "igb", "4")
+	for i, bridge := range []string{"00:01.0", "00:02.0"} {
+		card, number := fmt.Sprintf("0%d:00", i+1), fmt.Sprint(10+i)
+		add("pci0000:00/0000:"+bridge+"/0000:"+card+".0", card+".0", "030000", "10de:11b4", "nouveau", number)
+		add("pci0000:00/0000:"+bridge+"/0000:"+card+".1", card+".1", "040300", "10de:0e0a", "snd_hda_intel", number)
+		do = append(do, write(function(card+".0/boot_vga"), "0\n"), write(function(card+".0/reset_method"), "flr bus\n"))
+	}
+	steps(do...)(t, root)
+	return root
+}
+
+// planned is the same server after host prepare, and before it is booted anew.
+func planned(t *testing.T, opts prepare.Options) host.Root {
+	t.Helper()
+	root := bare(t)
+	p, err := plan(t, root, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if _, err := j.Apply(context.Background(), journal.Work{Command: "host prepare", Files: p.Files}); err != nil {
+		t.Fatal(err)
+	}
+	replace("boot/grub/grub.cfg", "ro quiet", "ro quiet intel_iommu=on iommu=pt")(t, root)
+	return root
+}
+
+var reboot = steps(
+	write("proc/stat", fmt.Sprintf("btime %d\n", time.Now().Add(time.Hour).Unix())),
+	replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"),
+)
+
+// ready is the server after that boot.
+func ready(t *testing.T, opts prepare.Options) host.Root {
+	t.Helper()
+	root := planned(t, opts)
+	held := opts.Driver
+	if held == "" {
+		held = prepare.VFIO
+	}
+	steps(reboot, each(func(f string) step { return driver(f, held) }))(t, root)
+	return root
+}
+
+// off switches the IOMMU off: the kernel then has no units and no groups.
+var off = steps(
+	remove("sys/class/iommu/dmar0"), remove("sys/kernel/iommu_groups"), write("sys/kernel/iommu_groups/.keep", ""), remove("sys/kernel/iommu_groups/.keep"),
+	each(func(f string) step { return remove(function(f + "/iommu_group")) }),
+	remove("sys/devices/pci0000:00/0000:00:01.0/iommu_group"), remove("sys/devices/pci0000:00/0000:00:02.0/iommu_group"),
+	remove("sys/devices/pci0000:00/0000:00:17.0/iommu_group"), remove("sys/devices/pci0000:00/0000:00:19.0/iommu_group"),
+)
+
+// check judges the tree.
+func check(t *testing.T, root host.Root) ([]host.Finding, prepare.Verdict) {
+	t.Helper()
+	m, err := prepare.ReadMachine(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return prepare.Check(m)
+}
+
+// bad are the findings that warn or fail, each as a line.
+func bad(t *testing.T, findings []host.Finding) []string {
+	t.Helper()
+	var lines []string
+	for _, f := range findings {
+		if f.Status != host.Warn && f.Status != host.Fail {
+			continue
+		}
+		at := f.File
+		if f.Line > 0 {
+			at += fmt.Sprintf(":%d", f.Line)
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %s: %s", f.Status, f.Check, at, f.Seen))
+		if f.Seen == "" || f.Effect == "" || f.Remedy == "" {
+			t.Errorf("%s: seen %q, effect %q, remedy %q", f.Check, f.Seen, f.Effect, f.Remedy)
+		}
+	}
+	return lines
+}
+
+// The machines that cases change.
+const (
+	isBare    = "bare"
+	isPlanned = "planned"
+	isReady   = "ready"
+)
+
+func machine(t *testing.T, from string) host.Root {
+	t.Helper()
+	switch from {
+	case isBare:
+		return bare(t)
+	case isPlanned:
+		return planned(t, prepare.Options{})
+	}
+	return ready(t, prepare.Options{})
+}
+
+// TestCheck: for every fail and every warning a machine with just that one.
+func TestCheck(t *testing.T) {
+	const (
+		grub     = "/boot/grub/grub.cfg: "
+		cmdline  = "/proc/cmdline: "
+		conf     = "/etc/modprobe.d/"
+		devices  = "/sys/bus/pci/devices/0000:"
+		contract = "/var/lib/gpustack/contract.json: "
+	)
+	for _, test := range []struct {
+		name    string
+		from    string
+		change  step
+		verdict prepare.Verdict
+		want    []string
+	}{
+		{"nothing is wrong", isReady, steps(), prepare.Ready, nil},
+		{"not prepared", isBare, steps(), prepare.NotPrepared, []string{"fail prepared " + contract + "gpustack host prepare has not been run here"}},
+		{"gpustack=off", isReady, steps(replace("proc/cmdline", "quiet", "quiet gpustack=off"), driver("01:00.0", "nouveau")), prepare.PendingReboot,
+			[]string{"fail reboot " + cmdline + "booted with gpustack=off"}},
+
+		// Firmware and IOMMU.
+		{"the firmware offers none", isReady, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), prepare.NotReady,
+			[]string{"fail firmware /sys/firmware/acpi/tables: offers no IOMMU: there is no DMAR, IVRS, IORT or VIOT"}},
+		{"the firmware offers none, nothing prepared", isBare, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), prepare.NotPrepared,
+			[]string{"fail firmware /sys/firmware/acpi/tables: offers no IOMMU: there is no DMAR, IVRS, IORT or VIOT"}},
+		{"off for no reason that is seen", isReady, off, prepare.NotReady,
+			[]string{"fail iommu /sys/kernel/iommu_groups: off, though nothing among the kernel's arguments says so"}},
+		{"off by an argument", isBare, steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"), replace("boot/grub/grub.cfg", "quiet", "intel_iommu=off")), prepare.NotPrepared,
+			[]string{"fail iommu " + cmdline + "switched off by an argument of the kernel: intel_iommu=off"}},
+		{"never switched on", isBare, off, prepare.NotPrepared,
+			[]string{"fail iommu " + cmdline + "off, and the kernel was not told to use it: intel_iommu=on"}},
+		{"off, and it is not known what the kernel was told", isBare, steps(off, remove("proc/cmdline")), prepare.NotPrepared,
+			[]string{"fail iommu /sys/kernel/iommu_groups: off; what the kernel was told is not known"}},
+		{"off for AMD's processors, which needs no argument", isBare, steps(off, replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD"), remove(dmarFile), write("sys/firmware/acpi/tables/IVRS", "")), prepare.NotPrepared,
+			[]string{"fail iommu /sys/kernel/iommu_groups: off, though nothing among the kernel's arguments says so"}},
+		{"off until the reboot", isPlanned, off, prepare.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"translated, and told not to be", isReady, replaceTypes("identity", "DMA"), prepare.Ready,
+			[]string{"warn iommu_type /sys/kernel/iommu_groups: DMA of 6 groups, though the kernel was told not to translate for the host"}},
+
+		// Interrupt remapping.
+		{"no interrupt remapping", isReady, write(dmarFile, dmar(0)), prepare.NotReady,
+			[]string{"fail interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware says that the platform has none"}},
+		{"a unit without", isReady, write("sys/class/iommu/dmar0/intel-iommu/ecap", "f020d7\n"), prepare.NotReady,
+			[]string{"fail interrupt_remapping /sys/class/iommu/dmar0/intel-iommu/ecap: dmar0 cannot remap interrupts"}},
+		{"switched off", isReady, replace("proc/cmdline", "quiet", "intremap=off"), prepare.NotReady,
+			[]string{"fail interrupt_remapping " + cmdline + "off by an argument of the kernel: intremap=off"}},
+		{"done without", isReady, steps(write(dmarFile, dmar(0)), write(unsafeFile, "Y\n")), prepare.Ready,
+			[]string{"warn interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware says that the platform has none"}},
+		{"done without for no reason", isReady, write(unsafeFile, "Y\n"), prepare.Ready,
+			[]string{"warn interrupt_remapping /" + unsafeFile + ": on: firmware and units have it, and VFIO is told to do without"}},
+
+		// Arguments.
+		{"booted without an argument", isReady, replace("proc/cmdline", " iommu=pt", ""), prepare.NotReady,
+			[]string{"fail arguments " + cmdline + "booted since, and yet without iommu=pt"}},
+		{"without it, and so without an IOMMU", isReady, steps(off, replace("proc/cmdline", "intel_iommu=on ", "")), prepare.NotReady,
+			[]string{"fail arguments " + cmdline + "booted since, and yet without intel_iommu=on"}},
+		{"an argument against what is recorded", isReady, replace("proc/cmdline", "iommu=pt", "iommu=pt amd_iommu=off iommu=soft"), prepare.NotReady,
+			[]string{"fail arguments " + cmdline + "iommu=soft stands against what is recorded"}},
+		{"further words are no fault", isReady, steps(replace("proc/cmdline", "intel_iommu=on", "intel-iommu=on,sm_on"), replace("boot/grub/grub.cfg", "intel_iommu=on", "intel_iommu=on,sm_on")), prepare.Ready, nil},
+		{"an entry without an argument", isReady, replace("boot/grub/grub.cfg", newer+" root=UUID=a ro quiet intel_iommu=on", newer+" root=UUID=a ro quiet"), prepare.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on"}},
+		{"an entry with what stands against", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro gpustack=off"), prepare.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has gpustack=off"}},
+		{"a menu that was not made anew", isPlanned, replace("boot/grub/grub.cfg", " intel_iommu=on iommu=pt", ""), prepare.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on iommu=pt", "fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " lacks intel_iommu=on iommu=pt"}},
+		{"an entry with more than the kernel runs with", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro pci-stub.ids=10de:1"), prepare.Ready,
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has pci-stub.ids=10de:1 intel_iommu=on iommu=pt, the kernel runs with intel_iommu=on iommu=pt"}},
+		{"an argument that was given at the menu's prompt", isBare, steps(replace("proc/cmdline", "quiet", "quiet iommu=pt"), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg", "linux /boot/vmlinuz root=UUID=a\n")), prepare.NotPrepared,
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has no argument for the IOMMU, the kernel runs with iommu=pt", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+
+		// Modules.
+		{"the kernel that runs lacks the driver", isReady, replace("lib/modules/"+kernel+"/modules.dep", "vfio-pci", "x"), prepare.NotReady,
+			[]string{"fail kernels /lib/modules/" + kernel + ": kernel " + kernel + " has no vfio-pci"}},
+		{"the kernel that is booted next lacks it", isReady, replace("lib/modules/"+newer+"/modules.dep", "vfio-pci", "x"), prepare.NotReady,
+			[]string{"fail kernels /lib/modules/" + newer + ": kernel " + newer + " has no vfio-pci"}},
+		{"a kernel that was left lacks it", isReady, write("lib/modules/5.10.0/modules.dep", ""), prepare.Ready,
+			[]string{"warn kernels /lib/modules/5.10.0: kernel 5.10.0 has no vfio-pci"}},
+		{"a line that loses", isReady, write("etc/modprobe.d/vfio.conf", "# ours\noptions vfio_pci ids=1234:5678,10de:11b4\n"), prepare.Ready,
+			[]string{"warn ids " + conf + "vfio.conf:2: vfio-pci is told to take 1234:5678 here, and does not heed it: what counts is " + conf + "zz-gpustack.conf:5"}},
+		{"a line that loses, and whose ids are all in the one that counts", isReady, write("etc/modprobe.d/vfio.conf", "options vfio_pci ids=10de:11b4\n"), prepare.Ready, nil},
+		{"a line that wins, with all of ours", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,1234:5678\n"), prepare.Ready, nil},
+		{"a line that wins", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4\n"), prepare.NotReady,
+			[]string{"fail ids " + conf + "zzz.conf:1: vfio-pci is to take 10de:0e0a, and what counts is " + conf + "zzz.conf:1"}},
+		{"a line that loses to the kernel's arguments", isReady, steps(replace("proc/cmdline", "quiet", "vfio-pci.ids=10de:11b4"), replace("boot/grub/grub.cfg", "quiet", "vfio_pci.ids=10de:11b4")), prepare.NotReady,
+			[]string{"fail ids " + grub + "vfio-pci is to take 10de:0e0a, and what counts is the kernel's argument in /boot/grub/grub.cfg"}},
+		{"a line that takes the host's", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,8086:1533\n"), prepare.Ready,
+			[]string{"warn ids " + conf + "zzz.conf:1: vfio-pci is to take 8086:1533, and so takes 0000:00:19.0, which is to stay with the host"}},
+
+		// What host prepare refuses.
+		{"a group with a part of the host", isBare, group("01:00.0", 4), prepare.NotPrepared,
+			[]string{"fail preparable " + devices + "00:19.0: 0000:00:19.0: is no part of a selected card, but in IOMMU group 4 with one"}},
+		{"the host needs a card", isBare, steps(write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), prepare.NotPrepared,
+			[]string{"fail preparable " + devices + "01:00.1: 0000:01:00.1: the host needs it: carries the default route, through ib0"}},
+		{"a maker of initramfs images that is not known", isBare, steps(remove("usr/sbin/mkinitramfs"), write("usr/bin/booster", "")), prepare.NotPrepared,
+			[]string{"fail preparable : booster: initramfs maker not supported yet"}},
+		{"no GPU of NVIDIA's", isBare, steps(write(function("01:00.0/vendor"), "0x1002\n"), write(function("02:00.0/vendor"), "0x1002\n")), prepare.NotPrepared,
+			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA display functions: no such function"}},
+		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), prepare.NotPrepared,
+			[]string{"fail boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"a GPU is the console and goes", isReady, write(function("01:00.0/boot_vga"), "1\n"), prepare.Ready,
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init")), prepare.Ready, nil},
+
+		// Functions.
+		{"a card has fallen off the bus", isReady, write(function("01:00.0/config"), strings.Repeat("\xff", 64)), prepare.NotReady,
+			[]string{"fail bus " + devices + "01:00.0/config: 0000:01:00.0 does not answer: all of its registers read ffff"}},
+		{"one that the kernel has not found out of", isReady, write(function("01:00.1/vendor"), "0xffff\n"), prepare.NotReady,
+			[]string{"fail bus " + devices + "01:00.1/config: 0000:01:00.1 does not answer: all of its registers read ffff"}},
+		{"a function is gone", isReady, remove("sys/bus/pci/devices/0000:02:00.1"), prepare.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is gone (10de:0e0a)"}},
+		{"a function is renumbered", isReady, steps(remove("sys/bus/pci/devices/0000:02:00.1"), link("sys/bus/pci/devices/0000:05:00.1", "../../../devices/pci0000:00/0000:00:02.0/0000:05:00.1"),
+			rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.1")), prepare.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 (10de:0e0a) is renumbered: it is 0000:05:00.1 now"}},
+		{"another function", isReady, write(function("02:00.1/device"), "0x10f0\n"), prepare.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is another function: 10de:10f0, and 10de:0e0a was recorded"}},
+		{"another board", isReady, write(function("02:00.0/subsystem_device"), "0x1097\n"), prepare.Drifted,
+			[]string{"fail functions " + devices + "02:00.0: 0000:02:00.0 is on another board: 103c:1097, and 103c:1096 was recorded"}},
+		{"another slot", isReady, steps(rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:01.0/0000:02:00.1"), link("sys/bus/pci/devices/0000:02:00.1", "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.1")), prepare.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is in another slot: below 0000:00:01.0, and 0000:00:02.0 was recorded"}},
+
+		// Drivers and groups.
+		{"a driver has been taken", isReady, driver("01:00.1", "snd_hda_intel"), prepare.Drifted,
+			[]string{"fail drivers " + devices + "01:00.1/driver: 0000:01:00.1 is held by snd_hda_intel instead of vfio-pci"}},
+		{"no driver", isReady, remove(function("02:00.0/driver")), prepare.Drifted,
+			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by no driver, and is to be by vfio-pci"}},
+		{"another one that leaves it alone", isReady, driver("02:00.0", "pci-stub"), prepare.Drifted,
+			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by pci-stub instead of vfio-pci"}},
+		{"a function has come into a group", isReady, link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/10"), prepare.Drifted,
+			[]string{"fail groups /sys/kernel/iommu_groups/10/devices: group 10 has 0000:00:19.0 too, which was not in it"}},
+		{"a function has gone from a group", isReady, group("02:00.1", 12), prepare.Drifted,
+			[]string{"fail groups /sys/kernel/iommu_groups/11/devices: group 11 no longer has 0000:02:00.1"}},
+		{"groups with other numbers are no fault", isReady, each(func(f string) step { return group(f, 20+int(f[1]-'0')) }), prepare.Ready, nil},
+		{"a function in no group", isReady, remove(function("02:00.0/iommu_group")), prepare.Drifted,
+			[]string{"fail groups " + devices + "02:00.0/iommu_group: 0000:02:00.0 is in no IOMMU group"}},
+		{"no reset", isReady, remove(function("02:00.0/reset_method")), prepare.Ready,
+			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no way to be reset that the kernel knows"}},
+		{"resets switched off", isReady, write(function("02:00.0/reset_method"), "\n"), prepare.Ready,
+			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no way to be reset that the kernel knows"}},
+		{"no place for memory", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n"), prepare.NotReady,
+			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no place for region 1, 64 GiB"}},
+		{"large regions are a hint", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n"), prepare.Ready, nil},
+
+		// The record.
+		{"a file is gone", isReady, remove(ours), prepare.Drifted, []string{"fail files /" + ours + ": /" + ours + " is gone"}},
+		{"a file was changed", isReady, replace(ours, "blacklist nouveau", "# blacklist nouveau"), prepare.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed since"}},
+		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), prepare.NotReady,
+			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was cut off while rebuilding"}},
+		{"to be booted", isPlanned, steps(), prepare.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"to be booted, though the arguments were there before", isPlanned, replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), prepare.PendingReboot,
+			[]string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"to be booted, and nothing tells when it was", isPlanned, remove("proc/stat"), prepare.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"bound without a boot", isPlanned, steps(replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), each(func(f string) step { return driver(f, prepare.VFIO) })), prepare.Ready, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := machine(t, test.from)
+			test.change(t, root)
+			findings, verdict := check(t, root)
+			if verdict != test.verdict {
+				t.Errorf("verdict %s, want %s", verdict, test.verdict)
+			}
+			got := bad(t, findings)
+			for i := range got {
+				if before, after, ok := strings.Cut(got[i], "recorded at "); ok {
+					_, after, _ = strings.Cut(after, " ")
+					got[i] = before + "recorded at TIME " + after
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			var names []string
+			for _, f := range findings {
+				names = append(names, f.Check)
+			}
+			if diff := cmp.Diff(checks, slices.Compact(names)); diff != "" {
+				t.Errorf("checks (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// checks are the names of all checks, in their order.
+var checks = strings.Fields(`firmware secure_boot iommu iommu_type interrupt_remapping arguments next_boot kernels initramfs ids
+	preparable boot_vga bus functions drivers groups reset bars files journal prepared reboot`)
+
+func replaceTypes(from, to string) step {
+	var all []step
+	for _, n := range []string{"1", "2", "3", "4", "10", "11"} {
+		all = append(all, replace("sys/kernel/iommu_groups/"+n+"/type", from, to))
+	}
+	return steps(all...)
+}
+
+func rename(from, to string) step {
+	return func(t *testing.T, root host.Root) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(root.Path(to)), 0o755), os.Rename(root.Path(from), root.Path(to))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
