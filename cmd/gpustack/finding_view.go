@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"gpustack/host"
 )
@@ -25,16 +26,20 @@ func (u *ui) findings(findings []host.Finding) {
 		case host.Fail:
 			status = u.paint(red, status)
 		}
-		u.printf("%s  %-*s  %s\n", status, names, f.Check, printable(f.Seen))
+		u.printf("%s  %-*s  %s\n", status, names, f.Check, oneLine(f.Seen))
 		if i+1 < len(findings) {
 			if next := findings[i+1]; next.Check == f.Check && next.Effect == f.Effect && next.Remedy == f.Remedy {
 				f.Effect, f.Remedy = "", ""
 			}
 		}
 		for _, line := range below(f) {
-			u.printf("%*s%s\n", 6+2+names+2, "", printable(line))
+			u.printf("%*s%s\n", 6+2+names+2, "", oneLine(line))
 		}
 	}
+}
+
+func oneLine(s string) string {
+	return printable(strings.ReplaceAll(s, "\n", "; "))
 }
 
 func below(f host.Finding) (lines []string) {

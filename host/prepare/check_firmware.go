@@ -171,17 +171,26 @@ func (m *Machine) remaps() (remaps *bool, file, why string) {
 	if f := m.Firmware.Value.Remaps; f != nil && !*f {
 		return &no, iommu.DMARFile, "the firmware says that the platform has none"
 	}
-	known := m.Firmware.Value.Remaps != nil
+	var who []string
+	if m.Firmware.Value.Remaps != nil {
+		who = append(who, "the firmware")
+	}
+	units := 0
 	for _, u := range m.Units.Value {
 		if u.Remaps != nil && !*u.Remaps {
 			return &no, unitsDir + "/" + u.Name + "/intel-iommu/ecap", u.Name + " cannot remap interrupts"
 		}
-		known = known || u.Remaps != nil
+		if u.Remaps != nil {
+			units++
+		}
 	}
-	if !known {
+	if units > 0 {
+		who = append(who, plural(units, "unit"))
+	}
+	if who == nil {
 		return nil, "", ""
 	}
-	return &yes, "", "on: firmware and units have it"
+	return &yes, "", "on, by " + strings.Join(who, " and ")
 }
 
 // plural counts in words: 1 group, 2 groups.

@@ -90,6 +90,10 @@ func ReadMachine(root host.Root) (Machine, error) {
 	beside.Go(func() { m.Running = readArguments(root) })
 	beside.Go(func() { m.Entries = readEntries(root) })
 	beside.Go(func() { m.Types = readTypes(root) })
+	m.readRecord(root)
+	if m.Contract.seen() && m.Contract.Value == nil {
+		beside.Go(func() { m.Refused = refused(root) })
+	}
 	m.Facts, m.Warnings = host.ReadFacts(root)
 	devices, warnings, err := pci.Scan(root, pci.Options{})
 	m.Devices = look(devicesDir, devices, scanError(err))
@@ -104,11 +108,7 @@ func ReadMachine(root host.Root) (Machine, error) {
 	m.readSecurity(root)
 	m.Conf = readConf(root)
 	m.Images = look[[]Image]("/boot", nil, ErrNoImages)
-	m.readRecord(root)
 	m.inspect(root)
-	if m.Contract.seen() && m.Contract.Value == nil && m.Devices.seen() {
-		m.Refused = refused(root)
-	}
 	beside.Wait()
 	slices.Sort(m.Warnings)
 	m.Warnings = slices.Compact(m.Warnings)

@@ -277,15 +277,24 @@ const (
 	isReady   = "ready"
 )
 
-func machine(t *testing.T, from string) host.Root {
+// masters are those machines, each laid out once.
+func masters(t *testing.T) map[string]host.Root {
 	t.Helper()
-	switch from {
-	case isBare:
-		return bare(t)
-	case isPlanned:
-		return planned(t, prepare.Options{})
+	return map[string]host.Root{isBare: bare(t), isPlanned: planned(t, prepare.Options{}), isReady: ready(t, prepare.Options{})}
+}
+
+// like lays out the same machine again.
+func like(t *testing.T, master host.Root) host.Root {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(master.Path("/"))); err != nil {
+		t.Fatal(err)
 	}
-	return ready(t, prepare.Options{})
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
 }
 
 // TestCheck: for every fail and every warning a machine with just that one.
@@ -297,6 +306,7 @@ func TestCheck(t *testing.T) {
 		devices  = "/sys/bus/pci/devices/0000:"
 		contract = "/var/lib/gpustack/contract.json: "
 	)
+	machines := masters(t)
 	for _, test := range []struct {
 		name    string
 		from    string
@@ -338,7 +348,7 @@ func TestCheck(t *testing.T) {
 		{"done without", isReady, steps(write(dmarFile, dmar(0)), write(unsafeFile, "Y\n")), prepare.Ready,
 			[]string{"warn interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware says that the platform has none"}},
 		{"done without for no reason", isReady, write(unsafeFile, "Y\n"), prepare.Ready,
-			[]string{"warn interrupt_remapping /" + unsafeFile + ": on: firmware and units have it, and VFIO is told to do without"}},
+			[]string{"warn interrupt_remapping /" + unsafeFile + ": on, by the firmware and 1 unit, and VFIO is told to do without"}},
 
 		// Arguments.
 		{"booted without an argument", isReady, replace("proc/cmdline", " iommu=pt", ""), prepare.NotReady,
@@ -444,7 +454,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			root := machine(t, test.from)
+			root := like(t, machines[test.from])
 			test.change(t, root)
 			findings, verdict := check(t, root)
 			if verdict != test.verdict {
@@ -489,5 +499,284 @@ func rename(from, to string) step {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(root.Path(to)), 0o755), os.Rename(root.Path(from), root.Path(to))); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// find returns the findings of a check, as lines.
+func find(findings []host.Finding, check string) string {
+	var lines []string
+	for _, f := range findings {
+		if f.Check == check {
+			line := string(f.Status) + ": " + f.Seen
+			if f.Status != host.Warn && f.Status != host.Fail && f.Remedy != "" {
+				line += "; " + f.Remedy
+			}
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestUnseen: what is absent, unreadable or makes no sense is never passed, and the words
+// say which it is. Nothing fails for it.
+func TestUnseen(t *testing.T) {
+	root := ready(t, prepare.Options{})
+	const noDevices, noCommandLine = "n/a: /sys/bus/pci/devices is not there", "n/a: /proc/cmdline is not there"
+	for _, test := range []struct {
+		name    string
+		change  step
+		verdict prepare.Verdict
+		want    map[string]string // by check
+	}{
+		{"no sys", remove("sys"), prepare.Unknown, map[string]string{
+			"firmware": "n/a: /sys/firmware/acpi/tables is not there", "secure_boot": "n/a: the firmware has no such setting, or does not show it",
+			"iommu": "n/a: /sys/kernel/iommu_groups or /sys/class/iommu is not there", "interrupt_remapping": "n/a: the IOMMU is not on, or not seen",
+			"boot_vga": noDevices, "bus": noDevices, "functions": noDevices, "drivers": noDevices, "groups": noDevices, "reset": noDevices, "bars": noDevices,
+			"arguments": "pass: as recorded: intel_iommu=on iommu=pt", "reboot": "n/a: cannot be told without /proc/cmdline and /sys/bus/pci/devices",
+		}},
+		{"no proc", remove("proc"), prepare.Unknown, map[string]string{
+			"arguments": noCommandLine, "drivers": "pass: 4 functions held as recorded", "reboot": "n/a: cannot be told without /proc/cmdline and /sys/bus/pci/devices",
+		}},
+		{"no groups", steps(remove("sys/kernel/iommu_groups"), remove("sys/class/iommu"), each(func(f string) step { return remove(function(f + "/iommu_group")) })), prepare.Unknown, map[string]string{
+			"groups": "n/a: 0000:01:00.0: its group cannot be seen\nn/a: 0000:01:00.1: its group cannot be seen\nn/a: 0000:02:00.0: its group cannot be seen\nn/a: 0000:02:00.1: its group cannot be seen",
+			"iommu":  "pass: on: 4 groups", "iommu_type": "n/a: /sys/kernel/iommu_groups is not there",
+		}},
+		{"no menu", remove("boot"), prepare.Ready, map[string]string{"next_boot": "n/a: /boot/grub/grub.cfg: no boot menu is there that gpustack reads"}},
+		{"no kernels", remove("lib/modules"), prepare.Ready, map[string]string{"kernels": "n/a: /lib/modules: no installed kernel"}},
+		{"kernels that cannot be read", steps(remove("lib/modules"), write("lib/modules", "")), prepare.Ready, map[string]string{"kernels": "n/a: /lib/modules: not a directory"}},
+		{"a command line that is none", steps(remove("proc/cmdline"), write("proc/cmdline/x", "")), prepare.Unknown, map[string]string{"arguments": "n/a: /proc/cmdline: not a regular file"}},
+		{"modprobe's lines cannot be read", steps(remove("etc/modprobe.d"), write("etc/modprobe.d", "")), prepare.Ready, map[string]string{
+			"ids": "n/a: /etc/modprobe.d: not a directory", "files": "n/a: /etc/modprobe.d/zz-gpustack.conf: not a directory",
+		}},
+		{"a driver that cannot be read", steps(remove(function("01:00.0/driver")), write(function("01:00.0/driver"), "")), prepare.Unknown, map[string]string{
+			"drivers": "n/a: 0000:01:00.0: its driver cannot be read", "groups": "pass: 2 groups that could be given to guests, with the members recorded",
+		}},
+		{"ids that cannot be read", write(function("01:00.0/vendor"), "intel\n"), prepare.Unknown, map[string]string{"functions": "n/a: 0000:01:00.0: its ids could not be read"}},
+		{"a DMAR cut short, and units that do not tell", steps(write(dmarFile, "DMAR"), remove("sys/class/iommu/dmar0/intel-iommu")), prepare.Ready, map[string]string{
+			"firmware": "pass: offers an IOMMU: DMAR", "interrupt_remapping": "n/a: /sys/firmware/acpi/tables/DMAR: not a DMAR table",
+		}},
+		{"Secure Boot's setting cut short", write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06"), prepare.Ready, map[string]string{
+			"secure_boot": `n/a: /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c: not a variable of one byte: "\x06"`,
+		}},
+		{"no configuration of functions", each(func(f string) step { return remove(function(f + "/config")) }), prepare.Ready, map[string]string{"bus": "n/a: the kernel shows the configuration of 0 of 4 functions"}},
+		{"no regions", each(func(f string) step { return remove(function(f + "/resource")) }), prepare.Ready, map[string]string{"bars": "n/a: the kernel shows no regions of functions for guests"}},
+		{"a kernel that tells no resets", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method"))), prepare.Ready, map[string]string{"reset": "n/a: this kernel does not tell"}},
+		{"one that tells in the old way", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method")), write(function("01:00.0/reset"), ""), write(function("02:00.0/reset"), "")), prepare.Ready,
+			map[string]string{"reset": "pass: each of 2 GPUs can be reset"}},
+		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), prepare.Ready, map[string]string{
+			"journal": "n/a: /var/lib/gpustack/journal/0001.json: schema 0 was written by another release of gpustack", "reboot": "pass: nothing awaits one",
+		}},
+		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":2}`), prepare.Unknown, map[string]string{
+			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack", "reboot": "n/a: what is recorded is not known",
+			"arguments": "n/a: nothing is recorded that they could be held against", "functions": "n/a: what is recorded is not known", "drivers": "n/a: what is recorded is not known",
+			"files": "n/a: what is recorded is not known", "next_boot": "n/a: what is recorded is not known", "preparable": "n/a: what is recorded is not known",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := like(t, root)
+			test.change(t, root)
+			findings, verdict := check(t, root)
+			if lines := bad(t, findings); verdict != test.verdict || len(lines) > 0 {
+				t.Errorf("verdict %s, want %s; %q", verdict, test.verdict, lines)
+			}
+			for name, want := range test.want {
+				if got := find(findings, name); got != want {
+					t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestUnreadable: what a user may not read is told apart, with what to do.
+func TestUnreadable(t *testing.T) {
+	m, err := prepare.ReadMachine(ready(t, prepare.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Contract = prepare.Look[*prepare.Contract]{File: prepare.ContractFile, Err: fmt.Errorf("%s: %w", prepare.ContractFile, os.ErrPermission)}
+	findings, verdict := prepare.Check(m)
+	if verdict != prepare.Unknown || len(bad(t, findings)) > 0 {
+		t.Errorf("%s, %q", verdict, bad(t, findings))
+	}
+	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; run gpustack as root"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestSeen: what is told of a machine that is well.
+func TestSeen(t *testing.T) {
+	efi := "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	root := ready(t, prepare.Options{})
+	for _, test := range []struct {
+		name, check, want string
+		change            step
+	}{
+		{"Intel's tables", "firmware", "pass: offers an IOMMU: DMAR", steps()},
+		{"an IOMMU without a table", "firmware", "pass: has no table of an IOMMU that is known here, and yet the kernel uses one", steps(remove(dmarFile), write("sys/firmware/acpi/tables/FACP", ""))},
+		{"Secure Boot off", "secure_boot", "pass: off, lockdown none: VFIO and the kernel's own modules work as always", steps()},
+		{"Secure Boot on", "secure_boot", "pass: on, lockdown integrity: VFIO and the kernel's own modules work as always", steps(write(efi, "\x06\x00\x00\x00\x01"), write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"))},
+		{"the IOMMU", "iommu", "pass: on: 6 groups, dmar0", steps()},
+		{"types", "iommu_type", "pass: DMA-FQ of 1 group, identity of 5 groups", write("sys/kernel/iommu_groups/3/type", "DMA-FQ\n")},
+		{"interrupts", "interrupt_remapping", "pass: on, by the firmware and 1 unit", steps()},
+		{"interrupts, without the firmware's word", "interrupt_remapping", "pass: on, by 1 unit", remove(dmarFile)},
+		{"AMD's interrupts", "interrupt_remapping", "pass: on: AMD's IOMMUs have it", replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD")},
+		{"ARM's interrupts", "interrupt_remapping", "n/a: not of this platform: its interrupt controller does it", write("proc/cpuinfo", "CPU implementer : 0x41\n")},
+		{"entries", "next_boot", "pass: 2 entries with what is recorded", steps()},
+		{"kernels", "kernels", "pass: 2 kernels with vfio-pci", steps()},
+		{"images", "initramfs", "n/a: initramfs images are not looked into", steps()},
+		{"ids", "ids", "pass: each line that tells a driver which products to take is heeded", steps()},
+		{"functions", "functions", "pass: 4 functions where and what they were", steps()},
+		{"cards that answer", "bus", "pass: 4 functions answer", steps()},
+		{"resets", "reset", "pass: each of 2 GPUs can be reset: flr, bus", steps()},
+		{"regions", "bars", "pass: all have a place; the largest above 4 GiB is of 256 MiB", steps()},
+		{"large regions", "bars", "pass: all have a place; 1 function with more than 32 GiB above 4 GiB, up to 64 GiB in one region; for UEFI guests let the flavor pass the processor's address size on: hw:maxphysaddr_mode=passthrough, from Nova 2023.1 on",
+			write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n")},
+		{"files", "files", "pass: 5 files as written", steps()},
+		{"the record", "prepared", "pass: 4 functions recorded for vfio-pci", steps()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := like(t, root)
+			test.change(t, root)
+			findings, _ := check(t, root)
+			if got := find(findings, test.check); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestPending: while a machine awaits its boot, what that will bring is said not to
+// apply yet, and what it will not bring fails as always.
+func TestPending(t *testing.T) {
+	root := planned(t, prepare.Options{})
+	findings, _ := check(t, root)
+	for name, want := range map[string]string{
+		"arguments": "n/a: come with the next boot: intel_iommu=on iommu=pt",
+		"drivers":   "n/a: 4 functions to be taken at the next boot",
+		"groups":    "n/a: 2 groups with functions that are to be taken at the next boot",
+		"functions": "pass: 4 functions where and what they were",
+	} {
+		if got := find(findings, name); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
+		}
+	}
+	steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"))(t, root)
+	findings, verdict := check(t, root)
+	if got, want := find(findings, "iommu"), "n/a: off, until the machine is booted with what is recorded"; got != want || verdict != prepare.PendingReboot {
+		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+	write(function("01:00.0/device"), "0x0001\n")(t, root)
+	findings, verdict = check(t, root)
+	if got, want := find(findings, "reboot"), "n/a: to come, but first what has failed above"; got != want || verdict != prepare.Drifted {
+		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+}
+
+// TestStub: functions of pci-stub are held as recorded, and on vfio-pci too while a
+// guest has their group open, and only then.
+func TestStub(t *testing.T) {
+	process := func(pid, opened string) step {
+		return steps(
+			write("proc/"+pid+"/stat", pid+" (qemu-system-x86) S 1 1 1 0 -1 0 1 1 1 1 1 1 1 1 20 0 1 0 100 1 1 1\n"),
+			write("proc/"+pid+"/cmdline", "/usr/bin/qemu-system-x86_64\x00"),
+			link("proc/"+pid+"/ns/pid", "pid:[4026531836]"),
+			link("proc/"+pid+"/fd/7", opened),
+		)
+	}
+	root := ready(t, prepare.Options{Driver: prepare.Stub})
+	for _, test := range []struct {
+		name    string
+		change  step
+		verdict prepare.Verdict
+		want    string
+	}{
+		{"all on pci-stub", steps(), prepare.Ready, "pass: 4 functions held as recorded"},
+		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), driver("01:00.0", "vfio-pci"), driver("01:00.1", "vfio-pci")), prepare.Ready, "pass: 4 functions held as recorded"},
+		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), driver("01:00.0", "vfio-pci")), prepare.Drifted, "fail: 0000:01:00.0 is held by vfio-pci instead of pci-stub"},
+		{"nothing tells who has it", driver("01:00.0", "vfio-pci"), prepare.Unknown,
+			"n/a: 0000:01:00.0 is held by vfio-pci instead of pci-stub, as while a guest has it; whether one has cannot be seen: /proc: process 1 is not shown: it may hide others too"},
+		{"the host has it", driver("01:00.0", "nouveau"), prepare.Drifted, "fail: 0000:01:00.0 is held by nouveau instead of pci-stub"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := like(t, root)
+			test.change(t, root)
+			findings, verdict := check(t, root)
+			if got := find(findings, "drivers"); got != test.want || verdict != test.verdict {
+				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
+			}
+			if got, want := find(findings, "groups"), "pass: 2 groups that could be given to guests, with the members recorded"; test.verdict == prepare.Ready && got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+// TestGroupOfOthers: a function that is not recorded keeps a group from guests, if the
+// host works with it.
+func TestGroupOfOthers(t *testing.T) {
+	root := bare(t)
+	off(t, root) // so that groups are not known when it is prepared
+	p, err := plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	steps(replace("proc/cmdline", "quiet", "intel_iommu=on iommu=pt"), each(func(f string) step { return driver(f, "vfio-pci") }),
+		each(func(f string) step { return group(f, 10+int(f[1]-'0')) }), write("sys/kernel/iommu_groups/11/type", "identity\n"), write("sys/class/iommu/dmar0/x", ""),
+		link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/11"))(t, root)
+	findings, verdict := check(t, root)
+	want := "fail: group 11 has 0000:00:19.0, held by igb, and not part of a GPU's slot"
+	if got := find(findings, "groups"); got != want || verdict != prepare.Drifted {
+		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+}
+
+// TestImages: the initramfs of the kernel that runs, or is booted next, is to have what
+// is recorded; of others it is worth a warning.
+func TestImages(t *testing.T) {
+	m, err := prepare.ReadMachine(ready(t, prepare.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := func(kernel string, err error) prepare.Image {
+		return prepare.Image{Kernel: kernel, File: "/boot/initrd.img-" + kernel, Err: err}
+	}
+	for _, test := range []struct {
+		name    string
+		images  prepare.Look[[]prepare.Image]
+		verdict prepare.Verdict
+		want    string
+	}{
+		{"all are well", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, nil)}}, prepare.Ready, "pass: 2 initramfs images with what is recorded"},
+		{"that of the kernel that runs", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, prepare.ErrOrder), image(newer, nil)}}, prepare.NotReady,
+			"fail: the initramfs of " + kernel + " does not take functions before udev starts"},
+		{"that of the kernel booted next", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, prepare.ErrOrder)}}, prepare.NotReady,
+			"fail: the initramfs of " + newer + " does not take functions before udev starts"},
+		{"that of another", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image("5.10.0", prepare.ErrOrder)}}, prepare.Ready,
+			"warn: the initramfs of 5.10.0 does not take functions before udev starts"},
+		{"one that cannot be read", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, os.ErrPermission), image(newer, nil)}}, prepare.Ready,
+			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
+		{"none can be listed", prepare.Look[[]prepare.Image]{File: "/boot", Err: os.ErrNotExist}, prepare.Ready, "n/a: /boot is not there"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m.Images = test.images
+			findings, verdict := prepare.Check(m)
+			if got := find(findings, "initramfs"); got != test.want || verdict != test.verdict {
+				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
+			}
+			bad(t, findings)
+		})
+	}
+}
+
+// TestNoMachine: a folder that is no machine's is no machine without anything.
+func TestNoMachine(t *testing.T) {
+	if _, err := prepare.ReadMachine(hosttest.Lay(t, "-- readme --\n")); !errors.Is(err, prepare.ErrNoMachine) {
+		t.Errorf("%v", err)
 	}
 }

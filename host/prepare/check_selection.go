@@ -1,0 +1,94 @@
+package prepare
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/initramfs"
+	"gpustack/host/pci"
+)
+
+// preparable says what host prepare would refuse.
+func (v view) preparable() []host.Finding {
+	switch {
+	case v.phase == unseen:
+		return na("what is recorded is not known")
+	case v.phase != unprepared:
+		return na("is prepared")
+	case !v.Devices.seen():
+		return v.Devices.blind()
+	}
+	var findings []host.Finding
+	for _, err := range v.Refused {
+		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "gpustack host prepare --dry-run says the same, with a hint"}
+		var refusal *Refusal
+		switch {
+		case errors.As(err, &refusal):
+			if d := v.device(refusal.Address); isConsole(d) {
+				continue // said by the check of that
+			}
+			f.File = fileOf(refusal.Address, "")
+			f.Remedy = "--device selects other functions"
+			if !refusal.Absolute {
+				f.Remedy = "--device selects other functions, or these too; --allow ADDRESS lifts one refusal"
+			}
+		case errors.Is(err, ErrNoDevice):
+			f.File = devicesDir
+			f.Effect = "gpustack host prepare does not know what to select"
+			f.Remedy = "--device or --vendor selects other functions: gpustack host scan --all"
+		case errors.Is(err, ErrNoBootLoader), errors.Is(err, ErrNoKernel), errors.Is(err, initramfs.ErrNoMaker), errors.Is(err, ErrCPU) && v.CPUVendor == "unknown":
+			// A tree that is not whole is no machine that lacks it.
+			f.Status, f.Effect, f.Remedy = host.NA, "", ""
+		}
+		findings = append(findings, f)
+	}
+	if findings == nil {
+		return pass("gpustack host prepare selects %s", listAddresses(v.forGuests()))
+	}
+	return findings
+}
+
+func isConsole(d *pci.Device) bool {
+	return d != nil && d.BootVGA != nil && *d.BootVGA
+}
+
+func listAddresses(devices []pci.Device) string {
+	var words []string
+	for _, d := range devices {
+		words = append(words, d.Address.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// withoutFramebuffer are the arguments that keep the kernel from using the firmware's
+// framebuffer (Linux, Documentation/admin-guide/kernel-parameters.txt,
+// initcall_blacklist; drivers/firmware/sysfb.c; Documentation/fb/modedb.rst).
+var withoutFramebuffer = []string{"initcall_blacklist=sysfb_init", "video=efifb:off", "video=vesafb:off", "video=simplefb:off"}
+
+// console looks whether a GPU for guests is the one that the firmware's console is on.
+func (v view) console() []host.Finding {
+	if !v.Devices.seen() {
+		return v.Devices.blind()
+	}
+	for _, d := range v.forGuests() {
+		f := host.Finding{File: fileOf(d.Address, "boot_vga"), Seen: d.Address.String() + " is the console of the firmware"}
+		switch {
+		case !isConsole(&d):
+			continue
+		case v.phase == unprepared:
+			f.Status = host.Fail
+			f.Effect = "gpustack host prepare refuses it: the host would be without a console"
+			f.Remedy = "make another display the first in the firmware's setup; --allow " + d.Address.String() + " lifts the refusal"
+		case slices.ContainsFunc(v.Running.Value, func(arg string) bool { return slices.Contains(withoutFramebuffer, arg) }):
+			return pass("%s, and the kernel leaves its framebuffer alone", f.Seen)
+		default:
+			f.Status = host.Warn
+			f.Effect = "the kernel's framebuffer may hold its memory: then a guest with it does not start (can't reserve BAR)"
+			f.Remedy = "make another display the first in the firmware's setup, or add initcall_blacklist=sysfb_init to the kernel's arguments"
+		}
+		return one(f)
+	}
+	return pass("no function for guests is the console of the firmware")
+}
