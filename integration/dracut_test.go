@@ -10,7 +10,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/initramfs"
-	"gpustack/host/pci"
 )
 
 // dracutNode is a machine with dracut, laid out in a folder: its kernel's modules,
@@ -30,13 +29,8 @@ const (
 func layDracutNode(t *testing.T) dracutNode {
 	t.Helper()
 	n := dracutNode{t.TempDir(), initramfs.Early{
-		Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci", "nvgrace-gpu-vfio-pci"},
+		Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci", "nvgrace-gpu-vfio-pci"}, Take: workstationFunctions,
 	}}
-	for function, product := range []pci.ID{0x1eb1, 0x10f8, 0x1ad8, 0x1ad9} {
-		n.early.Take = append(n.early.Take, initramfs.Function{
-			Address: pci.Address{Bus: 0x65, Function: uint8(function)}, Vendor: 0x10de, Product: product, Driver: "vfio-pci",
-		})
-	}
 	n.write(t, dracutOptionsFile, dracutOptions)
 	// systemd-modules-load would load these beside the hook.
 	n.write(t, "/etc/modules-load.d/gpustack.conf", "vfio_pci\n")

@@ -14,6 +14,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/initramfs"
+	"gpustack/host/pci"
 )
 
 // makeInitramfs makes an initramfs of a prepared node with initramfs-tools' own
@@ -46,6 +47,7 @@ func makeInitramfs(t *testing.T, root, kernel, compression string) (image, dir s
 		mkdir -p /lib/modules
 		cp -r "$ROOT/lib/modules/$KERNEL" /lib/modules
 		touch "/lib/modules/$KERNEL/modules.order"
+		depmod "$KERNEL"
 		mount --bind /mnt/boot /boot
 		for c in GZIP BZIP2 LZMA XZ LZ4 ZSTD; do echo "CONFIG_RD_$c=y"; done > "/boot/config-$KERNEL"
 		mkinitramfs -c "$COMPRESSION" -l 1 -o "$DIR/initrd" "$KERNEL"
@@ -109,6 +111,14 @@ func compareImage(t *testing.T, c initramfs.Content, names []string, dirs ...str
 	}
 }
 
+// workstationFunctions are those of the example's second card.
+var workstationFunctions = []initramfs.Function{
+	{Address: pci.Address{Bus: 0x65}, Vendor: 0x10de, Product: 0x1eb1, Driver: "vfio-pci"},
+	{Address: pci.Address{Bus: 0x65, Function: 1}, Vendor: 0x10de, Product: 0x10f8, Driver: "vfio-pci"},
+	{Address: pci.Address{Bus: 0x65, Function: 2}, Vendor: 0x10de, Product: 0x1ad8, Driver: "vfio-pci"},
+	{Address: pci.Address{Bus: 0x65, Function: 3}, Vendor: 0x10de, Product: 0x1ad9, Driver: "vfio-pci"},
+}
+
 // bootCase is a machine that starts, and what a script that runs before udev makes of
 // it: the files that it writes.
 type bootCase struct {
@@ -116,8 +126,7 @@ type bootCase struct {
 	want                  map[string]string
 }
 
-// bootCases are for a script that takes the four functions of the example's second
-// card.
+// bootCases are for a script that takes those four functions.
 var bootCases = []bootCase{
 	{"as recorded", "quiet", "0x1eb1", map[string]string{
 		"65:00.0/driver_override": "vfio-pci", "65:00.0/driver/unbind": "0000:65:00.0",
@@ -189,14 +198,26 @@ func (b bootCase) boot(t *testing.T, dir string, argv ...string) string {
 func TestInitramfs(t *testing.T) {
 	root := unpack(t, examples(t)["workstation-twins.txtar"])
 	run(t, gpustack, "host", "prepare", "--root", root, "--device", "0000:65:00.0", "--yes")
-	image, dir := makeInitramfs(t, root, "6.1.0-28-amd64", "gzip")
+	const kernel = "6.1.0-28-amd64"
+	for _, m := range []string{"vfio/vfio", "vfio/vfio_iommu_type1", "vfio/pci/vfio-pci"} {
+		file := filepath.Join(root, "lib/modules", kernel, "kernel/drivers", m+".ko")
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, kernelModule(filepath.Base(m)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image, dir := makeInitramfs(t, root, kernel, "gzip")
 	dir = filepath.Join(dir, "main")
 
-	if err := readImage(t, image).Ordered(initramfs.Tools); err != nil {
+	early := initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}, Take: workstationFunctions}
+	if err := early.Verify(readImage(t, image), initramfs.Tools, initramfs.Expected{
+		Release:  kernel,
+		Loadable: func(string) bool { return true },
+		Files:    map[string][]byte{"/etc/modprobe.d/zz-gpustack.conf": []byte(read(t, filepath.Join(root, "etc/modprobe.d/zz-gpustack.conf")))},
+	}); err != nil {
 		t.Error(err)
-	}
-	if got, want := read(t, filepath.Join(dir, "etc/modprobe.d/zz-gpustack.conf")), read(t, filepath.Join(root, "etc/modprobe.d/zz-gpustack.conf")); got != want {
-		t.Errorf("modprobe.d in the initramfs:\n%s", got)
 	}
 	for _, test := range bootCases {
 		t.Run(test.name, func(t *testing.T) {

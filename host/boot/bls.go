@@ -135,6 +135,18 @@ func (b BLS) Entries(host.Root) ([]Entry, error) {
 	return entries, nil
 }
 
+// Later returns what kernel-install gives an entry (20-grub.install of grub2): what
+// /etc/kernel/cmdline has, or kernelopts where the other entries name that.
+func (b BLS) Later(host.Root) (*Entry, error) {
+	switch value, _ := b.env.get(kernelOpts); {
+	case b.uses(kernelOpts):
+		return &Entry{File: grubEnv, Kernel: installedLater, Later: true, Args: ParseArgs(value)}, nil
+	case b.cmdline != nil:
+		return laterByCmdline(b.cmdline), nil
+	}
+	return nil, nil
+}
+
 // Programs returns none: the entries are the menu.
 func (b BLS) Programs(_, _ bool) [][]string {
 	return nil

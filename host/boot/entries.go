@@ -231,6 +231,10 @@ func planCmdline(root host.Root, f *edit.File, want Want) (edit.Change, error) {
 	return c, err
 }
 
+func laterByCmdline(f *edit.File) *Entry {
+	return &Entry{File: kernelCmdline, Kernel: installedLater, Later: true, Args: cmdlineArgs(f.Content)}
+}
+
 func cmdlineArgs(content []byte) Args {
 	var args Args
 	for line := range strings.Lines(string(content)) {

@@ -43,6 +43,7 @@ var ErrNotInEffect = errors.New("the arguments would not be in effect")
 // Grub is GRUB's configuration without what is ours in it.
 type Grub struct {
 	scripts  []script // foreign, in the order in which they are read
+	whole    []script // ours among them
 	values   map[string]string
 	dropIns  bool   // grub.d is read
 	variable string // gets our arguments
@@ -68,6 +69,7 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 		return Grub{}, err
 	}
 	g.scripts = []script{{grubDefault, block.ReplaceAllString(text, "")}}
+	g.whole = []script{{grubDefault, text}}
 	names, err := root.ReadDir(grubDropIns)
 	if err != nil && !host.IsAbsent(err) {
 		return Grub{}, fmt.Errorf("%s: %w", grubDropIns, host.Cause(err))
@@ -79,14 +81,14 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 	if g.dropIns {
 		for _, n := range names {
 			file := path.Join(grubDropIns, n)
-			if file == grubOwn {
-				continue
-			}
 			text, err := readConfig(root, file)
 			if err != nil {
 				return Grub{}, err
 			}
-			g.scripts = append(g.scripts, script{file, text})
+			g.whole = append(g.whole, script{file, text})
+			if file != grubOwn {
+				g.scripts = append(g.scripts, script{file, text})
+			}
 		}
 	}
 	g.values, err = evaluate(g.scripts, grubAlways, grubNormal)
@@ -172,6 +174,15 @@ func (g Grub) Programs(arguments, _ bool) [][]string {
 // Entries returns the entries of the menu as it is.
 func (g Grub) Entries(root host.Root) ([]Entry, error) {
 	return ReadMenu(root, g.menu)
+}
+
+// Later returns what a menu that is made anew starts kernels with.
+func (g Grub) Later(host.Root) (*Entry, error) {
+	values, err := evaluate(g.whole, grubAlways, grubNormal)
+	if err != nil {
+		return nil, err
+	}
+	return &Entry{File: g.whole[len(g.whole)-1].name, Kernel: installedLater, Later: true, Args: grubArgs(values)}, nil
 }
 
 // Args returns the arguments of a normal menu entry, ours not among them.

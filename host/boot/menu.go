@@ -16,6 +16,7 @@ type Entry struct {
 	Initrds  []string // likewise
 	Args     Args     // what the kernel gets, variables of the boot loader filled in
 	Recovery bool     // is for when nothing else starts, and stays plain
+	Later    bool     // is not there yet: what a kernel gets that is installed later
 }
 
 // ReadMenu returns the entries of a menu that grub-mkconfig makes, those of other
@@ -41,6 +42,21 @@ func ReadMenu(root host.Root, menu string) ([]Entry, error) {
 	}
 	return entries, nil
 }
+
+// ReadMenus returns the entries of the first menu that has some, wherever a distribution
+// puts it: for a tree that tells no more of itself.
+func ReadMenus(root host.Root) ([]Entry, error) {
+	for _, menu := range []string{MenuOfUpdateGrub, menuGrub2, menuGrub2EFI} {
+		entries, err := ReadMenu(root, menu)
+		if err != nil || len(entries) > 0 {
+			return entries, err
+		}
+	}
+	return nil, nil
+}
+
+// installedLater is what stands for the kernel of an entry that is not there yet.
+const installedLater = "a kernel installed later"
 
 // Roots returns the root file system that each kernel is started with, as
 // "KERNEL root=…", sorted, each once.

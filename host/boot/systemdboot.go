@@ -155,6 +155,14 @@ func (b SystemdBoot) Entries(host.Root) ([]Entry, error) {
 	return entries, nil
 }
 
+// Later returns what kernel-install gives an entry.
+func (b SystemdBoot) Later(host.Root) (*Entry, error) {
+	if b.cmdline == nil {
+		return nil, nil
+	}
+	return laterByCmdline(b.cmdline), nil
+}
+
 // Programs returns what installs each kernel anew, with its arguments and its initramfs.
 func (b SystemdBoot) Programs(arguments, initramfs bool) [][]string {
 	if !arguments && !initramfs {

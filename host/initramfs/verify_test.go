@@ -107,6 +107,11 @@ func TestVerify(t *testing.T) {
 			delete(in, "etc/systemd/system/initrd.target.wants/dracut-pre-udev.service")
 		}, "/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
 
+		{"nothing that starts", initramfs.Dracut, func(in image) {
+			delete(in, "usr/lib/systemd/systemd")
+			delete(in, "init")
+		}, "/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+
 		{"no modprobe.d", initramfs.Dracut, func(in image) { delete(in, conf) },
 			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not in it", initramfs.ErrMissing},
 		{"an old modprobe.d", initramfs.Tools, func(in image) { in[conf] = "options vfio-pci ids=10de:11b4\n" },

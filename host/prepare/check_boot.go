@@ -59,7 +59,7 @@ func (v view) nextBoot() []host.Finding {
 	var findings []host.Finding
 	for _, e := range entries {
 		found := v.entry(e)
-		if next := watchedOf(e.Args); found == nil && v.Running.seen() && !v.blamed() && modprobe.Normal(next) != modprobe.Normal(running) {
+		if next := watchedOf(e.Args); found == nil && !e.Later && v.Running.seen() && !v.blamed() && modprobe.Normal(next) != modprobe.Normal(running) {
 			found = one(host.Finding{
 				Status: host.Warn, File: e.File,
 				Seen:   fmt.Sprintf("the entry of %s has %s, the kernel runs with %s", e.Kernel, orNone(next), orNone(running)),
@@ -73,11 +73,11 @@ func (v view) nextBoot() []host.Finding {
 	case findings != nil:
 		return findings
 	case v.phase != unprepared:
-		return pass("%s with what is recorded", ofAll(len(entries)))
+		return pass("%s with what is recorded", counted(entries))
 	case !v.Running.seen():
 		return na("what the kernel runs with is not known")
 	}
-	return pass("%s as the kernel runs: %s", ofAll(len(entries)), orNone(running))
+	return pass("%s as the kernel runs: %s", counted(entries), orNone(running))
 }
 
 // blamed tells whether the kernel that runs is not as is recorded, which is said elsewhere.
@@ -86,7 +86,7 @@ func (v view) blamed() bool {
 }
 
 // entry holds an entry against what is recorded.
-func (v view) entry(e Entry) []host.Finding {
+func (v view) entry(e boot.Entry) []host.Finding {
 	if v.phase == unprepared {
 		return nil
 	}
@@ -110,22 +110,28 @@ func (v view) entry(e Entry) []host.Finding {
 	return findings
 }
 
-func ofAll(n int) string {
-	if n == 1 {
-		return "1 entry"
+// counted tells how many entries there are, and whether those of later kernels are known.
+func counted(entries []boot.Entry) string {
+	later := slices.ContainsFunc(entries, func(e boot.Entry) bool { return e.Later })
+	n, with := len(entries), ""
+	if later {
+		n, with = n-1, " and what later kernels get"
 	}
-	return fmt.Sprintf("%d entries", n)
+	if n == 1 {
+		return "1 entry" + with
+	}
+	return fmt.Sprintf("%d entries%s", n, with)
 }
 
 // normal returns the entries of this machine that are not for recovery: those with the
 // root file system of the first.
-func normal(entries []Entry) []Entry {
-	entries = slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Recovery })
+func normal(entries []boot.Entry) []boot.Entry {
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e boot.Entry) bool { return e.Recovery })
 	if len(entries) == 0 {
 		return nil
 	}
 	root := entries[0].Args.Values("root")
-	return slices.DeleteFunc(entries, func(e Entry) bool { return !slices.Equal(root, e.Args.Values("root")) })
+	return slices.DeleteFunc(entries, func(e boot.Entry) bool { return !e.Later && !slices.Equal(root, e.Args.Values("root")) })
 }
 
 func watchedOf(args boot.Args) string {

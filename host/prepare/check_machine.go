@@ -17,6 +17,7 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/edit"
 	"gpustack/host/guest"
+	"gpustack/host/initramfs"
 	"gpustack/host/iommu"
 	"gpustack/host/journal"
 	"gpustack/host/modprobe"
@@ -38,7 +39,7 @@ type Machine struct {
 	SecureBoot Look[bool]
 	Lockdown   Look[string]
 	Running    Look[boot.Args] // what the kernel was started with
-	Entries    Look[[]Entry]
+	Entries    Look[[]boot.Entry]
 	Kernels    Look[[]modprobe.Modules]
 	Images     Look[[]Image]
 	Conf       Look[modprobe.Conf] // all that modprobe is told, by us too
@@ -55,22 +56,14 @@ type Machine struct {
 	Warnings []string
 }
 
-// Entry is a boot menu's entry that starts a kernel of this machine.
-type Entry struct {
-	File     string
-	Kernel   string
-	Args     boot.Args
-	Recovery bool
-}
-
 // Image is the initramfs of one kernel, and what is wrong with it.
 type Image struct {
 	Kernel, File string
-	Err          error // ErrOrder, or why it could not be looked into
+	Err          error // what it lacks (host/initramfs), or why it could not be looked into
 }
 
-// ErrNoImages says that nobody has looked into the initramfs images.
-var ErrNoImages = errors.New("initramfs images are not looked into")
+// errNoImages says that there is no initramfs to look into.
+var errNoImages = errors.New("no initramfs of an installed kernel is there")
 
 // ErrUnseen says that a machine does not show enough of itself to be judged.
 var ErrUnseen = errors.New("what is to be judged cannot be seen")
@@ -88,13 +81,16 @@ func ReadMachine(root host.Root) (Machine, error) {
 	var beside sync.WaitGroup // what takes long, and writes fields of its own
 	beside.Go(func() { m.Kernels = readModules(root) })
 	beside.Go(func() { m.Running = readArguments(root) })
-	beside.Go(func() { m.Entries = readEntries(root) })
 	beside.Go(func() { m.Types = readTypes(root) })
 	m.readRecord(root)
 	if m.Contract.seen() && m.Contract.Value == nil {
 		beside.Go(func() { m.Refused = refused(root) })
 	}
 	m.Facts, m.Warnings = host.ReadFacts(root)
+	beside.Go(func() {
+		m.Entries = readEntries(root, m.Facts)
+		m.Images = readImages(root, m.Facts, m.Contract.Value, m.Entries.Value)
+	})
 	devices, warnings, err := pci.Scan(root, pci.Options{})
 	m.Devices = look(devicesDir, devices, scanError(err))
 	m.warn(warnings...)
@@ -107,7 +103,6 @@ func ReadMachine(root host.Root) (Machine, error) {
 	m.readIOMMU(root)
 	m.readSecurity(root)
 	m.Conf = readConf(root)
-	m.Images = look[[]Image]("/boot", nil, ErrNoImages)
 	m.inspect(root)
 	beside.Wait()
 	slices.Sort(m.Warnings)
@@ -213,18 +208,78 @@ func readArguments(root host.Root) Look[boot.Args] {
 // errNoEntries says that no boot menu was found that can be read.
 var errNoEntries = errors.New("no boot menu is there that gpustack reads")
 
-// readEntries reads the menu of the next boot.
-func readEntries(root host.Root) Look[[]Entry] {
-	const menu = "/boot/grub/grub.cfg"
-	read, err := boot.ReadMenu(root)
-	if err == nil && len(read) == 0 {
+// readEntries reads what can be booted next, and last what a kernel gets that is installed
+// later. Of a tree that is not whole, the menu may be all that is there.
+func readEntries(root host.Root, facts host.Facts) Look[[]boot.Entry] {
+	loader, err := ReadLoader(root, facts, nil)
+	if err != nil {
+		entries, menuErr := boot.ReadMenus(root)
+		if menuErr == nil && len(entries) > 0 {
+			return look("/boot", entries, nil)
+		}
+		return look("/boot", entries, cmp.Or(menuErr, err))
+	}
+	entries, err := loader.Entries(root)
+	if err == nil && len(entries) == 0 {
 		err = errNoEntries
 	}
-	var entries []Entry
-	for _, e := range read {
-		entries = append(entries, Entry{menu, e.Kernel, e.Args, e.Recovery})
+	if err != nil {
+		return look("/boot", entries, err)
 	}
-	return look(menu, entries, err)
+	later, err := loader.Later(root)
+	if later != nil {
+		entries = append(entries, *later)
+	}
+	return look("/boot", entries, err)
+}
+
+// readImages looks into the initramfs of each kernel: those in /boot, and those that
+// entries name beside them. Where nothing is recorded, nothing is to be in one.
+func readImages(root host.Root, facts host.Facts, contract *Contract, entries []boot.Entry) Look[[]Image] {
+	if contract == nil {
+		return look[[]Image]("/boot", nil, nil)
+	}
+	releases, err := host.Kernels(root)
+	if err != nil {
+		return look[[]Image](host.ModulesDir, nil, err)
+	}
+	maker, err := initramfs.MakerOf(root, text(facts.Distribution))
+	if err != nil {
+		return look[[]Image]("/boot", nil, err)
+	}
+	made, err := initramfs.Images(root, releases)
+	if err != nil {
+		return look[[]Image]("/boot", nil, err)
+	}
+	for _, e := range entries {
+		for _, initrd := range e.Initrds {
+			if slices.Contains(releases, e.Release) && !slices.ContainsFunc(made, func(i initramfs.Image) bool { return path.Base(i.Name) == path.Base(initrd) && path.Dir(initrd) == "/" }) {
+				made = append(made, initramfs.Image{Release: e.Release, Name: initrd})
+			}
+		}
+	}
+	var images []Image
+	for _, i := range made {
+		if i.Name != "" {
+			images = append(images, Image{Kernel: i.Release, File: i.Name})
+		}
+	}
+	if len(images) == 0 {
+		return look[[]Image]("/boot", nil, errNoImages)
+	}
+	var beside sync.WaitGroup
+	for i := range images {
+		beside.Go(func() {
+			image := &images[i]
+			content, err := initramfs.Read(root, image.File, initramfs.Wanted)
+			if err == nil {
+				err = contract.verifyImage(root, maker, image.Kernel, content)
+			}
+			image.Err = err
+		})
+	}
+	beside.Wait()
+	return look("/boot", images, nil)
 }
 
 // readModules reads what each installed kernel has.

@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/initramfs"
 	"gpustack/host/pci"
 )
 
@@ -64,19 +65,18 @@ func (v view) images() []host.Finding {
 		return na("nothing is recorded that is to be in one")
 	case v.phase == unseen:
 		return na("what is recorded is not known")
+	case errors.Is(v.Images.Err, errNoImages):
+		return na("%v", v.Images.Err)
 	case !v.Images.seen():
-		if errors.Is(v.Images.Err, ErrNoImages) {
-			return na("%v", v.Images.Err)
-		}
 		return v.Images.blind()
 	}
 	var findings []host.Finding
 	for _, i := range v.Images.Value {
-		switch {
-		case errors.Is(i.Err, ErrOrder):
+		switch faults := lacks(i); {
+		case len(faults) > 0:
 			findings = append(findings, host.Finding{
 				Status: v.weight(i.Kernel), File: i.File,
-				Seen:   fmt.Sprintf("the initramfs of %s %v", i.Kernel, i.Err),
+				Seen:   fmt.Sprintf("the initramfs of %s: %s", i.Kernel, strings.Join(faults, "; ")),
 				Effect: "booted with it, drivers of the host may be faster",
 				Remedy: "make it anew: gpustack host prepare --rebuild",
 			})
@@ -88,6 +88,17 @@ func (v view) images() []host.Finding {
 		return pass("%s with what is recorded", plural(len(v.Images.Value), "initramfs image"))
 	}
 	return findings
+}
+
+// lacks are the faults of an initramfs that could be looked into.
+func lacks(i Image) []string {
+	var faults []string
+	for _, err := range split(i.Err) {
+		if errors.Is(err, initramfs.ErrMissing) || errors.Is(err, initramfs.ErrDiffers) || errors.Is(err, initramfs.ErrOrder) {
+			faults = append(faults, strings.TrimPrefix(err.Error(), i.File+": "))
+		}
+	}
+	return faults
 }
 
 // heeded is what tells a driver which products to take, in the end.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/boot"
 	"gpustack/host/initramfs"
 	"gpustack/host/pci"
 )
@@ -24,14 +25,20 @@ func (v view) preparable() []host.Finding {
 	for _, err := range v.Refused {
 		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "gpustack host prepare --dry-run says the same, with a hint"}
 		var refusal *Refusal
+		var unsupported *boot.Unsupported
 		switch {
+		case errors.As(err, &unsupported):
+			f.Remedy = unsupported.Command
 		case errors.As(err, &refusal):
 			if d := v.device(refusal.Address); isConsole(d) {
 				continue // said by the check of that
 			}
 			f.File = fileOf(refusal.Address, "")
 			f.Remedy = "--device selects other functions"
-			if !refusal.Absolute {
+			switch {
+			case refusal.Together != "":
+				f.Remedy = "--device " + refusal.Together + " takes them along; --allow ADDRESS separates one"
+			case !refusal.Absolute:
 				f.Remedy = "--device selects other functions, or these too; --allow ADDRESS lifts one refusal"
 			}
 		case errors.Is(err, ErrNoDevice):

@@ -16,6 +16,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/hosttest"
+	"gpustack/host/initramfs"
 	"gpustack/host/journal"
 	"gpustack/host/prepare"
 )
@@ -362,6 +363,8 @@ func TestCheck(t *testing.T) {
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on"}},
 		{"an entry with what stands against", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro gpustack=off"), prepare.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has gpustack=off"}},
+		{"a file that takes the arguments from later menus", isReady, write("etc/default/grub.d/zzzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"), prepare.NotReady,
+			[]string{"fail next_boot /etc/default/grub.d/zzzz.cfg: the entry of a kernel installed later lacks intel_iommu=on iommu=pt"}},
 		{"a menu that was not made anew", isPlanned, replace("boot/grub/grub.cfg", " intel_iommu=on iommu=pt", ""), prepare.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on iommu=pt", "fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " lacks intel_iommu=on iommu=pt"}},
 		{"an entry with more than the kernel runs with", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro pci-stub.ids=10de:1"), prepare.Ready,
@@ -541,7 +544,7 @@ func TestUnseen(t *testing.T) {
 			"groups": "n/a: 0000:01:00.0: its group cannot be seen\nn/a: 0000:01:00.1: its group cannot be seen\nn/a: 0000:02:00.0: its group cannot be seen\nn/a: 0000:02:00.1: its group cannot be seen",
 			"iommu":  "pass: on: 4 groups", "iommu_type": "n/a: /sys/kernel/iommu_groups is not there",
 		}},
-		{"no menu", remove("boot"), prepare.Ready, map[string]string{"next_boot": "n/a: /boot/grub/grub.cfg: no boot menu is there that gpustack reads"}},
+		{"no menu", remove("boot"), prepare.Ready, map[string]string{"next_boot": "n/a: /boot: no boot menu is there that gpustack reads"}},
 		{"no kernels", remove("lib/modules"), prepare.Ready, map[string]string{"kernels": "n/a: /lib/modules: no installed kernel"}},
 		{"kernels that cannot be read", steps(remove("lib/modules"), write("lib/modules", "")), prepare.Ready, map[string]string{"kernels": "n/a: /lib/modules: not a directory"}},
 		{"a command line that is none", steps(remove("proc/cmdline"), write("proc/cmdline/x", "")), prepare.Unknown, map[string]string{"arguments": "n/a: /proc/cmdline: not a regular file"}},
@@ -623,9 +626,9 @@ func TestSeen(t *testing.T) {
 		{"interrupts, without the firmware's word", "interrupt_remapping", "pass: on, by 1 unit", remove(dmarFile)},
 		{"AMD's interrupts", "interrupt_remapping", "pass: on: AMD's IOMMUs have it", replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD")},
 		{"ARM's interrupts", "interrupt_remapping", "n/a: not of this platform: its interrupt controller does it", write("proc/cpuinfo", "CPU implementer : 0x41\n")},
-		{"entries", "next_boot", "pass: 2 entries with what is recorded", steps()},
+		{"entries", "next_boot", "pass: 2 entries and what later kernels get with what is recorded", steps()},
 		{"kernels", "kernels", "pass: 2 kernels with vfio-pci", steps()},
-		{"images", "initramfs", "n/a: initramfs images are not looked into", steps()},
+		{"images", "initramfs", "n/a: no initramfs of an installed kernel is there", steps()},
 		{"ids", "ids", "pass: each line that tells a driver which products to take is heeded", steps()},
 		{"functions", "functions", "pass: 4 functions where and what they were", steps()},
 		{"cards that answer", "bus", "pass: 4 functions answer", steps()},
@@ -746,6 +749,7 @@ func TestImages(t *testing.T) {
 	image := func(kernel string, err error) prepare.Image {
 		return prepare.Image{Kernel: kernel, File: "/boot/initrd.img-" + kernel, Err: err}
 	}
+	order := fmt.Errorf("/boot/initrd.img: %w", initramfs.ErrOrder)
 	for _, test := range []struct {
 		name    string
 		images  prepare.Look[[]prepare.Image]
@@ -753,12 +757,12 @@ func TestImages(t *testing.T) {
 		want    string
 	}{
 		{"all are well", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, nil)}}, prepare.Ready, "pass: 2 initramfs images with what is recorded"},
-		{"that of the kernel that runs", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, prepare.ErrOrder), image(newer, nil)}}, prepare.NotReady,
-			"fail: the initramfs of " + kernel + " does not take functions before udev starts"},
-		{"that of the kernel booted next", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, prepare.ErrOrder)}}, prepare.NotReady,
-			"fail: the initramfs of " + newer + " does not take functions before udev starts"},
-		{"that of another", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image("5.10.0", prepare.ErrOrder)}}, prepare.Ready,
-			"warn: the initramfs of 5.10.0 does not take functions before udev starts"},
+		{"that of the kernel that runs", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, order), image(newer, nil)}}, prepare.NotReady,
+			"fail: the initramfs of " + kernel + ": /boot/initrd.img: does not take functions before udev starts"},
+		{"that of the kernel booted next", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, order)}}, prepare.NotReady,
+			"fail: the initramfs of " + newer + ": /boot/initrd.img: does not take functions before udev starts"},
+		{"that of another", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image("5.10.0", order)}}, prepare.Ready,
+			"warn: the initramfs of 5.10.0: /boot/initrd.img: does not take functions before udev starts"},
 		{"one that cannot be read", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, os.ErrPermission), image(newer, nil)}}, prepare.Ready,
 			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
 		{"none can be listed", prepare.Look[[]prepare.Image]{File: "/boot", Err: os.ErrNotExist}, prepare.Ready, "n/a: /boot is not there"},

@@ -29,6 +29,9 @@ type Loader interface {
 	Args() boot.Args
 	// Entries are what can be started.
 	Entries(root host.Root) ([]boot.Entry, error)
+	// Later is what a kernel gets that is installed later, or nil for what the kernel
+	// gets that runs then.
+	Later(root host.Root) (*boot.Entry, error)
 	// Plan plans what makes every entry, and those made later, have what is wanted.
 	Plan(root host.Root, want boot.Want) (edit.Plan, error)
 	// Programs make what follows from other arguments, or from another initramfs.
