@@ -325,7 +325,7 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 		return err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
-	entry, err := j.Begin("repair-migration --apply", units)
+	entry, err := j.Begin(journal.KindRows, "repair-migration --apply", units)
 	if err != nil {
 		return err
 	}

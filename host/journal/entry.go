@@ -40,7 +40,7 @@ const (
 type Entry struct {
 	Schema   int        `json:"schema"`
 	ID       int        `json:"id"`
-	Kind     string     `json:"kind"` // files
+	Kind     string     `json:"kind"`
 	Command  string     `json:"command"`
 	Status   Status     `json:"status"`
 	Started  time.Time  `json:"started"`
@@ -50,13 +50,15 @@ type Entry struct {
 	Left     [][]string `json:"left"`     // programs that somebody else is to run then
 	Restart  []string   `json:"restart"`  // services that read the files when they start
 
-	Rows json.RawMessage `json:"rows"` // of KindRows: what it takes to take them back
+	Rows    json.RawMessage `json:"rows"`    // of KindRows: what it takes to take them back
+	Drivers json.RawMessage `json:"drivers"` // of KindDrivers: the same
 }
 
 // Kinds of entries.
 const (
-	KindFiles = "files"
-	KindRows  = "rows" // of a database, and what goes with them
+	KindFiles   = "files"
+	KindRows    = "rows"    // of a database, and what goes with them
+	KindDrivers = "drivers" // of the running machine's functions
 )
 
 // File is what was done to one file, and how to get back.
@@ -209,7 +211,7 @@ func parseEntry(data []byte, id int) (Entry, error) {
 		return Entry{}, fmt.Errorf("schema %d was written by another release of gpustack", e.Schema)
 	case e.ID != id:
 		return Entry{}, fmt.Errorf("holds entry %d", e.ID)
-	case e.Kind != KindFiles && e.Kind != KindRows:
+	case !slices.Contains([]string{KindFiles, KindRows, KindDrivers}, e.Kind):
 		return Entry{}, fmt.Errorf("unknown kind %q", e.Kind)
 	case !slices.Contains([]Status{Applying, Rebuilding, Done, Undoing, Unbuilding, Undone}, e.Status):
 		return Entry{}, fmt.Errorf("unknown status %q", e.Status)
@@ -217,12 +219,12 @@ func parseEntry(data []byte, id int) (Entry, error) {
 	return e, nil
 }
 
-// Interrupted returns the entry of files that a killed run left half done, or nil. What
-// became of rows only their database tells.
+// Interrupted returns the entry of files or drivers that a killed run left half done, or
+// nil. What became of rows only their database tells.
 func Interrupted(root host.Root) (*Entry, error) {
 	entries, err := List(root)
 	for i := range entries {
-		if s := entries[i].Status; s != Done && s != Undone && entries[i].Kind == KindFiles {
+		if s := entries[i].Status; s != Done && s != Undone && entries[i].Kind != KindRows {
 			return &entries[i], err
 		}
 	}

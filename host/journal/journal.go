@@ -110,7 +110,7 @@ func (j *Journal) unlock() error {
 	return j.lock.Close()
 }
 
-// Recover puts right what killed runs left: files that were being changed go
+// Recover puts right what killed runs left of files: those that were being changed go
 // back, what was on its way back gets there, and programs that were to run are
 // run. It returns the entries it dealt with, as they are now; one that was
 // applying is gone.
@@ -178,38 +178,42 @@ func (j *Journal) Apply(ctx context.Context, work Work) (Entry, error) {
 		e.Files = append(e.Files, f)
 	}
 	if err := j.write(e); err != nil {
-		return Entry{}, errors.Join(err, j.forget(e))
+		return Entry{}, errors.Join(err, j.Forget(e))
 	}
 	if err := work.Files.Apply(j.root); err != nil {
 		if errors.Is(err, edit.ErrTorn) {
 			return e, err // the next run tries again, from the journal
 		}
-		return Entry{}, errors.Join(err, j.forget(e))
+		return Entry{}, errors.Join(err, j.Forget(e))
 	}
 	return e, j.build(ctx, &e, Done)
 }
 
-// Begin records a change of rows before the first is made. rows is what it takes to
-// take them back.
-func (j *Journal) Begin(command string, rows any) (Entry, error) {
+// Begin records a change of rows or drivers before the first is made. detail is what it
+// takes to take them back.
+func (j *Journal) Begin(kind, command string, detail any) (Entry, error) {
 	entries, err := List(j.root)
 	if err != nil {
 		return Entry{}, err
 	}
-	e := Entry{Schema: schema, ID: 1, Kind: KindRows, Command: command, Status: Applying, Started: j.now().UTC().Round(time.Second), Files: []File{}}
+	e := Entry{Schema: schema, ID: 1, Kind: kind, Command: command, Status: Applying, Started: j.now().UTC().Round(time.Second), Files: []File{}}
 	if len(entries) > 0 {
 		e.ID = entries[len(entries)-1].ID + 1
 	}
-	return j.Update(e, Applying, rows)
+	return j.Update(e, Applying, detail)
 }
 
-// Update records how far a change of rows has come.
-func (j *Journal) Update(e Entry, status Status, rows any) (Entry, error) {
-	text, err := json.Marshal(rows)
+// Update records how far a change of rows or drivers has come.
+func (j *Journal) Update(e Entry, status Status, detail any) (Entry, error) {
+	text, err := json.Marshal(detail)
 	if err != nil {
 		return e, err
 	}
-	e.Status, e.Rows = status, text
+	if e.Status = status; e.Kind == KindDrivers {
+		e.Drivers = text
+	} else {
+		e.Rows = text
+	}
 	if status == Done || status == Undone {
 		ended := j.now().UTC().Round(time.Second)
 		e.Ended = &ended
@@ -281,7 +285,7 @@ func (j *Journal) rollBack(e *Entry) error {
 	if err := j.restore(e); err != nil {
 		return fmt.Errorf("entry %d could not be rolled back: %w", e.ID, err)
 	}
-	return j.forget(*e)
+	return j.Forget(*e)
 }
 
 // restore puts the files of an entry back, the last first.
@@ -332,8 +336,8 @@ func (j *Journal) write(e Entry) error {
 	return edit.Write(j.root, e.name(), append(text, '\n'), 0o600)
 }
 
-// forget removes an entry of which nothing is left.
-func (j *Journal) forget(e Entry) error {
+// Forget removes an entry of which nothing is left.
+func (j *Journal) Forget(e Entry) error {
 	if err := edit.RemoveLeftover(j.root, e.name()); err != nil {
 		return err
 	}

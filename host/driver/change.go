@@ -1,0 +1,105 @@
+package driver
+
+import (
+	"fmt"
+	"path"
+
+	"gpustack/host/pci"
+)
+
+// Change is what becomes of one function.
+type Change struct {
+	Address pci.Address `json:"address"`
+	Group   *int        `json:"group"` // nil for none
+	Before  State       `json:"before"`
+	After   State       `json:"after"`
+	// Any says that whichever driver takes the function may have it, but for those
+	// that leave it alone: it goes back to the host. After names the one that did,
+	// once one has.
+	Any bool `json:"any"`
+}
+
+// Write is one write to sysfs.
+type Write struct {
+	File  string `json:"file"`
+	Value string `json:"value"`
+}
+
+// step is a write, and the state that it is for.
+type step struct {
+	Write
+	does string // for people
+	to   State
+	any  bool // to.Driver is not known beforehand
+}
+
+// Writes are the writes that make the change, in their order.
+func (c Change) Writes() []Write {
+	writes := []Write{}
+	for _, s := range c.steps(c.Before) {
+		writes = append(writes, s.Write)
+	}
+	return writes
+}
+
+// steps make the change from wherever the function is.
+func (c Change) steps(from State) []step {
+	return steps(c.Address, from, c.After, c.Any)
+}
+
+// steps lead a function from one state to another. The driver that is to have it is set
+// as the only one that may before the function is free, so that no other can come first:
+// neither one that is told by ids to take all such functions, nor one that udev loads.
+func steps(a pci.Address, from, to State, whichever bool) []step {
+	var list []step
+	at := from
+	add := func(file, value, does string) {
+		list = append(list, step{Write{file, value}, does, at, false})
+	}
+	override := func(n Name) {
+		if at.Override == n {
+			return
+		}
+		at.Override = n
+		file := path.Join(devicesDir, a.String(), "driver_override")
+		if n == "" {
+			add(file, "\n", "clear driver_override") // an empty write would not (Linux, driver_set_override)
+		} else {
+			add(file, string(n), fmt.Sprintf("set driver_override to %s", n))
+		}
+	}
+	if from.Driver == to.Driver && !whichever {
+		override(to.Override)
+		return list
+	}
+	switch {
+	case whichever:
+		override(to.Override)
+	case to.Driver != "":
+		override(to.Driver)
+	}
+	if from.Driver != "" {
+		at.Driver = ""
+		add(path.Join(driversDir, string(from.Driver), "unbind"), a.String(), fmt.Sprintf("unbind from %s", from.Driver))
+	}
+	if whichever || to.Driver != "" {
+		at.Driver = to.Driver
+		add(probeFile, a.String(), "probe")
+		list[len(list)-1].any = whichever
+	}
+	override(to.Override)
+	return list
+}
+
+// inverse takes the change back.
+func (c Change) inverse() Change {
+	return Change{Address: c.Address, Group: c.Group, Before: c.After, After: c.Before}
+}
+
+// reached tells whether a state is the one that the change leads to.
+func (c Change) reached(s State) bool {
+	if c.Any && c.After.Driver == "" {
+		return s.Driver != "" && !pci.LeavesAlone(string(s.Driver)) && s.Override == c.After.Override
+	}
+	return s == c.After
+}

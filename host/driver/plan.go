@@ -1,0 +1,78 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Goal is what is to hold a function.
+type Goal struct {
+	Address pci.Address
+	State
+	Any bool // as of a Change
+}
+
+// Plan is what changes, in that order.
+type Plan struct {
+	Release bool     // to the host, else to guests
+	Load    []string // drivers that the kernel does not have yet
+	Changes []Change
+	Groups  []int // IOMMU groups that a guest must be able to have in the end
+}
+
+// ErrUnread says that what holds a function cannot be told.
+var ErrUnread = errors.New("its driver cannot be read")
+
+// New plans the changes that goals take. devices are all of the machine's.
+func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan, error) {
+	p := Plan{Release: release, Load: []string{}, Changes: []Change{}, Groups: []int{}}
+	var errs []error
+	for _, g := range goals {
+		i := slices.IndexFunc(devices, func(d pci.Device) bool { return d.Address == g.Address })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("%s: %w", g.Address, ErrGone))
+			continue
+		}
+		d := &devices[i]
+		if d.DriverUnread() {
+			errs = append(errs, fmt.Errorf("%s: %w", g.Address, ErrUnread))
+			continue
+		}
+		c := Change{Address: g.Address, Group: d.IOMMUGroup, Before: stateOf(d), After: g.State, Any: g.Any}
+		if !c.reached(c.Before) {
+			p.Changes = append(p.Changes, c)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Plan{}, err
+	}
+	return p, p.follow(root)
+}
+
+// follow adds what goes with the changes.
+func (p *Plan) follow(root host.Root) error {
+	for _, c := range p.Changes {
+		if g := c.Group; g != nil && !p.Release && !slices.Contains(p.Groups, *g) {
+			p.Groups = append(p.Groups, *g)
+		}
+		name := string(c.After.Driver)
+		if name == "" || slices.Contains(p.Load, name) {
+			continue
+		}
+		file := path.Join(driversDir, name)
+		ok, err := root.Exists(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, host.Cause(err))
+		}
+		if !ok {
+			p.Load = append(p.Load, name)
+		}
+	}
+	slices.Sort(p.Groups)
+	return nil
+}

@@ -1,0 +1,89 @@
+package driver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// The folders of functions and drivers (Linux, Documentation/ABI/testing/sysfs-bus-pci).
+const (
+	devicesDir = "/sys/bus/pci/devices"
+	driversDir = "/sys/bus/pci/drivers"
+	probeFile  = "/sys/bus/pci/drivers_probe"
+)
+
+// Name is a driver's, or "" for none, which JSON has as null.
+type Name string
+
+// MarshalJSON writes null for none.
+func (n Name) MarshalJSON() ([]byte, error) {
+	if n == "" {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(n))
+}
+
+func (n Name) String() string {
+	if n == "" {
+		return "no driver"
+	}
+	return string(n)
+}
+
+// State is what holds a function, and what alone may.
+type State struct {
+	Driver   Name `json:"driver"`
+	Override Name `json:"driver_override"` // "" for any driver that matches
+}
+
+// ErrGone says that a function is no longer there.
+var ErrGone = errors.New("is not there")
+
+// Read reads what holds a function.
+func Read(root host.Root, a pci.Address) (State, error) {
+	dir, err := root.OpenDir(path.Join(devicesDir, a.String()))
+	if host.IsAbsent(err) {
+		return State{}, fmt.Errorf("%s: %w", a, ErrGone)
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("%s: %w", a, host.Cause(err))
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	var s State
+	target, err := dir.Readlink("driver")
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return State{}, fmt.Errorf("%s: driver: %w", a, err)
+	}
+	if err == nil {
+		s.Driver = Name(path.Base(target))
+	}
+	text, err := dir.ReadAttribute("driver_override", make([]byte, host.MaxAttribute+1))
+	if err != nil {
+		return State{}, fmt.Errorf("%s: driver_override: %w", a, err)
+	}
+	// The kernel prints a pointer to nothing as "(null)".
+	if override := strings.TrimSuffix(string(text), "\n"); override != "(null)" {
+		s.Override = Name(override)
+	}
+	return s, nil
+}
+
+// stateOf is what a scan has read.
+func stateOf(d *pci.Device) State {
+	var s State
+	if d.Driver != nil {
+		s.Driver = Name(*d.Driver)
+	}
+	if d.DriverOverride != nil {
+		s.Override = Name(*d.DriverOverride)
+	}
+	return s
+}
