@@ -319,12 +319,12 @@ func lay(t testing.TB) host.Root {
 	return hosttest.Lay(t, machine)
 }
 
-// bound is what bindPlan leads to.
-func bound(name string, addresses ...string) string {
+// bound is what bindPlan leads to with vfio-pci.
+func bound(addresses ...string) string {
 	lines := strings.Split(strings.TrimSuffix(atFirst, "\n"), "\n")
 	for i, a := range functions {
 		if len(addresses) == 0 || slices.Contains(addresses, a) {
-			lines[i] = a + " " + name + ", override " + name
+			lines[i] = a + " vfio-pci, override vfio-pci"
 		}
 	}
 	return strings.Join(lines, "\n") + "\n"

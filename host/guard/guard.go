@@ -3,6 +3,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -82,18 +83,22 @@ func (g *guard) mounts() error {
 		switch {
 		case kind == "zfs":
 			disks, err = g.zfsMembers()
-		case strings.HasPrefix(source, "/dev/"):
+		case kind == "btrfs":
+			disks, known, err = g.btrfs(source)
+		case strings.HasPrefix(source, "/dev/") && source != "/dev/fuse":
 			disks, known, err = g.disk(source)
 		default:
-			continue // of memory, or from the network
+			continue // of memory, from the network, or a program's (FUSE's /dev/fuse)
 		}
 		if err != nil {
 			return err
 		}
 		g.add(disks, place == "/", "carries %s, mounted at %s", source, place)
-		if !known && place == "/" {
-			// Nobody knows which it is, so it is every one.
+		switch { // where nobody knows which it is, it is every one
+		case !known && place == "/":
 			g.add(g.storage(), true, "may carry the root file system: what %s is cannot be told", source)
+		case !known:
+			g.add(g.storage(), false, "may carry %s, mounted at %s: what it is cannot be told", source, place)
 		}
 	}
 	return nil
@@ -108,11 +113,14 @@ func (g *guard) swaps() error {
 	}
 	for _, s := range swaps[min(1, len(swaps)):] {
 		if strings.HasPrefix(s[0], "/dev/") {
-			disks, _, err := g.disk(unescape(s[0]))
+			disks, known, err := g.disk(unescape(s[0]))
 			if err != nil {
 				return err
 			}
 			g.add(disks, false, "carries the swap area %s", s[0])
+			if !known {
+				g.add(g.storage(), false, "may carry the swap area %s: what it is cannot be told", s[0])
+			}
 		}
 	}
 	return nil
@@ -139,18 +147,83 @@ const blockDir = "/sys/class/block"
 // disk returns the functions that a block device lies on, through partitions,
 // LVM, md and dm. It is not known where sysfs has no such device.
 func (g *guard) disk(dev string) (addresses []pci.Address, known bool, err error) {
-	name := strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!") // as sysfs spells cciss/c0d0
-	if mapped, ok := strings.CutPrefix(dev, "/dev/mapper/"); ok {
-		if name, err = g.mapped(mapped); err != nil {
-			return nil, false, err
-		}
-	}
-	ok, err := g.root.Exists(path.Join(blockDir, name))
-	if err != nil || !ok || name == "" {
-		return nil, false, g.cause(path.Join(blockDir, name), err)
+	name, err := g.block(dev)
+	if err != nil || name == "" {
+		return nil, false, err
 	}
 	addresses, err = g.below(blockDir, name, map[string]bool{}, g.slaves)
 	return addresses, true, err
+}
+
+// block returns what sysfs calls a block device, or "" where it has none: by the name
+// in /dev, by device-mapper's, or by where a link such as /dev/disk/by-uuid/… leads.
+func (g *guard) block(dev string) (string, error) {
+	var names []string
+	if mapped, ok := strings.CutPrefix(dev, "/dev/mapper/"); ok {
+		name, err := g.mapped(mapped)
+		if err != nil {
+			return "", err
+		}
+		names = append(names, name)
+	}
+	place, err := g.root.Resolve(dev)
+	if err != nil {
+		return "", g.cause(dev, err)
+	}
+	names = append(names, strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!"), path.Base(place)) // as sysfs spells cciss/c0d0
+	for _, name := range names {
+		ok, err := g.root.Exists(path.Join(blockDir, name))
+		if err != nil {
+			return "", g.cause(path.Join(blockDir, name), err)
+		}
+		if ok && name != "" {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+const btrfsDir = "/sys/fs/btrfs"
+
+// btrfs returns the functions of all devices of the file system that one is a part of
+// (Linux, fs/btrfs/sysfs.c: a link for each in btrfs/UUID/devices). Mounts name one.
+func (g *guard) btrfs(source string) (addresses []pci.Address, known bool, err error) {
+	addresses, known, err = g.disk(source)
+	if err != nil || !known {
+		return addresses, known, err
+	}
+	name, err := g.block(source)
+	if err != nil {
+		return nil, false, err
+	}
+	systems, err := g.list(btrfsDir)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, system := range systems {
+		dir := path.Join(btrfsDir, system, "devices")
+		if ok, err := g.root.Exists(dir); err != nil || !ok {
+			if err != nil {
+				return nil, false, g.cause(dir, err)
+			}
+			continue // "features" and others
+		}
+		members, err := g.list(dir)
+		if err != nil {
+			return nil, false, err
+		}
+		if !slices.Contains(members, name) {
+			continue
+		}
+		for _, member := range members {
+			more, err := g.below(blockDir, member, map[string]bool{}, g.slaves)
+			if err != nil {
+				return nil, false, err
+			}
+			addresses = append(addresses, more...)
+		}
+	}
+	return addresses, true, nil
 }
 
 func (g *guard) cause(name string, err error) error {
@@ -334,21 +407,7 @@ func (g *guard) routes() error {
 			interfaces[r[9]] = true
 		}
 	}
-	for name := range interfaces {
-		ok, err := g.root.Exists(path.Join(netDir, name))
-		if err != nil {
-			return g.cause(path.Join(netDir, name), err)
-		}
-		if !ok {
-			continue // of another network namespace
-		}
-		cards, err := g.below(netDir, name, map[string]bool{}, g.lower)
-		if err != nil {
-			return err
-		}
-		g.add(cards, false, "carries the default route, through %s", name)
-	}
-	return nil
+	return g.carries(slices.Sorted(maps.Keys(interfaces)), "the default route")
 }
 
 // lower returns the interfaces that one is made of: those that the kernel links

@@ -45,6 +45,11 @@ mkdir sys/devices/virtual/net/bond0/lower_eth1
 mkdir sys/devices/virtual/net/bond0.7/lower_bond0
 mkdir sys/devices/virtual/net/br0/lower_bond0.7
 symlink sys/devices/pci0000:00/0000:04:00.0/net/eth1/master -> ../../../../virtual/net/ovs-system
+symlink dev/disk/by-uuid/4711 -> ../../nvme1n1
+symlink sys/fs/btrfs/b0b0/devices/sda1 -> ../../../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1
+symlink sys/fs/btrfs/b0b0/devices/nvme1n1 -> ../../../../devices/virtual/nvme-subsystem/nvme-subsys1/nvme1n1
+mkdir sys/fs/btrfs/b1b1/devices/nvme0n1
+mkdir sys/fs/btrfs/features
 -- sys/devices/virtual/block/dm-0/dm/name --
 vg-root
 -- sys/devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1/dev --
@@ -91,6 +96,13 @@ func TestNeeds(t *testing.T) {
 				"0000:01:00.0! may carry the root file system: what /dev/root is cannot be told\n" +
 				"0000:02:00.0! may carry the root file system: what /dev/root is cannot be told\n" + consoles},
 		{"from the network and of memory", "-- proc/mounts --\nserver:/x / nfs rw 0 0\ntmpfs /run tmpfs rw 0 0\n", consoles},
+		{"a data disk that nobody knows", "-- proc/mounts --\n/dev/odd /srv ext4 rw 0 0\n/dev/fuse /run/user/fuse fuse.x rw 0 0\n",
+			"0000:00:17.0 may carry /dev/odd, mounted at /srv: what it is cannot be told\n" +
+				"0000:01:00.0 may carry /dev/odd, mounted at /srv: what it is cannot be told\n" +
+				"0000:02:00.0 may carry /dev/odd, mounted at /srv: what it is cannot be told\n" + consoles},
+		{"a link in /dev", "-- proc/mounts --\n/dev/disk/by-uuid/4711 /srv ext4 rw 0 0\n", "0000:02:00.0 carries /dev/disk/by-uuid/4711, mounted at /srv\n" + consoles},
+		{"btrfs of several devices, which names one", "-- proc/mounts --\n/dev/sda1 /srv btrfs rw 0 0\n",
+			"0000:00:17.0 carries /dev/sda1, mounted at /srv\n0000:02:00.0 carries /dev/sda1, mounted at /srv\n" + consoles},
 		{"swap", "-- proc/swaps --\nFilename Type Size Used Priority\n/dev/dm-0 partition 1 0 -2\n/swapfile file 1 0 -3\n",
 			"0000:00:17.0 carries the swap area /dev/dm-0\n0000:01:00.0 carries the swap area /dev/dm-0\n" + consoles},
 		{"ZFS, as udev knows it", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n-- run/udev/data/b8:1 --\nS:disk\nE:ID_FS_TYPE=ext4\n-- run/udev/data/b259:2 --\nS:disk\nE:ID_FS_TYPE=zfs_member\n",

@@ -48,6 +48,15 @@ type selection struct {
 
 // sel works out the selection. All faults of it are in the error.
 func (n Node) sel(opts Options) (selection, error) {
+	s, err := n.choose(opts)
+	if err != nil {
+		return selection{}, err
+	}
+	return s, errors.Join(n.refusals(s)...)
+}
+
+// choose works out the selection, whoever needs a part of it.
+func (n Node) choose(opts Options) (selection, error) {
 	var s selection
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -126,7 +135,7 @@ func (n Node) sel(opts Options) (selection, error) {
 	}
 	s.selected, s.allowed = unique(s.selected), unique(s.allowed)
 	s.all = n.expand(s.selected)
-	return s, errors.Join(n.refusals(s)...)
+	return s, nil
 }
 
 func unique(addresses []pci.Address) []pci.Address {

@@ -1,0 +1,214 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Holder is a process that has a device of a function open: its driver may not let go
+// of the function before it is closed.
+type Holder struct {
+	Address pci.Address
+	File    string // "/dev/nvidia0"
+	PID     int
+	Command string // as the kernel names the process
+	Unit    string // systemd's, "" for none
+}
+
+// Holders returns who has devices open, in order of address. A process that ends
+// meanwhile is none; one that cannot be looked at is an error. On a tree that runs
+// nothing there are none.
+func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
+	h := holders{guard: guard{root: root, devices: devices}, functions: map[string][]pci.Address{}}
+	names, err := root.ReadDir("/proc")
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, h.cause("/proc", err)
+	}
+	if h.classes, err = h.list("/sys/class"); err != nil {
+		return nil, err
+	}
+	if h.minors, err = h.nvidiaMinors(); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if err := h.process(pid); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortStableFunc(h.found, func(a, b Holder) int { return a.Address.Compare(b.Address) })
+	return h.found, nil
+}
+
+type holders struct {
+	guard
+	classes   []string
+	minors    map[string]pci.Address   // of /dev/nvidiaN
+	functions map[string][]pci.Address // by name of a device node
+	found     []Holder
+}
+
+// process adds what a process has open (proc_pid_fd(5)).
+func (h *holders) process(pid int) error {
+	dir := path.Join("/proc", strconv.Itoa(pid))
+	gone := func(err error) bool { return host.IsAbsent(err) || errors.Is(err, unix.ESRCH) }
+	fds, err := h.root.ReadDir(path.Join(dir, "fd"))
+	if err != nil {
+		if gone(err) {
+			return nil
+		}
+		return h.cause(path.Join(dir, "fd"), err)
+	}
+	open, err := h.root.OpenDir(path.Join(dir, "fd"))
+	if err != nil {
+		if gone(err) {
+			return nil
+		}
+		return h.cause(path.Join(dir, "fd"), err)
+	}
+	defer open.Close() //nolint:errcheck // only read from
+	for _, fd := range fds {
+		target, err := open.Readlink(fd)
+		if err != nil {
+			if gone(err) {
+				continue // closed meanwhile
+			}
+			return h.cause(path.Join(dir, "fd", fd), err)
+		}
+		file := strings.TrimSuffix(target, " (deleted)")
+		if !strings.HasPrefix(file, "/dev/") {
+			continue
+		}
+		addresses, err := h.of(file)
+		if err != nil {
+			return err
+		}
+		for _, a := range addresses {
+			if !slices.ContainsFunc(h.found, func(f Holder) bool { return f.PID == pid && f.Address == a }) {
+				h.found = append(h.found, Holder{a, file, pid, h.line(dir, "comm"), unit(h.text(dir, "cgroup"))})
+			}
+		}
+	}
+	return nil
+}
+
+// text returns what a file of a process says, for people: "" where it does not.
+func (h *holders) text(dir, name string) string {
+	data, err := h.root.ReadFile(path.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+func (h *holders) line(dir, name string) string {
+	line, _, _ := strings.Cut(h.text(dir, name), "\n")
+	return line
+}
+
+// of returns the functions that a device node belongs to: by its name, which a class of
+// devices lists, but for NVIDIA's, which are in none. The control nodes that all of
+// NVIDIA's GPUs share hold none of them.
+func (h *holders) of(file string) ([]pci.Address, error) {
+	if addresses, ok := h.functions[file]; ok {
+		return addresses, nil
+	}
+	var addresses []pci.Address
+	name := path.Base(file)
+	if minor, ok := strings.CutPrefix(file, "/dev/nvidia"); ok {
+		if a, ok := h.minors[minor]; ok {
+			addresses = append(addresses, a)
+		} else if _, err := strconv.Atoi(minor); err == nil {
+			// Nobody knows which it is, so it is every one.
+			addresses = h.drivenBy("nvidia")
+		}
+	}
+	for _, class := range h.classes {
+		dir := path.Join("/sys/class", class)
+		ok, err := h.root.Exists(path.Join(dir, name))
+		if err != nil && !errors.Is(err, unix.ENOTDIR) {
+			return nil, h.cause(path.Join(dir, name), err)
+		}
+		if !ok {
+			continue
+		}
+		parts := func(string) ([]string, error) { return nil, nil }
+		if dir == blockDir {
+			parts = h.slaves
+		}
+		more, err := h.below(dir, name, map[string]bool{}, parts)
+		if err != nil {
+			return nil, err
+		}
+		addresses = append(addresses, more...)
+	}
+	h.functions[file] = addresses
+	return addresses, nil
+}
+
+func (h *holders) drivenBy(driver string) (addresses []pci.Address) {
+	for i := range h.devices {
+		if d := &h.devices[i]; d.Driver != nil && *d.Driver == driver {
+			addresses = append(addresses, d.Address)
+		}
+	}
+	return addresses
+}
+
+// nvidiaMinors reads which function is behind each /dev/nvidiaN (NVIDIA's driver,
+// README, "The /proc interface": driver/nvidia/gpus/ADDRESS/information).
+func (h *holders) nvidiaMinors() (map[string]pci.Address, error) {
+	const dir = "/proc/driver/nvidia/gpus"
+	names, err := h.list(dir)
+	if err != nil {
+		return nil, err
+	}
+	minors := map[string]pci.Address{}
+	for _, name := range names {
+		a, err := pci.ParseAddress(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+		lines, err := h.lines(path.Join(dir, name, "information"))
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range lines {
+			if len(l) == 3 && l[0] == "Device" && l[1] == "Minor:" {
+				minors[l[2]] = a
+			}
+		}
+	}
+	return minors, nil
+}
+
+// unit returns the systemd unit that a process belongs to, by its control group
+// (cgroups(7)): the innermost service, or scope, as those of containers are.
+func unit(cgroup string) string {
+	for line := range strings.Lines(cgroup) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 || parts[1] != "" && parts[1] != "name=systemd" {
+			continue
+		}
+		elements := strings.Split(parts[2], "/")
+		for _, e := range slices.Backward(elements) {
+			if strings.HasSuffix(e, ".service") || strings.HasSuffix(e, ".scope") {
+				return e
+			}
+		}
+	}
+	return ""
+}

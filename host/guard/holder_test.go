@@ -1,0 +1,113 @@
+package guard_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+)
+
+// users is a machine with processes that have devices open: two NVIDIA GPUs at
+// 06:00.0 and 07:00.0, a nouveau card at 05:00.0, audio at 05:00.1, a disk at 01:00.0.
+const users = `
+symlink proc/10/fd/3 -> /dev/nvidia0
+symlink proc/10/fd/4 -> /dev/nvidiactl
+symlink proc/10/fd/5 -> /dev/nvidia0
+symlink proc/20/fd/9 -> /dev/nvidia1 (deleted)
+symlink proc/30/fd/7 -> /dev/dri/card1
+symlink proc/30/fd/8 -> /dev/snd/pcmC1D3p
+symlink proc/30/fd/9 -> socket:[1]
+symlink proc/40/fd/7 -> /dev/dm-0
+symlink proc/50/fd/0 -> /dev/null
+mkdir proc/60/fd
+symlink sys/class/drm/card1 -> ../../devices/pci0000:00/0000:00:01.0/0000:05:00.0/drm/card1
+symlink sys/class/sound/pcmC1D3p -> ../../devices/pci0000:00/0000:00:01.0/0000:05:00.1/sound/card1/pcmC1D3p
+symlink sys/class/mem/null -> ../../devices/virtual/mem/null
+symlink sys/class/block/nvme0n1 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1
+symlink sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0
+mkdir sys/devices/pci0000:00/0000:00:01.0/0000:05:00.0/drm/card1
+mkdir sys/devices/pci0000:00/0000:00:01.0/0000:05:00.1/sound/card1/pcmC1D3p
+mkdir sys/devices/virtual/mem/null
+mkdir sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1
+mkdir sys/devices/virtual/block/dm-0/slaves/nvme0n1
+symlink sys/bus/pci/devices/0000:06:00.0/driver -> ../../drivers/nvidia
+symlink sys/bus/pci/devices/0000:07:00.0/driver -> ../../drivers/nvidia
+-- sys/class/a_file --
+-- proc/10/comm --
+nvidia-persiste
+-- proc/10/cgroup --
+0::/system.slice/nvidia-persistenced.service
+-- proc/20/comm --
+python3
+-- proc/20/cgroup --
+12:devices:/x.service
+1:name=systemd:/kubepods.slice/kubepods-pod1.slice/cri-containerd-4711.scope/deeper
+-- proc/30/comm --
+Xorg
+-- proc/40/comm --
+ceph-osd
+-- proc/40/cgroup --
+0::/system.slice/system-ceph.slice/ceph-osd@3.service
+-- sys/bus/pci/devices/0000:06:00.0/class --
+0x030200
+-- sys/bus/pci/devices/0000:07:00.0/class --
+0x030200
+`
+
+const information = "Model: \t\t A100\nIRQ:   \t\t 42\nBus Location: \t 0000:07:00.0\nDevice Minor: \t "
+
+func TestHolders(t *testing.T) {
+	others := "0000:01:00.0 /dev/dm-0 40 ceph-osd ceph-osd@3.service\n0000:05:00.0 /dev/dri/card1 30 Xorg -\n0000:05:00.1 /dev/snd/pcmC1D3p 30 Xorg -\n"
+	for _, test := range []struct{ name, files, want string }{
+		{"each NVIDIA GPU by its minor", "-- proc/driver/nvidia/gpus/0000:06:00.0/information --\n" + information + "1\n-- proc/driver/nvidia/gpus/0000:07:00.0/information --\n" + information + "0\n",
+			others + "0000:06:00.0 /dev/nvidia1 20 python3 cri-containerd-4711.scope\n0000:07:00.0 /dev/nvidia0 10 nvidia-persiste nvidia-persistenced.service\n"},
+		{"where that is not known, any", "", others +
+			"0000:06:00.0 /dev/nvidia0 10 nvidia-persiste nvidia-persistenced.service\n0000:06:00.0 /dev/nvidia1 20 python3 cri-containerd-4711.scope\n" +
+			"0000:07:00.0 /dev/nvidia0 10 nvidia-persiste nvidia-persistenced.service\n0000:07:00.0 /dev/nvidia1 20 python3 cri-containerd-4711.scope\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, users+test.files)
+			devices, _, err := pci.Scan(root, pci.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			holders, err := guard.Holders(root, devices)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for _, h := range holders {
+				unit := h.Unit
+				if unit == "" {
+					unit = "-"
+				}
+				fmt.Fprintf(&got, "%s %s %d %s %s\n", h.Address, h.File, h.PID, h.Command, unit)
+			}
+			if diff := cmp.Diff(test.want, got.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestHoldersBlind: what cannot be looked at is an error, and a tree without /proc none.
+func TestHoldersBlind(t *testing.T) {
+	for _, test := range []struct{ name, tree, want string }{
+		{"nothing runs", "mkdir etc\n", "<nil>"},
+		{"a process that has ended", "mkdir proc/10\n", "<nil>"},
+		{"no folder of descriptors", "-- proc/10/fd --\n", "/proc/10/fd: not a directory"},
+		{"no link", "-- proc/10/fd/3 --\n", "/proc/10/fd/3: invalid argument"},
+		{"not an address", "mkdir proc/driver/nvidia/gpus/x\n", `/proc/driver/nvidia/gpus: not a PCI address: "x"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := guard.Holders(hosttest.Lay(t, test.tree), nil); fmt.Sprint(err) != test.want {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package guard_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+)
+
+// ways is how the machine's networks are reached: 192.0.2.0/24 and 10.0.0.0/8 directly,
+// by eth0 and by a VLAN on a bond, the rest through a gateway by eth0; 2001:db8::/32 by
+// eth1.
+const ways = `-- proc/net/route --
+Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eth0 00000000 010200C0 0003 0 0 0 00000000 0 0 0
+eth0 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0
+bond0.7 0000000A 00000000 0001 0 0 0 000000FF 0 0 0
+-- proc/net/ipv6_route --
+20010db8000000000000000000000000 20 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001 eth1
+fe800000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001 eth1
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200 lo
+`
+
+func TestSessionNeeds(t *testing.T) {
+	const eth0, eth1 = "0000:03:00.0 carries this ssh session, through eth0\n", "0000:04:00.0 carries this ssh session, through eth1\n"
+	const bond = "0000:03:00.0 carries this ssh session, through bond0.7\n0000:04:00.0 carries this ssh session, through bond0.7\n"
+	for _, test := range []struct{ name, connection, want string }{
+		{"none", "", ""},
+		{"from a neighbour", "192.0.2.7 4711 192.0.2.1 22", eth0},
+		{"from behind the gateway", "198.51.100.7 4711 192.0.2.1 22", eth0},
+		{"by a VLAN on a bond, not the default route", "10.1.2.3 4711 10.0.0.1 22", bond},
+		{"in by one, back by the other", "198.51.100.7 4711 10.0.0.1 22", bond + eth0},
+		{"mapped into IPv6", "::ffff:10.1.2.3 4711 ::ffff:10.0.0.1 22", bond},
+		{"IPv6", "2001:db8::7 4711 2001:db8::1 22", eth1},
+		{"a link of IPv6", "fe80::7%eth0 4711 fe80::1%eth0 22", eth0 + eth1},
+		{"from the machine itself", "::1 4711 ::1 22", ""},
+		{"nowhere", "2001:db9::7 4711 2001:db9::1 22", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			needs, err := guard.SessionNeeds(hosttest.Lay(t, machine+ways), test.connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for _, n := range needs {
+				fmt.Fprintf(&got, "%s %s\n", n.Address, n.Reason)
+			}
+			if diff := cmp.Diff(test.want, got.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestSessionUnclear: what cannot be understood is an error: a guard that does not see
+// must not let pass.
+func TestSessionUnclear(t *testing.T) {
+	const connection = "192.0.2.7 4711 192.0.2.1 22"
+	for _, test := range []struct{ name, tree, connection, want string }{
+		{"not two addresses", "", "here 1 there 2", `SSH_CONNECTION: not two addresses with ports: "here 1 there 2"`},
+		{"half", "", "192.0.2.7 4711", `SSH_CONNECTION: not two addresses with ports: "192.0.2.7 4711"`},
+		{"a route of few words", "-- proc/net/route --\nIface\neth0 0\n", connection, "/proc/net/route: 2 fields"},
+		{"not a network", "-- proc/net/route --\nIface\neth0 x 0 0 0 0 0 0\n", connection, `/proc/net/route: not a network: "x" with mask "0"`},
+		{"a route of IPv6", "-- proc/net/ipv6_route --\n20 81 0 0 0 0 0 0 0 eth0\n", connection, `/proc/net/ipv6_route: not a network: "20"/"81"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := guard.SessionNeeds(hosttest.Lay(t, "mkdir etc\n"+test.tree), test.connection); fmt.Sprint(err) != test.want {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestConnection: sudo and a shell pass nothing on; sshd's child knows.
+func TestConnection(t *testing.T) {
+	root := hosttest.Lay(t, `base64 proc/30/environ
+-- proc/10/environ --
+HOME=/root
+-- proc/10/stat --
+10 (sudo) S 20 1 1
+-- proc/20/environ --
+-- proc/20/stat --
+20 (a) b) S 30 1 1
+-- proc/30/environ --
+SE9NRT0vAFNTSF9DT05ORUNUSU9OPTE5Mi4wLjIuNyA0NzExIDE5Mi4wLjIuMSAyMgBYPXkA
+-- proc/40/environ --
+-- proc/40/stat --
+40 (systemd) S 0 1 1
+-- proc/50/stat --
+`)
+	for pid, want := range map[int]string{
+		10: "192.0.2.7 4711 192.0.2.1 22 <nil>",
+		40: " <nil>",
+		50: " /proc/50/environ: no such file or directory",
+	} {
+		got, err := guard.Connection(root, pid)
+		if text := fmt.Sprint(got, " ", err); text != want {
+			t.Errorf("%d: %s", pid, text)
+		}
+	}
+}
