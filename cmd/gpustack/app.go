@@ -31,9 +31,11 @@ func newApp(u *ui, args []string) app {
 				Name:  "host",
 				Usage: "the machine the GPUs are in",
 				Subcommands: []*cli.Command{
+					newHostBindCommand(u),
 					newHostCheckCommand(u),
 					newHostGuestsCommand(u),
 					newHostPrepareCommand(u),
+					newHostReleaseCommand(u),
 					newHostScanCommand(u),
 					newHostSnapshotCommand(u),
 					newHostUnpackCommand(u),
@@ -55,6 +57,7 @@ func newApp(u *ui, args []string) app {
 			newCompletionCommand(u),
 			newCompleteCommand(u),
 			newManCommand(u),
+			newWriteAttributeCommand(u),
 		},
 		Action: action(u, parseRoot, runRoot),
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/driver"
 	"gpustack/host/journal"
 )
 
@@ -17,7 +18,8 @@ func newHistoryCommand(u *ui) *cli.Command {
 		Name:  "history",
 		Usage: "show what gpustack has changed on this machine",
 		Description: `
-Lists the journal's entries, oldest first, with the files that each has changed.
+Lists the journal's entries, oldest first, with the files, drivers or rows that each has
+changed.
 
 EXAMPLES
   gpustack history
@@ -66,13 +68,20 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 	for _, e := range entries {
 		rows = append(rows, []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), string(e.Status), e.Command, fileNames(e)})
 	}
-	u.table([]string{"ENTRY", "BEGUN", "STATUS", "COMMAND", "FILES"}, rows)
+	u.table([]string{"ENTRY", "BEGUN", "STATUS", "COMMAND", "CHANGED"}, rows)
 	return nil
 }
 
 func fileNames(e journal.Entry) string {
-	if e.Kind == journal.KindRows {
+	switch e.Kind {
+	case journal.KindRows:
 		return "rows of Nova's databases"
+	case journal.KindDrivers:
+		record, err := driver.ParseRecord(e)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("drivers of %d functions", len(record.Functions))
 	}
 	if len(e.Files) == 0 {
 		return "-"

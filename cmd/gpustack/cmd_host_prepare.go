@@ -285,6 +285,11 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, dryRun, yes bool) 
 	if err != nil || left == nil {
 		return err
 	}
+	if left.Kind == journal.KindDrivers {
+		if err := recoverable(runner, *left, dryRun); err != nil {
+			return err
+		}
+	}
 	if dryRun {
 		u.warn(fmt.Sprintf("entry %d (%s) was cut off while %s: the next run that may change something puts that right first", left.ID, left.Command, left.Status))
 		return nil
@@ -310,5 +315,8 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, dryRun, yes bool) 
 			u.note("entry %d was waiting for its programs: finished", e.ID)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return u.recoverDrivers(j, runner)
 }

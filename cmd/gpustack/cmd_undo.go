@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cleanup"
 	"gpustack/host"
+	"gpustack/host/driver"
 	"gpustack/host/journal"
 	"gpustack/nova/conf"
 )
@@ -27,6 +29,9 @@ programs again that make what derives from them. Without ENTRY it takes the late
 that is not undone yet. A file that somebody has changed since is named, and then
 nothing is touched.
 
+Of host bind and host release it gives functions back to what held them, unless the
+machine was started anew since, which did that.
+
 Of repair-migration it takes rows of Nova's databases back, and Placement's
 allocations, unless Nova has gone on from there. The databases are found as that
 command finds them.
@@ -41,6 +46,7 @@ EXIT STATUS
   2  --dry-run: there is something to put back`,
 		Flags: append([]cli.Flag{
 			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(),
+			&cli.BoolFlag{Name: "live", Usage: "of host release: unbind drivers too that may never return from it"},
 			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "of repair-migration: the `FILE` below the root"},
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
 		}, cloudFlags()...),
@@ -53,10 +59,16 @@ type undoOptions struct {
 	root   string
 	id     int // 0: the latest
 	repair repairOptions
+	// Of drivers:
+	timeout time.Duration
+	live    bool
 }
 
 func parseUndo(c *cli.Context, f *faults) undoOptions {
-	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root")}
+	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live")}
+	if c.IsSet("timeout") {
+		opts.timeout = c.Duration("timeout") // parseCloud sees that it is a time
+	}
 	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"), where: cleanup.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
 	for i, arg := range c.Args().Slice() {
 		id, err := strconv.Atoi(arg)
@@ -76,6 +88,7 @@ type undoReport struct {
 	Schema         int            `json:"schema"`
 	Changed        bool           `json:"changed"`
 	Changes        []fileChange   `json:"changes"`
+	Drivers        []driverChange `json:"drivers"`
 	Repairs        []cleanup.Unit `json:"repairs"`
 	Programs       []string       `json:"programs"`
 	Left           []string       `json:"left"`
@@ -98,8 +111,11 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	if err != nil {
 		return err
 	}
-	if entry.Kind == journal.KindRows {
+	switch entry.Kind {
+	case journal.KindRows:
 		return undoRows(ctx, u, opts, root, entry)
+	case journal.KindDrivers:
+		return undoDrivers(ctx, u, opts, root, entry)
 	}
 	runner := host.Runner{Root: root, Talk: u.talk}
 	// An entry that only waits for its programs, or is on its way back, can be
@@ -119,7 +135,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		}
 	}
 	report := undoReport{
-		Schema: 1, Changed: true, Changes: fileChanges(plan), Repairs: []cleanup.Unit{}, Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),
+		Schema: 1, Changed: true, Changes: fileChanges(plan), Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),
 		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID,
 	}
 	if err := runner.Ready(entry.Programs); len(entry.Programs) > 0 && err != nil {
@@ -153,6 +169,55 @@ func undo(ctx context.Context, runner host.Runner, id int) (err error) {
 	return err
 }
 
+// undoDrivers takes back what host bind or host release has done.
+func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) error {
+	c, err := u.observe(ctx, root, opts.decision, opts.timeout)
+	switch {
+	case err != nil:
+		return err
+	case entry.Status != journal.Done && opts.dryRun:
+		return errDifferent // as was said
+	case entry.Status != journal.Done:
+		return nil // what was cut off is put right by now
+	}
+	plan, err := driver.Back(root, entry)
+	if err != nil {
+		return err
+	}
+	warnings, err := c.node.Refuse(plan, c.uses, opts.live)
+	if err = errors.Join(err, c.node.Needed(plan)); err != nil {
+		return err
+	}
+	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
+		return err
+	}
+	report := undoReport{
+		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: driverChanges(plan), Repairs: []cleanup.Unit{},
+		Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID,
+	}
+	if opts.format == formatTable {
+		u.warn(warnings...)
+		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
+		if len(plan.Changes) == 0 {
+			u.printf("\nthe drivers are as before: it only ends the entry\n")
+		} else {
+			u.driverWrites(report.Drivers, plan.Load, plan.Groups)
+		}
+	}
+	return u.decide(opts.decision, true, "take it back?", &report, func() error {
+		err := c.binder(func(b driver.Binder) error {
+			_, err := b.Undo(ctx, entry)
+			return err
+		})
+		report.Applied = err == nil
+		report.RebootRequired = errors.Is(err, host.ErrStuck)
+		if err == nil && opts.format == formatTable {
+			u.note("entry %d is undone", entry.ID)
+		}
+		return err
+	})
+}
+
 // undoRows takes back what repair-migration has written.
 func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) (err error) {
 	r := &repairing{u: u, opts: opts.repair, root: root}
@@ -182,7 +247,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		return err
 	}
 	report := undoReport{
-		Schema: 1, Changed: true, Changes: []fileChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID,
+		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID,
 	}
 	if opts.format == formatTable {
 		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)

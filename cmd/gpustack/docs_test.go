@@ -20,6 +20,8 @@ func TestJSONIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for command, report := range map[string]reflect.Type{
+		"host bind":        reflect.TypeFor[driversReport](),
+		"host release":     reflect.TypeFor[driversReport](),
 		"host check":       reflect.TypeFor[hostCheckReport](),
 		"host guests":      reflect.TypeFor[guestsReport](),
 		"host scan":        reflect.TypeFor[scanReport](),

@@ -21,6 +21,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
 	"gpustack/host/journal"
@@ -192,6 +193,13 @@ func hint(err error) string {
 		hint string
 	}{
 		{boot.ErrNotInEffect, "change that file so that it keeps what the variable holds already, or rename it to sort before zz-gpustack.cfg"},
+		{driver.ErrChanged, "gpustack host scan shows who; bind and release plan anew from there"},
+		{driver.ErrNoDriver, "which module has it? modprobe it first"},
+		{driver.ErrNotLive, "run it on the machine itself; --dry-run plans on any tree"},
+		{driver.ErrNotTaken, "the kernel's log says why: journalctl -k, or dmesg"},
+		{driver.ErrNotTakenBack, "gpustack host scan shows what holds them; the next host bind, release or undo goes on from there"},
+		{driver.ErrNotViable, "the kernel's log says more: journalctl -k, or dmesg"},
+		{driver.ErrTakenAgain, "load the host's driver first with modprobe; or gpustack host prepare --remove, and reboot"},
 		{edit.ErrChanged, "run the command again: it plans anew"},
 		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
 		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
@@ -224,12 +232,17 @@ func hint(err error) string {
 		{boot.ErrNoEntries, "is the boot partition mounted below the root?"},
 		{boot.ErrNoRoot, "put all arguments that this system's kernels need into /etc/kernel/cmdline, root= among them"},
 		{prepare.ErrNoBootLoader, "gpustack sets arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?"},
+		{prepare.ErrBlind, "run gpustack as root, outside of containers"},
 		{prepare.ErrBridge, "select the functions behind it"},
 		{prepare.ErrChanged, "gpustack host scan shows what is there now; --remove what is gone, --device what is there instead"},
 		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
+		{prepare.ErrLive, "gpustack host prepare and a reboot need not ask it to; --live asks it now"},
+		{prepare.ErrNeeded, "gpustack host bind --allow lifts a refusal, but for the root file system's disk"},
 		{prepare.ErrNoDevice, "gpustack host scan --all lists them"},
 		{prepare.ErrNoDriver, "install a kernel that has it, or choose another with --driver"},
+		{prepare.ErrNoGroup, "the IOMMU is off: gpustack host prepare, and reboot; where that is done, turn it on in the firmware"},
 		{prepare.ErrNoKernel, "--root takes the top of a machine's file tree, with its kernels' modules below"},
+		{prepare.ErrNoModule, "install the package that has it, or reboot into the kernel whose modules are installed"},
 		{prepare.ErrNotSelected, "gpustack host prepare --dry-run shows what is; the other functions of a card go and stay with it"},
 		{prepare.ErrNoMachine, "--root takes the top of a machine's file tree; on the machine itself leave it out"},
 		{prepare.ErrNothing, "gpustack undo takes the preparation back"},
@@ -237,6 +250,9 @@ func hint(err error) string {
 		{prepare.ErrRoots, "make the menu on the machine itself: --no-rebuild, and update-grub there"},
 		{prepare.ErrStubTwins, "use --driver vfio-pci"},
 		{prepare.ErrUnseen, "the checks that say n/a tell what is missing; on the machine itself, as root, all of it is there"},
+		{prepare.ErrVFs, "once no guest has one, write 0 to the function's sriov_numvfs"},
+		{host.ErrStuck, "only a reboot helps; until then nothing else should touch that function"},
+		{host.ErrTimeout, "--timeout waits longer; the kernel's log may say why: journalctl -k, or dmesg"},
 		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
 		{host.ErrNotMounted, "mount them, or leave the programs to be run on the machine itself: without --rebuild"},
 	} {
@@ -252,15 +268,33 @@ func hint(err error) string {
 	if errors.As(err, &unsupported) {
 		return unsupported.Command
 	}
+	var used *prepare.InUse
+	if errors.As(err, &used) {
+		return stop(used)
+	}
 	var refusal *prepare.Refusal
 	switch {
 	case !errors.As(err, &refusal), refusal.Absolute:
 	case refusal.Together != "":
 		return "--device " + refusal.Together + " takes them along; --allow ADDRESS separates one"
 	default:
-		return "--allow " + refusal.Address.String() + " lifts this refusal; --device or --remove select otherwise"
+		return "--allow " + refusal.Address.String() + " lifts this refusal; or select other functions"
 	}
 	return ""
+}
+
+// stop says how to end what uses a function. nvidia-persistenced and DCGM hold GPUs for
+// as long as they run.
+func stop(used *prepare.InUse) string {
+	switch unit := used.Unit; {
+	case used.File == "":
+		return "gpustack host guests shows all; stop or migrate the guest first"
+	case strings.HasSuffix(unit, ".service") && !strings.HasPrefix(unit, "user@"):
+		return "systemctl stop " + unit + ", and start it again afterwards if GPUs stay with the host"
+	case strings.HasSuffix(unit, ".scope"):
+		return "end it: it runs in " + unit + ", a container or a session"
+	}
+	return fmt.Sprintf("end process %d", used.PID)
 }
 
 // diffs prints changes of files, lines that come and go in colour. Whole files that

@@ -24,8 +24,8 @@ type Live struct {
 	Timeout time.Duration // for one write
 }
 
-// ErrNotLive says that a tree's sysfs is none.
-var ErrNotLive = errors.New("is not the sysfs of a running kernel")
+// ErrNotLive says that a tree's sys or proc is none.
+var ErrNotLive = errors.New("is not that of a running kernel")
 
 // Ready is an error unless the root has the kernel's own file systems below it: a tree
 // of files does nothing when it is written to.

@@ -49,6 +49,8 @@ python3
 1:name=systemd:/kubepods.slice/kubepods-pod1.slice/cri-containerd-4711.scope/deeper
 -- proc/30/comm --
 Xorg
+-- proc/30/cgroup --
+0::/user.slice/user-1000.slice/user@1000.service/app.slice/desktop.service
 -- proc/40/comm --
 ceph-osd
 -- proc/40/cgroup --
@@ -62,7 +64,7 @@ ceph-osd
 const information = "Model: \t\t A100\nIRQ:   \t\t 42\nBus Location: \t 0000:07:00.0\nDevice Minor: \t "
 
 func TestHolders(t *testing.T) {
-	others := "0000:01:00.0 /dev/dm-0 40 ceph-osd ceph-osd@3.service\n0000:05:00.0 /dev/dri/card1 30 Xorg -\n0000:05:00.1 /dev/snd/pcmC1D3p 30 Xorg -\n"
+	others := "0000:01:00.0 /dev/dm-0 40 ceph-osd ceph-osd@3.service\n0000:05:00.0 /dev/dri/card1 30 Xorg desktop.service\n0000:05:00.1 /dev/snd/pcmC1D3p 30 Xorg desktop.service\n"
 	for _, test := range []struct{ name, files, want string }{
 		{"each NVIDIA GPU by its minor", "-- proc/driver/nvidia/gpus/0000:06:00.0/information --\n" + information + "1\n-- proc/driver/nvidia/gpus/0000:07:00.0/information --\n" + information + "0\n",
 			others + "0000:06:00.0 /dev/nvidia1 20 python3 cri-containerd-4711.scope\n0000:07:00.0 /dev/nvidia0 10 nvidia-persiste nvidia-persistenced.service\n"},

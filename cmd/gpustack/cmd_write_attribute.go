@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host/driver"
+)
+
+// newWriteAttributeCommand is what gpustack starts itself with for one write to sysfs:
+// the kernel may never return from it.
+func newWriteAttributeCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      driver.WriteCommand,
+		Usage:     "write a value to a file of sysfs",
+		ArgsUsage: "-- FILE VALUE",
+		Hidden:    true,
+		Description: `
+Writes VALUE to FILE in one piece, and prints the number of the kernel's error, nothing
+for none.
+
+EXIT STATUS
+  0  the kernel has answered
+  1  it was not asked`,
+		Action: action(u, parseWriteAttribute, runWriteAttribute),
+	}
+}
+
+func parseWriteAttribute(c *cli.Context, f *faults) driver.Write {
+	arguments := f.arguments(c, "FILE", "VALUE")
+	return driver.Write{File: arguments[0], Value: arguments[1]}
+}
+
+func runWriteAttribute(_ context.Context, u *ui, w driver.Write) error {
+	if number := driver.WriteAttribute(w.File, w.Value); number != 0 {
+		u.printf("%d\n", number)
+	}
+	return nil
+}

@@ -1,0 +1,360 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/driver"
+	"gpustack/host/guard"
+	"gpustack/host/guest"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// Errors of functions that cannot change hands on the running machine.
+var (
+	ErrLive     = errors.New("may never let go of it while the machine runs")
+	ErrVFs      = errors.New("has virtual functions enabled")
+	ErrNoGroup  = errors.New("is in no IOMMU group: no guest could have it")
+	ErrNoModule = errors.New("the running kernel does not have it")
+	ErrBlind    = errors.New("which guests have functions cannot be told")
+	ErrNeeded   = errors.New("the host needs it")
+)
+
+// InUse is a function that somebody uses, and who does.
+type InUse struct {
+	Address pci.Address
+	PID     int
+	Command string
+	File    string // that a process has open, or "" for a guest
+	Unit    string // systemd's that the process belongs to, or "" for none
+	Guest   string // its uuid or name, or ""
+}
+
+func (e *InUse) Error() string {
+	who := fmt.Sprintf("%s (pid %d)", e.Command, e.PID)
+	if e.Unit != "" {
+		who = fmt.Sprintf("%s (pid %d, %s)", e.Command, e.PID, e.Unit)
+	}
+	if e.File != "" {
+		return fmt.Sprintf("%s: %s has %s open", e.Address, who, e.File)
+	}
+	if e.Guest != "" {
+		who = fmt.Sprintf("%s, %s", e.Guest, who)
+	}
+	return fmt.Sprintf("%s: a guest has it: %s", e.Address, who)
+}
+
+// Live is what changes drivers on the running machine.
+type Live struct {
+	driver.Plan
+	Functions []pci.Address // all that were selected, and all that go with them
+	Warnings  []string
+}
+
+// Uses is who uses functions at this moment.
+type Uses struct {
+	Running bool // the tree is the running machine's: what cannot be told is an error
+	Holders []guard.Holder
+	Guests  guest.Report
+}
+
+// ObserveUses looks who uses functions.
+func ObserveUses(root host.Root, devices []pci.Device, running bool) (Uses, error) {
+	holders, err := guard.Holders(root, devices)
+	return Uses{running, holders, guest.Observe(root, guest.NovaConf{}, time.Now())}, err
+}
+
+// ObserveLive reads what counts for changing drivers now: of the machine's kernels the
+// one that runs, and neither boot loader nor initramfs. session is what ssh says of the
+// operator's, or "".
+func ObserveLive(root host.Root, session string) (Node, error) {
+	devices, warnings, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		return Node{}, err
+	}
+	n := Node{Devices: devices, Warnings: warnings}
+	var makers []string
+	for i := range devices {
+		n.Warnings = append(n.Warnings, devices[i].Warnings...)
+		if v := devices[i].VendorID; v != nil {
+			makers = append(makers, fmt.Sprintf("%08X", uint16(*v)))
+		}
+	}
+	const release = "/proc/sys/kernel/osrelease"
+	data, releaseErr := root.ReadFile(release)
+	switch {
+	case host.IsAbsent(releaseErr):
+		releaseErr = nil
+		n.Warnings = append(n.Warnings, release+": not there, so that which modules there are is not known")
+	case releaseErr != nil:
+		releaseErr = fmt.Errorf("%s: %w", release, host.Cause(releaseErr))
+	default:
+		var m modprobe.Modules
+		m, releaseErr = modprobe.ReadModules(root, strings.TrimSpace(string(data)), slices.Compact(slices.Sorted(slices.Values(makers)))...)
+		n.Kernels = []modprobe.Modules{m}
+	}
+	var needsErr, sessionErr, mountsErr, recordErr error
+	n.Needs, needsErr = guard.Needs(root, devices)
+	needs, sessionErr := guard.SessionNeeds(root, session)
+	n.Needs = append(n.Needs, needs...)
+	mounts, mountsErr := root.Exists("/proc/mounts")
+	if mountsErr == nil && !mounts {
+		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
+	}
+	n.Recorded, recordErr = ReadContract(root)
+	return n, errors.Join(releaseErr, needsErr, sessionErr, mountsErr, recordErr)
+}
+
+// named tells whether the options name functions: then those are meant, and not what is
+// recorded.
+func (o Options) named() bool {
+	return len(o.Add)+len(o.Vendors) > 0
+}
+
+// withoutRecord is the node and the options where functions are named: what was allowed
+// stays so.
+func (n Node) withoutRecord(opts Options) (Node, Options) {
+	if r := n.Recorded; r != nil && opts.named() {
+		opts.Allow = append(slices.Clone(opts.Allow), r.Allowed...)
+		opts.Allow = slices.DeleteFunc(opts.Allow, func(a pci.Address) bool { return n.device(a) == nil && slices.Contains(r.Allowed, a) })
+		if opts.Driver == "" {
+			opts.Driver = r.Driver
+		}
+		n.Recorded = nil
+	}
+	return n, opts
+}
+
+// Bind plans to give functions to guests now: those that opts name, else those recorded,
+// else every NVIDIA display function, with all that go with them. live permits drivers
+// to be made to let go that may never do so.
+func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, error) {
+	n, opts = n.withoutRecord(opts)
+	s, err := n.sel(opts)
+	if err != nil {
+		return Live{}, err
+	}
+	l := Live{Functions: s.all, Warnings: n.Warnings}
+	var goals []driver.Goal
+	var errs []error
+	for _, a := range s.all {
+		d := n.device(a)
+		want := n.driverNow(d, opts)
+		held := text(d.Driver)
+		if held == want || want == Stub && held == VFIO && uses.guest(a) != nil {
+			continue // so it is, or libvirt has taken it from pci-stub for a guest
+		}
+		if d.IOMMUGroup == nil {
+			errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoGroup))
+		}
+		goals = append(goals, driver.Goal{Address: a, State: driver.State{Driver: driver.Name(want), Override: driver.Name(want)}})
+		if want == Stub {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("%s: when a guest stops, libvirt hands a function that only driver_override gives to pci-stub to the host's driver; --driver vfio-pci stays", a))
+		}
+	}
+	var planErr error
+	l.Plan, planErr = driver.New(root, n.Devices, goals, false)
+	errs = append(errs, planErr)
+	for _, name := range l.Load {
+		if len(n.Kernels) > 0 && !n.Kernels[0].Loadable(name) {
+			errs = append(errs, fmt.Errorf("driver %s: %w", name, ErrNoModule))
+		}
+	}
+	warnings, err := n.Refuse(l.Plan, uses, live)
+	l.Warnings = append(l.Warnings, warnings...)
+	return l, errors.Join(append(errs, err)...)
+}
+
+// driverNow is the driver that is to hold a function: what is recorded, or, where VFIO
+// has one of its own for just such a device, that.
+func (n Node) driverNow(d *pci.Device, opts Options) string {
+	want := opts.Driver
+	if r := n.Recorded; r != nil && want == "" {
+		for _, f := range r.Functions {
+			if f.Address == d.Address {
+				return f.Driver
+			}
+		}
+		want = r.Driver
+	}
+	if want == "" {
+		want = VFIO
+	}
+	if variant := n.variant(d); want == VFIO && variant != "" {
+		return variant
+	}
+	return want
+}
+
+// Release plans to give functions back to the host now, to what held them before they
+// were taken: those that opts name, else those recorded and those taken, else every
+// NVIDIA display function. Of one that nobody knows this of, the driver that the kernel
+// has for it may have it, or whichever takes it.
+func (n Node) Release(root host.Root, opts Options, uses Uses, taken map[pci.Address]driver.State) (Live, error) {
+	n, opts = n.withoutRecord(opts)
+	if !opts.named() {
+		for a := range taken {
+			if n.device(a) == nil {
+				continue // it has gone
+			}
+			selector, err := pci.ParseSelector(a.String())
+			if err != nil {
+				return Live{}, err
+			}
+			opts.Add = append(opts.Add, selector)
+		}
+	}
+	s, err := n.choose(opts)
+	if err != nil {
+		return Live{}, err
+	}
+	l := Live{Functions: s.all, Warnings: n.Warnings}
+	drivers, err := root.ReadDir(driversDir)
+	if err != nil && !host.IsAbsent(err) {
+		return Live{}, fmt.Errorf("%s: %w", driversDir, host.Cause(err))
+	}
+	var goals []driver.Goal
+	for _, a := range s.all {
+		d := n.device(a)
+		goal := driver.Goal{Address: a}
+		was, known := taken[a]
+		switch held := text(d.Driver); {
+		case held != "" && !pci.LeavesAlone(held):
+			goal.Driver = driver.Name(held) // and no other is set to be the only one
+		case held == "" && d.DriverOverride == nil:
+			continue
+		case known:
+			goal.State = was
+		default:
+			goal.Driver = driver.Name(n.hostDriver(d, drivers))
+			goal.Any = goal.Driver == ""
+		}
+		goals = append(goals, goal)
+	}
+	var planErr, refusals error
+	l.Plan, planErr = driver.New(root, n.Devices, goals, true)
+	warnings, refusals := n.Refuse(l.Plan, uses, true)
+	l.Warnings = append(l.Warnings, warnings...)
+	return l, errors.Join(planErr, refusals)
+}
+
+const driversDir = "/sys/bus/pci/drivers"
+
+// hostDriver is the driver, of those that the kernel has now, that the function's alias
+// leads to, or "".
+func (n Node) hostDriver(d *pci.Device, drivers []string) string {
+	if d.Modalias == nil || len(n.Kernels) == 0 {
+		return ""
+	}
+	for _, module := range n.Kernels[0].Match(*d.Modalias) {
+		if isOurDriver(module) {
+			continue
+		}
+		for _, name := range drivers {
+			if modprobe.Normal(name) == module || usuallyBuiltin[name] == module {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// guest returns the guest that has a function, or nil.
+func (u Uses) guest(a pci.Address) *InUse {
+	name := func(uuid, name *string) string {
+		if uuid != nil {
+			return *uuid
+		}
+		return text(name)
+	}
+	for _, h := range u.Guests.Holders {
+		if slices.Contains(h.Functions, a) {
+			return &InUse{Address: a, PID: h.PID, Command: h.Command, Guest: name(h.UUID, h.Name)}
+		}
+	}
+	for _, g := range u.Guests.Guests {
+		if slices.Contains(g.Asked, a) {
+			return &InUse{Address: a, PID: g.PID, Command: g.Command, Guest: name(g.UUID, g.Name)}
+		}
+	}
+	return nil
+}
+
+// blind tells why it is not known who has which functions, or "".
+func (u Uses) blind() string {
+	if u.Guests.Holders == nil || u.Guests.Guests == nil {
+		for _, s := range u.Guests.Unread() {
+			if slices.Contains([]string{"processes", "vfio", "groups"}, s.Name) {
+				return s.Name + ": " + s.Detail
+			}
+		}
+		return "not everything could be read"
+	}
+	for _, h := range u.Guests.Holders {
+		if h.Functions == nil {
+			return fmt.Sprintf("%s (pid %d) has some that are not known", h.Command, h.PID)
+		}
+	}
+	return ""
+}
+
+// Refuse names the functions of a plan that cannot change hands now, because somebody
+// uses them, and warns where that cannot be told of a tree.
+func (n Node) Refuse(p driver.Plan, uses Uses, live bool) (warnings []string, err error) {
+	if len(p.Changes) == 0 {
+		return nil, nil
+	}
+	var errs []error
+	switch blind := uses.blind(); {
+	case blind != "" && uses.Running:
+		errs = append(errs, fmt.Errorf("%w: %s", ErrBlind, blind))
+	case blind != "":
+		warnings = append(warnings, fmt.Sprintf("%v: %s", ErrBlind, blind))
+	}
+	for _, c := range p.Changes {
+		d := n.device(c.Address)
+		if d == nil || c.Before.Driver == "" || c.Before.Driver == c.After.Driver {
+			continue // nothing has to let go
+		}
+		if used := uses.guest(c.Address); used != nil {
+			errs = append(errs, used)
+		}
+		for _, h := range uses.Holders {
+			if h.Address == c.Address {
+				errs = append(errs, &InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit})
+			}
+		}
+		if vfs := d.SRIOV.NumVFs; vfs != nil && *vfs > 0 {
+			errs = append(errs, fmt.Errorf("%s: %w (%d)", c.Address, ErrVFs, *vfs))
+		}
+		if held := string(c.Before.Driver); !live && mayHang(d, held) {
+			errs = append(errs, fmt.Errorf("%s: %s %w", c.Address, held, ErrLive))
+		}
+	}
+	return warnings, errors.Join(errs...)
+}
+
+// mayHang tells whether a driver of the host's is one that is known not to return from
+// letting a function go: those of display functions, and NVIDIA's.
+func mayHang(d *pci.Device, held string) bool {
+	return !pci.LeavesAlone(held) && (d.IsDisplay() || strings.HasPrefix(held, "nvidia"))
+}
+
+// Needed names the functions of a plan that the host needs, where they would go to
+// guests.
+func (n Node) Needed(p driver.Plan) error {
+	var errs []error
+	for _, c := range p.Changes {
+		for _, need := range n.Needs {
+			if need.Address == c.Address && !p.Release {
+				errs = append(errs, fmt.Errorf("%s: %w: %s", c.Address, ErrNeeded, need.Reason))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
