@@ -64,6 +64,9 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d
 	}
+	if opts.live {
+		opts.command += " --live"
+	}
 	return opts
 }
 

@@ -140,14 +140,32 @@ func writers(root host.Root) ([]writer, error) {
 		if err != nil {
 			continue
 		}
-		data, err := root.ReadHead(path.Join("/proc", name, "cmdline"), host.MaxAttribute)
-		if err != nil {
-			continue // it has ended, or is somebody else's
-		}
-		argv := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+		argv := arguments(root, path.Join("/proc", name))
 		if len(argv) == 5 && argv[1] == WriteCommand && argv[2] == "--" {
 			list = append(list, writer{pid, Write{argv[3], argv[4]}})
 		}
 	}
 	return list, nil
+}
+
+// arguments reads those of a process, none where it has ended, or is somebody else's. Of
+// one that was killed while the kernel holds a thread of it, the first thread may have
+// ended, and only the others still show them.
+func arguments(root host.Root, dir string) []string {
+	data, err := root.ReadHead(path.Join(dir, "cmdline"), host.MaxAttribute)
+	if err != nil {
+		return nil
+	}
+	if len(data) == 0 {
+		threads, err := root.ReadDir(path.Join(dir, "task"))
+		if err != nil {
+			return nil
+		}
+		for _, thread := range threads {
+			if data, err = root.ReadHead(path.Join(dir, "task", thread, "cmdline"), host.MaxAttribute); err == nil && len(data) > 0 {
+				break
+			}
+		}
+	}
+	return strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
 }

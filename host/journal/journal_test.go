@@ -281,6 +281,33 @@ func TestLocked(t *testing.T) {
 	m.close(m.open())
 }
 
+// TestDrivers: an entry of drivers that was cut off is one to put right, though not by
+// the journal itself.
+func TestDrivers(t *testing.T) {
+	m := lay(t)
+	j := m.open()
+	defer m.close(j)
+	e, err := j.Begin(journal.KindDrivers, "host bind", map[string]int{"n": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := journal.Interrupted(m.root); err != nil || left == nil || left.ID != e.ID || string(left.Drivers) == "" || left.Rows != nil {
+		t.Errorf("%+v, %v", left, err)
+	}
+	if dealt, err := j.Recover(context.Background()); err != nil || len(dealt) > 0 {
+		t.Errorf("%v, %v", dealt, err)
+	}
+	if e, err = j.Update(e, journal.Done, map[string]int{"n": 2}); err != nil || e.Ended == nil {
+		t.Errorf("%v, %v", e, err)
+	}
+	if left, err := journal.Interrupted(m.root); err != nil || left != nil {
+		t.Errorf("%v, %v", left, err)
+	}
+	if err := j.Forget(e); err != nil || len(m.statuses()) > 0 {
+		t.Errorf("%v, %v", m.statuses(), err)
+	}
+}
+
 // TestUnreadable: a journal that is not understood is an error, never an empty one.
 func TestUnreadable(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{

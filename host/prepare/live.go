@@ -3,6 +3,7 @@ package prepare
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -142,6 +143,7 @@ func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, er
 	l := Live{Functions: s.all, Warnings: n.Warnings}
 	var goals []driver.Goal
 	var errs []error
+	stub := false
 	for _, a := range s.all {
 		d := n.device(a)
 		want := n.driverNow(d, opts)
@@ -153,9 +155,10 @@ func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, er
 			errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoGroup))
 		}
 		goals = append(goals, driver.Goal{Address: a, State: driver.State{Driver: driver.Name(want), Override: driver.Name(want)}})
-		if want == Stub {
-			l.Warnings = append(l.Warnings, fmt.Sprintf("%s: when a guest stops, libvirt hands a function that only driver_override gives to pci-stub to the host's driver; --driver vfio-pci stays", a))
-		}
+		stub = stub || want == Stub
+	}
+	if stub {
+		l.Warnings = append(l.Warnings, "when a guest stops, libvirt hands functions that pci-stub has only by driver_override to the host's drivers; vfio-pci keeps them")
 	}
 	var planErr error
 	l.Plan, planErr = driver.New(root, n.Devices, goals, false)
@@ -214,9 +217,9 @@ func (n Node) Release(root host.Root, opts Options, uses Uses, taken map[pci.Add
 		return Live{}, err
 	}
 	l := Live{Functions: s.all, Warnings: n.Warnings}
-	drivers, err := root.ReadDir(driversDir)
-	if err != nil && !host.IsAbsent(err) {
-		return Live{}, fmt.Errorf("%s: %w", driversDir, host.Cause(err))
+	drivers, err := readDrivers(root)
+	if err != nil {
+		return Live{}, err
 	}
 	var goals []driver.Goal
 	for _, a := range s.all {
@@ -243,11 +246,42 @@ func (n Node) Release(root host.Root, opts Options, uses Uses, taken map[pci.Add
 	return l, errors.Join(planErr, refusals)
 }
 
-const driversDir = "/sys/bus/pci/drivers"
+// readDrivers returns the drivers that the kernel has now, each with the module that it
+// is of: often, not always, of the same name (Linux, module_add_driver).
+func readDrivers(root host.Root) (map[string]string, error) {
+	const dir = "/sys/bus/pci/drivers"
+	names, err := root.ReadDir(dir)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	modules := map[string]string{}
+	for _, name := range names {
+		modules[name] = modprobe.Normal(name)
+		if usual := usuallyBuiltin[name]; usual != "" {
+			modules[name] = usual
+		}
+		d, err := root.OpenDir(path.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err))
+		}
+		target, err := d.Readlink("module")
+		d.Close() //nolint:errcheck // only read from
+		switch {
+		case err == nil:
+			modules[name] = modprobe.Normal(path.Base(target))
+		case !host.IsAbsent(err): // a part of the kernel has none
+			return nil, fmt.Errorf("%s: %w", path.Join(dir, name, "module"), err)
+		}
+	}
+	return modules, nil
+}
 
 // hostDriver is the driver, of those that the kernel has now, that the function's alias
 // leads to, or "".
-func (n Node) hostDriver(d *pci.Device, drivers []string) string {
+func (n Node) hostDriver(d *pci.Device, drivers map[string]string) string {
 	if d.Modalias == nil || len(n.Kernels) == 0 {
 		return ""
 	}
@@ -255,8 +289,8 @@ func (n Node) hostDriver(d *pci.Device, drivers []string) string {
 		if isOurDriver(module) {
 			continue
 		}
-		for _, name := range drivers {
-			if modprobe.Normal(name) == module || usuallyBuiltin[name] == module {
+		for name, of := range drivers {
+			if of == module {
 				return name
 			}
 		}
