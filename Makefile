@@ -12,7 +12,8 @@ BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_
 # Programs that the tests are held against, from Debian's packages.
 TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace busybox-static \
 	initramfs-tools dracut-core udev systemd systemd-boot grub2-common zstd lz4 xz-utils bzip2 \
-	python3-nova python3-keystone python3-placement python3-glance python3-pymysql mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient
+	python3-nova python3-keystone python3-placement python3-glance python3-pymysql mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
+	qemu-system-x86 kmod
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 

@@ -19,6 +19,8 @@ type Program struct {
 	Argv []string // the program and its arguments
 	Env  []string // the whole environment: nothing of the caller's is handed on
 	Log  string   // the file that gets what it prints, after what is there
+	// Files are what it inherits beside that, from descriptor 3 on.
+	Files []*os.File
 }
 
 // Run runs the program to its end, which must be a good one.
@@ -63,7 +65,7 @@ func (p Program) launch() (*process, error) {
 	}
 	proc := &process{Program: p, from: from, done: make(chan struct{})}
 	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = p.Env, log, log
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = p.Env, log, log, p.Files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {

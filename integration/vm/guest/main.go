@@ -1,0 +1,84 @@
+// Command guest is this package's own part inside a machine: the init of the small
+// one, a service of the Debian one, and what tests ask of the kernel that no program
+// of Debian's can: whether VFIO would let a guest have a group.
+//
+//	guest                     serves requests on the second serial port, as process 1 too
+//	guest vfio GROUP ADDRESS  takes a function as QEMU would, and says how far it came
+//	guest hold FILE           opens a file, says so, and holds it
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/integration/vm/agent"
+)
+
+func main() {
+	err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "guest:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 0:
+		return serve()
+	case len(args) == 3 && args[0] == "vfio":
+		return vfio(args[1], args[2])
+	case len(args) == 2 && args[0] == "hold":
+		return hold(args[1])
+	}
+	return fmt.Errorf("unknown arguments %q", args)
+}
+
+// port is the second serial port: its driver is part of every kernel, so that talking
+// needs no module and no PCI function.
+const port = "/dev/ttyS1"
+
+func serve() error {
+	if os.Getpid() == 1 {
+		if err := initialize(); err != nil {
+			return err // the kernel panics, and says why on the console
+		}
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	line, err := os.OpenFile(port, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	if err := raw(line); err != nil {
+		return err
+	}
+	return agent.Serve(line, strings.TrimSpace(string(boot)))
+}
+
+// raw has the port pass bytes as they are.
+func raw(line *os.File) error {
+	fd := int(line.Fd())
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return fmt.Errorf("%s: %w", port, err)
+	}
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
+	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
+}
+
+// hold keeps a file open until it is killed.
+func hold(name string) error {
+	if _, err := unix.Open(name, unix.O_RDWR, 0); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	fmt.Println("held")
+	select {}
+}

@@ -1,0 +1,129 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gpustack/integration/binary"
+	"gpustack/integration/service"
+	"gpustack/integration/vm/agent"
+)
+
+// What all tests start machines with. The binary is made as make build makes it.
+var (
+	scratch   string // goes when all tests are done
+	programs  Programs
+	linux     kernel
+	initramfs string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	status, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+func runTests(m *testing.M) (status int, err error) {
+	if scratch, err = os.MkdirTemp("", "gpustack-vm-"); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, service.Left(scratch), os.RemoveAll(scratch)) }()
+	if programs.Gpustack, err = binary.Build(scratch); err != nil {
+		return 1, err
+	}
+	if programs.Guest, err = BuildGuest(scratch); err != nil {
+		return 1, err
+	}
+	ctx := context.Background()
+	if linux, err = debianKernel(ctx); err != nil {
+		return 1, err
+	}
+	initramfs = filepath.Join(scratch, "initramfs")
+	if err = writeInitramfs(ctx, initramfs, linux, programs, nil); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// A machine is a Machine of one test, which fails where it does.
+type machine struct {
+	*Machine
+	t *testing.T
+}
+
+// small starts a machine that has no disk.
+func small(t *testing.T, topology Topology) machine {
+	t.Helper()
+	return start(t, topology, Small(linux, initramfs, topology))
+}
+
+func start(t *testing.T, topology Topology, boot Boot) machine {
+	t.Helper()
+	dir, err := os.MkdirTemp(scratch, "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keepLogs(t, dir) })
+	m, err := Start(t.Context(), dir, topology, boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return machine{m, t}
+}
+
+// keepLogs keeps what a machine of a failed test has printed, and says where.
+func keepLogs(t *testing.T, dir string) {
+	if !t.Failed() {
+		return
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, name := range []string{"console.log", "qemu.log"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			continue // it never came so far
+		}
+		to := filepath.Join(cache, "logs", t.Name(), name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil {
+			t.Error(err)
+		}
+		t.Logf("kept: %s", to)
+	}
+}
+
+// try runs a program in the machine and returns what came of it.
+func (m machine) try(argv ...string) agent.Reply {
+	m.t.Helper()
+	reply, err := m.Ask(m.t.Context(), agent.Request{Argv: argv})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return reply
+}
+
+// run runs a program in the machine, which must succeed, and returns what it printed.
+func (m machine) run(argv ...string) string {
+	m.t.Helper()
+	reply := m.try(argv...)
+	if reply.Status != 0 {
+		m.t.Fatalf("%q: exit status %d: %s", argv, reply.Status, reply.Stderr)
+	}
+	return reply.Stdout
+}

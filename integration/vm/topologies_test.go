@@ -1,0 +1,102 @@
+package vm
+
+import (
+	"regexp"
+	"testing"
+)
+
+var classes = regexp.MustCompile(`class=(0x....)..`)
+
+// TestTopologies boots each machine once and holds what gpustack says and does in it
+// against its kernel.
+func TestTopologies(t *testing.T) {
+	for _, test := range []struct {
+		topology string
+		enabled  bool   // the IOMMU
+		card     string // a K4200
+		group    string // all that is in the card's group
+		further  func(m machine)
+	}{
+		{topology: "intel", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1"},
+		{topology: "amd", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1", further: amdsOwnFunction},
+		{topology: "no IOMMU", card: "01:00.0"},
+		{topology: "IOMMU off", card: "01:00.0"},
+		{topology: "conventional bridge", enabled: true, card: "02:01.0", group: "01:00.0 02:01.0 02:01.1 02:02.0 02:03.0 02:03.1"},
+		{topology: "root complex", enabled: true, card: "00:05.0", group: "00:05.0 00:05.1"},
+		{topology: "no ACS", enabled: true, card: "01:00.0", group: "00:03.0 00:03.1 01:00.0 01:00.1 02:00.0 02:00.1"},
+		{topology: "switch", enabled: true, card: "03:00.0", group: "02:00.0 03:00.0 03:00.1"},
+		{topology: "boot VGA", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1", further: cardIsTheConsole},
+		{topology: "SR-IOV", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1", further: virtualFunctions},
+	} {
+		t.Run(test.topology, func(t *testing.T) {
+			topology := named(t, test.topology)
+			m := small(t, topology)
+			m.scanIsTheKernels()
+			scan := m.scan()
+			if s := scan.Host.IOMMU; s.Enabled == nil || *s.Enabled != test.enabled || (s.Groups > 0) != test.enabled {
+				t.Errorf("IOMMU: %s, %d groups", word(s.Enabled), s.Groups)
+			}
+			if want := map[string]string{intel: "intel", amd: "amd"}[topology.CPU]; scan.Host.CPUVendor != want || scan.Host.Kernel != linux.Release {
+				t.Errorf("CPU %s, kernel %s", scan.Host.CPUVendor, scan.Host.Kernel)
+			}
+			// The cards of NVIDIA are what is listed without being asked for.
+			if d := scan.device(t, test.card); !d.Candidate || word(d.AliasHint) != "K4200" {
+				t.Errorf("%+v", d)
+			}
+			if got := scan.groupOf(test.card); got != test.group {
+				t.Errorf("group of the card: %s, want %s", got, test.group)
+			}
+			if test.further != nil {
+				test.further(m)
+			}
+		})
+	}
+}
+
+func named(t *testing.T, name string) Topology {
+	t.Helper()
+	for _, topology := range topologies {
+		if topology.Name == name {
+			return topology
+		}
+	}
+	t.Fatalf("no topology %s", name)
+	return Topology{}
+}
+
+// amdsOwnFunction: AMD's IOMMU is a PCI function itself, and in no group.
+func amdsOwnFunction(m machine) {
+	if d := m.scan("--class", "0806").Devices; len(d) != 1 || d[0].IOMMUGroup != nil {
+		m.t.Errorf("%+v", d)
+	}
+}
+
+// cardIsTheConsole: where there is no other display, the card is what shows the
+// firmware's words.
+func cardIsTheConsole(m machine) {
+	if d := m.scan().device(m.t, "01:00.0"); d.BootVGA == nil || !*d.BootVGA {
+		m.t.Errorf("boot_vga: %s", word(d.BootVGA))
+	}
+}
+
+// virtualFunctions: they come while the machine runs, and are told from others.
+func virtualFunctions(m machine) {
+	const pf = "02:00.0"
+	if d := m.scan("--all").device(m.t, pf); word(d.DeviceType) != "type-PF" || word(d.SRIOV.NumVFs) != "0" {
+		m.t.Errorf("before: %s, %s VFs", word(d.DeviceType), word(d.SRIOV.NumVFs))
+	}
+	m.run("sh", "-c", "echo 2 >/sys/bus/pci/devices/0000:"+pf+"/sriov_numvfs")
+	m.scanIsTheKernels()
+	vfs := 0
+	for _, d := range m.scan("--all").Devices {
+		if word(d.DeviceType) == "type-VF" && word(d.SRIOV.PF) == "0000:"+pf {
+			vfs++
+			if got := m.scan("--all").groupOf(d.Address.String()[len("0000:"):]); got != d.Address.String()[len("0000:"):] {
+				m.t.Errorf("%s is in a group with %s", d.Address, got)
+			}
+		}
+	}
+	if vfs != 2 {
+		m.t.Errorf("%d virtual functions", vfs)
+	}
+}
