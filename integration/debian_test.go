@@ -57,26 +57,37 @@ func layDebian(t *testing.T, files map[string]string, without ...string) (root s
 			t.Fatal(err)
 		}
 	}
-	// The kernel's modules are listed; here they are.
-	modules := filepath.Join(root, "usr/lib/modules", nodeKernel)
+	makeModules(t, root)
+	return root
+}
+
+// makeModules makes the modules that the node's kernel lists.
+func makeModules(t *testing.T, root string) {
+	t.Helper()
+	modules := filepath.Join(root, "lib/modules", nodeKernel)
 	for line := range strings.Lines(read(t, filepath.Join(modules, "modules.dep"))) {
-		name, _, _ := strings.Cut(line, ":")
+		name, needs, _ := strings.Cut(line, ":")
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(modules, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		module := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(name), ".ko"), "-", "_")
-		if err := os.WriteFile(filepath.Join(modules, name), kernelModule(module, "depends="), 0o644); err != nil {
+		var depends []string
+		for _, need := range strings.Fields(needs) {
+			depends = append(depends, moduleName(need))
+		}
+		if err := os.WriteFile(filepath.Join(modules, name), kernelModule(moduleName(name), "depends="+strings.Join(depends, ",")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	aliases := filepath.Join(modules, "modules.alias")
 	text := read(t, aliases) // which the modules here do not tell
-	mustInDebian(t, root, "chroot", root, "depmod", nodeKernel)
+	run(t, "depmod", "--basedir", root, nodeKernel)
 	if err := os.WriteFile(aliases, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	mustInDebian(t, root, "chroot", root, "update-initramfs", "-c", "-k", nodeKernel)
-	return root
+}
+
+func moduleName(file string) string {
+	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".ko"), "-", "_")
 }
 
 // inDebian runs a program where this machine's programs are those of the machine below

@@ -51,6 +51,7 @@ func TestUpdateGrub(t *testing.T) {
 		mustInDebian(t, root, argv...)
 	}
 	menu := filepath.Join(root, "boot/grub/grub.cfg")
+	in("chroot", root, "update-initramfs", "-c", "-k", nodeKernel)
 	in("env", "-i", "LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "chroot", root, "update-grub")
 	first := read(t, menu)
 	in(gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")

@@ -40,7 +40,8 @@ func TestSystemdBoot(t *testing.T) {
 		t.Helper()
 		return mustInDebian(t, root, argv...)
 	}
-	// The machine is installed with the systemd's own programs.
+	// The machine is installed with the distribution's own programs.
+	in("chroot", root, "update-initramfs", "-c", "-k", nodeKernel)
 	cmdline := filepath.Join(root, "etc/kernel/cmdline")
 	if err := os.MkdirAll(filepath.Dir(cmdline), 0o755); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,78 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/modprobe"
+)
+
+// TestModprobe: of a prepared node, kmod's own modprobe loads vfio-pci with the ids before
+// a driver of the host that anybody asks for, and udev, which asks by alias, gets none that
+// is blacklisted; systemd loads at boot what is to be loaded.
+func TestModprobe(t *testing.T) {
+	root := layDebian(t, map[string]string{"etc/modprobe.d/vfio.conf": "options vfio-pci ids=8086:1533 disable_vga=1\n"})
+	mustInDebian(t, root, gpustack, "host", "prepare", "--root", root, "--yes")
+	loads := func(words ...string) []string {
+		var lines []string
+		out := mustInDebian(t, root, append([]string{"chroot", root, "modprobe", "--set-version", nodeKernel, "--show-depends"}, words...)...)
+		for line := range strings.Lines(out) {
+			line = strings.TrimSpace(strings.Replace(line, "/lib/modules/"+nodeKernel+"/kernel/", "", 1))
+			if !strings.HasSuffix(line, "/vfio.ko") { // which is left out where this machine's kernel has it
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	// Both ids= are passed; the kernel keeps the last.
+	const vfio = "insmod drivers/vfio/pci/vfio-pci.ko ids=8086:1533 disable_vga=1 ids=8086:1533,10de:11b4,10de:0e0a"
+	for module, file := range map[string]string{"nouveau": "drivers/gpu/drm/nouveau/nouveau.ko", "snd_hda_intel": "sound/pci/hda/snd-hda-intel.ko"} {
+		want := []string{vfio, "insmod " + file}
+		if diff := cmp.Diff(want, loads(module)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", module, diff)
+		}
+	}
+	if out := mustInDebian(t, root, "chroot", root, "systemd-analyze", "cat-config", "modules-load.d"); !strings.HasSuffix(out, "\nvfio\nvfio_iommu_type1\nvfio_pci\nkvm\nkvm_intel\n") {
+		t.Errorf("loaded at boot:\n%s", out)
+	}
+}
+
+// TestModprobeConf: modprobe reads the same options in the same order, whatever folder
+// their files are in and whichever of them hides another.
+func TestModprobeConf(t *testing.T) {
+	root := layDebian(t, map[string]string{
+		"etc/modprobe.d/b.conf":            "# options vfio-pci ids=0000:0000\noptions vfio-pci ids=1111:1111 disable_vga=1\noptions vfio_pci \\\n  ids=2222:2222\n",
+		"etc/modprobe.d/hidden.conf":       "",
+		"etc/modprobe.d/.gpustack-zz_conf": "options vfio-pci ids=3333:3333\n",
+		"etc/modprobe.d/notes.txt":         "options vfio-pci ids=4444:4444\n",
+		"usr/lib/modprobe.d/a.conf":        "options vfio-pci ids=5555:5555\n",
+		"usr/lib/modprobe.d/hidden.conf":   "options vfio-pci ids=6666:6666\n",
+		"run/modprobe.d/c.conf":            "options vfio-pci ids=7777:7777\n",
+		"usr/local/lib/modprobe.d/zz.conf": "options vfio-pci ids=8888:8888\n",
+	})
+	r, err := host.NewRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := modprobe.ReadConf(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours, theirs []string
+	for _, o := range conf {
+		if o.Command == "options" && o.Module == "vfio_pci" {
+			ours = append(ours, strings.Join(append([]string{o.Command, o.Module}, o.Rest...), " "))
+		}
+	}
+	for line := range strings.Lines(mustInDebian(t, root, "chroot", root, "modprobe", "--showconfig")) {
+		if strings.HasPrefix(line, "options vfio_pci ") {
+			theirs = append(theirs, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	if diff := cmp.Diff(theirs, ours); diff != "" || len(theirs) == 0 {
+		t.Errorf("(-modprobe +gpustack):\n%s", diff)
+	}
+}
