@@ -14,8 +14,10 @@ export LC_ALL
 # run shows a command and runs it.
 run() {
 	printf '$ gpustack %s\n' "$*"
-	"$gpustack" "$@" 2>&1
+	status=0
+	"$gpustack" "$@" 2>&1 || status=$?
 	echo
+	return $status
 }
 
 "$gpustack" host unpack "$examples/talk-2xk4200.txtar" node 2>/dev/null
@@ -24,6 +26,7 @@ run host scan --root node -o tree
 cp -a node first
 run host prepare --root node --yes
 run host prepare --root node
+run host check --root node || [ $? = 2 ]
 run nova configure --root node --role all --alias K4200=10de:11b4 --yes
 run undo --root node --yes
 run undo --root node --yes

@@ -72,11 +72,11 @@ func (v view) images() []host.Finding {
 	}
 	var findings []host.Finding
 	for _, i := range v.Images.Value {
-		switch faults := lacks(i); {
+		switch faults := faultsOf(i); {
 		case len(faults) > 0:
 			findings = append(findings, host.Finding{
 				Status: v.weight(i.Kernel), File: i.File,
-				Seen:   fmt.Sprintf("the initramfs of %s: %s", i.Kernel, strings.Join(faults, "; ")),
+				Seen:   fmt.Sprintf("the initramfs of %s %s", i.Kernel, strings.Join(faults, "; ")),
 				Effect: "booted with it, drivers of the host may be faster",
 				Remedy: "make it anew: gpustack host prepare --rebuild",
 			})
@@ -90,13 +90,21 @@ func (v view) images() []host.Finding {
 	return findings
 }
 
-// lacks are the faults of an initramfs that could be looked into.
-func lacks(i Image) []string {
-	var faults []string
+// faultsOf says what is wrong with an initramfs that could be looked into.
+func faultsOf(i Image) []string {
+	var missing, faults []string
 	for _, err := range split(i.Err) {
-		if errors.Is(err, initramfs.ErrMissing) || errors.Is(err, initramfs.ErrDiffers) || errors.Is(err, initramfs.ErrOrder) {
-			faults = append(faults, strings.TrimPrefix(err.Error(), i.File+": "))
+		fault := strings.TrimPrefix(err.Error(), i.File+": ")
+		switch {
+		case errors.Is(err, initramfs.ErrMissing):
+			fault = strings.TrimSuffix(fault, ": "+initramfs.ErrMissing.Error())
+			missing = append(missing, strings.TrimSuffix(fault, " of "+i.Kernel))
+		case errors.Is(err, initramfs.ErrDiffers), errors.Is(err, initramfs.ErrOrder):
+			faults = append(faults, fault)
 		}
+	}
+	if missing != nil {
+		faults = append([]string{"has no " + strings.Join(missing, ", ")}, faults...)
 	}
 	return faults
 }

@@ -749,7 +749,7 @@ func TestImages(t *testing.T) {
 	image := func(kernel string, err error) prepare.Image {
 		return prepare.Image{Kernel: kernel, File: "/boot/initrd.img-" + kernel, Err: err}
 	}
-	order := fmt.Errorf("/boot/initrd.img: %w", initramfs.ErrOrder)
+	order := func(kernel string) error { return fmt.Errorf("/boot/initrd.img-%s: %w", kernel, initramfs.ErrOrder) }
 	for _, test := range []struct {
 		name    string
 		images  prepare.Look[[]prepare.Image]
@@ -757,12 +757,12 @@ func TestImages(t *testing.T) {
 		want    string
 	}{
 		{"all are well", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, nil)}}, prepare.Ready, "pass: 2 initramfs images with what is recorded"},
-		{"that of the kernel that runs", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, order), image(newer, nil)}}, prepare.NotReady,
-			"fail: the initramfs of " + kernel + ": /boot/initrd.img: does not take functions before udev starts"},
-		{"that of the kernel booted next", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, order)}}, prepare.NotReady,
-			"fail: the initramfs of " + newer + ": /boot/initrd.img: does not take functions before udev starts"},
-		{"that of another", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image("5.10.0", order)}}, prepare.Ready,
-			"warn: the initramfs of 5.10.0: /boot/initrd.img: does not take functions before udev starts"},
+		{"that of the kernel that runs", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, order(kernel)), image(newer, nil)}}, prepare.NotReady,
+			"fail: the initramfs of " + kernel + " does not take functions before udev starts"},
+		{"that of the kernel booted next", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image(newer, order(newer))}}, prepare.NotReady,
+			"fail: the initramfs of " + newer + " does not take functions before udev starts"},
+		{"that of another", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, nil), image("5.10.0", order("5.10.0"))}}, prepare.Ready,
+			"warn: the initramfs of 5.10.0 does not take functions before udev starts"},
 		{"one that cannot be read", prepare.Look[[]prepare.Image]{Value: []prepare.Image{image(kernel, os.ErrPermission), image(newer, nil)}}, prepare.Ready,
 			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
 		{"none can be listed", prepare.Look[[]prepare.Image]{File: "/boot", Err: os.ErrNotExist}, prepare.Ready, "n/a: /boot is not there"},
