@@ -85,7 +85,7 @@ func function(attribute string) string {
 	return path.Join("sys/devices", bridge, "0000:"+attribute)
 }
 
-func driver(function_, name string) step {
+func heldBy(function_, name string) step {
 	return link(function(function_+"/driver"), "../../../../../bus/pci/drivers/"+name)
 }
 
@@ -229,7 +229,7 @@ func ready(t *testing.T, opts prepare.Options) host.Root {
 	if held == "" {
 		held = prepare.VFIO
 	}
-	steps(reboot, each(func(f string) step { return driver(f, held) }))(t, root)
+	steps(reboot, each(func(f string) step { return heldBy(f, held) }))(t, root)
 	return root
 }
 
@@ -317,7 +317,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{"nothing is wrong", isReady, steps(), prepare.Ready, nil},
 		{"not prepared", isBare, steps(), prepare.NotPrepared, []string{"fail prepared " + contract + "gpustack host prepare has not been run here"}},
-		{"gpustack=off", isReady, steps(replace("proc/cmdline", "quiet", "quiet gpustack=off"), driver("01:00.0", "nouveau")), prepare.PendingReboot,
+		{"gpustack=off", isReady, steps(replace("proc/cmdline", "quiet", "quiet gpustack=off"), heldBy("01:00.0", "nouveau")), prepare.PendingReboot,
 			[]string{"fail reboot " + cmdline + "booted with gpustack=off"}},
 
 		// Firmware and IOMMU.
@@ -423,11 +423,11 @@ func TestCheck(t *testing.T) {
 			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is in another slot: below 0000:00:01.0, and 0000:00:02.0 was recorded"}},
 
 		// Drivers and groups.
-		{"a driver has been taken", isReady, driver("01:00.1", "snd_hda_intel"), prepare.Drifted,
+		{"a driver has been taken", isReady, heldBy("01:00.1", "snd_hda_intel"), prepare.Drifted,
 			[]string{"fail drivers " + devices + "01:00.1/driver: 0000:01:00.1 is held by snd_hda_intel instead of vfio-pci"}},
 		{"no driver", isReady, remove(function("02:00.0/driver")), prepare.Drifted,
 			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by no driver, and is to be by vfio-pci"}},
-		{"another one that leaves it alone", isReady, driver("02:00.0", "pci-stub"), prepare.Drifted,
+		{"another one that leaves it alone", isReady, heldBy("02:00.0", "pci-stub"), prepare.Drifted,
 			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by pci-stub instead of vfio-pci"}},
 		{"a function has come into a group", isReady, link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/10"), prepare.Drifted,
 			[]string{"fail groups /sys/kernel/iommu_groups/10/devices: group 10 has 0000:00:19.0 too, which was not in it"}},
@@ -453,7 +453,7 @@ func TestCheck(t *testing.T) {
 		{"to be booted, though the arguments were there before", isPlanned, replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), prepare.PendingReboot,
 			[]string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
 		{"to be booted, and nothing tells when it was", isPlanned, remove("proc/stat"), prepare.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
-		{"bound without a boot", isPlanned, steps(replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), each(func(f string) step { return driver(f, prepare.VFIO) })), prepare.Ready, nil},
+		{"bound without a boot", isPlanned, steps(replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, prepare.VFIO) })), prepare.Ready, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -697,11 +697,11 @@ func TestStub(t *testing.T) {
 		want    string
 	}{
 		{"all on pci-stub", steps(), prepare.Ready, "pass: 4 functions held as recorded"},
-		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), driver("01:00.0", "vfio-pci"), driver("01:00.1", "vfio-pci")), prepare.Ready, "pass: 4 functions held as recorded"},
-		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), driver("01:00.0", "vfio-pci")), prepare.Drifted, "fail: 0000:01:00.0 is held by vfio-pci instead of pci-stub"},
-		{"nothing tells who has it", driver("01:00.0", "vfio-pci"), prepare.Unknown,
+		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), heldBy("01:00.0", "vfio-pci"), heldBy("01:00.1", "vfio-pci")), prepare.Ready, "pass: 4 functions held as recorded"},
+		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), heldBy("01:00.0", "vfio-pci")), prepare.Drifted, "fail: 0000:01:00.0 is held by vfio-pci instead of pci-stub"},
+		{"nothing tells who has it", heldBy("01:00.0", "vfio-pci"), prepare.Unknown,
 			"n/a: 0000:01:00.0 is held by vfio-pci instead of pci-stub, as while a guest has it; whether one has cannot be seen: /proc: process 1 is not shown: it may hide others too"},
-		{"the host has it", driver("01:00.0", "nouveau"), prepare.Drifted, "fail: 0000:01:00.0 is held by nouveau instead of pci-stub"},
+		{"the host has it", heldBy("01:00.0", "nouveau"), prepare.Drifted, "fail: 0000:01:00.0 is held by nouveau instead of pci-stub"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := like(t, root)
@@ -729,7 +729,7 @@ func TestGroupOfOthers(t *testing.T) {
 	if err := p.Files.Apply(root); err != nil {
 		t.Fatal(err)
 	}
-	steps(replace("proc/cmdline", "quiet", "intel_iommu=on iommu=pt"), each(func(f string) step { return driver(f, "vfio-pci") }),
+	steps(replace("proc/cmdline", "quiet", "intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, "vfio-pci") }),
 		each(func(f string) step { return group(f, 10+int(f[1]-'0')) }), write("sys/kernel/iommu_groups/11/type", "identity\n"), write("sys/class/iommu/dmar0/x", ""),
 		link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/11"))(t, root)
 	findings, verdict := check(t, root)

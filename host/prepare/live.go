@@ -286,9 +286,6 @@ func (n Node) hostDriver(d *pci.Device, drivers map[string]string) string {
 		return ""
 	}
 	for _, module := range n.Kernels[0].Match(*d.Modalias) {
-		if isOurDriver(module) {
-			continue
-		}
 		for name, of := range drivers {
 			if of == module {
 				return name
