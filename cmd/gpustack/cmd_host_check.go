@@ -69,6 +69,9 @@ func runHostCheck(_ context.Context, u *ui, opts hostCheckOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := settled(root); err != nil {
+		return err
+	}
 	machine, err := prepare.ReadMachine(root)
 	if err != nil {
 		return err

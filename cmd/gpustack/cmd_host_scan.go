@@ -75,6 +75,9 @@ func runHostScan(_ context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := settled(root); err != nil {
+		return err
+	}
 	whole, err := scan(root, opts.scan)
 	if err != nil {
 		return err

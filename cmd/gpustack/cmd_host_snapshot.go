@@ -89,6 +89,9 @@ func runHostSnapshot(_ context.Context, u *ui, opts hostSnapshotOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := settled(root); err != nil {
+		return err
+	}
 	var tree snapshot.Tree
 	report, err := scan(root.Recorded(&tree), pci.Options{})
 	if err != nil {

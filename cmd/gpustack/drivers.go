@@ -244,6 +244,21 @@ func (u *ui) recoverDrivers(j *journal.Journal, runner host.Runner) error {
 // recoverable is an error where an entry of drivers that was cut off cannot be put right
 // here and now: the kernel may still be at it.
 func recoverable(runner host.Runner, e journal.Entry, dryRun bool) error {
+	return await(runner, e, dryRun, driver.DefaultTimeout)
+}
+
+// settled is an error while the kernel is stuck with a write of a run before, for those
+// who only look: reading the function's attributes, they would wait with it.
+func settled(root host.Root) error {
+	const patience = 2 * time.Second
+	left, err := journal.Interrupted(root)
+	if err != nil || left == nil || left.Kind != journal.KindDrivers {
+		return nil //nolint:nilerr // the journal is root's, and looking is everybody's
+	}
+	return await(host.Runner{Root: root}, *left, true, patience)
+}
+
+func await(runner host.Runner, e journal.Entry, dryRun bool, timeout time.Duration) error {
 	record, err := driver.ParseRecord(e)
 	if err != nil {
 		return err
@@ -251,7 +266,7 @@ func recoverable(runner host.Runner, e journal.Entry, dryRun bool) error {
 	if current, err := record.Current(runner.Root); err != nil || !current {
 		return err // a boot has taken it back
 	}
-	err = driver.Await(runner.Root, driver.DefaultTimeout)
+	err = driver.Await(runner.Root, timeout)
 	if err == nil && !dryRun {
 		err = driver.Live{Runner: runner}.Ready()
 	}
