@@ -154,14 +154,18 @@ func (v view) drivers() []host.Finding {
 	case held == 0:
 		return na("no recorded function is what and where it was")
 	}
-	return pass("%s held as recorded", plural(held, "function"))
+	f := pass("%s held as recorded", plural(held, "function"))
+	if lines := v.Claims.Value; len(lines) > 0 {
+		f[0].Effect = "the kernel's log says: " + strings.Join(slices.Compact(lines), "; ")
+	}
+	return f
 }
 
 func drift(f Function, d pci.Device, file string) host.Finding {
 	finding := host.Finding{
 		Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is held by %s instead of %s", f.Address, text(d.Driver), f.Driver),
 		Effect: "its group cannot be given to a guest",
-		Remedy: "boot anew, unless the host is meant to have it; what took it is in the kernel's log: journalctl -k -g " + f.Address.String(),
+		Remedy: "gpustack host bind takes it now, unless the host is meant to have it; what took it is in the kernel's log: journalctl -k -g " + f.Address.String(),
 	}
 	switch {
 	case d.Driver == nil:

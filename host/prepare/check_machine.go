@@ -46,8 +46,11 @@ type Machine struct {
 	Contract   Look[*Contract]     // nil where nothing is recorded
 	Files      []Look[string]      // hashes of the contract's files, "" for one that is gone
 	Booted     Look[time.Time]
-	Prepared   Look[*time.Time]     // when the contract was written
-	CutOff     Look[*journal.Entry] // a run that did not come to its end
+	// Claims are the kernel's own lines of functions that it gave to our drivers, as far as
+	// its log goes back.
+	Claims   Look[[]string]
+	Prepared Look[*time.Time]     // when the contract was written
+	CutOff   Look[*journal.Entry] // a run that did not come to its end
 	// Open are the groups that some process has open; looked for where a function is
 	// with a driver that a guest may have brought it to.
 	Open    Look[map[int]bool]
@@ -314,6 +317,18 @@ func (m *Machine) readRecord(root host.Root) {
 		m.Files = append(m.Files, look(f.Name, file.Hash(), err))
 	}
 	m.Booted = readBootTime(root)
+	lines, file, err := host.KernelLog(root, contract.claims()...)
+	m.Claims = look(file, lines, err)
+}
+
+// claims are what the kernel's lines say of functions that a driver takes: by its ids
+// (Linux, drivers/vfio/pci/vfio_pci.c, vfio_pci_fill_ids), or each (drivers/pci/pci-stub.c).
+func (c Contract) claims() []string {
+	var words []string
+	for _, f := range c.Functions {
+		words = append(words, "vfio_pci: add ["+f.ids(), "pci-stub "+f.Address.String()+": claimed by stub")
+	}
+	return words
 }
 
 // writtenAt is when the contract was last written, and all that goes with it: its
