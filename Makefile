@@ -13,7 +13,7 @@ BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_
 TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace busybox-static \
 	initramfs-tools dracut-core udev systemd systemd-boot grub2-common zstd lz4 xz-utils bzip2 \
 	python3-nova python3-keystone python3-placement python3-glance python3-pymysql mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
-	qemu-system-x86 kmod
+	qemu-system-x86 qemu-utils mmdebstrap fdisk e2fsprogs kmod
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -32,6 +32,7 @@ test: lint unit integration
 # Everything, the long too.
 test-full: test
 	$(GO) test -count=1 ./integration/db -run TestServerKilled -kills 200
+	$(GO) test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
 	$(MAKE) fuzz FUZZTIME=2m
 
 unit:
@@ -39,7 +40,7 @@ unit:
 
 integration: build
 	@.ci/packages $(TEST_PACKAGES)
-	$(GO) test -count=1 ./integration/...
+	$(GO) test -count=1 -timeout 30m ./integration/...
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }

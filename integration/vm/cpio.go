@@ -31,10 +31,6 @@ func (a *archive) link(name, target string) {
 	a.add(name, modeLink|0o777, []byte(target))
 }
 
-func (a *archive) text(name string, perm fs.FileMode, text string) {
-	a.add(name, modeFile|int(perm), []byte(text))
-}
-
 // file adds what a file of this machine holds.
 func (a *archive) file(name string, perm fs.FileMode, from string) {
 	data, err := os.ReadFile(from)

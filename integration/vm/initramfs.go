@@ -3,7 +3,6 @@ package vm
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,9 +22,9 @@ var (
 
 const busybox = "/bin/busybox"
 
-// writeInitramfs writes the file system of the small machine: guest as its init, the
-// binary under test, and further files by their names.
-func writeInitramfs(ctx context.Context, name string, k kernel, programs Programs, files map[string]string) (err error) {
+// writeInitramfs writes the file system of the small machine: guest as its init
+// and the binary under test.
+func writeInitramfs(ctx context.Context, name string, k kernel, programs Programs) (err error) {
 	out, err := os.Create(name)
 	if err != nil {
 		return err
@@ -74,14 +73,6 @@ func writeInitramfs(ctx context.Context, name string, k kernel, programs Program
 	for _, file := range modules {
 		folders(file)
 		a.file(file, 0o644, filepath.Join(tree, file))
-	}
-	for _, file := range slices.Sorted(maps.Keys(files)) {
-		folders(file)
-		perm := os.FileMode(0o644)
-		if strings.HasPrefix(files[file], "#!") {
-			perm = 0o755
-		}
-		a.text(file, perm, files[file])
 	}
 	return a.close()
 }

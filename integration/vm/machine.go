@@ -20,8 +20,8 @@ import (
 
 // How long a machine may take, which is far more than any needs.
 const (
-	bootPatience = 5 * time.Minute
-	runPatience  = 10 * time.Minute
+	bootPatience = 10 * time.Minute
+	runPatience  = 15 * time.Minute
 	beat         = 200 * time.Millisecond
 )
 
@@ -29,46 +29,48 @@ const (
 // once.
 type Machine struct {
 	dir      string
+	topology Topology
+	boot     Boot
 	qemu     *service.Service
 	player   *player
 	line     net.Conn
 	messages chan agent.Message
-	boot     string // the kernel's id of it
 }
 
-// A Boot is how a machine comes up: arguments of QEMU.
+// A Boot is what a machine comes up from: arguments of QEMU.
 type Boot []string
 
-// Small boots the kernel with an initramfs and nothing else.
-func Small(k kernel, initramfs string, t Topology) Boot {
-	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-no-reboot", "-append", "console=ttyS0 panic=-1 " + t.Arguments}
+// fromMemory boots the kernel with an initramfs and nothing else.
+func fromMemory(k kernel, initramfs string, t Topology) Boot {
+	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 mitigations=off " + t.Arguments}
 }
 
 // Start brings up a machine with its files in a folder whose name must be short, for
 // the socket in it, and returns when its agent has greeted.
 func Start(ctx context.Context, dir string, t Topology, boot Boot) (*Machine, error) {
-	m := &Machine{dir: dir, player: new(player), messages: make(chan agent.Message)}
-	if err := m.start(ctx, t, boot); err != nil {
+	m := &Machine{dir: dir, topology: t, boot: boot}
+	if err := m.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start machine %s: %w", t.Name, err), m.Kill())
 	}
 	return m, nil
 }
 
-func (m *Machine) start(ctx context.Context, t Topology, boot Boot) error {
+func (m *Machine) start(ctx context.Context) error {
+	m.qemu, m.line, m.player, m.messages = nil, nil, new(player), make(chan agent.Message)
 	socket := filepath.Join(m.dir, "agent")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
-	argv, err := m.arguments(t, socket)
+	defer listener.Close() // which removes the socket
+	argv, err := m.arguments(socket)
 	if err != nil {
 		return err
 	}
 	m.qemu = &service.Service{
 		Program: service.Program{
 			Name:  "qemu",
-			Argv:  append(argv, boot...),
+			Argv:  append(argv, m.boot...),
 			Env:   []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TMPDIR=" + m.dir},
 			Log:   filepath.Join(m.dir, "qemu.log"),
 			Files: m.player.ends,
@@ -85,7 +87,11 @@ func (m *Machine) start(ctx context.Context, t Topology, boot Boot) error {
 		return err
 	}
 	go m.listen()
-	return m.greeting(ctx)
+	message, err := m.next(ctx, bootPatience)
+	if err == nil && message.Reply != nil {
+		err = m.failure(errors.New("it does not greet"))
+	}
+	return err
 }
 
 // connect waits for QEMU's end of the agent's line, as long as QEMU runs.
@@ -108,18 +114,22 @@ func accelerator() string {
 	if a := os.Getenv("GPUSTACK_VM_ACCEL"); a != "" {
 		return a
 	}
-	return "tcg,thread=multi"
+	return "tcg"
 }
 
-func (m *Machine) arguments(t Topology, socket string) ([]string, error) {
+func (m *Machine) arguments(socket string) ([]string, error) {
+	t := m.topology
 	machine := "q35"
 	if t.Machine != "" {
 		machine += "," + t.Machine
 	}
+	// One processor: QEMU lets go of its big lock while it waits for a function that is
+	// played (hw/remote/mpqemu-link.c), and does not bear it well if another processor
+	// changes the memory map meanwhile.
 	argv := []string{
-		"/usr/bin/qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-		"-accel", accelerator(), "-machine", machine, "-cpu", "max,vendor=" + t.CPU, "-smp", "2", "-m", "1024",
-		"-chardev", "file,id=console,path=" + m.consoleLog(), "-serial", "chardev:console",
+		"/usr/bin/qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-accel", accelerator(), "-machine", machine, "-cpu", "max,vendor=" + t.CPU, "-smp", "1", "-m", "1024",
+		"-chardev", "file,id=console,append=on,path=" + m.consoleLog(), "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,path=" + socket, "-serial", "chardev:agent",
 	}
 	for _, unit := range t.Units {
@@ -197,20 +207,6 @@ func (m *Machine) next(ctx context.Context, patience time.Duration) (agent.Messa
 	}
 }
 
-// greeting waits for a boot that is not the last.
-func (m *Machine) greeting(ctx context.Context) error {
-	for {
-		message, err := m.next(ctx, bootPatience)
-		if err != nil {
-			return err
-		}
-		if message.Boot != "" && message.Boot != m.boot {
-			m.boot = message.Boot
-			return nil
-		}
-	}
-}
-
 // Ask has the agent do something.
 func (m *Machine) Ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := json.NewEncoder(m.line).Encode(r); err != nil {
@@ -221,7 +217,7 @@ func (m *Machine) Ask(ctx context.Context, r agent.Request) (agent.Reply, error)
 		return agent.Reply{}, fmt.Errorf("%q: %w", r.Argv, err)
 	}
 	if message.Reply == nil {
-		return agent.Reply{}, m.failure(fmt.Errorf("%q: the machine started anew", r.Argv))
+		return agent.Reply{}, m.failure(fmt.Errorf("%q: the agent started anew", r.Argv))
 	}
 	if message.Reply.Err != "" {
 		return agent.Reply{}, errors.New(message.Reply.Err)
@@ -229,16 +225,38 @@ func (m *Machine) Ask(ctx context.Context, r agent.Request) (agent.Reply, error)
 	return *message.Reply, nil
 }
 
-// Reboot has the machine start anew, by a program of its own.
+// Reboot has the machine start anew, by a program of its own. That ends QEMU, and
+// another one is started on what the machine has left on its disk: in one that goes on,
+// whatever was code before makes pages slow to write afterwards (QEMU 7.2: seconds for
+// one page, which Linux takes for a processor that is stuck).
 func (m *Machine) Reboot(ctx context.Context, argv ...string) error {
-	reply, err := m.Ask(ctx, agent.Request{Argv: argv})
-	if err != nil {
+	if err := json.NewEncoder(m.line).Encode(agent.Request{Argv: argv}); err != nil {
+		return m.failure(err)
+	}
+	for {
+		message, err := m.next(ctx, bootPatience)
+		if errors.Is(err, errGone) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		// The agent may be gone before it can say that all went well.
+		if r := message.Reply; r != nil && (r.Err != "" || r.Status != 0) {
+			return fmt.Errorf("%q: exit status %d: %s%s", argv, r.Status, r.Err, r.Stderr)
+		}
+	}
+	// QEMU writes the last of the disk as it ends.
+	err := service.Wait(ctx, func(context.Context) (again bool, err error) {
+		if m.qemu.Running() {
+			err = m.failure(errors.New("QEMU goes on"))
+		}
+		return true, err
+	})
+	if err := errors.Join(err, m.Kill()); err != nil {
 		return err
 	}
-	if reply.Status != 0 {
-		return fmt.Errorf("%q: exit status %d: %s", argv, reply.Status, reply.Stderr)
-	}
-	return m.greeting(ctx)
+	return m.start(ctx)
 }
 
 // Kill ends the machine as a pulled plug does.
@@ -251,6 +269,7 @@ func (m *Machine) Kill() (err error) {
 		for range m.messages { // until nobody listens
 		}
 	}
+	m.qemu, m.line = nil, nil
 	return errors.Join(err, m.player.wait())
 }
 
@@ -266,8 +285,19 @@ func (m *Machine) consoleLog() string {
 
 // failure is an error with the end of what the machine and QEMU printed.
 func (m *Machine) failure(err error) error {
-	const lines = 30
 	qemu, _ := os.ReadFile(filepath.Join(m.dir, "qemu.log")) // none: nothing was printed
-	all := strings.Split(strings.TrimSpace(m.Console()), "\n")
-	return fmt.Errorf("%w; the end of its console:\n%s\nQEMU: %s", err, strings.Join(all[max(0, len(all)-lines):], "\n"), qemu)
+	told := noise.ReplaceAllString(string(qemu), "")
+	return fmt.Errorf("%w; the end of its console:\n%s\nQEMU: %s", err, end(m.Console()), end(told))
+}
+
+// noise is what QEMU says of each change of its memory map: it would hand on a file
+// descriptor of the memory, which has none, to each function that is played, which
+// does not want it.
+var noise = regexp.MustCompile(`(?m)^.*Unable to write to socket: Bad file descriptor\n`)
+
+// end is the last lines of a text.
+func end(text string) string {
+	const lines = 30
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

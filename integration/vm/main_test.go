@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"gpustack/integration/binary"
 	"gpustack/integration/service"
@@ -48,7 +49,7 @@ func runTests(m *testing.M) (status int, err error) {
 		return 1, err
 	}
 	initramfs = filepath.Join(scratch, "initramfs")
-	if err = writeInitramfs(ctx, initramfs, linux, programs, nil); err != nil {
+	if err = writeInitramfs(ctx, initramfs, linux, programs); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil
@@ -63,11 +64,12 @@ type machine struct {
 // small starts a machine that has no disk.
 func small(t *testing.T, topology Topology) machine {
 	t.Helper()
-	return start(t, topology, Small(linux, initramfs, topology))
+	return start(t, topology, fromMemory(linux, initramfs, topology))
 }
 
 func start(t *testing.T, topology Topology, boot Boot) machine {
 	t.Helper()
+	begin := time.Now()
 	dir, err := os.MkdirTemp(scratch, "m")
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +79,7 @@ func start(t *testing.T, topology Topology, boot Boot) machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("started in %.1f s", time.Since(begin).Seconds())
 	t.Cleanup(func() {
 		if err := m.Kill(); err != nil {
 			t.Error(err)

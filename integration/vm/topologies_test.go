@@ -7,6 +7,12 @@ import (
 
 var classes = regexp.MustCompile(`class=(0x....)..`)
 
+// A check is one of those that a machine's boot serves.
+type check struct {
+	name string
+	run  func(m machine)
+}
+
 // TestTopologies boots each machine once and holds what gpustack says and does in it
 // against its kernel.
 func TestTopologies(t *testing.T) {
@@ -15,18 +21,62 @@ func TestTopologies(t *testing.T) {
 		enabled  bool   // the IOMMU
 		card     string // a K4200
 		group    string // all that is in the card's group
-		further  func(m machine)
+		checks   []check
 	}{
-		{topology: "intel", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1"},
-		{topology: "amd", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1", further: amdsOwnFunction},
-		{topology: "no IOMMU", card: "01:00.0"},
-		{topology: "IOMMU off", card: "01:00.0"},
-		{topology: "conventional bridge", enabled: true, card: "02:01.0", group: "01:00.0 02:01.0 02:01.1 02:02.0 02:03.0 02:03.1"},
-		{topology: "root complex", enabled: true, card: "00:05.0", group: "00:05.0 00:05.1"},
-		{topology: "no ACS", enabled: true, card: "01:00.0", group: "00:03.0 00:03.1 01:00.0 01:00.1 02:00.0 02:00.1"},
-		{topology: "switch", enabled: true, card: "03:00.0", group: "02:00.0 03:00.0 03:00.1"},
-		{topology: "boot VGA", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1", further: cardIsTheConsole},
-		{topology: "SR-IOV", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1", further: virtualFunctions},
+		{
+			topology: "intel", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1",
+			checks: []check{
+				{"a card without a driver", binds("01:00.0", "01:00.1")},
+				{"a card at work", binds("02:00.0", "02:00.1")},
+				{"a group that is open", openGroup},
+				{"groups are the kernel's", groupsAreTheKernels},
+			},
+		},
+		{
+			topology: "amd", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1",
+			checks: []check{{"AMD's own function", amdsOwnFunction}, {"a card at work", binds("02:00.0", "02:00.1")}},
+		},
+		{
+			topology: "no IOMMU", card: "01:00.0",
+			checks: []check{{"nothing can be given", refuses("IOMMU", "--device", "0000:01:00.0")}},
+		},
+		{
+			topology: "IOMMU off", card: "01:00.0",
+			checks: []check{{"nothing can be given", refuses("IOMMU", "--device", "0000:01:00.0")}},
+		},
+		{
+			topology: "conventional bridge", enabled: true, card: "02:01.0", group: "01:00.0 02:01.0 02:01.1 02:02.0 02:03.0 02:03.1",
+			checks: []check{
+				{"a foreign card", refuses("0000:02:02.0: is no part of a selected card, but in IOMMU group", "--device", "0000:02:01.0")},
+				{"the default route", routeIsGuarded},
+			},
+		},
+		{
+			topology: "root complex", enabled: true, card: "00:05.0", group: "00:05.0 00:05.1",
+			checks: []check{{"a card at work", binds("00:06.0", "00:06.1")}, {"a single function", binds("00:07.0")}},
+		},
+		{
+			topology: "no ACS", enabled: true, card: "01:00.0", group: "00:03.0 00:03.1 01:00.0 01:00.1 02:00.0 02:00.1",
+			checks: []check{
+				{"one of two cards", refuses("0000:02:00.0: is no part of a selected card, but in IOMMU group", "--device", "0000:01:00.0")},
+				{"both cards", binds("01:00.0", "01:00.1", "02:00.0", "02:00.1")},
+			},
+		},
+		{
+			topology: "switch", enabled: true, card: "03:00.0", group: "02:00.0 03:00.0 03:00.1",
+			checks: []check{{"one of two cards", binds("03:00.0", "03:00.1")}},
+		},
+		{
+			topology: "boot VGA", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1",
+			checks: []check{
+				{"the card is the console", cardIsTheConsole},
+				{"the console is guarded", refuses("0000:01:00.0: the host needs it: is the console (boot_vga)", "--device", "0000:01:00.0")},
+			},
+		},
+		{
+			topology: "SR-IOV", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1",
+			checks: []check{{"virtual functions", virtualFunctions}, {"one of them", binds("02:00.1")}},
+		},
 	} {
 		t.Run(test.topology, func(t *testing.T) {
 			topology := named(t, test.topology)
@@ -46,8 +96,8 @@ func TestTopologies(t *testing.T) {
 			if got := scan.groupOf(test.card); got != test.group {
 				t.Errorf("group of the card: %s, want %s", got, test.group)
 			}
-			if test.further != nil {
-				test.further(m)
+			for _, c := range test.checks {
+				t.Run(c.name, func(t *testing.T) { c.run(machine{m.Machine, t}) })
 			}
 		})
 	}

@@ -80,5 +80,5 @@ func hold(name string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	fmt.Println("held")
-	select {}
+	return unix.Pause()
 }

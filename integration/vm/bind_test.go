@@ -1,0 +1,179 @@
+package vm
+
+import (
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	vfioPCI = "vfio-pci"
+	pciStub = "pci-stub"
+)
+
+// awaits skips what needs a command that gpustack does not have yet.
+func awaits(t *testing.T, command ...string) {
+	t.Helper()
+	out, _ := exec.Command(programs.Gpustack, append(command, "--no-such-flag")...).CombinedOutput() // a fault in any case
+	if strings.Contains(string(out), "unknown command") {
+		t.Skipf("gpustack %s is still to come", strings.Join(command, " "))
+	}
+}
+
+// verdicts are what the kernel and the scan say of a function's group.
+type verdicts struct {
+	Kernel, Scan bool
+	Blockers     string
+}
+
+func (m machine) verdicts(function string) verdicts {
+	m.t.Helper()
+	scan := m.scan("--all")
+	v := verdicts{Kernel: strings.Contains(m.take("0000:"+function), `"Viable":true`)}
+	for _, g := range scan.Groups {
+		if number := scan.device(m.t, function).IOMMUGroup; number == nil || g.Number != *number {
+			continue
+		}
+		v.Scan = g.Viable != nil && *g.Viable
+		for _, b := range g.Blockers {
+			v.Blockers += strings.TrimPrefix(b.Address.String(), "0000:") + " " + b.Reason + "\n"
+		}
+	}
+	return v
+}
+
+// give has a driver hold a function, or none, in the kernel's own way.
+func (m machine) give(function, driver string) {
+	m.t.Helper()
+	m.run("sh", "-ec", `
+d=/sys/bus/pci/devices/0000:$1
+[ ! -e $d/driver ] || echo 0000:$1 >$d/driver/unbind
+[ -n "$2" ] || exit 0
+modprobe $2
+echo $2 >$d/driver_override
+echo 0000:$1 >/sys/bus/pci/drivers_probe
+[ $(basename $(readlink $d/driver)) = $2 ]
+`, "sh", function, driver)
+}
+
+// groupsAreTheKernels: whether a group can be given to a guest is what the kernel says
+// when one takes it. A file in /dev/vfio proves nothing: it comes with the first
+// function.
+func groupsAreTheKernels(m machine) {
+	const display, audio = "02:00.0", "02:00.1"
+	m.run("modprobe", "vfio_iommu_type1")
+	for _, step := range []struct {
+		name, function, driver string
+		want                   verdicts
+	}{
+		{"only function 0 is bound", display, vfioPCI, verdicts{Blockers: audio + " held by snd_hda_intel\n"}},
+		{"function 1 has no driver", audio, "", verdicts{Kernel: true, Scan: true}},
+		{"function 1 is on pci-stub", audio, pciStub, verdicts{Kernel: true, Scan: true}},
+		{"both are bound", audio, vfioPCI, verdicts{Kernel: true, Scan: true}},
+	} {
+		m.give(step.function, step.driver)
+		m.run("ls", "/dev/vfio")
+		if diff := cmp.Diff(step.want, m.verdicts(display)); diff != "" {
+			m.t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+	if got := m.take("0000:" + display); got != taken {
+		m.t.Errorf("both are bound: %s", got)
+	}
+}
+
+// binds is the check that functions, which are all that go with the first, are bound by
+// either driver: then nothing is left to do, a guest could have them, and all come back
+// to who had them at first.
+func binds(functions ...string) func(m machine) {
+	return func(m machine) {
+		awaits(m.t, "host", "bind")
+		m.run("modprobe", "vfio_iommu_type1")
+		first := m.drivers()
+		var selected []string
+		for _, f := range functions {
+			if strings.HasSuffix(f, ".0") || len(functions) == 1 {
+				selected = append(selected, "--device", "0000:"+f)
+			}
+		}
+		for _, driver := range []string{vfioPCI, pciStub} {
+			bound := maps.Clone(first)
+			for _, f := range functions {
+				bound["0000:"+f] = driver
+			}
+			bind := append([]string{"gpustack", "host", "bind", "--driver", driver, "--live", "--yes"}, selected...)
+			m.run(bind...)
+			if diff := cmp.Diff(bound, m.drivers()); diff != "" {
+				m.t.Errorf("bound to %s (-want +got):\n%s", driver, diff)
+			}
+			if driver == vfioPCI {
+				if got := m.take("0000:" + functions[0]); got != taken {
+					m.t.Errorf("%s: %s", functions[0], got)
+				}
+			}
+			if again := m.run(bind...); !strings.Contains(again, "nothing to do") {
+				m.t.Errorf("bound to %s again:\n%s", driver, again)
+			}
+			m.scanIsTheKernels()
+			m.run(append([]string{"gpustack", "host", "release", "--yes"}, selected...)...)
+			if diff := cmp.Diff(first, m.drivers()); diff != "" {
+				m.t.Errorf("released from %s (-first +last):\n%s", driver, diff)
+			}
+		}
+	}
+}
+
+// refuses is the check that functions are not bound, for a reason, and that all drivers
+// are as before.
+func refuses(reason string, args ...string) func(m machine) {
+	return func(m machine) {
+		awaits(m.t, "host", "bind")
+		m.keepsDrivers(func() { m.refused(reason, append([]string{"host", "bind", "--live", "--yes"}, args...)...) })
+	}
+}
+
+// keepsDrivers holds drivers after something against those before.
+func (m machine) keepsDrivers(does func()) {
+	m.t.Helper()
+	before := m.drivers()
+	does()
+	if diff := cmp.Diff(before, m.drivers()); diff != "" {
+		m.t.Errorf("drivers (-before +after):\n%s", diff)
+	}
+}
+
+// openGroup: a driver of a display function is not asked to let go unless that is
+// wished. While a process has a group open, as a guest's has, nobody takes its card
+// away.
+func openGroup(m machine) {
+	awaits(m.t, "host", "bind")
+	card := []string{"--device", "0000:02:00.0"}
+	host := func(command string, args ...string) []string {
+		return slices.Concat([]string{"host", command, "--yes"}, card, args)
+	}
+	first := m.drivers()
+	m.keepsDrivers(func() { m.refused("0000:02:00.0: bochs-drm may never let go of it", host("bind")...) })
+	m.run(append([]string{"gpustack"}, host("bind", "--live")...)...)
+	release := m.hold("/dev/vfio/" + m.group("0000:02:00.0"))
+	m.keepsDrivers(func() {
+		m.refused("0000:02:00.0", host("release")...)
+		m.refused("0000:02:00.0", host("bind", "--live", "--driver", pciStub)...)
+	})
+	release()
+	m.run(append([]string{"gpustack"}, host("release")...)...)
+	if diff := cmp.Diff(first, m.drivers()); diff != "" {
+		m.t.Errorf("released (-first +last):\n%s", diff)
+	}
+}
+
+// routeIsGuarded: the card in the way carries the default route, which says more than
+// that it is in the way.
+func routeIsGuarded(m machine) {
+	const nic = "0000:02:02.0"
+	name := m.routeThrough(nic)
+	refuses(nic+": the host needs it: carries the default route, through "+name, "--device", "0000:02:01.0")(m)
+}

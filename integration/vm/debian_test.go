@@ -1,0 +1,250 @@
+package vm
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/integration/vm/agent"
+)
+
+// disked starts a machine that boots from a disk.
+func disked(t *testing.T, topology Topology, m maker) machine {
+	t.Helper()
+	disk, err := debianDisk(t.Context(), linux, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := filepath.Join(scratch, "lab")
+	if err := writeLab(t.Context(), lab, programs); err != nil {
+		t.Fatal(err)
+	}
+	boot, err := fromDisk(t.Context(), t.TempDir(), disk, lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, topology, boot)
+}
+
+// drivers tells by address which driver holds each function.
+func (m machine) drivers() map[string]string {
+	m.t.Helper()
+	out := m.run("sh", "-c", `for d in /sys/bus/pci/devices/*; do echo "$(basename $d) $([ ! -e $d/driver ] || basename $(readlink $d/driver))"; done`)
+	held := map[string]string{}
+	for line := range strings.Lines(out) {
+		address, driver, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		held[address] = driver
+	}
+	return held
+}
+
+// take tries to take a function as QEMU would for a guest.
+func (m machine) take(address string) string {
+	m.t.Helper()
+	return strings.TrimSpace(m.run("guest", "vfio", m.group(address), address))
+}
+
+// group is the number of a function's IOMMU group.
+func (m machine) group(address string) string {
+	m.t.Helper()
+	return strings.TrimSpace(m.run("sh", "-c", "basename $(readlink /sys/bus/pci/devices/"+address+"/iommu_group)"))
+}
+
+// routeThrough sends the default route through a network card, and returns the name of
+// its interface.
+func (m machine) routeThrough(address string) string {
+	m.t.Helper()
+	nic := strings.TrimSpace(m.run("sh", "-c", "ls /sys/bus/pci/devices/"+address+"/net"))
+	m.run("sh", "-ec", "ip link set $1 up; ip address add 192.0.2.2/24 dev $1; ip route add default via 192.0.2.1", "sh", nic)
+	return nic
+}
+
+const taken = `{"Viable":true,"Device":true,"Step":"","Err":""}`
+
+var full = flag.Bool("full", false, "run the tests that take long too")
+
+// A cycle is a Debian machine's way to GPU instances and back.
+type cycle struct {
+	name      string
+	cpu       string
+	maker     maker
+	driver    string
+	arguments string // that the kernel gets
+	cards     []string
+	// The rest is not looked at each time.
+	refusals, off bool
+}
+
+var cycles = []cycle{
+	// All K4200 by ids; the other card by its address, for it has twins that stay.
+	{name: "vfio-pci", cpu: intel, maker: initramfsTools, driver: vfioPCI, arguments: "intel_iommu=on iommu=pt", cards: []string{theirs, plainCard}, refusals: true},
+	{name: "pci-stub", cpu: intel, maker: initramfsTools, driver: pciStub, arguments: "intel_iommu=on iommu=pt", cards: []string{theirs}, off: true},
+	{name: "AMD", cpu: amd, maker: initramfsTools, driver: vfioPCI, arguments: "iommu=pt", cards: []string{theirs, plainCard}, off: true},
+	{name: "dracut", cpu: intel, maker: dracut, driver: vfioPCI, arguments: "intel_iommu=on iommu=pt", cards: []string{theirs, plainCard}, off: true},
+}
+
+// TestDebian takes Debian machines to GPU instances and back: prepared with their own
+// update-grub and update-initramfs, started anew through GRUB, undone, and started
+// anew once more. The judges are the kernel's command line and driver links.
+func TestDebian(t *testing.T) {
+	for i, c := range cycles {
+		t.Run(c.name, func(t *testing.T) {
+			if i > 0 && !*full {
+				t.Skip("takes minutes: -full runs it")
+			}
+			c.run(t)
+		})
+	}
+}
+
+func (c cycle) run(t *testing.T) {
+	m := disked(t, debian(c.cpu), c.maker)
+	begin := time.Now()
+	step := func(name string) { t.Logf("%6.1f s: %s", time.Since(begin).Seconds(), name) }
+	arguments := func() string { return strings.TrimSpace(m.run("cat", "/proc/cmdline")) }
+	drivers := func(want map[string]string, when string) {
+		t.Helper()
+		if diff := cmp.Diff(want, m.drivers()); diff != "" {
+			t.Errorf("drivers %s (-want +got):\n%s", when, diff)
+		}
+	}
+	line, first := arguments(), m.drivers()
+	if first[theirs+".1"] != "snd_hda_intel" || first[plainCard+".0"] != "bochs-drm" || first[besideDisk] != "bochs-drm" {
+		t.Fatalf("drivers at first: %q", first)
+	}
+	if c.refusals {
+		m.hostIsGuarded()
+		drivers(first, "after refusals")
+		step("what is the host's is refused")
+	}
+
+	prepare := []string{"gpustack", "host", "prepare", "--driver", c.driver, "--yes"}
+	prepared := maps.Clone(first)
+	for _, card := range c.cards {
+		prepare = append(prepare, "--device", card+".0")
+		prepared[card+".0"], prepared[card+".1"] = c.driver, c.driver
+	}
+	out := m.run(prepare...)
+	step("prepared")
+	if !strings.Contains(out, "then runs update-grub\n") {
+		t.Errorf("it does not say that it runs update-grub:\n%s", out)
+	}
+	if out := m.run("gpustack", "host", "prepare", "--yes"); !strings.Contains(out, "nothing to do") {
+		t.Errorf("prepared again:\n%s", out)
+	}
+	drivers(first, "before the boot")
+
+	m.reboot()
+	step("started anew")
+	if got, want := arguments(), line+" "+c.arguments; got != want {
+		t.Errorf("kernel arguments %q, want %q", got, want)
+	}
+	drivers(prepared, "after the boot")
+	for _, card := range c.cards {
+		if c.driver != vfioPCI {
+			break // nobody can take it from pci-stub
+		}
+		if got := m.take(card + ".0"); got != taken {
+			t.Errorf("%s.0: %s", card, got)
+		}
+	}
+	m.scanIsTheKernels()
+	t.Run("check", func(t *testing.T) { machine{m.Machine, t}.isReady() })
+
+	if c.off {
+		m.run("sed", "-i", "/^\tlinux\t/s/$/ gpustack=off/", "/boot/grub/grub.cfg")
+		m.reboot()
+		step("started anew with gpustack=off")
+		if got, want := arguments(), line+" "+c.arguments+" gpustack=off"; got != want {
+			t.Errorf("kernel arguments %q, want %q", got, want)
+		}
+		drivers(first, "with gpustack=off")
+	}
+
+	m.run("gpustack", "undo", "--yes")
+	step("undone")
+	m.reboot()
+	step("started anew")
+	if got := arguments(); got != line {
+		t.Errorf("kernel arguments %q, want %q", got, line)
+	}
+	drivers(first, "in the end")
+}
+
+// isReady: host check finds nothing that has failed.
+func (m machine) isReady() {
+	m.t.Helper()
+	awaits(m.t, "host", "check")
+	reply := m.try("gpustack", "host", "check", "-o", "json")
+	var report struct{ Verdict string }
+	if err := json.Unmarshal([]byte(reply.Stdout), &report); err != nil || reply.Status != 0 || report.Verdict != "ready" {
+		m.t.Errorf("exit status %d, %v\n%s%s", reply.Status, err, reply.Stdout, reply.Stderr)
+	}
+}
+
+func (m machine) reboot() {
+	m.t.Helper()
+	if err := m.Reboot(m.t.Context(), "systemctl", "reboot"); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// refused runs gpustack, which must refuse for a reason.
+func (m machine) refused(reason string, argv ...string) {
+	m.t.Helper()
+	reply := m.try(append([]string{"gpustack"}, argv...)...)
+	if reply.Status != 1 || !strings.Contains(reply.Stderr, reason) {
+		m.t.Errorf("%q: exit status %d, want %q\n%s%s", argv, reply.Status, reason, reply.Stdout, reply.Stderr)
+	}
+}
+
+// hostIsGuarded: what the host needs itself, and what somebody has open, is given away
+// neither at the next boot nor now. No word lifts that for the disk of the root file
+// system.
+func (m machine) hostIsGuarded() {
+	m.t.Helper()
+	root := fmt.Sprintf("%s: the host needs it: carries %s, mounted at /", rootDisk, strings.TrimSpace(m.run("findmnt", "--noheadings", "--output", "SOURCE", "/")))
+	nic := m.routeThrough(networkCard)
+	route := networkCard + ": the host needs it: carries the default route, through " + nic
+	// A card that a process has, as a guest's process does.
+	m.give(plainCard[len("0000:"):]+".0", vfioPCI)
+	m.give(plainCard[len("0000:"):]+".1", vfioPCI)
+	release := m.hold("/dev/vfio/" + m.group(plainCard+".0"))
+	for _, command := range []string{"prepare", "bind"} {
+		m.t.Run(command, func(t *testing.T) {
+			awaits(t, "host", command)
+			m := machine{m.Machine, t}
+			host := func(args ...string) []string { return append([]string{"host", command, "--yes"}, args...) }
+			m.refused(root, host("--device", besideDisk)...)
+			m.refused(root, host("--device", besideDisk, "--allow", rootDisk)...)
+			m.refused(route, host("--device", besideNIC)...)
+			if command == "bind" { // prepare changes nothing before the next boot
+				m.refused(plainCard, host("--device", plainCard+".0", "--driver", pciStub)...)
+			}
+		})
+	}
+	release()
+	m.run("sh", "-ec", `for f in 0 1; do
+	d=/sys/bus/pci/devices/$1.$f
+	echo $1.$f >$d/driver/unbind
+	echo >$d/driver_override
+	echo $1.$f >/sys/bus/pci/drivers_probe
+done`, "sh", plainCard)
+}
+
+// hold keeps a file of the machine open and returns what lets it go.
+func (m machine) hold(file string) (release func()) {
+	m.t.Helper()
+	reply, err := m.Ask(m.t.Context(), agent.Request{Argv: []string{"guest", "hold", file}, Stay: true})
+	if err != nil || reply.PID == 0 {
+		m.t.Fatalf("hold %s: %v, %s", file, err, reply.Stderr)
+	}
+	return func() { m.run("sh", "-c", fmt.Sprintf("kill %d", reply.PID)) }
+}
