@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/journal"
@@ -45,6 +46,11 @@ type Function struct {
 // ids is the product, as drivers take it.
 func (f Function) ids() string {
 	return f.VendorID.String() + ":" + f.ProductID.String()
+}
+
+// holdsWith tells whether a driver is recorded for a function. Nothing is in no record.
+func (c *Contract) holdsWith(a pci.Address, driver string) bool {
+	return c != nil && slices.ContainsFunc(c.Functions, func(f Function) bool { return f.Address == a && f.Driver == driver })
 }
 
 // By is how a function is bound at boot.

@@ -135,6 +135,7 @@ func (n Node) withoutRecord(opts Options) (Node, Options) {
 // else every NVIDIA display function, with all that go with them. live permits drivers
 // to be made to let go that may never do so.
 func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, error) {
+	record := n.Recorded
 	n, opts = n.withoutRecord(opts)
 	s, err := n.sel(opts)
 	if err != nil {
@@ -148,7 +149,7 @@ func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, er
 		d := n.device(a)
 		want := n.driverNow(d, opts)
 		held := text(d.Driver)
-		if held == want || want == Stub && held == VFIO && uses.guest(a) != nil {
+		if held == want || want == Stub && held == VFIO && record.holdsWith(a, Stub) && uses.guest(a) != nil {
 			continue // so it is, or libvirt has taken it from pci-stub for a guest
 		}
 		if d.IOMMUGroup == nil {

@@ -518,6 +518,31 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
+// TestVirtualFunction: one goes alone, and leaves its physical function to the host though
+// they share a slot; with a physical function go no virtual ones.
+func TestVirtualFunction(t *testing.T) {
+	commands := "symlink sys/bus/pci/devices/0000:04:00.0/virtfn0 -> ../0000:04:00.1\nsymlink sys/bus/pci/devices/0000:04:00.1/physfn -> ../0000:04:00.0\n" +
+		"symlink sys/bus/pci/devices/0000:04:00.1/iommu_group -> ../../../../kernel/iommu_groups/20\n"
+	files := "-- sys/bus/pci/devices/0000:04:00.0/sriov_totalvfs --\n4\n-- sys/bus/pci/devices/0000:04:00.0/sriov_numvfs --\n1\n"
+	for name, text := range map[string]string{"class": "0x020000", "vendor": "0x8086", "device": "0x1520"} {
+		files += "-- sys/bus/pci/devices/0000:04:00.1/" + name + " --\n" + text + "\n"
+	}
+	root := hosttest.Lay(t, commands+node{cpu: "GenuineIntel", cardGroup: 13, more: files}.archive())
+	for selected, want := range map[string]string{"0000:04:00.0": "[0000:04:00.0]", "0000:04:00.1": "[0000:04:00.1]"} {
+		p, err := plan(t, root, prepare.Options{Add: selectors(t, selected)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []pci.Address
+		for _, f := range p.Functions {
+			got = append(got, f.Address)
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: %v", selected, got)
+		}
+	}
+}
+
 // TestFirstBoot: groups that a first boot with the IOMMU on has made are no change.
 func TestFirstBoot(t *testing.T) {
 	root := hosttest.Lay(t, node{cpu: "GenuineIntel", noGroups: true}.archive())

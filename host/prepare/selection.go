@@ -143,6 +143,23 @@ func unique(addresses []pci.Address) []pci.Address {
 	return slices.Compact(append([]pci.Address{}, addresses...))
 }
 
+// sameCard tells of which functions a function is of one card: those of its slot. A
+// virtual function, whose address may fall into the slot of its physical one, is given
+// away alone.
+func (n Node) sameCard(d *pci.Device) func(pci.Address) bool {
+	return func(a pci.Address) bool {
+		if a == d.Address {
+			return true
+		}
+		o := n.device(a)
+		return a.SameSlot(d.Address) && !isVF(d) && (o == nil || !isVF(o))
+	}
+}
+
+func isVF(d *pci.Device) bool {
+	return d.SRIOV.Role != nil && *d.SRIOV.Role == pci.RoleVF
+}
+
 // expand adds all functions of each card, and the endpoints of all IOMMU groups
 // that those are in. While the IOMMU is off there are no groups.
 func (n Node) expand(selected []pci.Address) []pci.Address {
@@ -150,7 +167,7 @@ func (n Node) expand(selected []pci.Address) []pci.Address {
 	all := slices.Clone(selected)
 	for i := range n.Devices {
 		d := &n.Devices[i]
-		if !d.IsBridge() && slices.ContainsFunc(selected, d.Address.SameSlot) {
+		if !d.IsBridge() && slices.ContainsFunc(selected, n.sameCard(d)) {
 			all = append(all, d.Address)
 			if d.IOMMUGroup != nil {
 				groups[*d.IOMMUGroup] = true
@@ -190,7 +207,7 @@ func (n Node) refusals(s selection) []error {
 	for _, a := range s.all {
 		d := n.device(a)
 		needed := slices.ContainsFunc(n.Needs, func(need guard.Need) bool { return need.Address == a })
-		if !needed && !slices.ContainsFunc(s.selected, a.SameSlot) {
+		if !needed && !slices.ContainsFunc(s.selected, n.sameCard(d)) {
 			refuse(a, false, fmt.Sprintf("is no part of a selected card, but in IOMMU group %d with one", *d.IOMMUGroup))
 		}
 	}
