@@ -3,7 +3,6 @@ package vm
 import (
 	"maps"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -146,28 +145,37 @@ func (m machine) keepsDrivers(does func()) {
 	}
 }
 
-// openGroup: a driver of a display function is not asked to let go unless that is
-// wished. While a process has a group open, as a guest's has, nobody takes its card
-// away.
-func openGroup(m machine) {
+// cardInUse: a driver of a display function is not asked to let go unless that is wished,
+// and not at all while a process has the display open. A group that a process has open,
+// as a guest's has, does not go back to the host.
+func cardInUse(m machine) {
 	awaits(m.t, "host", "bind")
-	card := []string{"--device", "0000:02:00.0"}
+	const card = "0000:02:00.0"
 	host := func(command string, args ...string) []string {
-		return slices.Concat([]string{"host", command, "--yes"}, card, args)
+		return append([]string{"host", command, "--yes", "--device", card}, args...)
 	}
 	first := m.drivers()
-	m.keepsDrivers(func() { m.refused("0000:02:00.0: bochs-drm may never let go of it", host("bind")...) })
-	m.run(append([]string{"gpustack"}, host("bind", "--live")...)...)
-	release := m.hold("/dev/vfio/" + m.group("0000:02:00.0"))
+	display := m.display(card)
+	release := m.hold(display)
 	m.keepsDrivers(func() {
-		m.refused("0000:02:00.0", host("release")...)
-		m.refused("0000:02:00.0", host("bind", "--live", "--driver", pciStub)...)
+		m.refused(card+": bochs-drm may never let go of it", host("bind")...)
+		m.refused(display, host("bind", "--live")...)
 	})
+	release()
+	m.run(append([]string{"gpustack"}, host("bind", "--live")...)...)
+	release = m.hold("/dev/vfio/" + m.group(card))
+	m.keepsDrivers(func() { m.refused(card, host("release")...) })
 	release()
 	m.run(append([]string{"gpustack"}, host("release")...)...)
 	if diff := cmp.Diff(first, m.drivers()); diff != "" {
 		m.t.Errorf("released (-first +last):\n%s", diff)
 	}
+}
+
+// display is the file by which programs use a card's display.
+func (m machine) display(address string) string {
+	m.t.Helper()
+	return "/dev/dri/" + strings.TrimSpace(m.run("sh", "-c", "basename /sys/bus/pci/devices/"+address+"/drm/card*"))
 }
 
 // routeIsGuarded: the card in the way carries the default route, which says more than

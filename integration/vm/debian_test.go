@@ -213,10 +213,8 @@ func (m machine) hostIsGuarded() {
 	root := fmt.Sprintf("%s: the host needs it: carries %s, mounted at /", rootDisk, strings.TrimSpace(m.run("findmnt", "--noheadings", "--output", "SOURCE", "/")))
 	nic := m.routeThrough(networkCard)
 	route := networkCard + ": the host needs it: carries the default route, through " + nic
-	// A card that a process has, as a guest's process does.
-	m.give(plainCard[len("0000:"):]+".0", vfioPCI)
-	m.give(plainCard[len("0000:"):]+".1", vfioPCI)
-	release := m.hold("/dev/vfio/" + m.group(plainCard+".0"))
+	display := m.display(plainCard + ".0")
+	release := m.hold(display)
 	for _, command := range []string{"prepare", "bind"} {
 		m.t.Run(command, func(t *testing.T) {
 			awaits(t, "host", command)
@@ -225,18 +223,12 @@ func (m machine) hostIsGuarded() {
 			m.refused(root, host("--device", besideDisk)...)
 			m.refused(root, host("--device", besideDisk, "--allow", rootDisk)...)
 			m.refused(route, host("--device", besideNIC)...)
-			if command == "bind" { // prepare changes nothing before the next boot
-				m.refused(plainCard, host("--device", plainCard+".0", "--driver", pciStub)...)
+			if command == "bind" { // what a process has open now, it will not have after a boot
+				m.refused(display, host("--device", plainCard+".0", "--live")...)
 			}
 		})
 	}
 	release()
-	m.run("sh", "-ec", `for f in 0 1; do
-	d=/sys/bus/pci/devices/$1.$f
-	echo $1.$f >$d/driver/unbind
-	echo >$d/driver_override
-	echo $1.$f >/sys/bus/pci/drivers_probe
-done`, "sh", plainCard)
 }
 
 // hold keeps a file of the machine open and returns what lets it go.
@@ -246,5 +238,7 @@ func (m machine) hold(file string) (release func()) {
 	if err != nil || reply.PID == 0 {
 		m.t.Fatalf("hold %s: %v, %s", file, err, reply.Stderr)
 	}
-	return func() { m.run("sh", "-c", fmt.Sprintf("kill %d", reply.PID)) }
+	return func() {
+		m.run("sh", "-ec", "kill $1; while [ -e /proc/$1 ]; do sleep 0.1; done", "sh", fmt.Sprint(reply.PID))
+	}
 }

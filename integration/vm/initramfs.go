@@ -17,7 +17,7 @@ var (
 		"vfio_pci", "vfio_iommu_type1", "pci_stub", // take functions for guests
 		"bochs", "snd_hda_intel", "e1000", "nvme", // QEMU's devices
 	}
-	smallPrograms = []string{"sh", "cat", "ls", "mount", "ip", "kill", "dmesg", "modprobe", "rmmod", "lsmod", "depmod", "readlink", "mkdir", "sleep", "true"}
+	smallPrograms = []string{"sh", "cat", "ls", "ip", "modprobe", "readlink", "basename", "sleep"}
 )
 
 const busybox = "/bin/busybox"
