@@ -30,8 +30,8 @@ records it: "gpustack undo" takes it back. Run again it plans nothing.
 Selects what was recorded before, else every NVIDIA display function. --device and
 --vendor add to what is recorded, and only --remove removes. What the host itself
 needs is refused: its disks, its way to the network, its console, members of a group
-that are no part of a card, half of an NVSwitch board. --allow lifts one refusal,
-except that of the root file system's disk.
+that are no part of a card, half of an NVSwitch board, what a process or a guest has
+open. --allow lifts one refusal, except that of the root file system's disk.
 
 On the running machine the initramfs and GRUB's menu are made anew; on a root
 elsewhere only with --rebuild. "gpustack=off" among the kernel's arguments at the boot

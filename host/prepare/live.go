@@ -37,17 +37,22 @@ type InUse struct {
 }
 
 func (e *InUse) Error() string {
+	return e.Address.String() + ": " + e.who()
+}
+
+// who uses it, and how.
+func (e *InUse) who() string {
 	who := fmt.Sprintf("%s (pid %d)", e.Command, e.PID)
 	if e.Unit != "" {
 		who = fmt.Sprintf("%s (pid %d, %s)", e.Command, e.PID, e.Unit)
 	}
 	if e.File != "" {
-		return fmt.Sprintf("%s: %s has %s open", e.Address, who, e.File)
+		return who + " has " + e.File + " open"
 	}
 	if e.Guest != "" {
-		who = fmt.Sprintf("%s, %s", e.Guest, who)
+		who = e.Guest + ", " + who
 	}
-	return fmt.Sprintf("%s: a guest has it: %s", e.Address, who)
+	return "a guest has it: " + who
 }
 
 // Live is what changes drivers on the running machine.

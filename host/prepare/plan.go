@@ -42,9 +42,11 @@ type Plan struct {
 // New plans what makes the node as the options, and what is recorded, want it.
 func New(root host.Root, n Node, opts Options) (Plan, error) {
 	s, err := n.sel(opts)
-	if err != nil {
+	used, warnings := n.inUse(root, s)
+	if err := errors.Join(append([]error{err}, used...)...); err != nil {
 		return Plan{}, err
 	}
+	n.Warnings = append(slices.Clone(n.Warnings), warnings...)
 	w, err := n.want(s, opts)
 	if err != nil {
 		return Plan{}, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/host/guard"
 	"gpustack/host/pci"
 )
@@ -231,4 +232,37 @@ func (n Node) refusals(s selection) []error {
 		}
 	}
 	return errs
+}
+
+// inUse are the functions that somebody has open now, of those that are not recorded yet:
+// whoever it is would miss them after the next boot. What cannot be seen of that is
+// warned of, since a boot ends every use.
+func (n Node) inUse(root host.Root, s selection) (refusals []error, warnings []string) {
+	asked := func(a pci.Address) bool {
+		recorded := n.Recorded != nil && slices.ContainsFunc(n.Recorded.Functions, func(f Function) bool { return f.Address == a })
+		return !recorded && !slices.Contains(s.allowed, a)
+	}
+	if !slices.ContainsFunc(s.all, asked) {
+		return nil, nil
+	}
+	uses, err := ObserveUses(root, n.Devices, false)
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf("who has devices open cannot be told: %v", err))
+	}
+	for _, a := range s.all {
+		if !asked(a) {
+			continue
+		}
+		var by *InUse
+		if guest := uses.guest(a); guest != nil {
+			by = guest
+		} else if i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a }); i >= 0 {
+			h := uses.Holders[i]
+			by = &InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit}
+		}
+		if by != nil {
+			refusals = append(refusals, &Refusal{Address: a, Reason: "is in use: " + by.who()})
+		}
+	}
+	return refusals, warnings
 }

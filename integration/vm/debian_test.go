@@ -223,9 +223,11 @@ func (m machine) hostIsGuarded() {
 			m.refused(root, host("--device", besideDisk)...)
 			m.refused(root, host("--device", besideDisk, "--allow", rootDisk)...)
 			m.refused(route, host("--device", besideNIC)...)
-			if command == "bind" { // what a process has open now, it will not have after a boot
-				m.refused(display, host("--device", plainCard+".0", "--live")...)
+			inUse := host("--device", plainCard+".0")
+			if command == "bind" {
+				inUse = append(inUse, "--live")
 			}
+			m.refused(display, inUse...)
 		})
 	}
 	release()
