@@ -199,9 +199,13 @@ func applyWork(ctx context.Context, runner host.Runner, work journal.Work) (entr
 }
 
 func openJournal(runner host.Runner) (*journal.Journal, error) {
-	return journal.Open(runner.Root, func(ctx context.Context, argv []string) error {
+	j, err := journal.Open(runner.Root, func(ctx context.Context, argv []string) error {
 		return prepare.Rebuild(ctx, runner, argv)
 	})
+	if err == nil {
+		j.Current = func(recorded [][]string) ([][]string, error) { return prepare.CurrentPrograms(runner.Root, recorded) }
+	}
+	return j, err
 }
 
 func newPrepareReport(plan prepare.Plan, work journal.Work) prepareReport {

@@ -14,6 +14,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/driver"
 	"gpustack/host/journal"
+	"gpustack/host/prepare"
 	"gpustack/nova/conf"
 )
 
@@ -134,11 +135,20 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 			plan[len(plan)-1-i].Shown = conf.Masked
 		}
 	}
+	programs, err := prepare.CurrentPrograms(root, entry.Programs)
+	left, leftErr := prepare.CurrentPrograms(root, entry.Left)
+	if err := errors.Join(err, leftErr); err != nil {
+		return err
+	}
 	report := undoReport{
-		Schema: 1, Changed: true, Changes: fileChanges(plan), Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: commandLines(entry.Programs), Left: commandLines(entry.Left),
+		Schema: 1, Changed: true, Changes: fileChanges(plan), Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: commandLines(programs), Left: commandLines(left),
 		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID,
 	}
-	if err := runner.Ready(entry.Programs); len(entry.Programs) > 0 && err != nil {
+	if err := runner.Ready(programs); len(programs) > 0 && err != nil {
+		return err
+	}
+	contract, err := prepare.ReadContract(root)
+	if err != nil {
 		return err
 	}
 	if opts.format == formatTable {
@@ -152,6 +162,9 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	return u.decide(opts.decision, true, "take it back?", &report, func() error {
 		err := undo(ctx, runner, entry.ID)
 		report.Applied = err == nil
+		if err == nil {
+			u.warn(prepare.Leftovers(root, contract)...)
+		}
 		if err == nil && opts.format == formatTable {
 			u.note("entry %d is undone", entry.ID)
 		}

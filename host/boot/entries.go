@@ -139,7 +139,9 @@ func (e typeOne) edit(c Change) string {
 
 // plan plans that the entry's file holds a text.
 func (e typeOne) plan(root host.Root, text string) (edit.Change, error) {
-	return edit.Put(root, e.name, []byte(text), e.file.Mode, false)
+	c, err := edit.Put(root, e.name, []byte(text), e.file.Mode, false)
+	c.Transient = true
+	return c, err
 }
 
 func (e typeOne) entry(args Args) Entry {

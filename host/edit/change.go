@@ -32,6 +32,9 @@ type Change struct {
 	// Dirs are the folders that are missing on the way to the file, outermost
 	// first. They are made with it, and go with it.
 	Dirs []string
+	// Transient says that the file may go with what it belongs to, as a boot entry with its
+	// kernel: then there is nothing to take back.
+	Transient bool
 	// Shown, if it is set, is what of a content a diff may show, line by line: a
 	// file may hold secrets.
 	Shown func(content []byte) []byte

@@ -69,6 +69,8 @@ type File struct {
 	Dirs   []string `json:"dirs"`   // made for it
 	Back   []Piece  `json:"back"`   // from after to before
 	Secret bool     `json:"secret"` // the rest of it may hold secrets, and is not to be shown
+	// Transient files may go with what they belong to, and then need nothing.
+	Transient bool `json:"transient"`
 }
 
 // State is what a file was, without its content.
@@ -87,7 +89,7 @@ type Piece struct {
 
 // record tells how to take a change back.
 func record(c edit.Change) File {
-	f := File{Name: c.Name, Before: state(c.Before), After: state(c.After), Dirs: c.Dirs, Secret: c.Shown != nil}
+	f := File{Name: c.Name, Before: state(c.Before), After: state(c.After), Dirs: c.Dirs, Secret: c.Shown != nil, Transient: c.Transient}
 	if c.Before == nil {
 		return f // there is nothing to get back to
 	}
@@ -127,7 +129,7 @@ func (f File) back(root host.Root) (edit.Change, error) {
 	if err != nil {
 		return edit.Change{}, err
 	}
-	if f.Before.is(now) {
+	if f.Before.is(now) || f.Transient && now == nil {
 		return edit.Change{Name: f.Name, Before: now, After: now}, nil
 	}
 	if !f.After.is(now) {

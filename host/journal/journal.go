@@ -33,6 +33,10 @@ type RunProgram func(ctx context.Context, argv []string) error
 type Journal struct {
 	root host.Root
 	run  RunProgram
+	// Current, if it is set, tells which programs an entry's are by now: those for one
+	// kernel go with it, and others' come.
+	Current func(recorded [][]string) ([][]string, error)
+
 	lock *os.File
 	now  func() time.Time
 	made []string // folders made to hold it
@@ -317,7 +321,14 @@ func (j *Journal) build(ctx context.Context, e *Entry, end Status) error {
 		if err := j.write(*e); err != nil {
 			return err
 		}
-		for _, argv := range e.Programs {
+		programs := e.Programs
+		if j.Current != nil {
+			var err error
+			if programs, err = j.Current(programs); err != nil {
+				return err
+			}
+		}
+		for _, argv := range programs {
 			if err := j.run(ctx, argv); err != nil {
 				return err
 			}

@@ -56,6 +56,41 @@ func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 	return errors.Join(err, copies.remove(r.Root))
 }
 
+// CurrentPrograms returns programs that are recorded as the machine needs them by now:
+// those for single kernels are of the kernels that are installed.
+func CurrentPrograms(root host.Root, recorded [][]string) ([][]string, error) {
+	var programs [][]string
+	kinds := map[string]bool{}
+	for _, argv := range recorded {
+		kind := argv[0]
+		switch {
+		case kind != "dracut" && kind != "kernel-install":
+			programs = append(programs, argv)
+		case !kinds[kind]:
+			kinds[kind] = true
+			now, err := ofKernels(root, kind)
+			if err != nil {
+				return nil, err
+			}
+			programs = append(programs, now...)
+		}
+	}
+	return programs, nil
+}
+
+func ofKernels(root host.Root, kind string) ([][]string, error) {
+	if kind == "kernel-install" {
+		b, err := boot.ReadSystemdBoot(root)
+		return b.Programs(true, true), err
+	}
+	releases, err := host.Kernels(root)
+	if err != nil {
+		return nil, err
+	}
+	images, err := initramfs.Images(root, releases)
+	return initramfs.Dracut.Programs(images), err
+}
+
 // product is what a program makes.
 type product struct {
 	files []string
@@ -266,4 +301,42 @@ func (c Contract) verifyImage(root host.Root, maker initramfs.Maker, release str
 		}
 	}
 	return c.early([]modprobe.Modules{kernel}).Verify(content, maker, expected)
+}
+
+// Leftovers says, once a preparation is undone, which boot entries still have arguments
+// of it: those of kernels that were installed since, which began with what the others had.
+func Leftovers(root host.Root, undone *Contract) []string {
+	now, err := ReadContract(root)
+	if undone == nil || now != nil && err == nil {
+		return nil // another one holds
+	}
+	var loader Loader
+	var entries []boot.Entry
+	if err == nil {
+		facts, _ := host.ReadFacts(root)
+		loader, err = ReadLoader(root, facts, nil)
+	}
+	if _, grub := loader.(boot.Grub); grub && err == nil {
+		return nil // its menu is made anew as a whole
+	}
+	if err == nil {
+		entries, err = loader.Entries(root)
+	}
+	if err != nil {
+		return []string{fmt.Sprintf("whether entries of kernels that were installed since still have its arguments cannot be told: %v", err)}
+	}
+	var leftovers []string
+	for _, e := range entries {
+		var still boot.Args
+		for _, arg := range e.Args {
+			// What all have was there before.
+			if slices.Contains(undone.Arguments, arg) && slices.ContainsFunc(entries, func(o boot.Entry) bool { return !o.Recovery && !slices.Contains(o.Args, arg) }) {
+				still = append(still, arg)
+			}
+		}
+		if len(still) > 0 {
+			leftovers = append(leftovers, fmt.Sprintf("%s still has %s: its kernel was installed since", e.File, still))
+		}
+	}
+	return leftovers
 }
