@@ -2,9 +2,7 @@ package vm
 
 import (
 	"maps"
-	"os/exec"
 	"strings"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -13,15 +11,6 @@ const (
 	vfioPCI = "vfio-pci"
 	pciStub = "pci-stub"
 )
-
-// awaits skips what needs a command that gpustack does not have yet.
-func awaits(t *testing.T, command ...string) {
-	t.Helper()
-	out, _ := exec.Command(programs.Gpustack, append(command, "--no-such-flag")...).CombinedOutput() // a fault in any case
-	if strings.Contains(string(out), "unknown command") {
-		t.Skipf("gpustack %s is still to come", strings.Join(command, " "))
-	}
-}
 
 // verdicts are what the kernel and the scan say of a function's group.
 type verdicts struct {
@@ -90,7 +79,6 @@ func groupsAreTheKernels(m machine) {
 // to who had them at first.
 func binds(functions ...string) func(m machine) {
 	return func(m machine) {
-		awaits(m.t, "host", "bind")
 		m.run("modprobe", "vfio_iommu_type1")
 		first := m.drivers()
 		var selected []string
@@ -130,7 +118,6 @@ func binds(functions ...string) func(m machine) {
 // are as before.
 func refuses(reason string, args ...string) func(m machine) {
 	return func(m machine) {
-		awaits(m.t, "host", "bind")
 		m.keepsDrivers(func() { m.refused(reason, append([]string{"host", "bind", "--live", "--yes"}, args...)...) })
 	}
 }
@@ -149,7 +136,6 @@ func (m machine) keepsDrivers(does func()) {
 // and not at all while a process has the display open. A group that a process has open,
 // as a guest's has, does not go back to the host.
 func cardInUse(m machine) {
-	awaits(m.t, "host", "bind")
 	const card = "0000:02:00.0"
 	host := func(command string, args ...string) []string {
 		return append([]string{"host", command, "--yes", "--device", card}, args...)

@@ -7,28 +7,25 @@ import (
 	"slices"
 )
 
-// debian is the machine that boots from a disk. Behind two bridges, and so in one IOMMU
-// group each, are a card and what the host needs: its disk, its network card. The
-// addresses are those that the firmware gives.
+// Where the firmware puts the functions of the Debian machine.
 const (
-	theirs      = "0000:01:00" // a K4200
-	plainCard   = "0000:02:00" // one that works
-	besideDisk  = "0000:04:01.0"
-	rootDisk    = "0000:04:02.0"
-	besideNIC   = "0000:06:01.0"
-	networkCard = "0000:06:02.0"
+	theirs     = "0000:01:00" // a K4200
+	plainCard  = "0000:02:00" // one that works
+	besideHost = "0000:04:01.0"
+	rootDisk   = "0000:04:02.0"
+	network    = "0000:04:03.0"
 )
 
+// debian is the machine that boots from a disk. Behind one bridge, and so in one IOMMU
+// group, are a card and what the host needs: its disk, its network card.
 func debian(cpu string) Topology {
 	t := Topology{Name: "debian", CPU: cpu, Machine: "kernel-irqchip=split", Units: intelUnit}
 	if cpu == amd {
 		t.Machine, t.Units = "", amdUnit
 	}
-	t.Devices = slices.Concat(console(), port("rp1", 1), port("rp2", 2), port("rp3", 3), port("rp4", 4),
-		nvidia("rp1", 0), plain("rp2", 0),
-		own("pcie-pci-bridge,id=pb3,bus=rp3"), own("bochs-display,bus=pb3,addr=0x1"), own("virtio-blk-pci,bus=pb3,addr=0x2,drive=root,bootindex=0"),
-		own("pcie-pci-bridge,id=pb4,bus=rp4"), own("bochs-display,bus=pb4,addr=0x1"), own("e1000,bus=pb4,addr=0x2"),
-		own("virtio-blk-pci,drive=lab"),
+	t.Devices = slices.Concat(console(), port("rp1", 1), port("rp2", 2), port("rp3", 3), nvidia("rp1", 0), plain("rp2", 0),
+		own("pcie-pci-bridge,id=pb,bus=rp3"), own("bochs-display,bus=pb,addr=0x1"), own("virtio-blk-pci,bus=pb,addr=0x2,drive=root,bootindex=0"), own("e1000,bus=pb,addr=0x3"),
+		own("ide-hd,drive=lab"),
 	)
 	return t
 }
@@ -42,7 +39,7 @@ func fromDisk(ctx context.Context, dir, disk, lab string) (Boot, error) {
 	}
 	return Boot{
 		"-drive", "if=none,id=root,format=qcow2,cache=unsafe,file=" + overlay,
-		"-drive", "if=none,id=lab,format=raw,read-only=on,file=" + lab,
+		"-drive", "if=none,id=lab,format=raw,snapshot=on,file=" + lab,
 	}, nil
 }
 

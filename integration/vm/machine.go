@@ -35,6 +35,9 @@ type Machine struct {
 	player   *player
 	line     net.Conn
 	messages chan agent.Message
+
+	// Crashes are how often QEMU has ended where it should have started.
+	Crashes int
 }
 
 // A Boot is what a machine comes up from: arguments of QEMU.
@@ -42,7 +45,7 @@ type Boot []string
 
 // fromMemory boots the kernel with an initramfs and nothing else.
 func fromMemory(k kernel, initramfs string, t Topology) Boot {
-	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 mitigations=off " + t.Arguments}
+	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 mitigations=off init_on_alloc=0 lsm= " + t.Arguments}
 }
 
 // Start brings up a machine with its files in a folder whose name must be short, for
@@ -55,7 +58,27 @@ func Start(ctx context.Context, dir string, t Topology, boot Boot) (*Machine, er
 	return m, nil
 }
 
+// start launches QEMU, again where it has ended before the agent has greeted. QEMU 7.2
+// may: when Linux turns VT-d on, QEMU makes its memory map anew for each function, and
+// drops its big lock for each that is played; so it may free the region of VT-d's
+// registers, which are no whole page, while the write to them goes on
+// (access_with_adjusted_size and cpu_reloading_memory_map). Linux turns it on before
+// it has a disk, so that nothing is lost.
 func (m *Machine) start(ctx context.Context) error {
+	const tries = 4
+	for {
+		err := m.launch(ctx)
+		if !errors.Is(err, errGone) || stuck.MatchString(m.Console()) || m.Crashes+1 == tries {
+			return err
+		}
+		m.Crashes++
+		if err := m.Kill(); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *Machine) launch(ctx context.Context) error {
 	m.qemu, m.line, m.player, m.messages = nil, nil, new(player), make(chan agent.Message)
 	socket := filepath.Join(m.dir, "agent")
 	listener, err := net.Listen("unix", socket)
@@ -123,12 +146,11 @@ func (m *Machine) arguments(socket string) ([]string, error) {
 	if t.Machine != "" {
 		machine += "," + t.Machine
 	}
-	// One processor: QEMU lets go of its big lock while it waits for a function that is
-	// played (hw/remote/mpqemu-link.c), and does not bear it well if another processor
-	// changes the memory map meanwhile.
+	// One processor: QEMU drops its big lock for functions that are played, and another
+	// could change the memory map meanwhile.
 	argv := []string{
 		"/usr/bin/qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-accel", accelerator(), "-machine", machine, "-cpu", "max,vendor=" + t.CPU, "-smp", "1", "-m", "1024",
+		"-accel", accelerator(), "-machine", machine, "-cpu", "qemu64,-svm,vendor=" + t.CPU, "-smp", "1", "-m", "1024",
 		"-chardev", "file,id=console,append=on,path=" + m.consoleLog(), "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,path=" + socket, "-serial", "chardev:agent",
 	}

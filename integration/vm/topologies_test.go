@@ -16,6 +16,7 @@ type check struct {
 // TestTopologies boots each machine once and holds what gpustack says and does in it
 // against its kernel.
 func TestTopologies(t *testing.T) {
+	t.Parallel() // a machine keeps one processor busy
 	for _, test := range []struct {
 		topology string
 		enabled  bool   // the IOMMU
