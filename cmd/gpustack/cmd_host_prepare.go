@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
@@ -136,7 +138,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		return err
 	}
 	runner := host.Runner{Root: root, Talk: u.talk}
-	if err := u.recover(ctx, runner, opts.dryRun, opts.yes); err != nil {
+	if err := u.recover(ctx, runner, opts.decision, driver.DefaultTimeout); err != nil {
 		return err
 	}
 	node, err := prepare.Observe(root)
@@ -283,22 +285,23 @@ func (u *ui) programs(run, left []string) {
 	}
 }
 
-// recover puts right what a killed run left, which it says.
-func (u *ui) recover(ctx context.Context, runner host.Runner, dryRun, yes bool) (err error) {
+// recover puts right what a killed run left, which it says. The kernel has the timeout
+// for each write to sysfs that it takes, and for one that is still on its way.
+func (u *ui) recover(ctx context.Context, runner host.Runner, d decision, timeout time.Duration) (err error) {
 	left, err := journal.Interrupted(runner.Root)
 	if err != nil || left == nil {
 		return err
 	}
 	if left.Kind == journal.KindDrivers {
-		if err := recoverable(runner, *left, dryRun); err != nil {
+		if err := recoverable(runner, *left, d.dryRun, timeout); err != nil {
 			return err
 		}
 	}
-	if dryRun {
+	if d.dryRun {
 		u.warn(fmt.Sprintf("entry %d (%s) was cut off while %s: the next run that may change something puts that right first", left.ID, left.Command, left.Status))
 		return nil
 	}
-	if !yes {
+	if !d.yes {
 		if err := u.confirm(fmt.Sprintf("entry %d (%s) was cut off while %s: put that right?", left.ID, left.Command, left.Status), formatTable); err != nil {
 			return err
 		}
@@ -322,5 +325,5 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, dryRun, yes bool) 
 	if err != nil {
 		return err
 	}
-	return u.recoverDrivers(j, runner)
+	return u.recoverDrivers(j, runner, timeout)
 }

@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"gpustack/host"
+	"gpustack/host/driver"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -161,9 +162,12 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		return err
 	}
 	if opts.render == "" {
-		if err := u.recover(ctx, host.Runner{Root: root, Talk: u.talk}, opts.dryRun, opts.yes); err != nil {
-			return err
-		}
+		err = u.recover(ctx, host.Runner{Root: root, Talk: u.talk}, opts.decision, driver.DefaultTimeout)
+	} else {
+		err = settled(root)
+	}
+	if err != nil {
+		return err
 	}
 	if err := opts.observe(root); err != nil {
 		return err

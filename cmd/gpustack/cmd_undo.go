@@ -122,7 +122,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	// An entry that only waits for its programs, or is on its way back, can be
 	// undone as it is.
 	if s := entry.Status; s == journal.Applying {
-		if err := u.recover(ctx, runner, opts.dryRun, opts.yes); err != nil || !opts.dryRun {
+		if err := u.recover(ctx, runner, opts.decision, opts.timeout); err != nil || !opts.dryRun {
 			return err
 		}
 	}

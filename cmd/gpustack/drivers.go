@@ -87,7 +87,7 @@ type changing struct {
 // observe reads a machine, after what a killed run has left is put right.
 func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout time.Duration) (changing, error) {
 	c := changing{u: u, kernel: driver.Live{Runner: host.Runner{Root: root, Talk: u.talk}, Timeout: timeout}}
-	if err := u.recover(ctx, c.kernel.Runner, d.dryRun, d.yes); err != nil {
+	if err := u.recover(ctx, c.kernel.Runner, d, timeout); err != nil {
 		return c, err
 	}
 	running := c.kernel.Ready() == nil
@@ -216,8 +216,8 @@ func (u *ui) driverWrites(changes []driverChange, load []string, groups []int) {
 }
 
 // recoverDrivers puts right what a killed run has left of drivers, which it says.
-func (u *ui) recoverDrivers(j *journal.Journal, runner host.Runner) error {
-	b := driver.Binder{Root: runner.Root, Kernel: driver.Live{Runner: runner, Timeout: driver.DefaultTimeout}, Journal: j, Settle: settle}
+func (u *ui) recoverDrivers(j *journal.Journal, runner host.Runner, timeout time.Duration) error {
+	b := driver.Binder{Root: runner.Root, Kernel: driver.Live{Runner: runner, Timeout: timeout}, Journal: j, Settle: settle}
 	entries, err := b.Recover()
 	for _, e := range entries {
 		record, parseErr := driver.ParseRecord(e)
@@ -243,22 +243,7 @@ func (u *ui) recoverDrivers(j *journal.Journal, runner host.Runner) error {
 
 // recoverable is an error where an entry of drivers that was cut off cannot be put right
 // here and now: the kernel may still be at it.
-func recoverable(runner host.Runner, e journal.Entry, dryRun bool) error {
-	return await(runner, e, dryRun, driver.DefaultTimeout)
-}
-
-// settled is an error while the kernel is stuck with a write of a run before, for those
-// who only look: reading the function's attributes, they would wait with it.
-func settled(root host.Root) error {
-	const patience = 2 * time.Second
-	left, err := journal.Interrupted(root)
-	if err != nil || left == nil || left.Kind != journal.KindDrivers {
-		return nil //nolint:nilerr // the journal is root's, and looking is everybody's
-	}
-	return await(host.Runner{Root: root}, *left, true, patience)
-}
-
-func await(runner host.Runner, e journal.Entry, dryRun bool, timeout time.Duration) error {
+func recoverable(runner host.Runner, e journal.Entry, dryRun bool, timeout time.Duration) error {
 	record, err := driver.ParseRecord(e)
 	if err != nil {
 		return err
@@ -274,4 +259,19 @@ func await(runner host.Runner, e journal.Entry, dryRun bool, timeout time.Durati
 		return fmt.Errorf("entry %d, which was cut off: %w", e.ID, err)
 	}
 	return nil
+}
+
+// settled is an error while the kernel is stuck with a write of a run before, for those
+// who only look: reading the function's attributes, they would wait with it.
+func settled(root host.Root) error {
+	const patience = 2 * time.Second
+	left, err := journal.Interrupted(root)
+	switch {
+	case err != nil:
+		// The journal is root's, and looking is everybody's. What processes write is too.
+		return driver.Await(root, patience)
+	case left == nil || left.Kind != journal.KindDrivers:
+		return nil
+	}
+	return recoverable(host.Runner{Root: root}, *left, true, patience)
 }
