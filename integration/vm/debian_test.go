@@ -36,7 +36,7 @@ func disked(t *testing.T, topology Topology, m maker) machine {
 // drivers tells by address which driver holds each function.
 func (m machine) drivers() map[string]string {
 	m.t.Helper()
-	out := m.run("sh", "-c", `for d in /sys/bus/pci/devices/*; do echo "$(basename $d) $([ ! -e $d/driver ] || basename $(readlink $d/driver))"; done`)
+	out := m.run("sh", "-c", `cd /sys/bus/pci/devices; for d in *; do t=$(readlink $d/driver); echo "$d ${t##*/}"; done`)
 	held := map[string]string{}
 	for line := range strings.Lines(out) {
 		address, driver, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -234,9 +234,15 @@ func (m machine) hostIsGuarded() {
 // hold keeps a file of the machine open and returns what lets it go.
 func (m machine) hold(file string) (release func()) {
 	m.t.Helper()
-	reply, err := m.Ask(m.t.Context(), agent.Request{Argv: []string{"guest", "hold", file}, Stay: true})
+	return m.stay("guest", "hold", file)
+}
+
+// stay leaves a program running once it has printed a line, and returns what ends it.
+func (m machine) stay(argv ...string) (end func()) {
+	m.t.Helper()
+	reply, err := m.Ask(m.t.Context(), agent.Request{Argv: argv, Stay: true})
 	if err != nil || reply.PID == 0 {
-		m.t.Fatalf("hold %s: %v, %s", file, err, reply.Stderr)
+		m.t.Fatalf("%q: %v, %s", argv, err, reply.Stderr)
 	}
 	return func() {
 		m.run("sh", "-ec", "kill $1; while [ -e /proc/$1 ]; do sleep 0.1; done", "sh", fmt.Sprint(reply.PID))

@@ -30,6 +30,7 @@ func TestTopologies(t *testing.T) {
 				{"a card without a driver", binds("01:00.0", "01:00.1")},
 				{"a card at work", binds("02:00.0", "02:00.1")},
 				{"a card in use", cardInUse},
+				{"a stuck unbind", stuckUnbind},
 				{"groups are the kernel's", groupsAreTheKernels},
 			},
 		},

@@ -11,22 +11,28 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // A Request asks to run a program.
 type Request struct {
 	Argv  []string
 	Stdin string
+	User  uint32 // whom the program runs as
 	// Stay leaves the program running in the background once it has printed a line.
 	Stay bool
+	// Kill has the program, and it alone, killed after that time, unless it has ended.
+	Kill time.Duration
 }
 
 // A Reply says what came of a request.
 type Reply struct {
 	Stdout, Stderr string
-	Status         int
-	PID            int    // of a program that stays
-	Err            string // why it could not be run
+	Status         int           // -1 where it was killed
+	Took           time.Duration // from its start to its end
+	PID            int           // of a program that stays
+	Err            string        // why it could not be run
 }
 
 // A Message is what a machine sends: one of both.
@@ -59,17 +65,48 @@ func serve(r Request) Reply {
 	}
 	cmd := exec.Command(r.Argv[0], r.Argv[1:]...)
 	cmd.Stdin = strings.NewReader(r.Stdin)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: r.User, Gid: r.User}}
 	if r.Stay {
 		return stay(cmd)
 	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
+	begin := time.Now()
+	err := cmd.Start()
+	if err == nil {
+		err = wait(cmd, r.Kill)
+	}
+	took := time.Since(begin)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return Reply{Err: err.Error()}
 	}
-	return Reply{Stdout: stdout.String(), Stderr: stderr.String(), Status: cmd.ProcessState.ExitCode()}
+	return Reply{Stdout: stdout.String(), Stderr: stderr.String(), Status: cmd.ProcessState.ExitCode(), Took: took}
+}
+
+// errImmortal says that a program was killed in vain: the kernel does not return to it.
+var errImmortal = errors.New("it was killed, and does not go")
+
+// wait waits for a program's end, and kills it after a time unless that is 0.
+func wait(cmd *exec.Cmd, kill time.Duration) error {
+	const grace = 10 * time.Second
+	if kill == 0 {
+		return cmd.Wait()
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(kill):
+	}
+	_ = cmd.Process.Kill() // it may have ended meanwhile, which its status tells
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(grace):
+		return errImmortal
+	}
 }
 
 // stay waits for a program's first line and leaves it running.

@@ -5,6 +5,7 @@
 //	guest                     serves requests on the second serial port, as process 1 too
 //	guest vfio GROUP ADDRESS  takes a function as QEMU would, and says how far it came
 //	guest hold FILE           opens a file, says so, and holds it
+//	guest hide GROUP ADDRESS  takes a function as vfio does, so that no process shows it
 package main
 
 import (
@@ -33,6 +34,8 @@ func run(args []string) error {
 		return vfio(args[1], args[2])
 	case len(args) == 2 && args[0] == "hold":
 		return hold(args[1])
+	case len(args) == 3 && args[0] == "hide":
+		return hide(args[1], args[2])
 	}
 	return fmt.Errorf("unknown arguments %q", args)
 }
