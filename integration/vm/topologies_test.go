@@ -31,6 +31,7 @@ func TestTopologies(t *testing.T) {
 				{"a card at work", binds("02:00.0", "02:00.1")},
 				{"a card in use", cardInUse},
 				{"a stuck unbind", stuckUnbind},
+				{"killed at any moment", killedAtAnyMoment},
 				{"groups are the kernel's", groupsAreTheKernels},
 			},
 		},
