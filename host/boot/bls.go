@@ -187,7 +187,7 @@ func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
 		if change := want.Change(after); !change.IsZero() {
 			return nil, fmt.Errorf("%s: %w: variables in %s say %s", e.name, ErrNotInEffect, grubEnv, change.Drop)
 		}
-		if err := sameRoot(e, b.args(e, b.env), after); err != nil {
+		if err := asWanted(e, b.args(e, b.env), after, want); err != nil {
 			return nil, err
 		}
 	}

@@ -250,10 +250,14 @@ func cmdlineArgs(content []byte) Args {
 // ErrNoEntries says that a machine whose menu is made of entries shows none.
 var ErrNoEntries = errors.New("no boot entries")
 
-// sameRoot is an error unless the root file system of an entry stays what it was.
-func sameRoot(e typeOne, before, after Args) error {
-	if was, is := before.Values("root"), after.Values("root"); !slices.Equal(was, is) {
-		return fmt.Errorf("%s: %w: its root file system would change from %q to %q", e.name, ErrNotInEffect, was, is)
+// asWanted is an error unless an entry's arguments become what they were with the change
+// wanted, and nothing else: root= above all stays.
+func asWanted(e typeOne, before, after Args, want Want) error {
+	should, is := want.Change(before).Apply(before), slices.Clone(after)
+	slices.Sort(should)
+	slices.Sort(is)
+	if !slices.Equal(should, is) {
+		return fmt.Errorf("%s: %w: its kernel would get %q", e.name, ErrNotInEffect, after.String())
 	}
 	return nil
 }

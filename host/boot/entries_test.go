@@ -326,6 +326,8 @@ func TestEntriesRefused(t *testing.T) {
 			"/boot/loader/entries/f00d-5.14.0-427.el9.x86_64.conf: the arguments would not be in effect: variables in /boot/grub2/grubenv say intel_iommu=off"},
 		{"no value for kernelopts", rhel8, readBLS, boot.ErrNotInEffect,
 			"/boot/grub2/grubenv: the arguments would not be in effect: entries name kernelopts, which is set nowhere"},
+		{"a variable that is a part of a word", strings.Replace(rhel8, "$kernelopts $tuned_params", "$kernelopts-x", 1) + "-- boot/grub2/grubenv --\n" + grubenv("kernelopts=root=/dev/b iommu=soft\n"), readBLS, boot.ErrNotInEffect,
+			"/boot/loader/entries/f00d-4.18.0-553.el8.x86_64.conf: the arguments would not be in effect: its kernel would get \"root=/dev/b intel_iommu=on iommu=pt-x iommu=pt\""},
 		{"an environment without room", rhel8 + "-- boot/grub2/grubenv --\n" + grubenv("kernelopts=root=/dev/a "+strings.Repeat("x", 955)+"\n"), readBLS, boot.ErrNotInEffect,
 			"/boot/grub2/grubenv: the arguments would not be in effect: it has room for 1025 bytes, and would need 1028"},
 		{"an environment that is none", rhel8 + "-- boot/grub2/grubenv --\nkernelopts=root=/dev/a\n", readBLS, nil, "/boot/grub2/grubenv: is no environment block of GRUB's"},
@@ -415,6 +417,7 @@ func FuzzEntry(f *testing.F) {
 	f.Add("linux /v\noptions root=/dev/a  ro intel_iommu=off\n", "")
 	f.Add("linux /v\r\noptions \troot=/dev/a\r\noptions iommu=soft \"a b=c\" $kernelopts ${tuned_params}x\r\n", "kernelopts=root=/dev/b iommu=nopt\ntuned_params=nohz=on\n")
 	f.Add("options\nlinux /v", "kernelopts=a\\\\b\n")
+	f.Add("linux /v\noptions iommuoptft \"a b=c\" $kernelopts\x17\n", "kernelopts=root=/dev/b iommu=no\x8bt\n")
 	f.Add("# options x\n\n options\toption=1\nlinux /v\n", "tuned_params=iommu=pt intel_iommu=off\n")
 	f.Fuzz(func(t *testing.T, entry, variables string) {
 		if strings.Contains(entry, "\n-- ") || strings.HasPrefix(entry, "-- ") || len(variables) > 900 || strings.Contains(variables, "\n-- ") {

@@ -194,7 +194,7 @@ func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
 		if !want.Change(after).IsZero() {
 			return nil, fmt.Errorf("%s: %w", e.name, ErrNotInEffect)
 		}
-		if err := sameRoot(e, before, after); err != nil {
+		if err := asWanted(e, before, after, want); err != nil {
 			return nil, err
 		}
 	}
