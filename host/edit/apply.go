@@ -113,13 +113,20 @@ func (c Change) commit(root host.Root) error {
 	if err != nil {
 		return err
 	}
-	if c.After == nil {
-		err = os.Remove(place)
-	} else {
-		err = unix.Rename(temporary(place), place)
+	if c.After != nil {
+		return takePlace(place)
 	}
-	if err != nil {
+	if err := os.Remove(place); err != nil {
 		return err
+	}
+	return syncDir(filepath.Dir(place))
+}
+
+// takePlace gives what was written beside a file the file's place, or removes it.
+func takePlace(place string) error {
+	temp := temporary(place)
+	if err := unix.Rename(temp, place); err != nil {
+		return errors.Join(err, os.Remove(temp))
 	}
 	return syncDir(filepath.Dir(place))
 }
@@ -161,10 +168,7 @@ func Write(root host.Root, name string, content []byte, mode uint32) error {
 		err = writeBeside(place, &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}})
 	}
 	if err == nil {
-		err = unix.Rename(temporary(place), place)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(place))
+		err = takePlace(place)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, host.Cause(err))
@@ -196,6 +200,13 @@ func temporary(place string) string {
 // writeBeside writes what is to take the place of a file. It is on the disk, or
 // not there, when this returns.
 func writeBeside(place string, f *File) error {
+	return makeBeside(place, f.Meta, func(out *os.File) error {
+		_, err := out.Write(f.Content)
+		return err
+	})
+}
+
+func makeBeside(place string, meta Meta, write func(*os.File) error) error {
 	temp := temporary(place)
 	if err := os.Remove(temp); err != nil && !host.IsAbsent(err) {
 		return err
@@ -204,34 +215,36 @@ func writeBeside(place string, f *File) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(fill(out, f), out.Close()); err != nil {
+	err = host.Cause(write(out))
+	if err == nil {
+		err = finish(out, meta)
+	}
+	if err := errors.Join(err, out.Close()); err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
 	return nil
 }
 
-func fill(out *os.File, f *File) error {
+// finish gives a new file what it is to have beside its content, and sees it to the disk.
+func finish(out *os.File, m Meta) error {
 	fd := int(out.Fd())
-	if _, err := out.Write(f.Content); err != nil {
-		return host.Cause(err)
-	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return err
 	}
-	if f.UID != int(stat.Uid) || f.GID != int(stat.Gid) {
-		if err := unix.Fchown(fd, f.UID, f.GID); err != nil {
-			return fmt.Errorf("owner %d:%d: %w", f.UID, f.GID, err)
+	if m.UID != int(stat.Uid) || m.GID != int(stat.Gid) {
+		if err := unix.Fchown(fd, m.UID, m.GID); err != nil {
+			return fmt.Errorf("owner %d:%d: %w", m.UID, m.GID, err)
 		}
 	}
-	if f.Xattrs != nil {
-		if err := setXattrs(fd, f.Xattrs); err != nil {
+	if m.Xattrs != nil {
+		if err := setXattrs(fd, m.Xattrs); err != nil {
 			return err
 		}
 	}
 	// After the owner, whose change takes set-id bits away, and after an access
 	// control list, which brings permissions of its own.
-	if err := unix.Fchmod(fd, f.Mode); err != nil {
+	if err := unix.Fchmod(fd, m.Mode); err != nil {
 		return fmt.Errorf("mode: %w", err)
 	}
 	return host.Cause(out.Sync())

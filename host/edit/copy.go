@@ -1,11 +1,9 @@
 package edit
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -46,26 +44,15 @@ func copyFile(source, target string) error {
 	if err != nil {
 		return err
 	}
-	temp := temporary(target)
-	if err := os.Remove(temp); err != nil && !host.IsAbsent(err) {
+	meta := Meta{stat.Mode &^ unix.S_IFMT, int(stat.Uid), int(stat.Gid), xattrs}
+	err = makeBeside(target, meta, func(out *os.File) error {
+		_, err := io.Copy(out, in)
 		return err
-	}
-	out, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	})
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
-	if err == nil {
-		// What may have been copied by the kernel has its metadata and its sync here.
-		err = fill(out, &File{Meta: Meta{stat.Mode &^ unix.S_IFMT, int(stat.Uid), int(stat.Gid), xattrs}})
-	}
-	if err := errors.Join(err, out.Close()); err != nil {
-		return errors.Join(host.Cause(err), os.Remove(temp))
-	}
-	if err := unix.Rename(temp, target); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return syncDir(filepath.Dir(target))
+	return takePlace(target)
 }
 
 // MakeDir makes a folder of our own for one who runs this alone, and those it lies in.
