@@ -86,6 +86,26 @@ func TestSystemdBoot(t *testing.T) {
 	if diff := cmp.Diff(before, configured(t, root)); diff != "" {
 		t.Errorf("after undo (-want +got):\n%s", diff)
 	}
+
+	// An initramfs that the partition gets from another's hook, and that starts nothing.
+	const spoil = "etc/kernel/install.d/99-spoil.install"
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(root, spoil)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, spoil), []byte("#!/bin/sh\n[ \"$1\" = add ] || exit 0\necho nothing > \"$3\"/initrd.img-\"$2\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	good := read(t, image)
+	_, talk, status := inDebian(t, root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
+	if status != 1 || !strings.Contains(talk, image[len(root):]) {
+		t.Errorf("with a spoilt initramfs: exit status %d: %s", status, talk)
+	}
+	if read(t, image) != good {
+		t.Error("the spoilt initramfs has stayed")
+	}
+	if got := read(t, filepath.Join(root, nodeEntry)); got != want {
+		t.Errorf("its entry (-want +got):\n%s", cmp.Diff(want, got))
+	}
 }
 
 // bootctl holds what gpustack reads in the entries against what systemd does.

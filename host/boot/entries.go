@@ -145,7 +145,7 @@ func (e typeOne) plan(root host.Root, text string) (edit.Change, error) {
 }
 
 func (e typeOne) entry(args Args) Entry {
-	return Entry{File: e.name, Kernel: e.get("linux"), Release: e.get("version"), Initrds: strings.Fields(e.all("initrd")), Args: args, Recovery: e.isRescue()}
+	return Entry{File: e.name, Kernel: e.get("linux"), Release: e.get("version"), Args: args, Recovery: e.isRescue()}
 }
 
 // newest returns the entry of the newest kernel that is not for rescue, or nil.

@@ -13,7 +13,7 @@ type Entry struct {
 	File     string   // where it stands
 	Kernel   string   // as the boot loader calls its file
 	Release  string   // of the kernel, where the entry tells, else ""
-	Initrds  []string // likewise
+	Initrds  []string // where its initramfs lie on the machine, if that is not /boot
 	Args     Args     // what the kernel gets, variables of the boot loader filled in
 	Recovery bool     // is for when nothing else starts, and stays plain
 	Later    bool     // is not there yet: what a kernel gets that is installed later
@@ -32,13 +32,11 @@ func ReadMenu(root host.Root, menu string) ([]Entry, error) {
 	var entries []Entry
 	for line := range strings.Lines(string(data)) {
 		// GNU GRUB manual, "linux"; Debian's and Fedora's variants for EFI and BIOS.
-		switch words := ParseArgs(line); {
-		case len(words) < 2:
-		case slices.Contains([]string{"linux", "linuxefi", "linux16"}, words[0]):
-			entries = append(entries, Entry{File: menu, Kernel: words[1], Args: words[2:], Recovery: slices.Contains(words, "single") || slices.Contains(words, "recovery")})
-		case slices.Contains([]string{"initrd", "initrdefi", "initrd16"}, words[0]) && len(entries) > 0:
-			entries[len(entries)-1].Initrds = words[1:]
+		words := ParseArgs(line)
+		if len(words) < 2 || !slices.Contains([]string{"linux", "linuxefi", "linux16"}, words[0]) {
+			continue
 		}
+		entries = append(entries, Entry{File: menu, Kernel: words[1], Args: words[2:], Recovery: slices.Contains(words, "single") || slices.Contains(words, "recovery")})
 	}
 	return entries, nil
 }

@@ -147,8 +147,10 @@ func (b SystemdBoot) Entries(host.Root) ([]Entry, error) {
 	for _, e := range b.entries {
 		entry := e.entry(ParseArgs(e.all("options")))
 		partition := path.Dir(path.Dir(path.Dir(e.name)))
-		for i, initrd := range entry.Initrds { // is named from its partition's top
-			entry.Initrds[i] = path.Join(partition, initrd)
+		for _, initrd := range strings.Fields(e.all("initrd")) { // is named from its partition's top
+			if strings.HasPrefix(path.Base(initrd), "initr") { // the others hold microcode alone
+				entry.Initrds = append(entry.Initrds, path.Join(partition, initrd))
+			}
 		}
 		entries = append(entries, entry)
 	}

@@ -25,7 +25,13 @@ func (e *Unsupported) Error() string {
 func Supported(root host.Root, want Args) error {
 	p := probe{root: root}
 	arguments := want.String()
-	append1 := strings.Join(prefixed("--append-if-missing=", want), " ")
+	var appended, quoted []string
+	for _, arg := range want {
+		appended = append(appended, "--append-if-missing="+arg)
+		quoted = append(quoted, `"`+arg+`"`)
+	}
+	// ostree(1), "Booting": /run/ostree-booted is there when it has booted.
+	ostree := p.any("/run/ostree-booted", "/sysroot/ostree", "/ostree/repo")
 	cpu := p.text("/proc/cpuinfo")
 	running := ParseArgs(p.text("/proc/cmdline"))
 	var found *Unsupported
@@ -33,12 +39,10 @@ func Supported(root host.Root, want Args) error {
 		is            bool
 		what, command string
 	}{
-		// ostree(1), "Booting": /run/ostree-booted is there when it has booted.
-		{p.any("/run/ostree-booted", "/sysroot/ostree", "/ostree/repo") && p.any("/usr/bin/rpm-ostree"), "ostree", "rpm-ostree kargs " + append1},
-		{p.any("/run/ostree-booted", "/sysroot/ostree", "/ostree/repo") && p.any("/usr/bin/bootc"), "bootc",
-			"put kargs = [" + strings.Join(quotedAll(want), ", ") + "] into /usr/lib/bootc/kargs.d/gpustack.toml of the image, then bootc upgrade"},
-		{p.any("/run/ostree-booted", "/sysroot/ostree", "/ostree/repo"), "ostree", "ostree admin kargs edit-in-place --append-if-missing=" + strings.Join(want, " --append-if-missing=")},
-		{p.any("/etc/NIXOS"), "NixOS", "boot.kernelParams = [ " + strings.Join(quotedAll(want), " ") + " ]; in its configuration, then nixos-rebuild boot"},
+		{ostree && p.any("/usr/bin/rpm-ostree"), "ostree", "rpm-ostree kargs " + strings.Join(appended, " ")},
+		{ostree && p.any("/usr/bin/bootc"), "bootc", "put kargs = [" + strings.Join(quoted, ", ") + "] into /usr/lib/bootc/kargs.d/gpustack.toml of the image, then bootc upgrade"},
+		{ostree, "ostree", "ostree admin kargs edit-in-place " + strings.Join(appended, " ")},
+		{p.any("/etc/NIXOS"), "NixOS", "boot.kernelParams = [ " + strings.Join(quoted, " ") + " ]; in its configuration, then nixos-rebuild boot"},
 		{p.any("/usr/sbin/transactional-update") && p.readOnly(), "transactional-update", "transactional-update shell, and gpustack host prepare in it"},
 		// s390x: arch/s390/kernel/processor.c. Its IOMMU is always on, as POWER's is.
 		{strings.Contains(cpu, "IBM/S390") || p.any("/etc/zipl.conf"), "zipl (s390x)", "its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function; other arguments go to /etc/zipl.conf, then zipl"},
@@ -63,22 +67,6 @@ func Supported(root host.Root, want Args) error {
 		return found
 	}
 	return nil
-}
-
-func prefixed(prefix string, args Args) []string {
-	var words []string
-	for _, a := range args {
-		words = append(words, prefix+a)
-	}
-	return words
-}
-
-func quotedAll(args Args) []string {
-	var words []string
-	for _, a := range args {
-		words = append(words, `"`+a+`"`)
-	}
-	return words
 }
 
 // probe asks for traces, and keeps the first error.

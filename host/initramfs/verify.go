@@ -67,7 +67,7 @@ func (e Early) Verify(c Content, maker Maker, x Expected) error {
 	}
 	keep(name, e.verifyScript(c, text, name))
 	if c.has(name) {
-		if err := c.Ordered(maker); err != nil {
+		if err := c.ordered(maker); err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -90,8 +90,8 @@ func (e Early) verifyScript(c Content, text *template.Template, name string) err
 	return c.holds(name, want)
 }
 
-// Ordered is an error unless the script of ours runs before udev starts.
-func (c Content) Ordered(maker Maker) error {
+// ordered is an error unless the script of ours runs before udev starts.
+func (c Content) ordered(maker Maker) error {
 	ordered := c.orderedByTools
 	if maker == Dracut {
 		ordered = c.orderedByDracut

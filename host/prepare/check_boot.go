@@ -98,7 +98,7 @@ func (v view) entry(e boot.Entry) []host.Finding {
 		})
 	}
 	if missing := lacking(e.Args, v.wantedArguments()); len(missing) > 0 {
-		fail(" lacks "+strings.Join(missing, " "), "make the menu anew: gpustack host prepare --rebuild")
+		fail(" lacks "+strings.Join(missing, " "), "gpustack host prepare --rebuild puts it in")
 	}
 	against := v.contradicting(e.Args)
 	if slices.Contains(e.Args, offArgument) {

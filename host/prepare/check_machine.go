@@ -254,16 +254,9 @@ func readImages(root host.Root, facts host.Facts, contract *Contract, entries []
 	if err != nil {
 		return look[[]Image]("/boot", nil, err)
 	}
-	for _, e := range entries {
-		for _, initrd := range e.Initrds {
-			if slices.Contains(releases, e.Release) && !slices.ContainsFunc(made, func(i initramfs.Image) bool { return path.Base(i.Name) == path.Base(initrd) && path.Dir(initrd) == "/" }) {
-				made = append(made, initramfs.Image{Release: e.Release, Name: initrd})
-			}
-		}
-	}
 	var images []Image
-	for _, i := range made {
-		if i.Name != "" {
+	for _, i := range append(made, imagesOf(entries)...) {
+		if i.Name != "" && slices.Contains(releases, i.Release) {
 			images = append(images, Image{Kernel: i.Release, File: i.Name})
 		}
 	}

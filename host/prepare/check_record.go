@@ -45,9 +45,13 @@ func (v view) interrupted() []host.Finding {
 	case !v.CutOff.seen():
 		return v.CutOff.blind()
 	case e != nil:
+		effect := "files may be half of one plan and half of another"
+		if e.Kind == journal.KindDrivers {
+			effect = "functions may be without a driver, or a group with two parties, until the next boot"
+		}
 		return one(host.Finding{
 			Status: host.Fail, File: journal.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was cut off while %s", e.ID, e.Command, e.Status),
-			Effect: "files may be half of one plan and half of another",
+			Effect: effect,
 			Remedy: "run gpustack host prepare: it puts that right first",
 		})
 	}

@@ -72,8 +72,9 @@ func (v view) judgePhase() phase {
 		}
 		return pending
 	}
-	// Nothing tells when. Arguments only a boot can bring.
-	if len(v.lacking)+len(v.against) > 0 {
+	// Nothing tells when. Arguments only a boot can bring, and what cannot be seen is not
+	// held against the machine.
+	if len(v.lacking)+len(v.against) > 0 || !v.Running.seen() {
 		return pending
 	}
 	return booted

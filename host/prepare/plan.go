@@ -417,11 +417,18 @@ func (n Node) placeIDs(w *want) {
 	w.modprobe.IDs = addIDs(merged, strings.Join(ids, ","))
 }
 
+// mixed tells whether arguments of an earlier plan are among those of the boot loader:
+// GRUB's are made of files, of which ours are left out.
+func (n Node) mixed() bool {
+	_, grub := n.Loader.(boot.Grub)
+	return n.Recorded != nil && !grub
+}
+
 // foreignIDs returns the ids of a driver among the kernel's arguments that others have
 // set. Where ours are among them, those are ours that were recorded.
 func (n Node) foreignIDs(driver string) []string {
 	lists := n.Loader.Args().Values(driver + ".ids")
-	if _, apart := n.Loader.(boot.Grub); apart || n.Recorded == nil {
+	if !n.mixed() {
 		return lists
 	}
 	var foreign []string
@@ -439,7 +446,7 @@ func (n Node) foreignIDs(driver string) []string {
 // takeBack takes ids out of the arguments that an earlier plan has put there, and this
 // one does not want.
 func (n Node) takeBack(w *want) {
-	if _, apart := n.Loader.(boot.Grub); apart || n.Recorded == nil {
+	if !n.mixed() {
 		return
 	}
 	for _, driver := range []string{VFIO, Stub} {

@@ -41,11 +41,9 @@ func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 		return errors.Join(err, copies.remove(r.Root))
 	}
 	_, err = r.Run(ctx, argv)
-	if restoreErr := restoreEntries(r.Root, entries); err == nil {
-		err = restoreErr
-	}
+	err = errors.Join(err, restoreEntries(r.Root, entries))
 	if err == nil {
-		err = made.check(ctx)
+		err = made.check()
 	}
 	if err != nil && len(copies) > 0 {
 		if backErr := copies.putBack(r.Root); backErr != nil {
@@ -94,7 +92,7 @@ func ofKernels(root host.Root, kind string) ([][]string, error) {
 // product is what a program makes.
 type product struct {
 	files []string
-	check func(context.Context) error // whether it is right
+	check func() error // whether it is right
 }
 
 // observeProduct reads what there is before the program of a plan runs.
@@ -108,11 +106,11 @@ func observeProduct(r host.Runner, argv []string) (product, error) {
 		return observeImages(r.Root)
 	case "dracut":
 		image := initramfs.Image{Name: argv[2], Release: argv[3]} // --force IMAGE RELEASE
-		return product{[]string{image.Name}, func(context.Context) error { return checkImages(r.Root, initramfs.Dracut, []initramfs.Image{image}) }}, nil
+		return product{[]string{image.Name}, func() error { return checkImages(r.Root, initramfs.Dracut, []initramfs.Image{image}) }}, nil
 	case "kernel-install":
 		return observeInstalled(r.Root, argv[2]) // add RELEASE IMAGE
 	}
-	return product{check: func(context.Context) error { return nil }}, nil
+	return product{check: func() error { return nil }}, nil
 }
 
 // observeMenu holds a menu to what it was: grub-mkconfig in a chroot takes a loop device
@@ -122,7 +120,7 @@ func observeMenu(root host.Root, menu string) (product, error) {
 	if err != nil {
 		return product{}, err
 	}
-	return product{[]string{menu}, func(context.Context) error {
+	return product{[]string{menu}, func() error {
 		after, err := boot.ReadMenu(root, menu)
 		if err != nil {
 			return err
@@ -145,6 +143,11 @@ func inEffect(root host.Root, entries []boot.Entry) error {
 
 // observeInstalled looks at the entry of one kernel, and at the initramfs beside it.
 func observeInstalled(root host.Root, release string) (product, error) {
+	facts, _ := host.ReadFacts(root) // what it warns of, Observe does
+	maker, err := initramfs.MakerOf(root, text(facts.Distribution))
+	if err != nil {
+		return product{}, err
+	}
 	ofRelease := func() ([]boot.Entry, error) {
 		b, err := boot.ReadSystemdBoot(root)
 		if err != nil {
@@ -157,7 +160,7 @@ func observeInstalled(root host.Root, release string) (product, error) {
 	if err != nil {
 		return product{}, err
 	}
-	made := product{check: func(context.Context) error {
+	made := product{check: func() error {
 		after, err := ofRelease()
 		if err != nil {
 			return err
@@ -165,12 +168,23 @@ func observeInstalled(root host.Root, release string) (product, error) {
 		if len(after) == 0 {
 			return fmt.Errorf("kernel %s: %w", release, boot.ErrNoEntries)
 		}
-		return inEffect(root, after)
+		return errors.Join(inEffect(root, after), checkImages(root, maker, imagesOf(after)))
 	}}
-	for _, e := range before {
-		made.files = append(made.files, e.Initrds...)
+	for _, i := range imagesOf(before) {
+		made.files = append(made.files, i.Name)
 	}
 	return made, nil
+}
+
+// imagesOf are the initramfs that lie beside entries.
+func imagesOf(entries []boot.Entry) []initramfs.Image {
+	var images []initramfs.Image
+	for _, e := range entries {
+		for _, name := range e.Initrds {
+			images = append(images, initramfs.Image{Release: e.Release, Name: name})
+		}
+	}
+	return images
 }
 
 // restoreEntries gives entries back the arguments that they had before a program ran:
@@ -246,7 +260,7 @@ func observeImages(root host.Root) (product, error) {
 	if err != nil {
 		return product{}, err
 	}
-	made := product{check: func(context.Context) error {
+	made := product{check: func() error {
 		after, err := initramfs.Images(root, releases)
 		if err != nil {
 			return err
