@@ -60,7 +60,7 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	opts.prepare.Allow = values(f, c, "allow", pci.ParseAddress)
 	opts.prepare.Driver = f.choice(c, "driver")
 	opts.live = c.Bool("live")
-	opts.command = "host bind" + selected(c)
+	opts.command = "host bind" + selected(c, "device", "vendor", "allow")
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d
 	}
@@ -70,9 +70,9 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	return opts
 }
 
-// selected is how functions were selected on the command line.
-func selected(c *cli.Context) (words string) {
-	for _, name := range []string{"device", "vendor", "allow"} {
+// selected is how functions were selected on the command line, by those flags.
+func selected(c *cli.Context, flags ...string) (words string) {
+	for _, name := range flags {
 		for _, value := range c.StringSlice(name) {
 			words += " --" + name + " " + value
 		}

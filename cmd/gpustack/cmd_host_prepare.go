@@ -88,15 +88,10 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 			Unsafe:  c.Bool("allow-unsafe-interrupts"),
 		},
 		rebuild: c.Bool("rebuild"), noRebuild: c.Bool("no-rebuild"),
-		command: "host prepare",
+		command: "host prepare" + selected(c, "device", "vendor", "remove", "allow"),
 	}
 	if opts.rebuild && opts.noRebuild {
 		f.add(&usageError{"--rebuild and --no-rebuild say opposite things", f.seeHelp()})
-	}
-	for _, name := range []string{"device", "vendor", "remove", "allow"} {
-		for _, value := range c.StringSlice(name) {
-			opts.command += " --" + name + " " + value
-		}
 	}
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d

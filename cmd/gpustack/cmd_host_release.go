@@ -55,7 +55,7 @@ func parseHostRelease(c *cli.Context, f *faults) driversOptions {
 			Vendors: values(f, c, "vendor", pci.ParseID),
 		},
 		timeout: parseTimeout(c, f),
-		command: "host release" + selected(c),
+		command: "host release" + selected(c, "device", "vendor"),
 	}
 }
 

@@ -97,6 +97,7 @@ type undoReport struct {
 	Restart        []string       `json:"restart"`
 	Applied        bool           `json:"applied"`
 	Entry          int            `json:"entry"`
+	Warnings       []string       `json:"warnings"`
 }
 
 func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
@@ -142,7 +143,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	}
 	report := undoReport{
 		Schema: 1, Changed: true, Changes: fileChanges(plan), Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: commandLines(programs), Left: commandLines(left),
-		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID,
+		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID, Warnings: []string{},
 	}
 	if err := runner.Ready(programs); len(programs) > 0 && err != nil {
 		return err
@@ -163,7 +164,8 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		err := undo(ctx, runner, entry.ID)
 		report.Applied = err == nil
 		if err == nil {
-			u.warn(prepare.Leftovers(root, contract)...)
+			report.Warnings = append(report.Warnings, prepare.Leftovers(root, contract)...)
+			u.warn(report.Warnings...)
 		}
 		if err == nil && opts.format == formatTable {
 			u.note("entry %d is undone", entry.ID)
@@ -206,7 +208,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	}
 	report := undoReport{
 		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: driverChanges(plan), Repairs: []cleanup.Unit{},
-		Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID,
+		Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID, Warnings: append([]string{}, warnings...),
 	}
 	if opts.format == formatTable {
 		u.warn(warnings...)
@@ -260,7 +262,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		return err
 	}
 	report := undoReport{
-		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID,
+		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID, Warnings: []string{},
 	}
 	if opts.format == formatTable {
 		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
