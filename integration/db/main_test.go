@@ -2,16 +2,12 @@ package db
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"gpustack/integration/binary"
-	"gpustack/integration/service"
 )
 
 // database is the one of all tests; gpustack is the binary under test, made as make
@@ -22,34 +18,17 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	status, err := runTests(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		status = 1
-	}
-	os.Exit(status)
-}
-
-func runTests(m *testing.M) (status int, err error) {
-	scratch, err := os.MkdirTemp("", "gpustack-db-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	if gpustack, err = binary.Build(scratch); err != nil {
-		return 1, err
-	}
-	begin := time.Now()
-	database, err = Start(context.Background(), filepath.Join(scratch, "db"))
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, database.Stop(), service.Left(scratch)) }()
-	if testing.Verbose() {
-		fmt.Printf("the databases are up after %.1f s\n", time.Since(begin).Seconds())
-	}
-	return m.Run(), nil
+	binary.Main(m, "db", func(built, scratch string) (stop func() error, err error) {
+		gpustack = built
+		begin := time.Now()
+		if database, err = Start(context.Background(), filepath.Join(scratch, "db")); err != nil {
+			return nil, err
+		}
+		if testing.Verbose() {
+			fmt.Printf("the databases are up after %.1f s\n", time.Since(begin).Seconds())
+		}
+		return database.Stop, nil
+	})
 }
 
 // reset gives a test empty databases.

@@ -3,15 +3,12 @@ package vm
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"gpustack/integration/binary"
-	"gpustack/integration/service"
 	"gpustack/integration/vm/agent"
 )
 
@@ -24,35 +21,18 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	status, err := runTests(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		status = 1
-	}
-	os.Exit(status)
-}
-
-func runTests(m *testing.M) (status int, err error) {
-	if scratch, err = os.MkdirTemp("", "gpustack-vm-"); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, service.Left(scratch), os.RemoveAll(scratch)) }()
-	if programs.Gpustack, err = binary.Build(scratch); err != nil {
-		return 1, err
-	}
-	if programs.Guest, err = BuildGuest(scratch); err != nil {
-		return 1, err
-	}
-	ctx := context.Background()
-	if linux, err = debianKernel(ctx); err != nil {
-		return 1, err
-	}
-	initramfs = filepath.Join(scratch, "initramfs")
-	if err = writeInitramfs(ctx, initramfs, linux, programs); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	binary.Main(m, "vm", func(gpustack, dir string) (stop func() error, err error) {
+		scratch, programs.Gpustack = dir, gpustack
+		if programs.Guest, err = BuildGuest(scratch); err != nil {
+			return nil, err
+		}
+		ctx := context.Background()
+		if linux, err = debianKernel(ctx); err != nil {
+			return nil, err
+		}
+		initramfs = filepath.Join(scratch, "initramfs")
+		return func() error { return nil }, writeInitramfs(ctx, initramfs, linux, programs)
+	})
 }
 
 // A machine is a Machine of one test, which fails where it does.
