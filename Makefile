@@ -32,7 +32,6 @@ test: lint unit integration
 # Everything, the long too.
 test-full: test
 	$(GO) test -count=1 ./integration/db -run TestServerKilled -kills 200
-	$(GO) test -count=1 -timeout 60m ./integration/vm -run TestDebian -full
 	$(GO) test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
 	$(MAKE) fuzz FUZZTIME=2m
 
