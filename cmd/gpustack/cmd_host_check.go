@@ -64,12 +64,12 @@ type hostCheckReport struct {
 	Warnings []string        `json:"warnings"`
 }
 
-func runHostCheck(_ context.Context, u *ui, opts hostCheckOptions) error {
+func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	if err := settled(root); err != nil {
+	if err := settled(ctx, root); err != nil {
 		return err
 	}
 	machine, err := prepare.ReadMachine(root)

@@ -288,7 +288,7 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, d decision, timeou
 		return err
 	}
 	if left.Kind == journal.KindDrivers {
-		if err := recoverable(runner, *left, d.dryRun, timeout); err != nil {
+		if err := recoverable(ctx, runner, *left, d.dryRun, timeout); err != nil {
 			return err
 		}
 	}

@@ -70,12 +70,12 @@ func parseHostScan(c *cli.Context, f *faults) hostScanOptions {
 	}
 }
 
-func runHostScan(_ context.Context, u *ui, opts hostScanOptions) error {
+func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	if err := settled(root); err != nil {
+	if err := settled(ctx, root); err != nil {
 		return err
 	}
 	whole, err := scan(root, opts.scan)

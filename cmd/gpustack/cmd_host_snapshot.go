@@ -84,12 +84,12 @@ func identityFiles() []string {
 	)
 }
 
-func runHostSnapshot(_ context.Context, u *ui, opts hostSnapshotOptions) error {
+func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	if err := settled(root); err != nil {
+	if err := settled(ctx, root); err != nil {
 		return err
 	}
 	var tree snapshot.Tree

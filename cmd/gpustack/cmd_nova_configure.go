@@ -164,7 +164,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if opts.render == "" {
 		err = u.recover(ctx, host.Runner{Root: root, Talk: u.talk}, opts.decision, driver.DefaultTimeout)
 	} else {
-		err = settled(root)
+		err = settled(ctx, root)
 	}
 	if err != nil {
 		return err

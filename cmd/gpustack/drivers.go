@@ -243,7 +243,7 @@ func (u *ui) recoverDrivers(j *journal.Journal, runner host.Runner, timeout time
 
 // recoverable is an error where an entry of drivers that was cut off cannot be put right
 // here and now: the kernel may still be at it.
-func recoverable(runner host.Runner, e journal.Entry, dryRun bool, timeout time.Duration) error {
+func recoverable(ctx context.Context, runner host.Runner, e journal.Entry, dryRun bool, timeout time.Duration) error {
 	record, err := driver.ParseRecord(e)
 	if err != nil {
 		return err
@@ -251,7 +251,7 @@ func recoverable(runner host.Runner, e journal.Entry, dryRun bool, timeout time.
 	if current, err := record.Current(runner.Root); err != nil || !current {
 		return err // a boot has taken it back
 	}
-	err = driver.Await(runner.Root, timeout)
+	err = driver.Await(ctx, runner.Root, timeout)
 	if err == nil && !dryRun {
 		err = driver.Live{Runner: runner}.Ready()
 	}
@@ -263,15 +263,21 @@ func recoverable(runner host.Runner, e journal.Entry, dryRun bool, timeout time.
 
 // settled is an error while the kernel is stuck with a write of a run before, for those
 // who only look: reading the function's attributes, they would wait with it.
-func settled(root host.Root) error {
+func settled(ctx context.Context, root host.Root) error {
 	const patience = 2 * time.Second
 	left, err := journal.Interrupted(root)
 	switch {
+	case errors.Is(err, journal.ErrLocked):
+		// Between two writes it can be looked at, and in a long one that run says more.
+		if awaitErr := driver.Await(ctx, root, patience); !errors.Is(awaitErr, host.ErrStuck) {
+			return awaitErr
+		}
+		return err
 	case err != nil:
 		// The journal is root's, and looking is everybody's. What processes write is too.
-		return driver.Await(root, patience)
+		return driver.Await(ctx, root, patience)
 	case left == nil || left.Kind != journal.KindDrivers:
 		return nil
 	}
-	return recoverable(host.Runner{Root: root}, *left, true, patience)
+	return recoverable(ctx, host.Runner{Root: root}, *left, true, patience)
 }

@@ -624,7 +624,7 @@ func TestAwait(t *testing.T) {
 	}
 	want := fmt.Sprintf("process %d of a run before writes %q to %s: the kernel does not return", cmd.Process.Pid, "0000:01:00.0", fifo)
 	for range 500 { // until it has become that program; others' tests may run too
-		if err = driver.Await(self, 0); err != nil && strings.Contains(err.Error(), want) {
+		if err = driver.Await(t.Context(), self, 0); err != nil && strings.Contains(err.Error(), want) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -632,8 +632,13 @@ func TestAwait(t *testing.T) {
 	if !errors.Is(err, host.ErrStuck) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v", err)
 	}
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if err := driver.Await(interrupted, self, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
 	end := make(chan error)
-	go func() { end <- driver.Await(self, time.Minute) }()
+	go func() { end <- driver.Await(t.Context(), self, time.Minute) }()
 	if text, err := os.ReadFile(fifo); string(text) != "0000:01:00.0" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}

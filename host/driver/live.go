@@ -108,13 +108,18 @@ type writer struct {
 // process that makes its write. While the kernel is stuck with one, whoever reads that
 // function's driver_override waits too, for it takes the same lock (Linux,
 // driver_override_show in drivers/pci/pci-sysfs.c).
-func Await(root host.Root, timeout time.Duration) error {
-	for end := time.Now().Add(timeout); ; time.Sleep(poll) {
+func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
+	end := time.After(timeout)
+	for {
 		left, err := writers(root)
 		if err != nil || len(left) == 0 {
 			return err
 		}
-		if time.Now().After(end) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+		case <-end:
 			var errs []error
 			for _, w := range left {
 				errs = append(errs, fmt.Errorf("process %d of a run before writes %q to %s: %w", w.pid, w.Value, w.File, host.ErrStuck))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	udiff "github.com/aymanbagabas/go-udiff"
+	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 	"gpustack/host/edit"
@@ -222,8 +223,26 @@ func parseEntry(data []byte, id int) (Entry, error) {
 }
 
 // Interrupted returns the entry of files or drivers that a killed run left half done, or
-// nil. What became of rows only their database tells.
+// nil. With ErrLocked it returns the one that a run is at now. What became of rows only
+// their database tells.
 func Interrupted(root host.Root) (*Entry, error) {
+	left, err := unfinished(root)
+	if err != nil || left == nil {
+		return nil, err
+	}
+	// A run that opens the journal in this very moment finds it locked, and says so.
+	lock, err := lockDir(root, unix.LOCK_SH)
+	if errors.Is(err, ErrLocked) {
+		return left, fmt.Errorf("entry %d (%s): %w", left.ID, left.Command, ErrLocked)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()      //nolint:errcheck // nothing was written
+	return unfinished(root) // it may have come to its end in between
+}
+
+func unfinished(root host.Root) (*Entry, error) {
 	entries, err := List(root)
 	for i := range entries {
 		if s := entries[i].Status; s != Done && s != Undone && entries[i].Kind != KindRows {

@@ -72,27 +72,36 @@ func (j *Journal) open() error {
 			return fmt.Errorf("%s: %w", dir, host.Cause(err))
 		}
 	}
-	place, err := j.root.Resolve(entriesDir)
+	var err error
+	j.lock, err = lockDir(j.root, unix.LOCK_EX)
+	return err
+}
+
+// lockDir locks the folder of the entries, shared or not, until the file is closed.
+func lockDir(root host.Root, how int) (*os.File, error) {
+	place, err := root.Resolve(entriesDir)
+	var dir *os.File
 	if err == nil {
-		j.lock, err = os.OpenFile(place, os.O_RDONLY|unix.O_DIRECTORY, 0)
+		dir, err = os.OpenFile(place, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	}
-	if err == nil {
-		err = unix.Flock(int(j.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", entriesDir, host.Cause(err))
 	}
+	err = unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = ErrLocked
 	}
 	if err == nil {
 		// Between making the folder and locking it, another may have removed it.
 		var here, locked unix.Stat_t
-		if err = errors.Join(unix.Stat(place, &here), unix.Fstat(int(j.lock.Fd()), &locked)); err == nil && here.Ino != locked.Ino {
+		if err = errors.Join(unix.Stat(place, &here), unix.Fstat(int(dir.Fd()), &locked)); err == nil && here.Ino != locked.Ino {
 			err = ErrLocked
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", entriesDir, host.Cause(err))
+		return nil, errors.Join(fmt.Errorf("%s: %w", entriesDir, host.Cause(err)), dir.Close())
 	}
-	return nil
+	return dir, nil
 }
 
 // Close lets go of the lock. A journal that was made for nothing goes too.

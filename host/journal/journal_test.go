@@ -182,10 +182,12 @@ func TestStoppedAt(t *testing.T) {
 			}
 			m.setStatus(test.status)
 			m.ran = nil
+			m.close(j)
 			entry, err := journal.Interrupted(m.root)
 			if err != nil || entry == nil || entry.Status != test.status {
 				t.Fatal(entry, err)
 			}
+			j = m.open()
 			if _, err := j.Recover(context.Background()); err != nil {
 				t.Fatal(err)
 			}
@@ -286,14 +288,18 @@ func TestLocked(t *testing.T) {
 func TestDrivers(t *testing.T) {
 	m := lay(t)
 	j := m.open()
-	defer m.close(j)
 	e, err := j.Begin(journal.KindDrivers, "host bind", map[string]int{"n": 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if left, err := journal.Interrupted(m.root); !errors.Is(err, journal.ErrLocked) || left == nil || left.ID != e.ID {
+		t.Errorf("while a run is at it: %+v, %v", left, err)
+	}
+	m.close(j)
 	if left, err := journal.Interrupted(m.root); err != nil || left == nil || left.ID != e.ID || string(left.Drivers) == "" || string(left.Rows) != "null" {
 		t.Errorf("%+v, %v", left, err)
 	}
+	j = m.open()
 	if dealt, err := j.Recover(context.Background()); err != nil || len(dealt) > 0 {
 		t.Errorf("%v, %v", dealt, err)
 	}
@@ -306,6 +312,7 @@ func TestDrivers(t *testing.T) {
 	if err := j.Forget(e); err != nil || len(m.statuses()) > 0 {
 		t.Errorf("%v, %v", m.statuses(), err)
 	}
+	m.close(j)
 }
 
 // TestUnreadable: a journal that is not understood is an error, never an empty one.

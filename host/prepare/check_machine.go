@@ -299,8 +299,8 @@ func (m *Machine) readRecord(root host.Root) {
 	contract, err := ReadContract(root)
 	m.Contract = look(ContractFile, contract, err)
 	entries, err := journal.List(root)
-	cutOff, _ := journal.Interrupted(root) // fails as List does
-	m.CutOff = look(journal.Dir, cutOff, err)
+	cutOff, cutOffErr := journal.Interrupted(root)
+	m.CutOff = look(journal.Dir, cutOff, cutOffErr)
 	m.Prepared = look(journal.Dir, writtenAt(entries), err)
 	if contract == nil {
 		return

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,6 +43,12 @@ func (v view) files() []host.Finding {
 // interrupted looks for a run that was cut off.
 func (v view) interrupted() []host.Finding {
 	switch e := v.CutOff.Value; {
+	case errors.Is(v.CutOff.Err, journal.ErrLocked):
+		return one(host.Finding{
+			Status: host.Warn, File: journal.Dir + "/journal", Seen: v.CutOff.Err.Error(),
+			Effect: "some of this is as it was, and some as it will be",
+			Remedy: "wait until it is done, and check again",
+		})
 	case !v.CutOff.seen():
 		return v.CutOff.blind()
 	case e != nil:
