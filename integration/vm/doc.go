@@ -15,5 +15,7 @@
 // machine, which has nothing but a kernel and this package's own init, debian.go makes
 // the one that boots from a disk, cache.go keeps what is slow to make.
 //
-// It needs root, and Debian's packages that the Makefile lists.
+// It needs root, and Debian's packages that the Makefile lists; of QEMU one before 8.2,
+// or KVM. GPUSTACK_VM_KERNEL names the package file of another kernel than that of this
+// Debian release, for the machines without a disk.
 package vm

@@ -17,6 +17,7 @@ var (
 		"vfio_pci", "vfio_iommu_type1", "pci_stub", // take functions for guests
 		"bochs", "snd_hda_intel", "e1000", "nvme", // QEMU's devices
 	}
+	earlierNames  = map[string]string{"bochs": "bochs_drm"} // before Linux 5.16
 	smallPrograms = []string{"sh", "cat", "ls", "ip", "modprobe", "readlink", "basename", "sleep"}
 )
 
@@ -97,6 +98,9 @@ func smallModuleTree(ctx context.Context, k kernel) (dir string, err error) {
 	var files []string
 	for _, module := range smallModules {
 		all, ok := needs[module]
+		if !ok {
+			all, ok = needs[earlierNames[module]]
+		}
 		if !ok {
 			return "", fmt.Errorf("kernel %s has no module %s", k.Release, module)
 		}

@@ -3,15 +3,16 @@ package vm
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	_ "embed" // for the recipe
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 )
 
 // kernelPackage always depends on the newest kernel of a Debian release. The one for
@@ -32,28 +33,56 @@ type kernel struct {
 //go:embed kernel.go
 var kernelRecipe string
 
-// debianKernel fetches the kernel of the Debian release that this machine runs.
+// debianKernel returns the kernel of the Debian release that this machine runs, or the
+// one in the package file that GPUSTACK_VM_KERNEL names.
 func debianKernel(ctx context.Context) (kernel, error) {
+	if file := os.Getenv("GPUSTACK_VM_KERNEL"); file != "" {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return kernel{}, err
+		}
+		return unpackKernel(ctx, fmt.Sprintf("%x", sha256.Sum256(data)), func(_ context.Context, to string) error {
+			return os.WriteFile(to, data, 0o644)
+		})
+	}
 	name, version, err := newestKernel(ctx)
 	if err != nil {
 		return kernel{}, err
 	}
-	dir, err := cached(ctx, "kernel", recipe(kernelRecipe, name, version), func(ctx context.Context, dir string) error {
+	return unpackKernel(ctx, name+" "+version, func(ctx context.Context, to string) error {
+		dir := filepath.Dir(to)
 		if err := command(ctx, dir, "apt-get", "--quiet=2", "download", name+"="+version); err != nil {
 			return err
 		}
 		packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
-		if err != nil || len(packages) != 1 {
-			return fmt.Errorf("%s: %d packages were fetched, %w", name, len(packages), err)
+		if err == nil && len(packages) != 1 {
+			err = fmt.Errorf("%d packages were fetched", len(packages))
 		}
-		if err := os.Rename(packages[0], filepath.Join(dir, "kernel.deb")); err != nil {
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return os.Rename(packages[0], to)
+	})
+}
+
+// unpackKernel unpacks the package that fetch brings, unless that was done before.
+func unpackKernel(ctx context.Context, name string, fetch func(ctx context.Context, to string) error) (kernel, error) {
+	dir, err := cached(ctx, "kernel", recipe(kernelRecipe, name), func(ctx context.Context, dir string) error {
+		if err := fetch(ctx, filepath.Join(dir, "kernel.deb")); err != nil {
 			return err
 		}
 		if err := command(ctx, dir, "dpkg-deb", "--extract", "kernel.deb", "root"); err != nil {
 			return err
 		}
-		release := strings.TrimPrefix(name, "linux-image-")
-		if err := unwrap(ctx, filepath.Join(dir, "root/boot/vmlinuz-"+release), filepath.Join(dir, "vmlinux")); err != nil {
+		// Since Debian 13 modules are in /usr/lib, which /lib leads to.
+		if err := os.Symlink("usr/lib", filepath.Join(dir, "root/lib")); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		image, release, err := kernelImage(dir)
+		if err != nil {
+			return err
+		}
+		if err := unwrap(ctx, image, filepath.Join(dir, "vmlinux")); err != nil {
 			return err
 		}
 		// The package's own script would do this where it is installed.
@@ -62,18 +91,33 @@ func debianKernel(ctx context.Context) (kernel, error) {
 	if err != nil {
 		return kernel{}, err
 	}
-	images, err := filepath.Glob(filepath.Join(dir, "root/boot/vmlinuz-*"))
-	if err != nil || len(images) != 1 {
-		return kernel{}, fmt.Errorf("%s: %d kernels in it, %w", name, len(images), err)
-	}
-	release := filepath.Base(images[0])[len("vmlinuz-"):]
+	image, release, err := kernelImage(dir)
 	return kernel{
 		Release: release,
 		Package: filepath.Join(dir, "kernel.deb"),
-		Image:   images[0],
+		Image:   image,
 		ELF:     filepath.Join(dir, "vmlinux"),
 		Modules: filepath.Join(dir, "root/lib/modules", release),
-	}, nil
+	}, err
+}
+
+// kernelImage finds the kernel of a package that was unpacked in a folder: in /boot, or
+// since Debian 14 beside its modules.
+func kernelImage(dir string) (image, release string, err error) {
+	releases, err := filepath.Glob(filepath.Join(dir, "root/lib/modules/*"))
+	if err == nil && len(releases) != 1 {
+		err = fmt.Errorf("modules for %d kernels", len(releases))
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w", dir, err)
+	}
+	release = filepath.Base(releases[0])
+	image = filepath.Join(dir, "root/boot/vmlinuz-"+release)
+	if _, err = os.Stat(image); errors.Is(err, fs.ErrNotExist) {
+		image = filepath.Join(releases[0], "vmlinuz")
+		_, err = os.Stat(image)
+	}
+	return image, release, err
 }
 
 var (

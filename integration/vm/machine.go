@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +40,34 @@ type Machine struct {
 
 	// Crashes are how often QEMU has ended where it should have started.
 	Crashes int
+}
+
+const qemuProgram = "/usr/bin/qemu-system-x86_64"
+
+var qemuVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
+
+// checkQEMU is an error where QEMU cannot play functions: since 8.2 it takes for granted
+// that there is KVM as it connects their interrupts (hw/remote/proxy.c,
+// proxy_intx_update; kvm_irqfds_enabled, which asked, has gone from
+// accel/kvm/kvm-all.c), and ends by a segmentation fault where there is not.
+func checkQEMU(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, qemuProgram, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("%s --version: %w", qemuProgram, err)
+	}
+	words := qemuVersion.FindStringSubmatch(string(out))
+	if words == nil {
+		return fmt.Errorf("%s --version: %q", qemuProgram, out)
+	}
+	major, majorErr := strconv.Atoi(words[1])
+	minor, minorErr := strconv.Atoi(words[2])
+	if err := errors.Join(majorErr, minorErr); err != nil {
+		return err
+	}
+	if accelerator() == "tcg" && (major > 8 || major == 8 && minor >= 2) {
+		return fmt.Errorf("QEMU %d.%d plays no PCI function without KVM: take Debian 12's, 7.2, or GPUSTACK_VM_ACCEL=kvm", major, minor)
+	}
+	return nil
 }
 
 // A Boot is what a machine comes up from: arguments of QEMU.
@@ -149,7 +179,7 @@ func (m *Machine) arguments(socket string) ([]string, error) {
 	// One processor: QEMU drops its big lock for functions that are played, and another
 	// could change the memory map meanwhile.
 	argv := []string{
-		"/usr/bin/qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		qemuProgram, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-accel", accelerator(), "-machine", machine, "-cpu", "qemu64,-svm,vendor=" + t.CPU, "-smp", "1", "-m", "1024",
 		"-chardev", "file,id=console,append=on,path=" + m.consoleLog(), "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,path=" + socket, "-serial", "chardev:agent",

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 			return nil, err
 		}
 		ctx := context.Background()
+		if err := checkQEMU(ctx); err != nil {
+			return nil, err
+		}
 		if linux, err = debianKernel(ctx); err != nil {
 			return nil, err
 		}
