@@ -59,6 +59,32 @@ func TestParseRequest(t *testing.T) {
 	}
 }
 
+// TestParseProperty: what Nova's API would refuse is refused before it is asked.
+func TestParseProperty(t *testing.T) {
+	long := strings.Repeat("k", 256)
+	for text, want := range map[string]string{
+		"hw:cpu_policy=dedicated":        "hw:cpu_policy dedicated",
+		"a key=a = value":                "a key a = value",
+		"empty=":                         "empty ",
+		long[1:] + "=" + long[1:]:        long[1:] + " " + long[1:],
+		"none":                           `not KEY=VALUE: "none"`,
+		"=1":                             `"": a key has letters, digits, blanks and - _ . : only`,
+		"a/b=1":                          `"a/b": a key has letters, digits, blanks and - _ . : only`,
+		long + "=1":                      long + ": has more than 255 characters",
+		"k=" + long:                      "k: its value has more than 255 characters",
+		"pci_passthrough:alias=K4200:02": "pci_passthrough:alias: is what ALIAS:COUNT says",
+	} {
+		key, value, err := flavor.ParseProperty(text)
+		got := key + " " + value
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %s\nwant %s", text, got, want)
+		}
+	}
+}
+
 // FuzzParseRequest: whatever is taken, Nova takes, and means the same by it.
 func FuzzParseRequest(f *testing.F) {
 	for _, seed := range []string{"K4200:2", "A:1,B:2", "K4200: 1", "a b:1", "A:1,", ":", "é:1"} {
