@@ -162,20 +162,20 @@ func (e *editor) assemble() []byte {
 	f := e.file
 	at, opening := e.place()
 	end := f.lineEnd()
-	var b strings.Builder
-	b.Grow(len(f.text) + 1024)
+	text := make([]byte, 0, len(f.text)+1024)
+	write := func(line, end string) { text = append(append(text, line...), end...) }
 	insert := func() {
 		if len(e.want) == 0 {
 			return
 		}
-		if s := b.String(); s != "" && !strings.HasSuffix(s, "\n") && !strings.HasSuffix(s, "\r") {
-			b.WriteString(end)
+		if n := len(text); n > 0 && text[n-1] != '\n' && text[n-1] != '\r' {
+			write("", end)
 		}
 		for _, l := range opening {
-			b.WriteString(l + end)
+			write(l, end)
 		}
 		for _, v := range e.want {
-			b.WriteString(e.setting.Names[0].Key + " = " + encode(v) + end)
+			write(e.setting.Names[0].Key+" = "+encode(v), end)
 		}
 	}
 	for i, l := range f.lines {
@@ -185,15 +185,15 @@ func (e *editor) assemble() []byte {
 		if e.gone[i] {
 			continue
 		}
-		if text, changed := e.text[i]; changed {
-			l.text = text
+		if changed, ok := e.text[i]; ok {
+			l.text = changed
 		}
-		b.WriteString(l.text + l.end)
+		write(l.text, l.end)
 	}
 	if at == len(f.lines) {
 		insert()
 	}
-	return []byte(b.String())
+	return text
 }
 
 // lineEnd is how the file ends its lines.

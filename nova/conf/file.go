@@ -165,17 +165,16 @@ func isSpace(r rune) bool {
 // split splits text at the line ends that Python reads as such.
 func split(text string) []line {
 	lines := make([]line, 0, strings.Count(text, "\n")+1)
-	for text != "" {
-		at := strings.IndexAny(text, "\r\n")
-		if at < 0 {
-			return append(lines, line{text, ""})
+	for rest := range strings.Lines(text) {
+		for rest != "" {
+			at := strings.IndexByte(rest, '\r')
+			end := at + 1
+			if at < 0 || rest[at:] == "\r\n" {
+				at, end = len(strings.TrimSuffix(strings.TrimSuffix(rest, "\n"), "\r")), len(rest)
+			}
+			lines = append(lines, line{rest[:at], rest[at:end]})
+			rest = rest[end:]
 		}
-		end := 1
-		if text[at] == '\r' && at+1 < len(text) && text[at+1] == '\n' {
-			end = 2
-		}
-		lines = append(lines, line{text[:at], text[at : at+end]})
-		text = text[at+end:]
 	}
 	return lines
 }

@@ -32,8 +32,7 @@ func hasSecret(text string) bool {
 // Masked returns a file's text, in the same lines, without what may be a secret:
 // for diffs, whose context is other options. Comments are taken for options too.
 func Masked(text []byte) []byte {
-	var b strings.Builder
-	b.Grow(len(text))
+	masked := make([]byte, 0, len(text))
 	hidden := false // the option at hand
 	for _, l := range split(string(text)) {
 		shown := l.text
@@ -56,9 +55,9 @@ func Masked(text []byte) []byte {
 		if hasSecret(shown) {
 			shown = "***"
 		}
-		b.WriteString(shown + l.end)
+		masked = append(append(masked, shown...), l.end...)
 	}
-	return []byte(b.String())
+	return masked
 }
 
 // Owners that make configuration files themselves, by the marks that they leave in
