@@ -185,7 +185,11 @@ func runHook(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-	for name, argv := range map[string][]string{"dash": {"dash"}, "bash": {"bash"}, "bash as sh": {"bash", "--posix"}, "busybox": {"busybox", "sh"}} {
+	shells := map[string][]string{"dash": {"dash"}, "busybox": {"busybox", "sh"}}
+	if exists(filepath.Join(dir, "usr/bin/bash")) { // dracut 106 leaves it out where sh is another
+		shells["bash"], shells["bash as sh"] = []string{"bash"}, []string{"bash", "--posix"}
+	}
+	for name, argv := range shells {
 		for _, test := range bootCases {
 			t.Run(name+", "+test.name, func(t *testing.T) {
 				if out := test.boot(t, dir, append(argv, "/boot", "word")...); out != "goes on:   word\nended\n" {

@@ -66,7 +66,8 @@ func TestUpdateGrub(t *testing.T) {
 	var got []string
 	for _, e := range entries {
 		if len(e.Args.Values("init")) == 0 { // one for each init that this machine has
-			got = append(got, e.Kernel+" "+e.Args.String())
+			line := e.Kernel + " " + e.Args.String()
+			got = append(got, strings.Replace(line, " dis_ucode_ldr", "", 1)) // which Debian 13's recovery entries have
 		}
 	}
 	if err := boot.InEffect(entries, boot.Args{"intel_iommu=on", "iommu=pt"}); err != nil {

@@ -25,7 +25,9 @@ const (
 // has other arguments.
 var withSystemdBoot = map[string]string{
 	"etc/machine-id": nodeMachine + "\n",
-	"boot/efi/EFI/systemd/systemd-bootx64.efi":              "",
+	"boot/efi/EFI/systemd/systemd-bootx64.efi": "",
+	// A tree's partition is none, by which newer ones find it (systemd 257).
+	"etc/kernel/install.conf":                               "layout=bls\nBOOT_ROOT=/boot/efi\n",
 	"boot/efi/" + nodeMachine + "/" + nodeKernel + "/linux": "",
 	"proc/cmdline": "initrd=\\a root=/dev/of-the-running-kernel ro intel_iommu=on iommu=pt\n",
 }
@@ -119,7 +121,8 @@ func bootctl(t *testing.T, root string) {
 		Path, Linux, Options string
 		Initrd               []string
 	}
-	if err := json.Unmarshal([]byte(out), &theirs); err != nil { // an object for each entry
+	// An object for each entry; since systemd 257 in a list.
+	if err := json.Unmarshal([]byte(strings.Trim(out, "[]\n")), &theirs); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r, err := host.NewRoot(root)
