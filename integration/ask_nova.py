@@ -1,4 +1,4 @@
-"""Asks Nova 26 what a nova.conf says: the file's name on a line of input, the answer
+"""Asks Nova what a nova.conf says: the file's name on a line of input, the answer
 as JSON on a line of output."""
 import json
 import sys
@@ -11,7 +11,7 @@ from nova.scheduler import host_manager
 
 CONF = nova.conf.CONF
 objects.register_all()
-PCI = {"alias", "device_spec", "report_in_placement", "enabled_filters", "available_filters"}
+PCI = {"alias", "device_spec", "report_in_placement", "enabled_filters", "available_filters", "pci_in_placement"}
 
 
 def everything_else():
@@ -45,6 +45,7 @@ def requested():
 PARTS = {
     "else": everything_else,
     "report": lambda: CONF.pci.report_in_placement,
+    "in_placement": lambda: getattr(CONF.filter_scheduler, "pci_in_placement", None),  # since 2023.1
     "aliases": lambda: {n: [policy, specs] for n, (policy, specs) in request._get_alias_from_config().items()},
     "specs": lambda: [dict(s.get_tags(), vendor=s.vendor_id, product=s.product_id) for s in whitelist.Whitelist(CONF.pci.device_spec).specs],
     "filters": chosen_filters,

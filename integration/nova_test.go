@@ -58,23 +58,31 @@ type novaSays struct {
 	Errors    map[string]string
 	Else      map[string]string
 	Report    bool
+	Place     *bool `json:"in_placement"` // nil where Nova has no such option
 	Aliases   map[string]any
 	Specs     []map[string]any
 	Filters   []string
 	Requested []int
 }
 
-// TestNova: Nova 26 reads from the edited file just what was asked for: the alias
+// TestNova: Nova, which is told by what its package installs, reads from the edited file just what was asked for: the alias
 // that a flavor names, the spec that compute offers, filters that load; every other
 // option is as before. Again there is nothing to do, and undo gives the same bytes.
 func TestNova(t *testing.T) {
 	peer := startAnswerer(t, "ask_nova.py")
+	installed, err := filepath.Glob("/usr/lib/python3/dist-packages/nova-*-info")
+	if err != nil || len(installed) != 1 {
+		t.Fatalf("%q, %v", installed, err)
+	}
 	for name, text := range novaFiles(t) {
 		for _, role := range []string{"controller", "compute", "all"} {
 			t.Run(name+", "+role, func(t *testing.T) {
 				root := t.TempDir()
 				file := filepath.Join(root, "etc/nova/nova.conf")
 				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.MkdirAll(filepath.Join(root, installed[0]), 0o755); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.WriteFile(file, []byte(text), 0o640); err != nil {
@@ -85,7 +93,7 @@ func TestNova(t *testing.T) {
 				}
 				var before, after novaSays
 				peer.ask(t, file, &before)
-				argv := []string{"nova", "configure", "--root", root, "--role", role, "--release", "zed", "--alias", "K4200=10de:11b4,device_type=type-PCI,numa_policy=preferred", "--placement", "--yes"}
+				argv := []string{"nova", "configure", "--root", root, "--role", role, "--alias", "K4200=10de:11b4,device_type=type-PCI,numa_policy=preferred", "--placement", "--yes"}
 				run(t, gpustack, argv...)
 				peer.ask(t, file, &after)
 
@@ -111,6 +119,9 @@ func TestNova(t *testing.T) {
 				offered := slices.ContainsFunc(after.Specs, func(s map[string]any) bool { return s["vendor"] == "10de" && s["product"] == "11b4" })
 				if computes && !offered || len(after.Specs) < len(before.Specs) || after.Report != computes {
 					t.Errorf("specs %v, report_in_placement %v", after.Specs, after.Report)
+				}
+				if after.Place != nil && *after.Place != controls {
+					t.Errorf("pci_in_placement %v", *after.Place)
 				}
 				if before.Errors["filters"] == "" && !controls && !slices.Equal(before.Filters, after.Filters) {
 					t.Errorf("filters %v", after.Filters)
