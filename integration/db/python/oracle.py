@@ -9,6 +9,9 @@ Where Nova raises an exception, the answer is its class and its text.
 It ends when standard input does.
 """
 
+import collections
+import functools
+import inspect
 import json
 import os
 import sys
@@ -64,8 +67,7 @@ def track(question):
 
         answer = {
             "changes": changes(before, tracker.pci_devs),
-            "pools": sorted(
-                map(pool, tracker.stats.pools), key=lambda p: (p["product"], p["type"], str(p["numa"]))),
+            "pools": pools(tracker.stats.pools),
             "offers": offers(tracker),
         }
         if question["save"]:
@@ -97,18 +99,25 @@ def changes(before, devs):
     return found
 
 
-def pool(found):
-    return {
-        "product": f"{found['vendor_id']}:{found['product_id']}", "type": found["dev_type"],
-        "numa": found["numa_node"], "count": found["count"]}
+def pools(found):
+    """What is counted together; after Zed Nova has a pool for each card."""
+    counts = collections.Counter()
+    for p in found:
+        counts[f"{p['vendor_id']}:{p['product_id']}", p["dev_type"], p["numa_node"]] += p["count"]
+    return [
+        {"product": product, "type": kind, "numa": numa, "count": count}
+        for (product, kind, numa), count in sorted(counts.items(), key=str)]
 
 
 def offers(tracker):
     """How many of each alias a flavor could ask for and be let on the node."""
     most = {}
+    supported = tracker.stats.support_requests
+    if "provider_mapping" in inspect.signature(supported).parameters:
+        supported = functools.partial(supported, provider_mapping=None)  # after Zed
     for alias in request._get_alias_from_config():
         count = 0
-        while tracker.stats.support_requests(requests(f"{alias}:{count + 1}")):
+        while supported(requests(f"{alias}:{count + 1}")):
             count += 1
         if count:
             most[alias] = count
