@@ -99,7 +99,9 @@ func TestKilledInMigration(t *testing.T) {
 	rows(t, "UPDATE nova_cell1.migrations SET status = 'failed' WHERE instance_uuid = '%s'", server)
 	until(t, "one card is left", func() bool { return len(rows(t, cards, server)) == 1 })
 	// Placement would keep the migration's allocation for ever.
-	rows(t, "DELETE FROM placement.allocations WHERE consumer_id IN (SELECT uuid FROM nova_cell1.migrations WHERE instance_uuid = '%s')", server)
+	for _, migration := range rows(t, "SELECT uuid FROM nova_cell1.migrations WHERE instance_uuid = '%s'", server) {
+		rows(t, "DELETE FROM placement.allocations WHERE consumer_id = '%s'", migration[0])
+	}
 	remove(t, nova, server)
 }
 

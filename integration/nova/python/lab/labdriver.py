@@ -2,6 +2,7 @@
 
 Its files are in the folder that is state_path on this host:
 cards.json    the PCI devices, read whenever Nova asks
+compute_id    Nova's own
 guests.json   the guests, which outlive nova-compute as those of a real host do
 hold-CALL     while it exists, the method CALL waits before it does anything, and
 held-CALL     exists while it does
@@ -15,7 +16,13 @@ import time
 from oslo_serialization import jsonutils
 
 import nova.conf
+from nova.virt import driver
 from nova.virt import fake
+
+try:
+    from nova.virt import node  # what a host knows itself by, after Zed
+except ImportError:
+    node = None
 
 CONF = nova.conf.CONF
 
@@ -63,7 +70,13 @@ class Driver(fake.FakeDriver):
         resources = super().get_available_resource(nodename)
         with open(path("cards.json")) as file:
             resources["pci_passthrough_devices"] = jsonutils.dumps(json.load(file))
+        if node:
+            resources["uuid"] = node.get_local_node_uuid()
         return resources
+
+    def get_nodenames_by_uuid(self, refresh=False):
+        # The fake driver's are others each time.
+        return driver.ComputeDriver.get_nodenames_by_uuid(self, refresh)
 
     def keep_guests(self):
         guests = [vars(guest) for guest in self.instances.values()]
