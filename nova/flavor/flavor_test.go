@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -454,10 +455,16 @@ func TestInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "os-extra_specs") {
-			cancel()
+		if !strings.HasSuffix(r.URL.Path, "os-extra_specs") {
+			return false
 		}
-		return false
+		cancel()
+		// An answer could still be faster than the interrupt.
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return true
+		}
+		<-r.Context().Done()
+		return true
 	}
 	if _, err := plan.Apply(ctx, compute); err == nil || err.Error() != "nothing was changed: extra specs of flavor gpu.k4200.2: interrupted" {
 		t.Error(err)
