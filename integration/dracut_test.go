@@ -186,7 +186,8 @@ func runHook(t *testing.T, dir string) {
 		}
 	}
 	shells := map[string][]string{"dash": {"dash"}, "busybox": {"busybox", "sh"}}
-	if exists(filepath.Join(dir, "usr/bin/bash")) { // dracut 106 leaves it out where sh is another
+	// dracut 106 leaves it out where sh is dash.
+	if sh, err := os.Readlink(filepath.Join(dir, "usr/bin/sh")); err != nil || filepath.Base(sh) != "dash" || exists(filepath.Join(dir, "usr/bin/bash")) {
 		shells["bash"], shells["bash as sh"] = []string{"bash"}, []string{"bash", "--posix"}
 	}
 	for name, argv := range shells {
