@@ -15,46 +15,57 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// Repairer carries units out.
+// Repairer carries units out and undoes them.
 type Repairer struct {
 	Databases *Databases
 	Options   Options    // as the findings were made with; Proof judges again, by the clock of then
-	Books     Bookkeeper // nil: no online repair
+	Books     Bookkeeper // nil: no unit that has something to do with Placement
 	Record    func([]Unit) error
 }
 
-// tries is how often a unit is begun anew when the database gives it up: for a
+// tries is how often a transaction is begun again after the database has given it up: for a
 // deadlock, a lock that takes too long, or a certification that fails on a cluster.
 const tries = 3
 
-// errChanged says that what a unit was planned from is no longer so.
-var errChanged = errors.New("changed since it was planned")
+var (
+	// ErrUnknown says that a unit was begun and that the databases or Placement have not
+	// said what became of it. Its entry in the journal stays open until Recover knows.
+	ErrUnknown = errors.New("it is not known whether this was written")
+
+	// errChanged says that what a unit was planned from is no longer so.
+	errChanged = errors.New("changed since it was planned")
+)
 
 // Apply carries the planned units out one after the other, each in one transaction. A
-// unit whose evidence has changed is skipped, and says so. Units are recorded before
+// unit whose evidence has changed is skipped, with the reason. Units are recorded before
 // anything of them is written, and after.
+//
+// A unit that was begun is brought to its end even when ctx ends, none is begun after
+// that: then the error is that of ctx, and the units that are left are skipped. So are those
+// after a unit that failed.
+//
+// Errors: ErrUnknown goes with a unit whose outcome is not known, which has the state Begun.
 func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
 	for i := range units {
 		u := &units[i]
 		if u.State != Planned {
 			continue
 		}
-		var err error
-		for range tries {
-			if err = r.apply(ctx, units, u); !again(err) {
-				break
-			}
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, r.leave(units, "not begun: the run was interrupted"))
 		}
+		err := r.carry(context.WithoutCancel(ctx), units, u, change{After, r.evidenceHolds})
+		changed := errors.Is(err, errChanged)
 		switch {
-		case errors.Is(err, errChanged):
-			u.State, u.Note, u.Rows = Skipped, err.Error(), []Row{}
-		case err != nil:
-			return errors.Join(fmt.Errorf("%s: %w", u.Name(), err), r.Record(units))
+		case err == nil:
+			u.State = written(u)
+		case errors.Is(err, ErrUnknown):
+			u.State, u.Note = Begun, err.Error()
 		default:
-			u.State = Written
-			if u.Repair == Offline {
-				u.State = Repaired
-			}
+			u.State, u.Note, u.Rows = Skipped, err.Error(), []Row{}
+		}
+		if err != nil && (!changed || u.State == Begun) {
+			return errors.Join(fmt.Errorf("%s: %w", u.Name(), err), r.leave(units, "not begun: the repair of "+u.Name()+" failed"))
 		}
 		if err := r.Record(units); err != nil {
 			return err
@@ -63,90 +74,251 @@ func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
 	return nil
 }
 
-// Name says what a unit is about.
+// written is the state of a unit once its rows are committed: nova-compute frees the devices
+// of a migration that was closed, rows written offline are free.
+func written(u *Unit) State {
+	if u.Repair == Offline {
+		return Repaired
+	}
+	return Written
+}
+
+// leave skips the units that were not begun, and records that.
+func (r *Repairer) leave(units []Unit, why string) error {
+	for i := range units {
+		if u := &units[i]; u.State == Planned {
+			u.State, u.Note, u.Rows = Skipped, why, []Row{}
+		}
+	}
+	return r.Record(units)
+}
+
+// Name is what a unit is about: the migration that it closes, or its devices.
 func (u Unit) Name() string {
 	if u.Repair == Online {
 		return fmt.Sprintf("migration %d", u.Migration)
 	}
-	return fmt.Sprintf("%s of %s", u.Devices[0].Address, u.Devices[0].Host)
+	var names []string
+	for i, d := range u.Devices {
+		name := d.Address
+		if i == len(u.Devices)-1 || u.Devices[i+1].Host != d.Host {
+			name += " of " + d.Host
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
 }
 
-// again tells whether a transaction may go better the next time.
+// change is one direction in which a unit is carried: After repairs, Before undoes.
+type change struct {
+	to Side
+	// rows judges within the transaction whether the change may be made, and returns what
+	// is to be written.
+	rows func(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit) ([]Row, error)
+}
+
+// errNotPosted goes with an answer of Placement other than that the allocations are written.
+var errNotPosted = errors.New("Placement")
+
+// carry brings the rows and the allocations of a unit to one side, or leaves both at the
+// other. Placement comes first, within the transaction that has locked the evidence: its
+// consumer generations make it refuse what was planned from something else.
+//
+// Errors: without ErrUnknown nothing was changed.
+func (r *Repairer) carry(ctx context.Context, units []Unit, u *Unit, c change) error {
+	post := u.Placement != nil
+	var err error
+	for range tries {
+		var posted bool
+		posted, err = r.transact(ctx, units, u, c, post)
+		post = post && !posted
+		if errors.Is(err, errNotPosted) {
+			// The transaction is over, and with it every lock. The request may have been
+			// applied, or may still be.
+			side, bookErr := r.book(ctx, u, "")
+			if bookErr != nil {
+				return errors.Join(err, bookErr)
+			}
+			if side != c.to {
+				return err
+			}
+			post = false
+			continue // the rows follow
+		}
+		if !again(err) {
+			break
+		}
+	}
+	if err == nil || errors.Is(err, ErrUnknown) || u.Placement == nil || post {
+		return err
+	}
+	_, bookErr := r.book(ctx, u, c.to.other())
+	return errors.Join(err, bookErr)
+}
+
+// again reports whether a transaction that failed may succeed when it is begun again.
 func again(err error) bool {
 	var server *mysql.MySQLError
 	if !errors.As(err, &server) {
-		return false
+		return errors.Is(err, errHeld)
 	}
 	switch server.Number {
-	case 1205, 1213, 1047: // lock wait timeout, deadlock or failed certification, node not ready
+	case errLockWait, errDeadlock, errNotReady:
 		return true
 	}
 	return false
 }
 
-// apply is one transaction.
-func (r *Repairer) apply(ctx context.Context, units []Unit, u *Unit) (err error) {
+// Numbers of the server's errors (MariaDB, MySQL: ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK;
+// Galera answers 1213 to a COMMIT that fails its certification, and ER_UNKNOWN_COM_ERROR
+// where a node is not part of the cluster).
+const (
+	errLockWait = 1205
+	errDeadlock = 1213
+	errNotReady = 1047
+)
+
+// transact carries a unit in one transaction. The unit is recorded as begun before anything
+// of it is written.
+//
+// Errors: errNotPosted where Placement has not said that it is done; ErrUnknown where
+// COMMIT was sent and its outcome is not known. After others nothing is in the rows.
+func (r *Repairer) transact(ctx context.Context, units []Unit, u *Unit, c change, post bool) (posted bool, err error) {
+	state := u.State
+	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell Cell) error {
+		rows, err := c.rows(ctx, tx, cell, u)
+		if err != nil {
+			return err
+		}
+		if c.to == After {
+			u.Rows = rows
+		}
+		u.State = Begun
+		if err := r.Record(units); err != nil {
+			return err
+		}
+		if post {
+			err := r.post(ctx, u, c.to)
+			if errors.Is(err, cloud.ErrConflict) {
+				return fmt.Errorf("%w: the allocations have %w", errNotPosted, errChanged)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %w", errNotPosted, err)
+			}
+			posted = true
+		}
+		return write(ctx, tx, rows)
+	})
+	if err != nil {
+		u.State = state
+	}
+	return posted, err
+}
+
+// Limits of a transaction that locks Nova's rows. Nova's own saves wait for a lock for 50 s
+// (innodb_lock_wait_timeout) and then fail; no lock is held for longer than holdLimit, apart
+// from a COMMIT under way.
+const (
+	holdLimit = 5500 * time.Millisecond
+	postLimit = 5 * time.Second // for Placement's answer within it
+	firstLock = 10              // seconds to wait for the first lock, when none is held yet
+	nextLock  = 1               // and for each other
+)
+
+// locked has act read and write in a transaction that has locked the rows that the unit's
+// evidence lies in, and commits it. The context of act ends when the locks must go.
+//
+// Errors: ErrUnknown where COMMIT was sent and its outcome is not known. After others the
+// transaction is rolled back, and no lock is held any more.
+func (r *Repairer) locked(ctx context.Context, u *Unit, act func(context.Context, *sql.Tx, Cell) error) error {
 	cell, err := r.Databases.cell(u.Cell)
 	if err != nil {
 		return err
 	}
 	conn, err := cell.DB.Conn(ctx)
 	if err != nil {
-		return err
+		return explain("cell "+cell.Name, err)
 	}
 	defer conn.Close() //nolint:errcheck // it goes back to the pool
-	// On a cluster, what others have written must be here before it is read.
-	if _, err := conn.ExecContext(ctx, "SET SESSION wsrep_sync_wait = 1"); err != nil && !isUnknownVariable(err) {
-		return err
-	}
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
-		return err
+		return explain("cell "+cell.Name, err)
 	}
 	defer tx.Rollback() //nolint:errcheck // of no effect once it is committed
-	if err := r.lock(ctx, tx, u); err != nil {
-		return err
-	}
-	rd, err := r.check(ctx, tx, cell, u)
-	if err != nil {
-		return err
-	}
-	if u.Rows, err = r.rows(ctx, tx, rd, u); err != nil {
-		return err
-	}
-	if err := r.Record(units); err != nil {
-		return err
-	}
-	if u.Placement != nil {
-		if err := r.book(ctx, u.Placement.Consumer, u.Instance, u.Placement.After); err != nil {
-			if errors.Is(err, cloud.ErrConflict) {
-				return fmt.Errorf("Placement's allocations have %w", errChanged) //nolint:staticcheck // a name
-			}
-			return err
-		}
-	}
-	err = write(ctx, tx, u.Rows)
+	limited, cancel, err := lock(ctx, tx, u)
+	defer cancel()
 	if err == nil {
-		if err = tx.Commit(); err == nil {
-			return nil
-		}
-		// The connection may have been lost before the commit, or behind it.
-		switch found := are(context.WithoutCancel(ctx), cell.DB, u.Rows, true); {
-		case found == nil:
-			return nil
-		case !errors.Is(found, errChanged):
-			return errors.Join(err, found) // the next run finds out
-		}
+		err = act(limited, tx, cell)
 	}
-	if u.Placement != nil {
-		err = errors.Join(err, r.unbook(context.WithoutCancel(ctx), u))
+	if err != nil {
+		if cause := context.Cause(limited); cause != nil && errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%w: %w", cause, err)
+		}
+		return err
 	}
-	return err
+	err = tx.Commit()
+	var server *mysql.MySQLError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &server) && server.Number == errDeadlock:
+		return explain("COMMIT", err) // the server says that it has rolled back
+	}
+	return fmt.Errorf("%w: COMMIT: %w", ErrUnknown, err)
 }
 
-func isUnknownVariable(err error) bool {
-	var server *mysql.MySQLError
-	return errors.As(err, &server) && server.Number == 1193
+// errHeld says that a transaction was given up so that Nova does not have to wait.
+var errHeld = fmt.Errorf("rows of Nova would have been locked for longer than %s", holdLimit)
+
+// lock locks the rows that the evidence lies in, in the order in which Nova's
+// instance_destroy does (nova/db/main/api.py). The index of migrations begins with
+// deleted and instance_uuid, so that no new one can be added meanwhile. The context that it
+// returns ends when the locks must go.
+func lock(ctx context.Context, tx *sql.Tx, u *Unit) (limited context.Context, cancel context.CancelFunc, err error) {
+	type statement struct {
+		table, text string
+		args        []any
+	}
+	var ids []any
+	for _, d := range u.Devices {
+		ids = append(ids, d.ID)
+	}
+	var statements []statement
+	if u.Instance != "" {
+		statements = []statement{
+			{"instances", "SELECT id FROM instances WHERE uuid = ? FOR UPDATE", []any{u.Instance}},
+			{"instance_extra", "SELECT id FROM instance_extra WHERE instance_uuid = ? FOR UPDATE", []any{u.Instance}},
+			{"migrations", "SELECT id FROM migrations WHERE deleted = 0 AND instance_uuid = ? FOR UPDATE", []any{u.Instance}},
+		}
+	}
+	statements = append(statements, statement{"pci_devices", "SELECT id FROM pci_devices WHERE id IN (" + places(len(ids)) + ") ORDER BY id FOR UPDATE", ids})
+	limited, cancel = context.WithCancel(ctx)
+	for i, s := range statements {
+		if i < 2 {
+			patience := []int{firstLock, nextLock}[i]
+			if _, err := tx.ExecContext(limited, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", patience)); err != nil {
+				return limited, cancel, err
+			}
+		}
+		if err := query(limited, tx, s.table, func(*sql.Rows) error { return nil }, s.text, s.args...); err != nil {
+			return limited, cancel, err
+		}
+		if i == 0 {
+			cancel()
+			limited, cancel = context.WithTimeoutCause(ctx, holdLimit, errHeld)
+		}
+	}
+	return limited, cancel, nil
+}
+
+// evidenceHolds judges the unit's rows again, within the transaction, and returns the rows
+// that repair it.
+func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit) ([]Row, error) {
+	rd, err := r.check(ctx, tx, cell, u)
+	if err != nil {
+		return nil, err
+	}
+	return r.rows(ctx, tx, rd, u)
 }
 
 // Preview fills in the rows that the units would write now, and writes nothing.
@@ -164,10 +336,7 @@ func (r *Repairer) Preview(ctx context.Context, units []Unit) error {
 		if err != nil {
 			return err
 		}
-		var rd *reader
-		if rd, err = r.check(ctx, tx, cell, u); err == nil {
-			u.Rows, err = r.rows(ctx, tx, rd, u)
-		}
+		u.Rows, err = r.evidenceHolds(ctx, tx, cell, u)
 		if err := errors.Join(ignoreChanged(u, err), tx.Rollback()); err != nil {
 			return err
 		}
@@ -178,34 +347,10 @@ func (r *Repairer) Preview(ctx context.Context, units []Unit) error {
 // ignoreChanged skips a unit that is no longer what it was.
 func ignoreChanged(u *Unit, err error) error {
 	if errors.Is(err, errChanged) {
-		u.State, u.Note = Skipped, err.Error()
+		u.State, u.Note, u.Rows = Skipped, err.Error(), []Row{}
 		return nil
 	}
 	return err
-}
-
-// lock takes the rows that the evidence lies in, in the order in which Nova's
-// instance_destroy does (nova/db/main/api.py). The index of migrations begins with
-// deleted and instance_uuid, so that no new one can be added meanwhile.
-func (r *Repairer) lock(ctx context.Context, tx *sql.Tx, u *Unit) error {
-	discard := func(*sql.Rows) error { return nil }
-	if u.Instance != "" {
-		for _, l := range [][2]string{
-			{"instances", "SELECT id FROM instances WHERE uuid = ? FOR UPDATE"},
-			{"instance_extra", "SELECT id FROM instance_extra WHERE instance_uuid = ? FOR UPDATE"},
-			{"migrations", "SELECT id FROM migrations WHERE deleted = 0 AND instance_uuid = ? FOR UPDATE"},
-		} {
-			if err := query(ctx, tx, l[0], discard, l[1], u.Instance); err != nil {
-				return err
-			}
-		}
-	}
-	var ids []any
-	for _, d := range u.Devices {
-		ids = append(ids, d.ID)
-	}
-	slices.SortFunc(ids, func(a, b any) int { return int(a.(int64) - b.(int64)) })
-	return query(ctx, tx, "pci_devices", discard, "SELECT id FROM pci_devices WHERE id IN ("+places(len(ids))+") ORDER BY id FOR UPDATE", ids...)
 }
 
 // check judges the unit's rows again, within the transaction, and holds the findings
@@ -245,8 +390,13 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit) (*
 			return nil, fmt.Errorf("%s of %s has %w: %s", was.Device.Address, was.Host, errChanged, is.Reason)
 		}
 	}
-	if u.Repair == Offline {
-		return rd, r.down(rd, u.Devices[0].Host)
+	if u.Repair != Offline {
+		return rd, nil
+	}
+	for _, d := range u.Devices {
+		if err := r.down(rd, d.Host); err != nil {
+			return nil, err
+		}
 	}
 	return rd, nil
 }
@@ -281,11 +431,6 @@ func silence(down time.Duration) time.Duration {
 func (r *Repairer) rows(ctx context.Context, tx *sql.Tx, rd *reader, u *Unit) ([]Row, error) {
 	at := rd.now.UTC().Format(time.DateTime)
 	if u.Repair == Offline {
-		// Read again half a minute after: should it have moved, somebody was up.
-		err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(report_count), 0) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ? FOR UPDATE", u.Devices[0].Host).Scan(&u.Reports)
-		if err != nil {
-			return nil, explain("services", err)
-		}
 		return offlineRows(ctx, tx, u, at)
 	}
 	migration, err := read(ctx, tx, "migrations", u.Migration, "status", "updated_at")
@@ -318,10 +463,36 @@ func (r *Repairer) rows(ctx context.Context, tx *sql.Tx, rd *reader, u *Unit) ([
 	return append(rows, row.with(map[string]*string{"updated_at": &at})), nil
 }
 
-// offlineRows frees a device as PciDevice.free does (nova/objects/pci_device.py), and
-// what it blocks with it.
+// offlineRows are the changes of all devices of a unit, each row once. The report_count of
+// each host is noted: should it have moved half a minute later, its nova-compute was up.
 func offlineRows(ctx context.Context, tx *sql.Tx, u *Unit, at string) ([]Row, error) {
-	d := u.Devices[0]
+	var all []Row
+	u.Reports = map[string]int64{}
+	for _, f := range u.findings {
+		if _, ok := u.Reports[f.Host]; !ok {
+			n, err := reportCount(ctx, tx, f.Host, "FOR UPDATE")
+			if err != nil {
+				return nil, err
+			}
+			u.Reports[f.Host] = n
+		}
+		rows, err := deviceRows(ctx, tx, f, at)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			if !slices.ContainsFunc(all, func(r Row) bool { return r.Table == row.Table && r.Key == row.Key }) {
+				all = append(all, row)
+			}
+		}
+	}
+	return all, nil
+}
+
+// deviceRows frees a device as PciDevice.free does (nova/objects/pci_device.py), and
+// what it blocks with it.
+func deviceRows(ctx context.Context, tx *sql.Tx, f Finding, at string) ([]Row, error) {
+	d := f.Device
 	columns := []string{"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"}
 	row, err := read(ctx, tx, "pci_devices", d.ID, columns...)
 	if err != nil {
@@ -329,13 +500,13 @@ func offlineRows(ctx context.Context, tx *sql.Tx, u *Unit, at string) ([]Row, er
 	}
 	free := statusAvailable
 	after := map[string]*string{"status": &free, "instance_uuid": nil, "request_id": nil, "updated_at": &at}
-	if u.findings[0].Case == CaseNode {
+	if f.Case == CaseNode {
 		// As Nova deletes a row: with its own id (oslo.db, SoftDeleteMixin).
 		id := fmt.Sprint(d.ID)
 		after["deleted"], after["deleted_at"] = &id, &at
 		return []Row{row.with(after)}, nil
 	}
-	if f := u.findings[0]; f.Claims != "" {
+	if f.Claims != "" {
 		return claimRows(ctx, tx, f, row, at, columns)
 	}
 	rows := []Row{row.with(after)}
@@ -478,49 +649,6 @@ func write(ctx context.Context, tx *sql.Tx, rows []Row) error {
 	return nil
 }
 
-// book sets the allocations of an instance and its migration.
-func (r *Repairer) book(ctx context.Context, migration, instance string, b Books) error {
-	// An empty consumer that was never there has no project to be named.
-	consumers := map[string]cloud.Allocations{instance: b.Instance, migration: b.Migration}
-	for consumer, a := range consumers {
-		if a.Project == "" {
-			a.Project, a.User = b.Migration.Project, b.Migration.User
-			consumers[consumer] = a
-		}
-	}
-	return r.Books.SetAllocations(ctx, consumers)
-}
-
-// unbook puts the allocations back as they were, by the generations that they have
-// now, and notes those that they have then, for another try.
-func (r *Repairer) unbook(ctx context.Context, u *Unit) error {
-	p := u.Placement
-	if err := r.generations(ctx, u); err != nil {
-		return err
-	}
-	if err := r.book(ctx, p.Consumer, u.Instance, p.Before); err != nil {
-		return err
-	}
-	return r.generations(ctx, u)
-}
-
-// generations reads them anew.
-func (r *Repairer) generations(ctx context.Context, u *Unit) error {
-	p := u.Placement
-	for consumer, books := range map[string][]*cloud.Allocations{
-		u.Instance: {&p.Before.Instance, &p.After.Instance}, p.Consumer: {&p.Before.Migration, &p.After.Migration},
-	} {
-		now, err := r.Books.Allocations(ctx, consumer)
-		if err != nil {
-			return err
-		}
-		for _, a := range books {
-			a.Generation = now.Generation
-		}
-	}
-	return nil
-}
-
 // Wait waits until nova-compute has freed the devices of the units that were written,
 // at most so long, and records what it finds.
 func (r *Repairer) Wait(ctx context.Context, units []Unit, patience time.Duration, progress func(left int)) error {
@@ -558,27 +686,37 @@ func (r *Repairer) Wait(ctx context.Context, units []Unit, patience time.Duratio
 }
 
 // Settled is an error for each host whose nova-compute has reported since rows of it
-// were written, and so may not know of that: to be asked half a minute after.
+// were written, and so may not know of the change: to be asked half a minute after.
 func (r *Repairer) Settled(ctx context.Context, units []Unit) error {
 	var errs []error
+	said := map[string]bool{}
 	for _, u := range units {
 		if u.Repair != Offline || u.State != Repaired {
 			continue
 		}
 		cell, err := r.Databases.cell(u.Cell)
-		if err == nil {
-			var n int64
-			if n, err = reportCount(ctx, cell.DB, u.Devices[0].Host); err == nil && n != u.Reports {
-				err = fmt.Errorf("nova-compute of %s has come back meanwhile: restart it now, so that it reads its devices anew", u.Devices[0].Host)
-			}
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		errs = append(errs, err)
+		for _, host := range slices.Sorted(maps.Keys(u.Reports)) {
+			n, err := reportCount(ctx, cell.DB, host, "")
+			if err == nil && n != u.Reports[host] && !said[host] {
+				said[host] = true
+				err = fmt.Errorf("nova-compute on %s has started again: restart it now, so that it reads its devices again", host)
+			}
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// free tells whether none of a unit's devices belongs to its instance any more.
+// free reports whether none of a unit's devices belongs to its instance any more.
 func (r *Repairer) free(ctx context.Context, u *Unit) (bool, error) {
-	kept, err := r.kept(ctx, u)
-	return kept == 0, err
+	cell, err := r.Databases.cell(u.Cell)
+	if err != nil {
+		return false, err
+	}
+	n, err := kept(ctx, cell.DB, u, "")
+	return n == 0, err
 }

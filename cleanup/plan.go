@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +13,8 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// Unit is what is repaired together, or not at all: the migration of an instance that
-// is closed, or a row that is written.
+// Unit is what is repaired together or not at all: the migration of an instance that is
+// closed, or all rows of one instance that are written offline, or one row without an owner.
 type Unit struct {
 	Cell      string   `json:"cell"`
 	Repair    Repair   `json:"repair"`
@@ -22,12 +23,31 @@ type Unit struct {
 	Closes    string   `json:"closes"`
 	Devices   []Held   `json:"devices"` // that are free afterwards
 	Placement *Booking `json:"placement"`
-	Rows      []Row    `json:"rows"`         // as they are written; filled in when that is done
-	Reports   int64    `json:"report_count"` // of the host's nova-compute, when the row was written offline
-	State     State    `json:"state"`
-	Note      string   `json:"note"` // why it was skipped, or what else there is to say
+	Rows      []Row    `json:"rows"` // as they are written; filled in when that is done
+	// Reports has the report_count of nova-compute of each host whose rows were written
+	// offline, as it was then.
+	Reports map[string]int64 `json:"report_counts"`
+	State   State            `json:"state"`
+	Note    string           `json:"note"` // why it was skipped or is unknown, or what else there is to say
 
 	findings []Finding
+}
+
+// UnmarshalJSON reads a unit from a journal. Releases that wrote one row per unit recorded
+// the report_count of its only host as a number.
+func (u *Unit) UnmarshalJSON(text []byte) error {
+	type unit Unit
+	recorded := struct {
+		*unit
+		Count int64 `json:"report_count"`
+	}{unit: (*unit)(u)}
+	if err := json.Unmarshal(text, &recorded); err != nil {
+		return err
+	}
+	if u.Reports == nil && u.Repair == Offline && len(u.Devices) > 0 {
+		u.Reports = map[string]int64{u.Devices[0].Host: recorded.Count}
+	}
+	return nil
 }
 
 // Booking is a change of Placement's allocations.
@@ -54,10 +74,13 @@ const (
 	Written   State = "written"  // committed; nova-compute has not freed the devices yet
 	Repaired  State = "repaired" // and the devices are free
 	Skipped   State = "skipped"  // nothing was written
+	Begun     State = "unknown"  // begun; whether it was written is not determined
 	TakenBack State = "taken back"
 )
 
-// Bookkeeper is what a repair needs of Placement.
+// Bookkeeper is what a repair needs of Placement. SetAllocations makes one request and
+// never repeats it: after an error other than a refusal it may have been applied, or may
+// still be.
 type Bookkeeper interface {
 	Allocations(ctx context.Context, consumer string) (cloud.Allocations, error)
 	Tree(ctx context.Context, name string) ([]string, error)
@@ -70,69 +93,96 @@ var (
 	ErrImplausible = errors.New("the database cannot be that of a cloud at work")
 )
 
-// NewPlan makes units of what findings say is stale and proved. What lacks something
-// is left out; its finding says what.
+// NewPlan makes units of the findings that are stale and proved. A finding that lacks
+// something is left out; the finding says what. Of several migrations of one instance the
+// first is closed: what the others need is only known when that is done.
 func NewPlan(findings []Finding) []Unit {
 	type key struct {
 		cell      string
+		repair    Repair
+		instance  string
 		migration int64
-		device    int64
+		device    int64 // of a row without an owner
 	}
 	units := map[key]*Unit{}
 	for _, f := range findings {
 		if f.Verdict != Stale || f.Needs != "" || f.Repair != Online && f.Repair != Offline {
 			continue
 		}
-		k := key{f.Cell, 0, f.Device.ID}
-		u := &Unit{Cell: f.Cell, Repair: f.Repair, Closes: f.Closes, State: Planned, Rows: []Row{}, Devices: []Held{{f.Device, f.Host, f.Node}}}
+		instance := f.Claims
 		if f.Device.Instance != nil {
-			u.Instance = *f.Device.Instance
-		} else {
-			u.Instance = f.Claims
+			instance = *f.Device.Instance
 		}
-		if f.Repair == Online {
-			k = key{f.Cell, *f.Migration, 0}
-			u.Migration, u.Devices = *f.Migration, f.Frees
+		k := key{cell: f.Cell, repair: f.Repair, instance: instance}
+		switch {
+		case f.Repair == Online:
+			k.migration = *f.Migration
+		case instance == "":
+			k.device = f.Device.ID
 		}
-		if units[k] == nil {
+		u := units[k]
+		if u == nil {
+			u = &Unit{Cell: f.Cell, Repair: f.Repair, Instance: instance, Migration: k.migration, Closes: f.Closes, State: Planned, Rows: []Row{}, Reports: map[string]int64{}}
 			units[k] = u
 		}
-		units[k].findings = append(units[k].findings, f)
+		u.findings = append(u.findings, f)
+		if f.Repair == Online {
+			u.Devices = slices.Clone(f.Frees) // the same for each row that the migration keeps
+		} else {
+			u.Devices = append(u.Devices, Held{f.Device, f.Host, f.Node})
+		}
 	}
 	var list []Unit
 	for _, u := range units {
+		slices.SortFunc(u.Devices, func(a, b Held) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(u.findings, func(a, b Finding) int { return cmp.Compare(a.Device.ID, b.Device.ID) })
 		list = append(list, *u)
 	}
 	slices.SortFunc(list, func(a, b Unit) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.Migration, b.Migration), cmp.Compare(a.Devices[0].ID, b.Devices[0].ID))
 	})
+	closed := map[string]int64{}
+	for i := range list {
+		u := &list[i]
+		if u.Repair != Online {
+			continue
+		}
+		if first, ok := closed[u.Cell+" "+u.Instance]; ok {
+			u.State, u.Note = Skipped, fmt.Sprintf("migration %d of the same instance is closed first: run the command again afterwards", first)
+			continue
+		}
+		closed[u.Cell+" "+u.Instance] = u.Migration
+	}
 	return list
 }
 
 // Book fills in what becomes of Placement's allocations when the units' migrations are
-// closed.
+// closed. A unit whose rows or allocations are not what a migration that died leaves is
+// skipped, with the reason.
 func (d *Databases) Book(ctx context.Context, units []Unit, books Bookkeeper) error {
 	for i := range units {
 		u := &units[i]
-		if u.Repair != Online {
+		if u.Repair != Online || u.State != Planned {
 			continue
 		}
-		var uuid, node string
-		cell, err := d.cell(u.Cell)
+		m, err := d.migrationOf(ctx, u)
 		if err != nil {
 			return err
 		}
-		err = cell.DB.QueryRowContext(ctx, "SELECT m.uuid, i.node FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?", u.Migration).Scan(&uuid, &node)
-		if err != nil {
-			return explain(fmt.Sprintf("migration %d", u.Migration), err)
+		if m == nil || m.node == "" {
+			u.State, u.Note = Skipped, "the instance is on no compute node"
+			if m == nil {
+				u.Note = fmt.Sprintf("migration %d or its instance is gone", u.Migration)
+			}
+			continue
 		}
-		before := Books{}
-		tree, err := books.Tree(ctx, node)
+		before := Books{Migration: cloud.Allocations{Providers: map[string]map[string]int{}}}
+		tree, err := books.Tree(ctx, m.node)
 		if err == nil {
 			before.Instance, err = books.Allocations(ctx, u.Instance)
 		}
-		if err == nil {
-			before.Migration, err = books.Allocations(ctx, uuid)
+		if err == nil && m.uuid != "" {
+			before.Migration, err = books.Allocations(ctx, m.uuid)
 		}
 		if err != nil {
 			return err
@@ -143,30 +193,52 @@ func (d *Databases) Book(ctx context.Context, units []Unit, books Bookkeeper) er
 			continue
 		}
 		if changed {
-			u.Placement = &Booking{uuid, before, after}
+			u.Placement = &Booking{m.uuid, before, after}
 		}
 	}
 	return nil
 }
 
-// Unbooked skips the units that need Placement, and says with each how it is repaired
-// by hand.
+// migrated is what Placement's side of a unit needs of its rows.
+type migrated struct {
+	uuid string // of the migration; "" in clouds from before Newton, whose Placement has none
+	node string // of the instance; "" for none
+}
+
+// migrationOf reads it; nil where there is no such row.
+func (d *Databases) migrationOf(ctx context.Context, u *Unit) (*migrated, error) {
+	cell, err := d.cell(u.Cell)
+	if err != nil {
+		return nil, err
+	}
+	var uuid, node sql.NullString
+	err = cell.DB.QueryRowContext(ctx, "SELECT m.uuid, i.node FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?", u.Migration).Scan(&uuid, &node)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, explain(fmt.Sprintf("migration %d", u.Migration), err)
+	}
+	return &migrated{uuid.String, node.String}, nil
+}
+
+// Unbooked skips the units that need Placement, with the steps that repair each by hand.
 func (d *Databases) Unbooked(ctx context.Context, units []Unit) error {
 	for i := range units {
 		u := &units[i]
-		if u.Repair != Online {
+		if u.Repair != Online || u.State != Planned {
 			continue
 		}
-		cell, err := d.cell(u.Cell)
+		m, err := d.migrationOf(ctx, u)
 		if err != nil {
 			return err
 		}
-		var uuid string
-		if err := cell.DB.QueryRowContext(ctx, "SELECT uuid FROM migrations WHERE id = ?", u.Migration).Scan(&uuid); err != nil {
-			return explain(fmt.Sprintf("migration %d", u.Migration), err)
+		show := "openstack resource provider allocation show " + u.Instance
+		if m != nil && m.uuid != "" {
+			show += ", and the same of " + m.uuid
 		}
 		u.State = Skipped
-		u.Note = fmt.Sprintf("without Placement. By hand: openstack resource provider allocation show %s, and the same of %s; the instance must hold what it has on its own host, its migration nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached", u.Instance, uuid)
+		u.Note = "Placement is needed. By hand: " + show + "; the instance must hold what it has on its own host, its migration nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
 	}
 	return nil
 }

@@ -13,9 +13,10 @@ import (
 // make what it believes wrong again.
 var ErrTooLate = errors.New("Nova has gone on from there") //nolint:staticcheck // a name
 
-// CheckUndo is an error unless each unit that was written can be taken back: an online
-// repair until nova-compute has freed a device, an offline one until nova-compute of
-// the host has reported again. All that stand in the way are in the error.
+// CheckUndo is an error unless each unit that was written can be undone: an online repair
+// until nova-compute has freed a device, an offline one until nova-compute of a host has
+// reported again, either as long as rows and allocations are as they were written. All
+// reasons are in the error.
 func (r *Repairer) CheckUndo(ctx context.Context, units []Unit) error {
 	var errs []error
 	for i := range units {
@@ -24,33 +25,68 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []Unit) error {
 			continue
 		}
 		cell, err := r.Databases.cell(u.Cell)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		switch u.Repair {
-		case Online:
-			var kept int
-			if kept, err = r.kept(ctx, u); err == nil && kept < len(u.Devices) {
-				err = fmt.Errorf("%s: %w: nova-compute has freed the device", u.Name(), ErrTooLate)
-			}
-		case Offline:
-			var reports int64
-			reports, err = reportCount(ctx, cell.DB, u.Devices[0].Host)
-			if err == nil && reports != u.Reports {
-				err = fmt.Errorf("%s: %w: nova-compute has run since", u.Name(), ErrTooLate)
-			}
-		}
 		if err == nil {
-			err = are(ctx, cell.DB, u.Rows, true)
+			err = undoable(ctx, cell.DB, u, "")
+		}
+		if err == nil && u.Placement != nil {
+			err = r.booked(ctx, u)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", u.Name(), err)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// Undo takes the units that were written back, the last first, each in a transaction,
-// and records each.
+// undoable is an error unless a unit's rows are as they were written, and Nova has not gone
+// on from them. locking is how the rows are read.
+func undoable(ctx context.Context, q rowQuerier, u *Unit, locking string) error {
+	if u.Repair == Online {
+		kept, err := kept(ctx, q, u, locking)
+		if err != nil {
+			return err
+		}
+		if kept < len(u.Devices) {
+			return fmt.Errorf("%w: nova-compute has freed the device", ErrTooLate)
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(u.Reports)) {
+		reports, err := reportCount(ctx, q, host, locking)
+		if err != nil {
+			return err
+		}
+		if reports != u.Reports[host] {
+			return fmt.Errorf("%w: nova-compute on %s has run since", ErrTooLate, host)
+		}
+	}
+	for _, row := range u.Rows {
+		if side, err := sideOf(ctx, q, []Row{row}); err != nil || side != After {
+			return errors.Join(err, fmt.Errorf("row %s of %s has been changed since", row.Key, row.Table))
+		}
+	}
+	return nil
+}
+
+// booked is an error unless Placement's allocations are those that the repair wrote. It notes
+// the generations that it has seen.
+func (r *Repairer) booked(ctx context.Context, u *Unit) error {
+	now, side, err := r.stand(ctx, u)
+	if err != nil {
+		return err
+	}
+	if side != After {
+		return u.neither(now)
+	}
+	p := u.Placement
+	p.Before.Instance.Generation, p.Before.Migration.Generation = now.Instance.Generation, now.Migration.Generation
+	return nil
+}
+
+// Undo undoes the units that were written, the last first, each in a transaction, and
+// records each. One that has begun ends, none is begun after ctx.
+//
+// Errors: ErrUnknown goes with a unit whose outcome is not known, which has the state Begun.
 func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
 	if err := r.CheckUndo(ctx, units); err != nil {
 		return err
@@ -60,24 +96,23 @@ func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
 		if u.State != Written && u.State != Repaired {
 			continue
 		}
-		if u.Placement != nil && r.Books == nil {
-			return fmt.Errorf("%s: Placement's allocations go back too, and there is no Placement", u.Name())
-		}
-		cell, err := r.Databases.cell(u.Cell)
-		if err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err = inTransaction(ctx, cell.DB, func(tx *sql.Tx) error {
-			if err := write(ctx, tx, u.Back()); err != nil || u.Placement == nil {
-				return err
-			}
-			return r.unbook(ctx, u)
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", u.Name(), err)
+		err := r.carry(context.WithoutCancel(ctx), units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ Cell, u *Unit) ([]Row, error) {
+			return u.Back(), undoable(ctx, tx, u, "FOR UPDATE")
+		}})
+		switch {
+		case err == nil:
+			u.State = TakenBack
+		case errors.Is(err, ErrUnknown):
+			u.State, u.Note = Begun, err.Error()
 		}
-		u.State = TakenBack
-		if err := r.Record(units); err != nil {
+		recordErr := r.Record(units)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", u.Name(), err)
+		}
+		if err := errors.Join(err, recordErr); err != nil {
 			return err
 		}
 	}
@@ -93,100 +128,18 @@ func (u Unit) Back() []Row {
 	return back
 }
 
-// Reconcile finds out what became of units that a killed run had begun, and puts
-// Placement's allocations back for those that it had not written.
-func (r *Repairer) Reconcile(ctx context.Context, units []Unit) error {
-	for i := range units {
-		u := &units[i]
-		if u.State != Planned {
-			continue
-		}
-		cell, err := r.Databases.cell(u.Cell)
-		if err != nil {
-			return err
-		}
-		written := len(u.Rows) > 0
-		if written {
-			if err := are(ctx, cell.DB, u.Rows, true); errors.Is(err, errChanged) {
-				written = false
-			} else if err != nil {
-				return err
-			}
-		}
-		switch {
-		case written && u.Repair == Offline:
-			u.State = Repaired
-		case written:
-			u.State = Written
-		default:
-			u.State, u.Note = Skipped, "the run was cut off before this was written"
-			if err := r.unbookHalf(ctx, u); err != nil {
-				return err
-			}
-		}
-		if err := r.Record(units); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unbookHalf puts allocations back that were changed for a unit that was not written.
-func (r *Repairer) unbookHalf(ctx context.Context, u *Unit) error {
-	if u.Placement == nil || len(u.Rows) == 0 {
-		return nil
-	}
-	if r.Books == nil {
-		return fmt.Errorf("%s: Placement's allocations may have to go back, and there is no Placement", u.Name())
-	}
-	now, err := r.Books.Allocations(ctx, u.Placement.Consumer)
-	if err != nil || len(now.Providers) == len(u.Placement.Before.Migration.Providers) {
-		return err // they were not changed
-	}
-	return r.unbook(ctx, u)
-}
-
 // kept counts the devices of a unit that its instance still has.
-func (r *Repairer) kept(ctx context.Context, u *Unit) (int, error) {
-	cell, err := r.Databases.cell(u.Cell)
-	if err != nil {
-		return 0, err
-	}
+func kept(ctx context.Context, q rowQuerier, u *Unit, locking string) (int, error) {
 	var ids []any
 	for _, d := range u.Devices {
 		ids = append(ids, d.ID)
 	}
 	var n int
-	err = cell.DB.QueryRowContext(ctx, "SELECT COUNT(*) FROM pci_devices WHERE deleted = 0 AND instance_uuid = ? AND id IN ("+places(len(ids))+")", append([]any{u.Instance}, ids...)...).Scan(&n)
+	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM pci_devices WHERE deleted = 0 AND instance_uuid = ? AND id IN ("+places(len(ids))+") "+locking, append([]any{u.Instance}, ids...)...).Scan(&n)
 	if err != nil {
 		return 0, explain("pci_devices", err)
 	}
 	return n, nil
-}
-
-// are is errChanged unless rows are as they are after a change, or before it.
-func are(ctx context.Context, db *sql.DB, rows []Row, after bool) error {
-	for _, row := range rows {
-		want := row.Before
-		if after {
-			want = row.After
-		}
-		var id int64
-		if _, err := fmt.Sscan(row.Key, &id); err != nil {
-			return fmt.Errorf("row %q of %s: %w", row.Key, row.Table, err)
-		}
-		if err := row.ours(); err != nil {
-			return err
-		}
-		is, err := read(ctx, db, row.Table, id, slices.Sorted(maps.Keys(want))...)
-		if err != nil {
-			return err
-		}
-		if !maps.EqualFunc(is.Before, want, func(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }) {
-			return fmt.Errorf("row %s of %s has %w", row.Key, row.Table, errChanged)
-		}
-	}
-	return nil
 }
 
 // ours is an error unless the names of a row, which a journal has brought, are those
@@ -208,9 +161,11 @@ func (r Row) ours() error {
 	return nil
 }
 
-func reportCount(ctx context.Context, q rowQuerier, host string) (int64, error) {
+// reportCount is how often nova-compute of a host has reported; 0 where it has no service.
+// locking is how the row is read: in a transaction, "FOR UPDATE" reads it as it is now.
+func reportCount(ctx context.Context, q rowQuerier, host, locking string) (int64, error) {
 	var n sql.NullInt64
-	err := q.QueryRowContext(ctx, "SELECT MAX(report_count) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ?", host).Scan(&n)
+	err := q.QueryRowContext(ctx, "SELECT MAX(report_count) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ? "+locking, host).Scan(&n)
 	if err != nil {
 		return 0, explain("services", err)
 	}
@@ -219,16 +174,4 @@ func reportCount(ctx context.Context, q rowQuerier, host string) (int64, error) 
 
 type rowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func inTransaction(ctx context.Context, db *sql.DB, act func(*sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // of no effect once it is committed
-	if err := act(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
 }

@@ -147,6 +147,9 @@ func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.
 		if err := f.err(); err != nil {
 			return err
 		}
+		if !c.Command.Hidden {
+			u.warnOpenRows(c.String("root"))
+		}
 		return run(c.Context, u, opts)
 	}
 }

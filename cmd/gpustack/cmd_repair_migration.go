@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -170,9 +171,18 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
+	open, err := journal.OpenRows(r.root)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
 	if opts.apply {
-		if err := errors.Join(r.databases.Unread(), r.reconcile(ctx)); err != nil {
+		if err := errors.Join(r.databases.Unread(), r.recover(ctx, open)); err != nil {
 			return err
+		}
+	}
+	for _, e := range open {
+		if !opts.apply {
+			r.report.Warnings = append(r.report.Warnings, interruptedRows(e)) // which the command line has printed
 		}
 	}
 	for _, unread := range split(r.databases.Unread()) {
@@ -318,13 +328,19 @@ func (r *repairing) repair(ctx context.Context) error {
 	})
 }
 
-// carryOut makes the repairs, recorded.
+// carryOut makes the repairs, recorded. An entry stays open as long as the outcome of one
+// of its repairs is not known.
 func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, units []cleanup.Unit) (err error) {
 	j, err := openJournal(host.Runner{Root: r.root, Talk: r.u.talk})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
+	for i := range units {
+		if units[i].State == cleanup.Planned {
+			units[i].Rows = []cleanup.Row{} // as planned; recorded as they are written
+		}
+	}
 	entry, err := j.Begin(journal.KindRows, "repair-migration --apply", units)
 	if err != nil {
 		return err
@@ -334,26 +350,30 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 		entry, err = j.Update(entry, journal.Applying, units)
 		return err
 	}
-	if err := repairer.Apply(ctx, units); err != nil {
-		return err
+	if err = repairer.Apply(ctx, units); err == nil {
+		told := 0
+		err = repairer.Wait(ctx, units, r.opts.wait, func(left int) {
+			if left != told {
+				told = left
+				r.u.note("waiting for nova-compute to free devices, of %d repairs; at most %s", left, r.opts.wait)
+			}
+		})
 	}
-	told := 0
-	err = repairer.Wait(ctx, units, r.opts.wait, func(left int) {
-		if left != told {
-			told = left
-			r.u.note("waiting for nova-compute to free devices, of %d repairs; at most %s", left, r.opts.wait)
-		}
-	})
-	if _, updateErr := j.Update(entry, journal.Done, units); err != nil || updateErr != nil {
+	if _, updateErr := j.Update(entry, outcome(journal.Done, units), units); updateErr != nil {
 		return errors.Join(err, updateErr)
 	}
-	r.report.Applied = true
 	for _, unit := range units {
 		r.u.note("%s: %s%s", unit.Name(), unit.State, because(unit.Note))
 	}
-	r.u.note("recorded as entry %d: gpustack undo %d takes back what Nova has not gone on from", entry.ID, entry.ID)
+	if slices.ContainsFunc(units, wasWritten) {
+		r.u.note("recorded as entry %d: gpustack undo %d undoes it, unless Nova has gone on from there", entry.ID, entry.ID)
+	}
+	if err != nil {
+		return err
+	}
+	r.report.Applied = true
 	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
-		r.u.note("looking in %s whether a nova-compute has come back meanwhile", r.opts.settle)
+		r.u.note("checking in %s whether a nova-compute has started again meanwhile", r.opts.settle)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -364,6 +384,21 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 	return nil
 }
 
+func wasWritten(u cleanup.Unit) bool {
+	return u.State == cleanup.Written || u.State == cleanup.Repaired
+}
+
+// outcome is the status of an entry of rows: ended, unless something of it is not known.
+func outcome(ended journal.Status, units []cleanup.Unit) journal.Status {
+	switch {
+	case !slices.ContainsFunc(units, cleanup.Unit.Open):
+		return ended
+	case ended == journal.Undone:
+		return journal.Undoing
+	}
+	return journal.Applying
+}
+
 func because(note string) string {
 	if note == "" {
 		return ""
@@ -371,18 +406,41 @@ func because(note string) string {
 	return ": " + note
 }
 
-// reconcile finds out what became of repairs that a killed run had begun.
-func (r *repairing) reconcile(ctx context.Context) (err error) {
-	entries, err := journal.List(r.root)
-	if err != nil {
-		return err
+// interruptedRows is what every command says of an entry whose outcome is not known.
+func interruptedRows(e journal.Entry) string {
+	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is not known: gpustack repair-migration --apply finds out and completes or reverts it, gpustack undo %d undoes it", e.ID, e.Command, e.ID)
+}
+
+// warnOpenRows says, whatever the command is, that repairs of rows were interrupted. The
+// journal belongs to root: other users are not warned.
+func (u *ui) warnOpenRows(dir string) {
+	if dir == "" {
+		dir = "/" // of commands that read no machine
 	}
-	i := slices.IndexFunc(entries, func(e journal.Entry) bool { return e.Kind == journal.KindRows && e.Status == journal.Applying })
-	if i < 0 {
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		return // the command itself says so
+	}
+	open, err := journal.OpenRows(root)
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, journal.ErrLocked):
+		return
+	case err != nil:
+		u.warn(fmt.Sprintf("cannot determine whether repairs of rows were interrupted: %v", err))
+	}
+	for _, e := range open {
+		u.warn(interruptedRows(e))
+	}
+}
+
+// recover finds out what became of repairs whose run was interrupted, and completes or
+// reverts them. While one stays open, nothing else is repaired.
+func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err error) {
+	if len(open) == 0 {
 		return nil
 	}
 	if !r.opts.yes {
-		question := fmt.Sprintf("entry %d (%s) was cut off: find out what it has done, and put Placement's allocations back for what it has not?", entries[i].ID, entries[i].Command)
+		question := fmt.Sprintf("entry %d (%s) was interrupted: find out what it has done, and complete or revert it?", open[0].ID, open[0].Command)
 		if err := r.u.confirm(question, formatTable); err != nil {
 			return err
 		}
@@ -392,31 +450,42 @@ func (r *repairing) reconcile(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
-	for _, entry := range entries[i:] {
-		if entry.Kind != journal.KindRows || entry.Status != journal.Applying {
-			continue
+	var errs []error
+	for _, entry := range open {
+		if _, err := r.recoverEntry(ctx, j, entry); err != nil {
+			errs = append(errs, fmt.Errorf("entry %d: %w", entry.ID, err))
 		}
-		units, err := unitsOf(entry)
-		if err != nil {
-			return err
-		}
-		repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Placement != nil }))
-		if err != nil {
-			return err
-		}
-		repairer.Record = func(units []cleanup.Unit) (err error) {
-			entry, err = j.Update(entry, journal.Applying, units)
-			return err
-		}
-		if err := repairer.Reconcile(ctx, units); err != nil {
-			return err
-		}
-		if _, err := j.Update(entry, journal.Done, units); err != nil {
-			return err
-		}
-		r.u.note("entry %d was cut off: what it has done is known again", entry.ID)
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// recoverEntry recovers one entry under the journal's lock, and returns its repairs.
+func (r *repairing) recoverEntry(ctx context.Context, j *journal.Journal, entry journal.Entry) ([]cleanup.Unit, error) {
+	units, err := unitsOf(entry)
+	if err != nil {
+		return nil, err
+	}
+	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Open() && u.Placement != nil }))
+	if err != nil {
+		return units, err
+	}
+	status := entry.Status
+	repairer.Record = func(units []cleanup.Unit) (err error) {
+		entry, err = j.Update(entry, status, units)
+		return err
+	}
+	recoverErr := repairer.Recover(ctx, units)
+	ended := journal.Done
+	if status == journal.Undoing && !slices.ContainsFunc(units, wasWritten) {
+		ended = journal.Undone
+	}
+	if _, err := j.Update(entry, outcome(ended, units), units); err != nil {
+		return units, errors.Join(recoverErr, err)
+	}
+	for _, unit := range units {
+		r.u.note("entry %d, %s: %s%s", entry.ID, unit.Name(), unit.State, because(unit.Note))
+	}
+	return units, recoverErr
 }
 
 func unitsOf(e journal.Entry) ([]cleanup.Unit, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,8 +234,18 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	})
 }
 
-// undoRows takes back what repair-migration has written.
+// undoRows undoes what repair-migration has written. Of an entry whose outcome is not known
+// it first finds out what was written.
 func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) (err error) {
+	open, err := journal.OpenRows(root)
+	if err != nil {
+		return err
+	}
+	for _, earlier := range open {
+		if earlier.ID < entry.ID {
+			return &usageError{fmt.Sprintf("entry %d: entry %d (%s), before it, was interrupted, and its outcome is not known", entry.ID, earlier.ID, earlier.Command), fmt.Sprintf("gpustack repair-migration --apply finds out, or gpustack undo %d undoes it first", earlier.ID)}
+		}
+	}
 	r := &repairing{u: u, opts: opts.repair, root: root}
 	if err := r.readConf(); err != nil {
 		return err
@@ -247,43 +258,49 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		return err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
-	written := func(unit cleanup.Unit) bool { return unit.State == cleanup.Written || unit.State == cleanup.Repaired }
-	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(unit cleanup.Unit) bool { return written(unit) && unit.Placement != nil }))
+	placement := func(unit cleanup.Unit) bool { return unit.Placement != nil && (wasWritten(unit) || unit.Open()) }
+	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, placement))
 	if err != nil {
 		return err
 	}
-	if entry.Status == journal.Applying {
-		repairer.Record = func([]cleanup.Unit) error { return nil }
-		if err := repairer.Reconcile(ctx, units); err != nil {
-			return err
-		}
-	}
 	if err := repairer.CheckUndo(ctx, units); err != nil {
 		return err
+	}
+	standings := make([]cleanup.Standing, len(units))
+	for i := range units {
+		if units[i].Open() {
+			if standings[i], err = repairer.Stand(ctx, &units[i]); err != nil {
+				return fmt.Errorf("entry %d, %s: %w", entry.ID, units[i].Name(), err)
+			}
+		}
 	}
 	report := undoReport{
 		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID, Warnings: []string{},
 	}
 	if opts.format == formatTable {
-		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
-		for _, unit := range units {
-			if written(unit) {
-				u.printf("\n%s repair of %s\n", unit.Repair, printable(unit.Name()))
-				u.rows(unit.Back())
-			}
+		u.printf("undoes entry %d: %s\n", entry.ID, entry.Command)
+		for i, unit := range units {
+			u.undoPlan(unit, standings[i])
 		}
 	}
-	return u.decide(opts.decision, true, "take it back?", &report, func() (err error) {
+	return u.decide(opts.decision, true, "undo it?", &report, func() (err error) {
 		j, err := openJournal(host.Runner{Root: root, Talk: u.talk})
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, j.Close()) }()
+		if slices.ContainsFunc(units, cleanup.Unit.Open) {
+			if units, err = r.recoverEntry(ctx, j, entry); err != nil {
+				return fmt.Errorf("entry %d: %w", entry.ID, err)
+			}
+		}
 		repairer.Record = func(units []cleanup.Unit) (err error) {
 			entry, err = j.Update(entry, journal.Undoing, units)
 			return err
 		}
-		if err := repairer.Undo(ctx, units); err != nil {
+		err = repairer.Undo(ctx, units)
+		report.Repairs = units
+		if err != nil {
 			return err
 		}
 		if _, err := j.Update(entry, journal.Undone, units); err != nil {
@@ -295,4 +312,34 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		}
 		return nil
 	})
+}
+
+// undoPlan prints what undo does to one repair.
+func (u *ui) undoPlan(unit cleanup.Unit, s cleanup.Standing) {
+	if !wasWritten(unit) && !unit.Open() {
+		return
+	}
+	u.printf("\n%s repair of %s\n", unit.Repair, printable(unit.Name()))
+	if unit.Open() {
+		u.printf("  its outcome is not known: at the moment its rows are as %s\n", sideText(s.Rows))
+		if unit.Placement != nil {
+			u.printf("  Placement's allocations are as %s\n", sideText(s.Allocations))
+		}
+		u.printf("  first the outcome is made certain; what was written is then undone:\n")
+	}
+	if p := unit.Placement; p != nil {
+		u.printf("  POST /allocations\n")
+		back := cleanup.Booking{Consumer: p.Consumer, Before: p.After, After: p.Before}
+		for _, line := range back.Lines(unit.Instance) {
+			u.printf("    %s\n", printable(line))
+		}
+	}
+	u.rows(unit.Back())
+}
+
+func sideText(s cleanup.Side) string {
+	if s == cleanup.Neither {
+		return "neither before nor after it"
+	}
+	return string(s) + " it"
 }

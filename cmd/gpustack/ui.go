@@ -222,6 +222,7 @@ func hint(err error) string {
 		{cleanup.ErrTooMany, "look whether it is the cloud that you mean; --max allows more, --host and --instance repair fewer"},
 		{cleanup.ErrImplausible, "is it the database of the cloud, and whole? --database and --conf name others"},
 		{cleanup.ErrNoCell, "gpustack repair-migration without --cell looks at all; nova-manage cell_v2 list_cells lists them"},
+		{cleanup.ErrUnknown, "gpustack repair-migration --apply finds out and completes or reverts it; gpustack undo undoes it"},
 		{cleanup.ErrTooLate, "what nova-compute has done by itself stays done"},
 		{flavor.ErrExists, "run the command again: it plans anew"},
 		{flavor.ErrFixed, "choose another --name, or delete the flavor and make it anew: gpustack flavor delete"},

@@ -242,6 +242,32 @@ func Interrupted(root host.Root) (*Entry, error) {
 	return unfinished(root) // it may have come to its end in between
 }
 
+// OpenRows returns the entries of database rows whose run has not come to its end: only the
+// database, and Placement, say what became of each. It returns ErrLocked while a run of
+// gpustack may be working on them.
+func OpenRows(root host.Root) ([]Entry, error) {
+	open, err := openRows(root)
+	if err != nil || len(open) == 0 {
+		return nil, err
+	}
+	lock, err := lockDir(root, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()    //nolint:errcheck // nothing was written
+	return openRows(root) // it may have come to its end in between
+}
+
+func openRows(root host.Root) (open []Entry, err error) {
+	entries, err := List(root)
+	for _, e := range entries {
+		if e.Kind == KindRows && e.Status != Done && e.Status != Undone {
+			open = append(open, e)
+		}
+	}
+	return open, err
+}
+
 func unfinished(root host.Root) (*Entry, error) {
 	entries, err := List(root)
 	for i := range entries {

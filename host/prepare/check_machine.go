@@ -51,6 +51,7 @@ type Machine struct {
 	Claims   Look[[]string]
 	Prepared Look[*time.Time]     // when the contract was written
 	CutOff   Look[*journal.Entry] // a run that did not come to its end
+	OpenRows []journal.Entry      // repairs of database rows whose outcome is not known
 	// Open are the groups that some process has open; looked for where a function is
 	// with a driver that a guest may have brought it to.
 	Open    Look[map[int]bool]
@@ -300,6 +301,11 @@ func (m *Machine) readRecord(root host.Root) {
 	m.Contract = look(ContractFile, contract, err)
 	entries, err := journal.List(root)
 	cutOff, cutOffErr := journal.Interrupted(root)
+	openRows, openErr := journal.OpenRows(root)
+	if cutOffErr == nil {
+		cutOffErr = openErr // one that is locked or cannot be read
+	}
+	m.OpenRows = openRows
 	m.CutOff = look(journal.Dir, cutOff, cutOffErr)
 	m.Prepared = look(journal.Dir, writtenAt(entries), err)
 	if contract == nil {

@@ -62,6 +62,17 @@ func (v view) interrupted() []host.Finding {
 			Remedy: "run gpustack host prepare: it puts that right first",
 		})
 	}
+	if open := v.OpenRows; len(open) > 0 {
+		var findings []host.Finding
+		for _, e := range open {
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: journal.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is not known", e.ID, e.Command),
+				Effect: "rows of Nova's database and Placement's allocations may not match",
+				Remedy: fmt.Sprintf("gpustack repair-migration --apply finds out and completes or reverts it; gpustack undo %d undoes it", e.ID),
+			})
+		}
+		return findings
+	}
 	return pass("no run was cut off")
 }
 

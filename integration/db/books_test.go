@@ -20,7 +20,8 @@ import (
 type books struct {
 	held    map[string]cloud.Allocations
 	changes int
-	fail    error // of the next change
+	fail    error // of the next changes
+	fails   int   // how many
 }
 
 func (b *books) Allocations(_ context.Context, consumer string) (cloud.Allocations, error) {
@@ -32,7 +33,8 @@ func (b *books) Tree(_ context.Context, name string) ([]string, error) {
 }
 
 func (b *books) SetAllocations(_ context.Context, consumers map[string]cloud.Allocations) error {
-	if b.fail != nil {
+	if b.fails > 0 {
+		b.fails--
 		return b.fail
 	}
 	for consumer, a := range consumers {
@@ -62,20 +64,24 @@ func (b *books) content() map[string]map[string]map[string]int {
 func TestBooks(t *testing.T) {
 	u := UUID(1)
 	for name, test := range map[string]struct {
-		host    string // of the instance
-		trigger string // that makes writing migrations fail; "" for none
-		refuse  error  // Placement's
-		state   cleanup.State
-		err     bool
-		changes int // of Placement
-		settled bool
+		host     string // of the instance
+		trigger  string // that makes writing migrations fail; "" for none
+		refuse   error  // Placement's
+		refusals int
+		state    cleanup.State
+		err      bool
+		changes  int // of Placement
+		settled  bool
 	}{
-		"still on the source":           {host: "gpu1", state: cleanup.Written, changes: 1, settled: true},
-		"on the destination":            {host: "gpu2", state: cleanup.Written, changes: 1, settled: true},
-		"the row cannot be written":     {host: "gpu1", trigger: "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'", state: cleanup.Planned, err: true, changes: 2},
-		"a deadlock, each time":         {host: "gpu1", trigger: "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'deadlock'", state: cleanup.Planned, err: true, changes: 6},
-		"somebody was faster":           {host: "gpu1", refuse: cloud.ErrConflict, state: cleanup.Skipped},
-		"Placement does not answer now": {host: "gpu1", refuse: errors.New("503"), state: cleanup.Planned, err: true},
+		"still on the source":       {host: "gpu1", state: cleanup.Written, changes: 1, settled: true},
+		"on the destination":        {host: "gpu2", state: cleanup.Written, changes: 1, settled: true},
+		"the row cannot be written": {host: "gpu1", trigger: "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'", state: cleanup.Skipped, err: true, changes: 2},
+		// Placement is written once, and once again to go back.
+		"a deadlock, each time": {host: "gpu1", trigger: "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'deadlock'", state: cleanup.Skipped, err: true, changes: 2},
+		// The allocations are written as they are, so that the refused request cannot follow.
+		"something else was faster":        {host: "gpu1", refuse: cloud.ErrConflict, refusals: 1, state: cleanup.Skipped, changes: 1},
+		"Placement does not answer once":   {host: "gpu1", refuse: errors.New("503"), refusals: 1, state: cleanup.Skipped, err: true, changes: 1},
+		"Placement does not answer at all": {host: "gpu1", refuse: errors.New("503"), refusals: 100, state: cleanup.Begun, err: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reset(t)
@@ -89,7 +95,7 @@ func TestBooks(t *testing.T) {
 			cell.Context(t, u, id, []int64{from}, []int64{to})
 			one := func() *int { n := 1; return &n }
 			card := map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
-			b := &books{fail: test.refuse, held: map[string]cloud.Allocations{
+			b := &books{fail: test.refuse, fails: test.refusals, held: map[string]cloud.Allocations{
 				u:    {Providers: map[string]map[string]int{"provider of gpu2": card}, Project: "p", User: "u", Generation: one()},
 				uuid: {Providers: map[string]map[string]int{"provider of gpu1": card}, Project: "p", User: "u", Generation: one()},
 			}}

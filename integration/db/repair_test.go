@@ -490,7 +490,7 @@ func TestRepairUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := cell.Dump(t, "pci_devices")
-		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "nova-compute has run since") {
+		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "nova-compute on gpu1 has run since") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
 		if diff := cmp.Diff(after, cell.Dump(t, "pci_devices")); diff != "" {
@@ -504,7 +504,7 @@ func TestRepairUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := cell.Dump(t, "pci_devices")
-		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "has changed since it was planned") {
+		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "row 1 of pci_devices has been changed since") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
 		if diff := cmp.Diff(after, cell.Dump(t, "pci_devices")); diff != "" {

@@ -89,10 +89,12 @@ func (p *Placement) providers(ctx context.Context, name string, options resource
 	return ids, err
 }
 
-// SetAllocations sets what several consumers hold, all of it or nothing. Each has the
-// generation that was seen.
+// SetAllocations sets what several consumers hold, all of it or nothing, in one request
+// that is never repeated. Each has the generation that was seen. Unless Placement has
+// refused it (IsRefused), a request that failed may have been applied, or may still be: a
+// proxy answers 504 for a service that goes on. ctx may end before the cloud's own limit.
 //
-// Errors: ErrConflict where somebody has changed one of them since.
+// Errors: ErrConflict where something has changed one of them since.
 func (p *Placement) SetAllocations(ctx context.Context, consumers map[string]Allocations) error {
 	options := allocations.ManageOpts{}
 	for consumer, a := range maps.All(consumers) {
@@ -102,7 +104,7 @@ func (p *Placement) SetAllocations(ctx context.Context, consumers map[string]All
 		}
 		options[consumer] = allocations.UpdateOpts{Allocations: held, ProjectID: a.Project, UserID: a.User, ConsumerGeneration: a.Generation}
 	}
-	return p.cloud.ask(ctx, "allocations", func(ctx context.Context) error {
+	return p.cloud.ask(once(ctx), "allocations", func(ctx context.Context) error {
 		return allocations.Manage(ctx, p.client, options).ExtractErr()
 	})
 }

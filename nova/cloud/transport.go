@@ -61,6 +61,14 @@ func requestID(h http.Header) string {
 	return h.Get("X-Compute-Request-Id")
 }
 
+type onceKey struct{}
+
+// once marks requests that are not repeated when they fail. A token that has run out is
+// replaced all the same: a request with one does not reach the service.
+func once(ctx context.Context) context.Context {
+	return context.WithValue(ctx, onceKey{}, true)
+}
+
 // attempts is how often a request is made before its error counts.
 const attempts = 5
 
@@ -69,7 +77,7 @@ const attempts = 5
 // may have been heard though its answer was lost; whoever makes one expects to find
 // the change made.
 func retry(ctx context.Context, _, _ string, _ *gophercloud.RequestOpts, err error, failures uint) error {
-	if failures >= attempts || !transient(err) {
+	if failures >= attempts || !transient(err) || ctx.Value(onceKey{}) != nil {
 		return err
 	}
 	// A quarter of a second, doubled each time, and not in step with other clients.

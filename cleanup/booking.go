@@ -1,0 +1,140 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"gpustack/nova/cloud"
+)
+
+// Side is where rows or allocations are: as they were before a repair, or after it.
+type Side string
+
+// Sides.
+const (
+	Before  Side = "before"
+	After   Side = "after"
+	Neither Side = "neither" // something else has changed them
+)
+
+func (s Side) other() Side {
+	if s == After {
+		return Before
+	}
+	return After
+}
+
+// side is where the allocations of both consumers are.
+func (b Booking) side(now Books) Side {
+	switch {
+	case now.hold(b.After):
+		return After
+	case now.hold(b.Before):
+		return Before
+	}
+	return Neither
+}
+
+// hold reports whether both consumers hold the same as in other.
+func (b Books) hold(other Books) bool {
+	return sameProviders(b.Instance, other.Instance) && sameProviders(b.Migration, other.Migration)
+}
+
+func sameProviders(a, b cloud.Allocations) bool {
+	return maps.EqualFunc(a.Providers, b.Providers, func(x, y map[string]int) bool { return maps.Equal(x, y) })
+}
+
+// stand reads where Placement's allocations of a unit are now.
+func (r *Repairer) stand(ctx context.Context, u *Unit) (now Books, side Side, err error) {
+	p := u.Placement
+	if r.Books == nil {
+		return now, "", errors.New("Placement is needed, and not known") //nolint:staticcheck // a name
+	}
+	if now.Instance, err = r.Books.Allocations(ctx, u.Instance); err != nil {
+		return now, "", err
+	}
+	if p.Consumer != "" {
+		if now.Migration, err = r.Books.Allocations(ctx, p.Consumer); err != nil {
+			return now, "", err
+		}
+	}
+	return now, p.side(now), nil
+}
+
+// post sends the allocations of a side, by the generations that are in the unit, in one
+// request that is answered within postLimit.
+func (r *Repairer) post(ctx context.Context, u *Unit, to Side) error {
+	if r.Books == nil {
+		return errors.New("Placement is needed, and not known") //nolint:staticcheck // a name
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
+	defer cancel()
+	return r.Books.SetAllocations(ctx, u.consumers(to, u.Placement.Before))
+}
+
+// consumers are what the instance and its migration hold at a side, with the generations
+// of seen.
+func (u *Unit) consumers(to Side, seen Books) map[string]cloud.Allocations {
+	p := u.Placement
+	target := p.Before
+	if to == After {
+		target = p.After
+	}
+	of := func(a, seen cloud.Allocations) cloud.Allocations {
+		a.Generation = seen.Generation
+		// A consumer that holds nothing has no project in Placement's answers.
+		for _, known := range []cloud.Allocations{p.Before.Instance, p.Before.Migration} {
+			if a.Project == "" {
+				a.Project, a.User = known.Project, known.User
+			}
+		}
+		return a
+	}
+	consumers := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance)}
+	if p.Consumer != "" && len(p.Before.Migration.Providers)+len(p.After.Migration.Providers) > 0 {
+		consumers[p.Consumer] = of(target.Migration, seen.Migration)
+	}
+	return consumers
+}
+
+// book brings the allocations of a unit to a side, or keeps the side at which they are
+// where to is "". It writes them in either case, by the generations that it has just read:
+// a request of before that is still on its way is refused from then on. Only an answered
+// write counts. It returns the side.
+//
+// Errors: ErrUnknown where the allocations are at neither side, when nothing is written, or
+// where Placement does not answer.
+func (r *Repairer) book(ctx context.Context, u *Unit, to Side) (Side, error) {
+	var err error
+	for range tries {
+		now, side, standErr := r.stand(ctx, u)
+		switch {
+		case standErr != nil:
+			return "", fmt.Errorf("%w: %w", ErrUnknown, standErr)
+		case side == Neither:
+			return "", fmt.Errorf("%w: %w", ErrUnknown, u.neither(now))
+		}
+		if to != "" {
+			side = to
+		}
+		if err = r.Books.SetAllocations(ctx, u.consumers(side, now)); err == nil {
+			return side, nil
+		}
+	}
+	return "", fmt.Errorf("%w: Placement's allocations: %w", ErrUnknown, err)
+}
+
+// neither says what the consumers hold, and what they would have to hold.
+func (u *Unit) neither(now Books) error {
+	p := u.Placement
+	consumer := func(name string, is, before, after cloud.Allocations) string {
+		return fmt.Sprintf("%s holds %s, and not %s as before nor %s as after", name, providers(is), providers(before), providers(after))
+	}
+	text := consumer("instance "+u.Instance, now.Instance, p.Before.Instance, p.After.Instance)
+	if p.Consumer != "" {
+		text += "; " + consumer("migration "+p.Consumer, now.Migration, p.Before.Migration, p.After.Migration)
+	}
+	return fmt.Errorf("Placement's allocations have been changed by something else: %s", text) //nolint:staticcheck // a name
+}

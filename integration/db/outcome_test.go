@@ -1,0 +1,514 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cleanup"
+	"gpustack/host/guest"
+	"gpustack/integration/evidence"
+	"gpustack/nova/cloud"
+)
+
+// placement is a Placement whose answers can be late or lost: each request is applied when
+// it arrives, whether its client waits or not, and only where the generations match.
+type placement struct {
+	mu      sync.Mutex
+	held    map[string]cloud.Allocations
+	late    []time.Duration // until each of the next requests arrives
+	answers []error         // to each of the next, in place of the one it has
+	applied []string        // what was applied, in order: the instance's providers
+	pending sync.WaitGroup
+}
+
+func (p *placement) Allocations(_ context.Context, consumer string) (cloud.Allocations, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.held[consumer]
+	if a.Providers == nil {
+		a.Providers = map[string]map[string]int{}
+	}
+	return a, nil
+}
+
+func (p *placement) Tree(_ context.Context, name string) ([]string, error) {
+	return []string{"provider of " + name}, nil
+}
+
+func (p *placement) SetAllocations(ctx context.Context, consumers map[string]cloud.Allocations) error {
+	p.mu.Lock()
+	var late time.Duration
+	var lost error
+	if len(p.late) > 0 {
+		late, p.late = p.late[0], p.late[1:]
+	}
+	if len(p.answers) > 0 {
+		lost, p.answers = p.answers[0], p.answers[1:]
+	}
+	p.mu.Unlock()
+	answer := make(chan error, 1)
+	p.pending.Go(func() {
+		time.Sleep(late)
+		answer <- p.apply(consumers)
+	})
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case err := <-answer:
+		if lost != nil {
+			return lost
+		}
+		return err
+	}
+}
+
+func (p *placement) apply(consumers map[string]cloud.Allocations) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for consumer, a := range consumers {
+		known := p.held[consumer].Generation
+		if (known == nil) != (a.Generation == nil) || known != nil && *known != *a.Generation {
+			p.applied = append(p.applied, "409")
+			return cloud.ErrConflict
+		}
+	}
+	for consumer, a := range consumers {
+		next := 1
+		if a.Generation != nil {
+			next = *a.Generation + 1
+		}
+		a.Generation = &next
+		if p.held[consumer] = a; len(a.Providers) == 0 {
+			delete(p.held, consumer)
+		}
+	}
+	p.applied = append(p.applied, "204")
+	return nil
+}
+
+func (p *placement) content() map[string]map[string]map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := map[string]map[string]map[string]int{}
+	for consumer, a := range maps.All(p.held) {
+		all[consumer] = a.Providers
+	}
+	return all
+}
+
+// dead is the state of a cold migration that died on its source gpu1, whose guest is on
+// instanceHost, and a repair of it that is planned.
+type dead struct {
+	cell      *Cell
+	uuid      string
+	proxy     *Proxy
+	placement *placement
+	repairer  *cleanup.Repairer
+	units     []cleanup.Unit
+	before    map[string]map[string]map[string]int
+}
+
+const migrationUUID = "5f0c1c9e-0000-4000-8000-00000000000a"
+
+var oneCard = map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
+
+func newDead(t *testing.T) *dead {
+	t.Helper()
+	reset(t)
+	d := &dead{cell: database.Cell1, uuid: UUID(1), proxy: NewProxy(t, database.Server.Address)}
+	gpu1, gpu2 := d.cell.Compute(t, "gpu1"), d.cell.Compute(t, "gpu2")
+	d.cell.Instance(t, d.uuid, "gpu1", "active", "")
+	old := Row{"updated_at": Ago(time.Hour)}
+	from, to := d.cell.Card(t, gpu1, first, "allocated", d.uuid, old), d.cell.Card(t, gpu2, first, "allocated", d.uuid, old)
+	id := d.cell.Migration(t, 3, d.uuid, "migration", "migrating", "gpu1", "gpu2", old, Row{"uuid": migrationUUID})
+	d.cell.Context(t, d.uuid, id, []int64{from}, []int64{to})
+	one := func() *int { n := 1; return &n }
+	d.placement = &placement{held: map[string]cloud.Allocations{
+		d.uuid:        {Providers: map[string]map[string]int{"provider of gpu2": oneCard}, Project: "p", User: "u", Generation: one()},
+		migrationUUID: {Providers: map[string]map[string]int{"provider of gpu1": oneCard}, Project: "p", User: "u", Generation: one()},
+	}}
+	t.Cleanup(d.placement.pending.Wait)
+	d.before = d.placement.content()
+
+	databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Database: strings.Replace(database.URL("nova_cell1"), database.Server.Address, d.proxy.Address, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { databases.Close() })
+	proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := cleanup.Options{Proof: proof}
+	var found []cleanup.Finding
+	if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+		t.Fatal(err)
+	}
+	d.units = cleanup.NewPlan(found)
+	if err := databases.Book(t.Context(), d.units, d.placement); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Planned {
+		t.Fatalf("%d units, %v", len(d.units), err)
+	}
+	d.repairer = &cleanup.Repairer{Databases: databases, Options: options, Books: d.placement, Record: func([]cleanup.Unit) error { return nil }}
+	return d
+}
+
+// is asserts that rows and allocations agree, at one side.
+func (d *dead) is(t *testing.T, side cleanup.Side) {
+	t.Helper()
+	d.placement.pending.Wait() // what is on its way has arrived
+	status, context, books := "failed", "NULL", map[string]map[string]map[string]int{d.uuid: {"provider of gpu1": oneCard}}
+	if side == cleanup.Before {
+		status, books = "migrating", d.before
+	}
+	if got := d.cell.Dump(t, "migrations", "status"); got[0][0] != status {
+		t.Errorf("the migration is %s, not %s", got[0][0], status)
+	}
+	if got := d.cell.Dump(t, "instance_extra", "migration_context"); (got[0][0] == context) != (side == cleanup.After) {
+		t.Errorf("migration_context: %s", got[0][0])
+	}
+	if diff := cmp.Diff(books, d.placement.content()); diff != "" {
+		t.Errorf("Placement (-want +got):\n%s", diff)
+	}
+}
+
+// touched is instances.updated_at.
+func (d *dead) touched(t *testing.T) string {
+	t.Helper()
+	return d.cell.Dump(t, "instances", "updated_at")[0][0]
+}
+
+// TestCommitUnknown: a COMMIT whose answer is lost decides nothing. The unit stays open, and
+// Placement where it is, until a transaction that has locked the same rows knows; then rows
+// and allocations are brought to the same side.
+func TestCommitUnknown(t *testing.T) {
+	for name, test := range map[string]struct {
+		lose func(*Proxy)
+		side cleanup.Side
+	}{
+		"it was never received":   {(*Proxy).LoseCommit, cleanup.Before},
+		"its answer was lost":     {(*Proxy).LoseAnswer, cleanup.After},
+		"it is done 3 s later":    {func(p *Proxy) { p.DelayCommit(3 * time.Second) }, cleanup.After},
+		"it is done 0.2 s later":  {func(p *Proxy) { p.DelayCommit(200 * time.Millisecond) }, cleanup.After},
+		"done, and then seen old": {func(p *Proxy) { p.DelayCommit(time.Second) }, cleanup.After},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDead(t)
+			test.lose(d.proxy)
+			err := d.repairer.Apply(t.Context(), d.units)
+			u := &d.units[0]
+			if !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun || !u.Open() {
+				t.Fatalf("%v, state %s", err, u.State)
+			}
+			if got, want := d.placement.applied, []string{"204"}; !cmp.Equal(got, want) {
+				t.Errorf("Placement has answered %q: it must not be rolled back", got)
+			}
+			touched := d.touched(t)
+			if err := d.repairer.Recover(t.Context(), d.units); err != nil {
+				t.Fatal(err)
+			}
+			d.is(t, test.side)
+			want := cleanup.Written
+			if test.side == cleanup.Before {
+				want = cleanup.Skipped
+				if d.touched(t) == touched {
+					t.Error("instances.updated_at was not moved: another node's transaction could still be committed")
+				}
+			}
+			if u.State != want || u.Open() {
+				t.Errorf("state %s (%s)", u.State, u.Note)
+			}
+			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
+				t.Error(err)
+			}
+			d.is(t, cleanup.Before)
+		})
+	}
+}
+
+// TestPlacementAnswers: whatever Placement answers, rows and allocations end at the same
+// side, or the unit stays open.
+func TestPlacementAnswers(t *testing.T) {
+	gateway := errors.New("504 Gateway Timeout")
+	for name, test := range map[string]struct {
+		late    []time.Duration
+		answers []error
+		state   cleanup.State
+		side    cleanup.Side
+		err     string // "" for none
+		applied []string
+	}{
+		"applied, and answered 504":          {answers: []error{gateway}, state: cleanup.Written, side: cleanup.After, applied: []string{"204", "204"}},
+		"applied, 504 twice":                 {answers: []error{gateway, gateway}, state: cleanup.Written, side: cleanup.After, applied: []string{"204", "204", "204"}},
+		"applied after our limit":            {late: []time.Duration{6 * time.Second}, state: cleanup.Skipped, side: cleanup.Before, err: "no answer within 5s", applied: []string{"204", "409"}},
+		"all requests late, the first first": {late: []time.Duration{6 * time.Second, 3 * time.Second}, state: cleanup.Written, side: cleanup.After, applied: []string{"204", "409", "204"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDead(t)
+			d.placement.late, d.placement.answers = test.late, test.answers
+			err := d.repairer.Apply(t.Context(), d.units)
+			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) || d.units[0].State != test.state {
+				t.Errorf("%v, state %s (%s)", err, d.units[0].State, d.units[0].Note)
+			}
+			d.is(t, test.side)
+			if !cmp.Equal(d.placement.applied, test.applied) {
+				t.Errorf("Placement has answered %q", d.placement.applied)
+			}
+		})
+	}
+}
+
+// TestPlacementNeither: allocations that something else has changed meanwhile are left, and
+// the unit stays open until they are at one side again.
+func TestPlacementNeither(t *testing.T) {
+	d := newDead(t)
+	other := map[string]map[string]int{"provider of gpu3": oneCard}
+	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
+	d.placement.late = []time.Duration{300 * time.Millisecond}
+	rows := d.cell.Dump(t, "migrations")
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		d.placement.mu.Lock()
+		defer d.placement.mu.Unlock()
+		a := d.placement.held[d.uuid]
+		next := *a.Generation + 1
+		a.Providers, a.Generation = other, &next
+		d.placement.held[d.uuid] = a
+	}()
+	err := d.repairer.Apply(t.Context(), d.units)
+	u := &d.units[0]
+	if !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun || !strings.Contains(err.Error(), "instance "+d.uuid+" holds [provider of gpu3]") {
+		t.Fatalf("%v, state %s", err, u.State)
+	}
+	if err := d.repairer.Recover(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun {
+		t.Errorf("%v, state %s", err, u.State)
+	}
+	if diff := cmp.Diff(rows, d.cell.Dump(t, "migrations")); diff != "" {
+		t.Errorf("rows (-before +after):\n%s", diff)
+	}
+	if got := d.placement.content()[d.uuid]; !cmp.Equal(got, other) {
+		t.Errorf("it was written over: %v", got)
+	}
+	// An operator sets them.
+	d.placement.mu.Lock()
+	a := d.placement.held[d.uuid]
+	a.Providers = d.before[d.uuid]
+	d.placement.held[d.uuid] = a
+	d.placement.mu.Unlock()
+	if err := d.repairer.Recover(t.Context(), d.units); err != nil || u.State != cleanup.Skipped {
+		t.Errorf("%v, state %s", err, u.State)
+	}
+	d.is(t, cleanup.Before)
+}
+
+// TestCutOff: an entry that a killed run has left is completed or reverted, and undone,
+// wherever the run was: before Placement, between Placement and COMMIT, after it.
+func TestCutOff(t *testing.T) {
+	for name, test := range map[string]struct {
+		posted, committed bool
+		side              cleanup.Side
+	}{
+		"before Placement":                 {false, false, cleanup.Before},
+		"between Placement and COMMIT":     {true, false, cleanup.Before},
+		"after COMMIT":                     {true, true, cleanup.After},
+		"after COMMIT, Placement reverted": {false, true, cleanup.After},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDead(t)
+			u := &d.units[0]
+			if err := d.repairer.Preview(t.Context(), d.units); err != nil {
+				t.Fatal(err)
+			}
+			u.State = cleanup.Begun
+			if test.posted {
+				seen := map[string]cloud.Allocations{d.uuid: u.Placement.After.Instance, migrationUUID: u.Placement.After.Migration}
+				for consumer, a := range seen {
+					a.Generation = d.placement.held[consumer].Generation
+					seen[consumer] = a
+				}
+				if err := d.placement.SetAllocations(t.Context(), seen); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.committed {
+				for _, row := range u.Rows {
+					statement, args := row.Statement()
+					if _, err := database.SQL.ExecContext(t.Context(), strings.Replace(statement, "UPDATE ", "UPDATE nova_cell1.", 1), args...); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			standing, err := d.repairer.Stand(t.Context(), u)
+			wantRows, wantBooks := cleanup.Before, cleanup.Before
+			if test.committed {
+				wantRows = cleanup.After
+			}
+			if test.posted {
+				wantBooks = cleanup.After
+			}
+			if diff := cmp.Diff(cleanup.Standing{Rows: wantRows, Allocations: wantBooks}, standing); diff != "" || err != nil {
+				t.Errorf("%v, (-want +got):\n%s", err, diff)
+			}
+			if err := d.repairer.Recover(t.Context(), d.units); err != nil {
+				t.Fatal(err)
+			}
+			d.is(t, test.side)
+			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
+				t.Fatal(err)
+			}
+			d.is(t, cleanup.Before)
+		})
+	}
+}
+
+// TestNovaSavesMeanwhile: while Placement takes 12 s, Nova saves the instance: it waits for
+// no longer than the repair may hold its locks. In the end rows and allocations agree.
+func TestNovaSavesMeanwhile(t *testing.T) {
+	const most = 6 * time.Second
+	for name, late := range map[string][]time.Duration{
+		"the request arrives first": {12 * time.Second, 9 * time.Second},
+		"the request arrives last":  {12 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDead(t)
+			d.placement.late = late
+			done := make(chan error, 1)
+			go func() { done <- d.repairer.Apply(t.Context(), d.units) }()
+			until(t, func() bool { // the repair has its locks, and Placement has its request
+				d.placement.mu.Lock()
+				defer d.placement.mu.Unlock()
+				return len(d.placement.late) < len(late)
+			})
+			begin := time.Now()
+			var saved struct{}
+			database.compose(t, map[string]any{"ask": "save", "database": d.cell.connection, "instance": d.uuid, "description": name}, &saved)
+			took := time.Since(begin)
+			t.Logf("Nova's save took %.1f s", took.Seconds())
+			if took > most+time.Second { // of this machine, busy as it may be
+				t.Errorf("Nova's save had to wait for %s", took)
+			}
+			err := <-done
+			side := cleanup.Before
+			if d.units[0].State == cleanup.Written {
+				side = cleanup.After
+			} else if err == nil || d.units[0].State != cleanup.Skipped {
+				t.Errorf("%v, state %s", err, d.units[0].State)
+			}
+			t.Logf("%s: %v", d.units[0].State, err)
+			d.is(t, side)
+		})
+	}
+}
+
+// TestInterruptedEntry: with the binary: a COMMIT that comes late leaves an entry of which
+// every command says that its outcome is not known; the next --apply knows it, and undo does.
+func TestInterruptedEntry(t *testing.T) {
+	begin := func(t *testing.T, lose func(*Proxy)) (root string, cell *Cell, args []string) {
+		t.Helper()
+		cell = stale(t, 1)
+		proxy := NewProxy(t, database.Server.Address)
+		root = machine(t)
+		lose(proxy)
+		u, err := url.Parse(database.URL("nova_cell1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = proxy.Address
+		args = []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
+		_, stderr, status := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: it is not known whether this was written: COMMIT: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply finds out") {
+			t.Fatalf("exit status %d, %s", status, stderr)
+		}
+		return root, cell, args
+	}
+	command := func(t *testing.T, args ...string) (out string, status int) {
+		t.Helper()
+		cmd := exec.Command(gpustack, args...)
+		text, err := cmd.CombinedOutput()
+		if err != nil && cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return string(text), cmd.ProcessState.ExitCode()
+	}
+	const open = "entry 1 (repair-migration --apply) was interrupted, and its outcome is not known"
+	t.Run("recovered", func(t *testing.T) {
+		root, cell, args := begin(t, func(p *Proxy) { p.DelayCommit(2 * time.Second) })
+		for _, c := range [][]string{{"history"}, {"host", "scan"}, {"nova", "check", "--conf", "compute=" + root + "/etc/nova/nova.conf"}, {"undo", "--dry-run", args[0], args[1]}} {
+			out, _ := command(t, append(c, "--root", root)...)
+			if !strings.Contains(out, "gpustack: warning: "+open) {
+				t.Errorf("%q does not say so: %s", c, out)
+			}
+		}
+		stdout, stderr, _ := repair(t, root, append(args, "-o", "json")...)
+		if !strings.Contains(stdout, open) || !strings.Contains(stderr, open) {
+			t.Errorf("%s%s", stdout, stderr)
+		}
+		_, stderr, status := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+		if status != 0 || !strings.Contains(stderr, "entry 1, 0000:00:00.0 of gpu1: repaired") {
+			t.Errorf("exit status %d, %s", status, stderr)
+		}
+		if got := states(t, cell); !strings.HasSuffix(got[0], " available NULL NULL") {
+			t.Errorf("rows: %q", got)
+		}
+		if out, status := command(t, "undo", "--root", root, "--yes", args[0], args[1]); status != 0 || strings.Contains(out, open) {
+			t.Errorf("undo: exit status %d, %s", status, out)
+		}
+	})
+	t.Run("undone", func(t *testing.T) {
+		for name, lose := range map[string]func(*Proxy){"written": (*Proxy).LoseAnswer, "not written": (*Proxy).LoseCommit} {
+			root, cell, args := begin(t, lose)
+			if out, status := command(t, "undo", "--root", root, "--yes", args[0], args[1]); status != 0 || !strings.Contains(out, "entry 1 is undone") {
+				t.Fatalf("%s: exit status %d, %s", name, status, out)
+			}
+			if got, want := states(t, cell), fmt.Sprintf("0000:00:00.0 allocated %s %s", UUID(0), RequestOf(UUID(0))); got[0] != want {
+				t.Errorf("%s: rows %q, not %q", name, got, want)
+			}
+		}
+	})
+}
+
+// TestOneTransactionPerInstance: the four rows of one instance are repaired together: a
+// server that goes at any moment leaves all of them or none.
+func TestOneTransactionPerInstance(t *testing.T) {
+	const rows = 4
+	for range 5 {
+		cell := stale(t, 0)
+		gpu1 := 1
+		for i := range rows {
+			cell.Card(t, int64(gpu1), fmt.Sprintf("0000:%02x:00.0", i), "allocated", UUID(7))
+		}
+		proxy := NewProxy(t, database.Server.Address)
+		proxy.LoseCommit()
+		u, err := url.Parse(database.URL("nova_cell1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = proxy.Address
+		root := machine(t)
+		args := []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
+		if _, stderr, status := repair(t, root, args...); status != 1 || !strings.Contains(stderr, "is not known") {
+			t.Fatalf("exit status %d, %s", status, stderr)
+		}
+		repaired := 0
+		for _, line := range states(t, cell) {
+			if strings.HasSuffix(line, " available NULL NULL") {
+				repaired++
+			}
+		}
+		if repaired != 0 && repaired != rows {
+			t.Fatalf("%d of %d rows of one instance are repaired", repaired, rows)
+		}
+		if _, stderr, status := repair(t, root, args...); status != 0 {
+			t.Fatalf("exit status %d, %s", status, stderr)
+		}
+	}
+}
