@@ -25,27 +25,29 @@ import (
 func newRepairMigrationCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "repair-migration",
-		Usage: "find GPUs that Nova believes taken and are not",
+		Usage: "find and repair stale PCI device records in the Nova database",
 		Description: `
 After a failed migration, rows of nova.pci_devices can say that a device is taken though
-no guest has it, or free though one does. Looks at the rows of every cell, each in one
-consistent snapshot that is only read, and says of each that is not plainly free or
-rightly taken what it is, from what, what comes of leaving it, and what puts it right.
-Without --apply it changes nothing.
+no guest has it, or free though one does. This command reads the rows of every cell, each
+in one consistent snapshot. For each suspicious row it prints a verdict, the evidence, the
+impact of leaving it and how to fix it. Without --apply it changes nothing.
 
-What the database cannot prove, the compute hosts can: --guests takes what "gpustack
+What the database cannot prove, the compute hosts can: --guests reads what "gpustack
 host guests -o json" has printed there in the last ten minutes. Without it, whatever
 could free a device that a guest uses is unknown. --apply repairs what is proved:
 
-  online   Placement's allocations are put right and the dead migration is closed, so
+  online   Placement's allocations are corrected and the dead migration is closed, so
            that nova-compute's own audit frees the devices; no service is touched
-  offline  the row is written, while nova-compute of its host is down by its silence
-           and by the host's report; --host-is-off is your word in place of the report.
-           With --claim a free device that a guest holds is given to its instance, too
+  offline  the row is written while nova-compute on that host is down, confirmed by
+           missed heartbeats and by the host's own report; --host-is-off is your word
+           in place of the report. With --claim a free device that a guest holds is
+           given to its instance, too
 
-Each repair is one transaction that judges everything again, changes only what it has
-seen, and is recorded on this machine: "gpustack undo" takes it back, as long as Nova
-has not gone on from there.
+All that is repaired for one instance is one transaction, which judges everything again,
+changes only what it has seen, and is recorded on this machine: "gpustack undo" undoes it,
+unless Nova has gone on from there. Where Placement or the database does not say whether
+something was written, the entry stays open, every command says so, and the next --apply
+or undo finds out and completes or reverts it.
 
 The databases are those of nova.conf on a controller ([api_database], whose
 cell_mappings name every cell), or --database names one cell's.

@@ -34,9 +34,9 @@ nothing is touched.
 Of host bind and host release it gives functions back to what held them, unless the
 machine was started anew since, which did that.
 
-Of repair-migration it takes rows of Nova's databases back, and Placement's
+Of repair-migration it restores rows of Nova's databases and Placement's
 allocations, unless Nova has gone on from there. The databases are found as that
-command finds them.
+command finds them. Of an interrupted repair it first finds out what was written.
 
 EXAMPLES
   gpustack undo

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -195,11 +197,11 @@ func TestCommitUnknown(t *testing.T) {
 		lose func(*Proxy)
 		side cleanup.Side
 	}{
-		"it was never received":   {(*Proxy).LoseCommit, cleanup.Before},
-		"its answer was lost":     {(*Proxy).LoseAnswer, cleanup.After},
-		"it is done 3 s later":    {func(p *Proxy) { p.DelayCommit(3 * time.Second) }, cleanup.After},
-		"it is done 0.2 s later":  {func(p *Proxy) { p.DelayCommit(200 * time.Millisecond) }, cleanup.After},
-		"done, and then seen old": {func(p *Proxy) { p.DelayCommit(time.Second) }, cleanup.After},
+		"it was never received": {(*Proxy).LoseCommit, cleanup.Before},
+		"its answer was lost":   {(*Proxy).LoseAnswer, cleanup.After},
+		// Other connections read what was before until then.
+		"it is done 3 s later":   {func(p *Proxy) { p.DelayCommit(3 * time.Second) }, cleanup.After},
+		"it is done 0.2 s later": {func(p *Proxy) { p.DelayCommit(200 * time.Millisecond) }, cleanup.After},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDead(t)
@@ -461,6 +463,32 @@ func TestInterruptedEntry(t *testing.T) {
 		}
 		if out, status := command(t, "undo", "--root", root, "--yes", args[0], args[1]); status != 0 || strings.Contains(out, open) {
 			t.Errorf("undo: exit status %d, %s", status, out)
+		}
+	})
+	t.Run("others wait", func(t *testing.T) {
+		root, cell, args := begin(t, (*Proxy).LoseCommit)
+		before := states(t, cell)
+		// Its cell is not among those of nova.conf by that name, so that nothing can be found out.
+		_, stderr, status := repair(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: it is not known whether this was written: cell database: no such cell") {
+			t.Errorf("exit status %d, %s", status, stderr)
+		}
+		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
+			t.Errorf("it was repaired all the same (-before +after):\n%s", diff)
+		}
+		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := strings.NewReplacer(`"id": 1,`, `"id": 2,`, `"status": "applying"`, `"status": "done"`).Replace(string(entry))
+		if err := os.WriteFile(filepath.Join(root, "var/lib/gpustack/journal/0002.json"), []byte(later), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range [][]string{nil, {"2"}} {
+			out, status := command(t, append(append([]string{"undo", "--root", root, "--yes"}, id...), args[0], args[1])...)
+			if status != 1 || !strings.Contains(out, "error: entry 2: entry 1 (repair-migration --apply), before it, was interrupted") {
+				t.Errorf("undo %q: exit status %d, %s", id, status, out)
+			}
 		}
 	})
 	t.Run("undone", func(t *testing.T) {
