@@ -324,24 +324,27 @@ func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell Cell, u *
 // Preview fills in the rows that the units would write now, and writes nothing.
 func (r *Repairer) Preview(ctx context.Context, units []Unit) error {
 	for i := range units {
-		u := &units[i]
-		if u.State != Planned {
-			continue
-		}
-		cell, err := r.Databases.cell(u.Cell)
-		if err != nil {
-			return err
-		}
-		tx, err := cell.DB.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		u.Rows, err = r.evidenceHolds(ctx, tx, cell, u)
-		if err := errors.Join(ignoreChanged(u, err), tx.Rollback()); err != nil {
-			return err
+		if u := &units[i]; u.State == Planned {
+			if err := ignoreChanged(u, r.preview(ctx, u)); err != nil {
+				return fmt.Errorf("%s: %w", u.Name(), err)
+			}
 		}
 	}
 	return nil
+}
+
+// preview reads the rows as the repair does, locks and their limits included.
+func (r *Repairer) preview(ctx context.Context, u *Unit) error {
+	err := r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell Cell) (err error) {
+		if u.Rows, err = r.evidenceHolds(ctx, tx, cell, u); err == nil {
+			err = errStays
+		}
+		return err
+	})
+	if errors.Is(err, errStays) {
+		return nil
+	}
+	return err
 }
 
 // ignoreChanged skips a unit that is no longer what it was.
