@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/go-sql-driver/mysql"
+
+	"gpustack/host"
 )
 
 // cell0 holds instances that never got a host (nova/objects/cell_mapping.py,
@@ -19,6 +22,9 @@ type Where struct {
 	API      string // URL of nova_api; "" where it is not known
 	Local    string // URL of the local [database], which cells' URLs may be filled from
 	Database string // URL of one cell, in place of those that nova_api names
+
+	Root   host.Root // the machine whose files URLs name
+	Limits Limits
 }
 
 // Databases are those of a deployment, opened.
@@ -55,9 +61,10 @@ var (
 	ErrNoCells    = errors.New("nova_api has no cells")
 )
 
-// Open opens the databases, and has each answer. Disabled cells are among them: to be
-// disabled only keeps new guests away. Cells that do not answer are left out, as Unread
-// says; if none does it is an error.
+// Open connects to the databases and reads a first answer from each, from all cells at
+// the same time. Disabled cells are among them: disabling only keeps new guests away.
+// Cells that do not answer are left out, and Unread names them; it is an error if no cell
+// answers.
 func Open(ctx context.Context, w Where) (*Databases, error) {
 	d := &Databases{}
 	err := d.open(ctx, w)
@@ -69,12 +76,12 @@ func Open(ctx context.Context, w Where) (*Databases, error) {
 
 func (d *Databases) open(ctx context.Context, w Where) (err error) {
 	if w.API != "" {
-		if d.API, err = connect(ctx, "api_database", w.API); err != nil {
+		if d.API, err = w.connect(ctx, "api_database", w.API); err != nil {
 			return err
 		}
 	}
 	if w.Database != "" {
-		db, err := connect(ctx, "database", w.Database)
+		db, err := w.connect(ctx, "database", w.Database)
 		if err != nil {
 			return err
 		}
@@ -82,33 +89,53 @@ func (d *Databases) open(ctx context.Context, w Where) (err error) {
 		if d.API == nil {
 			return nil
 		}
-		d.others, err = d.mapped(ctx, w.Local)
+		d.others, err = d.mapped(ctx, w)
 		return err
 	}
 	if d.API == nil {
 		return ErrNoDatabase
 	}
-	d.Cells, err = d.mapped(ctx, w.Local)
+	d.Cells, err = d.mapped(ctx, w)
 	return err
 }
 
-// mapped opens the cells that nova_api names.
-func (d *Databases) mapped(ctx context.Context, local string) (cells []Cell, err error) {
+// connect connects to the database of a URL.
+func (w Where) connect(ctx context.Context, what, url string) (*sql.DB, error) {
+	target, err := ParseURL(w.Root, url)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return connect(ctx, what, target, w.Limits)
+}
+
+// mapping is a row of nova_api.cell_mappings.
+type mapping struct{ uuid, name, url string }
+
+// mappings reads the cells that nova_api names.
+func (d *Databases) mappings(ctx context.Context) (all []mapping, err error) {
 	rows, err := d.API.QueryContext(ctx, "SELECT uuid, COALESCE(name, ''), COALESCE(database_connection, '') FROM cell_mappings ORDER BY id")
 	if err != nil {
-		return nil, explain("nova_api.cell_mappings", err)
+		return nil, err
 	}
 	defer rows.Close() //nolint:errcheck // rows.Err tells
-	type mapping struct{ uuid, name, url string }
-	var mappings []mapping
 	for rows.Next() {
 		var m mapping
 		if err := rows.Scan(&m.uuid, &m.name, &m.url); err != nil {
-			return nil, explain("nova_api.cell_mappings", err)
+			return nil, err
 		}
-		mappings = append(mappings, m)
+		all = append(all, m)
 	}
-	if err := rows.Err(); err != nil {
+	return all, rows.Err()
+}
+
+// mapped connects to the cells that nova_api names.
+func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
+	var mappings []mapping
+	err := within(ctx, w.Limits.withDefaults().Connect, func(ctx context.Context) (err error) {
+		mappings, err = d.mappings(ctx)
+		return err
+	})
+	if err != nil {
 		return nil, explain("nova_api.cell_mappings", err)
 	}
 	if len(mappings) == 0 {
@@ -118,21 +145,27 @@ func (d *Databases) mapped(ctx context.Context, local string) (cells []Cell, err
 	for _, m := range mappings {
 		named[m.name]++
 	}
-	for _, m := range mappings {
+	cells, failures := make([]Cell, len(mappings)), make([]error, len(mappings))
+	var all sync.WaitGroup
+	for i, m := range mappings {
 		if m.name == "" || named[m.name] > 1 { // names need not be there, or be different
 			m.name = m.uuid
 		}
-		url, err := FillTemplate(m.url, local)
-		if err != nil {
-			d.unread = append(d.unread, fmt.Errorf("cell %s: %w", m.name, err))
-			continue
-		}
-		db, err := connect(ctx, "cell "+m.name, url)
-		if err != nil {
-			d.unread = append(d.unread, err)
-			continue
-		}
-		cells = append(cells, Cell{Name: m.name, UUID: m.uuid, DB: db})
+		cells[i] = Cell{Name: m.name, UUID: m.uuid}
+		all.Go(func() {
+			url, err := FillTemplate(m.url, w.Local)
+			if err != nil {
+				failures[i] = fmt.Errorf("cell %s: %w", m.name, err)
+				return
+			}
+			cells[i].DB, failures[i] = w.connect(ctx, "cell "+m.name, url)
+		})
+	}
+	all.Wait()
+	cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.DB == nil })
+	d.unread = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
+	if err := ctx.Err(); err != nil { // it says nothing about the cells
+		return cells, err
 	}
 	if len(cells) == 0 {
 		return nil, d.Unread()
@@ -152,23 +185,10 @@ func (d *Databases) Close() error {
 	return errors.Join(errs...)
 }
 
-func connect(ctx context.Context, what, url string) (*sql.DB, error) {
-	config, err := ParseURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	connector, err := mysql.NewConnector(config)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	db := sql.OpenDB(connector)
-	if err := db.PingContext(ctx); err != nil {
-		return nil, errors.Join(explain(what+" at "+config.Addr, err), db.Close())
-	}
-	return db, nil
-}
-
 // explain says which database or table an error is of.
 func explain(what string, err error) error {
+	if errors.Is(err, mysql.ErrInvalidConn) { // the driver hides why
+		return fmt.Errorf("%s: the connection was lost, or the database did not answer in time: %w", what, err)
+	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -1,13 +1,16 @@
 package cleanup
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
-	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,152 +18,378 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"gpustack/host"
 )
 
 // sqlalchemyURL is SQLAlchemy's own pattern, of 1.4 and 2.0 (sqlalchemy/engine/url.py,
 // _parse_url).
 var sqlalchemyURL = regexp.MustCompile(`^([\w+]+)://(?:([^:/]*)(?::([^@]*))?@)?(?:(?:\[([^/?]+)\]|([^/:?]+))?(?::([^/?]*))?)?(?:/([^?]*))?(?:\?(.*))?$`)
 
+// Target is the server and the database that a URL names, how to sign in, and from where
+// to connect. Its timeouts are those of the URL, which are Nova's own: see Limits.
+type Target struct {
+	*mysql.Config
+	Bind string // host name or address of this machine to connect from; "" is any
+	Init string // statement that each new connection runs first; "" is none
+}
+
+// dial connects to the server.
+func (t *Target) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	if t.Bind != "" && network != "unix" {
+		found, err := net.DefaultResolver.LookupHost(ctx, t.Bind)
+		if err != nil {
+			return nil, fmt.Errorf("bind address: %w", err)
+		}
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(found[0])}
+	}
+	return d.DialContext(ctx, network, address)
+}
+
 // ParseURL reads a database URL as SQLAlchemy and the drivers that Nova uses with
 // MySQL and MariaDB do (sqlalchemy/engine/url.py, _parse_rfc1738_args;
-// sqlalchemy/dialects/mysql, create_connect_args; PyMySQL's connect): user and
-// password are percent-encoded, each query argument is an argument of the driver. Its
-// errors do not quote the URL, which has a password in it.
-func ParseURL(text string) (*mysql.Config, error) {
+// sqlalchemy/dialects/mysql/mysqldb.py, create_connect_args; pymysql/connections.py,
+// Connection.__init__; MySQLdb/connections.py): user and password are percent-encoded,
+// each query argument is an argument of the driver, and read_default_file has what the
+// URL does not say. Files that the URL or that file name are below the root. Errors do
+// not quote the URL, which has a password in it.
+func ParseURL(root host.Root, text string) (*Target, error) {
 	parts := sqlalchemyURL.FindStringSubmatch(text)
 	if parts == nil {
 		return nil, errors.New("not a database URL")
 	}
-	dialect, _, _ := strings.Cut(parts[1], "+")
+	dialect, driver, _ := strings.Cut(parts[1], "+")
 	if dialect != "mysql" && dialect != "mariadb" {
 		return nil, fmt.Errorf("a database of kind %s is not supported: only MySQL and MariaDB are", dialect)
 	}
-	c := mysql.NewConfig()
+	a := arguments{root: root, mysqldb: driver == "" || driver == "mysqldb"}
 	var err, err2 error
-	c.User, err = url.PathUnescape(parts[2])
-	c.Passwd, err2 = url.PathUnescape(parts[3])
+	a.user, err = url.PathUnescape(parts[2])
+	a.password, err2 = url.PathUnescape(parts[3])
 	if err != nil || err2 != nil {
 		return nil, errors.New("user or password are not percent-encoded")
 	}
-	host, port, path, query := parts[4]+parts[5], parts[6], parts[7], parts[8]
-	if host == "" {
-		host = "localhost"
+	a.host, a.port, a.database = parts[4]+parts[5], parts[6], parts[7]
+	if a.port != "" {
+		if err := checkPort(a.port); err != nil {
+			// Where a password is not encoded, a part of it may stand here.
+			return nil, errors.New("what stands for the port is not a port")
+		}
 	}
-	if port == "" {
-		port = "3306"
+	errs := a.apply(queryArguments(parts[8]))
+	if len(errs) == 0 {
+		errs = append(errs, a.readDefaults())
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		// Where a password is not encoded, a part of it may stand here.
-		return nil, errors.New("what stands for the port is not a port")
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
-	c.Net, c.Addr = "tcp", net.JoinHostPort(host, port)
-	c.DBName = path
-	if c.DBName == "" {
-		return nil, errors.New("no database is named")
-	}
-	// What is read must be times, in UTC, whatever the server's own zone is.
-	c.ParseTime, c.Loc = true, time.UTC
-	c.Params = map[string]string{"time_zone": "'+00:00'"}
-	c.Collation = "utf8mb4_general_ci"
-	c.Timeout = 10 * time.Second
-	c.Logger = &mysql.NopLogger{} // it would print; its errors are returned too
-	// Of an UPDATE, the rows that it found, not only those that it changed.
-	c.ClientFoundRows = true
-	return c, arguments(c, host, query)
+	return a.target()
 }
 
-// arguments applies the arguments of a URL. Those that make no difference here are
-// passed over: character sets, since nothing that is read has other letters than
-// ASCII's, and what the pool of Nova's own connections is like.
-func arguments(c *mysql.Config, host, query string) error {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return errors.New("its arguments are malformed")
+// checkPort returns an error unless the text is the number of a port.
+func checkPort(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%q is not a port", text)
 	}
-	var errs []error
-	var ssl sslArguments
-	for _, key := range slices.Sorted(func(yield func(string) bool) {
-		for k := range values {
-			if !yield(k) {
-				return
+	return nil
+}
+
+// queryArguments reads the query of a URL as SQLAlchemy does, with Python's parse_qsl:
+// arguments without a value are not there. Values have all that was given.
+func queryArguments(query string) map[string][]string {
+	values := map[string][]string{}
+	for part := range strings.SplitSeq(query, "&") {
+		if key, value, _ := strings.Cut(part, "="); value != "" {
+			values[unquote(key)] = append(values[unquote(key)], unquote(value))
+		}
+	}
+	return values
+}
+
+// unquote decodes a key or a value of a query as Python's parse_qsl does, which leaves a
+// percent sign as it is where it begins no code.
+func unquote(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case c == '+':
+			c = ' '
+		case c == '%' && i+2 < len(text):
+			if code, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+				c = byte(code)
+				i += 2
 			}
 		}
-	}) {
-		value := values.Get(key)
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// arguments are what a URL and the file that it names say of a connection.
+type arguments struct {
+	root    host.Root
+	mysqldb bool // the driver is mysqlclient, or else it is read as PyMySQL
+
+	user, password, host, port, database, socket string
+	bind, init                                   string
+	connect, read, write                         time.Duration
+	file, group                                  string // read_default_file, read_default_group
+	tls                                          tlsArguments
+}
+
+// apply applies the arguments of a URL. Ignored are those that make no difference here:
+// character sets, since everything that is read is ASCII, the SQL mode, which no
+// statement here depends on, the limits of Limits, and the pool of Nova's own
+// connections. Any other argument may mean another user or another server, and is an
+// error.
+func (a *arguments) apply(values map[string][]string) (errs []error) {
+	fallback := map[string]string{} // old names of PyMySQL's, which the new ones override
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		value := values[key][0]
+		if len(values[key]) > 1 {
+			errs = append(errs, fmt.Errorf("argument %s is given twice", key))
+			continue
+		}
+		fail := func(want string) {
+			errs = append(errs, fmt.Errorf("argument %s: %q is not %s", key, value, want))
+		}
 		seconds := func() time.Duration {
 			n, err := strconv.ParseFloat(value, 64)
-			if err != nil || n < 0 {
-				errs = append(errs, fmt.Errorf("argument %s: %q is not a number of seconds", key, value))
+			if err != nil || !(n >= 0 && n <= 365*24*3600) {
+				fail("a number of seconds")
 			}
 			return time.Duration(n * float64(time.Second))
 		}
-		switch key {
-		case "charset", "use_unicode", "binary_prefix", "client_flag", "plugin", "plugin_options", "local_infile":
-		case "unix_socket":
-			c.Net, c.Addr = "unix", value
-		case "connect_timeout":
-			c.Timeout = seconds()
-		case "read_timeout":
-			c.ReadTimeout = seconds()
-		case "write_timeout":
-			c.WriteTimeout = seconds()
-		case "ssl_ca":
-			ssl.ca = value
-		case "ssl_cert":
-			ssl.cert = value
-		case "ssl_key":
-			ssl.key = value
-		case "ssl_check_hostname", "ssl_verify_identity":
-			on, err := strconv.ParseBool(value)
+		truth := func() *bool {
+			on, err := parseTruth(value)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("argument %s: %q is neither true nor false", key, value))
+				fail("true or false")
 			}
-			ssl.anyName = !on
-			ssl.named = true
+			return &on
+		}
+		switch key {
+		case "charset", "collation", "use_unicode", "binary_prefix", "client_flag", "plugin", "plugin_options", "local_infile",
+			"sql_mode", "autocommit", "program_name", "max_allowed_packet", "compress", "auth_plugin", "ssl_cipher":
+		case "connect_timeout":
+			a.connect = seconds()
+		case "read_timeout":
+			a.read = seconds()
+		case "write_timeout":
+			a.write = seconds()
+		case "user":
+			a.user = value
+		case "host":
+			a.host = value
+		case "port":
+			if err := checkPort(value); err != nil {
+				fail("a port")
+			}
+			a.port = value
+		case "password", "database":
+			fallback[key] = value
+		case "passwd", "db":
+			fallback[key] = value
+		case "unix_socket":
+			a.socket = value
+		case "bind_address":
+			a.bind = value
+		case "init_command":
+			a.init = value
+		case "read_default_file":
+			a.file = value
+		case "read_default_group":
+			a.group = value
+		case "ssl_ca":
+			a.tls.ca = value
+		case "ssl_capath":
+			a.tls.capath = value
+		case "ssl_cert":
+			a.tls.cert = value
+		case "ssl_key":
+			a.tls.key = value
+		case "ssl_check_hostname", "ssl_verify_identity":
+			a.tls.identity = truth()
 		case "ssl_verify_cert":
-			ssl.named = true
+			a.tls.chain = truth()
+		case "ssl_disabled":
+			// PyMySQL takes any value that is not empty as true.
+			if a.tls.disabled = *truth(); !a.tls.disabled {
+				fail("true, and PyMySQL disables TLS for any value")
+			}
+		case "ssl_mode", "ssl-mode":
+			if a.tls.mode = strings.ToUpper(value); !slices.Contains(tlsModes, a.tls.mode) {
+				fail("one of " + strings.Join(tlsModes, ", "))
+			}
 		default:
-			// Another user, another server: not to be passed over.
 			errs = append(errs, fmt.Errorf("argument %s is not supported", key))
 		}
 	}
-	if ssl != (sslArguments{}) {
-		c.TLS, err = ssl.config(host)
-		errs = append(errs, err)
+	a.credentials(fallback)
+	return errs
+}
+
+// credentials applies the arguments that name the password and the database: of two
+// names for one, PyMySQL prefers password and database, whether they are arguments or
+// parts of the URL, and mysqlclient the arguments.
+func (a *arguments) credentials(given map[string]string) {
+	if a.mysqldb {
+		a.password = cmp.Or(given["password"], given["passwd"], a.password)
+		a.database = cmp.Or(given["database"], given["db"], a.database)
+		return
+	}
+	a.password = cmp.Or(given["password"], a.password, given["passwd"])
+	a.database = cmp.Or(given["database"], a.database, given["db"])
+}
+
+// readDefaults fills in from read_default_file what the URL does not say.
+func (a *arguments) readDefaults() error {
+	options, err := a.options()
+	if err != nil || options == nil {
+		return err
+	}
+	for key, into := range map[string]*string{
+		"user": &a.user, "password": &a.password, "host": &a.host, "port": &a.port, "database": &a.database, "socket": &a.socket, "bind-address": &a.bind,
+		"ssl-ca": &a.tls.ca, "ssl-capath": &a.tls.capath, "ssl-cert": &a.tls.cert, "ssl-key": &a.tls.key,
+	} {
+		*into = cmp.Or(*into, options[key])
+	}
+	var errs []error
+	fail := func(key string, err error) {
+		errs = append(errs, fmt.Errorf("%s: %s: %w", a.file, key, err))
+	}
+	if a.port != "" {
+		if err := checkPort(a.port); err != nil {
+			fail("port", err)
+		}
+	}
+	if !a.mysqldb { // PyMySQL reads nothing else there, ssl and ssl-mode neither
+		return errors.Join(errs...)
+	}
+	a.init = cmp.Or(a.init, options["init-command"])
+	truth := func(key string) bool {
+		value, there := options[key]
+		if !there {
+			return false
+		}
+		on, err := parseTruth(cmp.Or(value, "1")) // without a value it is switched on
+		if err != nil {
+			fail(key, err)
+		}
+		return on
+	}
+	mode := strings.ToUpper(options["ssl-mode"])
+	if truth("ssl") {
+		mode = cmp.Or(mode, "REQUIRED")
+	}
+	if mode != "" && !slices.Contains(tlsModes, mode) {
+		fail("ssl-mode", fmt.Errorf("%q is not one of %s", mode, strings.Join(tlsModes, ", ")))
+	}
+	a.tls.mode = cmp.Or(a.tls.mode, mode)
+	if on := truth("ssl-verify-server-cert"); on && a.tls.identity == nil {
+		a.tls.identity = &on
 	}
 	return errors.Join(errs...)
 }
 
-// sslArguments are what SQLAlchemy collects into the driver's ssl.
-type sslArguments struct {
-	ca, cert, key  string
-	anyName, named bool
+// target puts together what is known.
+func (a *arguments) target() (*Target, error) {
+	host, port := cmp.Or(a.host, "localhost"), cmp.Or(a.port, "3306")
+	c := mysql.NewConfig()
+	c.User, c.Passwd, c.DBName = a.user, a.password, a.database
+	if c.DBName == "" {
+		return nil, errors.New("no database is named")
+	}
+	c.Net, c.Addr = "tcp", net.JoinHostPort(host, port)
+	// mysqlclient connects to a socket only where the host is this one.
+	if a.socket != "" && (!a.mysqldb || host == "localhost") {
+		c.Net, c.Addr = "unix", a.socket
+	}
+	c.ParseTime, c.Loc = true, time.UTC
+	c.Collation = "utf8mb4_general_ci"
+	c.Timeout, c.ReadTimeout, c.WriteTimeout = a.connect, a.read, a.write
+	c.Logger = &mysql.NopLogger{} // it would print; its errors are returned too
+	// Of an UPDATE, the rows that it found, not only those that it changed.
+	c.ClientFoundRows = true
+	var err error
+	c.TLS, err = a.tls.config(a.root, host, a.mysqldb)
+	c.AllowFallbackToPlaintext = a.tls.mode == "PREFERRED"
+	return &Target{Config: c, Bind: a.bind, Init: a.init}, err
 }
 
-func (s sslArguments) config(host string) (*tls.Config, error) {
-	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
-	var roots *x509.CertPool
-	if s.ca != "" {
-		pem, err := os.ReadFile(s.ca)
-		if err != nil {
-			return nil, err
-		}
-		roots = x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: has no certificate", s.ca)
-		}
-		c.RootCAs = roots
+// parseTruth reads a boolean as SQLAlchemy does (sqlalchemy/util/langhelpers.py, asbool).
+func parseTruth(text string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "true", "yes", "on", "y", "t", "1":
+		return true, nil
+	case "false", "no", "off", "n", "f", "0":
+		return false, nil
 	}
-	if s.cert != "" {
-		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
-		if err != nil {
+	return false, fmt.Errorf("%q is not true or false", text)
+}
+
+// tlsModes are the values of ssl_mode (MySQLdb/_mysql.c, _get_ssl_mode_num).
+var tlsModes = []string{"DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"}
+
+// tlsArguments are the arguments of TLS, which SQLAlchemy collects into the driver's ssl.
+type tlsArguments struct {
+	ca, capath, cert, key string
+	mode                  string // one of tlsModes, "" where it is not given
+	chain, identity       *bool  // whether to verify the authority, and the name; nil where it is not given
+	disabled              bool
+}
+
+// verifies tells what the driver verifies of the server's certificate. Without an
+// authority PyMySQL verifies nothing unless told to; here the machine's own authorities
+// count then.
+func (t tlsArguments) verifies(mysqldb bool) (chain, identity bool) {
+	given := t.ca != "" || t.capath != ""
+	chain, identity = true, !mysqldb
+	switch t.mode {
+	case "PREFERRED":
+		chain, identity = false, false
+	case "REQUIRED":
+		chain, identity = given, false
+	case "VERIFY_CA":
+		identity = false
+	case "VERIFY_IDENTITY":
+		identity = true
+	}
+	if t.chain != nil {
+		chain, identity = *t.chain, false
+	}
+	if t.identity != nil {
+		identity = *t.identity
+	}
+	return chain || identity, identity
+}
+
+// config returns how to speak TLS with the server, nil for not at all.
+func (t tlsArguments) config(root host.Root, server string, mysqldb bool) (*tls.Config, error) {
+	if t == (tlsArguments{}) || t.disabled || t.mode == "DISABLED" {
+		return nil, nil
+	}
+	roots, err := t.authorities(root)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Config{ServerName: server, MinVersion: tls.VersionTLS12, RootCAs: roots}
+	if t.cert != "" {
+		cert, err := root.ReadFile(t.cert)
+		key, keyErr := root.ReadFile(cmp.Or(t.key, t.cert)) // as Python's load_cert_chain
+		if err := errors.Join(err, keyErr); err != nil {
 			return nil, err
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.cert, err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
-	if s.anyName {
-		// The authority counts, the name does not.
-		c.InsecureSkipVerify = true
+	chain, identity := t.verifies(mysqldb)
+	c.InsecureSkipVerify = !identity
+	if chain && !identity {
 		c.VerifyConnection = func(state tls.ConnectionState) error {
 			options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
 			for _, certificate := range state.PeerCertificates[1:] {
@@ -171,6 +400,43 @@ func (s sslArguments) config(host string) (*tls.Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// hashed are the names by which OpenSSL finds authorities in a directory.
+var hashed = regexp.MustCompile(`^[0-9a-f]{8}\.[0-9]+$`)
+
+// authorities reads ssl_ca and ssl_capath. nil are those of the machine gpustack runs on.
+func (t tlsArguments) authorities(root host.Root) (*x509.CertPool, error) {
+	if t.ca == "" && t.capath == "" {
+		return nil, nil
+	}
+	roots, found := x509.NewCertPool(), false
+	var files []string
+	if t.ca != "" {
+		files = append(files, t.ca)
+	}
+	if t.capath != "" {
+		names, err := root.ReadDir(t.capath)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if hashed.MatchString(name) {
+				files = append(files, path.Join(t.capath, name))
+			}
+		}
+	}
+	for _, file := range files {
+		pem, err := root.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		found = roots.AppendCertsFromPEM(pem) || found
+	}
+	if !found {
+		return nil, fmt.Errorf("%s: has no certificate", cmp.Or(t.ca, t.capath))
+	}
+	return roots, nil
 }
 
 // FillTemplate fills the places that a URL of nova_api.cell_mappings may have with the

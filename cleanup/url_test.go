@@ -1,12 +1,36 @@
 package cleanup
 
 import (
+	"crypto/tls"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"gpustack/host"
 )
 
+// machine is a root with some files.
+func machine(t testing.TB, files map[string]string) host.Root {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 func TestParseURL(t *testing.T) {
+	root := machine(t, nil)
 	for text, want := range map[string]string{
 		"mysql+pymysql://nova:secret@db/nova":                        "nova secret tcp db:3306 nova",
 		"mysql+pymysql://nova:p%40s%2Fs%25@10.0.0.1:3307/nova_api":   "nova p@s/s% tcp 10.0.0.1:3307 nova_api",
@@ -21,11 +45,20 @@ func TestParseURL(t *testing.T) {
 		"mysql+pymysql://nova:secret@db":                             "no database is named",
 		"mysql+pymysql://nova:secret@db:port/nova":                   "what stands for the port is not a port",
 		"mysql+pymysql://nova:%zz@db/nova":                           "user or password are not percent-encoded",
-		"mysql+pymysql://nova:secret@db/nova?read_default_file=/x":   "argument read_default_file is not supported",
+		"mysql+pymysql://nova:secret@db/nova?cursorclass=x":          "argument cursorclass is not supported",
+		"mysql+pymysql://nova:secret@db/nova?ssl_mode=required&x=1":  "argument x is not supported",
+		"mysql+pymysql://nova:secret@db/nova?ssl_mode=always":        `argument ssl_mode: "always" is not one of DISABLED, PREFERRED`,
+		"mysql+pymysql://nova:secret@db/nova?ssl_disabled=false":     `argument ssl_disabled: "false" is not true, and PyMySQL`,
+		"mysql+pymysql://nova:secret@db/nova?ssl_ca=/a&ssl_ca=/b":    "argument ssl_ca is given twice",
+		"mysql+pymysql://nova:secret@db/nova?read_timeout=":          "nova secret tcp db:3306 nova",
+		"mysql://nova@db/x?passwd=p%40%zz&db=nova&port=3307":         "nova p@%zz tcp db:3307 nova",
+		"mysql+pymysql://nova:secret@db/?passwd=x&db=nova&user=me":   "me secret tcp db:3306 nova",
+		"mysql://nova:x@db/nova?unix_socket=/run/mysqld.sock":        "nova x tcp db:3306 nova",
+		"mysql://nova:x@localhost/nova?unix_socket=/run/s":           "nova x unix /run/s nova",
 		"mysql+pymysql://nova:secret@db/nova?read_timeout=x":         `argument read_timeout: "x" is not a number of seconds`,
-		"mysql+pymysql://nova:secret@db/nova?ssl_ca=/no/ca.pem":      "open /no/ca.pem: no such file or directory",
+		"mysql+pymysql://nova:secret@db/nova?ssl_ca=/no/ca.pem":      "stat " + root.Path("no/ca.pem") + ": no such file or directory",
 	} {
-		c, err := ParseURL(text)
+		c, err := ParseURL(root, text)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -36,12 +69,127 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", text, got, want)
 		}
 	}
-	if c, err := ParseURL("mysql+pymysql://n:x@db/nova?read_timeout=1.5&connect_timeout=3"); err != nil || c.ReadTimeout != 1500*time.Millisecond || c.Timeout != 3*time.Second || !c.ParseTime {
+	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?read_timeout=1.5&connect_timeout=3"); err != nil || c.ReadTimeout != 1500*time.Millisecond || c.Timeout != 3*time.Second || !c.ParseTime {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ParseURL("mysql+pymysql://n:x@db/nova?ssl_check_hostname=true"); err != nil || c.TLS == nil || c.TLS.ServerName != "db" || c.TLS.InsecureSkipVerify {
+	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?ssl_check_hostname=true"); err != nil || c.TLS == nil || c.TLS.ServerName != "db" || c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v, %v", c, err)
 	}
+}
+
+// TestReadDefaults: what the option file says counts where the URL does not, in each
+// driver's own grammar.
+func TestReadDefaults(t *testing.T) {
+	const pymysql, mysqldb = "mysql+pymysql://", "mysql://"
+	const tripleo = "/nova?read_default_file=/etc/my.cnf.d/tripleo.cnf&read_default_group=tripleo"
+	for name, test := range map[string]struct {
+		file, url, want string
+	}{
+		"as TripleO has it":           {"[tripleo]\nbind-address=172.16.2.10\nssl=1\n", pymysql + "nova:x@db" + tripleo, "nova x db:3306 172.16.2.10"},
+		"the URL counts first":        {"[tripleo]\nuser=a\npassword=b\nhost=c\nport=1\n", pymysql + "nova:x@db:2" + tripleo, "nova x db:2 "},
+		"what the URL lacks":          {"[tripleo]\nUser : a\npassword = 'b # c'\nhost=c\nport=1\n", pymysql + tripleo, "a b # c c:1 "},
+		"another group":               {"[client]\nhost=c\n", pymysql + tripleo, "  localhost:3306 "},
+		"[DEFAULT]":                   {"[DEFAULT]\nhost=c\nuser=d\n[tripleo]\nuser\n", pymysql + tripleo, "  c:3306 "},
+		"client by default":           {"[client]\nhost=c\n", pymysql + "/nova?read_default_file=/etc/my.cnf.d/tripleo.cnf", "  c:3306 "},
+		"a socket":                    {"[tripleo]\nsocket=/run/s\n", pymysql + "db" + tripleo, "  /run/s "},
+		"no port":                     {"[tripleo]\nport=mysql\n", pymysql + tripleo, `/etc/my.cnf.d/tripleo.cnf: port: "mysql" is not a port`},
+		"a group twice":               {"[tripleo]\n[tripleo]\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: the group is there twice"},
+		"an option twice":             {"[a]\nb=secret\nb=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: the option is there twice"},
+		"in no group":                 {"b=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:1: the line is in no group"},
+		"continued":                   {"[tripleo]\npassword=\n secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: lines that continue a value are not supported"},
+		"indented":                    {"[tripleo]\n  user = a\n  host = c\n", pymysql + tripleo, "a  c:3306 "},
+		"mysqlclient: both groups":    {"[tripleo]\nhost=c\n[mysqld]\nuser=no\n[client]\nuser=a\nhost=d\n", mysqldb + tripleo, "a  d:3306 "},
+		"mysqlclient: twice":          {"[tripleo]\nhost=c\nbind_address=1.2.3.4\nhost=d\n", mysqldb + tripleo, "  d:3306 1.2.3.4"},
+		"mysqlclient: escapes":        {"[tripleo]\npassword=\"a\\sb#\\\\c\"\n", mysqldb + tripleo, ` a b#\c localhost:3306 `},
+		"mysqlclient: no escape":      {"[tripleo]\npassword=secret\\q\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: the libraries of MySQL and MariaDB read the value differently"},
+		"mysqlclient: comment or not": {"[tripleo]\npassword=secret #x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: the libraries"},
+		"mysqlclient: include":        {"!includedir /etc/more.d\n[tripleo]\nuser=a\n", mysqldb + tripleo, "a  included:3306 "},
+		"mysqlclient: itself":         {"[client]\n!include /etc/my.cnf.d/tripleo.cnf\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: the file includes itself"},
+		"mysqlclient: a directive":    {"!exclude /x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: !exclude is not a directive"},
+		"a relative path":             {"", pymysql + "db/nova?read_default_file=my.cnf", `argument read_default_file: "my.cnf" is not an absolute path`},
+		"a file that does not exist":  {"", pymysql + "nova:secret@db/nova?read_default_file=/etc/none.cnf", "read_default_file: stat "},
+		"only a group":                {"", pymysql + "/nova?read_default_group=etc", "  etc:3306 "},
+		"mysqlclient: only a group":   {"", mysqldb + "/nova?read_default_group=etc", "  debian:3306 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := machine(t, map[string]string{
+				"etc/my.cnf.d/tripleo.cnf": test.file, "etc/more.d/a.cnf": "[client]\nhost=included\n", "etc/more.d/b.txt": "[client]\nhost=not\n",
+				"etc/my.cnf": "[etc]\nhost=etc\n", "etc/mysql/my.cnf": "[client]\nhost=debian\n",
+			})
+			target, err := ParseURL(root, test.url)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = strings.Join([]string{target.User, target.Passwd, target.Addr, target.Bind}, " ")
+			}
+			if err == nil && got != test.want || !strings.HasPrefix(got, test.want) || err != nil && strings.Contains(got, "secret") {
+				t.Errorf("%s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestTLS: what each driver verifies is verified, and at least what the URL asks for.
+func TestTLS(t *testing.T) {
+	root := machine(t, map[string]string{"etc/ca.pem": authority, "etc/certs/0123abcd.0": authority, "etc/certs/README": "no certificate", "etc/my.cnf": "[client]\nssl-ca=/etc/ca.pem\n[on]\nssl\n"})
+	for url, want := range map[string]string{
+		"mysql+pymysql://db/nova":                                                     "none",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem":                                  "name",
+		"mysql+pymysql://db/nova?ssl_capath=/etc/certs":                               "name",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_check_hostname=false":         "authority",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=true":             "authority",
+		"mysql+pymysql://db/nova?ssl_verify_cert=true":                                "authority",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=false":            "nothing",
+		"mysql+pymysql://db/nova?ssl_verify_cert=true&ssl_verify_identity=true":       "name",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_disabled=true":                "none",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf":                       "name",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&ssl_disabled=1":        "none",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&read_default_group=on": "none",
+		"mysql://db/nova?ssl_ca=/etc/ca.pem":                                          "authority",
+		"mysql://db/nova?ssl_ca=/etc/ca.pem&ssl_check_hostname=true":                  "name",
+		"mysql://db/nova?ssl_mode=REQUIRED":                                           "nothing",
+		"mysql://db/nova?ssl_mode=required&ssl_ca=/etc/ca.pem":                        "authority",
+		"mysql://db/nova?ssl-mode=PREFERRED":                                          "nothing, or none",
+		"mysql://db/nova?ssl_mode=VERIFY_CA":                                          "authority",
+		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_ca=/etc/ca.pem":                 "name",
+		"mysql://db/nova?ssl_mode=DISABLED&ssl_ca=/etc/ca.pem":                        "none",
+		"mysql://db/nova?read_default_group=on":                                       "authority",
+		"mysql://db/nova?read_default_group=on&ssl_mode=DISABLED":                     "none",
+	} {
+		target, err := ParseURL(root, url)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if got := verified(target.TLS, target.AllowFallbackToPlaintext); got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+	for url, want := range map[string]string{
+		"mysql://db/nova?ssl_ca=/etc/my.cnf":   "/etc/my.cnf: has no certificate",
+		"mysql://db/nova?ssl_capath=/etc":      "/etc: has no certificate",
+		"mysql://db/nova?ssl_cert=/etc/no":     "no such file or directory",
+		"mysql://db/nova?ssl_cert=/etc/my.cnf": "/etc/my.cnf: tls: failed to find any PEM data",
+	} {
+		if _, err := ParseURL(root, url); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+	}
+}
+
+func verified(c *tls.Config, fallback bool) string {
+	switch {
+	case c == nil:
+		return "none"
+	case fallback:
+		return "nothing, or none"
+	case !c.InsecureSkipVerify:
+		return "name"
+	case c.VerifyConnection != nil:
+		return "authority"
+	}
+	return "nothing"
 }
 
 // TestFillTemplate: as nova/tests/unit/objects/test_cell_mapping.py has it.
@@ -71,6 +219,7 @@ func FuzzParseURL(f *testing.F) {
 	f.Add("mysql://nova", "%40/:", "[::1/nova")
 	f.Add("mysql://:1or2@[::1va", "", "")
 	f.Add("hunter3://ova", "", "")
+	root := machine(f, nil)
 	f.Fuzz(func(t *testing.T, before, end, after string) {
 		// No word of a message.
 		password := "hunter2" + end
@@ -78,8 +227,47 @@ func FuzzParseURL(f *testing.F) {
 			return
 		}
 		text := before + ":" + password + "@" + after
-		if _, err := ParseURL(text); err != nil && strings.Contains(err.Error(), password) {
+		if _, err := ParseURL(root, text); err != nil && strings.Contains(err.Error(), password) {
 			t.Errorf("%q: %v", text, err)
 		}
 	})
 }
+
+// FuzzReadDefaults: whatever the option file, no line of it is in an error but the port.
+func FuzzReadDefaults(f *testing.F) {
+	f.Add("[client]\npassword = ", "\nhost=db\n", false)
+	f.Add("[client]\npassword=\"\\", "\" #", true)
+	f.Add("password", "\n[client", true)
+	f.Add("[client]\n!includedir /etc\npassword=", "\n port=1", true)
+	root := machine(f, map[string]string{"etc/more.cnf": "[client]\nhost=db\n"})
+	f.Fuzz(func(t *testing.T, before, after string, mysqldb bool) {
+		const password = "hunter2"
+		last := before[strings.LastIndexAny(before, "\n\r")+1:]
+		if strings.Contains(last, "!") || strings.Contains(strings.ToLower(last), "p") && strings.Contains(last, "port") || strings.Contains(last, "ssl") {
+			return // a path, a port or a mode, which errors show
+		}
+		text := before + password + after
+		if err := errors.Join(os.MkdirAll(root.Path("etc/my"), 0o755), os.WriteFile(root.Path("etc/my/my.cnf"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		url := "mysql+pymysql:///nova?read_default_file=/etc/my/my.cnf"
+		if mysqldb {
+			url = "mysql:///nova?read_default_file=/etc/my/my.cnf"
+		}
+		if _, err := ParseURL(root, url); err != nil && strings.Contains(err.Error(), password) {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
+
+// authority is the certificate of an authority without a key.
+const authority = `-----BEGIN CERTIFICATE-----
+MIIBQTCB56ADAgECAgEBMAoGCCqGSM49BAMCMA8xDTALBgNVBAMTBHRlc3QwIBcN
+NzAwMTAxMDAwMDAwWhgPMjEwMDAxMDEwMDAwMDBaMA8xDTALBgNVBAMTBHRlc3Qw
+WTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQZwcflwAWxT4sBvEYFqd6CEWUBx1N1
+jffp9RIXM9YQ0gwt+mx46AzDZqbNo+j5CbSiFqOSTtM80PCNExFe+p7SozIwMDAP
+BgNVHRMBAf8EBTADAQH/MB0GA1UdDgQWBBRAGqB8rlFFiM+kBqgcfHd4YKpxCjAK
+BggqhkjOPQQDAgNJADBGAiEAlZSv14uv08V/+3R3FsZ8DNSrT/hEu4xBBHvWmu2c
+bmUCIQDGv8sUwKz+ejkOR5ie0j3Sads3IBsTOtBbSwEfPMaSpg==
+-----END CERTIFICATE-----
+`

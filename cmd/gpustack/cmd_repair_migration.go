@@ -501,6 +501,7 @@ func unitsOf(e journal.Entry) ([]cleanup.Unit, error) {
 // readConf takes from nova.conf what the command line does not say.
 func (r *repairing) readConf() error {
 	o := &r.opts
+	o.where.Root, o.where.Limits.Connect = r.root, o.cloud.Timeout
 	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
 		return err // nova.conf then only tells of Placement, and how templates are filled
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cleanup"
+	"gpustack/host"
 )
 
 //go:embed python/url.py
@@ -85,7 +86,7 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 	}
 	refused := 0
 	for i, u := range urls {
-		config, err := cleanup.ParseURL(u)
+		config, err := cleanup.ParseURL(host.Root{}, u)
 		if err != nil || want[i] == nil {
 			if (err == nil) != (want[i] != nil) {
 				t.Errorf("%s: %v, but SQLAlchemy reads %+v", u, err, want[i])
@@ -98,11 +99,11 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 			// PyMySQL connects to the socket whatever the host is.
 			got.Socket, got.Host, got.Port = config.Addr, want[i].Host, want[i].Port
 		} else {
-			host, port, err := net.SplitHostPort(config.Addr)
+			name, port, err := net.SplitHostPort(config.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.Host = host
+			got.Host = name
 			fmt.Sscan(port, &got.Port)
 		}
 		if config.TLS != nil {

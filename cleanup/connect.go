@@ -1,0 +1,260 @@
+package cleanup
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Limits bound how long a database may take. A field that is 0 has its default.
+type Limits struct {
+	// Connect bounds connecting, signing in and the first answer together, for each
+	// database (default 1 minute).
+	Connect time.Duration
+	// Packet bounds each read and each write on a connection (default 30 seconds). It is
+	// longer than lockWait, so that a transaction that waits for a lock gets the server's
+	// answer. A longer read_timeout or write_timeout of the URL takes its place.
+	Packet time.Duration
+	// Commit bounds each read of the answer to COMMIT (default 60 seconds): a cluster
+	// certifies the transaction then, and without the answer its outcome is unknown.
+	Commit time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Connect: cmp.Or(l.Connect, time.Minute),
+		Packet:  cmp.Or(l.Packet, 30*time.Second),
+		Commit:  cmp.Or(l.Commit, 60*time.Second),
+	}
+}
+
+// lockWait is how many seconds a statement waits for a row that another transaction has
+// locked, on every connection (innodb_lock_wait_timeout). The server's own default, 50
+// seconds, is longer than Nova's services wait for an answer.
+const lockWait = 10
+
+// syncWait is the wsrep_sync_wait of every connection: before each read, UPDATE, DELETE,
+// INSERT and REPLACE, a node of a Galera cluster applies what other nodes have committed
+// (1 reads, 2 UPDATE and DELETE, 4 INSERT and REPLACE; mariadb.com/kb/en, "Galera Cluster
+// System Variables").
+const syncWait = 7
+
+// Numbers of errors of the server (mariadb.com/kb/en, "MariaDB Error Code Reference").
+const (
+	errorUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
+	errorDeadlock        = 1213 // ER_LOCK_DEADLOCK; a failed certification in a Galera cluster
+	errorGroupRollback   = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of MySQL's Group Replication
+)
+
+// ErrCommitUnknown says that no answer of the server says what became of a transaction:
+// it may be committed now, later, or never. The Commit of every transaction on a
+// connection of Databases returns it in place of the driver's error, unless the server
+// says that it has rolled back, for a deadlock or a failed certification.
+var ErrCommitUnknown = errors.New("the outcome of COMMIT is unknown")
+
+// connect opens a database and reads a first answer from it. Every connection of the pool
+// has the limits, waits lockWait seconds for a lock, and has wsrep_sync_wait where the
+// server is part of a cluster. Errors name the database and its address.
+func connect(ctx context.Context, what string, target *Target, limits Limits) (*sql.DB, error) {
+	limits = limits.withDefaults()
+	db := sql.OpenDB(&connector{target, limits})
+	err := within(ctx, limits.Connect, func(ctx context.Context) error {
+		var one int
+		return db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+	})
+	if err != nil {
+		return nil, errors.Join(explain(what+" at "+target.Addr, err), db.Close())
+	}
+	return db, nil
+}
+
+// within runs act with a context that ends after the limit. If it is the limit that ended
+// act, the error says so.
+func within(ctx context.Context, limit time.Duration, act func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := act(limited)
+	// A dial can end a moment before its context does.
+	if err != nil && ctx.Err() == nil && (limited.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
+		return fmt.Errorf("no answer within %s", limit)
+	}
+	return err
+}
+
+// connector makes the connections of a pool.
+type connector struct {
+	target *Target
+	limits Limits
+}
+
+// Driver implements driver.Connector.
+func (c *connector) Driver() driver.Driver {
+	return &mysql.MySQLDriver{}
+}
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(ctx context.Context) (conn driver.Conn, err error) {
+	err = within(ctx, c.limits.Connect, func(ctx context.Context) error {
+		conn, err = c.connect(ctx)
+		return err
+	})
+	return conn, err
+}
+
+func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
+	var w *wire
+	config := c.target.Clone()
+	// The context bounds connecting, and the wire everything after it.
+	config.Timeout, config.ReadTimeout, config.WriteTimeout = 0, 0, 0
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := c.target.dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		w = &wire{Conn: conn}
+		return w, nil
+	}
+	inner, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, ok := conn.(session)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the driver's %T lacks methods", conn), conn.Close())
+	}
+	if err := c.settle(ctx, all); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	w.read, w.write = max(c.limits.Packet, c.target.ReadTimeout), max(c.limits.Packet, c.target.WriteTimeout)
+	return &connection{all, w, max(c.limits.Commit, w.read)}, nil
+}
+
+// settle sets the variables of a new connection. The statement of the URL runs first, so
+// that it cannot change what the repairs rely on.
+func (c *connector) settle(ctx context.Context, conn driver.ExecerContext) error {
+	if c.target.Init != "" {
+		if _, err := conn.ExecContext(ctx, c.target.Init, nil); err != nil {
+			return fmt.Errorf("init_command: %w", err)
+		}
+	}
+	// The times that are read are in UTC, whatever the server's own zone is.
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION time_zone = '+00:00', SESSION innodb_lock_wait_timeout = %d", lockWait), nil); err != nil {
+		return fmt.Errorf("set the session's variables: %w", err)
+	}
+	_, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION wsrep_sync_wait = %d", syncWait), nil)
+	if err != nil && errorNumber(err) != errorUnknownVariable { // a server without Galera
+		return fmt.Errorf("set wsrep_sync_wait: %w", err)
+	}
+	return nil
+}
+
+// errorNumber returns the number of an error that the server has sent, and 0 for others.
+func errorNumber(err error) uint16 {
+	var server *mysql.MySQLError
+	if !errors.As(err, &server) {
+		return 0
+	}
+	return server.Number
+}
+
+// session is what database/sql uses of a connection of the driver.
+type session interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.QueryerContext
+	driver.SessionResetter
+	driver.Validator
+}
+
+// connection is a connection whose transactions have a limit of their own for COMMIT.
+type connection struct {
+	session
+	wire   *wire
+	commit time.Duration
+}
+
+// BeginTx implements driver.ConnBeginTx.
+func (c *connection) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.session.BeginTx(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return &transaction{tx, c}, nil
+}
+
+type transaction struct {
+	driver.Tx
+	conn *connection
+}
+
+// Commit implements driver.Tx. A context that ends does not cut it off.
+func (t *transaction) Commit() error {
+	w := t.conn.wire
+	packet := w.read
+	w.read = t.conn.commit
+	err := t.Tx.Commit()
+	w.read = packet
+	switch errorNumber(err) {
+	case errorDeadlock, errorGroupRollback:
+		return err
+	}
+	if err != nil {
+		// Not wrapped: a number of the server's in it would be a reason to try again.
+		return fmt.Errorf("%w: %s", ErrCommitUnknown, err.Error())
+	}
+	return nil
+}
+
+// wire is a connection each of whose reads and writes has a limit; 0 is none. It is used
+// by one goroutine at a time, as database/sql uses a connection.
+type wire struct {
+	net.Conn
+	read, write time.Duration
+}
+
+func (w *wire) Read(b []byte) (int, error) {
+	if err := w.SetReadDeadline(after(w.read)); err != nil {
+		return 0, err
+	}
+	return w.Conn.Read(b)
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	if err := w.SetWriteDeadline(after(w.write)); err != nil {
+		return 0, err
+	}
+	return w.Conn.Write(b)
+}
+
+func after(limit time.Duration) time.Time {
+	if limit == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(limit)
+}
+
+// SyscallConn implements syscall.Conn: the driver looks there whether the server has
+// closed an idle connection.
+func (w *wire) SyscallConn() (syscall.RawConn, error) {
+	conn, ok := w.Conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("%T has no file descriptor", w.Conn)
+	}
+	return conn.SyscallConn()
+}

@@ -1,0 +1,84 @@
+package db
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSilentDatabase: a database that accepts the connection and then stops answering is
+// given up after --timeout, whatever it has answered before, and the error names the
+// database and the time. Silent cells do not add up.
+func TestSilentDatabase(t *testing.T) {
+	reset(t)
+	gpu1 := database.Cell1.Compute(t, "gpu1")
+	database.Cell1.Card(t, gpu1, first, "available", "")
+	silent := map[string]string{
+		"accepts":          listen(t, func(conn net.Conn) { io.Copy(io.Discard, conn) }),
+		"half a handshake": listen(t, func(conn net.Conn) { conn.Write([]byte("\x5d\x00\x00\x00\x0a5.5")); io.Copy(io.Discard, conn) }),
+		"signs in":         newProxy(t, func(string) time.Duration { return forever }).Address,
+		"first query": newProxy(t, func(s string) time.Duration {
+			return map[bool]time.Duration{true: forever}[strings.HasPrefix(s, "SELECT")]
+		}).Address,
+	}
+	const limit = time.Second
+	run := func(t *testing.T, args ...string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 12*limit)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, gpustack, append([]string{"repair-migration", "--root", machine(t), "--timeout", limit.String()}, args...)...)
+		var talk bytes.Buffer
+		cmd.Stderr = &talk
+		begin := time.Now()
+		err := cmd.Run()
+		took := time.Since(begin)
+		if ctx.Err() != nil {
+			t.Fatalf("no answer after %s", took)
+		}
+		if cmd.ProcessState.ExitCode() != 1 || took > limit+3*time.Second { // a busy machine is slow to start a program
+			t.Errorf("%v after %s: %s", err, took, talk.String())
+		}
+		if strings.Contains(talk.String(), database.Password) {
+			t.Error("the password is printed")
+		}
+		return talk.String()
+	}
+	for name, address := range silent {
+		t.Run(name, func(t *testing.T) {
+			want := "database at " + address + ": no answer within " + limit.String()
+			if stderr := run(t, "--database", at(address, "nova_cell1")); !strings.Contains(stderr, want) {
+				t.Errorf("%s\nwant %s", stderr, want)
+			}
+		})
+	}
+	t.Run("api", func(t *testing.T) {
+		for _, name := range []string{"accepts", "first query"} {
+			want := "api_database at " + silent[name] + ": no answer within " + limit.String()
+			if stderr := run(t, "--api-database", at(silent[name], "nova_api")); !strings.Contains(stderr, want) {
+				t.Errorf("%s: %s\nwant %s", name, stderr, want)
+			}
+		}
+	})
+	t.Run("cells", func(t *testing.T) {
+		i := 0
+		want := []string{}
+		for _, address := range silent {
+			i++
+			name := fmt.Sprintf("silent%d", i)
+			database.AddCell(t, name, Row{"database_connection": at(address, "nova_"+name)})
+			want = append(want, "cell "+name+" at "+address+": no answer within "+limit.String())
+		}
+		stderr := run(t)
+		for _, w := range want {
+			if !strings.Contains(stderr, w) {
+				t.Errorf("%s\nwant %s", stderr, w)
+			}
+		}
+	})
+}
