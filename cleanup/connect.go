@@ -215,6 +215,8 @@ func (t *transaction) Commit() error {
 		return err
 	}
 	if err != nil {
+		// The transaction may still be open, and hold its locks, as long as the connection.
+		t.conn.Close() //nolint:errcheck // an error is that it was closed already
 		// Not wrapped: a number of the server's in it would be a reason to try again.
 		return fmt.Errorf("%w: %s", ErrCommitUnknown, err.Error())
 	}

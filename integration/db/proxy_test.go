@@ -8,23 +8,18 @@ import (
 	"time"
 )
 
-// A proxy passes on to the server of the tests what a client sends, packet by packet,
-// and can keep a statement from the server. There is no TLS between them.
-type proxy struct {
-	Address string
+// What a proxy does with a statement in place of passing it on after a time.
+const (
+	never = time.Duration(-1) // keeps it until the client or the test ends
+	cut   = time.Duration(-2) // closes the client's connection
+)
 
-	// hold says for how long a statement, or the text of one that is prepared, is kept
-	// back before the server gets it. forever keeps it back until the test ends.
-	hold func(statement string) time.Duration
-}
-
-const forever = time.Duration(-1)
-
-// newProxy starts a proxy, which ends with the test.
-func newProxy(t *testing.T, hold func(statement string) time.Duration) *proxy {
+// proxy passes on to the server of the tests what clients send, packet by packet, until
+// the test ends. Of each statement, executed or prepared, pass says what the server gets
+// and after how long. There is no TLS between them.
+func proxy(t *testing.T, pass func(statement string) (string, time.Duration)) (address string) {
 	t.Helper()
-	p := &proxy{hold: hold}
-	p.Address = listen(t, func(client net.Conn) {
+	return listen(t, func(client net.Conn) {
 		server, err := net.Dial("tcp", database.Server.Address)
 		if err != nil {
 			return
@@ -41,20 +36,38 @@ func newProxy(t *testing.T, hold func(statement string) time.Duration) *proxy {
 			}
 			const query, prepare = 0x03, 0x16
 			if command := packet[4]; packet[3] == 0 && (command == query || command == prepare) {
-				switch d := p.hold(string(packet[5:])); d {
-				case forever:
-					io.Copy(io.Discard, client) // until the client or the test ends it
+				statement, wait := pass(string(packet[5:]))
+				switch wait {
+				case never:
+					io.Copy(io.Discard, client)
 					return
-				default:
-					time.Sleep(d)
+				case cut:
+					return
 				}
+				time.Sleep(wait)
+				n := 1 + len(statement)
+				packet = append([]byte{byte(n), byte(n >> 8), byte(n >> 16), 0, command}, statement...)
 			}
 			if _, err := server.Write(packet); err != nil {
 				return
 			}
 		}
 	})
-	return p
+}
+
+// delay passes statements on that begin with a text after a time, and others at once.
+func delay(text string, wait time.Duration) func(string) (string, time.Duration) {
+	return func(statement string) (string, time.Duration) {
+		if strings.HasPrefix(statement, text) {
+			return statement, wait
+		}
+		return statement, 0
+	}
+}
+
+// replace passes statements on in which one text stands for another.
+func replace(from, to string) func(string) (string, time.Duration) {
+	return func(statement string) (string, time.Duration) { return strings.Replace(statement, from, to, 1), 0 }
 }
 
 // readPacket reads a packet of the protocol of MySQL, with its header.

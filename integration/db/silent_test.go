@@ -22,10 +22,8 @@ func TestSilentDatabase(t *testing.T) {
 	silent := map[string]string{
 		"accepts":          listen(t, func(conn net.Conn) { io.Copy(io.Discard, conn) }),
 		"half a handshake": listen(t, func(conn net.Conn) { conn.Write([]byte("\x5d\x00\x00\x00\x0a5.5")); io.Copy(io.Discard, conn) }),
-		"signs in":         newProxy(t, func(string) time.Duration { return forever }).Address,
-		"first query": newProxy(t, func(s string) time.Duration {
-			return map[bool]time.Duration{true: forever}[strings.HasPrefix(s, "SELECT")]
-		}).Address,
+		"signs in":         proxy(t, delay("", never)),
+		"first query":      proxy(t, delay("SELECT", never)),
 	}
 	const limit = time.Second
 	run := func(t *testing.T, args ...string) string {
@@ -71,7 +69,7 @@ func TestSilentDatabase(t *testing.T) {
 		for _, address := range silent {
 			i++
 			name := fmt.Sprintf("silent%d", i)
-			database.AddCell(t, name, Row{"database_connection": at(address, "nova_"+name)})
+			database.API.Insert(t, "cell_mappings", Row{"uuid": UUID(100 + i), "name": name, "transport_url": "none:///", "database_connection": at(address, "nova_cell1"), "disabled": false})
 			want = append(want, "cell "+name+" at "+address+": no answer within "+limit.String())
 		}
 		stderr := run(t)

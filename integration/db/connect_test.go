@@ -1,0 +1,129 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"gpustack/cleanup"
+)
+
+// open connects to a cell by its URL, with limits.
+func open(t *testing.T, url string, limits cleanup.Limits) cleanup.Cell {
+	t.Helper()
+	databases, err := cleanup.Open(t.Context(), cleanup.Where{Database: url, Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { databases.Close() })
+	return databases.Cells[0]
+}
+
+// TestCommitLimit: the answer to COMMIT may take longer than any other. Where it takes
+// too long, or the connection is lost, the outcome is unknown, also where the server
+// commits; where the server has rolled back, its own error says so.
+func TestCommitLimit(t *testing.T) {
+	reset(t)
+	database.Cell1.Card(t, database.Cell1.Compute(t, "gpu1"), first, "available", "")
+	const packet = time.Second
+	label := func() string { return database.Cell1.Dump(t, "pci_devices", "label")[0][0] }
+	commit := func(cell cleanup.Cell, text string) error {
+		t.Helper()
+		tx, err := cell.DB.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		if _, err := tx.ExecContext(t.Context(), "UPDATE pci_devices SET label = ?", text); err != nil {
+			t.Fatal(err)
+		}
+		return tx.Commit()
+	}
+	cell := open(t, at(proxy(t, delay("COMMIT", 2*packet)), "nova_cell1"), cleanup.Limits{Packet: packet, Commit: 20 * packet})
+	for range 2 { // the limits of the connection stay as they were
+		if err := commit(cell, "late"); err != nil || label() != "late" {
+			t.Errorf("COMMIT answered after %s: %v, and the row has %s", 2*packet, err, label())
+		}
+		begin := time.Now()
+		_, err := cell.DB.ExecContext(t.Context(), "SELECT SLEEP(10)")
+		if took := time.Since(begin); !errors.Is(err, mysql.ErrInvalidConn) || took > 5*packet {
+			t.Errorf("another statement: %v after %s", err, took)
+		}
+	}
+	cell = open(t, at(proxy(t, delay("COMMIT", 2*packet)), "nova_cell1"), cleanup.Limits{Packet: packet, Commit: packet})
+	if err := commit(cell, "too late"); !errors.Is(err, cleanup.ErrCommitUnknown) {
+		t.Errorf("COMMIT answered too late: %v", err)
+	}
+	until(t, func() bool { return label() == "too late" })
+	cell = open(t, at(proxy(t, delay("COMMIT", cut)), "nova_cell1"), cleanup.Limits{})
+	if err := commit(cell, "lost"); !errors.Is(err, cleanup.ErrCommitUnknown) {
+		t.Errorf("the connection lost at COMMIT: %v", err)
+	}
+	for number, unknown := range map[uint16]bool{1213: false, 1180: true} {
+		signal := fmt.Sprintf("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = %d", number)
+		cell := open(t, at(proxy(t, replace("COMMIT", signal)), "nova_cell1"), cleanup.Limits{})
+		err := commit(cell, "refused")
+		if !unknown { // the server has not rolled back here
+			cell.DB.Close()
+		}
+		var server *mysql.MySQLError
+		if errors.Is(err, cleanup.ErrCommitUnknown) != unknown || errors.As(err, &server) == unknown {
+			t.Errorf("COMMIT answered with error %d: %v", number, err)
+		}
+	}
+}
+
+// TestSession: every connection gives a lock up after ten seconds, reads times in UTC,
+// and waits for the other nodes of a cluster; a server that knows no cluster is accepted,
+// and no other error is.
+func TestSession(t *testing.T) {
+	reset(t)
+	cell := open(t, database.URL("nova_cell1")+"&init_command=SET+SESSION+time_zone='%2B05:00',+@mine=7", cleanup.Limits{})
+	variables := func(cell cleanup.Cell) (lock, wait int, zone, mine string) {
+		t.Helper()
+		conn, err := cell.DB.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		err = conn.QueryRowContext(t.Context(), "SELECT @@innodb_lock_wait_timeout, @@wsrep_sync_wait, @@time_zone, COALESCE(@mine, '')").Scan(&lock, &wait, &zone, &mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lock, wait, zone, mine
+	}
+	held, err := cell.DB.Conn(t.Context()) // so that the next one is new
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if lock, wait, zone, mine := variables(cell); lock != 10 || wait != 7 || zone != "+00:00" || mine != "7" {
+			t.Errorf("innodb_lock_wait_timeout %d, wsrep_sync_wait %d, time_zone %s, init_command %s", lock, wait, zone, mine)
+		}
+		held.Close()
+	}
+
+	// This server is built with Galera's interface. One that is not answers as for a
+	// variable that no server has.
+	without := at(proxy(t, replace("wsrep_sync_wait =", "wsrep_none =")), "nova_cell1")
+	if lock, wait, _, _ := variables(open(t, without, cleanup.Limits{})); lock != 10 || wait != 0 {
+		t.Errorf("without Galera: innodb_lock_wait_timeout %d, wsrep_sync_wait %d", lock, wait)
+	}
+	for from, want := range map[string]string{
+		"wsrep_sync_wait = 7":           "set wsrep_sync_wait: Error 1232",
+		"innodb_lock_wait_timeout = 10": "set the session's variables: Error 1232",
+	} {
+		url := at(proxy(t, replace(from, strings.Fields(from)[0]+" = 'x'")), "nova_cell1")
+		if _, err := cleanup.Open(t.Context(), cleanup.Where{Database: url}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	url := database.URL("nova_cell1") + "&init_command=SET+wsrep_none_here=1"
+	if _, err := cleanup.Open(t.Context(), cleanup.Where{Database: url}); err == nil || !strings.Contains(err.Error(), "init_command: Error 1193") {
+		t.Errorf("init_command: %v", err)
+	}
+}
