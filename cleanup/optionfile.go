@@ -3,6 +3,7 @@ package cleanup
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -23,13 +24,13 @@ func (a *arguments) options() (map[string]string, error) {
 		return nil, fmt.Errorf("argument read_default_file: %q is not an absolute path", a.file)
 	case a.mysqldb:
 		options := map[string]string{}
-		return options, a.clientOptions(options, a.file, nil)
+		return options, a.readClient(options, a.file, nil)
 	}
 	text, err := a.root.ReadFile(a.file)
 	if err != nil {
 		return nil, fmt.Errorf("read_default_file: %w", err)
 	}
-	return a.pymysqlOptions(a.file, string(text))
+	return a.readPyMySQL(a.file, string(text))
 }
 
 // defaultOptions reads the files that the drivers read where only a group is named. They
@@ -49,19 +50,19 @@ func (a *arguments) defaultOptions() (map[string]string, error) {
 		case err != nil:
 			return nil, fmt.Errorf("read_default_group: %w", err)
 		case !a.mysqldb:
-			return a.pymysqlOptions(file, string(text))
+			return a.readPyMySQL(file, string(text))
 		}
-		if err := a.clientOptions(options, file, nil); err != nil {
+		if err := a.readClient(options, file, nil); err != nil {
 			return nil, err
 		}
 	}
 	return options, nil
 }
 
-// pymysqlOptions reads an option file as PyMySQL does (pymysql/optionfile.py: Python's
+// readPyMySQL reads an option file as PyMySQL does (pymysql/optionfile.py: Python's
 // RawConfigParser with allow_no_value): one group only, and what [DEFAULT] says. What
 // RawConfigParser refuses is an error, and so are lines that continue a value.
-func (a *arguments) pymysqlOptions(file, text string) (map[string]string, error) {
+func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 	const defaults = "DEFAULT"
 	groups := map[string]map[string]*string{defaults: {}} // nil: an option without a value
 	var errs []error
@@ -150,14 +151,20 @@ func unquoted(value string) string {
 // Files").
 var clientGroups = []string{"client", "client-server", "client-mariadb"}
 
+// clientOptions are the options of the C libraries that matter here.
+var clientOptions = []string{
+	"user", "password", "host", "port", "database", "socket", "bind-address", "init-command",
+	"ssl", "ssl-mode", "ssl-ca", "ssl-capath", "ssl-cert", "ssl-key", "ssl-verify-server-cert",
+}
+
 // maxIncludes is how deep files may include others.
 const maxIncludes = 10
 
-// clientOptions reads an option file into options as the C libraries do, which mysqlclient
+// readClient reads an option file into options as the C libraries do, which mysqlclient
 // uses (dev.mysql.com/doc, "Using Option Files"): every group of clientGroups, files that
 // it includes, the last of several values. Where the libraries of MySQL and MariaDB read
 // a value differently, it is an error.
-func (a *arguments) clientOptions(options map[string]string, file string, in []string) error {
+func (a *arguments) readClient(options map[string]string, file string, in []string) error {
 	if len(in) == maxIncludes {
 		return fmt.Errorf("%s: more than %d files include each other", file, maxIncludes)
 	}
@@ -194,11 +201,15 @@ func (a *arguments) clientOptions(options map[string]string, file string, in []s
 			fail(n, "the line is in no group")
 		case wanted:
 			key, value, _ := strings.Cut(line, "=")
+			key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
+			if !slices.Contains(clientOptions, key) {
+				continue
+			}
 			value, ok := clientValue(strings.TrimSpace(value))
 			if !ok {
 				fail(n, "the libraries of MySQL and MariaDB read the value differently")
 			}
-			options[strings.ReplaceAll(strings.TrimSpace(key), "_", "-")] = value
+			options[key] = value
 		}
 	}
 	return errors.Join(errs...)
@@ -212,7 +223,7 @@ func (a *arguments) include(options map[string]string, directive, name string, i
 	}
 	switch directive {
 	case "include":
-		return a.clientOptions(options, name, in)
+		return a.readClient(options, name, in)
 	case "includedir":
 		names, err := a.root.ReadDir(name)
 		if err != nil {
@@ -222,9 +233,15 @@ func (a *arguments) include(options map[string]string, directive, name string, i
 			if !strings.HasSuffix(n, ".cnf") {
 				continue
 			}
-			if err := a.clientOptions(options, path.Join(name, n), in); err != nil {
+			// MySQL's library reads every .cnf there, MariaDB's (3.3) only my.cnf.
+			file, found := path.Join(name, n), map[string]string{}
+			if err := a.readClient(found, file, in); err != nil {
 				return err
 			}
+			if len(found) > 0 && n != "my.cnf" {
+				return fmt.Errorf("%s: the libraries of MySQL and MariaDB differ in whether to read the file; include it with !include", file)
+			}
+			maps.Copy(options, found)
 		}
 		return nil
 	}

@@ -259,7 +259,7 @@ func (a *arguments) readDefaults() error {
 	fail := func(key string, err error) {
 		errs = append(errs, fmt.Errorf("%s: %s: %w", a.file, key, err))
 	}
-	if a.port != "" {
+	if _, there := options["port"]; there || a.port != "" {
 		if err := checkPort(a.port); err != nil {
 			fail("port", err)
 		}

@@ -103,7 +103,9 @@ func TestReadDefaults(t *testing.T) {
 		"mysqlclient: escapes":        {"[tripleo]\npassword=\"a\\sb#\\\\c\"\n", mysqldb + tripleo, ` a b#\c localhost:3306 `},
 		"mysqlclient: no escape":      {"[tripleo]\npassword=secret\\q\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: the libraries of MySQL and MariaDB read the value differently"},
 		"mysqlclient: comment or not": {"[tripleo]\npassword=secret #x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: the libraries"},
-		"mysqlclient: include":        {"!includedir /etc/more.d\n[tripleo]\nuser=a\n", mysqldb + tripleo, "a  included:3306 "},
+		"mysqlclient: include":        {"!include /etc/more.d/a.cnf\n[tripleo]\nuser=a\n", mysqldb + tripleo, "a  included:3306 "},
+		"mysqlclient: includedir":     {"!includedir /etc/mysql\n[tripleo]\nuser=a\n", mysqldb + tripleo, "a  debian:3306 "},
+		"mysqlclient: one of them":    {"!includedir /etc/more.d\n[tripleo]\nuser=a\n", mysqldb + tripleo, "/etc/more.d/a.cnf: the libraries of MySQL and MariaDB differ"},
 		"mysqlclient: itself":         {"[client]\n!include /etc/my.cnf.d/tripleo.cnf\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: the file includes itself"},
 		"mysqlclient: a directive":    {"!exclude /x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: !exclude is not a directive"},
 		"a relative path":             {"", pymysql + "db/nova?read_default_file=my.cnf", `argument read_default_file: "my.cnf" is not an absolute path`},
@@ -113,7 +115,7 @@ func TestReadDefaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := machine(t, map[string]string{
-				"etc/my.cnf.d/tripleo.cnf": test.file, "etc/more.d/a.cnf": "[client]\nhost=included\n", "etc/more.d/b.txt": "[client]\nhost=not\n",
+				"etc/my.cnf.d/tripleo.cnf": test.file, "etc/more.d/a.cnf": "[client]\nhost=included\n", "etc/more.d/b.txt": "[client]\nhost=not\n", "etc/mysql/client.cnf": "[client]\ndefault-character-set=utf8 # x\n[mysqld]\nuser=mysql\n",
 				"etc/my.cnf": "[etc]\nhost=etc\n", "etc/mysql/my.cnf": "[client]\nhost=debian\n",
 			})
 			target, err := ParseURL(root, test.url)

@@ -2,15 +2,25 @@ package db
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/x509"
 	_ "embed"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,19 +31,95 @@ import (
 //go:embed python/url.py
 var readURLs string
 
-// driven is what the driver is called with.
+// driven is what the driver connects with.
 type driven struct {
 	User, Password, Host string
 	Port                 int
 	Database             string
-	Socket               string   `json:"unix_socket"`
-	ReadTimeout          float64  `json:"read_timeout"`
-	SSL                  []string `json:"ssl"`
+	Socket               string  `json:"unix_socket"`
+	Bind                 string  `json:"bind_address"`
+	Init                 string  `json:"init_command"`
+	ReadTimeout          float64 `json:"read_timeout"`
+	Verifies             string  `json:"verifies"` // none: no TLS; nothing, authority, or name of the server
 }
 
-// TestURLIsSQLAlchemys: what nova.conf and cell_mappings hold is read as SQLAlchemy
-// reads it, or refused.
+// ask has SQLAlchemy read URLs, and their drivers its arguments.
+func ask(t *testing.T, urls []string) (read []*driven) {
+	t.Helper()
+	text, err := json.Marshal(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var talk bytes.Buffer
+	cmd := exec.Command("/usr/bin/python3", "-c", readURLs)
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), &talk
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, talk.String())
+	}
+	if err := json.Unmarshal(out, &read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// ours is what gpustack reads.
+func ours(t *testing.T, url string, want *driven) (*driven, error) {
+	t.Helper()
+	target, err := cleanup.ParseURL(slash(t), url)
+	if err != nil {
+		return nil, err
+	}
+	got := &driven{
+		User: target.User, Password: target.Passwd, Database: target.DBName, ReadTimeout: target.ReadTimeout.Seconds(),
+		Bind: target.Bind, Init: target.Init, Verifies: "nothing",
+	}
+	if target.Net == "unix" {
+		// PyMySQL connects to the socket whatever the host is.
+		got.Socket, got.Host, got.Port = target.Addr, want.Host, want.Port
+	} else {
+		name, port, err := net.SplitHostPort(target.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Host = name
+		fmt.Sscan(port, &got.Port)
+	}
+	switch c := target.TLS; {
+	case c == nil:
+		got.Verifies = "none"
+	case !c.InsecureSkipVerify:
+		got.Verifies = "name"
+	case c.VerifyConnection != nil:
+		got.Verifies = "authority"
+	}
+	return got, nil
+}
+
+// agree compares what gpustack and the driver read. It returns whether they refuse.
+func agree(t *testing.T, url string, want *driven) (refused bool) {
+	t.Helper()
+	got, err := ours(t, url, want)
+	if err != nil || want == nil {
+		if (err == nil) != (want != nil) {
+			t.Errorf("%s: %v, but SQLAlchemy and the driver read %+v", url, err, want)
+		}
+		return true
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-driver +gpustack):\n%s", url, diff)
+	}
+	return false
+}
+
+// TestURLIsSQLAlchemys: what nova.conf and cell_mappings hold is read as SQLAlchemy and
+// PyMySQL read it, or refused.
 func TestURLIsSQLAlchemys(t *testing.T) {
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(ca, authority(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	urls := []string{
 		"mysql+pymysql://nova:secret@db/nova",
 		"mysql+pymysql://nova:secret@db:3307/nova?charset=utf8",
@@ -50,8 +136,20 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 		"mysql+pymysql://nova:x@10.0.0.1/nova?read_timeout=60&charset=utf8mb4",
 		"mysql+pymysql://nova:x@/nova?unix_socket=/run/mysqld/mysqld.sock",
 		"mysql+pymysql://nova:x@localhost/nova?unix_socket=%2Frun%2Fmysqld%2Fmysqld.sock",
-		"mysql+pymysql://nova:x@db/nova?ssl_check_hostname=true",
 		"mysql://nova:x+y@db/nova",
+		"mysql+pymysql://nova:x@db/nova?ssl_ca=" + ca,
+		"mysql+pymysql://nova:x@db/nova?ssl_check_hostname=false&ssl_ca=" + ca,
+		"mysql+pymysql://nova:x@db/nova?ssl_verify_cert=true",
+		"mysql+pymysql://nova:x@db/nova?ssl_verify_cert=false&ssl_ca=" + ca,
+		"mysql+pymysql://nova:x@db/nova?ssl_disabled=1&ssl_ca=" + ca,
+		"mysql+pymysql://nova:x@db/nova?user=a&password=b+c&host=d&database=e",
+		"mysql+pymysql://nova:x@db/nova?passwd=a&db=b",
+		"mysql+pymysql://nova@db/?passwd=a%40&db=b&charset=",
+		"mysql+pymysql://nova:x@db/nova?bind_address=10.0.0.2&init_command=SET+ROLE+x&sql_mode=ANSI",
+		"mysql+pymysql://nova:x@db/nova?autocommit=1&program_name=n&local_infile=0&binary_prefix=1",
+		"mysql+pymysql://nova:x@db/nova?passw=y",
+		"mysql+mysqldb://nova:x@db/nova?password=a&passwd=b&db=c",
+		"mysql+mysqldb://nova:x@db/nova?db=c&user=d&init_command=%zz%4",
 		"mariadb+pymysql://nova:x@db/nova",
 		"nova:x@db/nova",
 	}
@@ -70,50 +168,175 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 		user, password := strings.ReplaceAll(word(), ":", "%3A"), word()
 		urls = append(urls, fmt.Sprintf("mysql+pymysql://%s:%s@db%d/nova", strings.ReplaceAll(user, "@", "%40"), strings.ReplaceAll(password, "@", "%40"), random.IntN(9)))
 	}
-	text, err := json.Marshal(urls)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/usr/bin/python3", "-c", readURLs)
-	cmd.Stdin = bytes.NewReader(text)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want []*driven
-	if err := json.Unmarshal(out, &want); err != nil {
-		t.Fatal(err)
-	}
 	refused := 0
-	for i, u := range urls {
-		config, err := cleanup.ParseURL(host.Root{}, u)
-		if err != nil || want[i] == nil {
-			if (err == nil) != (want[i] != nil) {
-				t.Errorf("%s: %v, but SQLAlchemy reads %+v", u, err, want[i])
-			}
+	for i, want := range ask(t, urls) {
+		if agree(t, urls[i], want) {
 			refused++
-			continue
-		}
-		got := driven{User: config.User, Password: config.Passwd, Database: config.DBName, ReadTimeout: config.ReadTimeout.Seconds(), SSL: []string{}}
-		if config.Net == "unix" {
-			// PyMySQL connects to the socket whatever the host is.
-			got.Socket, got.Host, got.Port = config.Addr, want[i].Host, want[i].Port
-		} else {
-			name, port, err := net.SplitHostPort(config.Addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got.Host = name
-			fmt.Sscan(port, &got.Port)
-		}
-		if config.TLS != nil {
-			got.SSL = want[i].SSL // which of them is for package cleanup's own tests
-		}
-		if diff := cmp.Diff(*want[i], got); diff != "" || (config.TLS != nil) != (len(want[i].SSL) > 0) {
-			t.Errorf("%s (-SQLAlchemy +gpustack):\n%s", u, diff)
 		}
 	}
 	if refused > 5 {
 		t.Errorf("%d of %d are refused", refused, len(urls))
 	}
+}
+
+// TestOptionFileIsPyMySQLs: read_default_file and read_default_group are read as PyMySQL
+// reads them, whatever the file looks like; the lines that gpustack refuses are few.
+func TestOptionFileIsPyMySQLs(t *testing.T) {
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(ca, authority(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	line := func() string {
+		switch random.IntN(10) {
+		case 0:
+			return pick("[client]", "[tripleo]", "[DEFAULT]", "[ client ]", "[client] # x", "[mysqld]")
+		case 1:
+			return pick("", "# comment", "; comment", "ssl", "ssl=1", "!includedir /etc/my.cnf.d", "  # comment", "= x", "[client", "\t")
+		}
+		key := pick("user", "password", "host", "port", "database", "socket", "bind-address", "ssl-ca", "User", "ssl_ca", "bind_address", "password ", "max_allowed_packet")
+		value := pick("a", "'b'", "\"c d\"", "e # f", "g;h", "", "'i", "\\n", "j=k", "l:m", "''")
+		switch strings.ToLower(key) {
+		case "port":
+			value = pick("3307", "'1'", "x", "", "0", " 4 ")
+		case "ssl-ca":
+			value = pick(ca, "", "'"+ca+"'")
+		}
+		return pick("", "", "", "", "", "  ") + key + pick("=", " = ", ":", "= ") + value + pick("", "", " ", "\r")
+	}
+	var urls []string
+	for i := range 400 {
+		text := pick("[client]\n", "[tripleo]\n", "[client]\n", "")
+		for range random.IntN(8) {
+			text += line() + "\n"
+		}
+		file := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, "mysql+pymysql://"+pick("", "nova:x@", "nova@db", "db:3308")+"/nova?read_default_file="+file+pick("", "&read_default_group=tripleo", "&read_default_group=DEFAULT"))
+	}
+	read, refused := 0, 0
+	for i, want := range ask(t, urls) {
+		text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprint(i)))
+		got, err := ours(t, urls[i], want)
+		switch {
+		case err != nil && want != nil:
+			if refused++; !strings.Contains(err.Error(), "lines that continue a value are not supported") && !strings.Contains(err.Error(), `port: "0"`) {
+				t.Errorf("%s: %q: %v", urls[i], text, err)
+			}
+		case err != nil:
+		case want == nil:
+			t.Errorf("%s: %q: PyMySQL refuses, and gpustack reads %+v", urls[i], text, got)
+		default:
+			read++
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: %q (-PyMySQL +gpustack):\n%s", urls[i], text, diff)
+			}
+		}
+	}
+	t.Logf("%d of %d are read, and %d that PyMySQL reads are refused", read, len(urls), refused)
+	if read < 100 || refused > read {
+		t.Error("too few are read")
+	}
+}
+
+// authority is the certificate of an authority.
+func authority(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(crand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestReadDefaultFile: nova.conf as TripleO and RHOSO write it: the option file is looked
+// up below the root, in nova.conf and in the URLs of cells that are filled from it.
+func TestReadDefaultFile(t *testing.T) {
+	reset(t)
+	database.Cell1.Card(t, database.Cell1.Compute(t, "gpu1", LastSeen(time.Hour)), first, "allocated", UUID(1))
+	query := "read_default_file=/etc/my.cnf.d/tripleo.cnf&read_default_group=tripleo"
+	if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_api.cell_mappings SET database_connection = '{scheme}://{username}:{password}@{hostname}/nova_cell1?{query}' WHERE name = 'cell1'"); err != nil {
+		t.Fatal(err)
+	}
+	root := machine(t)
+	name, port, _ := strings.Cut(database.Server.Address, ":")
+	credentials := (&url.URL{User: url.UserPassword(User, database.Password), Host: name}).String()
+	conf := fmt.Sprintf("[api_database]\nconnection = mysql+pymysql:///nova_api?%s\n[database]\nconnection = mysql+pymysql:%s/nova_cell0?%s\n", query, strings.ReplaceAll(credentials, "$", "$$"), query)
+	option := fmt.Sprintf("[client]\nport=1\n[tripleo]\nbind-address=127.0.0.1\nssl=0\nuser=%s\npassword='%s'\nhost=%s\nport=%s\n", User, database.Password, name, port)
+	file := filepath.Join(root, "etc/my.cnf.d/tripleo.cnf")
+	if err := errors.Join(os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte(conf), 0o640), os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(option), 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := findings(t, root); !cmp.Equal(got, []string{"gpu1 " + first + " A stale offline"}) {
+		t.Errorf("%q", got)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := repair(t, root); status != 1 || !strings.Contains(stderr, "error: api_database: read_default_file: stat "+file+": no such file or directory") {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+}
+
+// TestMysqlclient: MySQLdb connects as the same user to the same database as gpustack,
+// with what the URL says and with what an option file says.
+func TestMysqlclient(t *testing.T) {
+	reset(t)
+	dir := t.TempDir()
+	name, port, _ := strings.Cut(database.Server.Address, ":")
+	file := filepath.Join(dir, "my.cnf")
+	more := filepath.Join(dir, "more")
+	option := fmt.Sprintf("!includedir %s\n[client]\nport=1\nhost = 192.0.2.1\n[mysqld]\nuser=nobody\n[tripleo]\nhost=%s\nport = %s\n", more, name, port)
+	included := fmt.Sprintf("[client]\nuser=%s\npassword=%q\ndatabase=nova_cell0\n", User, database.Password)
+	if err := errors.Join(os.WriteFile(file, []byte(option), 0o600), os.Mkdir(more, 0o700), os.WriteFile(filepath.Join(more, "my.cnf"), []byte(included), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	user := url.UserPassword(User, database.Password).String()
+	for _, u := range []string{
+		fmt.Sprintf("mysql+mysqldb://%s@%s/nova_cell1?charset=utf8", user, database.Server.Address),
+		fmt.Sprintf("mysql://nobody:x@%s/nova_cell0?passwd=%s&user=%s&db=nova_cell1", database.Server.Address, url.QueryEscape(database.Password), User),
+		fmt.Sprintf("mysql://%s@localhost/nova_cell1?unix_socket=%s&compress=1&init_command=SET+@a=1", user, database.Server.Socket),
+		fmt.Sprintf("mysql:///nova_cell1?read_default_file=%s&read_default_group=tripleo", file),
+		fmt.Sprintf("mysql+mysqldb:///?read_default_file=%s&read_default_group=tripleo", file),
+	} {
+		const script = "import sys\nfrom sqlalchemy import create_engine, text\nwith create_engine(sys.argv[1]).connect() as c:\n    print(*c.execute(text('SELECT CURRENT_USER(), DATABASE()')).one())"
+		out, err := exec.Command("/usr/bin/python3", "-c", script, u).CombinedOutput()
+		if err != nil {
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			t.Errorf("%s: %v, %s", u, err, lines[len(lines)-1])
+			continue
+		}
+		databases, err := cleanup.Open(t.Context(), cleanup.Where{Root: slash(t), Database: u})
+		if err != nil {
+			t.Errorf("%s: %v", u, err)
+			continue
+		}
+		var who, where string
+		err = databases.Cells[0].DB.QueryRowContext(t.Context(), "SELECT CURRENT_USER(), DATABASE()").Scan(&who, &where)
+		if err != nil || who+" "+where != strings.TrimSpace(string(out)) {
+			t.Errorf("%s: %s %s, %v; MySQLdb has %s", u, who, where, err, out)
+		}
+		if err := databases.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// slash is the root of this machine.
+func slash(t *testing.T) host.Root {
+	t.Helper()
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
 }
