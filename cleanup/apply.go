@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"gpustack/nova/cloud"
 )
 
@@ -158,25 +156,12 @@ func (r *Repairer) carry(ctx context.Context, units []Unit, u *Unit, c change) e
 
 // again reports whether a transaction that failed may succeed when it is begun again.
 func again(err error) bool {
-	var server *mysql.MySQLError
-	if !errors.As(err, &server) {
-		return errors.Is(err, errHeld)
-	}
-	switch server.Number {
-	case errLockWait, errDeadlock, errNotReady:
+	switch errorNumber(err) {
+	case errorLockWait, errorDeadlock, errorNotReady:
 		return true
 	}
-	return false
+	return errors.Is(err, errHeld)
 }
-
-// Numbers of the server's errors (MariaDB, MySQL: ER_LOCK_WAIT_TIMEOUT, ER_LOCK_DEADLOCK;
-// Galera answers 1213 to a COMMIT that fails its certification, and ER_UNKNOWN_COM_ERROR
-// where a node is not part of the cluster).
-const (
-	errLockWait = 1205
-	errDeadlock = 1213
-	errNotReady = 1047
-)
 
 // transact carries a unit in one transaction. The unit is recorded as begun before anything
 // of it is written.
@@ -221,8 +206,7 @@ func (r *Repairer) transact(ctx context.Context, units []Unit, u *Unit, c change
 const (
 	holdLimit = 5500 * time.Millisecond
 	postLimit = 5 * time.Second // for Placement's answer within it
-	firstLock = 10              // seconds to wait for the first lock, when none is held yet
-	nextLock  = 1               // and for each other
+	nextLock  = 1               // seconds to wait for each lock but the first (lockWait), when one is held
 )
 
 // locked has act read and write in a transaction that has locked the rows that the unit's
@@ -256,15 +240,10 @@ func (r *Repairer) locked(ctx context.Context, u *Unit, act func(context.Context
 		}
 		return err
 	}
-	err = tx.Commit()
-	var server *mysql.MySQLError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &server) && server.Number == errDeadlock:
-		return explain("COMMIT", err) // the server says that it has rolled back
+	if err = tx.Commit(); errors.Is(err, ErrCommitUnknown) {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	return fmt.Errorf("%w: COMMIT: %w", ErrUnknown, err)
+	return err // the server says that it has rolled back
 }
 
 // errHeld says that a transaction was given up so that Nova does not have to wait.
@@ -295,7 +274,7 @@ func lock(ctx context.Context, tx *sql.Tx, u *Unit) (limited context.Context, ca
 	limited, cancel = context.WithCancel(ctx)
 	for i, s := range statements {
 		if i < 2 {
-			patience := []int{firstLock, nextLock}[i]
+			patience := []int{lockWait, nextLock}[i]
 			if _, err := tx.ExecContext(limited, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", patience)); err != nil {
 				return limited, cancel, err
 			}

@@ -49,7 +49,9 @@ const syncWait = 7
 
 // Numbers of errors of the server (mariadb.com/kb/en, "MariaDB Error Code Reference").
 const (
+	errorNotReady        = 1047 // ER_UNKNOWN_COM_ERROR; a node that is not part of its Galera cluster
 	errorUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
+	errorLockWait        = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errorDeadlock        = 1213 // ER_LOCK_DEADLOCK; a failed certification in a Galera cluster
 	errorGroupRollback   = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of MySQL's Group Replication
 )

@@ -427,7 +427,7 @@ func TestInterruptedEntry(t *testing.T) {
 		u.Host = proxy.Address
 		args = []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
 		_, stderr, status := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
-		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: it is not known whether this was written: COMMIT: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply finds out") {
+		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: it is not known whether this was written: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply finds out") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 		return root, cell, args
