@@ -67,6 +67,12 @@ func TestSet(t *testing.T) {
 	spec := func(values ...string) conf.Setting {
 		return conf.Setting{Names: []conf.Name{{Section: "pci", Key: "device_spec"}, {Section: "pci", Key: "passthrough_whitelist"}}, Values: values, Multi: true}
 	}
+	ordered := func(values ...string) conf.Setting {
+		s := spec(values...)
+		s.Names = append(s.Names, conf.Name{Section: "DEFAULT", Key: "pci_passthrough_whitelist"})
+		s.Ordered = true
+		return s
+	}
 	single := func(values ...string) conf.Setting {
 		return conf.Setting{Names: []conf.Name{{Section: "filter_scheduler", Key: "enabled_filters"}, {Section: "DEFAULT", Key: "scheduler_default_filters"}}, Values: values}
 	}
@@ -90,6 +96,16 @@ func TestSet(t *testing.T) {
 		{"none", "[pci]\nalias = A\n  C\nx = y\n", multi(), "[pci]\nx = y\n"},
 		{"from an old name in another section", "[DEFAULT]\npci_alias = A\nx = y\n[pci]\n#alias=\n", multi("A"), "[DEFAULT]\nx = y\n[pci]\n#alias=\nalias = A\n"},
 		{"from an old name in its place", "[pci]\npassthrough_whitelist = A # x\n", spec("A # x", "B"), "[pci]\ndevice_spec = A # x\ndevice_spec = B\n"},
+		{"in order: before another", "[pci]\nx = y\ndevice_spec=B\n", ordered("A", "B"), "[pci]\nx = y\ndevice_spec = A\ndevice_spec=B\n"},
+		{"in order: between two", "[pci]\ndevice_spec = A\n# about C\ndevice_spec = C\n", ordered("A", "B", "C"), "[pci]\ndevice_spec = A\n# about C\ndevice_spec = B\ndevice_spec = C\n"},
+		{"in order: exchanged", "[pci]\ndevice_spec = A\ndevice_spec = B\n", ordered("B", "A"), "[pci]\ndevice_spec = B\ndevice_spec = A\n"},
+		{"in order: moved to the front", "[pci]\ndevice_spec = A\ndevice_spec = B\ndevice_spec = C\n", ordered("C", "A", "B"), "[pci]\ndevice_spec = C\ndevice_spec = A\ndevice_spec = B\n"},
+		{"in order: in place of another", "[pci]\ndevice_spec: A\ndevice_spec: X\n  Y\nz = z\n", ordered("A", "B", "C"), "[pci]\ndevice_spec: A\ndevice_spec: B\ndevice_spec = C\nz = z\n"},
+		{"in order: an old name is read first", "[pci]\ndevice_spec = B\npassthrough_whitelist = A\n", ordered("A", "B"), "[pci]\ndevice_spec = A\ndevice_spec = B\n"},
+		{"in order: an old name in its place", "[pci]\npassthrough_whitelist=A\n", ordered("A", "B"), "[pci]\ndevice_spec=A\ndevice_spec = B\n"},
+		{"in order: from DEFAULT", "[DEFAULT]\npci_passthrough_whitelist = A\n[pci]\n#device_spec =\ndevice_spec = B\n", ordered("A", "B"), "[DEFAULT]\n[pci]\n#device_spec =\ndevice_spec = A\ndevice_spec = B\n"},
+		{"in order: sections again", "[pci]\ndevice_spec = B\n[z]\n[PCI]\ndevice_spec = C\n", ordered("A", "B", "C", "D"), "[pci]\ndevice_spec = A\ndevice_spec = B\n[z]\n[PCI]\ndevice_spec = C\ndevice_spec = D\n"},
+		{"in order: twice the same", "[pci]\ndevice_spec = A\ndevice_spec = A\n", ordered("A", "B", "A"), "[pci]\ndevice_spec = A\ndevice_spec = B\ndevice_spec = A\n"},
 		{"DOS line ends", "[pci]\r\nx = y\r\n", multi("A"), "[pci]\r\nx = y\r\nalias = A\r\n"},
 		{"a section in capitals", "[PCI]\nALIAS = B\n", multi("A"), "[PCI]\nALIAS = B\nalias = A\n"},
 		{"a value that needs quotes", "[pci]\n", multi("\"A\"", " B "), "[pci]\nalias = \"\"A\"\"\nalias = \" B \"\n"},

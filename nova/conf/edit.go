@@ -22,6 +22,8 @@ type Setting struct {
 	// Multi says that the option has every value that is set, in whatever file. Of
 	// another the last counts, and those before it are left alone.
 	Multi bool
+	// Ordered says that the values must be read in the order of Values. It goes with Multi.
+	Ordered bool
 	// Same tells whether a value in the file says what a wanted one says. Nil
 	// compares them as text.
 	Same func(have, want string) bool
@@ -34,15 +36,19 @@ var ErrVerify = errors.New("the edited file would not read as intended")
 // not change. A new line goes below the option's others, else below its commented
 // default, else to the end of its section, else into a new section.
 func (f *File) Set(s Setting) (*File, error) {
-	e := editor{file: f, setting: s, want: slices.Clone(s.Values), gone: map[int]bool{}, text: map[int]string{}}
-	e.keep()
-	for _, v := range e.want {
+	e := editor{file: f, setting: s, want: slices.Clone(s.Values), gone: map[int]bool{}, text: map[int]string{}, before: map[int][]string{}}
+	if s.Ordered {
+		e.order()
+	} else {
+		e.keep()
+		e.reuse()
+	}
+	for _, v := range e.written() {
 		if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
 			return nil, fmt.Errorf("%s: a value is not plain text", s.Names[0])
 		}
 	}
-	e.reuse()
-	if len(e.want)+len(e.gone)+len(e.text) == 0 {
+	if len(e.want)+len(e.gone)+len(e.text)+len(e.before) == 0 {
 		return f, nil
 	}
 	text := e.assemble()
@@ -60,7 +66,18 @@ type editor struct {
 	spare   []Option // lines under the right name that nobody wants
 	last    *Option  // below which new lines go
 	gone    map[int]bool
-	text    map[int]string // lines that change
+	text    map[int]string   // lines that change
+	before  map[int][]string // values whose new lines go before a line
+	rewrote []string         // values of lines that change
+}
+
+// written returns the values that get a new line or a changed one.
+func (e *editor) written() []string {
+	values := append(slices.Clone(e.want), e.rewrote...)
+	for _, v := range e.before {
+		values = append(values, v...)
+	}
+	return values
 }
 
 func (e *editor) same(have, want string) bool {
@@ -122,18 +139,108 @@ func (e *editor) reuse() {
 			e.remove(o)
 			continue
 		}
-		old := e.file.lines[o.first].text
-		at := strings.IndexAny(old, ":=") + 1
-		blank := old[at : len(old)-len(strings.TrimLeftFunc(old[at:], isSpace))]
-		e.text[o.first] = old[:at] + blank + encode(e.want[0])
-		for i := o.first + 1; i <= o.last; i++ {
-			e.gone[i] = true
-		}
+		e.rewrite(o, e.want[0])
 		e.want = e.want[1:]
 		if e.last == nil || o.last > e.last.last {
 			e.last = &o
 		}
 	}
+}
+
+// rewrite gives a line another value. Its key and the blanks around its sign stay.
+func (e *editor) rewrite(o Option, value string) {
+	old := e.file.lines[o.first].text
+	if changed, ok := e.text[o.first]; ok { // its key is another already
+		old = changed
+	}
+	at := strings.IndexAny(old, ":=") + 1
+	blank := old[at : len(old)-len(strings.TrimLeftFunc(old[at:], isSpace))]
+	e.text[o.first] = old[:at] + blank + encode(value)
+	for i := o.first + 1; i <= o.last; i++ {
+		e.gone[i] = true
+	}
+	e.rewrote = append(e.rewrote, value)
+}
+
+// order keeps the longest run of lines whose values stand in the wanted order already.
+// Between two of them, lines take other values where there are some, else they go; the
+// values that remain get new lines there.
+func (e *editor) order() {
+	var lines []Option // that can carry a value: those in the section to write to
+	for _, o := range e.file.Find(e.setting.Names...) {
+		if sameSection(o.Section, e.setting.Names[0].Section) {
+			lines = append(lines, o)
+		} else {
+			e.remove(o)
+		}
+	}
+	want := e.want
+	e.want = nil
+	at, from := 0, 0 // the first line and the first value that have no place yet
+	for _, k := range append(e.common(lines, want), pair{len(lines), len(want)}) {
+		values := want[from:k.value]
+		for ; at < k.line; at++ {
+			if len(values) == 0 {
+				e.remove(lines[at])
+				continue
+			}
+			e.renamed(lines[at])
+			e.rewrite(lines[at], values[0])
+			e.last, values = &lines[at], values[1:]
+		}
+		if k.line == len(lines) {
+			e.want = values
+			break
+		}
+		if len(values) > 0 {
+			e.before[lines[at].first] = values
+		}
+		e.renamed(lines[at])
+		e.last, at, from = &lines[at], at+1, k.value+1
+	}
+	if e.last == nil && len(lines) > 0 {
+		e.last = &lines[len(lines)-1]
+	}
+}
+
+// renamed gives a line the name that is to be written, if it has another.
+func (e *editor) renamed(o Option) {
+	if !e.setting.Names[0].is(o) {
+		e.rename(o)
+	}
+}
+
+// pair is a line that has a wanted value, both by their index.
+type pair struct{ line, value int }
+
+// common returns a longest common subsequence of lines and values.
+func (e *editor) common(lines []Option, values []string) []pair {
+	longest := make([][]int, len(lines)+1) // of the rests from i and j on
+	for i := range longest {
+		longest[i] = make([]int, len(values)+1)
+	}
+	for i, o := range slices.Backward(lines) {
+		for j, v := range slices.Backward(values) {
+			if e.same(o.Value, v) {
+				longest[i][j] = longest[i+1][j+1] + 1
+			} else {
+				longest[i][j] = max(longest[i+1][j], longest[i][j+1])
+			}
+		}
+	}
+	var pairs []pair
+	for i, j := 0, 0; i < len(lines) && j < len(values); {
+		switch {
+		case e.same(lines[i].Value, values[j]):
+			pairs = append(pairs, pair{i, j})
+			i, j = i+1, j+1
+		case longest[i+1][j] >= longest[i][j+1]:
+			i++
+		default:
+			j++
+		}
+	}
+	return pairs
 }
 
 func (e *editor) remove(o Option) {
@@ -164,8 +271,8 @@ func (e *editor) assemble() []byte {
 	end := f.lineEnd()
 	text := make([]byte, 0, len(f.text)+1024)
 	write := func(line, end string) { text = append(append(text, line...), end...) }
-	insert := func() {
-		if len(e.want) == 0 {
+	insert := func(values, opening []string) {
+		if len(values) == 0 {
 			return
 		}
 		if n := len(text); n > 0 && text[n-1] != '\n' && text[n-1] != '\r' {
@@ -174,14 +281,15 @@ func (e *editor) assemble() []byte {
 		for _, l := range opening {
 			write(l, end)
 		}
-		for _, v := range e.want {
+		for _, v := range values {
 			write(e.setting.Names[0].Key+" = "+encode(v), end)
 		}
 	}
 	for i, l := range f.lines {
 		if i == at {
-			insert()
+			insert(e.want, opening)
 		}
+		insert(e.before[i], nil)
 		if e.gone[i] {
 			continue
 		}
@@ -191,7 +299,7 @@ func (e *editor) assemble() []byte {
 		write(l.text, l.end)
 	}
 	if at == len(f.lines) {
-		insert()
+		insert(e.want, opening)
 	}
 	return text
 }
@@ -261,7 +369,10 @@ func (f *File) verify(after *File, s Setting) error {
 	if len(got) != len(s.Values) {
 		return fmt.Errorf("%w: %s has %d values, not %d", ErrVerify, s.Names[0], len(got), len(s.Values))
 	}
-	for _, want := range s.Values {
+	for i, want := range s.Values {
+		if s.Ordered && !e.same(got[i], want) {
+			return fmt.Errorf("%w: %s has its values in another order", ErrVerify, s.Names[0])
+		}
 		if !slices.ContainsFunc(got, func(have string) bool { return e.same(have, want) }) {
 			return fmt.Errorf("%w: %s lacks a value", ErrVerify, s.Names[0])
 		}
