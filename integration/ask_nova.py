@@ -1,11 +1,15 @@
 """Asks Nova what a nova.conf says: the file's name on a line of input, the answer
-as JSON on a line of output."""
+as JSON on a line of output. After a tab, the name may be followed by the PCI devices
+of the host, a JSON list of what libvirt reports of each, with sriov_totalvfs."""
 import json
 import sys
+import types
+import uuid
 
 import nova.conf
 from nova import objects
-from nova.pci import request, whitelist
+from nova.compute import pci_placement_translator, provider_tree
+from nova.pci import request, utils, whitelist
 from nova.scheduler import filters
 from nova.scheduler import host_manager
 
@@ -42,6 +46,25 @@ def requested():
     return [r.count for r in request.get_pci_requests_from_flavor(flavor).requests]
 
 
+def first_match(devices):
+    """The tags of the first spec that matches, for each device; null for none. Where
+    devices are reported, nova-compute makes providers of them when it starts."""
+    totals = {d["address"]: d.get("sriov_totalvfs", 0) for d in devices}
+    utils.is_physical_function = lambda *address: totals.get("%s:%s:%s.%s" % address, 0) > 0
+    filter_ = whitelist.Whitelist(CONF.pci.device_spec)
+    pci = [
+        objects.PciDevice(
+            address=d["address"], vendor_id=d["vendor_id"], product_id=d["product_id"], dev_type=d["dev_type"],
+            parent_addr=d.get("parent_addr"), status="available", instance_uuid=None, extra_info={})
+        for d in devices]
+    tree = provider_tree.ProviderTree()
+    tree.new_root("gpu1", str(uuid.uuid4()))
+    tracker = types.SimpleNamespace(dev_filter=filter_, pci_devs=[d for d in pci if filter_.get_devspec(d)])
+    pci_placement_translator.update_provider_tree_for_pci(tree, "gpu1", tracker, {}, [])
+    specs = {d.address: filter_.get_devspec(d) for d in pci}
+    return {a: s and {k: v for k, v in s.get_tags().items()} for a, s in specs.items()}
+
+
 PARTS = {
     "else": everything_else,
     "report": lambda: CONF.pci.report_in_placement,
@@ -53,7 +76,8 @@ PARTS = {
 }
 
 
-def ask(name):
+def ask(line):
+    name, _, devices = line.partition("\t")
     CONF.reset()
     CONF(["--config-file", name], project="nova", default_config_dirs=[])
     answer = {"errors": {}}
@@ -62,6 +86,11 @@ def ask(name):
             answer[part] = get()
         except Exception as e:
             answer["errors"][part] = "%s: %s" % (type(e).__name__, e)
+    if devices:
+        try:
+            answer["first"] = first_match(json.loads(devices))
+        except Exception as e:
+            answer["errors"]["first"] = "%s: %s" % (type(e).__name__, e)
     return answer
 
 

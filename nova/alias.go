@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -36,6 +37,11 @@ type Spec struct {
 	Managed        string       `json:"managed,omitempty"`
 	LiveMigratable string       `json:"live_migratable,omitempty"`
 	OneTimeUse     string       `json:"one_time_use,omitempty"`
+}
+
+// sameDevices reports whether two specs match the same devices.
+func (s Spec) sameDevices(other Spec) bool {
+	return s.VendorID == other.VendorID && s.ProductID == other.ProductID && reflect.DeepEqual(s.Address, other.Address)
 }
 
 // ParseAlias reads NAME=VENDOR:PRODUCT[,KEY=VALUE]…; several traits are joined by

@@ -386,12 +386,20 @@ func (c *checker) flavors(flavors []Flavor) {
 	}
 }
 
-// faults are the errors that were joined.
+// faults returns the errors that were joined, one by one.
 func faults(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
+	joined, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case err == nil:
+		return nil
+	case !ok:
+		return []error{err}
 	}
-	return nil
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, faults(e)...)
+	}
+	return all
 }
 
 // placement compares who reports devices with who asks for them.

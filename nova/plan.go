@@ -10,7 +10,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
-	"gpustack/host/pci"
 	"gpustack/nova/conf"
 )
 
@@ -22,6 +21,9 @@ type Place struct {
 
 // dropInName sorts after what others put there.
 const dropInName = "zz-gpustack.conf"
+
+// dropInDir is where oslo.config looks for further files of Nova.
+const dropInDir = "nova.conf.d"
 
 // Errors of configuration files.
 var (
@@ -71,7 +73,7 @@ type source struct {
 type planner struct {
 	root    host.Root
 	options Options
-	place   Place
+	where   Place
 	sources []*source
 	plan    Plan
 	changed map[string]bool // services
@@ -79,7 +81,7 @@ type planner struct {
 
 // NewPlan plans the change that makes a machine's files say what is wanted.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
-	p := &planner{root: root, options: o, place: place, changed: map[string]bool{}}
+	p := &planner{root: root, options: o, where: place, changed: map[string]bool{}}
 	if err := p.read(); err != nil {
 		return Plan{}, err
 	}
@@ -94,6 +96,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if o.Placement {
 		if o.Role.computes() {
 			errs = append(errs, p.single([]conf.Name{reportInPlacement}, "true", isTrue, "nova-compute"))
+			errs = append(errs, p.startable()...)
 		}
 		if o.Role.controls() && o.Release >= r2023_1 {
 			errs = append(errs, p.single([]conf.Name{pciInPlacement}, "true", isTrue, "nova-conductor", "nova-scheduler", "nova-api"))
@@ -135,7 +138,7 @@ func Files(root host.Root, main string, role Role) ([]string, error) {
 			names = append(names, compute)
 		}
 	}
-	dropIns := path.Join(dir, "nova.conf.d")
+	dropIns := path.Join(dir, dropInDir)
 	entries, err := root.ReadDir(dropIns)
 	if err != nil && !host.IsAbsent(err) {
 		return nil, fmt.Errorf("%s: %w", dropIns, host.Cause(err))
@@ -150,12 +153,12 @@ func Files(root host.Root, main string, role Role) ([]string, error) {
 
 // read reads every file that the services read; ours comes last.
 func (p *planner) read() error {
-	names, err := Files(p.root, p.place.File, p.options.Role)
+	names, err := Files(p.root, p.where.File, p.options.Role)
 	if err != nil {
 		return err
 	}
-	ours := path.Join(path.Dir(p.place.File), "nova.conf.d", dropInName)
-	if i := slices.Index(names, ours); i >= 0 || p.place.DropIn {
+	ours := path.Join(path.Dir(p.where.File), dropInDir, dropInName)
+	if i := slices.Index(names, ours); i >= 0 || p.where.DropIn {
 		names = append(slices.DeleteFunc(names, func(n string) bool { return n == ours }), ours)
 	}
 	var errs []error
@@ -190,7 +193,7 @@ func (p *planner) read() error {
 
 // target is the file that new options go to.
 func (p *planner) target() *source {
-	if p.place.DropIn {
+	if p.where.DropIn {
 		return p.sources[len(p.sources)-1]
 	}
 	return p.sources[0]
@@ -244,7 +247,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 				if slices.ContainsFunc(have, func(h map[string]any) bool { return reflect.DeepEqual(h, it.same) }) {
 					ours = true
 				} else if len(have) == 1 && !satisfied[i] && it.about(have[0]) {
-					if p.place.DropIn && !s.isOurs {
+					if p.where.DropIn && !s.isOurs {
 						return fmt.Errorf("%s:%d: defines the same %s otherwise: without --drop-in it is brought up to date", s.name, o.Line(), what)
 					}
 					value, satisfied[i], ours = it.text, true, true
@@ -263,7 +266,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 		}
 	}
 	for _, s := range p.sources {
-		if p.place.DropIn && !s.isOurs {
+		if p.where.DropIn && !s.isOurs {
 			continue // nothing of it changes
 		}
 		file, err := s.file.Set(conf.Setting{Names: names, Values: values[s], Multi: true})
@@ -300,26 +303,6 @@ func (p *planner) aliases(aliases []Alias) error {
 	return p.multi("alias", p.options.Release.aliasNames(), items, services...)
 }
 
-func (p *planner) specs(specs []Spec) error {
-	var items []item
-	for _, s := range specs {
-		it, err := newItem(s, func(o map[string]any) bool {
-			vendor, _ := o["vendor_id"].(string)
-			product, _ := o["product_id"].(string)
-			address, hasAddress := o["address"]
-			v, err1 := pci.ParseID(vendor)
-			pr, err2 := pci.ParseID(product)
-			return err1 == nil && err2 == nil && v == s.VendorID && pr == s.ProductID &&
-				(s.Address == nil && !hasAddress || s.Address != nil && address == s.Address.String())
-		})
-		if err != nil {
-			return err
-		}
-		items = append(items, it)
-	}
-	return p.multi("device_spec", p.options.Release.specNames(), items, "nova-compute")
-}
-
 // single sets an option of which one value counts, in every file that sets it, so
 // that it does not matter which wins; in none it goes to the target.
 func (p *planner) single(names []conf.Name, value string, same func(have, want string) bool, services ...string) error {
@@ -349,7 +332,7 @@ func (p *planner) each(names []conf.Name, want func(have string, set bool) strin
 			found = true
 			have := options[len(options)-1]
 			value := want(have.Value, true)
-			if p.place.DropIn && !s.isOurs && (n != names[0] || !same(have.Value, value)) {
+			if p.where.DropIn && !s.isOurs && (n != names[0] || !same(have.Value, value)) {
 				return fmt.Errorf("%s:%d: %w: %s", s.name, have.Line(), ErrDropIn, have.Key)
 			}
 			if err := set(s, value); err != nil {

@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -87,7 +88,15 @@ func New(o Options) (Want, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		w.Specs = append(w.Specs, specs...)
+		for _, s := range specs {
+			i := slices.IndexFunc(w.Specs, s.sameDevices)
+			switch {
+			case i < 0:
+				w.Specs = append(w.Specs, s)
+			case !reflect.DeepEqual(w.Specs[i], s):
+				errs = append(errs, fmt.Errorf("alias %s: another alias names the same devices with other tags, and Nova gives a device those of one device_spec: %s, %s", a.Name, written(w.Specs[i]), written(s)))
+			}
+		}
 	}
 	return w, errors.Join(errs...)
 }
