@@ -51,6 +51,9 @@ def first_match(devices):
     devices are reported, nova-compute makes providers of them when it starts."""
     totals = {d["address"]: d.get("sriov_totalvfs", 0) for d in devices}
     utils.is_physical_function = lambda *address: totals.get("%s:%s:%s.%s" % address, 0) > 0
+    vfs = {d.get("parent_addr"): d["product_id"] for d in devices}
+    utils.get_vf_product_id_by_pf_addr = lambda address: vfs[address]
+    utils.get_pci_ids_by_pci_addr = lambda address: next((d["vendor_id"], d["product_id"]) for d in devices if d["address"] == address)
     filter_ = whitelist.Whitelist(CONF.pci.device_spec)
     pci = [
         objects.PciDevice(

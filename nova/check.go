@@ -27,6 +27,9 @@ const (
 type Side struct {
 	Role  Role
 	Files []SideFile
+
+	Devices    []pci.Device // the machine's functions; nil where they are not known
+	Hypervisor Hypervisor
 }
 
 // SideFile is one file of a machine's configuration.
@@ -56,6 +59,12 @@ func (s Side) find(names ...conf.Name) []placed {
 	return found
 }
 
+// isOn reports whether a boolean option is set to true.
+func (s Side) isOn(n conf.Name) bool {
+	found := s.find(n)
+	return len(found) > 0 && isTrue(found[len(found)-1].Value, "true")
+}
+
 // Flavor is what a flavor asks for: the value of pci_passthrough:alias.
 type Flavor struct {
 	Name    string
@@ -71,7 +80,7 @@ func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []host.Findi
 		c.ignored(s)
 		c.readAliases(s)
 		if s.Role.computes() {
-			c.readSpecs(s)
+			c.checkSpecs(s, c.readSpecs(s))
 		}
 		if s.Role.controls() {
 			c.filters(s)
@@ -193,22 +202,6 @@ func (c *checker) readAliases(s Side) {
 			}
 		}
 		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.in, o.Line(), object})
-	}
-}
-
-func (c *checker) readSpecs(s Side) {
-	c.computes = true
-	for _, o := range s.find(c.release.specNames()...) {
-		all := objects(o.Value)
-		if all == nil {
-			c.add(checkDeviceSpec, host.Fail, o.in, o.Line(), "a device_spec is no JSON object", "does not start nova-compute", "write an object, or a list of them")
-		}
-		for _, object := range all {
-			if object["vendor_id"] == nil && object["product_id"] == nil && object["address"] == nil && object["devname"] == nil {
-				c.add(checkDeviceSpec, host.Warn, o.in, o.Line(), "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
-			}
-			c.specs = append(c.specs, specAt{o.in, o.Line(), object})
-		}
 	}
 }
 
@@ -407,16 +400,12 @@ func (c *checker) placement() {
 	if c.release < r2023_1 {
 		return
 	}
-	isOn := func(s Side, n conf.Name) bool {
-		found := s.find(n)
-		return len(found) > 0 && isTrue(found[len(found)-1].Value, "true")
-	}
 	for _, controller := range c.sides {
 		for _, compute := range c.sides {
 			if !controller.Role.controls() || !compute.Role.computes() {
 				continue
 			}
-			switch asks, reports := isOn(controller, pciInPlacement), isOn(compute, reportInPlacement); {
+			switch asks, reports := controller.isOn(pciInPlacement), compute.isOn(reportInPlacement); {
 			case asks && !reports:
 				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name()), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
 			case reports && !asks:

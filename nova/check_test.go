@@ -51,6 +51,32 @@ func TestCheck(t *testing.T) {
 		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail alias ctl:2 the devices that alias K4200 asks for are of another type: type-PF"}},
 		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn device_spec node:4 a device_spec names neither ids nor an address"}},
 		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail device_spec node:4 a device_spec is no JSON object"}},
+		{"a partial wildcard", "zed", goodCtl, goodNode + "device_spec = {\"address\": \"4*:00.0\"}\n", "",
+			[]string{`fail device_spec node:4 a device_spec: address "4*:00.0": bus: "4*" is neither * nor a hexadecimal number: a wildcard stands for a whole field`}},
+		{"address and devname", "zed", goodCtl, goodNode + "device_spec = {\"address\": \"44:00.0\", \"devname\": \"eth1\"}\n", "",
+			[]string{"fail device_spec node:4 a device_spec: address and devname exclude each other"}},
+		{"numbers for ids", "zed", goodCtl, goodNode + "device_spec = {\"vendor_id\": 4318, \"product_id\": null}\n", "",
+			[]string{"fail device_spec node:4 a device_spec: vendor_id is 4318, not a string", "fail device_spec node:4 a device_spec: product_id is null, not a string"}},
+		{"booleans that are none", "2025.2", goodCtl, goodNode + "report_in_placement = true\ndevice_spec = {\"vendor_id\": \"8086\", \"managed\": \"maybe\", \"one_time_use\": 7, \"trusted\": \"si\", \"remote_managed\": \"ja\", \"live_migratable\": \"\"}\n", "",
+			[]string{"warn placement ctl:0 pci_in_placement is not set, and node reports its devices",
+				"fail device_spec node:5 a device_spec: managed \"maybe\" is not a boolean: write \"yes\" or \"no\"", "fail device_spec node:5 a device_spec: one_time_use 7 is not a boolean: write \"yes\" or \"no\"",
+				"fail device_spec node:5 a device_spec: live_migratable \"\" is not a boolean: write \"yes\" or \"no\"",
+				"fail device_spec node:5 a device_spec: remote_managed \"ja\" is not a boolean: write \"yes\" or \"no\"", "fail device_spec node:5 a device_spec: trusted \"si\" is not a boolean: write \"yes\" or \"no\""}},
+		{"booleans of a later release", "zed", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"managed\": \"maybe\"}\n", "", nil},
+		{"one_time_use without Placement", "2025.2", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"one_time_use\": \"yes\"}\n", "",
+			[]string{"fail device_spec node:4 a device_spec has one_time_use, and report_in_placement is not set"}},
+		{"live_migratable on what nobody knows", "2025.1", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"live_migratable\": \"yes\"}\n", "",
+			[]string{"n/a device_spec node:4 a device_spec has live_migratable, and the version of libvirt is unknown", "n/a device_spec node:4 a device_spec has live_migratable, and the version of QEMU is unknown"}},
+		{"a devname that is reported", "zed", goodCtl, goodNode + "device_spec = {\"devname\": \"eth1\"}\nreport_in_placement = true\n", "",
+			[]string{"fail device_spec node:4 the device_spec {\"devname\": \"eth1\"} has a devname, which report_in_placement does not support"}},
+		{"shadowed", "zed", goodCtl, strings.Replace(goodNode, "device_spec", "device_spec = {\"vendor_id\": \"10de\"}\ndevice_spec", 1), "",
+			[]string{"warn device_spec node:4 spec 2 {\"product_id\": \"11b4\", \"vendor_id\": \"10DE\"} is shadowed by spec 1 {\"vendor_id\": \"10de\"} (node:3)"}},
+		{"shadowed, with tags, in a list", "zed", goodCtl, strings.Replace(goodNode, "device_spec", "device_spec = [{\"vendor_id\": \"10de\"}, {\"address\": \":84:00.\", \"vendor_id\": \"10de\", \"managed\": \"no\"}]\n#", 1), "",
+			[]string{"fail device_spec node:3 spec 2 {\"address\": \":84:00.\", \"managed\": \"no\", \"vendor_id\": \"10de\"} is shadowed by spec 1 {\"vendor_id\": \"10de\"} (node:3)"}},
+		{"shadowed by an older name below it", "zed", goodCtl, goodNode + "passthrough_whitelist = {\"vendor_id\": \"10de\", \"a\": \"b\"}\n", "",
+			[]string{"fail device_spec node:3 spec 2 {\"product_id\": \"11b4\", \"vendor_id\": \"10DE\"} is shadowed by spec 1 {\"a\": \"b\", \"vendor_id\": \"10de\"} (node:4)"}},
+		{"PF and VFs", "zed", goodCtl, goodNode + "report_in_placement = true\n", "11b4/2", []string{
+			"fail alias ctl:2 the devices that alias K4200 asks for are of another type: type-PF"}},
 		{"no filter", "zed", strings.Replace(goodCtl, ",PciPassthroughFilter", "", 1), goodNode, "", []string{"fail filters ctl:4 PciPassthroughFilter is not enabled"}},
 		{"no filters set", "zed", "[pci]\nalias = " + k4200 + "\n", goodNode, "", []string{"fail filters ctl:0 PciPassthroughFilter is not enabled"}},
 		{"a dead filter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "RamFilter,", 1), goodNode, "", []string{"fail filters ctl:4 zed has no RamFilter"}},
@@ -100,6 +126,119 @@ func TestCheck(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestCheckFunctions: specs of a compute node by themselves, on a machine with an SR-IOV
+// capable GPU and two VFs of it, and a hypervisor.
+func TestCheckFunctions(t *testing.T) {
+	tree := "symlink sys/bus/pci/devices/0000:01:00.4/physfn -> ../0000:01:00.0\nsymlink sys/bus/pci/devices/0000:01:00.5/physfn -> ../0000:01:00.0\n-- sys/bus/pci/devices/0000:01:00.0/sriov_totalvfs --\n2\n"
+	for _, function := range []string{"0", "4", "5"} {
+		dir := "sys/bus/pci/devices/0000:01:00." + function
+		tree += fmt.Sprintf("-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x20b2\n", dir, dir, dir)
+	}
+	devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := func(s string) nova.Version {
+		v, err := nova.ParseVersion(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	const reported = "report_in_placement = true\n"
+	for _, test := range []struct {
+		name, pci     string
+		libvirt, qemu string
+		want          string
+	}{
+		{"the PF and its VFs", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b2\"}\n", "", "", ""},
+		{"the PF and its VFs, reported", reported + "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b2\"}\n", "", "",
+			`fail:3 the device_spec {"product_id": "20b2", "vendor_id": "10de"} matches the PF 0000:01:00.0 and its VF 0000:01:00.4`},
+		{"the PF's address, reported", reported + "device_spec = {\"address\": \"0000:01:00.0\"}\n", "", "",
+			`fail:3 the device_spec {"address": "0000:01:00.0"} matches the PF 0000:01:00.0 and its VF 0000:01:00.4`},
+		{"two specs, reported", reported + "device_spec = {\"address\": \"01:00.5\"}\ndevice_spec = {\"address\": {\"function\": \"0\"}}\n", "", "",
+			`fail:3 the device_spec {"address": {"function": "0"}} matches the PF 0000:01:00.0, and {"address": "01:00.5"} its VF 0000:01:00.5`},
+		{"VFs in two classes", reported + "device_spec = {\"address\": \"01:00.5\"}\ndevice_spec = {\"address\": \"01:00.4\", \"resource_class\": \"gpu.1\"}\n", "", "",
+			"fail:3 VFs of the PF 0000:01:00.0 have more than one resource class: 0000:01:00.4 has CUSTOM_GPU_1, 0000:01:00.5 has CUSTOM_PCI_10DE_20B2"},
+		{"one_time_use on a VF", reported + "device_spec = {\"address\": \"01:00.5\", \"one_time_use\": \"true\"}\n", "", "",
+			`fail:3 the device_spec {"address": "01:00.5", "one_time_use": "true"} has one_time_use, and 0000:01:00.5 is a VF`},
+		{"live_migratable", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "10.0.0", "8.2.2+ds-0ubuntu1", ""},
+		{"live_migratable, of later versions", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "11", "10.0", ""},
+		{"live_migratable, too old", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "9.0.0-4+deb12u2", "8.2.1",
+			"fail:2 a device_spec has live_migratable, and libvirt is 9.0.0; fail:2 a device_spec has live_migratable, and QEMU is 8.2.1"},
+		{"live_migratable, one is unknown", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "10.1", "",
+			"n/a:2 a device_spec has live_migratable, and the version of QEMU is unknown"},
+		{"not live_migratable", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"no\"}\n", "1", "1", ""},
+		{"shadowed by two", "device_spec = {\"address\": \".4\"}\ndevice_spec = {\"address\": \".5\"}\ndevice_spec = {\"address\": {\"function\": \"[45]\"}, \"managed\": \"no\"}\n", "", "",
+			`fail:4 spec 3 {"address": {"function": "[45]"}, "managed": "no"} is shadowed by spec 1 {"address": ".4"} (node:2)`},
+		{"a pattern that covers another", "device_spec = {\"address\": {\"bus\": \"0[0-9a-f]\"}}\ndevice_spec = {\"address\": {\"bus\": \"(01|02)$$\"}, \"managed\": \"no\"}\n", "", "",
+			`fail:3 spec 2 {"address": {"bus": "(01|02)$$"}, "managed": "no"} is shadowed by spec 1 {"address": {"bus": "0[0-9a-f]"}} (node:2)`},
+		{"a VF behind its PF's address", "device_spec = {\"address\": \"0000:01:00.0\"}\ndevice_spec = {\"address\": \"0000:01:00.4\", \"managed\": \"no\"}\n", "", "",
+			`fail:3 spec 2 {"address": "0000:01:00.4", "managed": "no"} is shadowed by spec 1 {"address": "0000:01:00.0"} (node:2)`},
+		{"the talk's name means nothing", "device_spec = {\"address\": \".4\"}\ndevice_spec = {\"address\": \"01:00.4\", \"name\": \"A\"}\n", "", "",
+			`warn:3 spec 2 {"address": "01:00.4", "name": "A"} is shadowed by spec 1 {"address": ".4"} (node:2)`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, err := conf.Parse([]byte("[pci]\n" + test.pci))
+			if err != nil {
+				t.Fatal(err)
+			}
+			side := nova.Side{Role: nova.Compute, Files: []nova.SideFile{{Name: "node", File: f}}, Devices: devices}
+			if test.libvirt != "" {
+				side.Hypervisor.Libvirt = version(test.libvirt)
+			}
+			if test.qemu != "" {
+				side.Hypervisor.QEMU = version(test.qemu)
+			}
+			var got []string
+			for _, f := range nova.Check(32, []nova.Side{side}, nil, nil) {
+				got = append(got, fmt.Sprintf("%s:%d %s", f.Status, f.Line, f.Seen))
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCheckDropIn: which of two files is read first depends on how nova-compute is
+// started.
+func TestCheckDropIn(t *testing.T) {
+	parse := func(text string) *conf.File {
+		f, err := conf.Parse([]byte("[pci]\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	narrow, broad := parse("device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b2\", \"managed\": \"no\"}\n"), parse("device_spec = {\"vendor_id\": \"10de\"}\n")
+	for _, files := range [][]nova.SideFile{
+		{{Name: "/etc/nova/nova.conf", File: narrow}, {Name: "/etc/nova/nova.conf.d/1.conf", File: broad}},
+		{{Name: "/etc/nova/nova.conf", File: broad}, {Name: "/etc/nova/nova.conf.d/1.conf", File: narrow}},
+	} {
+		findings := nova.Check(32, []nova.Side{{Role: nova.Compute, Files: files}}, nil, nil)
+		if len(findings) != 1 || findings[0].Status != "warn" || !strings.Contains(findings[0].Seen, "is shadowed by") || !strings.HasSuffix(findings[0].Seen, " if nova-compute reads that file first") {
+			t.Errorf("%+v", findings)
+		}
+	}
+}
+
+func TestInstalledHypervisor(t *testing.T) {
+	const debian = "-- var/lib/dpkg/status --\nPackage: libvirt-daemon\nStatus: install ok installed\nVersion: 10.0.0-2ubuntu8\n\nPackage: qemu-system-x86\nStatus: install ok installed\nVersion: 1:8.2.2+ds-0ubuntu1\n"
+	for _, test := range []struct{ name, tree, libvirt, qemu string }{
+		{"Ubuntu", debian, "10.0.0", "8.2.2"},
+		{"removed", strings.ReplaceAll(debian, "install ok installed", "deinstall ok config-files"), "", ""},
+		{"by the library", "-- usr/lib64/libvirt.so.0.11003.2 --\n-- usr/lib64/libvirt.so.0 --\n", "11.3.2", ""},
+		{"two libraries", "-- usr/lib64/libvirt.so.0.11003.2 --\n-- usr/lib64/libvirt.so.0.9000.0 --\n", "", ""},
+		{"nothing", "mkdir etc\n", "", ""},
+	} {
+		h, err := nova.InstalledHypervisor(hosttest.Lay(t, test.tree))
+		if err != nil || h.Libvirt.String() != test.libvirt || h.QEMU.String() != test.qemu {
+			t.Errorf("%s: libvirt %s, QEMU %s, %v", test.name, h.Libvirt, h.QEMU, err)
+		}
 	}
 }
 

@@ -56,42 +56,55 @@ func Installed(root host.Root) (Release, error) {
 	return 0, fmt.Errorf("%w: more than one: %s", ErrNoRelease, strings.Join(several, ", "))
 }
 
-// dpkg looks for nova-common in Debian's and Ubuntu's database (deb-version(7):
-// an epoch stands before a colon).
+// dpkg looks for nova-common in Debian's and Ubuntu's database.
 func dpkg(root host.Root, found map[Release]string) error {
-	const status = "/var/lib/dpkg/status"
-	f, err := root.Open(status)
+	versions, err := packages(root, "nova-common", "python3-nova")
+	for _, version := range versions {
+		note(found, version, dpkgStatus)
+	}
+	return err
+}
+
+const dpkgStatus = "/var/lib/dpkg/status"
+
+// packages returns the upstream versions of those packages that Debian's database has
+// as installed (deb-version(7): an epoch stands before a colon). It is empty where there
+// is no such database.
+func packages(root host.Root, names ...string) (map[string]string, error) {
+	f, err := root.Open(dpkgStatus)
 	if host.IsAbsent(err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", status, host.Cause(err))
+		return nil, fmt.Errorf("%s: %w", dpkgStatus, host.Cause(err))
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
-	wanted, installed := false, false
+	versions := map[string]string{}
+	name, installed := "", false
 	for lines.Scan() {
 		field, value, _ := strings.Cut(lines.Text(), ": ")
 		switch field {
 		case "Package":
-			wanted, installed = value == "nova-common" || value == "python3-nova", false
+			name, installed = value, false
 		case "Status":
 			installed = strings.HasSuffix(value, " installed")
 		case "Version":
-			if wanted && installed {
-				_, upstream, epoch := strings.Cut(value, ":")
-				if !epoch {
-					upstream = value
-				}
-				note(found, upstream, status)
+			if !slices.Contains(names, name) || !installed {
+				continue
 			}
+			_, upstream, epoch := strings.Cut(value, ":")
+			if !epoch {
+				upstream = value
+			}
+			versions[name] = upstream
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("%s: %w", status, err)
+		return nil, fmt.Errorf("%s: %w", dpkgStatus, err)
 	}
-	return nil
+	return versions, nil
 }
 
 // expand returns the folders that a pattern of elements leads to.

@@ -2,9 +2,9 @@ package nova
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -41,15 +41,8 @@ func (v *value) where() string {
 	return v.line.where()
 }
 
-// group is the files whose order is the same however a service is started: those of
-// nova.conf.d come before the others where files are named on the command line, and
-// after them where oslo.config finds them itself (oslo.config, cfg.py,
-// find_config_files, find_config_dirs).
 func (s *source) group() string {
-	if dir := path.Dir(s.name); path.Base(dir) == dropInDir {
-		return dir
-	}
-	return ""
+	return fileGroup(s.name)
 }
 
 // inOrder returns the sources in the order in which their specs are read.
@@ -150,35 +143,31 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 		return "", err
 	}
 	var errs []error
-	var exact *value      // has the spec, or an older version of it
+	var exact *value      // has the spec, or one that lacks some of its tags
+	var item int          // of that value, where it is a list
 	var need, like *value // the first that it has to come before, and the first that it had better
 	var groups []*value   // the first of each group that it has to come before
 	for _, v := range all {
-		for _, s := range v.line.specs {
-			if !sameIDs(s, planned) {
+		if v.gone {
+			continue
+		}
+		for i, s := range v.line.specs {
+			if s.faulty || !sameIDs(s, planned) {
 				continue
 			}
 			broader, narrower := h.contains(s, planned), h.contains(planned, s)
 			lost, gained := s.lost(planned), planned.lost(s)
 			switch {
-			case broader && narrower && reflect.DeepEqual(s.object, o):
-				v.ours = true
-				if exact == nil && len(v.line.specs) == 1 {
-					exact = v
-				}
+			case broader && narrower && len(lost) == 0 && exact == nil:
+				exact, item = v, i
 			case !broader && !narrower && !s.opaque() && !h.share(s, planned):
 				continue
 			case len(lost)+len(gained) == 0:
 				if broader && !narrower && like == nil {
 					like = v
 				}
-				if broader && narrower && exact == nil && len(v.line.specs) == 1 {
-					exact = v
-				}
 			case len(lost) > 0, s.opaque(), narrower && !broader:
 				errs = append(errs, conflict(v, s, written, lost, gained))
-			case broader && narrower && exact == nil && need == nil && len(v.line.specs) == 1:
-				exact = v
 			default:
 				if need == nil {
 					need = v
@@ -199,33 +188,61 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 	if like != nil && (need == nil || like.source.group() == need.source.group() && slices.Index(all, like) < slices.Index(all, need)) {
 		first = like
 	}
-	inPlace := exact != nil && (first == nil || slices.Index(all, exact) < slices.Index(all, first) && (need == nil || exact.source.group() == need.source.group()))
 	fixed := func(v *value) bool { return p.where.DropIn && !v.source.isOurs }
-	switch {
-	case inPlace && exact.text == written, inPlace && reflect.DeepEqual(exact.line.specs[0].object, o):
-		exact.ours = true
-		return "", nil
-	case inPlace && fixed(exact):
-		return "", fmt.Errorf("%s: defines the same device_spec otherwise: without --drop-in it is brought up to date", exact.where())
-	case inPlace:
-		exact.ours, exact.text = true, written
-		return "", nil
-	case need != nil && fixed(first), exact != nil && fixed(exact) && need != nil:
-		return "", fmt.Errorf("%s: would shadow the planned device_spec %s: %w", first.where(), written, ErrSpecOrder)
-	case first != nil && fixed(first):
-		if exact != nil {
-			return "", nil // the tags are the same either way
+	if exact != nil && (first == nil || slices.Index(all, exact) < slices.Index(all, first) && (need == nil || exact.source.group() == need.source.group())) {
+		isList := len(exact.line.specs) > 1
+		switch {
+		case reflect.DeepEqual(exact.line.specs[item].object, o):
+			exact.ours = true
+			return "", nil
+		case fixed(exact):
+			return "", fmt.Errorf("%s: defines the same device_spec otherwise: without --drop-in it is brought up to date", exact.where())
+		case !isList:
+			exact.ours, exact.text = true, written
+			return "", nil
 		}
+		first = exact
+	}
+	switch {
+	case need != nil && (fixed(first) || exact != nil && fixed(exact)):
+		return "", fmt.Errorf("%s: would shadow the planned device_spec %s: %w", first.where(), written, ErrSpecOrder)
+	case first != nil && fixed(first) && exact != nil:
+		return "", nil // the tags are the same either way
+	case first != nil && fixed(first):
 		return written, nil
 	}
 	if exact != nil {
-		exact.gone, exact.ours = true, true
+		exact.ours = true
+		if err := exact.drop(item); err != nil {
+			return "", err
+		}
 	}
 	if first == nil {
 		return written, nil
 	}
 	first.before = append(first.before, written)
 	return "", nil
+}
+
+// drop removes one spec of the value.
+func (v *value) drop(item int) error {
+	if len(v.line.specs) == 1 {
+		v.gone = true
+		return nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal([]byte(v.text), &list); err != nil {
+		return fmt.Errorf("%s: %w", v.where(), err)
+	}
+	var kept []string
+	for i, spec := range list {
+		if i != item {
+			kept = append(kept, string(spec))
+		}
+	}
+	v.text = "[" + strings.Join(kept, ", ") + "]"
+	v.line.specs = slices.Delete(slices.Clone(v.line.specs), item, item+1)
+	return nil
 }
 
 // conflict says why no order of two specs keeps what both say.

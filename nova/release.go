@@ -23,6 +23,7 @@ const (
 	vict    Release = 22
 	wallaby Release = 23
 	xena    Release = 24 // old names of filter options go (50a7a3050a)
+	yoga    Release = 25
 	zed     Release = 26 // device_spec, report_in_placement (14e68ac6e9, 06389f8d84)
 	r2023_1 Release = 27 // pci_in_placement (2cb1eedeaf)
 	r2023_2 Release = 28

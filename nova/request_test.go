@@ -63,7 +63,7 @@ func TestAnswer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				sides = []Side{{All, []SideFile{{"nova.conf", file}}}}
+				sides = []Side{{Role: All, Files: []SideFile{{"nova.conf", file}}}}
 			}
 			request, err := ParseRequest(test.request)
 			if err != nil {

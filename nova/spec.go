@@ -26,6 +26,7 @@ type deviceSpec struct {
 	devname         bool
 	address         [4]field // domain, bus, slot, function
 	single          string   // the address, where it is one function's
+	faulty          bool     // Nova refuses it
 }
 
 // field is one part of an address.
@@ -121,7 +122,9 @@ func parseSpec(object map[string]any) (deviceSpec, error) {
 			fail("address is %s, neither a string nor an object", written(address))
 		}
 	}
-	return s, errors.Join(errs...)
+	err := errors.Join(errs...)
+	s.faulty = err != nil
+	return s, err
 }
 
 // glob reads an address with a wildcard for whole fields (devspec.py,
@@ -309,7 +312,7 @@ func newHardware(devices []pci.Device) hardware {
 // matches reports whether a spec matches a function of the machine. The address of a PF
 // matches its VFs too (devspec.py, WhitelistPciAddress.match).
 func (h hardware) matches(s deviceSpec, d *pci.Device) bool {
-	if d.VendorID == nil || d.ProductID == nil || !s.matchesIDs(d.VendorID.String(), d.ProductID.String()) {
+	if s.faulty || d.VendorID == nil || d.ProductID == nil || !s.matchesIDs(d.VendorID.String(), d.ProductID.String()) {
 		return false
 	}
 	if s.devname { // a network interface, whose name is not in an inventory
@@ -342,6 +345,8 @@ func (s deviceSpec) matchesAddress(a pci.Address) bool {
 // whatever devices there are. PFs are those of the machine.
 func (h hardware) contains(s, other deviceSpec) bool {
 	switch {
+	case s.faulty, other.faulty:
+		return false
 	case s.vendor != anything && s.vendor != other.vendor, s.product != anything && s.product != other.product:
 		return false
 	case s.devname || s.opaque():

@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 )
@@ -22,12 +23,14 @@ func newNovaCheckCommand(u *ui) *cli.Command {
 Reads what controllers and compute nodes are told about PCI devices, before a restart
 shows it: aliases that are missing or different on one side, that no compute node
 offers or no hardware has, names that the release ignores, filters that are missing or
-gone, Placement on one side only. Changes nothing.
+gone, Placement on one side only, specs that an earlier one shadows, and specs with
+which nova-compute does not start. Changes nothing.
 
 Without --conf it reads this machine's files. Files of another machine are given with
-its role, such as controller=FILE, several of one machine joined by commas. With
-inventories, the JSON or YAML of host scan, it is held against the hardware too, and
-with --flavors against what the flavors of a cloud ask for.
+its role, such as controller=FILE, several of one machine joined by commas, in the
+order in which Nova reads them. With inventories, the JSON or YAML of host scan, it is
+held against the hardware too, and with --flavors against what the flavors of a cloud
+ask for.
 
 ` + cloudHelp + `
 
@@ -45,6 +48,8 @@ EXIT STATUS
 			outputFlag(formatTable, formatJSON, formatYAML),
 			confFlag("read `[ROLE=]FILE[,FILE]` below the root (repeatable; unless given, all of this machine)"),
 			releaseFlag(),
+			&cli.StringFlag{Name: "libvirt", Usage: "the compute nodes' libvirt `VERSION` (default: without --conf, this machine's)"},
+			&cli.StringFlag{Name: "qemu", Usage: "the compute nodes' QEMU `VERSION` (default: as for --libvirt)"},
 			inventoryFlag("hold them against `FILE`, what host scan printed as json or yaml (repeatable)"),
 			&cli.BoolFlag{Name: "flavors", Usage: "ask the cloud for its flavors"},
 		}, cloudFlags()...),
@@ -56,6 +61,7 @@ type novaCheckOptions struct {
 	root, format string
 	release      releaseOption
 	confs        []confOption
+	hypervisor   nova.Hypervisor
 	inventories  []string
 	flavors      bool
 	cloud        cloudOptions
@@ -63,7 +69,18 @@ type novaCheckOptions struct {
 
 func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 	f.arguments(c)
-	return novaCheckOptions{c.String("root"), f.choice(c, "output"), parseRelease(c, f), parseConfs(c, f), c.StringSlice("inventory"), c.Bool("flavors"), parseCloud(c, f)}
+	version := func(flag string) nova.Version {
+		if !c.IsSet(flag) {
+			return nil
+		}
+		v, err := nova.ParseVersion(c.String(flag))
+		f.each("--"+flag+": ", err, "")
+		return v
+	}
+	return novaCheckOptions{
+		c.String("root"), f.choice(c, "output"), parseRelease(c, f), parseConfs(c, f), nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
+		c.StringSlice("inventory"), c.Bool("flavors"), parseCloud(c, f),
+	}
 }
 
 // parseConfs reads --conf.
@@ -90,17 +107,36 @@ type confOption struct {
 	files []string
 }
 
-// sides reads the files: those named, or all that this machine's services read.
+// sides reads the files: those named, or all that this machine's services read. Only of
+// this machine the hardware and the packages are looked at too.
 func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
-	confs := o.confs
-	if len(confs) == 0 {
-		files, err := nova.Files(root, defaultConf, nova.All)
-		if err != nil {
-			return nil, err
+	if len(o.confs) > 0 {
+		sides, err := readSides(root, o.confs)
+		for i := range sides {
+			sides[i].Hypervisor = o.hypervisor
 		}
-		confs = []confOption{{nova.All, files}}
+		return sides, err
 	}
-	return readSides(root, confs)
+	files, err := nova.Files(root, defaultConf, nova.All)
+	if err != nil {
+		return nil, err
+	}
+	sides, err := readSides(root, []confOption{{nova.All, files}})
+	errs := []error{err}
+	hypervisor, err := nova.InstalledHypervisor(root)
+	errs = append(errs, err)
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		errs = append(errs, err)
+	}
+	if o.hypervisor.Libvirt != nil {
+		hypervisor.Libvirt = o.hypervisor.Libvirt
+	}
+	if o.hypervisor.QEMU != nil {
+		hypervisor.QEMU = o.hypervisor.QEMU
+	}
+	sides[0].Devices, sides[0].Hypervisor = devices, hypervisor
+	return sides, errors.Join(errs...)
 }
 
 // readSides reads the files of machines.
