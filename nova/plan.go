@@ -175,7 +175,7 @@ func (p *planner) read() error {
 			if name != ours {
 				continue
 			}
-			f = &edit.File{Content: []byte("# Made by gpustack nova configure. \"gpustack undo\" takes it back.\n")}
+			f = &edit.File{Content: []byte(ownHeader)}
 		}
 		if owner, where := conf.Owner(name, f.Content); owner != "" {
 			errs = append(errs, &OwnedError{name, owner, where})

@@ -26,8 +26,13 @@ func newNovaConfigureCommand(u *ui) *cli.Command {
 		Description: `
 Plans what the services of a machine must be told, in the words of the Nova that is
 installed, shows it as a diff, asks, applies and records it: "gpustack undo" takes it
-back. Only lines that must change do. Others' aliases and specs stay and are listed;
-old names of options are taken over. Secrets in the diff's context are masked.
+back, report_in_placement excepted. Only lines that must change do. Others' aliases and
+specs stay and are listed; old names of options are replaced. Secrets in the diff's
+context are masked.
+
+Nova gives a device the tags of the first device_spec that matches it: planned specs
+are inserted before broader ones. Where no order keeps what both specs say, and where
+nova-compute would not start with --placement, the command refuses and shows them.
 
 Devices come from --alias NAME=VENDOR:PRODUCT, with device_type, numa_policy,
 resource_class, traits (joined by plus signs) or live_migratable behind commas, and
@@ -70,6 +75,9 @@ EXIT STATUS
 }
 
 const defaultConf = "/etc/nova/nova.conf"
+
+// commandConfigure begins what the journal calls this command.
+const commandConfigure = "nova configure"
 
 // Forms that deployment tools read.
 const (
@@ -198,7 +206,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		u.novaTable(report, opts)
 	}
 	return u.decide(opts.decision, report.Changed, "apply this plan?", &report, func() error {
-		work := journal.Work{Command: "nova configure --role " + string(opts.nova.Role), Files: plan.Files}
+		work := journal.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Files: plan.Files}
 		for _, s := range plan.Restart {
 			work.Restart = append(work.Restart, s.Name)
 		}

@@ -31,6 +31,9 @@ programs again that make what derives from them. Without ENTRY it takes the late
 that is not undone yet. A file that somebody has changed since is named, and then
 nothing is touched.
 
+Of nova configure --placement, report_in_placement stays set: Nova cannot switch it
+off, and nova-compute does not start without it once its devices are in Placement.
+
 Of host bind and host release it gives functions back to what held them, unless the
 machine was started anew since, which did that.
 
@@ -128,6 +131,10 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 			return err
 		}
 	}
+	entry, kept, err := keepReporting(root, entries, entry)
+	if err != nil {
+		return err
+	}
 	plan, err := entry.Back(root)
 	if err != nil {
 		return err
@@ -144,7 +151,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	}
 	report := undoReport{
 		Schema: 1, Changed: true, Changes: fileChanges(plan), Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: commandLines(programs), Left: commandLines(left),
-		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID, Warnings: []string{},
+		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID, Warnings: append([]string{}, kept...),
 	}
 	if err := runner.Ready(programs); len(programs) > 0 && err != nil {
 		return err
@@ -154,6 +161,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		return err
 	}
 	if opts.format == formatTable {
+		u.warn(kept...)
 		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
 		u.diffs(report.Changes)
 		u.programs(report.Programs, report.Left)
@@ -165,8 +173,9 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		err := undo(ctx, runner, entry.ID)
 		report.Applied = err == nil
 		if err == nil {
-			report.Warnings = append(report.Warnings, prepare.Leftovers(root, contract)...)
-			u.warn(report.Warnings...)
+			leftovers := prepare.Leftovers(root, contract)
+			report.Warnings = append(report.Warnings, leftovers...)
+			u.warn(leftovers...)
 		}
 		if err == nil && opts.format == formatTable {
 			u.note("entry %d is undone", entry.ID)
@@ -181,6 +190,9 @@ func undo(ctx context.Context, runner host.Runner, id int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
+	if err := j.Keep(id, keepReportingIn); err != nil {
+		return err
+	}
 	_, err = j.Undo(ctx, id)
 	return err
 }

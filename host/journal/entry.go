@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	udiff "github.com/aymanbagabas/go-udiff"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
@@ -98,9 +97,7 @@ func record(c edit.Change) File {
 	if c.After != nil {
 		after = c.After.Content
 	}
-	for _, e := range udiff.Lines(string(after), string(c.Before.Content)) {
-		f.Back = append(f.Back, Piece{e.Start, e.End - e.Start, []byte(e.New)})
-	}
+	f.Back = pieces(after, c.Before.Content)
 	return f
 }
 

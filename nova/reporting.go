@@ -1,0 +1,40 @@
+package nova
+
+import (
+	"fmt"
+
+	"gpustack/nova/conf"
+)
+
+// ownHeader begins a file of ours in nova.conf.d.
+const ownHeader = "# Made by gpustack nova configure. \"gpustack undo\" takes it back.\n"
+
+// KeepReporting returns what is to be left of a file when a change of it is undone, of
+// which now is the content with the change and before the one without; nil is no file.
+// report_in_placement stays set: nova-compute refuses to start without it once its
+// devices are in Placement (nova/compute/pci_placement_translator.py,
+// ensure_tracking_was_not_enabled_before).
+func KeepReporting(now, before []byte) ([]byte, error) {
+	with, err := conf.Parse(now)
+	if err != nil || !reports(with) {
+		return before, nil //nolint:nilerr // what Nova cannot read switches nothing on
+	}
+	text := before
+	if before == nil {
+		text = []byte(ownHeader)
+	}
+	without, err := conf.Parse(text)
+	if err != nil || reports(without) {
+		return before, nil //nolint:nilerr // as above
+	}
+	kept, err := without.Set(conf.Setting{Names: []conf.Name{reportInPlacement}, Values: []string{"true"}})
+	if err != nil {
+		return nil, fmt.Errorf("keep %s: %w", reportInPlacement, err)
+	}
+	return kept.Bytes(), nil
+}
+
+func reports(f *conf.File) bool {
+	found := f.Find(reportInPlacement)
+	return len(found) > 0 && isTrue(found[len(found)-1].Value, "true")
+}
