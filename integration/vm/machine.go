@@ -38,8 +38,10 @@ type Machine struct {
 	line     net.Conn
 	messages chan agent.Message
 
-	// Crashes are how often QEMU has ended where it should have started.
-	Crashes int
+	// Deaths say how the machine died before its agent greeted, each time that it did.
+	Deaths []string
+
+	bootAt int // where in the console this boot begins
 }
 
 const qemuProgram = "/usr/bin/qemu-system-x86_64"
@@ -73,9 +75,12 @@ func checkQEMU(ctx context.Context) error {
 // A Boot is what a machine comes up from: arguments of QEMU.
 type Boot []string
 
-// fromMemory boots the kernel with an initramfs and nothing else.
+// fromMemory boots the kernel with an initramfs and nothing else. Linux panics where ten ticks
+// of the clock bring fewer than five interrupts of the timer, as they do when the emulator does
+// not get a processor meanwhile: no_timer_check skips that test (timer_irq_works and check_timer
+// in arch/x86/kernel/apic/io_apic.c).
 func fromMemory(k kernel, initramfs string, t Topology) Boot {
-	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 mitigations=off init_on_alloc=0 lsm= " + t.Arguments}
+	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 mitigations=off init_on_alloc=0 lsm= no_timer_check " + t.Arguments}
 }
 
 // Start brings up a machine with its files in a folder whose name must be short, for
@@ -88,20 +93,27 @@ func Start(ctx context.Context, dir string, t Topology, boot Boot) (*Machine, er
 	return m, nil
 }
 
-// start launches QEMU, again where it has ended before the agent has greeted. QEMU 7.2
-// may: when Linux turns VT-d on, QEMU makes its memory map anew for each function, and
-// drops its big lock for each that is played; so it may free the region of VT-d's
-// registers, which are no whole page, while the write to them goes on
-// (access_with_adjusted_size and cpu_reloading_memory_map). Linux turns it on before
-// it has a disk, so that nothing is lost.
+// start launches QEMU, again where the machine dies before its agent has greeted: where QEMU
+// ends, or Linux panics. QEMU 7.2 may end when Linux turns VT-d on: it makes its memory map anew
+// for each function, and drops its big lock for each that is played; so it may free the region
+// of VT-d's registers, which are no whole page, while the write to them goes on
+// (access_with_adjusted_size and cpu_reloading_memory_map). Linux may panic where the emulator
+// is starved. A fault of the system on its disk shows each time.
 func (m *Machine) start(ctx context.Context) error {
 	const tries = 4
-	for {
+	for try := 1; ; try++ {
 		err := m.launch(ctx)
-		if !errors.Is(err, errGone) || stuck.MatchString(m.Console()) || m.Crashes+1 == tries {
+		if !errors.Is(err, errGone) && !errors.Is(err, errPanic) {
 			return err
 		}
-		m.Crashes++
+		death := errGone.Error()
+		if line := panicked.FindString(m.thisBoot()); line != "" {
+			death = line
+		}
+		m.Deaths = append(m.Deaths, death)
+		if try == tries {
+			return fmt.Errorf("died %d times before its agent greeted: %w", tries, err)
+		}
 		if err := m.Kill(); err != nil {
 			return err
 		}
@@ -109,7 +121,7 @@ func (m *Machine) start(ctx context.Context) error {
 }
 
 func (m *Machine) launch(ctx context.Context) error {
-	m.qemu, m.line, m.player, m.messages = nil, nil, new(player), make(chan agent.Message)
+	m.qemu, m.line, m.player, m.messages, m.bootAt = nil, nil, new(player), make(chan agent.Message), len(m.Console())
 	socket := filepath.Join(m.dir, "agent")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -230,11 +242,15 @@ func (m *Machine) listen() {
 // Errors of a machine.
 var (
 	errGone  = errors.New("the machine has gone")
+	errPanic = errors.New("kernel panic")
 	errStuck = errors.New("the machine is stuck")
 )
 
-// stuck are words on the console after which nothing comes any more.
-var stuck = regexp.MustCompile(`Kernel panic|Dropping to a shell|emergency mode|grub rescue>|No bootable device`)
+// What the console shows when nothing comes any more.
+var (
+	panicked = regexp.MustCompile(`Kernel panic[^\r\n]*`)
+	stuck    = regexp.MustCompile(`Dropping to a shell|emergency mode|grub rescue>|No bootable device`)
+)
 
 // next returns the agent's next message.
 func (m *Machine) next(ctx context.Context, patience time.Duration) (agent.Message, error) {
@@ -250,7 +266,10 @@ func (m *Machine) next(ctx context.Context, patience time.Duration) (agent.Messa
 			}
 			return message, nil
 		case <-look.C:
-			if word := stuck.FindString(m.Console()); word != "" {
+			if line := panicked.FindString(m.thisBoot()); line != "" {
+				return agent.Message{}, m.failure(fmt.Errorf("%w: %s", errPanic, strings.TrimPrefix(line, "Kernel panic - ")))
+			}
+			if word := stuck.FindString(m.thisBoot()); word != "" {
 				return agent.Message{}, m.failure(fmt.Errorf("%w: %s", errStuck, word))
 			}
 		case <-ctx.Done():
@@ -329,6 +348,11 @@ func (m *Machine) Kill() (err error) {
 func (m *Machine) Console() string {
 	text, _ := os.ReadFile(m.consoleLog()) // none yet
 	return string(text)
+}
+
+// thisBoot is what the kernel has printed since QEMU was launched last.
+func (m *Machine) thisBoot() string {
+	return m.Console()[m.bootAt:]
 }
 
 func (m *Machine) consoleLog() string {

@@ -64,8 +64,8 @@ func start(t *testing.T, topology Topology, boot Boot) machine {
 	}
 	t.Logf("started in %.1f s", time.Since(begin).Seconds())
 	t.Cleanup(func() {
-		if m.Crashes > 0 {
-			t.Logf("QEMU crashed %d times as it started", m.Crashes)
+		for _, death := range m.Deaths {
+			t.Logf("started again, for it died before its agent greeted: %s", death)
 		}
 		if err := m.Kill(); err != nil {
 			t.Error(err)
