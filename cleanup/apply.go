@@ -56,7 +56,7 @@ func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
 		changed := errors.Is(err, errChanged)
 		switch {
 		case err == nil:
-			u.State = written(u)
+			u.State = committed(u)
 		case errors.Is(err, ErrUnknown):
 			u.State, u.Note = Begun, err.Error()
 		default:
@@ -72,9 +72,9 @@ func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
 	return nil
 }
 
-// written is the state of a unit once its rows are committed: nova-compute frees the devices
+// committed is the state of a unit once its rows are committed: nova-compute frees the devices
 // of a migration that was closed, rows written offline are free.
-func written(u *Unit) State {
+func committed(u *Unit) State {
 	if u.Repair == Offline {
 		return Repaired
 	}

@@ -23,35 +23,82 @@ type Books struct {
 }
 
 // settle returns the books as they must be once the migration is closed: the instance
-// holds what it has on its own host, and the migration nothing. tree are the providers
-// of the instance's own compute node.
-func (b Books) settle(tree []string) (after Books, changed bool, err error) {
-	here := func(a cloud.Allocations) (all, some bool) {
-		all = true
-		for provider := range a.Providers {
-			in := slices.Contains(tree, provider)
-			all, some = all && in, some || in
-		}
-		return all && len(a.Providers) > 0, some
+// holds on its own host what it has there, or what the migration holds there, and
+// nothing on the migration's other host; the migration holds nothing. here are the
+// providers of the instance's own compute node, there those of the migration's other
+// nodes. A provider in neither is a sharing one (of disks, of addresses), and stays.
+//
+// An evacuation has no consumer of its own: the instance holds both hosts
+// (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
+func (b Books) settle(here, there []string) (after Books, changed bool, err error) {
+	fail := func(why string) (Books, bool, error) {
+		return b, false, fmt.Errorf("%w: %s: the instance holds %s, its migration %s", ErrBooks, why, providers(b.Instance), providers(b.Migration))
 	}
-	instanceHere, instanceSome := here(b.Instance)
-	migrationHere, _ := here(b.Migration)
-	after = Books{Instance: b.Instance, Migration: b.Migration}
+	instance, migration := split(b.Instance, here, there), split(b.Migration, here, there)
+	after = b
 	after.Migration.Providers = map[string]map[string]int{}
 	switch {
-	case len(tree) == 0:
-		return b, false, fmt.Errorf("%w: the instance's compute node is no resource provider", ErrBooks)
-	case len(b.Migration.Providers) == 0 && instanceHere:
-		return b, false, nil
-	case len(b.Migration.Providers) > 0 && instanceHere && !migrationHere:
-		return after, true, nil // the instance is where it was going: what it had is let go
-	case instanceHere && migrationHere, len(b.Migration.Providers) == 0 && !instanceHere, instanceSome:
-		return b, false, fmt.Errorf("%w: the instance holds %s, its migration %s", ErrBooks, providers(b.Instance), providers(b.Migration))
-	case migrationHere:
-		after.Instance.Providers = maps.Clone(b.Migration.Providers) // it is still where it was
-		return after, true, nil
+	case len(here) == 0:
+		return fail("the instance's compute node is no resource provider")
+	case instance.third || migration.third:
+		return fail("a third compute node is among them")
+	case len(instance.here) > 0 && len(migration.here) > 0:
+		return fail("both hold the instance's own host")
+	case len(instance.here) > 0 && len(instance.there) > 0 && len(b.Migration.Providers) > 0:
+		return fail("the instance holds both hosts, and its migration has allocations too")
+	case len(instance.here) > 0:
+		after.Instance.Providers = merge(instance.foreign, instance.here)
+	case len(migration.here) > 0:
+		// It is where it was: what it had there is what the migration holds.
+		after.Instance.Providers = merge(instance.foreign, migration.foreign, migration.here)
+	default:
+		return fail("neither holds the instance's own host")
 	}
-	return b, false, fmt.Errorf("%w: the instance holds %s, its migration %s", ErrBooks, providers(b.Instance), providers(b.Migration))
+	changed = len(b.Migration.Providers) > 0 || len(instance.there) > 0
+	if !changed {
+		return b, false, nil
+	}
+	return after, true, nil
+}
+
+// allocated is what a consumer holds, by whose provider it is.
+type allocated struct {
+	here, there, foreign map[string]map[string]int
+	third                bool // something that only compute nodes have is held elsewhere
+}
+
+func split(a cloud.Allocations, here, there []string) allocated {
+	s := allocated{here: map[string]map[string]int{}, there: map[string]map[string]int{}, foreign: map[string]map[string]int{}}
+	for provider, held := range a.Providers {
+		switch {
+		case slices.Contains(here, provider):
+			s.here[provider] = held
+		case slices.Contains(there, provider):
+			s.there[provider] = held
+		default:
+			s.foreign[provider] = held
+			for class := range held {
+				s.third = s.third || ofCompute(class)
+			}
+		}
+	}
+	return s
+}
+
+// ofCompute returns whether a resource class is one that a sharing provider cannot have:
+// only disks and addresses are shared (nova/virt/libvirt/driver.py,
+// update_provider_tree; neutron/services/segments/plugin.py).
+func ofCompute(class string) bool {
+	return class != "DISK_GB" && class != "IPV4_ADDRESS"
+}
+
+// merge puts allocations of different consumers together; of one provider the last count.
+func merge(all ...map[string]map[string]int) map[string]map[string]int {
+	merged := map[string]map[string]int{}
+	for _, a := range all {
+		maps.Copy(merged, a)
+	}
+	return merged
 }
 
 func providers(a cloud.Allocations) string {
@@ -63,8 +110,9 @@ func providers(a cloud.Allocations) string {
 
 // Lines say what a booking changes, a consumer a line.
 func (b Booking) Lines(instance string) []string {
-	return []string{
-		fmt.Sprintf("instance %s: %s -> %s", instance, providers(b.Before.Instance), providers(b.After.Instance)),
-		fmt.Sprintf("migration %s: %s -> %s", b.Consumer, providers(b.Before.Migration), providers(b.After.Migration)),
+	lines := []string{fmt.Sprintf("instance %s: %s -> %s", instance, providers(b.Before.Instance), providers(b.After.Instance))}
+	if len(b.Before.Migration.Providers) > 0 {
+		lines = append(lines, fmt.Sprintf("migration %s: %s -> %s", b.Consumer, providers(b.Before.Migration), providers(b.After.Migration)))
 	}
+	return lines
 }

@@ -129,7 +129,7 @@ func NewPlan(findings []Finding) []Unit {
 		if f.Repair == Online {
 			u.Devices = slices.Clone(f.Frees) // the same for each row that the migration keeps
 		} else {
-			u.Devices = append(u.Devices, Held{f.Device, f.Host, f.Node})
+			u.Devices = append(u.Devices, Held{Device: f.Device, Host: f.Host, NodeName: f.Node})
 		}
 	}
 	var list []Unit
@@ -170,14 +170,22 @@ func (d *Databases) Book(ctx context.Context, units []Unit, books Bookkeeper) er
 			return err
 		}
 		if m == nil || m.node == "" {
-			u.State, u.Note = Skipped, "the instance is on no compute node"
+			u.State, u.Note = Skipped, "the instance is on no compute node, so that it has no allocations of its own"
 			if m == nil {
 				u.Note = fmt.Sprintf("migration %d or its instance is gone", u.Migration)
 			}
 			continue
 		}
 		before := Books{Migration: cloud.Allocations{Providers: map[string]map[string]int{}}}
-		tree, err := books.Tree(ctx, m.node)
+		here, err := books.Tree(ctx, m.node)
+		var there []string
+		for _, name := range m.nodes {
+			if err == nil && name != m.node && name != "" {
+				var tree []string
+				tree, err = books.Tree(ctx, name)
+				there = append(there, tree...)
+			}
+		}
 		if err == nil {
 			before.Instance, err = books.Allocations(ctx, u.Instance)
 		}
@@ -187,7 +195,7 @@ func (d *Databases) Book(ctx context.Context, units []Unit, books Bookkeeper) er
 		if err != nil {
 			return err
 		}
-		after, changed, err := before.settle(tree)
+		after, changed, err := before.settle(here, there)
 		if err != nil {
 			u.State, u.Note = Skipped, err.Error()
 			continue
@@ -201,8 +209,9 @@ func (d *Databases) Book(ctx context.Context, units []Unit, books Bookkeeper) er
 
 // migrated is what Placement's side of a unit needs of its rows.
 type migrated struct {
-	uuid string // of the migration; "" in clouds from before Newton, whose Placement has none
-	node string // of the instance; "" for none
+	uuid  string    // of the migration; "" in clouds from before Newton, whose Placement has none
+	node  string    // of the instance; "" for none
+	nodes [2]string // between which it goes; "" for one that is not known
 }
 
 // migrationOf reads it; nil where there is no such row.
@@ -211,15 +220,15 @@ func (d *Databases) migrationOf(ctx context.Context, u *Unit) (*migrated, error)
 	if err != nil {
 		return nil, err
 	}
-	var uuid, node sql.NullString
-	err = cell.DB.QueryRowContext(ctx, "SELECT m.uuid, i.node FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?", u.Migration).Scan(&uuid, &node)
+	var m migrated
+	err = cell.DB.QueryRowContext(ctx, "SELECT COALESCE(m.uuid, ''), COALESCE(i.node, ''), COALESCE(m.source_node, ''), COALESCE(m.dest_node, '') FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?", u.Migration).Scan(&m.uuid, &m.node, &m.nodes[0], &m.nodes[1])
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, explain(fmt.Sprintf("migration %d", u.Migration), err)
 	}
-	return &migrated{uuid.String, node.String}, nil
+	return &m, nil
 }
 
 // Unbooked skips the units that need Placement, with the steps that repair each by hand.

@@ -87,7 +87,7 @@ func (r *Repairer) recover(ctx context.Context, u *Unit) error {
 	}
 	switch side {
 	case After:
-		u.State, u.Note = written(u), ""
+		u.State, u.Note = committed(u), ""
 	case Before:
 		u.State, u.Note, u.Rows = Skipped, "the run was interrupted before this was written", []Row{}
 	default:

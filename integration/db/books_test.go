@@ -38,12 +38,19 @@ func (b *books) SetAllocations(_ context.Context, consumers map[string]cloud.All
 		return b.fail
 	}
 	for consumer, a := range consumers {
-		if *a.Generation != *b.held[consumer].Generation {
+		// A consumer that holds nothing has no generation.
+		if is := b.held[consumer].Generation; (a.Generation == nil) != (is == nil) || is != nil && *a.Generation != *is {
 			return cloud.ErrConflict
+		}
+		if a.Project == "" {
+			return errors.New("400: a consumer without a project")
 		}
 	}
 	for consumer, a := range consumers {
-		next := *a.Generation + 1
+		next := 1
+		if a.Generation != nil {
+			next = *a.Generation + 1
+		}
 		a.Generation = &next
 		b.held[consumer] = a
 	}
@@ -171,6 +178,76 @@ func TestBooks(t *testing.T) {
 			}
 			if diff := cmp.Diff(before, dump()); diff != "" {
 				t.Errorf("rows (-before +undone):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestBooksOfEvacuation: an evacuation in error has no consumer of its own, so that the
+// instance holds both hosts, and disks that all hosts share are not one host's.
+func TestBooksOfEvacuation(t *testing.T) {
+	u := UUID(1)
+	const shared = "provider of disks"
+	card := map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
+	disk := map[string]int{"DISK_GB": 80}
+	for name, test := range map[string]struct {
+		kind                string
+		instance, migration map[string]map[string]int
+		want                map[string]map[string]int // of the instance, afterwards; nil: the repair is skipped
+	}{
+		"evacuation":                     {kind: "evacuation", instance: map[string]map[string]int{"provider of gpu1": card, "provider of gpu2": card}, want: map[string]map[string]int{"provider of gpu1": card}},
+		"evacuation, shared disks":       {kind: "evacuation", instance: map[string]map[string]int{"provider of gpu1": card, "provider of gpu2": card, shared: disk}, want: map[string]map[string]int{"provider of gpu1": card, shared: disk}},
+		"resize, shared disks":           {kind: "resize", instance: map[string]map[string]int{"provider of gpu2": card, shared: disk}, migration: map[string]map[string]int{"provider of gpu1": card, shared: disk}, want: map[string]map[string]int{"provider of gpu1": card, shared: disk}},
+		"a host that nothing speaks of":  {kind: "evacuation", instance: map[string]map[string]int{"provider of gpu1": card, "provider of gpu3": card}},
+		"Placement agrees with the rows": {kind: "evacuation", instance: map[string]map[string]int{"provider of gpu1": card, shared: disk}, want: map[string]map[string]int{"provider of gpu1": card, shared: disk}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			cell := database.Cell1
+			gpu1, gpu2 := cell.Compute(t, "gpu1", LastSeen(time.Hour)), cell.Compute(t, "gpu2")
+			cell.Instance(t, u, "gpu1", "active", "")
+			old := Row{"updated_at": Ago(time.Hour)}
+			cell.Card(t, gpu1, first, "allocated", u, old)
+			cell.Card(t, gpu2, first, "allocated", u, old)
+			const uuid = "the migration"
+			cell.Migration(t, 3, u, test.kind, "error", "gpu1", "gpu2", old, Row{"uuid": uuid})
+			one := 1
+			b := &books{held: map[string]cloud.Allocations{u: {Providers: test.instance, Project: "p", User: "u", Generation: &one}}}
+			if test.migration != nil {
+				b.held[uuid] = cloud.Allocations{Providers: test.migration, Project: "p", User: "u", Generation: &one}
+			}
+			databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer databases.Close()
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2")}, []string{"gpu1"}, time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var found []cleanup.Finding
+			options := cleanup.Options{Proof: proof}
+			if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+				t.Fatal(err)
+			}
+			units := cleanup.NewPlan(found)
+			if err := databases.Book(t.Context(), units, b); err != nil || len(units) != 1 {
+				t.Fatalf("%d units, %v", len(units), err)
+			}
+			repairer := &cleanup.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
+			if err := repairer.Apply(t.Context(), units); err != nil {
+				t.Fatal(err)
+			}
+			want, state := test.want, cleanup.Written
+			if want == nil {
+				want, state = test.instance, cleanup.Skipped
+			}
+			if diff := cmp.Diff(want, b.held[u].Providers); diff != "" || units[0].State != state || len(b.held[uuid].Providers) > 0 {
+				t.Errorf("%s (%s), Placement (-want +got):\n%s", units[0].State, units[0].Note, diff)
+			}
+			tracked := database.Track(t, cell, gpu2, cell.Reported(t, gpu2))
+			if frees := len(tracked.Changes) > 0; frees != (test.want != nil) {
+				t.Errorf("Nova frees the card of gpu2: %v", frees)
 			}
 		})
 	}

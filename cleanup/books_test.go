@@ -1,0 +1,94 @@
+package cleanup
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/nova/cloud"
+)
+
+// holds are allocations as "provider class amount, ...".
+func holds(spec string) cloud.Allocations {
+	a := cloud.Allocations{Providers: map[string]map[string]int{}}
+	for part := range strings.SplitSeq(spec, ", ") {
+		var provider, class string
+		var amount int
+		if n, _ := fmt.Sscan(part, &provider, &class, &amount); n != 3 {
+			continue
+		}
+		if a.Providers[provider] == nil {
+			a.Providers[provider] = map[string]int{}
+		}
+		a.Providers[provider][class] = amount
+	}
+	return a
+}
+
+func written(a cloud.Allocations) string {
+	var parts []string
+	for _, provider := range slices.Sorted(maps.Keys(a.Providers)) {
+		for _, class := range slices.Sorted(maps.Keys(a.Providers[provider])) {
+			parts = append(parts, fmt.Sprintf("%s %s %d", provider, class, a.Providers[provider][class]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// TestSettle: what instance and migration hold is judged by whose provider it is. The
+// instance is on here; card is a provider below here, far one below there.
+func TestSettle(t *testing.T) {
+	here, there := []string{"here", "card"}, []string{"there", "far"}
+	for name, test := range map[string]struct {
+		instance, migration string
+		want                string // of the instance; its migration holds nothing then
+		unchanged           bool
+		err                 string
+	}{
+		"nothing to do":                    {instance: "here VCPU 1", want: "here VCPU 1", unchanged: true},
+		"with a sharing provider":          {instance: "here VCPU 1, share DISK_GB 80", want: "here VCPU 1, share DISK_GB 80", unchanged: true},
+		"still where it was":               {instance: "there VCPU 1", migration: "here VCPU 1", want: "here VCPU 1"},
+		"with its card":                    {instance: "there VCPU 1, far PCI 1", migration: "here VCPU 1, card PCI 1", want: "card PCI 1, here VCPU 1"},
+		"where it was going":               {instance: "here VCPU 1", migration: "there VCPU 1", want: "here VCPU 1"},
+		"still where it was, shared disks": {instance: "there VCPU 4, share DISK_GB 160", migration: "here VCPU 1, share DISK_GB 80", want: "here VCPU 1, share DISK_GB 80"},
+		"where it was going, shared disks": {instance: "here VCPU 4, share DISK_GB 160", migration: "there VCPU 1, share DISK_GB 80", want: "here VCPU 4, share DISK_GB 160"},
+		"a shared address beside":          {instance: "there VCPU 1, segment IPV4_ADDRESS 1", migration: "here VCPU 1", want: "here VCPU 1, segment IPV4_ADDRESS 1"},
+		"an evacuation in error":           {instance: "here VCPU 1, card PCI 1, there VCPU 1, far PCI 1", want: "card PCI 1, here VCPU 1"},
+		"an evacuation, shared disks":      {instance: "here VCPU 1, there VCPU 1, share DISK_GB 80", want: "here VCPU 1, share DISK_GB 80"},
+		"both hold here":                   {instance: "here VCPU 1", migration: "here VCPU 1", err: "both hold"},
+		"neither holds here":               {instance: "there VCPU 1", err: "neither holds"},
+		"nothing at all":                   {err: "neither holds"},
+		"only shared disks":                {instance: "share DISK_GB 80", err: "neither holds"},
+		"a third node":                     {instance: "here VCPU 1, third VCPU 1", err: "a third compute node"},
+		"a third node's card":              {instance: "here VCPU 1, third CUSTOM_PCI_10DE_11B4 1, share DISK_GB 80", err: "a third compute node"},
+		"the migration holds a third node": {instance: "here VCPU 1", migration: "third VCPU 1", err: "a third compute node"},
+		"both hosts, and a migration":      {instance: "here VCPU 1, there VCPU 1", migration: "far PCI 1", err: "holds both hosts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := Books{holds(test.instance), holds(test.migration)}
+			after, changed, err := b.settle(here, there)
+			if test.err != "" {
+				if !errors.Is(err, ErrBooks) || !strings.Contains(err.Error(), test.err) || changed {
+					t.Errorf("%v, changed %v", err, changed)
+				}
+				return
+			}
+			if got := written(after.Instance); err != nil || got != test.want || changed == test.unchanged || len(after.Migration.Providers) > 0 {
+				t.Errorf("%q and %q, changed %v, %v", got, written(after.Migration), changed, err)
+			}
+			if written(b.Instance) != written(holds(test.instance)) || written(b.Migration) != written(holds(test.migration)) {
+				t.Error("what was before has changed")
+			}
+			again, changed, err := after.settle(here, there)
+			if err != nil || changed || written(again.Instance) != test.want {
+				t.Errorf("again: %q, changed %v, %v", written(again.Instance), changed, err)
+			}
+		})
+	}
+	if _, _, err := (Books{holds("there VCPU 1"), holds("")}).settle(nil, there); !errors.Is(err, ErrBooks) {
+		t.Errorf("no provider of the instance's node: %v", err)
+	}
+}
