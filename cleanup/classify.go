@@ -2,7 +2,6 @@ package cleanup
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -25,9 +24,12 @@ type Proof interface {
 	Stopped(host string, since time.Time) (bool, string)
 	// Off tells whether the operator says that a host is off.
 	Off(host string) bool
-	// Holder tells which guest holds a device of a host, by a report from after since;
-	// "" for none that is known.
-	Holder(host, address string, since time.Time) string
+	// Holder returns what a guest makes of a device of a host, by a report from after
+	// since.
+	Holder(host, address string, since time.Time) Use
+	// Hosts are the hosts that have reported or are said to be off, by the names that
+	// were given.
+	Hosts() []string
 }
 
 // Facts are what is known of a device's row, beside itself.
@@ -42,12 +44,15 @@ type Facts struct {
 	OtherCell  string      // that has the instance; "" for none
 	Mapped     bool        // nova_api.instance_mappings has it
 	Incomplete string      // what of the other cells or the API database could not be read; "" for nothing
+	Here       bool        // the instance, or else the holder, is on the node, as the database compares names
 	Migrations []Migration // of the instance, that are not deleted
 	Held       []Held      // the instance's claimed and allocated devices, on all nodes of the cell
 	Related    []Device    // the functions of the same card: parent or children
 	Holder     *Instance   // of a device that nobody has: the instance whose guest holds it
+	Rivals     []Device    // the free devices of the node that the holder's guest uses, this one too
 	Claim      bool        // whether it may be given to that
 	Vanished   bool        // the host's inventory does not have the device
+	Odd        []string    // what makes the row unknown: records that Nova does not write, hosts of one name
 	Proof      Proof
 }
 
@@ -56,6 +61,7 @@ type Held struct {
 	Device
 	Host     string `json:"host"`
 	NodeName string `json:"node"`
+	Own      bool   `json:"-"` // the instance is on that node, as the database compares names
 }
 
 // up tells whether nova-compute of the node is up as Nova has it
@@ -78,6 +84,7 @@ func Classify(d Device, f Facts) Finding {
 	}
 	c.judge()
 	c.holder()
+	c.odd()
 	c.Evidence = c.evidence()
 	return c.Finding
 }
@@ -120,67 +127,129 @@ func (c *classifier) judge() {
 	}
 }
 
-// holder takes back what would free a device that a guest holds, whoever that is. Rows
-// of a deleted node are no device's any more: the host's other node has those.
+// holder overrules what would free a device that a guest uses, or keeps open with its
+// IOMMU group, whichever guest that is. Rows of a deleted node are left out: the host's
+// other node has these devices.
 func (c *classifier) holder() {
 	if c.f.Proof == nil || c.f.Node == nil || c.f.Node.Deleted {
 		return
 	}
-	guest := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.changed())
+	use := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.changed())
+	own := c.d.Instance != nil && keyOf(*c.d.Instance) == keyOf(use.Guest)
 	switch {
-	case guest == "" || c.d.Instance != nil && *c.d.Instance == guest && c.Verdict == Legitimate:
+	case use.Guest == "" || own && c.Verdict == Legitimate:
 		return
-	case c.d.Instance != nil && *c.d.Instance == guest:
+	case own:
 		c.Verdict, c.Repair, c.Migration = Suspicious, NoRepair, nil
-		c.Reason = fmt.Sprintf("guest %s holds the device, though: %s", short(guest), c.Reason)
+		c.Reason = fmt.Sprintf("guest %s holds the device, though: %s", short(use.Guest), c.Reason)
 		c.Steps = "see why the guest runs on " + c.f.Node.Host
 		return
-	case c.Case == CaseInUse:
+	case !use.Named:
+		c.is(CaseInUse, Suspicious, "guest %s has the device's IOMMU group open, and neither its arguments nor its domain name the device", short(use.Guest))
+		c.Repair, c.Migration = NoRepair, nil
+		c.Consequence = "a second guest that is assigned the device fails to start"
+		c.Steps = "take the device out of device_spec, or disable the host for new guests until that guest has gone"
 		return
 	}
-	c.is(CaseInUse, Suspicious, "guest %s holds the device, which is not its by Nova's books", short(guest))
+	c.is(CaseInUse, Suspicious, "guest %s holds the device, which is not its by Nova's books", short(use.Guest))
 	c.Repair, c.Migration = NoRepair, nil
 	c.Consequence = "Nova may give the device to a second guest"
 	c.Steps = "disable the host for new guests now, and migrate or stop that guest"
-	c.claim(guest)
+	c.claim(use.Guest)
+}
+
+// odd makes a row unknown where what it depends on is not what Nova writes, or is of two
+// hosts.
+func (c *classifier) odd() {
+	if len(c.f.Odd) == 0 {
+		return
+	}
+	reason := strings.Join(c.f.Odd, ", ")
+	if c.Verdict == Suspicious {
+		reason += "; apart from that: " + c.Reason
+	}
+	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Frees: []Held{}}
+	c.is(CaseOdd, Unknown, "%s", reason)
+	c.Steps = "correct these records or rename the host, then run this again"
 }
 
 // claim gives a free device to the instance whose guest holds it, where nothing speaks
-// against that: the instance is at rest on this node and lacks a device that it asks
-// for, nova-compute is stopped, and the operator has said so.
+// against that: the instance is at rest on this node and lacks just such a device,
+// nova-compute is stopped, and the operator has said so.
 func (c *classifier) claim(guest string) {
 	i := c.f.Holder
-	if c.d.Status != statusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || i.UUID != guest ||
-		i.Deleted || i.Task != nil || !settled(*i, "active", "stopped", "paused", "suspended") || !i.on(*c.f.Node) || len(c.f.Migrations) > 0 || i.Asked == nil {
+	if c.d.Status != statusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || keyOf(i.UUID) != keyOf(guest) {
 		return
 	}
-	left := slices.Clone(i.Request)
-	for _, h := range c.f.Held {
-		request := ""
-		if h.Request != nil {
-			request = *h.Request
-		}
-		k := slices.Index(left, request)
-		if k < 0 {
-			return // it has something that it does not ask for
-		}
-		left = slices.Delete(left, k, k+1)
+	request, why := c.request()
+	if why != "" {
+		c.Reason += "; it is not claimed: " + why
+		return
 	}
-	for _, r := range c.f.Related {
-		if r.Status != statusAvailable && r.Status != statusUnavailable {
-			return // another function of the card is somebody's
-		}
-	}
-	if len(left) == 0 || slices.ContainsFunc(left, func(r string) bool { return r != left[0] }) {
-		return // it is not to be told which of its requests this is for
-	}
-	c.Verdict, c.Claims, c.Request = Stale, guest, left[0]
+	c.Verdict, c.Claims, c.Request = Stale, i.UUID, request.ID
 	c.repairs(Offline, "disable the host for new guests now; then, with nova-compute stopped, write the device allocated to the instance, which asks for it; or migrate or stop that guest")
 	c.Needs = ""
 	c.stopped()
 	if !c.f.Claim {
 		c.Needs = "--claim, which gives free devices to the guests that hold them" + also(c.Needs)
 	}
+}
+
+// request returns the request of the holder that the device is for, or why there is none
+// or which it is cannot be determined.
+func (c *classifier) request() (request Request, why string) {
+	i := c.f.Holder
+	switch {
+	case i.Deleted:
+		return request, "the instance is deleted"
+	case inFlight(*i) != "":
+		return request, inFlight(*i)
+	case !settled(*i, "active", "stopped", "paused", "suspended"):
+		return request, "the instance is in state " + *i.VMState
+	case !c.f.Here:
+		return request, "the instance is not on this node"
+	case len(c.f.Migrations) > 0:
+		return request, fmt.Sprintf("%s is open", c.f.Migrations[0])
+	case !i.Asked:
+		return request, "what the instance asks for is unknown"
+	}
+	for _, r := range c.f.Related {
+		if r.Status != statusAvailable && r.Status != statusUnavailable {
+			return request, fmt.Sprintf("%s of the same card is %s", r.Address, r.Status)
+		}
+	}
+	left, why := lacking(i.Requests, c.f.Held)
+	if why != "" {
+		return request, why
+	}
+	var fits []Request
+	for _, r := range left {
+		ok, unknown := r.match(c.d)
+		switch {
+		case unknown != "":
+			return request, fmt.Sprintf("the instance asks for %s, which the database does not show of a device", unknown)
+		case ok:
+			fits = append(fits, r)
+		}
+	}
+	switch {
+	case len(left) == 0:
+		return request, "the instance has all devices that it asks for"
+	case len(fits) == 0:
+		return request, fmt.Sprintf("the instance lacks no device such as %s:%s of type %s", c.d.Vendor, c.d.Product, c.d.Type)
+	case len(fits) > 1:
+		return request, "the device fits several of the instance's requests"
+	}
+	rivals := []string{c.d.Address}
+	for _, d := range c.f.Rivals {
+		if ok, _ := fits[0].match(d); ok && d.ID != c.d.ID {
+			rivals = append(rivals, d.Address)
+		}
+		if len(rivals) > fits[0].Count {
+			return request, fmt.Sprintf("the instance lacks %d such device(s), and its guest holds more that are free: %s", fits[0].Count, strings.Join(rivals, ", "))
+		}
+	}
+	return fits[0], ""
 }
 
 func also(needs string) string {
@@ -249,7 +318,7 @@ func (c *classifier) deletedNode() {
 	case i != nil && !i.Deleted && inFlight(*i) != "":
 		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
 		return
-	case i != nil && !i.Deleted && c.f.Node != nil && i.on(*c.f.Node):
+	case i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseNode, Suspicious, "the compute node is deleted, and the instance is on it")
 		c.Consequence = "the instance has no compute node"
 		c.Steps = "start nova-compute there, or evacuate the instance"
@@ -301,7 +370,7 @@ func (c *classifier) available() {
 		c.is(CaseLeftOwner, Unknown, "%s is open", c.openHere())
 	case c.d.Instance != nil && i == nil && (c.f.OtherCell != "" || c.f.Incomplete != "" || c.f.Mapped):
 		c.is(CaseLeftOwner, Unknown, "its owner is in no row of this cell, and not known to be gone")
-	case c.d.Instance != nil && i != nil && !i.Deleted && i.on(*c.f.Node):
+	case c.d.Instance != nil && i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseLeftOwner, Unknown, "the instance is on this node, and may use the device")
 		c.Consequence = "Nova offers a device that may be in use"
 		c.Steps = reportSteps(c.f.Node.Host)
@@ -316,7 +385,7 @@ func (c *classifier) available() {
 // openHere is a migration of the instance to or from the node that is not over.
 func (c *classifier) openHere() *Migration {
 	for i := range c.f.Migrations {
-		if m := &c.f.Migrations[i]; !m.over() && m.touches(*c.f.Node) {
+		if m := &c.f.Migrations[i]; !m.over() && m.touches() {
 			return m
 		}
 	}
@@ -340,16 +409,11 @@ func (c *classifier) owned() {
 		c.gone()
 	case inFlight(*i) != "":
 		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
-	case c.elsewhere():
+	case !c.f.Here:
 		c.away()
 	default:
 		c.here()
 	}
-}
-
-// elsewhere tells whether the instance is on another node than the row.
-func (c *classifier) elsewhere() bool {
-	return !c.f.Instance.on(*c.f.Node)
 }
 
 // inFlight is a state of an instance in which its rows are nobody else's business; ""
@@ -420,8 +484,8 @@ func (c *classifier) here() {
 		c.Steps = fmt.Sprintf("look whether migration %d is over indeed; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0", i.Context.Migration, i.UUID)
 		return
 	}
-	if i.Asked != nil && mine > *i.Asked {
-		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of it, but asks for %d", mine, *i.Asked)
+	if n := asked(i.Requests); i.Asked && mine > n {
+		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of it, but asks for %d", mine, n)
 		c.Consequence = "of the instance's devices some are of no use to it"
 		c.Steps = "the guest's definition tells which: " + reportSteps(c.f.Node.Host)
 		return
@@ -435,13 +499,13 @@ func (c *classifier) away() {
 	for k := range c.f.Migrations {
 		m := &c.f.Migrations[k]
 		switch {
-		case m.Type == "evacuation" && m.Status == "done" && m.SourceHost == c.f.Node.Host:
+		case m.Type == "evacuation" && m.Status == "done" && m.FromHost:
 			// Read by nova-compute when it starts, to destroy what the guest was here.
 			c.is(CaseElsewhere, Stale, "the instance was evacuated from here: nova-compute frees the device when it starts, and only after it has removed the guest")
 			c.Migration, c.Consequence = &m.ID, takenForNothing
 			c.repairs(ByNova, "start nova-compute on %s; the migration's record must stay as it is until then", c.f.Node.Host)
 			return
-		case !m.over() && m.touches(*c.f.Node) && (open == nil || open.Status == "error"):
+		case !m.over() && m.touches() && (open == nil || open.Status == "error"):
 			open = m
 		}
 	}
@@ -466,7 +530,7 @@ func (c *classifier) away() {
 	case open.Status == "finished" && settled(*i, "active", "stopped", "error"):
 		c.is(CaseReset, Stale, "%s waits for confirm or revert, and the instance is no longer resized: its state was reset", open)
 		status := "confirmed"
-		if i.Host == nil || *i.Host != open.DestHost {
+		if !open.Arrived {
 			status = "failed" // it is not where the resize has taken it
 		}
 		c.closes(open, status)
@@ -509,7 +573,7 @@ func (c *classifier) closes(m *Migration, status string) {
 func (c *classifier) freed() []Held {
 	var list []Held
 	for _, d := range c.f.Held {
-		if !c.f.Instance.on(Node{Host: d.Host, Name: d.NodeName}) {
+		if !d.Own {
 			list = append(list, d)
 		}
 	}
@@ -569,7 +633,7 @@ func (c *classifier) offline() {
 	if c.Needs != "" {
 		return
 	}
-	if ok, why := c.absent(Held{c.d, c.f.Node.Host, c.f.Node.Name}, since); !ok {
+	if ok, why := c.absent(Held{Device: c.d, Host: c.f.Node.Host, NodeName: c.f.Node.Name}, since); !ok {
 		c.Needs = why + "; or the operator's word that the host is off (--host-is-off " + c.f.Node.Host + ")"
 	}
 }
@@ -616,7 +680,11 @@ func (c *classifier) evidence() string {
 		words = append(words, c.owner())
 	}
 	for _, m := range c.f.Migrations {
-		words = append(words, fmt.Sprintf("%s, unchanged for %s", m, age(c.f.Now.Sub(m.Changed))))
+		unchanged := "since when is unknown"
+		if !m.Changed.IsZero() {
+			unchanged = "unchanged for " + age(c.f.Now.Sub(m.Changed))
+		}
+		words = append(words, fmt.Sprintf("%s, %s", m, unchanged))
 	}
 	if c.f.Node == nil {
 		words = append(words, fmt.Sprintf("no compute node %d", c.d.Node))

@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,8 @@ func service(node Node, seen time.Duration) *Service {
 type reports struct {
 	silent    string // the host of which there is no report
 	guest     string // the host that has the guest U
-	holder    string // who holds the device, on every host
+	holder    string // the guest that holds the device, on every host
+	group     bool   // that guest has its IOMMU group open only
 	stayedOn  string // the host whose nova-compute has not been started since
 	defective string // why no report proves absence
 }
@@ -96,7 +98,37 @@ func (r reports) Stopped(string, time.Time) (bool, string) { return true, "" }
 
 func (r reports) Off(string) bool { return false }
 
-func (r reports) Holder(string, string, time.Time) string { return r.holder }
+func (r reports) Holder(string, string, time.Time) Use { return Use{r.holder, !r.group} }
+
+func (r reports) Hosts() []string { return nil }
+
+// byBytes fills in what the database says of names: here that they are equal if their bytes
+// are.
+func byBytes(f *Facts) {
+	on := func(i *Instance, host, node string) bool {
+		return i != nil && i.Host != nil && *i.Host == host && i.Node != nil && *i.Node == node
+	}
+	i := f.Instance
+	if i == nil {
+		i = f.Holder
+	}
+	if f.Node != nil {
+		f.Here = on(i, f.Node.Host, f.Node.Name)
+	}
+	f.Migrations = slices.Clone(f.Migrations)
+	for k := range f.Migrations {
+		m := &f.Migrations[k]
+		if f.Node != nil {
+			m.FromHost = m.SourceHost == f.Node.Host
+			m.From, m.To = m.FromHost && m.SourceNode == f.Node.Name, m.DestHost == f.Node.Host && m.DestNode == f.Node.Name
+		}
+		m.Arrived = i != nil && i.Host != nil && *i.Host == m.DestHost
+	}
+	f.Held = slices.Clone(f.Held)
+	for k := range f.Held {
+		f.Held[k].Own = on(i, f.Held[k].Host, f.Held[k].NodeName)
+	}
+}
 
 // TestCases: every case, and every state that is never stale. The row is gpu1's,
 // unless gpu2 is the one that is said.
@@ -113,7 +145,7 @@ func TestCases(t *testing.T) {
 		change     func(*Facts)
 		want       string // case verdict repair: reason
 	}
-	on := func(n Node) Held { return Held{device(n, statusAllocated, u), n.Host, n.Name} }
+	on := func(n Node) Held { return Held{Device: device(n, statusAllocated, u), Host: n.Host, NodeName: n.Name} }
 	both := []Held{on(gpu1), on(gpu2)}
 	mine := device(gpu1, statusAllocated, u)
 	deleted := Node{ID: 1, Host: "gpu1", Name: "gpu1", Deleted: true}
@@ -130,7 +162,7 @@ func TestCases(t *testing.T) {
 	}
 	asked := func(n int, spec string) *Instance {
 		i := instance(spec)
-		i.Asked = &n
+		i.Asked, i.Requests = true, []Request{{Count: n}}
 		return i
 	}
 	move := func(status string) []Migration { return []Migration{migration("migration " + status + " gpu1 gpu2")} }
@@ -244,6 +276,7 @@ func TestCases(t *testing.T) {
 			if s.change != nil {
 				s.change(&f)
 			}
+			byBytes(&f)
 			if got := describe(Classify(s.device, f)); got != s.want {
 				t.Errorf("%s\nwant %s", got, s.want)
 			}
@@ -268,6 +301,7 @@ func describe(f Finding) string {
 func TestEvidence(t *testing.T) {
 	f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, 5*time.Second), Instance: instance("active @gpu2"), Migrations: []Migration{migration("migration migrating gpu1 gpu2")}}
 	want := "instance 1f975a18… active on gpu2; migration 12 (migration) 'migrating' gpu1->gpu2, unchanged for 3 h; nova-compute on gpu1 up"
+	byBytes(&f)
 	if got := Classify(device(gpu1, statusAllocated, u), f).Evidence; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -301,8 +335,9 @@ func TestNeverFrees(t *testing.T) {
 										d := device(gpu1, status, u)
 										f := Facts{
 											Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, down), Instance: i, Migrations: migrations, Proof: r,
-											Held: []Held{{d, "gpu1", "gpu1"}, {device(gpu2, statusAllocated, u), "gpu2", "gpu2"}},
+											Held: []Held{{Device: d, Host: "gpu1", NodeName: "gpu1"}, {Device: device(gpu2, statusAllocated, u), Host: "gpu2", NodeName: "gpu2"}},
 										}
+										byBytes(&f)
 										states++
 										got := Classify(d, f)
 										writes := got.Verdict == Stale && got.Needs == "" && (got.Repair == Online || got.Repair == Offline)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,9 +24,10 @@ type Options struct {
 	Held     []HeldBy            // what the hosts' reports say is held, so that rows that offer it are found
 }
 
-// HeldBy is a device of a host that a guest holds.
+// HeldBy is a device of a host that a guest uses.
 type HeldBy struct {
 	Host, Address string
+	Use
 }
 
 // downTime is the default of service_down_time (nova/conf/service.py), in seconds.
@@ -82,14 +84,27 @@ func (d *Databases) Find(ctx context.Context, o Options, emit func(Finding)) (Su
 
 // reader reads one cell in one transaction.
 type reader struct {
-	tx       *sql.Tx
-	columns  map[string]bool // table.column, where releases differ
-	now      time.Time
-	nodes    map[int64]Node
-	services map[string]Service // by host
-	all      *Databases
-	cell     Cell
-	options  Options
+	tx        *sql.Tx
+	columns   map[string]bool // table.column, where releases differ
+	now       time.Time
+	names     *names
+	ambiguous map[string][]string // hosts that exist several times, by each of their names
+	nodes     map[int64]Node
+	services  map[string]Service // by host of compute_nodes
+	proof     *located           // nil: no host has reported
+	present   map[string]map[string]bool
+	held      map[int64]map[string]Use // by node and address
+	guests    map[guestOf][]string     // addresses of devices that name a guest
+	rivals    map[guestOf][]Device     // those of them that are free, as far as they have been read
+	all       *Databases
+	cell      Cell
+	options   Options
+}
+
+// guestOf is a guest of a node's host.
+type guestOf struct {
+	node  int64
+	guest string
 }
 
 func (d *Databases) findIn(ctx context.Context, c Cell, o Options, emit func(Finding)) error {
@@ -105,55 +120,158 @@ func (d *Databases) findIn(ctx context.Context, c Cell, o Options, emit func(Fin
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	var after int64
-	for {
-		devices, err := r.devices(ctx, after)
-		if err != nil || len(devices) == 0 {
-			return err
-		}
+	judge := func(devices []Device) error {
 		findings, err := r.judge(ctx, devices)
-		if err != nil {
-			return err
-		}
 		for _, f := range findings {
 			emit(f)
 		}
-		after = devices[len(devices)-1].ID
+		return err
 	}
+	if err := r.eachOdd(ctx, judge); err != nil {
+		return err
+	}
+	return r.eachHeld(ctx, judge)
 }
 
 // begin reads what is the same for all rows.
 func (r *reader) begin(ctx context.Context) error {
-	r.columns, r.nodes, r.services = map[string]bool{}, map[int64]Node{}, map[string]Service{}
+	r.columns, r.nodes, r.services, r.names = map[string]bool{}, map[int64]Node{}, map[string]Service{}, newNames(r)
 	err := r.query(ctx, "columns", func(rows *sql.Rows) error {
 		var name string
-		err := rows.Scan(&name)
-		r.columns[name] = true
+		var c collation
+		err := rows.Scan(&name, &c.charset, &c.name)
+		r.columns[name], r.names.collations[name] = true, c
 		return err
-	}, "SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations')")
+	}, "SELECT CONCAT(table_name, '.', column_name), COALESCE(character_set_name, ''), COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', 'instances')")
 	if err != nil {
 		return err
 	}
 	// The snapshot begins with the first of Nova's tables that is read.
 	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
 		var n Node
-		err := rows.Scan(&n.ID, &n.Host, &n.Name, &n.Deleted)
+		var deleted sql.NullInt64
+		err := rows.Scan(&n.ID, &n.Host, &n.Name, &deleted)
+		// Nova looks for deleted = 0, and so does not see a row with NULL.
+		n.Deleted = !deleted.Valid || deleted.Int64 != 0
+		if !deleted.Valid {
+			n.odd = fmt.Sprintf("deleted of compute node %d is NULL", n.ID)
+		}
 		r.nodes[n.ID] = n
 		return err
-	}, "SELECT id, COALESCE(host, ''), COALESCE(hypervisor_hostname, ''), deleted <> 0 FROM compute_nodes")
+	}, "SELECT id, COALESCE(host, ''), COALESCE(hypervisor_hostname, ''), deleted FROM compute_nodes")
 	if err != nil {
 		return err
 	}
-	err = r.query(ctx, "services", func(rows *sql.Rows) error {
+	if err := r.names.load(ctx); err != nil {
+		return err
+	}
+	r.ambiguous = r.names.ambiguous()
+	if err := r.readServices(ctx); err != nil {
+		return err
+	}
+	if err := r.locate(ctx); err != nil {
+		return err
+	}
+	return r.query(ctx, "the clock", func(rows *sql.Rows) error { return rows.Scan(&r.now) }, "SELECT UTC_TIMESTAMP(6)")
+}
+
+// readServices reads the nova-computes, for each host of compute_nodes. Of several that
+// are one host's to the database, the last to report counts.
+func (r *reader) readServices(ctx context.Context) error {
+	var services []Service
+	err := r.query(ctx, "services", func(rows *sql.Rows) error {
 		var s Service
 		err := rows.Scan(&s.Host, &s.Forced, &s.LastSeen, &s.Reports)
-		r.services[s.Host] = s
+		services = append(services, s)
 		return err
 	}, "SELECT COALESCE(host, ''), COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+r.column("services", "last_seen_up", "updated_at")+", created_at), report_count FROM services WHERE deleted = 0 AND `binary` = 'nova-compute'")
 	if err != nil {
 		return err
 	}
-	return r.query(ctx, "the clock", func(rows *sql.Rows) error { return rows.Scan(&r.now) }, "SELECT UTC_TIMESTAMP(6)")
+	for _, s := range services {
+		hosts, err := r.names.spellings(ctx, "services.host", s.Host)
+		if err != nil {
+			return err
+		}
+		for _, host := range hosts {
+			if known, ok := r.services[host]; !ok || known.LastSeen == nil || s.LastSeen != nil && s.LastSeen.After(*known.LastSeen) {
+				r.services[host] = s
+			}
+		}
+	}
+	return nil
+}
+
+// locate finds the hosts of which the operator and the reports speak.
+func (r *reader) locate(ctx context.Context) error {
+	of := map[string][]string{} // hosts of compute_nodes, by the name that they are given
+	find := func(name string) error {
+		if _, known := of[name]; known {
+			return nil
+		}
+		hosts, err := r.names.spellings(ctx, "compute_nodes.host", name)
+		of[name] = hosts
+		return err
+	}
+	if r.options.Proof != nil {
+		r.proof = &located{r.options.Proof, map[string][]string{}}
+		for _, name := range r.options.Proof.Hosts() {
+			if err := find(name); err != nil {
+				return err
+			}
+			for _, host := range of[name] {
+				r.proof.names[host] = append(r.proof.names[host], name)
+			}
+		}
+		if err := r.proof.contradiction(); err != nil {
+			return err
+		}
+	}
+	r.present = map[string]map[string]bool{}
+	for name, addresses := range r.options.Present {
+		if err := find(name); err != nil {
+			return err
+		}
+		for _, host := range of[name] {
+			if r.present[host] == nil {
+				r.present[host] = map[string]bool{}
+			}
+			for _, a := range addresses {
+				r.present[host][strings.ToLower(a)] = true
+			}
+		}
+	}
+	ids := map[string][]int64{}
+	for _, n := range r.nodes {
+		if !n.Deleted {
+			ids[n.Host] = append(ids[n.Host], n.ID)
+		}
+	}
+	r.held, r.guests, r.rivals = map[int64]map[string]Use{}, map[guestOf][]string{}, map[guestOf][]Device{}
+	for _, h := range r.options.Held {
+		if err := find(h.Host); err != nil {
+			return err
+		}
+		for _, host := range of[h.Host] {
+			for _, id := range ids[host] {
+				if r.held[id] == nil {
+					r.held[id] = map[string]Use{}
+				}
+				if known := r.held[id][h.Address]; known.Guest == "" || !known.Named {
+					r.held[id][h.Address] = h.Use
+				}
+			}
+		}
+	}
+	for id, held := range r.held {
+		for address, use := range held {
+			if use.Named {
+				g := guestOf{id, use.Guest}
+				r.guests[g] = append(r.guests[g], address)
+			}
+		}
+	}
+	return nil
 }
 
 // column names a column, or what stands for it in releases that do not have it.
@@ -197,32 +315,70 @@ func scanDevice(rows *sql.Rows) (d Device, err error) {
 	return d, err
 }
 
-// devices reads the next rows that are not simply free.
-func (r *reader) devices(ctx context.Context, after int64) ([]Device, error) {
-	where := "deleted = 0 AND id > ?"
-	args := []any{after}
-	odd := "status <> 'available' OR instance_uuid IS NOT NULL OR request_id IS NOT NULL"
-	for _, h := range r.options.Held {
-		for _, n := range r.nodes {
-			if n.Host == h.Host && !n.Deleted {
-				odd += " OR compute_node_id = ? AND address = ?"
-				args = append(args, n.ID, h.Address)
+// odd is the condition of rows that are not simply free.
+const odd = "(status <> 'available' OR instance_uuid IS NOT NULL OR request_id IS NOT NULL)"
+
+// eachOdd reads the rows that are not simply free, batch by batch.
+func (r *reader) eachOdd(ctx context.Context, judge func([]Device) error) error {
+	where, args, err := r.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	for after := int64(0); ; {
+		devices, err := r.devices(ctx, "id > ? AND "+odd+where+fmt.Sprintf(" ORDER BY id LIMIT %d", batch), append([]any{after}, args...)...)
+		if err != nil || len(devices) == 0 {
+			return err
+		}
+		if err := judge(devices); err != nil {
+			return err
+		}
+		after = devices[len(devices)-1].ID
+	}
+}
+
+// eachHeld reads the rows that are simply free, and of which reports say that guests use
+// the devices. They are looked up by node and address, as the index has them.
+func (r *reader) eachHeld(ctx context.Context, judge func([]Device) error) error {
+	where, args, err := r.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	var free []Device
+	for _, node := range slices.Sorted(maps.Keys(r.held)) {
+		for some := range slices.Chunk(slices.Sorted(maps.Keys(r.held[node])), batch) {
+			devices, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+places(len(some))+") AND NOT "+odd+where+" ORDER BY id", slices.Concat([]any{node}, anys(some), args)...)
+			if err != nil {
+				return err
 			}
+			if free = append(free, devices...); len(free) < batch {
+				continue
+			}
+			if err := judge(free); err != nil {
+				return err
+			}
+			free = nil
 		}
 	}
-	where += " AND (" + odd + ")"
-	if o := r.options; o.Host != "" {
-		var ids []any
-		for _, n := range r.nodes {
-			if n.Host == o.Host || n.Name == o.Host {
-				ids = append(ids, n.ID)
-			}
+	if len(free) == 0 {
+		return nil
+	}
+	return judge(free)
+}
+
+// wanted is the condition of rows that the options do not leave out.
+func (r *reader) wanted(ctx context.Context) (where string, args []any, err error) {
+	if r.options.Host != "" {
+		ids := []any{int64(0)} // no node has it
+		err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+			var id int64
+			err := rows.Scan(&id)
+			ids = append(ids, id)
+			return err
+		}, "SELECT id FROM compute_nodes WHERE host = ? OR hypervisor_hostname = ?", r.options.Host, r.options.Host)
+		if err != nil {
+			return "", nil, err
 		}
-		if len(ids) == 0 {
-			return nil, nil
-		}
-		where += " AND compute_node_id IN (" + places(len(ids)) + ")"
-		args = append(args, ids...)
+		where, args = where+" AND compute_node_id IN ("+places(len(ids))+")", append(args, ids...)
 	}
 	if r.options.Instance != "" {
 		where, args = where+" AND instance_uuid = ?", append(args, r.options.Instance)
@@ -230,13 +386,25 @@ func (r *reader) devices(ctx context.Context, after int64) ([]Device, error) {
 	if r.options.Address != "" {
 		where, args = where+" AND address = ?", append(args, r.options.Address)
 	}
-	var list []Device
-	err := r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
+	return where, args, nil
+}
+
+// devices reads live rows.
+func (r *reader) devices(ctx context.Context, where string, args ...any) (list []Device, err error) {
+	err = r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
 		d, err := scanDevice(rows)
 		list = append(list, d)
 		return err
-	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE "+where+fmt.Sprintf(" ORDER BY id LIMIT %d", batch), args...)
+	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND "+where, args...)
 	return list, err
+}
+
+func anys[T any](list []T) []any {
+	all := make([]any, len(list))
+	for i, v := range list {
+		all[i] = v
+	}
+	return all
 }
 
 // places are n places of arguments.
@@ -244,7 +412,7 @@ func places(n int) string {
 	return strings.TrimSuffix(strings.Repeat("?, ", n), ", ")
 }
 
-// evidence is what is read for a batch of rows.
+// evidence is what is read for a batch of rows. Instances are by keyOf their uuids.
 type evidence struct {
 	instances  map[string]Instance
 	migrations map[string][]Migration
@@ -252,7 +420,13 @@ type evidence struct {
 	other      map[string]string // cell by instance
 	mapped     map[string]bool
 	incomplete string
-	related    []Device
+	related    map[int64]map[string][]Device // by node and address, its own or its parent's
+}
+
+// keyOf is a uuid as Nova writes it. The database, which is asked for uuids, does not
+// tell letter case apart, nor trailing blanks.
+func keyOf(uuid string) string {
+	return strings.ToLower(strings.TrimRight(uuid, " "))
 }
 
 func (r *reader) judge(ctx context.Context, devices []Device) ([]Finding, error) {
@@ -262,45 +436,162 @@ func (r *reader) judge(ctx context.Context, devices []Device) ([]Finding, error)
 	}
 	findings := make([]Finding, 0, len(devices))
 	for _, d := range devices {
-		f := Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Proof: r.options.Proof, Incomplete: e.incomplete}
-		if n, ok := r.nodes[d.Node]; ok {
-			f.Node = &n
-			if s, ok := r.services[n.Host]; ok {
-				f.Service = &s
-			}
-			present, known := r.options.Present[n.Host]
-			f.Vanished = known && !slices.Contains(present, d.Address)
-		}
-		if d.Instance != nil {
-			if i, ok := e.instances[*d.Instance]; ok {
-				f.Instance = &i
-			}
-			f.OtherCell, f.Mapped = e.other[*d.Instance], e.mapped[*d.Instance]
-			f.Migrations, f.Held = e.migrations[*d.Instance], e.held[*d.Instance]
-		} else if i, ok := e.instances[r.holder(d)]; ok {
-			f.Holder, f.Migrations, f.Held = &i, e.migrations[i.UUID], e.held[i.UUID]
-			f.Claim = r.options.Claim
-		}
-		for _, x := range e.related {
-			if x.Node == d.Node && (x.Parent != nil && *x.Parent == d.Address || d.Parent != nil && *d.Parent == x.Address) {
-				f.Related = append(f.Related, x)
-			}
+		f, err := r.facts(ctx, e, d)
+		if err != nil {
+			return nil, err
 		}
 		findings = append(findings, Classify(d, f))
 	}
 	return findings, nil
 }
 
+// facts are what was read of a row, seen from its node.
+func (r *reader) facts(ctx context.Context, e evidence, d Device) (Facts, error) {
+	f := Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Incomplete: e.incomplete}
+	if r.proof != nil {
+		f.Proof = r.proof
+	}
+	n, there := r.nodes[d.Node]
+	if there {
+		f.Node = &n
+		if s, ok := r.services[n.Host]; ok {
+			f.Service = &s
+		}
+		present, known := r.present[n.Host]
+		f.Vanished = known && !present[strings.ToLower(d.Address)]
+		if n.odd != "" {
+			f.Odd = append(f.Odd, n.odd)
+		}
+	}
+	owner, use := "", r.use(d)
+	if d.Instance != nil {
+		owner = keyOf(*d.Instance)
+		f.OtherCell, f.Mapped = e.other[owner], e.mapped[owner]
+	} else {
+		owner = keyOf(use.Guest)
+	}
+	i, known := e.instances[owner]
+	switch {
+	case known && d.Instance != nil:
+		f.Instance = &i
+	case known:
+		f.Holder, f.Claim = &i, r.options.Claim
+		f.Rivals = r.rivals[guestOf{d.Node, use.Guest}]
+	}
+	if d.Instance != nil || known {
+		f.Migrations, f.Held = slices.Clone(e.migrations[owner]), e.held[owner]
+	}
+	if known {
+		if i.odd != "" {
+			f.Odd = append(f.Odd, i.odd)
+		}
+		if d.Instance != nil && *d.Instance != i.UUID {
+			f.Odd = append(f.Odd, fmt.Sprintf("the row writes its instance as %q, and instances as %q", *d.Instance, i.UUID))
+		}
+		var err error
+		if f.Here, err = r.on(ctx, i, n); err != nil {
+			return f, err
+		}
+	}
+	for k := range f.Migrations {
+		m := &f.Migrations[k]
+		if err := r.seen(ctx, m, n); err != nil {
+			return f, err
+		}
+		if m.odd != "" && (m.From || m.To || m.FromHost) {
+			f.Odd = append(f.Odd, m.odd)
+		}
+	}
+	for _, a := range []*string{&d.Address, d.Parent} {
+		if a == nil {
+			continue
+		}
+		for _, x := range e.related[d.Node][strings.ToLower(*a)] {
+			if x.ID != d.ID && (x.Parent != nil && strings.EqualFold(*x.Parent, d.Address) || d.Parent != nil && strings.EqualFold(*d.Parent, x.Address)) {
+				f.Related = append(f.Related, x)
+			}
+		}
+	}
+	return f, r.ambiguities(ctx, &f, n)
+}
+
+// on returns whether an instance is on a node.
+func (r *reader) on(ctx context.Context, i Instance, n Node) (bool, error) {
+	if i.Host == nil || i.Node == nil {
+		return false, nil
+	}
+	host, err := r.names.same(ctx, "instances.host", *i.Host, n.Host)
+	if err != nil || !host {
+		return false, err
+	}
+	return r.names.same(ctx, "instances.node", *i.Node, n.Name)
+}
+
+// seen fills in where a migration goes from and to, seen from a node.
+func (r *reader) seen(ctx context.Context, m *Migration, n Node) error {
+	var errs [4]error
+	var toHost, fromNode, toNode bool
+	m.FromHost, errs[0] = r.names.same(ctx, "migrations.source_compute", m.SourceHost, n.Host)
+	fromNode, errs[1] = r.names.same(ctx, "migrations.source_node", m.SourceNode, n.Name)
+	toHost, errs[2] = r.names.same(ctx, "migrations.dest_compute", m.DestHost, n.Host)
+	toNode, errs[3] = r.names.same(ctx, "migrations.dest_node", m.DestNode, n.Name)
+	m.From, m.To = m.FromHost && fromNode, toHost && toNode
+	return errors.Join(errs[:]...)
+}
+
+// ambiguities adds what there is to say of hosts that exist several times, to the
+// database, of all that the row has to do with.
+func (r *reader) ambiguities(ctx context.Context, f *Facts, n Node) error {
+	if len(r.ambiguous) == 0 {
+		return nil
+	}
+	type name struct{ column, host string }
+	all := []name{{"compute_nodes.host", n.Host}}
+	for _, i := range []*Instance{f.Instance, f.Holder} {
+		if i != nil && i.Host != nil {
+			all = append(all, name{"instances.host", *i.Host})
+		}
+	}
+	for _, m := range f.Migrations {
+		all = append(all, name{"migrations.source_compute", m.SourceHost}, name{"migrations.dest_compute", m.DestHost})
+	}
+	for _, h := range f.Held {
+		all = append(all, name{"compute_nodes.host", h.Host})
+	}
+	for _, a := range all {
+		hosts, err := r.names.spellings(ctx, a.column, a.host)
+		if err != nil {
+			return err
+		}
+		for _, host := range hosts {
+			if several := r.ambiguous[host]; several != nil {
+				reason := fmt.Sprintf("hosts %s exist, and the database compares their names as equal", strings.Join(quoted(several), " and "))
+				if !slices.Contains(f.Odd, reason) {
+					f.Odd = append(f.Odd, reason)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func quoted(list []string) (all []string) {
+	for _, s := range list {
+		all = append(all, fmt.Sprintf("%q", s))
+	}
+	return all
+}
+
 func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
-	e := evidence{instances: map[string]Instance{}, migrations: map[string][]Migration{}, held: map[string][]Held{}, other: map[string]string{}, mapped: map[string]bool{}}
+	e := evidence{instances: map[string]Instance{}, migrations: map[string][]Migration{}, held: map[string][]Held{}, other: map[string]string{}, mapped: map[string]bool{}, related: map[int64]map[string][]Device{}}
 	var uuids []any
 	seen := map[string]bool{}
 	holders := map[string]bool{} // that need not be instances of Nova's
 	for _, d := range devices {
 		owner := ""
 		if d.Instance != nil {
-			owner = *d.Instance
-		} else if owner = r.holder(d); owner != "" {
+			owner = keyOf(*d.Instance)
+		} else if owner = keyOf(r.use(d).Guest); owner != "" {
 			holders[owner] = true
 		}
 		if owner != "" && !seen[owner] {
@@ -310,6 +601,9 @@ func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
 	}
 	if len(uuids) > 0 {
 		if err := errors.Join(r.readInstances(ctx, &e, uuids), r.readMigrations(ctx, &e, uuids), r.readHeld(ctx, &e, uuids)); err != nil {
+			return e, err
+		}
+		if err := r.place(ctx, &e); err != nil {
 			return e, err
 		}
 		var missing []any
@@ -322,43 +616,86 @@ func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
 			r.lookElsewhere(ctx, &e, missing)
 		}
 	}
-	return e, r.readRelated(ctx, &e, devices)
+	return e, errors.Join(r.readRelated(ctx, &e, devices), r.readRivals(ctx, &e, devices))
 }
 
-// holder is who holds a device that nobody has, by the host's report; "" for none.
-func (r *reader) holder(d Device) string {
-	n, ok := r.nodes[d.Node]
-	if r.options.Proof == nil || !ok {
-		return ""
+// place fills in what does not depend on the row that is judged: which devices are on
+// their instance's own node, which migrations have come to their end, and of which hosts
+// the migrations speak.
+func (r *reader) place(ctx context.Context, e *evidence) error {
+	for uuid, held := range e.held {
+		i := e.instances[uuid]
+		for k := range held {
+			var err error
+			if held[k].Own, err = r.on(ctx, i, r.nodes[held[k].Node]); err != nil {
+				return err
+			}
+		}
 	}
-	return r.options.Proof.Holder(n.Host, d.Address, d.changed())
+	for uuid, migrations := range e.migrations {
+		i := e.instances[uuid]
+		for k := range migrations {
+			m := &migrations[k]
+			sources, err := r.names.spellings(ctx, "migrations.source_compute", m.SourceHost)
+			if err != nil {
+				return err
+			}
+			dests, err := r.names.spellings(ctx, "migrations.dest_compute", m.DestHost)
+			if err != nil {
+				return err
+			}
+			r.proof.alias(m.SourceHost, sources)
+			r.proof.alias(m.DestHost, dests)
+			if i.Host == nil {
+				continue
+			}
+			hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
+			if err != nil {
+				return err
+			}
+			m.Arrived = *i.Host == m.DestHost || slices.ContainsFunc(hosts, func(h string) bool { return slices.Contains(dests, h) })
+		}
+	}
+	return nil
+}
+
+// use is what a guest makes of a device that no instance has, by its host's report.
+func (r *reader) use(d Device) Use {
+	n, ok := r.nodes[d.Node]
+	if r.proof == nil || !ok {
+		return Use{}
+	}
+	return r.proof.Holder(n.Host, d.Address, d.changed())
 }
 
 func (r *reader) readInstances(ctx context.Context, e *evidence, uuids []any) error {
 	return r.query(ctx, "instances", func(rows *sql.Rows) error {
 		var i Instance
+		var deleted sql.NullInt64
 		var requests, migration *string
-		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &i.Deleted, &requests, &migration); err != nil {
+		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &deleted, &requests, &migration); err != nil {
 			return err
 		}
+		var errs []error
+		if i.Deleted = deleted.Int64 != 0; !deleted.Valid {
+			errs = append(errs, errors.New("deleted is NULL"))
+		}
 		if requests != nil {
-			ids, err := parseRequests(*requests)
-			if err != nil {
-				return fmt.Errorf("instance %s: %w", i.UUID, err)
-			}
-			n := len(ids)
-			i.Asked, i.Request = &n, ids
+			var err error
+			i.Requests, err = parseRequests(*requests)
+			i.Asked, errs = err == nil, append(errs, err)
 		}
 		if migration != nil {
-			context, err := parseContext(*migration)
-			if err != nil {
-				return fmt.Errorf("instance %s: %w", i.UUID, err)
-			}
-			i.Context = context
+			var err error
+			i.Context, err = parseContext(*migration)
+			errs = append(errs, err)
 		}
-		e.instances[i.UUID] = i
+		if err := errors.Join(errs...); err != nil {
+			i.odd = fmt.Sprintf("instance %s: %s", i.UUID, strings.ReplaceAll(err.Error(), "\n", ", "))
+		}
+		e.instances[keyOf(i.UUID)] = i
 		return nil
-	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted <> 0, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+places(len(uuids))+")", uuids...)
+	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+places(len(uuids))+")", uuids...)
 }
 
 // readMigrations reads those that count: what is not over, and evacuations that
@@ -366,10 +703,25 @@ func (r *reader) readInstances(ctx context.Context, e *evidence, uuids []any) er
 func (r *reader) readMigrations(ctx context.Context, e *evidence, uuids []any) error {
 	return r.query(ctx, "migrations", func(rows *sql.Rows) error {
 		var m Migration
-		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost, &m.DestNode, &m.CrossCell, &m.Changed); err != nil {
+		var changed sql.NullTime
+		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost, &m.DestNode, &m.CrossCell, &changed); err != nil {
 			return err
 		}
-		e.migrations[m.Instance] = append(e.migrations[m.Instance], m)
+		m.Changed = changed.Time
+		var lacks []string
+		if m.UUID == "" && r.columns["migrations.uuid"] {
+			lacks = append(lacks, "no uuid")
+		}
+		if m.Status == "" {
+			lacks = append(lacks, "no status")
+		}
+		if m.Changed.IsZero() {
+			lacks = append(lacks, "no time of its last change")
+		}
+		if len(lacks) > 0 {
+			m.odd = fmt.Sprintf("migration %d has %s", m.ID, strings.Join(lacks, ", "))
+		}
+		e.migrations[keyOf(m.Instance)] = append(e.migrations[keyOf(m.Instance)], m)
 		return nil
 	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), instance_uuid, COALESCE("+r.column("migrations", "migration_type", "'migration'")+", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at)
 		FROM migrations WHERE deleted = 0 AND instance_uuid IN (`+places(len(uuids))+`)
@@ -385,11 +737,11 @@ func (r *reader) readHeld(ctx context.Context, e *evidence, uuids []any) error {
 		h := Held{Device: d}
 		if n, ok := r.nodes[d.Node]; ok {
 			if n.Deleted {
-				return nil // nobody's
+				return nil // no nova-compute loads it
 			}
 			h.Host, h.NodeName = n.Host, n.Name
 		}
-		e.held[*d.Instance] = append(e.held[*d.Instance], h)
+		e.held[keyOf(*d.Instance)] = append(e.held[keyOf(*d.Instance)], h)
 		return nil
 	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND instance_uuid IN ("+places(len(uuids))+") ORDER BY id", uuids...)
 }
@@ -404,7 +756,7 @@ func (r *reader) lookElsewhere(ctx context.Context, e *evidence, uuids []any) {
 	err := query(ctx, r.all.API, "nova_api.instance_mappings", func(rows *sql.Rows) error {
 		var uuid string
 		err := rows.Scan(&uuid)
-		e.mapped[uuid] = true
+		e.mapped[keyOf(uuid)] = true
 		return err
 	}, "SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+places(len(uuids))+")", uuids...)
 	errs := append([]error{err}, r.all.unread...)
@@ -415,7 +767,7 @@ func (r *reader) lookElsewhere(ctx context.Context, e *evidence, uuids []any) {
 		errs = append(errs, query(ctx, c.DB, "instances of cell "+c.Name, func(rows *sql.Rows) error {
 			var uuid string
 			err := rows.Scan(&uuid)
-			e.other[uuid] = c.Name
+			e.other[keyOf(uuid)] = c.Name
 			return err
 		}, "SELECT uuid FROM instances WHERE deleted = 0 AND uuid IN ("+places(len(uuids))+")", uuids...))
 	}
@@ -424,29 +776,77 @@ func (r *reader) lookElsewhere(ctx context.Context, e *evidence, uuids []any) {
 	}
 }
 
-// readRelated reads the functions of the same cards, for those that are blocked.
+// readRelated reads the functions of the same cards, of rows that are blocked, and of
+// free ones that a guest uses.
 func (r *reader) readRelated(ctx context.Context, e *evidence, devices []Device) error {
-	var nodes, addresses []any
+	wanted := map[int64]map[string]bool{}
 	for _, d := range devices {
-		if d.Status != statusUnavailable && d.Status != statusUnclaimable && (d.Instance != nil || r.holder(d) == "") {
+		if d.Status != statusUnavailable && d.Status != statusUnclaimable && (d.Instance != nil || r.use(d).Guest == "") {
 			continue
 		}
+		if wanted[d.Node] == nil {
+			wanted[d.Node] = map[string]bool{}
+		}
 		for _, a := range []*string{&d.Address, d.Parent} {
-			if a != nil && !slices.Contains(addresses, any(*a)) {
-				addresses = append(addresses, *a)
+			if a != nil {
+				wanted[d.Node][strings.ToLower(*a)] = true
 			}
 		}
-		if !slices.Contains(nodes, any(d.Node)) {
-			nodes = append(nodes, d.Node)
+	}
+	for _, node := range slices.Sorted(maps.Keys(wanted)) {
+		e.related[node] = map[string][]Device{}
+		addresses := anys(slices.Sorted(maps.Keys(wanted[node])))
+		args := append([]any{node}, addresses...)
+		// One statement for each, so that each has its index.
+		for _, column := range []string{"address", "parent_addr"} {
+			list, err := r.devices(ctx, "compute_node_id = ? AND "+column+" IN ("+places(len(addresses))+")", args...)
+			if err != nil {
+				return err
+			}
+			for _, d := range list {
+				key := d.Address
+				if column == "parent_addr" {
+					key = *d.Parent
+				}
+				key = strings.ToLower(key)
+				e.related[node][key] = append(e.related[node][key], d)
+			}
 		}
 	}
-	if len(nodes) == 0 {
-		return nil
+	return nil
+}
+
+// readRivals reads the free devices of the guests that use one of these: to several that
+// fit one request, it is not known which of them Nova had given.
+func (r *reader) readRivals(ctx context.Context, e *evidence, devices []Device) error {
+	wanted := map[int64][]string{}
+	for _, d := range devices {
+		if d.Instance != nil {
+			continue
+		}
+		g := guestOf{d.Node, r.use(d).Guest}
+		if _, read := r.rivals[g]; read || len(r.guests[g]) < 2 {
+			continue
+		}
+		if _, known := e.instances[keyOf(g.guest)]; !known {
+			continue
+		}
+		r.rivals[g] = []Device{}
+		wanted[d.Node] = append(wanted[d.Node], r.guests[g]...)
 	}
-	args := slices.Concat(nodes, addresses, addresses)
-	return r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
-		d, err := scanDevice(rows)
-		e.related = append(e.related, d)
-		return err
-	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND compute_node_id IN ("+places(len(nodes))+") AND (address IN ("+places(len(addresses))+") OR parent_addr IN ("+places(len(addresses))+"))", args...)
+	for _, node := range slices.Sorted(maps.Keys(wanted)) {
+		for some := range slices.Chunk(wanted[node], batch) {
+			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+places(len(some))+") AND NOT "+odd+" ORDER BY id", append([]any{node}, anys(some)...)...)
+			if err != nil {
+				return err
+			}
+			for _, d := range list {
+				if use := r.use(d); use.Named {
+					g := guestOf{node, use.Guest}
+					r.rivals[g] = append(r.rivals[g], d)
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -30,6 +30,7 @@ const (
 	CaseInUse      Case = "L" // free, and a guest uses it
 	CaseStatus     Case = "M" // a status that Nova does not write
 	CaseReset      Case = "S" // kept by a finished resize whose state was reset
+	CaseOdd        Case = "X" // what it depends on is not what Nova writes, or is of two hosts of one name
 	CaseLegitimate Case = ""
 )
 

@@ -327,10 +327,11 @@ func (w *world) facts(host, k int) (Device, Facts) {
 	for h := range w.hosts {
 		for k, c := range w.hosts[h].cards {
 			if c.owner != 0 && w.instances[c.owner-1] == i {
-				f.Held = append(f.Held, Held{row(h, k), nodes[h].Host, nodes[h].Name})
+				f.Held = append(f.Held, Held{Device: row(h, k), Host: nodes[h].Host, NodeName: nodes[h].Name})
 			}
 		}
 	}
+	byBytes(&f)
 	return d, f
 }
 
@@ -350,7 +351,7 @@ func (p honest) Absent(host, uuid, address string, _ time.Time) (bool, string) {
 	if _, runs := i.runs[h]; runs {
 		return false, "has the guest"
 	}
-	return p.Holder(host, address, time.Time{}) == "", "somebody has the card"
+	return p.Holder(host, address, time.Time{}).Guest == "", "somebody has the card"
 }
 
 func (p honest) Restarted(host string, since time.Time) (bool, string) {
@@ -366,14 +367,16 @@ func (p honest) Stopped(host string, _ time.Time) (bool, string) {
 
 func (p honest) Off(string) bool { return false }
 
-func (p honest) Holder(host, address string, _ time.Time) string {
+func (p honest) Holder(host, address string, _ time.Time) Use {
 	for n, i := range p.w.instances {
 		if card, runs := i.runs[int(host[3]-'1')]; runs && fmt.Sprintf("0000:8%d:00.0", card) == address {
-			return fmt.Sprintf("%08d-0000-0000-0000-000000000000", n+1)
+			return Use{fmt.Sprintf("%08d-0000-0000-0000-000000000000", n+1), true}
 		}
 	}
-	return ""
+	return Use{}
 }
+
+func (p honest) Hosts() []string { return nil }
 
 // needed tells what a card is needed for: by a guest that runs, by what carries a
 // migration on, or by what an operator can still decide.

@@ -21,6 +21,8 @@ const (
 	typePCI = "type-PCI"
 	typePF  = "type-PF"
 	typeVF  = "type-VF"
+
+	typeVDPA = "vdpa"
 )
 
 // Device is a live row of pci_devices.
@@ -53,6 +55,8 @@ type Node struct {
 	Host    string `json:"host"`
 	Name    string `json:"node"` // hypervisor_hostname
 	Deleted bool   `json:"deleted"`
+
+	odd string // what Nova does not write of it; "" for nothing
 }
 
 // Service is the row of a host's nova-compute.
@@ -73,14 +77,11 @@ type Instance struct {
 	Deleted bool    `json:"deleted"`
 
 	// Of instance_extra.
-	Asked   *int     `json:"devices_asked"` // by pci_requests; nil where that is not known
-	Request []string `json:"request_ids"`   // of a device each; "" before Zed
-	Context *Context `json:"migration_context"`
-}
+	Asked    bool      `json:"asked"` // whether pci_requests is known
+	Requests []Request `json:"requests"`
+	Context  *Context  `json:"migration_context"`
 
-// on tells whether the instance is on a node, by its own row.
-func (i Instance) on(n Node) bool {
-	return i.Host != nil && *i.Host == n.Host && i.Node != nil && *i.Node == n.Name
+	odd string // what Nova does not write of it; "" for nothing
 }
 
 // Context is what instance_extra.migration_context holds while an instance is on its
@@ -102,30 +103,6 @@ func parseContext(text string) (*Context, error) {
 	return &Context{object.Data.Migration}, nil
 }
 
-// parseRequests returns the request of each device that instance_extra.pci_requests
-// asks for: a list of objects with a count (nova/objects/instance_pci_requests.py,
-// to_json).
-func parseRequests(text string) ([]string, error) {
-	var requests []struct {
-		Count int     `json:"count"`
-		ID    *string `json:"request_id"`
-	}
-	if err := json.Unmarshal([]byte(text), &requests); err != nil {
-		return nil, fmt.Errorf("pci_requests is not what Nova writes")
-	}
-	var ids []string
-	for _, r := range requests {
-		id := ""
-		if r.ID != nil {
-			id = *r.ID
-		}
-		for range r.Count {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
 // Migration is a row of migrations.
 type Migration struct {
 	ID         int64     `json:"id"`
@@ -138,13 +115,21 @@ type Migration struct {
 	DestHost   string    `json:"dest_compute"`
 	DestNode   string    `json:"dest_node"`
 	CrossCell  bool      `json:"cross_cell_move"`
-	Changed    time.Time `json:"changed"` // updated_at, or else created_at
+	Changed    time.Time `json:"changed"` // updated_at, or else created_at; zero where neither is known
+
+	// As the database compares names, seen from the node of the row that is judged.
+	From     bool `json:"-"` // the node is its source
+	To       bool `json:"-"` // the node is its destination
+	FromHost bool `json:"-"` // the node's host is its source, whatever the node
+	Arrived  bool `json:"-"` // the instance is on the destination's host
+
+	odd string // what Nova does not write of it; "" for nothing
 }
 
-// touches tells whether a migration is to or from a node, as
+// touches returns whether a migration is to or from the row's node, as
 // nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node, asks.
-func (m Migration) touches(n Node) bool {
-	return m.SourceHost == n.Host && m.SourceNode == n.Name || m.DestHost == n.Host && m.DestNode == n.Name
+func (m Migration) touches() bool {
+	return m.From || m.To
 }
 
 // over tells whether Nova counts a migration as over (same function): all others keep

@@ -321,7 +321,7 @@ func TestRepair(t *testing.T) {
 		"L: a PF, whose VFs are blocked then": {
 			host: []HostOption{down},
 			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
-				c.Instance(t, u, "gpu1", "active", "")
+				c.Instance(t, u, "gpu1", "active", "", Asks("flex:1", RequestOf(u)))
 				c.Card(t, gpu1, first, "available", "", PF())
 				c.Card(t, gpu1, "0000:84:00.4", "available", "", VF(first))
 			},

@@ -1,0 +1,192 @@
+package cleanup
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// names answers which names of hosts and nodes are the same. Nova compares them in SQL
+// (nova/db/main/api.py: instance_get_all_by_host_and_node,
+// migration_get_in_progress_and_error_by_host_and_node, service_get_by_host_and_binary,
+// compute_node_get_by_host_and_nodename), so the collation of the column decides whether
+// letter case, accents and trailing blanks count. The database is asked the same question
+// here, by the collation that each column has now.
+type names struct {
+	reader     *reader
+	collations map[string]collation // by table.column
+	values     map[string][]string  // of compute_nodes, by column
+	groups     map[group]map[string][]string
+	asked      map[question][]string
+}
+
+// collation is a column's; its zero value compares bytes.
+type collation struct {
+	charset, name string
+}
+
+// group is a column of compute_nodes in a collation.
+type group struct {
+	column string
+	collation
+}
+
+// question is a name that compute_nodes does not have.
+type question struct {
+	group
+	name string
+}
+
+// Columns of compute_nodes with the names of hosts and of nodes.
+const (
+	hostNames = "host"
+	nodeNames = "hypervisor_hostname"
+)
+
+// columnsOf are the columns with names of hosts, or of nodes.
+func columnsOf(kind string) []string {
+	if kind == nodeNames {
+		return []string{"compute_nodes.hypervisor_hostname", "instances.node", "migrations.source_node", "migrations.dest_node"}
+	}
+	return []string{"compute_nodes.host", "services.host", "instances.host", "migrations.source_compute", "migrations.dest_compute"}
+}
+
+func kindOf(column string) string {
+	if slices.Contains(columnsOf(nodeNames), column) {
+		return nodeNames
+	}
+	return hostNames
+}
+
+func newNames(r *reader) *names {
+	return &names{r, map[string]collation{}, map[string][]string{}, map[group]map[string][]string{}, map[question][]string{}}
+}
+
+var plainName = regexp.MustCompile(`^\w+$`)
+
+// load reads the names that compute_nodes has several spellings of, in each collation
+// that a column has. A name that is not among them is equal to itself only.
+func (n *names) load(ctx context.Context) error {
+	for column, c := range n.collations {
+		if c != (collation{}) && (!plainName.MatchString(c.charset) || !plainName.MatchString(c.name)) {
+			return fmt.Errorf("%s: collation %q of character set %q", column, c.name, c.charset)
+		}
+	}
+	for _, node := range n.reader.nodes {
+		n.values[hostNames] = append(n.values[hostNames], node.Host)
+		n.values[nodeNames] = append(n.values[nodeNames], node.Name)
+	}
+	for kind, values := range n.values {
+		slices.Sort(values)
+		n.values[kind] = slices.Compact(values)
+		for _, column := range columnsOf(kind) {
+			if err := n.loadGroup(ctx, group{kind, n.collations[column]}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (n *names) loadGroup(ctx context.Context, g group) error {
+	if _, loaded := n.groups[g]; loaded || g.collation == (collation{}) {
+		return nil
+	}
+	equal, text := map[string][]string{}, n.expression(g, "")
+	err := n.reader.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+		var key, name string
+		err := rows.Scan(&key, &name)
+		if !slices.Contains(equal[key], name) {
+			equal[key] = append(equal[key], name)
+		}
+		return err
+	}, "SELECT g.name, n."+g.column+" FROM compute_nodes n JOIN (SELECT MIN("+text+") AS name FROM compute_nodes GROUP BY "+text+" HAVING COUNT(DISTINCT CAST("+g.column+" AS BINARY)) > 1) g ON "+n.expression(g, "n.")+" = g.name")
+	if err != nil {
+		return err
+	}
+	n.groups[g] = map[string][]string{}
+	for _, spellings := range equal {
+		slices.Sort(spellings)
+		for _, name := range spellings {
+			n.groups[g][name] = spellings
+		}
+	}
+	return nil
+}
+
+// expression is a column of compute_nodes in a collation. Where that is the column's own,
+// the column is left as it is, so that its index is used.
+func (n *names) expression(g group, table string) string {
+	if g.collation == n.collations["compute_nodes."+g.column] {
+		return table + g.column
+	}
+	return "CONVERT(" + table + g.column + " USING " + g.charset + ") COLLATE " + g.name
+}
+
+// spellings returns the names in compute_nodes that are equal to a name in a column, by
+// that column's collation.
+func (n *names) spellings(ctx context.Context, column, name string) ([]string, error) {
+	if name == "" {
+		return nil, nil // NULL is equal to nothing
+	}
+	g := group{kindOf(column), n.collations[column]}
+	if list, several := n.groups[g][name]; several {
+		return list, nil
+	}
+	if _, known := slices.BinarySearch(n.values[g.column], name); known {
+		return []string{name}, nil
+	}
+	if g.collation == (collation{}) {
+		return nil, nil
+	}
+	q := question{g, name}
+	list, asked := n.asked[q]
+	if asked {
+		return list, nil
+	}
+	err := n.reader.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+		var spelling string
+		err := rows.Scan(&spelling)
+		if !slices.Contains(list, spelling) {
+			list = append(list, spelling)
+		}
+		return err
+	}, "SELECT "+g.column+" FROM compute_nodes WHERE "+n.expression(g, "")+" = ?", name)
+	if err == nil {
+		n.asked[q] = list
+	}
+	return list, err
+}
+
+// same returns whether a name in a column is that of a host or node in compute_nodes.
+func (n *names) same(ctx context.Context, column, name, node string) (bool, error) {
+	if name == "" || name == node {
+		return name != "", nil
+	}
+	list, err := n.spellings(ctx, column, name)
+	return slices.Contains(list, node), err
+}
+
+// ambiguous returns the hosts that exist more than once for one of the columns, by each
+// of their names.
+func (n *names) ambiguous() map[string][]string {
+	exists := map[string]bool{}
+	for _, node := range n.reader.nodes {
+		exists[node.Host] = exists[node.Host] || !node.Deleted
+	}
+	hosts := map[string][]string{}
+	for g, groups := range n.groups {
+		if g.column != hostNames {
+			continue
+		}
+		for name, spellings := range groups {
+			spellings = slices.DeleteFunc(slices.Clone(spellings), func(s string) bool { return !exists[s] })
+			if len(spellings) > max(1, len(hosts[name])) {
+				hosts[name] = spellings
+			}
+		}
+	}
+	return hosts
+}

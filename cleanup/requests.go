@@ -1,0 +1,152 @@
+package cleanup
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Request is what an instance asks for in instance_extra.pci_requests: a number of
+// devices, each of which matches one of the specs (nova/objects/instance_pci_requests.py).
+type Request struct {
+	ID    string           `json:"request_id"` // "" before Zed
+	Count int              `json:"count"`
+	Specs []map[string]any `json:"spec"`
+}
+
+// parseRequests reads instance_extra.pci_requests.
+func parseRequests(text string) ([]Request, error) {
+	var requests []struct {
+		ID    *string          `json:"request_id"`
+		Count int              `json:"count"`
+		Specs []map[string]any `json:"spec"`
+	}
+	if err := json.Unmarshal([]byte(text), &requests); err != nil {
+		return nil, fmt.Errorf("pci_requests is not what Nova writes")
+	}
+	var list []Request
+	for _, r := range requests {
+		if r.Count < 0 {
+			return nil, fmt.Errorf("pci_requests has a request for %d devices", r.Count)
+		}
+		request := Request{Count: r.Count, Specs: r.Specs}
+		if r.ID != nil {
+			request.ID = *r.ID
+		}
+		list = append(list, request)
+	}
+	return list, nil
+}
+
+// Keys of a spec that rows of pci_devices show.
+const (
+	specVendor  = "vendor_id"
+	specProduct = "product_id"
+	specType    = "dev_type"
+	specClass   = "resource_class"
+)
+
+// match returns whether a device is one that the request asks for, as Nova compares them
+// (nova/pci/utils.py, pci_device_prop_match; nova/pci/stats.py, _filter_pools). What the
+// database does not show is unknown: then unknown says what that is.
+func (r Request) match(d Device) (ok bool, unknown string) {
+	// Nova offers these kinds to requests only that name them
+	// (_filter_pools_for_unrequested_pfs, ..._vdpa_devices).
+	if d.Type == typePF || d.Type == typeVDPA {
+		named := slices.ContainsFunc(r.Specs, func(spec map[string]any) bool { return spec[specType] == d.Type })
+		if !named {
+			return false, ""
+		}
+	}
+	for _, spec := range r.Specs {
+		matches, lacks := matchSpec(spec, d)
+		if matches && lacks == "" {
+			return true, ""
+		}
+		if matches {
+			unknown = lacks
+		}
+	}
+	return false, unknown
+}
+
+func matchSpec(spec map[string]any, d Device) (ok bool, unknown string) {
+	for _, key := range slices.Sorted(maps.Keys(spec)) {
+		value, isText := spec[key].(string)
+		has := ""
+		switch key {
+		case specVendor:
+			has = d.Vendor
+		case specProduct:
+			has = d.Product
+		case specType:
+			has = d.Type
+		case specClass:
+			// A device_spec may give the device another class, which no table of Nova's has.
+			if !isText || resourceClass(value) != resourceClass("PCI_"+d.Vendor+"_"+d.Product) {
+				unknown = fmt.Sprintf("%s %v", key, spec[key])
+			}
+			continue
+		default:
+			unknown = fmt.Sprintf("%s %v", key, spec[key])
+			continue
+		}
+		if !isText || !strings.EqualFold(value, has) {
+			return false, ""
+		}
+	}
+	return true, unknown
+}
+
+var notInClass = regexp.MustCompile(`[^A-Z0-9_]`)
+
+// resourceClass is a resource class as Nova writes it
+// (nova/compute/pci_placement_translator.py, _normalize_resource_class).
+func resourceClass(name string) string {
+	name = notInClass.ReplaceAllString(strings.ToUpper(name), "_")
+	if !strings.HasPrefix(name, "CUSTOM_") {
+		name = "CUSTOM_" + name
+	}
+	return name
+}
+
+// asked is how many devices requests are for.
+func asked(requests []Request) (n int) {
+	for _, r := range requests {
+		n += r.Count
+	}
+	return n
+}
+
+// lacking returns the requests that an instance's devices leave open, each with the
+// number that it lacks. why is not "" where that cannot be determined.
+func lacking(requests []Request, held []Held) (left []Request, why string) {
+	left = slices.Clone(requests)
+	for _, h := range held {
+		id := ""
+		if h.Request != nil {
+			id = *h.Request
+		}
+		var fits []int
+		for k, r := range left {
+			if r.ID != id || r.Count == 0 {
+				continue
+			}
+			// Without ids the specs alone say what a device was given for.
+			if ok, _ := r.match(h.Device); id != "" || ok {
+				fits = append(fits, k)
+			}
+		}
+		switch {
+		case len(fits) == 0:
+			return nil, fmt.Sprintf("the instance has %s, for which it has no request", h.Address)
+		case len(fits) > 1:
+			return nil, fmt.Sprintf("%s fits several of the instance's requests", h.Address)
+		}
+		left[fits[0]].Count--
+	}
+	return slices.DeleteFunc(left, func(r Request) bool { return r.Count == 0 }), ""
+}

@@ -1,0 +1,206 @@
+package db
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/guest"
+	"gpustack/host/pci"
+	"gpustack/integration/evidence"
+)
+
+// groupOf is a host whose guest has an IOMMU group open: of the functions in it, its
+// arguments name those that are said, and its domain others.
+func groupOf(t *testing.T, uuid string, members, asked, domain []string) func(*guest.Report) {
+	t.Helper()
+	addresses := func(list []string) []pci.Address {
+		all := []pci.Address{}
+		for _, text := range list {
+			a, err := pci.ParseAddress(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, a)
+		}
+		return all
+	}
+	return func(r *guest.Report) {
+		group := 1
+		r.Holders = append(r.Holders, guest.Holder{PID: 7, Command: "qemu-system-x86", UUID: &uuid, Group: &group, Functions: addresses(members), Asked: addresses(asked)})
+		r.Guests = append(r.Guests, guest.Guest{PID: 7, Command: "qemu-system-x86", UUID: &uuid, Asked: addresses(asked)})
+		if domain != nil {
+			r.Domains = append(r.Domains, guest.Domain{UUID: uuid, Name: "guest", Running: true, Functions: addresses(domain), Files: []string{"/run/libvirt/qemu/guest.xml"}})
+		}
+	}
+}
+
+// requests are pci_requests of an instance, as JSON.
+func requests(specs ...string) InstanceOption {
+	var list []string
+	for i, spec := range specs {
+		list = append(list, `{"count": 1, "spec": [`+spec+`], "alias_name": "a", "is_new": false, "numa_policy": "legacy", "request_id": "`+UUID(100+i)+`", "requester_id": null}`)
+	}
+	return Extra(Row{"pci_requests": "[" + strings.Join(list, ", ") + "]"})
+}
+
+// TestClaim: a free device goes to a guest that holds it only where the guest's instance
+// asks for just such a device.
+func TestClaim(t *testing.T) {
+	u := UUID(1)
+	const audio = "0000:84:00.1"
+	gpu := `{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}`
+	holds := func(addresses ...string) func(t *testing.T) func(*guest.Report) {
+		return func(t *testing.T) func(*guest.Report) { return groupOf(t, u, addresses, addresses, nil) }
+	}
+	for name, test := range map[string]struct {
+		asks   []string // by its requests
+		cards  map[string]Row
+		holds  func(t *testing.T) func(*guest.Report)
+		found  []string
+		reason string   // of the first
+		cards2 []string // the rows after --apply
+	}{
+		"what it asks for": {
+			asks: []string{gpu}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L stale offline"}, cards2: []string{first + " allocated " + u},
+		},
+		"in capitals": {
+			asks: []string{`{"vendor_id": "10DE", "product_id": "11B4"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L stale offline"}, cards2: []string{first + " allocated " + u},
+		},
+		"one of several specs": {
+			asks: []string{`{"vendor_id": "10de", "product_id": "1db6"}, ` + gpu}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L stale offline"}, cards2: []string{first + " allocated " + u},
+		},
+		"another product": {
+			asks: []string{`{"vendor_id": "10de", "product_id": "1db6", "dev_type": "type-PCI"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 10de:11b4", cards2: []string{first + " available NULL"},
+		},
+		"another vendor": {
+			asks: []string{`{"vendor_id": "1002", "product_id": "11b4"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 10de:11b4", cards2: []string{first + " available NULL"},
+		},
+		"another type": {
+			asks: []string{`{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-VF"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 10de:11b4", cards2: []string{first + " available NULL"},
+		},
+		"a physical function that is not asked for as one": {
+			asks: []string{`{"vendor_id": "8086", "product_id": "56c0"}`}, cards: map[string]Row{first: PF()}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 8086:56c0 of type type-PF", cards2: []string{first + " available NULL"},
+		},
+		"its own resource class": {
+			asks: []string{`{"resource_class": "CUSTOM_PCI_10DE_11B4"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L stale offline"}, cards2: []string{first + " allocated " + u},
+		},
+		"another resource class": {
+			asks: []string{`{"resource_class": "big"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "asks for resource_class big, which the database does not show", cards2: []string{first + " available NULL"},
+		},
+		"traits": {
+			asks: []string{`{"vendor_id": "10de", "product_id": "11b4", "traits": "CUSTOM_FAST"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "asks for traits CUSTOM_FAST", cards2: []string{first + " available NULL"},
+		},
+		"a key that is unknown": {
+			asks: []string{`{"vendor_id": "10de", "product_id": "11b4", "physical_network": null}`}, cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "asks for physical_network", cards2: []string{first + " available NULL"},
+		},
+		"of two requests the one that it matches": {
+			asks:  []string{`{"vendor_id": "10de", "product_id": "1db6"}`, gpu},
+			cards: map[string]Row{first: {}}, holds: holds(first),
+			found: []string{"gpu1 " + first + " L stale offline"}, cards2: []string{first + " allocated " + u},
+		},
+		"two rows for one request": {
+			asks: []string{gpu}, cards: map[string]Row{first: {}, second: {}}, holds: holds(first, second),
+			found:  []string{"gpu1 " + first + " L suspicious", "gpu1 " + second + " L suspicious"},
+			reason: first + ", " + second, cards2: []string{first + " available NULL", second + " available NULL"},
+		},
+		"two rows for two": {
+			asks: []string{gpu, `{"vendor_id": "10de", "product_id": "1db6"}`}, cards: map[string]Row{first: {}, second: {"product_id": "1db6"}}, holds: holds(first, second),
+			found: []string{"gpu1 " + first + " L stale offline", "gpu1 " + second + " L stale offline"}, cards2: []string{first + " allocated " + u, second + " allocated " + u},
+		},
+		"a member of its group": {
+			asks: []string{gpu}, cards: map[string]Row{first: {}, audio: {}},
+			holds: func(t *testing.T) func(*guest.Report) {
+				return groupOf(t, u, []string{first, audio}, []string{first}, nil)
+			},
+			found:  []string{"gpu1 " + first + " L stale offline", "gpu1 " + audio + " L suspicious"},
+			cards2: []string{first + " allocated " + u, audio + " available NULL"},
+		},
+		"a member of its group that is like what it asks for": {
+			asks: []string{gpu}, cards: map[string]Row{audio: {}},
+			holds: func(t *testing.T) func(*guest.Report) {
+				return groupOf(t, u, []string{first, audio}, []string{first}, nil)
+			},
+			found:  []string{"gpu1 " + audio + " L suspicious"},
+			reason: "neither its arguments nor its domain name the device", cards2: []string{audio + " available NULL"},
+		},
+		"a member of its group that its domain names": {
+			asks: []string{gpu}, cards: map[string]Row{first: {}},
+			holds: func(t *testing.T) func(*guest.Report) {
+				return groupOf(t, u, []string{first, audio}, nil, []string{first})
+			},
+			found: []string{"gpu1 " + first + " L stale offline"}, cards2: []string{first + " allocated " + u},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			cell := database.Cell1
+			gpu1 := cell.Compute(t, "gpu1", LastSeen(time.Hour))
+			cell.Instance(t, u, "gpu1", "active", "", requests(test.asks...))
+			for _, address := range []string{first, audio, second} {
+				if row, ok := test.cards[address]; ok {
+					cell.Card(t, gpu1, address, "available", "", row)
+				}
+			}
+			root := machine(t)
+			args := []string{"--claim", "--guests", evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, test.holds(t)))}
+			found, _ := findings(t, root, args...)
+			if diff := cmp.Diff(test.found, found); diff != "" {
+				t.Errorf("found (-want +got):\n%s", diff)
+			}
+			stdout, _, _ := repair(t, root, append(args, "-o", "json")...)
+			var r repairOutput
+			if err := json.Unmarshal([]byte(stdout), &r); err != nil || len(r.Findings) == 0 || !strings.Contains(r.Findings[0].Reason, test.reason) {
+				t.Errorf("no %q in %+v, %v", test.reason, r.Findings, err)
+			}
+			_, stderr, _ := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+			var cards []string
+			for _, row := range cell.Dump(t, "pci_devices", "address", "status", "instance_uuid") {
+				cards = append(cards, strings.Join(row, " "))
+			}
+			slices.Sort(cards)
+			if diff := cmp.Diff(test.cards2, cards); diff != "" {
+				t.Errorf("cards (-want +got):\n%s%s", diff, stderr)
+			}
+			if tracked := database.Track(t, cell, gpu1, cell.Reported(t, gpu1)); tracked.Error != "" || len(tracked.Changes) > 0 {
+				t.Errorf("Nova then: %+v", tracked)
+			}
+		})
+	}
+}
+
+// TestGroupIsOpen: what nobody needs by the rows is not freed while a guest has its
+// IOMMU group open.
+func TestGroupIsOpen(t *testing.T) {
+	reset(t)
+	const audio = "0000:84:00.1"
+	cell := database.Cell1
+	gpu1 := cell.Compute(t, "gpu1", LastSeen(time.Hour))
+	cell.Instance(t, UUID(1), "gpu1", "active", "")
+	cell.Card(t, gpu1, first, "allocated", UUID(1))
+	cell.Card(t, gpu1, audio, "allocated", UUID(2)) // whose instance is gone
+	args := []string{"--guests", evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, groupOf(t, UUID(1), []string{first, audio}, []string{first}, nil)))}
+	root := machine(t)
+	found, _ := findings(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+	if diff := cmp.Diff([]string{"gpu1 " + audio + " L suspicious"}, found); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := cell.Dump(t, "pci_devices", "status"); !cmp.Equal(got, [][]string{{"allocated"}, {"allocated"}}) {
+		t.Errorf("%q", got)
+	}
+}

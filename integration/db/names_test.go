@@ -1,0 +1,398 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/integration/evidence"
+)
+
+// collate gives columns of cell1 another collation for the rest of the test.
+func collate(t *testing.T, collation string, columns ...string) {
+	t.Helper()
+	alter := func(ctx context.Context, collation string) error {
+		for _, column := range columns {
+			table, name, _ := strings.Cut(column, ".")
+			statement := fmt.Sprintf("ALTER TABLE nova_cell1.%s MODIFY %s VARCHAR(255) CHARACTER SET %s COLLATE %s", table, name, strings.SplitN(collation, "_", 2)[0], collation)
+			if _, err := database.SQL.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return nil
+	}
+	if err := alter(t.Context(), collation); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// Rows that are equal in the old collation must not be in its way.
+		ctx := context.WithoutCancel(t.Context())
+		if err := errors.Join(database.Reset(ctx), alter(ctx, "utf8mb3_general_ci")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// hostColumns are the columns in which Nova looks for a host or a node.
+var hostColumns = []string{
+	"compute_nodes.host", "compute_nodes.hypervisor_hostname", "services.host", "instances.host", "instances.node",
+	"migrations.source_compute", "migrations.source_node", "migrations.dest_compute", "migrations.dest_node",
+}
+
+// TestNames: hosts and nodes are the same if the database says so, for Nova asks the
+// database. Nova's own tracker says whether it would free the first row of the node.
+func TestNames(t *testing.T) {
+	u := UUID(1)
+	down, up := LastSeen(time.Hour), Service(Row{})
+	report := func(t *testing.T, name string, stopped bool) string {
+		r := evidence.Report(name)
+		if stopped {
+			evidence.Stopped(&r)
+		}
+		return evidence.Write(t, r)
+	}
+	off := func(host string) func(*testing.T) []string {
+		return func(*testing.T) []string { return []string{"--host-is-off", host} }
+	}
+	gpu2 := func(t *testing.T, c *Cell) {
+		c.Compute(t, "gpu2")
+		c.Instance(t, UUID(9), "gpu2", "active", "")
+	}
+	// elsewhere is an instance on gpu2 with a card there and one on the node.
+	elsewhere := func(t *testing.T, c *Cell, node int64) {
+		t.Helper()
+		there := c.Compute(t, "gpu2")
+		c.Instance(t, u, "gpu2", "active", "")
+		c.Card(t, there, first, "allocated", u)
+		c.Card(t, node, first, "allocated", u)
+	}
+	type test struct {
+		host    string     // of the node; "dead" if nothing is said
+		service HostOption // down if nothing is said
+		bytes   []string   // columns that compare bytes
+		rows    func(t *testing.T, c *Cell, node int64)
+		args    func(t *testing.T) []string
+		found   []string // before --apply
+		reason  []string // parts of the first finding's reason
+		frees   bool     // whether Nova would free the row of first
+		writes  bool     // whether --apply writes it
+	}
+	tests := map[string]test{
+		// Each of these instances lives on the node.
+		"instances.host in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "DEAD", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{},
+		},
+		"compute_nodes.host in other letters": {
+			host: "DEAD",
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "dead", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("DEAD"), found: []string{},
+		},
+		"and the operator's word too": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "Dead", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("DEAD"), found: []string{},
+		},
+		"instances.node in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "dead", "active", "", With(Row{"node": "DEAD"}))
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{},
+		},
+		"instances.host with a trailing blank": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "dead ", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{},
+		},
+		"instances.host with an accent": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "déad", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{},
+		},
+		"a free row, and its owner is on the node in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "DEAD", "active", "")
+				c.Card(t, node, first, "available", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " H unknown"},
+		},
+		// These do not, for the columns were given a collation that tells letters apart.
+		"instances compare bytes": {
+			bytes: []string{"instances.host", "instances.node"},
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "DEAD", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " E stale offline"}, frees: true, writes: true,
+		},
+		"all columns compare bytes": {
+			bytes: hostColumns,
+			rows: func(t *testing.T, c *Cell, node int64) {
+				c.Compute(t, "DEAD")
+				c.Instance(t, u, "DEAD", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " E stale offline"}, frees: true, writes: true,
+		},
+		// nova-compute of the node reports: nothing is written beside it.
+		"services.host in other letters": {
+			service: Service(Row{"host": "DEAD"}),
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " A stale nova"}, frees: true,
+		},
+		"compute_nodes.host in other letters than services.host": {
+			host: "DEAD", service: Service(Row{"host": "dead"}),
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"DEAD " + first + " A stale nova"}, frees: true,
+		},
+		// Reports.
+		"a report in other letters proves absence": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Card(t, node, first, "allocated", u)
+			},
+			args:  func(t *testing.T) []string { return []string{"--guests", report(t, "DEAD", true)} },
+			found: []string{"dead " + first + " A stale offline"}, frees: true, writes: true,
+		},
+		"a report of another host, as the database has it": {
+			bytes: hostColumns,
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Compute(t, "DEAD")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args:  func(t *testing.T) []string { return []string{"--guests", report(t, "DEAD", true)} },
+			found: []string{"dead " + first + " A stale offline"}, frees: true,
+		},
+		"a report in other letters shows the guest": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: func(t *testing.T) []string {
+				return []string{"--guests", evidence.Write(t, evidence.Report("DEAD", evidence.Stopped, evidence.Holds(t, first, u)))}
+			},
+			found: []string{"dead " + first + " A suspicious"}, frees: true,
+		},
+		"a guest holds a free card, by a report in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Card(t, node, first, "available", "")
+			},
+			args: func(t *testing.T) []string {
+				return []string{"--guests", evidence.Write(t, evidence.Report("DEAD", evidence.Holds(t, first, u)))}
+			},
+			found: []string{"dead " + first + " L suspicious"},
+		},
+		// Migrations: what Nova keeps a device for is what its query finds.
+		"migrations.dest_compute in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				elsewhere(t, c, node)
+				c.Migration(t, 3, u, "migration", "error", "gpu2", "DEAD")
+			},
+			args: off("dead"), found: []string{"dead " + first + " B stale online"}, reason: []string{"migration 3 (migration) 'error' gpu2->DEAD pins the device"},
+		},
+		"migrations.source_compute in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				elsewhere(t, c, node)
+				c.Migration(t, 3, u, "migration", "migrating", "DEAD", "gpu2")
+			},
+			args: off("dead"), found: []string{"dead " + first + " C unknown"},
+		},
+		"migrations.dest_node in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				elsewhere(t, c, node)
+				c.Migration(t, 3, u, "migration", "error", "gpu2", "dead", Row{"dest_node": "DEAD"})
+			},
+			args: off("dead"), found: []string{"dead " + first + " B stale online"},
+		},
+		"an evacuation from a host in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				elsewhere(t, c, node)
+				c.Migration(t, 3, u, "evacuation", "done", "DEAD", "gpu2")
+			},
+			args: off("dead"), found: []string{"dead " + first + " E stale nova"}, frees: true,
+		},
+		"a report proves for a migration's host in other letters": {
+			service: up,
+			rows: func(t *testing.T, c *Cell, node int64) {
+				elsewhere(t, c, node)
+				c.Migration(t, 3, u, "migration", "migrating", "GPU2", "DEAD")
+			},
+			args: func(t *testing.T) []string {
+				return []string{"--guests", report(t, "dead", false), "--guests", report(t, "gpu2", false)}
+			},
+			found: []string{"dead " + first + " C stale online"},
+		},
+		// Two hosts of one name: whose rows these are is not known.
+		"two hosts of one name": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				c.Compute(t, "DEAD", Service(Row{"host": "other"}), Node(Row{"hypervisor_hostname": "dead.example"}))
+				c.Instance(t, UUID(9), "gpu2", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{"dead", "DEAD"}, frees: true,
+		},
+		"two hosts of one name, and an instance on one": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				c.Compute(t, "DEAD", Service(Row{"host": "other"}), Node(Row{"hypervisor_hostname": "dead.example"}))
+				c.Instance(t, u, "dead", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{"dead", "DEAD"},
+		},
+		"two hosts of one name, and a migration to one": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				elsewhere(t, c, node)
+				c.Compute(t, "GPU2", Service(Row{"host": "other"}), Node(Row{"hypervisor_hostname": "gpu2.example"}))
+				c.Migration(t, 3, u, "migration", "error", "dead", "gpu2")
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown", "gpu2 " + first + " X unknown"}, reason: []string{"gpu2", "GPU2"},
+		},
+		"two hosts of one name for the instances only": {
+			bytes: []string{"compute_nodes.host", "compute_nodes.hypervisor_hostname", "services.host"},
+			rows: func(t *testing.T, c *Cell, node int64) {
+				c.Compute(t, "DEAD")
+				c.Instance(t, UUID(9), "gpu2", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{"dead", "DEAD"}, frees: true,
+		},
+		"one of them deleted is one host": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Compute(t, "was", ServiceDeleted(time.Hour))
+				if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.compute_nodes SET host = 'DEAD', hypervisor_hostname = 'DEAD' WHERE host = 'was'"); err != nil {
+					t.Fatal(err)
+				}
+				c.Instance(t, u, "DEAD", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{},
+		},
+		// Options.
+		"--host in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Card(t, node, first, "allocated", u)
+			},
+			args:  func(*testing.T) []string { return []string{"--host", "DEAD", "--host-is-off", "dead"} },
+			found: []string{"dead " + first + " A stale offline"}, frees: true, writes: true,
+		},
+		"--inventory in other letters": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "dead", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args:  func(t *testing.T) []string { return []string{"--inventory", inventory(t, "DEAD", second)} },
+			found: []string{"dead " + first + " G suspicious"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			collate(t, "utf8mb3_bin", test.bytes...)
+			cell := database.Cell1
+			options := []HostOption{down}
+			if test.service != nil {
+				options = []HostOption{test.service}
+			}
+			if test.host == "" {
+				test.host = "dead"
+			}
+			node := cell.Compute(t, test.host, options...)
+			test.rows(t, cell, node)
+			frees := slices.ContainsFunc(database.Track(t, cell, node, cell.Reported(t, node)).Changes, func(c Change) bool {
+				return c == Change{first, "status", "allocated", "available"}
+			})
+			if frees != test.frees {
+				t.Errorf("the test is wrong: Nova frees it: %v", frees)
+			}
+			root, args := machine(t), test.args(t)
+			stdout, stderr, _ := repair(t, root, append([]string{"-o", "json"}, args...)...)
+			var r repairOutput
+			if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+				t.Fatalf("%s: %v", stderr, err)
+			}
+			found, _ := findings(t, root, args...)
+			if diff := cmp.Diff(test.found, found); diff != "" {
+				t.Errorf("found (-want +got):\n%s\n%+v", diff, r.Findings)
+			}
+			for _, part := range test.reason {
+				if len(r.Findings) == 0 || !strings.Contains(r.Findings[0].Reason, part) {
+					t.Errorf("no %q in %+v", part, r.Findings)
+				}
+			}
+			before := cell.Dump(t, "pci_devices")
+			_, stderr, _ = repair(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			if writes := !cmp.Equal(before, cell.Dump(t, "pci_devices")); writes != test.writes {
+				t.Errorf("--apply has written: %v, %s", writes, stderr)
+			}
+			if !test.writes {
+				return
+			}
+			if tracked := database.Track(t, cell, node, cell.Reported(t, node)); tracked.Error != "" || len(tracked.Changes) > 0 {
+				t.Errorf("Nova then: %+v", tracked)
+			}
+		})
+	}
+}
+
+// inventory is what host scan prints on a machine with one card.
+func inventory(t *testing.T, host, address string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "inventory.json")
+	text := fmt.Sprintf(`{"schema": 1, "host": {"hostname": %q}, "devices": [{"address": %q, "vendor_id": "10de", "device_id": "11b4", "class": "030000"}]}`, host, address)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestNamesContradict: a host that is said to be off has not reported, in other letters
+// either.
+func TestNamesContradict(t *testing.T) {
+	reset(t)
+	database.Cell1.Compute(t, "dead", LastSeen(time.Hour))
+	_, stderr, status := repair(t, machine(t), "--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report("DEAD")))
+	if status != 1 || !strings.Contains(stderr, "dead") || !strings.Contains(stderr, "DEAD") {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+}
