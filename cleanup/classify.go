@@ -466,6 +466,12 @@ func (c *classifier) here() {
 			mine++
 		}
 	}
+	if n := asked(i.Requests); i.Asked && mine > n {
+		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of it, but asks for %d", mine, n)
+		c.Consequence = "of the instance's devices some are of no use to it"
+		c.Steps = "the guest's definition tells which: " + reportSteps(c.f.Node.Host)
+		return
+	}
 	for _, m := range c.f.Migrations {
 		if !m.over() {
 			c.is(CaseLegitimate, Legitimate, "the instance is on this node; its %s is open", m)
@@ -482,12 +488,6 @@ func (c *classifier) here() {
 		c.is(CaseContext, Suspicious, "the instance is on this node; it has the context of migration %d, which is over", i.Context.Migration)
 		c.Consequence = "Nova takes the devices of either side for the instance's, and marks its next migration as failed"
 		c.Steps = fmt.Sprintf("look whether migration %d is over indeed; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0", i.Context.Migration, i.UUID)
-		return
-	}
-	if n := asked(i.Requests); i.Asked && mine > n {
-		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of it, but asks for %d", mine, n)
-		c.Consequence = "of the instance's devices some are of no use to it"
-		c.Steps = "the guest's definition tells which: " + reportSteps(c.f.Node.Host)
 		return
 	}
 	c.is(CaseLegitimate, Legitimate, "the instance is on this node")
@@ -542,6 +542,25 @@ func (c *classifier) away() {
 		c.needsDeath(open)
 	default:
 		c.is(CaseStuck, Unknown, "%s is open", open)
+	}
+	c.othersAreDead(open)
+}
+
+// othersAreDead makes the verdict unknown unless no other migration of the instance is
+// carried on: closing this one would take from it what it holds in Placement.
+func (c *classifier) othersAreDead(closed *Migration) {
+	for k := range c.f.Migrations {
+		m := &c.f.Migrations[k]
+		if c.Repair != Online || m == closed || m.over() || m.Status == "error" {
+			continue
+		}
+		if m.CrossCell || !m.isMove() {
+			c.Verdict, c.Repair = Unknown, NoRepair
+			c.Reason += fmt.Sprintf(", but %s is open", m)
+			c.Steps = "see what became of it, with openstack server migration list --server"
+			return
+		}
+		c.needsDeath(m)
 	}
 }
 

@@ -102,11 +102,10 @@ func (r reports) Holder(string, string, time.Time) Use { return Use{r.holder, !r
 
 func (r reports) Hosts() []string { return nil }
 
-// byBytes fills in what the database says of names: here that they are equal if their bytes
-// are.
-func byBytes(f *Facts) {
+// compared fills in what the database says of names.
+func compared(f *Facts, same func(a, b string) bool) {
 	on := func(i *Instance, host, node string) bool {
-		return i != nil && i.Host != nil && *i.Host == host && i.Node != nil && *i.Node == node
+		return i != nil && i.Host != nil && same(*i.Host, host) && i.Node != nil && same(*i.Node, node)
 	}
 	i := f.Instance
 	if i == nil {
@@ -119,15 +118,20 @@ func byBytes(f *Facts) {
 	for k := range f.Migrations {
 		m := &f.Migrations[k]
 		if f.Node != nil {
-			m.FromHost = m.SourceHost == f.Node.Host
-			m.From, m.To = m.FromHost && m.SourceNode == f.Node.Name, m.DestHost == f.Node.Host && m.DestNode == f.Node.Name
+			m.FromHost = same(m.SourceHost, f.Node.Host)
+			m.From, m.To = m.FromHost && same(m.SourceNode, f.Node.Name), same(m.DestHost, f.Node.Host) && same(m.DestNode, f.Node.Name)
 		}
-		m.Arrived = i != nil && i.Host != nil && *i.Host == m.DestHost
+		m.Arrived = i != nil && i.Host != nil && same(*i.Host, m.DestHost)
 	}
 	f.Held = slices.Clone(f.Held)
 	for k := range f.Held {
 		f.Held[k].Own = on(i, f.Held[k].Host, f.Held[k].NodeName)
 	}
+}
+
+// byBytes compares names as a collation does that makes a difference of all.
+func byBytes(f *Facts) {
+	compared(f, func(a, b string) bool { return a == b })
 }
 
 // TestCases: every case, and every state that is never stale. The row is gpu1's,
@@ -255,6 +259,12 @@ func TestCases(t *testing.T) {
 		"K: more than it asks for":               {device: mine, instance: asked(1, "active @gpu1"), held: []Held{on(gpu1), on(gpu1)}, want: "K suspicious: the instance is on this node and has 2 devices of it, but asks for 1"},
 		"K: as many as it asks for":              {device: mine, instance: asked(2, "active @gpu1"), held: []Held{on(gpu1), on(gpu1)}, want: "legitimate: the instance is on this node"},
 		"L: free, and a guest holds it":          {device: device(gpu1, statusAvailable, ""), proof: reports{holder: u}, want: "L suspicious: guest 1f975a18… holds the device, which is not its by Nova's books"},
+		"L: free, and a guest has its group":     {device: device(gpu1, statusAvailable, ""), proof: reports{holder: u, group: true}, want: "L suspicious: guest 1f975a18… has the device's IOMMU group open, and neither its arguments nor its domain name the device"},
+		"L: gone, and a guest has its group":     {device: mine, instance: instance("deleted"), proof: reports{holder: "other", group: true}, want: "L suspicious: guest other has the device's IOMMU group open, and neither its arguments nor its domain name the device"},
+		"K: though a migration is in error":      {device: mine, instance: asked(1, "active @gpu1"), migrations: move("error"), held: []Held{on(gpu1), on(gpu1)}, want: "K suspicious: the instance is on this node and has 2 devices of it, but asks for 1"},
+		"X: what would be stale":                 {device: mine, instance: instance("active @gpu2"), down: true, proof: ok, change: func(f *Facts) { f.Odd = []string{"migration 12 has no uuid"} }, want: "X unknown: migration 12 has no uuid"},
+		"X: what would be legitimate":            {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Odd = []string{"a", "b"} }, want: "X unknown: a, b"},
+		"X: what is suspicious is said too":      {device: mine, proof: reports{holder: "other"}, change: func(f *Facts) { f.Odd = []string{"a"} }, want: "X unknown: a; apart from that: guest other holds the device, which is not its by Nova's books"},
 		"L: one guest's, and another holds it":   {device: mine, instance: instance("active @gpu1"), proof: reports{holder: "other"}, want: "L suspicious: guest other holds the device, which is not its by Nova's books"},
 		"its guest holds it":                     {device: mine, instance: instance("active @gpu1"), proof: reports{holder: u}, want: "legitimate: the instance is on this node"},
 		"M: removed":                             {down: true, device: device(gpu1, "removed", ""), proof: ok, want: `M stale offline: Nova writes no status "removed" into a live row`},

@@ -142,7 +142,7 @@ func lacking(requests []Request, held []Held) (left []Request, why string) {
 		}
 		switch {
 		case len(fits) == 0:
-			return nil, fmt.Sprintf("the instance has %s, for which it has no request", h.Address)
+			return nil, fmt.Sprintf("the instance has %s, which has no request of the instance", h.Address)
 		case len(fits) > 1:
 			return nil, fmt.Sprintf("%s fits several of the instance's requests", h.Address)
 		}
