@@ -66,7 +66,7 @@ func fieldNames(of reflect.Type) []string {
 			continue
 		}
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name == "" {
+		if name == "" || name == "-" { // encoding/json writes neither
 			continue
 		}
 		names = append(names, name)
