@@ -23,7 +23,11 @@ type Where struct {
 	Local    string // URL of the local [database], which cells' URLs may be filled from
 	Database string // URL of one cell, in place of those that nova_api names
 
-	Root   host.Root // the machine whose files URLs name
+	// Arguments to add to the URL of nova_api, and to those of the cells that nova_api names
+	// (connection_parameters).
+	APIParameters, Parameters string
+
+	Root   host.Root // below which the files are that URLs name
 	Limits Limits
 }
 
@@ -76,7 +80,7 @@ func Open(ctx context.Context, w Where) (*Databases, error) {
 
 func (d *Databases) open(ctx context.Context, w Where) (err error) {
 	if w.API != "" {
-		if d.API, err = w.connect(ctx, "api_database", w.API); err != nil {
+		if d.API, err = w.connect(ctx, "api_database", withArguments(w.API, w.APIParameters)); err != nil {
 			return err
 		}
 	}
@@ -158,13 +162,13 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 				failures[i] = fmt.Errorf("cell %s: %w", m.name, err)
 				return
 			}
-			cells[i].DB, failures[i] = w.connect(ctx, "cell "+m.name, url)
+			cells[i].DB, failures[i] = w.connect(ctx, "cell "+m.name, withArguments(url, w.Parameters))
 		})
 	}
 	all.Wait()
 	cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.DB == nil })
 	d.unread = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
-	if err := ctx.Err(); err != nil { // it says nothing about the cells
+	if err := ctx.Err(); err != nil { // interrupted: the failures say nothing about the cells
 		return cells, err
 	}
 	if len(cells) == 0 {

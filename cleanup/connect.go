@@ -14,17 +14,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Limits bound how long a database may take. A field that is 0 has its default.
+// Limits bound how long a database may take to answer. 0 stands for a field's default.
 type Limits struct {
 	// Connect bounds connecting, signing in and the first answer together, for each
 	// database (default 1 minute).
 	Connect time.Duration
-	// Packet bounds each read and each write on a connection (default 30 seconds). It is
-	// longer than lockWait, so that a transaction that waits for a lock gets the server's
-	// answer. A longer read_timeout or write_timeout of the URL takes its place.
+	// Packet bounds each read and each write on a connection (default 30 seconds). It must
+	// be longer than lockWait: a shorter one would end the connection of a transaction that
+	// waits for a lock. A longer read_timeout or write_timeout of the URL replaces it.
 	Packet time.Duration
-	// Commit bounds each read of the answer to COMMIT (default 60 seconds): a cluster
-	// certifies the transaction then, and without the answer its outcome is unknown.
+	// Commit bounds the wait for the answer to COMMIT (default 60 seconds). It is longer
+	// than Packet because the outcome of a COMMIT without an answer is unknown.
 	Commit time.Duration
 }
 
@@ -36,9 +36,9 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// lockWait is how many seconds a statement waits for a row that another transaction has
-// locked, on every connection (innodb_lock_wait_timeout). The server's own default, 50
-// seconds, is longer than Nova's services wait for an answer.
+// lockWait is the innodb_lock_wait_timeout of every connection: the number of seconds that
+// a statement waits for a row that another transaction has locked. The server's default
+// of 50 seconds is longer than Limits.Packet.
 const lockWait = 10
 
 // syncWait is the wsrep_sync_wait of every connection: before each read, UPDATE, DELETE,
@@ -56,15 +56,15 @@ const (
 	errorGroupRollback   = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of MySQL's Group Replication
 )
 
-// ErrCommitUnknown says that no answer of the server says what became of a transaction:
-// it may be committed now, later, or never. The Commit of every transaction on a
-// connection of Databases returns it in place of the driver's error, unless the server
-// says that it has rolled back, for a deadlock or a failed certification.
+// ErrCommitUnknown means that a transaction may be committed, now or later, or not: the
+// answer to COMMIT is missing, or is an error that does not tell. Commit of every
+// transaction on a connection of Databases returns it in place of the driver's error. The
+// exceptions are a deadlock and a failed certification, which are returned as they are:
+// the server has rolled back.
 var ErrCommitUnknown = errors.New("the outcome of COMMIT is unknown")
 
-// connect opens a database and reads a first answer from it. Every connection of the pool
-// has the limits, waits lockWait seconds for a lock, and has wsrep_sync_wait where the
-// server is part of a cluster. Errors name the database and its address.
+// connect connects to a database and reads a first answer. Every connection of the pool
+// has the limits, lockWait and syncWait. Errors name the database and its address.
 func connect(ctx context.Context, what string, target *Target, limits Limits) (*sql.DB, error) {
 	limits = limits.withDefaults()
 	db := sql.OpenDB(&connector{target, limits})
@@ -78,20 +78,20 @@ func connect(ctx context.Context, what string, target *Target, limits Limits) (*
 	return db, nil
 }
 
-// within runs act with a context that ends after the limit. If it is the limit that ended
-// act, the error says so.
+// within runs act with a context that ends after the limit, and returns act's error, or
+// "no answer within LIMIT" if act failed because of the limit.
 func within(ctx context.Context, limit time.Duration, act func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := act(limited)
-	// A dial can end a moment before its context does.
+	// A dial can fail with DeadlineExceeded a moment before its context ends.
 	if err != nil && ctx.Err() == nil && (limited.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 		return fmt.Errorf("no answer within %s", limit)
 	}
 	return err
 }
 
-// connector makes the connections of a pool.
+// connector opens the connections of a pool.
 type connector struct {
 	target *Target
 	limits Limits
@@ -114,7 +114,7 @@ func (c *connector) Connect(ctx context.Context) (conn driver.Conn, err error) {
 func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	var w *wire
 	config := c.target.Clone()
-	// The context bounds connecting, and the wire everything after it.
+	// The context bounds connecting; the wire bounds everything after it.
 	config.Timeout, config.ReadTimeout, config.WriteTimeout = 0, 0, 0
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.target.dial(ctx, network, address)
@@ -136,22 +136,22 @@ func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("the driver's %T lacks methods", conn), conn.Close())
 	}
-	if err := c.settle(ctx, all); err != nil {
+	if err := c.prepare(ctx, all); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	w.read, w.write = max(c.limits.Packet, c.target.ReadTimeout), max(c.limits.Packet, c.target.WriteTimeout)
 	return &connection{all, w, max(c.limits.Commit, w.read)}, nil
 }
 
-// settle sets the variables of a new connection. The statement of the URL runs first, so
-// that it cannot change what the repairs rely on.
-func (c *connector) settle(ctx context.Context, conn driver.ExecerContext) error {
+// prepare sets the variables of a new connection. The statement of the URL runs first, so
+// that it cannot override them.
+func (c *connector) prepare(ctx context.Context, conn driver.ExecerContext) error {
 	if c.target.Init != "" {
 		if _, err := conn.ExecContext(ctx, c.target.Init, nil); err != nil {
 			return fmt.Errorf("init_command: %w", err)
 		}
 	}
-	// The times that are read are in UTC, whatever the server's own zone is.
+	// Nova stores times in UTC, whatever the zone of the server is.
 	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION time_zone = '+00:00', SESSION innodb_lock_wait_timeout = %d", lockWait), nil); err != nil {
 		return fmt.Errorf("set the session's variables: %w", err)
 	}
@@ -162,7 +162,7 @@ func (c *connector) settle(ctx context.Context, conn driver.ExecerContext) error
 	return nil
 }
 
-// errorNumber returns the number of an error that the server has sent, and 0 for others.
+// errorNumber returns the number of an error that the server has sent, 0 for other errors.
 func errorNumber(err error) uint16 {
 	var server *mysql.MySQLError
 	if !errors.As(err, &server) {
@@ -171,7 +171,7 @@ func errorNumber(err error) uint16 {
 	return server.Number
 }
 
-// session is what database/sql uses of a connection of the driver.
+// session has the methods of the driver's connections that database/sql calls.
 type session interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -205,7 +205,7 @@ type transaction struct {
 	conn *connection
 }
 
-// Commit implements driver.Tx. A context that ends does not cut it off.
+// Commit implements driver.Tx. The end of a context does not interrupt it.
 func (t *transaction) Commit() error {
 	w := t.conn.wire
 	packet := w.read
@@ -217,16 +217,16 @@ func (t *transaction) Commit() error {
 		return err
 	}
 	if err != nil {
-		// The transaction may still be open, and hold its locks, as long as the connection.
-		t.conn.Close() //nolint:errcheck // an error is that it was closed already
-		// Not wrapped: a number of the server's in it would be a reason to try again.
+		// The transaction may still be open and hold locks until the connection ends.
+		t.conn.Close() //nolint:errcheck // fails only where the connection is lost already
+		// The driver's error is not wrapped: its number must not cause another try.
 		return fmt.Errorf("%w: %s", ErrCommitUnknown, err.Error())
 	}
 	return nil
 }
 
-// wire is a connection each of whose reads and writes has a limit; 0 is none. It is used
-// by one goroutine at a time, as database/sql uses a connection.
+// wire limits each read and each write of a connection; 0 is no limit. Only one goroutine
+// may use it at a time, which database/sql ensures.
 type wire struct {
 	net.Conn
 	read, write time.Duration
@@ -253,8 +253,8 @@ func after(limit time.Duration) time.Time {
 	return time.Now().Add(limit)
 }
 
-// SyscallConn implements syscall.Conn: the driver looks there whether the server has
-// closed an idle connection.
+// SyscallConn implements syscall.Conn, which the driver needs to detect that the server
+// has closed an idle connection.
 func (w *wire) SyscallConn() (syscall.RawConn, error) {
 	conn, ok := w.Conn.(syscall.Conn)
 	if !ok {

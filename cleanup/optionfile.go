@@ -11,9 +11,9 @@ import (
 	"gpustack/host"
 )
 
-// options returns the options that read_default_file and read_default_group name, nil
-// where the URL has neither. The drivers ignore a file that does not exist; a file that
-// the URL names is an error then, because what it says about TLS would be lost silently.
+// options returns the options of read_default_file and read_default_group, nil if the URL
+// has neither argument. PyMySQL ignores a file that does not exist. Here it is an error:
+// without the file, the connection could silently lose its TLS options.
 func (a *arguments) options() (map[string]string, error) {
 	switch {
 	case a.file == "" && a.group == "":
@@ -33,8 +33,8 @@ func (a *arguments) options() (map[string]string, error) {
 	return a.readPyMySQL(a.file, string(text))
 }
 
-// defaultOptions reads the files that the drivers read where only a group is named. They
-// need not exist.
+// defaultOptions reads the files that the drivers read if the URL only names a group.
+// They need not exist.
 func (a *arguments) defaultOptions() (map[string]string, error) {
 	options := map[string]string{}
 	a.file = "/etc/my.cnf" // for messages
@@ -59,9 +59,9 @@ func (a *arguments) defaultOptions() (map[string]string, error) {
 	return options, nil
 }
 
-// readPyMySQL reads an option file as PyMySQL does (pymysql/optionfile.py: Python's
-// RawConfigParser with allow_no_value): one group only, and what [DEFAULT] says. What
-// RawConfigParser refuses is an error, and so are lines that continue a value.
+// readPyMySQL reads one group of an option file, and [DEFAULT], as PyMySQL does
+// (pymysql/optionfile.py: Python's RawConfigParser with allow_no_value). Errors of
+// RawConfigParser are errors here too, and so are lines that continue a value.
 func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 	const defaults = "DEFAULT"
 	groups := map[string]map[string]*string{defaults: {}} // nil: an option without a value
@@ -85,7 +85,7 @@ func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 		if end := strings.LastIndex(content, "]"); content[0] == '[' && end > 1 {
 			name := content[1:end]
 			if _, there := groups[name]; there && name != defaults {
-				fail(n, "the group is there twice")
+				fail(n, "duplicate group")
 			} else if !there {
 				groups[name] = map[string]*string{}
 			}
@@ -93,7 +93,7 @@ func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 			continue
 		}
 		if group == nil {
-			fail(n, "the line is in no group")
+			fail(n, "option before the first group")
 			continue
 		}
 		key, value, has := content, "", false
@@ -102,9 +102,9 @@ func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 		}
 		key = strings.ToLower(key)
 		if _, there := group[key]; there {
-			fail(n, "the option is there twice")
+			fail(n, "duplicate option")
 		} else if key == "" {
-			fail(n, "the option has no name")
+			fail(n, "option without a name")
 		}
 		group[key], option = nil, true
 		if has {
@@ -134,7 +134,7 @@ func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 	return options, nil
 }
 
-// optionLines splits a text where Python does.
+// optionLines splits a text into lines as Python does.
 func optionLines(text string) []string {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), "\n")
 }
@@ -146,8 +146,8 @@ func unquoted(value string) string {
 	return value
 }
 
-// clientGroups are the groups that the C libraries of MySQL and MariaDB read beside the
-// one that is asked for (mariadb.com/kb/en, "Configuring MariaDB Connector/C with Option
+// clientGroups are the groups that the C libraries of MySQL and MariaDB read beside
+// read_default_group (mariadb.com/kb/en, "Configuring MariaDB Connector/C with Option
 // Files").
 var clientGroups = []string{"client", "client-server", "client-mariadb"}
 
@@ -157,13 +157,13 @@ var clientOptions = []string{
 	"ssl", "ssl-mode", "ssl-ca", "ssl-capath", "ssl-cert", "ssl-key", "ssl-verify-server-cert",
 }
 
-// maxIncludes is how deep files may include others.
+// maxIncludes bounds how deep files may include others.
 const maxIncludes = 10
 
 // readClient reads an option file into options as the C libraries do, which mysqlclient
-// uses (dev.mysql.com/doc, "Using Option Files"): every group of clientGroups, files that
-// it includes, the last of several values. Where the libraries of MySQL and MariaDB read
-// a value differently, it is an error.
+// uses (dev.mysql.com/doc, "Using Option Files"): every group of clientGroups, included
+// files, and the last of several values. It is an error if the libraries of MySQL and
+// MariaDB differ about a value.
 func (a *arguments) readClient(options map[string]string, file string, in []string) error {
 	if len(in) == maxIncludes {
 		return fmt.Errorf("%s: more than %d files include each other", file, maxIncludes)
@@ -193,21 +193,21 @@ func (a *arguments) readClient(options map[string]string, file string, in []stri
 		case line[0] == '[':
 			name, _, closed := strings.Cut(line[1:], "]")
 			if !closed {
-				fail(n, "the group has no end")
+				fail(n, "group without ]")
 			}
 			name = strings.TrimSpace(name)
 			found, wanted = true, slices.Contains(clientGroups, name) || name == a.group
 		case !found:
-			fail(n, "the line is in no group")
+			fail(n, "option before the first group")
 		case wanted:
 			key, value, _ := strings.Cut(line, "=")
 			key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
 			if !slices.Contains(clientOptions, key) {
 				continue
 			}
-			value, ok := clientValue(strings.TrimSpace(value))
-			if !ok {
-				fail(n, "the libraries of MySQL and MariaDB read the value differently")
+			value, err := clientValue(strings.TrimSpace(value))
+			if err != nil {
+				fail(n, err.Error())
 			}
 			options[key] = value
 		}
@@ -239,7 +239,7 @@ func (a *arguments) include(options map[string]string, directive, name string, i
 				return err
 			}
 			if len(found) > 0 && n != "my.cnf" {
-				return fmt.Errorf("%s: the libraries of MySQL and MariaDB differ in whether to read the file; include it with !include", file)
+				return fmt.Errorf("%s: only the library of MySQL reads the file, that of MariaDB does not: use !include", file)
 			}
 			maps.Copy(options, found)
 		}
@@ -248,27 +248,28 @@ func (a *arguments) include(options map[string]string, directive, name string, i
 	return fmt.Errorf("%s: !%s is not a directive", last, directive)
 }
 
-// clientValue reads the value of an option. Only MySQL's library ends one at a #, and
-// other escapes than these are not the same either.
-func clientValue(value string) (string, bool) {
+// clientValue decodes the value of an option. It returns an error if the libraries of
+// MySQL and MariaDB differ: only MySQL's ends a value at a #, and they have only these
+// escapes in common.
+func clientValue(value string) (string, error) {
 	plain := unquoted(value)
 	if plain == value && strings.ContainsRune(value, '#') {
-		return "", false
+		return "", errors.New("a value with a # must be quoted")
 	}
 	var b strings.Builder
 	for i := 0; i < len(plain); i++ {
 		c := plain[i]
 		if c == '\\' {
-			if i++; i == len(plain) {
-				return "", false
+			at := -1
+			if i++; i < len(plain) {
+				at = strings.IndexByte(`ntrbs\`, plain[i])
 			}
-			at := strings.IndexByte(`ntrbs\`, plain[i])
 			if at < 0 {
-				return "", false
+				return "", errors.New(`a backslash must be written as \\`)
 			}
 			c = "\n\t\r\b \\"[at]
 		}
 		b.WriteByte(c)
 	}
-	return b.String(), true
+	return b.String(), nil
 }

@@ -26,8 +26,9 @@ import (
 // _parse_url).
 var sqlalchemyURL = regexp.MustCompile(`^([\w+]+)://(?:([^:/]*)(?::([^@]*))?@)?(?:(?:\[([^/?]+)\]|([^/:?]+))?(?::([^/?]*))?)?(?:/([^?]*))?(?:\?(.*))?$`)
 
-// Target is the server and the database that a URL names, how to sign in, and from where
-// to connect. Its timeouts are those of the URL, which are Nova's own: see Limits.
+// Target is the server and the database that a URL names, with the credentials and the
+// local address to use. Its timeouts are those of the URL, which are meant for Nova's own
+// connections: Limits has those that apply here.
 type Target struct {
 	*mysql.Config
 	Bind string // host name or address of this machine to connect from; "" is any
@@ -51,9 +52,10 @@ func (t *Target) dial(ctx context.Context, network, address string) (net.Conn, e
 // MySQL and MariaDB do (sqlalchemy/engine/url.py, _parse_rfc1738_args;
 // sqlalchemy/dialects/mysql/mysqldb.py, create_connect_args; pymysql/connections.py,
 // Connection.__init__; MySQLdb/connections.py): user and password are percent-encoded,
-// each query argument is an argument of the driver, and read_default_file has what the
-// URL does not say. Files that the URL or that file name are below the root. Errors do
-// not quote the URL, which has a password in it.
+// each query argument is an argument of the driver, and values that the URL lacks come
+// from read_default_file. Certificates, keys and option files are read below the root; a
+// socket is an address, and is used as it is. Errors do not quote the URL, because it
+// contains a password.
 func ParseURL(root host.Root, text string) (*Target, error) {
 	parts := sqlalchemyURL.FindStringSubmatch(text)
 	if parts == nil {
@@ -95,8 +97,8 @@ func checkPort(text string) error {
 	return nil
 }
 
-// queryArguments reads the query of a URL as SQLAlchemy does, with Python's parse_qsl:
-// arguments without a value are not there. Values have all that was given.
+// queryArguments parses the query of a URL as SQLAlchemy does, with Python's parse_qsl:
+// arguments without a value are dropped. Repeated arguments keep all their values.
 func queryArguments(query string) map[string][]string {
 	values := map[string][]string{}
 	for part := range strings.SplitSeq(query, "&") {
@@ -127,10 +129,10 @@ func unquote(text string) string {
 	return b.String()
 }
 
-// arguments are what a URL and the file that it names say of a connection.
+// arguments are the values of a connection, from a URL and from its option file.
 type arguments struct {
 	root    host.Root
-	mysqldb bool // the driver is mysqlclient, or else it is read as PyMySQL
+	mysqldb bool // the driver is mysqlclient; the arguments of all others are PyMySQL's
 
 	user, password, host, port, database, socket string
 	bind, init                                   string
@@ -139,13 +141,12 @@ type arguments struct {
 	tls                                          tlsArguments
 }
 
-// apply applies the arguments of a URL. Ignored are those that make no difference here:
-// character sets, since everything that is read is ASCII, the SQL mode, which no
-// statement here depends on, the limits of Limits, and the pool of Nova's own
-// connections. Any other argument may mean another user or another server, and is an
-// error.
+// apply applies the arguments of a URL. It ignores those that make no difference here:
+// character sets, because all values that are read are ASCII; the SQL mode, on which no
+// statement depends; and settings of Nova's own connections. An unknown argument is an
+// error: it may mean another user or another server.
 func (a *arguments) apply(values map[string][]string) (errs []error) {
-	fallback := map[string]string{} // old names of PyMySQL's, which the new ones override
+	named := map[string]string{} // the password and the database, which have two names each
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		value := values[key][0]
 		if len(values[key]) > 1 {
@@ -187,10 +188,8 @@ func (a *arguments) apply(values map[string][]string) (errs []error) {
 				fail("a port")
 			}
 			a.port = value
-		case "password", "database":
-			fallback[key] = value
-		case "passwd", "db":
-			fallback[key] = value
+		case "password", "database", "passwd", "db":
+			named[key] = value
 		case "unix_socket":
 			a.socket = value
 		case "bind_address":
@@ -226,14 +225,14 @@ func (a *arguments) apply(values map[string][]string) (errs []error) {
 			errs = append(errs, fmt.Errorf("argument %s is not supported", key))
 		}
 	}
-	a.credentials(fallback)
+	a.resolveNames(named)
 	return errs
 }
 
-// credentials applies the arguments that name the password and the database: of two
-// names for one, PyMySQL prefers password and database, whether they are arguments or
-// parts of the URL, and mysqlclient the arguments.
-func (a *arguments) credentials(given map[string]string) {
+// resolveNames chooses between password and passwd, and between database and db. PyMySQL
+// prefers password and database, also those before the query of the URL; mysqlclient
+// prefers arguments of either name.
+func (a *arguments) resolveNames(given map[string]string) {
 	if a.mysqldb {
 		a.password = cmp.Or(given["password"], given["passwd"], a.password)
 		a.database = cmp.Or(given["database"], given["db"], a.database)
@@ -243,7 +242,7 @@ func (a *arguments) credentials(given map[string]string) {
 	a.database = cmp.Or(given["database"], a.database, given["db"])
 }
 
-// readDefaults fills in from read_default_file what the URL does not say.
+// readDefaults reads values that the URL lacks from read_default_file.
 func (a *arguments) readDefaults() error {
 	options, err := a.options()
 	if err != nil || options == nil {
@@ -264,7 +263,7 @@ func (a *arguments) readDefaults() error {
 			fail("port", err)
 		}
 	}
-	if !a.mysqldb { // PyMySQL reads nothing else there, ssl and ssl-mode neither
+	if !a.mysqldb { // PyMySQL reads no other option, neither ssl nor ssl-mode
 		return errors.Join(errs...)
 	}
 	a.init = cmp.Or(a.init, options["init-command"])
@@ -273,7 +272,7 @@ func (a *arguments) readDefaults() error {
 		if !there {
 			return false
 		}
-		on, err := parseTruth(cmp.Or(value, "1")) // without a value it is switched on
+		on, err := parseTruth(cmp.Or(value, "1")) // an option without a value is switched on
 		if err != nil {
 			fail(key, err)
 		}
@@ -293,7 +292,7 @@ func (a *arguments) readDefaults() error {
 	return errors.Join(errs...)
 }
 
-// target puts together what is known.
+// target returns the configuration of the driver for the arguments.
 func (a *arguments) target() (*Target, error) {
 	host, port := cmp.Or(a.host, "localhost"), cmp.Or(a.port, "3306")
 	c := mysql.NewConfig()
@@ -340,9 +339,10 @@ type tlsArguments struct {
 	disabled              bool
 }
 
-// verifies tells what the driver verifies of the server's certificate. Without an
-// authority PyMySQL verifies nothing unless told to; here the machine's own authorities
-// count then.
+// verifies returns whether to verify that an authority has signed the server's
+// certificate, and that the certificate has the server's name. It is at least what the
+// driver verifies. Where PyMySQL verifies nothing because no authority is given, the
+// authorities of the machine that gpustack runs on are used.
 func (t tlsArguments) verifies(mysqldb bool) (chain, identity bool) {
 	given := t.ca != "" || t.capath != ""
 	chain, identity = true, !mysqldb
@@ -365,7 +365,7 @@ func (t tlsArguments) verifies(mysqldb bool) (chain, identity bool) {
 	return chain || identity, identity
 }
 
-// config returns how to speak TLS with the server, nil for not at all.
+// config returns the TLS configuration, nil for a connection without TLS.
 func (t tlsArguments) config(root host.Root, server string, mysqldb bool) (*tls.Config, error) {
 	if t == (tlsArguments{}) || t.disabled || t.mode == "DISABLED" {
 		return nil, nil
@@ -405,7 +405,7 @@ func (t tlsArguments) config(root host.Root, server string, mysqldb bool) (*tls.
 // hashed are the names by which OpenSSL finds authorities in a directory.
 var hashed = regexp.MustCompile(`^[0-9a-f]{8}\.[0-9]+$`)
 
-// authorities reads ssl_ca and ssl_capath. nil are those of the machine gpustack runs on.
+// authorities reads ssl_ca and ssl_capath. It returns nil if neither is given.
 func (t tlsArguments) authorities(root host.Root) (*x509.CertPool, error) {
 	if t.ca == "" && t.capath == "" {
 		return nil, nil
@@ -437,6 +437,17 @@ func (t tlsArguments) authorities(root host.Root) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("%s: has no certificate", cmp.Or(t.ca, t.capath))
 	}
 	return roots, nil
+}
+
+// withArguments adds arguments to the query of a URL.
+func withArguments(url, arguments string) string {
+	switch {
+	case arguments == "":
+		return url
+	case strings.Contains(url, "?"):
+		return url + "&" + arguments
+	}
+	return url + "?" + arguments
 }
 
 // FillTemplate fills the places that a URL of nova_api.cell_mappings may have with the

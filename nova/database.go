@@ -17,6 +17,11 @@ type Databases struct {
 	Main string        // URL of [database]: of cell0 or of a cell, whatever the service uses
 	Down time.Duration // service_down_time; 0 where it is not set
 
+	// connection_parameters of both, in the form of a URL's query. Nova adds those of
+	// [database] to the URLs of all cells, too (oslo_db/sqlalchemy/engines.py,
+	// _extend_url_parameters; nova/db/main/api.py, create_context_manager).
+	APIParameters, MainParameters string
+
 	Placement map[string]string // the options of [placement] that are set
 }
 
@@ -37,7 +42,8 @@ func (s Side) Databases() (Databases, error) {
 		}
 		return value
 	}
-	d.API, d.Main = single("api_database", "connection"), single("database", "connection")
+	d.API, d.APIParameters = single("api_database", "connection"), single("api_database", "connection_parameters")
+	d.Main, d.MainParameters = single("database", "connection"), single("database", "connection_parameters")
 	if text := single("DEFAULT", "service_down_time"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {

@@ -12,12 +12,21 @@ import (
 // cloudFlags are those of every command that speaks with a cloud, named as those of
 // the openstack command are.
 func cloudFlags() []cli.Flag {
+	return cloudAndTimeoutFlags("wait `TIME` for each answer, with repetitions where the cloud is busy")
+}
+
+// databaseFlags are cloudFlags, for commands that connect to databases too.
+func databaseFlags() []cli.Flag {
+	return cloudAndTimeoutFlags("wait `TIME` for each answer of the cloud and the first one of each database")
+}
+
+func cloudAndTimeoutFlags(timeout string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "os-cloud", Usage: "the `CLOUD` of clouds.yaml (unless given, OS_CLOUD, or OS_AUTH_URL and what goes with it)"},
 		&cli.StringFlag{Name: "os-region-name", Usage: "the cloud's `REGION`"},
 		&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates of `FILE`"},
 		&cli.BoolFlag{Name: "insecure", Usage: "believe any certificate"},
-		&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "wait `TIME` for each answer, with repetitions where the cloud is busy"},
+		&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: timeout},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell of each request"},
 	}
 }

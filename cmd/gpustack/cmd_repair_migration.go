@@ -89,7 +89,7 @@ EXIT STATUS
 			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait `TIME` for nova-compute to free the devices"},
 			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, look for `TIME` whether a nova-compute has come back"},
 			yesFlag(),
-		}, cloudFlags()...),
+		}, databaseFlags()...),
 		Action: action(u, parseRepairMigration, runRepairMigration),
 	}
 }
@@ -517,11 +517,11 @@ func (r *repairing) readConf() error {
 	if err != nil {
 		return err
 	}
-	o.where.Local, o.find.Down, r.placement = d.Main, d.Down, d.Placement
+	o.where.Local, o.where.Parameters, o.find.Down, r.placement = d.Main, d.MainParameters, d.Down, d.Placement
 	switch {
 	case o.where.Database != "": // with another cloud's API database, everything would be gone
 	case o.where.API == "":
-		o.where.API = d.API
+		o.where.API, o.where.APIParameters = d.API, d.APIParameters
 	}
 	if o.where.API == "" && o.where.Database == "" {
 		return &usageError{o.conf + ": has no [api_database] connection", "run it on a controller; or --database names one cell's database, and --api-database nova_api's"}

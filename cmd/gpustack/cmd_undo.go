@@ -54,7 +54,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "live", Usage: "of host release: unbind drivers too that may never return from it"},
 			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "of repair-migration: the `FILE` below the root"},
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
-		}, cloudFlags()...),
+		}, databaseFlags()...),
 		Action: action(u, parseUndo, runUndo),
 	}
 }

@@ -279,6 +279,15 @@ func TestReadDefaultFile(t *testing.T) {
 	if got, _ := findings(t, root); !cmp.Equal(got, []string{"gpu1 " + first + " A stale offline"}) {
 		t.Errorf("%q", got)
 	}
+
+	// The same by connection_parameters, which Nova adds to the URLs of all cells.
+	conf = strings.ReplaceAll(strings.ReplaceAll(conf, "?"+query, "\nconnection_parameters = "+query), "mysql+pymysql:///", "mysql+pymysql://"+name+"/")
+	if err := os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte(conf), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := findings(t, root); !cmp.Equal(got, []string{"gpu1 " + first + " A stale offline"}) {
+		t.Errorf("connection_parameters: %q", got)
+	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
