@@ -2,16 +2,10 @@ package db
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	crand "crypto/rand"
-	"crypto/x509"
 	_ "embed"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -117,7 +111,7 @@ func agree(t *testing.T, url string, want *driven) (refused bool) {
 func TestURLIsSQLAlchemys(t *testing.T) {
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca.pem")
-	if err := os.WriteFile(ca, authority(t), 0o600); err != nil {
+	if err := os.WriteFile(ca, sign(t, "db").authority, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	urls := []string{
@@ -184,7 +178,7 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 func TestOptionFileIsPyMySQLs(t *testing.T) {
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca.pem")
-	if err := os.WriteFile(ca, authority(t), 0o600); err != nil {
+	if err := os.WriteFile(ca, sign(t, "db").authority, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(3, 4))
@@ -241,21 +235,6 @@ func TestOptionFileIsPyMySQLs(t *testing.T) {
 	if read < 100 || refused > read {
 		t.Error("too few are read")
 	}
-}
-
-// authority is the certificate of an authority.
-func authority(t *testing.T) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(crand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // TestReadDefaultFile: nova.conf as TripleO and RHOSO write it: the option file is looked
