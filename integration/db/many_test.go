@@ -20,7 +20,7 @@ func many(t testing.TB, hosts, each int) (args []string) {
 	for h := range hosts {
 		name := fmt.Sprintf("gpu%d", h)
 		node := database.Cell1.Compute(t, name)
-		statement := "INSERT INTO nova_cell1.pci_devices (compute_node_id, address, vendor_id, product_id, dev_type, label, status, extra_info, deleted, created_at) SELECT ?, CONCAT(LPAD(LOWER(HEX(seq DIV 65536)), 4, '0'), ':', LPAD(LOWER(HEX((seq DIV 256) % 256)), 2, '0'), ':', LPAD(LOWER(HEX(seq % 256 DIV 8)), 2, '0'), '.', seq % 8), '10de', '11b4', 'type-PCI', 'label', 'available', '{}', 0, UTC_TIMESTAMP() FROM seq_0_to_999999 WHERE seq < ?"
+		statement := "INSERT INTO nova_cell1.pci_devices (compute_node_id, address, vendor_id, product_id, dev_type, label, status, extra_info, deleted, created_at) SELECT ?, CONCAT(LPAD(LOWER(HEX(seq DIV 65536)), 4, '0'), ':', LPAD(LOWER(HEX((seq DIV 256) % 256)), 2, '0'), ':', LPAD(LOWER(HEX(seq % 256 DIV 8)), 2, '0'), '.', seq % 8), '10de', '11b4', 'type-PCI', 'label', 'available', '{}', 0, UTC_TIMESTAMP() FROM nova_cell1.seq_0_to_999999 WHERE seq < ?"
 		if _, err := database.SQL.ExecContext(t.Context(), statement, node, each); err != nil {
 			t.Fatal(err)
 		}
