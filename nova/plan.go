@@ -54,6 +54,23 @@ type Plan struct {
 	Dropped  []string // filters that the release no longer has
 	Restart  []Service
 	Warnings []string
+
+	// AsksPlacement says that the plan turns pci_in_placement on. nova-scheduler then gives
+	// guests only devices that Placement has.
+	AsksPlacement bool
+	aliases       []map[string]any
+}
+
+// Wants reports whether some alias of the planned files asks for devices of a product.
+func (p Plan) Wants(vendor, product string) bool {
+	return slices.ContainsFunc(p.aliases, func(alias map[string]any) bool {
+		for key, id := range map[string]string{"vendor_id": vendor, "product_id": product} {
+			if want, _ := alias[key].(string); want != "" && !strings.EqualFold(want, id) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // Service is one to be restarted, and what that interrupts.
@@ -99,7 +116,9 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 			errs = append(errs, p.startable()...)
 		}
 		if o.Role.controls() && o.Release >= r2023_1 {
+			before := p.planned()
 			errs = append(errs, p.single([]conf.Name{pciInPlacement}, "true", isTrue, "nova-conductor", "nova-scheduler", "nova-api"))
+			p.plan.AsksPlacement = !slices.Equal(before, p.planned())
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -119,7 +138,20 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		p.plan.Files = append(p.plan.Files, c)
 	}
 	p.plan.Restart = p.restart()
+	for _, s := range p.sources {
+		for _, alias := range s.file.Find(o.Release.aliasNames()...) {
+			p.plan.aliases = append(p.plan.aliases, objects(alias.Value)...)
+		}
+	}
 	return p.plan, nil
+}
+
+// planned returns the files as they are planned so far.
+func (p *planner) planned() (files []*conf.File) {
+	for _, s := range p.sources {
+		files = append(files, s.file)
+	}
+	return files
 }
 
 // Files returns the files that a machine's services read beside nova.conf, which

@@ -44,10 +44,15 @@ The same aliases belong on every API and compute host: run this with the same de
 on all of them. A file that a deployment tool makes is refused; --render prints the
 form that the tool is to be given, as the refusal does.
 
+--placement goes to compute nodes first. On a controller of 2023.1 or later it turns on
+pci_in_placement, and refuses until every compute node with such devices reports them,
+by the databases and Placement that its nova.conf names, and has healed allocations.
+
 EXAMPLES
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
   gpustack nova configure --role compute --inventory gpu1.json --inventory gpu2.json
-  gpustack nova configure --role all --alias A100=10de:20b0,device_type=type-PF --placement
+  gpustack nova configure --role compute --inventory gpu1.json --placement
+  gpustack nova configure --role controller --inventory gpu1.json --placement
   gpustack nova configure --role controller --inventory gpu1.json --release zed --render kolla
 
 EXIT STATUS
@@ -63,6 +68,7 @@ EXIT STATUS
 			inventoryFlag("take products from `FILE`, what host scan printed as json or yaml (repeatable)"),
 			&cli.BoolFlag{Name: "by-address", Usage: "offer this machine's functions by address"},
 			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement, which a compute node cannot turn off again"},
+			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, where it cannot be verified"},
 			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions: `YES` or no"}, []string{"", "yes", "no"}},
 			&cli.BoolFlag{Name: "one-time-use", Usage: "give each device to one guest, until it is cleaned and released"},
 			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "the `FILE` below the root"},
@@ -93,6 +99,7 @@ type novaConfigureOptions struct {
 	nova        nova.Options
 	place       nova.Place
 	render      string
+	reported    bool // the operator's word that all compute nodes report
 }
 
 func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
@@ -110,12 +117,15 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 			OneTimeUse: c.Bool("one-time-use"),
 		},
 		place:  nova.Place{File: c.String("conf"), DropIn: c.Bool("drop-in")},
-		render: f.choice(c, "render"),
+		render: f.choice(c, "render"), reported: c.Bool("computes-report"),
 	}
 	if c.IsSet("role") {
 		opts.nova.Role = nova.Role(f.choice(c, "role"))
 	} else {
 		f.add(&usageError{"--role is missing", "--role takes controller, compute or all"})
+	}
+	if opts.reported && (!opts.nova.Placement || opts.nova.Role == nova.Compute) {
+		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
 	}
 	if len(opts.nova.Aliases)+len(opts.inventories) == 0 && len(c.StringSlice("alias")) == 0 {
 		f.add(&usageError{"no device is named", "--alias names one, --inventory takes what host scan -o json has printed"})
@@ -161,6 +171,7 @@ type novaReport struct {
 	Restart        []nova.Service `json:"restart"`
 	Applied        bool           `json:"applied"`
 	Entry          *int           `json:"entry"`
+	ComputesReport *string        `json:"computes_report"`
 	Warnings       []string       `json:"warnings"`
 }
 
@@ -202,6 +213,13 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		Restart: append([]nova.Service{}, plan.Restart...), Warnings: append([]string{}, plan.Warnings...),
 	}
 	report.Changed = len(report.Changes) > 0
+	if plan.AsksPlacement {
+		state, warnings, err := u.computesReport(ctx, root, opts.place.File, plan, opts.reported)
+		if err != nil {
+			return err
+		}
+		report.ComputesReport, report.Warnings = &state, append(report.Warnings, warnings...)
+	}
 	if opts.format == formatTable {
 		u.novaTable(report, opts)
 	}
@@ -285,6 +303,9 @@ func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
 	if err != nil {
 		return err
 	}
+	if opts.nova.Placement && opts.nova.Role != nova.Compute {
+		u.warn("set pci_in_placement only when every compute node reports its PCI devices and nova-compute has restarted: --render does not verify it")
+	}
 	if opts.render == renderKolla {
 		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
 		u.printf("# For kolla-ansible: nova/%s in the folder of node_custom_config.\n", services[opts.nova.Role])
@@ -322,6 +343,9 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	u.diffs(r.Changes)
 	if opts.nova.Placement && opts.nova.Role != nova.Controller {
 		u.printf("\nreport_in_placement cannot be turned off again on this host\n")
+	}
+	if r.ComputesReport != nil && *r.ComputesReport == reportVerified {
+		u.printf("\nverified: every compute node with these devices reports them to Placement\n")
 	}
 	if len(r.Restart) > 0 {
 		u.printf("\nto be restarted, computes first and nova-api last:\n")

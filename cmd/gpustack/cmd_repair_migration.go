@@ -18,8 +18,6 @@ import (
 	"gpustack/host/guest"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
-	"gpustack/nova"
-	"gpustack/nova/cloud"
 )
 
 func newRepairMigrationCommand(u *ui) *cli.Command {
@@ -279,12 +277,8 @@ func (r *repairing) repairer(ctx context.Context, placement bool) (*cleanup.Repa
 		return repairer, nil
 	}
 	o := r.opts.cloud.Options
-	if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" && r.placement["auth_url"] != "" {
-		o.Service = &cloud.Service{
-			AuthURL: r.placement["auth_url"], Username: r.placement["username"], Password: r.placement["password"], Project: r.placement["project_name"],
-			UserDomain: r.placement["user_domain_name"], ProjectDomain: r.placement["project_domain_name"], Region: r.placement["region_name"],
-			Interface: strings.SplitN(r.placement["valid_interfaces"], ",", 2)[0], CACert: r.placement["cafile"], Insecure: strings.EqualFold(r.placement["insecure"], "true"),
-		}
+	if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" {
+		o.Service = placementService(r.placement)
 	}
 	c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
 	if err == nil {
@@ -505,15 +499,7 @@ func (r *repairing) readConf() error {
 	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
 		return err // nova.conf then only tells of Placement, and how templates are filled
 	}
-	files, err := nova.Files(r.root, o.conf, nova.Controller)
-	if err != nil {
-		return err
-	}
-	sides, err := readSides(r.root, []confOption{{nova.Controller, files}})
-	if err != nil {
-		return err
-	}
-	d, err := sides[0].Databases()
+	d, err := readDatabases(r.root, o.conf)
 	if err != nil {
 		return err
 	}

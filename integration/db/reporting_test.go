@@ -1,0 +1,125 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cleanup"
+	"gpustack/nova/cloud"
+)
+
+// reported is a Placement with providers of PCI devices and their consumers, by name.
+// What integration/nova has is real.
+type reported struct {
+	providers map[string][]string // consumers; roots are the names' nodes
+	roots     map[string]string   // UUIDs of nodes
+	asked     int
+	fail      error
+}
+
+func (r *reported) PCIProviders(context.Context) (all []cloud.Provider, err error) {
+	for name := range r.providers {
+		node, _, _ := strings.Cut(name, "_")
+		all = append(all, cloud.Provider{UUID: name, Name: name, Root: r.roots[node]})
+	}
+	return all, r.fail
+}
+
+func (r *reported) Consumers(_ context.Context, provider string) ([]string, error) {
+	r.asked++
+	return r.providers[provider], nil
+}
+
+// TestNotReporting: compute nodes whose devices are not in Placement, by live rows of
+// every cell.
+func TestNotReporting(t *testing.T) {
+	reset(t)
+	cell := database.Cell1
+	gpu1, gpu2, gpu3 := cell.Compute(t, "gpu1"), cell.Compute(t, "gpu2"), cell.Compute(t, "gpu3")
+	gone := cell.Compute(t, "gone", ServiceDeleted(0))
+	nics := cell.Compute(t, "nics")
+	u, moving := UUID(1), UUID(2)
+	cell.Instance(t, u, "gpu1", "active", "")
+	cell.Instance(t, moving, "gpu2", "resized", "")
+	cell.Card(t, gpu1, first, "allocated", u)
+	cell.Card(t, gpu1, "0000:88:00.0", "available", "")
+	cell.Card(t, gpu1, "0000:a1:00.0", "available", "", PF())
+	cell.Card(t, gpu2, first, "allocated", moving)
+	cell.Card(t, gpu2, "0000:a1:00.4", "allocated", u, VF("0000:a1:00.0"), Row{"product_id": "11b4", "vendor_id": "10de"})
+	cell.Card(t, gpu2, "0000:a1:00.5", "available", "", VF("0000:a1:00.0"), Row{"product_id": "11b4", "vendor_id": "10de"})
+	cell.Card(t, gpu3, first, "available", "")
+	cell.Card(t, gone, first, "available", "")
+	cell.Card(t, nics, first, "available", "", Row{"vendor_id": "8086", "product_id": "154d"})
+	const migration = "the migration"
+	cell.Migration(t, 3, moving, "migration", "finished", "gpu2", "gpu1", Row{"uuid": migration})
+
+	roots := map[string]string{}
+	for _, node := range []string{"gpu1", "gpu2", "gpu3"} {
+		rows, err := database.rows(t.Context(), "SELECT uuid FROM nova_cell1.compute_nodes WHERE host = ?", node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots[node] = rows[0][0]
+	}
+	all := func() map[string][]string {
+		return map[string][]string{
+			"gpu1_0000:84:00.0": {u}, "gpu1_0000:88:00.0": {},
+			"gpu2_0000:84:00.0": {migration}, "gpu2_0000:A1:00.0": {u},
+			"gpu3_0000:84:00.0": {},
+		}
+	}
+	databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer databases.Close()
+	k4200 := func(vendor, product string) bool { return vendor == "10de" && product == "11b4" }
+	for name, test := range map[string]struct {
+		without []string // providers
+		hold    map[string][]string
+		want    []string
+	}{
+		"all report":                 {},
+		"none of a node":             {without: []string{"gpu3_0000:84:00.0"}, want: []string{"host gpu3 (cell cell1): does not report its PCI devices to Placement"}},
+		"one of two":                 {without: []string{"gpu1_0000:88:00.0"}, want: []string{"host gpu1 (cell cell1): 0000:88:00.0 is not in Placement"}},
+		"an instance is not healed":  {hold: map[string][]string{"gpu1_0000:84:00.0": {}}, want: []string{"host gpu1 (cell cell1): 0000:84:00.0 is taken by " + u + ", which has no allocation of it in Placement"}},
+		"somebody else holds it":     {hold: map[string][]string{"gpu1_0000:84:00.0": {moving}}, want: []string{"host gpu1 (cell cell1): 0000:84:00.0 is taken by " + u + ", which has no allocation of it in Placement"}},
+		"a VF is not healed":         {hold: map[string][]string{"gpu2_0000:A1:00.0": {}}, want: []string{"host gpu2 (cell cell1): 0000:a1:00.4 is taken by " + u + ", which has no allocation of it in Placement"}},
+		"the instance has come back": {hold: map[string][]string{"gpu2_0000:84:00.0": {moving}}},
+		"nothing reports": {without: []string{"gpu1_0000:84:00.0", "gpu1_0000:88:00.0", "gpu2_0000:84:00.0", "gpu2_0000:A1:00.0", "gpu3_0000:84:00.0"}, want: []string{
+			"host gpu1 (cell cell1): does not report its PCI devices to Placement", "host gpu2 (cell cell1): does not report its PCI devices to Placement", "host gpu3 (cell cell1): does not report its PCI devices to Placement"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &reported{providers: all(), roots: roots}
+			for _, p := range test.without {
+				delete(r.providers, p)
+			}
+			for p, consumers := range test.hold {
+				r.providers[p] = consumers
+			}
+			found, err := databases.NotReporting(t.Context(), r, k4200)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, n := range found {
+				got = append(got, n.String())
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if r.asked > 3 {
+				t.Errorf("%d requests for 3 devices in use", r.asked)
+			}
+		})
+	}
+	if _, err := databases.NotReporting(t.Context(), &reported{fail: errors.New("503")}, k4200); err == nil {
+		t.Error("no answer of Placement is no error")
+	}
+}

@@ -1,0 +1,121 @@
+package nova
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestControllerAsksForReports: pci_in_placement is not turned on until every compute
+// node reports its devices and Placement knows who has them, as the controller's own
+// nova.conf lets the databases and Placement tell. The option itself is of 2023.1.
+func TestControllerAsksForReports(t *testing.T) {
+	if err := lab.Save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// report_in_placement cannot be turned off again.
+	t.Cleanup(func() {
+		if err := lab.Restore(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	nova := compute(t)
+	server := boot(t, nova, newFlavor(t, nova, "to-be-healed", 1))
+	source := hostOfServer(t, server)
+	root := controller(t)
+	configure := func(args ...string) (stderr string, status int) {
+		t.Helper()
+		argv := append([]string{"nova", "configure", "--root", root, "--role", "controller", "--release", "2023.1", "--alias", "K4200=10de:11b4,device_type=type-PCI", "--placement"}, args...)
+		stdout, stderr, status := command(t, nil, argv...)
+		for _, secret := range []string{lab.ServicePassword, lab.RabbitPassword, lab.Database.Password} {
+			if strings.Contains(stdout+stderr, secret) {
+				t.Errorf("%q tells a secret", args)
+			}
+		}
+		return stderr, status
+	}
+	refused := func(when string, words ...string) {
+		t.Helper()
+		stderr, status := configure("--yes")
+		for _, word := range words {
+			if !strings.Contains(stderr, word) {
+				t.Errorf("%s: no %q in\n%s", when, word, stderr)
+			}
+		}
+		if status != 1 || strings.Count(stderr, "gpustack: error: ") != len(words) {
+			t.Errorf("%s: exit status %d\n%s", when, status, stderr)
+		}
+		// What the cloud answers counts more than the operator's word.
+		if _, status := configure("--yes", "--computes-report"); status != 1 {
+			t.Errorf("%s, --computes-report: exit status %d", when, status)
+		}
+	}
+	report := func(host string) {
+		t.Helper()
+		conf, err := os.OpenFile(lab.host(host, "nova-compute.conf"), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = conf.WriteString("\n[pci]\nreport_in_placement = true\n")
+			err = errors.Join(err, conf.Close())
+		}
+		if err := errors.Join(err, lab.StopService("nova-compute-"+host), lab.StartService(t.Context(), "nova-compute-"+host)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the cards are providers", func() bool {
+			return rows(t, "SELECT count(*) FROM placement.resource_providers WHERE name LIKE '%s\\_0000:8%%'", host)[0][0] == "2"
+		})
+	}
+	const notReporting = " (cell cell1): does not report its PCI devices to Placement"
+	refused("nothing reports", "host gpu1"+notReporting, "host gpu2"+notReporting)
+	report(theOther(source))
+	refused("one reports", "host "+source+notReporting)
+	report(source)
+	held := func() bool {
+		return rows(t, "SELECT count(*) FROM placement.allocations a JOIN placement.resource_providers p ON p.id = a.resource_provider_id WHERE p.name LIKE '%s\\_0000:8%%' AND a.consumer_id = '%s'", source, server)[0][0] == "1"
+	}
+	until(t, "the guest's card is healed", held)
+	if stderr, status := configure("--dry-run"); status != 2 {
+		t.Errorf("all report: exit status %d\n%s", status, stderr)
+	}
+
+	// An allocation is lost, and that host's nova-compute does not run to heal it.
+	if err := lab.StopService("nova-compute-" + source); err != nil {
+		t.Fatal(err)
+	}
+	rows(t, "DELETE a FROM placement.allocations a JOIN placement.resource_providers p ON p.id = a.resource_provider_id WHERE p.name LIKE '%s\\_0000:8%%'", source)
+	refused("an allocation is lost", "host "+source+" (cell cell1): "+rows(t, cards, server)[0][1]+" is taken by "+server+", which has no allocation of it in Placement")
+	if err := lab.StartService(t.Context(), "nova-compute-"+source); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is healed", held)
+
+	// Placement cannot be asked: the operator's word counts, and the plan says so.
+	conf := filepath.Join(root, "etc/nova/nova.conf")
+	text, err := os.ReadFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := strings.ReplaceAll(string(text), "password = "+lab.ServicePassword, "password = wrong")
+	if err := os.WriteFile(conf, []byte(wrong), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if stderr, status := configure("--yes"); status != 1 || !strings.Contains(stderr, "cannot determine whether every compute node reports its PCI devices to Placement: ") || !strings.Contains(stderr, "--computes-report asserts") {
+		t.Errorf("a wrong password: exit status %d\n%s", status, stderr)
+	}
+	if stderr, status := configure("--dry-run", "--computes-report"); status != 2 || !strings.Contains(stderr, "is asserted by --computes-report, not verified") {
+		t.Errorf("a wrong password, asserted: exit status %d\n%s", status, stderr)
+	}
+	if err := os.WriteFile(conf, text, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if stderr, status := configure("--yes"); status != 0 {
+		t.Errorf("all report: exit status %d\n%s", status, stderr)
+	}
+	after, err := os.ReadFile(conf)
+	if err != nil || !strings.Contains(string(after), "\npci_in_placement = true\n") {
+		t.Errorf("%v, pci_in_placement is not in\n%s", err, after)
+	}
+	remove(t, nova, server)
+}

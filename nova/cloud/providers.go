@@ -1,0 +1,46 @@
+package cloud
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
+)
+
+// managedPCI is the trait of the resource providers that nova-compute makes of PCI devices
+// with report_in_placement (nova/compute/pci_placement_translator.py, since Zed).
+const managedPCI = "COMPUTE_MANAGED_PCI_DEVICE"
+
+// Provider is a resource provider.
+type Provider struct {
+	UUID string
+	Name string
+	Root string // UUID of the compute node that it belongs to
+}
+
+// PCIProviders returns the providers of all PCI devices that compute nodes report.
+func (p *Placement) PCIProviders(ctx context.Context) (all []Provider, err error) {
+	err = p.cloud.ask(ctx, "resource providers with the trait "+managedPCI, func(ctx context.Context) error {
+		pages, err := resourceproviders.List(p.client, resourceproviders.ListOpts{Required: managedPCI}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := resourceproviders.ExtractResourceProviders(pages)
+		for _, r := range list {
+			all = append(all, Provider{r.UUID, r.Name, r.RootProviderUUID})
+		}
+		return err
+	})
+	return all, err
+}
+
+// Consumers returns the consumers that have an allocation on a provider, sorted.
+func (p *Placement) Consumers(ctx context.Context, provider string) (consumers []string, err error) {
+	err = p.cloud.ask(ctx, "allocations on resource provider "+provider, func(ctx context.Context) error {
+		answer, err := resourceproviders.GetAllocations(ctx, p.client, provider).Extract()
+		consumers = slices.Sorted(maps.Keys(answer.Allocations))
+		return err
+	})
+	return consumers, err
+}
