@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path"
 	"strings"
@@ -20,13 +19,20 @@ import (
 type Runner struct {
 	Root Root
 	Talk io.Writer // gets what programs print
+	// Stop, if it is set, ends running programs once it is closed, and lets none start.
+	Stop <-chan struct{}
 }
 
 // programDirs are where a machine's administration programs lie (hier(7)).
 var programDirs = []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// ErrNoProgram says that a program is not installed.
-var ErrNoProgram = errors.New("no such program")
+// Errors of programs.
+var (
+	// ErrNoProgram says that a program is not installed.
+	ErrNoProgram = errors.New("no such program")
+	// ErrStopped says that a program was ended, or not started, because Runner.Stop was closed.
+	ErrStopped = errors.New("was stopped")
+)
 
 // Find returns where a program lies below the root.
 func (r Runner) Find(program string) (string, error) {
@@ -84,28 +90,35 @@ func (e *ProgramError) Error() string {
 
 // Run runs a program to its end and returns what it wrote to standard output. It
 // gets no environment but PATH and a locale that programs speak English in.
+//
+// Once ctx has ended no program starts, but a running one is left to end by itself: a program
+// that writes a boot menu or an initramfs must not be stopped half-way. For the same reason it
+// runs in a session of its own, where the terminal's Ctrl-C does not reach it, and where it
+// cannot read from the terminal. Only Runner.Stop ends it.
 func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(argv, " "), context.Cause(ctx))
+	}
 	name, err := r.Find(argv[0])
 	if err != nil {
 		return nil, err
 	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, argv[1:]...) //nolint:gosec // to run programs is what this is for
+	cmd := exec.Command(name, argv[1:]...) //nolint:gosec // to run programs is what this is for
 	cmd.Args[0] = argv[0]
 	cmd.Env = []string{"PATH=" + strings.Join(programDirs, ":"), "LC_ALL=C"}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if r.Talk != nil {
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, r.Talk), io.MultiWriter(&stderr, r.Talk)
 	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if dir := r.Root.Path("/"); dir != "/" {
 		cmd.Path = name // below the new root
 		cmd.Dir = "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir}
+		cmd.SysProcAttr.Chroot = dir
 		cmd.Err = nil
 	}
-	// A program that writes menus is not stopped half-way by a signal meant for us.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	err = cmd.Run()
+	err = r.wait(cmd)
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -115,4 +128,27 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 		return stdout.Bytes(), fmt.Errorf("%s: %w", strings.Join(argv, " "), Cause(err))
 	}
 	return stdout.Bytes(), nil
+}
+
+// wait runs a program to its end, or until Stop is closed: then it gets the SIGINT that Ctrl-C
+// would have sent, with all processes that it started.
+func (r Runner) wait(cmd *exec.Cmd) error {
+	select {
+	case <-r.Stop:
+		return ErrStopped
+	default:
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-r.Stop:
+	}
+	err := unix.Kill(-cmd.Process.Pid, unix.SIGINT)
+	<-ended
+	return errors.Join(ErrStopped, err)
 }
