@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +48,7 @@ func layDracutNode(t *testing.T) dracutNode {
 	}
 	plan, err := n.early.Plan(root, initramfs.Dracut)
 	if err == nil {
-		err = plan.Apply(root)
+		err = plan.Apply(context.Background(), root)
 	}
 	if err != nil {
 		t.Fatal(err)

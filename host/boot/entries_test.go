@@ -1,6 +1,7 @@
 package boot_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -255,7 +256,7 @@ func TestEntries(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if err := plan.Apply(root); err != nil {
+			if err := plan.Apply(context.Background(), root); err != nil {
 				t.Fatal(err)
 			}
 			if l, err = test.read(root); err != nil {
@@ -303,7 +304,7 @@ func TestEnvironmentSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Apply(root); err != nil {
+	if err := plan.Apply(context.Background(), root); err != nil {
 		t.Fatal(err)
 	}
 	got, err := root.ReadFile("boot/grub2/grubenv")
@@ -381,7 +382,7 @@ func TestKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := plan.Apply(root); err != nil {
+			if err := plan.Apply(context.Background(), root); err != nil {
 				t.Fatal(err)
 			}
 			got, err := root.ReadFile(name)

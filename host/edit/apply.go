@@ -2,6 +2,7 @@ package edit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,23 +31,32 @@ var (
 // Apply makes the change, or changes nothing and returns an error. When it
 // returns, the change is on the disk.
 func (c Change) Apply(root host.Root) error {
-	return Plan{c}.Apply(root)
+	return Plan{c}.Apply(context.Background(), root)
 }
 
 // Apply makes all changes, or none. Every new content is on the disk, beside its
 // file, before the first file is touched: a full disk shows then. Should a file
 // fail to change after all, those before it are changed back; ErrTorn says that
-// this failed too.
-func (p Plan) Apply(root host.Root) error {
+// this failed too. It stops in the same way between two files when ctx has ended, and returns
+// its cause.
+func (p Plan) Apply(ctx context.Context, root host.Root) error {
 	pending := p.Pending()
 	for _, c := range pending {
-		if err := c.stage(root); err != nil {
-			return errors.Join(c.explain(err), pending.clean(root))
+		err := context.Cause(ctx)
+		if err == nil {
+			err = c.explain(c.stage(root))
+		}
+		if err != nil {
+			return errors.Join(err, pending.clean(root))
 		}
 	}
 	for i, c := range pending {
-		if err := c.commit(root); err != nil {
-			return errors.Join(c.explain(err), pending[:i].revert(root), pending.clean(root))
+		err := context.Cause(ctx)
+		if err == nil {
+			err = c.explain(c.commit(root))
+		}
+		if err != nil {
+			return errors.Join(err, pending[:i].revert(root), pending.clean(root))
 		}
 	}
 	return nil
@@ -73,6 +83,9 @@ func (p Plan) clean(root host.Root) error {
 }
 
 func (c Change) explain(err error) error {
+	if err == nil {
+		return nil
+	}
 	if errors.Is(err, unix.EBUSY) {
 		err = ErrMounted
 	}

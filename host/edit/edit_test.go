@@ -1,6 +1,7 @@
 package edit_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -203,11 +204,62 @@ func TestStale(t *testing.T) {
 	if err := os.WriteFile(root.Path("/etc/default/grub"), []byte("mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = edit.Plan{first, second}.Apply(root)
+	err = edit.Plan{first, second}.Apply(context.Background(), root)
 	if !errors.Is(err, edit.ErrChanged) || err.Error() != "/etc/default/grub: changed since the plan was made" {
 		t.Errorf("%v", err)
 	}
 	if names, err := root.ReadDir("/etc/empty"); len(names) > 0 || err != nil {
 		t.Errorf("left: %v, %v", names, err)
+	}
+}
+
+// countdown is a context that ends when it has been asked often enough whether it has.
+type countdown struct {
+	context.Context
+	left *int
+}
+
+func (c countdown) Err() error {
+	if *c.left--; *c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestInterrupted: wherever between two files the context ends, no file is changed and none is
+// left behind.
+func TestInterrupted(t *testing.T) {
+	for asked := 0; ; asked++ {
+		root := hosttest.Lay(t, tree)
+		var plan edit.Plan
+		for _, name := range []string{"/etc/default/grub", "/etc/empty/new", "/etc/new/deep/file"} {
+			c, err := edit.Put(root, name, []byte("x\n"), 0o644, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, c)
+		}
+		left := asked
+		err := plan.Apply(countdown{context.Background(), &left}, root)
+		if err == nil {
+			if asked < 2*len(plan) {
+				t.Errorf("asked %d times only", asked)
+			}
+			return
+		}
+		if !errors.Is(err, context.Canceled) || err.Error() != "context canceled" {
+			t.Errorf("%v", err)
+		}
+		for _, c := range plan {
+			now, err := edit.Read(root, c.Name)
+			if err != nil || !now.Equal(c.Before) {
+				t.Errorf("asked %d times: %s: %v, %v", asked, c.Name, now, err)
+			}
+		}
+		for _, dir := range []string{"/etc/empty", "/etc/new"} {
+			if names, err := root.ReadDir(dir); len(names) > 0 || err != nil && !host.IsAbsent(err) {
+				t.Errorf("asked %d times: left in %s: %v, %v", asked, dir, names, err)
+			}
+		}
 	}
 }

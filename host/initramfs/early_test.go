@@ -1,6 +1,7 @@
 package initramfs_test
 
 import (
+	"context"
 	"flag"
 	"os"
 	"path/filepath"
@@ -119,7 +120,7 @@ func TestMakerChanges(t *testing.T) {
 		if n := len(plan.Pending()); n != step.pending {
 			t.Errorf("%s: %d changes, want %d", step.maker, n, step.pending)
 		}
-		if err := plan.Apply(root); err != nil {
+		if err := plan.Apply(context.Background(), root); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(strings.Split(step.want, "\n"), strings.Split(files(), "\n")); diff != "" {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,8 @@ var (
 	ErrUndone  = errors.New("is undone already")
 	// ErrUnfinished goes with what stands in the way.
 	ErrUnfinished = errors.New("was cut off, and cannot be put right yet")
+	// ErrNotRolledBack goes with what stands in the way.
+	ErrNotRolledBack = errors.New("could not be rolled back")
 )
 
 // RunProgram runs a program on the machine that the files belong to.
@@ -126,7 +129,8 @@ func (j *Journal) unlock() error {
 // Recover puts right what killed runs left of files: those that were being changed go
 // back, what was on its way back gets there, and programs that were to run are
 // run. It returns the entries it dealt with, as they are now; one that was
-// applying is gone.
+// applying is gone. When ctx ends, the running step ends first, and the entry stays as it is
+// for the next run.
 func (j *Journal) Recover(ctx context.Context) ([]Entry, error) {
 	entries, err := List(j.root)
 	if err != nil {
@@ -135,27 +139,43 @@ func (j *Journal) Recover(ctx context.Context) ([]Entry, error) {
 	var dealt []Entry
 	for i := range entries {
 		e := &entries[i]
-		if e.Kind != KindFiles {
+		if e.Kind != KindFiles || e.Status == Done || e.Status == Undone {
 			continue
 		}
-		switch e.Status {
-		case Applying:
-			err = j.rollBack(e)
-		case Rebuilding:
-			err = j.build(ctx, e, Done)
-		case Undoing:
-			err = j.putBack(ctx, e)
-		case Unbuilding:
-			err = j.build(ctx, e, Undone)
-		default:
-			continue
-		}
-		if err != nil {
+		switch err = j.recover(ctx, e); {
+		case interrupted(ctx, err):
+			return dealt, fmt.Errorf("%w, the next run recovers entry %d", err, e.ID)
+		case err != nil:
 			return dealt, errors.Join(fmt.Errorf("entry %d: %w", e.ID, ErrUnfinished), err)
 		}
 		dealt = append(dealt, *e)
 	}
 	return dealt, nil
+}
+
+func (j *Journal) recover(ctx context.Context, e *Entry) error {
+	switch e.Status {
+	case Applying:
+		return j.rollBack(ctx, e)
+	case Undoing:
+		if err := j.restore(ctx, e); err != nil {
+			return err
+		}
+	}
+	end := Done
+	if e.Status == Undoing || e.Status == Unbuilding {
+		end = Undone
+	}
+	if _, err := j.build(ctx, e, end); err != nil {
+		return err
+	}
+	return j.finish(e, end)
+}
+
+// interrupted tells whether an error says that ctx has ended, and that nothing is torn.
+func interrupted(ctx context.Context, err error) bool {
+	cause := context.Cause(ctx)
+	return cause != nil && errors.Is(err, cause) && !errors.Is(err, edit.ErrTorn)
 }
 
 // Work is what Apply does: changes, and the programs that make what follows from
@@ -168,10 +188,17 @@ type Work struct {
 	Restart  []string
 }
 
-// Apply makes the changes that are pending, recorded, and runs the programs. Should a change fail, those before it are taken back. Should a program
-// fail, the changes stay, and the entry stays at rebuilding: the next run goes on
-// from there, or it is undone.
+// Apply makes the changes that are pending, recorded, and runs the programs. Should a change
+// fail, those before it are taken back. Should a program fail, the changes stay, and the entry
+// stays at rebuilding: the next run goes on from there, or it is undone.
+//
+// When ctx ends, the running step, a file or a program, ends first. Then the files are rolled
+// back, and programs that had begun run again over them. No entry is left, and the error wraps
+// the cause of ctx. Where that fails, the entry is left for the next run to recover.
 func (j *Journal) Apply(ctx context.Context, work Work) (Entry, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return Entry{}, fmt.Errorf("%w, nothing was changed", cause)
+	}
 	entries, err := List(j.root)
 	if err != nil {
 		return Entry{}, err
@@ -193,13 +220,77 @@ func (j *Journal) Apply(ctx context.Context, work Work) (Entry, error) {
 	if err := j.write(e); err != nil {
 		return Entry{}, errors.Join(err, j.Forget(e))
 	}
-	if err := work.Files.Apply(j.root); err != nil {
+	if err := work.Files.Apply(ctx, j.root); err != nil {
 		if errors.Is(err, edit.ErrTorn) {
 			return e, err // the next run tries again, from the journal
 		}
+		if interrupted(ctx, err) {
+			err = fmt.Errorf("%w, all files were rolled back", err)
+		}
 		return Entry{}, errors.Join(err, j.Forget(e))
 	}
-	return e, j.build(ctx, &e, Done)
+	begun, err := j.build(ctx, &e, Done)
+	if context.Cause(ctx) != nil {
+		return j.abandon(ctx, e, begun, err)
+	}
+	if err != nil {
+		return e, err
+	}
+	return e, j.finish(&e, Done)
+}
+
+// abandon rolls back an entry whose files are changed, and runs again the programs that had
+// begun. failed is their error, if there was one beside the end of ctx.
+func (j *Journal) abandon(ctx context.Context, e Entry, begun [][]string, failed error) (Entry, error) {
+	cause := context.Cause(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if errors.Is(failed, cause) {
+		failed = nil
+	}
+	outcome := "all files were rolled back"
+	err := func() error {
+		if e.Status == Applying {
+			return j.rollBack(ctx, &e)
+		}
+		if len(begun) > 0 {
+			outcome += ", and these programs were run again: " + commandLines(begun)
+		}
+		// If this run is killed now, the next one finishes the way back.
+		if err := j.setStatus(&e, Undoing); err != nil {
+			return err
+		}
+		if err := j.restore(ctx, &e); err != nil {
+			return err
+		}
+		if err := j.setStatus(&e, Unbuilding); err != nil {
+			return err
+		}
+		if err := j.runAll(ctx, begun); err != nil {
+			return err
+		}
+		return j.Forget(e)
+	}()
+	if err != nil {
+		return e, errors.Join(failed, cause, fmt.Errorf("entry %d: %w: %w", e.ID, ErrNotRolledBack, err))
+	}
+	return Entry{}, errors.Join(failed, fmt.Errorf("%w, %s", cause, outcome))
+}
+
+func commandLines(programs [][]string) string {
+	var lines []string
+	for _, argv := range programs {
+		lines = append(lines, strings.Join(argv, " "))
+	}
+	return strings.Join(lines, ", ")
+}
+
+func (j *Journal) runAll(ctx context.Context, programs [][]string) error {
+	for _, argv := range programs {
+		if err := j.run(ctx, argv); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Begin records a change of rows or drivers before the first is made. detail is what it
@@ -234,8 +325,20 @@ func (j *Journal) Update(e Entry, status Status, detail any) (Entry, error) {
 	return e, j.write(e)
 }
 
+// Revert writes an entry as it was before a change of its status that was rolled back.
+func (j *Journal) Revert(was Entry) error {
+	return j.write(was)
+}
+
 // Undo takes entry id back, or the latest that is not undone yet where id is 0.
+//
+// When ctx ends, the running step ends first. Then the files are changed again, and programs
+// that had begun run again over them: the entry is as it was, and the error wraps the cause of
+// ctx.
 func (j *Journal) Undo(ctx context.Context, id int) (Entry, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return Entry{}, fmt.Errorf("%w, nothing was changed", cause)
+	}
 	entries, err := List(j.root)
 	if err != nil {
 		return Entry{}, err
@@ -245,10 +348,69 @@ func (j *Journal) Undo(ctx context.Context, id int) (Entry, error) {
 		return Entry{}, err
 	}
 	// All of it or none: every file must be as it was left.
-	if _, err := e.Back(j.root); err != nil {
+	back, err := e.Back(j.root)
+	if err != nil {
 		return e, err
 	}
-	return e, j.putBack(ctx, &e)
+	was := e
+	if err := j.setStatus(&e, Undoing); err != nil {
+		return e, err
+	}
+	if err := j.restore(ctx, &e); interrupted(ctx, err) {
+		return was, errors.Join(fmt.Errorf("%w, entry %d stays as it was", err, was.ID), j.write(was))
+	} else if err != nil {
+		return e, err
+	}
+	begun, err := j.build(ctx, &e, Undone)
+	if context.Cause(ctx) != nil {
+		return j.redo(ctx, was, back, begun, err)
+	}
+	if err != nil {
+		return e, err
+	}
+	return e, j.finish(&e, Undone)
+}
+
+// redo changes the files of an entry again that undoing it has put back, and runs again the
+// programs that had begun. failed is their error, if there was one beside the end of ctx.
+func (j *Journal) redo(ctx context.Context, was Entry, back edit.Plan, begun [][]string, failed error) (Entry, error) {
+	cause := context.Cause(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if errors.Is(failed, cause) {
+		failed = nil
+	}
+	var plan edit.Plan
+	for i, c := range slices.Backward(back) {
+		c = c.Inverse()
+		c.Dirs = was.Files[len(was.Files)-1-i].Dirs
+		plan = append(plan, c)
+	}
+	outcome := fmt.Sprintf("entry %d stays as it was", was.ID)
+	e := was
+	err := func() error {
+		// If this run is killed now, the next one finishes the undo.
+		if err := j.setStatus(&e, Undoing); err != nil {
+			return err
+		}
+		if err := plan.Apply(ctx, j.root); err != nil {
+			return err
+		}
+		// An undo that was cut off before had not run them over these files.
+		if was.Status == Done && len(begun) > 0 {
+			outcome += ", and these programs were run again: " + commandLines(begun)
+			if err := j.setStatus(&e, Rebuilding); err != nil {
+				return err
+			}
+			if err := j.runAll(ctx, begun); err != nil {
+				return err
+			}
+		}
+		return j.write(was)
+	}()
+	if err != nil {
+		return e, errors.Join(failed, cause, fmt.Errorf("entry %d: %w: %w", e.ID, ErrNotRolledBack, err))
+	}
+	return was, errors.Join(failed, fmt.Errorf("%w, %s", cause, outcome))
 }
 
 // Pick returns entry id, or the latest that is not undone yet where id is 0.
@@ -282,70 +444,78 @@ func (e Entry) Back(root host.Root) (edit.Plan, error) {
 	return plan, errors.Join(errs...)
 }
 
-func (j *Journal) putBack(ctx context.Context, e *Entry) error {
-	e.Status = Undoing
-	if err := j.write(*e); err != nil {
-		return err
-	}
-	if err := j.restore(e); err != nil {
-		return err
-	}
-	return j.build(ctx, e, Undone)
-}
-
 // rollBack takes back an entry that never came to be, and forgets it.
-func (j *Journal) rollBack(e *Entry) error {
-	if err := j.restore(e); err != nil {
-		return fmt.Errorf("entry %d could not be rolled back: %w", e.ID, err)
+func (j *Journal) rollBack(ctx context.Context, e *Entry) error {
+	if err := j.restore(ctx, e); err != nil {
+		return err
 	}
 	return j.Forget(*e)
 }
 
-// restore puts the files of an entry back, the last first.
-func (j *Journal) restore(e *Entry) error {
+// restore puts the files of an entry back, the last first: all of them, or none if ctx ends.
+func (j *Journal) restore(ctx context.Context, e *Entry) error {
 	plan, err := e.Back(j.root)
 	if err != nil {
 		return err
 	}
-	for i, c := range plan {
-		f := e.Files[len(e.Files)-1-i]
-		err := errors.Join(edit.RemoveLeftover(j.root, f.Name), c.Apply(j.root))
-		if err == nil {
-			err = edit.RemoveDirs(j.root, f.Dirs)
+	for _, f := range e.Files {
+		if err := edit.RemoveLeftover(j.root, f.Name); err != nil {
+			return err
 		}
-		if err != nil {
+	}
+	if err := plan.Apply(ctx, j.root); err != nil {
+		return err
+	}
+	for _, f := range slices.Backward(e.Files) {
+		if err := edit.RemoveDirs(j.root, f.Dirs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// build runs the programs of an entry, and ends it.
-func (j *Journal) build(ctx context.Context, e *Entry, end Status) error {
-	if len(e.Programs) > 0 {
-		e.Status = Rebuilding
-		if end == Undone {
-			e.Status = Unbuilding
-		}
-		if err := j.write(*e); err != nil {
-			return err
-		}
-		programs := e.Programs
-		if j.Current != nil {
-			var err error
-			if programs, err = j.Current(programs); err != nil {
-				return err
-			}
-		}
-		for _, argv := range programs {
-			if err := j.run(ctx, argv); err != nil {
-				return err
-			}
+// build runs the programs of an entry on its way to an end. It returns those that it has begun,
+// the one that has failed among them, and the cause of ctx where that has kept others from
+// being started.
+func (j *Journal) build(ctx context.Context, e *Entry, end Status) (begun [][]string, err error) {
+	if cause := context.Cause(ctx); cause != nil || len(e.Programs) == 0 {
+		return nil, cause
+	}
+	status := Rebuilding
+	if end == Undone {
+		status = Unbuilding
+	}
+	if err := j.setStatus(e, status); err != nil {
+		return nil, err
+	}
+	programs := e.Programs
+	if j.Current != nil {
+		if programs, err = j.Current(programs); err != nil {
+			return nil, err
 		}
 	}
-	ended := j.now().UTC().Round(time.Second)
-	e.Status, e.Ended = end, &ended
+	for i, argv := range programs {
+		if cause := context.Cause(ctx); cause != nil {
+			return programs[:i], cause
+		}
+		if err := j.run(ctx, argv); err != nil {
+			return programs[:i+1], err
+		}
+	}
+	return programs, nil
+}
+
+// setStatus records how far an entry has come.
+func (j *Journal) setStatus(e *Entry, status Status) error {
+	e.Status = status
 	return j.write(*e)
+}
+
+// finish records that an entry has come to its end.
+func (j *Journal) finish(e *Entry, end Status) error {
+	ended := j.now().UTC().Round(time.Second)
+	e.Ended = &ended
+	return j.setStatus(e, end)
 }
 
 func (j *Journal) write(e Entry) error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"gpustack/host"
 	"gpustack/host/edit"
@@ -28,10 +29,12 @@ old
 
 // machine is a root with programs that only tell that they ran.
 type machine struct {
-	t    *testing.T
-	root host.Root
-	ran  []string
-	fail error
+	t      *testing.T
+	root   host.Root
+	ran    []string
+	seen   *[]string // gets each program with the first line of a file as it is then, if it is set
+	during func()    // called while a program runs, if it is set
+	fail   error
 }
 
 func lay(t *testing.T) *machine {
@@ -42,7 +45,15 @@ func (m *machine) open() *journal.Journal {
 	m.t.Helper()
 	j, err := journal.Open(m.root, func(_ context.Context, argv []string) error {
 		m.ran = append(m.ran, strings.Join(argv, " "))
-		return m.fail
+		if m.seen != nil {
+			line, _, _ := strings.Cut(m.state()["/etc/grub"], "\n")
+			*m.seen = append(*m.seen, strings.Join(argv, " ")+" "+line)
+		}
+		fail := m.fail
+		if m.during != nil {
+			m.during()
+		}
+		return fail
 	})
 	if err != nil {
 		m.t.Fatal(err)
@@ -269,6 +280,173 @@ func TestProgramFailed(t *testing.T) {
 		m.close(j)
 		if diff := cmp.Diff(after, m.state()); diff != "" || len(m.ran) != 2 {
 			t.Errorf("ran %v (-want +got):\n%s", m.ran, diff)
+		}
+	}
+}
+
+// countdown is a context that ends when it has been asked often enough whether it has.
+type countdown struct {
+	context.Context
+	left *int
+}
+
+func (c countdown) Err() error {
+	if *c.left--; *c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// all is all that a run could change: the machine's own files and the journal.
+func (m *machine) all() map[string]string {
+	m.t.Helper()
+	all := m.state()
+	names, err := m.root.ReadDir("/var/lib/gpustack/journal")
+	if err != nil && !host.IsAbsent(err) {
+		m.t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := m.root.ReadFile("/var/lib/gpustack/journal/" + name)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	return all
+}
+
+// TestInterrupted ends the context at each place where apply and undo look at it: files and
+// journal are as before then, and each program that had begun has run once more, with the files
+// as before.
+func TestInterrupted(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		name := map[bool]string{false: "apply", true: "undo"}[undo]
+		for asked := 0; ; asked++ {
+			m := lay(t)
+			work := m.work()
+			work.Programs = append(work.Programs, []string{"update-initramfs"})
+			j := m.open()
+			if undo {
+				if _, err := j.Apply(context.Background(), work); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := m.all()
+			var ran []string // with the first line of what it saw
+			m.ran, m.seen = nil, &ran
+			left := asked
+			ctx := countdown{context.Background(), &left}
+			var err error
+			if undo {
+				_, err = j.Undo(ctx, 1)
+			} else {
+				_, err = j.Apply(ctx, work)
+			}
+			m.close(j)
+			if err == nil {
+				if asked < 8 || len(ran) != 2 {
+					t.Errorf("%s: asked %d times only, ran %q", name, asked, ran)
+				}
+				break
+			}
+			begun := len(ran) / 2
+			want := "context canceled, all files were rolled back"
+			after, restored := "FIRST", "first"
+			if undo {
+				want, after, restored = "context canceled, entry 1 stays as it was", "first", "FIRST"
+			}
+			if asked == 0 {
+				want = "context canceled, nothing was changed"
+			}
+			wantRan := []string{"update-grub " + after, "update-initramfs " + after}[:begun]
+			for i, program := range []string{"update-grub", "update-initramfs"}[:begun] {
+				want += []string{", and these programs were run again: ", ", "}[i] + program
+				wantRan = append(wantRan, program+" "+restored)
+			}
+			if !errors.Is(err, context.Canceled) || err.Error() != want {
+				t.Errorf("%s, asked %d times: %v, want %s", name, asked, err, want)
+			}
+			if diff := cmp.Diff(wantRan, ran, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s, asked %d times: ran (-want +got):\n%s", name, asked, diff)
+			}
+			if diff := cmp.Diff(before, m.all()); diff != "" {
+				t.Errorf("%s, asked %d times (-before +after):\n%s", name, asked, diff)
+			}
+		}
+	}
+}
+
+// TestInterruptedTwice: where rolling back fails, as it does when a second signal stops its
+// programs, the next run finishes it.
+func TestInterruptedTwice(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		m := lay(t)
+		j := m.open()
+		if undo {
+			if _, err := j.Apply(context.Background(), m.work()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		m.during = func() {
+			cancel()
+			m.fail = host.ErrStopped
+		}
+		var err error
+		if undo {
+			_, err = j.Undo(ctx, 1)
+		} else {
+			_, err = j.Apply(ctx, m.work())
+		}
+		if !errors.Is(err, journal.ErrNotRolledBack) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		m.during, m.fail = nil, nil
+		if dealt, err := j.Recover(context.Background()); err != nil || len(dealt) != 1 {
+			t.Errorf("%v, %v", dealt, err)
+		}
+		m.close(j)
+		want := map[string]string{"/etc/grub": "first\nsecret=hunter2\nsecond\nthird\n", "/etc/gone": "old\n"}
+		status := journal.Undone
+		if undo {
+			want, status = map[string]string{"/etc/grub": "FIRST\nsecret=hunter2\nsecond\nthird\nfourth\n", "/etc/new.d/new": "new\n", "/etc/new.d": "new"}, journal.Done
+		}
+		if diff := cmp.Diff(want, m.state()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]journal.Status{status}, m.statuses()); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// TestInterruptedRecovery: recovery that is interrupted leaves the entry to the next run.
+func TestInterruptedRecovery(t *testing.T) {
+	for _, status := range []journal.Status{journal.Applying, journal.Rebuilding, journal.Undoing, journal.Unbuilding} {
+		for asked := 0; ; asked++ {
+			m := lay(t)
+			j := m.open()
+			if _, err := j.Apply(context.Background(), m.work()); err != nil {
+				t.Fatal(err)
+			}
+			m.setStatus(status)
+			left := asked
+			_, err := j.Recover(countdown{context.Background(), &left})
+			if err != nil {
+				if want := "context canceled, the next run recovers entry 1"; !errors.Is(err, context.Canceled) || err.Error() != want {
+					t.Errorf("%s, asked %d times: %v, want %s", status, asked, err, want)
+				}
+				if dealt, err := j.Recover(context.Background()); err != nil || len(dealt) != 1 {
+					t.Errorf("%s, asked %d times: %v, %v", status, asked, dealt, err)
+				}
+			}
+			m.close(j)
+			if left, interrupted := journal.Interrupted(m.root); left != nil || interrupted != nil {
+				t.Errorf("%s, asked %d times: %v, %v", status, asked, left, interrupted)
+			}
+			if err == nil {
+				break
+			}
 		}
 	}
 }

@@ -728,7 +728,7 @@ func TestGroupOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Files.Apply(root); err != nil {
+	if err := p.Files.Apply(context.Background(), root); err != nil {
 		t.Fatal(err)
 	}
 	steps(replace("proc/cmdline", "quiet", "intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, "vfio-pci") }),

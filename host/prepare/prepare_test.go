@@ -499,7 +499,7 @@ func TestReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Files.Apply(root); err != nil {
+	if err := p.Files.Apply(context.Background(), root); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"0", "1"} {
@@ -550,7 +550,7 @@ func TestFirstBoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Files.Apply(root); err != nil {
+	if err := p.Files.Apply(context.Background(), root); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"1:00.0", "1:00.1", "2:00.0", "2:00.1"} {

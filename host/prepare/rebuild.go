@@ -194,7 +194,7 @@ func restoreEntries(root host.Root, kept boot.Kept) error {
 	if err != nil {
 		return err
 	}
-	return plan.Apply(root)
+	return plan.Apply(context.Background(), root)
 }
 
 // keptDir holds copies while a program runs, on the root file system: a boot partition
