@@ -320,5 +320,5 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, d decision, timeou
 	if err != nil {
 		return err
 	}
-	return u.recoverDrivers(j, runner, timeout)
+	return u.recoverDrivers(ctx, j, runner, timeout)
 }

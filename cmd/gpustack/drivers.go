@@ -216,9 +216,9 @@ func (u *ui) driverWrites(changes []driverChange, load []string, groups []int) {
 }
 
 // recoverDrivers puts right what a killed run has left of drivers, which it says.
-func (u *ui) recoverDrivers(j *journal.Journal, runner host.Runner, timeout time.Duration) error {
+func (u *ui) recoverDrivers(ctx context.Context, j *journal.Journal, runner host.Runner, timeout time.Duration) error {
 	b := driver.Binder{Root: runner.Root, Kernel: driver.Live{Runner: runner, Timeout: timeout}, Journal: j, Settle: settle}
-	entries, err := b.Recover()
+	entries, err := b.Recover(ctx)
 	for _, e := range entries {
 		record, parseErr := driver.ParseRecord(e)
 		current, currentErr := record.Current(runner.Root)

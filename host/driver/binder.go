@@ -52,8 +52,12 @@ const poll = 10 * time.Millisecond
 
 // Apply makes a plan's changes, recorded before the first. Should one fail, those made
 // are taken back, the last first, and no entry is left; where that fails too, the entry
-// stays as it is for the next run.
+// stays as it is for the next run. When ctx ends, the running step ends first, and then all is
+// rolled back in the same way: the error wraps the cause of ctx.
 func (b Binder) Apply(ctx context.Context, p Plan, command string) (journal.Entry, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return journal.Entry{}, fmt.Errorf("%w, nothing was changed", cause)
+	}
 	if err := b.unchanged(p.Changes); err != nil {
 		return journal.Entry{}, err
 	}
@@ -70,7 +74,7 @@ func (b Binder) Apply(ctx context.Context, p Plan, command string) (journal.Entr
 	if err != nil {
 		back := b.takeBack(p.Changes[:done])
 		if back == nil && !errors.Is(err, host.ErrStuck) {
-			return journal.Entry{}, errors.Join(err, b.Journal.Forget(e))
+			return journal.Entry{}, errors.Join(rolledBack(ctx, err, p), b.Journal.Forget(e))
 		}
 		return e, errors.Join(err, back)
 	}
@@ -83,6 +87,18 @@ func (b Binder) Apply(ctx context.Context, p Plan, command string) (journal.Entr
 		}
 	}
 	return b.Journal.Update(e, journal.Done, record)
+}
+
+// rolledBack adds to the error of an interrupted run what was rolled back and what was not.
+func rolledBack(ctx context.Context, err error, p Plan) error {
+	if cause := context.Cause(ctx); cause == nil || !errors.Is(err, cause) {
+		return err
+	}
+	err = fmt.Errorf("%w, all drivers were rolled back", err)
+	if len(p.Load) > 0 {
+		err = fmt.Errorf("%w; modules stay loaded: %s", err, strings.Join(p.Load, ", "))
+	}
+	return err
 }
 
 // unchanged is an error unless all functions are as they were planned from.
@@ -99,16 +115,20 @@ func (b Binder) unchanged(changes []Change) error {
 }
 
 // make makes the changes of a plan, and returns how many are to be taken back after an
-// error: not the one that the kernel is stuck with, which is out of reach.
+// error: not the one that the kernel is stuck with, which is out of reach. When ctx ends, the
+// error is its cause, even after the last change.
 func (b Binder) make(ctx context.Context, p Plan) (begun int, err error) {
 	for _, name := range p.Load {
+		if err := context.Cause(ctx); err != nil {
+			return 0, err
+		}
 		if err := b.Kernel.Load(ctx, name); err != nil {
 			return 0, err
 		}
 	}
 	for i, c := range p.Changes {
-		if err := ctx.Err(); err != nil {
-			return i, fmt.Errorf("%s: %w", c.Address, err)
+		if err := context.Cause(ctx); err != nil {
+			return i, err
 		}
 		if err := b.bring(c); errors.Is(err, host.ErrStuck) {
 			return i, err
@@ -116,7 +136,13 @@ func (b Binder) make(ctx context.Context, p Plan) (begun int, err error) {
 			return i + 1, err
 		}
 	}
-	return len(p.Changes), b.prove(p.Groups)
+	if err := context.Cause(ctx); err != nil {
+		return len(p.Changes), err
+	}
+	if err := b.prove(p.Groups); err != nil {
+		return len(p.Changes), err
+	}
+	return len(p.Changes), context.Cause(ctx)
 }
 
 // bring makes a change from wherever it has come to. A function that a driver of
@@ -167,6 +193,14 @@ func (b Binder) do(a pci.Address, s step) error {
 func (b Binder) takeBack(changes []Change) error {
 	var errs []error
 	for _, c := range slices.Backward(changes) {
+		if c.Any { // the driver that the probe has found is not in the plan
+			now, err := Read(b.Root, c.Address)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%w: %w", ErrNotTakenBack, err))
+				continue
+			}
+			c.After = now
+		}
 		if err := b.bring(c.inverse()); err != nil {
 			errs = append(errs, fmt.Errorf("%w: %w", ErrNotTakenBack, err))
 		}

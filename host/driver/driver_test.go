@@ -290,21 +290,107 @@ func (k *kernel) answer(part string, err error) {
 	}
 }
 
-// TestInterrupted: a signal stops between two functions, and what was done goes back.
+// errSignal is the cause of a context that a signal has ended.
+var errSignal = errors.New("interrupted")
+
+// TestInterrupted ends the context before and during each request to the kernel: the request
+// ends, all drivers go back to what they were, and the journal too. Nothing is asked before.
 func TestInterrupted(t *testing.T) {
-	root := lay(t)
-	k := newKernel(t, root)
-	ctx, cancel := context.WithCancel(context.Background())
-	k.die = func(count int, _ bool) {
-		if count == 6 {
-			cancel()
+	whichever := func(t *testing.T, root host.Root) driver.Plan {
+		var goals []driver.Goal
+		for _, a := range functions {
+			goals = append(goals, driver.Goal{Address: address(t, a), Any: true})
+		}
+		return plan(t, root, goals, true)
+	}
+	for name, test := range map[string]struct {
+		bound bool // at first
+		do    func(ctx context.Context, t *testing.T, b driver.Binder) error
+		lasts int // requests
+		want  string
+	}{
+		"bind": {false, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+			_, err := b.Apply(ctx, bindPlan(t, b.Root, "vfio-pci"), "test")
+			return err
+		}, 17, "interrupted, all drivers were rolled back; modules stay loaded: vfio-pci"},
+		"release": {true, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+			_, err := b.Apply(ctx, releasePlan(t, b.Root), "test")
+			return err
+		}, 18, "interrupted, all drivers were rolled back"},
+		"release to whichever": {true, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+			_, err := b.Apply(ctx, whichever(t, b.Root), "test")
+			return err
+		}, 15, "interrupted, all drivers were rolled back"},
+		"undo": {true, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+			e, err := b.Undo(ctx, entries(t, b.Root)[0])
+			if err != nil && e.Status != journal.Done {
+				t.Errorf("status %s", e.Status)
+			}
+			return err
+		}, 18, "interrupted, all drivers were rolled back, entry 1 stays as it was"},
+	} {
+		for at := 0; at <= test.lasts; at++ {
+			t.Run(fmt.Sprintf("%s at %d", name, at), func(t *testing.T) {
+				t.Parallel()
+				root := lay(t)
+				if test.bound {
+					apply(t, root, bindPlan(t, root, "vfio-pci"))
+				}
+				before, recorded := states(t, root), entries(t, root)
+				ctx, cancel := context.WithCancelCause(context.Background())
+				k := newKernel(t, root)
+				k.die = func(count int, done bool) {
+					if count == at && !done {
+						cancel(errSignal)
+					}
+				}
+				want := test.want
+				if at == 0 {
+					cancel(errSignal)
+					want = "interrupted, nothing was changed"
+				}
+				if err := test.do(ctx, t, binder(t, root, k)); !errors.Is(err, errSignal) || err.Error() != want {
+					t.Errorf("%v, want %s", err, want)
+				}
+				if at == 0 && len(k.log) > 0 {
+					t.Errorf("asked: %q", k.log)
+				}
+				if diff := cmp.Diff(before, states(t, root)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(recorded, entries(t, root)); diff != "" {
+					t.Errorf("the journal (-before +after):\n%s", diff)
+				}
+			})
 		}
 	}
-	_, err := binder(t, root, k).Apply(ctx, bindPlan(t, root, "vfio-pci"), "test")
-	if !errors.Is(err, context.Canceled) || len(entries(t, root)) > 0 {
+}
+
+// TestInterruptedRecovery: between two groups a signal ends recovery, which the next run goes on
+// with.
+func TestInterruptedRecovery(t *testing.T) {
+	root := lay(t)
+	k := newKernel(t, root)
+	k.answer("nouveau/unbind 0000:02:00.0", unix.EBUSY)
+	k.answer("vfio-pci/unbind 0000:01:00.1", unix.EIO)
+	b := binder(t, root, k)
+	if _, err := b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test"); err == nil {
+		t.Fatal("it did not fail")
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	count := k.count
+	k.die = func(int, bool) {
+		if k.count == count+1 {
+			cancel(errSignal)
+		}
+	}
+	if _, err := b.Recover(ctx); !errors.Is(err, errSignal) || err.Error() != "interrupted, the next run recovers entry 1" {
 		t.Errorf("%v", err)
 	}
-	if diff := cmp.Diff(atFirst, states(t, root)); diff != "" {
+	if dealt, err := b.Recover(context.Background()); err != nil || len(dealt) != 1 {
+		t.Errorf("%v, %v", dealt, err)
+	}
+	if diff := cmp.Diff(atFirst, states(t, root)); diff != "" || len(entries(t, root)) > 0 {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -328,7 +414,7 @@ func TestStuck(t *testing.T) {
 	}
 	// The driver has let go after all, much later.
 	k.check(k.write(driver.Write{File: "/sys/bus/pci/drivers/nouveau/unbind", Value: "0000:02:00.0"}))
-	if dealt, err := b.Recover(); err != nil || len(dealt) != 1 {
+	if dealt, err := b.Recover(context.Background()); err != nil || len(dealt) != 1 {
 		t.Fatal(dealt, err)
 	}
 	if diff := cmp.Diff(atFirst, states(t, root)); diff != "" || len(entries(t, root)) > 0 {
@@ -348,7 +434,7 @@ func TestNotTakenBack(t *testing.T) {
 	if !errors.Is(err, driver.ErrNotTakenBack) || err.Error() != want || statuses(t, root) != "applying" {
 		t.Errorf("%v, %s", err, statuses(t, root))
 	}
-	if _, err := b.Recover(); err != nil {
+	if _, err := b.Recover(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(atFirst, states(t, root)); diff != "" || len(entries(t, root)) > 0 {
@@ -421,11 +507,11 @@ func TestKilled(t *testing.T) {
 				}
 				k := newKernel(t, root)
 				b := binder(t, root, k)
-				dealt, err := b.Recover()
+				dealt, err := b.Recover(context.Background())
 				if err != nil || len(dealt) != 1 {
 					t.Fatal(dealt, err)
 				}
-				if again, err := b.Recover(); err != nil || len(again) > 0 {
+				if again, err := b.Recover(context.Background()); err != nil || len(again) > 0 {
 					t.Errorf("again: %v, %v", again, err)
 				}
 				for _, card := range []string{"01:", "02:"} {
@@ -526,7 +612,7 @@ func TestRecoverOther(t *testing.T) {
 	t.Run("another boot", func(t *testing.T) {
 		root, k := after(t, 3)
 		boot(t, root)
-		if dealt, err := binder(t, root, k).Recover(); err != nil || len(dealt) != 1 || len(entries(t, root)) > 0 || len(k.log) > 0 {
+		if dealt, err := binder(t, root, k).Recover(context.Background()); err != nil || len(dealt) != 1 || len(entries(t, root)) > 0 || len(k.log) > 0 {
 			t.Errorf("%v, %v, %v", dealt, err, k.log)
 		}
 	})
@@ -534,13 +620,13 @@ func TestRecoverOther(t *testing.T) {
 		root, k := after(t, 3)
 		k.check(k.write(driver.Write{File: "/sys/bus/pci/devices/0000:01:00.0/driver_override", Value: "pci-stub"}))
 		k.probe("0000:01:00.0")
-		if dealt, err := binder(t, root, k).Recover(); err != nil || len(dealt) != 1 || len(k.log) > 0 {
+		if dealt, err := binder(t, root, k).Recover(context.Background()); err != nil || len(dealt) != 1 || len(k.log) > 0 {
 			t.Errorf("%v, %v, %v", dealt, err, k.log)
 		}
 	})
 	t.Run("a whole group stays, for a guest may have it", func(t *testing.T) {
 		root, k := after(t, 9)
-		if dealt, err := binder(t, root, k).Recover(); err != nil || len(dealt) != 1 || dealt[0].Status != journal.Done {
+		if dealt, err := binder(t, root, k).Recover(context.Background()); err != nil || len(dealt) != 1 || dealt[0].Status != journal.Done {
 			t.Errorf("%v, %v", dealt, err)
 		}
 		if diff := cmp.Diff(bound("01:00.0", "01:00.1"), states(t, root)); diff != "" {
@@ -550,7 +636,7 @@ func TestRecoverOther(t *testing.T) {
 	t.Run("a function has gone", func(t *testing.T) {
 		root, k := after(t, 3)
 		k.check(os.RemoveAll(root.Path("/sys/bus/pci/devices/0000:01:00.0")))
-		if dealt, err := binder(t, root, k).Recover(); err != nil || len(dealt) != 1 {
+		if dealt, err := binder(t, root, k).Recover(context.Background()); err != nil || len(dealt) != 1 {
 			t.Errorf("%v, %v", dealt, err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -285,6 +286,11 @@ func plan(t testing.TB, root host.Root, goals []driver.Goal, release bool) drive
 func binder(t testing.TB, root host.Root, k driver.Kernel) driver.Binder {
 	t.Helper()
 	j, err := journal.Open(root, nil)
+	// A process that another test starts holds the lock of this root too until it is another
+	// program.
+	for end := time.Now().Add(10 * time.Second); errors.Is(err, journal.ErrLocked) && time.Now().Before(end); j, err = journal.Open(root, nil) {
+		time.Sleep(time.Millisecond)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,8 +111,12 @@ func Back(root host.Root, e journal.Entry) (Plan, error) {
 }
 
 // Undo takes an entry back. Where a function cannot be, the entry stays as it is for
-// the next run.
+// the next run. When ctx ends, the running step ends first, and then the functions are bound
+// again as they were: the entry is as it was, and the error wraps the cause of ctx.
 func (b Binder) Undo(ctx context.Context, e journal.Entry) (journal.Entry, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return e, fmt.Errorf("%w, nothing was changed", cause)
+	}
 	r, err := ParseRecord(e)
 	if err != nil {
 		return e, err
@@ -121,10 +125,18 @@ func (b Binder) Undo(ctx context.Context, e journal.Entry) (journal.Entry, error
 	if err != nil {
 		return e, err
 	}
+	was := e
 	if e, err = b.Journal.Update(e, journal.Undoing, r); err != nil {
 		return e, err
 	}
-	if _, err := b.make(ctx, p); err != nil {
+	done, err := b.make(ctx, p)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		if back := b.takeBack(p.Changes[:done]); back != nil {
+			return e, errors.Join(err, back)
+		}
+		return was, errors.Join(fmt.Errorf("%w, entry %d stays as it was", rolledBack(ctx, err, p), e.ID), b.Journal.Revert(was))
+	}
+	if err != nil {
 		return e, err
 	}
 	return b.Journal.Update(e, journal.Undone, r)
@@ -133,8 +145,9 @@ func (b Binder) Undo(ctx context.Context, e journal.Entry) (journal.Entry, error
 // Recover puts right what killed runs left, in this boot: a group of which some
 // functions are changed and some are not goes to the host, one that is changed whole, so
 // that a guest may have it already, or not at all, stays. It returns the entries it dealt
-// with, as they are now; one of which nothing is left is gone, and still applying.
-func (b Binder) Recover() ([]journal.Entry, error) {
+// with, as they are now; one of which nothing is left is gone, and still applying. When ctx
+// ends, the running group is settled first, and the rest is left for the next run.
+func (b Binder) Recover(ctx context.Context) ([]journal.Entry, error) {
 	entries, err := journal.List(b.Root)
 	if err != nil {
 		return nil, err
@@ -144,7 +157,10 @@ func (b Binder) Recover() ([]journal.Entry, error) {
 		if e.Kind != journal.KindDrivers || e.Status == journal.Done || e.Status == journal.Undone {
 			continue
 		}
-		if e, err = b.recover(e); err != nil {
+		if e, err = b.recover(ctx, e); err != nil {
+			if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+				return dealt, fmt.Errorf("%w, the next run recovers entry %d", err, e.ID)
+			}
 			return dealt, fmt.Errorf("entry %d, which was cut off: %w", e.ID, err)
 		}
 		dealt = append(dealt, e)
@@ -152,7 +168,7 @@ func (b Binder) Recover() ([]journal.Entry, error) {
 	return dealt, nil
 }
 
-func (b Binder) recover(e journal.Entry) (journal.Entry, error) {
+func (b Binder) recover(ctx context.Context, e journal.Entry) (journal.Entry, error) {
 	r, err := ParseRecord(e)
 	if err != nil {
 		return e, err
@@ -163,6 +179,9 @@ func (b Binder) recover(e journal.Entry) (journal.Entry, error) {
 		return e, err
 	} else if current {
 		for _, cards := range r.groups() {
+			if err := context.Cause(ctx); err != nil {
+				return e, err
+			}
 			changed, err := b.settle(cards, r.Release)
 			if err != nil {
 				return e, err
