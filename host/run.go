@@ -149,6 +149,6 @@ func (r Runner) wait(cmd *exec.Cmd) error {
 	case <-r.Stop:
 	}
 	err := unix.Kill(-cmd.Process.Pid, unix.SIGINT)
-	<-ended
+	<-ended //nolint:errcheck // that the signal has ended it
 	return errors.Join(ErrStopped, err)
 }

@@ -1,0 +1,74 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// TestRunInterrupted: a running program ends by itself when its context ends and when the
+// terminal sends SIGINT to our process group; none starts afterwards.
+func TestRunInterrupted(t *testing.T) {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := host.Runner{Root: root}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("interrupted")
+	begun := filepath.Join(t.TempDir(), "begun")
+	go func() {
+		await(t, begun)
+		cancel(cause)
+	}()
+	// Its session, its process group and its parent's session, from stat(5) of /proc.
+	out, err := r.Run(ctx, []string{"sh", "-c", `: > "$1"; sleep 0.2; cut -d" " -f5,6 /proc/$$/stat; echo $$`, "sh", begun})
+	fields := strings.Fields(string(out))
+	if err != nil || len(fields) != 3 || fields[0] != fields[2] || fields[1] != fields[2] {
+		t.Errorf("%q, %v: not the leader of a session", out, err)
+	}
+	if _, err := r.Run(ctx, []string{"true"}); !errors.Is(err, cause) || err.Error() != "true: interrupted" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRunStopped: Stop ends a program with all that it has started, and lets none start.
+func TestRunStopped(t *testing.T) {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	r := host.Runner{Root: root, Stop: stop}
+	begun := filepath.Join(t.TempDir(), "begun")
+	go func() {
+		await(t, begun)
+		close(stop)
+	}()
+	start := time.Now()
+	_, err = r.Run(context.Background(), []string{"sh", "-c", `: > "$1"; (sleep 60; sleep 60); sleep 60`, "sh", begun})
+	if !errors.Is(err, host.ErrStopped) || time.Since(start) > 30*time.Second {
+		t.Errorf("%v after %s", err, time.Since(start))
+	}
+	if _, err := r.Run(context.Background(), []string{"true"}); !errors.Is(err, host.ErrStopped) {
+		t.Errorf("%v", err)
+	}
+}
+
+// await waits until a file is there.
+func await(t *testing.T, name string) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		var stat unix.Stat_t
+		if unix.Stat(name, &stat) == nil {
+			return
+		}
+	}
+	t.Errorf("%s is not made", name)
+}
