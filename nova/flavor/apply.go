@@ -59,9 +59,13 @@ var (
 
 // Apply carries a plan out, holds Nova's answers against it, and returns the flavor.
 // A new flavor that cannot be finished is deleted again, since without its extra specs
-// it would boot guests without devices.
+// it would boot guests without devices. When ctx ends, a flavor that was there before keeps what
+// the running request makes of it, and the error says how many were made.
 func (p Plan) Apply(ctx context.Context, c *cloud.Compute) (cloud.Flavor, error) {
 	f := p.After
+	if cause := context.Cause(ctx); cause != nil {
+		return cloud.Flavor{}, fmt.Errorf("%w, nothing was changed", cause)
+	}
 	if p.Before == nil {
 		// With an ID of our own, a flavor whose making was heard and the answer lost
 		// is told from one that somebody else has made.
@@ -104,22 +108,37 @@ func create(ctx context.Context, c *cloud.Compute, f cloud.Flavor) error {
 
 // finish does what is to be done to a flavor that is there.
 func (p Plan) finish(ctx context.Context, c *cloud.Compute, f cloud.Flavor) error {
+	var requests []func(context.Context) error
 	if len(p.Set) > 0 {
-		set, err := c.SetExtraSpecs(ctx, f, p.Set)
-		if err != nil {
+		requests = append(requests, func(ctx context.Context) error {
+			set, err := c.SetExtraSpecs(ctx, f, p.Set)
+			if err == nil && !maps.Equal(set, p.Set) {
+				err = fmt.Errorf("flavor %s: %w, but has extra specs %v", f.Name, ErrDrift, set)
+			}
 			return err
-		}
-		if !maps.Equal(set, p.Set) {
-			return fmt.Errorf("flavor %s: %w, but has extra specs %v", f.Name, ErrDrift, set)
-		}
+		})
 	}
 	if p.Describe {
-		if err := c.DescribeFlavor(ctx, f, f.Description); err != nil {
-			return err
-		}
+		requests = append(requests, func(ctx context.Context) error { return c.DescribeFlavor(ctx, f, f.Description) })
 	}
 	for _, project := range p.Grant {
-		if err := c.Grant(ctx, f, project.ID); err != nil {
+		requests = append(requests, func(ctx context.Context) error { return c.Grant(ctx, f, project.ID) })
+	}
+	for i, request := range requests {
+		cause := context.Cause(ctx)
+		switch {
+		case p.Before == nil: // a new flavor is deleted, whatever the request has done
+			if err := request(ctx); err != nil {
+				return err
+			}
+			continue
+		case cause != nil && i == 0:
+			return fmt.Errorf("%w, nothing was changed", cause)
+		case cause != nil:
+			return fmt.Errorf("%w, flavor %s keeps what %d of %d requests have changed", cause, f.Name, i, len(requests))
+		}
+		// What a request has done whose answer is not waited for would be unknown.
+		if err := request(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
 	}

@@ -474,6 +474,56 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestInterruptedChange: of a flavor that is there, the running request ends, no other is made,
+// and the error says so.
+func TestInterruptedChange(t *testing.T) {
+	for at, want := range []string{
+		"interrupted, nothing was changed",
+		"interrupted, flavor gpu.a100.1 keeps what 1 of 3 requests have changed",
+		"interrupted, flavor gpu.a100.1 keeps what 2 of 3 requests have changed",
+		"<nil>",
+	} {
+		c := cloudtest.Start(t, 96)
+		compute := connect(t, c)
+		c.Add("1", "gpu.a100.1", 8, 32768, 80, false, map[string]string{})
+		all, err := compute.FlavorsWithSpecs(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		description := "two"
+		options := flavor.Options{
+			Request: request(t, "A100:1"), Private: true, Description: &description, Projects: []cloud.Project{{ID: "lab", Name: "lab"}},
+		}
+		plan, err := flavor.NewPlan(options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: options.Find(all)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(plan.Requests()) != 3 {
+			t.Fatalf("%v", plan.Requests())
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		asked := 0
+		interrupt := func() {
+			if asked == at {
+				cancel(errors.New("interrupted"))
+			}
+		}
+		c.Requests()
+		interrupt()
+		c.Fault = func(http.ResponseWriter, *http.Request) bool {
+			asked++
+			interrupt()
+			return false
+		}
+		if _, err := plan.Apply(ctx, compute); fmt.Sprint(err) != want {
+			t.Errorf("at %d: %v, want %s", at, err, want)
+		}
+		if lines, _ := c.Requests(); len(lines) != at {
+			t.Errorf("at %d: %q", at, lines)
+		}
+	}
+}
+
 func connect(t *testing.T, c *cloudtest.Cloud) *cloud.Compute {
 	t.Helper()
 	for _, variable := range os.Environ() {
