@@ -49,7 +49,7 @@ func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
 		if u.State != Planned {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return errors.Join(err, r.leave(units, "not begun: the run was interrupted"))
 		}
 		err := r.carry(context.WithoutCancel(ctx), units, u, change{After, r.evidenceHolds})
@@ -661,7 +661,7 @@ func (r *Repairer) Wait(ctx context.Context, units []Unit, patience time.Duratio
 		progress(left)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(time.Second):
 		}
 	}

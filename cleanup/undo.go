@@ -96,7 +96,7 @@ func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
 		if u.State != Written && u.State != Repaired {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		err := r.carry(context.WithoutCancel(ctx), units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ Cell, u *Unit) ([]Row, error) {

@@ -150,6 +150,9 @@ func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.
 		if !c.Command.Hidden {
 			u.warnOpenRows(c.String("root"))
 		}
+		if _, ok := any(opts).(interface{ mayChange() }); ok {
+			u.changes()
+		}
 		return run(c.Context, u, opts)
 	}
 }

@@ -42,7 +42,8 @@ EXAMPLES
 EXIT STATUS
   0  the flavor is as planned, or was so already
   1  it could not be made so; what was begun is taken back
-  2  --dry-run: there is something to do`,
+  2  --dry-run: there is something to do
+  130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			outputFlag(formatTable, formatJSON, formatYAML),
 			&cli.StringFlag{Name: "name", Usage: "its `NAME` (unless given, from alias and count: gpu.k4200.2)"},

@@ -28,7 +28,8 @@ EXAMPLES
 EXIT STATUS
   0  it is gone
   1  it could not be deleted, and is as it was
-  2  --dry-run: it can be`,
+  2  --dry-run: it can be
+  130  interrupted: nothing was changed`,
 		Flags:  append([]cli.Flag{outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag()}, cloudFlags()...),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),
 	}
@@ -93,7 +94,11 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 		u.printf("\nrequests:\n  DELETE /flavors/%s\n", printable(f.ID))
 	}
 	return u.decide(opts.decision, true, "delete it?", &report, func() error {
-		if err := compute.DeleteFlavor(ctx, f); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w, nothing was changed", cause)
+		}
+		// Whether a request whose answer is not waited for has deleted it would be unknown.
+		if err := compute.DeleteFlavor(context.WithoutCancel(ctx), f); err != nil {
 			return err
 		}
 		report.Applied = true

@@ -40,7 +40,8 @@ EXAMPLES
 EXIT STATUS
   0  the functions are held for guests, or were already
   1  they could not be, and are as they were unless the error says otherwise
-  2  --dry-run: there is something to do`,
+  2  --dry-run: there is something to do
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),

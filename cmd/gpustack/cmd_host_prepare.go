@@ -48,7 +48,8 @@ EXAMPLES
 EXIT STATUS
   0  the machine is as planned, or was so already
   1  it could not be, and is as it was unless the error says otherwise
-  2  --dry-run: there is something to do`,
+  2  --dry-run: there is something to do
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
@@ -132,7 +133,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err != nil {
 		return err
 	}
-	runner := host.Runner{Root: root, Talk: u.talk}
+	runner := u.runner(root)
 	if err := u.recover(ctx, runner, opts.decision, driver.DefaultTimeout); err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) jou
 
 // apply does the work under the journal's lock, and tells what came of it.
 func (u *ui) apply(ctx context.Context, runner host.Runner, format string, work journal.Work, applied *bool, entry **int) error {
-	e, err := applyWork(ctx, runner, work)
+	e, err := u.applyWork(ctx, runner, work)
 	*applied = err == nil
 	if e.ID != 0 {
 		*entry = &e.ID
@@ -186,8 +187,8 @@ func (u *ui) apply(ctx context.Context, runner host.Runner, format string, work 
 	return err
 }
 
-func applyWork(ctx context.Context, runner host.Runner, work journal.Work) (entry journal.Entry, err error) {
-	j, err := openJournal(runner)
+func (u *ui) applyWork(ctx context.Context, runner host.Runner, work journal.Work) (entry journal.Entry, err error) {
+	j, err := u.openJournal(runner)
 	if err != nil {
 		return journal.Entry{}, err
 	}
@@ -195,7 +196,17 @@ func applyWork(ctx context.Context, runner host.Runner, work journal.Work) (entr
 	return j.Apply(ctx, work)
 }
 
-func openJournal(runner host.Runner) (*journal.Journal, error) {
+// runner starts programs of the machine below root. A second signal ends them.
+func (u *ui) runner(root host.Root) host.Runner {
+	return host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
+}
+
+// openJournal opens the journal for writing: from here on, a signal lets the running step end
+// and has the rest rolled back.
+func (u *ui) openJournal(runner host.Runner) (*journal.Journal, error) {
+	if err := u.begin(); err != nil {
+		return nil, err
+	}
 	j, err := journal.Open(runner.Root, func(ctx context.Context, argv []string) error {
 		return prepare.Rebuild(ctx, runner, argv)
 	})
@@ -301,10 +312,11 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, d decision, timeou
 			return err
 		}
 	}
-	j, err := openJournal(runner)
+	j, err := u.openJournal(runner)
 	if err != nil {
 		return err
 	}
+	defer u.end()
 	defer func() { err = errors.Join(err, j.Close()) }()
 	entries, err := j.Recover(ctx)
 	for _, e := range entries {

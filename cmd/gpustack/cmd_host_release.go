@@ -33,7 +33,8 @@ EXAMPLES
 EXIT STATUS
   0  the host has the functions, or had them already
   1  it could not get them, and they are as they were unless the error says otherwise
-  2  --dry-run: there is something to do`,
+  2  --dry-run: there is something to do
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),

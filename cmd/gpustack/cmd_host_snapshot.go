@@ -107,6 +107,9 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	} else {
 		tree.Remove(identityFiles()...)
 	}
+	if err := u.begin(); err != nil {
+		return err
+	}
 	if err := writeSnapshot(&tree, opts); err != nil {
 		return err
 	}
@@ -169,6 +172,9 @@ func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
 	tree, err := snapshot.Read(in, opts.format)
 	if err != nil {
 		return fmt.Errorf("%s: %w", opts.file, err)
+	}
+	if err := u.begin(); err != nil {
+		return err
 	}
 	if err := tree.Unpack(opts.dir); err != nil {
 		return err

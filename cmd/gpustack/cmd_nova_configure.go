@@ -58,7 +58,8 @@ EXAMPLES
 EXIT STATUS
   0  the files are as planned, or were so already
   1  they could not be, and are as they were
-  2  --dry-run: there is something to do`,
+  2  --dry-run: there is something to do
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
@@ -181,7 +182,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		return err
 	}
 	if opts.render == "" {
-		err = u.recover(ctx, host.Runner{Root: root, Talk: u.talk}, opts.decision, driver.DefaultTimeout)
+		err = u.recover(ctx, u.runner(root), opts.decision, driver.DefaultTimeout)
 	} else {
 		err = settled(ctx, root)
 	}
@@ -228,7 +229,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		for _, s := range plan.Restart {
 			work.Restart = append(work.Restart, s.Name)
 		}
-		return u.apply(ctx, host.Runner{Root: root, Talk: u.talk}, opts.format, work, &report.Applied, &report.Entry)
+		return u.apply(ctx, u.runner(root), opts.format, work, &report.Applied, &report.Entry)
 	})
 }
 

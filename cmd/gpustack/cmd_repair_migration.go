@@ -327,7 +327,7 @@ func (r *repairing) repair(ctx context.Context) error {
 // carryOut makes the repairs, recorded. An entry stays open as long as the outcome of one
 // of its repairs is not known.
 func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, units []cleanup.Unit) (err error) {
-	j, err := openJournal(host.Runner{Root: r.root, Talk: r.u.talk})
+	j, err := r.u.openJournal(r.u.runner(r.root))
 	if err != nil {
 		return err
 	}
@@ -372,7 +372,7 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 		r.u.note("checking in %s whether a nova-compute has started again meanwhile", r.opts.settle)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(r.opts.settle):
 		}
 		return repairer.Settled(ctx, units)
@@ -441,7 +441,7 @@ func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err erro
 			return err
 		}
 	}
-	j, err := openJournal(host.Runner{Root: r.root, Talk: r.u.talk})
+	j, err := r.u.openJournal(r.u.runner(r.root))
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,8 @@ EXAMPLES
 EXIT STATUS
   0  the files are as they were
   1  they could not be put back
-  2  --dry-run: there is something to put back`,
+  2  --dry-run: there is something to put back
+  130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(),
 			&cli.BoolFlag{Name: "live", Usage: "of host release: unbind drivers too that may never return from it"},
@@ -123,7 +124,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	case journal.KindDrivers:
 		return undoDrivers(ctx, u, opts, root, entry)
 	}
-	runner := host.Runner{Root: root, Talk: u.talk}
+	runner := u.runner(root)
 	// An entry that only waits for its programs, or is on its way back, can be
 	// undone as it is.
 	if s := entry.Status; s == journal.Applying {
@@ -170,7 +171,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		}
 	}
 	return u.decide(opts.decision, true, "take it back?", &report, func() error {
-		err := undo(ctx, runner, entry.ID)
+		err := u.undo(ctx, runner, entry.ID)
 		report.Applied = err == nil
 		if err == nil {
 			leftovers := prepare.Leftovers(root, contract)
@@ -184,8 +185,8 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	})
 }
 
-func undo(ctx context.Context, runner host.Runner, id int) (err error) {
-	j, err := openJournal(runner)
+func (u *ui) undo(ctx context.Context, runner host.Runner, id int) (err error) {
+	j, err := u.openJournal(runner)
 	if err != nil {
 		return err
 	}
@@ -296,7 +297,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		}
 	}
 	return u.decide(opts.decision, true, "undo it?", &report, func() (err error) {
-		j, err := openJournal(host.Runner{Root: root, Talk: u.talk})
+		j, err := u.openJournal(u.runner(root))
 		if err != nil {
 			return err
 		}

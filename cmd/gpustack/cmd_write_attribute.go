@@ -33,6 +33,10 @@ func parseWriteAttribute(c *cli.Context, f *faults) driver.Write {
 }
 
 func runWriteAttribute(_ context.Context, u *ui, w driver.Write) error {
+	// What ends the write is the run that started this process.
+	if err := u.begin(); err != nil {
+		return err
+	}
 	if number := driver.WriteAttribute(w.File, w.Value); number != 0 {
 		u.printf("%d\n", number)
 	}

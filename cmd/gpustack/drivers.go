@@ -86,7 +86,7 @@ type changing struct {
 
 // observe reads a machine, after what a killed run has left is put right.
 func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout time.Duration) (changing, error) {
-	c := changing{u: u, kernel: driver.Live{Runner: host.Runner{Root: root, Talk: u.talk}, Timeout: timeout}}
+	c := changing{u: u, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}}
 	if err := u.recover(ctx, c.kernel.Runner, d, timeout); err != nil {
 		return c, err
 	}
@@ -159,7 +159,7 @@ func (c changing) apply(ctx context.Context, opts driversOptions, plan prepare.L
 
 // binder lets act change drivers, under the journal's lock.
 func (c changing) binder(act func(driver.Binder) error) (err error) {
-	j, err := openJournal(c.kernel.Runner)
+	j, err := c.u.openJournal(c.kernel.Runner)
 	if err != nil {
 		return err
 	}

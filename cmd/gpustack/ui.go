@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
@@ -37,11 +39,13 @@ import (
 type ui struct {
 	out      *bufio.Writer
 	talk     io.Writer
-	in       io.Reader
+	in       *os.File
 	terminal bool // out is one
 	asks     bool // somebody can answer
 	colour   bool
 	unicode  bool
+	stop     chan struct{} // closed by a second signal, which ends running programs too
+	progress
 }
 
 func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
@@ -54,6 +58,7 @@ func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 		asks:     term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 		colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
 		unicode:  isUTF8(getenv),
+		stop:     make(chan struct{}),
 	}
 }
 
@@ -93,7 +98,8 @@ func (u *ui) note(format string, args ...any) {
 }
 
 // confirm asks whether to go on. Where nobody can answer, or the plan is printed for
-// a machine, it is an error not to have said so beforehand, with --yes.
+// a machine, it is an error not to have said so beforehand, with --yes. While it waits, a signal
+// ends the run.
 func (u *ui) confirm(question, format string) error {
 	const hint = "--yes goes on without a question, --dry-run stops after the plan"
 	switch {
@@ -105,14 +111,25 @@ func (u *ui) confirm(question, format string) error {
 	if err := u.out.Flush(); err != nil {
 		return err
 	}
+	u.end()
+	u.ask(true)
+	defer u.ask(false)
+	// What was typed before the question is no answer to it (tcflush(3)).
+	if err := unix.IoctlSetInt(int(u.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
+		return fmt.Errorf("discard what was typed before the question: %w", err)
+	}
 	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // nobody is left to tell
 	answer, err := bufio.NewReader(u.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if word := strings.ToLower(strings.TrimSpace(answer)); word != "y" && word != "yes" {
+	if !strings.HasSuffix(answer, "\n") {
+		fmt.Fprintln(u.talk) //nolint:errcheck // nobody is left to tell
+	}
+	if word := strings.ToLower(strings.TrimSpace(answer)); err != nil || word != "y" && word != "yes" {
 		return &usageError{"nothing was changed", ""}
 	}
+	time.Sleep(settleSignal)
 	return nil
 }
 
@@ -121,6 +138,9 @@ type decision struct {
 	format      string
 	dryRun, yes bool
 }
+
+// mayChange tells a command that changes something from one that only reads.
+func (decision) mayChange() {}
 
 // decide shows a plan's report and carries it out, if there is something to do and
 // the operator wants it. What act returns is the outcome; the report, which act
@@ -144,6 +164,9 @@ func (u *ui) decide(d decision, changed bool, question string, report any, act f
 		}
 	}
 	u.catchUp() // the plan is there before programs talk
+	if err := u.begin(); err != nil {
+		return err
+	}
 	err := act()
 	return errors.Join(show(), err)
 }
@@ -207,6 +230,7 @@ func hint(err error) string {
 		{initramfs.ErrMaker, "gpustack works with initramfs-tools and dracut"},
 		{journal.ErrEdited, "take the change over or back, or undo what came later first: gpustack history"},
 		{journal.ErrLocked, "wait until it is done"},
+		{journal.ErrNotRolledBack, "gpustack history shows the entry; the next command that changes this machine recovers it first"},
 		{journal.ErrNoEntry, "gpustack history lists them"},
 		{journal.ErrUndone, "gpustack history lists them"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// interruptedError is the cause of a context that SIGINT or SIGTERM has ended. Engines wrap it,
+// by context.Cause, to say what was kept and what was rolled back; main turns every error of
+// such a run into exit status 130.
+type interruptedError struct{}
+
+func (interruptedError) Error() string { return "interrupted" }
+
+// Is makes it a context.Canceled, which HTTP and database clients report.
+func (interruptedError) Is(target error) bool { return target == context.Canceled }
+
+// progress is how far a run has come. A signal ends the run at once unless something is being
+// changed; then it ends the context, and the command ends its running step and rolls back.
+type progress struct {
+	mu          sync.Mutex
+	interrupted bool
+	mayChange   bool // the command changes something
+	asking      bool // a question waits for its answer
+	changing    bool
+	changed     bool // by a part of the run that has ended
+}
+
+// changes records that the command may change something.
+func (p *progress) changes() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mayChange = true
+}
+
+// begin must be called before the first write. After a signal it returns an error: nothing may
+// be changed then.
+func (p *progress) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.interrupted {
+		return interruptedError{}
+	}
+	p.changing = true
+	return nil
+}
+
+// end must be called after the last write where the run goes on to read and to ask.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed = p.changed || p.changing
+	p.changing = false
+}
+
+// ask marks that a question waits for its answer, or has got one.
+func (p *progress) ask(asking bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking = asking
+}
+
+// interrupt handles the first signal. It returns whether something is being changed, so that
+// the run must end in order; it may end at once otherwise. It prints to talk alone: the
+// command still owns u.out.
+func (u *ui) interrupt() (changing bool) {
+	p := &u.progress
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.interrupted = true
+	var text string
+	switch {
+	case p.changing:
+		text = "gpustack: interrupted: ending the running step; a second interrupt stops at once\n"
+	case p.changed:
+		text = "gpustack: error: interrupted, nothing else was changed\n"
+	case p.mayChange:
+		text = "gpustack: error: interrupted, nothing was changed\n"
+	default:
+		text = "gpustack: error: interrupted\n"
+	}
+	if p.asking {
+		text = "\n" + text // below the question
+	}
+	fmt.Fprint(u.talk, text) //nolint:errcheck // nobody is left to tell
+	return p.changing
+}
+
+// stopped prints that a second signal has ended the run in the middle of a step.
+func (u *ui) stopped() {
+	fmt.Fprint(u.talk, "gpustack: error: interrupted again, stopped before all was rolled back\n"+ //nolint:errcheck // nobody is left to tell
+		"gpustack: hint: gpustack history shows the entry; the next command that changes this machine recovers it first\n")
+}
+
+// settleSignal is how long an answer waits for a signal that was sent before it, or right after:
+// the kernel and the Go runtime deliver the two in any order.
+const settleSignal = 100 * time.Millisecond
