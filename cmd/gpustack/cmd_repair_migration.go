@@ -66,7 +66,8 @@ EXAMPLES
 EXIT STATUS
   0  every row is free or legitimate
   1  they could not be looked at, or not be repaired
-  2  some are, or are left, stale, suspicious or unknown`,
+  2  some are, or are left, stale, suspicious or unknown
+  130  interrupted: committed repairs stay, are listed and can be undone; nothing else was changed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/urfave/cli/v2"
 )
 
 // TestJSONIsDescribed holds docs/json.md against the types: each field of a
@@ -114,6 +115,10 @@ func TestHelpIsWhole(t *testing.T) {
 		}
 		if !strings.Contains(c.Description, "\n\nEXIT STATUS\n  0  ") {
 			t.Errorf("%s: no exit status", path)
+		}
+		changes := slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "yes") })
+		if changes && !strings.Contains(c.Description, "\n  130  interrupted: ") {
+			t.Errorf("%s: no exit status of an interrupted run", path)
 		}
 		if !c.Hidden && !strings.Contains(c.Description, "\n\nEXAMPLES\n  ") {
 			t.Errorf("%s: no example", path)
