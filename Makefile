@@ -5,15 +5,23 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unreleased)
 
+# Tests are built as the binary is, and a make that a test runs builds the same version.
+export CGO_ENABLED = 0
+export VERSION
+
 # The same sources give the same bytes. The tag leaves urfave/cli's page maker
 # out: cmd/gpustack/man.go is ours.
-BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
+BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
 
-# Programs that the tests are held against, from Debian's packages.
-TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace busybox-static \
+# Debian's packages that the integration tests use. They are installed in a tree of their own
+# (.ci/inside says why), in which these tests run.
+export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace busybox-static make \
 	initramfs-tools dracut-core udev systemd systemd-boot grub2-common zstd lz4 xz-utils bzip2 \
 	python3-nova python3-keystone python3-placement python3-glance python3-pymysql mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
 	qemu-system-x86 qemu-utils mmdebstrap fdisk e2fsprogs kmod
+
+# Which integration tests: packages, and flags of go test.
+TESTS ?= ./integration/...
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -31,16 +39,15 @@ test: lint unit integration
 
 # Everything, the long too.
 test-full: test
-	$(GO) test -count=1 ./integration/db -run TestServerKilled -kills 200
-	$(GO) test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
+	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
+	.ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
 	$(MAKE) fuzz FUZZTIME=2m
 
 unit:
 	$(GO) test $$($(GO) list ./... | grep -v /integration)
 
 integration: build
-	@.ci/packages $(TEST_PACKAGES)
-	$(GO) test -count=1 -timeout 30m ./integration/...
+	.ci/inside go test -count=1 -timeout 1h $(TESTS)
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
@@ -62,9 +69,9 @@ fuzz:
 	done
 
 # Figures side by side; none is a test.
+bench: TEST_PACKAGES += ansible crudini
 bench: build
-	@.ci/packages $(TEST_PACKAGES) ansible crudini
-	$(GO) test -run '^$$' -bench . -count=1 ./host/... ./integration/...
+	.ci/inside go test -run '^$$' -bench . -count=1 ./host/... ./integration/...
 
 man: build
 	build/gpustack man > build/gpustack.8

@@ -1,0 +1,75 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestInside makes a tree with packages that would install a boot loader and start a service:
+// they are in the tree, this machine keeps its packages, nothing is started, and a command in
+// the tree changes only what the tests may change.
+func TestInside(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	const packages = "systemd-boot erlang-base"
+	const machine = "/var/lib/dpkg/status"
+	before := read(t, machine)
+	inside := func(script string) (stdout, talk string, status int) {
+		cmd := exec.Command("../.ci/inside", "sh", "-c", script)
+		cmd.Env = append(os.Environ(), "GPUSTACK_TEST_CACHE="+cache, "TEST_PACKAGES="+packages)
+		return try(t, cmd)
+	}
+
+	out, talk, status := inside("dpkg-query --show --showformat='${Package} ${db:Status-Status}\n' " + packages)
+	if status != 0 || out != "erlang-base installed\nsystemd-boot installed\n" {
+		t.Errorf("exit status %d: %s%s", status, out, talk)
+	}
+	for _, line := range []string{
+		"inside: Installed in the tree, not on this machine, are these packages and what they depend on: erlang-base,systemd-boot\n",
+		"inside: No service is started and no boot loader is changed.\n",
+	} {
+		if !strings.Contains(talk, line) {
+			t.Errorf("no %q in:\n%s", line, talk)
+		}
+	}
+	if read(t, machine) != before {
+		t.Errorf("%s has changed", machine)
+	}
+	if left := rootedIn(t, cache); len(left) > 0 {
+		t.Errorf("processes run in the tree: %q", left)
+	}
+
+	// The tree is there now. Of the machine it shows the checkout and temporary files.
+	own := filepath.Join(t.TempDir(), "own")
+	if out, talk, status = inside("pwd; go env GOVERSION; echo text >" + own); status != 0 || talk != "" || out != run(t, "sh", "-c", "pwd; go env GOVERSION") || read(t, own) != "text\n" {
+		t.Errorf("exit status %d: %s%s", status, out, talk)
+	}
+	for _, file := range []string{"/x", "/etc/x", "/usr/x", "/boot/x", "/usr/local/bin/x"} {
+		if out, talk, status := inside("touch " + file); status != 1 || !strings.Contains(talk, "Read-only file system") {
+			t.Errorf("%s: exit status %d: %s%s", file, status, out, talk)
+		}
+	}
+	if out, talk, status := inside("ls /run"); status != 0 || out+talk != "" {
+		t.Errorf("/run: exit status %d: %s%s", status, out, talk)
+	}
+	if out, talk, status := inside("exit 3"); status != 3 || out+talk != "" {
+		t.Errorf("exit status %d: %s%s", status, out, talk)
+	}
+}
+
+// rootedIn returns the processes whose root is below a folder.
+func rootedIn(t *testing.T, dir string) []string {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(processes, func(proc string) bool {
+		root, err := os.Readlink(filepath.Join(proc, "root"))
+		return err != nil || !strings.HasPrefix(root, dir) // it has ended
+	})
+}
