@@ -50,7 +50,7 @@ func try(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%v (make test installs what the tests need)", err)
+		t.Fatalf("%v (make integration runs the tests where all that they need is installed)", err)
 	}
 	return out.String(), talk.String(), cmd.ProcessState.ExitCode()
 }

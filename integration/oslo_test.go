@@ -53,7 +53,7 @@ func (a *answerer) ask(t testing.TB, question string, answer any) {
 	}
 	line, err := a.out.ReadBytes('\n')
 	if err != nil {
-		t.Fatalf("%v (make test installs what the tests need)", err)
+		t.Fatalf("%v (make integration runs the tests where all that they need is installed)", err)
 	}
 	if err := json.Unmarshal(line, answer); err != nil {
 		t.Fatal(err)
