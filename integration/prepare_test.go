@@ -310,9 +310,7 @@ func TestLockHeld(t *testing.T) {
 func TestAsked(t *testing.T) {
 	for answer, done := range map[string]bool{"y": true, "yes": true, "n": false, "": false, "whatever": false} {
 		root := inPlace(t)
-		cmd := exec.Command("script", "--quiet", "--return", "--command", gpustack+" host prepare --root "+root, "/dev/null")
-		cmd.Stdin = strings.NewReader(answer + "\n")
-		out, _, status := try(t, cmd)
+		out, status := onTerminal(t, answer+"\n", "host", "prepare", "--root", root)
 		plan, after, asked := strings.Cut(out, "gpustack: apply this plan? [y/N] ")
 		if !asked || !strings.Contains(plan, "+++ /etc/default/grub") || (status == 0) != done {
 			t.Errorf("%q: exit status %d:\n%s", answer, status, out)

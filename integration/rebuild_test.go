@@ -15,6 +15,7 @@ import (
 // ones would, as far as gpustack looks at it.
 const (
 	updateGrub = `#!/bin/sh -e
+[ ! -e /etc/slow/update-grub ] || { : > /etc/slow/begun; until [ -e /etc/slow/go ]; do sleep 0.05; done; }
 . /etc/default/grub
 for f in /etc/default/grub.d/*.cfg; do [ ! -e "$f" ] || . "$f"; done
 root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10
@@ -24,6 +25,7 @@ root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10
 echo "	linux /boot/vmlinuz-4.4.0-210-generic root=$root ro $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT" > /boot/grub/grub.cfg
 `
 	updateInitramfs = `#!/bin/sh -e
+[ ! -e /etc/slow/update-initramfs ] || { : > /etc/slow/begun; until [ -e /etc/slow/go ]; do sleep 0.05; done; }
 rm -rf /var/tmp/initrd
 mkdir -p /var/tmp/initrd/scripts/init-top
 cd /var/tmp/initrd
@@ -46,70 +48,78 @@ const (
 	firstImage = "the first\n"
 )
 
+// layRebuild lays out the talk's node with these programs and the shell that they run in. The
+// marks are empty files.
+func layRebuild(t *testing.T, marks ...string) (root string) {
+	t.Helper()
+	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
+	for name, text := range map[string]string{"update-grub": updateGrub, "update-initramfs": updateInitramfs} {
+		if err := os.WriteFile(filepath.Join(root, "usr/sbin", name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"bin", "dev", "etc/slow", "var/tmp"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600), os.Chmod(filepath.Join(root, image), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, mark := range marks {
+		if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busybox := read(t, "/bin/busybox")
+	if err := os.WriteFile(filepath.Join(root, "bin/busybox"), []byte(busybox), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range []string{"sh", "find", "rm", "mkdir", "ls", "sed", "cpio", "sleep"} {
+		if err := os.Symlink("busybox", filepath.Join(root, "bin", tool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// mounted is a command that runs where proc, sys and dev are mounted below the root, and the
+// node's own functions over those of this machine.
+func mounted(root string, args ...string) *exec.Cmd {
+	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-ec", `
+		mkdir -p "$ROOT/../sys"
+		mount --bind "$ROOT/sys" "$ROOT/../sys"
+		# What the node's proc says is kept over the real one.
+		mkdir -p "$ROOT/../proc"
+		mount --bind "$ROOT/proc" "$ROOT/../proc"
+		mount -t proc proc "$ROOT/proc"
+		mount --bind "$ROOT/../proc/cpuinfo" "$ROOT/proc/cpuinfo"
+		mount -t sysfs -o ro sysfs "$ROOT/sys"
+		for d in bus class devices kernel; do mount --bind "$ROOT/../sys/$d" "$ROOT/sys/$d"; done
+		mount --bind /dev "$ROOT/dev"
+		exec "$@"`, "sh"}, args...)...)
+	cmd.Env = append(os.Environ(), "ROOT="+root)
+	return cmd
+}
+
+// menu returns the kernel arguments of the node's boot menu.
+func menu(t *testing.T, root string) string {
+	t.Helper()
+	_, args, _ := strings.Cut(read(t, filepath.Join(root, "boot/grub/grub.cfg")), " ro ")
+	args, _, _ = strings.Cut(args, "\n")
+	return args
+}
+
 // TestRebuild: on a root elsewhere, with the kernel's file systems below it, the
 // programs run there, what they make is looked at, and undo runs them again.
 func TestRebuild(t *testing.T) {
-	lay := func(t *testing.T, marks ...string) (root string) {
-		root = unpack(t, examples(t)["talk-2xk4200.txtar"])
-		for name, text := range map[string]string{"update-grub": updateGrub, "update-initramfs": updateInitramfs} {
-			if err := os.WriteFile(filepath.Join(root, "usr/sbin", name), []byte(text), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, dir := range []string{"bin", "dev", "var/tmp"} {
-			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600), os.Chmod(filepath.Join(root, image), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		for _, mark := range marks {
-			if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		busybox := read(t, "/bin/busybox")
-		if err := os.WriteFile(filepath.Join(root, "bin/busybox"), []byte(busybox), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for _, tool := range []string{"sh", "find", "rm", "mkdir", "ls", "sed", "cpio"} {
-			if err := os.Symlink("busybox", filepath.Join(root, "bin", tool)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return root
-	}
-	// call runs gpustack where proc, sys and dev are mounted below the root, and the
-	// node's own functions over those of this machine.
-	inside := func(t *testing.T, root string, args ...string) (stdout, talk string, status int) {
-		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-ec", `
-			mkdir -p "$ROOT/../sys"
-			mount --bind "$ROOT/sys" "$ROOT/../sys"
-			# What the node's proc says is kept over the real one.
-			mkdir -p "$ROOT/../proc"
-			mount --bind "$ROOT/proc" "$ROOT/../proc"
-			mount -t proc proc "$ROOT/proc"
-			mount --bind "$ROOT/../proc/cpuinfo" "$ROOT/proc/cpuinfo"
-			mount -t sysfs -o ro sysfs "$ROOT/sys"
-			for d in bus class devices kernel; do mount --bind "$ROOT/../sys/$d" "$ROOT/sys/$d"; done
-			mount --bind /dev "$ROOT/dev"
-			exec "$@"`, "sh"}, args...)...)
-		cmd.Env = append(os.Environ(), "ROOT="+root)
-		return try(t, cmd)
-	}
 	call := func(t *testing.T, root string, args ...string) (stdout, talk string, status int) {
-		return inside(t, root, append([]string{gpustack}, args...)...)
+		return try(t, mounted(root, append([]string{gpustack}, args...)...))
 	}
 	const arguments = "console=tty0 console=ttyS1,115200n8 quiet"
-	menu := func(t *testing.T, root string) string {
-		_, args, _ := strings.Cut(read(t, filepath.Join(root, "boot/grub/grub.cfg")), " ro ")
-		args, _, _ = strings.Cut(args, "\n")
-		return args
-	}
 
 	t.Run("done and undone", func(t *testing.T) {
-		root := lay(t)
+		root := layRebuild(t)
 		if out, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes"); status != 0 ||
 			!strings.Contains(out, "then runs update-initramfs -u -k all\n") || !strings.Contains(out, "then runs update-grub\n") {
 			t.Fatalf("exit status %d: %s\n%s", status, talk, out)
@@ -132,12 +142,12 @@ func TestRebuild(t *testing.T) {
 		}
 	})
 	t.Run("on the machine itself", func(t *testing.T) {
-		root := lay(t)
+		root := layRebuild(t)
 		if err := os.WriteFile(filepath.Join(root, "bin/gpustack"), []byte(read(t, gpustack)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		live := func(args ...string) (string, string, int) {
-			return inside(t, root, append([]string{"chroot", root, "/bin/gpustack"}, args...)...)
+			return try(t, mounted(root, append([]string{"chroot", root, "/bin/gpustack"}, args...)...))
 		}
 		// Asked not to, it leaves the programs.
 		out, talk, status := live("host", "prepare", "--no-rebuild", "--dry-run")
@@ -172,7 +182,7 @@ func TestRebuild(t *testing.T) {
 		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts\ngpustack: error: what was there before the program ran is back\n", arguments},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root := lay(t, test.mark)
+			root := layRebuild(t, test.mark)
 			_, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes")
 			if status != 1 || !strings.Contains(talk, test.want) {
 				t.Errorf("exit status %d: %s", status, talk)

@@ -122,10 +122,10 @@ func (s *Session) Type(text string) {
 	}
 }
 
-// Signal sends a signal to the program alone, not to its process group.
-func (s *Session) Signal(signal os.Signal) {
+// Signal sends a signal to the program and to its process group.
+func (s *Session) Signal(signal syscall.Signal) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(signal); err != nil {
+	if err := syscall.Kill(-s.cmd.Process.Pid, signal); err != nil {
 		s.t.Fatal(err)
 	}
 }
