@@ -33,7 +33,7 @@ func parseWriteAttribute(c *cli.Context, f *faults) driver.Write {
 }
 
 func runWriteAttribute(_ context.Context, u *ui, w driver.Write) error {
-	// What ends the write is the run that started this process.
+	// Only the run that started this process ends the write, by its timeout.
 	if err := u.begin(); err != nil {
 		return err
 	}

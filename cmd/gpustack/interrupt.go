@@ -84,14 +84,15 @@ func (u *ui) interrupt() (changing bool) {
 	if p.asking {
 		text = "\n" + text // below the question
 	}
-	fmt.Fprint(u.talk, text) //nolint:errcheck // nobody is left to tell
+	fmt.Fprint(u.talk, text) //nolint:errcheck // there is no other place to report it
 	return p.changing
 }
 
-// stopped prints that a second signal has ended the run in the middle of a step.
+// stopped prints that a second signal has ended the run, in the middle of a step most likely.
 func (u *ui) stopped() {
-	fmt.Fprint(u.talk, "gpustack: error: interrupted again, stopped before all was rolled back\n"+ //nolint:errcheck // nobody is left to tell
-		"gpustack: hint: gpustack history shows the entry; the next command that changes this machine recovers it first\n")
+	const text = "gpustack: error: interrupted again, stopped at once\n" +
+		"gpustack: hint: gpustack history shows an entry that was cut off; the next command that changes this machine recovers it first\n"
+	fmt.Fprint(u.talk, text) //nolint:errcheck // there is no other place to report it
 }
 
 // settleSignal is how long an answer waits for a signal that was sent before it, or right after:

@@ -124,7 +124,7 @@ func (u *ui) confirm(question, format string) error {
 		return err
 	}
 	if !strings.HasSuffix(answer, "\n") {
-		fmt.Fprintln(u.talk) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintln(u.talk) //nolint:errcheck // there is no other place to report it
 	}
 	if word := strings.ToLower(strings.TrimSpace(answer)); err != nil || word != "y" && word != "yes" {
 		return &usageError{"nothing was changed", ""}
