@@ -24,8 +24,7 @@ type Proof interface {
 	Stopped(host string, since time.Time) (bool, string)
 	// Off tells whether the operator says that a host is off.
 	Off(host string) bool
-	// Holder returns what a guest makes of a device of a host, by a report from after
-	// since.
+	// Holder returns how a guest uses a device of a host, by a report from after since.
 	Holder(host, address string, since time.Time) Use
 	// Hosts are the hosts that have reported or are said to be off, by the names that
 	// were given.

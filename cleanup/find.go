@@ -193,6 +193,9 @@ func (r *reader) readServices(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := r.otherSpellings(ctx, s.Host, hosts); err != nil {
+			return err
+		}
 		for _, host := range hosts {
 			if known, ok := r.services[host]; !ok || known.LastSeen == nil || s.LastSeen != nil && s.LastSeen.After(*known.LastSeen) {
 				r.services[host] = s
@@ -202,7 +205,25 @@ func (r *reader) readServices(ctx context.Context) error {
 	return nil
 }
 
-// locate finds the hosts of which the operator and the reports speak.
+// otherSpellings notes a service whose host only another column calls equal to a host of
+// compute_nodes: its nova-compute may work on that node as well.
+func (r *reader) otherSpellings(ctx context.Context, service string, own []string) error {
+	for _, column := range columnsOf(hostNames) {
+		hosts, err := r.names.spellings(ctx, column, service)
+		if err != nil {
+			return err
+		}
+		for _, host := range hosts {
+			if !slices.Contains(own, host) && r.ambiguous[host] == nil && r.names.exists(host) {
+				r.ambiguous[host] = []string{host, service}
+			}
+		}
+	}
+	return nil
+}
+
+// locate resolves the host names of reports, --host-is-off and inventories to hosts of
+// compute_nodes.
 func (r *reader) locate(ctx context.Context) error {
 	of := map[string][]string{} // hosts of compute_nodes, by the name that they are given
 	find := func(name string) error {
@@ -486,7 +507,7 @@ func (r *reader) facts(ctx context.Context, e evidence, d Device) (Facts, error)
 			f.Odd = append(f.Odd, i.odd)
 		}
 		if d.Instance != nil && *d.Instance != i.UUID {
-			f.Odd = append(f.Odd, fmt.Sprintf("the row writes its instance as %q, and instances as %q", *d.Instance, i.UUID))
+			f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, and the instance uuid %q", *d.Instance, i.UUID))
 		}
 		var err error
 		if f.Here, err = r.on(ctx, i, n); err != nil {
@@ -539,8 +560,8 @@ func (r *reader) seen(ctx context.Context, m *Migration, n Node) error {
 	return errors.Join(errs[:]...)
 }
 
-// ambiguities adds what there is to say of hosts that exist several times, to the
-// database, of all that the row has to do with.
+// ambiguities adds, to what makes a row unknown, the existing hosts of equal names that
+// the row depends on.
 func (r *reader) ambiguities(ctx context.Context, f *Facts, n Node) error {
 	if len(r.ambiguous) == 0 {
 		return nil
@@ -590,8 +611,8 @@ func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
 	for _, d := range devices {
 		owner := ""
 		if d.Instance != nil {
-			owner = keyOf(*d.Instance)
-		} else if owner = keyOf(r.use(d).Guest); owner != "" {
+			owner = *d.Instance
+		} else if owner = r.use(d).Guest; owner != "" {
 			holders[owner] = true
 		}
 		if owner != "" && !seen[owner] {
@@ -608,7 +629,7 @@ func (r *reader) read(ctx context.Context, devices []Device) (evidence, error) {
 		}
 		var missing []any
 		for _, u := range uuids {
-			if _, there := e.instances[u.(string)]; !there && !holders[u.(string)] {
+			if _, there := e.instances[keyOf(u.(string))]; !there && !holders[u.(string)] {
 				missing = append(missing, u)
 			}
 		}
@@ -659,7 +680,7 @@ func (r *reader) place(ctx context.Context, e *evidence) error {
 	return nil
 }
 
-// use is what a guest makes of a device that no instance has, by its host's report.
+// use returns how a guest uses a device, by the report of the device's host.
 func (r *reader) use(d Device) Use {
 	n, ok := r.nodes[d.Node]
 	if r.proof == nil || !ok {

@@ -169,20 +169,26 @@ func (n *names) same(ctx context.Context, column, name, node string) (bool, erro
 	return slices.Contains(list, node), err
 }
 
+// exists returns whether a compute node of a host is not deleted.
+func (n *names) exists(host string) bool {
+	for _, node := range n.reader.nodes {
+		if node.Host == host && !node.Deleted {
+			return true
+		}
+	}
+	return false
+}
+
 // ambiguous returns the hosts that exist more than once for one of the columns, by each
 // of their names.
 func (n *names) ambiguous() map[string][]string {
-	exists := map[string]bool{}
-	for _, node := range n.reader.nodes {
-		exists[node.Host] = exists[node.Host] || !node.Deleted
-	}
 	hosts := map[string][]string{}
 	for g, groups := range n.groups {
 		if g.column != hostNames {
 			continue
 		}
 		for name, spellings := range groups {
-			spellings = slices.DeleteFunc(slices.Clone(spellings), func(s string) bool { return !exists[s] })
+			spellings = slices.DeleteFunc(slices.Clone(spellings), func(s string) bool { return !n.exists(s) })
 			if len(spellings) > max(1, len(hosts[name])) {
 				hosts[name] = spellings
 			}

@@ -12,7 +12,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// Use is what a guest makes of a device.
+// Use is how a guest uses a device.
 type Use struct {
 	Guest string // its uuid, or else its process; "" for none that is known
 	// Named says that the process's arguments or the guest's domain name the device. A

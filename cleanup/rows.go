@@ -56,7 +56,7 @@ type Node struct {
 	Name    string `json:"node"` // hypervisor_hostname
 	Deleted bool   `json:"deleted"`
 
-	odd string // what Nova does not write of it; "" for nothing
+	odd string // why Nova has not written it so; "" if it may have
 }
 
 // Service is the row of a host's nova-compute.
@@ -81,7 +81,7 @@ type Instance struct {
 	Requests []Request `json:"requests"`
 	Context  *Context  `json:"migration_context"`
 
-	odd string // what Nova does not write of it; "" for nothing
+	odd string // why Nova has not written it so; "" if it may have
 }
 
 // Context is what instance_extra.migration_context holds while an instance is on its
@@ -123,7 +123,7 @@ type Migration struct {
 	FromHost bool `json:"-"` // the node's host is its source, whatever the node
 	Arrived  bool `json:"-"` // the instance is on the destination's host
 
-	odd string // what Nova does not write of it; "" for nothing
+	odd string // why Nova has not written it so; "" if it may have
 }
 
 // touches returns whether a migration is to or from the row's node, as

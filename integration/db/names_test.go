@@ -294,6 +294,15 @@ func TestNames(t *testing.T) {
 			},
 			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{"dead", "DEAD"}, frees: true,
 		},
+		"services compare bytes, and one in other letters reports": {
+			bytes: []string{"services.host"},
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Compute(t, "other", Service(Row{"host": "DEAD"}))
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{"dead", "DEAD"}, frees: true,
+		},
 		"one of them deleted is one host": {
 			rows: func(t *testing.T, c *Cell, node int64) {
 				gpu2(t, c)
