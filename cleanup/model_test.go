@@ -489,9 +489,9 @@ func (w *world) needed(host, k int) string {
 func TestHistories(t *testing.T) {
 	histories := 20_000
 	if testing.Short() {
-		histories = 1000
+		histories = 4000
 	}
-	steps := []string{"boot", "boot", "migrate", "migrate", "copied", "copied", "finished", "confirm", "revert", "fail", "kill", "start", "reset", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
+	steps := []string{"boot", "boot", "migrate", "migrate", "copied", "copied", "finished", "finished", "confirm", "revert", "fail", "kill", "start", "start", "reset", "reset", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	cases := map[Case]int{}
