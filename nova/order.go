@@ -63,10 +63,15 @@ func (p *planner) values() []*value {
 	for _, s := range p.inOrder() {
 		for _, line := range p.options.Release.specLines([]SideFile{{s.name, s.file}}) {
 			// A value that moves to another line is written on one.
-			all = append(all, &value{source: s, line: line, text: strings.ReplaceAll(line.option.Value, "\n", " ")})
+			all = append(all, &value{source: s, line: line, text: onOneLine(line.option.Value)})
 		}
 	}
 	return all
+}
+
+// onOneLine writes a value of several lines, or with tabs, on one. To JSON they are blanks.
+func onOneLine(value string) string {
+	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(value)
 }
 
 // specs sets device_spec: others' values stay in their order, ours are brought up to date
@@ -106,7 +111,7 @@ func (p *planner) specs(wanted []Spec) error {
 				values = append(values, v.text)
 			}
 			if !v.ours {
-				p.plan.Kept = append(p.plan.Kept, v.where()+": "+strings.ReplaceAll(v.line.option.Value, "\n", " "))
+				p.plan.Kept = append(p.plan.Kept, v.where()+": "+onOneLine(v.line.option.Value))
 			}
 		}
 		if p.where.DropIn && !s.isOurs {
@@ -114,7 +119,7 @@ func (p *planner) specs(wanted []Spec) error {
 		}
 		file, err := s.file.Set(conf.Setting{
 			Names: p.options.Release.specNames(), Values: append(values, last[s]...), Multi: true, Ordered: true,
-			Same: func(have, want string) bool { return strings.ReplaceAll(have, "\n", " ") == want },
+			Same: func(have, want string) bool { return onOneLine(have) == want },
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
@@ -143,15 +148,17 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 		return "", err
 	}
 	var errs []error
-	var exact *value      // has the spec, or one that lacks some of its tags
-	var item int          // of that value, where it is a list
-	var need, like *value // the first that it has to come before, and the first that it had better
-	var groups []*value   // the first of each group that it has to come before
+	var exact *value                       // has the spec, or one that lacks some of its tags
+	var need, like *value                  // the first that it has to come before, and the first that it had better
+	var groups []*value                    // the first of each group that it has to come before
+	var item int                           // of exact, where it is a list
+	var exactAt, needAt, likeAt, count int // in specs
 	for _, v := range all {
 		if v.gone {
 			continue
 		}
 		for i, s := range v.line.specs {
+			count++
 			if s.faulty || !sameIDs(s, planned) {
 				continue
 			}
@@ -159,18 +166,18 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 			lost, gained := s.lost(planned), planned.lost(s)
 			switch {
 			case broader && narrower && len(lost) == 0 && exact == nil:
-				exact, item = v, i
+				exact, item, exactAt = v, i, count
 			case !broader && !narrower && !s.opaque() && !h.share(s, planned):
 				continue
 			case len(lost)+len(gained) == 0:
 				if broader && !narrower && like == nil {
-					like = v
+					like, likeAt = v, count
 				}
 			case len(lost) > 0, s.opaque(), narrower && !broader:
 				errs = append(errs, conflict(v, s, written, lost, gained))
 			default:
 				if need == nil {
-					need = v
+					need, needAt = v, count
 				}
 				if !slices.ContainsFunc(groups, func(g *value) bool { return g.source.group() == v.source.group() }) {
 					groups = append(groups, v)
@@ -184,15 +191,15 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 	if len(groups) > 1 {
 		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, and %w", groups[0].where(), groups[1].where(), written, ErrSpecOrder)
 	}
-	first := need
-	if like != nil && (need == nil || like.source.group() == need.source.group() && slices.Index(all, like) < slices.Index(all, need)) {
-		first = like
+	first, firstAt := need, needAt
+	if like != nil && (need == nil || like.source.group() == need.source.group() && likeAt < needAt) {
+		first, firstAt = like, likeAt
 	}
 	fixed := func(v *value) bool { return p.where.DropIn && !v.source.isOurs }
-	if exact != nil && (first == nil || slices.Index(all, exact) < slices.Index(all, first) && (need == nil || exact.source.group() == need.source.group())) {
-		isList := len(exact.line.specs) > 1
+	if exact != nil && (first == nil || exactAt < firstAt && (need == nil || exact.source.group() == need.source.group())) {
+		have, isList := exact.line.specs[item], len(exact.line.specs) > 1
 		switch {
-		case reflect.DeepEqual(exact.line.specs[item].object, o):
+		case reflect.DeepEqual(have.object, o), isList && len(planned.lost(have)) == 0:
 			exact.ours = true
 			return "", nil
 		case fixed(exact):

@@ -113,13 +113,15 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if o.Placement {
 		if o.Role.computes() {
 			errs = append(errs, p.single([]conf.Name{reportInPlacement}, "true", isTrue, "nova-compute"))
-			errs = append(errs, p.startable()...)
 		}
 		if o.Role.controls() && o.Release >= r2023_1 {
 			before := p.planned()
 			errs = append(errs, p.single([]conf.Name{pciInPlacement}, "true", isTrue, "nova-conductor", "nova-scheduler", "nova-api"))
 			p.plan.AsksPlacement = !slices.Equal(before, p.planned())
 		}
+	}
+	if o.Role.computes() && o.Release >= zed && slices.ContainsFunc(p.planned(), reports) {
+		errs = append(errs, p.startable()...)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return Plan{}, err

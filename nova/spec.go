@@ -32,9 +32,9 @@ type deviceSpec struct {
 // field is one part of an address.
 type field struct {
 	fieldKind
-	text    string         // digits in lower case, or anything
-	pattern *regexp.Regexp // in place of text
-	opaque  bool           // a pattern of Python's that Go cannot evaluate
+	text    string         // digits in lower case, or anything; of a pattern, its source
+	pattern *regexp.Regexp // nil for a glob
+	opaque  bool           // a regular expression of Python's that Go cannot evaluate
 }
 
 type fieldKind struct {
@@ -51,23 +51,23 @@ func (k fieldKind) write(n int) string {
 	return fmt.Sprintf("%0*x", k.width, n)
 }
 
-func (f field) matches(text string) bool {
+func (f field) matches(n int) bool {
 	if f.pattern != nil {
-		return f.pattern.MatchString(text)
+		return f.pattern.MatchString(f.write(n))
 	}
-	return f.text == anything || f.text == text
+	return f.text == anything || f.text == f.write(n)
 }
 
 // contains reports whether the field matches whatever another one does.
 func (f field) contains(other field) bool {
 	switch {
-	case f.pattern == nil && f.text == anything:
+	case f.pattern == nil && f.text == anything, f.text == other.text && (f.pattern == nil) == (other.pattern == nil):
 		return true
-	case other.pattern == nil && other.text != anything:
-		return f.matches(other.text)
+	case f.pattern == nil && other.pattern == nil:
+		return false
 	}
 	for n := range f.values {
-		if text := f.write(n); other.matches(text) && !f.matches(text) {
+		if other.matches(n) && !f.matches(n) {
 			return false
 		}
 	}
@@ -174,13 +174,7 @@ func (s *deviceSpec) patterns(address map[string]any) error {
 			errs = append(errs, fmt.Errorf("address: %s is %s, not a string", k.name, written(value)))
 			continue
 		}
-		pattern, err := regexp.Compile("^(?:" + text + ")")
-		// Both mean something else to Python.
-		if err != nil || strings.Contains(text, "{,") || strings.Contains(text, "[:") {
-			s.address[i].opaque = true
-		} else {
-			s.address[i].pattern = pattern
-		}
+		s.address[i] = k.field(text)
 		if plain[i] = text; strings.Trim(text, "0123456789abcdefABCDEF") != "" {
 			single = false
 		}
@@ -189,6 +183,18 @@ func (s *deviceSpec) patterns(address map[string]any) error {
 		s.single = fmt.Sprintf("%s:%s:%s.%s", plain[0], plain[1], plain[2], plain[3])
 	}
 	return errors.Join(errs...)
+}
+
+// field reads a regular expression.
+func (k fieldKind) field(text string) field {
+	if text == "" || text == ".*" {
+		return field{fieldKind: k, text: anything}
+	}
+	f := field{fieldKind: k, text: text}
+	var err error
+	f.pattern, err = regexp.Compile("^(?:" + text + ")")
+	f.opaque = err != nil || strings.Contains(text, "{,") || strings.Contains(text, "[:") // Python reads these otherwise
+	return f
 }
 
 // hexadecimal reads a number as Python's int(text, 16) does.
@@ -330,11 +336,8 @@ func (s deviceSpec) matchesIDs(vendor, product string) bool {
 }
 
 func (s deviceSpec) matchesAddress(a pci.Address) bool {
-	text := a.String()
-	front, function, _ := strings.Cut(text, ".")
-	parts := append(strings.Split(front, ":"), function)
-	for i, f := range s.address {
-		if i >= len(parts) || f.opaque || !f.matches(parts[i]) {
+	for i, n := range [4]int{int(a.Domain), int(a.Bus), int(a.Slot), int(a.Function)} {
+		if f := s.address[i]; f.opaque || !f.matches(n) {
 			return false
 		}
 	}
@@ -368,7 +371,7 @@ func (h hardware) contains(s, other deviceSpec) bool {
 			}
 		}
 	}
-	for i, f := range s.address {
+	for i, f := range slices.Backward(s.address[:]) { // the field with most values last
 		if !f.contains(other.address[i]) {
 			return false
 		}
