@@ -15,7 +15,7 @@ const (
 	noLiveMigrate = "does not start nova-compute with live_migratable below libvirt 10.0.0 and QEMU 8.2.2"
 )
 
-// Lowest versions with which nova-compute takes live_migratable (nova/virt/libvirt/
+// Lowest versions with which nova-compute starts with live_migratable (nova/virt/libvirt/
 // driver.py of 2025.1).
 var (
 	liveLibvirt = Version{10, 0, 0}
@@ -153,7 +153,7 @@ func (c *checker) wrongFunctions(h hardware, lines []specLine) []specFault {
 					vf = d.ProductID.String()
 				}
 			}
-			// Nova takes the address of a PF with the product of its VFs for the VFs'.
+			// The address of a PF with the product of its VFs stands for the VFs.
 			if spec.product != vf && (spec.product == anything || spec.product == pf || vf != "") {
 				found = append(found, specFault{l, fmt.Sprintf("the device_spec %s has remote_managed, and %s is a PF", written(spec.object), spec.single)})
 			}

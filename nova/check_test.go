@@ -65,7 +65,7 @@ func TestCheck(t *testing.T) {
 		{"booleans of a later release", "zed", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"managed\": \"maybe\"}\n", "", nil},
 		{"one_time_use without Placement", "2025.2", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"one_time_use\": \"yes\"}\n", "",
 			[]string{"fail device_spec node:4 a device_spec has one_time_use, and report_in_placement is not set"}},
-		{"live_migratable on what nobody knows", "2025.1", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"live_migratable\": \"yes\"}\n", "",
+		{"live_migratable on unknown versions", "2025.1", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"live_migratable\": \"yes\"}\n", "",
 			[]string{"n/a device_spec node:4 a device_spec has live_migratable, and the version of libvirt is unknown", "n/a device_spec node:4 a device_spec has live_migratable, and the version of QEMU is unknown"}},
 		{"a devname that is reported", "zed", goodCtl, goodNode + "device_spec = {\"devname\": \"eth1\"}\nreport_in_placement = true\n", "",
 			[]string{"fail device_spec node:4 the device_spec {\"devname\": \"eth1\"} has a devname, which report_in_placement does not support"}},

@@ -149,7 +149,7 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 	}
 	var errs []error
 	var exact *value                       // has the spec, or one that lacks some of its tags
-	var need, like *value                  // the first that it has to come before, and the first that it had better
+	var need, like *value                  // the first that it must precede, and the first with the same tags that it should
 	var groups []*value                    // the first of each group that it has to come before
 	var item int                           // of exact, where it is a list
 	var exactAt, needAt, likeAt, count int // in specs

@@ -116,7 +116,7 @@ func (r reported) traits() string {
 }
 
 // custom writes the name of a resource class or trait as Placement knows it. Standard
-// names are not told from custom ones, which only matters to a spec that has both.
+// names are not distinguished from custom ones.
 func custom(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

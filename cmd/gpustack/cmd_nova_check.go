@@ -28,9 +28,9 @@ which nova-compute does not start. Changes nothing.
 
 Without --conf it reads this machine's files. Files of another machine are given with
 its role, such as controller=FILE, several of one machine joined by commas, in the
-order in which Nova reads them. With inventories, the JSON or YAML of host scan, it is
-held against the hardware too, and with --flavors against what the flavors of a cloud
-ask for.
+order in which Nova reads them. With inventories, the JSON or YAML of host scan, files
+are checked against the hardware too, and with --flavors against the flavors of a
+cloud.
 
 ` + cloudHelp + `
 

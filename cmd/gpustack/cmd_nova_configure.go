@@ -100,7 +100,7 @@ type novaConfigureOptions struct {
 	nova        nova.Options
 	place       nova.Place
 	render      string
-	reported    bool // the operator's word that all compute nodes report
+	reported    bool // the operator asserts that all compute nodes report
 }
 
 func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {

@@ -48,9 +48,9 @@ const (
 // in use, if nova-scheduler asked Placement for PCI devices now.
 var errNotReporting = errors.New("pci_in_placement is not turned on")
 
-// computesReport finds out whether every compute node with PCI devices has them in
-// Placement, as the databases and Placement of that nova.conf tell. Where they do not
-// answer, asserted is believed; what they answer counts more.
+// computesReport determines whether every compute node with PCI devices has them in
+// Placement, from the databases and the Placement that nova.conf names. asserted replaces
+// an answer that cannot be had; it does not override one.
 func (u *ui) computesReport(ctx context.Context, root host.Root, file string, plan nova.Plan, asserted bool) (state string, warnings []string, err error) {
 	found, err := u.notReporting(ctx, root, file, plan)
 	switch {

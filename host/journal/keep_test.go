@@ -20,7 +20,7 @@ func keepX(_ journal.Entry, now, before []byte) ([]byte, error) {
 	return append([]byte("x\n"), before...), nil
 }
 
-// TestKeep: undo leaves what it is told to, and earlier entries can be undone from there,
+// TestKeep: undo leaves what keep returns, and earlier entries can be undone from there,
 // also where a run was killed between rewriting them.
 func TestKeep(t *testing.T) {
 	for killed := range 4 { // entries that were rewritten; 3 is all of them

@@ -88,7 +88,7 @@ func TestNotReporting(t *testing.T) {
 		"none of a node":             {without: []string{"gpu3_0000:84:00.0"}, want: []string{"host gpu3 (cell cell1): does not report its PCI devices to Placement"}},
 		"one of two":                 {without: []string{"gpu1_0000:88:00.0"}, want: []string{"host gpu1 (cell cell1): 0000:88:00.0 is not in Placement"}},
 		"an instance is not healed":  {hold: map[string][]string{"gpu1_0000:84:00.0": {}}, want: []string{"host gpu1 (cell cell1): 0000:84:00.0 is taken by " + u + ", which has no allocation of it in Placement"}},
-		"somebody else holds it":     {hold: map[string][]string{"gpu1_0000:84:00.0": {moving}}, want: []string{"host gpu1 (cell cell1): 0000:84:00.0 is taken by " + u + ", which has no allocation of it in Placement"}},
+		"another consumer holds it":  {hold: map[string][]string{"gpu1_0000:84:00.0": {moving}}, want: []string{"host gpu1 (cell cell1): 0000:84:00.0 is taken by " + u + ", which has no allocation of it in Placement"}},
 		"a VF is not healed":         {hold: map[string][]string{"gpu2_0000:A1:00.0": {}}, want: []string{"host gpu2 (cell cell1): 0000:a1:00.4 is taken by " + u + ", which has no allocation of it in Placement"}},
 		"the instance has come back": {hold: map[string][]string{"gpu2_0000:84:00.0": {moving}}},
 		"nothing reports": {without: []string{"gpu1_0000:84:00.0", "gpu1_0000:88:00.0", "gpu2_0000:84:00.0", "gpu2_0000:A1:00.0", "gpu3_0000:84:00.0"}, want: []string{

@@ -13,7 +13,7 @@ import (
 const reporting = "\n[pci]\nreport_in_placement = true\n"
 
 // forgetReports makes the lab one whose computes never reported devices, which Nova itself
-// cannot: it takes a third of the time of Save and Restore.
+// cannot. Save and Restore would do it in three times the time.
 func forgetReports(ctx context.Context, t *testing.T) {
 	var err error
 	for _, host := range hosts {
@@ -70,7 +70,7 @@ func TestControllerAsksForReports(t *testing.T) {
 		if status != 1 || strings.Count(stderr, "gpustack: error: ") != len(words) {
 			t.Errorf("%s: exit status %d\n%s", when, status, stderr)
 		}
-		// What the cloud answers counts more than the operator's word.
+		// The assertion does not override what the cloud answers.
 		if _, status := configure("--yes", "--computes-report"); status != 1 {
 			t.Errorf("%s, --computes-report: exit status %d", when, status)
 		}
@@ -113,7 +113,7 @@ func TestControllerAsksForReports(t *testing.T) {
 	}
 	until(t, "it is healed", held)
 
-	// Placement cannot be asked: the operator's word counts, and the plan says so.
+	// Placement cannot be asked: the assertion replaces it, and the plan says so.
 	conf := filepath.Join(root, "etc/nova/nova.conf")
 	text, err := os.ReadFile(conf)
 	if err != nil {
