@@ -60,7 +60,8 @@ type Held struct {
 	Device
 	Host     string `json:"host"`
 	NodeName string `json:"node"`
-	Own      bool   `json:"-"` // the instance is on that node, as the database compares names
+
+	own bool // the instance is on that node, as the database compares names
 }
 
 // up tells whether nova-compute of the node is up as Nova has it
@@ -591,7 +592,7 @@ func (c *classifier) closes(m *Migration, status string) {
 func (c *classifier) freed() []Held {
 	var list []Held
 	for _, d := range c.f.Held {
-		if !d.Own {
+		if !d.own {
 			list = append(list, d)
 		}
 	}

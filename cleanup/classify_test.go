@@ -125,7 +125,7 @@ func compared(f *Facts, same func(a, b string) bool) {
 	}
 	f.Held = slices.Clone(f.Held)
 	for k := range f.Held {
-		f.Held[k].Own = on(i, f.Held[k].Host, f.Held[k].NodeName)
+		f.Held[k].own = on(i, f.Held[k].Host, f.Held[k].NodeName)
 	}
 }
 

@@ -648,7 +648,7 @@ func (r *reader) place(ctx context.Context, e *evidence) error {
 		i := e.instances[uuid]
 		for k := range held {
 			var err error
-			if held[k].Own, err = r.on(ctx, i, r.nodes[held[k].Node]); err != nil {
+			if held[k].own, err = r.on(ctx, i, r.nodes[held[k].Node]); err != nil {
 				return err
 			}
 		}
