@@ -26,9 +26,9 @@ type Repairer struct {
 const tries = 3
 
 var (
-	// ErrUnknown says that a unit was begun and that the databases or Placement have not
-	// said what became of it. Its entry in the journal stays open until Recover knows.
-	ErrUnknown = errors.New("it is not known whether this was written")
+	// ErrUnknown goes with a unit that was begun and whose outcome the database or Placement
+	// has not answered. Its entry in the journal stays open until Recover determines it.
+	ErrUnknown = errors.New("the outcome of this repair is unknown")
 
 	// errChanged says that what a unit was planned from is no longer so.
 	errChanged = errors.New("changed since it was planned")
@@ -38,22 +38,23 @@ var (
 // unit whose evidence has changed is skipped, with the reason. Units are recorded before
 // anything of them is written, and after.
 //
-// A unit that was begun is brought to its end even when ctx ends, none is begun after
-// that: then the error is that of ctx, and the units that are left are skipped. So are those
-// after a unit that failed.
+// A unit that was begun is brought to its end even when ctx ends; none is begun after
+// that: then the error is the cause of ctx, and the units that are left are skipped. A unit
+// whose rows are locked by others for too long is skipped, and its error returned in the
+// end. After any other error the units that are left are skipped.
 //
-// Errors: ErrUnknown goes with a unit whose outcome is not known, which has the state Begun.
+// Errors: ErrUnknown goes with a unit whose outcome is unknown, which has the state Begun.
 func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
+	var errs []error
 	for i := range units {
 		u := &units[i]
 		if u.State != Planned {
 			continue
 		}
 		if err := context.Cause(ctx); err != nil {
-			return errors.Join(err, r.leave(units, "not begun: the run was interrupted"))
+			return errors.Join(append(errs, err, r.leave(units, "not begun: the run was interrupted"))...)
 		}
 		err := r.carry(context.WithoutCancel(ctx), units, u, change{After, r.evidenceHolds})
-		changed := errors.Is(err, errChanged)
 		switch {
 		case err == nil:
 			u.State = committed(u)
@@ -62,14 +63,17 @@ func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
 		default:
 			u.State, u.Note, u.Rows = Skipped, err.Error(), []Row{}
 		}
-		if err != nil && (!changed || u.State == Begun) {
-			return errors.Join(fmt.Errorf("%s: %w", u.Name(), err), r.leave(units, "not begun: the repair of "+u.Name()+" failed"))
+		if err != nil && (u.State == Begun || !errors.Is(err, errChanged)) {
+			errs = append(errs, fmt.Errorf("%s: %w", u.Name(), err))
+			if !again(err) {
+				return errors.Join(append(errs, r.leave(units, "not begun: the repair of "+u.Name()+" failed"))...)
+			}
 		}
 		if err := r.Record(units); err != nil {
-			return err
+			return errors.Join(append(errs, err)...)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // committed is the state of a unit once its rows are committed: nova-compute frees the devices
@@ -112,7 +116,7 @@ type change struct {
 	to Side
 	// rows judges within the transaction whether the change may be made, and returns what
 	// is to be written.
-	rows func(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit) ([]Row, error)
+	rows func(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit, locking string) ([]Row, error)
 }
 
 // errNotPosted goes with an answer of Placement other than that the allocations are written.
@@ -156,6 +160,9 @@ func (r *Repairer) carry(ctx context.Context, units []Unit, u *Unit, c change) e
 
 // again reports whether a transaction that failed may succeed when it is begun again.
 func again(err error) bool {
+	if errors.Is(err, ErrUnknown) {
+		return false
+	}
 	switch errorNumber(err) {
 	case errorLockWait, errorDeadlock, errorNotReady:
 		return true
@@ -171,7 +178,9 @@ func again(err error) bool {
 func (r *Repairer) transact(ctx context.Context, units []Unit, u *Unit, c change, post bool) (posted bool, err error) {
 	state := u.State
 	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell Cell) error {
-		rows, err := c.rows(ctx, tx, cell, u)
+		early, cancel := beforeLast(ctx)
+		defer cancel()
+		rows, err := c.rows(early, tx, cell, u, forUpdate)
 		if err != nil {
 			return err
 		}
@@ -201,13 +210,23 @@ func (r *Repairer) transact(ctx context.Context, units []Unit, u *Unit, c change
 }
 
 // Limits of a transaction that locks Nova's rows. Nova's own saves wait for a lock for 50 s
-// (innodb_lock_wait_timeout) and then fail; no lock is held for longer than holdLimit, apart
-// from a COMMIT under way.
+// (innodb_lock_wait_timeout) and then fail. No lock is held for longer than holdLimit, apart
+// from a COMMIT under way: a statement that the context ends goes on in the server for as
+// long as it waits for a lock, so none that may wait is begun in the last second.
 const (
 	holdLimit = 5500 * time.Millisecond
 	postLimit = 5 * time.Second // for Placement's answer within it
 	nextLock  = 1               // seconds to wait for each lock but the first (lockWait), when one is held
+	idleLimit = 6               // seconds after which the server ends a transaction whose client is frozen
+
+	forUpdate = " FOR UPDATE"
 )
+
+// beforeLast is the context of statements that may wait for a lock.
+func beforeLast(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline()
+	return context.WithDeadlineCause(ctx, deadline.Add(-nextLock*time.Second), errHeld)
+}
 
 // locked has act read and write in a transaction that has locked the rows that the unit's
 // evidence lies in, and commits it. The context of act ends when the locks must go.
@@ -215,7 +234,7 @@ const (
 // Errors: ErrUnknown where COMMIT was sent and its outcome is not known. After others the
 // transaction is rolled back, and no lock is held any more.
 func (r *Repairer) locked(ctx context.Context, u *Unit, act func(context.Context, *sql.Tx, Cell) error) error {
-	cell, err := r.Databases.cell(u.Cell)
+	cell, err := r.cell(u)
 	if err != nil {
 		return err
 	}
@@ -224,6 +243,11 @@ func (r *Repairer) locked(ctx context.Context, u *Unit, act func(context.Context
 		return explain("cell "+cell.Name, err)
 	}
 	defer conn.Close() //nolint:errcheck // it goes back to the pool
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d, SESSION wait_timeout = %d", lockWait, idleLimit)); err != nil {
+		return explain("cell "+cell.Name, err)
+	}
+	// Where the connection is lost, its variables are too.
+	defer conn.ExecContext(context.WithoutCancel(ctx), "SET SESSION wait_timeout = DEFAULT") //nolint:errcheck // as above
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return explain("cell "+cell.Name, err)
@@ -272,19 +296,21 @@ func lock(ctx context.Context, tx *sql.Tx, u *Unit) (limited context.Context, ca
 	}
 	statements = append(statements, statement{"pci_devices", "SELECT id FROM pci_devices WHERE id IN (" + places(len(ids)) + ") ORDER BY id FOR UPDATE", ids})
 	limited, cancel = context.WithCancel(ctx)
+	waiting := limited
 	for i, s := range statements {
-		if i < 2 {
-			patience := []int{lockWait, nextLock}[i]
-			if _, err := tx.ExecContext(limited, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", patience)); err != nil {
-				return limited, cancel, err
-			}
-		}
-		if err := query(limited, tx, s.table, func(*sql.Rows) error { return nil }, s.text, s.args...); err != nil {
+		if err := query(waiting, tx, s.table, func(*sql.Rows) error { return nil }, s.text, s.args...); err != nil {
 			return limited, cancel, err
 		}
-		if i == 0 {
-			cancel()
-			limited, cancel = context.WithTimeoutCause(ctx, holdLimit, errHeld)
+		if i > 0 {
+			continue
+		}
+		cancel()
+		limited, cancel = context.WithTimeoutCause(ctx, holdLimit, errHeld)
+		early, ended := beforeLast(limited)
+		defer ended()
+		waiting = early
+		if _, err := tx.ExecContext(early, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", nextLock)); err != nil {
+			return limited, cancel, err
 		}
 	}
 	return limited, cancel, nil
@@ -292,15 +318,18 @@ func lock(ctx context.Context, tx *sql.Tx, u *Unit) (limited context.Context, ca
 
 // evidenceHolds judges the unit's rows again, within the transaction, and returns the rows
 // that repair it.
-func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit) ([]Row, error) {
+func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit, locking string) ([]Row, error) {
+	if err := tx.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&u.Database); err != nil {
+		return nil, explain("cell "+cell.Name, err)
+	}
 	rd, err := r.check(ctx, tx, cell, u)
 	if err != nil {
 		return nil, err
 	}
-	return r.rows(ctx, tx, rd, u)
+	return r.rows(ctx, tx, rd, u, locking)
 }
 
-// Preview fills in the rows that the units would write now, and writes nothing.
+// Preview fills in the rows that the units would write now. It writes and locks nothing.
 func (r *Repairer) Preview(ctx context.Context, units []Unit) error {
 	for i := range units {
 		if u := &units[i]; u.State == Planned {
@@ -312,17 +341,17 @@ func (r *Repairer) Preview(ctx context.Context, units []Unit) error {
 	return nil
 }
 
-// preview reads the rows as the repair does, locks and their limits included.
 func (r *Repairer) preview(ctx context.Context, u *Unit) error {
-	err := r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell Cell) (err error) {
-		if u.Rows, err = r.evidenceHolds(ctx, tx, cell, u); err == nil {
-			err = errStays
-		}
+	cell, err := r.cell(u)
+	if err != nil {
 		return err
-	})
-	if errors.Is(err, errStays) {
-		return nil
 	}
+	tx, err := cell.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return explain("cell "+cell.Name, err)
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	u.Rows, err = r.evidenceHolds(ctx, tx, cell, u, "")
 	return err
 }
 
@@ -410,10 +439,10 @@ func silence(down time.Duration) time.Duration {
 }
 
 // rows are the changes that a unit makes, with what is there now.
-func (r *Repairer) rows(ctx context.Context, tx *sql.Tx, rd *reader, u *Unit) ([]Row, error) {
+func (r *Repairer) rows(ctx context.Context, tx *sql.Tx, rd *reader, u *Unit, locking string) ([]Row, error) {
 	at := rd.now.UTC().Format(time.DateTime)
 	if u.Repair == Offline {
-		return offlineRows(ctx, tx, u, at)
+		return offlineRows(ctx, tx, u, at, locking)
 	}
 	migration, err := read(ctx, tx, "migrations", u.Migration, "status", "updated_at")
 	if err != nil {
@@ -442,23 +471,36 @@ func (r *Repairer) rows(ctx context.Context, tx *sql.Tx, rd *reader, u *Unit) ([
 	if err != nil {
 		return nil, err
 	}
-	return append(rows, row.with(map[string]*string{"updated_at": &at})), nil
+	// In the second in which Nova has saved it, the row would be the same before and after.
+	changed := at
+	if before := row.Before["updated_at"]; before != nil && *before >= at {
+		if t, err := time.Parse(time.DateTime, *before); err == nil {
+			changed = t.Add(time.Second).Format(time.DateTime)
+		}
+	}
+	return append(rows, row.with(map[string]*string{"updated_at": &changed})), nil
 }
 
 // offlineRows are the changes of all devices of a unit, each row once. The report_count of
 // each host is noted: should it have moved half a minute later, its nova-compute was up.
-func offlineRows(ctx context.Context, tx *sql.Tx, u *Unit, at string) ([]Row, error) {
+func offlineRows(ctx context.Context, tx *sql.Tx, u *Unit, at, locking string) ([]Row, error) {
 	var all []Row
+	var freed []any
+	for _, f := range u.findings {
+		if f.Claims == "" {
+			freed = append(freed, f.Device.ID)
+		}
+	}
 	u.Reports = map[string]int64{}
 	for _, f := range u.findings {
 		if _, ok := u.Reports[f.Host]; !ok {
-			n, err := reportCount(ctx, tx, f.Host, "FOR UPDATE")
+			n, err := reportCount(ctx, tx, f.Host, locking)
 			if err != nil {
 				return nil, err
 			}
 			u.Reports[f.Host] = n
 		}
-		rows, err := deviceRows(ctx, tx, f, at)
+		rows, err := deviceRows(ctx, tx, f, freed, at, locking)
 		if err != nil {
 			return nil, err
 		}
@@ -472,8 +514,8 @@ func offlineRows(ctx context.Context, tx *sql.Tx, u *Unit, at string) ([]Row, er
 }
 
 // deviceRows frees a device as PciDevice.free does (nova/objects/pci_device.py), and
-// what it blocks with it.
-func deviceRows(ctx context.Context, tx *sql.Tx, f Finding, at string) ([]Row, error) {
+// what it blocks with it; freed are the devices that are freed together.
+func deviceRows(ctx context.Context, tx *sql.Tx, f Finding, freed []any, at, locking string) ([]Row, error) {
 	d := f.Device
 	columns := []string{"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"}
 	row, err := read(ctx, tx, "pci_devices", d.ID, columns...)
@@ -489,7 +531,7 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f Finding, at string) ([]Row, e
 		return []Row{row.with(after)}, nil
 	}
 	if f.Claims != "" {
-		return claimRows(ctx, tx, f, row, at, columns)
+		return claimRows(ctx, tx, f, row, at, columns, locking)
 	}
 	rows := []Row{row.with(after)}
 	related := func(where string, args ...any) ([]int64, error) {
@@ -499,7 +541,7 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f Finding, at string) ([]Row, e
 			err := rows.Scan(&id)
 			ids = append(ids, id)
 			return err
-		}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND instance_uuid IS NULL AND status IN ('unavailable', 'unclaimable') AND "+where+" ORDER BY id FOR UPDATE", append([]any{d.Node}, args...)...)
+		}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND instance_uuid IS NULL AND status IN ('unavailable', 'unclaimable') AND "+where+" ORDER BY id"+locking, append([]any{d.Node}, args...)...)
 		return ids, err
 	}
 	var ids []int64
@@ -508,7 +550,7 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f Finding, at string) ([]Row, e
 		ids, err = related("parent_addr = ?", d.Address)
 	case d.Type == typeVF && d.Parent != nil:
 		var taken bool
-		err = tx.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND parent_addr = ? AND id <> ? AND status <> 'available')", d.Node, *d.Parent, d.ID).Scan(&taken)
+		err = tx.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND parent_addr = ? AND status <> 'available' AND id NOT IN ("+places(len(freed))+"))", append([]any{d.Node, *d.Parent}, freed...)...).Scan(&taken)
 		if err == nil && !taken {
 			ids, err = related("address = ?", *d.Parent)
 		}
@@ -528,7 +570,7 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f Finding, at string) ([]Row, e
 
 // claimRows give a free device to an instance as PciDevice.claim and allocate do: what
 // it blocks is unavailable from then on.
-func claimRows(ctx context.Context, tx *sql.Tx, f Finding, row Row, at string, columns []string) ([]Row, error) {
+func claimRows(ctx context.Context, tx *sql.Tx, f Finding, row Row, at string, columns []string, locking string) ([]Row, error) {
 	allocated, unavailable := statusAllocated, statusUnavailable
 	after := map[string]*string{"status": &allocated, "instance_uuid": &f.Claims, "updated_at": &at}
 	if f.Request != "" {
@@ -547,7 +589,7 @@ func claimRows(ctx context.Context, tx *sql.Tx, f Finding, row Row, at string, c
 		err := rows.Scan(&id)
 		ids = append(ids, id)
 		return err
-	}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND status = 'available' AND "+where+" ORDER BY id FOR UPDATE", f.Device.Node, address)
+	}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND status = 'available' AND "+where+" ORDER BY id"+locking, f.Device.Node, address)
 	if err != nil {
 		return nil, err
 	}
@@ -676,7 +718,7 @@ func (r *Repairer) Settled(ctx context.Context, units []Unit) error {
 		if u.Repair != Offline || u.State != Repaired {
 			continue
 		}
-		cell, err := r.Databases.cell(u.Cell)
+		cell, err := r.cell(&u)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -695,7 +737,7 @@ func (r *Repairer) Settled(ctx context.Context, units []Unit) error {
 
 // free reports whether none of a unit's devices belongs to its instance any more.
 func (r *Repairer) free(ctx context.Context, u *Unit) (bool, error) {
-	cell, err := r.Databases.cell(u.Cell)
+	cell, err := r.cell(u)
 	if err != nil {
 		return false, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 
 	"gpustack/nova/cloud"
 )
@@ -92,9 +93,15 @@ func (u *Unit) consumers(to Side, seen Books) map[string]cloud.Allocations {
 		}
 		return a
 	}
-	consumers := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance)}
-	if p.Consumer != "" && len(p.Before.Migration.Providers)+len(p.After.Migration.Providers) > 0 {
-		consumers[p.Consumer] = of(target.Migration, seen.Migration)
+	consumers := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance), p.Consumer: of(target.Migration, seen.Migration)}
+	for name, a := range consumers {
+		// Placement makes a consumer of one that it does not know, even where that is to
+		// hold nothing, and from then on refuses requests that say it is new
+		// (placement/handlers/allocation.py, set_allocations; placement/handlers/util.py,
+		// ensure_consumer).
+		if len(a.Providers) == 0 && a.Generation == nil {
+			delete(consumers, name)
+		}
 	}
 	return consumers
 }
@@ -105,9 +112,10 @@ func (u *Unit) consumers(to Side, seen Books) map[string]cloud.Allocations {
 // write counts. It returns the side.
 //
 // Errors: ErrUnknown where the allocations are at neither side, when nothing is written, or
-// where Placement does not answer.
+// where Placement does not answer, or refuses.
 func (r *Repairer) book(ctx context.Context, u *Unit, to Side) (Side, error) {
 	var err error
+	var refused map[string]cloud.Allocations
 	for range tries {
 		now, side, standErr := r.stand(ctx, u)
 		switch {
@@ -116,25 +124,45 @@ func (r *Repairer) book(ctx context.Context, u *Unit, to Side) (Side, error) {
 		case side == Neither:
 			return "", fmt.Errorf("%w: %w", ErrUnknown, u.neither(now))
 		}
+		stays := to == "" || to == side
 		if to != "" {
 			side = to
 		}
-		if err = r.Books.SetAllocations(ctx, u.consumers(side, now)); err == nil {
+		consumers := u.consumers(side, now)
+		if stays && reflect.DeepEqual(refused, consumers) && r.bump(ctx, consumers) {
 			return side, nil
+		}
+		if err = r.Books.SetAllocations(ctx, consumers); err == nil {
+			return side, nil
+		}
+		if errors.Is(err, cloud.ErrConflict) {
+			refused = consumers
 		}
 	}
 	return "", fmt.Errorf("%w: Placement's allocations: %w", ErrUnknown, err)
+}
+
+// bump writes one of several consumers as it is, and returns whether it could: Placement
+// refuses what stays as it is, too, on a provider that has less to give than is allocated,
+// though nothing else has changed the consumers. The generation of any one consumer makes it refuse a request for all of them.
+func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocations) bool {
+	for name, a := range consumers {
+		if a.Generation != nil && r.Books.SetAllocations(ctx, map[string]cloud.Allocations{name: a}) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // neither says what the consumers hold, and what they would have to hold.
 func (u *Unit) neither(now Books) error {
 	p := u.Placement
 	consumer := func(name string, is, before, after cloud.Allocations) string {
-		return fmt.Sprintf("%s holds %s, and not %s as before nor %s as after", name, providers(is), providers(before), providers(after))
+		return fmt.Sprintf("%s holds %s (before the repair %s, after it %s)", name, providers(is), providers(before), providers(after))
 	}
 	text := consumer("instance "+u.Instance, now.Instance, p.Before.Instance, p.After.Instance)
 	if p.Consumer != "" {
 		text += "; " + consumer("migration "+p.Consumer, now.Migration, p.Before.Migration, p.After.Migration)
 	}
-	return fmt.Errorf("Placement's allocations have been changed by something else: %s", text) //nolint:staticcheck // a name
+	return fmt.Errorf("Placement's allocations have changed since: %s", text) //nolint:staticcheck // a name
 }

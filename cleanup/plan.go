@@ -26,9 +26,10 @@ type Unit struct {
 	Rows      []Row    `json:"rows"` // as they are written; filled in when that is done
 	// Reports has the report_count of nova-compute of each host whose rows were written
 	// offline, as it was then.
-	Reports map[string]int64 `json:"report_counts"`
-	State   State            `json:"state"`
-	Note    string           `json:"note"` // why it was skipped or is unknown, or what else there is to say
+	Reports  map[string]int64 `json:"report_counts"`
+	Database string           `json:"database"` // the schema that the rows are in; "" for one that is not recorded
+	State    State            `json:"state"`
+	Note     string           `json:"note"` // why it was skipped or is unknown, or what else there is to say
 
 	findings []Finding
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"gpustack/nova/cloud"
 )
 
 // Open reports whether a unit was begun, and it is not known what became of it. Releases
@@ -15,7 +17,7 @@ func (u Unit) Open() bool {
 	return u.State == Begun || u.State == Planned && len(u.Rows) > 0
 }
 
-// Standing is where a unit that is open was found.
+// Standing is where an open unit was found.
 type Standing struct {
 	Rows        Side
 	Allocations Side // "" for a unit that has nothing to do with Placement
@@ -24,8 +26,11 @@ type Standing struct {
 // Stand reads where an open unit is, without changing anything: a transaction or a request
 // that is still on its way may change it a moment later.
 func (r *Repairer) Stand(ctx context.Context, u *Unit) (s Standing, err error) {
-	cell, err := r.Databases.cell(u.Cell)
+	cell, err := r.cell(u)
 	if err != nil {
+		return s, err
+	}
+	if err := sameDatabase(ctx, cell.DB, u); err != nil {
 		return s, err
 	}
 	if s.Rows, err = sideOf(ctx, cell.DB, u.Rows); err != nil {
@@ -37,30 +42,99 @@ func (r *Repairer) Stand(ctx context.Context, u *Unit) (s Standing, err error) {
 	return s, err
 }
 
-// Recover finds out what became of units that were begun by a run that was cut off or did
-// not get an answer, and brings Placement's allocations to the side of the rows: it
-// completes or reverts the unit. Units that were never begun are skipped.
+// ErrOtherDatabase says that a unit was written in another database than the one that is
+// looked at.
+var ErrOtherDatabase = errors.New("not the database of this repair")
+
+// cell is the database that a unit was planned in.
+func (r *Repairer) cell(u *Unit) (Cell, error) {
+	cell, err := r.Databases.cell(u.Cell)
+	if err != nil {
+		return Cell{}, fmt.Errorf("cell %q (schema %q) is not at hand: %w", u.Cell, u.Database, ErrOtherDatabase)
+	}
+	return cell, nil
+}
+
+// sameDatabase is an error unless the unit's rows are those of this database: ids count from
+// 1 in each.
+func sameDatabase(ctx context.Context, q rowQuerier, u *Unit) error {
+	var name string
+	if err := q.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name); err != nil {
+		return explain("the database", err)
+	}
+	if u.Database != "" && u.Database != name {
+		return fmt.Errorf("%s: %w, which was made in %s", name, ErrOtherDatabase, u.Database)
+	}
+	archived := true
+	for _, d := range u.Devices {
+		var node int64
+		var address string
+		err := q.QueryRowContext(ctx, "SELECT compute_node_id, address FROM pci_devices WHERE id = ?", d.ID).Scan(&node, &address)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			continue
+		case err != nil:
+			return explain("pci_devices", err)
+		case node != d.Node || address != d.Address:
+			return fmt.Errorf("%s: %w: row %d of pci_devices is another device", name, ErrOtherDatabase, d.ID)
+		}
+		archived = false
+	}
+	if !archived {
+		return nil
+	}
+	var host string
+	err := q.QueryRowContext(ctx, "SELECT COALESCE(host, '') FROM compute_nodes WHERE id = ?", u.Devices[0].Node).Scan(&host)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err == nil && host != u.Devices[0].Host:
+		return fmt.Errorf("%s: %w, or its rows are archived", name, ErrOtherDatabase)
+	case err != nil:
+		return explain("compute_nodes", err)
+	}
+	return nil
+}
+
+// Recover determines what became of units that were begun by a run that was interrupted or
+// got no answer, and brings Placement's allocations to the side of the rows: it completes
+// or reverts the unit. Units that were never begun are skipped. undoing says that the run
+// was an undo.
 //
 // Rows count as not written only when a transaction of its own has locked the same rows and
 // changed one of them: then one that was begun before has either been committed, and is
 // seen, or can no longer be.
 //
-// Errors: ErrUnknown where it still is not known; then the unit stays open, and those after
+// Errors: ErrUnknown where it still is unknown; then the unit stays open, and those after
 // it are recovered all the same.
-func (r *Repairer) Recover(ctx context.Context, units []Unit) error {
+func (r *Repairer) Recover(ctx context.Context, units []Unit, undoing bool) error {
+	return r.each(units, func(u *Unit) error {
+		if undoing && (u.State == Written || u.State == Repaired) {
+			// Releases before the state Begun did not mark a unit before they undid it.
+			if s, err := r.Stand(ctx, u); err != nil || s.Rows == After && s.Allocations != Before {
+				return err
+			}
+			u.State = Begun
+		}
+		if !u.Open() {
+			return nil
+		}
+		return r.recover(ctx, u, undoing)
+	})
+}
+
+// each has act end each unit, and records it. A unit for which it returns an error stays or
+// becomes open.
+func (r *Repairer) each(units []Unit, act func(*Unit) error) error {
 	var errs []error
 	for i := range units {
 		u := &units[i]
-		switch {
-		case u.State == Planned && !u.Open():
+		if u.State == Planned && !u.Open() {
 			u.State, u.Note = Skipped, "not begun: the run was interrupted"
-		case u.Open():
-			if err := r.recover(ctx, u); err != nil {
-				u.State, u.Note = Begun, err.Error()
-				errs = append(errs, fmt.Errorf("%s: %w", u.Name(), err))
+		} else if err := act(u); err != nil {
+			if !errors.Is(err, ErrUnknown) {
+				err = fmt.Errorf("%w: %w", ErrUnknown, err)
 			}
-		default:
-			continue
+			u.State, u.Note = Begun, err.Error()
+			errs = append(errs, fmt.Errorf("%s: %w", u.Name(), err))
 		}
 		if err := r.Record(units); err != nil {
 			return errors.Join(append(errs, err)...)
@@ -69,32 +143,95 @@ func (r *Repairer) Recover(ctx context.Context, units []Unit) error {
 	return errors.Join(errs...)
 }
 
-func (r *Repairer) recover(ctx context.Context, u *Unit) error {
-	side, err := r.fence(ctx, u)
+func (r *Repairer) recover(ctx context.Context, u *Unit, undoing bool) error {
+	side, err := r.fence(ctx, u, undoing)
 	if err != nil {
-		if !errors.Is(err, ErrUnknown) {
-			err = fmt.Errorf("%w: %w", ErrUnknown, err)
-		}
 		return err
 	}
 	if u.Placement != nil {
-		if side == Neither {
-			return fmt.Errorf("%w: its rows have been changed by something else", ErrUnknown)
+		now, _, err := r.stand(ctx, u)
+		switch {
+		case err != nil:
+			return err
+		case now.empty():
+			// The instance is gone. A request that is still on its way names generations of
+			// consumers that are no more, and is refused.
+		case side == Neither:
+			return errors.New("its rows have been changed by something else")
+		default:
+			if _, err := r.book(ctx, u, side); err != nil {
+				return err
+			}
 		}
-		if _, err := r.book(ctx, u, side); err != nil {
+	}
+	u.close(side, undoing, "the run was interrupted")
+	return nil
+}
+
+// empty reports whether neither consumer holds anything.
+func (b Books) empty() bool {
+	return len(b.Instance.Providers)+len(b.Migration.Providers) == 0
+}
+
+// close ends an open unit whose rows are at a side.
+func (u *Unit) close(side Side, undoing bool, why string) {
+	switch {
+	case side == After:
+		u.State, u.Note = committed(u), ""
+	case side == Before && undoing:
+		u.State, u.Note = TakenBack, ""
+	case side == Before:
+		u.State, u.Note, u.Rows = Skipped, why+" before this was written", []Row{}
+	default:
+		u.State, u.Note, u.Rows = Skipped, why+", and the rows have been changed by something else since", []Row{}
+	}
+}
+
+// Accept closes open units as their rows and allocations are now, whatever that is, where
+// Recover cannot: the operator has looked at them. Rows and allocations are written as they
+// are, so that a transaction or a request of before can no longer change them.
+//
+// Errors: as of Recover.
+func (r *Repairer) Accept(ctx context.Context, units []Unit, undoing bool) error {
+	return r.each(units, func(u *Unit) error {
+		if !u.Open() {
+			return nil
+		}
+		side, err := r.fence(ctx, u, undoing)
+		if err != nil {
 			return err
 		}
+		note := "accepted as it was, with its rows " + side.text()
+		if u.Placement != nil {
+			now, _, err := r.stand(ctx, u)
+			if err != nil {
+				return err
+			}
+			held := map[string]cloud.Allocations{}
+			for name, a := range map[string]cloud.Allocations{u.Instance: now.Instance, u.Placement.Consumer: now.Migration} {
+				if a.Generation != nil {
+					held[name] = a
+				}
+			}
+			if len(held) > 0 {
+				err := r.Books.SetAllocations(ctx, held)
+				if err != nil && !r.bump(ctx, held) {
+					return err
+				}
+			}
+			note += fmt.Sprintf("; the instance holds %s, its migration %s", providers(now.Instance), providers(now.Migration))
+		}
+		u.close(side, undoing, note)
+		u.Note = note
+		return nil
+	})
+}
+
+func (s Side) text() string {
+	if s == Neither {
+		return "neither as before nor as after it"
 	}
-	switch side {
-	case After:
-		u.State, u.Note = committed(u), ""
-	case Before:
-		u.State, u.Note, u.Rows = Skipped, "the run was interrupted before this was written", []Row{}
-	default:
-		// Rows alone, and whatever has changed them has seen what they were then.
-		u.State, u.Note, u.Rows = Skipped, "the run was interrupted, and the rows have been changed by something else since", []Row{}
-	}
-	return nil
+	return "as " + string(s) + " it"
 }
 
 // fenceTries is how often Recover waits for locks, a second or more each time.
@@ -105,15 +242,22 @@ var errStays = errors.New("nothing to write")
 
 // fence returns where a unit's rows are, such that this cannot change any more through a
 // transaction that was begun before.
-func (r *Repairer) fence(ctx context.Context, u *Unit) (side Side, err error) {
+func (r *Repairer) fence(ctx context.Context, u *Unit, undoing bool) (side Side, err error) {
+	done := After // the side that such a transaction leads to
+	if undoing {
+		done = Before
+	}
 	var touched *Row
 	// A transaction whose connection was lost holds its locks until it has ended.
 	for range fenceTries {
 		err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, _ Cell) (err error) {
+			if err := sameDatabase(ctx, tx, u); err != nil {
+				return err
+			}
 			if side, err = sideOf(ctx, tx, u.Rows); err != nil {
 				return err
 			}
-			if side == After {
+			if side == done {
 				return errStays // committed, and seen
 			}
 			touched, err = touch(ctx, tx, u)
@@ -127,30 +271,39 @@ func (r *Repairer) fence(ctx context.Context, u *Unit) (side Side, err error) {
 		err = nil
 	}
 	if err == nil && touched != nil {
-		// So that the row is still known as the one of before.
+		// So that the row is still known as the one of that side.
 		for _, recorded := range u.Rows {
 			if recorded.Table == touched.Table && recorded.Key == touched.Key {
-				maps.Copy(recorded.Before, touched.Before)
+				columns := recorded.Before
+				if side == After {
+					columns = recorded.After
+				}
+				maps.Copy(columns, touched.Before)
 			}
 		}
 	}
 	return side, err
 }
 
-// touch moves updated_at of the unit's instance, or of its first device where the instance
-// has no row: on a cluster a transaction of another node that has changed the row fails its
+// touch moves updated_at of a row that the unit writes, of its instance where that is among
+// them: on a cluster a transaction of another node that writes the row fails its
 // certification, or makes this one fail. It returns the column as it is then; nil where
-// both rows are gone.
+// the row is gone.
 func touch(ctx context.Context, tx *sql.Tx, u *Unit) (*Row, error) {
-	table, id := "pci_devices", u.Devices[0].ID
-	err := tx.QueryRowContext(ctx, "SELECT id FROM instances WHERE uuid = ?", u.Instance).Scan(&id)
-	switch {
-	case err == nil:
-		table = "instances"
-	case !errors.Is(err, sql.ErrNoRows):
-		return nil, explain("instances", err)
+	if len(u.Rows) == 0 {
+		return nil, nil
 	}
-	row, err := read(ctx, tx, table, id, "updated_at")
+	target := u.Rows[0]
+	for _, row := range u.Rows {
+		if row.Table == "instances" {
+			target = row
+		}
+	}
+	var id int64
+	if _, err := fmt.Sscan(target.Key, &id); err != nil {
+		return nil, fmt.Errorf("row %q of %s: %w", target.Key, target.Table, err)
+	}
+	row, err := read(ctx, tx, target.Table, id, "updated_at")
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -158,21 +311,15 @@ func touch(ctx context.Context, tx *sql.Tx, u *Unit) (*Row, error) {
 		return nil, err
 	}
 	// Later than before, and not what the repair itself has written or was to write.
-	var written *string
-	for _, recorded := range u.Rows {
-		if recorded.Table == table && recorded.Key == row.Key {
-			written = recorded.After["updated_at"]
-		}
-	}
-	statement := later(table)
-	result, err := tx.ExecContext(ctx, statement, written, id, row.Before["updated_at"])
+	statement := later(target.Table)
+	result, err := tx.ExecContext(ctx, statement, target.After["updated_at"], id, row.Before["updated_at"])
 	if err != nil {
-		return nil, explain(table, err)
+		return nil, explain(target.Table, err)
 	}
 	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		return nil, errors.Join(fmt.Errorf("row %d of %s has %w", id, table, errChanged), err)
+		return nil, errors.Join(fmt.Errorf("row %d of %s has %w", id, target.Table, errChanged), err)
 	}
-	row, err = read(ctx, tx, table, id, "updated_at")
+	row, err = read(ctx, tx, target.Table, id, "updated_at")
 	return &row, err
 }
 
@@ -195,6 +342,9 @@ func sideOf(ctx context.Context, q rowQuerier, rows []Row) (Side, error) {
 		}
 		if err := row.ours(); err != nil {
 			return "", err
+		}
+		if sameColumns(row.Before, row.After) {
+			continue // says nothing
 		}
 		is, err := read(ctx, q, row.Table, id, slices.Sorted(maps.Keys(row.After))...)
 		if errors.Is(err, sql.ErrNoRows) {

@@ -24,7 +24,10 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []Unit) error {
 		if u.State != Written && u.State != Repaired {
 			continue
 		}
-		cell, err := r.Databases.cell(u.Cell)
+		cell, err := r.cell(u)
+		if err == nil {
+			err = sameDatabase(ctx, cell.DB, u)
+		}
 		if err == nil {
 			err = undoable(ctx, cell.DB, u, "")
 		}
@@ -99,8 +102,8 @@ func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		err := r.carry(context.WithoutCancel(ctx), units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ Cell, u *Unit) ([]Row, error) {
-			return u.Back(), undoable(ctx, tx, u, "FOR UPDATE")
+		err := r.carry(context.WithoutCancel(ctx), units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ Cell, u *Unit, locking string) ([]Row, error) {
+			return u.Back(), undoable(ctx, tx, u, locking)
 		}})
 		switch {
 		case err == nil:

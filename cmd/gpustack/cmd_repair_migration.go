@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,9 +44,11 @@ could free a device that a guest uses is unknown. --apply repairs what is proved
 
 All that is repaired for one instance is one transaction, which judges everything again,
 changes only what it has seen, and is recorded on this machine: "gpustack undo" undoes it,
-unless Nova has gone on from there. Where Placement or the database does not say whether
-something was written, the entry stays open, every command says so, and the next --apply
-or undo finds out and completes or reverts it.
+unless Nova has gone on from there. Where Placement or the database does not answer
+whether something was written, the outcome is unknown: the entry stays open, every command
+says so, and the next --apply or undo determines it and completes or reverts the repair.
+Where that is impossible, --accept closes the entry and leaves rows and allocations as
+they are.
 
 The databases are those of nova.conf on a controller ([api_database], whose
 cell_mappings name every cell), or --database names one cell's.
@@ -84,6 +87,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "your word that `HOST` is off, and no guest runs there (repeatable)"},
 			&cli.BoolFlag{Name: "claim", Usage: "give free devices to the guests that hold them, by their hosts' reports, too"},
 			&cli.BoolFlag{Name: "apply", Usage: "repair what is proved stale"},
+			&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` as its rows and allocations are now"},
 			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if there is more than `NUMBER` to repair"},
 			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait `TIME` for nova-compute to free the devices"},
 			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, look for `TIME` whether a nova-compute has come back"},
@@ -103,6 +107,7 @@ type repairOptions struct {
 	inventories []string
 	off         []string
 	most        int
+	accept      int // the entry to close as it is; 0 for none
 	wait        time.Duration
 	settle      time.Duration
 	cloud       cloudOptions
@@ -127,13 +132,19 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	if opts.where.Database != "" && opts.find.Cell != "" {
 		f.add(&usageError{"--cell: --database names the only one", ""})
 	}
-	for _, flag := range []string{"yes", "max", "wait", "settle"} {
+	for _, flag := range []string{"yes", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
-			f.add(&usageError{"--" + flag + ": says how to repair, and --apply is not given", ""})
+			f.add(&usageError{"--" + flag + " requires --apply", ""})
 		}
 	}
 	if opts.most < 1 {
-		f.add(&usageError{fmt.Sprintf("--max: %d is too little", opts.most), ""})
+		f.add(&usageError{"--max must be at least 1", ""})
+	}
+	if text := c.String("accept"); c.IsSet("accept") {
+		id, err := strconv.Atoi(text)
+		if opts.accept = id; err != nil || id < 1 {
+			f.add(&usageError{"--accept: not the number of an entry: " + quoted(text), "gpustack history lists them"})
+		}
 	}
 	return opts
 }
@@ -147,7 +158,9 @@ type repairReport struct {
 	Changes  []cleanup.Unit    `json:"changes"`
 	Applied  bool              `json:"applied"`
 	Entry    *int              `json:"entry"`
-	Warnings []string          `json:"warnings"`
+	// Recovered are the repairs of interrupted entries, as they are now.
+	Recovered []cleanup.Unit `json:"recovered"`
+	Warnings  []string       `json:"warnings"`
 }
 
 // repairing is what a run of repair-migration has at hand.
@@ -161,7 +174,7 @@ type repairing struct {
 }
 
 func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err error) {
-	r := &repairing{u: u, opts: opts, report: repairReport{Schema: 1, Changes: []cleanup.Unit{}, Warnings: []string{}}}
+	r := &repairing{u: u, opts: opts, report: repairReport{Schema: 1, Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}, Warnings: []string{}}}
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
@@ -173,17 +186,24 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
 	open, err := journal.OpenRows(r.root)
-	if err != nil && !errors.Is(err, fs.ErrPermission) {
+	switch {
+	case errors.Is(err, journal.ErrLocked) && !opts.apply:
+		r.warn(err.Error() + ": some rows may be as they were, others as they will be")
+	case errors.Is(err, fs.ErrPermission) && !opts.apply:
+	case err != nil:
 		return err
 	}
 	if opts.apply {
 		if err := errors.Join(r.databases.Unread(), r.recover(ctx, open)); err != nil {
+			if opts.format != formatTable {
+				err = errors.Join(err, u.show(opts.format, r.report))
+			}
 			return err
 		}
 	}
 	for _, e := range open {
 		if !opts.apply {
-			r.report.Warnings = append(r.report.Warnings, interruptedRows(e)) // which the command line has printed
+			r.report.Warnings = append(r.report.Warnings, interruptedRows(e)) // action has printed it
 		}
 	}
 	for _, unread := range split(r.databases.Unread()) {
@@ -348,15 +368,15 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 		return err
 	}
 	if err = repairer.Apply(ctx, units); err == nil {
-		told := 0
+		last := 0
 		err = repairer.Wait(ctx, units, r.opts.wait, func(left int) {
-			if left != told {
-				told = left
+			if left != last {
+				last = left
 				r.u.note("waiting for nova-compute to free devices, of %d repairs; at most %s", left, r.opts.wait)
 			}
 		})
 	}
-	if _, updateErr := j.Update(entry, outcome(journal.Done, units), units); updateErr != nil {
+	if _, updateErr := j.Update(entry, outcome(false, units), units); updateErr != nil {
 		return errors.Join(err, updateErr)
 	}
 	for _, unit := range units {
@@ -385,15 +405,19 @@ func wasWritten(u cleanup.Unit) bool {
 	return u.State == cleanup.Written || u.State == cleanup.Repaired
 }
 
-// outcome is the status of an entry of rows: ended, unless something of it is not known.
-func outcome(ended journal.Status, units []cleanup.Unit) journal.Status {
+// outcome is the status of an entry of rows whose run, or undo, has ended. The entry stays
+// open while the outcome of one of its repairs is unknown, and is not undone while one stays.
+func outcome(undoing bool, units []cleanup.Unit) journal.Status {
+	open := slices.ContainsFunc(units, cleanup.Unit.Open)
 	switch {
-	case !slices.ContainsFunc(units, cleanup.Unit.Open):
-		return ended
-	case ended == journal.Undone:
+	case open && undoing:
 		return journal.Undoing
+	case open:
+		return journal.Applying
+	case undoing && !slices.ContainsFunc(units, wasWritten):
+		return journal.Undone
 	}
-	return journal.Applying
+	return journal.Done
 }
 
 func because(note string) string {
@@ -405,7 +429,7 @@ func because(note string) string {
 
 // interruptedRows is what every command says of an entry whose outcome is not known.
 func interruptedRows(e journal.Entry) string {
-	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is not known: gpustack repair-migration --apply finds out and completes or reverts it, gpustack undo %d undoes it", e.ID, e.Command, e.ID)
+	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: gpustack repair-migration --apply determines it and completes or reverts the repair, gpustack undo %d undoes it", e.ID, e.Command, e.ID)
 }
 
 // warnOpenRows says, whatever the command is, that repairs of rows were interrupted. The
@@ -430,15 +454,26 @@ func (u *ui) warnOpenRows(dir string) {
 	}
 }
 
-// recover finds out what became of repairs whose run was interrupted, and completes or
+// recover determines what became of repairs whose run was interrupted, and completes or
 // reverts them. While one stays open, nothing else is repaired.
 func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err error) {
+	accept := func(e journal.Entry) bool { return e.ID == r.opts.accept }
+	if r.opts.accept != 0 && !slices.ContainsFunc(open, accept) {
+		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "gpustack history lists them"}
+	}
 	if len(open) == 0 {
 		return nil
 	}
 	if !r.opts.yes {
-		question := fmt.Sprintf("entry %d (%s) was interrupted: find out what it has done, and complete or revert it?", open[0].ID, open[0].Command)
-		if err := r.u.confirm(question, formatTable); err != nil {
+		var names []string
+		for _, e := range open {
+			names = append(names, strconv.Itoa(e.ID))
+		}
+		question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", listed(names, "and"))
+		if r.opts.accept != 0 {
+			question = fmt.Sprintf("close entry %d as its rows and allocations are now?", r.opts.accept)
+		}
+		if err := r.u.confirm(question, r.opts.format); err != nil {
 			return err
 		}
 	}
@@ -446,37 +481,42 @@ func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err erro
 	if err != nil {
 		return err
 	}
+	defer r.u.end()
 	defer func() { err = errors.Join(err, j.Close()) }()
 	var errs []error
 	for _, entry := range open {
-		if _, err := r.recoverEntry(ctx, j, entry); err != nil {
+		units, err := r.recoverEntry(ctx, j, entry, accept(entry))
+		if err != nil {
 			errs = append(errs, fmt.Errorf("entry %d: %w", entry.ID, err))
 		}
+		r.report.Recovered = append(r.report.Recovered, units...)
 	}
 	return errors.Join(errs...)
 }
 
-// recoverEntry recovers one entry under the journal's lock, and returns its repairs.
-func (r *repairing) recoverEntry(ctx context.Context, j *journal.Journal, entry journal.Entry) ([]cleanup.Unit, error) {
+// recoverEntry recovers one entry under the journal's lock, or accepts it as it is, and
+// returns its repairs.
+func (r *repairing) recoverEntry(ctx context.Context, j *journal.Journal, entry journal.Entry, accept bool) ([]cleanup.Unit, error) {
 	units, err := unitsOf(entry)
 	if err != nil {
 		return nil, err
 	}
-	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Open() && u.Placement != nil }))
+	status := entry.Status
+	undoing := status == journal.Undoing
+	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(u cleanup.Unit) bool { return (u.Open() || undoing) && u.Placement != nil }))
 	if err != nil {
 		return units, err
 	}
-	status := entry.Status
 	repairer.Record = func(units []cleanup.Unit) (err error) {
 		entry, err = j.Update(entry, status, units)
 		return err
 	}
-	recoverErr := repairer.Recover(ctx, units)
-	ended := journal.Done
-	if status == journal.Undoing && !slices.ContainsFunc(units, wasWritten) {
-		ended = journal.Undone
+	end := repairer.Recover
+	if accept {
+		end = repairer.Accept
 	}
-	if _, err := j.Update(entry, outcome(ended, units), units); err != nil {
+	recoverErr := end(ctx, units, undoing)
+	if _, err := j.Update(entry, outcome(undoing, units), units); err != nil {
 		return units, errors.Join(recoverErr, err)
 	}
 	for _, unit := range units {

@@ -256,7 +256,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	}
 	for _, earlier := range open {
 		if earlier.ID < entry.ID {
-			return &usageError{fmt.Sprintf("entry %d: entry %d (%s), before it, was interrupted, and its outcome is not known", entry.ID, earlier.ID, earlier.Command), fmt.Sprintf("gpustack repair-migration --apply finds out, or gpustack undo %d undoes it first", earlier.ID)}
+			return &usageError{fmt.Sprintf("entry %d: entry %d (%s), before it, was interrupted, and its outcome is unknown", entry.ID, earlier.ID, earlier.Command), fmt.Sprintf("gpustack repair-migration --apply determines it, or gpustack undo %d undoes it first", earlier.ID)}
 		}
 	}
 	r := &repairing{u: u, opts: opts.repair, root: root}
@@ -271,6 +271,9 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		return err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
+	if err := r.databases.Unread(); err != nil {
+		return err
+	}
 	placement := func(unit cleanup.Unit) bool { return unit.Placement != nil && (wasWritten(unit) || unit.Open()) }
 	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, placement))
 	if err != nil {
@@ -290,6 +293,11 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	report := undoReport{
 		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID, Warnings: []string{},
 	}
+	for i, unit := range units {
+		if unit.Open() {
+			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, standings[i])))
+		}
+	}
 	if opts.format == formatTable {
 		u.printf("undoes entry %d: %s\n", entry.ID, entry.Command)
 		for i, unit := range units {
@@ -303,7 +311,9 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		}
 		defer func() { err = errors.Join(err, j.Close()) }()
 		if slices.ContainsFunc(units, cleanup.Unit.Open) {
-			if units, err = r.recoverEntry(ctx, j, entry); err != nil {
+			units, err = r.recoverEntry(ctx, j, entry, false)
+			report.Repairs = units
+			if err != nil {
 				return fmt.Errorf("entry %d: %w", entry.ID, err)
 			}
 		}
@@ -313,10 +323,8 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		}
 		err = repairer.Undo(ctx, units)
 		report.Repairs = units
-		if err != nil {
-			return err
-		}
-		if _, err := j.Update(entry, journal.Undone, units); err != nil {
+		_, updateErr := j.Update(entry, outcome(true, units), units)
+		if err := errors.Join(err, updateErr); err != nil {
 			return err
 		}
 		report.Applied = true
@@ -334,11 +342,8 @@ func (u *ui) undoPlan(unit cleanup.Unit, s cleanup.Standing) {
 	}
 	u.printf("\n%s repair of %s\n", unit.Repair, printable(unit.Name()))
 	if unit.Open() {
-		u.printf("  its outcome is not known: at the moment its rows are as %s\n", sideText(s.Rows))
-		if unit.Placement != nil {
-			u.printf("  Placement's allocations are as %s\n", sideText(s.Allocations))
-		}
-		u.printf("  first the outcome is made certain; what was written is then undone:\n")
+		u.printf("  the outcome is unknown: %s\n", standingText(unit, s))
+		u.printf("  first the outcome is determined; what was written is then undone:\n")
 	}
 	if p := unit.Placement; p != nil {
 		u.printf("  POST /allocations\n")
@@ -350,9 +355,18 @@ func (u *ui) undoPlan(unit cleanup.Unit, s cleanup.Standing) {
 	u.rows(unit.Back())
 }
 
+// standingText says where an open repair was found.
+func standingText(unit cleanup.Unit, s cleanup.Standing) string {
+	text := "at the moment its rows are " + sideText(s.Rows)
+	if unit.Placement != nil {
+		text += ", and Placement's allocations " + sideText(s.Allocations)
+	}
+	return text
+}
+
 func sideText(s cleanup.Side) string {
 	if s == cleanup.Neither {
-		return "neither before nor after it"
+		return "neither as before nor as after it"
 	}
-	return string(s) + " it"
+	return "as " + string(s) + " it"
 }

@@ -75,8 +75,14 @@ func (j *Journal) open() error {
 			return fmt.Errorf("%s: %w", dir, host.Cause(err))
 		}
 	}
+	// A command that only reads holds the lock for a moment, shared.
 	var err error
-	j.lock, err = lockDir(j.root, unix.LOCK_EX)
+	for range 5 {
+		if j.lock, err = lockDir(j.root, unix.LOCK_EX); !errors.Is(err, ErrLocked) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	return err
 }
 

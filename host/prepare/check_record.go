@@ -66,9 +66,9 @@ func (v view) interrupted() []host.Finding {
 		var findings []host.Finding
 		for _, e := range open {
 			findings = append(findings, host.Finding{
-				Status: host.Warn, File: journal.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is not known", e.ID, e.Command),
+				Status: host.Warn, File: journal.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),
 				Effect: "rows of Nova's database and Placement's allocations may not match",
-				Remedy: fmt.Sprintf("gpustack repair-migration --apply finds out and completes or reverts it; gpustack undo %d undoes it", e.ID),
+				Remedy: fmt.Sprintf("gpustack repair-migration --apply determines it and completes or reverts the repair; gpustack undo %d undoes it", e.ID),
 			})
 		}
 		return findings

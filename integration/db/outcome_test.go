@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +31,9 @@ type placement struct {
 	held    map[string]cloud.Allocations
 	late    []time.Duration // until each of the next requests arrives
 	answers []error         // to each of the next, in place of the one it has
-	applied []string        // what was applied, in order: the instance's providers
+	applied []string        // the answers, in order
+	refuse  map[string]bool // providers that have less to give than is allocated
+	left    map[string]bool // consumers that were made, and hold nothing
 	pending sync.WaitGroup
 }
 
@@ -79,12 +83,17 @@ func (p *placement) apply(consumers map[string]cloud.Allocations) error {
 	defer p.mu.Unlock()
 	for consumer, a := range consumers {
 		known := p.held[consumer].Generation
-		if (known == nil) != (a.Generation == nil) || known != nil && *known != *a.Generation {
+		over := slices.ContainsFunc(slices.Collect(maps.Keys(a.Providers)), func(provider string) bool { return p.refuse[provider] })
+		if over || p.left[consumer] || (known == nil) != (a.Generation == nil) || known != nil && *known != *a.Generation {
 			p.applied = append(p.applied, "409")
 			return cloud.ErrConflict
 		}
 	}
 	for consumer, a := range consumers {
+		// As the real one does: a new consumer that is to hold nothing stays.
+		if a.Generation == nil && len(a.Providers) == 0 {
+			p.left[consumer] = true
+		}
 		next := 1
 		if a.Generation != nil {
 			next = *a.Generation + 1
@@ -135,7 +144,7 @@ func newDead(t *testing.T) *dead {
 	id := d.cell.Migration(t, 3, d.uuid, "migration", "migrating", "gpu1", "gpu2", old, Row{"uuid": migrationUUID})
 	d.cell.Context(t, d.uuid, id, []int64{from}, []int64{to})
 	one := func() *int { n := 1; return &n }
-	d.placement = &placement{held: map[string]cloud.Allocations{
+	d.placement = &placement{left: map[string]bool{}, refuse: map[string]bool{}, held: map[string]cloud.Allocations{
 		d.uuid:        {Providers: map[string]map[string]int{"provider of gpu2": oneCard}, Project: "p", User: "u", Generation: one()},
 		migrationUUID: {Providers: map[string]map[string]int{"provider of gpu1": oneCard}, Project: "p", User: "u", Generation: one()},
 	}}
@@ -215,7 +224,7 @@ func TestCommitUnknown(t *testing.T) {
 				t.Errorf("Placement has answered %q: it must not be rolled back", got)
 			}
 			touched := d.touched(t)
-			if err := d.repairer.Recover(t.Context(), d.units); err != nil {
+			if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
 				t.Fatal(err)
 			}
 			d.is(t, test.side)
@@ -265,6 +274,10 @@ func TestPlacementAnswers(t *testing.T) {
 			if !cmp.Equal(d.placement.applied, test.applied) {
 				t.Errorf("Placement has answered %q", d.placement.applied)
 			}
+			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
+				t.Error(err)
+			}
+			d.is(t, cleanup.Before)
 		})
 	}
 }
@@ -288,10 +301,10 @@ func TestPlacementNeither(t *testing.T) {
 	}()
 	err := d.repairer.Apply(t.Context(), d.units)
 	u := &d.units[0]
-	if !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun || !strings.Contains(err.Error(), "instance "+d.uuid+" holds [provider of gpu3]") {
+	if !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun || !strings.Contains(err.Error(), "instance "+d.uuid+" holds [provider of gpu3] (before the repair [provider of gpu2], after it [provider of gpu1])") {
 		t.Fatalf("%v, state %s", err, u.State)
 	}
-	if err := d.repairer.Recover(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun {
+	if err := d.repairer.Recover(t.Context(), d.units, false); !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun {
 		t.Errorf("%v, state %s", err, u.State)
 	}
 	if diff := cmp.Diff(rows, d.cell.Dump(t, "migrations")); diff != "" {
@@ -306,7 +319,7 @@ func TestPlacementNeither(t *testing.T) {
 	a.Providers = d.before[d.uuid]
 	d.placement.held[d.uuid] = a
 	d.placement.mu.Unlock()
-	if err := d.repairer.Recover(t.Context(), d.units); err != nil || u.State != cleanup.Skipped {
+	if err := d.repairer.Recover(t.Context(), d.units, false); err != nil || u.State != cleanup.Skipped {
 		t.Errorf("%v, state %s", err, u.State)
 	}
 	d.is(t, cleanup.Before)
@@ -360,7 +373,7 @@ func TestCutOff(t *testing.T) {
 			if diff := cmp.Diff(cleanup.Standing{Rows: wantRows, Allocations: wantBooks}, standing); diff != "" || err != nil {
 				t.Errorf("%v, (-want +got):\n%s", err, diff)
 			}
-			if err := d.repairer.Recover(t.Context(), d.units); err != nil {
+			if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
 				t.Fatal(err)
 			}
 			d.is(t, test.side)
@@ -427,7 +440,7 @@ func TestInterruptedEntry(t *testing.T) {
 		u.Host = proxy.Address
 		args = []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
 		_, stderr, status := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
-		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: it is not known whether this was written: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply finds out") {
+		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply determines it") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 		return root, cell, args
@@ -441,7 +454,7 @@ func TestInterruptedEntry(t *testing.T) {
 		}
 		return string(text), cmd.ProcessState.ExitCode()
 	}
-	const open = "entry 1 (repair-migration --apply) was interrupted, and its outcome is not known"
+	const open = "entry 1 (repair-migration --apply) was interrupted, and its outcome is unknown"
 	t.Run("recovered", func(t *testing.T) {
 		root, cell, args := begin(t, func(p *Proxy) { p.DelayCommit(2 * time.Second) })
 		for _, c := range [][]string{{"history"}, {"host", "scan"}, {"nova", "check", "--conf", "compute=" + root + "/etc/nova/nova.conf"}, {"undo", "--dry-run", args[0], args[1]}} {
@@ -470,7 +483,7 @@ func TestInterruptedEntry(t *testing.T) {
 		before := states(t, cell)
 		// Its cell is not among those of nova.conf by that name, so that nothing can be found out.
 		_, stderr, status := repair(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
-		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: it is not known whether this was written: cell database: no such cell") {
+		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: the outcome of this repair is unknown: cell \"database\" (schema \"nova_cell1\") is not at hand: not the database of this repair") || !strings.Contains(stderr, "hint: give the --database") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
 		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
@@ -523,7 +536,7 @@ func TestOneTransactionPerInstance(t *testing.T) {
 		u.Host = proxy.Address
 		root := machine(t)
 		args := []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
-		if _, stderr, status := repair(t, root, args...); status != 1 || !strings.Contains(stderr, "is not known") {
+		if _, stderr, status := repair(t, root, args...); status != 1 || !strings.Contains(stderr, "is unknown") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 		repaired := 0
@@ -537,6 +550,267 @@ func TestOneTransactionPerInstance(t *testing.T) {
 		}
 		if _, stderr, status := repair(t, root, args...); status != 0 {
 			t.Fatalf("exit status %d, %s", status, stderr)
+		}
+	}
+}
+
+// proxied is a machine whose only cell is reached through a proxy, and the arguments that
+// repair it offline.
+func proxied(t *testing.T) (proxy *Proxy, root string, args []string) {
+	t.Helper()
+	proxy = NewProxy(t, database.Server.Address)
+	u, err := url.Parse(database.URL("nova_cell1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = proxy.Address
+	return proxy, machine(t), []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
+}
+
+// TestRecoverWrites: before a unit is called not written, or not undone, a row is written that
+// the lost transaction writes too: on a cluster one of the two is refused then.
+func TestRecoverWrites(t *testing.T) {
+	t.Run("an offline repair", func(t *testing.T) {
+		cell := stale(t, 0)
+		cell.Instance(t, UUID(7), "gpu2", "active", "")
+		cell.Card(t, 1, first, "allocated", UUID(7))
+		proxy, root, args := proxied(t)
+		proxy.LoseCommit()
+		repair(t, root, args...)
+		before := cell.Dump(t, "pci_devices", "updated_at")[0][0]
+		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e struct{ Rows []cleanup.Unit }
+		if err := json.Unmarshal(entry, &e); err != nil {
+			t.Fatal(err)
+		}
+		e.Rows[0].Cell = "cell1"
+		databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer databases.Close()
+		r := &cleanup.Repairer{Databases: databases, Record: func([]cleanup.Unit) error { return nil }}
+		if err := r.Recover(t.Context(), e.Rows, false); err != nil || e.Rows[0].State != cleanup.Skipped {
+			t.Fatalf("%v, state %s", err, e.Rows[0].State)
+		}
+		if cell.Dump(t, "pci_devices", "updated_at")[0][0] == before {
+			t.Error("no row that the repair writes was written")
+		}
+	})
+	t.Run("an undo", func(t *testing.T) {
+		d := newDead(t)
+		if err := d.repairer.Apply(t.Context(), d.units); err != nil {
+			t.Fatal(err)
+		}
+		d.proxy.LoseCommit()
+		if err := d.repairer.Undo(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) {
+			t.Fatal(err)
+		}
+		touched := d.touched(t)
+		if err := d.repairer.Recover(t.Context(), d.units, true); err != nil || d.units[0].State != cleanup.Written {
+			t.Fatalf("%v, state %s", err, d.units[0].State)
+		}
+		if d.touched(t) == touched {
+			t.Error("no row that the undo writes was written")
+		}
+		d.is(t, cleanup.After)
+		if err := d.repairer.Undo(t.Context(), d.units); err != nil {
+			t.Error(err)
+		}
+		d.is(t, cleanup.Before)
+	})
+}
+
+// TestSameSecond: Nova saves the instance in the very second of the repair.
+func TestSameSecond(t *testing.T) {
+	for range 3 {
+		d := newDead(t)
+		d.proxy.LoseAnswer()
+		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.instances SET updated_at = UTC_TIMESTAMP()"); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) {
+			t.Fatal(err)
+		}
+		if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
+			t.Fatal(err)
+		}
+		d.is(t, cleanup.After)
+	}
+}
+
+// TestGoneOn: Nova has gone on from an entry that is open. Where the instance is gone there
+// is nothing left to decide; otherwise the operator accepts what there is.
+func TestGoneOn(t *testing.T) {
+	for name, test := range map[string]struct{ deleted, archived bool }{
+		"the instance is deleted":  {true, false},
+		"and its rows archived":    {true, true},
+		"the instance is on gpu3":  {false, false},
+		"on gpu3, rows of another": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDead(t)
+			d.proxy.LoseAnswer()
+			if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) {
+				t.Fatal(err)
+			}
+			d.placement.mu.Lock()
+			a := d.placement.held[d.uuid]
+			next := *a.Generation + 4
+			a.Generation, a.Providers = &next, map[string]map[string]int{"provider of gpu3": oneCard}
+			if d.placement.held[d.uuid] = a; test.deleted {
+				delete(d.placement.held, d.uuid)
+			}
+			d.placement.mu.Unlock()
+			if test.archived {
+				for _, table := range []string{"instance_extra", "migrations", "instances"} {
+					if _, err := database.SQL.ExecContext(t.Context(), "DELETE FROM nova_cell1."+table); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			held := d.placement.content()
+			err := d.repairer.Recover(t.Context(), d.units, false)
+			if (err == nil) != test.deleted {
+				t.Fatal(err)
+			}
+			if err != nil {
+				err = d.repairer.Accept(t.Context(), d.units, false)
+			}
+			if u := d.units[0]; err != nil || u.Open() {
+				t.Errorf("%v, state %s (%s)", err, u.State, u.Note)
+			}
+			if diff := cmp.Diff(held, d.placement.content()); diff != "" {
+				t.Errorf("Placement (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestOverCommitted: a provider that has less to give than is allocated refuses even what
+// stays as it is; the other consumer's generation makes a late request fail as well.
+func TestOverCommitted(t *testing.T) {
+	d := newDead(t)
+	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
+	d.placement.late = []time.Duration{6 * time.Second}
+	d.placement.refuse["provider of gpu2"] = true // which the instance holds
+	err := d.repairer.Apply(t.Context(), d.units)
+	if u := d.units[0]; err == nil || u.State != cleanup.Skipped {
+		t.Errorf("%v, state %s (%s)", err, u.State, u.Note)
+	}
+	d.is(t, cleanup.Before)
+}
+
+// TestOtherDatabase: rows of an entry are looked for in no other database than their own.
+func TestOtherDatabase(t *testing.T) {
+	cell := stale(t, 1)
+	proxy, root, args := proxied(t)
+	proxy.DelayCommit(4 * time.Second)
+	repair(t, root, args...)
+	cell2 := database.AddCell(t, "cell2", Row{"database_connection": Template("nova_cell2")})
+	cell2.Compute(t, "gpu9")
+	cell2.Instance(t, UUID(55), "gpu9", "active", "")
+	_, stderr, status := repair(t, root, "--database", database.URL("nova_cell2"), "--api-database", database.URL("nova_api"), "--apply", "--yes", "--settle", "0s")
+	if status != 1 || !strings.Contains(stderr, "nova_cell2: not the database of this repair, which was made in nova_cell1") {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+	if _, stderr, status := repair(t, root, args...); status != 0 {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+	if got := states(t, cell); !strings.HasSuffix(got[0], " available NULL NULL") {
+		t.Errorf("rows: %q", got)
+	}
+}
+
+// TestAccept: with the binary: an entry that cannot be determined is closed as it is by the
+// operator alone.
+func TestAccept(t *testing.T) {
+	cell := stale(t, 2)
+	proxy, root, args := proxied(t)
+	proxy.LoseCommit()
+	repair(t, root, args...)
+	for _, wrong := range [][]string{{"--accept", "2"}, {"--accept", "0"}} {
+		if _, stderr, status := repair(t, root, append(args, wrong...)...); status != 1 || !strings.Contains(stderr, "--accept: ") {
+			t.Errorf("%q: exit status %d, %s", wrong, status, stderr)
+		}
+	}
+	stdout, stderr, status := repair(t, root, append(args, "--accept", "1", "-o", "json")...)
+	if status != 0 || !strings.Contains(stderr, "skipped: accepted as it was, with its rows as before it") || !strings.Contains(stdout, `"recovered":[`) {
+		t.Errorf("exit status %d, %s%s", status, stdout, stderr)
+	}
+	for _, line := range states(t, cell) { // which the same run has repaired then
+		if !strings.HasSuffix(line, " available NULL NULL") {
+			t.Errorf("rows: %q", line)
+		}
+	}
+}
+
+// TestTwoVFs: VFs of one instance are freed together, and with the last of them their PF.
+func TestTwoVFs(t *testing.T) {
+	cell := stale(t, 0)
+	cell.Card(t, 1, "0000:40:00.0", "unavailable", "", PF())
+	cell.Card(t, 1, "0000:40:00.1", "allocated", UUID(7), VF("0000:40:00.0"))
+	cell.Card(t, 1, "0000:40:00.2", "allocated", UUID(7), VF("0000:40:00.0"))
+	if _, stderr, status := repair(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+	for _, line := range states(t, cell) {
+		if !strings.HasSuffix(line, " available NULL NULL") {
+			t.Errorf("rows: %q", line)
+		}
+	}
+}
+
+// TestLockedByOthers: a row that another session holds costs Nova no more than the limit, and
+// the other repairs are made.
+func TestLockedByOthers(t *testing.T) {
+	cell := stale(t, 3)
+	pf := cell.Card(t, 1, "0000:40:00.0", "allocated", "", PF())
+	vf := cell.Card(t, 1, "0000:40:00.1", "unavailable", "", VF("0000:40:00.0"))
+	other, err := database.SQL.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Rollback()
+	if _, err := other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = ? FOR UPDATE", vf); err != nil {
+		t.Fatal(err)
+	}
+	type outcome struct {
+		stderr string
+		status int
+	}
+	done := make(chan outcome, 1)
+	root := machine(t)
+	go func() {
+		_, stderr, status := repair(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+		done <- outcome{stderr, status}
+	}()
+	var longest time.Duration
+	for ended := false; !ended; {
+		at := time.Now()
+		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.pci_devices SET label = label WHERE id = ?", pf); err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, time.Since(at))
+		select {
+		case o := <-done:
+			ended = true
+			if o.status != 1 || !strings.Contains(o.stderr, "0000:40:00.0 of gpu1") || !strings.Contains(o.stderr, "Error 1205") {
+				t.Errorf("exit status %d, %s", o.status, o.stderr)
+			}
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	t.Logf("a save of the locked device's PF waited for %s at most", longest)
+	if longest > 6*time.Second {
+		t.Errorf("a save waited for %s", longest)
+	}
+	for _, line := range states(t, cell)[:3] {
+		if !strings.HasSuffix(line, " available NULL NULL") {
+			t.Errorf("rows: %q", line)
 		}
 	}
 }
