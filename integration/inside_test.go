@@ -53,6 +53,9 @@ func TestInside(t *testing.T) {
 			t.Errorf("%s: exit status %d: %s%s", file, status, out, talk)
 		}
 	}
+	if out, talk, status := inside("ls /usr/sbin/policy-rc.d"); status == 0 {
+		t.Errorf("%s%s", out, talk)
+	}
 	if out, talk, status := inside("ls /run"); status != 0 || out+talk != "" {
 		t.Errorf("/run: exit status %d: %s%s", status, out, talk)
 	}
