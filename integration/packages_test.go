@@ -121,7 +121,7 @@ func TestPackages(t *testing.T) {
 			}
 			installed, talk, status := m.install(t, "package")
 			if test.want == "" {
-				if status != 0 || !slices.Equal(installed, []string{"dracut", "package"}) || talk != "packages: installing on this machine: package\n" {
+				if status != 0 || !slices.Equal(installed, []string{"dracut", "package"}) || talk != "packages: to be installed on this machine: package\n" {
 					t.Errorf("exit status %d, installed: %v\n%s", status, installed, talk)
 				}
 				if installed, talk, status := m.install(t, "package"); status != 0 || talk != "" {
