@@ -54,7 +54,7 @@ func (r *Repairer) Apply(ctx context.Context, units []Unit) error {
 		if err := context.Cause(ctx); err != nil {
 			return errors.Join(append(errs, err, r.leave(units, "not begun: the run was interrupted"))...)
 		}
-		err := r.carry(context.WithoutCancel(ctx), units, u, change{After, r.evidenceHolds})
+		err := r.carry(ctx, units, u, change{After, r.evidenceHolds})
 		switch {
 		case err == nil:
 			u.State = committed(u)
@@ -124,20 +124,22 @@ var errNotPosted = errors.New("Placement")
 
 // carry brings the rows and the allocations of a unit to one side, or leaves both at the
 // other. Placement comes first, within the transaction that has locked the evidence: its
-// consumer generations make it refuse what was planned from something else.
+// consumer generations make it refuse what was planned from something else. A transaction
+// that has begun is not ended by ctx; none is begun again after it.
 //
 // Errors: without ErrUnknown nothing was changed.
 func (r *Repairer) carry(ctx context.Context, units []Unit, u *Unit, c change) error {
 	post := u.Placement != nil
+	whole := context.WithoutCancel(ctx)
 	var err error
 	for range tries {
 		var posted bool
-		posted, err = r.transact(ctx, units, u, c, post)
+		posted, err = r.transact(whole, units, u, c, post)
 		post = post && !posted
 		if errors.Is(err, errNotPosted) {
 			// The transaction is over, and with it every lock. The request may have been
 			// applied, or may still be.
-			side, bookErr := r.book(ctx, u, "")
+			side, bookErr := r.book(whole, u, "")
 			if bookErr != nil {
 				return errors.Join(err, bookErr)
 			}
@@ -147,14 +149,14 @@ func (r *Repairer) carry(ctx context.Context, units []Unit, u *Unit, c change) e
 			post = false
 			continue // the rows follow
 		}
-		if !again(err) {
+		if !again(err) || ctx.Err() != nil {
 			break
 		}
 	}
 	if err == nil || errors.Is(err, ErrUnknown) || u.Placement == nil || post {
 		return err
 	}
-	_, bookErr := r.book(ctx, u, c.to.other())
+	_, bookErr := r.book(whole, u, c.to.other())
 	return errors.Join(err, bookErr)
 }
 
@@ -364,8 +366,8 @@ func ignoreChanged(u *Unit, err error) error {
 	return err
 }
 
-// check judges the unit's rows again, within the transaction, and holds the findings
-// against those that were planned from.
+// check judges the unit's rows again, within the transaction, and compares the findings with
+// those that the unit was planned from.
 func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell Cell, u *Unit) (*reader, error) {
 	rd := &reader{tx: tx, all: r.Databases, cell: cell, options: r.Options}
 	if rd.options.Down == 0 {
@@ -465,8 +467,8 @@ func (r *Repairer) rows(ctx context.Context, tx *sql.Tx, rd *reader, u *Unit, lo
 			rows = append(rows, row.with(map[string]*string{"migration_context": nil, "updated_at": &at}))
 		}
 	}
-	// Reading locks nothing on the other nodes of a cluster: writing does, so that
-	// whoever changes the instance there meanwhile is refused, or this is.
+	// Reading locks nothing on the other nodes of a cluster. Writing does: a concurrent change
+	// of the instance there is refused, or this one.
 	row, err := read(ctx, tx, "instances", instance, "host", "node", "vm_state", "task_state", "updated_at")
 	if err != nil {
 		return nil, err
@@ -633,7 +635,7 @@ func (r Row) with(after map[string]*string) Row {
 	return r
 }
 
-// back is the change that takes the row back.
+// back is the change that undoes this one.
 func (r Row) back() Row {
 	r.Before, r.After = r.After, r.Before
 	return r

@@ -102,7 +102,7 @@ func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		err := r.carry(context.WithoutCancel(ctx), units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ Cell, u *Unit, locking string) ([]Row, error) {
+		err := r.carry(ctx, units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ Cell, u *Unit, locking string) ([]Row, error) {
 			return u.Back(), undoable(ctx, tx, u, locking)
 		}})
 		switch {

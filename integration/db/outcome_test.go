@@ -1,6 +1,7 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -813,4 +815,67 @@ func TestLockedByOthers(t *testing.T) {
 			t.Errorf("rows: %q", line)
 		}
 	}
+}
+
+// TestInterruptedRepair: Ctrl-C after the first write ends the repair that has begun and
+// begins no other; what was repaired stays, is listed, and can be undone; waiting ends.
+func TestInterruptedRepair(t *testing.T) {
+	start := func(t *testing.T, root string, args ...string) (cmd *exec.Cmd, talk *bytes.Buffer) {
+		t.Helper()
+		cmd = exec.Command(gpustack, append([]string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--yes"}, args...)...)
+		talk = &bytes.Buffer{}
+		cmd.Stderr = talk
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, talk
+	}
+	interrupt := func(t *testing.T, cell *Cell, cmd *exec.Cmd) {
+		t.Helper()
+		until(t, func() bool { return strings.HasSuffix(states(t, cell)[0], " available NULL NULL") })
+		time.Sleep(500 * time.Millisecond) // it has come to the next step
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+	}
+	t.Run("between two repairs", func(t *testing.T) {
+		cell := stale(t, 3)
+		before := states(t, cell)
+		other, err := database.SQL.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Rollback()
+		if _, err := other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = 2 FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		root := machine(t)
+		cmd, talk := start(t, root, "--settle", "0s")
+		interrupt(t, cell, cmd)
+		for _, want := range []string{"0000:00:00.0 of gpu1: repaired", "0000:02:00.0 of gpu1: skipped: not begun: the run was interrupted", "gpustack undo 1 undoes it", "error: interrupted"} {
+			if !strings.Contains(talk.String(), want) {
+				t.Errorf("%q is not said: %s", want, talk)
+			}
+		}
+		if got := states(t, cell); cmd.ProcessState.ExitCode() != 130 || !cmp.Equal(before[1:], got[1:]) {
+			t.Errorf("exit status %d, rows %q", cmd.ProcessState.ExitCode(), got)
+		}
+		other.Rollback()
+		if out, err := exec.Command(gpustack, "undo", "--root", root, "--yes").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
+			t.Errorf("(-before +undone):\n%s", diff)
+		}
+	})
+	t.Run("while it waits", func(t *testing.T) {
+		cell := stale(t, 1)
+		cmd, talk := start(t, machine(t), "--settle", "10m")
+		begin := time.Now()
+		interrupt(t, cell, cmd)
+		if took := time.Since(begin); cmd.ProcessState.ExitCode() != 130 || took > time.Minute || !strings.Contains(talk.String(), "0000:00:00.0 of gpu1: repaired") {
+			t.Errorf("exit status %d after %s, %s", cmd.ProcessState.ExitCode(), took, talk)
+		}
+	})
 }
