@@ -96,10 +96,23 @@ func word[T any](v *T) string {
 	return fmt.Sprint(*v)
 }
 
-// scanIsTheKernels holds the scan against the kernel.
+// scanIsTheKernels compares the scan with the kernel's view while that does not change: a driver
+// may still be at work on a function, as nvme is, which leaves a virtual function after it has
+// not become ready.
 func (m machine) scanIsTheKernels() {
 	m.t.Helper()
+	const tries = 20
 	kernel, scan := m.kernelView(), m.scan("--all")
+	for try := 1; ; try++ {
+		after := m.kernelView()
+		if cmp.Equal(kernel, after) {
+			break
+		}
+		if try == tries {
+			m.t.Fatalf("the kernel's view still changes (-before +after):\n%s", cmp.Diff(kernel, after))
+		}
+		kernel, scan = after, m.scan("--all")
+	}
 	// The last two digits of a class say how a function is programmed. No scan tells.
 	for i := range kernel.Functions {
 		kernel.Functions[i] = classes.ReplaceAllString(kernel.Functions[i], "class=${1}00")
