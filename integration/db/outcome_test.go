@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,7 +137,7 @@ var oneCard = map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
 func newDead(t *testing.T) *dead {
 	t.Helper()
 	reset(t)
-	d := &dead{cell: database.Cell1, uuid: UUID(1), proxy: NewProxy(t, database.Server.Address)}
+	d := &dead{cell: database.Cell1, uuid: UUID(1), proxy: NewProxy(t)}
 	gpu1, gpu2 := d.cell.Compute(t, "gpu1"), d.cell.Compute(t, "gpu2")
 	d.cell.Instance(t, d.uuid, "gpu1", "active", "")
 	old := Row{"updated_at": Ago(time.Hour)}
@@ -153,7 +152,7 @@ func newDead(t *testing.T) *dead {
 	t.Cleanup(d.placement.pending.Wait)
 	d.before = d.placement.content()
 
-	databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Database: strings.Replace(database.URL("nova_cell1"), database.Server.Address, d.proxy.Address, 1)})
+	databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Database: at(d.proxy.Address, "nova_cell1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,15 +431,10 @@ func TestInterruptedEntry(t *testing.T) {
 	begin := func(t *testing.T, lose func(*Proxy)) (root string, cell *Cell, args []string) {
 		t.Helper()
 		cell = stale(t, 1)
-		proxy := NewProxy(t, database.Server.Address)
+		proxy := NewProxy(t)
 		root = machine(t)
 		lose(proxy)
-		u, err := url.Parse(database.URL("nova_cell1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.Host = proxy.Address
-		args = []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
+		args = []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
 		_, stderr, status := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
 		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply determines it") {
 			t.Fatalf("exit status %d, %s", status, stderr)
@@ -529,15 +523,8 @@ func TestOneTransactionPerInstance(t *testing.T) {
 		for i := range rows {
 			cell.Card(t, int64(gpu1), fmt.Sprintf("0000:%02x:00.0", i), "allocated", UUID(7))
 		}
-		proxy := NewProxy(t, database.Server.Address)
+		proxy, root, args := proxied(t)
 		proxy.LoseCommit()
-		u, err := url.Parse(database.URL("nova_cell1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		u.Host = proxy.Address
-		root := machine(t)
-		args := []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
 		if _, stderr, status := repair(t, root, args...); status != 1 || !strings.Contains(stderr, "is unknown") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
@@ -560,13 +547,8 @@ func TestOneTransactionPerInstance(t *testing.T) {
 // repair it offline.
 func proxied(t *testing.T) (proxy *Proxy, root string, args []string) {
 	t.Helper()
-	proxy = NewProxy(t, database.Server.Address)
-	u, err := url.Parse(database.URL("nova_cell1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Host = proxy.Address
-	return proxy, machine(t), []string{"--database", u.String(), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
+	proxy = NewProxy(t)
+	return proxy, machine(t), []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
 }
 
 // TestRecoverWrites: before a unit is called not written, or not undone, a row is written that
