@@ -223,7 +223,7 @@ func (w *world) step(what string, n int) bool {
 			break
 		}
 		i.runs[to], i.host, i.hostName = card, to, w.hosts[to].name // and it may still run where it was
-	case "letters": // the host is installed anew, and its name has another letter case; its row keeps the old one
+	case "letters": // the host is reinstalled with its name in another letter case; its row keeps the old one
 		if w.hosts[host].up {
 			return false
 		}
@@ -424,7 +424,7 @@ func (p honest) Absent(host, uuid, address string, _ time.Time) (bool, string) {
 	if _, runs := i.runs[h]; runs {
 		return false, "has the guest"
 	}
-	return p.Holder(host, address, time.Time{}).Guest == "", "somebody has the card"
+	return p.Holder(host, address, time.Time{}).Guest == "", "a guest uses the card"
 }
 
 func (p honest) Restarted(host string, since time.Time) (bool, string) {

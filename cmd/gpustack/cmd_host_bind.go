@@ -18,7 +18,7 @@ func newHostBindCommand(u *ui) *cli.Command {
 Has vfio-pci hold the functions selected, all of their cards and all of their IOMMU
 groups: sets driver_override, unbinds what holds a function, has it probed, and reads
 back what holds it then. In the end it opens each group, as a guest would. Should a step
-fail, those before it are taken back. Recorded: "gpustack undo" and "gpustack host
+fail, those before it are rolled back. Recorded: "gpustack undo" and "gpustack host
 release" give back what held the functions before. Run again it plans nothing.
 
 Selects what --device and --vendor name, else what host prepare has recorded, else every

@@ -195,7 +195,7 @@ type Work struct {
 }
 
 // Apply makes the changes that are pending, recorded, and runs the programs. Should a change
-// fail, those before it are taken back. Should a program fail, the changes stay, and the entry
+// fail, those before it are rolled back. Should a program fail, the changes stay, and the entry
 // stays at rebuilding: the next run goes on from there, or it is undone.
 //
 // When ctx ends, the running step, a file or a program, ends first. Then the files are rolled

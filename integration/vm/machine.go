@@ -94,7 +94,7 @@ func Start(ctx context.Context, dir string, t Topology, boot Boot) (*Machine, er
 }
 
 // start launches QEMU, again where the machine dies before its agent has greeted: where QEMU
-// ends, or Linux panics. QEMU 7.2 may end when Linux turns VT-d on: it makes its memory map anew
+// ends, or Linux panics. QEMU 7.2 may end when Linux turns VT-d on: it rebuilds its memory map
 // for each function, and drops its big lock for each that is played; so it may free the region
 // of VT-d's registers, which are no whole page, while the write to them goes on
 // (access_with_adjusted_size and cpu_reloading_memory_map). Linux may panic where the emulator
