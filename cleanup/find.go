@@ -389,15 +389,19 @@ func (r *reader) eachHeld(ctx context.Context, judge func([]Device) error) error
 // wanted is the condition of rows that the options do not leave out.
 func (r *reader) wanted(ctx context.Context) (where string, args []any, err error) {
 	if r.options.Host != "" {
-		ids := []any{int64(0)} // no node has it
-		err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
-			var id int64
-			err := rows.Scan(&id)
-			ids = append(ids, id)
-			return err
-		}, "SELECT id FROM compute_nodes WHERE host = ? OR hypervisor_hostname = ?", r.options.Host, r.options.Host)
+		hosts, err := r.names.spellings(ctx, "compute_nodes.host", r.options.Host)
 		if err != nil {
 			return "", nil, err
+		}
+		nodes, err := r.names.spellings(ctx, "compute_nodes.hypervisor_hostname", r.options.Host)
+		if err != nil {
+			return "", nil, err
+		}
+		ids := []any{int64(0)} // no node has it
+		for _, id := range slices.Sorted(maps.Keys(r.nodes)) {
+			if n := r.nodes[id]; slices.Contains(hosts, n.Host) || slices.Contains(nodes, n.Name) {
+				ids = append(ids, id)
+			}
 		}
 		where, args = where+" AND compute_node_id IN ("+places(len(ids))+")", append(args, ids...)
 	}

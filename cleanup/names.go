@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -117,12 +118,17 @@ func (n *names) loadGroup(ctx context.Context, g group) error {
 }
 
 // expression is a column of compute_nodes in a collation. Where that is the column's own,
-// the column is left as it is, so that its index is used.
+// the column is left as it is, so that its index is used. A name that the collation's
+// character set does not have is NULL, not the one with question marks that CONVERT makes
+// of it.
 func (n *names) expression(g group, table string) string {
-	if g.collation == n.collations["compute_nodes."+g.column] {
-		return table + g.column
+	own, column := n.collations["compute_nodes."+g.column], table+g.column
+	if g.collation == own {
+		return column
 	}
-	return "CONVERT(" + table + g.column + " USING " + g.charset + ") COLLATE " + g.name
+	converted := "CONVERT(" + column + " USING " + g.charset + ")"
+	back := "CONVERT(" + converted + " USING " + cmp.Or(own.charset, "binary") + ")"
+	return "IF(CAST(" + back + " AS BINARY) = CAST(" + column + " AS BINARY), " + converted + ", NULL) COLLATE " + g.name
 }
 
 // spellings returns the names in compute_nodes that are equal to a name in a column, by
@@ -154,10 +160,30 @@ func (n *names) spellings(ctx context.Context, column, name string) ([]string, e
 		}
 		return err
 	}, "SELECT "+g.column+" FROM compute_nodes WHERE "+n.expression(g, "")+" = ?", name)
-	if err == nil {
+	if err = ofNoName(err); err == nil {
 		n.asked[q] = list
 	}
 	return list, err
+}
+
+// Errors of a comparison with a name that the column's character set does not have
+// (https://mariadb.com/docs/server/reference/error-codes,
+// https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html).
+const (
+	errorCollations    = 1267 // ER_CANT_AGGREGATE_2COLLATIONS
+	errorInvalidText   = 1300 // ER_INVALID_CHARACTER_STRING
+	errorCannotConvert = 1977 // MariaDB: ER_CANNOT_CONVERT_CHARACTER
+	errorConversion    = 3854 // MySQL: ER_CANNOT_CONVERT_STRING
+)
+
+// ofNoName returns nil for the error of a comparison of a column with a name that the
+// column cannot contain: the name equals nothing in it. It returns other errors as they are.
+func ofNoName(err error) error {
+	switch errorNumber(err) {
+	case errorCollations, errorInvalidText, errorCannotConvert, errorConversion:
+		return nil
+	}
+	return err
 }
 
 // same returns whether a name in a column is that of a host or node in compute_nodes.

@@ -169,7 +169,7 @@ func (r Row) ours() error {
 func reportCount(ctx context.Context, q rowQuerier, host, locking string) (int64, error) {
 	var n sql.NullInt64
 	err := q.QueryRowContext(ctx, "SELECT MAX(report_count) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ? "+locking, host).Scan(&n)
-	if err != nil {
+	if err = ofNoName(err); err != nil {
 		return 0, explain("services", err)
 	}
 	return n.Int64, nil

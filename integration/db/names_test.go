@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -379,6 +380,92 @@ func TestNames(t *testing.T) {
 			}
 			if tracked := database.Track(t, cell, node, cell.Reported(t, node)); tracked.Error != "" || len(tracked.Changes) > 0 {
 				t.Errorf("Nova then: %+v", tracked)
+			}
+		})
+	}
+}
+
+// TestNamesOutsideCharset: a name that the character set of a column does not have equals no
+// name in it, and does not keep the cell from being judged.
+func TestNamesOutsideCharset(t *testing.T) {
+	u, nodes := UUID(1), []string{"compute_nodes.host", "compute_nodes.hypervisor_hostname"}
+	const foreign = "\u0142" // in no latin1
+	for name, test := range map[string]struct {
+		latin1 []string
+		wide   []string // utf8mb4
+		rows   func(t *testing.T, c *Cell)
+		args   []string
+		found  []string
+	}{
+		"--host-is-off":  {latin1: nodes, args: []string{"--host-is-off", "dead", "--host-is-off", foreign}},
+		"no UTF-8":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--host-is-off", "de\xffad"}},
+		"--host":         {latin1: nodes, args: []string{"--host", foreign}, found: []string{}},
+		"--host of both": {latin1: nodes[:1], args: []string{"--host", "DEAD", "--host-is-off", "dead"}},
+		"--guests":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report(foreign))}},
+		"an instance's host": {
+			latin1: nodes,
+			rows:   func(t *testing.T, c *Cell) { c.Instance(t, u, foreign, "active", "") },
+			args:   []string{"--host-is-off", "dead"},
+			found:  []string{"dead " + first + " E stale offline"},
+		},
+		"a service's host": {
+			latin1: []string{"instances.host"}, wide: []string{"services.host"},
+			rows: func(t *testing.T, c *Cell) { c.Compute(t, "other", Service(Row{"host": foreign})) },
+			args: []string{"--host-is-off", "dead"},
+		},
+		"a compute node's host": {
+			latin1: []string{"services.host", "instances.host"},
+			rows:   func(t *testing.T, c *Cell) { c.Compute(t, foreign, Service(Row{"host": "other"})) },
+			args:   []string{"--host-is-off", "dead"},
+		},
+		"a compute node's host, and its row": {
+			latin1: []string{"services.host"},
+			rows: func(t *testing.T, c *Cell) {
+				c.Card(t, c.Compute(t, foreign, Service(Row{"host": "other"})), first, "allocated", u)
+			},
+			args:  []string{"--host-is-off", "dead", "--host-is-off", foreign},
+			found: []string{"dead " + first + " A stale offline", foreign + " " + first + " A stale offline"},
+		},
+		// What a conversion would write in its place is another name.
+		"a question mark": {
+			latin1: []string{"instances.host", "instances.node"},
+			rows: func(t *testing.T, c *Cell) {
+				update(t, "UPDATE nova_cell1.compute_nodes SET host = ?, hypervisor_hostname = ? WHERE host = 'dead'", foreign, foreign)
+				c.Instance(t, u, "?", "active", "")
+			},
+			args:  []string{"--host-is-off", foreign},
+			found: []string{foreign + " " + first + " E stale offline"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			collate(t, "latin1_swedish_ci", test.latin1...)
+			collate(t, "utf8mb4_general_ci", test.wide...)
+			cell := database.Cell1
+			cell.Card(t, cell.Compute(t, "dead", LastSeen(time.Hour)), first, "allocated", u)
+			cell.Compute(t, "gpu2")
+			cell.Instance(t, UUID(9), "gpu2", "active", "")
+			if test.rows != nil {
+				test.rows(t, cell)
+			}
+			if test.found == nil {
+				test.found = []string{"dead " + first + " A stale offline"}
+			}
+			root := machine(t)
+			found, _ := findings(t, root, test.args...)
+			if diff := cmp.Diff(test.found, found); diff != "" {
+				t.Errorf("found (-want +got):\n%s", diff)
+			}
+			if len(test.found) == 0 {
+				return
+			}
+			_, stderr, status := repair(t, root, append(test.args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			if rows := cell.Dump(t, "pci_devices", "status"); status != 0 || rows[0][0] != "available" {
+				t.Errorf("exit status %d, %v\n%s", status, rows, stderr)
+			}
+			out, err := exec.Command(gpustack, "undo", "--root", root, "--yes").CombinedOutput()
+			if rows := cell.Dump(t, "pci_devices", "status"); err != nil || rows[0][0] != "allocated" {
+				t.Errorf("undo: %v, %v\n%s", err, rows, out)
 			}
 		})
 	}
