@@ -517,6 +517,11 @@ func (r *reader) facts(ctx context.Context, e evidence, d Device) (Facts, error)
 		if f.Here, err = r.on(ctx, i, n); err != nil {
 			return f, err
 		}
+		if d.Instance != nil {
+			if err := r.misplaced(ctx, &f, n); err != nil {
+				return f, err
+			}
+		}
 	}
 	for k := range f.Migrations {
 		m := &f.Migrations[k]
@@ -550,6 +555,40 @@ func (r *reader) on(ctx context.Context, i Instance, n Node) (bool, error) {
 		return false, err
 	}
 	return r.names.same(ctx, "instances.node", *i.Node, n.Name)
+}
+
+// misplaced adds, to what makes a row unknown, that its instance is on the host of the row,
+// or of another of the instance's rows, and on no live node of that host: a
+// hypervisor_hostname has changed, or a live migration did not find its node and wrote NULL
+// (nova/compute/manager.py, post_live_migration_at_destination). Nova's query for the node
+// then misses an instance that nova-compute, which looks for its host, starts there again.
+func (r *reader) misplaced(ctx context.Context, f *Facts, n Node) error {
+	i := f.Instance
+	if i.Deleted || i.Host == nil {
+		return nil
+	}
+	hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
+	if err != nil {
+		return err
+	}
+	hosts = append([]string{*i.Host}, hosts...)
+	lost := !f.Here && slices.Contains(hosts, n.Host) || slices.ContainsFunc(f.Held, func(h Held) bool {
+		return !h.own && slices.Contains(hosts, h.Host)
+	})
+	if !lost {
+		return nil
+	}
+	for _, other := range r.nodes {
+		if on, err := r.on(ctx, *i, other); err != nil || on && !other.Deleted {
+			return err
+		}
+	}
+	node := "NULL"
+	if i.Node != nil {
+		node = fmt.Sprintf("%q", *i.Node)
+	}
+	f.Odd = append(f.Odd, fmt.Sprintf("instance %s is on host %q, and its node is %s, which is no node of that host", i.UUID, *i.Host, node))
+	return nil
 }
 
 // seen fills in where a migration goes from and to, seen from a node.

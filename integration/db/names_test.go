@@ -316,6 +316,55 @@ func TestNames(t *testing.T) {
 			},
 			args: off("dead"), found: []string{},
 		},
+		// The instance is on the host, and Nova's record of its node is not the host's: the
+		// guest starts there again.
+		"instances.node is NULL": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "dead", "active", "", With(Row{"node": nil}))
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{u, `host "dead"`, "its node is NULL"}, frees: true,
+		},
+		"instances.node is the FQDN, of a node that does not exist": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "DEAD", "active", "", With(Row{"node": "dead.example.org"}))
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{u, `host "DEAD"`, `its node is "dead.example.org"`}, frees: true,
+		},
+		"instances.node is a deleted node": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Compute(t, "was", ServiceDeleted(time.Hour))
+				update(t, "UPDATE nova_cell1.compute_nodes SET host = 'dead', hypervisor_hostname = 'dead.example.org' WHERE host = 'was'")
+				c.Instance(t, u, "dead", "active", "", With(Row{"node": "dead.example.org"}))
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{`its node is "dead.example.org"`}, frees: true,
+		},
+		"instances.node is another node of the host": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Compute(t, "was")
+				update(t, "UPDATE nova_cell1.compute_nodes SET host = 'dead', hypervisor_hostname = 'second' WHERE host = 'was'")
+				c.Instance(t, u, "dead", "active", "", With(Row{"node": "SECOND"}))
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: off("dead"), found: []string{"dead " + first + " E stale offline"}, frees: true, writes: true,
+		},
+		"instances.node is NULL, on another host that a repair frees": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				there := c.Compute(t, "gpu2")
+				c.Instance(t, u, "gpu2", "active", "", With(Row{"node": nil}))
+				c.Card(t, there, first, "allocated", u)
+				c.Card(t, node, first, "allocated", u)
+				c.Migration(t, 3, u, "migration", "error", "gpu2", "dead")
+			},
+			args:  func(*testing.T) []string { return []string{"--host-is-off", "dead", "--host-is-off", "gpu2"} },
+			found: []string{"dead " + first + " X unknown", "gpu2 " + first + " X unknown"}, reason: []string{`host "gpu2"`, "its node is NULL"},
+		},
 		// Options.
 		"--host in other letters": {
 			rows: func(t *testing.T, c *Cell, node int64) {
