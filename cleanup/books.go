@@ -26,7 +26,9 @@ type Books struct {
 // holds on its own host what it has there, or what the migration holds there, and
 // nothing on the migration's other host; the migration holds nothing. here are the
 // providers of the instance's own compute node, there those of the migration's other
-// nodes. A provider in neither is a sharing one (of disks, of addresses), and stays.
+// nodes. A provider in neither is a sharing one (of disks, of addresses). What the instance
+// holds there stays, except resource classes that it takes over from the migration: those
+// were for the migration's destination, perhaps on the sharing provider of another aggregate.
 //
 // An evacuation has no consumer of its own: the instance holds both hosts
 // (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
@@ -50,7 +52,7 @@ func (b Books) settle(here, there []string) (after Books, changed bool, err erro
 		after.Instance.Providers = merge(instance.foreign, instance.here)
 	case len(migration.here) > 0:
 		// It is where it was: what it had there is what the migration holds.
-		after.Instance.Providers = merge(instance.foreign, migration.foreign, migration.here)
+		after.Instance.Providers = merge(without(instance.foreign, b.Migration), migration.foreign, migration.here)
 	default:
 		return fail("neither holds the instance's own host")
 	}
@@ -92,11 +94,31 @@ func ofCompute(class string) bool {
 	return class != "DISK_GB" && class != "IPV4_ADDRESS"
 }
 
-// merge puts allocations of different consumers together; of one provider the last count.
+// without returns allocations less the resource classes that a consumer holds.
+func without(all map[string]map[string]int, consumer cloud.Allocations) map[string]map[string]int {
+	left := merge(all)
+	for _, held := range consumer.Providers {
+		for class := range held {
+			for provider := range left {
+				delete(left[provider], class)
+			}
+		}
+	}
+	maps.DeleteFunc(left, func(_ string, held map[string]int) bool { return len(held) == 0 })
+	return left
+}
+
+// merge returns a copy of the allocations of several consumers. Where several hold a
+// resource class of one provider, the last amount counts.
 func merge(all ...map[string]map[string]int) map[string]map[string]int {
 	merged := map[string]map[string]int{}
 	for _, a := range all {
-		maps.Copy(merged, a)
+		for provider, held := range a {
+			if merged[provider] == nil {
+				merged[provider] = map[string]int{}
+			}
+			maps.Copy(merged[provider], held)
+		}
 	}
 	return merged
 }
