@@ -131,10 +131,14 @@ func TestSpecOrder(t *testing.T) {
 		{name: "the talk's", alias: tagged, pci: `passthrough_whitelist = {"name":"K4200","vendor_id":"10de","product_id":"11b4"}`},
 		{name: "the same tags in parts", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:88:00.0", "resource_class": "CUSTOM_K4200"}`},
 
+		{name: "the same with another value of a tag", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_GPU"}`},
+		{name: "ours, and a broader one with tags behind it", alias: tagged, pci: "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\ndevice_spec = {\"product_id\": \"11b4\", \"resource_class\": \"CUSTOM_REST\"}"},
+		{name: "all functions by address", alias: tagged, pci: "device_spec = {\"address\": \"0000:84:00.0\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\ndevice_spec = {\"address\": \"0000:88:00.0\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}"},
+
 		{name: "the vendor's with tags", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "managed": "no"}`,
 			want: refused(`/etc/nova/nova.conf:2: \{"managed": "no", "vendor_id": "10de"\}`, `\{"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_K4200"\}: devices that both match would lose its managed`)},
 		{name: "the vendor's with tags, ours without", alias: "K4200=10de:11b4", pci: `device_spec = {"vendor_id": "10de", "managed": "no"}`, want: refused(`/etc/nova/nova.conf:2: `, "managed")},
-		{name: "the same with another tag", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_GPU"}`, want: refused(`/etc/nova/nova.conf:2: `, "resource_class")},
+		{name: "the same with a tag that gpustack does not write", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "x": "1"}`, want: refused(`/etc/nova/nova.conf:2: `, "x")},
 		{name: "narrower, with a tag", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:84:00.0", "managed": "no"}`, want: refused(`/etc/nova/nova.conf:2: `, "managed")},
 		{name: "narrower, without", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:84:00.0"}`, want: refused(`/etc/nova/nova.conf:2: `, "would not get resource_class")},
 		{name: "narrower, in a list", alias: tagged, pci: `device_spec = [{"vendor_id": "8086"}, {"vendor_id": "10de", "product_id": "11b4", "address": "0000:84:00.0", "managed": "no"}]`, want: refused(`/etc/nova/nova.conf:2: `, "managed")},

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
+	"gpustack/host/pci"
 	"gpustack/nova/conf"
 )
 
@@ -20,18 +20,32 @@ var (
 	// ErrSpecOrder says that the files that hold specs are read in an order that depends
 	// on how nova-compute is started.
 	ErrSpecOrder = errors.New("the order in which Nova reads these files depends on how nova-compute is started")
+	// ErrKept says that a device_spec offers a function that remains with the host.
+	ErrKept = errors.New("the device remains with the host")
 	// ErrNotStartable says that nova-compute would refuse to start.
 	ErrNotStartable = errors.New("nova-compute would not start")
 )
 
 // value is one value of device_spec on its way into the plan.
 type value struct {
-	source *source
-	line   specLine
-	text   string
-	gone   bool
-	ours   bool
-	before []string // that go in front of it
+	source   *source
+	line     specLine
+	text     string
+	ours     bool
+	dropped  map[int]bool // specs of the line that are not in the plan
+	replaced map[int]bool // specs that gpustack wrote and that the planned ones replace
+	before   []string     // that go in front of it
+}
+
+// at is the place of one spec.
+type at struct {
+	*value
+	item   int // of the value, where it is a list
+	number int // of all specs, in the order in which Nova reads them
+}
+
+func (a at) spec() deviceSpec {
+	return a.line.specs[a.item]
 }
 
 func (v *value) where() string {
@@ -63,7 +77,7 @@ func (p *planner) values() []*value {
 	for _, s := range p.inOrder() {
 		for _, line := range p.options.Release.specLines([]SideFile{{s.name, s.file}}) {
 			// A value that moves to another line is written on one.
-			all = append(all, &value{source: s, line: line, text: onOneLine(line.option.Value)})
+			all = append(all, &value{source: s, line: line, text: onOneLine(line.option.Value), dropped: map[int]bool{}, replaced: map[int]bool{}})
 		}
 	}
 	return all
@@ -74,14 +88,14 @@ func onOneLine(value string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(value)
 }
 
-// specs sets device_spec: others' values stay in their order, ours are brought up to date
-// or come before the first that would shadow them. Older names of the option are
-// replaced: whatever they hold is read before the values of the current one.
+// specs sets device_spec: the values of others stay in their order. gpustack's own are
+// updated, or come before the first that would shadow them. Older names of the option are
+// replaced: their values are read before the values of the current one.
 func (p *planner) specs(wanted []Spec) error {
 	all := p.values()
 	for _, v := range all {
 		if !v.line.isJSON {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: the value of %s is no JSON object, and makes every device_spec of this machine useless", v.where(), v.line.option.Key))
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: the value of %s is no JSON object: nova-compute does not start with it", v.where(), v.line.option.Key))
 		}
 		for _, fault := range v.line.faults {
 			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s: %v: nova-compute does not start with it", v.where(), v.line.option.Key, fault))
@@ -90,6 +104,11 @@ func (p *planner) specs(wanted []Spec) error {
 	var errs []error
 	hardware := newHardware(p.options.Here)
 	last := map[*source][]string{} // values that come after all others
+	planned, err := parsed(wanted)
+	if err != nil {
+		return err
+	}
+	p.replace(all, planned)
 	for _, w := range wanted {
 		end, err := p.place(hardware, all, w)
 		errs = append(errs, err)
@@ -100,16 +119,25 @@ func (p *planner) specs(wanted []Spec) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	for _, v := range all {
+		for item := range v.replaced {
+			v.dropped[item] = true
+		}
+	}
+	if err := p.keepsDevices(hardware, all, planned); err != nil {
+		return err
+	}
 	for _, s := range p.sources {
 		var values []string
 		for _, v := range all {
 			if v.source != s {
 				continue
 			}
-			values = append(values, v.before...)
-			if !v.gone {
-				values = append(values, v.text)
+			kept, err := v.kept()
+			if err != nil {
+				return fmt.Errorf("%s: %w", v.where(), err)
 			}
+			values = append(append(values, v.before...), kept...)
 			if !v.ours {
 				p.plan.Kept = append(p.plan.Kept, v.where()+": "+onOneLine(v.line.option.Value))
 			}
@@ -148,81 +176,100 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 		return "", err
 	}
 	var errs []error
-	var exact *value                       // has the spec, or one that lacks some of its tags
-	var need, like *value                  // the first that it must precede, and the first with the same tags that it should
-	var groups []*value                    // the first of each group that it has to come before
-	var item int                           // of exact, where it is a list
-	var exactAt, needAt, likeAt, count int // in specs
-	for _, v := range all {
-		if v.gone {
+	var moved []error        // errors if the spec moves from one group of files to another
+	var exacts, same []at    // specs of the same devices, and of more devices with the same tags
+	var needs, replaced []at // specs that the planned one must precede, and that it replaces
+	specs := specsOf(all)
+	for _, s := range specs {
+		if s.replaced[s.item] && sameIDs(s.spec(), planned) {
+			replaced = append(replaced, s)
+		}
+	}
+	for _, s := range specs {
+		// From here on, devices of the planned spec get no tags of this group's specs.
+		covered := inGroup(exacts, s) || inGroup(replaced, s) && !slices.ContainsFunc(replaced, func(r at) bool { return r.number > s.number })
+		if s.spec().faulty || !sameIDs(s.spec(), planned) {
 			continue
 		}
-		for i, s := range v.line.specs {
-			count++
-			if s.faulty || !sameIDs(s, planned) {
-				continue
+		broader, narrower := h.contains(s.spec(), planned), h.contains(planned, s.spec())
+		lost, gained := s.spec().lost(planned), planned.lost(s.spec())
+		switch {
+		case s.replaced[s.item]:
+		case broader && narrower && s.spec().updatable(planned) && (len(exacts) == 0 || len(lost)+len(gained) == 0):
+			exacts = append(exacts, s)
+		case !broader && !narrower && !s.spec().opaque() && !h.share(s.spec(), planned):
+		case len(lost)+len(gained) == 0:
+			if broader && !narrower {
+				same = append(same, s)
 			}
-			broader, narrower := h.contains(s, planned), h.contains(planned, s)
-			lost, gained := s.lost(planned), planned.lost(s)
-			switch {
-			case broader && narrower && len(lost) == 0 && exact == nil:
-				exact, item, exactAt = v, i, count
-			case !broader && !narrower && !s.opaque() && !h.share(s, planned):
-				continue
-			case len(lost)+len(gained) == 0:
-				if broader && !narrower && like == nil {
-					like, likeAt = v, count
-				}
-			case len(lost) > 0, s.opaque(), narrower && !broader:
-				errs = append(errs, conflict(v, s, written, lost, gained))
-			default:
-				if need == nil {
-					need, needAt = v, count
-				}
-				if !slices.ContainsFunc(groups, func(g *value) bool { return g.source.group() == v.source.group() }) {
-					groups = append(groups, v)
-				}
+		case len(lost) > 0, s.spec().opaque(), narrower && !broader:
+			if err := conflict(s, written, lost, gained); covered {
+				moved = append(moved, err)
+			} else {
+				errs = append(errs, err)
 			}
+		default:
+			needs = append(needs, s)
 		}
 	}
 	if len(errs) > 0 {
 		return "", errors.Join(errs...)
 	}
-	if len(groups) > 1 {
-		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, and %w", groups[0].where(), groups[1].where(), written, ErrSpecOrder)
+	if i := slices.IndexFunc(needs, func(s at) bool { return s.source.group() != needs[0].source.group() }); i > 0 {
+		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, and %w", needs[0].where(), needs[i].where(), written, ErrSpecOrder)
 	}
-	first, firstAt := need, needAt
-	if like != nil && (need == nil || like.source.group() == need.source.group() && likeAt < needAt) {
-		first, firstAt = like, likeAt
+	// The spec goes before the first one that it must precede, or that it should: like.
+	var exact, first *at
+	if len(needs) > 0 {
+		first = &needs[0]
 	}
-	fixed := func(v *value) bool { return p.where.DropIn && !v.source.isOurs }
-	if exact != nil && (first == nil || exactAt < firstAt && (need == nil || exact.source.group() == need.source.group())) {
-		have, isList := exact.line.specs[item], len(exact.line.specs) > 1
+	if like := firstOf(same, func(s at) bool {
+		return first == nil || s.source.group() == first.source.group() && s.number < first.number
+	}); like != nil {
+		first = like
+	}
+	inPlace := func(s at) bool {
+		return first == nil || s.number < first.number && (len(needs) == 0 || s.source.group() == needs[0].source.group())
+	}
+	if exact = firstOf(exacts, inPlace); exact == nil && len(exacts) > 0 {
+		exact = &exacts[0]
+	}
+	fixed := func(s *at) bool { return p.where.DropIn && !s.source.isOurs }
+	if exact != nil && inPlace(*exact) {
+		have, isList := exact.spec(), len(exact.line.specs) > 1
 		switch {
-		case reflect.DeepEqual(have.object, o), isList && len(planned.lost(have)) == 0:
+		case len(planned.lost(have))+len(have.lost(planned)) == 0:
 			exact.ours = true
 			return "", nil
 		case fixed(exact):
-			return "", fmt.Errorf("%s: defines the same device_spec otherwise: without --drop-in it is brought up to date", exact.where())
+			return "", fmt.Errorf("%s: defines the same device_spec with other tags: without --drop-in, gpustack updates the line", exact.where())
 		case !isList:
+			p.warnOfChange(*exact, planned)
 			exact.ours, exact.text = true, written
 			return "", nil
 		}
 		first = exact
+	} else if exact == nil && len(replaced) > 0 && inPlace(replaced[0]) {
+		first = &replaced[0]
 	}
 	switch {
-	case need != nil && (fixed(first) || exact != nil && fixed(exact)):
+	case len(needs) > 0 && (fixed(first) || exact != nil && fixed(exact)):
 		return "", fmt.Errorf("%s: would shadow the planned device_spec %s: %w", first.where(), written, ErrSpecOrder)
 	case first != nil && fixed(first) && exact != nil:
 		return "", nil // the tags are the same either way
 	case first != nil && fixed(first):
 		return written, nil
 	}
-	if exact != nil {
-		exact.ours = true
-		if err := exact.drop(item); err != nil {
-			return "", err
+	for _, s := range append(slices.Clone(exacts), replaced...) {
+		if first == nil || first.source.group() != s.source.group() {
+			if len(moved) > 0 {
+				return "", errors.Join(moved...)
+			}
 		}
+	}
+	if exact != nil {
+		p.warnOfChange(*exact, planned)
+		exact.ours, exact.dropped[exact.item] = true, true
 	}
 	if first == nil {
 		return written, nil
@@ -231,37 +278,182 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 	return "", nil
 }
 
-// drop removes one spec of the value.
-func (v *value) drop(item int) error {
-	if len(v.line.specs) == 1 {
-		v.gone = true
-		return nil
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal([]byte(v.text), &list); err != nil {
-		return fmt.Errorf("%s: %w", v.where(), err)
-	}
-	var kept []string
-	for i, spec := range list {
-		if i != item {
-			kept = append(kept, string(spec))
+// specsOf returns the specs of the values that are still in the plan.
+func specsOf(all []*value) (specs []at) {
+	number := 0
+	for _, v := range all {
+		for i := range v.line.specs {
+			number++
+			if !v.dropped[i] {
+				specs = append(specs, at{v, i, number})
+			}
 		}
 	}
-	v.text = "[" + strings.Join(kept, ", ") + "]"
-	v.line.specs = slices.Delete(slices.Clone(v.line.specs), item, item+1)
+	return specs
+}
+
+func inGroup(specs []at, s at) bool {
+	return slices.ContainsFunc(specs, func(other at) bool { return other.source.group() == s.source.group() })
+}
+
+func firstOf(specs []at, is func(at) bool) *at {
+	if i := slices.IndexFunc(specs, is); i >= 0 {
+		return &specs[i]
+	}
 	return nil
 }
 
+// ownTags are the tags that gpustack writes.
+var ownTags = []string{"resource_class", "traits", "managed", "live_migratable", "one_time_use"}
+
+// updatable reports whether a spec becomes the planned one without losing a tag: tags that
+// gpustack writes may change their values.
+func (s deviceSpec) updatable(planned deviceSpec) bool {
+	tags := planned.tags()
+	return !slices.ContainsFunc(s.lost(planned), func(tag string) bool { return tags[tag] == nil || !slices.Contains(ownTags, tag) })
+}
+
+// own reports whether gpustack could have written the spec: it has both ids, no pattern,
+// and no tags but gpustack's.
+func (s deviceSpec) own() bool {
+	for tag := range s.tags() {
+		if !slices.Contains(ownTags, tag) {
+			return false
+		}
+	}
+	return !s.faulty && !s.devname && s.vendor != anything && s.product != anything && (s.everywhere() || s.single != "")
+}
+
+// parsed returns specs as Nova reads them.
+func parsed(specs []Spec) (all []deviceSpec, err error) {
+	for _, s := range specs {
+		o, err := object(s)
+		if err != nil {
+			return nil, err
+		}
+		spec, err := parseSpec(o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, spec)
+	}
+	return all, nil
+}
+
+// functions returns the functions of this machine that have the ids of a spec, without VFs.
+func (p *planner) functions(s deviceSpec) (found []pci.Address) {
+	for i := range p.options.Here {
+		if d := &p.options.Here[i]; d.SRIOV.PF == nil && d.VendorID != nil && d.ProductID != nil && s.matchesIDs(d.VendorID.String(), d.ProductID.String()) {
+			found = append(found, d.Address)
+		}
+	}
+	return found
+}
+
+// kept returns those functions that remain with the host.
+func (p *planner) kept(functions []pci.Address) []pci.Address {
+	if p.options.Given == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(functions), func(a pci.Address) bool { return slices.Contains(p.options.Given, a) })
+}
+
+// replace finds the specs that gpustack wrote in its other form: by ids where the planned
+// ones are by address, and the other way round. They are replaced where they would offer
+// functions that remain with the host, or give other tags to all functions of the product.
+func (p *planner) replace(all []*value, planned []deviceSpec) {
+	for _, w := range planned {
+		functions := p.functions(w)
+		var named []at
+		for _, s := range specsOf(all) {
+			have := s.spec()
+			if have.vendor != w.vendor || have.product != w.product || !have.own() || !have.updatable(w) || p.where.DropIn && !s.source.isOurs {
+				continue
+			}
+			differ := len(have.lost(w))+len(w.lost(have)) > 0
+			switch {
+			case w.single != "" && have.everywhere() && (len(p.kept(functions)) > 0 || len(have.lost(w)) > 0):
+				if !s.replaced[s.item] {
+					p.warnOfChange(s, w)
+				}
+				s.replaced[s.item], s.ours = true, true
+			case w.everywhere() && have.single != "" && differ:
+				named = append(named, s)
+			}
+		}
+		if slices.ContainsFunc(functions, func(a pci.Address) bool {
+			return !slices.ContainsFunc(named, func(s at) bool { return s.spec().single == a.String() })
+		}) {
+			continue
+		}
+		for _, s := range named {
+			p.warnOfChange(s, w)
+			s.replaced[s.item], s.ours = true, true
+		}
+	}
+}
+
+// warnOfChange adds a warning for each tag whose value changes.
+func (p *planner) warnOfChange(s at, planned deviceSpec) {
+	for _, tag := range s.spec().lost(planned) {
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.where(), tag, written(s.spec().object[tag]), written(planned.object[tag])))
+	}
+}
+
+// keepsDevices returns an error for each function of a planned product that remains with
+// the host and that a device_spec offers to guests. The planned specs match none of them.
+func (p *planner) keepsDevices(h hardware, all []*value, planned []deviceSpec) error {
+	var errs []error
+	var seen []pci.Address
+	for _, w := range planned {
+		for _, address := range p.kept(p.functions(w)) {
+			if slices.Contains(seen, address) {
+				continue
+			}
+			seen = append(seen, address)
+			i := slices.IndexFunc(h.devices, func(d pci.Device) bool { return d.Address == address })
+			if s := firstOf(specsOf(all), func(s at) bool { return h.matches(s.spec(), &h.devices[i]) }); s != nil {
+				errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", s.where(), written(s.spec().object), address, ErrKept))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// kept returns the value as it is planned, without the specs that are dropped.
+func (v *value) kept() ([]string, error) {
+	switch left := len(v.line.specs) - len(v.dropped); {
+	case len(v.dropped) == 0:
+		return []string{v.text}, nil
+	case left == 0:
+		return nil, nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal([]byte(v.text), &list); err != nil {
+		return nil, err
+	}
+	var kept []string
+	for i, spec := range list {
+		if !v.dropped[i] {
+			kept = append(kept, string(spec))
+		}
+	}
+	if len(kept) == 1 { // the form that gpustack updates in place
+		return kept, nil
+	}
+	return []string{"[" + strings.Join(kept, ", ") + "]"}, nil
+}
+
 // conflict says why no order of two specs keeps what both say.
-func conflict(v *value, s deviceSpec, planned string, lost, gained []string) error {
+func conflict(s at, planned string, lost, gained []string) error {
 	var why string
 	switch {
-	case s.opaque():
+	case s.spec().opaque():
 		why = "gpustack cannot evaluate its address, and their tags differ"
 	case len(lost) > 0:
 		why = "devices that both match would lose its " + strings.Join(lost, ", ")
 	default:
 		why = "devices that it matches would not get " + strings.Join(gained, ", ")
 	}
-	return fmt.Errorf("%s: %s %w %s: %s", v.where(), written(s.object), ErrSpecConflict, planned, why)
+	return fmt.Errorf("%s: %s %w %s: %s", s.where(), written(s.spec().object), ErrSpecConflict, planned, why)
 }

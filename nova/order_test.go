@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/hosttest"
+	"gpustack/host/pci"
 	"gpustack/nova"
 )
 
@@ -22,7 +23,7 @@ func TestSpecLines(t *testing.T) {
 		{"in a list, behind a broader one", "device_spec = [{\"vendor_id\": \"10de\"}, " + ours + ", {\"product_id\":\"1\"}]\n",
 			"device_spec = " + ours + "\ndevice_spec = [{\"vendor_id\": \"10de\"}, {\"product_id\":\"1\"}]\n"},
 		{"in a list, without the tag", "device_spec = [{\"vendor_id\":\t\"8086\"}, {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}]\n",
-			"device_spec = " + ours + "\ndevice_spec = [{\"vendor_id\": \"8086\"}]\n"},
+			"device_spec = " + ours + "\ndevice_spec = {\"vendor_id\": \"8086\"}\n"},
 		{"tabs and lines that move", "device_spec = {\"vendor_id\": \"10de\"}\npassthrough_whitelist = {\n \t\"vendor_id\":\t\"8086\"}\n",
 			"device_spec = {\n \t\"vendor_id\":\t\"8086\"}\ndevice_spec = " + ours + "\ndevice_spec = {\"vendor_id\": \"10de\"}\n"},
 		{"the older one in its place", "device_spec   =   {\"vendor_id\": \"0x10DE\", \"product_id\": \"11B4\"}\n", "device_spec   =   " + ours + "\n"},
@@ -81,5 +82,177 @@ func TestSameDevices(t *testing.T) {
 		if got != test.want || err == nil && len(w.Specs) != 1 {
 			t.Errorf("%s: %d specs, %q", test.second, len(w.Specs), got)
 		}
+	}
+}
+
+// twoCards returns the functions of a machine with two identical GPUs.
+func twoCards(t *testing.T) []pci.Device {
+	t.Helper()
+	var tree strings.Builder
+	for _, bus := range []string{"84", "88"} {
+		dir := "sys/bus/pci/devices/0000:" + bus + ":00.0/"
+		tree.WriteString("-- " + dir + "class --\n0x030000\n-- " + dir + "vendor --\n0x10de\n-- " + dir + "device --\n0x11b4\n")
+	}
+	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devices
+}
+
+// planSpecs plans a compute node's files, named below /etc/nova, and returns the [pci]
+// section of each without the alias.
+func planSpecs(t *testing.T, o nova.Options, alias string, files map[string]string) (map[string]string, nova.Plan, error) {
+	t.Helper()
+	a, err := nova.ParseAlias(alias)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Role, o.Aliases = nova.Compute, []nova.Alias{a}
+	w, err := nova.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree strings.Builder
+	for name, text := range files {
+		tree.WriteString("-- etc/nova/" + name + " --\n[pci]\n" + text)
+	}
+	p, err := nova.NewPlan(hosttest.Lay(t, tree.String()), o, w, nova.Place{File: "/etc/nova/nova.conf"})
+	after := map[string]string{}
+	for _, c := range p.Files {
+		var kept strings.Builder
+		for line := range strings.Lines(string(c.After.Content)) {
+			if !strings.HasPrefix(line, "alias = ") && !strings.HasPrefix(line, "report_in_placement") {
+				kept.WriteString(line)
+			}
+		}
+		after[strings.TrimPrefix(c.Name, "/etc/nova/")] = strings.TrimPrefix(kept.String(), "[pci]\n")
+	}
+	return after, p, err
+}
+
+// TestKeptDevices: a function that remains with the host is offered by no device_spec.
+func TestKeptDevices(t *testing.T) {
+	const product, one = `{"vendor_id": "10de", "product_id": "11b4"}`, `{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4"}`
+	devices := twoCards(t)
+	for _, test := range []struct{ name, before, want string }{
+		{"one of gpustack's own is replaced", "device_spec = " + product + "\n", "device_spec = " + one + "\n"},
+		{"with the talk's name", "device_spec = {\"name\": \"K\", \"vendor_id\": \"10DE\", \"product_id\": \"11b4\"}\n", "device_spec = " + one + "\n"},
+		{"in a list", "device_spec = [{\"vendor_id\": \"8086\"}, " + product + "]\n", "device_spec = " + one + "\ndevice_spec = {\"vendor_id\": \"8086\"}\n"},
+		{"another device only", "device_spec = {\"address\": \"0000:01:00.0\"}\n", "device_spec = {\"address\": \"0000:01:00.0\"}\ndevice_spec = " + one + "\n"},
+		{"the vendor's", "device_spec = {\"vendor_id\": \"10de\"}\n",
+			`/etc/nova/nova.conf:2: {"vendor_id": "10de"} offers 0000:88:00.0 to guests, but the device remains with the host`},
+		{"the function's address", "device_spec = {\"address\": \"0000:88:00.0\"}\n",
+			`/etc/nova/nova.conf:2: {"address": "0000:88:00.0"} offers 0000:88:00.0 to guests, but the device remains with the host`},
+		{"with a tag that is not gpustack's", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"x\": \"1\"}\n",
+			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` + one + `: devices that both match would lose its x`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			after, _, err := planSpecs(t, nova.Options{Release: 26, Here: devices, Given: []pci.Address{devices[0].Address}}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
+			got := after["nova.conf"]
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRerun: what stands first already plans nothing, gpustack's own tags change, and a
+// second run finds nothing to do.
+func TestRerun(t *testing.T) {
+	const product = `"vendor_id": "10de", "product_id": "11b4"`
+	const ours, a = "device_spec = {" + product + "}\n", "device_spec = {" + product + ", \"resource_class\": \"CUSTOM_A\"}\n"
+	const rest = "device_spec = {\"vendor_id\": \"10de\", \"resource_class\": \"CUSTOM_REST\"}\n"
+	const first = `device_spec = {"address": "0000:84:00.0", ` + product + "}\n"
+	const second = `device_spec = {"address": "0000:88:00.0", ` + product + "}\n"
+	for _, test := range []struct {
+		name, alias   string
+		options       nova.Options
+		before, after map[string]string
+		warning, err  string
+	}{
+		{name: "a broader one with tags behind", before: map[string]string{"nova.conf": ours + rest}},
+		{name: "a tag is added before a broader one", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": ours + rest}, after: map[string]string{"nova.conf": a + rest}},
+		{name: "a broader one with tags in front", before: map[string]string{"nova.conf": rest + ours}, err: "would lose its resource_class"},
+		{name: "another value", alias: ",resource_class=CUSTOM_B", before: map[string]string{"nova.conf": a + rest}, after: map[string]string{"nova.conf": strings.Replace(a, "_A", "_B", 1) + rest},
+			warning: `/etc/nova/nova.conf:2: resource_class changes from "CUSTOM_A" to "CUSTOM_B"`},
+		{name: "managed", options: nova.Options{Managed: "no"}, before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"yes\"}\n"}, after: map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"no\"}\n"},
+			warning: `/etc/nova/nova.conf:2: managed changes from "yes" to "no"`},
+		{name: "a tag that would vanish", before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"one_time_use\": \"true\"}\n"}, err: "would lose its one_time_use"},
+		{name: "by address, then by ids with a tag", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first + second}, after: map[string]string{"nova.conf": a}},
+		{name: "by address, then by ids with a tag, before a broader one", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first + second + rest}, after: map[string]string{"nova.conf": a + rest}},
+		{name: "a broader one with tags between", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first + rest + second}, err: "would lose its resource_class"},
+		{name: "one of two by address, then by ids with a tag", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first}, err: "would not get resource_class"},
+		{name: "by ids, then by address with another tag", alias: ",resource_class=CUSTOM_B", options: nova.Options{ByAddress: true}, before: map[string]string{"nova.conf": a},
+			after:   map[string]string{"nova.conf": strings.ReplaceAll(first+second, "}", ", \"resource_class\": \"CUSTOM_B\"}")},
+			warning: `/etc/nova/nova.conf:2: resource_class changes from "CUSTOM_A" to "CUSTOM_B"`},
+		{name: "duplicates of ours, a broader one in the other group", alias: ",resource_class=CUSTOM_A",
+			before: map[string]string{"nova.conf": a, "nova.conf.d/1.conf": a + "device_spec = {\"vendor_id\": \"10de\"}\n"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := test.options
+			o.Release, o.Placement, o.Here = 31, true, twoCards(t)
+			after, plan, err := planSpecs(t, o, "K=10de:11b4"+test.alias, test.before)
+			switch {
+			case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
+				t.Errorf("%v", err)
+			case test.err != "":
+				return
+			case err != nil:
+				t.Fatal(err)
+			}
+			want := test.after
+			if want == nil {
+				want = test.before
+			}
+			if diff := cmp.Diff(want, after); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got := strings.Join(plan.Warnings, "\n"); got != test.warning {
+				t.Errorf("warnings: %s", got)
+			}
+			again, plan, err := planSpecs(t, o, "K=10de:11b4"+test.alias, after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(after, again); diff != "" || len(plan.Warnings) > 0 {
+				t.Errorf("again (-want +got):\n%s%q", diff, plan.Warnings)
+			}
+		})
+	}
+}
+
+// TestRerunList: two products in one list, of which one gets a tag.
+func TestRerunList(t *testing.T) {
+	aliases := []string{"L=10de:20b0,resource_class=CUSTOM_B", "K=10de:11b4,resource_class=CUSTOM_A"}
+	o := nova.Options{Role: nova.Compute, Release: 27, Placement: true}
+	for _, text := range aliases {
+		a, err := nova.ParseAlias(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Aliases = append(o.Aliases, a)
+	}
+	w, err := nova.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "[pci]\ndevice_spec = [{\"name\": \"L\", \"vendor_id\": \"10de\", \"product_id\": \"20b0\", \"resource_class\": \"CUSTOM_B\"}, {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}]\n"
+	for run := range 2 {
+		p, err := nova.NewPlan(hosttest.Lay(t, "-- etc/nova/nova.conf --\n"+text), o, w, nova.Place{File: "/etc/nova/nova.conf"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := string(p.Files[0].After.Content)
+		if run > 0 && got != text {
+			t.Errorf("again:\n%s", cmp.Diff(text, got))
+		}
+		text = got
+	}
+	if strings.Contains(text, "[{") || strings.Count(text, "device_spec") != 2 {
+		t.Errorf("got\n%s", text)
 	}
 }
