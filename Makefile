@@ -17,7 +17,7 @@ BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags 
 # (.ci/inside says why), in which these tests run.
 export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace busybox-static make \
 	initramfs-tools dracut-core udev systemd systemd-boot grub2-common zstd lz4 xz-utils bzip2 \
-	python3-nova python3-keystone python3-placement python3-glance python3-pymysql mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
+	python3-nova python3-keystone python3-placement python3-glance python3-pymysql python3-mysqldb mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
 	qemu-system-x86 qemu-utils mmdebstrap fdisk e2fsprogs kmod
 
 # Which integration tests: packages, and flags of go test.
