@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -154,8 +155,15 @@ var clientGroups = []string{"client", "client-server", "client-mariadb"}
 // clientOptions are the options of the C libraries that matter here.
 var clientOptions = []string{
 	"user", "password", "host", "port", "database", "socket", "bind-address", "init-command",
-	"ssl", "ssl-mode", "ssl-ca", "ssl-capath", "ssl-cert", "ssl-key", "ssl-verify-server-cert",
+	"ssl", "ssl-mode", "ssl-ca", "ssl-capath", "ssl-cert", "ssl-key", "ssl-cipher", "ssl-verify-server-cert",
 }
+
+// tlsOption matches the names of all options of TLS, also of those that MySQL's library
+// accepts as abbreviations.
+var tlsOption = regexp.MustCompile(`^(ssl|tls)[a-z-]*$`)
+
+// ignoredTLS are the options of TLS that neither switch it on nor decide what is verified.
+var ignoredTLS = []string{"tls-version", "tls-ciphersuites"}
 
 // maxIncludes bounds how deep files may include others.
 const maxIncludes = 10
@@ -203,6 +211,10 @@ func (a *arguments) readClient(options map[string]string, file string, in []stri
 			key, value, _ := strings.Cut(line, "=")
 			key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
 			if !slices.Contains(clientOptions, key) {
+				// Others switch TLS on, verify more, or are aliases of only one library.
+				if tlsOption.MatchString(key) && !slices.Contains(ignoredTLS, key) {
+					fail(n, key+" is not supported")
+				}
 				continue
 			}
 			value, err := clientValue(strings.TrimSpace(value))

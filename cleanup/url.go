@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"path"
 	"regexp"
@@ -55,7 +56,8 @@ func (t *Target) dial(ctx context.Context, network, address string) (net.Conn, e
 // each query argument is an argument of the driver, and values that the URL lacks come
 // from read_default_file. Certificates, keys and option files are read below the root; a
 // socket is an address, and is used as it is. Errors do not quote the URL, because it
-// contains a password.
+// contains a password. A URL is refused if a part of a password that is not percent-encoded
+// can stand where the drivers look for the host, the database or an argument.
 func ParseURL(root host.Root, text string) (*Target, error) {
 	parts := sqlalchemyURL.FindStringSubmatch(text)
 	if parts == nil {
@@ -64,6 +66,9 @@ func ParseURL(root host.Root, text string) (*Target, error) {
 	dialect, driver, _ := strings.Cut(parts[1], "+")
 	if dialect != "mysql" && dialect != "mariadb" {
 		return nil, fmt.Errorf("a database of kind %s is not supported: only MySQL and MariaDB are", dialect)
+	}
+	if strings.Contains(strings.Join(parts[4:8], ""), "@") || hasUnencodedAt(parts[8]) {
+		return nil, errors.New("the URL has an @ that is not percent-encoded: write each @ of the password as %40")
 	}
 	a := arguments{root: root, mysqldb: driver == "" || driver == "mysqldb"}
 	var err, err2 error
@@ -96,6 +101,39 @@ func checkPort(text string) error {
 	}
 	return nil
 }
+
+// hasUnencodedAt returns whether the query of a URL has an @ that no value of an argument
+// has: in a name, or in a value that is a number, a file, a host or a setting.
+func hasUnencodedAt(query string) bool {
+	for part := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(part, "=")
+		if strings.Contains(part, "@") && !slices.Contains([]string{"user", "password", "passwd", "init_command"}, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// hostName has the characters of host names, underscores included, and of IPv4 addresses.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// checkHost returns an error unless the text can be a host name or is an IP address. The
+// error does not quote the text, because it may be a part of a password.
+func checkHost(text string) error {
+	if address, err := netip.ParseAddr(text); err == nil && address.Zone() != "" {
+		text = address.Zone()
+	} else if err == nil {
+		return nil
+	}
+	if !hostName.MatchString(text) {
+		return errors.New("the host is not a host name or an IP address: the password may have characters that must be percent-encoded, such as @ as %40")
+	}
+	return nil
+}
+
+// clientSSL is the flag by which a client asks for TLS (dev.mysql.com/doc, "Capabilities
+// Flags"). The drivers set it themselves: of an argument, they use it without TLS.
+const clientSSL = 0x800
 
 // queryArguments parses the query of a URL as SQLAlchemy does, with Python's parse_qsl:
 // arguments without a value are dropped. Repeated arguments keep all their values.
@@ -144,7 +182,7 @@ type arguments struct {
 // apply applies the arguments of a URL. It ignores those that make no difference here:
 // character sets, because all values that are read are ASCII; the SQL mode, on which no
 // statement depends; and settings of Nova's own connections. An unknown argument is an
-// error: it may mean another user or another server.
+// error: it may mean another user, another server, or TLS.
 func (a *arguments) apply(values map[string][]string) (errs []error) {
 	named := map[string]string{} // the password and the database, which have two names each
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -171,8 +209,12 @@ func (a *arguments) apply(values map[string][]string) (errs []error) {
 			return &on
 		}
 		switch key {
-		case "charset", "collation", "use_unicode", "binary_prefix", "client_flag", "plugin", "plugin_options", "local_infile",
-			"sql_mode", "autocommit", "program_name", "max_allowed_packet", "compress", "auth_plugin", "ssl_cipher":
+		case "charset", "collation", "use_unicode", "binary_prefix", "plugin", "plugin_options", "local_infile",
+			"sql_mode", "autocommit", "program_name", "max_allowed_packet", "compress", "auth_plugin":
+		case "client_flag":
+			if n, err := strconv.ParseUint(value, 10, 32); err != nil || n&clientSSL != 0 {
+				fail(fmt.Sprintf("a number without CLIENT_SSL (%d)", clientSSL))
+			}
 		case "connect_timeout":
 			a.connect = seconds()
 		case "read_timeout":
@@ -208,8 +250,12 @@ func (a *arguments) apply(values map[string][]string) (errs []error) {
 			a.tls.cert = value
 		case "ssl_key":
 			a.tls.key = value
+		case "ssl_cipher":
+			a.tls.cipher = value
 		case "ssl_check_hostname", "ssl_verify_identity":
-			a.tls.identity = truth()
+			if on := truth(); a.tls.identity == nil || *on {
+				a.tls.identity = on
+			}
 		case "ssl_verify_cert":
 			a.tls.chain = truth()
 		case "ssl_disabled":
@@ -250,7 +296,7 @@ func (a *arguments) readDefaults() error {
 	}
 	for key, into := range map[string]*string{
 		"user": &a.user, "password": &a.password, "host": &a.host, "port": &a.port, "database": &a.database, "socket": &a.socket, "bind-address": &a.bind,
-		"ssl-ca": &a.tls.ca, "ssl-capath": &a.tls.capath, "ssl-cert": &a.tls.cert, "ssl-key": &a.tls.key,
+		"ssl-ca": &a.tls.ca, "ssl-capath": &a.tls.capath, "ssl-cert": &a.tls.cert, "ssl-key": &a.tls.key, "ssl-cipher": &a.tls.cipher,
 	} {
 		*into = cmp.Or(*into, options[key])
 	}
@@ -264,6 +310,9 @@ func (a *arguments) readDefaults() error {
 		}
 	}
 	if !a.mysqldb { // PyMySQL reads no other option, neither ssl nor ssl-mode
+		if options["ssl-password"] != "" { // switches TLS on in PyMySQL 1.1
+			errs = append(errs, fmt.Errorf("%s: ssl-password is not supported", a.file))
+		}
 		return errors.Join(errs...)
 	}
 	a.init = cmp.Or(a.init, options["init-command"])
@@ -295,6 +344,9 @@ func (a *arguments) readDefaults() error {
 // target returns the configuration of the driver for the arguments.
 func (a *arguments) target() (*Target, error) {
 	host, port := cmp.Or(a.host, "localhost"), cmp.Or(a.port, "3306")
+	if err := errors.Join(checkHost(host), a.tls.check(a.mysqldb)); err != nil {
+		return nil, err
+	}
 	c := mysql.NewConfig()
 	c.User, c.Passwd, c.DBName = a.user, a.password, a.database
 	if c.DBName == "" {
@@ -313,7 +365,7 @@ func (a *arguments) target() (*Target, error) {
 	c.ClientFoundRows = true
 	var err error
 	c.TLS, err = a.tls.config(a.root, host, a.mysqldb)
-	c.AllowFallbackToPlaintext = a.tls.mode == "PREFERRED"
+	c.AllowFallbackToPlaintext = a.tls == tlsArguments{mode: "PREFERRED"} // and no other argument
 	return &Target{Config: c, Bind: a.bind, Init: a.init}, err
 }
 
@@ -334,35 +386,49 @@ var tlsModes = []string{"DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIF
 // tlsArguments are the arguments of TLS, which SQLAlchemy collects into the driver's ssl.
 type tlsArguments struct {
 	ca, capath, cert, key string
+	cipher                string // switches TLS on; the ciphers are those of Go
 	mode                  string // one of tlsModes, "" where it is not given
 	chain, identity       *bool  // whether to verify the authority, and the name; nil where it is not given
 	disabled              bool
 }
 
+// check returns an error for arguments with which some drivers and libraries use TLS and
+// others do not.
+func (t tlsArguments) check(mysqldb bool) error {
+	others := t
+	others.mode, others.disabled = "", false
+	switch {
+	case t.disabled && mysqldb:
+		return errors.New("argument ssl_disabled is not supported by mysqlclient: use ssl_mode=DISABLED")
+	case t.disabled && t.mode != "" && t.mode != "DISABLED":
+		return fmt.Errorf("ssl_disabled conflicts with ssl_mode %s", t.mode)
+	case t.mode == "DISABLED" && !t.disabled && others != tlsArguments{}:
+		// mysqlclient has TLS with the library of MariaDB, which has no ssl_mode
+		// (MySQLdb/_mysql.c, _mysql_ConnectionObject_Initialize).
+		return errors.New("ssl_mode DISABLED conflicts with other TLS arguments, of the URL or of the option file")
+	}
+	return nil
+}
+
 // verifies returns whether to verify that an authority has signed the server's
 // certificate, and that the certificate has the server's name. It is at least what the
-// driver verifies. Where PyMySQL verifies nothing because no authority is given, the
-// authorities of the machine that gpustack runs on are used.
+// driver verifies, and the strictest that an argument asks for. Where PyMySQL verifies
+// nothing because no authority is given, the authorities of the machine that gpustack runs
+// on are used. An argument that is false limits what PyMySQL verifies by default; mysqlclient
+// ignores it or refuses it.
 func (t tlsArguments) verifies(mysqldb bool) (chain, identity bool) {
-	given := t.ca != "" || t.capath != ""
-	chain, identity = true, !mysqldb
-	switch t.mode {
-	case "PREFERRED":
-		chain, identity = false, false
-	case "REQUIRED":
-		chain, identity = given, false
-	case "VERIFY_CA":
-		identity = false
-	case "VERIFY_IDENTITY":
-		identity = true
+	switch {
+	case t.mode != "":
+		identity = t.mode == "VERIFY_IDENTITY"
+		chain = t.mode == "VERIFY_CA" || t.ca != "" || t.capath != ""
+	case mysqldb:
+		chain = true
+	case t.chain == nil: // PyMySQL verifies no name by default where ssl_verify_cert is given
+		chain, identity = true, t.identity == nil
 	}
-	if t.chain != nil {
-		chain, identity = *t.chain, false
-	}
-	if t.identity != nil {
-		identity = *t.identity
-	}
-	return chain || identity, identity
+	identity = identity || t.identity != nil && *t.identity
+	chain = chain || identity || t.chain != nil && *t.chain
+	return chain, identity
 }
 
 // config returns the TLS configuration, nil for a connection without TLS.

@@ -45,6 +45,20 @@ func TestParseURL(t *testing.T) {
 		"mysql+pymysql://nova:secret@db":                             "no database is named",
 		"mysql+pymysql://nova:secret@db:port/nova":                   "what stands for the port is not a port",
 		"mysql+pymysql://nova:%zz@db/nova":                           "user or password are not percent-encoded",
+		"mysql+pymysql://nova:p@secret@db/nova":                      "the URL has an @ that is not percent-encoded: write each @ of the password as %40",
+		"mysql+pymysql://nova:p@s/secret@db/nova":                    "the URL has an @ that is not percent-encoded: write each @ of the password as %40",
+		"mysql+pymysql://nova:p@s/s?secret@db/nova":                  "the URL has an @ that is not percent-encoded: write each @ of the password as %40",
+		"mysql+pymysql://nova:p@s/s?secret=1&x@db/nova":              "the URL has an @ that is not percent-encoded: write each @ of the password as %40",
+		"mysql+pymysql://nova:p@s/s?read_timeout=secret@db/nova":     "the URL has an @ that is not percent-encoded: write each @ of the password as %40",
+		"mysql+pymysql://nova:p@secret!/nova":                        "the host is not a host name or an IP address: the password may have characters that must be percent-encoded, such as @ as %40",
+		"mysql+pymysql://nova:p@[secret$]/nova":                      "the host is not a host name or an IP address",
+		"mysql+pymysql://nova:p@db/nova?host=s%40secret":             "the host is not a host name or an IP address",
+		"mysql+pymysql://nova:x@db_1.Example-2.org/nova":             "nova x tcp db_1.Example-2.org:3306 nova",
+		"mysql+pymysql://nova:x@[fe80::1%eth0.5]:3306/nova":          "nova x tcp [fe80::1%eth0.5]:3306 nova",
+		"mysql://nova@db/x?passwd=p@s&init_command=SET+@a=1":         "nova p@s tcp db:3306 x",
+		"mysql+pymysql://nova:x@db/nova?ssl_ca=/no%40where":          "stat " + root.Path("no@where"),
+		"mysql+pymysql://nova:x@db/nova?client_flag=2048":            `argument client_flag: "2048" is not a number without CLIENT_SSL (2048)`,
+		"mysql+pymysql://nova:x@db/nova?client_flag=2":               "nova x tcp db:3306 nova",
 		"mysql+pymysql://nova:secret@db/nova?cursorclass=x":          "argument cursorclass is not supported",
 		"mysql+pymysql://nova:secret@db/nova?ssl_mode=required&x=1":  "argument x is not supported",
 		"mysql+pymysql://nova:secret@db/nova?ssl_mode=always":        `argument ssl_mode: "always" is not one of DISABLED, PREFERRED`,
@@ -88,6 +102,13 @@ func TestReadDefaults(t *testing.T) {
 		"as TripleO has it":           {"[tripleo]\nbind-address=172.16.2.10\nssl=1\n", pymysql + "nova:x@db" + tripleo, "nova x db:3306 172.16.2.10"},
 		"the URL counts first":        {"[tripleo]\nuser=a\npassword=b\nhost=c\nport=1\n", pymysql + "nova:x@db:2" + tripleo, "nova x db:2 "},
 		"what the URL lacks":          {"[tripleo]\nUser : a\npassword = 'b # c'\nhost=c\nport=1\n", pymysql + tripleo, "a b # c c:1 "},
+		"no host":                     {"[tripleo]\nhost=secret@db\n", pymysql + tripleo, "the host is not a host name or an IP address"},
+		"an encrypted key":            {"[tripleo]\nssl-password=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf: ssl-password is not supported"},
+		"not read by PyMySQL":         {"[tripleo]\nssl-enforce=1\nssl_cipher=HIGH\nhost=c\n", pymysql + tripleo, "  c:3306 "},
+		"mysqlclient: other TLS":      {"[tripleo]\nssl_enforce=1\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: ssl-enforce is not supported"},
+		"mysqlclient: a fingerprint":  {"[tripleo]\nhost=c\nssl-fp=secret\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: ssl-fp is not supported"},
+		"mysqlclient: alias":          {"[tripleo]\ntls-ca=secret\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: tls-ca is not supported"},
+		"mysqlclient: tls-version":    {"[tripleo]\ntls-version=TLSv1.2\nhost=c\n[mysqld]\nssl-crl=/x\n", mysqldb + tripleo, "  c:3306 "},
 		"another group":               {"[client]\nhost=c\n", pymysql + tripleo, "  localhost:3306 "},
 		"[DEFAULT]":                   {"[DEFAULT]\nhost=c\nuser=d\n[tripleo]\nuser\n", pymysql + tripleo, "  c:3306 "},
 		"client by default":           {"[client]\nhost=c\n", pymysql + "/nova?read_default_file=/etc/my.cnf.d/tripleo.cnf", "  c:3306 "},
@@ -134,30 +155,61 @@ func TestReadDefaults(t *testing.T) {
 
 // TestTLS: what each driver verifies is verified, and at least what the URL asks for.
 func TestTLS(t *testing.T) {
-	root := machine(t, map[string]string{"etc/ca.pem": authority, "etc/certs/0123abcd.0": authority, "etc/certs/README": "no certificate", "etc/my.cnf": "[client]\nssl-ca=/etc/ca.pem\n[on]\nssl\n"})
+	root := machine(t, map[string]string{"etc/ca.pem": authority, "etc/certs/0123abcd.0": authority, "etc/certs/README": "no certificate", "etc/my.cnf": "[client]\nssl-ca=/etc/ca.pem\n[on]\nssl\n[cipher]\nssl-cipher=HIGH\n[capath]\nssl-capath=/etc/certs\n", "etc/mysql/my.cnf": "[alias]\nssl_cipher=HIGH\n[off]\nssl-mode=DISABLED\n[maybe]\nssl-mode=PREFERRED\n[bare]\nssl\n"})
 	for url, want := range map[string]string{
-		"mysql+pymysql://db/nova":                                                     "none",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem":                                  "name",
-		"mysql+pymysql://db/nova?ssl_capath=/etc/certs":                               "name",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_check_hostname=false":         "authority",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=true":             "authority",
-		"mysql+pymysql://db/nova?ssl_verify_cert=true":                                "authority",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=false":            "nothing",
-		"mysql+pymysql://db/nova?ssl_verify_cert=true&ssl_verify_identity=true":       "name",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_disabled=true":                "none",
-		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf":                       "name",
-		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&ssl_disabled=1":        "none",
-		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&read_default_group=on": "none",
-		"mysql://db/nova?ssl_ca=/etc/ca.pem":                                          "authority",
-		"mysql://db/nova?ssl_ca=/etc/ca.pem&ssl_check_hostname=true":                  "name",
-		"mysql://db/nova?ssl_mode=REQUIRED":                                           "nothing",
-		"mysql://db/nova?ssl_mode=required&ssl_ca=/etc/ca.pem":                        "authority",
-		"mysql://db/nova?ssl-mode=PREFERRED":                                          "nothing, or none",
-		"mysql://db/nova?ssl_mode=VERIFY_CA":                                          "authority",
-		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_ca=/etc/ca.pem":                 "name",
-		"mysql://db/nova?ssl_mode=DISABLED&ssl_ca=/etc/ca.pem":                        "none",
-		"mysql://db/nova?read_default_group=on":                                       "authority",
-		"mysql://db/nova?read_default_group=on&ssl_mode=DISABLED":                     "none",
+		"mysql+pymysql://db/nova":                                                                       "none",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem":                                                    "name",
+		"mysql+pymysql://db/nova?ssl_capath=/etc/certs":                                                 "name",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_check_hostname=false":                           "authority",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=true":                               "authority",
+		"mysql+pymysql://db/nova?ssl_verify_cert=true":                                                  "authority",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=false":                              "nothing",
+		"mysql+pymysql://db/nova?ssl_verify_cert=true&ssl_verify_identity=true":                         "name",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_disabled=true":                                  "none",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf":                                         "name",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&ssl_disabled=1":                          "none",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&read_default_group=on":                   "none",
+		"mysql://db/nova?ssl_ca=/etc/ca.pem":                                                            "authority",
+		"mysql://db/nova?ssl_ca=/etc/ca.pem&ssl_check_hostname=true":                                    "name",
+		"mysql://db/nova?ssl_mode=REQUIRED":                                                             "nothing",
+		"mysql://db/nova?ssl_mode=required&ssl_ca=/etc/ca.pem":                                          "authority",
+		"mysql://db/nova?ssl-mode=PREFERRED":                                                            "nothing, or none",
+		"mysql://db/nova?ssl_mode=VERIFY_CA":                                                            "authority",
+		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_ca=/etc/ca.pem":                                   "name",
+		"mysql://db/nova?ssl_mode=DISABLED":                                                             "none",
+		"mysql://db/nova?read_default_group=on":                                                         "authority",
+		"mysql://db/nova?read_default_file=/etc/mysql/my.cnf&read_default_group=bare&ssl_mode=DISABLED": "none",
+
+		// Each argument that switches TLS on in a driver.
+		"mysql+pymysql://db/nova?ssl_cipher=HIGH":                                         "name",
+		"mysql+pymysql://db/nova?ssl_check_hostname=false":                                "authority",
+		"mysql+pymysql://db/nova?ssl_verify_identity=true":                                "name",
+		"mysql+pymysql://db/nova?ssl_verify_cert=false":                                   "nothing",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&read_default_group=cipher": "name",
+		"mysql+pymysql://db/nova?read_default_file=/etc/my.cnf&read_default_group=capath": "name",
+		"mysql+pymysql://db/nova?ssl_cipher=HIGH&ssl_disabled=true":                       "none",
+		"mysql://db/nova?ssl_cipher=HIGH":                                                 "authority",
+		"mysql://db/nova?ssl_check_hostname=false":                                        "authority",
+		"mysql://db/nova?read_default_file=/etc/mysql/my.cnf&read_default_group=alias":    "authority",
+
+		// Of several arguments, the strictest counts.
+		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_check_hostname=false":                               "name",
+		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_verify_cert=false":                                  "name",
+		"mysql://db/nova?ssl_mode=VERIFY_CA&ssl_verify_cert=false":                                        "authority",
+		"mysql://db/nova?ssl_mode=REQUIRED&ssl_ca=/etc/ca.pem&ssl_check_hostname=false":                   "authority",
+		"mysql://db/nova?ssl_mode=REQUIRED&ssl_check_hostname=true":                                       "name",
+		"mysql://db/nova?ssl_mode=REQUIRED&ssl_verify_cert=true":                                          "authority",
+		"mysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=false":                                        "authority",
+		"mysql+pymysql://db/nova?ssl_check_hostname=true&ssl_verify_identity=false":                       "name",
+		"mysql+pymysql://db/nova?ssl_check_hostname=false&ssl_verify_identity=true":                       "name",
+		"mysql+pymysql://db/nova?ssl_verify_cert=false&ssl_verify_identity=true":                          "name",
+		"mysql+pymysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_verify_cert=false":                          "name",
+		"mysql://db/nova?ssl_mode=PREFERRED&ssl_verify_identity=true":                                     "name",
+		"mysql://db/nova?ssl_mode=PREFERRED&ssl_verify_cert=true":                                         "authority",
+		"mysql://db/nova?ssl_mode=PREFERRED&ssl_ca=/etc/ca.pem":                                           "authority",
+		"mysql://db/nova?ssl_mode=PREFERRED&ssl_cipher=HIGH":                                              "nothing",
+		"mysql://db/nova?read_default_file=/etc/mysql/my.cnf&read_default_group=maybe":                    "nothing, or none",
+		"mysql://db/nova?read_default_file=/etc/mysql/my.cnf&read_default_group=maybe&ssl_ca=/etc/ca.pem": "authority",
 	} {
 		target, err := ParseURL(root, url)
 		if err != nil {
@@ -173,6 +225,16 @@ func TestTLS(t *testing.T) {
 		"mysql://db/nova?ssl_capath=/etc":      "/etc: has no certificate",
 		"mysql://db/nova?ssl_cert=/etc/no":     "no such file or directory",
 		"mysql://db/nova?ssl_cert=/etc/my.cnf": "/etc/my.cnf: tls: failed to find any PEM data",
+
+		// Arguments of which some drivers and libraries use TLS, and others do not.
+		"mysql://db/nova?ssl_mode=DISABLED&ssl_ca=/etc/ca.pem":                                       "ssl_mode DISABLED conflicts with other TLS arguments",
+		"mysql://db/nova?read_default_group=on&ssl_mode=DISABLED":                                    "ssl_mode DISABLED conflicts with other TLS arguments, of the URL or of the option file",
+		"mysql://db/nova?ssl_mode=DISABLED&ssl_check_hostname=false":                                 "ssl_mode DISABLED conflicts with other TLS arguments",
+		"mysql://db/nova?read_default_file=/etc/mysql/my.cnf&read_default_group=off&ssl_cipher=HIGH": "ssl_mode DISABLED conflicts with other TLS arguments",
+		"mysql://db/nova?ssl_disabled=true&ssl_ca=/etc/ca.pem":                                       "argument ssl_disabled is not supported by mysqlclient: use ssl_mode=DISABLED",
+		"mysql+pymysql://db/nova?ssl_disabled=true&ssl_mode=VERIFY_CA":                               "ssl_disabled conflicts with ssl_mode VERIFY_CA",
+		"mysql+pymysql://db/nova?ssl_key_password=x":                                                 "argument ssl_key_password is not supported",
+		"mysql://db/nova?ssl=1": "argument ssl is not supported",
 	} {
 		if _, err := ParseURL(root, url); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", url, err, want)
@@ -215,22 +277,32 @@ func TestFillTemplate(t *testing.T) {
 	}
 }
 
-// FuzzParseURL: whatever the URL, what stands where a password does is in no error.
+// FuzzParseURL: whatever the URL, no part of the password is in an error, nor in what errors of
+// connecting quote: the address, the database and the address to connect from. The password
+// may have any characters that are not percent-encoded, an @ among them.
 func FuzzParseURL(f *testing.F) {
-	f.Add("mysql+pymysql://nova", "", "db:3306/nova?charset=utf8")
-	f.Add("mysql://nova", "%40/:", "[::1/nova")
-	f.Add("mysql://:1or2@[::1va", "", "")
-	f.Add("hunter3://ova", "", "")
+	f.Add("mysql+pymysql://nova", "", "", "db:3306/nova?charset=utf8")
+	f.Add("mysql://nova", "", "%40/:", "[::1/nova")
+	f.Add("mysql://", "", "1or2@[::1va", "")
+	f.Add("hunter3://ova", "", "", "")
+	f.Add("mysql+pymysql://nova", "p@", "", "db/nova")
+	f.Add("mysql+pymysql://nova", "p@s/", "", "db/nova")
+	f.Add("mysql+pymysql://nova", "p@s/s?", "=1", "db/nova")
+	f.Add("mysql+pymysql://nova", "p@s?read_timeout=", "", "db/nova")
+	f.Add("mysql+pymysql://nova", "p@[", "]", "db/nova")
 	root := machine(f, nil)
-	f.Fuzz(func(t *testing.T, before, end, after string) {
-		// No word of a message.
-		password := "hunter2" + end
-		if strings.Contains(before+after, password) || strings.Contains(before, "?") { // a parameter
+	f.Fuzz(func(t *testing.T, before, start, end, after string) {
+		const word = "hunter2"                                                         // in no message
+		if strings.Contains(before+after, word) || strings.ContainsAny(before, "?@") { // not a password
 			return
 		}
-		text := before + ":" + password + "@" + after
-		if _, err := ParseURL(root, text); err != nil && strings.Contains(err.Error(), password) {
+		text := before + ":" + start + word + end + "@" + after
+		target, err := ParseURL(root, text)
+		if err != nil && strings.Contains(err.Error(), word) {
 			t.Errorf("%q: %v", text, err)
+		}
+		if err == nil && strings.Contains(target.Addr+target.DBName+target.Bind, word) {
+			t.Errorf("%q: %s %s %s", text, target.Addr, target.DBName, target.Bind)
 		}
 	})
 }

@@ -55,6 +55,12 @@ func sign(t *testing.T, name string) signed {
 // clientSSL is CLIENT_SSL of the protocol's capabilities.
 const clientSSL = 0x0800
 
+// offerTLS adds CLIENT_SSL to the capabilities of a server's greeting.
+func offerTLS(greeting []byte) {
+	// The version ends with a zero; the thread and the salt come before the capabilities.
+	greeting[5+bytes.IndexByte(greeting[5:], 0)+1+4+8+1+1] |= clientSSL >> 8
+}
+
 // overTLS stands before the server of the tests and speaks TLS with its clients, from the
 // packet on with which the protocol asks for it.
 func overTLS(t *testing.T, certificate tls.Certificate) (address string) {
@@ -69,8 +75,7 @@ func overTLS(t *testing.T, certificate tls.Certificate) (address string) {
 		if err != nil {
 			return
 		}
-		// The version ends with a zero; the thread and the salt come before the capabilities.
-		greeting[5+bytes.IndexByte(greeting[5:], 0)+1+4+8+1+1] |= clientSSL >> 8
+		offerTLS(greeting)
 		client.Write(greeting)
 		if request, err := readPacket(client); err != nil || request[5]&(clientSSL>>8) == 0 {
 			return

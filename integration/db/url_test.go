@@ -2,8 +2,10 @@ package db
 
 import (
 	"bytes"
+	"crypto/x509"
 	_ "embed"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,7 +127,6 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 		"mysql+pymysql:///nova",
 		"mysql+pymysql://nova:p%40ss%2Fword%25@db/nova",
 		"mysql+pymysql://nova:a:b@db/nova",
-		"mysql+pymysql://nova:a@b@db/nova",
 		"mysql+pymysql://no%20va:x@db/nova",
 		"mysql+pymysql://nova:x@[fd00::1]:3306/nova",
 		"mysql+pymysql://nova:x@[fd00::1]/nova",
@@ -171,6 +174,145 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 	if refused > 5 {
 		t.Errorf("%d of %d are refused", refused, len(urls))
 	}
+
+	// SQLAlchemy takes a part of these passwords for the host, the database or an argument.
+	urls = []string{"mysql+pymysql://nova:a@hunter2@db/nova", "mysql+pymysql://nova:a@b/hunter2@db/nova", "mysql+pymysql://nova:a@hunter2!/nova"}
+	for i, want := range ask(t, urls) {
+		if want == nil || !strings.Contains(want.Host+want.Database, "hunter2") {
+			t.Errorf("%s: SQLAlchemy reads %+v", urls[i], want)
+		}
+		if _, err := cleanup.ParseURL(slash(t), urls[i]); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", urls[i], err)
+		}
+	}
+}
+
+//go:embed python/connect.py
+var connectURLs string
+
+// What a driver does with a server that offers TLS.
+const (
+	refuses   = "refuses the URL"
+	plaintext = "signs in without TLS"
+	encrypted = "asks for TLS"
+)
+
+// tlsOf has the drivers of URLs connect, in which SERVER stands for the server, and returns
+// what each does. The server offers TLS, and closes the connection after its client's answer.
+func tlsOf(t *testing.T, urls []string) []string {
+	t.Helper()
+	var mutex sync.Mutex
+	does, at := make([]string, len(urls)), make([]string, len(urls))
+	for i := range urls {
+		does[i] = refuses
+		at[i] = strings.ReplaceAll(urls[i], "SERVER", listen(t, func(client net.Conn) {
+			client.Write(greet(t))
+			request, err := readPacket(client)
+			mutex.Lock()
+			defer mutex.Unlock()
+			switch {
+			case err != nil || len(request) < 6:
+			case request[5]&(clientSSL>>8) != 0:
+				does[i] = encrypted
+			default:
+				does[i] = plaintext
+			}
+		}))
+	}
+	text, err := json.Marshal(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/usr/bin/python3", "-c", connectURLs)
+	cmd.Stdin = bytes.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mutex.Lock()
+	defer mutex.Unlock()
+	return slices.Clone(does)
+}
+
+// greet returns a greeting of the tests' server that offers TLS.
+func greet(t *testing.T) []byte {
+	server, err := net.Dial("tcp", database.Server.Address)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer server.Close()
+	greeting, err := readPacket(server)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	offerTLS(greeting)
+	return greeting
+}
+
+// TestDriversTLS: where an argument or an option makes a driver ask for TLS, gpustack does
+// so too, without a way back to plaintext, or refuses the URL.
+func TestDriversTLS(t *testing.T) {
+	dir := t.TempDir()
+	ca, authorities := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "authorities")
+	authority := sign(t, "db").authority
+	if err := errors.Join(os.WriteFile(ca, authority, 0o600), os.Mkdir(authorities, 0o700), os.WriteFile(filepath.Join(authorities, "0123abcd.0"), authority, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pair := writePair(t, dir)
+	arguments := []string{
+		"charset=utf8", "ssl_ca=" + ca, "ssl_capath=" + authorities, "ssl_cert=" + pair, "ssl_key=" + pair, "ssl_cipher=HIGH", "ssl_check_hostname=true", "ssl_check_hostname=false",
+		"ssl_verify_cert=true", "ssl_verify_cert=false", "ssl_verify_identity=true", "ssl_verify_identity=false", "ssl_mode=REQUIRED", "ssl_disabled=true", "ssl=1", "ssl_key_password=x",
+		"client_flag=2", "client_flag=2048", "compress=1", "program_name=x",
+	}
+	options := []string{
+		"ssl", "ssl=1", "ssl-ca=" + ca, "ssl-capath=" + authorities, "ssl-cert=" + pair, "ssl-key=" + pair, "ssl-cipher=HIGH", "ssl_cipher=HIGH", "ssl-cipher=", "ssl-mode=REQUIRED",
+		"ssl-mode=DISABLED\nssl-ca=" + ca, "ssl-verify-server-cert=1", "ssl-enforce=1", "ssl-fp=AA", "ssl-fp-list=/x", "ssl-fplist=/x", "ssl-crl=" + ca, "ssl-password=x", "tls-ca=" + ca, "tls-capath=" + authorities,
+		"tls-cert=" + pair, "tls-key=" + pair, "tls-cipher=HIGH", "tls-enforce=1", "tls-verify-peer=1", "tls-fp=AA", "tls-fplist=/x", "tls-version=TLSv1.2",
+	}
+	for i, option := range options {
+		file := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.WriteFile(file, []byte("[client]\n"+option+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		arguments = append(arguments, "read_default_file="+file)
+	}
+	var urls []string
+	for _, argument := range arguments {
+		urls = append(urls, "mysql+pymysql://nova:x@SERVER/nova?"+argument, "mysql+mysqldb://nova:x@SERVER/nova?"+argument)
+	}
+	counts := map[string]int{}
+	for i, does := range tlsOf(t, urls) {
+		counts[does]++
+		target, err := cleanup.ParseURL(slash(t), strings.ReplaceAll(urls[i], "SERVER", "db"))
+		if does == encrypted && err == nil && (target.TLS == nil || target.AllowFallbackToPlaintext) {
+			name := urls[i]
+			if i/2 >= len(arguments)-len(options) {
+				name += " (" + options[i/2-len(arguments)+len(options)] + ")"
+			}
+			t.Errorf("%s: the driver %s, and gpustack may connect without", name, does)
+		}
+	}
+	t.Logf("%v", counts)
+	if counts[encrypted] < 30 || counts[plaintext] < 20 {
+		t.Errorf("%v", counts)
+	}
+}
+
+// writePair writes a certificate and its key to a file, and returns its name.
+func writePair(t *testing.T, dir string) string {
+	t.Helper()
+	pair := sign(t, "client")
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
+	file := filepath.Join(dir, "pair.pem")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // TestOptionFileIsPyMySQLs: read_default_file and read_default_group are read as PyMySQL
@@ -218,7 +360,7 @@ func TestOptionFileIsPyMySQLs(t *testing.T) {
 		got, err := ours(t, urls[i], want)
 		switch {
 		case err != nil && want != nil:
-			if refused++; !strings.Contains(err.Error(), "lines that continue a value are not supported") && !strings.Contains(err.Error(), `port: "0"`) {
+			if refused++; !strings.Contains(err.Error(), "lines that continue a value are not supported") && !strings.Contains(err.Error(), `port: "0"`) && !strings.Contains(err.Error(), "the host is not a host name") {
 				t.Errorf("%s: %q: %v", urls[i], text, err)
 			}
 		case err != nil:
