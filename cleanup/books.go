@@ -24,9 +24,9 @@ type Books struct {
 
 // settle returns the books as they must be once the migration is closed: the instance
 // holds on its own host what it has there, or what the migration holds there, and
-// nothing on the migration's other host; the migration holds nothing. here are the
-// providers of the instance's own compute node, there those of the migration's other
-// nodes. A provider in neither is a sharing one (of disks, of addresses). What the instance
+// nothing on other hosts; the migration holds nothing. here are the providers of the
+// instance's own compute node, there those of the nodes that the instance is proved not to
+// be on. A provider in neither is a sharing one (of disks, of addresses). What the instance
 // holds there stays, except resource classes that it takes over from the migration: those
 // were for the migration's destination, perhaps on the sharing provider of another aggregate.
 //

@@ -547,11 +547,16 @@ func (c *classifier) away() {
 }
 
 // othersAreDead makes the verdict unknown unless no other migration of the instance is
-// carried on: closing this one would take from it what it holds in Placement.
+// carried on: closing this one would take from it what it holds in Placement. Of one in
+// error, the reports of the hosts whose devices are freed must be from after it failed.
 func (c *classifier) othersAreDead(closed *Migration) {
 	for k := range c.f.Migrations {
 		m := &c.f.Migrations[k]
-		if c.Repair != Online || m == closed || m.over() || m.Status == "error" {
+		if c.Repair != Online || m == closed || m.over() {
+			continue
+		}
+		if m.Status == "error" {
+			c.needsAbsence(m)
 			continue
 		}
 		if m.CrossCell || !m.isMove() {

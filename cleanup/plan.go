@@ -179,8 +179,15 @@ func (d *Databases) Book(ctx context.Context, units []Unit, books Bookkeeper) er
 		}
 		before := Books{Migration: cloud.Allocations{Providers: map[string]map[string]int{}}}
 		here, err := books.Tree(ctx, m.node)
+		// Besides the migration's own nodes, those of the devices that are freed: reports
+		// prove that the instance is on none of their hosts.
 		var there []string
-		for _, name := range m.nodes {
+		names := slices.Clone(m.nodes[:])
+		for _, device := range u.Devices {
+			names = append(names, device.NodeName)
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
 			if err == nil && name != m.node && name != "" {
 				var tree []string
 				tree, err = books.Tree(ctx, name)

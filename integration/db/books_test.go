@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -248,6 +249,85 @@ func TestBooksOfEvacuation(t *testing.T) {
 			tracked := database.Track(t, cell, gpu2, cell.Reported(t, gpu2))
 			if frees := len(tracked.Changes) > 0; frees != (test.want != nil) {
 				t.Errorf("Nova frees the card of gpu2: %v", frees)
+			}
+		})
+	}
+}
+
+// TestBooksOfTwoEvacuations: after two evacuations in error the instance holds three hosts.
+// Closing one of them releases what it holds on every host whose report proves that no guest
+// uses the device there, the other is closed by the next run.
+func TestBooksOfTwoEvacuations(t *testing.T) {
+	u := UUID(1)
+	card := map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
+	all := map[string]map[string]int{"provider of gpu1": card, "provider of gpu2": card, "provider of gpu3": card}
+	for name, test := range map[string]struct {
+		noCard  bool          // the instance has no row of gpu3
+		changed time.Duration // how long ago the second evacuation failed
+		states  []cleanup.State
+	}{
+		"both reported":                      {changed: time.Hour, states: []cleanup.State{cleanup.Written, cleanup.Written}},
+		"one failed after the reports":       {changed: -time.Hour, states: []cleanup.State{}},
+		"no device on the host of the other": {noCard: true, changed: time.Hour, states: []cleanup.State{cleanup.Skipped}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			cell := database.Cell1
+			old := Row{"updated_at": Ago(2 * time.Hour)}
+			nodes := []int64{cell.Compute(t, "gpu1", LastSeen(time.Hour)), cell.Compute(t, "gpu2"), cell.Compute(t, "gpu3")}
+			cell.Instance(t, u, "gpu1", "active", "")
+			for k, node := range nodes {
+				if k < 2 || !test.noCard {
+					cell.Card(t, node, first, "allocated", u, old)
+				}
+			}
+			cell.Migration(t, 3, u, "evacuation", "error", "gpu1", "gpu2", old)
+			cell.Migration(t, 4, u, "evacuation", "error", "gpu1", "gpu3", Row{"updated_at": Ago(test.changed)})
+			one := 1
+			b := &books{held: map[string]cloud.Allocations{u: {Providers: all, Project: "p", User: "u", Generation: &one}}}
+			databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer databases.Close()
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, []string{"gpu1"}, time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			options := cleanup.Options{Proof: proof}
+			states := []cleanup.State{}
+			for range 2 {
+				var found []cleanup.Finding
+				if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+					t.Fatal(err)
+				}
+				units := cleanup.NewPlan(found)
+				if err := databases.Book(t.Context(), units, b); err != nil {
+					t.Fatal(err)
+				}
+				if len(units) == 0 {
+					break
+				}
+				repairer := &cleanup.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
+				if err := repairer.Apply(t.Context(), units); err != nil {
+					t.Fatal(err)
+				}
+				states = append(states, units[0].State)
+				if units[0].State != cleanup.Written {
+					break
+				}
+				if diff := cmp.Diff(map[string]map[string]int{"provider of gpu1": card}, b.held[u].Providers); diff != "" {
+					t.Errorf("Placement (-want +got):\n%s", diff)
+				}
+			}
+			if diff := cmp.Diff(test.states, states); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for _, node := range nodes[1:] {
+				changes := database.Track(t, cell, node, cell.Reported(t, node)).Changes
+				if frees := slices.Contains(changes, Change{first, "status", "allocated", "available"}); frees != (len(test.states) == 2) {
+					t.Errorf("Nova frees the card of node %d: %v", node, frees)
+				}
 			}
 		})
 	}
