@@ -315,6 +315,9 @@ func (c *classifier) deletedNode() {
 	case i == nil && c.f.OtherCell == "" && c.f.Incomplete != "":
 		c.is(CaseNode, Unknown, "no instance is found, but %s", c.f.Incomplete)
 		return
+	case i == nil && c.f.OtherCell == "" && c.f.Mapped:
+		c.is(CaseNode, Unknown, "the instance is mapped to a cell, and no cell has it")
+		return
 	case i != nil && !i.Deleted && inFlight(*i) != "":
 		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
 		return

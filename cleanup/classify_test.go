@@ -231,6 +231,7 @@ func TestCases(t *testing.T) {
 		"D: taken on a deleted node":              {device: mine, node: &deleted, instance: instance("deleted"), want: "D stale offline needs the operator's word that the host is off, for good (--host-is-off gpu1): the compute node is deleted: nothing loads the row any more"},
 		"D: the instance is on it":                {device: mine, node: &deleted, instance: instance("active @gpu1"), want: "D suspicious: the compute node is deleted, and the instance is on it"},
 		"D: the instance is in a task":            {device: mine, node: &deleted, instance: instance("active resize_finish @gpu2"), want: "legitimate: the instance is in task resize_finish"},
+		"D: the instance is mapped, in no cell":   {device: mine, node: &deleted, change: func(f *Facts) { f.Mapped = true }, want: "D unknown: the instance is mapped to a cell, and no cell has it"},
 		"D: the instance may be in a cell unread": {device: mine, node: &deleted, change: func(f *Facts) { f.Incomplete = "cell2 does not answer" }, want: "D unknown: no instance is found, but cell2 does not answer"},
 		// E
 		"E: elsewhere, compute up":              {device: mine, instance: instance("active @gpu2"), held: both, want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
