@@ -589,9 +589,9 @@ func (c *classifier) closes(m *Migration, status string) {
 		freed = append(freed, d.Address+" of "+d.Host)
 	}
 	c.Closes, c.Frees = status, c.freed()
-	c.repairs(Online, "put Placement's allocations right, then set migration %d to %s: nova-compute's audit frees every device of the instance on other nodes than its own: %s", m.ID, status, strings.Join(freed, ", "))
+	c.repairs(Online, "correct Placement's allocations, then set migration %d to %s: nova-compute's audit frees every device of the instance on other nodes than its own: %s", m.ID, status, strings.Join(freed, ", "))
 	if m.Type == "migration" || m.Type == "resize" {
-		c.Leaves = "disks of the guest on the other host; from 'migrating' on, volume attachments and ports may point at it too: a hard reboot of the guest puts these right"
+		c.Leaves = "disks of the guest on the other host; from 'migrating' on, volume attachments and ports may point at it too: a hard reboot of the guest corrects these"
 	}
 }
 

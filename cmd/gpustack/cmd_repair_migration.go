@@ -82,8 +82,8 @@ EXIT STATUS
 			&cli.StringFlag{Name: "instance", Usage: "only rows of the instance `UUID`"},
 			&cli.StringFlag{Name: "device", Usage: "only rows of the PCI `ADDRESS`"},
 			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows too"},
-			&cli.StringSliceFlag{Name: "guests", Usage: "believe `FILE`, what host guests printed on a compute host as json or yaml (repeatable)"},
-			inventoryFlag("hold rows against `FILE`, what host scan --all printed on a compute host as json or yaml (repeatable)"),
+			&cli.StringSliceFlag{Name: "guests", Usage: "guest report `FILE` from 'gpustack host guests -o json' (repeatable)"},
+			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json' (repeatable)"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "your word that `HOST` is off, and no guest runs there (repeatable)"},
 			&cli.BoolFlag{Name: "claim", Usage: "give free devices to the guests that hold them, by their hosts' reports, too"},
 			&cli.BoolFlag{Name: "apply", Usage: "repair what is proved stale"},
@@ -323,7 +323,7 @@ func (r *repairing) repair(ctx context.Context) error {
 		err = r.databases.Book(ctx, units, repairer.Books)
 	}
 	if err != nil && online {
-		// Half a repair is none: what needs Placement waits for it.
+		// Never repair the row without Placement: skip online repairs until it is reachable.
 		r.warn("Placement cannot be asked: " + err.Error())
 		err = r.databases.Unbooked(ctx, units)
 	}

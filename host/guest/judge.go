@@ -156,7 +156,7 @@ func (r Report) unfit(c Claim) []string {
 	}
 	switch {
 	case c.Since.IsZero():
-		add("cannot be held against a change of unknown time")
+		add("cannot be compared with a change of unknown time")
 	case !r.Collected.After(c.Since.Add(rounding)):
 		add("is of %s, which is not after the last change, of %s", stamp(r.Collected), stamp(c.Since))
 	}

@@ -59,7 +59,7 @@ func TestAbsent(t *testing.T) {
 		{"from the future", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(-61 * time.Second) }, "report of gpu2.example.net is from the future, by 1 min 1 s"},
 		{"of the second of the change", func(_ *guest.Report, c *guest.Claim) { c.Since = now.Add(-time.Second) },
 			"report of gpu2.example.net is of 2026-03-01T09:00:00Z, which is not after the last change, of 2026-03-01T08:59:59Z"},
-		{"of an unknown change", func(_ *guest.Report, c *guest.Claim) { c.Since = time.Time{} }, "report of gpu2.example.net cannot be held against a change of unknown time"},
+		{"of an unknown change", func(_ *guest.Report, c *guest.Claim) { c.Since = time.Time{} }, "report of gpu2.example.net cannot be compared with a change of unknown time"},
 		{"of another host", func(_ *guest.Report, c *guest.Claim) { c.Host = "gpu1" }, "report of gpu2.example.net is not one of gpu1"},
 		{"of no host", func(r *guest.Report, _ *guest.Claim) { r.NovaHost = nil }, "report of gpu2.example.net is not one of gpu2.example.net"},
 		{"incomplete", func(r *guest.Report, _ *guest.Claim) {

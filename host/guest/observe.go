@@ -120,7 +120,7 @@ func (o *observer) line(source, name string) *string {
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
 	line = valid(strings.TrimSpace(line))
-	// The kernel's name until somebody has set one, and systemd's before first boot.
+	// The kernel's name until one has been set, and systemd's before first boot.
 	if line == "" || line == "(none)" || line == "uninitialized" {
 		l.faultf("%s: says %q", name, line)
 		return nil
