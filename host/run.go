@@ -18,7 +18,9 @@ import (
 // "/", else with the root as theirs (chroot(2)), for which one must be root.
 type Runner struct {
 	Root Root
-	Talk io.Writer // gets what programs print
+	// Talk, if it is set, gets what programs print. Its errors are ignored: a program does not
+	// fail because its output cannot be shown.
+	Talk io.Writer
 	// Stop, if it is set, ends running programs once it is closed, and lets none start.
 	Stop <-chan struct{}
 }
@@ -109,7 +111,8 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 	cmd.Env = []string{"PATH=" + strings.Join(programDirs, ":"), "LC_ALL=C"}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if r.Talk != nil {
-		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, r.Talk), io.MultiWriter(&stderr, r.Talk)
+		talk := unfailing{r.Talk}
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, talk), io.MultiWriter(&stderr, talk)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if dir := r.Root.Path("/"); dir != "/" {
@@ -128,6 +131,15 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 		return stdout.Bytes(), fmt.Errorf("%s: %w", strings.Join(argv, " "), Cause(err))
 	}
 	return stdout.Bytes(), nil
+}
+
+// unfailing is a writer whose errors are ignored. An error would close the pipe that a running
+// program writes to, and SIGPIPE would end the program half-way.
+type unfailing struct{ io.Writer }
+
+func (u unfailing) Write(p []byte) (int, error) {
+	u.Writer.Write(p) //nolint:errcheck // see above
+	return len(p), nil
 }
 
 // wait runs a program to its end, or until Stop is closed: then it gets the SIGINT that Ctrl-C

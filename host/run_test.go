@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -59,6 +60,25 @@ func TestRunStopped(t *testing.T) {
 	}
 	if _, err := r.Run(context.Background(), []string{"true"}); !errors.Is(err, host.ErrStopped) {
 		t.Errorf("%v", err)
+	}
+}
+
+// gone is a writer whose reader has gone.
+type gone struct{}
+
+func (gone) Write([]byte) (int, error) { return 0, unix.EPIPE }
+
+// TestRunUnheard: a program runs to its end when what it prints cannot be shown any more, and
+// its output is returned whole.
+func TestRunUnheard(t *testing.T) {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lines = 100_000 // more than a pipe holds
+	out, err := host.Runner{Root: root, Talk: gone{}}.Run(t.Context(), []string{"sh", "-c", `seq "$1"; seq "$1" >&2`, "sh", fmt.Sprint(lines)})
+	if got := strings.Count(string(out), "\n"); err != nil || got != lines {
+		t.Errorf("%d lines, %v", got, err)
 	}
 }
 
