@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,6 +78,81 @@ func TestInterruptedPrograms(t *testing.T) {
 			}
 			if _, talk, status := try(t, mounted(root, args...)); status != 0 || menu(t, root) != arguments {
 				t.Errorf("exit status %d, menu %q: %s", status, menu(t, root), talk)
+			}
+		})
+	}
+}
+
+// TestUnheard: a run whose output cannot be written any more, because Ctrl-C has ended tee as well,
+// because tee has died, or because the terminal is lost, rolls back or completes its change all the
+// same. Its programs, which print more than a pipe holds, end by themselves.
+func TestUnheard(t *testing.T) {
+	for name, test := range map[string]struct {
+		piped  bool
+		signal os.Signal
+		hangUp bool
+		status int
+	}{
+		"Ctrl-C ends tee":      {piped: true, signal: os.Interrupt, status: 130},
+		"tee dies":             {piped: true, status: 0},
+		"the terminal is lost": {hangUp: true, status: 130},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := layRebuild(t)
+			const talk = `i=0; while [ $i -lt 9000 ]; do echo "line $i"; echo "line $i of standard error" >&2; i=$((i+1)); done` + "\n"
+			if err := os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(updateInitramfs+talk), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			before := configured(t, root)
+			mark(t, root, "update-initramfs")
+			cmd := mounted(root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
+			var status int
+			if test.hangUp {
+				s := terminal.Start(t, cmd, "")
+				await(t, filepath.Join(root, "etc/slow/begun"))
+				s.HangUp()
+				time.Sleep(300 * time.Millisecond) // the kernel sends SIGHUP meanwhile
+				mark(t, root, "go")
+				status = s.Wait()
+			} else {
+				r, w, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				cmd.Stdout, cmd.Stderr = w, w
+				if err := errors.Join(cmd.Start(), w.Close()); err != nil {
+					t.Fatal(err)
+				}
+				go io.Copy(io.Discard, r)
+				await(t, filepath.Join(root, "etc/slow/begun"))
+				r.Close()
+				if test.signal != nil {
+					if err := cmd.Process.Signal(test.signal); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(300 * time.Millisecond)
+				}
+				mark(t, root, "go")
+				cmd.Wait()
+				status = cmd.ProcessState.ExitCode()
+			}
+			unmark(t, root)
+			if status != test.status {
+				t.Errorf("exit status %d, want %d", status, test.status)
+			}
+			history := run(t, gpustack, "history", "--root", root, "-o", "json")
+			if test.status == 0 {
+				if menu(t, root) != prepared || !strings.Contains(history, `"status":"done"`) {
+					t.Errorf("menu %q, history: %s", menu(t, root), history)
+				}
+				return
+			}
+			if strings.Contains(history, `"status"`) {
+				t.Errorf("history: %s", history)
+			}
+			if diff := cmp.Diff(before, configured(t, root)); diff != "" {
+				t.Errorf("(-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -280,6 +357,9 @@ func TestInterruptedAnywhere(t *testing.T) {
 				switch status {
 				case 0:
 					done++
+					if strings.Contains(talk, "ending the running step") && !strings.Contains(talk, "gpustack: the running step was the last: everything is done\n") {
+						t.Errorf("%s %d: %s", place.call, place.nth, talk)
+					}
 					if diff := cmp.Diff(stage.after, configured(t, root)); diff != "" {
 						t.Errorf("%s %d, done (-want +got):\n%s", place.call, place.nth, diff)
 					}

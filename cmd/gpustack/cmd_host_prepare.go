@@ -204,7 +204,12 @@ func (u *ui) runner(root host.Root) host.Runner {
 // openJournal opens the journal for writing: from here on, a signal lets the running step end
 // and has the rest rolled back.
 func (u *ui) openJournal(runner host.Runner) (*journal.Journal, error) {
-	if err := u.begin(); err != nil {
+	return u.openJournalFor(remedyMachine, runner)
+}
+
+// openJournalFor is openJournal for changes with another remedy than that of files and drivers.
+func (u *ui) openJournalFor(remedy string, runner host.Runner) (*journal.Journal, error) {
+	if err := u.beginRecorded(remedy); err != nil {
 		return nil, err
 	}
 	j, err := journal.Open(runner.Root, func(ctx context.Context, argv []string) error {

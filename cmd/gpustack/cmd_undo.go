@@ -305,7 +305,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		}
 	}
 	return u.decide(opts.decision, true, "undo it?", &report, func() (err error) {
-		j, err := u.openJournal(u.runner(root))
+		j, err := u.openJournalFor(remedyRows, u.runner(root))
 		if err != nil {
 			return err
 		}

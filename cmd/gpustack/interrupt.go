@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// interruptedError is the cause of a context that SIGINT or SIGTERM has ended. Engines wrap it,
-// by context.Cause, to say what was kept and what was rolled back; main turns every error of
-// such a run into exit status 130.
+// interruptedError is the cause of a context that SIGINT, SIGTERM or SIGHUP has ended. Engines
+// wrap it, by context.Cause, to say what was kept and what was rolled back; main turns every
+// error of such a run into exit status 130.
 type interruptedError struct{}
 
 func (interruptedError) Error() string { return "interrupted" }
@@ -26,6 +26,8 @@ type progress struct {
 	asking      bool // a question waits for its answer
 	changing    bool
 	changed     bool // by a part of the run that has ended
+	// remedy is what an operator can do when the change is stopped at once.
+	remedy string
 }
 
 // changes records that the command may change something.
@@ -44,6 +46,26 @@ func (p *progress) begin() error {
 		return interruptedError{}
 	}
 	p.changing = true
+	p.remedy = remedyUnrecorded
+	return nil
+}
+
+// What an operator can do about a change that a second signal has stopped. It may have been
+// stopped before its entry in the journal was written.
+const (
+	remedyUnrecorded = "the running step may have been carried out: check before you run the command again"
+	remedyMachine    = "if gpustack history shows an entry that was cut off, the next command that changes this machine recovers it first"
+	remedyRows       = "if gpustack history shows an entry that was cut off, gpustack repair-migration --apply determines what it has done, gpustack undo undoes it"
+)
+
+// beginRecorded is begin for a change that the journal records.
+func (p *progress) beginRecorded(remedy string) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remedy = remedy
 	return nil
 }
 
@@ -55,11 +77,23 @@ func (p *progress) end() {
 	p.changing = false
 }
 
-// ask marks that a question waits for its answer, or has got one.
-func (p *progress) ask(asking bool) {
+// ask marks that a question waits for its answer. After a signal it returns an error: no
+// question is asked then.
+func (p *progress) ask() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asking = asking
+	if p.interrupted {
+		return interruptedError{}
+	}
+	p.asking = true
+	return nil
+}
+
+// answered marks that the question has got its answer.
+func (p *progress) answered() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asking = false
 }
 
 // interrupt handles the first signal. It returns whether something is being changed, so that
@@ -88,11 +122,13 @@ func (u *ui) interrupt() (changing bool) {
 	return p.changing
 }
 
-// stopped prints that a second signal has ended the run, in the middle of a step most likely.
+// stopped prints that a second signal has ended the run, in the middle of a step most likely,
+// and what can be done about that.
 func (u *ui) stopped() {
-	const text = "gpustack: error: interrupted again, stopped at once\n" +
-		"gpustack: hint: gpustack history shows an entry that was cut off; the next command that changes this machine recovers it first\n"
-	fmt.Fprint(u.talk, text) //nolint:errcheck // there is no other place to report it
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	const text = "gpustack: error: interrupted again, stopped at once\ngpustack: hint: %s\n"
+	fmt.Fprintf(u.talk, text, u.remedy) //nolint:errcheck // there is no other place to report it
 }
 
 // settleSignal is how long an answer waits for a signal that was sent before it, or right after:

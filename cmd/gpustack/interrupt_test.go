@@ -4,11 +4,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -84,13 +86,14 @@ func questions() map[string]func(t *testing.T) question {
 	}
 }
 
-// TestInterruptedQuestion: Ctrl-C or SIGTERM at a question ends the run at once, and a y that
-// follows changes nothing.
+// TestInterruptedQuestion: Ctrl-C, SIGTERM or SIGHUP at a question ends the run at once, and a y
+// that follows changes nothing.
 func TestInterruptedQuestion(t *testing.T) {
 	for name, lay := range questions() {
 		for what, interrupt := range map[string]func(*terminal.Session){
 			"Ctrl-C":  func(s *terminal.Session) { s.Type(terminal.CtrlC) },
 			"SIGTERM": func(s *terminal.Session) { s.Signal(syscall.SIGTERM) },
+			"SIGHUP":  func(s *terminal.Session) { s.Signal(syscall.SIGHUP) },
 		} {
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
@@ -116,6 +119,180 @@ func TestInterruptedQuestion(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestLostTerminal: a run whose terminal is lost at a question ends, and changes nothing.
+func TestLostTerminal(t *testing.T) {
+	for name, lay := range questions() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := lay(t)
+			before := q.state()
+			s := q.start(t, "")
+			s.Expect("[y/N] ")
+			s.HangUp()
+			if status := s.Wait(); status != 130 {
+				t.Errorf("exit status %d", status)
+			}
+			if diff := cmp.Diff(before, q.state()); diff != "" {
+				t.Errorf("(-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNohup: SIGHUP does not end a run that was started with SIGHUP ignored (nohup(1)).
+func TestNohup(t *testing.T) {
+	q := questions()["host prepare"](t)
+	s := terminal.Start(t, exec.Command("sh", slices.Concat([]string{"-c", `trap "" HUP; exec gpustack "$@"`, "sh"}, q.args)...), "")
+	s.Expect("[y/N] ")
+	s.Signal(syscall.SIGHUP)
+	time.Sleep(300 * time.Millisecond) // it would have ended by then
+	s.Type("y\n")
+	if status := s.Wait(); status != 0 || !strings.Contains(s.Output(), "done, recorded as entry 1") {
+		t.Errorf("exit status %d:\n%s", status, s.Output())
+	}
+}
+
+// closed is a pipe that nothing reads.
+func closed(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestClosedOutput: a closed standard output or standard error, as after "| head" and "| tee",
+// ends no run. It is no error, and does not count in the exit status.
+func TestClosedOutput(t *testing.T) {
+	node := layTalk(t)
+	for _, test := range []struct {
+		args   []string
+		status int
+	}{
+		{[]string{"host", "scan"}, 0},
+		{[]string{"host", "scan", "-o", "json"}, 0},
+		{[]string{"host", "scan", "-o", "yaml"}, 0},
+		{[]string{"host", "check"}, 2},
+		{[]string{"host", "prepare", "--dry-run"}, 2},
+		{[]string{"completion", "bash"}, 0},
+		{[]string{"host", "scan", "--help"}, 0},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			cmd := exec.Command("gpustack", test.args...)
+			if test.args[0] == "host" {
+				cmd.Args = append(cmd.Args, "--root", node)
+			}
+			var talk strings.Builder
+			cmd.Stdout, cmd.Stderr = closed(t), &talk
+			cmd.Run()
+			if status := cmd.ProcessState.ExitCode(); status != test.status || strings.Contains(talk.String(), "error") {
+				t.Errorf("%s, want exit status %d: %s", cmd.ProcessState, test.status, talk.String())
+			}
+		})
+	}
+	t.Run("a change", func(t *testing.T) {
+		cmd := exec.Command("gpustack", "host", "prepare", "--root", node, "--yes")
+		cmd.Stdout, cmd.Stderr = closed(t), closed(t)
+		cmd.Run()
+		if status := cmd.ProcessState.ExitCode(); status != 0 {
+			t.Errorf("%s", cmd.ProcessState)
+		}
+		out, err := exec.Command("gpustack", "history", "--root", node, "-o", "json").Output()
+		if err != nil || !strings.Contains(string(out), `"status":"done"`) {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	t.Run("a question", func(t *testing.T) {
+		node := layTalk(t)
+		before := files(t, node)
+		s := terminal.Start(t, exec.Command("sh", "-c", `(sleep 0.3; exec gpustack host prepare --root "$1") | true`, "sh", node), "")
+		s.Wait()
+		if want := "gpustack: error: nothing was changed: the plan cannot be shown: standard output is closed\n"; !strings.HasPrefix(s.Output(), want) {
+			t.Errorf("want %q:\n%s", want, s.Output())
+		}
+		if diff := cmp.Diff(before, files(t, node)); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
+}
+
+// TestInterruptedRequest: an interrupt while the last step runs leaves nothing to roll back:
+// the run says that all is done, and ends with 0. A second one ends it at once.
+func TestInterruptedRequest(t *testing.T) {
+	for name, test := range map[string]struct {
+		signals []os.Signal
+		again   bool // the last one ends it
+		status  int
+		want    string
+	}{
+		"once": {[]os.Signal{syscall.SIGINT}, false, 0, "gpustack: deleted flavor gpu.old\n" +
+			"gpustack: the running step was the last: everything is done\n"},
+		"hangups are no second interrupt": {[]os.Signal{syscall.SIGHUP, syscall.SIGHUP}, false, 0, "gpustack: deleted flavor gpu.old\n" +
+			"gpustack: the running step was the last: everything is done\n"},
+		"twice": {[]os.Signal{syscall.SIGTERM, syscall.SIGINT}, true, 130, "gpustack: error: interrupted again, stopped at once\n" +
+			"gpustack: hint: the running step may have been carried out: check before you run the command again\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cloudtest.Start(t, 96)
+			c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8"})
+			reached, goOn := make(chan struct{}), make(chan struct{})
+			c.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodDelete {
+					close(reached)
+					<-goOn
+				}
+				return false
+			}
+			cmd := exec.Command("gpustack", "flavor", "delete", "gpu.old", "--yes")
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+			for name, value := range c.Env() {
+				cmd.Env = append(cmd.Env, name+"="+value)
+			}
+			talk := filepath.Join(t.TempDir(), "talk")
+			file, err := os.Create(talk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			cmd.Stderr = file
+			// Below nohup(1) it would ignore SIGHUP too; a handled signal is not inherited.
+			hangups := make(chan os.Signal, 1)
+			signal.Notify(hangups, syscall.SIGHUP)
+			defer signal.Stop(hangups)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			<-reached
+			for _, s := range test.signals {
+				if err := cmd.Process.Signal(s); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(300 * time.Millisecond) // they are not to be merged into one
+			}
+			if !test.again {
+				close(goOn)
+			}
+			cmd.Wait()
+			if test.again {
+				close(goOn)
+			}
+			text, err := os.ReadFile(talk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "gpustack: interrupted: ending the running step; a second interrupt stops at once\n" + test.want
+			if status := cmd.ProcessState.ExitCode(); status != test.status || !strings.HasSuffix(string(text), want) {
+				t.Errorf("%s, want exit status %d, %q:\n%s", cmd.ProcessState, test.status, want, text)
+			}
+		})
 	}
 }
 

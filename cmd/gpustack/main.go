@@ -25,41 +25,34 @@ func run(args []string) int {
 	// Most commands end before the first collection would be worth its time.
 	debug.SetGCPercent(400)
 
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup(1) has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	// Unless SIGPIPE is handled, a write to a closed standard output or standard error ends the
+	// run (os/signal), in the middle of a change too. Programs that gpustack starts would inherit
+	// an ignored SIGPIPE, but not a handled one (execve(2)).
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 
 	u := newUI(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 	ended := make(chan result, 1)
 	go func() { ended <- execute(ctx, u, args) }()
-	var r result
-	select {
-	case r = <-ended:
-	case <-signals:
-		// While nothing is being changed, nothing has to be waited for: neither an answer
-		// to a question, nor a service, nor a file that the kernel does not return.
-		if !u.interrupt() {
-			return exitInterrupted
-		}
-		cancel(interruptedError{})
-		select {
-		case r = <-ended:
-		case <-signals:
-			close(u.stop)
-			select {
-			case r = <-ended:
-			case <-time.After(stopping):
-				u.stopped()
-				return exitInterrupted
-			}
-		}
+	r, ok := wait(u, ended, signals, cancel)
+	if !ok {
+		return exitInterrupted
 	}
-	if r.err != nil {
+	interrupted := ctx.Err() != nil
+	switch {
+	case r.err != nil:
 		u.fail(r.err)
+	case interrupted:
+		u.note("the running step was the last: everything is done")
 	}
 	switch {
-	case r.err != nil && ctx.Err() != nil:
+	case r.err != nil && interrupted:
 		return exitInterrupted
 	case r.err != nil:
 		return 1
@@ -69,8 +62,41 @@ func run(args []string) int {
 	return 0
 }
 
-// exitInterrupted is the exit status of a run that a signal has ended, as shells have it for
-// SIGINT: 128+2.
+// wait waits for the result of a run. The first signal ends the run at once, so that there is
+// no result, unless something is being changed: then it ends the context of the run by cancel.
+// The second SIGINT or SIGTERM ends such a run within the time stopping. SIGHUP does not count
+// for that: a lost terminal can send it several times (bash(1), credentials(7)).
+func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.CancelCauseFunc) (r result, ok bool) {
+	first := true
+	for interrupts := 0; interrupts < 2; {
+		select {
+		case r := <-ended:
+			return r, true
+		case s := <-signals:
+			// While nothing is being changed, nothing has to be waited for: neither an answer
+			// to a question, nor a service, nor a file that the kernel does not return.
+			if first && !u.interrupt() {
+				return result{}, false
+			}
+			first = false
+			cancel(interruptedError{})
+			if s != syscall.SIGHUP {
+				interrupts++
+			}
+		}
+	}
+	close(u.stop)
+	select {
+	case r := <-ended:
+		return r, true
+	case <-time.After(stopping):
+		u.stopped()
+		return result{}, false
+	}
+}
+
+// exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended, as
+// shells have it for SIGINT: 128+2.
 const exitInterrupted = 130
 
 // stopping is how long a run has to end after a second signal.

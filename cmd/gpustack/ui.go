@@ -38,6 +38,7 @@ import (
 // ui is the only code that prints. Data goes to out, talk to talk.
 type ui struct {
 	out      *bufio.Writer
+	stdout   *output // below out
 	talk     io.Writer
 	in       *os.File
 	terminal bool // out is one
@@ -50,8 +51,10 @@ type ui struct {
 
 func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 	terminal := term.IsTerminal(int(stdout.Fd()))
+	output := &output{file: stdout}
 	return &ui{
-		out:      bufio.NewWriterSize(stdout, 1<<16),
+		out:      bufio.NewWriterSize(output, 1<<16),
+		stdout:   output,
 		talk:     stderr,
 		in:       stdin,
 		terminal: terminal,
@@ -60,6 +63,22 @@ func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 		unicode:  isUTF8(getenv),
 		stop:     make(chan struct{}),
 	}
+}
+
+// output is standard output. Once its reader has gone, data is discarded and no error: head(1)
+// has read what it wants, and a change must not end half-way because tee(1) has died.
+type output struct {
+	file   io.Writer
+	closed bool // the reader has gone
+}
+
+func (o *output) Write(data []byte) (int, error) {
+	n, err := o.file.Write(data)
+	if errors.Is(err, unix.EPIPE) {
+		o.closed = true
+		return len(data), nil
+	}
+	return n, err
 }
 
 // isUTF8 goes by the first locale variable that is set (locale(7)).
@@ -111,15 +130,23 @@ func (u *ui) confirm(question, format string) error {
 	if err := u.out.Flush(); err != nil {
 		return err
 	}
+	if u.stdout.closed {
+		return &usageError{"nothing was changed: the plan cannot be shown: standard output is closed", hint}
+	}
 	u.end()
-	u.ask(true)
-	defer u.ask(false)
+	if err := u.ask(); err != nil {
+		return err
+	}
+	defer u.answered()
 	// What was typed before the question is no answer to it (tcflush(3)).
 	if err := unix.IoctlSetInt(int(u.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return fmt.Errorf("discard what was typed before the question: %w", err)
 	}
 	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // nobody is left to tell
 	answer, err := bufio.NewReader(u.in).ReadString('\n')
+	if err != nil {
+		time.Sleep(settleSignal) // a lost terminal ends the input and sends SIGHUP
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +46,11 @@ func Start(t testing.TB, cmd *exec.Cmd, typed string) *Session {
 	s.Type(typed)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	// A signal that is ignored here, as SIGHUP is below nohup(1), would be ignored there too
+	// (signal(7)); one that is handled is not.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	if err := errors.Join(cmd.Start(), slave.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -61,10 +67,13 @@ func open() (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, err
 	}
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
+	var number int
+	err = control(master, func(fd int) (err error) {
+		if number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN); err != nil {
+			return err
+		}
+		return unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	})
 	if err == nil {
 		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	}
@@ -72,6 +81,18 @@ func open() (master, slave *os.File, err error) {
 		return nil, nil, errors.Join(err, master.Close())
 	}
 	return master, slave, nil
+}
+
+// control calls act with the file's descriptor. File.Fd would make the file blocking: then a
+// read that waits keeps HangUp from closing it.
+func control(file *os.File, act func(fd int) error) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var acted error
+	err = conn.Control(func(fd uintptr) { acted = act(int(fd)) })
+	return errors.Join(err, acted)
 }
 
 // read keeps what is printed until no process has the terminal open, and collects the program.
@@ -83,7 +104,7 @@ func (s *Session) read() {
 		s.mu.Lock()
 		s.output.Write(buffer[:n])
 		s.mu.Unlock()
-		if err != nil { // EIO: the last process has closed it
+		if err != nil { // EIO: the last process has closed it; os.ErrClosed: HangUp has
 			s.cmd.Wait()
 			return
 		}
@@ -130,6 +151,15 @@ func (s *Session) Signal(signal syscall.Signal) {
 	}
 }
 
+// HangUp takes the terminal away, as a lost ssh session does: the program, which leads the
+// terminal's session, gets SIGHUP, and what it prints from then on fails with EIO (termios(3)).
+func (s *Session) HangUp() {
+	s.t.Helper()
+	if err := s.master.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // Wait waits for the end of the program and returns its exit status.
 func (s *Session) Wait() (status int) {
 	s.t.Helper()
@@ -144,7 +174,11 @@ func (s *Session) Wait() (status int) {
 // Modes returns the settings of the terminal (termios(3)).
 func (s *Session) Modes() unix.Termios {
 	s.t.Helper()
-	modes, err := unix.IoctlGetTermios(int(s.master.Fd()), unix.TCGETS)
+	var modes *unix.Termios
+	err := control(s.master, func(fd int) (err error) {
+		modes, err = unix.IoctlGetTermios(fd, unix.TCGETS)
+		return err
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
