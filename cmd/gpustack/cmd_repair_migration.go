@@ -341,14 +341,17 @@ func (r *repairing) repair(ctx context.Context) error {
 	return r.u.decide(r.opts.decision, r.report.Changed, "make these repairs?", &r.report, func() error {
 		err := r.carryOut(ctx, repairer, units)
 		r.report.Changes = units
-		return errors.Join(err, r.find(ctx))
+		if err != nil && ctx.Err() != nil {
+			return err // interrupted: the findings stay those of before
+		}
+		return errors.Join(err, r.find(context.WithoutCancel(ctx)))
 	})
 }
 
 // carryOut makes the repairs, recorded. An entry stays open as long as the outcome of one
-// of its repairs is not known.
+// of its repairs is not known; it is removed if nothing was written.
 func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, units []cleanup.Unit) (err error) {
-	j, err := r.u.openJournal(r.u.runner(r.root))
+	j, err := r.u.openJournalFor(remedyRows, r.u.runner(r.root))
 	if err != nil {
 		return err
 	}
@@ -362,7 +365,6 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 	if err != nil {
 		return err
 	}
-	r.report.Entry = &entry.ID
 	repairer.Record = func(units []cleanup.Unit) (err error) {
 		entry, err = j.Update(entry, journal.Applying, units)
 		return err
@@ -376,11 +378,23 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 			}
 		})
 	}
-	if _, updateErr := j.Update(entry, outcome(false, units), units); updateErr != nil {
-		return errors.Join(err, updateErr)
+	nothing := !slices.ContainsFunc(units, func(u cleanup.Unit) bool { return wasWritten(u) || u.Open() })
+	var recordErr error
+	if nothing {
+		recordErr = j.Forget(entry) // undo would pick an entry that undoes nothing
+	} else {
+		r.report.Entry = &entry.ID
+		_, recordErr = j.Update(entry, outcome(false, units), units)
 	}
 	for _, unit := range units {
 		r.u.note("%s: %s%s", unit.Name(), unit.State, because(unit.Note))
+	}
+	if nothing && ctx.Err() != nil {
+		others := slices.DeleteFunc(split(err), func(err error) bool { return err == nil || errors.Is(err, interruptedError{}) })
+		err = errors.Join(append(others, fmt.Errorf("%w, nothing was changed", context.Cause(ctx)))...)
+	}
+	if recordErr != nil {
+		return errors.Join(err, recordErr)
 	}
 	if slices.ContainsFunc(units, wasWritten) {
 		r.u.note("recorded as entry %d: gpustack undo %d undoes it, unless Nova has gone on from there", entry.ID, entry.ID)
@@ -388,7 +402,7 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 	if err != nil {
 		return err
 	}
-	r.report.Applied = true
+	r.report.Applied = !nothing
 	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
 		r.u.note("checking in %s whether a nova-compute has started again meanwhile", r.opts.settle)
 		select {
@@ -477,7 +491,7 @@ func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err erro
 			return err
 		}
 	}
-	j, err := r.u.openJournal(r.u.runner(r.root))
+	j, err := r.u.openJournalFor(remedyRows, r.u.runner(r.root))
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/host/guest"
 	"gpustack/integration/evidence"
+	"gpustack/integration/terminal"
 	"gpustack/nova/cloud"
 )
 
@@ -860,4 +861,123 @@ func TestInterruptedRepair(t *testing.T) {
 			t.Errorf("exit status %d after %s, %s", cmd.ProcessState.ExitCode(), took, talk)
 		}
 	})
+}
+
+// TestNothingBegun: a run that has written nothing leaves no entry, whether it was interrupted
+// before the first repair or all evidence has changed since the plan.
+func TestNothingBegun(t *testing.T) {
+	args := func(root string) []string {
+		return []string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--settle", "0s"}
+	}
+	check := func(t *testing.T, root string) {
+		t.Helper()
+		if _, err := os.Stat(filepath.Join(root, "var")); !os.IsNotExist(err) {
+			t.Errorf("a journal was left: %v", err)
+		}
+	}
+	t.Run("interrupted", func(t *testing.T) {
+		cell := stale(t, 2)
+		before := states(t, cell)
+		unlock := lockRow(t, 1)
+		root := machine(t)
+		s := terminal.Start(t, exec.Command(gpustack, append(args(root), "--yes")...), "")
+		until(t, func() bool {
+			_, err := os.Stat(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
+			return err == nil
+		})
+		s.Type(terminal.CtrlC)
+		s.Expect("ending the running step")
+		status := s.Wait()
+		unlock()
+		if want := "gpustack: error: interrupted, nothing was changed\n"; status != 130 || !strings.Contains(s.Output(), want) {
+			t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
+		}
+		check(t, root)
+		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
+	t.Run("evidence changed", func(t *testing.T) {
+		cell := stale(t, 1)
+		root := machine(t)
+		s := terminal.Start(t, exec.Command(gpustack, args(root)...), "")
+		s.Expect("[y/N] ")
+		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE id = 1"); err != nil {
+			t.Fatal(err)
+		}
+		before := states(t, cell)
+		s.Type("y\n")
+		if status := s.Wait(); status != 0 || !strings.Contains(s.Output(), "0000:00:00.0 of gpu1: skipped: ") || !strings.Contains(s.Output(), "has changed since it was planned") || strings.Contains(s.Output(), "undo") {
+			t.Errorf("exit status %d:\n%s", status, s.Output())
+		}
+		check(t, root)
+		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
+	t.Run("report", func(t *testing.T) {
+		stale(t, 1)
+		unlock := lockRow(t, 1)
+		root := machine(t)
+		stdout, stderr, status := repair(t, root, append(args(root)[3:], "--yes", "-o", "json")...)
+		unlock()
+		var report struct {
+			Applied bool
+			Entry   *int
+		}
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 1 || report.Applied || report.Entry != nil {
+			t.Errorf("exit status %d, %v, %+v, %s", status, err, report, stderr)
+		}
+		check(t, root)
+	})
+}
+
+// lockRow locks a device's row until unlock is called.
+func lockRow(t *testing.T, id int64) (unlock func()) {
+	t.Helper()
+	other, err := database.SQL.BeginTx(t.Context(), nil)
+	if err == nil {
+		_, err = other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = ? FOR UPDATE", id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Rollback() })
+	return func() { other.Rollback() }
+}
+
+// TestInterruptedRepairTwice: a second interrupt in the middle of a repair ends the run at once. It
+// says which commands determine what was written, and they do.
+func TestInterruptedRepairTwice(t *testing.T) {
+	cell := stale(t, 1)
+	var stuck sync.Once
+	address := proxy(t, func(statement string) (string, time.Duration) {
+		wait := time.Duration(0)
+		if strings.HasPrefix(statement, "UPDATE pci_devices") {
+			stuck.Do(func() { wait = never })
+		}
+		return statement, wait
+	})
+	root := machine(t)
+	args := []string{"--database", at(address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
+	s := terminal.Start(t, exec.Command(gpustack, append([]string{"repair-migration", "--root", root}, args...)...), "")
+	until(t, func() bool {
+		_, err := os.Stat(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
+		return err == nil
+	})
+	s.Type(terminal.CtrlC)
+	s.Expect("ending the running step")
+	s.Type(terminal.CtrlC)
+	status := s.Wait()
+	want := "gpustack: error: interrupted again, stopped at once\n" +
+		"gpustack: hint: if gpustack history shows an entry that was cut off, gpustack repair-migration --apply determines what it has done, gpustack undo undoes it\n"
+	if status != 130 || !strings.HasSuffix(s.Output(), want) {
+		t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
+	}
+	if _, stderr, status := repair(t, root, args...); status != 0 {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+	if got := states(t, cell)[0]; !strings.HasSuffix(got, " available NULL NULL") {
+		t.Errorf("rows: %q", got)
+	}
 }
