@@ -3,9 +3,13 @@ package cleanup
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"gpustack/nova/cloud"
 )
@@ -35,9 +39,9 @@ func (n NotReporting) String() string {
 
 // pciNode is a compute node with live rows of devices.
 type pciNode struct {
-	id         int64
-	host, uuid string
-	devices    []nodeDevice
+	id               int64
+	cell, host, uuid string
+	devices          []nodeDevice
 }
 
 type nodeDevice struct {
@@ -50,7 +54,8 @@ type nodeDevice struct {
 // nova-scheduler asked Placement for PCI devices (pci_in_placement): those that have live
 // rows of the devices that matter and do not report each of them, and those of whose
 // devices in use Placement does not know. nova-compute with report_in_placement heals
-// both when it starts (nova/compute/pci_placement_translator.py).
+// both when it starts (nova/compute/pci_placement_translator.py). An error names what could
+// not be read; the nodes are those that were found nevertheless.
 func (d *Databases) NotReporting(ctx context.Context, p Providers, matters func(vendor, product string) bool) ([]NotReporting, error) {
 	providers, err := p.PCIProviders(ctx)
 	if err != nil {
@@ -60,57 +65,90 @@ func (d *Databases) NotReporting(ctx context.Context, p Providers, matters func(
 	for _, provider := range providers {
 		below[provider.Root] = append(below[provider.Root], provider)
 	}
-	var found []NotReporting
+	var nodes []pciNode
+	var errs []error
 	for _, c := range d.Cells {
 		if c.isCell0() {
 			continue
 		}
-		nodes, err := c.pciNodes(ctx, matters)
+		in, err := c.pciNodes(ctx, matters)
 		if err != nil {
-			return nil, fmt.Errorf("cell %s: %w", c.Name, err)
+			errs = append(errs, fmt.Errorf("cell %s: %w", c.Name, err))
+			continue
 		}
-		for _, n := range nodes {
-			why, err := n.notReported(ctx, p, below[n.uuid])
-			if err != nil {
-				return nil, err
-			}
-			if len(why) > 0 {
-				found = append(found, NotReporting{c.Name, n.host, why})
+		nodes = append(nodes, in...)
+	}
+	consumers := map[string]*answer{}
+	for _, n := range nodes {
+		for _, device := range n.devices {
+			if provider, ok := device.provider(below[n.uuid]); ok && device.consumers != nil {
+				consumers[provider] = &answer{}
 			}
 		}
 	}
-	return found, nil
+	askAll(ctx, p, consumers)
+	for _, provider := range slices.Sorted(maps.Keys(consumers)) {
+		errs = append(errs, consumers[provider].err)
+	}
+	var found []NotReporting
+	for _, n := range nodes {
+		if why := n.notReported(below[n.uuid], consumers); len(why) > 0 {
+			found = append(found, NotReporting{n.cell, n.host, why})
+		}
+	}
+	return found, errors.Join(errs...)
 }
 
-// notReported says what of a node's devices Placement does not have.
-func (n pciNode) notReported(ctx context.Context, p Providers, below []cloud.Provider) (why []string, err error) {
-	if len(below) == 0 {
-		return []string{"does not report its PCI devices to Placement"}, nil
+// answer has the consumers of a provider.
+type answer struct {
+	consumers []string
+	err       error
+}
+
+// askAll asks for the consumers of providers, several at a time.
+func askAll(ctx context.Context, p Providers, answers map[string]*answer) {
+	const beside = 8
+	var wait sync.WaitGroup
+	free := make(chan struct{}, beside)
+	for provider, a := range answers {
+		free <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-free }()
+			a.consumers, a.err = p.Consumers(ctx, provider)
+		})
 	}
-	asked := map[string][]string{} // consumers by provider
+	wait.Wait()
+}
+
+// provider returns the device's provider among those of its node, whose names are the
+// node's with the address (PlacementView._get_rp_name_for_address).
+func (d nodeDevice) provider(below []cloud.Provider) (uuid string, ok bool) {
+	i := slices.IndexFunc(below, func(p cloud.Provider) bool { return strings.HasSuffix(p.Name, "_"+strings.ToUpper(d.address)) })
+	if i < 0 {
+		return "", false
+	}
+	return below[i].UUID, true
+}
+
+// notReported returns which of a node's devices Placement does not have.
+func (n pciNode) notReported(below []cloud.Provider, consumers map[string]*answer) (why []string) {
+	if len(below) == 0 {
+		return []string{"does not report its PCI devices to Placement"}
+	}
 	for _, device := range n.devices {
-		// The name is the node's, and the address (PlacementView._get_rp_name_for_address).
-		i := slices.IndexFunc(below, func(p cloud.Provider) bool { return strings.HasSuffix(p.Name, "_"+strings.ToUpper(device.address)) })
-		if i < 0 {
+		provider, ok := device.provider(below)
+		if !ok {
 			why = append(why, device.shown+" is not in Placement")
 			continue
 		}
-		if device.consumers == nil {
+		if device.consumers == nil || consumers[provider].err != nil {
 			continue
 		}
-		provider := below[i].UUID
-		consumers, known := asked[provider]
-		if !known {
-			if consumers, err = p.Consumers(ctx, provider); err != nil {
-				return nil, err
-			}
-			asked[provider] = consumers
-		}
-		if !slices.ContainsFunc(device.consumers, func(c string) bool { return slices.Contains(consumers, c) }) {
+		if !slices.ContainsFunc(device.consumers, func(c string) bool { return slices.Contains(consumers[provider].consumers, c) }) {
 			why = append(why, fmt.Sprintf("%s is taken by %s, which has no allocation of it in Placement", device.shown, device.consumers[0]))
 		}
 	}
-	return why, nil
+	return why
 }
 
 // pciNodes returns the compute nodes of a cell that have live rows of devices that matter.
@@ -124,6 +162,10 @@ func (c Cell) pciNodes(ctx context.Context, matters func(vendor, product string)
 	if err != nil {
 		return nil, explain("migrations", err)
 	}
+	networks, err := networkProducts(ctx, tx)
+	if err != nil {
+		return nil, explain("compute_nodes", err)
+	}
 	rows, err := tx.QueryContext(ctx, `SELECT n.id, COALESCE(n.host, ''), COALESCE(n.uuid, ''), p.address, COALESCE(p.parent_addr, ''), p.dev_type, p.vendor_id, p.product_id, COALESCE(p.instance_uuid, '')
 FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.deleted = 0 AND n.deleted = 0 ORDER BY n.id, p.address`)
 	if err != nil {
@@ -132,12 +174,12 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 	defer rows.Close() //nolint:errcheck // rows.Err tells
 	var nodes []pciNode
 	for rows.Next() {
-		var n pciNode
+		n := pciNode{cell: c.Name}
 		var address, parent, kind, vendor, product, instance string
 		if err := rows.Scan(&n.id, &n.host, &n.uuid, &address, &parent, &kind, &vendor, &product, &instance); err != nil {
 			return nil, explain("pci_devices", err)
 		}
-		if !matters(vendor, product) {
+		if !matters(vendor, product) || networks[n.id][vendor+product] {
 			continue
 		}
 		device := nodeDevice{address: address, shown: address}
@@ -154,6 +196,48 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 		last.devices = append(last.devices, device)
 	}
 	return nodes, explainAll("pci_devices", rows.Err())
+}
+
+// networkProducts returns, by compute node, the products all of whose free devices have a
+// physical_network, by the node's pci_stats (nova/objects/pci_device_pool.py). nova-compute
+// does not report such devices to Placement (nova/compute/pci_placement_translator.py,
+// PlacementView.process_dev). Of a product without a free device it is unknown, and false.
+func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0 AND pci_stats LIKE '%physical_network%'")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err tells
+	networks := map[int64]map[string]bool{}
+	for rows.Next() {
+		var id int64
+		var stats []byte
+		if err := rows.Scan(&id, &stats); err != nil {
+			return nil, err
+		}
+		var list struct {
+			Data struct {
+				Objects []struct {
+					Data struct {
+						Vendor  string         `json:"vendor_id"`
+						Product string         `json:"product_id"`
+						Tags    map[string]any `json:"tags"`
+					} `json:"nova_object.data"`
+				} `json:"objects"`
+			} `json:"nova_object.data"`
+		}
+		if json.Unmarshal(stats, &list) != nil {
+			continue // nothing is known of this node
+		}
+		networks[id] = map[string]bool{}
+		for _, pool := range list.Data.Objects {
+			name, _ := pool.Data.Tags["physical_network"].(string)
+			key := pool.Data.Vendor + pool.Data.Product
+			other, known := networks[id][key]
+			networks[id][key] = name != "" && (other || !known)
+		}
+	}
+	return networks, rows.Err()
 }
 
 // openConsumers returns the migrations of instances that have devices: while an instance

@@ -17,7 +17,7 @@ func cloudFlags() []cli.Flag {
 
 // databaseFlags are cloudFlags, for commands that connect to databases too.
 func databaseFlags() []cli.Flag {
-	return cloudAndTimeoutFlags("wait `TIME` for each answer of the cloud and the first one of each database")
+	return cloudAndTimeoutFlags(timeoutOfDatabases)
 }
 
 func cloudAndTimeoutFlags(timeout string) []cli.Flag {
@@ -26,9 +26,16 @@ func cloudAndTimeoutFlags(timeout string) []cli.Flag {
 		&cli.StringFlag{Name: "os-region-name", Usage: "the cloud's `REGION`"},
 		&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates of `FILE`"},
 		&cli.BoolFlag{Name: "insecure", Usage: "believe any certificate"},
-		&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: timeout},
+		answerTimeoutFlag(timeout),
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell of each request"},
 	}
+}
+
+// timeoutOfDatabases is the help of --timeout where databases answer too.
+const timeoutOfDatabases = "wait `TIME` for each answer of the cloud and the first one of each database"
+
+func answerTimeoutFlag(usage string) cli.Flag {
+	return &cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: usage}
 }
 
 // cloudHelp is for the description of a command that has these flags.
@@ -41,12 +48,9 @@ type cloudOptions struct {
 }
 
 func parseCloud(c *cli.Context, f *faults) cloudOptions {
-	if c.Duration("timeout") <= 0 {
-		f.add(&usageError{"--timeout: not a time to wait: " + c.Duration("timeout").String(), "--timeout takes a time such as 30s or 2m"})
-	}
 	return cloudOptions{cloud.Options{
 		Cloud: c.String("os-cloud"), Region: c.String("os-region-name"), CACert: c.String("os-cacert"),
-		Insecure: c.Bool("insecure"), Timeout: c.Duration("timeout"),
+		Insecure: c.Bool("insecure"), Timeout: parseTimeout(c, f),
 	}, c.Bool("verbose")}
 }
 

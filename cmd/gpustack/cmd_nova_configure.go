@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
@@ -70,6 +71,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "by-address", Usage: "offer this machine's functions by address"},
 			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement, which a compute node cannot turn off again"},
 			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, where it cannot be verified"},
+			answerTimeoutFlag(timeoutOfDatabases),
 			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions: `YES` or no"}, []string{"", "yes", "no"}},
 			&cli.BoolFlag{Name: "one-time-use", Usage: "give each device to one guest, until it is cleaned and released"},
 			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "the `FILE` below the root"},
@@ -100,6 +102,7 @@ type novaConfigureOptions struct {
 	nova        nova.Options
 	place       nova.Place
 	render      string
+	timeout     time.Duration
 	reported    bool // the operator asserts that all compute nodes report
 }
 
@@ -118,7 +121,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 			OneTimeUse: c.Bool("one-time-use"),
 		},
 		place:  nova.Place{File: c.String("conf"), DropIn: c.Bool("drop-in")},
-		render: f.choice(c, "render"), reported: c.Bool("computes-report"),
+		render: f.choice(c, "render"), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"),
 	}
 	if c.IsSet("role") {
 		opts.nova.Role = nova.Role(f.choice(c, "role"))
@@ -215,7 +218,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	}
 	report.Changed = len(report.Changes) > 0
 	if plan.AsksPlacement {
-		state, warnings, err := u.computesReport(ctx, root, opts.place.File, plan, opts.reported)
+		state, warnings, err := u.computesReport(ctx, root, opts, plan)
 		if err != nil {
 			return err
 		}

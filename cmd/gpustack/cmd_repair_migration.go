@@ -19,6 +19,7 @@ import (
 	"gpustack/host/guest"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
+	"gpustack/nova"
 )
 
 func newRepairMigrationCommand(u *ui) *cli.Command {
@@ -550,7 +551,9 @@ func unitsOf(e journal.Entry) ([]cleanup.Unit, error) {
 // readConf takes from nova.conf what the command line does not say.
 func (r *repairing) readConf() error {
 	o := &r.opts
-	o.where.Root, o.where.Limits.Connect = r.root, o.cloud.Timeout
+	named := o.where
+	o.where = whereOf(r.root, nova.Databases{}, o.cloud.Timeout)
+	o.where.API, o.where.Database = named.API, named.Database
 	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
 		return err // nova.conf then only tells of Placement, and how templates are filled
 	}
@@ -558,11 +561,12 @@ func (r *repairing) readConf() error {
 	if err != nil {
 		return err
 	}
-	o.where.Local, o.where.Parameters, o.find.Down, r.placement = d.Main, d.MainParameters, d.Down, d.Placement
-	switch {
-	case o.where.Database != "": // with another cloud's API database, everything would be gone
-	case o.where.API == "":
-		o.where.API, o.where.APIParameters = d.API, d.APIParameters
+	o.find.Down, r.placement = d.Down, d.Placement
+	o.where = whereOf(r.root, d, o.cloud.Timeout)
+	o.where.Database = named.Database
+	// With another cloud's API database, everything would be gone.
+	if named.Database != "" || named.API != "" {
+		o.where.API, o.where.APIParameters = named.API, ""
 	}
 	if o.where.API == "" && o.where.Database == "" {
 		return &usageError{o.conf + ": has no [api_database] connection", "run it on a controller; or --database names one cell's database, and --api-database nova_api's"}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"gpustack/cleanup"
 	"gpustack/host"
@@ -46,39 +47,58 @@ const (
 
 // errNotReporting says that guests with devices would fail to be scheduled, or get devices
 // in use, if nova-scheduler asked Placement for PCI devices now.
-var errNotReporting = errors.New("pci_in_placement is not turned on")
+var errNotReporting = errors.New("cannot turn on pci_in_placement")
+
+// whereOf returns the databases that nova.conf names, each of which has to give a first
+// answer within timeout.
+func whereOf(root host.Root, d nova.Databases, timeout time.Duration) cleanup.Where {
+	return cleanup.Where{
+		API: d.API, APIParameters: d.APIParameters, Local: d.Main, Parameters: d.MainParameters,
+		Root: root, Limits: cleanup.Limits{Connect: timeout},
+	}
+}
 
 // computesReport determines whether every compute node with PCI devices has them in
-// Placement, from the databases and the Placement that nova.conf names. asserted replaces
-// an answer that cannot be had; it does not override one.
-func (u *ui) computesReport(ctx context.Context, root host.Root, file string, plan nova.Plan, asserted bool) (state string, warnings []string, err error) {
-	found, err := u.notReporting(ctx, root, file, plan)
-	switch {
-	case err != nil && asserted:
-		var reasons []string
-		for _, e := range split(err) {
-			reasons = append(reasons, e.Error())
-		}
-		return reportAsserted, []string{"that every compute node reports its PCI devices to Placement is asserted by --computes-report, not verified: " + strings.Join(reasons, "; ")}, nil
-	case err != nil:
-		var errs []error
-		for _, e := range split(err) {
-			errs = append(errs, &usageError{
-				fmt.Sprintf("%v: cannot determine whether every compute node reports its PCI devices to Placement: %v", errNotReporting, e),
-				"run this on a controller that reaches Nova's databases and Placement; or --computes-report asserts that all of them report, and have restarted since",
-			})
-		}
-		return "", nil, errors.Join(errs...)
+// Placement, from the databases and the Placement that nova.conf names.
+func (u *ui) computesReport(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (state string, warnings []string, err error) {
+	found, err := u.notReporting(ctx, root, opts, plan)
+	if ctx.Err() != nil {
+		return "", nil, err
 	}
+	return judgeReports(found, err, opts.reported)
+}
+
+// judgeReports returns an error for each compute node that does not report, whatever is
+// missing and asserted. asserted replaces only answers that are missing, which err names.
+func judgeReports(found []cleanup.NotReporting, missing error, asserted bool) (state string, warnings []string, err error) {
 	var errs []error
 	for _, n := range found {
 		errs = append(errs, fmt.Errorf("%w: %s", errNotReporting, n))
 	}
-	return reportVerified, nil, errors.Join(errs...)
+	switch {
+	case missing == nil:
+		state = reportVerified
+	case asserted && len(found) == 0:
+		var reasons []string
+		for _, e := range split(missing) {
+			reasons = append(reasons, e.Error())
+		}
+		return reportAsserted, []string{"that every compute node reports its PCI devices to Placement is asserted by --computes-report, not verified: " + strings.Join(reasons, "; ")}, nil
+	default:
+		for _, e := range split(missing) {
+			errs = append(errs, &usageError{
+				fmt.Sprintf("cannot determine whether every compute node reports its PCI devices to Placement: %v", e),
+				"run this on a controller that reaches Nova's databases and Placement; or assert with --computes-report that all compute nodes report and nova-compute was restarted on them",
+			})
+		}
+	}
+	return state, nil, errors.Join(errs...)
 }
 
-// notReporting asks the databases and Placement.
-func (u *ui) notReporting(ctx context.Context, root host.Root, file string, plan nova.Plan) (found []cleanup.NotReporting, err error) {
+// notReporting returns the compute nodes that certainly do not report, and an error for
+// what cannot be read.
+func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []cleanup.NotReporting, err error) {
+	file := opts.place.File
 	d, err := readDatabases(root, file)
 	if err != nil {
 		return nil, err
@@ -94,21 +114,20 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, file string, plan
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	databases, err := cleanup.Open(ctx, cleanup.Where{API: d.API, Local: d.Main})
+	databases, err := cleanup.Open(ctx, whereOf(root, d, opts.timeout))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, databases.Close()) }()
-	if err := databases.Unread(); err != nil {
-		return nil, err
-	}
-	c, err := u.signIn(ctx, cloudOptions{Options: cloud.Options{Service: service}})
+	unread := databases.Unread()
+	c, err := u.signIn(ctx, cloudOptions{Options: cloud.Options{Service: service, Timeout: opts.timeout}})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(unread, err)
 	}
 	placement, err := c.Placement()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(unread, err)
 	}
-	return databases.NotReporting(ctx, placement, plan.Wants)
+	found, err = databases.NotReporting(ctx, placement, plan.Wants)
+	return found, errors.Join(unread, err)
 }

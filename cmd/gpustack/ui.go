@@ -280,7 +280,7 @@ func hint(err error) string {
 		{flavor.ErrFixed, "choose another --name, or delete the flavor and make it anew: gpustack flavor delete"},
 		{flavor.ErrInUse, "delete or resize them first: openstack server list --all-projects --flavor"},
 		{nova.ErrNoRelease, "name it with --release: " + listed(nova.ReleaseNames(), "or")},
-		{errNotReporting, "there: gpustack nova configure --role compute --placement, and restart nova-compute; gpustack repair-migration finds rows of instances that are gone"},
+		{errNotReporting, "on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone"},
 		{nova.ErrSpecConflict, "change or remove that spec, or plan the same tags: --managed, --one-time-use, resource_class, traits and live_migratable of --alias"},
 		{nova.ErrSpecOrder, "move the specs that match the same devices into one file, and leave out --drop-in"},
 		{nova.ErrKept, "name the functions for guests by address in that device_spec, or remove it"},

@@ -3,9 +3,17 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,9 +24,11 @@ import (
 // reported is a Placement with providers of PCI devices and their consumers, by name.
 // What integration/nova has is real.
 type reported struct {
+	sync.Mutex
 	providers map[string][]string // consumers; roots are the names' nodes
 	roots     map[string]string   // UUIDs of nodes
 	asked     int
+	failing   string // a provider whose consumers cannot be read
 	fail      error
 }
 
@@ -31,7 +41,12 @@ func (r *reported) PCIProviders(context.Context) (all []cloud.Provider, err erro
 }
 
 func (r *reported) Consumers(_ context.Context, provider string) ([]string, error) {
+	r.Lock()
+	defer r.Unlock()
 	r.asked++
+	if provider == r.failing {
+		return nil, errors.New("503")
+	}
 	return r.providers[provider], nil
 }
 
@@ -55,6 +70,16 @@ func TestNotReporting(t *testing.T) {
 	cell.Card(t, gpu3, first, "available", "")
 	cell.Card(t, gone, first, "available", "")
 	cell.Card(t, nics, first, "available", "", Row{"vendor_id": "8086", "product_id": "154d"})
+	// Neutron's devices are not reported, and pci_stats tells which those are.
+	const stats = `{"nova_object.name": "PciDevicePoolList", "nova_object.data": {"objects": [%s]}}`
+	const pool = `{"nova_object.name": "PciDevicePool", "nova_object.data": {"vendor_id": "10de", "product_id": "11b4", "count": 1, "numa_node": 0, "tags": {"dev_type": "type-PCI"%s}}}`
+	neutron, network := fmt.Sprintf(pool, `, "physical_network": "physnet1"`), cell.Compute(t, "network")
+	cell.Card(t, network, first, "available", "")
+	for node, pools := range map[int64]string{network: neutron, gpu3: neutron + ", " + fmt.Sprintf(pool, "")} {
+		if _, err := database.rows(t.Context(), "UPDATE nova_cell1.compute_nodes SET pci_stats = ? WHERE id = ?", fmt.Sprintf(stats, pools), node); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const migration = "the migration"
 	cell.Migration(t, 3, moving, "migration", "finished", "gpu2", "gpu1", Row{"uuid": migration})
 
@@ -119,7 +144,58 @@ func TestNotReporting(t *testing.T) {
 			}
 		})
 	}
+	// What cannot be read does not hide what is found.
+	r := &reported{providers: all(), roots: roots, failing: "gpu1_0000:84:00.0"}
+	delete(r.providers, "gpu3_0000:84:00.0")
+	if found, err := databases.NotReporting(t.Context(), r, k4200); len(found) != 1 || found[0].Host != "gpu3" || err == nil {
+		t.Errorf("Placement answers in part: %v, %v", found, err)
+	}
+	broken := *databases
+	broken.Cells = append([]cleanup.Cell{{Name: "broken", DB: databases.API}}, databases.Cells...)
+	r.failing = ""
+	if found, err := broken.NotReporting(t.Context(), r, k4200); len(found) != 1 || found[0].Host != "gpu3" || err == nil || !strings.HasPrefix(err.Error(), "cell broken: ") {
+		t.Errorf("a cell cannot be read: %v, %v", found, err)
+	}
 	if _, err := databases.NotReporting(t.Context(), &reported{fail: errors.New("503")}, k4200); err == nil {
 		t.Error("no answer of Placement is no error")
+	}
+}
+
+// TestConfigureConnects: nova configure opens the databases as repair-migration does:
+// below --root, with connection_parameters, and with --timeout.
+func TestConfigureConnects(t *testing.T) {
+	reset(t)
+	refused := listen(t, func(net.Conn) {})
+	silent := listen(t, func(conn net.Conn) { io.Copy(io.Discard, conn) })
+	whole, _, _ := strings.Cut(database.URL("nova_api"), "?")
+	const file = "read_default_file=/etc/my.cnf"
+	for _, test := range []struct{ name, api, parameters, want string }{
+		{"connection_parameters", whole, "ssl_ca=/etc/none.pem", "/etc/none.pem"},
+		{"a file below the root", strings.Replace(whole, "@"+database.Server.Address, "@", 1) + "?" + file, "", "cannot determine whether every compute node reports its PCI devices to Placement: signing in at http://" + refused},
+		{"a silent one", at(silent, "nova_api"), "", "api_database at " + silent + ": no answer within 1s"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			host, port, err := net.SplitHostPort(database.Server.Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{
+				"etc/my.cnf": "[client]\nhost = " + host + "\nport = " + port + "\n",
+				"etc/nova/nova.conf": "[api_database]\nconnection = " + strings.ReplaceAll(test.api, "$", "$$") + "\nconnection_parameters = " + test.parameters +
+					"\n[database]\nconnection = " + strings.ReplaceAll(database.URL("nova_cell0"), "$", "$$") + "\n[placement]\nauth_url = http://" + refused + "/v3\nusername = nova\npassword = x\nproject_name = service\n",
+			} {
+				path := filepath.Join(root, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, gpustack, "nova", "configure", "--root", root, "--role", "controller", "--release", "2023.1", "--alias", "K=10de:11b4", "--placement", "--dry-run", "--timeout", "1s").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), test.want) {
+				t.Errorf("%v\n%s\nwant %s", err, out, test.want)
+			}
+		})
 	}
 }

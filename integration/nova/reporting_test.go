@@ -90,6 +90,10 @@ func TestControllerAsksForReports(t *testing.T) {
 		})
 	}
 	const notReporting = " (cell cell1): does not report its PCI devices to Placement"
+	// A cell that cannot be read hides nothing of what is found elsewhere.
+	rows(t, "INSERT INTO nova_api.cell_mappings (uuid, name, transport_url, database_connection, disabled) VALUES ('%s', 'gone', 'none:///', 'mysql+pymysql://nova:x@127.0.0.1:1/none', 0)", "00000000-0000-4000-8000-0000000000aa")
+	refused("a cell cannot be read", "host gpu1"+notReporting, "host gpu2"+notReporting, "cell gone at 127.0.0.1:1")
+	rows(t, "DELETE FROM nova_api.cell_mappings WHERE name = 'gone'")
 	refused("nothing reports", "host gpu1"+notReporting, "host gpu2"+notReporting)
 	report(theOther(source))
 	refused("one reports", "host "+source+notReporting)

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gpustack/cleanup"
+)
+
+// TestJudgeReports: --computes-report replaces what cannot be read, and nothing that was
+// found.
+func TestJudgeReports(t *testing.T) {
+	found := []cleanup.NotReporting{{Cell: "cell1", Host: "gpu1", Why: []string{"does not report its PCI devices to Placement"}}}
+	missing := errors.New("cell cell2: no answer within 1m0s")
+	for _, test := range []struct {
+		name     string
+		found    []cleanup.NotReporting
+		missing  error
+		asserted bool
+		state    string
+		errors   []string
+	}{
+		{"all report", nil, nil, false, reportVerified, nil},
+		{"all report, asserted", nil, nil, true, reportVerified, nil},
+		{"one does not", found, nil, true, "", []string{"cannot turn on pci_in_placement: host gpu1 (cell cell1): does not"}},
+		{"a cell is missing", nil, missing, false, "", []string{"cannot determine whether every compute node reports"}},
+		{"a cell is missing, asserted", nil, missing, true, reportAsserted, nil},
+		{"one does not and a cell is missing, asserted", found, missing, true, "", []string{"host gpu1 (cell cell1)", "cell cell2: no answer"}},
+	} {
+		state, warnings, err := judgeReports(test.found, test.missing, test.asserted)
+		if (err == nil) != (test.errors == nil) || err == nil && state != test.state || (state == reportAsserted) != (len(warnings) == 1) {
+			t.Errorf("%s: %q, %q, %v", test.name, state, warnings, err)
+		}
+		for _, want := range test.errors {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v does not contain %q", test.name, err, want)
+			}
+		}
+	}
+}
