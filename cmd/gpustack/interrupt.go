@@ -22,8 +22,9 @@ func (interruptedError) Is(target error) bool { return target == context.Cancele
 type progress struct {
 	mu          sync.Mutex
 	interrupted bool
-	mayChange   bool // the command changes something
-	asking      bool // a question waits for its answer
+	mayChange   bool   // the command changes something
+	asking      bool   // a question waits for its answer
+	restore     func() // the terminal, while it does
 	changing    bool
 	changed     bool // by a part of the run that has ended
 	// remedy is what an operator can do when the change is stopped at once.
@@ -89,6 +90,20 @@ func (p *progress) ask() error {
 	return nil
 }
 
+// onInterrupt has a signal restore what a question has changed, and returns what does so when
+// the question is answered.
+func (p *progress) onInterrupt(restore func()) (done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restore = restore
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		restore()
+		p.restore = nil
+	}
+}
+
 // answered marks that the question has got its answer.
 func (p *progress) answered() {
 	p.mu.Lock()
@@ -117,6 +132,9 @@ func (u *ui) interrupt() (changing bool) {
 	}
 	if p.asking {
 		text = "\n" + text // below the question
+	}
+	if p.restore != nil {
+		p.restore()
 	}
 	fmt.Fprint(u.talk, text) //nolint:errcheck // there is no other place to report it
 	return p.changing

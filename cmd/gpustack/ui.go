@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,7 +144,7 @@ func (u *ui) confirm(question, format string) error {
 		return fmt.Errorf("discard what was typed before the question: %w", err)
 	}
 	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // nobody is left to tell
-	answer, err := bufio.NewReader(u.in).ReadString('\n')
+	answer, err := u.readAnswer()
 	if err != nil {
 		time.Sleep(settleSignal) // a lost terminal ends the input and sends SIGHUP
 	}
@@ -156,8 +157,58 @@ func (u *ui) confirm(question, format string) error {
 	if word := strings.ToLower(strings.TrimSpace(answer)); err != nil || word != "y" && word != "yes" {
 		return &usageError{"nothing was changed", ""}
 	}
-	time.Sleep(settleSignal)
 	return nil
+}
+
+// readAnswer reads a line from the terminal. Ctrl-C comes in its turn among what is typed:
+// as a signal it could arrive after a y that was typed later. The terminal hands it over as
+// a character that ends the line (termios(3): ISIG, VINTR, VEOL), and it becomes the signal
+// here.
+func (u *ui) readAnswer() (string, error) {
+	fd := int(u.in.Fd())
+	modes, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return "", fmt.Errorf("read the terminal's settings: %w", err)
+	}
+	asking := *modes
+	asking.Lflag &^= unix.ISIG
+	asking.Cc[unix.VEOL] = modes.Cc[unix.VINTR]
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &asking); err != nil {
+		return "", fmt.Errorf("change the terminal's settings: %w", err)
+	}
+	restore := u.onInterrupt(func() { unix.IoctlSetTermios(fd, unix.TCSETS, modes) }) //nolint:errcheck // the terminal may be gone
+	defer restore()
+	var line []byte
+	for b := make([]byte, 1); !bytes.HasSuffix(line, []byte("\n")); line = append(line, b[0]) {
+		n, err := u.in.Read(b)
+		switch {
+		case n == 0 || err != nil:
+			return string(line), cmp.Or(err, io.EOF)
+		case b[0] == modes.Cc[unix.VINTR] && b[0] != 0:
+			restore()
+			return "", interruptHere()
+		}
+	}
+	restore()
+	time.Sleep(settleSignal)
+	// What was typed together with the answer still is a line of its own.
+	left, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil || left == 0 {
+		return string(line), err
+	}
+	more := make([]byte, left)
+	if n, err := u.in.Read(more); err != nil || bytes.IndexByte(more[:n], modes.Cc[unix.VINTR]) >= 0 {
+		return "", cmp.Or(err, interruptHere())
+	}
+	return string(line), nil
+}
+
+// interruptHere is Ctrl-C that was read as a character: the signal ends the run.
+func interruptHere() error {
+	if err := unix.Kill(os.Getpid(), unix.SIGINT); err != nil {
+		return err
+	}
+	select {}
 }
 
 // decision is what the operator has said about a plan beforehand.
