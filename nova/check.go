@@ -3,6 +3,7 @@ package nova
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,7 +29,9 @@ type Side struct {
 	Role  Role
 	Files []SideFile
 
-	Devices    []pci.Device // the machine's functions; nil where they are not known
+	Devices    []pci.Device           // the machine's functions; nil where they are not known
+	Interfaces map[string]pci.Address // its network interfaces; see [Interfaces]
+	Given      []pci.Address          // functions prepared for guests; nil where they are not known
 	Hypervisor Hypervisor
 }
 
@@ -75,12 +78,13 @@ type Flavor struct {
 // against the hardware of hosts and against flavors, both of which may be none.
 // Findings come by file and line.
 func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []host.Finding {
-	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}}
+	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
 	for _, s := range sides {
 		c.ignored(s)
 		c.readAliases(s)
 		if s.Role.computes() {
 			c.checkSpecs(s, c.readSpecs(s))
+			c.identical(s)
 		}
 		if s.Role.controls() {
 			c.filters(s)
@@ -101,7 +105,8 @@ type checker struct {
 	findings []host.Finding
 	aliases  map[string][]aliasAt
 	specs    []specAt
-	computes bool // some side is a compute node's, and could be read
+	unknown  map[string]bool // versions that were reported as unknown, by side
+	computes bool            // some side is a compute node's, and could be read
 }
 
 // aliasAt is an alias where it stands, specAt a device_spec.
@@ -113,6 +118,7 @@ type aliasAt struct {
 }
 
 type specAt struct {
+	side   Side
 	file   string
 	line   int
 	object map[string]any
@@ -158,7 +164,7 @@ func (c *checker) ignored(s Side) {
 			remedy = "write " + n.instead
 		}
 		for _, o := range s.find(n.name) {
-			c.add(checkOption, host.Fail, o.in, o.Line(), n.name.String()+" is no option of "+c.release.String(), "ignores it without a word", remedy)
+			c.add(checkOption, host.Fail, o.in, o.Line(), n.name.String()+" is no option of "+c.release.String(), "silently ignores it", remedy)
 		}
 	}
 }
@@ -194,7 +200,7 @@ func (c *checker) readAliases(s Side) {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
 			case object[key] == nil:
-				c.add(checkAlias, host.Warn, o.in, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "takes any device for it, and refuses the alias from 2025.2 on", "name the product")
+				c.add(checkAlias, host.Warn, o.in, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "matches any device with it, and refuses the alias from 2025.2 on", "name the product")
 			case err != nil || len(id) != 4:
 				c.add(checkAlias, host.Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
 			case id != strings.ToLower(id) && c.release < rocky:
@@ -305,31 +311,93 @@ func (c *checker) offered() {
 		}) {
 			c.add(checkDeviceSpec, host.Warn, s.file, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
 		}
-		for _, h := range c.hosts {
-			c.twins(s, h)
+	}
+}
+
+// machines returns the hosts that a compute node's files may belong to: the machine
+// itself, else the inventory of its name, else all inventories. sure is false if there are
+// several compute nodes and only a guess which inventory belongs to which.
+func (c *checker) machines(s Side) (hosts []Host, sure bool) {
+	if s.Devices != nil {
+		return []Host{{Devices: s.Devices}}, true
+	}
+	names := s.hostNames()
+	for _, h := range c.hosts {
+		short, _, _ := strings.Cut(h.Name, ".")
+		if slices.Contains(names, h.Name) || slices.Contains(names, short) {
+			return []Host{h}, true
+		}
+	}
+	computes := 0
+	for _, other := range c.sides {
+		if other.Role.computes() {
+			computes++
+		}
+	}
+	return c.hosts, computes == 1
+}
+
+// hostNames returns the names by which a side's files may name their host: the option
+// host, and the names of the files and their folders.
+func (s Side) hostNames() (names []string) {
+	if found := s.find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
+		return []string{found[len(found)-1].Value}
+	}
+	for _, f := range s.Files {
+		names = append(names, strings.TrimSuffix(path.Base(f.Name), ".conf"), path.Base(path.Dir(f.Name)))
+	}
+	return names
+}
+
+// identical checks the specs by ids of a compute node for functions that remain with the
+// host, on each machine that its files may belong to.
+func (c *checker) identical(s Side) {
+	machines, sure := c.machines(s)
+	for _, at := range c.specs {
+		if at.side.Name() != s.Name() || at.object["address"] != nil || at.object["devname"] != nil || at.object["vendor_id"] == nil {
+			continue
+		}
+		for _, h := range machines {
+			c.twins(at, h, s.Given, sure)
 		}
 	}
 }
 
-// twins finds functions that a spec offers though their host keeps them: of one
-// product some are held for guests, and others work for the host.
-func (c *checker) twins(s specAt, h Host) {
+// twins finds functions that a spec offers although they remain with the host, beside
+// identical ones that guests get: by given, or by the drivers that are bound.
+func (c *checker) twins(s specAt, h Host, given []pci.Address, sure bool) {
 	var held, kept []string
 	for i := range h.Devices {
 		d := &h.Devices[i]
-		if !isProduct(s.object, d) || d.Driver == nil {
-			continue
+		forGuests := d.Driver != nil && pci.LeavesAlone(*d.Driver)
+		if given != nil {
+			forGuests = slices.Contains(given, d.Address)
 		}
-		if pci.LeavesAlone(*d.Driver) {
+		switch {
+		case !isProduct(s.object, d), given == nil && d.Driver == nil, d.SRIOV.PF != nil && given != nil:
+		case forGuests:
 			held = append(held, d.Address.String())
-		} else {
+		default:
 			kept = append(kept, d.Address.String())
 		}
 	}
 	if len(held) > 0 && len(kept) > 0 {
-		c.add(checkDeviceSpec, host.Fail, s.file, s.line, fmt.Sprintf("a device_spec offers %s too, which host %s keeps for itself", strings.Join(kept, ", "), h.Name),
-			"takes them from the host for a guest", "run gpustack nova configure --role compute --by-address there")
+		host := "host " + h.Name
+		if h.Name == "" {
+			host = "this host"
+		}
+		status, seen := guess(fmt.Sprintf("a device_spec offers %s too, which %s keeps for itself", strings.Join(kept, ", "), host), s.file, h, sure)
+		c.add(checkDeviceSpec, status, s.file, s.line, seen, "takes them from the host for a guest", "run gpustack nova configure --role compute there, with --by-address where the host is not prepared")
 	}
+}
+
+// guess returns the status and the text of a failure that depends on which machine a file
+// belongs to.
+func guess(seen, file string, h Host, sure bool) (host.Status, string) {
+	if sure {
+		return host.Fail, seen
+	}
+	return host.Warn, fmt.Sprintf("if %s belongs to host %s: %s", file, h.Name, seen)
 }
 
 // someSpecMatches tells whether some compute node may offer what an alias asks for.

@@ -38,7 +38,7 @@ func (c *checker) readSpecs(s Side) []specLine {
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
 				c.addSpec(l, host.Warn, "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
 			}
-			c.specs = append(c.specs, specAt{l.file, l.option.Line(), o})
+			c.specs = append(c.specs, specAt{s, l.file, l.option.Line(), o})
 		}
 	}
 	return lines
@@ -51,15 +51,12 @@ func (c *checker) addSpec(l specLine, status host.Status, seen, effect, remedy s
 // checkSpecs checks the specs of a compute node against each other, the release, the
 // hypervisor and the hardware: its own, or else that of the inventories.
 func (c *checker) checkSpecs(s Side, lines []specLine) {
-	machines := []Host{{Devices: s.Devices}}
-	if s.Devices == nil {
-		machines = c.hosts
-	}
+	machines, sure := c.machines(s)
 	reports := s.isOn(reportInPlacement) && c.release >= zed
 	for _, l := range lines {
 		for _, spec := range l.specs {
 			c.booleans(l, spec)
-			c.liveMigratable(l, spec, s.Hypervisor)
+			c.liveMigratable(s, l, spec)
 			if c.release >= r2025_2 && spec.isOn("one_time_use") && !reports {
 				c.addSpec(l, host.Fail, "a device_spec has one_time_use, and report_in_placement is not set", noStart, "run gpustack nova configure --role compute --placement")
 			}
@@ -67,27 +64,30 @@ func (c *checker) checkSpecs(s Side, lines []specLine) {
 	}
 	seen := map[string]bool{}
 	for _, m := range machines {
-		h := newHardware(m.Devices)
+		h := newHardware(m.Devices, s.Interfaces)
 		var found []specFault
 		if reports {
 			found = h.reportFaults(lines)
 		}
 		for _, f := range append(found, c.wrongFunctions(h, lines)...) {
+			status := host.Fail
 			if m.Name != "" && !strings.Contains(f.seen, "devname") {
-				f.seen = "host " + m.Name + ": " + f.seen
+				if status, f.seen = guess(f.seen, f.line.file, m, sure); sure {
+					f.seen = "host " + m.Name + ": " + f.seen
+				}
 			}
 			if !seen[f.line.where()+f.seen] {
-				c.addSpec(f.line, host.Fail, f.seen, noStart, "name functions by address, either the PF or its VFs, all VFs of one PF alike")
+				c.addSpec(f.line, status, f.seen, noStart, "name functions by address, either the PF or its VFs, all VFs of one PF alike")
 			}
 			seen[f.line.where()+f.seen] = true
 		}
 	}
 	if reports && len(machines) == 0 { // a name needs no hardware to be wrong
-		for _, f := range newHardware(nil).reportFaults(lines) {
+		for _, f := range newHardware(nil, nil).reportFaults(lines) {
 			c.addSpec(f.line, host.Fail, f.seen, noStart, "name the function by address")
 		}
 	}
-	c.shadowed(lines, machines)
+	c.shadowed(s, lines, machines)
 }
 
 // isOn reports whether a boolean tag is true.
@@ -117,16 +117,18 @@ func (c *checker) booleans(l specLine, spec deviceSpec) {
 }
 
 // liveMigratable checks the hypervisor of specs with live_migratable.
-func (c *checker) liveMigratable(l specLine, spec deviceSpec, h Hypervisor) {
+func (c *checker) liveMigratable(s Side, l specLine, spec deviceSpec) {
 	if c.release < r2025_1 || !spec.isOn("live_migratable") {
 		return
 	}
 	for _, part := range []struct {
 		name, flag   string
 		have, lowest Version
-	}{{"libvirt", "--libvirt", h.Libvirt, liveLibvirt}, {"QEMU", "--qemu", h.QEMU, liveQEMU}} {
+	}{{"libvirt", "--libvirt", s.Hypervisor.Libvirt, liveLibvirt}, {"QEMU", "--qemu", s.Hypervisor.QEMU, liveQEMU}} {
 		switch {
+		case part.have == nil && c.unknown[part.name+s.Name()]:
 		case part.have == nil:
+			c.unknown[part.name+s.Name()] = true // once for all specs of the side
 			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, and the version of %s is unknown", part.name), noLiveMigrate, "run this on the compute node, or give the version: "+part.flag)
 		case part.have.before(part.lowest):
 			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, and %s is %s", part.name, part.have), noLiveMigrate, fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
@@ -172,7 +174,7 @@ func (c *checker) wrongFunctions(h hardware, lines []specLine) []specFault {
 
 // shadowed finds specs that never give a device its tags, because an earlier one matches
 // all of the same devices.
-func (c *checker) shadowed(lines []specLine, machines []Host) {
+func (c *checker) shadowed(s Side, lines []specLine, machines []Host) {
 	type numbered struct {
 		line specLine
 		spec deviceSpec
@@ -184,12 +186,20 @@ func (c *checker) shadowed(lines []specLine, machines []Host) {
 			specs = append(specs, numbered{l, s, l.first + i})
 		}
 	}
+	var all hardware
+	for _, m := range machines {
+		all.devices = append(all.devices, m.Devices...)
+	}
+	all = newHardware(all.devices, s.Interfaces)
 	add := func(by, it numbered) {
 		differ := slices.Concat(it.spec.lost(by.spec), by.spec.lost(it.spec))
 		slices.Sort(differ)
 		differ = slices.Compact(differ)
 		seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, written(it.spec.object), by.n, written(by.spec.object), by.line.where())
 		move := fmt.Sprintf("move spec %d before spec %d, or remove it", it.n, by.n)
+		if all.contains(it.spec, by.spec) { // in either order, the first one counts
+			move = fmt.Sprintf("remove one of spec %d and spec %d", by.n, it.n)
+		}
 		switch {
 		case fileGroup(it.line.file) != fileGroup(by.line.file):
 			// One of the two orders is the one that is meant.
@@ -202,11 +212,6 @@ func (c *checker) shadowed(lines []specLine, machines []Host) {
 			c.addSpec(it.line, host.Warn, seen, fmt.Sprintf("never uses spec %d; the tags are the same", it.n), move)
 		}
 	}
-	var all hardware
-	for _, m := range machines {
-		all.devices = append(all.devices, m.Devices...)
-	}
-	all = newHardware(all.devices)
 	// On a machine at hand, several specs together may shadow one.
 	shadowedThere := func(i int) int {
 		by := -1

@@ -294,3 +294,102 @@ func TestCheckTwins(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckMachine: what the machine itself tells of the specs in its files.
+func TestCheckMachine(t *testing.T) {
+	var tree strings.Builder
+	tree.WriteString("symlink sys/class/net/ens1/device -> ../../../0000:0a:00.0\n")
+	for _, bus := range []string{"84", "88"} {
+		dir := "sys/bus/pci/devices/0000:" + bus + ":00.0/"
+		tree.WriteString("-- " + dir + "vendor --\n0x10de\n-- " + dir + "device --\n0x11b4\n")
+	}
+	for _, bus := range []string{"0a", "0b"} {
+		dir := "sys/bus/pci/devices/0000:" + bus + ":00.0/"
+		tree.WriteString("-- " + dir + "class --\n0x020000\n-- " + dir + "vendor --\n0x8086\n-- " + dir + "device --\n0x154d\n")
+	}
+	root := hosttest.Lay(t, tree.String())
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	interfaces, err := nova.Interfaces(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := pci.ParseAddress("0000:84:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const live = "device_spec = {\"vendor_id\": \"8086\", \"product_id\": \"154d\", \"live_migratable\": \"yes\"}\n"
+	for _, test := range []struct{ name, pci, want string }{
+		{"an identical device of the host", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
+			"fail:2 a device_spec offers 0000:88:00.0 too, which this host keeps for itself"},
+		{"an unknown interface, then an address", "device_spec = {\"devname\": \"ens9\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0b:00.0\", \"physical_network\": \"b\"}\n", ""},
+		{"an interface, then another's address", "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0b:00.0\", \"physical_network\": \"b\"}\n", ""},
+		{"an interface, then its address", "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0a:00.0\", \"physical_network\": \"b\"}\n",
+			`fail:3 spec 2 {"address": "0000:0a:00.0", "physical_network": "b"} is shadowed by spec 1 {"devname": "ens1", "physical_network": "a"} (node:2)`},
+		{"versions are unknown", live + "device_spec = {\"address\": \"0000:0b:00.0\", \"vendor_id\": \"10de\", \"live_migratable\": \"yes\"}\n",
+			"n/a:2 a device_spec has live_migratable, and the version of libvirt is unknown; n/a:2 a device_spec has live_migratable, and the version of QEMU is unknown"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, err := conf.Parse([]byte("[pci]\n" + test.pci))
+			if err != nil {
+				t.Fatal(err)
+			}
+			side := nova.Side{Role: nova.Compute, Files: []nova.SideFile{{Name: "node", File: f}}, Devices: devices, Interfaces: interfaces, Given: []pci.Address{given}}
+			var got []string
+			for _, f := range nova.Check(32, []nova.Side{side}, nil, nil) {
+				got = append(got, fmt.Sprintf("%s:%d %s", f.Status, f.Line, f.Seen))
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestCheckPairs: with several compute nodes, an inventory counts for the files of its host.
+func TestCheckPairs(t *testing.T) {
+	inventory := func(name, vfs string) nova.Host {
+		tree := "-- sys/bus/pci/devices/0000:01:00.0/sriov_totalvfs --\n2\n"
+		functions := []string{"0"}
+		if vfs != "" {
+			tree = "symlink sys/bus/pci/devices/0000:01:00.4/physfn -> ../0000:01:00.0\n" + tree
+			functions = append(functions, "4")
+		}
+		for _, f := range functions {
+			dir := "sys/bus/pci/devices/0000:01:00." + f
+			tree += fmt.Sprintf("-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x20b2\n", dir, dir, dir)
+		}
+		devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nova.Host{Name: name, Devices: devices}
+	}
+	const all, vfs = `{"vendor_id": "10de", "product_id": "20b2"}`, `{"address": {"function": "[1-7]"}, "vendor_id": "10de", "product_id": "20b2"}`
+	hosts := []nova.Host{inventory("gpu1", ""), inventory("gpu2.example.org", "yes")}
+	const fault = `matches the PF 0000:01:00.0 and its VF 0000:01:00.4`
+	for _, test := range []struct{ name, first, second, firstSpec, secondSpec, want string }{
+		{"by the names of files", "gpu1.conf", "gpu2.conf", all, vfs, ""},
+		{"by the names of files, the wrong way round", "gpu1.conf", "gpu2.conf", vfs, all, "fail gpu2.conf:4 host gpu2.example.org: the device_spec " + `{"product_id": "20b2", "vendor_id": "10de"} ` + fault},
+		{"by host", "a.conf", "b.conf", all + "\n[DEFAULT]\nhost = gpu1", vfs + "\n[DEFAULT]\nhost = gpu2.example.org", ""},
+		{"unknown", "a.conf", "b.conf", all, vfs, "warn a.conf:4 if a.conf belongs to host gpu2.example.org: the device_spec " + `{"product_id": "20b2", "vendor_id": "10de"} ` + fault},
+	} {
+		var sides []nova.Side
+		for _, side := range [][2]string{{test.first, test.firstSpec}, {test.second, test.secondSpec}} {
+			f, err := conf.Parse([]byte("[pci]\nreport_in_placement = true\n\ndevice_spec = " + side[1] + "\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sides = append(sides, nova.Side{Role: nova.Compute, Files: []nova.SideFile{{Name: side[0], File: f}}})
+		}
+		var got []string
+		for _, f := range nova.Check(32, sides, hosts, nil) {
+			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Status, f.File, f.Line, f.Seen))
+		}
+		if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}

@@ -102,7 +102,7 @@ func (p *planner) specs(wanted []Spec) error {
 		}
 	}
 	var errs []error
-	hardware := newHardware(p.options.Here)
+	hardware := newHardware(p.options.Here, p.options.Interfaces)
 	last := map[*source][]string{} // values that come after all others
 	planned, err := parsed(wanted)
 	if err != nil {
@@ -198,6 +198,9 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 		case broader && narrower && s.spec().updatable(planned) && (len(exacts) == 0 || len(lost)+len(gained) == 0):
 			exacts = append(exacts, s)
 		case !broader && !narrower && !s.spec().opaque() && !h.share(s.spec(), planned):
+			if len(lost)+len(gained) > 0 && h.mayMatch(s.spec(), planned) {
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, the first of the two gives it its tags", s.where(), s.spec().object["devname"], written))
+			}
 		case len(lost)+len(gained) == 0:
 			if broader && !narrower {
 				same = append(same, s)

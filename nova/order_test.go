@@ -256,3 +256,31 @@ func TestRerunList(t *testing.T) {
 		t.Errorf("got\n%s", text)
 	}
 }
+
+// TestInterfaceNames: a devname whose function is unknown is a warning beside an alias of a
+// network card, and one whose function is known counts as its address.
+func TestInterfaceNames(t *testing.T) {
+	devices, _, err := pci.Scan(hosttest.Lay(t, "-- sys/bus/pci/devices/0000:0a:00.0/class --\n0x020000\n-- sys/bus/pci/devices/0000:0a:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:0a:00.0/device --\n0x154d\n"), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name       string
+		interfaces map[string]pci.Address
+		warning    string
+		err        string
+	}{
+		{"unknown", nil, `/etc/nova/nova.conf:2: cannot determine which function devname "ens1" names: `, ""},
+		{"known", map[string]pci.Address{"ens1": devices[0].Address}, "", "would lose its physical_network"},
+		{"another", map[string]pci.Address{"ens1": {Bus: 0x0b}}, "", ""},
+	} {
+		const before = "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\n"
+		_, plan, err := planSpecs(t, nova.Options{Release: 26, Here: devices, Interfaces: test.interfaces}, "N=8086:154d", map[string]string{"nova.conf": before})
+		if (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if got := strings.Join(plan.Warnings, "\n"); !strings.HasPrefix(got, test.warning) || test.warning == "" && got != "" {
+			t.Errorf("%s: warnings: %s", test.name, got)
+		}
+	}
+}

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"reflect"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
 )
@@ -22,8 +25,9 @@ const anything = "*"
 // devices get that the spec is the first to match.
 type deviceSpec struct {
 	object          map[string]any
-	vendor, product string // four digits in lower case, or anything
-	devname         bool
+	vendor, product string   // four digits in lower case, or anything
+	devname         bool     // names a network interface
+	located         bool     // devname's address is known
 	address         [4]field // domain, bus, slot, function
 	single          string   // the address, where it is one function's
 	faulty          bool     // Nova refuses it
@@ -35,6 +39,7 @@ type field struct {
 	text    string         // digits in lower case, or anything; of a pattern, its source
 	pattern *regexp.Regexp // nil for a glob
 	opaque  bool           // a regular expression of Python's that Go cannot evaluate
+	invalid bool           // a regular expression that neither accepts
 }
 
 type fieldKind struct {
@@ -174,7 +179,9 @@ func (s *deviceSpec) patterns(address map[string]any) error {
 			errs = append(errs, fmt.Errorf("address: %s is %s, not a string", k.name, written(value)))
 			continue
 		}
-		s.address[i] = k.field(text)
+		if s.address[i] = k.field(text); s.address[i].invalid {
+			errs = append(errs, fmt.Errorf("address: %s %q is not a regular expression", k.name, text))
+		}
 		if plain[i] = text; strings.Trim(text, "0123456789abcdefABCDEF") != "" {
 			single = false
 		}
@@ -193,15 +200,34 @@ func (k fieldKind) field(text string) field {
 	f := field{fieldKind: k, text: text}
 	var err error
 	f.pattern, err = regexp.Compile("^(?:" + text + ")")
+	f.invalid = invalidPattern(text, err)
 	f.opaque = err != nil || strings.Contains(text, "{,") || strings.Contains(text, "[:") // Python reads these otherwise
 	return f
 }
 
+// invalidPattern reports whether Python refuses a regular expression that Go refuses with
+// err. Lookarounds, escapes and possessive quantifiers, among others, are valid there.
+func invalidPattern(text string, err error) bool {
+	var e *syntax.Error
+	if !errors.As(err, &e) || strings.Contains(text, "(?") || strings.Contains(text, `\`) || strings.Contains(text, "[:") {
+		return false
+	}
+	return slices.Contains([]syntax.ErrorCode{syntax.ErrMissingParen, syntax.ErrUnexpectedParen, syntax.ErrMissingBracket, syntax.ErrMissingRepeatArgument, syntax.ErrInvalidCharRange}, e.Code)
+}
+
 // hexadecimal reads a number as Python's int(text, 16) does.
 func hexadecimal(text string, most int) (int, error) {
-	digits := strings.TrimSpace(strings.ToLower(text))
-	digits = strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(digits, "+"), "0x"), "_", "")
-	n, err := strconv.ParseUint(digits, 16, 32)
+	digits := strings.TrimPrefix(strings.TrimSpace(strings.ToLower(text)), "+")
+	// Python allows single underscores between digits and after 0x.
+	rest, prefixed := strings.CutPrefix(digits, "0x")
+	digits = rest
+	if prefixed {
+		digits = strings.TrimPrefix(rest, "_")
+	}
+	if strings.HasPrefix(digits, "_") || strings.HasSuffix(digits, "_") || strings.Contains(digits, "__") {
+		return 0, fmt.Errorf("%q is not a hexadecimal number", text)
+	}
+	n, err := strconv.ParseUint(strings.ReplaceAll(digits, "_", ""), 16, 32)
 	switch {
 	case err != nil && strings.Contains(text, anything):
 		return 0, fmt.Errorf("%q is neither %s nor a hexadecimal number: a wildcard stands for a whole field", text, anything)
@@ -249,8 +275,8 @@ func (s deviceSpec) opaque() bool {
 // physicalTags are what a device_spec may have besides tags.
 var physicalTags = []string{"vendor_id", "product_id", "address", "devname"}
 
-// inertTag is in many a device_spec since a talk of 2017 had it there. No release gives
-// it a meaning: alias and device_spec are not connected by names.
+// inertTag is a tag that no release reads: the 2017 talk's example has it. Aliases and
+// device_specs are not connected by names.
 const inertTag = "name"
 
 // tags returns what Nova knows of the devices that the spec is the first to match.
@@ -301,12 +327,13 @@ func pythonBool(value any) (bool, error) {
 
 // hardware is the functions of one machine.
 type hardware struct {
-	devices []pci.Device
-	pfs     map[string]bool // that may have VFs, as Nova tells from sriov_totalvfs
+	devices    []pci.Device
+	interfaces map[string]pci.Address
+	pfs        map[string]bool // that may have VFs, as Nova tells from sriov_totalvfs
 }
 
-func newHardware(devices []pci.Device) hardware {
-	h := hardware{devices, map[string]bool{}}
+func newHardware(devices []pci.Device, interfaces map[string]pci.Address) hardware {
+	h := hardware{devices, interfaces, map[string]bool{}}
 	for i := range devices {
 		if n := devices[i].SRIOV.TotalVFs; n != nil && *n > 0 {
 			h.pfs[devices[i].Address.String()] = true
@@ -315,14 +342,63 @@ func newHardware(devices []pci.Device) hardware {
 	return h
 }
 
+// Interfaces returns the functions of network interfaces by their names: devname is looked
+// up there (nova/pci/utils.py, get_function_by_ifname). Interfaces without one are left out.
+func Interfaces(root host.Root) (map[string]pci.Address, error) {
+	const dir = "/sys/class/net"
+	names, err := root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	interfaces := map[string]pci.Address{}
+	if len(names) == 0 {
+		return interfaces, nil
+	}
+	open, err := root.OpenDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	defer open.Close() //nolint:errcheck // only read
+	for _, name := range names {
+		link, err := open.Readlink(name + "/device")
+		if err != nil {
+			continue // a virtual interface, or one that is gone: its devname stays unknown
+		}
+		if address, err := pci.ParseAddress(path.Base(link)); err == nil { // others are no PCI devices
+			interfaces[name] = address
+		}
+	}
+	return interfaces, nil
+}
+
+// locate returns the spec with the address of the interface that its devname names, if the
+// machine has it.
+func (h hardware) locate(s deviceSpec) deviceSpec {
+	name, _ := s.object["devname"].(string)
+	address, known := h.interfaces[name]
+	if !s.devname || s.faulty || !known {
+		return s
+	}
+	s.located, s.single = true, address.String()
+	for i, n := range [4]int{int(address.Domain), int(address.Bus), int(address.Slot), int(address.Function)} {
+		s.address[i].text = fieldKinds[i].write(n)
+	}
+	return s
+}
+
+// unlocated reports whether the spec names a network interface whose function is unknown.
+func (s deviceSpec) unlocated() bool {
+	return s.devname && !s.located
+}
+
 // matches reports whether a spec matches a function of the machine. The address of a PF
 // matches its VFs too (devspec.py, WhitelistPciAddress.match).
 func (h hardware) matches(s deviceSpec, d *pci.Device) bool {
 	if s.faulty || d.VendorID == nil || d.ProductID == nil || !s.matchesIDs(d.VendorID.String(), d.ProductID.String()) {
 		return false
 	}
-	if s.devname { // a network interface, whose name is not in an inventory
-		return d.Class != nil && *d.Class>>8 == classNetwork
+	if s = h.locate(s); s.unlocated() { // unknown: it may be another machine's
+		return false
 	}
 	return s.matchesAddress(d.Address) || d.SRIOV.PF != nil && s.single == d.SRIOV.PF.String() && h.pfs[s.single]
 }
@@ -330,6 +406,21 @@ func (h hardware) matches(s deviceSpec, d *pci.Device) bool {
 // classNetwork is the base class of network controllers (PCI Code and ID Assignment
 // Specification, 1.3).
 const classNetwork = 0x02
+
+// mayMatch reports whether the machine has a network controller that both specs may match,
+// of which one has a devname whose function is unknown.
+func (h hardware) mayMatch(a, b deviceSpec) bool {
+	a, b = h.locate(a), h.locate(b)
+	if !a.unlocated() && !b.unlocated() {
+		return false
+	}
+	return slices.ContainsFunc(h.devices, func(d pci.Device) bool {
+		may := func(s deviceSpec) bool {
+			return h.matches(s, &d) || s.unlocated() && !s.faulty && d.VendorID != nil && d.ProductID != nil && s.matchesIDs(d.VendorID.String(), d.ProductID.String())
+		}
+		return d.Class != nil && *d.Class>>8 == classNetwork && may(a) && may(b)
+	})
+}
 
 func (s deviceSpec) matchesIDs(vendor, product string) bool {
 	return (s.vendor == anything || s.vendor == vendor) && (s.product == anything || s.product == product)
@@ -347,14 +438,15 @@ func (s deviceSpec) matchesAddress(a pci.Address) bool {
 // contains reports whether a spec matches every device that another one matches,
 // whatever devices there are. PFs are those of the machine.
 func (h hardware) contains(s, other deviceSpec) bool {
+	s, other = h.locate(s), h.locate(other)
 	switch {
 	case s.faulty, other.faulty:
 		return false
 	case s.vendor != anything && s.vendor != other.vendor, s.product != anything && s.product != other.product:
 		return false
-	case s.devname || s.opaque():
+	case s.unlocated() || s.opaque():
 		return false
-	case other.devname || other.opaque():
+	case other.unlocated() || other.opaque():
 		return s.everywhere()
 	}
 	if other.single != "" && h.pfs[other.single] && other.single != s.single {
@@ -381,7 +473,7 @@ func (h hardware) contains(s, other deviceSpec) bool {
 
 // everywhere reports whether the spec matches at any address.
 func (s deviceSpec) everywhere() bool {
-	return !s.devname && !slices.ContainsFunc(s.address[:], func(f field) bool { return f.opaque || f.pattern != nil || f.text != anything })
+	return !s.unlocated() && !slices.ContainsFunc(s.address[:], func(f field) bool { return f.opaque || f.pattern != nil || f.text != anything })
 }
 
 // share reports whether the machine has a device that both specs match.

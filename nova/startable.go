@@ -141,7 +141,7 @@ func (p *planner) startable() []error {
 	}
 	var errs []error
 	for i, m := range machines {
-		for _, f := range newHardware(m.Devices).reportFaults(lines) {
+		for _, f := range newHardware(m.Devices, p.options.Interfaces).reportFaults(lines) {
 			name := ""
 			if m.Name != "" {
 				name = "host " + m.Name + ": "

@@ -43,6 +43,8 @@ type Options struct {
 	// them that go to guests; nil where that is not known.
 	Here  []pci.Device
 	Given []pci.Address
+	// Interfaces are those of the machine, by name; see [Interfaces].
+	Interfaces map[string]pci.Address
 }
 
 // Want is what nova.conf shall say.

@@ -11,6 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/pci"
+	"gpustack/host/prepare"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 )
@@ -136,6 +137,16 @@ func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
 		hypervisor.QEMU = o.hypervisor.QEMU
 	}
 	sides[0].Devices, sides[0].Hypervisor = devices, hypervisor
+	sides[0].Interfaces, err = nova.Interfaces(root)
+	errs = append(errs, err)
+	contract, err := prepare.ReadContract(root)
+	errs = append(errs, err)
+	if contract != nil {
+		sides[0].Given = []pci.Address{}
+		for _, f := range contract.Functions {
+			sides[0].Given = append(sides[0].Given, f.Address)
+		}
+	}
 	return sides, errors.Join(errs...)
 }
 

@@ -250,6 +250,8 @@ func (o *novaConfigureOptions) observe(root host.Root) error {
 			errs = append(errs, err)
 		}
 		o.nova.Here = devices
+		o.nova.Interfaces, err = nova.Interfaces(root)
+		errs = append(errs, err)
 		contract, err := prepare.ReadContract(root)
 		errs = append(errs, err)
 		if contract != nil {
