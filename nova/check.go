@@ -3,6 +3,7 @@ package nova
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -481,4 +482,82 @@ func (c *checker) placement() {
 			}
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
+		c.classes(name, c.aliases[name])
+	}
+}
+
+// classes checks that some device has the resource class and the traits that an alias asks
+// Placement for (nova/pci/request.py, nova/compute/pci_placement_translator.py): Placement
+// has those of the first device_spec that matches the device.
+func (c *checker) classes(name string, at []aliasAt) {
+	asks := slices.ContainsFunc(c.sides, func(s Side) bool { return s.Role.controls() && s.isOn(pciInPlacement) })
+	for _, a := range at {
+		vendor, vendorErr := pci.ParseID(fmt.Sprint(a.object["vendor_id"]))
+		product, productErr := pci.ParseID(fmt.Sprint(a.object["product_id"]))
+		if !asks || !a.side.Role.controls() || vendorErr != nil || productErr != nil {
+			continue
+		}
+		wanted := reported{device: &pci.Device{VendorID: &vendor, ProductID: &product}, spec: deviceSpec{object: a.object}}
+		var offered []reported
+		for _, s := range c.sides {
+			if s.Role.computes() && s.isOn(reportInPlacement) {
+				offered = append(offered, c.offeredBy(s, wanted.device)...)
+			}
+		}
+		if len(offered) == 0 || slices.ContainsFunc(offered, func(o reported) bool { return o.class() == wanted.class() && wanted.traitsIn(o) }) {
+			continue
+		}
+		have := offered[0]
+		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s asks for %s with traits %s, and %s:%d gives its devices %s with traits %s", name, wanted.class(), orNone(wanted.traits()),
+			have.line.file, have.line.option.Line(), have.class(), orNone(have.traits())), "finds no host: NoValidHost", "write the same resource_class and traits into the alias and the device_spec")
+	}
+}
+
+// offeredBy returns what Placement has of a product by the specs of a compute node: of its
+// devices if they are known, else by each spec that may be the first to match one.
+func (c *checker) offeredBy(s Side, product *pci.Device) (offered []reported) {
+	lines := c.release.specLines(s.Files)
+	vendor, id := product.VendorID.String(), product.ProductID.String()
+	machines, _ := c.machines(s)
+	for _, m := range machines {
+		h := newHardware(m.Devices, s.Interfaces)
+		for i := range h.devices {
+			d := &h.devices[i]
+			if d.VendorID == nil || d.ProductID == nil || *d.VendorID != *product.VendorID || *d.ProductID != *product.ProductID {
+				continue
+			}
+			if r, ok := h.first(lines, d); ok && !truthy(r.spec.object["physical_network"]) {
+				offered = append(offered, r)
+			}
+		}
+	}
+	if len(machines) > 0 {
+		return offered
+	}
+	for _, l := range lines {
+		for _, spec := range l.specs {
+			if spec.faulty || !spec.matchesIDs(vendor, id) {
+				continue
+			}
+			if !truthy(spec.object["physical_network"]) {
+				offered = append(offered, reported{product, l, spec})
+			}
+			if spec.everywhere() {
+				return offered
+			}
+		}
+	}
+	return offered
+}
+
+// traitsIn reports whether another function has all traits of this one.
+func (r reported) traitsIn(other reported) bool {
+	have := strings.Split(other.traits(), ",")
+	for t := range strings.SplitSeq(r.traits(), ",") {
+		if t != "" && !slices.Contains(have, t) {
+			return false
+		}
+	}
+	return true
 }

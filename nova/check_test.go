@@ -86,6 +86,11 @@ func TestCheck(t *testing.T) {
 		{"Placement on the controller only", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode, "", []string{"fail placement node:0 report_in_placement is not set, and ctl has pci_in_placement"}},
 		{"Placement on the compute node only", "2024.1", goodCtl, goodNode + "report_in_placement = yes\n", "", []string{"warn placement ctl:0 pci_in_placement is not set, and node reports its devices"}},
 		{"Placement on both", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode + "report_in_placement = yes\n", "", nil},
+		{"another resource class than the spec's", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"resource_class\": \"K\"", 1) + "pci_in_placement = true\n", strings.Replace(goodNode, "11b4\"", "11b4\", \"resource_class\": \"K\"", 1) + "report_in_placement = yes\n", "",
+			[]string{"fail placement ctl:2 alias K4200 asks for CUSTOM_K with traits none, and node:3 gives its devices CUSTOM_PCI_10DE_11B4 with traits none"}},
+		{"the spec's resource class", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"resource_class\": \"custom_k\", \"traits\": \"A\"", 1) + "pci_in_placement = true\n", strings.ReplaceAll(goodNode, "11b4\"", "11b4\", \"resource_class\": \"custom_k\", \"traits\": \"A\"") + "report_in_placement = yes\n", "11b4", nil},
+		{"traits that the spec lacks", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "pci_in_placement = true\n", strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "report_in_placement = yes\n", "11b4",
+			[]string{"fail placement ctl:2 alias K4200 asks for CUSTOM_PCI_10DE_11B4 with traits CUSTOM_A, and node:3 gives its devices CUSTOM_PCI_10DE_11B4 with traits none"}},
 		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
 			[]string{"fail alias ctl:3 alias K4200 is there again without the same device_type", "fail alias node:2 alias K4200 is another one than in ctl"}},
 	} {
