@@ -198,7 +198,10 @@ func (c *checker) shadowed(s Side, lines []specLine, machines []Host) {
 		seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, written(it.spec.object), by.n, written(by.spec.object), by.line.where())
 		move := fmt.Sprintf("move spec %d before spec %d, or remove it", it.n, by.n)
 		if all.contains(it.spec, by.spec) { // in either order, the first one counts
-			move = fmt.Sprintf("remove one of spec %d and spec %d", by.n, it.n)
+			move = fmt.Sprintf("remove spec %d", it.n)
+			if len(differ) > 0 {
+				move = fmt.Sprintf("remove spec %d or spec %d", by.n, it.n)
+			}
 		}
 		switch {
 		case fileGroup(it.line.file) != fileGroup(by.line.file):

@@ -255,8 +255,8 @@ func newItem(value any, about func(map[string]any) bool) (item, error) {
 	return item{written, same, about}, err
 }
 
-// multi sets an option whose values add up over names and files: others' values
-// stay, those about the same thing as a wanted one are brought up to date.
+// multi sets an option whose values add up over names and files: the values of others
+// stay, and those about the same thing as a wanted one are updated.
 func (p *planner) multi(what string, names []conf.Name, items []item, services ...string) error {
 	satisfied := make([]bool, len(items))
 	values := map[*source][]string{}
@@ -274,7 +274,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 			value := o.Value
 			have := objects(value)
 			if have == nil {
-				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: the value of %s is no JSON object, and makes every %s of this machine useless", s.name, o.Line(), o.Key, what))
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: the value of %s is no JSON object: Nova refuses every %s of this machine", s.name, o.Line(), o.Key, what))
 			}
 			ours := false
 			for i, it := range items {
@@ -282,7 +282,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 					ours = true
 				} else if len(have) == 1 && !satisfied[i] && it.about(have[0]) {
 					if p.where.DropIn && !s.isOurs {
-						return fmt.Errorf("%s:%d: defines the same %s otherwise: without --drop-in it is brought up to date", s.name, o.Line(), what)
+						return fmt.Errorf("%s:%d: defines the same %s with other values: without --drop-in, gpustack updates the line", s.name, o.Line(), what)
 					}
 					value, satisfied[i], ours = it.text, true, true
 				}

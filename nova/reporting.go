@@ -7,7 +7,7 @@ import (
 )
 
 // ownHeader begins a file of ours in nova.conf.d.
-const ownHeader = "# Made by gpustack nova configure. \"gpustack undo\" takes it back.\n"
+const ownHeader = "# Written by gpustack nova configure. \"gpustack undo\" reverts it.\n"
 
 // KeepReporting returns what is to be left of a file when a change of it is undone, of
 // which now is the content with the change and before the one without; nil is no file.

@@ -25,21 +25,23 @@ func newNovaConfigureCommand(u *ui) *cli.Command {
 		Name:  "configure",
 		Usage: "write aliases, device specs and scheduler filters into nova.conf",
 		Description: `
-Plans what the services of a machine must be told, in the words of the Nova that is
-installed, shows it as a diff, asks, applies and records it: "gpustack undo" takes it
-back, report_in_placement excepted. Only lines that must change do. Others' aliases and
-specs stay and are listed; old names of options are replaced. Secrets in the diff's
-context are masked.
+Plans the options of this machine's services, by their names in the installed release
+of Nova, shows a diff, asks, applies and records the change. "gpustack undo" reverts it,
+except report_in_placement. Only lines that must change do. Aliases and specs of others
+are kept and listed, older names of options are replaced, and secrets in the diff are
+masked.
 
 Nova gives a device the tags of the first device_spec that matches it: planned specs
-are inserted before broader ones. Where no order keeps what both specs say, and where
-nova-compute would not start with --placement, the command refuses and shows them.
+are inserted before broader ones. Where no order keeps what both specs say, where
+nova-compute would not start with --placement, and where a spec of others offers a GPU
+that remains with the host, the command refuses and shows them. gpustack's own specs are
+updated, with a warning where a tag changes its value.
 
 Devices come from --alias NAME=VENDOR:PRODUCT, with device_type, numa_policy,
 resource_class, traits (joined by plus signs) or live_migratable behind commas, and
 from --inventory, the JSON or YAML of host scan on each compute node: an alias for each
 product, type-PF where it is SR-IOV capable. A compute node offers functions by ids,
-or by address where a twin stays with the host.
+or by address where an identical device remains with the host.
 
 The same aliases belong on every API and compute host: run this with the same devices
 on all of them. A file that a deployment tool makes is refused; --render prints the
@@ -335,7 +337,7 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	u.table([]string{"ALIAS", "ID", "TYPE"}, rows)
 	for i, k := range r.Kept {
 		if i == 0 {
-			u.printf("\nothers' that stay:\n")
+			u.printf("\nnot changed:\n")
 		}
 		u.printf("%s\n", printable(k))
 	}

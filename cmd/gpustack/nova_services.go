@@ -88,7 +88,7 @@ func judgeReports(found []cleanup.NotReporting, missing error, asserted bool) (s
 		for _, e := range split(missing) {
 			errs = append(errs, &usageError{
 				fmt.Sprintf("cannot determine whether every compute node reports its PCI devices to Placement: %v", e),
-				"run this on a controller that reaches Nova's databases and Placement; or assert with --computes-report that all compute nodes report and nova-compute was restarted on them",
+				"run this on a controller that reaches Nova's databases and Placement; or --computes-report asserts that all compute nodes report and nova-compute was restarted on them",
 			})
 		}
 	}
