@@ -421,7 +421,8 @@ func wasWritten(u cleanup.Unit) bool {
 }
 
 // outcome is the status of an entry of rows whose run, or undo, has ended. The entry stays
-// open while the outcome of one of its repairs is unknown, and is not undone while one stays.
+// open while the outcome of one of its repairs is unknown. It is undone when none stays: undo
+// without a number then picks an earlier one.
 func outcome(undoing bool, units []cleanup.Unit) journal.Status {
 	open := slices.ContainsFunc(units, cleanup.Unit.Open)
 	switch {
@@ -429,7 +430,7 @@ func outcome(undoing bool, units []cleanup.Unit) journal.Status {
 		return journal.Undoing
 	case open:
 		return journal.Applying
-	case undoing && !slices.ContainsFunc(units, wasWritten):
+	case !slices.ContainsFunc(units, wasWritten):
 		return journal.Undone
 	}
 	return journal.Done

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -725,6 +726,10 @@ func TestAccept(t *testing.T) {
 	stdout, stderr, status := repair(t, root, append(args, "--accept", "1", "-o", "json")...)
 	if status != 0 || !strings.Contains(stderr, "skipped: accepted as it was, with its rows as before it") || !strings.Contains(stdout, `"recovered":[`) {
 		t.Errorf("exit status %d, %s%s", status, stdout, stderr)
+	}
+	history, err := exec.Command(gpustack, "history", "--root", root).Output()
+	if err != nil || !regexp.MustCompile(`(?m)^1 .* undone `).Match(history) || !regexp.MustCompile(`(?m)^2 .* done `).Match(history) {
+		t.Errorf("%v: %s", err, history)
 	}
 	for _, line := range states(t, cell) { // which the same run has repaired then
 		if !strings.HasSuffix(line, " available NULL NULL") {
