@@ -43,9 +43,9 @@ could free a device that a guest uses is unknown. --apply repairs what is proved
            in place of the report. With --claim a free device that a guest holds is
            given to its instance, too
 
-All that is repaired for one instance is one transaction, which judges everything again,
-changes only what it has seen, and is recorded on this machine: "gpustack undo" undoes it,
-unless Nova has gone on from there. Where Placement or the database does not answer
+Each repair of an instance is one transaction, which judges everything again, changes only
+what it has seen, and is recorded on this machine: "gpustack undo" undoes it, unless Nova
+has gone on from there. Where Placement or the database does not answer
 whether something was written, the outcome is unknown: the entry stays open, every command
 says so, and the next --apply or undo determines it and completes or reverts the repair.
 Where that is impossible, --accept closes the entry and leaves rows and allocations as
@@ -57,7 +57,8 @@ cell_mappings name every cell), or --database names one cell's.
 VERDICTS
   stale       proved: the device is not what the row says
   suspicious  something is wrong, and it is not proved to be safe to change
-  unknown     the database cannot tell; the steps say which hosts can
+  unknown     not determined by the database alone, or it depends on an odd record; the
+              steps name the hosts to ask, or the record
 
 EXAMPLES
   gpustack repair-migration
@@ -69,8 +70,8 @@ EXAMPLES
 
 EXIT STATUS
   0  every row is free or legitimate
-  1  they could not be looked at, or not be repaired
-  2  some are, or are left, stale, suspicious or unknown
+  1  rows could not be read, or not be repaired
+  2  rows are, or remain, stale, suspicious or unknown
   130  interrupted: committed repairs stay, are listed and can be undone; nothing else was changed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
