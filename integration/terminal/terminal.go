@@ -29,6 +29,7 @@ type Session struct {
 	cmd    *exec.Cmd
 	master *os.File
 	ended  chan struct{}
+	modes  unix.Termios // before the program started
 
 	mu     sync.Mutex
 	output strings.Builder
@@ -43,6 +44,7 @@ func Start(t testing.TB, cmd *exec.Cmd, typed string) *Session {
 		t.Fatal(err)
 	}
 	s := &Session{t: t, cmd: cmd, master: master, ended: make(chan struct{})}
+	s.modes = s.Modes()
 	s.Type(typed)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -169,6 +171,11 @@ func (s *Session) Wait() (status int) {
 		s.t.Fatalf("it does not end:\n%s", s.Output())
 	}
 	return s.cmd.ProcessState.ExitCode()
+}
+
+// FirstModes returns the settings of the terminal from before the program started.
+func (s *Session) FirstModes() unix.Termios {
+	return s.modes
 }
 
 // Modes returns the settings of the terminal (termios(3)).
