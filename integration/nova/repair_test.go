@@ -176,6 +176,19 @@ func TestRepairLeavesAlone(t *testing.T) {
 		if len(got) > 0 || code != 0 || len(rows(t, cards, server)) != 2 {
 			t.Errorf("%s: exit status %d, %q", end, code, got)
 		}
+		// An audit of Nova's that has read the instances before a revert and the migrations after
+		// it frees the source's card; here there is one every five seconds.
+		const audit = "get_available_resource"
+		for _, host := range []string{"gpu1", "gpu2"} {
+			if err := lab.Hold(host, audit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, host := range []string{"gpu1", "gpu2"} {
+			if err := lab.WaitHeld(t.Context(), host, audit); err != nil {
+				t.Fatal(err)
+			}
+		}
 		var err error
 		want := source
 		if end == "confirm" {
@@ -191,6 +204,11 @@ func TestRepairLeavesAlone(t *testing.T) {
 			got := rows(t, cards, server)
 			return status() == "ACTIVE" && len(got) == 1 && got[0][0] == want
 		})
+		for _, host := range []string{"gpu1", "gpu2"} {
+			if err := lab.Release(host, audit); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if got, code := repaired(t, root); len(got) > 0 || code != 0 {
 			t.Errorf("after %s: exit status %d, %q", end, code, got)
 		}
