@@ -176,7 +176,7 @@ func again(err error) bool {
 // of it is written.
 //
 // Errors: errNotPosted where Placement has not said that it is done; ErrUnknown where
-// COMMIT was sent and its outcome is not known. After others nothing is in the rows.
+// COMMIT was sent and its outcome is unknown. After others nothing is in the rows.
 func (r *Repairer) transact(ctx context.Context, units []Unit, u *Unit, c change, post bool) (posted bool, err error) {
 	state := u.State
 	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell Cell) error {
@@ -213,7 +213,7 @@ func (r *Repairer) transact(ctx context.Context, units []Unit, u *Unit, c change
 
 // Limits of a transaction that locks Nova's rows. Nova's own saves wait for a lock for 50 s
 // (innodb_lock_wait_timeout) and then fail. No lock is held for longer than holdLimit, apart
-// from a COMMIT under way: a statement that the context ends goes on in the server for as
+// from a COMMIT that is running: a statement that the context ends goes on in the server for as
 // long as it waits for a lock, so none that may wait is begun in the last second.
 const (
 	holdLimit = 5500 * time.Millisecond
@@ -233,7 +233,7 @@ func beforeLast(ctx context.Context) (context.Context, context.CancelFunc) {
 // locked has act read and write in a transaction that has locked the rows that the unit's
 // evidence lies in, and commits it. The context of act ends when the locks must go.
 //
-// Errors: ErrUnknown where COMMIT was sent and its outcome is not known. After others the
+// Errors: ErrUnknown where COMMIT was sent and its outcome is unknown. After others the
 // transaction is rolled back, and no lock is held any more.
 func (r *Repairer) locked(ctx context.Context, u *Unit, act func(context.Context, *sql.Tx, Cell) error) error {
 	cell, err := r.cell(u)

@@ -144,7 +144,8 @@ func (r *Repairer) book(ctx context.Context, u *Unit, to Side) (Side, error) {
 
 // bump writes one of several consumers as it is, and returns whether it could: Placement
 // refuses what stays as it is, too, on a provider that has less to give than is allocated,
-// though nothing else has changed the consumers. The generation of any one consumer makes it refuse a request for all of them.
+// though nothing else has changed the consumers. The generation of any one consumer makes it
+// refuse a request for all of them.
 func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocations) bool {
 	for name, a := range consumers {
 		if a.Generation != nil && r.Books.SetAllocations(ctx, map[string]cloud.Allocations{name: a}) == nil {

@@ -201,7 +201,7 @@ func (r *Repairer) Accept(ctx context.Context, units []Unit, undoing bool) error
 		if err != nil {
 			return err
 		}
-		note := "accepted as it was, with its rows " + side.text()
+		note := "accepted as it was, with its rows " + side.Text()
 		if u.Placement != nil {
 			now, _, err := r.stand(ctx, u)
 			if err != nil {
@@ -227,7 +227,8 @@ func (r *Repairer) Accept(ctx context.Context, units []Unit, undoing bool) error
 	})
 }
 
-func (s Side) text() string {
+// Text says where rows or allocations are, as part of a sentence about a repair.
+func (s Side) Text() string {
 	if s == Neither {
 		return "neither as before nor as after it"
 	}

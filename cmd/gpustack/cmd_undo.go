@@ -39,7 +39,7 @@ machine was started anew since, which did that.
 
 Of repair-migration it restores rows of Nova's databases and Placement's
 allocations, unless Nova has gone on from there. The databases are found as that
-command finds them. Of an interrupted repair it first finds out what was written.
+command finds them. If a repair was interrupted, undo first determines what was written.
 
 EXAMPLES
   gpustack undo
@@ -247,8 +247,8 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	})
 }
 
-// undoRows undoes what repair-migration has written. Of an entry whose outcome is not known
-// it first finds out what was written.
+// undoRows undoes what repair-migration has written. If the outcome of the entry is unknown, it
+// first determines what was written.
 func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) (err error) {
 	open, err := journal.OpenRows(root)
 	if err != nil {
@@ -357,16 +357,9 @@ func (u *ui) undoPlan(unit cleanup.Unit, s cleanup.Standing) {
 
 // standingText says where an open repair was found.
 func standingText(unit cleanup.Unit, s cleanup.Standing) string {
-	text := "at the moment its rows are " + sideText(s.Rows)
+	text := "at the moment its rows are " + s.Rows.Text()
 	if unit.Placement != nil {
-		text += ", and Placement's allocations " + sideText(s.Allocations)
+		text += ", and Placement's allocations " + s.Allocations.Text()
 	}
 	return text
-}
-
-func sideText(s cleanup.Side) string {
-	if s == cleanup.Neither {
-		return "neither as before nor as after it"
-	}
-	return "as " + string(s) + " it"
 }
