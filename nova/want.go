@@ -103,8 +103,8 @@ func New(o Options) (Want, error) {
 	return w, errors.Join(errs...)
 }
 
-// fromHosts makes an alias for each product of the display functions that hosts
-// have, virtual ones left out.
+// fromHosts makes an alias for each product of the NVIDIA GPUs that hosts have,
+// virtual functions left out.
 func fromHosts(hosts []Host) ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
@@ -138,7 +138,7 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("host %s: has no NVIDIA display function", h.Name))
+			errs = append(errs, fmt.Errorf("host %s: has no NVIDIA GPU", h.Name))
 		}
 	}
 	count := map[string]int{}

@@ -97,7 +97,8 @@ func units(devices []pci.Device) [][]pci.Device {
 }
 
 // scanTree prints the functions where they sit: below their host bridge and the
-// bridges between. Those bridges are shown whether they were asked for or not.
+// bridges between, and below the VMD controller whose domain they are in. Bridges and
+// controllers are shown whether they were asked for or not.
 func (u *ui) scanTree(r scanReport, all []pci.Device) {
 	u.printf("%s\n\n", printable(hostLine(r.Host)))
 	known := map[pci.Address]pci.Device{}
@@ -113,9 +114,9 @@ func (u *ui) scanTree(r scanReport, all []pci.Device) {
 			return
 		}
 		placed[d.Address] = true
-		if d.Parent != nil {
-			if bridge, ok := known[*d.Parent]; ok {
-				children[*d.Parent] = append(children[*d.Parent], d)
+		if above := cmp.Or(d.Parent, d.Controller); above != nil {
+			if bridge, ok := known[*above]; ok {
+				children[*above] = append(children[*above], d)
 				place(bridge)
 				return
 			}
@@ -216,7 +217,7 @@ func name(d pci.Device) string {
 	if d.Product == nil {
 		return cmp.Or(text(d.ClassName), "-")
 	}
-	if _, product, ok := strings.Cut(*d.Product, "["); ok && d.IsDisplay() {
+	if _, product, ok := strings.Cut(*d.Product, "["); ok && d.IsGPU() {
 		if product, _, ok = strings.Cut(product, "]"); ok {
 			return product
 		}

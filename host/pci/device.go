@@ -23,11 +23,12 @@ type Device struct {
 	GroupMembers      []Address   `json:"group_members"` // the function itself among them
 	NUMANode          *int        `json:"numa_node"`     // nil for none (the kernel's -1)
 	Parent            *Address    `json:"parent"`        // the bridge above; nil on a root bus
+	Controller        *Address    `json:"controller"`    // the function whose domain this is (VMD)
 	BootVGA           *bool       `json:"boot_vga"`
 	ResetMethods      []string    `json:"reset_methods"` // nil where the kernel does not say
 	SRIOV             SRIOV       `json:"sriov"`
 	DeviceType        *DeviceType `json:"device_type"`
-	AliasHint         *string     `json:"alias_hint"` // display functions of a known product only
+	AliasHint         *string     `json:"alias_hint"` // GPUs of a known product only
 	Candidate         bool        `json:"candidate"`  // what host prepare selects by itself
 	Warnings          []string    `json:"warnings"`
 

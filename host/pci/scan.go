@@ -159,7 +159,7 @@ type values struct {
 	vendor, product, subsystemVendor, subsystem ID
 	revision, driver, override, modalias        string
 	group, numaNode, totalVFs, numVFs           int
-	parent, pf                                  Address
+	parent, controller, pf                      Address
 	bootVGA                                     bool
 	resetMethods                                []string
 	role                                        Role
@@ -192,6 +192,14 @@ func (r *reader) read(d *Device) {
 		v.parent = parent
 		d.Parent = &v.parent
 	}
+	// Intel's VMD makes a domain of the devices behind it. Their host bridge is a folder in
+	// the controller's own (Linux, drivers/pci/controller/vmd.c): "0000:64:00.5/pci10000:00".
+	if i := strings.LastIndex(target, "/pci"); i > 0 {
+		if controller, err := ParseAddress(path.Base(target[:i])); err == nil {
+			v.controller = controller
+			d.Controller = &v.controller
+		}
+	}
 	d.Class = file(r, class, &v.class, ParseClass)
 	d.VendorID = file(r, vendor, &v.vendor, ParseID)
 	d.ProductID = file(r, device, &v.product, ParseID)
@@ -218,7 +226,7 @@ func (r *reader) read(d *Device) {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
 	}
 	d.driverUnread = r.has(r.unread, driver)
-	d.Candidate = d.IsVendor(NVIDIA) && d.IsDisplay()
+	d.Candidate = d.IsVendor(NVIDIA) && d.IsGPU()
 }
 
 // role derives the function's part in SR-IOV and what Nova will call it from

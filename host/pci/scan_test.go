@@ -64,6 +64,9 @@ func TestAttributes(t *testing.T) {
 		{"NUMA node", "numa_node = 1", "numa_node", `1`, ""},
 		{"no NUMA node, as the kernel prints it", "numa_node = -1", "numa_node", `null`, ""},
 		{"NUMA node malformed", "numa_node = -2", "numa_node", `null`, `/numa_node: not a NUMA node: "-2"`},
+		{"an NVIDIA display controller", "class = 0x030200\nvendor = 0x10de", "candidate", `true`, ""},
+		{"an NVIDIA accelerator", "class = 0x120000\nvendor = 0x10de", "candidate", `true`, ""},
+		{"another vendor's accelerator", "class = 0x120000\nvendor = 0x1002", "candidate", `false`, ""},
 		{"boot VGA", "boot_vga = 1", "boot_vga", `true`, ""},
 		{"not boot VGA", "boot_vga = 0", "boot_vga", `false`, ""},
 		{"boot VGA malformed", "boot_vga = yes", "boot_vga", `null`, `/boot_vga: neither 0 nor 1: "yes"`},
@@ -193,9 +196,13 @@ mkdir sys/devices/pci0000:80/0000:80:02.0/0000:84:00.0
 mkdir sys/devices/pci0000:80/0000:80:05.5/pci10000:e0/10000:e0:01.0/10000:e1:00.0
 mkdir sys/bus/pci/devices/0000:90:00.0
 `)
-	for i, want := range []string{"null", `"0000:80:02.0"`, "null", "null", `"10000:e0:01.0"`} {
-		if got := fields(t, devices[i])["parent"]; got != want {
-			t.Errorf("%s: parent %s, want %s", devices[i].Address, got, want)
+	for i, want := range []struct{ parent, controller string }{
+		{"null", "null"}, {`"0000:80:02.0"`, "null"}, {"null", "null"},
+		{"null", `"0000:80:05.5"`}, {`"10000:e0:01.0"`, `"0000:80:05.5"`}, // of a VMD controller
+	} {
+		got := fields(t, devices[i])
+		if got["parent"] != want.parent || got["controller"] != want.controller {
+			t.Errorf("%s: parent %s, controller %s, want %+v", devices[i].Address, got["parent"], got["controller"], want)
 		}
 	}
 }

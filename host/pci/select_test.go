@@ -35,7 +35,7 @@ func functions(t *testing.T, table string) []pci.Device {
 			number := int(group[0] - '0')
 			d.IOMMUGroup = &number
 		}
-		d.Candidate = d.IsVendor(pci.NVIDIA) && d.IsDisplay()
+		d.Candidate = d.IsVendor(pci.NVIDIA) && d.IsGPU()
 		devices = append(devices, d)
 	}
 	return devices

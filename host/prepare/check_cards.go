@@ -55,7 +55,7 @@ func (v view) resets() []host.Finding {
 	var methods []string
 	gpus := 0
 	for _, d := range v.forGuests() {
-		if !d.IsDisplay() {
+		if !d.IsGPU() {
 			continue // goes the way of its GPU
 		}
 		gpus++

@@ -377,9 +377,9 @@ func (n Node) Refuse(p driver.Plan, uses Uses, live bool) (warnings []string, er
 }
 
 // mayHang tells whether a driver of the host's is one that is known not to return from
-// letting a function go: those of display functions, and NVIDIA's.
+// letting a function go: those of GPUs, and NVIDIA's.
 func mayHang(d *pci.Device, held string) bool {
-	return !pci.LeavesAlone(held) && (d.IsDisplay() || strings.HasPrefix(held, "nvidia"))
+	return !pci.LeavesAlone(held) && (d.IsGPU() || strings.HasPrefix(held, "nvidia"))
 }
 
 // Needed names the functions of a plan that the host needs, where they would go to

@@ -325,7 +325,7 @@ func (n Node) softdeps(all []pci.Address, driver string) []string {
 // the kernel's own driver, and the parts of NVIDIA's.
 var nvidiaModules = []string{"nouveau", "nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm"}
 
-// blacklist are the drivers of display functions of which none stays with the host.
+// blacklist are the drivers of GPUs of which none stays with the host.
 func (n Node) blacklist(all []pci.Address) []string {
 	var modules []string
 	staying := map[string]bool{}
@@ -339,7 +339,7 @@ func (n Node) blacklist(all []pci.Address) []string {
 				staying[m] = true
 			}
 			stays = stays || d.Candidate
-		case d.IsDisplay():
+		case d.IsGPU():
 			modules = append(modules, n.drivers(d)...)
 			nvidia = nvidia || d.Candidate
 		}

@@ -93,7 +93,7 @@ func (n Node) choose(opts Options) (selection, error) {
 	for _, v := range opts.Vendors {
 		found := false
 		for i := range n.Devices {
-			if d := &n.Devices[i]; d.IsVendor(v) && d.IsDisplay() {
+			if d := &n.Devices[i]; d.IsVendor(v) && d.IsGPU() {
 				found = true
 				s.selected = append(s.selected, d.Address)
 			}
@@ -216,7 +216,7 @@ func (n Node) refusals(s selection) []error {
 	gpus, switches := false, false
 	for _, a := range s.all {
 		d := n.device(a)
-		gpus = gpus || d.IsVendor(pci.NVIDIA) && d.IsDisplay()
+		gpus = gpus || d.IsVendor(pci.NVIDIA) && d.IsGPU()
 		switches = switches || d.IsNVSwitch()
 	}
 	for i := range n.Devices {
