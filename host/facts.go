@@ -117,11 +117,9 @@ func parseOSRelease(data []byte) map[string]string {
 
 var osReleaseEscape = regexp.MustCompile("\\\\([\"$`\\\\])")
 
-// cpuVendor reads only the first processor's lines: a server has hundreds of
-// processors, and the kernel takes its time over each.
 func (r *factReader) cpuVendor() *string {
-	data, err := r.root.ReadHead("proc/cpuinfo", 2048)
-	if r.failed("proc/cpuinfo", err) {
+	data, err := r.root.ReadHead(CPUInfo, firstCPU)
+	if r.failed(strings.TrimPrefix(CPUInfo, "/"), err) {
 		return nil
 	}
 	for line := range strings.Lines(string(data)) {

@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/prepare"
+	"gpustack/nova/conf"
 )
 
 func newHostCheckCommand(u *ui) *cli.Command {
@@ -15,7 +16,7 @@ func newHostCheckCommand(u *ui) *cli.Command {
 		Name:  "check",
 		Usage: "tell whether the machine is ready to give GPUs to guests, and if not why",
 		Description: `
-Looks at everything that giving functions to guests rests on, in this order: firmware,
+Looks at everything that giving functions to guests rests on, in this order: CPU, firmware,
 IOMMU, kernel arguments now and at the next boot, modules of each kernel, the functions
 and their groups, and what host prepare has recorded. Each check says what it saw and,
 unless all is well, what to do. Reads files below the root, changes nothing and runs no
@@ -76,6 +77,7 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	if err != nil {
 		return err
 	}
+	machine.VirtType = readVirtType(root)
 	report := newHostCheckReport(machine)
 	u.warn(report.Warnings...)
 	if opts.format != formatTable {
@@ -92,6 +94,35 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 		return fmt.Errorf("%s: %w", root.Path("/"), prepare.ErrUnseen)
 	}
 	return nil
+}
+
+// readVirtType reads how nova-compute runs guests (nova.conf, [libvirt] virt_type). Of
+// several files the last one counts. A machine with two nova-computes emulates guests if
+// both do.
+func readVirtType(root host.Root) prepare.Look[string] {
+	name := conf.Name{Section: "libvirt", Key: "virt_type"}
+	var found prepare.Look[string]
+	sets, err := computeConfs(root)
+	if err != nil {
+		return prepare.Look[string]{File: defaultConf, Err: err}
+	}
+	for i, set := range sets {
+		var of prepare.Look[string]
+		for _, file := range set {
+			parsed, err := readConf(root, file)
+			if err != nil {
+				return prepare.Look[string]{File: file, Err: err}
+			}
+			if options := parsed.Find(name); len(options) > 0 {
+				of = prepare.Look[string]{Value: options[len(options)-1].Value, File: file}
+			}
+		}
+		if i > 0 && of.Value != found.Value {
+			return prepare.Look[string]{}
+		}
+		found = of
+	}
+	return found
 }
 
 func newHostCheckReport(m prepare.Machine) hostCheckReport {

@@ -92,20 +92,9 @@ const kollaConf = "/etc/kolla/nova-compute/nova.conf"
 func novaHost(root host.Root, files []string) guest.NovaConf {
 	sets := [][]string{files}
 	if len(files) == 0 {
-		sets = nil
-		for _, main := range []string{defaultConf, kollaConf} {
-			ok, err := root.Exists(main)
-			if err != nil {
-				return guest.NovaConf{Err: fmt.Errorf("%s: %w", main, host.Cause(err))}
-			}
-			if !ok {
-				continue
-			}
-			set, err := nova.Files(root, main, nova.Compute)
-			if err != nil {
-				return guest.NovaConf{Err: err}
-			}
-			sets = append(sets, set)
+		var err error
+		if sets, err = computeConfs(root); err != nil {
+			return guest.NovaConf{Err: err}
 		}
 	}
 	var found guest.NovaConf
@@ -121,6 +110,26 @@ func novaHost(root host.Root, files []string) guest.NovaConf {
 		}
 	}
 	return found
+}
+
+// computeConfs returns the files that each nova-compute of the machine reads, in their
+// order: the one that packages install, and kolla's.
+func computeConfs(root host.Root) (sets [][]string, err error) {
+	for _, main := range []string{defaultConf, kollaConf} {
+		ok, err := root.Exists(main)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", main, host.Cause(err))
+		}
+		if !ok {
+			continue
+		}
+		set, err := nova.Files(root, main, nova.Compute)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
 }
 
 // readNovaHost reads the files of one nova-compute.

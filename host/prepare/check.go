@@ -52,7 +52,7 @@ const (
 )
 
 // Check judges a machine. Its findings come in the order in which one would look: the
-// firmware, the IOMMU, arguments, modules, the functions and their groups, and what is
+// CPU, the firmware, the IOMMU, arguments, modules, the functions and their groups, and what is
 // recorded. Each check has one at least. What follows from a fault that another check
 // names is not said again: it does not apply until that is mended.
 func Check(m Machine) ([]host.Finding, Verdict) {
@@ -62,6 +62,7 @@ func Check(m Machine) ([]host.Finding, Verdict) {
 		name  string
 		judge func(view) []host.Finding
 	}{
+		{aboutVirtualization, view.virtualization},
 		{aboutFirmware, view.firmware},
 		{aboutSecureBoot, view.secureBoot},
 		{aboutIOMMU, view.iommuOn},

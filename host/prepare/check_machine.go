@@ -58,6 +58,14 @@ type Machine struct {
 	Refused []error // why the machine cannot be prepared; of one that is not
 	// Warnings name what could not be read or understood.
 	Warnings []string
+
+	// Virtualization is the CPU flag that KVM needs, "vmx" or "svm", and "" for neither.
+	Virtualization Look[string]
+	// KVM tells whether /dev/kvm is there, of the running machine only.
+	KVM Look[bool]
+	// VirtType is how Nova runs guests, by nova.conf's [libvirt] virt_type; the caller of
+	// ReadMachine sets it.
+	VirtType Look[string]
 }
 
 // Image is the initramfs of one kernel, and what is wrong with it.
@@ -104,6 +112,9 @@ func ReadMachine(root host.Root) (Machine, error) {
 	if m.CPUVendor = text(m.Facts.CPUVendor); m.CPUVendor == "" {
 		m.CPUVendor = cpuOf(devices)
 	}
+	flag, err := host.ReadVirtualization(root)
+	m.Virtualization = look(host.CPUInfo, flag, err)
+	m.KVM = readKVM(root)
 	m.readIOMMU(root)
 	m.readSecurity(root)
 	m.Conf = readConf(root)

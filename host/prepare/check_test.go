@@ -487,7 +487,7 @@ func TestCheck(t *testing.T) {
 }
 
 // checks are the names of all checks, in their order.
-var checks = strings.Fields(`firmware secure_boot iommu iommu_type interrupt_remapping arguments next_boot kernels initramfs ids
+var checks = strings.Fields(`virtualization firmware secure_boot iommu iommu_type interrupt_remapping arguments next_boot kernels initramfs ids
 	preparable boot_vga bus functions drivers groups reset bars files journal prepared reboot`)
 
 func replaceTypes(from, to string) step {

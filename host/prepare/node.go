@@ -67,6 +67,10 @@ type Node struct {
 	Needs     []guard.Need
 	Recorded  *Contract
 	Warnings  []string
+
+	// Virtualization is the CPU flag that KVM needs: "vmx", "svm", "" for neither, and nil
+	// where the machine does not say.
+	Virtualization *string
 }
 
 // Observe reads the machine below root. All that keeps it from being prepared is
@@ -89,6 +93,9 @@ func Observe(root host.Root) (Node, error) {
 	}
 	if n.CPUVendor = text(facts.CPUVendor); n.CPUVendor == "" {
 		n.CPUVendor = cpuOf(devices)
+	}
+	if flag, err := host.ReadVirtualization(root); err == nil {
+		n.Virtualization = &flag
 	}
 	want, ok := boot.WantIOMMU(n.CPUVendor)
 	n.Loader, err = ReadLoader(root, facts, want.Args())

@@ -361,13 +361,15 @@ func (n Node) blacklist(all []pci.Address) []string {
 	return slices.Compact(modules)
 }
 
-// load are the modules to be loaded at boot, as far as a kernel has them as such.
+// load are the modules to be loaded at boot, as far as a kernel has them as such. KVM's for
+// a CPU that lacks the feature would fail, and systemd-modules-load.service with it.
 func (n Node) load(driver string) []string {
 	modules := append(ownModules(driver), "kvm")
-	switch n.CPUVendor {
-	case "intel":
+	may := func(flag string) bool { return n.Virtualization == nil || *n.Virtualization == flag }
+	switch vendor := n.CPUVendor; {
+	case vendor == "intel" && may("vmx"):
 		modules = append(modules, "kvm_intel")
-	case "amd", "hygon":
+	case (vendor == "amd" || vendor == "hygon") && may("svm"):
 		modules = append(modules, "kvm_amd")
 	}
 	return slices.DeleteFunc(modules, func(name string) bool {

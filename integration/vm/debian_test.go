@@ -115,6 +115,8 @@ func (c cycle) run(t *testing.T) {
 			t.Errorf("drivers %s (-want +got):\n%s", when, diff)
 		}
 	}
+	// The CPU is emulated without VMX, so that guests here would be emulated too.
+	m.run("sh", "-ec", `mkdir -p /etc/nova; printf '[libvirt]\nvirt_type = qemu\n' > /etc/nova/nova.conf`)
 	line, first := arguments(), m.drivers()
 	if first[theirs+".1"] != "snd_hda_intel" || first[plainCard+".0"] != "bochs-drm" || first[besideHost] != "bochs-drm" {
 		t.Fatalf("drivers at first: %q", first)
@@ -156,6 +158,9 @@ func (c cycle) run(t *testing.T) {
 		}
 	}
 	m.scanIsTheKernels()
+	if reply := m.try("systemctl", "is-active", "systemd-modules-load"); reply.Status != 0 {
+		t.Errorf("systemd-modules-load is %s%s", reply.Stdout, m.try("journalctl", "-b", "-u", "systemd-modules-load").Stdout)
+	}
 	t.Run("check", func(t *testing.T) { machine{m.Machine, t}.isReady() })
 
 	if c.off {
