@@ -4,23 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/guest"
 	"gpustack/host/iommu"
 	"gpustack/host/pci"
+	"gpustack/host/prepare"
 )
 
 func newHostScanCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "scan",
-		Usage: "show the GPUs, their IOMMU groups and what stands in their way",
+		Usage: "show the GPUs, their IOMMU groups and which of them guests can get",
 		Description: `
-Lists the NVIDIA display functions of a machine and whatever shares a slot or an
-IOMMU group with one of them, since a group can only be given to a guest whole.
-Reads files below the root, changes nothing and needs no privileges.
+Lists the NVIDIA GPUs of a machine, every function that shares a slot or an IOMMU
+group with one of them, since guests get whole groups only, and NVSwitches. Reads
+files below the root, changes nothing and needs no privileges, except to see which
+guests use functions.
+
+STATE is one of:
+  host         bound to a host driver, or to no driver
+  guest-ready  bound to VFIO with its whole group: a guest can get it
+  in use       a guest has it
+  blocked      no guest can get it: its group has another device of the host, or
+               it has virtual functions enabled
+  unknown      the state depends on files that cannot be read
+
+The last lines say how many GPUs can be prepared, as far as drivers and groups show,
+and which command comes next.
 
 Filters look at all functions instead and pick those that match every kind of
 filter given. The formats json and yaml are described in docs/json.md.
@@ -82,6 +99,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
+	whole.judge(root)
 	shown, err := whole.narrow(opts)
 	if err != nil {
 		return err
@@ -89,9 +107,9 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	u.warn(shown.allWarnings()...)
 	switch opts.format {
 	case formatTable:
-		u.scanTable(shown)
+		u.scanTable(shown, opts.root)
 	case formatTree:
-		u.scanTree(shown, whole.Devices)
+		u.scanTree(shown, whole.Devices, opts.root)
 	default:
 		return u.show(opts.format, shown)
 	}
@@ -100,11 +118,28 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 
 // scanReport is what host scan prints, in the form that docs/json.md describes.
 type scanReport struct {
-	Schema   int           `json:"schema"`
-	Host     scannedHost   `json:"host"`
-	Devices  []pci.Device  `json:"devices"`
-	Groups   []iommu.Group `json:"groups"`
-	Warnings []string      `json:"warnings"` // of no device listed
+	Schema   int             `json:"schema"`
+	Host     scannedHost     `json:"host"`
+	Devices  []scannedDevice `json:"devices"`
+	Groups   []iommu.Group   `json:"groups"`
+	GPUs     gpuCount        `json:"gpus"`
+	Next     string          `json:"next"`     // the command that comes next, "" for none
+	Warnings []string        `json:"warnings"` // of no device listed
+}
+
+// scannedDevice is a function with what it is to guests; nil for a bridge.
+type scannedDevice struct {
+	pci.Device
+	State *prepare.State `json:"state"`
+}
+
+// gpuCount counts the GPUs listed by their states. Virtual functions are left out.
+type gpuCount struct {
+	Listed     int `json:"listed"`
+	Preparable int `json:"preparable"`
+	GuestReady int `json:"guest_ready"`
+	InUse      int `json:"in_use"`
+	Blocked    int `json:"blocked"`
 }
 
 type scannedHost struct {
@@ -128,6 +163,10 @@ func scan(root host.Root, opts pci.Options) (scanReport, error) {
 		return scanReport{}, err
 	}
 	state, stateWarnings := iommu.ReadState(root, devices)
+	scanned := make([]scannedDevice, len(devices))
+	for i := range devices {
+		scanned[i].Device = devices[i]
+	}
 	return scanReport{
 		Schema: 1,
 		Host: scannedHost{
@@ -138,37 +177,65 @@ func scan(root host.Root, opts pci.Options) (scanReport, error) {
 			IOMMU:        state,
 			BootLoader:   facts.BootLoader,
 		},
-		Devices:  devices,
+		Devices:  scanned,
 		Groups:   iommu.Groups(devices),
 		Warnings: append(append(append([]string{}, factWarnings...), stateWarnings...), warnings...),
 	}, nil
 }
 
-// narrow leaves the devices that were asked for, and their groups. It is an error
-// to ask for a device that is not there.
+// judge sets the state of every function. Which guests use functions is read only where a
+// driver of VFIO's is bound to one.
+func (r *scanReport) judge(root host.Root) {
+	devices := r.devices()
+	var uses prepare.Uses
+	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
+		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
+	}
+	for i, s := range prepare.States(devices, r.Groups, r.Host.IOMMU.Enabled, uses) {
+		r.Devices[i].State = s
+	}
+}
+
+// devices returns the functions without their states.
+func (r scanReport) devices() []pci.Device {
+	devices := make([]pci.Device, len(r.Devices))
+	for i := range r.Devices {
+		devices[i] = r.Devices[i].Device
+	}
+	return devices
+}
+
+// narrow leaves the devices that were asked for, and their groups, and counts their GPUs. It
+// is an error to ask for a device that is not there.
 func (r scanReport) narrow(opts hostScanOptions) (scanReport, error) {
-	if err := missing(opts.filter.Devices, r.Devices); err != nil {
+	devices := r.devices()
+	if err := missing(opts.filter.Devices, devices); err != nil {
 		return scanReport{}, err
 	}
-	all := r.Devices
+	picked := devices
 	switch {
 	case !opts.filter.IsZero():
-		r.Devices = opts.filter.Pick(all)
+		picked = opts.filter.Pick(devices)
 	case !opts.all:
-		r.Devices = pci.Candidates(all)
+		picked = pci.Candidates(devices)
 	}
 	listed, groups := map[pci.Address]bool{}, map[int]bool{}
-	for _, d := range r.Devices {
+	for _, d := range picked {
 		listed[d.Address] = true
 		if d.IOMMUGroup != nil {
 			groups[*d.IOMMUGroup] = true
 		}
 	}
+	all := r.Devices
+	r.Devices = make([]scannedDevice, 0, len(picked))
 	for _, d := range all {
-		if !listed[d.Address] {
+		if listed[d.Address] {
+			r.Devices = append(r.Devices, d)
+		} else {
 			r.Warnings = append(r.Warnings, d.Warnings...)
 		}
 	}
+	r.count(all, opts)
 	shown := []iommu.Group{}
 	for _, g := range r.Groups {
 		if groups[g.Number] {
@@ -177,6 +244,46 @@ func (r scanReport) narrow(opts hostScanOptions) (scanReport, error) {
 	}
 	r.Groups = shown
 	return r, nil
+}
+
+// count counts the GPUs listed: the NVIDIA ones, and, where a filter is given, those that it
+// picks. It names the command that comes next.
+func (r *scanReport) count(all []scannedDevice, opts hostScanOptions) {
+	var preparable []string
+	for _, d := range r.Devices {
+		if !d.IsGPU() || d.SRIOV.PF != nil || opts.filter.IsZero() && !d.Candidate {
+			continue
+		}
+		r.GPUs.Listed++
+		switch {
+		case d.State.Preparable():
+			r.GPUs.Preparable++
+			preparable = append(preparable, "--device", d.Address.String())
+		case d.State.Name == prepare.GuestReady:
+			r.GPUs.GuestReady++
+		case d.State.Name == prepare.UsedBy:
+			r.GPUs.InUse++
+		case d.State.Name == prepare.Blocked:
+			r.GPUs.Blocked++
+		}
+	}
+	// Without options, host prepare selects the NVIDIA GPUs, all of them.
+	if !slices.ContainsFunc(all, func(d scannedDevice) bool {
+		named := slices.Contains(preparable, d.Address.String())
+		return d.Candidate != named
+	}) {
+		preparable = nil
+	}
+	next := []string{"gpustack", "host"}
+	switch n := r.GPUs; {
+	case n.Listed == 0:
+		return
+	case n.Preparable == 0 && n.GuestReady+n.InUse > 0:
+		next = append(next, "check")
+	default:
+		next = append(append(next, "prepare", "--dry-run"), preparable...)
+	}
+	r.Next = strings.Join(next, " ")
 }
 
 // missing is an error for each selector that names nothing.

@@ -22,7 +22,8 @@ func newHostSnapshotCommand(u *ui) *cli.Command {
 		ArgsUsage: "FILE.txtar|FILE.tar.gz",
 		Description: `
 Scans the machine and stores each file, link and folder that the scan read, and
-nothing else. Laid out again with gpustack host unpack, it shows the same scan on
+nothing else; what shows which guests use functions is left out, as it holds the
+arguments of processes. Laid out again with gpustack host unpack, it shows the same scan on
 any machine through --root. The text form can be read before it is sent, and kept
 beside a test.
 

@@ -298,7 +298,7 @@ func readInventory(file string) (nova.Host, error) {
 	case len(report.Devices) == 0:
 		return nova.Host{}, &usageError{file + ": has no devices", ""}
 	}
-	h := nova.Host{Name: file, Devices: report.Devices}
+	h := nova.Host{Name: file, Devices: report.devices()}
 	if report.Host.Hostname != nil {
 		h.Name = *report.Host.Hostname
 	}

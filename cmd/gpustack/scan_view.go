@@ -7,21 +7,16 @@ import (
 	"strconv"
 	"strings"
 
-	"gpustack/host/iommu"
 	"gpustack/host/pci"
 )
 
 // scanTable prints a line for each function, those of a group held together by a
-// bracket, and below it what blocks each group.
-func (u *ui) scanTable(r scanReport) {
+// bracket, and how many GPUs can be prepared.
+func (u *ui) scanTable(r scanReport, root string) {
 	u.printf("%s\n", printable(hostLine(r.Host)))
 	if len(r.Devices) == 0 {
 		u.printf("\nno function to list: gpustack host scan --all lists every one\n")
 		return
-	}
-	states := map[int]string{}
-	for _, g := range r.Groups {
-		states[g.Number] = state(g)
 	}
 	strokes := u.lines()
 	var rows [][]string
@@ -36,52 +31,67 @@ func (u *ui) scanTable(r scanReport) {
 			case i == len(unit)-1:
 				bracket = strokes.bottom
 			}
-			group, groupState := "", ""
+			group := ""
 			if i == 0 {
-				group, groupState = number(d.IOMMUGroup), "-"
-				if d.IOMMUGroup != nil {
-					groupState = states[*d.IOMMUGroup]
-				}
+				group = number(d.IOMMUGroup)
 			}
 			rows = append(rows, []string{
-				bracket + group, groupState, d.Address.String(), ids(d), name(d), text(d.Driver), number(d.NUMANode), forNova(d),
+				bracket + group, d.Address.String(), ids(d.Device), name(d.Device), text(d.Driver), number(d.NUMANode), forNova(d.Device), state(d),
 			})
 		}
 	}
 	u.printf("\n")
-	u.table([]string{"GROUP", "STATE", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA"}, rows)
-	u.blockers(r.Groups)
+	u.table([]string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA", "STATE"}, rows)
+	u.gpuLines(r, root)
 }
 
-// blockers prints what keeps groups from being given to a guest.
-func (u *ui) blockers(groups []iommu.Group) {
-	var rows [][]string
-	for _, g := range groups {
-		label := fmt.Sprintf("group %d", g.Number)
-		for _, b := range g.Blockers {
-			rows = append(rows, []string{label, b.Address.String(), b.Reason})
-			label = ""
+// gpuLines prints how many GPUs can be prepared, and the command that comes next.
+func (u *ui) gpuLines(r scanReport, root string) {
+	n := r.GPUs
+	if n.Listed == 0 {
+		return
+	}
+	var rest []string
+	for _, other := range []struct {
+		label string
+		count int
+	}{{"blocked", n.Blocked}, {"guest-ready", n.GuestReady}, {"in use", n.InUse}} {
+		if other.count > 0 {
+			rest = append(rest, fmt.Sprintf("%s: %d", other.label, other.count))
 		}
 	}
-	if len(rows) > 0 {
-		u.printf("\n")
-		u.table([]string{"In the way of giving a group to a guest:"}, rows)
+	line := fmt.Sprintf("%d of %d GPUs can be prepared for guests", n.Preparable, n.Listed)
+	if n.Listed == 1 {
+		line = fmt.Sprintf("%d of 1 GPU can be prepared for guests", n.Preparable)
 	}
+	if rest != nil {
+		line += " (" + strings.Join(rest, ", ") + ")"
+	}
+	next := r.Next
+	if root != "/" {
+		next += " --root " + root
+	}
+	u.printf("\n%s. Next:\n  %s\n", line, printable(next))
 }
 
-// units puts functions together that belong together: those of a group, and
-// where there are no groups those of a slot. Units come in the order of their
-// first functions.
-func units(devices []pci.Device) [][]pci.Device {
+// units puts functions together that belong together: those of a group, and where there
+// are no groups those of a slot. In a unit GPUs with their cards come first and bridges
+// last. Units come in the order of their first functions, those of NVSwitches last.
+func units(devices []scannedDevice) [][]scannedDevice {
 	type key struct {
 		group int
 		slot  pci.Address
 	}
+	slot := func(d scannedDevice) pci.Address {
+		a := d.Address
+		a.Function = 0
+		return a
+	}
 	places := map[key]int{}
-	var units [][]pci.Device
+	cards := map[pci.Address]bool{}
+	var units [][]scannedDevice
 	for _, d := range devices {
-		k := key{group: -1, slot: d.Address}
-		k.slot.Function = 0
+		k := key{group: -1, slot: slot(d)}
 		if d.IOMMUGroup != nil {
 			k = key{group: *d.IOMMUGroup}
 		}
@@ -92,24 +102,44 @@ func units(devices []pci.Device) [][]pci.Device {
 			units = append(units, nil)
 		}
 		units[place] = append(units[place], d)
+		cards[slot(d)] = cards[slot(d)] || d.IsGPU()
 	}
+	rank := func(d scannedDevice) int {
+		switch {
+		case d.IsBridge():
+			return 2
+		case cards[slot(d)]:
+			return 0
+		}
+		return 1
+	}
+	for _, unit := range units {
+		slices.SortStableFunc(unit, func(a, b scannedDevice) int { return rank(a) - rank(b) })
+	}
+	ofSwitches := func(unit []scannedDevice) int {
+		if unit[0].IsNVSwitch() {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(units, func(a, b []scannedDevice) int { return ofSwitches(a) - ofSwitches(b) })
 	return units
 }
 
 // scanTree prints the functions where they sit: below their host bridge and the
 // bridges between, and below the VMD controller whose domain they are in. Bridges and
 // controllers are shown whether they were asked for or not.
-func (u *ui) scanTree(r scanReport, all []pci.Device) {
+func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
 	u.printf("%s\n\n", printable(hostLine(r.Host)))
-	known := map[pci.Address]pci.Device{}
+	known := map[pci.Address]scannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d
 	}
-	children := map[pci.Address][]pci.Device{}
-	tops := map[string][]pci.Device{} // by root bus
+	children := map[pci.Address][]scannedDevice{}
+	tops := map[string][]scannedDevice{} // by root bus
 	placed := map[pci.Address]bool{}
-	var place func(d pci.Device)
-	place = func(d pci.Device) {
+	var place func(d scannedDevice)
+	place = func(d scannedDevice) {
 		if placed[d.Address] {
 			return
 		}
@@ -121,7 +151,7 @@ func (u *ui) scanTree(r scanReport, all []pci.Device) {
 				return
 			}
 		}
-		bus := rootBus(d)
+		bus := rootBus(d.Device)
 		tops[bus] = append(tops[bus], d)
 	}
 	for _, d := range r.Devices {
@@ -129,16 +159,16 @@ func (u *ui) scanTree(r scanReport, all []pci.Device) {
 	}
 	strokes := u.lines()
 	var rows [][]string
-	var grow func(indent string, level []pci.Device)
-	grow = func(indent string, level []pci.Device) {
-		slices.SortFunc(level, func(a, b pci.Device) int { return a.Address.Compare(b.Address) })
+	var grow func(indent string, level []scannedDevice)
+	grow = func(indent string, level []scannedDevice) {
+		slices.SortFunc(level, func(a, b scannedDevice) int { return a.Address.Compare(b.Address) })
 		for i, d := range level {
 			branch, below := strokes.tee, strokes.pass
 			if i == len(level)-1 {
 				branch, below = strokes.corner, strokes.none
 			}
 			rows = append(rows, []string{
-				indent + branch + d.Address.String(), number(d.IOMMUGroup), number(d.NUMANode), text(d.Driver), ids(d), name(d),
+				indent + branch + d.Address.String(), number(d.IOMMUGroup), number(d.NUMANode), text(d.Driver), ids(d.Device), name(d.Device), state(d),
 			})
 			grow(indent+below, children[d.Address])
 		}
@@ -151,11 +181,11 @@ func (u *ui) scanTree(r scanReport, all []pci.Device) {
 		return tops[a][0].Address.Compare(tops[b][0].Address)
 	})
 	for _, bus := range buses {
-		rows = append(rows, []string{bus, "", "", "", "", ""})
+		rows = append(rows, []string{bus, "", "", "", "", "", ""})
 		grow("", tops[bus])
 	}
-	u.table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME"}, rows)
-	u.blockers(r.Groups)
+	u.table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
+	u.gpuLines(r, root)
 }
 
 // rootBus names the host bridge's bus as sysfs does: the bus of the topmost
@@ -190,14 +220,12 @@ func hostLine(h scannedHost) string {
 	return strings.Join(parts, ", ")
 }
 
-func state(g iommu.Group) string {
-	switch {
-	case g.Viable == nil:
-		return "unknown"
-	case *g.Viable:
-		return "free"
+// state is what a function is to guests; of a bridge, "".
+func state(d scannedDevice) string {
+	if d.State == nil {
+		return ""
 	}
-	return "held"
+	return d.State.String()
 }
 
 func ids(d pci.Device) string {

@@ -66,7 +66,7 @@ func judge(number int, members []*pci.Device) Group {
 		default:
 			blocked = true
 			reason := "held by " + *d.Driver
-			if !besideCandidate(d, members) {
+			if !besideGPU(d, members) {
 				reason += ", and not part of a GPU's slot"
 			}
 			g.block(d, reason)
@@ -83,17 +83,16 @@ func (g *Group) block(d *pci.Device, reason string) {
 	g.Blockers = append(g.Blockers, Blocker{Address: d.Address, Reason: reason})
 }
 
-// besideCandidate tells whether a function is a GPU's own, or whether the group
-// holds no GPU to be beside of.
-func besideCandidate(d *pci.Device, members []*pci.Device) bool {
-	candidates := 0
+// besideGPU tells whether a function is in the slot of a GPU, or the group has no GPU.
+func besideGPU(d *pci.Device, members []*pci.Device) bool {
+	gpus := 0
 	for _, m := range members {
-		if m.Candidate {
-			candidates++
+		if m.IsGPU() {
+			gpus++
 			if m.Address.SameSlot(d.Address) {
 				return true
 			}
 		}
 	}
-	return candidates == 0
+	return gpus == 0
 }

@@ -1,13 +1,15 @@
 package pci
 
 // Kind is what an operator calls a function: "GPU", "NIC", "NVSwitch", "disk controller".
-// It follows from the class alone, except for NVSwitches, and is "device" where the class
-// is unknown or has no common name (PCI Code and ID Assignment Specification; Linux,
-// include/linux/pci_ids.h).
+// It follows from the class and, for NVSwitches and consoles, the vendor. It is "device"
+// where the class is unknown or has no common name (PCI Code and ID Assignment
+// Specification; Linux, include/linux/pci_ids.h).
 func (d *Device) Kind() string {
 	switch {
 	case d.IsNVSwitch():
 		return "NVSwitch"
+	case d.IsManagementConsole():
+		return "console"
 	case d.Class == nil:
 		return "device"
 	}
@@ -28,6 +30,18 @@ func (d *Device) Label() string {
 // processing accelerator. Code that is about what a monitor shows asks IsDisplay instead.
 func (d *Device) IsGPU() bool {
 	return d.Class != nil && d.Class.IsGPU()
+}
+
+// Makers of the display controllers in servers' management controllers.
+const (
+	aspeed ID = 0x1a03
+	matrox ID = 0x102b
+)
+
+// IsManagementConsole tells whether the function is known to be the display controller of a
+// server's management controller.
+func (d *Device) IsManagementConsole() bool {
+	return d.IsDisplay() && (d.IsVendor(aspeed) || d.IsVendor(matrox))
 }
 
 // IsGPU tells whether the class is one that GPUs have: those of display controllers, and

@@ -19,6 +19,7 @@ func TestKind(t *testing.T) {
 		{0x0300, nvidia, true, "GPU", true},
 		{0x0302, nvidia, true, "GPU", true},
 		{0x0380, amd, false, "GPU", true},
+		{0x0300, 0x1a03, true, "console", true},
 		{0x1200, amd, true, "accelerator", true}, // an MI300X
 		{0x0403, nvidia, true, "audio", false},
 		{0x0680, nvidia, true, "NVSwitch", false},

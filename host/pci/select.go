@@ -97,8 +97,8 @@ func (f Filter) Pick(devices []Device) []Device {
 	})
 }
 
-// Candidates returns the functions that host prepare would select by itself, and
-// all that share a slot or an IOMMU group with one of them.
+// Candidates returns the functions that host prepare would select by itself, all that
+// share a slot or an IOMMU group with one of them, and NVSwitches.
 func Candidates(devices []Device) []Device {
 	groups, slots := map[int]bool{}, map[Address]bool{}
 	for i := range devices {
@@ -110,7 +110,7 @@ func Candidates(devices []Device) []Device {
 		}
 	}
 	return pick(devices, func(d *Device) bool {
-		return slots[d.Address.slot()] || d.IOMMUGroup != nil && groups[*d.IOMMUGroup]
+		return slots[d.Address.slot()] || d.IsNVSwitch() || d.IOMMUGroup != nil && groups[*d.IOMMUGroup]
 	})
 }
 
