@@ -322,14 +322,16 @@ func (u Uses) guest(a pci.Address) *InUse {
 	return nil
 }
 
-// blind tells why it is not known who has which functions, or "".
+// blind tells why it is not known which guests have which functions, or "". What was read
+// of a source that could not be read whole does not count: a list may lack a guest.
 func (u Uses) blind() string {
-	if u.Guests.Holders == nil || u.Guests.Guests == nil {
-		for _, s := range u.Guests.Unread() {
-			if slices.Contains([]string{"processes", "vfio", "groups"}, s.Name) {
-				return s.Name + ": " + s.Detail
-			}
+	seen := u.Guests.Holders != nil && u.Guests.Guests != nil
+	for _, s := range u.Guests.Unread() {
+		if s.Name == "processes" || s.Name == "vfio" || !seen && s.Name == "groups" {
+			return s.Name + ": " + s.Detail
 		}
+	}
+	if !seen {
 		return "not everything could be read"
 	}
 	for _, h := range u.Guests.Holders {

@@ -87,6 +87,8 @@ func TestBind(t *testing.T) {
 			"0000:02:00.0: a guest has it: qemu-kvm (pid 42)"},
 		{"who has what is not known", "", "", card, prepare.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Sources: []guest.Source{{Name: "vfio", State: guest.Unreadable, Detail: "no"}}}},
 			"which guests have functions cannot be told: vfio: no"},
+		{"who has what is known in part", "", "", card, prepare.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x", Functions: []pci.Address{{Bus: 9}}}}, Sources: []guest.Source{{Name: "vfio", State: guest.Unreadable, Detail: "no"}}}},
+			"which guests have functions cannot be told: vfio: no"},
 		{"what somebody has is not known", "", "", card, prepare.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x"}}}},
 			"which guests have functions cannot be told: x (pid 7) has some that are not known"},
 	} {

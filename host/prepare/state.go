@@ -50,13 +50,16 @@ func (s State) String() string {
 func States(devices []pci.Device, groups []iommu.Group, on *bool, uses Uses) []*State {
 	byNumber := map[int]*group{}
 	for i := range groups {
-		byNumber[groups[i].Number] = &group{Group: groups[i]}
+		byNumber[groups[i].Number] = &group{Group: groups[i], cards: map[pci.Address]bool{}}
 	}
 	for i := range devices {
 		d := &devices[i]
 		if d.IOMMUGroup != nil && !d.IsBridge() {
 			g := byNumber[*d.IOMMUGroup]
 			g.endpoints = append(g.endpoints, d)
+			if d.IsGPU() {
+				g.cards[slot(d)] = true
+			}
 		}
 	}
 	blind := uses.blind()
@@ -119,6 +122,7 @@ func (s State) Preparable() bool {
 type group struct {
 	iommu.Group
 	endpoints []*pci.Device
+	cards     map[pci.Address]bool // the slots of GPUs
 }
 
 // foreign says which members keep a function from guests although they are no part of its
@@ -153,10 +157,12 @@ func (g *group) foreign(d *pci.Device, free bool) string {
 
 // ofCard tells whether a member is a GPU or in the slot of one.
 func (g *group) ofCard(d *pci.Device) bool {
-	for _, m := range g.endpoints {
-		if m.IsGPU() && m.Address.SameSlot(d.Address) {
-			return true
-		}
-	}
-	return false
+	return g.cards[slot(d)]
+}
+
+// slot is the address that all functions of a card share.
+func slot(d *pci.Device) pci.Address {
+	a := d.Address
+	a.Function = 0
+	return a
 }

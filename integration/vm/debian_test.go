@@ -30,7 +30,10 @@ func disked(t *testing.T, topology Topology, m maker) machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, topology, boot)
+	started := start(t, topology, boot)
+	// The CPU is emulated without VMX, so that guests here would be emulated too.
+	started.run("sh", "-ec", `mkdir -p /etc/nova; printf '[libvirt]\nvirt_type = qemu\n' > /etc/nova/nova.conf`)
+	return started
 }
 
 // drivers tells by address which driver holds each function.
@@ -115,8 +118,6 @@ func (c cycle) run(t *testing.T) {
 			t.Errorf("drivers %s (-want +got):\n%s", when, diff)
 		}
 	}
-	// The CPU is emulated without VMX, so that guests here would be emulated too.
-	m.run("sh", "-ec", `mkdir -p /etc/nova; printf '[libvirt]\nvirt_type = qemu\n' > /etc/nova/nova.conf`)
 	line, first := arguments(), m.drivers()
 	if first[theirs+".1"] != "snd_hda_intel" || first[plainCard+".0"] != "bochs-drm" || first[besideHost] != "bochs-drm" {
 		t.Fatalf("drivers at first: %q", first)
