@@ -29,7 +29,8 @@ files below the root, changes nothing and needs no privileges, except to see whi
 guests use functions.
 
 STATE is one of:
-  host         bound to a host driver, or to no driver
+  host         bound to a host driver, or to no driver; (prepared) where host prepare
+               has recorded it for the next boot, as far as that may be read
   guest-ready  bound to VFIO with its whole group: a guest can get it
   in use       a guest has it
   blocked      no guest can get it: its group has another device of the host, or
@@ -137,6 +138,7 @@ type scannedDevice struct {
 type gpuCount struct {
 	Listed     int `json:"listed"`
 	Preparable int `json:"preparable"`
+	Prepared   int `json:"prepared"`
 	GuestReady int `json:"guest_ready"`
 	InUse      int `json:"in_use"`
 	Blocked    int `json:"blocked"`
@@ -191,7 +193,11 @@ func (r *scanReport) judge(root host.Root) {
 	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
 		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
 	}
-	for i, s := range prepare.States(devices, r.Groups, r.Host.IOMMU.Enabled, uses) {
+	recorded, err := prepare.ReadContract(root)
+	if err != nil {
+		recorded = nil // only root may read it, and host check tells what is wrong with it
+	}
+	for i, s := range prepare.States(devices, r.Groups, r.Host.IOMMU.Enabled, recorded, uses) {
 		r.Devices[i].State = s
 	}
 }
@@ -259,6 +265,8 @@ func (r *scanReport) count(all []scannedDevice, opts hostScanOptions) {
 		case d.State.Preparable():
 			r.GPUs.Preparable++
 			preparable = append(preparable, "--device", d.Address.String())
+		case d.State.Prepared():
+			r.GPUs.Prepared++
 		case d.State.Name == prepare.GuestReady:
 			r.GPUs.GuestReady++
 		case d.State.Name == prepare.UsedBy:
@@ -278,7 +286,7 @@ func (r *scanReport) count(all []scannedDevice, opts hostScanOptions) {
 	switch n := r.GPUs; {
 	case n.Listed == 0:
 		return
-	case n.Preparable == 0 && n.GuestReady+n.InUse > 0:
+	case n.Preparable == 0 && n.Prepared+n.GuestReady+n.InUse > 0:
 		next = append(next, "check")
 	default:
 		next = append(append(next, "prepare", "--dry-run"), preparable...)

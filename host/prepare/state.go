@@ -3,6 +3,7 @@ package prepare
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"gpustack/host/iommu"
@@ -28,8 +29,11 @@ const (
 	NotKnown   StateName = "unknown"
 )
 
-// onConsole is the detail of a function that the host's console is on.
-const onConsole = "console"
+// Details of functions of the host's.
+const (
+	onConsole  = "console"  // of the firmware or of the management controller
+	isPrepared = "prepared" // recorded by host prepare, and not bound, as before the next boot
+)
 
 // String writes the state as tables show it.
 func (s State) String() string {
@@ -46,8 +50,8 @@ func (s State) String() string {
 
 // States returns the state of each function, in their order, and nil for bridges, which no
 // guest gets. devices and groups are all of the machine's; on tells whether the IOMMU is,
-// and is nil where that is unknown.
-func States(devices []pci.Device, groups []iommu.Group, on *bool, uses Uses) []*State {
+// and is nil where that is unknown; recorded is nil where nothing is or it cannot be read.
+func States(devices []pci.Device, groups []iommu.Group, on *bool, recorded *Contract, uses Uses) []*State {
 	byNumber := map[int]*group{}
 	for i := range groups {
 		byNumber[groups[i].Number] = &group{Group: groups[i], cards: map[pci.Address]bool{}}
@@ -87,6 +91,8 @@ func States(devices []pci.Device, groups []iommu.Group, on *bool, uses Uses) []*
 			s = State{Name: UsedBy, Guest: &guest}
 		case d.DriverUnread():
 			s = State{Name: NotKnown, Detail: "its driver cannot be read"}
+		case !free && recorded.has(d.Address):
+			s.Detail = isPrepared
 		case free && g != nil && g.Viable == nil:
 			s = State{Name: NotKnown, Detail: fmt.Sprintf("%s: %s", g.Blockers[0].Address, g.Blockers[0].Reason)}
 		case foreign != "":
@@ -115,7 +121,17 @@ func States(devices []pci.Device, groups []iommu.Group, on *bool, uses Uses) []*
 // Preparable tells whether host prepare can bind a GPU in this state, as far as drivers and
 // groups show.
 func (s State) Preparable() bool {
-	return s.Name == OfHost && s.Detail != onConsole
+	return s.Name == OfHost && s.Detail == ""
+}
+
+// Prepared tells whether host prepare has recorded a function that the host still has.
+func (s State) Prepared() bool {
+	return s.Name == OfHost && s.Detail == isPrepared
+}
+
+// has tells whether a function is recorded. A nil contract has none.
+func (c *Contract) has(a pci.Address) bool {
+	return c != nil && slices.ContainsFunc(c.Functions, func(f Function) bool { return f.Address == a })
 }
 
 // group is an IOMMU group with its members that are no bridges.

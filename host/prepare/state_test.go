@@ -109,7 +109,7 @@ func TestStates(t *testing.T) {
 			if test.off {
 				on = new(bool)
 			}
-			states := prepare.States(devices, iommu.Groups(devices), on, test.uses)
+			states := prepare.States(devices, iommu.Groups(devices), on, nil, test.uses)
 			var got []string
 			for i, d := range devices {
 				s := "-"
