@@ -29,8 +29,8 @@ files below the root, changes nothing and needs no privileges, except to see whi
 guests use functions.
 
 STATE is one of:
-  host         bound to a host driver, or to no driver; (prepared) where host prepare
-               has recorded it for the next boot, as far as that may be read
+  host         bound to a host driver, or to no driver; (console): the host's console
+               is on it; (prepared): recorded by host prepare, which only root can see
   guest-ready  bound to VFIO with its whole group: a guest can get it
   in use       a guest has it
   blocked      no guest can get it: its group has another device of the host, or
@@ -128,10 +128,10 @@ type scanReport struct {
 	Warnings []string        `json:"warnings"` // of no device listed
 }
 
-// scannedDevice is a function with what it is to guests; nil for a bridge.
+// scannedDevice is a function with its state.
 type scannedDevice struct {
 	pci.Device
-	State *prepare.State `json:"state"`
+	State *prepare.State `json:"state"` // nil for a bridge
 }
 
 // gpuCount counts the GPUs listed by their states. Virtual functions are left out.

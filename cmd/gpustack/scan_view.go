@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"gpustack/host/pci"
 )
@@ -69,9 +70,19 @@ func (u *ui) gpuLines(r scanReport, root string) {
 	}
 	next := r.Next
 	if root != "/" {
-		next += " --root " + root
+		next += " --root " + shellWord(root)
 	}
 	u.printf("\n%s. Next:\n  %s\n", line, printable(next))
+}
+
+// shellWord quotes what a shell would not read as one word.
+func shellWord(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-+:,@%=", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // units puts functions together that belong together: those of a group, and where there
