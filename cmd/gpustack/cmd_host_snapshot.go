@@ -22,13 +22,13 @@ func newHostSnapshotCommand(u *ui) *cli.Command {
 		ArgsUsage: "FILE.txtar|FILE.tar.gz",
 		Description: `
 Scans the machine and stores each file, link and folder that the scan read, and
-nothing else; what shows which guests use functions is left out, as it holds the
-arguments of processes. Laid out again with gpustack host unpack, it shows the same scan on
+nothing else. Laid out again with gpustack host unpack, it shows the same scan on
 any machine through --root. The text form can be read before it is sent, and kept
 beside a test.
 
 The machine's name is left out, and so is every serial number, unless --identity
-asks for them. FILE must not exist.
+asks for them. Also left out are the processes, whose arguments show which guests use
+functions. FILE must not exist.
 
 EXAMPLES
   gpustack host snapshot gpu1.txtar

@@ -361,10 +361,11 @@ func (n Node) blacklist(all []pci.Address) []string {
 	return slices.Compact(modules)
 }
 
-// load are the modules to be loaded at boot, as far as a kernel has them as such. KVM's for
-// a CPU that lacks the feature would fail, and systemd-modules-load.service with it.
+// load are the modules to be loaded at boot, as far as a kernel has them as such.
 func (n Node) load(driver string) []string {
 	modules := append(ownModules(driver), "kvm")
+	// On a CPU without the feature the module cannot be loaded, and makes
+	// systemd-modules-load.service fail.
 	may := func(flag string) bool { return n.Virtualization == nil || *n.Virtualization == flag }
 	switch vendor := n.CPUVendor; {
 	case vendor == "intel" && may("vmx"):
