@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -214,6 +215,73 @@ func TestRebuild(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestRebuildWithoutRoom: the boot partition has no room for an initramfs beside the one that it
+// replaces. What was there before comes back all the same.
+func TestRebuildWithoutRoom(t *testing.T) {
+	root := layRebuild(t, "etc/few")
+	before := strings.Repeat("x", 300000)
+	large := updateInitramfs + "/bin/busybox dd if=/dev/zero bs=1000 count=300 >> /boot/initrd.img-4.4.0-210-generic\n"
+	if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(before), 0o600),
+		os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(large), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	after := filepath.Join(t.TempDir(), "boot")
+	_, talk, status := try(t, mounted(root, "sh", "-ec", `
+		mkdir "$1/../boot"
+		mount -t tmpfs -o size=500k tmpfs "$1/../boot"
+		cp -a "$1/boot/." "$1/../boot"
+		mount --move "$1/../boot" "$1/boot"
+		"$2" host prepare --root "$1" --rebuild --yes || status=$?
+		cp -a "$1/boot" "$3"
+		exit $status`, "sh", root, gpustack, after))
+	const want = "module vfio_pci of 4.4.0-210-generic: is not in it\ngpustack: error: what was there before the program ran is back\n"
+	if status != 1 || !strings.Contains(talk, want) {
+		t.Errorf("exit status %d: %s", status, talk)
+	}
+	if read(t, filepath.Join(after, filepath.Base(image))) != before {
+		t.Error("the initramfs is not back")
+	}
+}
+
+// TestRebuildKilled: a run is killed while a program runs, and an initramfs is installed before
+// the next run, whose program fails: the newer initramfs stays.
+func TestRebuildKilled(t *testing.T) {
+	root := layRebuild(t)
+	args := []string{gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes"}
+	mark(t, root, "update-initramfs")
+	cmd := mounted(root, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, filepath.Join(root, "etc/slow/begun"))
+	if err := cmd.Process.Kill(); err != nil { // sh has become gpustack
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	kept := filepath.Join(root, "var/lib/gpustack/kept/boot_initrd.img-4.4.0-210-generic")
+	if read(t, kept) != firstImage {
+		t.Error("no copy is left")
+	}
+	unmark(t, root)
+	mark(t, root, "go")
+	time.Sleep(100 * time.Millisecond) // the program that was left alone ends
+	run(t, "sh", "-ec", `cd "$1"; find etc | cpio -o -H newc > "$2"; rm -f etc/slow/go`, "sh", root, filepath.Join(root, image))
+	newer := read(t, filepath.Join(root, image))
+	if err := os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte("#!/bin/sh\nexit 5\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, talk, status := try(t, mounted(root, gpustack, "host", "prepare", "--root", root, "--yes"))
+	if status != 1 || !strings.Contains(talk, "update-initramfs -u -k all: exit status 5\n") {
+		t.Errorf("exit status %d: %s", status, talk)
+	}
+	if read(t, filepath.Join(root, image)) != newer {
+		t.Error("the newer initramfs was replaced")
+	}
+	if _, err := os.Stat(filepath.Dir(kept)); !os.IsNotExist(err) {
+		t.Errorf("copies are left: %v", err)
 	}
 }
 

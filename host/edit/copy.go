@@ -1,9 +1,12 @@
 package edit
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -53,6 +56,75 @@ func copyFile(source, target string) error {
 		return err
 	}
 	return takePlace(target)
+}
+
+// PutBack copies the file at from, a copy that was made earlier, over the file at to. Copy
+// needs room for both files. Where the file system has none, as a small boot partition, PutBack
+// removes the file at to first, provided that the copy then fits.
+func PutBack(root host.Root, from, to string) error {
+	err := Copy(root, from, to)
+	if !errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	fits, fitsErr := fitsInPlace(root, from, to)
+	if fitsErr != nil || !fits {
+		return errors.Join(err, fitsErr)
+	}
+	return errors.Join(RemoveFile(root, to), Copy(root, from, to))
+}
+
+// fitsInPlace returns whether the file system of to has room for from once to is removed.
+func fitsInPlace(root host.Root, from, to string) (bool, error) {
+	source, err := root.Resolve(from)
+	if err != nil {
+		return false, err
+	}
+	target, err := root.Resolve(to)
+	if err != nil {
+		return false, err
+	}
+	var needed, present unix.Stat_t
+	var space unix.Statfs_t
+	if err := errors.Join(unix.Stat(source, &needed), unix.Lstat(target, &present), unix.Statfs(filepath.Dir(target), &space)); err != nil {
+		return false, fmt.Errorf("%s: %w", to, err)
+	}
+	const blockSize = 512 // the unit of st_blocks (stat(2))
+	return int64(space.Bavail)*space.Bsize+present.Blocks*blockSize > needed.Size+space.Bsize, nil
+}
+
+// Stamp identifies the content, permissions and owner of a regular file, which may be large.
+// It is "" where there is no file.
+func Stamp(root host.Root, name string) (string, error) {
+	stamp, err := func() (string, error) {
+		place, err := root.Resolve(name)
+		if err != nil {
+			return "", err
+		}
+		var stat unix.Stat_t
+		switch err := unix.Lstat(place, &stat); {
+		case err != nil:
+			return "", err
+		case stat.Mode&unix.S_IFMT != unix.S_IFREG:
+			return "", ErrNotRegular
+		}
+		in, err := os.Open(place)
+		if err != nil {
+			return "", err
+		}
+		defer in.Close() //nolint:errcheck // only read from
+		hash := sha256.New()
+		if _, err := io.Copy(hash, in); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("sha256:%x %o %d:%d", hash.Sum(nil), stat.Mode&^unix.S_IFMT, stat.Uid, stat.Gid), nil
+	}()
+	switch {
+	case host.IsAbsent(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+	}
+	return stamp, nil
 }
 
 // MakeDir makes a folder of our own for one who runs this alone, and those it lies in.

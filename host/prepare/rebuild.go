@@ -10,9 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
-	"gpustack/host/edit"
 	"gpustack/host/initramfs"
-	"gpustack/host/journal"
 	"gpustack/host/modprobe"
 )
 
@@ -25,33 +23,43 @@ var ErrPutBack = errors.New("what was there before the program ran is back")
 // ErrStillThere says that an initramfs has what was taken back.
 var ErrStillThere = errors.New("still has files of gpustack's, which were taken back")
 
-// Rebuild runs one of a plan's programs, and looks at what it made. Copies of what it
-// writes are kept until that has passed, and are put back if it does not.
+// Rebuild runs one of a plan's programs and checks what it made. Copies of the files that it
+// writes are kept until the check has passed, and are put back if it fails. Where an earlier run
+// failed or was killed in between, Rebuild first puts back what that run left behind.
 func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 	made, err := observeProduct(r, argv)
 	if err != nil {
 		return err
 	}
+	restored, err := recoverCopies(r.Root, made)
+	if err != nil {
+		return err
+	}
+	if restored { // the check compares with the files that were put back
+		if made, err = observeProduct(r, argv); err != nil {
+			return err
+		}
+	}
 	entries, err := boot.KeepEntries(r.Root)
 	if err != nil {
 		return err
 	}
-	copies, err := keepCopies(r.Root, made.files)
+	kept, err := keepCopies(r.Root, made.files)
 	if err != nil {
-		return errors.Join(err, copies.remove(r.Root))
+		return errors.Join(err, kept.remove(r.Root))
 	}
 	_, err = r.Run(ctx, argv)
-	err = errors.Join(err, restoreEntries(r.Root, entries))
+	err = errors.Join(err, kept.recordResult(r.Root), restoreEntries(r.Root, entries))
 	if err == nil {
 		err = made.check()
 	}
-	if err != nil && len(copies) > 0 {
-		if backErr := copies.putBack(r.Root); backErr != nil {
+	if err != nil && len(kept) > 0 {
+		if backErr := kept.putBack(r.Root); backErr != nil {
 			return errors.Join(err, backErr)
 		}
 		err = errors.Join(err, ErrPutBack)
 	}
-	return errors.Join(err, copies.remove(r.Root))
+	return errors.Join(err, kept.remove(r.Root))
 }
 
 // CurrentPrograms returns programs that are recorded as the machine needs them by now:
@@ -92,7 +100,19 @@ func ofKernels(root host.Root, kind string) ([][]string, error) {
 // product is what a program makes.
 type product struct {
 	files []string
-	check func() error // whether it is right
+	menu  bool         // the files are boot menus, else initramfs images
+	check func() error // an error unless the program made what it should
+}
+
+// whole returns whether a file is complete: a menu with entries, or an initramfs that can be
+// read to its end. A program that is killed may leave a part of one.
+func (p product) whole(root host.Root, name string) bool {
+	if p.menu {
+		entries, err := boot.ReadMenu(root, name)
+		return err == nil && len(entries) > 0
+	}
+	_, err := initramfs.Read(root, name, func(string) bool { return false })
+	return err == nil
 }
 
 // observeProduct reads what there is before the program of a plan runs.
@@ -106,7 +126,10 @@ func observeProduct(r host.Runner, argv []string) (product, error) {
 		return observeImages(r.Root)
 	case "dracut":
 		image := initramfs.Image{Name: argv[2], Release: argv[3]} // --force IMAGE RELEASE
-		return product{[]string{image.Name}, func() error { return checkImages(r.Root, initramfs.Dracut, []initramfs.Image{image}) }}, nil
+		return product{
+			files: []string{image.Name},
+			check: func() error { return checkImages(r.Root, initramfs.Dracut, []initramfs.Image{image}) },
+		}, nil
 	case "kernel-install":
 		return observeInstalled(r.Root, argv[2]) // add RELEASE IMAGE
 	}
@@ -120,7 +143,7 @@ func observeMenu(root host.Root, menu string) (product, error) {
 	if err != nil {
 		return product{}, err
 	}
-	return product{[]string{menu}, func() error {
+	return product{files: []string{menu}, menu: true, check: func() error {
 		after, err := boot.ReadMenu(root, menu)
 		if err != nil {
 			return err
@@ -195,59 +218,6 @@ func restoreEntries(root host.Root, kept boot.Kept) error {
 		return err
 	}
 	return plan.Apply(context.Background(), root)
-}
-
-// keptDir holds copies while a program runs, on the root file system: a boot partition
-// seldom has room for them.
-const keptDir = journal.Dir + "/kept"
-
-// copies are names of files that are kept.
-type copies []string
-
-func keptName(name string) string {
-	return path.Join(keptDir, strings.ReplaceAll(strings.TrimPrefix(name, "/"), "/", "_"))
-}
-
-// keepCopies copies those files that are there. A copy that a killed run has left is
-// older than what it may have made, and stays.
-func keepCopies(root host.Root, files []string) (copies, error) {
-	var kept copies
-	for _, name := range files {
-		ok, err := root.Exists(name)
-		if err != nil {
-			return kept, fmt.Errorf("%s: %w", name, host.Cause(err))
-		}
-		if !ok || slices.Contains(kept, name) {
-			continue
-		}
-		old, err := root.Exists(keptName(name))
-		if err == nil && !old {
-			if err = edit.MakeDir(root, keptDir); err == nil {
-				err = edit.Copy(root, name, keptName(name))
-			}
-		}
-		if err != nil {
-			return kept, err
-		}
-		kept = append(kept, name)
-	}
-	return kept, nil
-}
-
-func (c copies) putBack(root host.Root) error {
-	var errs []error
-	for _, name := range c {
-		errs = append(errs, edit.Copy(root, keptName(name), name))
-	}
-	return errors.Join(errs...)
-}
-
-func (c copies) remove(root host.Root) error {
-	var errs []error
-	for _, name := range c {
-		errs = append(errs, edit.RemoveFile(root, keptName(name)))
-	}
-	return errors.Join(append(errs, edit.RemoveDirs(root, []string{keptDir}))...)
 }
 
 // observeImages looks at what update-initramfs makes, for every kernel.
