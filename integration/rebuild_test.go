@@ -24,6 +24,7 @@ root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10
 [ ! -e /etc/loop ] || root=/dev/loop0p2
 [ ! -e /etc/broken ] || { echo "no device found" >&2; exit 3; }
 echo "	linux /boot/vmlinuz-4.4.0-210-generic root=$root ro $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT" > /boot/grub/grub.cfg
+[ ! -e /etc/empty ] || echo "# no kernel was found" > /boot/grub/grub.cfg
 `
 	updateInitramfs = `#!/bin/sh -e
 [ ! -e /etc/slow/update-initramfs ] || { : > /etc/slow/begun; until [ -e /etc/slow/go ]; do sleep 0.05; done; }
@@ -142,6 +143,28 @@ func TestRebuild(t *testing.T) {
 			t.Errorf("menu after undo: %q", got)
 		}
 	})
+	t.Run("a kernel and a snapshot that are gone since the menu was made", func(t *testing.T) {
+		root := layRebuild(t)
+		menuFile := filepath.Join(root, "boot/grub/grub.cfg")
+		old := read(t, menuFile) + "\tlinux /boot/vmlinuz-4.4.0-1-generic root=/dev/sdz1 ro\n\tlinux /boot/vmlinuz-4.4.0-210-generic root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a11 ro quiet\n"
+		if err := os.WriteFile(menuFile, []byte(old), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes"); status != 0 {
+			t.Errorf("exit status %d: %s", status, talk)
+		}
+	})
+	t.Run("another root file system, which update-grub run by hand accepts", func(t *testing.T) {
+		root := layRebuild(t, "etc/loop")
+		_, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes")
+		if want := "gpustack: hint: if root=/dev/loop0p2 is right, run update-grub by hand, then run gpustack again; "; status != 1 || !strings.Contains(talk, want) {
+			t.Errorf("exit status %d: %s", status, talk)
+		}
+		run(t, "chroot", root, "/bin/sh", "/usr/sbin/update-grub")
+		if _, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes"); status != 0 {
+			t.Errorf("exit status %d: %s", status, talk)
+		}
+	})
 	t.Run("on the machine itself", func(t *testing.T) {
 		root := layRebuild(t)
 		if err := os.WriteFile(filepath.Join(root, "bin/gpustack"), []byte(read(t, gpustack)), 0o755); err != nil {
@@ -177,7 +200,8 @@ func TestRebuild(t *testing.T) {
 		menu       string // what it has in the end
 	}{
 		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system: /boot/vmlinuz-4.4.0-210-generic: root=/dev/loop0p2, so far root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"a menu without entries", "etc/empty", "gpustack: error: /boot/grub/grub.cfg: no boot entries\ngpustack: error: what was there before the program ran is back\n", arguments},
 		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\ngpustack: error: what was there before the program ran is back\n", arguments},
 		{"a module that is missing", "etc/few", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: module vfio_pci of 4.4.0-210-generic: is not in it\ngpustack: error: what was there before the program ran is back\n", arguments},
 		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts\ngpustack: error: what was there before the program ran is back\n", arguments},

@@ -356,7 +356,6 @@ func hint(err error) string {
 		{prepare.ErrNoMachine, "--root takes the top of a machine's file tree; on the machine itself leave it out"},
 		{prepare.ErrNothing, "gpustack undo takes the preparation back"},
 		{initramfs.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
-		{prepare.ErrRoots, "make the menu on the machine itself: --no-rebuild, and update-grub there"},
 		{prepare.ErrStubTwins, "use --driver vfio-pci"},
 		{prepare.ErrUnseen, "the checks that say n/a tell what is missing; on the machine itself, as root, all of it is there"},
 		{prepare.ErrVFs, "once no guest has one, write 0 to the function's sriov_numvfs"},
@@ -372,6 +371,14 @@ func hint(err error) string {
 	var owned *nova.OwnedError
 	if errors.As(err, &owned) {
 		return "these options belong into " + owned.Where + "; --render prints them alone"
+	}
+	var root *boot.OtherRoot
+	if errors.As(err, &root) {
+		after, program := "no root=", strings.Join(root.Program, " ")
+		if root.After != "" {
+			after = "root=" + root.After
+		}
+		return fmt.Sprintf("if %s is right, run %s by hand, then run gpustack again; in a chroot, use --no-rebuild and run %s on the machine itself", after, program, program)
 	}
 	var unsupported *boot.Unsupported
 	if errors.As(err, &unsupported) {

@@ -56,17 +56,69 @@ func ReadMenus(root host.Root) ([]Entry, error) {
 // installedLater is what stands for the kernel of an entry that is not there yet.
 const installedLater = "a kernel installed later"
 
-// Roots returns the root file system that each kernel is started with, as
-// "KERNEL root=…", sorted, each once.
-func Roots(entries []Entry) []string {
-	var roots []string
-	for _, e := range entries {
-		for _, r := range e.Args.Values("root") {
-			roots = append(roots, e.Kernel+" root="+r)
+// OtherRoot is the error of a menu that starts a kernel with another root file system than the
+// menu before. grub-mkconfig in a chroot writes such menus: it takes a loop device for the root
+// file system.
+type OtherRoot struct {
+	Menu, Kernel string
+	Before       string // value of root=
+	After        string // value of root=, "" where the kernel's entries have none
+	Program      []string
+}
+
+func (e *OtherRoot) Error() string {
+	after := "no root="
+	if e.After != "" {
+		after = "root=" + e.After
+	}
+	return fmt.Sprintf("%s: the new menu would start kernels with another root file system: %s: %s, so far root=%s", e.Menu, e.Kernel, after, e.Before)
+}
+
+// CompareRoots returns the kernels that after starts with another root file system than before,
+// in the order of the menu. It compares kernels that are in both menus: a kernel that was removed
+// or installed in between has no counterpart. Snapshots add entries of the same kernel with other
+// root file systems, which come and go, but the menu names the kernel's own first: its root file
+// system must be among those of the new entries. Where no kernel is in both menus, the first
+// entries are compared.
+func CompareRoots(before, after []Entry) []*OtherRoot {
+	roots := func(entries []Entry, like Entry) []string {
+		var roots []string
+		for _, e := range entries {
+			if e.Kernel == like.Kernel && e.Recovery == like.Recovery {
+				roots = append(roots, e.Args.Values("root")...)
+			}
+		}
+		return roots
+	}
+	var others []*OtherRoot
+	for i, e := range before {
+		same := func(o Entry) bool { return o.Kernel == e.Kernel && o.Recovery == e.Recovery }
+		old := e.Args.Values("root")
+		if len(old) == 0 || slices.ContainsFunc(before[:i], same) || !slices.ContainsFunc(after, same) ||
+			slices.ContainsFunc(others, func(o *OtherRoot) bool { return o.Kernel == e.Kernel }) {
+			continue
+		}
+		if now := roots(after, e); !slices.Contains(now, old[len(old)-1]) {
+			others = append(others, newOtherRoot(e, old, now))
 		}
 	}
-	slices.Sort(roots)
-	return slices.Compact(roots)
+	if len(before) == 0 || len(after) == 0 || slices.ContainsFunc(before, func(b Entry) bool { return b.Kernel == after[0].Kernel }) {
+		return others
+	}
+	old, now := before[0].Args.Values("root"), after[0].Args.Values("root")
+	if len(old) > 0 && !slices.ContainsFunc(before, func(b Entry) bool { return slices.Equal(b.Args.Values("root"), now) }) {
+		others = append(others, newOtherRoot(after[0], old, now))
+	}
+	return others
+}
+
+// newOtherRoot describes the change of one kernel. Of several root= the kernel uses the last.
+func newOtherRoot(e Entry, before, after []string) *OtherRoot {
+	o := &OtherRoot{Menu: e.File, Kernel: e.Kernel, Before: before[len(before)-1]}
+	if len(after) > 0 {
+		o.After = after[0]
+	}
+	return o
 }
 
 // InEffect is an error unless each entry of this machine has the arguments, those

@@ -31,9 +31,8 @@ menuentry 'Another system' {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"/boot/vmlinuz root=/dev/sdb1", "/boot/vmlinuz-1 root=UUID=a", "/boot/vmlinuz-2 root=UUID=a"}
-	if diff := cmp.Diff(want, boot.Roots(entries)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	if others := boot.CompareRoots(entries, entries); others != nil {
+		t.Errorf("%v", others)
 	}
 	if err := boot.InEffect(entries, boot.Args{"intel_iommu=on"}); err != nil {
 		t.Error(err)
@@ -41,5 +40,56 @@ menuentry 'Another system' {
 	const missing = "/boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-1 has no iommu=pt"
 	if err := boot.InEffect(entries, boot.Args{"intel_iommu=on", "iommu=pt"}); err == nil || err.Error() != missing {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestCompareRoots: a menu is refused only if a kernel of both menus is no longer started with
+// the root file system that its first entry had.
+func TestCompareRoots(t *testing.T) {
+	const (
+		kernel   = "linux /vmlinuz-2 root=UUID=a ro\n"
+		recovery = "linux /vmlinuz-2 root=UUID=a ro single\n"
+		older    = "linux /vmlinuz-1 root=UUID=a ro\n"
+		snapshot = "linux /vmlinuz-2 root=UUID=s ro\n"
+		other    = "linux /vmlinuz root=/dev/sdb1 ro\n"
+		loop     = "linux /vmlinuz-2 root=/dev/loop0p2 ro\n"
+		changed  = "/boot/grub/grub.cfg: the new menu would start kernels with another root file system: "
+	)
+	for _, test := range []struct {
+		name, before, after string
+		want                []string
+	}{
+		{"no menu before", "", loop, nil},
+		{"as before", kernel + recovery + other, kernel + recovery + other, nil},
+		{"a kernel was removed", kernel + older, kernel, nil},
+		{"a kernel was installed", older, kernel + older, nil},
+		{"all kernels are new", older, kernel, nil},
+		{"another system is gone", kernel + other, kernel, nil},
+		{"another snapshot", kernel + snapshot, kernel + "linux /vmlinuz-2 root=UUID=t ro\n", nil},
+		{"recovery entries are switched off", kernel + recovery, kernel, nil},
+		{"of two root= the last counts", "linux /vmlinuz-2 root=UUID=x root=UUID=a\n", kernel, nil},
+		{"a loop device", kernel + recovery + older, loop + "linux /vmlinuz-2 root=/dev/loop0p2 single\nlinux /vmlinuz-1 root=/dev/loop0p2 ro\n",
+			[]string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a", changed + "/vmlinuz-1: root=/dev/loop0p2, so far root=UUID=a"}},
+		{"a loop device beside a snapshot", kernel + snapshot, loop + snapshot, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
+		{"a loop device, only another system's kernel is in both", older + other, loop + other, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
+		{"a loop device, all kernels are new", older, loop, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
+		{"no root=", kernel, "linux /vmlinuz-2 ro\n", []string{changed + "/vmlinuz-2: no root=, so far root=UUID=a"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			read := func(text string) []boot.Entry {
+				entries, err := boot.ReadMenu(hosttest.Lay(t, "-- boot/grub/grub.cfg --\n"+text), "/boot/grub/grub.cfg")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return entries
+			}
+			var got []string
+			for _, other := range boot.CompareRoots(read(test.before), read(test.after)) {
+				got = append(got, other.Error())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

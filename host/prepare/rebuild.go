@@ -14,9 +14,6 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// ErrRoots says that a menu would start kernels with another root file system.
-var ErrRoots = errors.New("the new menu would start kernels with another root file system")
-
 // ErrPutBack goes with an error of what a program has made.
 var ErrPutBack = errors.New("what was there before the program ran is back")
 
@@ -119,9 +116,9 @@ func (p product) whole(root host.Root, name string) bool {
 func observeProduct(r host.Runner, argv []string) (product, error) {
 	switch argv[0] {
 	case "update-grub":
-		return observeMenu(r.Root, boot.MenuOfUpdateGrub)
+		return observeMenu(r.Root, argv, boot.MenuOfUpdateGrub)
 	case "grub2-mkconfig":
-		return observeMenu(r.Root, argv[2]) // -o MENU
+		return observeMenu(r.Root, argv, argv[2]) // -o MENU
 	case "update-initramfs":
 		return observeImages(r.Root)
 	case "dracut":
@@ -136,9 +133,8 @@ func observeProduct(r host.Runner, argv []string) (product, error) {
 	return product{check: func() error { return nil }}, nil
 }
 
-// observeMenu holds a menu to what it was: grub-mkconfig in a chroot takes a loop device
-// for the root file system.
-func observeMenu(root host.Root, menu string) (product, error) {
+// observeMenu compares the menu that a program makes with the one before.
+func observeMenu(root host.Root, argv []string, menu string) (product, error) {
 	before, err := boot.ReadMenu(root, menu)
 	if err != nil {
 		return product{}, err
@@ -148,8 +144,16 @@ func observeMenu(root host.Root, menu string) (product, error) {
 		if err != nil {
 			return err
 		}
-		if len(before) > 0 && !slices.Equal(boot.Roots(before), boot.Roots(after)) {
-			return fmt.Errorf("%s: %w", menu, ErrRoots)
+		if len(after) == 0 {
+			return fmt.Errorf("%s: %w", menu, boot.ErrNoEntries)
+		}
+		var errs []error
+		for _, other := range boot.CompareRoots(before, after) {
+			other.Program = argv
+			errs = append(errs, other)
+		}
+		if errs != nil {
+			return errors.Join(errs...)
 		}
 		return inEffect(root, after)
 	}}, nil
