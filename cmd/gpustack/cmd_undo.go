@@ -13,6 +13,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/host"
+	"gpustack/host/boot"
 	"gpustack/host/driver"
 	"gpustack/host/journal"
 	"gpustack/host/prepare"
@@ -129,6 +130,12 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	// undone as it is.
 	if s := entry.Status; s == journal.Applying {
 		if err := u.recover(ctx, runner, opts.decision, opts.timeout); err != nil || !opts.dryRun {
+			return err
+		}
+	}
+	if slices.ContainsFunc(entry.Files, func(f journal.File) bool { return f.Transient }) {
+		// Boot entries that are gone count as removed with their kernel.
+		if err := boot.Mounted(root); err != nil {
 			return err
 		}
 	}

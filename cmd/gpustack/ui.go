@@ -384,6 +384,10 @@ func hint(err error) string {
 	if errors.As(err, &unsupported) {
 		return unsupported.Command
 	}
+	var missing *boot.NotMounted
+	if errors.As(err, &missing) {
+		return missing.Command
+	}
 	var used *prepare.InUse
 	if errors.As(err, &used) {
 		return stop(used)

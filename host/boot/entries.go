@@ -41,8 +41,15 @@ func (f field) String() string {
 	return f.before + f.key + f.between + f.value + f.after
 }
 
-// readEntries returns the entries in a folder, by name. None is no error.
+// readEntries returns the entries in a folder that name a kernel, by name. None is no error.
+// Others start a program of the firmware, or a whole image.
 func readEntries(root host.Root, dir string) ([]typeOne, error) {
+	entries, err := readAllEntries(root, dir)
+	return slices.DeleteFunc(entries, func(e typeOne) bool { return e.get("linux") == "" }), err
+}
+
+// readAllEntries returns all entries in a folder, by name. None is no error.
+func readAllEntries(root host.Root, dir string) ([]typeOne, error) {
 	names, err := root.ReadDir(dir)
 	if host.IsAbsent(err) {
 		return nil, nil
@@ -63,10 +70,7 @@ func readEntries(root host.Root, dir string) ([]typeOne, error) {
 		if f == nil {
 			continue // gone since
 		}
-		e := parseEntry(name, f)
-		if e.get("linux") != "" { // others start a program of the firmware, or a whole image
-			entries = append(entries, e)
-		}
+		entries = append(entries, parseEntry(name, f))
 	}
 	return entries, nil
 }

@@ -14,6 +14,9 @@ import (
 type Unsupported struct {
 	What    string // "ostree"
 	Command string // what sets them there
+	// Menu is set where kernels are started from GRUB's menu all the same, so that the menu can
+	// be checked.
+	Menu bool
 }
 
 func (e *Unsupported) Error() string {
@@ -57,7 +60,7 @@ func Supported(root host.Root, want Args) error {
 		{p.any("/boot/extlinux/extlinux.conf") && !p.any("/etc/default/grub"), "extlinux", "add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
 	} {
 		if way.is && found == nil {
-			found = &Unsupported{way.what, way.command}
+			found = &Unsupported{way.what, way.command, slices.Contains([]string{"NixOS", "transactional-update", "POWER"}, way.what)}
 		}
 	}
 	switch {

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough",
 func (v view) nextBoot() []host.Finding {
 	switch {
 	case !v.Entries.seen():
-		return v.Entries.blind()
+		return v.unknownBoot()
 	case v.phase == unseen:
 		return na("what is recorded is not known")
 	}
@@ -78,6 +79,36 @@ func (v view) nextBoot() []host.Finding {
 		return na("what the kernel runs with is not known")
 	}
 	return pass("%s as the kernel runs: %s", counted(entries), orNone(running))
+}
+
+// unknownBoot reports that the next boot cannot be read. A prepared machine fails the check where
+// the boot files that gpustack reads are not those that the machine boots.
+func (v view) unknownBoot() []host.Finding {
+	f := v.Entries.blind()[0]
+	command := bootCommand(v.Entries.Err)
+	if command == "" {
+		return one(f)
+	}
+	f.Seen, f.Remedy = v.Entries.Err.Error(), command
+	if v.phase == pending || v.phase == booted {
+		f.Status = host.Fail
+		f.Effect = "the next boot may not have the recorded arguments: the host then keeps functions that are to go to guests"
+	}
+	return one(f)
+}
+
+// bootCommand returns the command that helps where the machine does not boot from the files that
+// gpustack reads, or "".
+func bootCommand(err error) string {
+	var unsupported *boot.Unsupported
+	var missing *boot.NotMounted
+	switch {
+	case errors.As(err, &unsupported):
+		return unsupported.Command
+	case errors.As(err, &missing):
+		return missing.Command
+	}
+	return ""
 }
 
 // blamed tells whether the kernel that runs is not as is recorded, which is said elsewhere.

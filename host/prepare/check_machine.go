@@ -100,7 +100,7 @@ func ReadMachine(root host.Root) (Machine, error) {
 	}
 	m.Facts, m.Warnings = host.ReadFacts(root)
 	beside.Go(func() {
-		m.Entries = readEntries(root, m.Facts)
+		m.Entries = readEntries(root, m.Facts, m.Contract.Value)
 		m.Images = readImages(root, m.Facts, m.Contract.Value, m.Entries.Value)
 	})
 	devices, warnings, err := pci.Scan(root, pci.Options{})
@@ -224,9 +224,20 @@ func readArguments(root host.Root) Look[boot.Args] {
 var errNoEntries = errors.New("no boot menu is there that gpustack reads")
 
 // readEntries reads what can be booted next, and last what a kernel gets that is installed
-// later. Of a tree that is not whole, the menu may be all that is there.
-func readEntries(root host.Root, facts host.Facts) Look[[]boot.Entry] {
-	loader, err := ReadLoader(root, facts, nil)
+// later. Of a tree that is not whole, the menu may be all that is there. A menu that the machine
+// does not boot from tells nothing.
+func readEntries(root host.Root, facts host.Facts, contract *Contract) Look[[]boot.Entry] {
+	want, _ := boot.WantIOMMU(text(facts.CPUVendor))
+	args := want.Args()
+	if contract != nil {
+		args = contract.Arguments
+	}
+	loader, err := ReadLoader(root, facts, args)
+	var unsupported *boot.Unsupported
+	var missing *boot.NotMounted
+	if errors.As(err, &missing) || errors.As(err, &unsupported) && !unsupported.Menu {
+		return look[[]boot.Entry]("/boot", nil, err)
+	}
 	if err != nil {
 		entries, menuErr := boot.ReadMenus(root)
 		if menuErr == nil && len(entries) > 0 {

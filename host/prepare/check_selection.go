@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"gpustack/host"
-	"gpustack/host/boot"
 	"gpustack/host/initramfs"
 	"gpustack/host/pci"
 )
@@ -25,10 +24,9 @@ func (v view) preparable() []host.Finding {
 	for _, err := range v.Refused {
 		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "gpustack host prepare --dry-run says the same, with a hint"}
 		var refusal *Refusal
-		var unsupported *boot.Unsupported
 		switch {
-		case errors.As(err, &unsupported):
-			f.Remedy = unsupported.Command
+		case bootCommand(err) != "":
+			f.Remedy = bootCommand(err)
 		case errors.As(err, &refusal):
 			if d := v.device(refusal.Address); isConsole(d) {
 				continue // said by the check of that

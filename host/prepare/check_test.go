@@ -405,6 +405,17 @@ func TestCheck(t *testing.T) {
 			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
 		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init")), prepare.Ready, nil},
 
+		// A boot that is not that of GRUB's menu.
+		{"the boot partition is not mounted", isReady, write("etc/fstab", "UUID=2 /boot ext4\n"), prepare.NotReady,
+			[]string{"fail next_boot /boot: /boot: /etc/fstab names a file system for it, which is not mounted"}},
+		{"the boot partition is not mounted, nothing prepared", isBare, write("etc/fstab", "UUID=2 /boot ext4\n"), prepare.NotPrepared,
+			[]string{"fail preparable : /boot: /etc/fstab names a file system for it, which is not mounted"}},
+		{"a unified kernel image", isReady, steps(variable("LoaderInfo", "systemd-boot 257"), write("efi/EFI/Linux/x.efi", ""), write("efi/loader/entries/x.conf", "linux /x\noptions root=UUID=a intel_iommu=on iommu=pt\n")), prepare.NotReady,
+			[]string{"fail next_boot /boot: unified kernel images (/efi/EFI/Linux/x.efi): gpustack does not set kernel arguments there"}},
+		{"unified kernel images alone, and a menu that is left", isReady, write("efi/EFI/Linux/x.efi", ""), prepare.NotReady,
+			[]string{"fail next_boot /boot: unified kernel images: gpustack does not set kernel arguments there"}},
+		{"a root that transactional-update keeps read-only", isReady, steps(write("usr/sbin/transactional-update", ""), write("proc/mounts", "/dev/none / btrfs ro 0 0\n")), prepare.Ready, nil},
+
 		// Functions.
 		{"a card has fallen off the bus", isReady, write(function("01:00.0/config"), strings.Repeat("\xff", 64)), prepare.NotReady,
 			[]string{"fail bus " + devices + "01:00.0/config: 0000:01:00.0 does not answer: all of its registers read ffff"}},

@@ -38,9 +38,12 @@ type Loader interface {
 	Programs(arguments, initramfs bool) [][]string
 }
 
-// ReadLoader reads the configuration of the machine's boot loader. want is what its
-// kernels shall get, for the error that tells how that is done elsewhere.
+// ReadLoader reads the configuration of the machine's boot loader. want is what its kernels are to
+// get, for the error that names the command which sets arguments elsewhere.
 func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error) {
+	if err := boot.Mounted(root); err != nil {
+		return nil, err
+	}
 	if err := boot.Supported(root, want); err != nil {
 		return nil, err
 	}
@@ -50,6 +53,9 @@ func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error
 	case "grub-bls":
 		return boot.ReadBLS(root)
 	case "systemd-boot":
+		if err := boot.UnifiedDefault(root, want); err != nil {
+			return nil, err
+		}
 		return boot.ReadSystemdBoot(root)
 	}
 	return nil, ErrNoBootLoader

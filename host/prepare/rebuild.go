@@ -59,9 +59,16 @@ func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 	return errors.Join(err, kept.remove(r.Root))
 }
 
-// CurrentPrograms returns programs that are recorded as the machine needs them by now:
-// those for single kernels are of the kernels that are installed.
+// CurrentPrograms returns recorded programs as the machine needs them now: those for single
+// kernels are for the kernels that are installed. It is an error if a boot partition is not
+// mounted: the programs would write to its mount point.
 func CurrentPrograms(root host.Root, recorded [][]string) ([][]string, error) {
+	if len(recorded) == 0 {
+		return nil, nil
+	}
+	if err := boot.Mounted(root); err != nil {
+		return nil, err
+	}
 	var programs [][]string
 	kinds := map[string]bool{}
 	for _, argv := range recorded {

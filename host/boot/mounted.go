@@ -1,0 +1,107 @@
+package boot
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// NotMounted is the error of a boot partition that is not mounted. What is read from its mount
+// point is not what the machine boots, and what is written there has no effect.
+type NotMounted struct {
+	Dir     string // the mount point on the machine
+	Command string // mounts the partition
+}
+
+func (e *NotMounted) Error() string {
+	return e.Dir + ": /etc/fstab names a file system for it, which is not mounted"
+}
+
+// Mounted returns an error of type *NotMounted for a partition of boot files that /etc/fstab names
+// (fstab(5)) and that is not mounted. noauto entries do not count, except with
+// x-systemd.automount, which systemd mounts on access (systemd.mount(5)).
+//
+// A root without /proc/mounts does not run: there, a mount point without boot files is one that
+// the operator has not mounted below the root.
+func Mounted(root host.Root) error {
+	const fstab = "/etc/fstab"
+	data, err := root.ReadFile(fstab)
+	if host.IsAbsent(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", fstab, host.Cause(err))
+	}
+	sources := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) < 2 || strings.HasPrefix(f[0], "#") {
+			continue
+		}
+		var options []string
+		if len(f) > 3 {
+			options = strings.Split(f[3], ",")
+		}
+		if !slices.Contains(options, "noauto") || slices.Contains(options, "x-systemd.automount") {
+			sources[path.Clean(f[1])] = f[0]
+		}
+	}
+	for _, dir := range []string{"/boot", "/boot/efi", "/efi"} { // outer ones first
+		source, named := sources[dir]
+		if !named {
+			continue
+		}
+		mounted, err := isMounted(root, dir)
+		if err != nil {
+			return err
+		}
+		if mounted {
+			continue
+		}
+		command := "mount " + dir
+		if place := root.Path(dir); place != dir {
+			command = "mount " + source + " " + place
+		}
+		return &NotMounted{dir, command}
+	}
+	return nil
+}
+
+// isMounted returns whether a boot partition is mounted at dir.
+func isMounted(root host.Root, dir string) (bool, error) {
+	names, err := root.ReadDir(dir) // has systemd mount it, if it mounts on access
+	if err != nil && !host.IsAbsent(err) {
+		return false, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	const mounts = "/proc/mounts"
+	data, err := root.ReadFile(mounts)
+	if host.IsAbsent(err) {
+		return slices.ContainsFunc(names, isBootFile), nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", mounts, host.Cause(err))
+	}
+	place := dir
+	var stat unix.Statfs_t
+	if err := unix.Statfs(root.Path("/proc"), &stat); err == nil && stat.Type == unix.PROC_SUPER_MAGIC {
+		place = root.Path(dir) // the kernel names mount points as this process sees them
+	}
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 2 && f[1] == place && f[2] != "autofs" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// isBootFile returns whether a name in a boot partition is that of a kernel, or of a folder that
+// boot loaders read (Boot Loader Specification).
+func isBootFile(name string) bool {
+	return slices.ContainsFunc([]string{"vmlinu", "Image", "bzImage"}, func(kernel string) bool { return strings.HasPrefix(name, kernel) }) ||
+		strings.EqualFold(name, "EFI") || strings.EqualFold(name, "loader")
+}

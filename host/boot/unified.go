@@ -1,0 +1,128 @@
+package boot
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf16"
+
+	"gpustack/host"
+)
+
+// UnifiedDefault returns an error of type *Unsupported if systemd-boot may start a unified kernel
+// image by default: such an image holds the arguments of its kernel. want is what the kernel is
+// to get.
+//
+// systemd-boot lists images among the entries that are text files. It sorts an image before
+// entries of the same system whatever their versions are, since the image has no machine ID
+// (systemd, src/boot/efi/boot.c, config_entry_compare). So only an entry that is chosen as the
+// default is certain to be started: by the variable LoaderEntryDefault, or by loader.conf.
+func UnifiedDefault(root host.Root, want Args) error {
+	p := probe{root: root}
+	images, entries, conf := p.menuOfSystemdBoot()
+	if p.err != nil || len(images) == 0 {
+		return p.err
+	}
+	if p.startsEntry(images, entries, conf) && p.err == nil {
+		return nil
+	}
+	if p.err != nil {
+		return p.err
+	}
+	command := "add " + want.String() + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
+	if e := newest(entries); e != nil {
+		command = "bootctl set-default " + path.Base(e.name) + " starts an entry that gpustack can change; or " + command
+	}
+	return &Unsupported{What: "unified kernel images (" + strings.Join(images, ", ") + ")", Command: command}
+}
+
+// menuOfSystemdBoot returns what systemd-boot lists: unified kernel images, and entries that name
+// a kernel; and the value of default in loader.conf (loader.conf(5)).
+func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf string) {
+	for _, partition := range bootPartitions {
+		dir := path.Join(partition, "EFI/Linux")
+		names, err := p.root.ReadDir(dir)
+		p.keep(dir, err)
+		for _, name := range names {
+			if strings.EqualFold(path.Ext(name), ".efi") {
+				images = append(images, path.Join(dir, name))
+			}
+		}
+		dir = path.Join(partition, "loader/entries")
+		all, err := readAllEntries(p.root, dir)
+		p.keep(dir, err)
+		for _, e := range all {
+			switch program := strings.ToLower(e.get("efi")); {
+			case e.get("linux") != "":
+				entries = append(entries, e)
+			case e.get("uki") != "" || e.get("uki-url") != "" || strings.HasPrefix(program, "/efi/linux/"):
+				images = append(images, e.name)
+			}
+		}
+		name := path.Join(partition, "loader/loader.conf")
+		data, err := p.root.ReadFile(name)
+		p.keep(name, err)
+		for line := range strings.Lines(string(data)) {
+			if f := parseField(line); f.key == "default" && f.value != "" {
+				conf = f.value
+			}
+		}
+	}
+	return images, entries, conf
+}
+
+// startsEntry returns whether an entry is certain to be the default. Without LoaderInfo, which
+// systemd-boot sets at each boot, the variables cannot be read, and nothing is certain.
+func (p *probe) startsEntry(images []string, entries []typeOne, conf string) bool {
+	if p.variable("LoaderInfo") == "" {
+		return false
+	}
+	selects := func(pattern string, name string) bool {
+		id := bootCounter.ReplaceAllString(strings.ToLower(path.Base(name)), "$1")
+		for _, id := range []string{id, strings.TrimSuffix(id, path.Ext(id))} { // without suffix before systemd 250
+			if ok, err := path.Match(strings.ToLower(pattern), id); ok && err == nil {
+				return true
+			}
+		}
+		return false
+	}
+	ofImage := func(pattern string) bool {
+		return slices.ContainsFunc(images, func(name string) bool { return selects(pattern, name) })
+	}
+	ofEntry := func(pattern string) bool {
+		return slices.ContainsFunc(entries, func(e typeOne) bool { return selects(pattern, e.name) })
+	}
+	if once := p.variable("LoaderEntryOneShot"); once != "" && !ofEntry(once) {
+		return false
+	}
+	for _, pattern := range []string{p.variable("LoaderEntryDefault"), conf} {
+		if pattern == "@saved" {
+			pattern = p.variable("LoaderEntryLastBooted")
+		}
+		switch {
+		case pattern == "":
+		case ofImage(pattern):
+			return false
+		case ofEntry(pattern):
+			return true
+		}
+	}
+	return false
+}
+
+// bootCounter is what boot assessment puts into the name of an entry: "+LEFT-DONE"
+// (systemd.io/AUTOMATIC_BOOT_ASSESSMENT).
+var bootCounter = regexp.MustCompile(`\+[0-9]+(?:-[0-9]+)?(\.[a-z]+)$`)
+
+// variable returns the text of a variable of the Boot Loader Interface, "" where it is not set. Its
+// file has four bytes of attributes, then UTF-16 (Linux, Documentation/filesystems/efivarfs.rst).
+func (p *probe) variable(name string) string {
+	data := p.text("/sys/firmware/efi/efivars/" + name + "-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")
+	var units []uint16
+	for i := 4; i+1 < len(data); i += 2 {
+		units = append(units, uint16(data[i])|uint16(data[i+1])<<8)
+	}
+	text, _, _ := strings.Cut(string(utf16.Decode(units)), "\x00")
+	return text
+}

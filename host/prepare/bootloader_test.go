@@ -1,0 +1,112 @@
+package prepare_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/boot"
+	"gpustack/host/hosttest"
+	"gpustack/host/prepare"
+)
+
+// variable writes a variable of the Boot Loader Interface.
+func variable(name, value string) step {
+	data := []byte{6, 0, 0, 0}
+	for _, unit := range utf16.Encode([]rune(value + "\x00")) {
+		data = binary.LittleEndian.AppendUint16(data, unit)
+	}
+	return write("sys/firmware/efi/efivars/"+name+"-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", string(data))
+}
+
+// TestBootRefused: machines whose next boot prepare could not change, or whose boot files are not
+// there, are refused with the command that helps.
+func TestBootRefused(t *testing.T) {
+	const (
+		grubTree = "debian"
+		sdBoot   = "debian-systemd-boot"
+		kernel   = "boot/efi/EFI/Linux/cafe-6.12.0-1-amd64.efi"
+		image    = "unified kernel images (/" + kernel + "): gpustack does not set kernel arguments there"
+		pin      = "bootctl set-default cafe-6.1.0-28-amd64.conf starts an entry that gpustack can change; or " +
+			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
+		fstab = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\n"
+	)
+	live := write("proc/mounts", "/dev/sda2 / ext4 rw 0 0\nsystemd-1 /boot autofs rw 0 0\n")
+	booted := variable("LoaderInfo", "systemd-boot 252.33-1~deb12u1")
+	notMounted := func(dir string) string { return dir + ": /etc/fstab names a file system for it, which is not mounted" }
+	for _, test := range []struct {
+		name, distro string
+		change       step
+		want         string
+		command      string // "ROOT" stands for the root
+	}{
+		{"a unified image beside an entry", sdBoot, write(kernel, ""), image, pin},
+		{"of an older kernel", sdBoot, write("boot/efi/EFI/Linux/cafe-5.10.0-1-amd64.efi", ""), strings.Replace(image, "6.12.0", "5.10.0", 1), pin},
+		{"in another case", sdBoot, write("boot/efi/EFI/Linux/X.EFI", ""), strings.Replace(image, "cafe-6.12.0-1-amd64.efi", "X.EFI", 1), pin},
+		{"of an entry that names it", sdBoot, write("boot/efi/loader/entries/x.conf", "uki /x.efi\n"), strings.Replace(image, kernel, "boot/efi/loader/entries/x.conf", 1), pin},
+		{"a program of the firmware", sdBoot, write("boot/efi/loader/entries/x.conf", "efi /EFI/memtest86/memtest.efi\n"), "", ""},
+		{"the entry is the default", sdBoot, steps(write(kernel, ""), booted, variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf")), "", ""},
+		{"the entry is the default of loader.conf", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "timeout 3\ndefault cafe-6.1*.conf\n")), "", ""},
+		{"the default of loader.conf is the image too", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-*\n")), image, pin},
+		{"a default of loader.conf that a variable overrides", sdBoot,
+			steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n"), variable("LoaderEntryDefault", "cafe-6.12.0-1-amd64.efi")), image, pin},
+		{"a default of loader.conf, and variables that cannot be read", sdBoot, steps(write(kernel, ""), write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n")), image, pin},
+		{"the image is started once", sdBoot,
+			steps(write(kernel, ""), booted, variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf"), variable("LoaderEntryOneShot", "cafe-6.12.0-1-amd64.efi")), image, pin},
+		{"the entry was started last", sdBoot,
+			steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default @saved\n"), variable("LoaderEntryLastBooted", "cafe-6.1.0-28-amd64.conf")), "", ""},
+		{"what was started last is not known", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default @saved\n")), image, pin},
+
+		{"/boot is not mounted", grubTree, steps(live, write("etc/fstab", fstab+"UUID=2 /boot ext4 defaults 0 2\n")), notMounted("/boot"), "mount UUID=2 ROOT/boot"},
+		{"/boot is mounted", grubTree, steps(live, write("etc/fstab", fstab+"UUID=2 /boot/ ext4\n"), write("proc/mounts", "/dev/sda1 /boot ext4 rw 0 0\n")), "", ""},
+		{"the EFI system partition is not mounted", grubTree, steps(live, write("etc/fstab", fstab+"LABEL=EFI /boot/efi vfat umask=0077 0 1\n")), notMounted("/boot/efi"), "mount LABEL=EFI ROOT/boot/efi"},
+		{"it is mounted on demand", grubTree, steps(live, write("etc/fstab", fstab+"LABEL=EFI /efi vfat noauto,x-systemd.automount 0 1\n")), notMounted("/efi"), "mount LABEL=EFI ROOT/efi"},
+		{"it is mounted by hand only", grubTree, steps(live, write("etc/fstab", fstab+"LABEL=EFI /efi vfat noauto 0 1\n")), "", ""},
+		{"a comment", grubTree, steps(live, write("etc/fstab", "#UUID=2 /boot ext4\n/boot\n")), "", ""},
+		{"a tree that does not run, without its boot partition", grubTree, write("etc/fstab", fstab+"UUID=2 /boot ext4\n"), notMounted("/boot"), "mount UUID=2 ROOT/boot"},
+		{"with it", grubTree, steps(write("etc/fstab", fstab+"UUID=2 /boot ext4\nUUID=3 /boot/efi vfat\n"), write("boot/vmlinuz-6.1.0-28-amd64", ""), write("boot/efi/EFI/debian/grubx64.efi", "")), "", ""},
+		{"an fstab that cannot be read", grubTree, write("etc/fstab/x", ""), "/etc/fstab: not a regular file", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, node{cpu: "GenuineIntel", distro: test.distro}.archive())
+			test.change(t, root)
+			_, err := plan(t, root, prepare.Options{})
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			command := ""
+			var unsupported *boot.Unsupported
+			var missing *boot.NotMounted
+			switch {
+			case errors.As(err, &unsupported):
+				command = unsupported.Command
+			case errors.As(err, &missing):
+				command = missing.Command
+			}
+			if diff := cmp.Diff(strings.ReplaceAll(test.command, "ROOT", strings.TrimSuffix(root.Path("/"), "/")), command); diff != "" {
+				t.Errorf("command (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestProgramsNeedBootFiles: no program runs, and none is planned, while a boot partition is not
+// mounted: undo and recovery would change the mount point.
+func TestProgramsNeedBootFiles(t *testing.T) {
+	root := hosttest.Lay(t, "-- etc/fstab --\nUUID=2 /boot ext4\n-- proc/mounts --\n")
+	var missing *boot.NotMounted
+	if _, err := prepare.CurrentPrograms(root, [][]string{{"update-grub"}}); !errors.As(err, &missing) {
+		t.Errorf("%v", err)
+	}
+	if _, err := prepare.CurrentPrograms(root, nil); err != nil {
+		t.Errorf("%v", err)
+	}
+}
