@@ -135,6 +135,12 @@ func (b BLS) Entries(host.Root) ([]Entry, error) {
 	return entries, nil
 }
 
+// Default returns the release of the kernel that starts unless the operator chooses another, ""
+// where its entry does not tell it.
+func (b BLS) Default(host.Root) (string, error) {
+	return b.selected().entry(nil).release(), nil
+}
+
 // Later returns what kernel-install gives an entry (20-grub.install of grub2): what
 // /etc/kernel/cmdline has, or kernelopts where the other entries name that.
 func (b BLS) Later(host.Root) (*Entry, error) {

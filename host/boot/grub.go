@@ -176,6 +176,21 @@ func (g Grub) Entries(root host.Root) ([]Entry, error) {
 	return ReadMenu(root, g.menu)
 }
 
+// Default returns the release of the kernel that the menu starts unless the operator chooses
+// another: that of its first entry, unless GRUB_DEFAULT selects another (GNU GRUB manual, "Simple
+// configuration handling"). It is "" where it cannot be determined.
+func (g Grub) Default(root host.Root) (string, error) {
+	if selected := g.values["GRUB_DEFAULT"]; selected != "" && selected != "0" {
+		return "", nil
+	}
+	entries, err := g.Entries(root)
+	i := slices.IndexFunc(entries, func(e Entry) bool { return !e.Recovery })
+	if err != nil || i < 0 {
+		return "", err
+	}
+	return entries[i].release(), nil
+}
+
 // Later returns what a menu that is made anew starts kernels with.
 func (g Grub) Later(host.Root) (*Entry, error) {
 	values, err := evaluate(g.whole, grubAlways, grubNormal)

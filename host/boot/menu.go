@@ -2,6 +2,7 @@ package boot
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -51,6 +52,24 @@ func ReadMenus(root host.Root) ([]Entry, error) {
 		}
 	}
 	return nil, nil
+}
+
+// release returns the release of the kernel that an entry starts, "" where neither the entry nor
+// the name of the kernel's file tells it.
+func (e Entry) release() string {
+	if e.Release != "" {
+		return e.Release
+	}
+	_, release, _ := strings.Cut(path.Base(e.Kernel), "-") // vmlinuz-RELEASE
+	return release
+}
+
+// Newest returns the newest of releases, "" of none.
+func Newest(releases []string) string {
+	if len(releases) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(releases, compareVersions)
 }
 
 // installedLater is what stands for the kernel of an entry that is not there yet.

@@ -157,6 +157,11 @@ func (b SystemdBoot) Entries(host.Root) ([]Entry, error) {
 	return entries, nil
 }
 
+// Default returns the release of the newest kernel, "" where its entry does not tell it.
+func (b SystemdBoot) Default(host.Root) (string, error) {
+	return newest(b.entries).entry(nil).release(), nil
+}
+
 // Later returns what kernel-install gives an entry.
 func (b SystemdBoot) Later(host.Root) (*Entry, error) {
 	if b.cmdline == nil {

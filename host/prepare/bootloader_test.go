@@ -110,3 +110,62 @@ func TestProgramsNeedBootFiles(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestVariantDisagreement: where kernels disagree about the variant driver of a device, the kernel
+// that boots by default decides, and each other kernel is named in a warning.
+func TestVariantDisagreement(t *testing.T) {
+	const (
+		aliases  = "alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci\n"
+		variant  = "alias vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i* k4200_vfio_pci\n" + aliases
+		modules  = "kernel/vfio.ko:\nkernel/vfio_iommu_type1.ko:\nkernel/vfio-pci.ko:\n"
+		old      = "6.1.0-28-amd64"
+		young    = "6.1.0-30-amd64"
+		noDriver = "kernel 6.1.0-30-amd64 has no k4200_vfio_pci: booted with it, no driver binds 0000:01:00.0, 0000:02:00.0"
+		plain    = "kernel 6.1.0-28-amd64 has the variant driver k4200_vfio_pci for 0000:01:00.0, 0000:02:00.0, but 6.1.0-30-amd64, which boots by default, has none: vfio-pci is used"
+		another  = "kernel 6.1.0-30-amd64 has the variant driver k4200_new_vfio_pci for 0000:01:00.0, 0000:02:00.0, but 6.1.0-28-amd64, which boots by default, has k4200_vfio_pci: that one is used"
+	)
+	menu := func(releases ...string) step { return write("boot/grub/grub.cfg", menuOf(releases...)) }
+	has := func(release, more, aliases string) step {
+		return steps(write("lib/modules/"+release+"/modules.dep", modules+more), write("lib/modules/"+release+"/modules.alias", aliases))
+	}
+	for _, test := range []struct {
+		name   string
+		change step
+		driver string
+		want   []string
+	}{
+		{"all have it", has(young, "kernel/k4200_vfio_pci.ko:\n", variant), "k4200_vfio_pci", nil},
+		{"the newest has none, and no menu is there", has(young, "", aliases), "vfio-pci",
+			[]string{plain}},
+		{"the default has none", steps(has(young, "", aliases), menu(young, old)), "vfio-pci",
+			[]string{plain}},
+		{"the default has one", steps(has(young, "", aliases), menu(old, young)), "k4200_vfio_pci",
+			[]string{noDriver}},
+		{"another variant, and both modules", steps(has(young, "kernel/k4200_vfio_pci.ko:\n", strings.ReplaceAll(variant, "k4200", "k4200_new")), menu(old, young)), "k4200_vfio_pci",
+			[]string{another}},
+		{"a default that the operator has set", steps(has(young, "", aliases), menu(old, young), write("etc/default/grub", "GRUB_DEFAULT=saved\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n")), "vfio-pci",
+			[]string{plain}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, node{cpu: "GenuineIntel", aliases: variant}.archive())
+			write("lib/modules/"+old+"/modules.dep", modules+"kernel/k4200_vfio_pci.ko:\n")(t, root)
+			test.change(t, root)
+			p, err := plan(t, root, prepare.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f := p.Functions[0]; f.Driver != test.driver {
+				t.Errorf("%s is bound to %s, want %s", f.Address, f.Driver, test.driver)
+			}
+			var got []string
+			for _, w := range p.Warnings {
+				if strings.Contains(w, "k4200") {
+					got = append(got, w)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -32,6 +32,9 @@ type Loader interface {
 	// Later is what a kernel gets that is installed later, or nil for what the kernel
 	// gets that runs then.
 	Later(root host.Root) (*boot.Entry, error)
+	// Default is the release of the kernel that starts unless the operator chooses
+	// another, "" where it cannot be determined.
+	Default(root host.Root) (string, error)
 	// Plan plans what makes every entry, and those made later, have what is wanted.
 	Plan(root host.Root, want boot.Want) (edit.Plan, error)
 	// Programs make what follows from other arguments, or from another initramfs.
@@ -66,6 +69,7 @@ type Node struct {
 	CPUVendor string
 	Devices   []pci.Device
 	Kernels   []modprobe.Modules
+	Default   string // release of the kernel that boots by default; the newest where that is not known
 	Loader    Loader
 	Maker     initramfs.Maker
 	Images    []initramfs.Image
@@ -106,6 +110,7 @@ func Observe(root host.Root) (Node, error) {
 	want, ok := boot.WantIOMMU(n.CPUVendor)
 	n.Loader, err = ReadLoader(root, facts, want.Args())
 	keep(err)
+	loads := err == nil
 	// Where others set the arguments, it is they who must know the CPU.
 	if unsupported := (*boot.Unsupported)(nil); !ok && !errors.As(err, &unsupported) {
 		keep(fmt.Errorf("CPU %s: %w", n.CPUVendor, ErrCPU))
@@ -114,6 +119,14 @@ func Observe(root host.Root) (Node, error) {
 	keep(err)
 	n.Kernels, err = readKernels(root, devices)
 	keep(err)
+	n.Default = boot.Newest(n.releases())
+	if loads {
+		release, err := n.Loader.Default(root)
+		keep(err)
+		if slices.Contains(n.releases(), release) {
+			n.Default = release
+		}
+	}
 	n.Images, err = initramfs.Images(root, n.releases())
 	keep(err)
 	n.Conf, err = modprobe.ReadConf(root, modprobe.OwnFiles()...)

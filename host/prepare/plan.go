@@ -184,6 +184,7 @@ func (n Node) want(s selection, opts Options) (want, error) {
 		Unsafe:    unsafe && n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable("vfio_iommu_type1") }),
 		Load:      n.load(driver),
 	}
+	n.warnOfVariants(&w)
 	n.placeIDs(&w)
 	w.early = w.contract.early(n.Kernels)
 	for _, f := range w.arguments.Flags {
@@ -246,22 +247,62 @@ func (n Node) path(d *pci.Device) []pci.Address {
 	return path
 }
 
-// variant is the driver of VFIO's own that every kernel has for just such a device
-// (Linux, drivers/vfio/pci: nvgrace_gpu_vfio_pci and others, by aliases that begin
-// with "vfio_pci:"), or "".
+// variant is the variant driver of VFIO for a device (Linux, drivers/vfio/pci: nvgrace_gpu_vfio_pci
+// and others, by aliases that begin with "vfio_pci:"), or "". Where kernels disagree, the one that
+// boots by default decides.
 func (n Node) variant(d *pci.Device) string {
+	i := slices.IndexFunc(n.Kernels, func(m modprobe.Modules) bool { return m.Release == n.Default })
+	if len(n.Kernels) == 0 {
+		return ""
+	}
+	return variantOf(n.Kernels[max(i, 0)], d)
+}
+
+func variantOf(m modprobe.Modules, d *pci.Device) string {
 	if d.Modalias == nil {
 		return ""
 	}
-	best := ""
-	for _, m := range n.Kernels {
-		modules := m.Match("vfio_" + *d.Modalias)
-		if len(modules) == 0 || modules[0] == modprobe.Normal(VFIO) || best != "" && best != modules[0] {
-			return ""
-		}
-		best = modules[0]
+	modules := m.Match("vfio_" + *d.Modalias)
+	if len(modules) == 0 || modules[0] == modprobe.Normal(VFIO) {
+		return ""
 	}
-	return best
+	return modules[0]
+}
+
+// warnOfVariants names the kernels that have another variant driver than the one that boots by
+// default, or none. By its address a function is bound to one driver, whatever kernel is booted.
+func (n Node) warnOfVariants(w *want) {
+	if w.contract.Driver != VFIO {
+		return
+	}
+	for _, m := range n.Kernels {
+		var warnings []string
+		addresses := map[string][]string{}
+		for _, f := range w.contract.Functions {
+			d := n.device(f.Address)
+			used, other := n.variant(d), variantOf(m, d)
+			warning := ""
+			switch {
+			case used == other:
+				continue
+			case used == "":
+				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has none: vfio-pci is used", m.Release, other, n.Default)
+			case !m.Loadable(used) && !m.Builtin(used):
+				warning = fmt.Sprintf("kernel %s has no %s: booted with it, no driver binds ADDRESSES", m.Release, used)
+			case other != "":
+				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has %s: that one is used", m.Release, other, n.Default, used)
+			default:
+				continue // it has the module, which binds by address without an alias
+			}
+			if addresses[warning] == nil {
+				warnings = append(warnings, warning)
+			}
+			addresses[warning] = append(addresses[warning], f.Address.String())
+		}
+		for _, warning := range warnings {
+			w.warnings = append(w.warnings, strings.Replace(warning, "ADDRESSES", strings.Join(addresses[warning], ", "), 1))
+		}
+	}
 }
 
 // Drivers that distributions build into their kernels, for kernels from before 5.2,
