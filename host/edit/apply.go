@@ -263,7 +263,7 @@ func finish(out *os.File, m Meta) error {
 	return host.Cause(out.Sync())
 }
 
-// setXattrs gives a file those attributes and no other.
+// setXattrs gives a file those attributes and no other, apart from those that the kernel computes.
 func setXattrs(fd int, want []Xattr) error {
 	present, err := readXattrs(fd)
 	if err != nil {
@@ -273,12 +273,15 @@ func setXattrs(fd int, want []Xattr) error {
 		if slices.ContainsFunc(present, func(p Xattr) bool { return p.Name == x.Name && bytes.Equal(p.Value, x.Value) }) {
 			continue // the label that a new file gets by itself
 		}
+		if !x.isPortable() {
+			continue
+		}
 		if err := unix.Fsetxattr(fd, x.Name, x.Value, 0); err != nil {
 			return fmt.Errorf("extended attribute %s: %w", x.Name, err)
 		}
 	}
 	for _, p := range present {
-		if slices.ContainsFunc(want, func(x Xattr) bool { return x.Name == p.Name }) {
+		if p.Name == attributeIMA || p.Name == attributeEVM || slices.ContainsFunc(want, func(x Xattr) bool { return x.Name == p.Name }) {
 			continue
 		}
 		if err := unix.Fremovexattr(fd, p.Name); err != nil {

@@ -69,7 +69,7 @@ func Put(root host.Root, name string, content []byte, mode uint32, exact bool) (
 		c.Dirs, err = missing(root, path.Dir(name))
 		return c, err
 	}
-	c.After = &File{content, before.Meta}
+	c.After = before.With(content)
 	if exact {
 		c.After.Mode = mode
 	}

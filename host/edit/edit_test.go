@@ -168,6 +168,63 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// TestIntegrity: security.ima and security.evm are computed over the content. They do not go over
+// to another content, and are back with the old one; other attributes stay.
+func TestIntegrity(t *testing.T) {
+	root := hosttest.Lay(t, tree)
+	file := root.Path("/etc/default/grub")
+	for name, value := range map[string]string{"security.ima": "\x01digest", "security.evm": "\x02hmac", "user.note": "by me"} {
+		if err := unix.Setxattr(file, name, []byte(value), 0); err != nil {
+			t.Fatalf("%s: the temporary folder takes no extended attributes, or this is not root: %v", name, err)
+		}
+	}
+	attributes := func(name string) map[string]string {
+		t.Helper()
+		f, err := edit.Read(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]string{}
+		for _, x := range f.Xattrs {
+			values[x.Name] = string(x.Value)
+		}
+		return values
+	}
+	c, err := edit.Put(root, "/etc/default/grub", []byte("C=3\n"), 0o755, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"user.note": "by me"}, attributes("/etc/default/grub")); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	if err := c.Inverse().Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	// The old HMAC holds for the old inode only: the kernel computes its own.
+	if diff := cmp.Diff(map[string]string{"security.ima": "\x01digest", "user.note": "by me"}, attributes("/etc/default/grub")); diff != "" {
+		t.Errorf("changed back (-want +got):\n%s", diff)
+	}
+	if err := edit.Copy(root, "/etc/default/grub", "/etc/empty/copy"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"security.ima": "\x01digest", "user.note": "by me"}, attributes("/etc/empty/copy")); diff != "" {
+		t.Errorf("copied (-want +got):\n%s", diff)
+	}
+	// A signature of EVM that names no inode goes with the file.
+	if err := unix.Setxattr(file, "security.evm", []byte("\x05signature"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := edit.Copy(root, "/etc/default/grub", "/etc/empty/copy"); err != nil {
+		t.Fatal(err)
+	}
+	if got := attributes("/etc/empty/copy")["security.evm"]; got != "\x05signature" {
+		t.Errorf("copied: %q", got)
+	}
+}
+
 // TestRefused: what cannot be changed safely is refused when it is planned.
 func TestRefused(t *testing.T) {
 	root := hosttest.Lay(t, tree)

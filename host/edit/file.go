@@ -46,6 +46,32 @@ func (f *File) Equal(g *File) bool {
 	return bytes.Equal(f.Content, g.Content) && f.Mode == g.Mode && f.UID == g.UID && f.GID == g.GID
 }
 
+// Attributes in which the kernel keeps digests and signatures (Linux, security/integrity):
+// security.ima is over the content of a file, security.evm over its other attributes and, unless
+// it is a portable signature, over its inode.
+const (
+	attributeIMA = "security.ima"
+	attributeEVM = "security.evm"
+)
+
+// With returns the file with another content. Attributes that hold for the old content only,
+// security.ima and security.evm, do not go over to it: the kernel computes its own.
+func (f *File) With(content []byte) *File {
+	g := &File{content, f.Meta}
+	if f.Xattrs != nil && !bytes.Equal(f.Content, content) {
+		g.Xattrs = slices.DeleteFunc(slices.Clone(f.Xattrs), func(x Xattr) bool { return x.Name == attributeIMA || x.Name == attributeEVM })
+	}
+	return g
+}
+
+// isPortable returns whether an attribute can be written to another inode. The kernel refuses
+// security.evm unless it is a portable signature (Linux, security/integrity/evm/evm_main.c,
+// evm_protect_xattr; security/integrity/integrity.h, EVM_XATTR_PORTABLE_DIGSIG).
+func (x Xattr) isPortable() bool {
+	const portable = 5
+	return x.Name != attributeEVM || len(x.Value) > 0 && x.Value[0] == portable
+}
+
 // Hash identifies the content; no file has "".
 func (f *File) Hash() string {
 	if f == nil {

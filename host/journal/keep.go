@@ -112,10 +112,10 @@ func content(f *edit.File) []byte {
 
 // leaving is a file with another content, or one that would not be there without it.
 func leaving(f *edit.File, meta edit.Meta, content []byte) *edit.File {
-	if f != nil {
-		meta = f.Meta
+	if f == nil {
+		f = &edit.File{Meta: meta}
 	}
-	return &edit.File{Content: content, Meta: meta}
+	return f.With(content)
 }
 
 // between returns the record with other states: the file stays, and so do its folders.
