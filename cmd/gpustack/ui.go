@@ -281,9 +281,12 @@ func split(err error) []error {
 // hint is the one place that knows the remedies.
 func hint(err error) string {
 	var usage *usageError
+	var protected *edit.Protected
 	switch {
 	case errors.As(err, &usage):
 		return usage.hint
+	case errors.As(err, &protected):
+		return protected.Command() + ", then run gpustack again (lsattr -d " + protected.Place + " shows the attribute)"
 	case errors.Is(err, pci.ErrNoPCI):
 		return "--root takes the top of a machine's file tree, with its sys below; on the machine itself leave it out"
 	case errors.Is(err, fs.ErrPermission):

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"gopkg.in/yaml.v3"
+
+	"gpustack/host/edit"
 )
 
 // testUI prints to files that nobody reads.
@@ -154,5 +157,14 @@ func TestFail(t *testing.T) {
 		"gpustack: hint: do this\ngpustack: hint: run gpustack as root\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+// TestProtectedHint: what the file system refuses root is not mended by being root.
+func TestProtectedHint(t *testing.T) {
+	err := fmt.Errorf("/etc/default/grub: %w", &edit.Protected{Place: "/etc/default/grub"})
+	const want = "chattr -i /etc/default/grub, then run gpustack again (lsattr -d /etc/default/grub shows the attribute)"
+	if got := hint(err); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

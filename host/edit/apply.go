@@ -92,6 +92,53 @@ func (c Change) explain(err error) error {
 	return fmt.Errorf("%s: %w", c.Name, host.Cause(err))
 }
 
+// Protected is the error of a file that an attribute protects (chattr(1)) against root too.
+type Protected struct {
+	Place  string // of the file, or of its directory, below the root and with links resolved
+	IsDir  bool
+	Append bool // may only be appended to
+}
+
+func (e *Protected) Error() string {
+	text := "is immutable"
+	if e.Append {
+		text = "is append-only"
+	}
+	if e.IsDir {
+		return "its directory " + text
+	}
+	return text
+}
+
+// Command returns the command that removes the protection.
+func (e *Protected) Command() string {
+	if e.Append {
+		return "chattr -a " + e.Place
+	}
+	return "chattr -i " + e.Place
+}
+
+// unprotected returns an error of type *Protected if the file at a place, or the nearest directory
+// above it that is there, cannot be changed. Where the file system does not tell (statx(2),
+// stx_attributes), it returns nil, and the change itself fails.
+func unprotected(place string) error {
+	dir := filepath.Dir(place)
+	for dir != filepath.Dir(dir) && errors.Is(unix.Access(dir, unix.F_OK), unix.ENOENT) {
+		dir = filepath.Dir(dir)
+	}
+	for _, e := range []Protected{{Place: place}, {Place: dir, IsDir: true}} {
+		var stat unix.Statx_t
+		if err := unix.Statx(unix.AT_FDCWD, e.Place, unix.AT_SYMLINK_NOFOLLOW, 0, &stat); err != nil {
+			continue
+		}
+		e.Append = stat.Attributes&unix.STATX_ATTR_APPEND != 0
+		if e.Append || stat.Attributes&unix.STATX_ATTR_IMMUTABLE != 0 {
+			return &e
+		}
+	}
+	return nil
+}
+
 // place is where the file lies, if it is still what the change was computed from.
 func (c Change) place(root host.Root) (string, error) {
 	place, err := root.Resolve(c.Name)
@@ -110,6 +157,9 @@ func (c Change) place(root host.Root) (string, error) {
 
 func (c Change) stage(root host.Root) error {
 	place, err := c.place(root)
+	if err == nil {
+		err = unprotected(place)
+	}
 	if err != nil || c.After == nil {
 		return err
 	}

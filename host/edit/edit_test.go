@@ -225,6 +225,89 @@ func TestIntegrity(t *testing.T) {
 	}
 }
 
+// TestProtected: a file or a directory that is immutable or append-only is named, with the command
+// that changes it, before any file is touched. Who runs this makes no difference.
+func TestProtected(t *testing.T) {
+	for _, test := range []struct {
+		name, protected string
+		flag            int
+		want, command   string
+	}{
+		{"an immutable file", "/etc/default/grub", unix.STATX_ATTR_IMMUTABLE, "/etc/default/grub: is immutable", "chattr -i ROOT/etc/default/grub"},
+		{"an append-only file", "/etc/default/grub", unix.STATX_ATTR_APPEND, "/etc/default/grub: is append-only", "chattr -a ROOT/etc/default/grub"},
+		{"an immutable directory", "/etc/default", unix.STATX_ATTR_IMMUTABLE, "/etc/default/grub: its directory is immutable", "chattr -i ROOT/etc/default"},
+		{"an append-only directory", "/etc/default", unix.STATX_ATTR_APPEND, "/etc/default/grub: its directory is append-only", "chattr -a ROOT/etc/default"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, tree)
+			setFlag(t, root.Path(test.protected), test.flag)
+			before := all(t, root)
+			first, err := edit.Put(root, "/etc/empty/new", []byte("x\n"), 0o644, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := edit.Put(root, "/etc/default/grub", []byte("C=3\n"), 0o644, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = edit.Plan{first, second}.Apply(context.Background(), root)
+			var protected *edit.Protected
+			if !errors.As(err, &protected) || err.Error() != test.want || protected.Command() != strings.Replace(test.command, "ROOT", root.Path("/"), 1) {
+				t.Errorf("%v, %v", err, protected)
+			}
+			if diff := cmp.Diff(before, all(t, root)); diff != "" {
+				t.Errorf("(-before +after):\n%s", diff)
+			}
+			remove, err := edit.Remove(root, "/etc/default/grub")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := remove.Apply(root); err == nil || err.Error() != test.want {
+				t.Errorf("removed: %v", err)
+			}
+		})
+	}
+}
+
+// TestProtectedAbove: a directory that is missing cannot be made in an immutable one.
+func TestProtectedAbove(t *testing.T) {
+	root := hosttest.Lay(t, tree)
+	setFlag(t, root.Path("/etc/empty"), unix.STATX_ATTR_IMMUTABLE)
+	c, err := edit.Put(root, "/etc/empty/a/b/new", []byte("x\n"), 0o644, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var protected *edit.Protected
+	if err := c.Apply(root); !errors.As(err, &protected) || protected.Command() != "chattr -i "+root.Path("/etc/empty") {
+		t.Errorf("%v", err)
+	}
+}
+
+// setFlag sets an attribute of a file (chattr(1)) until the test ends.
+func setFlag(t *testing.T, place string, attribute int) {
+	t.Helper()
+	flag := 0x10 // FS_IMMUTABLE_FL (linux/fs.h)
+	if attribute == unix.STATX_ATTR_APPEND {
+		flag = 0x20 // FS_APPEND_FL
+	}
+	change := func(set, clear int) {
+		f, err := os.Open(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+		if err == nil {
+			err = unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags&^clear|set)
+		}
+		if err != nil {
+			t.Fatalf("the temporary folder takes no such flag, or this is not root: %v", err)
+		}
+	}
+	change(flag, 0)
+	t.Cleanup(func() { change(0, flag) })
+}
+
 // TestRefused: what cannot be changed safely is refused when it is planned.
 func TestRefused(t *testing.T) {
 	root := hosttest.Lay(t, tree)
