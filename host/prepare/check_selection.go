@@ -3,6 +3,7 @@ package prepare
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -72,6 +73,17 @@ func listAddresses(devices []pci.Device) string {
 // initcall_blacklist; drivers/firmware/sysfb.c; Documentation/fb/modedb.rst).
 var withoutFramebuffer = []string{"initcall_blacklist=sysfb_init", "video=efifb:off", "video=vesafb:off", "video=simplefb:off"}
 
+// removesFramebuffers returns whether a kernel's VFIO drivers remove the firmware's framebuffer
+// from a VGA controller that they are bound to: from Linux 6.0 on (drivers/vfio/pci/vfio_pci_core.c,
+// vfio_pci_vga_init). libvirt binds a function to one of them before a guest starts. Of display
+// controllers of other classes they do not.
+func removesFramebuffers(release string, d *pci.Device) bool {
+	const vga = 0x0300
+	major, _, _ := strings.Cut(release, ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n >= 6 && d.Class != nil && *d.Class == vga
+}
+
 // console looks whether a GPU for guests is the one that the firmware's console is on.
 func (v view) console() []host.Finding {
 	if !v.Devices.seen() {
@@ -88,6 +100,8 @@ func (v view) console() []host.Finding {
 			f.Remedy = "make another display the first in the firmware's setup; --allow " + d.Address.String() + " lifts the refusal"
 		case slices.ContainsFunc(v.Running.Value, func(arg string) bool { return slices.Contains(withoutFramebuffer, arg) }):
 			return pass("%s, and the kernel leaves its framebuffer alone", f.Seen)
+		case removesFramebuffers(text(v.Facts.Kernel), &d):
+			return pass("%s; on this kernel, VFIO removes the framebuffer from it", f.Seen)
 		default:
 			f.Status = host.Warn
 			f.Effect = "the kernel's framebuffer may hold its memory: then a guest with it does not start (can't reserve BAR)"

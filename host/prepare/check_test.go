@@ -401,9 +401,14 @@ func TestCheck(t *testing.T) {
 			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA display functions: no such function"}},
 		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), prepare.NotPrepared,
 			[]string{"fail boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
-		{"a GPU is the console and goes", isReady, write(function("01:00.0/boot_vga"), "1\n"), prepare.Ready,
+		{"a GPU is the console and goes", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), prepare.Ready,
 			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
-		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init")), prepare.Ready, nil},
+		{"and the kernel is not known", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), remove("proc/sys/kernel/osrelease")), prepare.Ready,
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"and is no VGA controller", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write(function("01:00.0/class"), "0x038000\n")), prepare.Ready,
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), prepare.Ready, nil},
+		{"and vfio-pci removes the framebuffer", isReady, write(function("01:00.0/boot_vga"), "1\n"), prepare.Ready, nil},
 
 		// A boot that is not that of GRUB's menu.
 		{"the boot partition is not mounted", isReady, write("etc/fstab", "UUID=2 /boot ext4\n"), prepare.NotReady,
