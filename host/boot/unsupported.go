@@ -55,7 +55,7 @@ func Supported(root host.Root, want Args) error {
 		{p.any("/etc/kernel/proxmox-boot-uuids"), "proxmox-boot-tool", "add " + arguments + " to /etc/kernel/cmdline, then proxmox-boot-tool refresh"},
 		{p.any("/usr/bin/kernelstub") && p.any("/etc/kernelstub/configuration"), "kernelstub", "kernelstub --add-options \"" + arguments + "\""},
 		{p.bootLoaderOfSUSE("-bls", "systemd-boot"), "sdbootutil", "add " + arguments + " to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
-		{p.unifiedImages(), "unified kernel images", "add " + arguments + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
+		{p.bootedUnified() || p.unifiedImages(), "unified kernel images", "add " + arguments + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
 		{p.any("/usr/sbin/flash-kernel") && !p.any("/etc/default/grub"), "flash-kernel", "add " + arguments + " to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
 		{p.any("/boot/extlinux/extlinux.conf") && !p.any("/etc/default/grub"), "extlinux", "add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
 	} {
@@ -155,4 +155,11 @@ func (p *probe) unifiedImages() bool {
 		}
 	}
 	return images || strings.Contains(p.text("/etc/kernel/install.conf"), "layout=uki")
+}
+
+// bootedUnified returns whether the machine was started from a unified kernel image by something
+// other than systemd-boot, the firmware as a rule: its stub sets StubInfo
+// (systemd.io/BOOT_LOADER_INTERFACE). Of systemd-boot, UnifiedDefault tells what comes next.
+func (p *probe) bootedUnified() bool {
+	return p.variable("StubInfo") != "" && !strings.HasPrefix(p.variable("LoaderInfo"), "systemd-boot")
 }
