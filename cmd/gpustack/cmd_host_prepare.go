@@ -303,6 +303,9 @@ func (u *ui) recover(ctx context.Context, runner host.Runner, d decision, timeou
 	if err != nil || left == nil {
 		return err
 	}
+	if err := bootMounted(runner.Root, *left); err != nil {
+		return err
+	}
 	if left.Kind == journal.KindDrivers {
 		if err := recoverable(ctx, runner, *left, d.dryRun, timeout); err != nil {
 			return err

@@ -133,11 +133,8 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 			return err
 		}
 	}
-	if slices.ContainsFunc(entry.Files, func(f journal.File) bool { return f.Transient }) {
-		// Boot entries that are gone count as removed with their kernel.
-		if err := boot.Mounted(root); err != nil {
-			return err
-		}
+	if err := bootMounted(root, entry); err != nil {
+		return err
 	}
 	entry, kept, err := keepReporting(root, entries, entry)
 	if err != nil {
@@ -190,6 +187,15 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		}
 		return err
 	})
+}
+
+// bootMounted returns an error if an entry changed boot entries and a boot partition is not mounted.
+// The journal takes boot entries that are missing for entries that were removed with their kernel.
+func bootMounted(root host.Root, e journal.Entry) error {
+	if !slices.ContainsFunc(e.Files, func(f journal.File) bool { return f.Transient }) {
+		return nil
+	}
+	return boot.Mounted(root)
 }
 
 func (u *ui) undo(ctx context.Context, runner host.Runner, id int) (err error) {

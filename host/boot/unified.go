@@ -31,7 +31,7 @@ func UnifiedDefault(root host.Root, want Args) error {
 		return p.err
 	}
 	command := "add " + want.String() + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
-	if e := newest(entries); e != nil {
+	if e := newest(entries); e != nil && p.variable("LoaderInfo") != "" {
 		command = "bootctl set-default " + path.Base(e.name) + " starts an entry that gpustack can change; or " + command
 	}
 	return &Unsupported{What: "unified kernel images (" + strings.Join(images, ", ") + ")", Command: command}

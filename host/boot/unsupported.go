@@ -14,8 +14,7 @@ import (
 type Unsupported struct {
 	What    string // "ostree"
 	Command string // what sets them there
-	// Menu is set where kernels are started from GRUB's menu all the same, so that the menu can
-	// be checked.
+	// Menu is set where GRUB's menu starts the kernels nevertheless, so that it can be checked.
 	Menu bool
 }
 
@@ -158,8 +157,8 @@ func (p *probe) unifiedImages() bool {
 }
 
 // bootedUnified returns whether the machine was started from a unified kernel image by something
-// other than systemd-boot, the firmware as a rule: its stub sets StubInfo
-// (systemd.io/BOOT_LOADER_INTERFACE). Of systemd-boot, UnifiedDefault tells what comes next.
+// other than systemd-boot, usually the firmware: the stub in the image sets StubInfo
+// (systemd.io/BOOT_LOADER_INTERFACE). UnifiedDefault decides about machines with systemd-boot.
 func (p *probe) bootedUnified() bool {
 	return p.variable("StubInfo") != "" && !strings.HasPrefix(p.variable("LoaderInfo"), "systemd-boot")
 }

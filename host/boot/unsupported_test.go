@@ -41,7 +41,7 @@ func TestSupported(t *testing.T) {
 		{"unified kernel images to come", "-- etc/kernel/install.conf --\nlayout=uki\n", "unified kernel images", "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
 		{"a unified kernel image that GRUB or the firmware started", grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n", "unified kernel images",
 			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
-		{"one that systemd-boot started, of which UnifiedDefault tells more", grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n" +
+		{"one that systemd-boot started, which UnifiedDefault decides about", grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n" +
 			"-- sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00y\x00s\x00t\x00e\x00m\x00d\x00-\x00b\x00o\x00o\x00t\x00\n", "", ""},
 		{"an image beside entries", debianSystemdBoot + "-- boot/efi/EFI/Linux/f00d-6.1.efi --\n", "", ""},
 		{"flash-kernel", "-- usr/sbin/flash-kernel --\n", "flash-kernel", "add intel_iommu=on iommu=pt to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},

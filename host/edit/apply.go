@@ -119,8 +119,8 @@ func (e *Protected) Command() string {
 }
 
 // unprotected returns an error of type *Protected if the file at a place, or the nearest directory
-// above it that is there, cannot be changed. Where the file system does not tell (statx(2),
-// stx_attributes), it returns nil, and the change itself fails.
+// above it that exists, cannot be changed. It returns nil where the file system does not report
+// attributes (statx(2), stx_attributes): there the change itself fails.
 func unprotected(place string) error {
 	dir := filepath.Dir(place)
 	for dir != filepath.Dir(dir) && errors.Is(unix.Access(dir, unix.F_OK), unix.ENOENT) {

@@ -31,9 +31,9 @@ func TestBootRefused(t *testing.T) {
 		sdBoot   = "debian-systemd-boot"
 		kernel   = "boot/efi/EFI/Linux/cafe-6.12.0-1-amd64.efi"
 		image    = "unified kernel images (/" + kernel + "): gpustack does not set kernel arguments there"
-		pin      = "bootctl set-default cafe-6.1.0-28-amd64.conf starts an entry that gpustack can change; or " +
-			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
-		fstab = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\n"
+		install  = "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
+		pin      = "bootctl set-default cafe-6.1.0-28-amd64.conf starts an entry that gpustack can change; or " + install
+		fstab    = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\n"
 	)
 	live := write("proc/mounts", "/dev/sda2 / ext4 rw 0 0\nsystemd-1 /boot autofs rw 0 0\n")
 	booted := variable("LoaderInfo", "systemd-boot 252.33-1~deb12u1")
@@ -44,17 +44,17 @@ func TestBootRefused(t *testing.T) {
 		want         string
 		command      string // "ROOT" stands for the root
 	}{
-		{"a unified image beside an entry", sdBoot, write(kernel, ""), image, pin},
-		{"of an older kernel", sdBoot, write("boot/efi/EFI/Linux/cafe-5.10.0-1-amd64.efi", ""), strings.Replace(image, "6.12.0", "5.10.0", 1), pin},
-		{"in another case", sdBoot, write("boot/efi/EFI/Linux/X.EFI", ""), strings.Replace(image, "cafe-6.12.0-1-amd64.efi", "X.EFI", 1), pin},
-		{"of an entry that names it", sdBoot, write("boot/efi/loader/entries/x.conf", "uki /x.efi\n"), strings.Replace(image, kernel, "boot/efi/loader/entries/x.conf", 1), pin},
+		{"a unified image beside an entry", sdBoot, steps(booted, write(kernel, "")), image, pin},
+		{"of an older kernel", sdBoot, write("boot/efi/EFI/Linux/cafe-5.10.0-1-amd64.efi", ""), strings.Replace(image, "6.12.0", "5.10.0", 1), install},
+		{"in another case", sdBoot, write("boot/efi/EFI/Linux/X.EFI", ""), strings.Replace(image, "cafe-6.12.0-1-amd64.efi", "X.EFI", 1), install},
+		{"of an entry that names it", sdBoot, write("boot/efi/loader/entries/x.conf", "uki /x.efi\n"), strings.Replace(image, kernel, "boot/efi/loader/entries/x.conf", 1), install},
 		{"a program of the firmware", sdBoot, write("boot/efi/loader/entries/x.conf", "efi /EFI/memtest86/memtest.efi\n"), "", ""},
 		{"the entry is the default", sdBoot, steps(write(kernel, ""), booted, variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf")), "", ""},
 		{"the entry is the default of loader.conf", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "timeout 3\ndefault cafe-6.1*.conf\n")), "", ""},
 		{"the default of loader.conf is the image too", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-*\n")), image, pin},
 		{"a default of loader.conf that a variable overrides", sdBoot,
 			steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n"), variable("LoaderEntryDefault", "cafe-6.12.0-1-amd64.efi")), image, pin},
-		{"a default of loader.conf, and variables that cannot be read", sdBoot, steps(write(kernel, ""), write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n")), image, pin},
+		{"a default of loader.conf, and variables that cannot be read", sdBoot, steps(write(kernel, ""), write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n")), image, install},
 		{"the image is started once", sdBoot,
 			steps(write(kernel, ""), booted, variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf"), variable("LoaderEntryOneShot", "cafe-6.12.0-1-amd64.efi")), image, pin},
 		{"the entry was started last", sdBoot,

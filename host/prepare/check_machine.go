@@ -225,7 +225,7 @@ var errNoEntries = errors.New("no boot menu is there that gpustack reads")
 
 // readEntries reads what can be booted next, and last what a kernel gets that is installed
 // later. Of a tree that is not whole, the menu may be all that is there. A menu that the machine
-// does not boot from tells nothing.
+// does not boot from is not read.
 func readEntries(root host.Root, facts host.Facts, contract *Contract) Look[[]boot.Entry] {
 	want, _ := boot.WantIOMMU(text(facts.CPUVendor))
 	args := want.Args()
