@@ -14,6 +14,7 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/host/guard"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -137,7 +138,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err := u.recover(ctx, runner, opts.decision, driver.DefaultTimeout); err != nil {
 		return err
 	}
-	node, err := prepare.Observe(root)
+	node, err := prepare.Observe(root, guard.Running{})
 	if err != nil {
 		return err
 	}

@@ -90,18 +90,27 @@ func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout ti
 	if err := u.recover(ctx, c.kernel.Runner, d, timeout); err != nil {
 		return c, err
 	}
-	running := c.kernel.Ready() == nil
-	session, err := "", error(nil)
-	if running {
-		if session = os.Getenv("SSH_CONNECTION"); session == "" {
-			session, err = guard.Connection(root, os.Getppid())
-		}
-	}
+	running, err := readRunning(root, c.kernel)
 	var nodeErr, usesErr error
-	if c.node, nodeErr = prepare.ObserveLive(root, session); nodeErr == nil {
-		c.uses, usesErr = prepare.ObserveUses(root, c.node.Devices, running)
+	if c.node, nodeErr = prepare.ObserveLive(root, running); nodeErr == nil {
+		c.uses, usesErr = prepare.ObserveUses(root, c.node.Devices, c.kernel.Ready() == nil)
 	}
 	return c, errors.Join(err, nodeErr, usesErr)
+}
+
+// readRunning reads what only the running machine shows: the ssh session that gpustack was
+// started in, and the addresses of its interfaces. Of every other root it is empty.
+func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
+	var running guard.Running
+	if kernel.Ready() != nil {
+		return running, nil
+	}
+	var err, addressesErr error
+	if running.Session = os.Getenv("SSH_CONNECTION"); running.Session == "" {
+		running.Session, err = guard.Connection(root, os.Getppid())
+	}
+	running.Addresses, addressesErr = guard.ReadAddresses()
+	return running, errors.Join(err, addressesErr)
 }
 
 // show prints a plan, and carries it out if that is wanted.

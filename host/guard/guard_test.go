@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -92,14 +93,14 @@ func TestNeeds(t *testing.T) {
 			"0000:00:17.0! carries /dev/mapper/vg-root, mounted at /\n0000:01:00.0! carries /dev/mapper/vg-root, mounted at /\n" + consoles},
 		{"a disk with several paths, and white space", "-- proc/mounts --\n/dev/nvme1n1 /srv/my\\040disk ext4 rw 0 0\n", "0000:02:00.0 carries /dev/nvme1n1, mounted at /srv/my disk\n" + consoles},
 		{"a root device that nobody knows", "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n",
-			"0000:00:17.0! may carry the root file system: what /dev/root is cannot be told\n" +
-				"0000:01:00.0! may carry the root file system: what /dev/root is cannot be told\n" +
-				"0000:02:00.0! may carry the root file system: what /dev/root is cannot be told\n" + consoles},
-		{"from the network and of memory", "-- proc/mounts --\nserver:/x / nfs rw 0 0\ntmpfs /run tmpfs rw 0 0\n", consoles},
+			"0000:00:17.0! may carry /dev/root, mounted at /: its disk is not determined\n" +
+				"0000:01:00.0! may carry /dev/root, mounted at /: its disk is not determined\n" +
+				"0000:02:00.0! may carry /dev/root, mounted at /: its disk is not determined\n" + consoles},
+		{"from the network and of memory", "-- proc/mounts --\nserver:/x /srv nfs rw 0 0\ntmpfs / tmpfs rw 0 0\n", consoles},
 		{"a data disk that nobody knows", "-- proc/mounts --\n/dev/odd /srv ext4 rw 0 0\n/dev/fuse /run/user/fuse fuse.x rw 0 0\n",
-			"0000:00:17.0 may carry /dev/odd, mounted at /srv: what it is cannot be told\n" +
-				"0000:01:00.0 may carry /dev/odd, mounted at /srv: what it is cannot be told\n" +
-				"0000:02:00.0 may carry /dev/odd, mounted at /srv: what it is cannot be told\n" + consoles},
+			"0000:00:17.0 may carry /dev/odd, mounted at /srv: its disk is not determined\n" +
+				"0000:01:00.0 may carry /dev/odd, mounted at /srv: its disk is not determined\n" +
+				"0000:02:00.0 may carry /dev/odd, mounted at /srv: its disk is not determined\n" + consoles},
 		{"a link in /dev", "-- proc/mounts --\n/dev/disk/by-uuid/4711 /srv ext4 rw 0 0\n", "0000:02:00.0 carries /dev/disk/by-uuid/4711, mounted at /srv\n" + consoles},
 		{"btrfs of several devices, which names one", "-- proc/mounts --\n/dev/sda1 /srv btrfs rw 0 0\n",
 			"0000:00:17.0 carries /dev/sda1, mounted at /srv\n0000:02:00.0 carries /dev/sda1, mounted at /srv\n" + consoles},
@@ -119,33 +120,40 @@ func TestNeeds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machine+test.files)
-			devices, _, err := pci.Scan(root, pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			needs, err := guard.Needs(root, devices)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got strings.Builder
-			for _, n := range needs {
-				mark := ""
-				if n.Absolute {
-					mark = "!"
-				}
-				fmt.Fprintf(&got, "%s%s %s\n", n.Address, mark, n.Reason)
-			}
-			if diff := cmp.Diff(test.want, got.String()); diff != "" {
+			if diff := cmp.Diff(test.want, needs(t, root, guard.Running{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
+// needs writes what guard.Needs returns, a line for each need, with ! behind the address
+// of an absolute one.
+func needs(t *testing.T, root host.Root, running guard.Running) string {
+	t.Helper()
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := guard.Needs(root, devices, running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, n := range found {
+		mark := ""
+		if n.Absolute {
+			mark = "!"
+		}
+		fmt.Fprintf(&got, "%s%s %s\n", n.Address, mark, n.Reason)
+	}
+	return got.String()
+}
+
 // TestBlind: a guard that cannot see is an error.
 func TestBlind(t *testing.T) {
 	root := hosttest.Lay(t, "mkdir proc/mounts\nmkdir proc/net/route\n"+machine[1:])
-	_, err := guard.Needs(root, nil)
+	_, err := guard.Needs(root, nil, guard.Running{})
 	if want := "/proc/mounts: not a regular file\n/proc/net/route: not a regular file"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
@@ -154,7 +162,7 @@ func TestBlind(t *testing.T) {
 // TestBlindToPorts: a port that cannot be looked at is an error too.
 func TestBlindToPorts(t *testing.T) {
 	root := hosttest.Lay(t, machine+"-- sys/devices/pci0000:00/0000:03:00.0/net/eth0/master --\n-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n")
-	_, err := guard.Needs(root, nil)
+	_, err := guard.Needs(root, nil, guard.Running{})
 	if want := "/sys/class/net/eth0/master: invalid argument"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

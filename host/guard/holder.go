@@ -28,7 +28,7 @@ type Holder struct {
 // meanwhile is none; one that cannot be looked at is an error. On a tree that runs
 // nothing there are none.
 func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
-	h := holders{guard: guard{root: root, devices: devices}, functions: map[string][]pci.Address{}}
+	h := holders{guard: guard{root: root, devices: devices}, known: map[string][]pci.Address{}}
 	names, err := root.ReadDir("/proc")
 	if host.IsAbsent(err) {
 		return nil, nil
@@ -55,10 +55,10 @@ func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
 
 type holders struct {
 	guard
-	classes   []string
-	minors    map[string]pci.Address   // of /dev/nvidiaN
-	functions map[string][]pci.Address // by name of a device node
-	found     []Holder
+	classes []string
+	minors  map[string]pci.Address   // of /dev/nvidiaN
+	known   map[string][]pci.Address // by name of a device node
+	found   []Holder
 }
 
 // process adds what a process has open (proc_pid_fd(5)).
@@ -123,7 +123,7 @@ func (h *holders) line(dir, name string) string {
 // devices lists, but for NVIDIA's, which are in none. The control nodes that all of
 // NVIDIA's GPUs share hold none of them.
 func (h *holders) of(file string) ([]pci.Address, error) {
-	if addresses, ok := h.functions[file]; ok {
+	if addresses, ok := h.known[file]; ok {
 		return addresses, nil
 	}
 	var addresses []pci.Address
@@ -145,18 +145,33 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 		if !ok {
 			continue
 		}
-		parts := func(string) ([]string, error) { return nil, nil }
-		if dir == blockDir {
-			parts = h.slaves
-		}
-		more, err := h.below(dir, name, map[string]bool{}, parts)
+		more, err := h.behind(dir, name)
 		if err != nil {
 			return nil, err
 		}
 		addresses = append(addresses, more...)
 	}
-	h.functions[file] = addresses
+	h.known[file] = addresses
 	return addresses, nil
+}
+
+// behind returns the functions of a device of a class folder. Of a disk over the network
+// they are none: its interface works without the process.
+func (h *holders) behind(class, name string) ([]pci.Address, error) {
+	if class == blockDir {
+		o, err := h.below(name, map[string]bool{})
+		return o.functions, err
+	}
+	target, err := h.device(class, name)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := h.functions(target)
+	if m := subsystemDir.FindStringSubmatch(target); m != nil && err == nil && len(addresses) == 0 {
+		o, err := h.subsystem(m[1])
+		return o.functions, err
+	}
+	return addresses, err
 }
 
 func (h *holders) drivenBy(driver string) (addresses []pci.Address) {

@@ -16,6 +16,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/edit"
+	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/initramfs"
 	"gpustack/host/iommu"
@@ -412,7 +413,7 @@ func (m *Machine) inspect(root host.Root) {
 
 // refused is what host prepare would say of the machine as it is.
 func refused(root host.Root) []error {
-	n, err := Observe(root)
+	n, err := Observe(root, guard.Running{})
 	_, selErr := Node{Devices: n.Devices, Needs: n.Needs}.sel(Options{})
 	return slices.Concat(split(err), split(selErr))
 }

@@ -76,9 +76,9 @@ func ObserveUses(root host.Root, devices []pci.Device, running bool) (Uses, erro
 }
 
 // ObserveLive reads what counts for changing drivers now: of the machine's kernels the
-// one that runs, and neither boot loader nor initramfs. session is what ssh says of the
-// operator's, or "".
-func ObserveLive(root host.Root, session string) (Node, error) {
+// one that runs, and neither boot loader nor initramfs. running is what only the running
+// machine shows.
+func ObserveLive(root host.Root, running guard.Running) (Node, error) {
 	devices, warnings, err := pci.Scan(root, pci.Options{})
 	if err != nil {
 		return Node{}, err
@@ -104,16 +104,14 @@ func ObserveLive(root host.Root, session string) (Node, error) {
 		m, releaseErr = modprobe.ReadModules(root, strings.TrimSpace(string(data)), slices.Compact(slices.Sorted(slices.Values(makers)))...)
 		n.Kernels = []modprobe.Modules{m}
 	}
-	var needsErr, sessionErr, mountsErr, recordErr error
-	n.Needs, needsErr = guard.Needs(root, devices)
-	needs, sessionErr := guard.SessionNeeds(root, session)
-	n.Needs = append(n.Needs, needs...)
+	var needsErr, mountsErr, recordErr error
+	n.Needs, needsErr = guard.Needs(root, devices, running)
 	mounts, mountsErr := root.Exists("/proc/mounts")
 	if mountsErr == nil && !mounts {
 		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
 	}
 	n.Recorded, recordErr = ReadContract(root)
-	return n, errors.Join(releaseErr, needsErr, sessionErr, mountsErr, recordErr)
+	return n, errors.Join(releaseErr, needsErr, mountsErr, recordErr)
 }
 
 // named tells whether the options name functions: then those are meant, and not what is

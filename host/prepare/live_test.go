@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -32,7 +33,7 @@ var idle = prepare.Uses{Running: true, Guests: guest.Report{Holders: []guest.Hol
 
 func observe(t *testing.T, root host.Root) prepare.Node {
 	t.Helper()
-	n, err := prepare.ObserveLive(root, "")
+	n, err := prepare.ObserveLive(root, guard.Running{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,8 +84,8 @@ type Node struct {
 }
 
 // Observe reads the machine below root. All that keeps it from being prepared is
-// in the error.
-func Observe(root host.Root) (Node, error) {
+// in the error. running is what only the running machine shows.
+func Observe(root host.Root, running guard.Running) (Node, error) {
 	facts, warnings := host.ReadFacts(root)
 	devices, scanWarnings, err := pci.Scan(root, pci.Options{})
 	if err != nil {
@@ -131,7 +131,7 @@ func Observe(root host.Root) (Node, error) {
 	keep(err)
 	n.Conf, err = modprobe.ReadConf(root, modprobe.OwnFiles()...)
 	keep(err)
-	n.Needs, err = guard.Needs(root, devices)
+	n.Needs, err = guard.Needs(root, devices, running)
 	keep(err)
 	mounts, err := root.Exists("/proc/mounts")
 	keep(err)

@@ -17,6 +17,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
@@ -266,7 +267,7 @@ func selectors(t *testing.T, words ...string) (list []pci.Selector) {
 
 func plan(t *testing.T, root host.Root, opts prepare.Options) (prepare.Plan, error) {
 	t.Helper()
-	n, err := prepare.Observe(root)
+	n, err := prepare.Observe(root, guard.Running{})
 	if err != nil {
 		return prepare.Plan{}, err
 	}
@@ -339,7 +340,7 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 		fmt.Fprintln(programs, strings.Join(argv, " "))
 	}
 	got.Comment = []byte(programs.String())
-	n, err := prepare.Observe(root)
+	n, err := prepare.Observe(root, guard.Running{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +460,7 @@ func TestRefusals(t *testing.T) {
 			"0000:24:00.0: is an NVSwitch, and would be separated from GPUs that go to guests"},
 		{"all allowed", board(), []string{"10de:20b2"}, nil, []string{"0000:23:00.0", "0000:24:00.0"}, ""},
 		{"a disk of the host", node{cpu: "GenuineIntel", more: "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n"}.archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},
-			"0000:03:00.0: the host needs it: may carry the root file system: what /dev/root is cannot be told"},
+			"0000:03:00.0: the host needs it: may carry /dev/root, mounted at /: its disk is not determined"},
 		{"nothing is left", node{cpu: "GenuineIntel"}.archive(), nil, []string{"10de:11b4"}, nil, "nothing is selected"},
 		{"no NVIDIA card", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "0x10de", "0x1002"), nil, nil, nil, "NVIDIA display functions: no such function"},
 		{"no id", strings.Replace(node{cpu: "GenuineIntel"}.archive(), "0x0e0a", "e0a", 1), nil, nil, nil, "0000:01:00.1: its ids cannot be read"},

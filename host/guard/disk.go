@@ -1,0 +1,442 @@
+package guard
+
+import (
+	"errors"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+const blockDir = "/sys/class/block"
+
+// origin is what a block device or a file system lies on.
+type origin struct {
+	functions []pci.Address
+	servers   []server
+	places    []place
+	unknown   bool // it may be on any disk
+}
+
+// server is a host on the network that a disk or a file system is on.
+type server struct {
+	address netip.Addr // invalid: not determined
+	through string     // the interface it is reached through, "" where its address decides
+}
+
+// place is a file of the machine that another file system or disk is made of.
+type place struct {
+	kind string // "file" of a loop device, "layer" of an overlay
+	name string // as an absolute path, "" where it is not determined
+}
+
+// anywhere is the origin of what may be on any disk, here or over the network.
+func anywhere() origin {
+	return origin{unknown: true, servers: []server{{}}}
+}
+
+func (o *origin) join(more origin) {
+	o.functions = append(o.functions, more.functions...)
+	o.servers = append(o.servers, more.servers...)
+	o.places = append(o.places, more.places...)
+	o.unknown = o.unknown || more.unknown
+}
+
+// disk returns what a block device lies on, by its name in /dev: through partitions, LVM,
+// md, dm, bcache and DRBD, down to PCI functions, servers and files. It is unknown where
+// sysfs has no such device.
+func (g *guard) disk(dev string) (origin, error) {
+	name, err := g.block(dev)
+	if err != nil {
+		return origin{}, err
+	}
+	if name == "" {
+		return origin{unknown: true}, nil
+	}
+	return g.below(name, map[string]bool{})
+}
+
+// block returns what sysfs calls a block device, or "" where it has none: by the name
+// in /dev, by device-mapper's, or by where a link such as /dev/disk/by-uuid/… leads.
+func (g *guard) block(dev string) (string, error) {
+	var names []string
+	if mapped, ok := strings.CutPrefix(dev, "/dev/mapper/"); ok {
+		name, err := g.mapped(mapped)
+		if err != nil {
+			return "", err
+		}
+		names = append(names, name)
+	}
+	target, err := g.root.Resolve(dev)
+	if err != nil {
+		return "", g.cause(dev, err)
+	}
+	names = append(names, strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!"), path.Base(target)) // as sysfs spells cciss/c0d0
+	for _, name := range names {
+		ok, err := g.root.Exists(path.Join(blockDir, name))
+		if err != nil {
+			return "", g.cause(path.Join(blockDir, name), err)
+		}
+		if ok && name != "" {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// mapped returns the block device that device-mapper calls by a name.
+func (g *guard) mapped(name string) (string, error) {
+	all, err := g.list(blockDir)
+	if err != nil {
+		return "", err
+	}
+	for _, block := range all {
+		if !strings.HasPrefix(block, "dm-") {
+			continue
+		}
+		mapped, err := g.attribute(path.Join(blockDir, block, "dm/name"))
+		if err != nil {
+			return "", err
+		}
+		if mapped == name {
+			return block, nil
+		}
+	}
+	return "", nil
+}
+
+// Elements of the path of a block device's folder, and names of whole disks.
+var (
+	iscsiSession = regexp.MustCompile(`/session([0-9]+)/`)                    // drivers/scsi/scsi_transport_iscsi.c
+	interfaceDir = regexp.MustCompile(`/net/([^/]+)/`)                        // of FCoE: drivers/scsi/fcoe/fcoe_sysfs.c
+	fabricsDir   = regexp.MustCompile(`/nvme-fabrics/ctl/(nvme[0-9]+)(/|$)`)  // drivers/nvme/host/fabrics.c
+	subsystemDir = regexp.MustCompile(`/nvme-subsystem/(nvme-subsys[0-9]+)/`) // drivers/nvme/host/multipath.c
+	diskInMemory = regexp.MustCompile(`^z?ram[0-9]+$`)
+	diskOfFile   = regexp.MustCompile(`^loop[0-9]+$`)
+	diskOfZFS    = regexp.MustCompile(`^zd[0-9]+$`)
+	diskMirrored = regexp.MustCompile(`^drbd[0-9]+$`) // with another host
+	diskOfServer = regexp.MustCompile(`^[nr]bd[0-9]+$`)
+)
+
+// below returns what a block device of sysfs lies on.
+func (g *guard) below(name string, seen map[string]bool) (origin, error) {
+	if seen[name] {
+		return origin{}, nil
+	}
+	seen[name] = true
+	target, err := g.device(blockDir, name)
+	if err != nil {
+		return origin{}, err
+	}
+	functions, err := g.functions(target)
+	if err != nil || len(functions) > 0 {
+		return origin{functions: functions}, err
+	}
+	disk := name // of which name can be a partition
+	if _, rest, ok := strings.Cut(target, "/block/"); ok {
+		disk, _, _ = strings.Cut(rest, "/")
+	}
+	var o origin
+	if diskMirrored.MatchString(disk) {
+		o.servers = append(o.servers, server{})
+	}
+	// Linux, Documentation/ABI/testing/sysfs-block: the devices that one is made of.
+	slaves, err := g.list(path.Join(blockDir, disk, "slaves"))
+	if err != nil {
+		return origin{}, err
+	}
+	for _, slave := range slaves {
+		more, err := g.below(slave, seen)
+		if err != nil {
+			return origin{}, err
+		}
+		o.join(more)
+	}
+	if len(slaves) == 0 && len(o.servers) == 0 {
+		return g.end(disk, target)
+	}
+	return o, nil
+}
+
+// end returns what a disk lies on that has no PCI function on its path and is made of no
+// other disk.
+func (g *guard) end(disk, target string) (origin, error) {
+	switch {
+	case diskInMemory.MatchString(disk), strings.Contains(target, "/ndbus"): // memory, NVDIMMs
+		return origin{}, nil
+	case diskOfServer.MatchString(disk): // sysfs does not show an nbd's server, nor where an rbd's data is
+		return origin{servers: []server{{}}}, nil
+	case diskOfFile.MatchString(disk):
+		return g.loop(disk)
+	case diskOfZFS.MatchString(disk):
+		return g.zfsMembers()
+	}
+	if m := iscsiSession.FindStringSubmatch(target); m != nil {
+		return g.iscsi(m[1])
+	}
+	if m := interfaceDir.FindStringSubmatch(target); m != nil {
+		return origin{servers: []server{{through: m[1]}}}, nil
+	}
+	if m := fabricsDir.FindStringSubmatch(target); m != nil {
+		return g.controller(m[1])
+	}
+	if m := subsystemDir.FindStringSubmatch(target); m != nil {
+		return g.subsystem(m[1])
+	}
+	return origin{unknown: true}, nil
+}
+
+// loop returns the file of a loop device (Linux, drivers/block/loop.c, backing_file).
+func (g *guard) loop(disk string) (origin, error) {
+	file, err := g.attribute(path.Join(blockDir, disk, "loop/backing_file"))
+	if err != nil {
+		return origin{}, err
+	}
+	if strings.HasSuffix(file, " (deleted)") || !path.IsAbs(file) {
+		file = "" // it can be on any file system, also on one that is not mounted here
+	}
+	return origin{places: []place{{"file", file}}}, nil
+}
+
+// iscsi returns the portals of a session: of each connection the address that it was made
+// to, and the one that the target has redirected it to (Linux,
+// drivers/scsi/scsi_transport_iscsi.c, persistent_address and address).
+func (g *guard) iscsi(session string) (origin, error) {
+	const dir = "/sys/class/iscsi_connection"
+	connections, err := g.list(dir)
+	if err != nil {
+		return origin{}, err
+	}
+	var o origin
+	for _, c := range connections {
+		if !strings.HasPrefix(c, "connection"+session+":") {
+			continue
+		}
+		for _, name := range []string{"persistent_address", "address"} {
+			text, err := g.attribute(path.Join(dir, c, name))
+			if errors.Is(err, unix.ENOTCONN) {
+				continue // address, while the connection is down
+			}
+			if err != nil {
+				return origin{}, err
+			}
+			if text != "" {
+				o.servers = append(o.servers, parseServer(text))
+			}
+		}
+	}
+	if len(o.servers) == 0 {
+		o.servers = []server{{}}
+	}
+	return o, nil
+}
+
+// parseServer reads the address of a server. A name has none: what it resolves to is not
+// in the files.
+func parseServer(text string) server {
+	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	if err != nil {
+		return server{}
+	}
+	return server{address: address}
+}
+
+// subsystem returns what an NVMe subsystem with several paths lies on: all of its
+// controllers. Its disks are virtual devices.
+func (g *guard) subsystem(name string) (origin, error) {
+	entries, err := g.list(path.Join("/sys/class/nvme-subsystem", name))
+	if err != nil {
+		return origin{}, err
+	}
+	var o origin
+	found := false
+	for _, e := range entries {
+		controller := path.Join("/sys/class/nvme", e)
+		ok, err := g.root.Exists(controller)
+		if err != nil {
+			return origin{}, g.cause(controller, err)
+		}
+		if !ok {
+			continue // an attribute
+		}
+		found = true
+		more, err := g.controller(e)
+		if err != nil {
+			return origin{}, err
+		}
+		o.join(more)
+	}
+	if !found {
+		return anywhere(), nil
+	}
+	return o, nil
+}
+
+// controller returns what an NVMe controller lies on: PCI functions, or for NVMe over
+// fabrics its server (Linux, drivers/nvme/host/sysfs.c, transport and address).
+func (g *guard) controller(name string) (origin, error) {
+	const dir = "/sys/class/nvme"
+	target, err := g.device(dir, name)
+	if err != nil {
+		return origin{}, err
+	}
+	functions, err := g.functions(target)
+	if err != nil || len(functions) > 0 {
+		return origin{functions: functions}, err
+	}
+	transport, err := g.attribute(path.Join(dir, name, "transport"))
+	if err != nil {
+		return origin{}, err
+	}
+	text, err := g.attribute(path.Join(dir, name, "address"))
+	if err != nil {
+		return origin{}, err
+	}
+	address := nvmeAddress(text)
+	switch transport {
+	case "tcp", "rdma":
+		s := parseServer(address["traddr"])
+		s.through = address["host_iface"]
+		return origin{servers: []server{s}}, nil
+	case "fc":
+		return g.fcHost(address["host_traddr"])
+	}
+	return anywhere(), nil
+}
+
+// nvmeAddress reads "traddr=192.0.2.9,trsvcid=4420,host_iface=eth1" (Linux,
+// nvmf_get_address in drivers/nvme/host/fabrics.c).
+func nvmeAddress(text string) map[string]string {
+	values := map[string]string{}
+	for field := range strings.SplitSeq(text, ",") {
+		if key, value, ok := strings.Cut(field, "="); ok {
+			values[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	return values
+}
+
+// fcHost returns the Fibre Channel adapter with a port name, as NVMe writes it:
+// "nn-0x20000090fa0b1c2d:pn-0x10000090fa0b1c2d" (Linux, drivers/nvme/host/fc.c).
+func (g *guard) fcHost(address string) (origin, error) {
+	const dir = "/sys/class/fc_host"
+	_, port, ok := strings.Cut(address, "pn-")
+	hosts, err := g.list(dir)
+	if err != nil {
+		return origin{}, err
+	}
+	for _, h := range hosts {
+		name, err := g.attribute(path.Join(dir, h, "port_name"))
+		if err != nil {
+			return origin{}, err
+		}
+		if !ok || !strings.EqualFold(name, port) {
+			continue
+		}
+		target, err := g.device(dir, h)
+		if err != nil {
+			return origin{}, err
+		}
+		functions, err := g.functions(target)
+		if err != nil || len(functions) > 0 {
+			return origin{functions: functions}, err
+		}
+	}
+	return anywhere(), nil
+}
+
+const btrfsDir = "/sys/fs/btrfs"
+
+// btrfs returns what all devices of a file system lie on (Linux, fs/btrfs/sysfs.c: a link
+// for each in btrfs/UUID/devices). A mount names one of them.
+func (g *guard) btrfs(source string) (origin, error) {
+	o, err := g.disk(source)
+	if err != nil || o.unknown {
+		return o, err
+	}
+	name, err := g.block(source)
+	if err != nil {
+		return origin{}, err
+	}
+	systems, err := g.list(btrfsDir)
+	if err != nil {
+		return origin{}, err
+	}
+	for _, system := range systems {
+		dir := path.Join(btrfsDir, system, "devices")
+		if ok, err := g.root.Exists(dir); err != nil || !ok {
+			if err != nil {
+				return origin{}, g.cause(dir, err)
+			}
+			continue // "features" and others
+		}
+		members, err := g.list(dir)
+		if err != nil {
+			return origin{}, err
+		}
+		if !slices.Contains(members, name) {
+			continue
+		}
+		for _, member := range members {
+			more, err := g.below(member, map[string]bool{})
+			if err != nil {
+				return origin{}, err
+			}
+			o.join(more)
+		}
+	}
+	return o, nil
+}
+
+// zfsMembers returns what the members of all ZFS pools lie on, as udev has found them:
+// the kernel does not show which disks a pool has (systemd, sd-device's database:
+// run/udev/data/bMAJOR:MINOR). Without udev's record of it, every disk counts.
+func (g *guard) zfsMembers() (origin, error) {
+	blocks, err := g.list(blockDir)
+	if err != nil {
+		return origin{}, err
+	}
+	var o origin
+	for _, name := range blocks {
+		number, err := g.attribute(path.Join(blockDir, name, "dev"))
+		if err != nil {
+			return origin{}, err
+		}
+		data, err := g.root.ReadFile("/run/udev/data/b" + number)
+		if err != nil && !host.IsAbsent(err) {
+			return origin{}, g.cause("/run/udev/data", err)
+		}
+		if err == nil && !strings.Contains(string(data), "\nE:ID_FS_TYPE=zfs_member\n") || diskOfZFS.MatchString(name) {
+			continue
+		}
+		if file, err := g.attribute(path.Join(blockDir, name, "loop/backing_file")); err != nil || file == "" && diskOfFile.MatchString(name) {
+			if err != nil {
+				return origin{}, err
+			}
+			continue // without a file, a loop device has no content
+		}
+		more, err := g.below(name, map[string]bool{})
+		if err != nil {
+			return origin{}, err
+		}
+		o.join(more)
+	}
+	return o, nil
+}
+
+// storage returns the functions that disks can be on.
+func (g *guard) storage() []pci.Address {
+	var addresses []pci.Address
+	for i := range g.devices {
+		if c := g.devices[i].Class; c != nil && c.IsStorage() {
+			addresses = append(addresses, g.devices[i].Address)
+		}
+	}
+	return addresses
+}

@@ -1,0 +1,397 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// mount is a mounted file system (proc_pid_mounts(5)).
+type mount struct {
+	source, place, kind string
+	options             []string // as the kernel writes them: a comma in a value is \054
+}
+
+func (m mount) String() string {
+	return m.source + ", mounted at " + m.place
+}
+
+// values returns all values of a mount option.
+func (m mount) values(key string) []string {
+	var values []string
+	for _, o := range m.options {
+		if k, value, ok := strings.Cut(o, "="); ok && k == key {
+			values = append(values, unescape(value))
+		}
+	}
+	return values
+}
+
+// onDisk returns whether a file system lies on block devices.
+func (m mount) onDisk() bool {
+	return m.kind == "zfs" || m.kind == "btrfs" || strings.HasPrefix(m.source, "/dev/") && m.source != "/dev/fuse"
+}
+
+// inMemory returns whether a file system that can be at one of the places the host needs
+// has its content in memory, or has none, as automount points.
+func (m mount) inMemory() bool {
+	return slices.Contains([]string{"autofs", "ramfs", "rootfs", "tmpfs"}, m.kind)
+}
+
+// isLocal returns whether to look at a file system can neither wait for a server nor mount
+// something.
+func (m mount) isLocal() bool {
+	return m.onDisk() || m.kind == "overlay" || m.inMemory() && m.kind != "autofs"
+}
+
+// above returns whether a file system holds a file, if nothing else is mounted there.
+func (m mount) above(name string) bool {
+	return m.place == "/" || name == m.place || strings.HasPrefix(name, m.place+"/")
+}
+
+func (g *guard) readMounts() error {
+	const name = "/proc/mounts"
+	lines, err := g.lines(name)
+	if err != nil {
+		return err
+	}
+	for _, m := range lines {
+		if len(m) < 4 {
+			return fmt.Errorf("%s: %d fields: %q", name, len(m), strings.Join(m, " "))
+		}
+		g.mounts = append(g.mounts, mount{unescape(m[0]), unescape(m[1]), m[2], strings.Split(m[3], ",")})
+	}
+	return nil
+}
+
+// holder returns the index of the file system that a file lies on, or -1: of those at the
+// deepest place the one mounted last.
+func (g *guard) holder(name string) int {
+	found := -1
+	for i, m := range g.mounts {
+		if m.above(name) && (found < 0 || len(m.place) >= len(g.mounts[found].place)) {
+			found = i
+		}
+	}
+	return found
+}
+
+// unescape undoes what the kernel does to white space, commas and backslashes in these
+// files: \040.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// fileSystems finds what mounted file systems lie on: all that lie on block devices, and
+// of the others those at the places that the host and nova-compute need. Absolute are
+// those at /, at /usr and at and below /boot.
+func (g *guard) fileSystems() error {
+	for i, m := range g.mounts {
+		if m.onDisk() {
+			if err := g.fileSystem(i, false, m.String(), nil); err != nil {
+				return err
+			}
+		}
+	}
+	const boot = "/boot"
+	absolute := []string{"/", "/usr", boot}
+	for _, name := range slices.Concat(absolute, []string{"/var", "/home", g.instances()}) {
+		resolved, err := g.follow(name)
+		if err != nil {
+			return err
+		}
+		held := g.holder(resolved)
+		for i, m := range g.mounts {
+			if i == held || m.place == resolved || name == boot && strings.HasPrefix(m.place, resolved+"/") {
+				if err := g.fileSystem(i, slices.Contains(absolute, name), m.String(), nil); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// fileSystem adds the needs of a mounted file system. above are the file systems that lie
+// on it, which are the reason to ask.
+func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error {
+	o, err := g.originOf(g.mounts[i])
+	if err != nil {
+		return err
+	}
+	return g.need(o, absolute, what, append(slices.Clone(above), i))
+}
+
+// originOf returns what a mounted file system lies on.
+func (g *guard) originOf(m mount) (origin, error) {
+	switch {
+	case m.kind == "zfs":
+		return g.zfsMembers()
+	case m.kind == "btrfs":
+		return g.btrfs(m.source)
+	case m.onDisk():
+		return g.disk(m.source)
+	case m.inMemory():
+		return origin{}, nil
+	}
+	switch m.kind {
+	case "overlay":
+		return origin{places: layers(m)}, nil
+	case "nfs", "nfs4", "cifs", "smb3": // fs/nfs/super.c, fs/smb/client/cifsfs.c
+		return origin{servers: serversOf(slices.Concat(m.values("addr"), m.values("ip")))}, nil
+	case "9p":
+		switch transport := m.values("trans"); { // net/9p/client.c
+		case slices.Contains(transport, "virtio"):
+			return g.virtio("9pnet_virtio")
+		case slices.Contains(transport, "tcp"), slices.Contains(transport, "rdma"):
+			return origin{servers: serversOf([]string{m.source})}, nil
+		}
+	case "virtiofs":
+		return g.virtio("virtiofs")
+	case "ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs", "fuse.glusterfs", "lustre", "gpfs", "beegfs", "afs":
+		// The servers that have the data are not those that the mount names.
+		return origin{servers: []server{{}}}, nil
+	}
+	return anywhere(), nil
+}
+
+// serversOf reads addresses of servers: without one, the server is not determined.
+func serversOf(addresses []string) []server {
+	if len(addresses) == 0 {
+		return []server{{}}
+	}
+	var servers []server
+	for _, a := range addresses {
+		servers = append(servers, parseServer(a))
+	}
+	return servers
+}
+
+// virtio returns the functions of all devices that a virtio driver has.
+func (g *guard) virtio(driver string) (origin, error) {
+	dir := path.Join("/sys/bus/virtio/drivers", driver)
+	names, err := g.list(dir)
+	if err != nil {
+		return origin{}, err
+	}
+	var o origin
+	for _, name := range names {
+		target, err := g.device(dir, name)
+		if err != nil {
+			return origin{}, err
+		}
+		functions, err := g.functions(target)
+		if err != nil {
+			return origin{}, err
+		}
+		o.functions = append(o.functions, functions...)
+	}
+	if len(o.functions) == 0 {
+		return anywhere(), nil
+	}
+	return o, nil
+}
+
+// layers returns the folders of an overlay: lowerdir has several, with a colon between
+// them, and \: stands for a colon in a name (Linux, Documentation/filesystems/overlayfs.rst
+// and fs/overlayfs/params.c).
+func layers(m mount) []place {
+	var folders []string
+	for _, value := range m.values("lowerdir") {
+		const colon = "\x00"
+		for folder := range strings.SplitSeq(strings.ReplaceAll(value, `\:`, colon), ":") {
+			if folder != "" { // data-only layers come after two colons
+				folders = append(folders, strings.ReplaceAll(folder, colon, ":"))
+			}
+		}
+	}
+	folders = slices.Concat(folders, m.values("lowerdir+"), m.values("datadir+"), m.values("upperdir"))
+	var places []place
+	for _, folder := range folders {
+		if !path.IsAbs(folder) {
+			folder = "" // relative to where the mounting program was
+		}
+		places = append(places, place{"layer", folder})
+	}
+	return places
+}
+
+// need adds what something lies on. above are the file systems that lie on it.
+func (g *guard) need(o origin, absolute bool, what string, above []int) error {
+	g.add(o.functions, absolute, "carries %s", what)
+	if o.unknown {
+		g.add(g.storage(), absolute, "may carry %s: its disk is not determined", what)
+	}
+	for _, s := range o.servers {
+		if err := g.served(s, absolute, what); err != nil {
+			return err
+		}
+	}
+	for _, p := range o.places {
+		part := "a " + p.kind + " of " + what
+		if p.name != "" {
+			part = "the " + p.kind + " " + p.name + " of " + what
+		}
+		if err := g.file(p.name, absolute, part, above); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file adds what a file lies on. A file on a disk that is not absolute is no need of its
+// own: its file system is one. Where the file systems above lie on the file and hold it
+// too, an initramfs has made them from one that is hidden now.
+func (g *guard) file(name string, absolute bool, what string, above []int) error {
+	if len(g.mounts) == 0 {
+		return nil // callers warn of it
+	}
+	held := -1
+	if name != "" {
+		held = g.holder(name)
+	}
+	// Linux stacks fewer file systems (FILESYSTEM_MAX_STACK_DEPTH in include/linux/fs.h).
+	const deepest = 8
+	if held < 0 || slices.Contains(above, held) || len(above) > deepest {
+		return g.need(anywhere(), absolute, what, above)
+	}
+	if g.mounts[held].onDisk() && !absolute {
+		return nil
+	}
+	return g.fileSystem(held, absolute, what, above)
+}
+
+// swaps goes through the swap areas (proc_swaps(5)).
+func (g *guard) swaps() error {
+	swaps, err := g.lines("/proc/swaps")
+	if err != nil {
+		return err
+	}
+	for _, s := range swaps[min(1, len(swaps)):] {
+		name := unescape(s[0])
+		if !strings.HasPrefix(name, "/dev/") {
+			if err := g.file(name, false, "the swap file "+name, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		o, err := g.disk(name)
+		if err != nil {
+			return err
+		}
+		if err := g.need(o, false, "the swap area "+name, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow resolves the links in a name. It stops where a file system of a server begins:
+// while that does not answer, a process that looks there may never return.
+func (g *guard) follow(name string) (string, error) {
+	for range 40 { // Linux, MAXSYMLINKS in include/linux/namei.h
+		next, err := g.followOnce(name)
+		if err != nil || next == name {
+			return name, err
+		}
+		name = next
+	}
+	return name, nil
+}
+
+func (g *guard) followOnce(name string) (string, error) {
+	elements := strings.Split(name, "/")
+	for i := 2; i <= len(elements); i++ {
+		at := strings.Join(elements[:i], "/")
+		if held := g.holder(at); held >= 0 && !g.mounts[held].isLocal() {
+			return name, nil
+		}
+		dir, err := g.root.OpenDir(path.Dir(at))
+		if err != nil {
+			if host.IsAbsent(err) || errors.Is(err, unix.ENOTDIR) {
+				return name, nil
+			}
+			return name, g.cause(path.Dir(at), err)
+		}
+		target, err := dir.Readlink(path.Base(at))
+		dir.Close() //nolint:errcheck // only read from
+		switch {
+		case errors.Is(err, unix.EINVAL):
+			continue // no link
+		case host.IsAbsent(err):
+			return name, nil
+		case err != nil:
+			return name, g.cause(at, err)
+		case !path.IsAbs(target):
+			target = path.Join(path.Dir(at), target)
+		}
+		return path.Join(target, strings.Join(elements[i:], "/")), nil
+	}
+	return name, nil
+}
+
+// instances returns the folder of guests' disks: instances_path of nova.conf, which stands
+// for $state_path/instances (nova/conf/compute.py, nova/conf/paths.py), where that can be
+// read and is plain.
+func (g *guard) instances() string {
+	state, instances, section := "/var/lib/nova", "", ""
+	for line := range strings.Lines(g.novaConf()) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = line
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok || section != "[DEFAULT]" {
+			continue
+		}
+		switch strings.TrimSpace(key) {
+		case "state_path":
+			state = strings.TrimSpace(value)
+		case "instances_path":
+			instances = strings.TrimSpace(value)
+		}
+	}
+	name := strings.ReplaceAll(instances, "$state_path", state)
+	if !path.IsAbs(name) || strings.Contains(name, "$") {
+		name = path.Join(state, "instances")
+	}
+	if !path.IsAbs(name) || strings.Contains(name, "$") {
+		name = "/var/lib/nova/instances"
+	}
+	return path.Clean(name)
+}
+
+// novaConf returns nova.conf, "" where it cannot be read, which only root and nova can. It
+// has passwords, so that no snapshot records it.
+func (g *guard) novaConf() string {
+	file, err := g.root.Open("/etc/nova/nova.conf")
+	if err != nil {
+		return ""
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	data, err := io.ReadAll(io.LimitReader(file, 4<<20))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}

@@ -1,0 +1,523 @@
+package guard
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+const netDir = "/sys/class/net"
+
+// route is a line of the kernel's tables.
+type route struct {
+	to     netip.Prefix
+	direct bool // without a gateway
+	own    bool // of an address of this host
+	name   string
+}
+
+// fib is what /proc/net/fib_trie shows, the only file with all of IPv4's tables.
+type fib struct {
+	known  bool
+	tables []string // "Main", "Local", "Id 10", each with a route
+	local  []local
+}
+
+// local is an address of this host.
+type local struct {
+	table   string
+	address netip.Addr
+}
+
+func (g *guard) readRoutes() error {
+	v4, err4 := g.routes4()
+	v6, err6 := g.routes6()
+	g.routes = append(v4, v6...)
+	data, err := g.root.ReadFile(fibTrie)
+	if host.IsAbsent(err) {
+		return errors.Join(err4, err6)
+	}
+	if err == nil {
+		g.fib, err = parseFIB(string(data))
+	}
+	return errors.Join(err4, err6, g.cause(fibTrie, err))
+}
+
+// routes4 reads the routes of IPv4's main table: each number is written as it lies in
+// memory (Linux, fib_route_seq_show in net/ipv4/fib_trie.c; proc_pid_net(5)).
+func (g *guard) routes4() ([]route, error) {
+	const name = "/proc/net/route"
+	lines, err := g.lines(name)
+	if err != nil {
+		return nil, err
+	}
+	var routes []route
+	for _, r := range lines {
+		if r[0] == "Iface" {
+			continue
+		}
+		if len(r) < 8 {
+			return nil, fmt.Errorf("%s: %d fields", name, len(r))
+		}
+		to, toErr := strconv.ParseUint(r[1], 16, 32)
+		mask, maskErr := strconv.ParseUint(r[7], 16, 32)
+		if toErr != nil || maskErr != nil {
+			return nil, fmt.Errorf("%s: not a network: %q with mask %q", name, r[1], r[7])
+		}
+		var address, bits [4]byte
+		binary.NativeEndian.PutUint32(address[:], uint32(to))
+		binary.NativeEndian.PutUint32(bits[:], uint32(mask))
+		ones := 0
+		for _, b := range bits {
+			for ; b&0x80 != 0; b <<= 1 {
+				ones++
+			}
+		}
+		routes = append(routes, route{to: netip.PrefixFrom(netip.AddrFrom4(address), ones), direct: strings.Trim(r[2], "0") == "", name: r[0]})
+	}
+	return routes, nil
+}
+
+// routes6 reads the routes of all of IPv6's tables (Linux, rt6_info_route in
+// net/ipv6/route.c). Those of the loopback interface reject, or lead to this host.
+func (g *guard) routes6() ([]route, error) {
+	const name = "/proc/net/ipv6_route"
+	const rtfLocal = 0x80000000 // include/uapi/linux/ipv6_route.h
+	lines, err := g.lines(name)
+	if err != nil {
+		return nil, err
+	}
+	var routes []route
+	for _, r := range lines {
+		if len(r) < 10 {
+			return nil, fmt.Errorf("%s: %d fields", name, len(r))
+		}
+		address, err := hex.DecodeString(r[0])
+		bits, bitsErr := strconv.ParseUint(r[1], 16, 8)
+		if err != nil || bitsErr != nil || len(address) != 16 || bits > 128 {
+			return nil, fmt.Errorf("%s: not a network: %q/%q", name, r[0], r[1])
+		}
+		flags, err := strconv.ParseUint(r[8], 16, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%s: not flags: %q", name, r[8])
+		}
+		to := netip.PrefixFrom(netip.AddrFrom16([16]byte(address)), int(bits))
+		routes = append(routes, route{to, strings.Trim(r[4], "0") == "", flags&rtfLocal != 0, r[9]})
+	}
+	return routes, nil
+}
+
+const fibTrie = "/proc/net/fib_trie"
+
+// parseFIB reads the tables of IPv4 (Linux, fib_trie_seq_show in net/ipv4/fib_trie.c). A
+// line with a name begins a table; "|-- 192.0.2.2" begins a leaf, and each line below it
+// has a length, a scope and a type: "/32 host LOCAL". Without rules of the operator's,
+// main and local are one table, and shown twice.
+func parseFIB(text string) (fib, error) {
+	f := fib{known: true}
+	table, leaf := "", netip.Addr{}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+		case line[0] != ' ':
+			name, ok := strings.CutSuffix(strings.TrimSpace(line), ":")
+			if !ok || name == "" {
+				return f, fmt.Errorf("not a table: %q", strings.TrimSpace(line))
+			}
+			table, leaf = name, netip.Addr{}
+			f.tables = append(f.tables, name)
+		case table == "":
+			return f, fmt.Errorf("in no table: %q", strings.TrimSpace(line))
+		case fields[0] == "|--" && len(fields) == 2:
+			var err error
+			if leaf, err = netip.ParseAddr(fields[1]); err != nil {
+				return f, err
+			}
+		case strings.HasPrefix(fields[0], "/") && len(fields) >= 3:
+			if fields[0] == "/32" && fields[2] == "LOCAL" && leaf.IsValid() && !slices.Contains(f.local, local{table, leaf}) {
+				f.local = append(f.local, local{table, leaf})
+			}
+		}
+	}
+	return f, nil
+}
+
+// ruled returns whether IPv4 has tables beside the three that rules use by default: then
+// the main table does not decide alone. A VRF has such a table.
+func (f fib) ruled() bool {
+	return !f.known || slices.ContainsFunc(f.tables, func(name string) bool { return name != "Main" && name != "Local" })
+}
+
+// network finds what carries the default routes and the host's other addresses.
+func (g *guard) network(running Running) error {
+	var interfaces []string
+	for _, r := range g.routes {
+		if r.to.Bits() == 0 && r.name != "lo" {
+			interfaces = append(interfaces, r.name)
+		}
+	}
+	slices.Sort(interfaces)
+	if err := g.carries(slices.Compact(interfaces), "the default route"); err != nil {
+		return err
+	}
+	return g.addresses(running, interfaces)
+}
+
+// carries adds the cards that interfaces lie on.
+func (g *guard) carries(interfaces []string, what string) error {
+	for _, name := range interfaces {
+		cards, err := g.cards(name)
+		if err != nil {
+			return err
+		}
+		g.add(cards, false, "carries %s, through %s", what, name)
+	}
+	return nil
+}
+
+// cards returns the functions that an interface lies on, none for one of another network
+// namespace.
+func (g *guard) cards(name string) ([]pci.Address, error) {
+	return g.cardsBelow(name, map[string]bool{})
+}
+
+func (g *guard) cardsBelow(name string, seen map[string]bool) ([]pci.Address, error) {
+	if seen[name] {
+		return nil, nil
+	}
+	seen[name] = true
+	ok, err := g.root.Exists(path.Join(netDir, name))
+	if err != nil || !ok {
+		return nil, g.cause(path.Join(netDir, name), err)
+	}
+	target, err := g.device(netDir, name)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := g.functions(target)
+	if err != nil || len(addresses) > 0 {
+		return addresses, err
+	}
+	lower, err := g.lower(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range lower {
+		more, err := g.cardsBelow(l, seen)
+		if err != nil {
+			return nil, err
+		}
+		addresses = append(addresses, more...)
+	}
+	return addresses, nil
+}
+
+// lower returns the interfaces that one is made of: those that the kernel links (bonds,
+// bridges, VLANs), or, where it links none, the ports of Open vSwitch. An interface of
+// another kind, which the kernel names, has none.
+func (g *guard) lower(name string) ([]string, error) {
+	entries, err := g.list(path.Join(netDir, name))
+	if err != nil {
+		return nil, err
+	}
+	var lower []string
+	for _, e := range entries {
+		if l, ok := strings.CutPrefix(e, "lower_"); ok {
+			lower = append(lower, l)
+		}
+	}
+	if lower != nil {
+		return lower, nil
+	}
+	uevent, err := g.attribute(path.Join(netDir, name, "uevent"))
+	if err != nil || name == "lo" || strings.HasPrefix(uevent, "DEVTYPE=") {
+		return nil, err
+	}
+	names, err := g.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, port := range names {
+		master, err := g.link(path.Join(netDir, port), "master")
+		if err != nil {
+			return nil, err
+		}
+		if path.Base(master) == "ovs-system" {
+			lower = append(lower, port)
+		}
+	}
+	return lower, nil
+}
+
+// interfaces lists the network interfaces.
+func (g *guard) interfaces() ([]string, error) {
+	all, err := g.list(netDir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range all {
+		dir, err := g.root.OpenDir(path.Join(netDir, name))
+		if errors.Is(err, unix.ENOTDIR) || host.IsAbsent(err) {
+			continue // bonding_masters is a file; an interface can go
+		}
+		if err != nil {
+			return nil, g.cause(path.Join(netDir, name), err)
+		}
+		dir.Close() //nolint:errcheck // only read from
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// linkState is the state of a network interface.
+type linkState int
+
+const (
+	linkUnknown linkState = iota // the tree does not show it
+	linkDown                     // set down
+	linkUp                       // set up, without carrier
+	linkCarrier
+)
+
+// state returns the state of an interface (Linux, Documentation/ABI/testing/sysfs-class-net;
+// IFF_UP in include/uapi/linux/if.h). carrier can be read only while it is up.
+func (g *guard) state(name string) (linkState, error) {
+	text, err := g.attribute(path.Join(netDir, name, "flags"))
+	if err != nil || text == "" {
+		return linkUnknown, err
+	}
+	flags, err := strconv.ParseUint(text, 0, 32)
+	if err != nil {
+		return linkUnknown, fmt.Errorf("%s/%s/flags: not a number: %q", netDir, name, text)
+	}
+	if flags&unix.IFF_UP == 0 {
+		return linkDown, nil
+	}
+	carrier, err := g.attribute(path.Join(netDir, name, "carrier"))
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return linkDown, nil // set down meanwhile
+	case err != nil:
+		return linkUnknown, err
+	case carrier == "1":
+		return linkCarrier, nil
+	case carrier == "0":
+		return linkUp, nil
+	}
+	return linkUnknown, nil
+}
+
+// ReadAddresses returns the addresses of each interface of the running machine, by
+// rtnetlink(7): of IPv4 no file shows them.
+func ReadAddresses() (map[string][]netip.Addr, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("network interfaces: %w", err)
+	}
+	addresses := map[string][]netip.Addr{}
+	for _, i := range interfaces {
+		networks, err := i.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of %s: %w", i.Name, err)
+		}
+		for _, n := range networks {
+			if prefix, err := netip.ParsePrefix(n.String()); err == nil {
+				addresses[i.Name] = append(addresses[i.Name], prefix.Addr())
+			}
+		}
+	}
+	return addresses, nil
+}
+
+// global returns whether other hosts than the neighbours can reach an address.
+func global(a netip.Addr) bool {
+	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast()
+}
+
+// addresses finds the cards of interfaces that are up with a global address: other tables
+// than the main one route by them, those of a VRF and of policy routing, which no file
+// shows whole. An interface whose card carries the default route needs no second reason.
+//
+// Without rtnetlink, which interface has an address of IPv4 follows from the direct routes
+// of the main table. Where an address has none, any interface with carrier and no other
+// address may have it.
+func (g *guard) addresses(running Running, routed []string) error {
+	names, err := g.interfaces()
+	if err != nil {
+		return err
+	}
+	owned, lost := running.Addresses, ""
+	if owned == nil {
+		if owned, lost, err = g.derivedAddresses(); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if slices.Contains(routed, name) {
+			continue
+		}
+		state, err := g.state(name)
+		if err != nil {
+			return err
+		}
+		addresses := slices.DeleteFunc(slices.Clone(owned[name]), func(a netip.Addr) bool { return !global(a) })
+		switch {
+		case state == linkDown:
+		case len(addresses) == 1:
+			err = g.carries([]string{name}, "the address "+addresses[0].String())
+		case len(addresses) > 1:
+			err = g.carries([]string{name}, fmt.Sprintf("the address %s and %d more", addresses[0], len(addresses)-1))
+		case state == linkCarrier && lost != "":
+			var cards []pci.Address
+			cards, err = g.cards(name)
+			g.add(cards, false, "may carry %s, through %s: which interface has it is not determined", lost, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// derivedAddresses returns the addresses that files show, and the first one whose
+// interface they do not show, or "".
+func (g *guard) derivedAddresses() (owned map[string][]netip.Addr, lost string, err error) {
+	owned = map[string][]netip.Addr{}
+	if !g.fib.known {
+		lost = "an address of the host"
+	}
+	for _, l := range g.fib.local {
+		var names []string
+		for _, r := range g.routes {
+			if (l.table == "Main" || l.table == "Local") && r.direct && r.to.Bits() > 0 && r.to.Contains(l.address) {
+				names = append(names, r.name)
+			}
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			if !slices.Contains(owned[name], l.address) {
+				owned[name] = append(owned[name], l.address)
+			}
+		}
+		if len(names) == 0 && lost == "" && global(l.address) {
+			lost = "the address " + l.address.String()
+		}
+	}
+	// Linux, if6_seq_show in net/ipv6/addrconf.c: address, index, length, scope, flags, name.
+	const name = "/proc/net/if_inet6"
+	lines, err := g.lines(name)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, l := range lines {
+		if len(l) != 6 {
+			return nil, "", fmt.Errorf("%s: %d fields", name, len(l))
+		}
+		address, err := hex.DecodeString(l[0])
+		if err != nil || len(address) != 16 {
+			return nil, "", fmt.Errorf("%s: not an address: %q", name, l[0])
+		}
+		owned[l[5]] = append(owned[l[5]], netip.AddrFrom16([16]byte(address)))
+	}
+	return owned, lost, nil
+}
+
+// served adds the cards through which a server is reached: where that is not determined,
+// every card whose interface may have carrier.
+func (g *guard) served(s server, absolute bool, what string) error {
+	interfaces := []string{s.through}
+	if s.through == "" {
+		interfaces = g.reaches(s.address)
+	}
+	determined := len(interfaces) > 0
+	for _, name := range interfaces {
+		cards, err := g.cards(name)
+		if err != nil {
+			return err
+		}
+		determined = determined && len(cards) > 0 // a tunnel has none, and lies on others
+		g.add(cards, absolute, "carries %s, through %s", what, name)
+	}
+	if determined {
+		return nil
+	}
+	names, err := g.interfaces()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		state, err := g.state(name)
+		if err != nil {
+			return err
+		}
+		if state != linkCarrier && state != linkUnknown {
+			continue
+		}
+		target, err := g.device(netDir, name)
+		if err != nil {
+			return err
+		}
+		cards, err := g.functions(target)
+		if err != nil {
+			return err
+		}
+		g.add(cards, absolute, "may carry %s, through %s: the interface that reaches its server is not determined", what, name)
+	}
+	return nil
+}
+
+// reaches returns the interfaces through which a server may be reached, none where that
+// is not determined: rules decide which table routes, and no file shows them. For IPv4
+// the longest match of the main table counts where no other table has routes; for IPv6,
+// whose tables are shown as one, each match counts.
+func (g *guard) reaches(a netip.Addr) []string {
+	if a.Zone() != "" {
+		return []string{a.Zone()}
+	}
+	a = a.Unmap()
+	if !global(a) || a.Is4() && g.fib.ruled() {
+		return nil
+	}
+	var matches []route
+	for _, r := range g.routes {
+		if r.to.Contains(a) {
+			if r.own {
+				return nil // this host passes it on
+			}
+			if r.name != "lo" {
+				matches = append(matches, r)
+			}
+		}
+	}
+	if slices.ContainsFunc(g.fib.local, func(l local) bool { return l.address == a }) {
+		return nil
+	}
+	longest := 0
+	for _, r := range matches {
+		if a.Is4() {
+			longest = max(longest, r.to.Bits())
+		}
+	}
+	var names []string
+	for _, r := range matches {
+		if r.to.Bits() >= longest {
+			names = append(names, r.name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
