@@ -14,7 +14,6 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
-	"gpustack/host/guard"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -138,9 +137,13 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err := u.recover(ctx, runner, opts.decision, driver.DefaultTimeout); err != nil {
 		return err
 	}
-	node, err := prepare.Observe(root, guard.Running{})
-	if err != nil {
-		return err
+	running, err := readRunning(root, driver.Live{Runner: runner})
+	node, nodeErr := prepare.Observe(root, running)
+	if nodeErr != nil || err != nil && !opts.dryRun {
+		return errors.Join(err, nodeErr)
+	}
+	if err != nil { // a dry run of another user's, to whom root's processes are closed
+		node.Warnings = append(node.Warnings, fmt.Sprintf("the ssh session of this command is not determined: %v", err))
 	}
 	plan, err := prepare.New(root, node, opts.prepare)
 	if err != nil {

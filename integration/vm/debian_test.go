@@ -218,6 +218,7 @@ func (m machine) hostIsGuarded() {
 	root := fmt.Sprintf("%s: the host needs it: carries %s, mounted at /", rootDisk, strings.TrimSpace(m.run("findmnt", "--noheadings", "--output", "SOURCE", "/")))
 	nic := m.routeThrough(network)
 	route := network + ": the host needs it: carries the default route, through " + nic
+	session := network + ": the host needs it: carries this ssh session, through " + nic
 	display := m.display(plainCard + ".0")
 	release := m.hold(display)
 	for _, command := range []string{"prepare", "bind"} {
@@ -231,6 +232,10 @@ func (m machine) hostIsGuarded() {
 			m.refused(root, host("--device", besideHost)...)
 			m.refused(root, host("--device", besideHost, "--allow", rootDisk)...)
 			m.refused(route, host("--device", besideHost)...)
+			connected := append([]string{"env", "SSH_CONNECTION=192.0.2.7 4711 192.0.2.2 22", "gpustack"}, host("--device", besideHost)...)
+			if reply := m.try(connected...); reply.Status != 1 || !strings.Contains(reply.Stderr, session) {
+				t.Errorf("%q: exit status %d, want %q\n%s%s", connected, reply.Status, session, reply.Stdout, reply.Stderr)
+			}
 			m.refused(display, inUse...)
 		})
 	}
