@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/hosttest"
+	"gpustack/host/snapshot"
 )
 
 func TestNewRootRefuses(t *testing.T) {
@@ -200,5 +201,30 @@ func TestListsLargeFolders(t *testing.T) {
 	set, err := dir.Lists([]string{"first", last}, make([]byte, 4096))
 	if set != 0b11 || err != nil {
 		t.Errorf("lists %b, %v", set, err)
+	}
+}
+
+// TestReal: a name with its links resolved is the same recorded and not, never leads out,
+// and each link on the way is recorded.
+func TestReal(t *testing.T) {
+	root := hosttest.Lay(t, `symlink a/up -> ../../../b
+symlink b/abs -> /c/d
+symlink loop -> loop
+mkdir c/d
+`)
+	var tree snapshot.Tree
+	for name, want := range map[string]string{
+		"/a/up/abs/x": "/c/d/x", "a/up": "/b", "/": "/", "/absent/x": "/absent/x", "/loop": "",
+	} {
+		for _, r := range []host.Root{root, root.Recorded(&tree)} {
+			got, err := r.Real(name)
+			if want == "" && errors.Is(err, unix.ELOOP) || want != "" && err == nil && got == want {
+				continue
+			}
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if n := tree.Len(); n != 3 {
+		t.Errorf("%d links are recorded, want 3", n)
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/pci"
 	"gpustack/host/snapshot"
 )
@@ -22,9 +24,10 @@ func newHostSnapshotCommand(u *ui) *cli.Command {
 		ArgsUsage: "FILE.txtar|FILE.tar.gz",
 		Description: `
 Scans the machine and stores each file, link and folder that the scan read, and
-nothing else. Laid out again with gpustack host unpack, it shows the same scan on
-any machine through --root. The text form can be read before it is sent, and kept
-beside a test.
+the mounts, swap areas, routes and addresses from which host prepare and host bind
+derive what the host needs. Laid out again with gpustack host unpack, it shows the
+same scan and needs on any machine through --root. The text form can be read before
+it is sent, and kept beside a test.
 
 The machine's name is left out, and so is every serial number, unless --identity
 asks for them. Also left out are the processes, whose arguments show which guests use
@@ -99,6 +102,9 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 		return err
 	}
 	u.warn(report.allWarnings()...)
+	if err := recordNeeds(root.Recorded(&tree)); err != nil {
+		u.warn(strings.Split(err.Error(), "\n")...)
+	}
 	if opts.identity {
 		for _, name := range identityFiles() {
 			if _, err := root.Recorded(&tree).ReadFile(name); err != nil && !host.IsAbsent(err) {
@@ -116,6 +122,16 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	}
 	u.note("stored what the scan read of %d functions in %s: read it before you send it", len(report.Devices), opts.file)
 	return nil
+}
+
+// recordNeeds reads what host prepare and host bind derive the host's needs from.
+func recordNeeds(root host.Root) error {
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		return err
+	}
+	_, err = guard.Needs(root, devices, guard.Running{})
+	return err
 }
 
 // writeSnapshot makes the file, or leaves none.

@@ -73,15 +73,15 @@ func (g *guard) block(dev string) (string, error) {
 		}
 		names = append(names, name)
 	}
-	target, err := g.root.Resolve(dev)
+	target, err := g.root.Real(dev)
 	if err != nil {
 		return "", g.cause(dev, err)
 	}
 	names = append(names, strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!"), path.Base(target)) // as sysfs spells cciss/c0d0
 	for _, name := range names {
-		ok, err := g.root.Exists(path.Join(blockDir, name))
+		ok, err := g.exists(path.Join(blockDir, name))
 		if err != nil {
-			return "", g.cause(path.Join(blockDir, name), err)
+			return "", err
 		}
 		if ok && name != "" {
 			return name, nil
@@ -257,10 +257,9 @@ func (g *guard) subsystem(name string) (origin, error) {
 	var o origin
 	found := false
 	for _, e := range entries {
-		controller := path.Join("/sys/class/nvme", e)
-		ok, err := g.root.Exists(controller)
+		ok, err := g.exists(path.Join("/sys/class/nvme", e))
 		if err != nil {
-			return origin{}, g.cause(controller, err)
+			return origin{}, err
 		}
 		if !ok {
 			continue // an attribute
@@ -370,9 +369,9 @@ func (g *guard) btrfs(source string) (origin, error) {
 	}
 	for _, system := range systems {
 		dir := path.Join(btrfsDir, system, "devices")
-		if ok, err := g.root.Exists(dir); err != nil || !ok {
+		if ok, err := g.exists(dir); err != nil || !ok {
 			if err != nil {
-				return origin{}, g.cause(dir, err)
+				return origin{}, err
 			}
 			continue // "features" and others
 		}

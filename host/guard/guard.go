@@ -85,22 +85,40 @@ func (g *guard) lines(name string) ([][]string, error) {
 	return lines, nil
 }
 
-// attribute returns the text of a small file, "" where it is absent.
+// attribute returns the text of a small file of sysfs, "" where it is absent.
 func (g *guard) attribute(name string) (string, error) {
-	data, err := g.root.ReadFile(name)
+	resolved, err := g.root.Real(name)
+	if err != nil {
+		return "", g.cause(name, err)
+	}
+	data, err := g.root.ReadFile(resolved)
 	if host.IsAbsent(err) {
 		return "", nil
 	}
 	return strings.TrimSpace(string(data)), g.cause(name, err)
 }
 
-// list returns a folder's names, none where it is absent.
+// list returns the names in a folder of sysfs, none where it is absent.
 func (g *guard) list(dir string) ([]string, error) {
-	names, err := g.root.ReadDir(dir)
+	resolved, err := g.root.Real(dir)
+	if err != nil {
+		return nil, g.cause(dir, err)
+	}
+	names, err := g.root.ReadDir(resolved)
 	if host.IsAbsent(err) {
 		return nil, nil
 	}
 	return names, g.cause(dir, err)
+}
+
+// exists returns whether sysfs has a file or folder, or a link to one.
+func (g *guard) exists(name string) (bool, error) {
+	resolved, err := g.root.Real(name)
+	if err != nil {
+		return false, g.cause(name, err)
+	}
+	ok, err := g.root.Exists(resolved)
+	return ok, g.cause(name, err)
 }
 
 func (g *guard) cause(name string, err error) error {
@@ -112,7 +130,11 @@ func (g *guard) cause(name string, err error) error {
 
 // link returns where a link leads, as it is written: "" where it is absent.
 func (g *guard) link(folder, name string) (string, error) {
-	dir, err := g.root.OpenDir(folder)
+	resolved, err := g.root.Real(folder)
+	if err != nil {
+		return "", g.cause(folder, err)
+	}
+	dir, err := g.root.OpenDir(resolved)
 	if host.IsAbsent(err) {
 		return "", nil
 	}

@@ -199,9 +199,9 @@ func (g *guard) cardsBelow(name string, seen map[string]bool) ([]pci.Address, er
 		return nil, nil
 	}
 	seen[name] = true
-	ok, err := g.root.Exists(path.Join(netDir, name))
+	ok, err := g.exists(path.Join(netDir, name))
 	if err != nil || !ok {
-		return nil, g.cause(path.Join(netDir, name), err)
+		return nil, err
 	}
 	target, err := g.device(netDir, name)
 	if err != nil {

@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
+	"gpustack/host/snapshot"
 )
 
 // TestWholePath: each function on a device's path that is not a bridge carries it, and the
@@ -153,5 +155,36 @@ func TestReadAddresses(t *testing.T) {
 	addresses, err := guard.ReadAddresses()
 	if err != nil || !slices.Contains(addresses["lo"], netip.MustParseAddr("127.0.0.1")) {
 		t.Errorf("%v, %v", addresses, err)
+	}
+}
+
+// TestReplay: a snapshot shows the same needs.
+func TestReplay(t *testing.T) {
+	for name, archive := range map[string]string{
+		"iSCSI":           joined(storage, mainTable, iscsiDisk, mounted("/dev/sda1 / ext4 rw 0 0")),
+		"several paths":   joined(machine, "-- proc/mounts --\n/dev/disk/by-uuid/4711 / ext4 rw 0 0\n/dev/mapper/vg-root /srv btrfs rw 0 0\n/dev/sda1 /home btrfs rw 0 0\n"),
+		"Open vSwitch":    joined(machine, "-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"),
+		"a VLAN on bonds": joined(machine, "-- proc/net/route --\nbr0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"),
+		"a VRF":           joined(storage, ruledTables, fabricsAt("tcp", "traddr=198.51.100.9"), mounted("/dev/nvme9n1 /usr ext4 rw 0 0")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, archive)
+			want := needs(t, root, guard.Running{})
+			var tree snapshot.Tree
+			if got := needs(t, root.Recorded(&tree), guard.Running{}); got != want {
+				t.Errorf("while it is recorded: %s, want %s", got, want)
+			}
+			dir := t.TempDir()
+			if err := tree.Unpack(dir); err != nil {
+				t.Fatal(err)
+			}
+			replay, err := host.NewRoot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, needs(t, replay, guard.Running{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
