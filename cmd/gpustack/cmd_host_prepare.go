@@ -137,13 +137,14 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err := u.recover(ctx, runner, opts.decision, driver.DefaultTimeout); err != nil {
 		return err
 	}
-	running, err := readRunning(root, driver.Live{Runner: runner})
-	node, nodeErr := prepare.Observe(root, running)
-	if nodeErr != nil || err != nil && !opts.dryRun {
-		return errors.Join(err, nodeErr)
+	running, runningErr := readRunning(root, driver.Live{Runner: runner})
+	node, err := prepare.Observe(root, running)
+	if err != nil {
+		return err
 	}
-	if err != nil { // a dry run of another user's, to whom root's processes are closed
-		node.Warnings = append(node.Warnings, fmt.Sprintf("the ssh session of this command is not determined: %v", err))
+	if runningErr != nil {
+		// The session itself ends with the boot, and its interface has an address.
+		node.Warnings = append(node.Warnings, fmt.Sprintf("the interface of this ssh session is not determined: %v", runningErr))
 	}
 	plan, err := prepare.New(root, node, opts.prepare)
 	if err != nil {

@@ -99,7 +99,8 @@ func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout ti
 }
 
 // readRunning reads what only the running machine shows: the ssh session that gpustack was
-// started in, and the addresses of its interfaces. Of every other root it is empty.
+// started in, and the addresses of its interfaces. Of every other root it is empty. What is
+// missing beside an error the guard derives from files, as far as those show it.
 func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
 	var running guard.Running
 	if kernel.Ready() != nil {
