@@ -120,7 +120,7 @@ var (
 	diskInMemory = regexp.MustCompile(`^z?ram[0-9]+$`)
 	diskOfFile   = regexp.MustCompile(`^loop[0-9]+$`)
 	diskOfZFS    = regexp.MustCompile(`^zd[0-9]+$`)
-	diskMirrored = regexp.MustCompile(`^drbd[0-9]+$`) // with another host
+	diskMirrored = regexp.MustCompile(`^drbd[0-9]+$`) // on another host
 	diskOfServer = regexp.MustCompile(`^[nr]bd[0-9]+$`)
 )
 
@@ -138,7 +138,7 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 	if err != nil || len(functions) > 0 {
 		return origin{functions: functions}, err
 	}
-	disk := name // of which name can be a partition
+	disk := name // a partition's name differs from its disk's
 	if _, rest, ok := strings.Cut(target, "/block/"); ok {
 		disk, _, _ = strings.Cut(rest, "/")
 	}
@@ -164,13 +164,13 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 	return o, nil
 }
 
-// end returns what a disk lies on that has no PCI function on its path and is made of no
-// other disk.
+// end returns the origin of a disk without a PCI function on its path and without disks
+// below it.
 func (g *guard) end(disk, target string) (origin, error) {
 	switch {
 	case diskInMemory.MatchString(disk), strings.Contains(target, "/ndbus"): // memory, NVDIMMs
 		return origin{}, nil
-	case diskOfServer.MatchString(disk): // sysfs does not show an nbd's server, nor where an rbd's data is
+	case diskOfServer.MatchString(disk): // sysfs shows neither the server of nbd nor the OSDs of rbd
 		return origin{servers: []server{{}}}, nil
 	case diskOfFile.MatchString(disk):
 		return g.loop(disk)
@@ -188,6 +188,9 @@ func (g *guard) end(disk, target string) (origin, error) {
 	}
 	if m := subsystemDir.FindStringSubmatch(target); m != nil {
 		return g.subsystem(m[1])
+	}
+	if strings.Contains(target, "/virtual/") || strings.Contains(target, "/vhci_hcd") {
+		return anywhere(), nil // of a driver that may use the network: ATA over Ethernet, ublk, USB/IP
 	}
 	return origin{unknown: true}, nil
 }

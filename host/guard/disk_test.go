@@ -187,6 +187,7 @@ func TestNetworkDisks(t *testing.T) {
 		{"nbd", joined(virtual("nbd0"), mounted("/dev/nbd0 / ext4 rw 0 0")), anyOf("!", "/dev/nbd0, mounted at /")},
 		{"rbd", joined("symlink sys/class/block/rbd0 -> ../../devices/rbd/0/block/rbd0\nsymlink sys/class/block/rbd0p1 -> ../../devices/rbd/0/block/rbd0/rbd0p1\nmkdir sys/devices/rbd/0/block/rbd0/rbd0p1\n", mounted("/dev/rbd0p1 /srv ext4 rw 0 0")), anyOf("", "/dev/rbd0p1, mounted at /srv")},
 		{"DRBD", joined(virtual("drbd0"), "mkdir sys/devices/virtual/block/drbd0/slaves/nvme0n1p1\n", mounted("/dev/drbd0 / ext4 rw 0 0")), "0000:01:00.0! carries /dev/drbd0, mounted at /\n" + anyOf("!", "/dev/drbd0, mounted at /")},
+		{"a disk of an unknown driver", joined(virtual("etherd!e1.0"), mounted("/dev/etherd/e1.0 / ext4 rw 0 0")), disk("!", "/dev/etherd/e1.0, mounted at /") + anyOf("!", "/dev/etherd/e1.0, mounted at /")},
 		{"a disk of Xen's", joined("symlink sys/class/block/xvda -> ../../devices/vbd-51712/block/xvda\nmkdir sys/devices/vbd-51712/block/xvda\n", mounted("/dev/xvda / ext4 rw 0 0")), disk("!", "/dev/xvda, mounted at /") + route + address},
 		{"memory", joined(virtual("zram0"), virtual("ram0"), "symlink sys/class/block/pmem0 -> ../../devices/LNXSYSTM:00/ndbus0/region0/namespace0.0/block/pmem0\nmkdir sys/devices/LNXSYSTM:00/ndbus0/region0/namespace0.0/block/pmem0\n",
 			mounted("/dev/ram0 / ext4 rw 0 0", "/dev/pmem0 /usr ext4 rw 0 0"), "-- proc/swaps --\nFilename\n/dev/zram0 partition 1 0 -2\n"), route + address},

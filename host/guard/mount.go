@@ -46,8 +46,8 @@ func (m mount) inMemory() bool {
 	return slices.Contains([]string{"autofs", "ramfs", "rootfs", "tmpfs"}, m.kind)
 }
 
-// isLocal returns whether to look at a file system can neither wait for a server nor mount
-// something.
+// isLocal returns whether reading a file system neither waits for a server nor triggers an
+// automount.
 func (m mount) isLocal() bool {
 	return m.onDisk() || m.kind == "overlay" || m.inMemory() && m.kind != "autofs"
 }
@@ -102,8 +102,8 @@ func unescape(s string) string {
 }
 
 // fileSystems finds what mounted file systems lie on: all that lie on block devices, and
-// of the others those at the places that the host and nova-compute need. Absolute are
-// those at /, at /usr and at and below /boot.
+// of the others those at the places that the host and nova-compute need. File systems at
+// /, at /usr and at or below /boot are absolute needs.
 func (g *guard) fileSystems() error {
 	for i, m := range g.mounts {
 		if m.onDisk() {
@@ -131,8 +131,8 @@ func (g *guard) fileSystems() error {
 	return nil
 }
 
-// fileSystem adds the needs of a mounted file system. above are the file systems that lie
-// on it, which are the reason to ask.
+// fileSystem adds the needs of a mounted file system. above are the indexes of the file
+// systems that lie on it.
 func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error {
 	o, err := g.originOf(g.mounts[i])
 	if err != nil {
@@ -168,7 +168,7 @@ func (g *guard) originOf(m mount) (origin, error) {
 	case "virtiofs":
 		return g.virtio("virtiofs")
 	case "ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs", "fuse.glusterfs", "lustre", "gpfs", "beegfs", "afs":
-		// The servers that have the data are not those that the mount names.
+		// The mount does not name all servers that the data is on.
 		return origin{servers: []server{{}}}, nil
 	}
 	return anywhere(), nil
@@ -235,7 +235,8 @@ func layers(m mount) []place {
 	return places
 }
 
-// need adds what something lies on. above are the file systems that lie on it.
+// need adds the functions of an origin. what is the subject of their reasons, and above are
+// the indexes of the file systems that lie on it.
 func (g *guard) need(o origin, absolute bool, what string, above []int) error {
 	g.add(o.functions, absolute, "carries %s", what)
 	if o.unknown {
@@ -258,9 +259,9 @@ func (g *guard) need(o origin, absolute bool, what string, above []int) error {
 	return nil
 }
 
-// file adds what a file lies on. A file on a disk that is not absolute is no need of its
-// own: its file system is one. Where the file systems above lie on the file and hold it
-// too, an initramfs has made them from one that is hidden now.
+// file adds the functions that a file lies on. A file on a disk adds none unless they are
+// absolute: its file system has been added. Where one of the file systems above holds the
+// file by its name, an initramfs has mounted it from a file system that is hidden now.
 func (g *guard) file(name string, absolute bool, what string, above []int) error {
 	if len(g.mounts) == 0 {
 		return nil // callers warn of it
@@ -305,8 +306,8 @@ func (g *guard) swaps() error {
 	return nil
 }
 
-// follow resolves the links in a name. It stops where a file system of a server begins:
-// while that does not answer, a process that looks there may never return.
+// follow resolves the links in a name. It stops at the file system of a server: reading it
+// may block for ever while the server is down.
 func (g *guard) follow(name string) (string, error) {
 	for range 40 { // Linux, MAXSYMLINKS in include/linux/namei.h
 		next, err := g.followOnce(name)
@@ -381,8 +382,8 @@ func (g *guard) instances() string {
 	return path.Clean(name)
 }
 
-// novaConf returns nova.conf, "" where it cannot be read, which only root and nova can. It
-// has passwords, so that no snapshot records it.
+// novaConf returns nova.conf, "" where it cannot be read: only root and nova can read it. It
+// contains passwords and is not recorded in snapshots.
 func (g *guard) novaConf() string {
 	file, err := g.root.Open("/etc/nova/nova.conf")
 	if err != nil {

@@ -123,8 +123,8 @@ const fibTrie = "/proc/net/fib_trie"
 
 // parseFIB reads the tables of IPv4 (Linux, fib_trie_seq_show in net/ipv4/fib_trie.c). A
 // line with a name begins a table; "|-- 192.0.2.2" begins a leaf, and each line below it
-// has a length, a scope and a type: "/32 host LOCAL". Without rules of the operator's,
-// main and local are one table, and shown twice.
+// has a length, a scope and a type: "/32 host LOCAL". Without additional rules, main and
+// local are one table, which is shown twice.
 func parseFIB(text string) (fib, error) {
 	f := fib{known: true}
 	table, leaf := "", netip.Addr{}
@@ -155,8 +155,8 @@ func parseFIB(text string) (fib, error) {
 	return f, nil
 }
 
-// ruled returns whether IPv4 has tables beside the three that rules use by default: then
-// the main table does not decide alone. A VRF has such a table.
+// ruled returns whether tables other than main and local have routes of IPv4, so that the
+// main table alone does not show where a packet goes. A VRF has such a table.
 func (f fib) ruled() bool {
 	return !f.known || slices.ContainsFunc(f.tables, func(name string) bool { return name != "Main" && name != "Local" })
 }
@@ -176,25 +176,25 @@ func (g *guard) network(running Running) error {
 	return g.addresses(running, interfaces)
 }
 
-// carries adds the cards that interfaces lie on.
+// carries adds the functions that interfaces lie on.
 func (g *guard) carries(interfaces []string, what string) error {
 	for _, name := range interfaces {
-		cards, err := g.cards(name)
+		functions, err := g.functionsOf(name)
 		if err != nil {
 			return err
 		}
-		g.add(cards, false, "carries %s, through %s", what, name)
+		g.add(functions, false, "carries %s, through %s", what, name)
 	}
 	return nil
 }
 
-// cards returns the functions that an interface lies on, none for one of another network
-// namespace.
-func (g *guard) cards(name string) ([]pci.Address, error) {
-	return g.cardsBelow(name, map[string]bool{})
+// functionsOf returns the functions that an interface lies on, none for an interface of
+// another network namespace.
+func (g *guard) functionsOf(name string) ([]pci.Address, error) {
+	return g.functionsBelow(name, map[string]bool{})
 }
 
-func (g *guard) cardsBelow(name string, seen map[string]bool) ([]pci.Address, error) {
+func (g *guard) functionsBelow(name string, seen map[string]bool) ([]pci.Address, error) {
 	if seen[name] {
 		return nil, nil
 	}
@@ -216,7 +216,7 @@ func (g *guard) cardsBelow(name string, seen map[string]bool) ([]pci.Address, er
 		return nil, err
 	}
 	for _, l := range lower {
-		more, err := g.cardsBelow(l, seen)
+		more, err := g.functionsBelow(l, seen)
 		if err != nil {
 			return nil, err
 		}
@@ -225,9 +225,9 @@ func (g *guard) cardsBelow(name string, seen map[string]bool) ([]pci.Address, er
 	return addresses, nil
 }
 
-// lower returns the interfaces that one is made of: those that the kernel links (bonds,
-// bridges, VLANs), or, where it links none, the ports of Open vSwitch. An interface of
-// another kind, which the kernel names, has none.
+// lower returns the interfaces that an interface is made of: those that the kernel links
+// (bonds, bridges, VLANs), or, where it links none, the ports of Open vSwitch, whose
+// internal interfaces have no DEVTYPE as bridges and tunnels have.
 func (g *guard) lower(name string) ([]string, error) {
 	entries, err := g.list(path.Join(netDir, name))
 	if err != nil {
@@ -348,13 +348,13 @@ func global(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast()
 }
 
-// addresses finds the cards of interfaces that are up with a global address: other tables
-// than the main one route by them, those of a VRF and of policy routing, which no file
-// shows whole. An interface whose card carries the default route needs no second reason.
+// addresses adds the functions of interfaces that are up with a global address: no file
+// shows all routes of a VRF or of policy routing. An interface with a default route of the
+// main table has been added already.
 //
-// Without rtnetlink, which interface has an address of IPv4 follows from the direct routes
-// of the main table. Where an address has none, any interface with carrier and no other
-// address may have it.
+// Without rtnetlink, the direct routes of the main table show which interface has an IPv4
+// address. An address without such a route may be any interface's that has carrier and no
+// other address.
 func (g *guard) addresses(running Running, routed []string) error {
 	names, err := g.interfaces()
 	if err != nil {
@@ -382,9 +382,9 @@ func (g *guard) addresses(running Running, routed []string) error {
 		case len(addresses) > 1:
 			err = g.carries([]string{name}, fmt.Sprintf("the address %s and %d more", addresses[0], len(addresses)-1))
 		case state == linkCarrier && lost != "":
-			var cards []pci.Address
-			cards, err = g.cards(name)
-			g.add(cards, false, "may carry %s, through %s: which interface has it is not determined", lost, name)
+			var functions []pci.Address
+			functions, err = g.functionsOf(name)
+			g.add(functions, false, "may carry %s, through %s: which interface has it is not determined", lost, name)
 		}
 		if err != nil {
 			return err
@@ -436,8 +436,8 @@ func (g *guard) derivedAddresses() (owned map[string][]netip.Addr, lost string, 
 	return owned, lost, nil
 }
 
-// served adds the cards through which a server is reached: where that is not determined,
-// every card whose interface may have carrier.
+// served adds the functions through which a server is reached. Where those are not
+// determined, it adds those of every interface that has carrier or whose state is unknown.
 func (g *guard) served(s server, absolute bool, what string) error {
 	interfaces := []string{s.through}
 	if s.through == "" {
@@ -445,12 +445,12 @@ func (g *guard) served(s server, absolute bool, what string) error {
 	}
 	determined := len(interfaces) > 0
 	for _, name := range interfaces {
-		cards, err := g.cards(name)
+		functions, err := g.functionsOf(name)
 		if err != nil {
 			return err
 		}
-		determined = determined && len(cards) > 0 // a tunnel has none, and lies on others
-		g.add(cards, absolute, "carries %s, through %s", what, name)
+		determined = determined && len(functions) > 0 // sysfs does not link a tunnel to the interface it uses
+		g.add(functions, absolute, "carries %s, through %s", what, name)
 	}
 	if determined {
 		return nil
@@ -471,19 +471,19 @@ func (g *guard) served(s server, absolute bool, what string) error {
 		if err != nil {
 			return err
 		}
-		cards, err := g.functions(target)
+		functions, err := g.functions(target)
 		if err != nil {
 			return err
 		}
-		g.add(cards, absolute, "may carry %s, through %s: the interface that reaches its server is not determined", what, name)
+		g.add(functions, absolute, "may carry %s, through %s: the interface that reaches its server is not determined", what, name)
 	}
 	return nil
 }
 
-// reaches returns the interfaces through which a server may be reached, none where that
-// is not determined: rules decide which table routes, and no file shows them. For IPv4
-// the longest match of the main table counts where no other table has routes; for IPv6,
-// whose tables are shown as one, each match counts.
+// reaches returns the interfaces through which a server may be reached, none where they
+// are not determined: no file shows the rules that choose a table. For IPv4 it returns the
+// longest match of the main table, unless another table has routes; for IPv6, whose tables
+// are shown as one, every match.
 func (g *guard) reaches(a netip.Addr) []string {
 	if a.Zone() != "" {
 		return []string{a.Zone()}
@@ -496,7 +496,7 @@ func (g *guard) reaches(a netip.Addr) []string {
 	for _, r := range g.routes {
 		if r.to.Contains(a) {
 			if r.own {
-				return nil // this host passes it on
+				return nil // an address of this host, behind which another server may be
 			}
 			if r.name != "lo" {
 				matches = append(matches, r)
