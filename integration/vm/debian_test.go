@@ -240,6 +240,12 @@ func (m machine) hostIsGuarded() {
 		})
 	}
 	release()
+	// In a VRF, the interface has no route of the main table.
+	m.run("sh", "-ec", "ip link add mgmt type vrf table 10; ip link set mgmt up; ip link set $1 master mgmt", "sh", nic)
+	for _, command := range []string{"prepare", "bind"} {
+		m.refused(network+": the host needs it: carries the address 192.0.2.2, through "+nic, "host", command, "--yes", "--device", besideHost)
+	}
+	m.run("ip", "link", "delete", "mgmt")
 }
 
 // hold keeps a file of the machine open and returns what lets it go.
