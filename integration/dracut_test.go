@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/edit"
 	"gpustack/host/initramfs"
 )
 
@@ -93,8 +94,11 @@ func (n dracutNode) dracut(t *testing.T, args ...string) (image string) {
 
 // expected is what the node's images are held against. The kernel has no module for
 // a product of its own.
-func (n dracutNode) expected() initramfs.Expected {
+func (n dracutNode) expected(t *testing.T) initramfs.Expected {
+	t.Helper()
+	script := edit.File{Content: []byte(read(t, filepath.Join(n.dir, initramfs.Dracut.Script())))}
 	return initramfs.Expected{
+		Script:   script.Hash(),
 		Release:  dracutKernel,
 		Loadable: func(module string) bool { return module != "nvgrace-gpu-vfio-pci" },
 		Files:    map[string][]byte{dracutOptionsFile: []byte(dracutOptions)},
@@ -150,7 +154,7 @@ func TestDracut(t *testing.T) {
 			image := node.dracut(t, test.args...)
 			c, dir := readImage(t, image), unpackDracut(t, image)
 			compareImage(t, c, lsinitrd(t, image), dir)
-			if err := node.early.Verify(c, initramfs.Dracut, node.expected()); err != nil {
+			if err := node.early.Verify(c, initramfs.Dracut, node.expected(t)); err != nil {
 				t.Error(err)
 			}
 			if _, systemd := slices.BinarySearch(c.Names, "usr/lib/systemd/systemd"); systemd != test.systemd {
@@ -172,7 +176,7 @@ const bootDracut = `
 trap 'echo ended' EXIT
 . /lib/dracut-lib.sh
 source_hook pre-udev
-echo "goes on: ${argument-} ${function-} $1"
+echo "goes on: ${argument-} ${function-} ${consoles-} $1"
 if command -v take; then echo take is left; fi
 `
 
@@ -194,7 +198,7 @@ func runHook(t *testing.T, dir string) {
 	for name, argv := range shells {
 		for _, test := range bootCases {
 			t.Run(name+", "+test.name, func(t *testing.T) {
-				if out := test.boot(t, dir, append(argv, "/boot", "word")...); out != "goes on:   word\nended\n" {
+				if out := test.boot(t, dir, append(argv, "/boot", "word")...); out != "goes on:    word\nended\n" {
 					t.Errorf("%q", out)
 				}
 			})
@@ -214,7 +218,7 @@ func TestDracutSpoiled(t *testing.T) {
 	node.write(t, dracutOptionsFile, "options vfio-pci ids=10de:11b4\n")
 	node.write(t, "/etc/dracut.conf.d/zzz.conf", "omit_drivers+=\" vfio_iommu_type1 \"\ndracutmodules=base\n")
 	c := readImage(t, node.dracut(t, "--no-hostonly", "--gzip"))
-	err := node.early.Verify(c, initramfs.Dracut, node.expected())
+	err := node.early.Verify(c, initramfs.Dracut, node.expected(t))
 	const want = "/initramfs: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it\n" +
 		"/initramfs: /etc/modprobe.d/zzz-gpustack.conf: is not as it was planned\n" +
 		"/initramfs: module vfio_iommu_type1 of 6.1.0-28-amd64: is not in it"

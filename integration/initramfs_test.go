@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -11,9 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/edit"
 	"gpustack/host/initramfs"
 	"gpustack/host/pci"
 )
@@ -89,7 +92,7 @@ func compareImage(t *testing.T, c initramfs.Content, names []string, dirs ...str
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
-	if diff := cmp.Diff(names, c.Names); diff != "" || len(names) < 50 {
+	if diff := gocmp.Diff(names, c.Names); diff != "" || len(names) < 50 {
 		t.Errorf("%d names (-theirs +ours):\n%s", len(names), diff)
 	}
 	files := 0
@@ -115,61 +118,116 @@ func compareImage(t *testing.T, c initramfs.Content, names []string, dirs ...str
 }
 
 // workstationFunctions are those of the example's second card.
-var workstationFunctions = []initramfs.Function{
-	{Address: pci.Address{Bus: 0x65}, Vendor: 0x10de, Product: 0x1eb1, Driver: "vfio-pci"},
-	{Address: pci.Address{Bus: 0x65, Function: 1}, Vendor: 0x10de, Product: 0x10f8, Driver: "vfio-pci"},
-	{Address: pci.Address{Bus: 0x65, Function: 2}, Vendor: 0x10de, Product: 0x1ad8, Driver: "vfio-pci"},
-	{Address: pci.Address{Bus: 0x65, Function: 3}, Vendor: 0x10de, Product: 0x1ad9, Driver: "vfio-pci"},
+var workstationFunctions = []initramfs.Function{workstationFunction(0, 0x1eb1), workstationFunction(1, 0x10f8), workstationFunction(2, 0x1ad8), workstationFunction(3, 0x1ad9)}
+
+func workstationFunction(function uint8, product pci.ID) initramfs.Function {
+	board := pci.ID(0x12a0)
+	vendor := pci.NVIDIA
+	f := initramfs.Function{
+		Address: pci.Address{Bus: 0x65, Function: function}, Vendor: vendor, Product: product,
+		SubsystemVendor: &vendor, Subsystem: &board, Driver: "vfio-pci",
+	}
+	f.Path = "/" + workstationBus + "/" + workstationBridge + "/" + f.Address.String()
+	return f
 }
+
+const (
+	workstationBus    = "sys/devices/pci0000:64"
+	workstationBridge = "0000:64:00.0"
+)
 
 // bootCase is a machine that starts, and what a script that runs before udev makes of
 // it: the files that it writes.
 type bootCase struct {
-	name, cmdline, device string
-	want                  map[string]string
+	name, cmdline string
+	bridge        string            // above the card, where it is another one than the recorded
+	files         map[string]string // of the machine, where they differ or there are more
+	want          map[string]string
 }
 
-// bootCases are for a script that takes those four functions.
+// all is what is written where the card is the recorded one.
+var all = map[string]string{
+	"65:00.0/driver_override": "vfio-pci", "65:00.0/driver/unbind": "0000:65:00.0",
+	"65:00.1/driver_override": "vfio-pci", "65:00.2/driver_override": "vfio-pci", "65:00.3/driver_override": "vfio-pci",
+	"66:00.0/driver_override": "(null)", "drivers_probe": "0000:65:00.3",
+}
+
+// none is what there is where nothing is written.
+var none = map[string]string{
+	"65:00.0/driver_override": "(null)", "65:00.0/driver/unbind": "", "65:00.1/driver_override": "(null)",
+	"65:00.2/driver_override": "(null)", "65:00.3/driver_override": "(null)", "66:00.0/driver_override": "(null)", "drivers_probe": "",
+}
+
+// but returns a copy of a map with some values replaced.
+func but(m map[string]string, with ...string) map[string]string {
+	m = maps.Clone(m)
+	for i := 0; i < len(with); i += 2 {
+		m[with[i]] = with[i+1]
+	}
+	return m
+}
+
+const (
+	remains  = "gpustack: 0000:65:00.0 remains with the host: "
+	expected = ", expected /" + workstationBus + "/" + workstationBridge + "/0000:65:00.0 pci:v000010DEd00001EB1sv000010DEsd000012A0bc*"
+	modalias = "pci:v000010DEd00001EB1sv000010DEsd000012A0bc03sc00i00"
+)
+
+// bootCases are for a script that binds those four functions. Beside the card is one of the same
+// product, 66:00.0, which ids= of the driver may match.
 var bootCases = []bootCase{
-	{"as recorded", "quiet", "0x1eb1", map[string]string{
-		"65:00.0/driver_override": "vfio-pci", "65:00.0/driver/unbind": "0000:65:00.0",
-		"65:00.1/driver_override": "vfio-pci", "65:00.2/driver_override": "vfio-pci", "65:00.3/driver_override": "vfio-pci",
-		"drivers_probe": "0000:65:00.3",
-	}},
-	{"renumbered", "quiet", "0x1533", map[string]string{
-		"65:00.0/driver_override": "(null)", "65:00.0/driver/unbind": "",
-		"65:00.1/driver_override": "vfio-pci", "65:00.2/driver_override": "vfio-pci", "65:00.3/driver_override": "vfio-pci",
-		"drivers_probe": "0000:65:00.3",
-		"kmsg":          "gpustack: 0000:65:00.0 is not 0x10de:0x1eb1, left alone",
-	}},
-	{"switched off", "quiet gpustack=off splash", "0x1eb1", map[string]string{
-		"65:00.0/driver_override": "(null)", "65:00.0/driver/unbind": "",
-		"65:00.1/driver_override": "(null)", "65:00.2/driver_override": "(null)", "65:00.3/driver_override": "(null)",
-		"off": "options vfio-pci ids=",
-	}},
+	{"as recorded", "quiet", "", nil, all},
+	{"another device", "quiet", "", map[string]string{"65:00.0/modalias": "pci:v00008086d00001533sv00008086sd00000001bc02sc00i00"}, but(all,
+		"65:00.0/driver_override", "(null)", "65:00.0/driver/unbind", "",
+		"kmsg", remains+"found /"+workstationBus+"/"+workstationBridge+"/0000:65:00.0 pci:v00008086d00001533sv00008086sd00000001bc02sc00i00"+expected)},
+	{"another board", "quiet", "", map[string]string{"65:00.0/modalias": strings.Replace(modalias, "12A0", "12A1", 1)}, but(all,
+		"65:00.0/driver_override", "(null)", "65:00.0/driver/unbind", "",
+		"kmsg", remains+"found /"+workstationBus+"/"+workstationBridge+"/0000:65:00.0 "+strings.Replace(modalias, "12A0", "12A1", 1)+expected)},
+	// The kernel's log has a line for each function; here each overwrites the one before.
+	{"an identical card in another slot", "quiet", "0000:64:01.0", nil, but(none,
+		"kmsg", strings.NewReplacer("00.0 remains", "00.3 remains", "00.0 pci", "00.3 pci", "1EB1", "1AD9").Replace(
+			remains+"found /"+workstationBus+"/0000:64:01.0/0000:65:00.0 pci:v000010DEd00001EB1sv000010DEsd000012A0bc03sc00i00"+expected))},
+	{"the card is the console", "quiet", "", map[string]string{"65:00.0/boot_vga": "1"}, but(all,
+		"65:00.0/driver_override", "", "65:00.0/driver/unbind", "", "kmsg", remains+"it is the console (boot_vga)")},
+	{"another card is the console", "quiet", "", map[string]string{"66:00.0/boot_vga": "1"}, but(all, "66:00.0/driver_override", "")},
+	{"switched off", "quiet gpustack=off splash", "", nil, but(none, "off", "options vfio-pci ids=")},
+	{"a crash kernel", "quiet", "", map[string]string{"/proc/vmcore": ""}, none},
 }
 
 // boot runs a program where an initramfs is the root, on such a machine, and compares
 // what comes of it. It returns what the program printed.
 func (b bootCase) boot(t *testing.T, dir string, argv ...string) string {
 	t.Helper()
-	devices := "sys/bus/pci/devices"
-	files := map[string]string{"proc/cmdline": b.cmdline, "dev/kmsg": "", "sys/bus/pci/drivers_probe": ""}
-	for f, product := range map[string]string{"0": b.device, "1": "0x10f8", "2": "0x1ad8", "3": "0x1ad9"} {
-		at := devices + "/0000:65:00." + f
-		files[at+"/vendor"], files[at+"/device"], files[at+"/driver_override"] = "0x10de\n", product+"\n", "(null)\n"
+	files := map[string]string{"/proc/cmdline": b.cmdline, "/dev/kmsg": "", "/sys/bus/pci/drivers_probe": "", "65:00.0/driver/unbind": ""}
+	for f, product := range map[string]string{"65:00.0": "1EB1", "65:00.1": "10F8", "65:00.2": "1AD8", "65:00.3": "1AD9", "66:00.0": "1EB1"} {
+		files[f+"/modalias"], files[f+"/driver_override"] = strings.Replace(modalias, "1EB1", product, 1), "(null)\n"
 	}
-	files[devices+"/0000:65:00.0/driver/unbind"] = ""
+	files["65:00.0/boot_vga"], files["66:00.0/boot_vga"] = "0\n", "0\n"
+	maps.Copy(files, b.files)
+	// What another case has left goes.
+	for _, name := range []string{"sys", "proc/vmcore", "run/modprobe.d"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const devices = "sys/bus/pci/devices"
+	if err := os.MkdirAll(filepath.Join(dir, devices), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range files {
 		file := filepath.Join(dir, name)
+		if name[0] != '/' {
+			function, attribute, _ := strings.Cut(name, "/")
+			at := workstationBus + "/" + cmp.Or(b.bridge, workstationBridge) + "/0000:" + function
+			file = filepath.Join(dir, at, attribute)
+			if err := os.Symlink("../../../../"+at, filepath.Join(dir, devices, "0000:"+function)); err != nil && !errors.Is(err, fs.ErrExist) {
+				t.Fatal(err)
+			}
+		}
 		// In an image that root has made, dev/kmsg is the kernel's own.
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.RemoveAll(file), os.WriteFile(file, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	off := filepath.Join(dir, "run/modprobe.d/zzzzz-gpustack-off.conf")
-	if err := os.RemoveAll(off); err != nil {
-		t.Fatal(err)
 	}
 	out, talk, status := try(t, exec.Command("chroot", append([]string{dir}, argv...)...))
 	if status != 0 {
@@ -179,15 +237,15 @@ func (b bootCase) boot(t *testing.T, dir string, argv ...string) string {
 	for short, name := range map[string]string{
 		"65:00.0/driver_override": devices + "/0000:65:00.0/driver_override", "65:00.0/driver/unbind": devices + "/0000:65:00.0/driver/unbind",
 		"65:00.1/driver_override": devices + "/0000:65:00.1/driver_override", "65:00.2/driver_override": devices + "/0000:65:00.2/driver_override",
-		"65:00.3/driver_override": devices + "/0000:65:00.3/driver_override",
-		"drivers_probe":           "sys/bus/pci/drivers_probe", "kmsg": "dev/kmsg", "off": "run/modprobe.d/zzzzz-gpustack-off.conf",
+		"65:00.3/driver_override": devices + "/0000:65:00.3/driver_override", "66:00.0/driver_override": devices + "/0000:66:00.0/driver_override",
+		"drivers_probe": "sys/bus/pci/drivers_probe", "kmsg": "dev/kmsg", "off": "run/modprobe.d/zzzzz-gpustack-off.conf",
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if _, wanted := b.want[short]; err == nil && (wanted || len(text) > 0) {
 			got[short] = strings.TrimSpace(string(text))
 		}
 	}
-	if diff := cmp.Diff(b.want, got); diff != "" {
+	if diff := gocmp.Diff(b.want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	return out
@@ -213,10 +271,12 @@ func TestInitramfs(t *testing.T) {
 	dir = filepath.Join(dir, "main")
 
 	early := initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}, Take: workstationFunctions}
+	script := edit.File{Content: []byte(read(t, filepath.Join(root, initramfs.Tools.Script())))}
 	if err := early.Verify(readImage(t, image), initramfs.Tools, initramfs.Expected{
 		Release:  kernel,
 		Loadable: func(string) bool { return true },
 		Files:    map[string][]byte{"/etc/modprobe.d/zz-gpustack.conf": []byte(read(t, filepath.Join(root, "etc/modprobe.d/zz-gpustack.conf")))},
+		Script:   script.Hash(),
 	}); err != nil {
 		t.Error(err)
 	}

@@ -1,6 +1,9 @@
 package initramfs
 
 import (
+	"errors"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -28,19 +31,39 @@ const (
 	confFile   = "/etc/dracut.conf.d/zz-gpustack.conf"
 )
 
-// Early is what shall happen before udev starts.
+// Early is what happens in the initramfs before udev starts.
 type Early struct {
-	Driver   string   // is loaded, and takes what it is told to by ids
-	Variants []string // drivers for single products that are loaded too
-	Modules  []string // are to be in the initramfs
-	Take     []Function
+	Driver    string   // is loaded, and binds the devices of its ids= parameter
+	Variants  []string // drivers for single products that are loaded too
+	Modules   []string // are to be in the initramfs
+	Blacklist []string // modules that udev must not load by alias, unless gpustack=off is given
+	Take      []Function
+	// Consoles are the functions that were the console (boot_vga) when this was planned. No
+	// other console is bound.
+	Consoles []pci.Address
 }
 
-// Function is one that is taken by its address, if it still is that product.
+// Function is one that is bound by its address, if it is still the same device in the same slot.
 type Function struct {
-	Address         pci.Address
+	Address pci.Address
+	// Path is its folder in sysfs, without links: the host bridge and all bridges above.
+	Path            string
 	Vendor, Product pci.ID
-	Driver          string
+	// SubsystemVendor and Subsystem are nil where they could not be read: any match.
+	SubsystemVendor, Subsystem *pci.ID
+	Driver                     string
+}
+
+// Modalias returns a pattern of the shell that the function's modalias must match (Linux,
+// drivers/pci/pci-sysfs.c, modalias_show).
+func (f Function) Modalias() string {
+	id := func(id *pci.ID) string {
+		if id == nil {
+			return "*"
+		}
+		return fmt.Sprintf("%08X", uint16(*id))
+	}
+	return "pci:v" + id(&f.Vendor) + "d" + id(&f.Product) + "sv" + id(f.SubsystemVendor) + "sd" + id(f.Subsystem) + "bc*"
 }
 
 // file is one of ours.
@@ -99,9 +122,20 @@ func (e Early) plan(root host.Root, f file, wanted bool) (edit.Change, error) {
 	return edit.Put(root, f.name, text, f.mode, f.mode == 0o755)
 }
 
+// ErrPath says that a path cannot be a folder of sysfs.
+var ErrPath = errors.New("is not a path in sysfs")
+
+// sysfsPath describes the paths that the scripts have in quotes.
+var sysfsPath = regexp.MustCompile(`^/sys/[0-9A-Za-z:._/-]+$`)
+
 // render fills in a text. Modules are spelled with "_", which each program
 // understands: of its lists of drivers, dracut turns only the first "-" into one.
 func (e Early) render(t *template.Template) ([]byte, error) {
+	for _, f := range e.Take {
+		if !sysfsPath.MatchString(f.Path) {
+			return nil, fmt.Errorf("%s: %q %w", f.Address, f.Path, ErrPath)
+		}
+	}
 	e.Modules = slices.Clone(e.Modules)
 	for i, m := range e.Modules {
 		e.Modules[i] = normal(m)

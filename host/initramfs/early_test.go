@@ -2,6 +2,7 @@ package initramfs_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -37,10 +38,19 @@ func twins(t testing.TB) initramfs.Early {
 	e := byIDs()
 	e.Modules = append(e.Modules, "nvgrace-gpu-vfio-pci")
 	e.Variants = []string{"nvgrace_gpu_vfio_pci"}
+	e.Blacklist = []string{"nouveau", "nvidia_drm"}
+	vendor, product := pci.ID(0x10de), pci.ID(0x16eb)
 	e.Take = []initramfs.Function{
-		{Address: address(t, "0000:65:00.0"), Vendor: 0x10de, Product: 0x2342, Driver: "nvgrace_gpu_vfio_pci"},
-		{Address: address(t, "0000:65:00.1"), Vendor: 0x10de, Product: 0x10f8, Driver: "vfio-pci"},
+		{
+			Address: address(t, "0000:65:00.0"), Path: "/sys/devices/pci0000:64/0000:64:00.0/0000:65:00.0", Vendor: 0x10de, Product: 0x2342,
+			SubsystemVendor: &vendor, Subsystem: &product, Driver: "nvgrace_gpu_vfio_pci",
+		},
+		{
+			Address: address(t, "0000:65:00.1"), Path: "/sys/devices/pci0000:64/0000:64:00.0/0000:65:00.1", Vendor: 0x10de, Product: 0x10f8,
+			Driver: "vfio-pci",
+		},
 	}
+	e.Consoles = []pci.Address{e.Take[0].Address}
 	return e
 }
 
@@ -75,6 +85,17 @@ func TestPlan(t *testing.T) {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
 			})
+		}
+	}
+}
+
+// TestPath: a path that could end its quotes in a script, or is not the kernel's, is refused.
+func TestPath(t *testing.T) {
+	for _, path := range []string{"", "/sys/devices/'; reboot; '", "/tmp/0000:65:00.0", "/sys/devices/a\nb", "/sys/$(reboot)"} {
+		e := twins(t)
+		e.Take[1].Path = path
+		if _, err := e.Plan(hosttest.Lay(t, "mkdir etc\n"), initramfs.Tools); !errors.Is(err, initramfs.ErrPath) {
+			t.Errorf("%q: %v", path, err)
 		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"text/template"
+
+	"gpustack/host/edit"
 )
 
 // Errors of images that are not what was wanted.
@@ -24,6 +25,7 @@ type Expected struct {
 	Release  string                   // the kernel's
 	Loadable func(module string) bool // that the kernel has the module as a file
 	Files    map[string][]byte        // by where they lie on the machine: what modprobe is told
+	Script   string                   // the hash of the script that runs before udev (edit.File.Hash)
 }
 
 // Where an initramfs has what is ours. mkinitramfs writes the list of scripts in
@@ -51,7 +53,16 @@ func Wanted(file string) bool {
 	}
 }
 
-// Verify tells whether an image has what it needs, and would take the functions
+// Script returns where the script that runs before udev lies on the machine: what it holds, the
+// images have.
+func (m Maker) Script() string {
+	if m == Dracut {
+		return preUdev
+	}
+	return scriptFile
+}
+
+// Verify returns an error unless an image has what it needs, and would bind the functions
 // before udev starts. All faults are in the error. The image must have been read with
 // the files that are Wanted.
 func (e Early) Verify(c Content, maker Maker, x Expected) error {
@@ -61,11 +72,11 @@ func (e Early) Verify(c Content, maker Maker, x Expected) error {
 			faults = append(faults, fmt.Errorf("%s: %s: %w", c.Image, thing, err))
 		}
 	}
-	text, name := script, scriptName
+	name := scriptName
 	if maker == Dracut {
-		text, name = hook, c.hook()
+		name = c.hook()
 	}
-	keep(name, e.verifyScript(c, text, name))
+	keep(name, c.holdsHash(name, x.Script))
 	if c.has(name) {
 		if err := c.ordered(maker); err != nil {
 			faults = append(faults, err)
@@ -80,14 +91,6 @@ func (e Early) Verify(c Content, maker Maker, x Expected) error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-func (e Early) verifyScript(c Content, text *template.Template, name string) error {
-	want, err := e.render(text)
-	if err != nil {
-		return err
-	}
-	return c.holds(name, want)
 }
 
 // ordered is an error unless the script of ours runs before udev starts.
@@ -154,6 +157,17 @@ func (c Content) holds(name string, want []byte) error {
 	case !c.has(name):
 		return ErrMissing
 	case !bytes.Equal(c.Files[name], want):
+		return ErrDiffers
+	}
+	return nil
+}
+
+// holdsHash returns an error unless a file holds what has that hash.
+func (c Content) holdsHash(name, hash string) error {
+	switch {
+	case !c.has(name):
+		return ErrMissing
+	case (&edit.File{Content: c.Files[name]}).Hash() != hash:
 		return ErrDiffers
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 )
@@ -57,6 +58,40 @@ func (in image) content() initramfs.Content {
 	}
 	slices.Sort(c.Names)
 	return c
+}
+
+// scriptHash is what a contract records of the script that runs before udev.
+func scriptHash(t *testing.T, early initramfs.Early, maker initramfs.Maker) string {
+	t.Helper()
+	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range plan.Pending() {
+		if c.Name == maker.Script() {
+			return c.After.Hash()
+		}
+	}
+	t.Fatalf("%s: no script", maker)
+	return ""
+}
+
+// TestVerifyEarlier: an image has the script that is recorded, not the one that this release would
+// write. One without a record has the wrong one.
+func TestVerifyEarlier(t *testing.T) {
+	const earlier = "#!/bin/sh\nmodprobe vfio-pci\n"
+	early := byIDs()
+	for _, maker := range []initramfs.Maker{initramfs.Tools, initramfs.Dracut} {
+		in := imageOf(t, early, maker)
+		name := map[initramfs.Maker]string{initramfs.Tools: "scripts/init-top/gpustack", initramfs.Dracut: hook}[maker]
+		in[name] = earlier
+		for hash, want := range map[string]error{(&edit.File{Content: []byte(earlier)}).Hash(): nil, "": initramfs.ErrDiffers, scriptHash(t, early, maker): initramfs.ErrDiffers} {
+			err := early.Verify(in.content(), maker, initramfs.Expected{Release: "6.1.0-28-amd64", Loadable: func(string) bool { return true }, Script: hash})
+			if !errors.Is(err, want) {
+				t.Errorf("%s, recorded %q: %v, want %v", maker, hash, err, want)
+			}
+		}
+	}
 }
 
 // moved gives something in an image another name.
@@ -141,11 +176,13 @@ func TestVerify(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			early := twins(t)
 			in := imageOf(t, early, test.maker)
+			script := scriptHash(t, early, test.maker)
 			test.spoil(in)
 			err := early.Verify(in.content(), test.maker, initramfs.Expected{
 				Release:  "6.1.0-28-amd64",
 				Loadable: func(module string) bool { return module != "vfio" }, // is part of the kernel
 				Files:    map[string][]byte{"/" + conf: []byte("options vfio-pci ids=10de:2342\n")},
+				Script:   script,
 			})
 			got := ""
 			if err != nil {

@@ -42,11 +42,17 @@ var (
 // ErrLast says that no file of ours could be read after somebody else's.
 var ErrLast = errors.New("sets ids in a file that sorts last")
 
-// OwnFiles are where our file may be: it takes the first of these names that
-// sorts after every file of others that sets a driver's ids.
+// RunFiles returns the files that the hook in the initramfs writes for one boot: the blacklist,
+// or with gpustack=off the options that make a driver bind nothing.
+func RunFiles() []string {
+	return []string{"/run/modprobe.d/gpustack-blacklist.conf", "/run/modprobe.d/zzzzz-gpustack-off.conf"}
+}
+
+// OwnFiles returns the names that our file may have. It gets the first one that sorts after every
+// file of others that sets a driver's ids.
 func OwnFiles() []string {
 	var names []string
-	for z := range 3 { // the initramfs script's own comes after these
+	for z := range 3 { // RunFiles sort after these
 		names = append(names, path.Join(Dir, strings.Repeat("z", z)+baseName))
 	}
 	return names

@@ -134,9 +134,10 @@ func scanError(err error) error {
 	return errors.Unwrap(err)
 }
 
-// readConf reads what modprobe is told; of a tree without its folder that is not known.
+// readConf reads the configuration of modprobe, without the files that the hook wrote for the boot
+// that runs. In a tree without its folder it is not known.
 func readConf(root host.Root) Look[modprobe.Conf] {
-	conf, err := modprobe.ReadConf(root)
+	conf, err := modprobe.ReadConf(root, modprobe.RunFiles()...)
 	if err == nil && conf == nil {
 		if ok, existsErr := root.Exists(modprobeDir); !ok {
 			err = cmp.Or(existsErr, fs.ErrNotExist)

@@ -9,6 +9,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/initramfs"
+	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 )
 
@@ -57,9 +58,41 @@ func (v view) weight(release string) host.Status {
 	return host.Warn
 }
 
-// images looks whether each kernel's initramfs takes functions before the host's
-// drivers come: those made before host prepare, or past it, do not.
+// images looks whether each kernel's initramfs binds functions before the host's drivers come, and
+// whether gpustack=off keeps the blacklist from applying.
 func (v view) images() []host.Finding {
+	return append(v.hooks(), v.blacklist()...)
+}
+
+// blacklist finds a blacklist of ours in /etc, which applies to each boot.
+func (v view) blacklist() []host.Finding {
+	if v.Contract.Value == nil || !v.Conf.seen() {
+		return nil
+	}
+	var modules []string
+	var first modprobe.Line
+	for _, line := range v.Conf.Value {
+		if line.Command == "blacklist" && slices.Contains(modprobe.OwnFiles(), line.File) {
+			if modules == nil {
+				first = line
+			}
+			modules = append(modules, line.Module)
+		}
+	}
+	if modules == nil {
+		return nil
+	}
+	return one(host.Finding{
+		Status: host.Warn, File: first.File, Line: first.Number,
+		Seen:   fmt.Sprintf("gpustack=off does not cover the blacklist here (%s)", strings.Join(modules, ", ")),
+		Effect: "booted with gpustack=off, the host does not load these drivers by itself",
+		Remedy: "gpustack host prepare moves the blacklist into the initramfs, once every kernel has one",
+	})
+}
+
+// hooks looks whether the initramfs of each kernel has the recorded hook: those made before host
+// prepare, or without the generator, do not.
+func (v view) hooks() []host.Finding {
 	switch {
 	case v.phase == unprepared:
 		return na("nothing is recorded that is to be in one")

@@ -200,6 +200,11 @@ for x in ${sysconfdir}/default/grub.d/*.cfg ; do
 func planned(t *testing.T, opts prepare.Options) host.Root {
 	t.Helper()
 	root := bare(t)
+	// Every kernel gets the hook. What images hold is for TestImages.
+	for _, release := range []string{kernel, newer} {
+		write("boot/initrd.img-"+release, "")(t, root)
+		defer remove("boot/initrd.img-"+release)(t, root)
+	}
 	p, err := plan(t, root, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -462,7 +467,7 @@ func TestCheck(t *testing.T) {
 
 		// The record.
 		{"a file is gone", isReady, remove(ours), prepare.Drifted, []string{"fail files /" + ours + ": /" + ours + " is gone"}},
-		{"a file was changed", isReady, replace(ours, "blacklist nouveau", "# blacklist nouveau"), prepare.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed since"}},
+		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), prepare.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed since"}},
 		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), prepare.NotReady,
 			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was cut off while rebuilding"}},
 		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying"}`), prepare.Ready,
@@ -793,6 +798,58 @@ func TestImages(t *testing.T) {
 			}
 			bad(t, findings)
 		})
+	}
+}
+
+// TestBlacklist: while a kernel has no initramfs with the hook, the blacklist is in /etc, and plan and
+// check say that gpustack=off does not cover it. It moves once every kernel has one. The files that
+// the hook writes for one boot are not the configuration of others: a machine booted with
+// gpustack=off can be prepared.
+func TestBlacklist(t *testing.T) {
+	root := bare(t)
+	write("boot/initrd.img-"+kernel, "")(t, root)
+	p, err := plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const warning = "gpustack=off does not cover the blacklist (nouveau): it remains in /etc/modprobe.d for kernel " + newer + ", which has no initramfs in /boot"
+	if !slices.Contains(p.Warnings, warning) {
+		t.Errorf("%q", p.Warnings)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	finding := func() string {
+		findings, _ := check(t, root)
+		bad(t, findings)
+		return find(findings, "initramfs")
+	}
+	const want = "warn: gpustack=off does not cover the blacklist here (nouveau)"
+	if got := finding(); !strings.Contains(got, want) {
+		t.Error(got)
+	}
+
+	steps(write("boot/initrd.img-"+newer, ""),
+		write("run/modprobe.d/gpustack-blacklist.conf", "blacklist nouveau\n"), write("run/modprobe.d/zzzzz-gpustack-off.conf", "options vfio-pci ids=\n"))(t, root)
+	p, err = plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range p.Files.Pending() {
+		names = append(names, c.Name)
+	}
+	if diff := cmp.Diff([]string{"/" + ours, "/etc/initramfs-tools/scripts/init-top/gpustack", prepare.ContractFile}, names); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	if got := finding(); strings.Contains(got, "gpustack=off") {
+		t.Error(got)
+	}
+	if text, err := root.ReadFile("/" + ours); err != nil || strings.Contains(string(text), "blacklist") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 

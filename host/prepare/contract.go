@@ -36,8 +36,10 @@ type Function struct {
 	ProductID         pci.ID        `json:"product_id"`
 	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
 	SubsystemID       *pci.ID       `json:"subsystem_id"`
-	Path              []pci.Address `json:"path"`  // the bridges above, from the root port down
-	Group             *int          `json:"group"` // null while the IOMMU is off
+	Path              []pci.Address `json:"path"`                 // the bridges above, from the root port down
+	SysfsPath         string        `json:"sysfs_path,omitempty"` // its folder without links, if it is bound by address
+	BootVGA           bool          `json:"boot_vga,omitempty"`   // it was the console
+	Group             *int          `json:"group"`                // null while the IOMMU is off
 	Members           []pci.Address `json:"members"`
 	Driver            string        `json:"driver"`
 	By                By            `json:"by"`
@@ -51,6 +53,11 @@ func (f Function) ids() string {
 // holdsWith tells whether a driver is recorded for a function. Nothing is in no record.
 func (c *Contract) holdsWith(a pci.Address, driver string) bool {
 	return c != nil && slices.ContainsFunc(c.Functions, func(f Function) bool { return f.Address == a && f.Driver == driver })
+}
+
+// wasConsole reports whether a function is recorded as the console. Nothing is in no record.
+func (c *Contract) wasConsole(a pci.Address) bool {
+	return c != nil && slices.ContainsFunc(c.Functions, func(f Function) bool { return f.Address == a && f.BootVGA })
 }
 
 // By is how a function is bound at boot.

@@ -129,7 +129,7 @@ func Observe(root host.Root, running guard.Running) (Node, error) {
 	}
 	n.Images, err = initramfs.Images(root, n.releases())
 	keep(err)
-	n.Conf, err = modprobe.ReadConf(root, modprobe.OwnFiles()...)
+	n.Conf, err = modprobe.ReadConf(root, slices.Concat(modprobe.OwnFiles(), modprobe.RunFiles())...)
 	keep(err)
 	n.Needs, err = guard.Needs(root, devices, running)
 	keep(err)

@@ -3,6 +3,7 @@ package prepare
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,7 +48,7 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 		return Plan{}, err
 	}
 	n.Warnings = append(slices.Clone(n.Warnings), warnings...)
-	w, err := n.want(s, opts)
+	w, err := n.want(root, s, opts)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -148,7 +149,7 @@ type want struct {
 	warnings  []string
 }
 
-func (n Node) want(s selection, opts Options) (want, error) {
+func (n Node) want(root host.Root, s selection, opts Options) (want, error) {
 	driver := opts.Driver
 	unsafe := opts.Unsafe
 	if r := n.Recorded; r != nil {
@@ -166,7 +167,7 @@ func (n Node) want(s selection, opts Options) (want, error) {
 	}
 	var errs []error
 	for _, a := range s.all {
-		f, err := n.function(a, s.all, driver)
+		f, err := n.function(root, a, s.all, driver)
 		errs = append(errs, err)
 		w.contract.Functions = append(w.contract.Functions, f)
 	}
@@ -178,15 +179,15 @@ func (n Node) want(s selection, opts Options) (want, error) {
 		w.arguments.Exact = append(w.arguments.Exact, "vfio_iommu_type1.allow_unsafe_interrupts=1")
 	}
 	w.modprobe = modprobe.Functions{
-		Driver:    driver,
-		Softdeps:  n.softdeps(s.all, driver),
-		Blacklist: n.blacklist(s.all),
-		Unsafe:    unsafe && n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable("vfio_iommu_type1") }),
-		Load:      n.load(driver),
+		Driver:   driver,
+		Softdeps: n.softdeps(s.all, driver),
+		Unsafe:   unsafe && n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable("vfio_iommu_type1") }),
+		Load:     n.load(driver),
 	}
 	n.warnOfVariants(&w)
 	n.placeIDs(&w)
 	w.early = w.contract.early(n.Kernels)
+	n.placeBlacklist(&w, s.all)
 	for _, f := range w.arguments.Flags {
 		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Word)
 	}
@@ -209,8 +210,8 @@ func (n Node) checkDriver(driver string, w *want) error {
 	return nil
 }
 
-// function tells how one function is bound.
-func (n Node) function(a pci.Address, all []pci.Address, driver string) (Function, error) {
+// function returns the record of one function, with how it is bound.
+func (n Node) function(root host.Root, a pci.Address, all []pci.Address, driver string) (Function, error) {
 	d := n.device(a)
 	if d.VendorID == nil || d.ProductID == nil {
 		return Function{}, fmt.Errorf("%s: %w", a, ErrNoIDs)
@@ -219,6 +220,7 @@ func (n Node) function(a pci.Address, all []pci.Address, driver string) (Functio
 		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID,
 		SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
 		Path: n.path(d), Group: d.IOMMUGroup, Members: d.GroupMembers, Driver: driver, By: ByIDs,
+		BootVGA: d.BootVGA != nil && *d.BootVGA || n.Recorded.wasConsole(a),
 	}
 	twin := slices.ContainsFunc(n.Devices, func(o pci.Device) bool {
 		return o.IsVendor(f.VendorID) && o.ProductID != nil && *o.ProductID == f.ProductID && !slices.Contains(all, o.Address)
@@ -229,10 +231,28 @@ func (n Node) function(a pci.Address, all []pci.Address, driver string) (Functio
 	if twin || f.Driver != driver || n.heldByKernel(d) {
 		f.By = ByAddress
 	}
-	if f.By == ByAddress && driver == Stub {
+	if f.By == ByIDs {
+		return f, nil
+	}
+	if driver == Stub {
 		return f, fmt.Errorf("%s: %w", a, ErrStubTwins)
 	}
-	return f, nil
+	var err error
+	f.SysfsPath, err = sysfsPath(root, a)
+	return f, err
+}
+
+// sysfsPath returns the folder of a function in sysfs, with the link to it resolved.
+func sysfsPath(root host.Root, a pci.Address) (string, error) {
+	name := fileOf(a, "")
+	place, err := root.Resolve(name)
+	if err == nil {
+		place, err = filepath.Rel(root.Path("/"), place)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+	}
+	return "/" + filepath.ToSlash(place), nil
 }
 
 // path returns the bridges above a function, the outermost first.
@@ -402,6 +422,20 @@ func (n Node) blacklist(all []pci.Address) []string {
 	return slices.Compact(modules)
 }
 
+// placeBlacklist has the hook in the initramfs write the blacklist at each boot, so that
+// gpustack=off leaves it out. A kernel whose initramfs does not get the hook needs it in /etc. The
+// images of rescue entries do not count: they leave every device to the host.
+func (n Node) placeBlacklist(w *want, all []pci.Address) {
+	modules, without := n.blacklist(all), n.withoutImage()
+	if len(without) == 0 || len(modules) == 0 {
+		w.early.Blacklist = modules
+		return
+	}
+	w.modprobe.Blacklist = modules
+	w.warnings = append(w.warnings, fmt.Sprintf("gpustack=off does not cover the blacklist (%s): it remains in %s for kernel %s, which has no initramfs in /boot",
+		strings.Join(modules, ", "), modprobe.Dir, strings.Join(without, ", ")))
+}
+
 // load are the modules to be loaded at boot, as far as a kernel has them as such.
 func (n Node) load(driver string) []string {
 	modules := append(ownModules(driver), "kvm")
@@ -554,7 +588,13 @@ func (c Contract) early(kernels []modprobe.Modules) initramfs.Early {
 	}
 	for _, f := range c.Functions {
 		if f.By == ByAddress {
-			e.Take = append(e.Take, initramfs.Function{Address: f.Address, Vendor: f.VendorID, Product: f.ProductID, Driver: f.Driver})
+			e.Take = append(e.Take, initramfs.Function{
+				Address: f.Address, Path: f.SysfsPath, Vendor: f.VendorID, Product: f.ProductID,
+				SubsystemVendor: f.SubsystemVendorID, Subsystem: f.SubsystemID, Driver: f.Driver,
+			})
+		}
+		if f.BootVGA {
+			e.Consoles = append(e.Consoles, f.Address)
 		}
 		if f.Driver != c.Driver && !slices.Contains(e.Variants, f.Driver) {
 			e.Variants = append(e.Variants, f.Driver)

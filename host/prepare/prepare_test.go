@@ -93,6 +93,7 @@ GRUB_CMDLINE_LINUX_DEFAULT="quiet"
 GRUB_CMDLINE_LINUX=""
 -- usr/sbin/grub-mkconfig --
 for x in ${sysconfdir}/default/grub.d/*.cfg ; do
+-- boot/initrd.img-6.1.0-28-amd64 --
 -- usr/sbin/mkinitramfs --
 `,
 	"rhel8": `-- etc/os-release --

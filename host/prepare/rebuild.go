@@ -281,7 +281,8 @@ func checkImages(root host.Root, maker initramfs.Maker, images []initramfs.Image
 	return errors.Join(errs...)
 }
 
-// verifyImage holds an initramfs against the contract.
+// verifyImage compares an initramfs with the contract. The script in it must be the recorded one,
+// and not what this release would write: an earlier one may have recorded it.
 func (c Contract) verifyImage(root host.Root, maker initramfs.Maker, release string, content initramfs.Content) error {
 	kernel, err := modprobe.ReadModules(root, release)
 	if err != nil {
@@ -289,6 +290,9 @@ func (c Contract) verifyImage(root host.Root, maker initramfs.Maker, release str
 	}
 	expected := initramfs.Expected{Release: release, Loadable: kernel.Loadable, Files: map[string][]byte{}}
 	for _, f := range c.Files {
+		if f.Name == maker.Script() {
+			expected.Script = f.Hash
+		}
 		if path.Dir(f.Name) == modprobe.Dir {
 			if expected.Files[f.Name], err = root.ReadFile(f.Name); err != nil {
 				return fmt.Errorf("%s: %w", f.Name, host.Cause(err))
