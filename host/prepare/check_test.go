@@ -801,6 +801,35 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// TestRenumbered: where buses are renumbered, an identical device has the address that is recorded.
+// No plan gives it to guests.
+func TestRenumbered(t *testing.T) {
+	root := bare(t)
+	p, err := plan(t, root, prepare.Options{Add: selectors(t, "0000:02:00.0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"0", "1"} {
+		const first, second = "sys/devices/pci0000:00/0000:00:01.0/0000:0", "sys/devices/pci0000:00/0000:00:02.0/0000:0"
+		steps(rename(second+"2:00."+f, second+"3:00."+f), rename(first+"1:00."+f, first+"2:00."+f),
+			link("sys/bus/pci/devices/0000:03:00."+f, "../../../devices/pci0000:00/0000:00:02.0/0000:03:00."+f),
+			link("sys/bus/pci/devices/0000:02:00."+f, "../../../devices/pci0000:00/0000:00:01.0/0000:02:00."+f),
+			remove("sys/bus/pci/devices/0000:01:00."+f))(t, root)
+	}
+	_, err = plan(t, root, prepare.Options{})
+	const want = "0000:02:00.0: is not the function that was recorded (10de:11b4 below 0000:00:02.0)\n" +
+		"0000:02:00.1: is not the function that was recorded (10de:0e0a below 0000:00:02.0)"
+	if !errors.Is(err, prepare.ErrChanged) || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if _, err := plan(t, root, prepare.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:03:00.0")}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBlacklist: while a kernel has no initramfs with the hook, the blacklist is in /etc, and plan and
 // check say that gpustack=off does not cover it. It moves once every kernel has one. The files that
 // the hook writes for one boot are not the configuration of others: a machine booted with

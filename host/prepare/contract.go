@@ -50,6 +50,22 @@ func (f Function) ids() string {
 	return f.VendorID.String() + ":" + f.ProductID.String()
 }
 
+// isAt reports whether the device at a recorded address is the recorded function. Among those that
+// are bound by address there may be identical devices, which only the board and the slot tell apart.
+func (n Node) isAt(f Function) bool {
+	d := n.device(f.Address)
+	return d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID && (f.By == ByIDs ||
+		!differs(d.SubsystemVendorID, f.SubsystemVendorID) && !differs(d.SubsystemID, f.SubsystemID) && slices.Equal(n.path(d), f.Path))
+}
+
+// described is what tells a recorded function from others.
+func (f Function) described() string {
+	if f.By == ByIDs {
+		return f.ids()
+	}
+	return f.ids() + " below " + orRoot(f.Path)
+}
+
 // holdsWith tells whether a driver is recorded for a function. Nothing is in no record.
 func (c *Contract) holdsWith(a pci.Address, driver string) bool {
 	return c != nil && slices.ContainsFunc(c.Functions, func(f Function) bool { return f.Address == a && f.Driver == driver })

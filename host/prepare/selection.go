@@ -70,8 +70,8 @@ func (n Node) choose(opts Options) (selection, error) {
 			})
 		}
 		for _, f := range r.Functions {
-			if d := n.device(f.Address); !removed(f.Address) && (d == nil || !d.IsVendor(f.VendorID) || d.ProductID == nil || *d.ProductID != f.ProductID) {
-				fail("%s: %w (%s:%s)", f.Address, ErrChanged, f.VendorID, f.ProductID)
+			if !removed(f.Address) && !n.isAt(f) {
+				fail("%s: %w (%s)", f.Address, ErrChanged, f.described())
 			}
 		}
 	}
