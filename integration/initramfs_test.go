@@ -23,9 +23,10 @@ import (
 
 // makeInitramfs makes an initramfs of a prepared node with initramfs-tools' own
 // programs, in a mount namespace where the node's modules and configuration are the
-// machine's. It begins with an archive for the processor, as those of machines that
+// machine's, or a copy of the configuration is, in a folder other than /etc/initramfs-tools.
+// It begins with an archive for the processor, as those of machines that
 // have microcode do. What unmkinitramfs makes of it lies in the folder.
-func makeInitramfs(t *testing.T, root, kernel, compression string) (image, dir string) {
+func makeInitramfs(t *testing.T, root, kernel, compression, configuration string) (image, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `
@@ -54,14 +55,22 @@ func makeInitramfs(t *testing.T, root, kernel, compression string) (image, dir s
 		depmod "$KERNEL"
 		mount --bind /mnt/boot /boot
 		for c in GZIP BZIP2 LZMA XZ LZ4 ZSTD; do echo "CONFIG_RD_$c=y"; done > "/boot/config-$KERNEL"
-		mkinitramfs -c "$COMPRESSION" -l 1 -o "$DIR/initrd" "$KERNEL"
+		if [ "$CONFIGURATION" != /etc/initramfs-tools ]; then
+			mkdir /mnt/var /mnt/var.work
+			mount -t overlay overlay -o lowerdir=/var/lib,upperdir=/mnt/var,workdir=/mnt/var.work /var/lib
+			mkdir -p "$CONFIGURATION"
+			cp -r /etc/initramfs-tools/. "$CONFIGURATION"
+		fi
+		mkinitramfs -d "$CONFIGURATION" -c "$COMPRESSION" -l 1 -o "$DIR/initrd" "$KERNEL"
 		unmkinitramfs "$DIR/initrd" "$DIR/unpacked"`)
-	cmd.Env = append(os.Environ(), "ROOT="+root, "KERNEL="+kernel, "COMPRESSION="+compression, "DIR="+dir)
+	cmd.Env = append(os.Environ(), "ROOT="+root, "KERNEL="+kernel, "COMPRESSION="+compression, "DIR="+dir, "CONFIGURATION="+configuration)
 	if _, talk, status := try(t, cmd); status != 0 {
 		t.Fatalf("exit status %d: %s", status, talk)
 	}
 	return filepath.Join(dir, "initrd"), filepath.Join(dir, "unpacked")
 }
+
+const toolsConfiguration = "/etc/initramfs-tools"
 
 // readImage reads an image, and of its files those that are small for certain.
 func readImage(t *testing.T, image string) initramfs.Content {
@@ -267,7 +276,7 @@ func TestInitramfs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	image, dir := makeInitramfs(t, root, kernel, "gzip")
+	image, dir := makeInitramfs(t, root, kernel, "gzip", toolsConfiguration)
 	dir = filepath.Join(dir, "main")
 
 	early := initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}, Take: workstationFunctions}
@@ -294,8 +303,40 @@ func TestInitramfsRead(t *testing.T) {
 	run(t, gpustack, "host", "prepare", "--root", root, "--device", "0000:65:00.0", "--yes")
 	for _, compression := range []string{"gzip", "bzip2", "lzma", "xz", "lz4", "zstd"} {
 		t.Run(compression, func(t *testing.T) {
-			image, dir := makeInitramfs(t, root, "6.1.0-28-amd64", compression)
+			image, dir := makeInitramfs(t, root, "6.1.0-28-amd64", compression, toolsConfiguration)
 			compareImage(t, readImage(t, image), strings.Fields(run(t, "lsinitramfs", image)), filepath.Join(dir, "early"), filepath.Join(dir, "main"))
 		})
+	}
+}
+
+// TestCrashImages: the image of a crash kernel gets neither the hook nor its drivers, from
+// initramfs-tools with a configuration as kdump-tools makes it, nor from dracut with the module that
+// mkdumprd adds.
+func TestCrashImages(t *testing.T) {
+	root := unpack(t, examples(t)["workstation-twins.txtar"])
+	run(t, gpustack, "host", "prepare", "--root", root, "--device", "0000:65:00.0", "--yes")
+	const kernel = "6.1.0-28-amd64"
+	file := filepath.Join(root, "lib/modules", kernel, "kernel/drivers/vfio/pci/vfio-pci.ko")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, kernelModule("vfio-pci"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	tools, _ := makeInitramfs(t, root, kernel, "gzip", "/var/lib/kdump/initramfs-tools")
+
+	node := layDracutNode(t)
+	const module = "/usr/lib/dracut/modules.d/99kdumpbase/module-setup.sh"
+	node.write(t, module, "#!/bin/bash\ncheck() { return 0; }\ninstall() { :; }\n")
+	if err := os.Chmod(filepath.Join(node.dir, module), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, image := range map[string]string{"initramfs-tools": tools, "dracut": node.dracut(t, "--no-hostonly", "--gzip", "--modules", "base", "--add", "kdumpbase")} {
+		c := readImage(t, image)
+		for _, file := range c.Names {
+			if strings.Contains(file, "vfio") || strings.Contains(file, "gpustack") && path.Dir(file) != "etc/modprobe.d" {
+				t.Errorf("%s: %s is in it", name, file)
+			}
+		}
+		if strings.Contains(string(c.Files["scripts/init-top/ORDER"]), "gpustack") {
+			t.Errorf("%s: the script would run", name)
+		}
 	}
 }
