@@ -252,8 +252,16 @@ func TestRebuildWithoutRoom(t *testing.T) {
 		os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(large), 0o755)); err != nil {
 		t.Fatal(err)
 	}
+	// It is in fstab, and the kernel's list of mounts has the place below the root.
+	if err := os.WriteFile(filepath.Join(root, "etc/fstab"), []byte("UUID=2 /boot ext4\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, talk, status := try(t, mounted(root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes"))
+	if status != 1 || !strings.HasSuffix(talk, "gpustack: hint: mount UUID=2 "+filepath.Join(root, "boot")+"\n") {
+		t.Errorf("exit status %d: %s", status, talk)
+	}
 	after := filepath.Join(t.TempDir(), "boot")
-	_, talk, status := try(t, mounted(root, "sh", "-ec", `
+	_, talk, status = try(t, mounted(root, "sh", "-ec", `
 		mkdir "$1/../boot"
 		mount -t tmpfs -o size=500k tmpfs "$1/../boot"
 		cp -a "$1/boot/." "$1/../boot"

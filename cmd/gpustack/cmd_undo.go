@@ -189,8 +189,8 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	})
 }
 
-// bootMounted returns an error if an entry changed boot entries and a boot partition is not mounted.
-// The journal takes boot entries that are missing for entries that were removed with their kernel.
+// bootMounted returns an error if an entry changed boot entries and a boot partition is not
+// mounted. The journal takes missing boot entries for those of kernels that were removed.
 func bootMounted(root host.Root, e journal.Entry) error {
 	if !slices.ContainsFunc(e.Files, func(f journal.File) bool { return f.Transient }) {
 		return nil

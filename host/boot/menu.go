@@ -55,7 +55,7 @@ func ReadMenus(root host.Root) ([]Entry, error) {
 }
 
 // release returns the release of the kernel that an entry starts, "" where neither the entry nor
-// the name of the kernel's file tells it.
+// the name of the kernel's file has it.
 func (e Entry) release() string {
 	if e.Release != "" {
 		return e.Release
@@ -97,47 +97,37 @@ func (e *OtherRoot) Error() string {
 // in the order of the menu. It compares kernels that are in both menus: a kernel that was removed
 // or installed in between has no counterpart. Snapshots add entries of the same kernel with other
 // root file systems, which come and go, but the menu names the kernel's own first: its root file
-// system must be among those of the new entries. Where no kernel is in both menus, the first
-// entries are compared.
+// system must be among those of the new entries. The kernel that the new menu names first, the
+// default, must have a root file system that the menu before had, also where the kernel is new.
 func CompareRoots(before, after []Entry) []*OtherRoot {
-	roots := func(entries []Entry, like Entry) []string {
-		var roots []string
-		for _, e := range entries {
-			if e.Kernel == like.Kernel && e.Recovery == like.Recovery {
-				roots = append(roots, e.Args.Values("root")...)
-			}
-		}
-		return roots
-	}
 	var others []*OtherRoot
 	for i, e := range before {
 		same := func(o Entry) bool { return o.Kernel == e.Kernel && o.Recovery == e.Recovery }
-		old := e.Args.Values("root")
-		if len(old) == 0 || slices.ContainsFunc(before[:i], same) || !slices.ContainsFunc(after, same) ||
+		if e.root() == "" || slices.ContainsFunc(before[:i], same) || !slices.ContainsFunc(after, same) ||
 			slices.ContainsFunc(others, func(o *OtherRoot) bool { return o.Kernel == e.Kernel }) {
 			continue
 		}
-		if now := roots(after, e); !slices.Contains(now, old[len(old)-1]) {
-			others = append(others, newOtherRoot(e, old, now))
+		if !slices.ContainsFunc(after, func(a Entry) bool { return same(a) && a.root() == e.root() }) {
+			now := after[slices.IndexFunc(after, same)]
+			others = append(others, &OtherRoot{Menu: e.File, Kernel: e.Kernel, Before: e.root(), After: now.root()})
 		}
 	}
 	if len(before) == 0 || len(after) == 0 || slices.ContainsFunc(before, func(b Entry) bool { return b.Kernel == after[0].Kernel }) {
 		return others
 	}
-	old, now := before[0].Args.Values("root"), after[0].Args.Values("root")
-	if len(old) > 0 && !slices.ContainsFunc(before, func(b Entry) bool { return slices.Equal(b.Args.Values("root"), now) }) {
-		others = append(others, newOtherRoot(after[0], old, now))
+	if root := before[0].root(); root != "" && !slices.ContainsFunc(before, func(b Entry) bool { return b.root() == after[0].root() }) {
+		others = append(others, &OtherRoot{Menu: after[0].File, Kernel: after[0].Kernel, Before: root, After: after[0].root()})
 	}
 	return others
 }
 
-// newOtherRoot describes the change of one kernel. Of several root= the kernel uses the last.
-func newOtherRoot(e Entry, before, after []string) *OtherRoot {
-	o := &OtherRoot{Menu: e.File, Kernel: e.Kernel, Before: before[len(before)-1]}
-	if len(after) > 0 {
-		o.After = after[0]
+// root returns the root file system that the kernel of an entry mounts: of several root= the last.
+func (e Entry) root() string {
+	roots := e.Args.Values("root")
+	if len(roots) == 0 {
+		return ""
 	}
-	return o
+	return roots[len(roots)-1]
 }
 
 // InEffect is an error unless each entry of this machine has the arguments, those

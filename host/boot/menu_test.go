@@ -73,6 +73,7 @@ func TestCompareRoots(t *testing.T) {
 		{"a loop device beside a snapshot", kernel + snapshot, loop + snapshot, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
 		{"a loop device, only another system's kernel is in both", older + other, loop + other, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
 		{"a loop device, all kernels are new", older, loop, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
+		{"a second root=", kernel, "linux /vmlinuz-2 root=UUID=a root=/dev/loop0p2\n", []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
 		{"no root=", kernel, "linux /vmlinuz-2 ro\n", []string{changed + "/vmlinuz-2: no root=, so far root=UUID=a"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

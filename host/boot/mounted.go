@@ -3,6 +3,7 @@ package boot
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -89,7 +90,12 @@ func isMounted(root host.Root, dir string) (bool, error) {
 	place := dir
 	var stat unix.Statfs_t
 	if err := unix.Statfs(root.Path("/proc"), &stat); err == nil && stat.Type == unix.PROC_SUPER_MAGIC {
-		place = root.Path(dir) // the kernel names mount points as this process sees them
+		// The kernel names mount points as this process sees them, without links (proc_mounts(5)).
+		top, err := filepath.EvalSymlinks(root.Path("/"))
+		if err != nil {
+			return false, err
+		}
+		place = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(filepath.Join(top, dir))
 	}
 	for line := range strings.Lines(string(data)) {
 		if f := strings.Fields(line); len(f) > 2 && f[1] == place && f[2] != "autofs" {

@@ -42,14 +42,10 @@ func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 		}
 		b.entries = append(b.entries, entries...)
 	}
-	machine, err := firstLine(root, "/etc/machine-id")
-	if err != nil {
+	var err error
+	if b.entries, err = ofThisSystem(root, b.entries); err != nil {
 		return SystemdBoot{}, err
 	}
-	b.entries = slices.DeleteFunc(b.entries, func(e typeOne) bool {
-		id := e.get("machine-id") // several systems share a partition
-		return id != "" && machine != "" && id != machine
-	})
 	if newest(b.entries) == nil {
 		return SystemdBoot{}, fmt.Errorf("%s: %w", strings.Join(dirs, ", "), ErrNoEntries)
 	}
@@ -63,6 +59,19 @@ func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 	}
 	b.installs, err = b.readInstalls(root)
 	return b, err
+}
+
+// ofThisSystem returns the entries that belong to the system below root: several systems share a
+// partition.
+func ofThisSystem(root host.Root, entries []typeOne) ([]typeOne, error) {
+	machine, err := firstLine(root, "/etc/machine-id")
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(entries, func(e typeOne) bool {
+		id := e.get("machine-id")
+		return id != "" && machine != "" && id != machine
+	}), nil
 }
 
 func firstLine(root host.Root, name string) (string, error) {

@@ -37,8 +37,8 @@ func UnifiedDefault(root host.Root, want Args) error {
 	return &Unsupported{What: "unified kernel images (" + strings.Join(images, ", ") + ")", Command: command}
 }
 
-// menuOfSystemdBoot returns what systemd-boot lists: unified kernel images, and entries that name
-// a kernel; and the value of default in loader.conf (loader.conf(5)).
+// menuOfSystemdBoot returns what systemd-boot lists: unified kernel images, and entries of this
+// system that name a kernel; and the value of default in loader.conf (loader.conf(5)).
 func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf string) {
 	for _, partition := range bootPartitions {
 		dir := path.Join(partition, "EFI/Linux")
@@ -69,6 +69,8 @@ func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf st
 			}
 		}
 	}
+	entries, err := ofThisSystem(p.root, entries)
+	p.keep("/etc/machine-id", err)
 	return images, entries, conf
 }
 
@@ -80,7 +82,8 @@ func (p *probe) startsEntry(images []string, entries []typeOne, conf string) boo
 	}
 	selects := func(pattern string, name string) bool {
 		id := bootCounter.ReplaceAllString(strings.ToLower(path.Base(name)), "$1")
-		for _, id := range []string{id, strings.TrimSuffix(id, path.Ext(id))} { // without suffix before systemd 250
+		// Releases before systemd 250 have IDs without suffix.
+		for _, id := range []string{id, strings.TrimSuffix(id, path.Ext(id))} {
 			if ok, err := path.Match(strings.ToLower(pattern), id); ok && err == nil {
 				return true
 			}

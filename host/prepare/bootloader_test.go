@@ -50,6 +50,7 @@ func TestBootRefused(t *testing.T) {
 		{"of an entry that names it", sdBoot, write("boot/efi/loader/entries/x.conf", "uki /x.efi\n"), strings.Replace(image, kernel, "boot/efi/loader/entries/x.conf", 1), install},
 		{"a program of the firmware", sdBoot, write("boot/efi/loader/entries/x.conf", "efi /EFI/memtest86/memtest.efi\n"), "", ""},
 		{"the entry is the default", sdBoot, steps(write(kernel, ""), booted, variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf")), "", ""},
+		{"another system's entry is the default", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/entries/d00d-6.13.conf", "version 6.13\nmachine-id d00d\nlinux /d00d\n"), variable("LoaderEntryDefault", "d00d-6.13.conf")), image, pin},
 		{"the entry is the default of loader.conf", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "timeout 3\ndefault cafe-6.1*.conf\n")), "", ""},
 		{"the default of loader.conf is the image too", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-*\n")), image, pin},
 		{"a default of loader.conf that a variable overrides", sdBoot,

@@ -73,10 +73,9 @@ func listAddresses(devices []pci.Device) string {
 // initcall_blacklist; drivers/firmware/sysfb.c; Documentation/fb/modedb.rst).
 var withoutFramebuffer = []string{"initcall_blacklist=sysfb_init", "video=efifb:off", "video=vesafb:off", "video=simplefb:off"}
 
-// removesFramebuffers returns whether a kernel's VFIO drivers remove the firmware's framebuffer
-// from a VGA controller that they are bound to: from Linux 6.0 on (drivers/vfio/pci/vfio_pci_core.c,
-// vfio_pci_vga_init). libvirt binds a function to one of them before a guest starts. Of display
-// controllers of other classes they do not.
+// removesFramebuffers returns whether VFIO removes the firmware's framebuffer from a function that
+// it is bound to, which libvirt ensures before a guest starts: of VGA controllers, from Linux 6.0
+// on (drivers/vfio/pci/vfio_pci_core.c, vfio_pci_vga_init).
 func removesFramebuffers(release string, d *pci.Device) bool {
 	const vga = 0x0300
 	major, _, _ := strings.Cut(release, ".")
