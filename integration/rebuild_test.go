@@ -299,7 +299,15 @@ func TestRebuildKilled(t *testing.T) {
 	}
 	unmark(t, root)
 	mark(t, root, "go")
-	time.Sleep(100 * time.Millisecond) // the program that was left alone ends
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // the program that was left alone ends
+		_, err := os.Stat(filepath.Join(root, "var/tmp/initrd"))
+		if os.IsNotExist(err) && read(t, filepath.Join(root, image)) != firstImage {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the program does not end")
+		}
+	}
 	run(t, "sh", "-ec", `cd "$1"; find etc | cpio -o -H newc > "$2"; rm -f etc/slow/go`, "sh", root, filepath.Join(root, image))
 	newer := read(t, filepath.Join(root, image))
 	if err := os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte("#!/bin/sh\nexit 5\n"), 0o755); err != nil {
@@ -314,6 +322,16 @@ func TestRebuildKilled(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Dir(kept)); !os.IsNotExist(err) {
 		t.Errorf("copies are left: %v", err)
+	}
+	// undo runs the program again, and what it makes now counts.
+	if err := os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(updateInitramfs), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, talk, status := try(t, mounted(root, gpustack, "undo", "--root", root, "--yes")); status != 0 || menu(t, root) != unprepared {
+		t.Errorf("undo: exit status %d, menu %q: %s", status, menu(t, root), talk)
+	}
+	if made := read(t, filepath.Join(root, image)); made == newer || made == firstImage {
+		t.Error("undo did not regenerate the initramfs")
 	}
 }
 
