@@ -10,9 +10,8 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// TestModprobe: of a prepared node, kmod's own modprobe loads vfio-pci with the ids before
-// a driver of the host that anybody asks for, and udev, which asks by alias, gets none that
-// is blacklisted; systemd loads at boot what is to be loaded.
+// TestModprobe: on a prepared node, kmod's own modprobe loads vfio-pci with the ids before
+// any driver of the host, and systemd loads at boot the modules that are to be loaded.
 func TestModprobe(t *testing.T) {
 	root := layDebian(t, map[string]string{"etc/modprobe.d/vfio.conf": "options vfio-pci ids=8086:1533 disable_vga=1\n"})
 	mustInDebian(t, root, gpustack, "host", "prepare", "--root", root, "--yes")

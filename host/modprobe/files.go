@@ -52,7 +52,7 @@ func RunFiles() []string {
 // file of others that sets a driver's ids.
 func OwnFiles() []string {
 	var names []string
-	for z := range 3 { // RunFiles sort after these
+	for z := range 3 { // the file of gpustack=off sorts after these
 		names = append(names, path.Join(Dir, strings.Repeat("z", z)+baseName))
 	}
 	return names
