@@ -117,6 +117,20 @@ func (d *Dir) ReadAttribute(name string, buf []byte) ([]byte, error) {
 	return data, err
 }
 
+// ReadReduced is ReadAttribute for a file with more in it than a recorder may keep: the
+// recorder gets what reduce leaves.
+func (d *Dir) ReadReduced(name string, buf []byte, reduce func([]byte) []byte) ([]byte, error) {
+	data, err := d.readAttribute(name, buf)
+	if d.root.rec != nil {
+		var kept []byte
+		if err == nil {
+			kept = reduce(data)
+		}
+		d.root.recordFile(path.Join(d.name, name), kept, err)
+	}
+	return data, err
+}
+
 func (d *Dir) readAttribute(name string, buf []byte) ([]byte, error) {
 	fd, err := open(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {

@@ -266,7 +266,7 @@ func name(d pci.Device) string {
 
 // forNova is what Nova will call a GPU.
 func forNova(d pci.Device) string {
-	if !d.Candidate || d.DeviceType == nil {
+	if !d.IsNVIDIAGPU() || d.DeviceType == nil {
 		return ""
 	}
 	if d.AliasHint == nil {

@@ -12,6 +12,7 @@ type Class uint16
 
 // Classes that the program tells apart (Linux, include/linux/pci_ids.h).
 const (
+	Controller3D          Class = 0x0302
 	HostBridge            Class = 0x0600
 	PCIBridge             Class = 0x0604
 	CardBusBridge         Class = 0x0607

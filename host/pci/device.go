@@ -31,8 +31,12 @@ type Device struct {
 	AliasHint         *string     `json:"alias_hint"` // GPUs of a known product only
 	Candidate         bool        `json:"candidate"`  // what host prepare selects by itself
 	Warnings          []string    `json:"warnings"`
+	// NVSwitchManager tells whether a network function manages the NVSwitches of its board.
+	// It is nil on machines whose NVSwitches show as functions, or that have none.
+	NVSwitchManager *bool `json:"nvswitch_manager,omitempty"`
 
 	driverUnread bool
+	vpdUnread    bool
 }
 
 // SRIOV is a function's part in single-root I/O virtualisation. Role is nil where
@@ -90,10 +94,28 @@ func (d *Device) IsBridge() bool {
 }
 
 // IsNVSwitch tells whether the function is known to be one of the switches that
-// join the GPUs of an HGX board. Chipsets of NVIDIA's have functions of the same
-// class, on a root bus.
+// join the GPUs of an HGX board, or to manage them. Chipsets of NVIDIA's have functions
+// of the same class, on a root bus.
 func (d *Device) IsNVSwitch() bool {
-	return d.IsVendor(NVIDIA) && d.Class != nil && *d.Class == OtherBridge && d.Parent != nil
+	return d.IsVendor(NVIDIA) && d.Class != nil && *d.Class == OtherBridge && d.Parent != nil ||
+		d.NVSwitchManager != nil && *d.NVSwitchManager
+}
+
+// VPDUnread tells that the function may manage NVSwitches, and that its vital product
+// data, which says so, cannot be read.
+func (d *Device) VPDUnread() bool {
+	return d.vpdUnread
+}
+
+// IsNVIDIAGPU tells whether the function is known to be a GPU of NVIDIA's, physical or virtual.
+func (d *Device) IsNVIDIAGPU() bool {
+	return d.IsVendor(NVIDIA) && d.IsGPU()
+}
+
+// IsBoardGPU tells whether the function may be a GPU of a board with NVSwitches: those
+// are 3D controllers, which have no display outputs.
+func (d *Device) IsBoardGPU() bool {
+	return d.IsNVIDIAGPU() && *d.Class == Controller3D && d.SRIOV.PF == nil
 }
 
 // LeavesAlone tells whether a driver holds a function without using it, so that

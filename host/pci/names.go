@@ -249,7 +249,7 @@ func (n *names) apply(d *Device) {
 	if d.Class != nil {
 		d.ClassName = firstName(n.classes[*d.Class], ownClasses[*d.Class], n.bases[d.Class.base()])
 	}
-	if d.Candidate && d.Product != nil {
+	if d.IsNVIDIAGPU() && d.Product != nil {
 		hint := AliasHint(*d.Product)
 		if *d.ProductID == 0x25b6 && d.SubsystemID != nil && *d.SubsystemID == 0x14a9 {
 			hint = "A16" // "A2 / A16": one product id, told apart by the board

@@ -79,6 +79,7 @@ func Scan(root host.Root, opts Options) (devices []Device, warnings []string, er
 			d.GroupMembers = members[*d.IOMMUGroup]
 		}
 	}
+	readNVSwitchManagers(dir, devices)
 	return devices, warnings, nil
 }
 
@@ -226,7 +227,7 @@ func (r *reader) read(d *Device) {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
 	}
 	d.driverUnread = r.has(r.unread, driver)
-	d.Candidate = d.IsVendor(NVIDIA) && d.IsGPU()
+	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF
 }
 
 // role derives the function's part in SR-IOV and what Nova will call it from

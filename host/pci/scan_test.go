@@ -84,6 +84,7 @@ func TestAttributes(t *testing.T) {
 		{"Nova's type of a virtual function", "symlink physfn -> ../0000:84:00.4", "device_type", `"type-VF"`, ""},
 		{"Nova's type unknown", "sriov_totalvfs = many", "device_type", `null`, `/sriov_totalvfs: not a count: "many"`},
 		{"a GPU", "class = 0x030200\nvendor = 0x10de", "candidate", `true`, ""},
+		{"a virtual function of a GPU is no default", "class = 0x030200\nvendor = 0x10de\nsymlink physfn -> ../0000:84:00.4", "candidate", `false`, ""},
 		{"a sound function is no GPU", "class = 0x040300\nvendor = 0x10de", "candidate", `false`, ""},
 		{"another's display is no candidate", "class = 0x030000\nvendor = 0x1a03", "candidate", `false`, ""},
 	} {

@@ -97,12 +97,12 @@ func (f Filter) Pick(devices []Device) []Device {
 	})
 }
 
-// Candidates returns the functions that host prepare would select by itself, all that
-// share a slot or an IOMMU group with one of them, and NVSwitches.
+// Candidates returns the functions that host prepare would select by itself, their virtual
+// functions, all that share a slot or an IOMMU group with one of them, and NVSwitches.
 func Candidates(devices []Device) []Device {
 	groups, slots := map[int]bool{}, map[Address]bool{}
 	for i := range devices {
-		if d := &devices[i]; d.Candidate {
+		if d := &devices[i]; d.IsNVIDIAGPU() {
 			slots[d.Address.slot()] = true
 			if d.IOMMUGroup != nil {
 				groups[*d.IOMMUGroup] = true

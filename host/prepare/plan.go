@@ -399,10 +399,10 @@ func (n Node) blacklist(all []pci.Address) []string {
 			for _, m := range n.drivers(d) {
 				staying[m] = true
 			}
-			stays = stays || d.Candidate
+			stays = stays || d.IsNVIDIAGPU()
 		case d.IsGPU():
 			modules = append(modules, n.drivers(d)...)
-			nvidia = nvidia || d.Candidate
+			nvidia = nvidia || d.IsNVIDIAGPU()
 		}
 	}
 	if nvidia {

@@ -1,0 +1,174 @@
+package pci
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"gpustack/host"
+)
+
+// VPDField is one field of a function's vital product data: a keyword of two characters and
+// its value.
+type VPDField struct {
+	Keyword string
+	Value   []byte
+}
+
+// Tags of the resources in vital product data (PCI Local Bus Specification 3.0, appendix I;
+// Linux, drivers/pci/vpd.c).
+const (
+	vpdLarge    = 0x80 // the tag is followed by a length of two bytes
+	vpdReadOnly = 0x90
+	vpdWritable = 0x91
+	vpdEnd      = 0x0f // small resource, its tag shifted by the length
+)
+
+var errVPD = errors.New("not vital product data")
+
+// ParseVPD returns the fields of the read-only and of the writable resource of vital product
+// data. Data that ends before the end tag is an error: the rest is unknown.
+func ParseVPD(data []byte) ([]VPDField, error) {
+	var fields []VPDField
+	for at := 0; at < len(data); {
+		tag := data[at]
+		header, length := 1, int(tag&7)
+		switch {
+		case tag&vpdLarge != 0 && at+3 > len(data):
+			return fields, fmt.Errorf("%w: cut off at byte %d", errVPD, at)
+		case tag&vpdLarge != 0:
+			header, length = 3, int(binary.LittleEndian.Uint16(data[at+1:]))
+		case tag>>3 == vpdEnd:
+			return fields, nil
+		}
+		if at+header+length > len(data) {
+			return fields, fmt.Errorf("%w: resource %#x at byte %d is longer than the data", errVPD, tag, at)
+		}
+		content := data[at+header : at+header+length]
+		if tag == vpdReadOnly || tag == vpdWritable {
+			more, err := parseVPDFields(content)
+			fields = append(fields, more...)
+			if err != nil {
+				return fields, fmt.Errorf("%w in the resource at byte %d", err, at)
+			}
+		}
+		at += header + length
+	}
+	return fields, fmt.Errorf("%w: no end tag", errVPD)
+}
+
+func parseVPDFields(content []byte) ([]VPDField, error) {
+	var fields []VPDField
+	for at := 0; at < len(content); {
+		const header = 3 // the keyword, and a length of one byte
+		if at+header > len(content) || at+header+int(content[at+2]) > len(content) {
+			return fields, fmt.Errorf("%w: field at byte %d is longer than its resource", errVPD, at)
+		}
+		end := at + header + int(content[at+2])
+		fields = append(fields, VPDField{string(content[at : at+2]), content[at+header : end]})
+		at = end
+	}
+	return fields, nil
+}
+
+// nvswitchManager is what the vital product data of a ConnectX-7 function says that manages
+// the NVSwitches of an HGX B200 or B300 board (NVIDIA Fabric Manager User Guide, "NVLink
+// Subnet Manager": SMDL=SW_MNG). Vendor fields hold settings separated by colons.
+const nvswitchManager = "SMDL=SW_MNG"
+
+// managesNVSwitches returns whether vital product data is that of such a function.
+func managesNVSwitches(data []byte) (bool, error) {
+	fields, err := ParseVPD(data)
+	for _, f := range fields {
+		if strings.Contains(string(f.Value), nvswitchManager) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// reduceVPD leaves of vital product data what managesNVSwitches looks for: the rest holds
+// serial numbers.
+func reduceVPD(data []byte) []byte {
+	manages, err := managesNVSwitches(data)
+	switch {
+	case err != nil:
+		return nil
+	case manages:
+		field := append([]byte{'V', '0', byte(len(nvswitchManager))}, nvswitchManager...)
+		return append(append([]byte{vpdReadOnly, byte(len(field)), 0}, field...), vpdEnd<<3)
+	}
+	return []byte{vpdEnd << 3}
+}
+
+// mellanox makes ConnectX adapters; NVIDIA's own vendor id is another one.
+const mellanox ID = 0x15b3
+
+// mayManageNVSwitches tells whether the vital product data must be read to know what a
+// function is.
+func (d *Device) mayManageNVSwitches() bool {
+	return d.IsVendor(mellanox) && (d.Class == nil || d.Class.base() == 0x02) && d.SRIOV.PF == nil
+}
+
+// hidesNVSwitches tells whether a machine's NVSwitches may be managed by ConnectX functions:
+// it has GPUs of a board with NVSwitches, and none shows as a function. A 3D controller that
+// is newer than the tables of names may be one.
+func hidesNVSwitches(devices []Device) bool {
+	hides := false
+	for i := range devices {
+		d := &devices[i]
+		if d.IsNVSwitch() {
+			return false
+		}
+		if d.IsBoardGPU() {
+			product := ""
+			if d.Product != nil {
+				product = *d.Product
+			}
+			hides = hides || product == ""
+			for _, board := range []string{"SXM", "B100", "B200", "B300"} {
+				hides = hides || strings.Contains(product, board)
+			}
+		}
+	}
+	return hides
+}
+
+// readNVSwitchManagers finds the functions that manage NVSwitches.
+func readNVSwitchManagers(dir *host.Dir, devices []Device) {
+	if !hidesNVSwitches(devices) {
+		return
+	}
+	r := reader{devices: dir, buf: make([]byte, host.MaxAttribute+1)}
+	for i := range devices {
+		if devices[i].mayManageNVSwitches() {
+			r.readVPD(&devices[i])
+		}
+	}
+}
+
+// readVPD reads the vital product data of one function. The kernel makes each read wait for
+// the device, up to its end tag, and shows the file to root alone.
+func (r *reader) readVPD(d *Device) {
+	r.d = d
+	dir, _, err := r.devices.Enter(d.Address.String())
+	if err == nil {
+		defer dir.Close() //nolint:errcheck // only read from
+		var data []byte
+		if data, err = dir.ReadReduced("vpd", r.buf, reduceVPD); err == nil {
+			var manages bool
+			if manages, err = managesNVSwitches(data); err == nil {
+				d.NVSwitchManager = &manages
+				return
+			}
+		}
+	}
+	if host.IsAbsent(err) {
+		manages := false // the function has none
+		d.NVSwitchManager = &manages
+		return
+	}
+	d.vpdUnread = true
+	r.warn("vpd", fmt.Errorf("cannot determine whether the function manages NVSwitches: %w", host.Cause(err)))
+}
