@@ -194,6 +194,15 @@ func (f *faults) arguments(c *cli.Context, names ...string) []string {
 	return append(given, make([]string, len(names))...)
 }
 
+// exclude adds an error for each flag that is given together with one that excludes it.
+func (f *faults) exclude(c *cli.Context, flag string, others ...string) {
+	for _, other := range others {
+		if c.IsSet(flag) && c.IsSet(other) {
+			f.add(&usageError{"--" + flag + " and --" + other + " cannot be combined", f.seeHelp()})
+		}
+	}
+}
+
 // choice returns the value of a choiceFlag.
 func (f *faults) choice(c *cli.Context, name string) string {
 	value := c.String(name)

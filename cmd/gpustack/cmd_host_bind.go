@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,24 +14,24 @@ import (
 func newHostBindCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "bind",
-		Usage: "give GPUs to guests now, without a reboot, until the next boot",
+		Usage: "bind GPUs to vfio-pci now, without a reboot, until the next boot",
 		Description: `
-Has vfio-pci hold the functions selected, all of their cards and all of their IOMMU
-groups: sets driver_override, unbinds what holds a function, has it probed, and reads
-back what holds it then. In the end it opens each group, as a guest would. Should a step
-fail, those before it are rolled back. Recorded: "gpustack undo" and "gpustack host
-release" give back what held the functions before. Run again it plans nothing.
+Binds the selected functions, together with all functions of their cards and IOMMU groups,
+to vfio-pci: sets driver_override, unbinds the present driver, has the function probed and
+reads back which driver it has. Finally it opens each group, as a guest would. If a step
+fails, the steps before it are rolled back. Recorded: "gpustack undo" and "gpustack host
+release" return the functions to their drivers. Run again, it plans nothing.
 
-Selects what --device and --vendor name, else what host prepare has recorded, else every
-NVIDIA display function. What the host itself needs is refused: its disks, its way to the
-network and to this ssh session, its console. --allow lifts one refusal, except that of
-the root file system's disk. What processes or guests have open is refused, and so are
-functions with virtual functions enabled.
+Selects exactly what --device and --vendor name, else what host prepare has recorded, else
+every NVIDIA GPU. What the host needs is refused: disks, network interfaces, this ssh
+session, the console. The error prints complete commands that are accepted; --allow lifts
+the refusal of one function, except that of the root file system's disk. Functions that
+processes or guests have open, or that have virtual functions or mediated devices, are
+refused too.
 
-Drivers of display functions, nvidia and nouveau above all, may never return from letting
-one go. They are not asked to unless --live is given: host prepare and a reboot need not
-ask. A write that the kernel does not return from within --timeout is left to itself, and
-only a reboot helps.
+Unbinding the driver of a GPU, nvidia and nouveau above all, may hang for ever. It is done
+with --live only; host prepare and a reboot need no unbinding. A write to sysfs that does
+not return within --timeout is abandoned, and only a reboot helps.
 
 EXAMPLES
   gpustack host bind --dry-run
@@ -38,18 +39,19 @@ EXAMPLES
   gpustack host bind --driver pci-stub --yes
 
 EXIT STATUS
-  0  the functions are held for guests, or were already
-  1  they could not be, and are as they were unless the error says otherwise
-  2  --dry-run: there is something to do
+  0  the functions are bound to vfio-pci, or were already
+  1  error or refusal: the functions are unchanged unless the error says otherwise
+  2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
-			&cli.StringSliceFlag{Name: "vendor", Usage: "select the display functions made by `VENDOR`, four digits (repeatable)"},
+			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
-			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "hold functions with `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", prepare.VFIO, prepare.Stub}},
-			&cli.BoolFlag{Name: "live", Usage: "unbind drivers too that may never return from it"},
+			nvswitchFlag(),
+			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", prepare.VFIO, prepare.Stub}},
+			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
 			timeoutFlag(), dryRunFlag(), yesFlag(),
 		},
 		Action: action(u, parseHostBind, runHostBind),
@@ -60,15 +62,51 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	opts := parseHostRelease(c, f)
 	opts.prepare.Allow = values(f, c, "allow", pci.ParseAddress)
 	opts.prepare.Driver = f.choice(c, "driver")
+	opts.prepare.NVSwitch = prepare.NVSwitch(f.choice(c, "nvswitch"))
 	opts.live = c.Bool("live")
 	opts.command = "host bind" + selected(c, "device", "vendor", "allow")
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d
 	}
+	if s := opts.prepare.NVSwitch; s != "" {
+		opts.command += " --nvswitch " + string(s)
+	}
 	if opts.live {
 		opts.command += " --live"
 	}
 	return opts
+}
+
+// called returns the command for hints.
+func (o driversOptions) called(name string) hostCommand {
+	c := hostCommand{name: name, root: o.root}
+	if o.live {
+		c.flags = append(c.flags, "--live")
+	}
+	if o.dryRun {
+		c.flags = append(c.flags, "--dry-run")
+	}
+	return c
+}
+
+// explainBind adds complete commands as hints to an error of host bind.
+func (o driversOptions) explainBind(err error) error {
+	c := o.called("host bind")
+	later := hostCommand{name: "host prepare", root: o.root}
+	return c.explain(err, func(leaf error) []string {
+		switch {
+		case errors.Is(leaf, prepare.ErrLive):
+			now := c
+			now.flags = append([]string{"--live"}, c.flags...)
+			return []string{
+				remedy("bind at the next boot instead", later.with(o.prepare)),
+				remedy("unbind now, which may hang", now.with(o.prepare)),
+			}
+		case errors.Is(leaf, prepare.ErrNoGroup):
+			return []string{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
+		}
+		return nil
+	})
 }
 
 // selected is how functions were selected on the command line, by those flags.
@@ -92,7 +130,7 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 	}
 	plan, err := c.node.Bind(root, opts.prepare, c.uses, opts.live)
 	if err != nil {
-		return err
+		return opts.explainBind(err)
 	}
 	return c.show(ctx, opts, plan, "bind them now?")
 }

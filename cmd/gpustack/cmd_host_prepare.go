@@ -22,45 +22,69 @@ import (
 func newHostPrepareCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "prepare",
-		Usage: "make the machine ready to give GPUs to guests",
+		Usage: "assign GPUs to guests from the next boot on",
 		Description: `
-Plans kernel arguments, modules, initramfs and blacklist such that the functions
-selected, all of their cards and all of their IOMMU groups are held for guests from
-the next boot on. Shows the plan as a diff, asks, applies it file by file and
-records it: "gpustack undo" takes it back. Run again it plans nothing.
+Plans kernel arguments, modules, initramfs hooks and a blacklist that bind the selected
+functions to vfio-pci at boot, together with all functions of their cards and IOMMU
+groups. Shows the plan as a diff, asks, applies it and records it. "gpustack undo" undoes
+it. Run again, it plans nothing.
 
-Selects what was recorded before, else every NVIDIA display function. --device and
---vendor add to what is recorded, and only --remove removes. What the host itself
-needs is refused: its disks, its way to the network, its console, members of a group
-that are no part of a card, half of an NVSwitch board, what a process or a guest has
-open. --allow lifts one refusal, except that of the root file system's disk.
+SELECTION
+  Without a record, --device and --vendor name exactly what is selected, and without them
+  every NVIDIA GPU is. Virtual functions are selected by --device alone. With a record,
+  --device and --vendor add to it and --remove removes. --only is the whole selection,
+  recorded or not: a recorded function that it does not name is returned to the host at
+  the next boot. --none returns all functions and removes every file, hook and kernel
+  argument that host prepare has added; the journal remains. Arguments that conflicted
+  with the IOMMU (intel_iommu=off) and were replaced do not come back with --none, but
+  with "gpustack undo".
 
-On the running machine the initramfs and GRUB's menu are made anew; on a root
-elsewhere only with --rebuild. "gpustack=off" among the kernel's arguments at the boot
-menu leaves every function to the host for that boot.
+REFUSALS
+  Functions that the host needs are refused: disks, network interfaces, the console,
+  functions that share a group with a selected card, functions in use. The error names
+  each and prints complete commands that are accepted. --allow lifts the refusal of one
+  function, and the plan says what leaves the host. It does not lift the refusal of the
+  root file system's disk, nor of GPUs with virtual functions or mediated devices: vGPU
+  hosts are not prepared this way.
+  On a board with NVSwitches, --nvswitch host keeps the switches with the host:
+  nvidia-fabricmanager must be installed, enabled and have FABRIC_MODE=1, and a partition
+  must be activated before a guest starts, which Nova does not do (flavors with a single
+  GPU work without NVLink). --nvswitch guest selects all GPUs and NVSwitches of the board,
+  for one guest.
+
+On the running machine the initramfs and GRUB's menu are regenerated; on a root elsewhere
+only with --rebuild. "gpustack=off" among the kernel arguments at the boot menu leaves
+every function with the host for that boot.
 
 EXAMPLES
   gpustack host prepare --dry-run
   gpustack host prepare --device 0000:84:00.0
+  gpustack host prepare --only 0000:84:00.0 --only 0000:88:00.0 --yes
   gpustack host prepare --remove 0000:84:00.0 --yes
+  gpustack host prepare --none
+  gpustack host prepare --if-present --yes
   gpustack host prepare --root /mnt/node --dry-run -o json
 
 EXIT STATUS
-  0  the machine is as planned, or was so already
-  1  it could not be, and is as it was unless the error says otherwise
-  2  --dry-run: there is something to do
+  0  the machine is as planned, or was so already, or has no such device (--if-present)
+  1  error or refusal: the machine is unchanged unless the error says otherwise
+  2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE` too: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
-			&cli.StringSliceFlag{Name: "vendor", Usage: "select the display functions made by `VENDOR` too, four digits (repeatable)"},
-			&cli.StringSliceFlag{Name: "remove", Usage: "select `DEVICE` no longer (repeatable)"},
+			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
+			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
+			&cli.StringSliceFlag{Name: "only", Usage: "select `DEVICE` and nothing that --only does not name (repeatable)"},
+			&cli.StringSliceFlag{Name: "remove", Usage: "remove `DEVICE` from the selection (repeatable)"},
+			&cli.BoolFlag{Name: "none", Usage: "select nothing: return all functions to the host"},
+			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such device"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
-			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "hold functions with `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", prepare.VFIO, prepare.Stub}},
+			nvswitchFlag(),
+			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", prepare.VFIO, prepare.Stub}},
 			&cli.BoolFlag{Name: "allow-unsafe-interrupts", Usage: "for machines without interrupt remapping: guests may attack the host"},
-			&cli.BoolFlag{Name: "rebuild", Usage: "make initramfs and menu anew on a root elsewhere too, and even if no file changes"},
-			&cli.BoolFlag{Name: "no-rebuild", Usage: "leave initramfs and menu as they are"},
+			&cli.BoolFlag{Name: "rebuild", Usage: "regenerate initramfs and menu on a root elsewhere too, and even if no file changes"},
+			&cli.BoolFlag{Name: "no-rebuild", Usage: "do not regenerate initramfs and menu"},
 			dryRunFlag(), yesFlag(),
 		},
 		Action: action(u, parseHostPrepare, runHostPrepare),
@@ -72,7 +96,22 @@ type hostPrepareOptions struct {
 	root               string
 	prepare            prepare.Options
 	rebuild, noRebuild bool
-	command            string
+	ifPresent          bool
+	command            string // for the journal
+}
+
+// called returns the command for hints.
+func (o hostPrepareOptions) called() hostCommand {
+	c := hostCommand{name: "host prepare", root: o.root}
+	for _, flag := range []struct {
+		name  string
+		given bool
+	}{{"--rebuild", o.rebuild}, {"--no-rebuild", o.noRebuild}, {"--dry-run", o.dryRun}} {
+		if flag.given {
+			c.flags = append(c.flags, flag.name)
+		}
+	}
+	return c
 }
 
 func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
@@ -81,18 +120,30 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: prepare.Options{
-			Add:     values(f, c, "device", pci.ParseSelector),
-			Vendors: values(f, c, "vendor", pci.ParseID),
-			Remove:  values(f, c, "remove", pci.ParseSelector),
-			Allow:   values(f, c, "allow", pci.ParseAddress),
-			Driver:  f.choice(c, "driver"),
-			Unsafe:  c.Bool("allow-unsafe-interrupts"),
+			Add:      values(f, c, "device", pci.ParseSelector),
+			Vendors:  values(f, c, "vendor", pci.ParseID),
+			Only:     values(f, c, "only", pci.ParseSelector),
+			None:     c.Bool("none"),
+			Remove:   values(f, c, "remove", pci.ParseSelector),
+			Allow:    values(f, c, "allow", pci.ParseAddress),
+			NVSwitch: prepare.NVSwitch(f.choice(c, "nvswitch")),
+			Driver:   f.choice(c, "driver"),
+			Unsafe:   c.Bool("allow-unsafe-interrupts"),
 		},
 		rebuild: c.Bool("rebuild"), noRebuild: c.Bool("no-rebuild"),
-		command: "host prepare" + selected(c, "device", "vendor", "remove", "allow"),
+		ifPresent: c.Bool("if-present"),
+		command:   "host prepare" + selected(c, "device", "vendor", "only", "remove", "allow"),
+	}
+	f.exclude(c, "only", "device", "vendor", "remove", "none")
+	f.exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts", "if-present")
+	if opts.prepare.None {
+		opts.command += " --none"
+	}
+	if s := opts.prepare.NVSwitch; s != "" {
+		opts.command += " --nvswitch " + string(s)
 	}
 	if opts.rebuild && opts.noRebuild {
-		f.add(&usageError{"--rebuild and --no-rebuild say opposite things", f.seeHelp()})
+		f.add(&usageError{"--rebuild and --no-rebuild cannot be combined", f.seeHelp()})
 	}
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d
@@ -138,9 +189,18 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		return err
 	}
 	running, runningErr := readRunning(root, driver.Live{Runner: runner})
-	node, err := prepare.Observe(root, running)
-	if err != nil {
-		return err
+	node, observeErr := prepare.Observe(root, running)
+	// On a machine without such a device nothing else matters.
+	if absent := node.Absent(opts.prepare); absent != nil {
+		switch {
+		case opts.ifPresent:
+			return u.nothingPresent(opts, absent)
+		case observeErr != nil:
+			return opts.called().explain(absent, noMore)
+		}
+	}
+	if observeErr != nil {
+		return observeErr
 	}
 	if runningErr != nil {
 		// The session itself ends with the boot, and its interface has an address.
@@ -148,7 +208,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	}
 	plan, err := prepare.New(root, node, opts.prepare)
 	if err != nil {
-		return err
+		return opts.called().explain(err, noMore)
 	}
 	work := prepareWork(plan, opts, root)
 	report := newPrepareReport(plan, work)
@@ -162,6 +222,21 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	return u.decide(opts.decision, report.Changed, "apply this plan?", &report, func() error {
 		return u.apply(ctx, runner, opts.format, work, &report.Applied, &report.Entry)
 	})
+}
+
+// noMore returns no hints beside those of the selection.
+func noMore(error) []string {
+	return nil
+}
+
+// nothingPresent reports that a machine has none of the devices, which is no error.
+func (u *ui) nothingPresent(opts hostPrepareOptions, absent error) error {
+	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
+	if opts.format != formatTable {
+		return u.show(opts.format, newPrepareReport(prepare.Plan{Warnings: []string{why}}, journal.Work{}))
+	}
+	u.printf("nothing to do: %s\n", printable(why))
+	return nil
 }
 
 // prepareWork says which programs are run, and which are left.
@@ -230,7 +305,7 @@ func newPrepareReport(plan prepare.Plan, work journal.Work) prepareReport {
 	r := prepareReport{
 		Schema:    1,
 		Changes:   fileChanges(work.Files),
-		Functions: plan.Functions,
+		Functions: append([]prepare.Function{}, plan.Functions...),
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
@@ -270,17 +345,31 @@ func (u *ui) prepareTable(r prepareReport, n prepare.Node) {
 		}
 		rows = append(rows, []string{f.Address.String(), ids(d), name(d), number(f.Group), now, f.Driver + " by " + string(f.By)})
 	}
-	u.table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
-	if !r.Changed {
-		u.printf("\nnothing to do: the files are as planned\n")
+	switch {
+	case len(rows) > 0:
+		u.table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
+		if !r.Changed {
+			u.printf("\nnothing to do: the files are as planned\n")
+			return
+		}
+		if len(r.Arguments.Drop) > 0 {
+			u.printf("\nkernel arguments that contradict: %s\n", r.Arguments.Drop)
+		}
+	case !r.Changed:
+		u.printf("nothing to do: this machine is not prepared\n")
 		return
-	}
-	if len(r.Arguments.Drop) > 0 {
-		u.printf("\nkernel arguments that contradict: %s\n", r.Arguments.Drop)
+	default:
+		u.printf("no function is assigned to guests from the next boot on\n")
+		if len(r.Arguments.Drop) > 0 {
+			u.printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
+		}
 	}
 	u.diffs(r.Changes)
 	u.programs(r.Programs, r.Left)
-	if r.RebootRequired {
+	switch {
+	case r.RebootRequired && len(rows) == 0:
+		u.printf("\ntakes effect at the next boot\n")
+	case r.RebootRequired:
 		u.printf("\ntakes effect at the next boot; gpustack=off among the kernel's arguments leaves every function to the host")
 		for _, arg := range r.Arguments.Add {
 			if strings.Contains(arg, ".ids=") {

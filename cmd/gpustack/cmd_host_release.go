@@ -15,31 +15,31 @@ import (
 func newHostReleaseCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "release",
-		Usage: "give GPUs back to the host now, until the next boot",
+		Usage: "return GPUs to their host drivers now, until the next boot",
 		Description: `
-Gives the functions selected, all of their cards and all of their IOMMU groups back to
-the drivers that held them before gpustack host bind. Of one that was held for guests
-since the machine was started, the driver that the kernel has for it gets it, or
-whichever takes it. What holds it then is read back. Recorded: "gpustack undo" holds them
-for guests again. Run again it plans nothing.
+Returns the selected functions, together with all functions of their cards and IOMMU
+groups, to the drivers that they had before gpustack host bind. A function that has been
+bound to vfio-pci since the boot gets the driver that the kernel has for it. What it has
+then is read back. Recorded: "gpustack undo" binds the functions again. Run again, it plans
+nothing.
 
-Selects what --device and --vendor name, else what host prepare has recorded and what
-host bind has taken, else every NVIDIA display function. What a guest has is refused.
+Selects exactly what --device and --vendor name, else what host prepare has recorded and
+host bind has bound, else every NVIDIA GPU. What a guest has is refused.
 
 EXAMPLES
   gpustack host release --dry-run
   gpustack host release --device 0000:84:00.0 --yes
 
 EXIT STATUS
-  0  the host has the functions, or had them already
-  1  it could not get them, and they are as they were unless the error says otherwise
-  2  --dry-run: there is something to do
+  0  the functions have their host drivers, or had them already
+  1  error or refusal: the functions are unchanged unless the error says otherwise
+  2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
-			&cli.StringSliceFlag{Name: "vendor", Usage: "select the display functions made by `VENDOR`, four digits (repeatable)"},
+			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			timeoutFlag(), dryRunFlag(), yesFlag(),
 		},
 		Action: action(u, parseHostRelease, runHostRelease),
@@ -79,7 +79,7 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	}
 	plan, err := c.node.Release(root, opts.prepare, c.uses, taken)
 	if err != nil {
-		return err
+		return opts.called("host release").explain(err, noMore)
 	}
 	return c.show(ctx, opts, plan, "give them back now?")
 }

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/urfave/cli/v2"
+import (
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host/prepare"
+)
 
 // Formats of output.
 const (
@@ -40,6 +44,12 @@ func releaseFlag() cli.Flag {
 
 func inventoryFlag(usage string) cli.Flag {
 	return &cli.StringSliceFlag{Name: "inventory", Usage: usage}
+}
+
+func nvswitchFlag() cli.Flag {
+	return choiceFlag{&cli.StringFlag{
+		Name: "nvswitch", Usage: "which `SIDE` gets the NVSwitches of the GPUs: host or guest (default: as recorded)",
+	}, []string{"", string(prepare.SwitchesToHost), string(prepare.SwitchesToGuest)}}
 }
 
 func dryRunFlag() cli.Flag {

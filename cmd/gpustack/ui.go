@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -252,17 +253,11 @@ func (u *ui) decide(d decision, changed bool, question string, report any, act f
 // fail prints an error, all of it if it is several, and what to do about it.
 func (u *ui) fail(err error) {
 	u.catchUp()
-	var hints []string
 	for _, err := range split(err) {
 		fmt.Fprintf(u.talk, "gpustack: error: %s\n", printable(err.Error())) //nolint:errcheck // nobody is left to tell
-		if h := hint(err); h != "" {
-			hints = append(hints, h)
-		}
 	}
-	for i, h := range hints {
-		if i == 0 || h != hints[i-1] {
-			fmt.Fprintf(u.talk, "gpustack: hint: %s\n", h) //nolint:errcheck // nobody is left to tell
-		}
+	for _, h := range slices.Compact(hints(err)) {
+		fmt.Fprintf(u.talk, "gpustack: hint: %s\n", printable(h)) //nolint:errcheck // nobody is left to tell
 	}
 }
 
@@ -345,8 +340,6 @@ func hint(err error) string {
 		{boot.ErrNoRoot, "put all arguments that this system's kernels need into /etc/kernel/cmdline, root= among them"},
 		{prepare.ErrNoBootLoader, "gpustack sets arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?"},
 		{prepare.ErrBlind, "run gpustack as root, outside of containers"},
-		{prepare.ErrBridge, "select the functions behind it"},
-		{prepare.ErrChanged, "gpustack host scan shows what is there now; --remove what is gone, --device what is there instead"},
 		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
 		{prepare.ErrLive, "gpustack host prepare and a reboot need not ask it to; --live asks it now"},
 		{prepare.ErrNeeded, "gpustack host bind --allow lifts a refusal, but for the root file system's disk"},
@@ -355,12 +348,11 @@ func hint(err error) string {
 		{prepare.ErrNoGroup, "the IOMMU is off: gpustack host prepare, and reboot; where that is done, turn it on in the firmware"},
 		{prepare.ErrNoKernel, "--root takes the top of a machine's file tree, with its kernels' modules below"},
 		{prepare.ErrNoModule, "install the package that has it, or reboot into the kernel whose modules are installed"},
-		{prepare.ErrNotSelected, "gpustack host prepare --dry-run shows what is; the other functions of a card go and stay with it"},
+		{prepare.ErrNotSelected, "gpustack host prepare --dry-run shows what is selected"},
 		{prepare.ErrNoMachine, "--root takes the top of a machine's file tree; on the machine itself leave it out"},
-		{prepare.ErrNothing, "gpustack undo takes the preparation back"},
 		{initramfs.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
-		{prepare.ErrStubTwins, "use --driver vfio-pci"},
 		{prepare.ErrUnseen, "the checks that say n/a tell what is missing; on the machine itself, as root, all of it is there"},
+		{prepare.ErrMediated, "remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove"},
 		{prepare.ErrVFs, "once no guest has one, write 0 to the function's sriov_numvfs"},
 		{host.ErrStuck, "only a reboot helps; until then nothing else should touch that function"},
 		{host.ErrTimeout, "--timeout waits longer; the kernel's log may say why: journalctl -k, or dmesg"},
@@ -394,14 +386,6 @@ func hint(err error) string {
 	var used *prepare.InUse
 	if errors.As(err, &used) {
 		return stop(used)
-	}
-	var refusal *prepare.Refusal
-	switch {
-	case !errors.As(err, &refusal), refusal.Absolute:
-	case refusal.Together != "":
-		return "--device " + refusal.Together + " takes them along; --allow ADDRESS separates one"
-	default:
-		return "--allow " + refusal.Address.String() + " lifts this refusal; or select other functions"
 	}
 	return ""
 }

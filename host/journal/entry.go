@@ -149,6 +149,23 @@ func (f File) back(root host.Root) (edit.Change, error) {
 	return c, nil
 }
 
+// Previous returns the file as it was before the change, given the file as it was after it. It
+// returns false if that is not what the change left.
+func (f File) Previous(after *edit.File) (*edit.File, bool) {
+	if f.After == nil != (after == nil) || after != nil && f.After.Hash != after.Hash() {
+		return nil, false
+	}
+	if f.Before == nil {
+		return nil, true
+	}
+	var content []byte
+	if after != nil {
+		content = after.Content
+	}
+	before := &edit.File{Content: f.assemble(content), Meta: f.Before.Meta}
+	return before, before.Hash() == f.Before.Hash
+}
+
 // assemble puts the pieces in their places; where they have none, the result has
 // another hash.
 func (f File) assemble(after []byte) []byte {

@@ -39,6 +39,7 @@ const (
 	aboutIDs        = "ids"
 	aboutPreparable = "preparable"
 	aboutConsole    = "boot_vga"
+	aboutFabric     = "fabric"
 	aboutBus        = "bus"
 	aboutFunctions  = "functions"
 	aboutDrivers    = "drivers"
@@ -81,6 +82,7 @@ func Check(m Machine) ([]host.Finding, Verdict) {
 		{aboutGroups, view.groups},
 		{aboutReset, view.resets},
 		{aboutBARs, view.bars},
+		{aboutFabric, view.fabric},
 		{aboutFiles, view.files},
 		{aboutJournal, view.interrupted},
 	} {

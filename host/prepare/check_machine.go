@@ -56,6 +56,7 @@ type Machine struct {
 	// Open are the groups that some process has open; looked for where a function is
 	// with a driver that a guest may have brought it to.
 	Open    Look[map[int]bool]
+	Fabric  Look[Fabric]
 	Refused []error // why the machine cannot be prepared; of one that is not
 	// Warnings name what could not be read or understood.
 	Warnings []string
@@ -96,6 +97,9 @@ func ReadMachine(root host.Root) (Machine, error) {
 	beside.Go(func() { m.Running = readArguments(root) })
 	beside.Go(func() { m.Types = readTypes(root) })
 	m.readRecord(root)
+	if m.Contract.Value != nil {
+		m.Fabric = readFabric(root)
+	}
 	if m.Contract.seen() && m.Contract.Value == nil {
 		beside.Go(func() { m.Refused = refused(root) })
 	}
@@ -415,8 +419,9 @@ func (m *Machine) inspect(root host.Root) {
 // refused is what host prepare would say of the machine as it is.
 func refused(root host.Root) []error {
 	n, err := Observe(root, guard.Running{})
-	_, selErr := Node{Devices: n.Devices, Needs: n.Needs}.sel(Options{})
-	return slices.Concat(split(err), split(selErr))
+	s, selErr := n.choose(Options{})
+	refusals, _ := n.refusals(s)
+	return slices.Concat(split(err), split(selErr), refusals, n.shared(s))
 }
 
 // split takes joined errors apart.
@@ -465,13 +470,7 @@ func (m *Machine) forGuests() []pci.Device {
 		return devices
 	}
 	n := Node{Devices: m.Devices.Value}
-	var selected []pci.Address
-	for _, d := range m.Devices.Value {
-		if d.Candidate {
-			selected = append(selected, d.Address)
-		}
-	}
-	for _, a := range n.expand(selected) {
+	for _, a := range n.expand(n.candidates()) {
 		devices = append(devices, *n.device(a))
 	}
 	return devices

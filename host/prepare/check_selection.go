@@ -23,8 +23,9 @@ func (v view) preparable() []host.Finding {
 	}
 	var findings []host.Finding
 	for _, err := range v.Refused {
-		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "gpustack host prepare --dry-run says the same, with a hint"}
+		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "run 'gpustack host prepare --dry-run' for details"}
 		var refusal *Refusal
+		var separation *Separation
 		switch {
 		case bootCommand(err) != "":
 			f.Remedy = bootCommand(err)
@@ -33,17 +34,12 @@ func (v view) preparable() []host.Finding {
 				continue // said by the check of that
 			}
 			f.File = fileOf(refusal.Address, "")
-			f.Remedy = "--device selects other functions"
-			switch {
-			case refusal.Together != "":
-				f.Remedy = "--device " + refusal.Together + " takes them along; --allow ADDRESS separates one"
-			case !refusal.Absolute:
-				f.Remedy = "--device selects other functions, or these too; --allow ADDRESS lifts one refusal"
-			}
+		case errors.As(err, &separation):
+			f.Remedy = "run 'gpustack host prepare --nvswitch host' or 'gpustack host prepare --nvswitch guest'"
 		case errors.Is(err, ErrNoDevice):
 			f.File = devicesDir
-			f.Effect = "gpustack host prepare does not know what to select"
-			f.Remedy = "--device or --vendor selects other functions: gpustack host scan --all"
+			f.Effect = "gpustack host prepare selects nothing by default"
+			f.Remedy = "run 'gpustack host scan --all' and select functions with --device or --vendor"
 		case errors.Is(err, ErrNoBootLoader), errors.Is(err, ErrNoKernel), errors.Is(err, initramfs.ErrNoMaker), errors.Is(err, ErrCPU) && v.CPUVendor == "unknown":
 			// A tree that is not whole is no machine that lacks it.
 			f.Status, f.Effect, f.Remedy = host.NA, "", ""

@@ -397,13 +397,13 @@ func TestCheck(t *testing.T) {
 
 		// What host prepare refuses.
 		{"a group with a part of the host", isBare, group("01:00.0", 4), prepare.NotPrepared,
-			[]string{"fail preparable " + devices + "00:19.0: 0000:00:19.0: is no part of a selected card, but in IOMMU group 4 with one"}},
+			[]string{"fail preparable " + devices + "00:19.0: 0000:00:19.0: shares IOMMU group 4 with a selected device but is not part of it"}},
 		{"the host needs a card", isBare, steps(write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), prepare.NotPrepared,
 			[]string{"fail preparable " + devices + "01:00.1: 0000:01:00.1: the host needs it: carries the default route, through ib0"}},
 		{"a maker of initramfs images that is not known", isBare, steps(remove("usr/sbin/mkinitramfs"), write("usr/bin/booster", "")), prepare.NotPrepared,
 			[]string{"fail preparable : booster: initramfs maker not supported yet"}},
 		{"no GPU of NVIDIA's", isBare, steps(write(function("01:00.0/vendor"), "0x1002\n"), write(function("02:00.0/vendor"), "0x1002\n")), prepare.NotPrepared,
-			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA display functions: no such function"}},
+			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA GPUs: no such function"}},
 		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), prepare.NotPrepared,
 			[]string{"fail boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
 		{"a GPU is the console and goes", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), prepare.Ready,
@@ -509,7 +509,7 @@ func TestCheck(t *testing.T) {
 
 // checks are the names of all checks, in their order.
 var checks = strings.Fields(`virtualization firmware secure_boot iommu iommu_type interrupt_remapping arguments next_boot kernels initramfs ids
-	preparable boot_vga bus functions drivers groups reset bars files journal prepared reboot`)
+	preparable boot_vga bus functions drivers groups reset bars fabric files journal prepared reboot`)
 
 func replaceTypes(from, to string) step {
 	var all []step

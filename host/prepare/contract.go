@@ -23,6 +23,7 @@ type Contract struct {
 	Selected []pci.Address `json:"selected"`                // by the operator, or as the default
 	Allowed  []pci.Address `json:"allowed"`                 // refusals that were lifted
 	Unsafe   bool          `json:"allow_unsafe_interrupts"` // was asked for
+	NVSwitch NVSwitch      `json:"nvswitch,omitempty"`      // "" where no choice was made
 	// Functions are all that go to guests: those selected, and all that go with them.
 	Functions []Function `json:"functions"`
 	Arguments []string   `json:"arguments"` // that the kernel is to be started with
@@ -131,6 +132,9 @@ func (c Contract) text() ([]byte, error) {
 	field(",\n", "selected", c.Selected)
 	field(",\n", "allowed", c.Allowed)
 	field(",\n", "allow_unsafe_interrupts", c.Unsafe)
+	if c.NVSwitch != "" { // records made without the choice stay byte for byte as they are
+		field(",\n", "nvswitch", c.NVSwitch)
+	}
 	b.WriteString(",\n  \"functions\": ")
 	errs = append(errs, lines(&b, c.Functions))
 	field(",\n", "arguments", c.Arguments)

@@ -111,7 +111,9 @@ func ObserveLive(root host.Root, running guard.Running) (Node, error) {
 		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
 	}
 	n.Recorded, recordErr = ReadContract(root)
-	return n, errors.Join(releaseErr, needsErr, mountsErr, recordErr)
+	var mediatedErr error
+	n.Mediated, mediatedErr = pci.ReadMediated(root)
+	return n, errors.Join(releaseErr, needsErr, mountsErr, mediatedErr, recordErr)
 }
 
 // named tells whether the options name functions: then those are meant, and not what is
@@ -120,14 +122,17 @@ func (o Options) named() bool {
 	return len(o.Add)+len(o.Vendors) > 0
 }
 
-// withoutRecord is the node and the options where functions are named: what was allowed
-// stays so.
+// withoutRecord returns the node and the options where functions are named: what was allowed
+// and which side gets the NVSwitches remain as recorded.
 func (n Node) withoutRecord(opts Options) (Node, Options) {
 	if r := n.Recorded; r != nil && opts.named() {
 		opts.Allow = append(slices.Clone(opts.Allow), r.Allowed...)
 		opts.Allow = slices.DeleteFunc(opts.Allow, func(a pci.Address) bool { return n.device(a) == nil && slices.Contains(r.Allowed, a) })
 		if opts.Driver == "" {
 			opts.Driver = r.Driver
+		}
+		if opts.NVSwitch == "" && r.NVSwitch == SwitchesToHost {
+			opts.NVSwitch = r.NVSwitch
 		}
 		n.Recorded = nil
 	}
@@ -139,10 +144,14 @@ func (n Node) withoutRecord(opts Options) (Node, Options) {
 // to be made to let go that may never do so.
 func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, error) {
 	record := n.Recorded
+	ways := n.bindAttempt(root, opts)
 	n, opts = n.withoutRecord(opts)
-	s, err := n.sel(opts)
+	s, err := n.choose(opts)
 	if err != nil {
-		return Live{}, err
+		return Live{}, ways.refused(s, split(err))
+	}
+	if refusals, _ := n.refusals(s); len(refusals) > 0 {
+		return Live{}, ways.refused(s, refusals)
 	}
 	l := Live{Functions: s.all, Warnings: n.Warnings}
 	var goals []driver.Goal
@@ -175,6 +184,26 @@ func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, er
 	warnings, err := n.Refuse(l.Plan, uses, live)
 	l.Warnings = append(l.Warnings, warnings...)
 	return l, errors.Join(append(errs, err)...)
+}
+
+// bindAttempt returns what looks for options that Bind accepts: it has no record of its own,
+// and selects just what is named.
+func (n Node) bindAttempt(root host.Root, opts Options) attempt {
+	return attempt{
+		node: n, root: root, opts: opts,
+		try: func(o Options) []error {
+			named, o := n.withoutRecord(o)
+			s, err := named.choose(o)
+			if err != nil {
+				return split(err)
+			}
+			refusals, _ := named.refusals(s)
+			return refusals
+		},
+		exact: func(functions []pci.Address) Options {
+			return Node{Devices: n.Devices}.only(opts, functions)
+		},
+	}
 }
 
 // driverNow is the driver that is to hold a function: what is recorded, or, where VFIO
@@ -366,8 +395,8 @@ func (n Node) Refuse(p driver.Plan, uses Uses, live bool) (warnings []string, er
 				errs = append(errs, &InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit})
 			}
 		}
-		if vfs := d.SRIOV.NumVFs; vfs != nil && *vfs > 0 {
-			errs = append(errs, fmt.Errorf("%s: %w (%d)", c.Address, ErrVFs, *vfs))
+		if err := n.virtualized(d); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.Address, err))
 		}
 		if held := string(c.Before.Driver); !live && mayHang(d, held) {
 			errs = append(errs, fmt.Errorf("%s: %s %w", c.Address, held, ErrLive))

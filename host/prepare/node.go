@@ -75,12 +75,15 @@ type Node struct {
 	Images    []initramfs.Image
 	Conf      modprobe.Conf // what others tell modprobe
 	Needs     []guard.Need
+	Mediated  map[pci.Address]int // mediated devices, by the function that they are of
 	Recorded  *Contract
 	Warnings  []string
 
 	// Virtualization is the CPU flag that KVM needs: "vmx", "svm", "" for neither, and nil
 	// where the machine does not say.
 	Virtualization *string
+
+	recordUnread bool // whether something is recorded is unknown
 }
 
 // Observe reads the machine below root. All that keeps it from being prepared is
@@ -138,7 +141,10 @@ func Observe(root host.Root, running guard.Running) (Node, error) {
 	if !mounts {
 		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
 	}
+	n.Mediated, err = pci.ReadMediated(root)
+	keep(err)
 	n.Recorded, err = ReadContract(root)
+	n.recordUnread = err != nil
 	keep(err)
 	return n, errors.Join(errs...)
 }

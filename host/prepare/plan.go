@@ -24,7 +24,7 @@ const (
 // Errors of a wish that the machine cannot grant.
 var (
 	ErrNoDriver  = errors.New("no installed kernel has it")
-	ErrStubTwins = errors.New("pci-stub cannot hold single functions: libvirt would hand them to the host's driver when a guest stops")
+	ErrStubTwins = errors.New("pci-stub cannot bind one of several identical devices: libvirt would return it to the host driver when a guest stops")
 	ErrNoIDs     = errors.New("its ids cannot be read")
 )
 
@@ -40,18 +40,31 @@ type Plan struct {
 	Warnings              []string
 }
 
-// New plans what makes the node as the options, and what is recorded, want it.
+// New plans what makes the node as the options, and what is recorded, want it. Options that
+// cannot be carried out are a *Refused.
 func New(root host.Root, n Node, opts Options) (Plan, error) {
-	s, err := n.sel(opts)
-	used, warnings := n.inUse(root, s)
-	if err := errors.Join(append([]error{err}, used...)...); err != nil {
-		return Plan{}, err
+	if opts.None {
+		return n.planNone(root)
 	}
-	n.Warnings = append(slices.Clone(n.Warnings), warnings...)
-	w, err := n.want(root, s, opts)
+	c := candidate{root: root, node: n}
+	search := attempt{node: n, root: root, opts: opts, try: c.try, exact: func(f []pci.Address) Options { return n.only(opts, f) }}
+	s, err := n.choose(opts)
 	if err != nil {
-		return Plan{}, err
+		return Plan{}, search.refused(s, split(err))
 	}
+	n.Warnings = slices.Clone(n.Warnings)
+	if slices.ContainsFunc(s.all, n.isNew) {
+		if c.uses, err = ObserveUses(root, n.Devices, false); err != nil {
+			n.Warnings = append(n.Warnings, fmt.Sprintf("cannot determine which processes have devices open: %v", err))
+		}
+	}
+	errs, lifted := c.refusals(s)
+	w, err := n.want(root, s, opts)
+	if errs = append(errs, split(err)...); len(errs) > 0 {
+		return Plan{}, search.refused(s, errs)
+	}
+	n.Warnings = append(n.Warnings, n.leaving(root, lifted)...)
+	n.Warnings = append(n.Warnings, n.nvswitchWarnings(s)...)
 	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Loader.Args()), Warnings: n.Warnings}
 	p.Warnings = append(p.Warnings, w.warnings...)
 
@@ -83,6 +96,31 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	contract, err := n.planContract(root, w.contract)
 	p.Files = append(p.Files, contract)
 	return p, err
+}
+
+// candidate judges selections of a node that a plan could be made of.
+type candidate struct {
+	root host.Root
+	node Node
+	uses Uses
+}
+
+// refusals returns all refusals of a selection, and those that are lifted.
+func (c *candidate) refusals(s selection) (refusals []error, lifted []*Refusal) {
+	refusals, lifted = c.node.refusals(s)
+	used, liftedUses := c.node.inUse(c.uses, s)
+	return slices.Concat(refusals, c.node.shared(s), used), append(lifted, liftedUses...)
+}
+
+// try returns what is wrong with options.
+func (c *candidate) try(opts Options) []error {
+	s, err := c.node.choose(opts)
+	if err != nil {
+		return split(err)
+	}
+	errs, _ := c.refusals(s)
+	_, err = c.node.want(c.root, s, opts)
+	return append(errs, split(err)...)
 }
 
 // programs make an initramfs for every kernel, and what the boot loader needs. Where
@@ -161,7 +199,7 @@ func (n Node) want(root host.Root, s selection, opts Options) (want, error) {
 	if driver == "" {
 		driver = VFIO
 	}
-	w := want{contract: Contract{Schema: schema, Driver: driver, Selected: s.selected, Allowed: s.allowed, Unsafe: unsafe, Files: []Hash{}}}
+	w := want{contract: Contract{Schema: schema, Driver: driver, Selected: s.selected, Allowed: s.allowed, NVSwitch: s.nvswitch, Unsafe: unsafe, Files: []Hash{}}}
 	if err := n.checkDriver(driver, &w); err != nil {
 		return want{}, err
 	}
@@ -214,7 +252,7 @@ func (n Node) checkDriver(driver string, w *want) error {
 func (n Node) function(root host.Root, a pci.Address, all []pci.Address, driver string) (Function, error) {
 	d := n.device(a)
 	if d.VendorID == nil || d.ProductID == nil {
-		return Function{}, fmt.Errorf("%s: %w", a, ErrNoIDs)
+		return Function{}, refuse(a, ErrNoIDs)
 	}
 	f := Function{
 		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID,
@@ -228,14 +266,16 @@ func (n Node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 	if variant := n.variant(d); driver == VFIO && variant != "" {
 		f.Driver = variant
 	}
-	if twin || f.Driver != driver || n.heldByKernel(d) {
+	// Ordinary adapters have the ids of those that manage NVSwitches.
+	manages := d.NVSwitchManager != nil && *d.NVSwitchManager || d.VPDUnread()
+	if twin || f.Driver != driver || n.heldByKernel(d) || manages {
 		f.By = ByAddress
 	}
 	if f.By == ByIDs {
 		return f, nil
 	}
 	if driver == Stub {
-		return f, fmt.Errorf("%s: %w", a, ErrStubTwins)
+		return f, refuse(a, ErrStubTwins)
 	}
 	var err error
 	f.SysfsPath, err = sysfsPath(root, a)
@@ -390,7 +430,7 @@ var nvidiaModules = []string{"nouveau", "nvidia", "nvidia_drm", "nvidia_modeset"
 func (n Node) blacklist(all []pci.Address) []string {
 	var modules []string
 	staying := map[string]bool{}
-	nvidia, stays := false, false
+	nvidia, stays, fabric := false, false, false
 	for i := range n.Devices {
 		d := &n.Devices[i]
 		goes := slices.Contains(all, d.Address)
@@ -400,6 +440,7 @@ func (n Node) blacklist(all []pci.Address) []string {
 				staying[m] = true
 			}
 			stays = stays || d.IsNVIDIAGPU()
+			fabric = fabric || d.IsNVSwitch()
 		case d.IsGPU():
 			modules = append(modules, n.drivers(d)...)
 			nvidia = nvidia || d.IsNVIDIAGPU()
@@ -408,6 +449,11 @@ func (n Node) blacklist(all []pci.Address) []string {
 	if nvidia {
 		if stays {
 			for _, m := range nvidiaModules {
+				staying[m] = true
+			}
+		}
+		if fabric { // NVIDIA's driver serves the NVSwitches, nouveau does not
+			for _, m := range nvidiaModules[1:] {
 				staying[m] = true
 			}
 		}

@@ -412,7 +412,7 @@ func TestVariations(t *testing.T) {
 			text := test.node.archive()
 			if test.node.cardGroup == 10 {
 				_, err := plan(t, hosttest.Lay(t, text), test.opts)
-				const want = "0000:04:00.0: is no part of a selected card, but in IOMMU group 10 with one"
+				const want = "0000:04:00.0: shares IOMMU group 10 with a selected device but is not part of it"
 				if err == nil || err.Error() != want {
 					t.Fatalf("%v, want %s", err, want)
 				}
@@ -445,6 +445,11 @@ func board() string {
 	return commands + "-- " + files
 }
 
+// separated is the one refusal of a divided board.
+func separated(selected, not string) string {
+	return "GPUs and NVSwitches of one board would be separated: " + selected + " selected, " + not + " not: choose which side gets the NVSwitches"
+}
+
 // TestRefusals: what must not go to guests is named, all of it at once.
 func TestRefusals(t *testing.T) {
 	for _, test := range []struct {
@@ -454,16 +459,16 @@ func TestRefusals(t *testing.T) {
 		want        string
 	}{
 		{"GPUs without their switches", board(), []string{"10de:20b2"}, nil, nil,
-			"0000:23:00.0: is an NVSwitch, and would be separated from GPUs that go to guests\n0000:24:00.0: is an NVSwitch, and would be separated from GPUs that go to guests"},
+			separated("0000:21:00.0 0000:22:00.0", "0000:23:00.0 0000:24:00.0")},
 		{"switches without their GPUs", board(), []string{"10de:1af1", "0000:21:00.0"}, nil, nil,
-			"0000:01:00.0: is a GPU, and would be separated from NVSwitches that go to guests\n0000:02:00.0: is a GPU, and would be separated from NVSwitches that go to guests\n0000:22:00.0: is a GPU, and would be separated from NVSwitches that go to guests"},
+			separated("0000:21:00.0 0000:23:00.0 0000:24:00.0", "0000:22:00.0")},
 		{"one switch allowed", board(), []string{"10de:20b2"}, nil, []string{"0000:23:00.0"},
-			"0000:24:00.0: is an NVSwitch, and would be separated from GPUs that go to guests"},
+			separated("0000:21:00.0 0000:22:00.0", "0000:24:00.0")},
 		{"all allowed", board(), []string{"10de:20b2"}, nil, []string{"0000:23:00.0", "0000:24:00.0"}, ""},
 		{"a disk of the host", node{cpu: "GenuineIntel", more: "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n"}.archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},
 			"0000:03:00.0: the host needs it: may carry /dev/root, mounted at /: its disk is not determined"},
 		{"nothing is left", node{cpu: "GenuineIntel"}.archive(), nil, []string{"10de:11b4"}, nil, "nothing is selected"},
-		{"no NVIDIA card", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "0x10de", "0x1002"), nil, nil, nil, "NVIDIA display functions: no such function"},
+		{"no NVIDIA card", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "0x10de", "0x1002"), nil, nil, nil, "NVIDIA GPUs: no such function"},
 		{"no id", strings.Replace(node{cpu: "GenuineIntel"}.archive(), "0x0e0a", "e0a", 1), nil, nil, nil, "0000:01:00.1: its ids cannot be read"},
 		{"a kernel without the driver", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "vfio-pci.ko", "vfio-xpci.ko"), nil, nil, nil, "driver vfio-pci: no installed kernel has it"},
 		{"no kernel", strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "lib/modules/6", "lib/mod/6"), nil, nil, nil, "/lib/modules: no installed kernel"},
@@ -520,8 +525,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestVirtualFunction: one goes alone, and leaves its physical function to the host though
-// they share a slot; with a physical function go no virtual ones.
+// TestVirtualFunction: one goes alone, and its physical function remains with the host though
+// they share a slot; a physical function with virtual ones is refused, as host bind refuses it.
 func TestVirtualFunction(t *testing.T) {
 	commands := "symlink sys/bus/pci/devices/0000:04:00.0/virtfn0 -> ../0000:04:00.1\nsymlink sys/bus/pci/devices/0000:04:00.1/physfn -> ../0000:04:00.0\n" +
 		"symlink sys/bus/pci/devices/0000:04:00.1/iommu_group -> ../../../../kernel/iommu_groups/20\n"
@@ -530,18 +535,15 @@ func TestVirtualFunction(t *testing.T) {
 		files += "-- sys/bus/pci/devices/0000:04:00.1/" + name + " --\n" + text + "\n"
 	}
 	root := hosttest.Lay(t, commands+node{cpu: "GenuineIntel", cardGroup: 13, more: files}.archive())
-	for selected, want := range map[string]string{"0000:04:00.0": "[0000:04:00.0]", "0000:04:00.1": "[0000:04:00.1]"} {
-		p, err := plan(t, root, prepare.Options{Add: selectors(t, selected)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []pci.Address
-		for _, f := range p.Functions {
-			got = append(got, f.Address)
-		}
-		if fmt.Sprint(got) != want {
-			t.Errorf("%s: %v", selected, got)
-		}
+	p, err := plan(t, root, prepare.Options{Add: selectors(t, "0000:04:00.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Functions) != 1 || p.Functions[0].Address.String() != "0000:04:00.1" {
+		t.Errorf("%v", p.Functions)
+	}
+	if _, err = plan(t, root, prepare.Options{Add: selectors(t, "0000:04:00.0")}); !errors.Is(err, prepare.ErrVFs) {
+		t.Errorf("%v", err)
 	}
 }
 

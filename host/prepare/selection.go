@@ -1,142 +1,273 @@
 package prepare
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
-	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/pci"
 )
 
 // Options are what the operator asks for, beside what is recorded.
 type Options struct {
-	Add     []pci.Selector
-	Vendors []pci.ID // display functions of these
-	Remove  []pci.Selector
-	Allow   []pci.Address // refusals to be lifted
-	Driver  string        // "" for the recorded one, or vfio-pci
-	Unsafe  bool          // allow_unsafe_interrupts
+	Add      []pci.Selector // without a record exactly these, with one these too
+	Vendors  []pci.ID       // GPUs of these, the same way
+	Only     []pci.Selector // the whole selection, recorded or not
+	None     bool           // the empty selection
+	Remove   []pci.Selector
+	Allow    []pci.Address // refusals to be lifted
+	NVSwitch NVSwitch      // "" for the recorded choice
+	Driver   string        // "" for the recorded one, or vfio-pci
+	Unsafe   bool          // allow_unsafe_interrupts
 }
+
+// NVSwitch says which side gets the NVSwitches of a board whose GPUs go to guests.
+type NVSwitch string
+
+// The NVSwitches remain with the host, which runs NVIDIA's Fabric Manager, or go to one guest
+// together with all GPUs of the board (NVIDIA Fabric Manager User Guide, "Virtualization
+// Models": shared NVSwitch and full passthrough).
+const (
+	SwitchesToHost  NVSwitch = "host"
+	SwitchesToGuest NVSwitch = "guest"
+)
 
 // Errors of a selection.
 var (
 	ErrNoDevice    = errors.New("no such function")
-	ErrBridge      = errors.New("is a bridge, and cannot be given to a guest")
+	ErrBridge      = errors.New("is a bridge and cannot be assigned to a guest")
 	ErrNotSelected = errors.New("is not selected")
 	ErrNothing     = errors.New("nothing is selected")
 	ErrChanged     = errors.New("is not the function that was recorded")
 )
 
-// Refusal is a function that cannot go to a guest, and why. It can be allowed,
-// unless it is absolute.
-type Refusal struct {
-	Address  pci.Address
-	Reason   string
-	Absolute bool
-	Together string // the product to select too: the function belongs to what is selected
-}
-
-func (r *Refusal) Error() string {
-	return fmt.Sprintf("%s: %s", r.Address, r.Reason)
-}
-
 // selection is what was asked for, and all that goes with it.
 type selection struct {
 	selected, allowed, all []pci.Address
+	nvswitch               NVSwitch
 }
 
-// sel works out the selection. All faults of it are in the error.
-func (n Node) sel(opts Options) (selection, error) {
-	s, err := n.choose(opts)
-	if err != nil {
-		return selection{}, err
-	}
-	return s, errors.Join(n.refusals(s)...)
+// chooser works out a selection and collects all errors of it.
+type chooser struct {
+	Node
+	opts Options
+	selection
+	errs []error
 }
 
-// choose works out the selection, whoever needs a part of it.
+func (c *chooser) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+// choose works out what the options select. The error names everything that is wrong with
+// them, each a part of its own.
 func (n Node) choose(opts Options) (selection, error) {
-	var s selection
-	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	c := chooser{Node: n, opts: opts, selection: selection{nvswitch: opts.NVSwitch}}
 	if r := n.Recorded; r != nil {
-		s.selected, s.allowed = slices.Clone(r.Selected), slices.Clone(r.Allowed)
-		// What goes, with its whole card, need not be what it was.
-		removed := func(a pci.Address) bool {
-			return slices.ContainsFunc(r.Selected, func(s pci.Address) bool {
-				return s.SameSlot(a) && slices.ContainsFunc(opts.Remove, func(x pci.Selector) bool { return x.String() == s.String() })
-			})
-		}
-		for _, f := range r.Functions {
-			if !removed(f.Address) && !n.isAt(f) {
-				fail("%s: %w (%s)", f.Address, ErrChanged, f.described())
-			}
-		}
+		c.allowed = slices.Clone(r.Allowed)
+		c.nvswitch = cmp.Or(opts.NVSwitch, r.NVSwitch)
 	}
-	for _, x := range opts.Add {
-		found := false
-		for i := range n.Devices {
-			if d := &n.Devices[i]; x.Matches(d) {
-				found = true
-				if d.IsBridge() {
-					fail("%s: %w", d.Address, ErrBridge)
-				}
-				s.selected = append(s.selected, d.Address)
-			}
-		}
-		if !found {
-			fail("%s: %w", x, ErrNoDevice)
-		}
+	switch {
+	case opts.Only != nil:
+		c.add(opts.Only)
+	case n.Recorded != nil:
+		c.selected = slices.Clone(n.Recorded.Selected)
+	case !opts.named():
+		c.addDefault()
 	}
-	for _, v := range opts.Vendors {
-		found := false
-		for i := range n.Devices {
-			if d := &n.Devices[i]; d.IsVendor(v) && d.IsGPU() {
-				found = true
-				s.selected = append(s.selected, d.Address)
-			}
-		}
-		if !found {
-			fail("display functions of vendor %s: %w", v, ErrNoDevice)
-		}
-	}
-	if n.Recorded == nil && len(opts.Add)+len(opts.Vendors) == 0 {
-		for i := range n.Devices {
-			if d := &n.Devices[i]; d.Candidate {
-				s.selected = append(s.selected, d.Address)
-			}
-		}
-		if len(s.selected) == 0 {
-			fail("NVIDIA display functions: %w", ErrNoDevice)
-		}
-	}
-	for _, x := range opts.Remove {
-		before := len(s.selected)
-		s.selected = slices.DeleteFunc(s.selected, func(a pci.Address) bool {
-			d := n.device(a)
-			return x.String() == a.String() || d != nil && x.Matches(d)
-		})
-		if len(s.selected) == before {
-			fail("%s: %w", x, ErrNotSelected)
-		}
-	}
+	c.add(opts.Add)
+	c.addVendors()
+	c.placeNVSwitches()
+	c.remove()
 	for _, a := range opts.Allow {
 		if n.device(a) == nil {
-			fail("%s: %w", a, ErrNoDevice)
+			c.fail("%s: %w", a, ErrNoDevice)
 		}
-		s.allowed = append(s.allowed, a)
+		c.allowed = append(c.allowed, a)
 	}
-	if errs == nil && len(s.selected) == 0 {
-		fail("%w", ErrNothing)
+	c.errs = append(c.changed(), c.errs...)
+	if c.errs == nil && len(c.selected) == 0 {
+		c.fail("%w", ErrNothing)
 	}
-	if errs != nil {
-		return selection{}, errors.Join(errs...)
+	if c.errs != nil {
+		return selection{}, errors.Join(c.errs...)
 	}
-	s.selected, s.allowed = unique(s.selected), unique(s.allowed)
+	s := c.selection
+	s.selected = unique(s.selected)
 	s.all = n.expand(s.selected)
+	if opts.Only != nil {
+		// What was allowed for a function that is returned to the host is not allowed for ever.
+		s.allowed = slices.DeleteFunc(s.allowed, func(a pci.Address) bool {
+			d := n.device(a)
+			onBoard := d != nil && (d.IsNVSwitch() || d.IsBoardGPU())
+			return !slices.Contains(s.all, a) && !slices.Contains(opts.Allow, a) && !onBoard
+		})
+	}
+	s.allowed = unique(s.allowed)
 	return s, nil
+}
+
+// add selects the functions that selectors name.
+func (c *chooser) add(selectors []pci.Selector) {
+	for _, x := range selectors {
+		found := false
+		for i := range c.Devices {
+			if d := &c.Devices[i]; x.Matches(d) {
+				found = true
+				if d.IsBridge() {
+					c.errs = append(c.errs, refuse(d.Address, ErrBridge))
+				}
+				c.selected = append(c.selected, d.Address)
+			}
+		}
+		if !found {
+			c.fail("%s: %w", x, ErrNoDevice)
+		}
+	}
+}
+
+// addVendors selects the GPUs of vendors. Virtual functions are selected by name alone.
+func (c *chooser) addVendors() {
+	for _, v := range c.opts.Vendors {
+		found := false
+		for i := range c.Devices {
+			if d := &c.Devices[i]; d.IsVendor(v) && d.IsGPU() && !isVF(d) {
+				found = true
+				c.selected = append(c.selected, d.Address)
+			}
+		}
+		if !found {
+			c.fail("GPUs of vendor %s: %w", v, ErrNoDevice)
+		}
+	}
+}
+
+func (c *chooser) addDefault() {
+	c.selected = c.candidates()
+	if len(c.selected) == 0 {
+		c.fail("NVIDIA GPUs: %w", ErrNoDevice)
+	}
+}
+
+// candidates returns the functions that are selected where nothing is named or recorded.
+func (n Node) candidates() (addresses []pci.Address) {
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.Candidate {
+			addresses = append(addresses, d.Address)
+		}
+	}
+	return addresses
+}
+
+// placeNVSwitches follows a choice that the options make: all of the board is selected for one
+// guest, or what was recorded of its NVSwitches is returned to the host.
+func (c *chooser) placeNVSwitches() {
+	if c.opts.NVSwitch == "" {
+		return
+	}
+	found := false
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		found = found || d.IsNVSwitch() || d.VPDUnread()
+		switch {
+		case c.opts.NVSwitch == SwitchesToGuest && (d.IsNVSwitch() || d.IsBoardGPU()):
+			c.selected = append(c.selected, d.Address)
+		case c.opts.NVSwitch == SwitchesToHost && d.IsNVSwitch() && !c.names(d):
+			c.selected = slices.DeleteFunc(c.selected, func(a pci.Address) bool { return a == d.Address })
+		}
+	}
+	if !found {
+		c.fail("NVSwitches: %w", ErrNoDevice)
+	}
+}
+
+// names tells whether a selector of the options names a function.
+func (c *chooser) names(d *pci.Device) bool {
+	return slices.ContainsFunc(slices.Concat(c.opts.Add, c.opts.Only), func(x pci.Selector) bool { return x.Matches(d) })
+}
+
+// remove takes functions out of the selection. Removed and added by the same name, a function
+// is selected as what it is now.
+func (c *chooser) remove() {
+	for _, x := range c.opts.Remove {
+		found := false
+		c.selected = slices.DeleteFunc(c.selected, func(a pci.Address) bool {
+			d := c.device(a)
+			matches := x.String() == a.String() || d != nil && x.Matches(d)
+			found = found || matches
+			return matches && !slices.ContainsFunc(c.opts.Add, func(y pci.Selector) bool { return y.String() == x.String() })
+		})
+		if !found {
+			c.fail("%s: %w", x, ErrNotSelected)
+		}
+	}
+}
+
+// changed returns an error for each recorded function that is another one now, unless nothing
+// that it was recorded for remains selected.
+func (c *chooser) changed() (errs []error) {
+	if c.Recorded == nil {
+		return nil
+	}
+	for _, f := range c.Recorded.Functions {
+		if !c.isAt(f) && !c.returned(f) {
+			errs = append(errs, refuse(f.Address, fmt.Errorf("%w (%s)", ErrChanged, f.described())))
+		}
+	}
+	return errs
+}
+
+// returned tells whether a recorded function is no longer to go to guests: its card, or, for
+// one that shares a group, all cards in that.
+func (c *chooser) returned(f Function) bool {
+	removed := func(a pci.Address) bool {
+		return slices.ContainsFunc(c.opts.Remove, func(x pci.Selector) bool { return x.String() == a.String() })
+	}
+	for _, a := range recordedFor(c.Recorded, f) {
+		if slices.Contains(c.selected, a) && !removed(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// recordedFor returns the recorded selected functions that a function was recorded for: those
+// of its card, or else those of its group, or else all.
+func recordedFor(r *Contract, f Function) []pci.Address {
+	card := func(a pci.Address) bool { return a.SameSlot(f.Address) }
+	group := func(a pci.Address) bool { return slices.ContainsFunc(f.Members, a.SameSlot) }
+	for _, belongs := range []func(pci.Address) bool{card, group} {
+		if found := slices.DeleteFunc(slices.Clone(r.Selected), func(a pci.Address) bool { return !belongs(a) }); len(found) > 0 {
+			return found
+		}
+	}
+	return r.Selected
+}
+
+// Absent returns an error if the machine has none of the functions that the options name, or
+// no GPU where they name none and nothing is recorded. It returns nil where ids that cannot be
+// read may hide one.
+func (n Node) Absent(opts Options) error {
+	if n.Devices == nil || n.recordUnread || opts.None || n.Recorded != nil && !opts.named() && opts.Only == nil {
+		return nil
+	}
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.VendorID == nil || d.ProductID == nil || d.Class == nil {
+			return nil
+		}
+	}
+	c := chooser{Node: n, opts: opts}
+	if opts.named() || opts.Only != nil {
+		c.add(slices.Concat(opts.Only, opts.Add))
+		c.addVendors()
+	} else {
+		c.addDefault()
+	}
+	if len(c.selected) > 0 {
+		return nil
+	}
+	return errors.Join(c.errs...)
 }
 
 func unique(addresses []pci.Address) []pci.Address {
@@ -181,88 +312,4 @@ func (n Node) expand(selected []pci.Address) []pci.Address {
 		}
 	}
 	return unique(all)
-}
-
-// refusals are the functions that must not go to a guest.
-func (n Node) refusals(s selection) []error {
-	var errs []error
-	refuse := func(a pci.Address, absolute bool, reason string) {
-		if absolute || !slices.Contains(s.allowed, a) {
-			errs = append(errs, &Refusal{Address: a, Reason: reason, Absolute: absolute})
-		}
-	}
-	separated := func(d *pci.Device, reason string) {
-		if !slices.Contains(s.allowed, d.Address) {
-			r := &Refusal{Address: d.Address, Reason: reason}
-			if d.ProductID != nil {
-				r.Together = d.VendorID.String() + ":" + d.ProductID.String()
-			}
-			errs = append(errs, r)
-		}
-	}
-	for _, need := range n.Needs {
-		if slices.Contains(s.all, need.Address) {
-			refuse(need.Address, need.Absolute, "the host needs it: "+need.Reason)
-		}
-	}
-	for _, a := range s.all {
-		d := n.device(a)
-		needed := slices.ContainsFunc(n.Needs, func(need guard.Need) bool { return need.Address == a })
-		if !needed && !slices.ContainsFunc(s.selected, n.sameCard(d)) {
-			refuse(a, false, fmt.Sprintf("is no part of a selected card, but in IOMMU group %d with one", *d.IOMMUGroup))
-		}
-	}
-	// GPUs and the switches between them work together or not at all.
-	gpus, switches := false, false
-	for _, a := range s.all {
-		d := n.device(a)
-		gpus = gpus || d.IsVendor(pci.NVIDIA) && d.IsGPU()
-		switches = switches || d.IsNVSwitch()
-	}
-	for i := range n.Devices {
-		d := &n.Devices[i]
-		if slices.Contains(s.all, d.Address) {
-			continue
-		}
-		if gpus && d.IsNVSwitch() {
-			separated(d, "is an NVSwitch, and would be separated from GPUs that go to guests")
-		}
-		if switches && d.Candidate {
-			separated(d, "is a GPU, and would be separated from NVSwitches that go to guests")
-		}
-	}
-	return errs
-}
-
-// inUse are the functions that somebody has open now, of those that are not recorded yet:
-// whoever it is would miss them after the next boot. What cannot be seen of that is
-// warned of, since a boot ends every use.
-func (n Node) inUse(root host.Root, s selection) (refusals []error, warnings []string) {
-	asked := func(a pci.Address) bool {
-		recorded := n.Recorded != nil && slices.ContainsFunc(n.Recorded.Functions, func(f Function) bool { return f.Address == a })
-		return !recorded && !slices.Contains(s.allowed, a)
-	}
-	if !slices.ContainsFunc(s.all, asked) {
-		return nil, nil
-	}
-	uses, err := ObserveUses(root, n.Devices, false)
-	if err != nil {
-		warnings = append(warnings, fmt.Sprintf("who has devices open cannot be told: %v", err))
-	}
-	for _, a := range s.all {
-		if !asked(a) {
-			continue
-		}
-		var by *InUse
-		if guest := uses.guest(a); guest != nil {
-			by = guest
-		} else if i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a }); i >= 0 {
-			h := uses.Holders[i]
-			by = &InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit}
-		}
-		if by != nil {
-			refusals = append(refusals, &Refusal{Address: a, Reason: "is in use: " + by.who()})
-		}
-	}
-	return refusals, warnings
 }

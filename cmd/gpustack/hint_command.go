@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gpustack/host/prepare"
+)
+
+// explained is an error with its own hints, in place of those of its parts.
+type explained struct {
+	error
+	hints []string
+}
+
+// Unwrap returns the error in the form that split takes apart.
+func (e *explained) Unwrap() []error {
+	return []error{e.error}
+}
+
+// hints returns what to do about an error, in the order of its parts.
+func hints(err error) []string {
+	if e, ok := err.(*explained); ok { //nolint:errorlint // the outermost one counts
+		return e.hints
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []string
+		for _, e := range joined.Unwrap() {
+			all = append(all, hints(e)...)
+		}
+		return all
+	}
+	if h := hint(err); h != "" {
+		return []string{h}
+	}
+	return nil
+}
+
+// remedy is a hint that is a command: it can be copied as a whole.
+func remedy(purpose, command string) string {
+	return "to " + purpose + ": " + command
+}
+
+// hostCommand is a command that selects functions, as it was called.
+type hostCommand struct {
+	name  string // "host prepare"
+	root  string
+	flags []string // others that hints keep
+}
+
+// with returns the whole command line for a selection.
+func (c hostCommand) with(o prepare.Options) string {
+	words := []string{"gpustack", c.name}
+	add := func(flag, value string) { words = append(words, "--"+flag, shellWord(value)) }
+	if c.root != "/" {
+		add("root", c.root)
+	}
+	for _, x := range o.Only {
+		add("only", x.String())
+	}
+	for _, x := range o.Add {
+		add("device", x.String())
+	}
+	for _, v := range o.Vendors {
+		add("vendor", v.String())
+	}
+	for _, x := range o.Remove {
+		add("remove", x.String())
+	}
+	if o.None {
+		words = append(words, "--none")
+	}
+	if o.NVSwitch != "" {
+		add("nvswitch", string(o.NVSwitch))
+	}
+	for _, a := range o.Allow {
+		add("allow", a.String())
+	}
+	if o.Driver != "" {
+		add("driver", o.Driver)
+	}
+	if o.Unsafe {
+		words = append(words, "--allow-unsafe-interrupts")
+	}
+	return strings.Join(append(words, c.flags...), " ")
+}
+
+// scan returns the command that lists every function of the same machine.
+func (c hostCommand) scan() string {
+	command := "gpustack host scan"
+	if c.root != "/" {
+		command += " --root " + shellWord(c.root)
+	}
+	return command + " --all"
+}
+
+// explain adds complete commands as hints to an error of a selection. more returns those for
+// errors that this command alone has, or none.
+func (c hostCommand) explain(err error, more func(error) []string) error {
+	if err == nil {
+		return nil
+	}
+	e := &explained{error: err}
+	var refused *prepare.Refused
+	if errors.As(err, &refused) && len(refused.Ways) > 0 {
+		for _, w := range refused.Ways {
+			e.hints = append(e.hints, remedy(w.Purpose, c.with(w.Options)))
+		}
+		return e
+	}
+	for _, leaf := range split(err) {
+		var refusal *prepare.Refusal
+		lines := more(leaf)
+		switch {
+		case lines != nil:
+		case errors.Is(leaf, prepare.ErrNoDevice), errors.As(leaf, &refusal):
+			lines = []string{remedy("list all functions", c.scan())}
+		default:
+			lines = hints(leaf)
+		}
+		for _, line := range lines {
+			if !slices.Contains(e.hints, line) {
+				e.hints = append(e.hints, line)
+			}
+		}
+	}
+	return e
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellWord quotes a word for a shell where it needs that.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,155 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/edit"
+	"gpustack/host/initramfs"
+	"gpustack/host/journal"
+	"gpustack/host/modprobe"
+)
+
+// kernelCmdline is what kernels that are installed later get (kernel-install(8)).
+const kernelCmdline = "/etc/kernel/cmdline"
+
+// planNone plans that nothing of host prepare remains but the journal: none of its files, hooks
+// and kernel arguments, and no record.
+func (n Node) planNone(root host.Root) (Plan, error) {
+	entries, err := journal.List(root)
+	if err != nil {
+		return Plan{}, err
+	}
+	w, warnings, err := n.withoutArguments(root, entries)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Arguments: w.Change(n.Loader.Args()), Warnings: append(slices.Clone(n.Warnings), warnings...)}
+	menu, err := n.Loader.Plan(root, w)
+	if err != nil {
+		return Plan{}, err
+	}
+	menu = slices.DeleteFunc(menu, func(c edit.Change) bool { return c.Action() == edit.Create })
+	for i, c := range menu {
+		if c.Name != kernelCmdline || c.Before == nil {
+			continue
+		}
+		if before, known, err := original(root, entries, c.Name); err != nil {
+			return Plan{}, err
+		} else if known && before == nil {
+			menu[i].After = nil // host prepare made it
+		}
+	}
+	modules, err := modprobe.PlanNone(root)
+	if err != nil {
+		return Plan{}, err
+	}
+	early, err := initramfs.Early{}.Plan(root, "") // no generator gets a hook
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Menu = len(menu.Pending()) > 0
+	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
+	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
+	contract, err := edit.Remove(root, ContractFile)
+	p.Files = append(slices.Concat(menu, modules, early), contract)
+	return p, err
+}
+
+// withoutArguments returns the change that takes out the kernel arguments that host prepare has
+// added. GRUB's configuration without ours has none of them. In boot entries they stand among
+// others: what was there before is known from the journal, and what that does not show is left
+// in place, with a warning.
+func (n Node) withoutArguments(root host.Root, entries []journal.Entry) (boot.Want, []string, error) {
+	if !n.mixed() {
+		return boot.Want{}, nil, nil
+	}
+	before, known, err := argumentsBefore(root, entries)
+	if err != nil {
+		return boot.Want{}, nil, err
+	}
+	var w want
+	n.takeBack(&w)
+	var left []string
+	for _, arg := range n.Recorded.Arguments {
+		name, value, _ := strings.Cut(arg, "=")
+		switch {
+		case strings.HasSuffix(name, ".ids"):
+			continue // taken back by the ids in it
+		case !known:
+			if len(lacking(n.Loader.Args(), []string{arg})) == 0 {
+				left = append(left, arg)
+			}
+			continue
+		case len(lacking(before, []string{arg})) == 0:
+			continue // the machine had it before
+		}
+		w.arguments.Absent = append(w.arguments.Absent, arg)
+		for _, have := range n.Loader.Args().Values(name) {
+			if have != value && slices.Contains(strings.Split(have, ","), value) {
+				left = append(left, name+"="+have)
+			}
+		}
+	}
+	if left == nil {
+		return w.arguments, nil, nil
+	}
+	return w.arguments, []string{fmt.Sprintf("kernel arguments left in place, since the journal does not show whether they were there before: %s", strings.Join(left, " "))}, nil
+}
+
+// argumentsBefore returns the kernel arguments that boot entries had before host prepare changed
+// them, as far as the journal leads back to that.
+func argumentsBefore(root host.Root, entries []journal.Entry) (before boot.Args, known bool, err error) {
+	names := map[string]bool{}
+	for _, e := range entries {
+		for _, f := range e.Files {
+			if names[f.Name] || !strings.HasPrefix(f.Name, "/boot/") && !strings.HasPrefix(f.Name, "/efi/") && f.Name != kernelCmdline {
+				continue
+			}
+			names[f.Name] = true
+			content, ok, err := original(root, entries, f.Name)
+			if err != nil {
+				return nil, false, err
+			}
+			if !ok || content == nil {
+				continue
+			}
+			known = true
+			for line := range strings.Lines(string(content)) {
+				if !strings.HasPrefix(line, "#") {
+					before = append(before, boot.ParseArgs(strings.TrimPrefix(line, "kernelopts="))...)
+				}
+			}
+		}
+	}
+	return before, known, nil
+}
+
+// original returns what a file held before the first entry that changed it, nil if it was not
+// there. It is not known if the file was changed by others since.
+func original(root host.Root, entries []journal.Entry, name string) (content []byte, known bool, err error) {
+	now, err := edit.Read(root, name)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, e := range slices.Backward(entries) {
+		if e.Kind != journal.KindFiles || e.Status == journal.Undone {
+			continue
+		}
+		for _, f := range e.Files {
+			if f.Name != name {
+				continue
+			}
+			if now, known = f.Previous(now); !known {
+				return nil, false, nil
+			}
+		}
+	}
+	if now != nil {
+		content = append([]byte{}, now.Content...)
+	}
+	return content, known, nil
+}

@@ -1,0 +1,282 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/pci"
+)
+
+// Refusal is a function that is not assigned to guests, and why.
+type Refusal struct {
+	Address  pci.Address
+	Reason   string
+	Absolute bool  // --allow does not lift it
+	Err      error // what it is an instance of, or nil
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("%s: %s", r.Address, r.Reason)
+}
+
+// Unwrap returns what the refusal is an instance of.
+func (r *Refusal) Unwrap() error {
+	return r.Err
+}
+
+// refuse returns the absolute refusal of a function for a known reason.
+func refuse(a pci.Address, err error) *Refusal {
+	return &Refusal{Address: a, Reason: err.Error(), Absolute: true, Err: err}
+}
+
+// Separation is a selection that parts the GPUs of a board from its NVSwitches, which work
+// together or not at all.
+type Separation struct {
+	Go, Remain []pci.Address // selected, and not
+	unread     bool          // the NVSwitches could not be determined
+}
+
+func (s *Separation) Error() string {
+	if s.unread {
+		return fmt.Sprintf("cannot determine whether %s manage NVSwitches of the selected GPUs: choose which side gets NVSwitches", listed(s.Remain))
+	}
+	return fmt.Sprintf("GPUs and NVSwitches of one board would be separated: %s selected, %s not: choose which side gets the NVSwitches", shortened(s.Go), shortened(s.Remain))
+}
+
+func listed(addresses []pci.Address) string {
+	var words []string
+	for _, a := range addresses {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// Errors of functions of hosts that share a GPU between guests.
+var (
+	ErrMediated  = errors.New("has mediated devices")
+	errVF        = errors.New("is a virtual function of a GPU")
+	errSwitches  = errors.New("is an NVSwitch, and --nvswitch host keeps it with the host")
+	errVPDUnread = errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read")
+)
+
+// virtualized returns an error if a function is divided among guests: by virtual functions that
+// are enabled, or by mediated devices.
+func (n Node) virtualized(d *pci.Device) error {
+	vfs := 0
+	for i := range n.Devices {
+		if pf := n.Devices[i].SRIOV.PF; pf != nil && *pf == d.Address {
+			vfs++
+		}
+	}
+	if d.SRIOV.NumVFs != nil {
+		vfs = max(vfs, *d.SRIOV.NumVFs)
+	}
+	switch {
+	case vfs > 0:
+		return fmt.Errorf("%w (%d)", ErrVFs, vfs)
+	case n.Mediated[d.Address] > 0:
+		return fmt.Errorf("%w (%d)", ErrMediated, n.Mediated[d.Address])
+	}
+	return nil
+}
+
+// shared returns the refusals of functions that are divided among guests. A function that a
+// driver for passthrough holds already is none of a host of vGPUs.
+func (n Node) shared(s selection) (refusals []error) {
+	const vGPU = ": vGPU hosts are not prepared this way"
+	for _, a := range s.all {
+		d := n.device(a)
+		if pci.LeavesAlone(text(d.Driver)) {
+			continue
+		}
+		err := n.virtualized(d)
+		if err == nil && isVF(d) && d.IsNVIDIAGPU() {
+			err = errVF
+		}
+		if err == nil {
+			continue
+		}
+		reason := err.Error() + ", which its present driver serves"
+		if d.IsGPU() {
+			reason = err.Error() + vGPU
+		}
+		refusals = append(refusals, &Refusal{Address: a, Reason: reason, Absolute: true, Err: err})
+	}
+	return refusals
+}
+
+// refusals returns what must not go to guests, and the refusals that are lifted.
+func (n Node) refusals(s selection) (refusals []error, lifted []*Refusal) {
+	add := func(r *Refusal) {
+		if r.Absolute || !slices.Contains(s.allowed, r.Address) {
+			refusals = append(refusals, r)
+		} else {
+			lifted = append(lifted, r)
+		}
+	}
+	for _, need := range n.Needs {
+		if slices.Contains(s.all, need.Address) {
+			add(&Refusal{Address: need.Address, Absolute: need.Absolute, Reason: "the host needs it: " + need.Reason})
+		}
+	}
+	for _, a := range s.all {
+		d := n.device(a)
+		needed := slices.ContainsFunc(n.Needs, func(need guard.Need) bool { return need.Address == a })
+		if !needed && !slices.ContainsFunc(s.selected, n.sameCard(d)) {
+			add(&Refusal{Address: a, Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
+		}
+		switch {
+		case s.nvswitch == SwitchesToHost && d.IsNVSwitch():
+			add(refuse(a, errSwitches))
+		case d.VPDUnread():
+			add(&Refusal{Address: a, Reason: errVPDUnread.Error(), Err: errVPDUnread})
+		}
+	}
+	if separation := n.separation(s); separation != nil {
+		refusals = append(refusals, separation)
+	}
+	return refusals, lifted
+}
+
+// separation returns the board that the selection divides, or nil: GPUs that go to guests
+// need the choice of what becomes of the NVSwitches. --allow lifts it for single functions, as
+// releases before the choice had it.
+func (n Node) separation(s selection) *Separation {
+	if s.nvswitch == SwitchesToHost {
+		return nil
+	}
+	var r, unknown Separation
+	gpus, switches := false, false
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		selected := slices.Contains(s.all, d.Address)
+		gpus = gpus || selected && d.IsBoardGPU()
+		switches = switches || selected && d.IsNVSwitch()
+		switch {
+		case selected && (d.IsBoardGPU() || d.IsNVSwitch()):
+			r.Go = append(r.Go, d.Address)
+		case selected || slices.Contains(s.allowed, d.Address):
+		case d.VPDUnread():
+			unknown.Remain = append(unknown.Remain, d.Address)
+		case d.IsBoardGPU() || d.IsNVSwitch():
+			r.Remain = append(r.Remain, d.Address)
+		}
+	}
+	if !gpus && !switches {
+		return nil
+	}
+	r.Remain = slices.DeleteFunc(r.Remain, func(a pci.Address) bool {
+		isSwitch := n.device(a).IsNVSwitch()
+		return isSwitch && !gpus || !isSwitch && !switches
+	})
+	switch {
+	case len(r.Remain) > 0:
+		return &r
+	case gpus && len(unknown.Remain) > 0:
+		unknown.unread = true
+		return &unknown
+	}
+	return nil
+}
+
+// use is how one of the functions that are not recorded yet is in use.
+func (n Node) use(uses Uses, a pci.Address) *InUse {
+	if guest := uses.guest(a); guest != nil {
+		return guest
+	}
+	i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a })
+	if i < 0 {
+		return nil
+	}
+	h := uses.Holders[i]
+	return &InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit}
+}
+
+// isNew tells whether a function is not recorded.
+func (n Node) isNew(a pci.Address) bool {
+	return n.Recorded == nil || !slices.ContainsFunc(n.Recorded.Functions, func(f Function) bool { return f.Address == a })
+}
+
+// inUse returns the functions that are in use now and not recorded yet: their users would miss
+// them after the next boot.
+func (n Node) inUse(uses Uses, s selection) (refusals []error, lifted []*Refusal) {
+	for _, a := range s.all {
+		by := n.use(uses, a)
+		if by == nil || !n.isNew(a) {
+			continue
+		}
+		r := &Refusal{Address: a, Reason: "is in use: " + by.who()}
+		if slices.Contains(s.allowed, a) {
+			lifted = append(lifted, r)
+		} else {
+			refusals = append(refusals, r)
+		}
+	}
+	return refusals, lifted
+}
+
+// label names a function as an operator knows it: "NIC eno1 (mlx5_core)", by its network
+// interfaces or disks, else by its address.
+func (n Node) label(root host.Root, a pci.Address) string {
+	d := n.device(a)
+	names, err := root.ReadDir(path.Join(devicesDir, a.String(), "net"))
+	if err != nil || len(names) == 0 {
+		names = disks(root, a)
+	}
+	if len(names) == 0 {
+		return d.Label()
+	}
+	label := d.Kind() + " " + strings.Join(names, " ")
+	if d.Driver != nil {
+		label += " (" + *d.Driver + ")"
+	}
+	return label
+}
+
+// disks returns the names of the disks below a function, none where they cannot be read: they
+// are for a message alone.
+func disks(root host.Root, a pci.Address) (names []string) {
+	const blockDir = "/sys/class/block"
+	all, err := root.ReadDir(blockDir)
+	if err != nil {
+		return nil
+	}
+	dir, err := root.OpenDir(blockDir)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	for _, name := range all {
+		target, err := dir.Readlink(name)
+		partition, existsErr := root.Exists(path.Join(blockDir, name, "partition"))
+		if err == nil && existsErr == nil && !partition && strings.Contains(target, "/"+a.String()+"/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// leaving warns of what leaves the host because --allow lifts its refusal, as far as it is not
+// recorded already.
+func (n Node) leaving(root host.Root, lifted []*Refusal) (warnings []string) {
+	var seen []pci.Address
+	for _, r := range lifted {
+		if !n.isNew(r.Address) || slices.Contains(seen, r.Address) {
+			continue
+		}
+		seen = append(seen, r.Address)
+		var reasons []string
+		for _, o := range lifted {
+			if o.Address == r.Address {
+				reasons = append(reasons, o.Reason)
+			}
+		}
+		warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot although it %s", r.Address, n.label(root, r.Address), strings.Join(reasons, "; ")))
+	}
+	return warnings
+}

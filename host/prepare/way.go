@@ -1,0 +1,300 @@
+package prepare
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Refused is the error of options that cannot be carried out: everything that is wrong with
+// them, and other options that can.
+type Refused struct {
+	Errors []error
+	Ways   []Way
+}
+
+func (r *Refused) Error() string {
+	return errors.Join(r.Errors...).Error()
+}
+
+// Unwrap returns each error.
+func (r *Refused) Unwrap() []error {
+	return r.Errors
+}
+
+// Way is a set of options that is accepted in place of one that is refused.
+type Way struct {
+	Purpose string // "leave 0000:84:00.0 with the host"
+	Options Options
+}
+
+// attempt looks for ways out of a refusal by trying options without an effect.
+type attempt struct {
+	node Node
+	root host.Root
+	opts Options
+	// try returns what is wrong with options; exact returns options that select just these.
+	try   func(Options) []error
+	exact func([]pci.Address) Options
+}
+
+// only returns the options with functions as the whole selection.
+func (n Node) only(opts Options, functions []pci.Address) Options {
+	opts.Remove, opts.Vendors, opts.Add, opts.Only = nil, nil, nil, nil
+	for _, a := range functions {
+		if selector, err := pci.ParseSelector(a.String()); err == nil {
+			opts.Only = append(opts.Only, selector)
+		}
+	}
+	if n.Recorded == nil { // then what is named is the selection
+		opts.Add, opts.Only = opts.Only, nil
+	}
+	with := n.expand(functions)
+	opts.Allow = slices.DeleteFunc(slices.Clone(opts.Allow), func(a pci.Address) bool {
+		d := n.device(a)
+		return !slices.Contains(with, a) && d != nil && !d.IsNVSwitch() && !d.IsBoardGPU()
+	})
+	return opts
+}
+
+// refused completes errors of the options with the ways out of them. s is the selection that
+// is refused, or none if the options do not lead to one.
+func (a attempt) refused(s selection, errs []error) error {
+	r := &Refused{Errors: errs}
+	if s.all == nil {
+		r.Ways = a.mended(errs)
+	} else {
+		r.Ways = a.ways(s, errs)
+	}
+	return r
+}
+
+// mended returns options in place of those that do not lead to a selection.
+func (a attempt) mended(errs []error) []Way {
+	o := a.opts
+	o.Add, o.Only, o.Remove = slices.Clone(o.Add), slices.Clone(o.Only), slices.Clone(o.Remove)
+	purpose := ""
+	for _, err := range errs {
+		var r *Refusal
+		isRefusal := errors.As(err, &r)
+		switch {
+		case errors.Is(err, ErrChanged) && isRefusal:
+			purpose = "leave out what has changed"
+			rest := a.node.unchanged()
+			if len(rest) == 0 {
+				o = Options{None: true}
+			} else {
+				o = a.exact(rest)
+			}
+		case errors.Is(err, ErrBridge) && isRefusal:
+			purpose = "select the GPUs behind the bridge"
+			o.Add = a.node.behind(o.Add, r.Address)
+			o.Only = a.node.behind(o.Only, r.Address)
+		case errors.Is(err, ErrNotSelected):
+			purpose = "remove the whole device"
+			o.Remove = a.node.removable(o.Remove)
+			if len(o.Remove) == 0 {
+				return nil
+			}
+		case errors.Is(err, ErrNothing):
+			return []Way{{"return all functions to the host", Options{None: true}}}
+		default:
+			return nil
+		}
+	}
+	if o.None || a.leadsSomewhere(o) {
+		return []Way{{purpose, o}}
+	}
+	return nil
+}
+
+// leadsSomewhere tells whether options name a selection, which may be refused for other reasons.
+func (a attempt) leadsSomewhere(o Options) bool {
+	return !slices.ContainsFunc(a.try(o), func(err error) bool {
+		return slices.ContainsFunc([]error{ErrNoDevice, ErrBridge, ErrNotSelected, ErrNothing, ErrChanged}, func(no error) bool { return errors.Is(err, no) })
+	})
+}
+
+// unchanged returns the recorded selection without the functions that are others now.
+func (n Node) unchanged() []pci.Address {
+	rest := slices.Clone(n.Recorded.Selected)
+	c := chooser{Node: n, selection: selection{selected: slices.Clone(rest)}}
+	for _, err := range c.changed() {
+		var r *Refusal
+		if !errors.As(err, &r) {
+			continue
+		}
+		i := slices.IndexFunc(n.Recorded.Functions, func(f Function) bool { return f.Address == r.Address })
+		gone := recordedFor(n.Recorded, n.Recorded.Functions[i])
+		rest = slices.DeleteFunc(rest, func(a pci.Address) bool { return slices.Contains(gone, a) })
+	}
+	return rest
+}
+
+// behind replaces the selectors of a bridge by the GPUs behind it.
+func (n Node) behind(selectors []pci.Selector, bridge pci.Address) (replaced []pci.Selector) {
+	for _, x := range selectors {
+		if !x.Matches(n.device(bridge)) {
+			replaced = append(replaced, x)
+			continue
+		}
+		for i := range n.Devices {
+			d := &n.Devices[i]
+			if !d.IsGPU() || isVF(d) || !slices.Contains(n.path(d), bridge) {
+				continue
+			}
+			if gpu, err := pci.ParseSelector(d.Address.String()); err == nil {
+				replaced = append(replaced, gpu)
+			}
+		}
+	}
+	return replaced
+}
+
+// removable replaces names of functions that go with a selected device by that device's.
+func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
+	selected := n.candidates()
+	if n.Recorded != nil {
+		selected = n.Recorded.Selected
+	}
+	for _, x := range selectors {
+		for _, s := range selected {
+			with := n.expand([]pci.Address{s})
+			if !slices.ContainsFunc(with, func(a pci.Address) bool { d := n.device(a); return d != nil && x.Matches(d) }) {
+				continue
+			}
+			if device, err := pci.ParseSelector(s.String()); err == nil && !slices.Contains(replaced, device) {
+				replaced = append(replaced, device)
+			}
+		}
+	}
+	return replaced
+}
+
+// ways returns options that are accepted in place of refused ones: first those that leave the
+// refused functions with the host, then those that lift the refusals.
+func (a attempt) ways(s selection, errs []error) []Way {
+	var bad, absolute []pci.Address
+	modes := []NVSwitch{a.opts.NVSwitch}
+	var ways []Way
+	propose := func(o Options, ok bool) {
+		if ok && !slices.ContainsFunc(ways, func(w Way) bool { return reflect.DeepEqual(w.Options, o) }) {
+			ways = append(ways, Way{a.purpose(s, o), o})
+		}
+	}
+	for _, err := range errs {
+		var r *Refusal
+		var separation *Separation
+		switch {
+		case errors.Is(err, errSwitches):
+			o := a.opts
+			o.NVSwitch = SwitchesToGuest
+			propose(a.lift(o))
+		case errors.Is(err, ErrNoDriver), errors.Is(err, ErrStubTwins):
+			for _, driver := range []string{VFIO, Stub} {
+				o := a.opts
+				o.Driver = driver
+				propose(o, len(a.try(o)) == 0)
+			}
+		}
+		switch {
+		case errors.As(err, &separation):
+			modes = []NVSwitch{SwitchesToHost, SwitchesToGuest}
+		case errors.As(err, &r):
+			bad = append(bad, r.Address)
+			if r.Absolute {
+				absolute = append(absolute, r.Address)
+			}
+		}
+	}
+	for _, mode := range modes {
+		if rest := a.without(s, bad); len(bad) > 0 && len(rest) > 0 {
+			o := a.exact(rest)
+			o.NVSwitch = mode
+			propose(o, len(a.try(o)) == 0)
+		}
+		o := a.opts
+		if len(absolute) > 0 {
+			rest := a.without(s, absolute)
+			if len(rest) == 0 {
+				continue
+			}
+			o = a.exact(rest)
+		}
+		o.NVSwitch = mode
+		propose(a.lift(o))
+	}
+	return ways
+}
+
+// without returns the selected functions that bring none of those along.
+func (a attempt) without(s selection, bad []pci.Address) []pci.Address {
+	return slices.DeleteFunc(slices.Clone(s.selected), func(f pci.Address) bool {
+		return slices.ContainsFunc(a.node.expand([]pci.Address{f}), func(with pci.Address) bool { return slices.Contains(bad, with) })
+	})
+}
+
+// lift allows what options are refused for, until they are accepted or cannot be.
+func (a attempt) lift(o Options) (Options, bool) {
+	o.Allow = slices.Clone(o.Allow)
+	for range len(a.node.Devices) + 1 {
+		errs := a.try(o)
+		if len(errs) == 0 {
+			return o, true
+		}
+		for _, err := range errs {
+			var r *Refusal
+			if !errors.As(err, &r) || r.Absolute {
+				return o, false
+			}
+			if !slices.Contains(o.Allow, r.Address) {
+				o.Allow = append(o.Allow, r.Address)
+			}
+		}
+	}
+	return o, false
+}
+
+// purpose says how options differ from what was asked for.
+func (a attempt) purpose(s selection, o Options) string {
+	var parts []string
+	if chosen, err := a.node.choose(o); err == nil {
+		kept := slices.DeleteFunc(slices.Clone(s.selected), func(f pci.Address) bool { return slices.Contains(chosen.all, f) })
+		if len(kept) > 0 {
+			parts = append(parts, "leave "+shortened(kept)+" with the host")
+		}
+	}
+	var labels []string
+	for _, f := range o.Allow {
+		if !slices.Contains(a.opts.Allow, f) {
+			labels = append(labels, "the "+a.node.label(a.root, f))
+		}
+	}
+	if labels != nil {
+		parts = append(parts, "let "+strings.Join(labels, ", ")+" leave the host")
+	}
+	if o.NVSwitch != a.opts.NVSwitch {
+		parts = append(parts, map[NVSwitch]string{
+			SwitchesToHost:  "keep the NVSwitches with the host",
+			SwitchesToGuest: "assign all GPUs and NVSwitches to one guest",
+		}[o.NVSwitch])
+	}
+	if o.Driver != a.opts.Driver {
+		parts = append(parts, "use "+o.Driver)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// shortened lists a few addresses.
+func shortened(addresses []pci.Address) string {
+	const some = 3
+	if len(addresses) <= some+1 {
+		return listed(addresses)
+	}
+	return listed(addresses[:some]) + " and " + strconv.Itoa(len(addresses)-some) + " more"
+}
