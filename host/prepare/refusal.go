@@ -276,7 +276,7 @@ func (n Node) leaving(root host.Root, lifted []*Refusal) (warnings []string) {
 				reasons = append(reasons, o.Reason)
 			}
 		}
-		warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot although it %s", r.Address, n.label(root, r.Address), strings.Join(reasons, "; ")))
+		warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot (allowed; otherwise refused: %s)", r.Address, n.label(root, r.Address), strings.Join(reasons, "; ")))
 	}
 	return warnings
 }

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"gpustack/host/snapshot"
+)
+
+// runHere runs the program in a folder as its users do, in an empty environment.
+func runHere(t *testing.T, dir string, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	c := exec.Command("gpustack", args...)
+	c.Dir = dir
+	var out, talk bytes.Buffer
+	c.Stdout, c.Stderr = &out, &talk
+	if err := c.Run(); err != nil && c.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), talk.String(), c.ProcessState.ExitCode()
+}
+
+// unpack lays out an example in dir, and what a test adds: an archive in txtar's form.
+func unpack(t *testing.T, dir, example, more string) {
+	t.Helper()
+	for _, text := range []string{example, more} {
+		if text == "" {
+			continue
+		}
+		tree, err := snapshot.Read(strings.NewReader(text), snapshot.Txtar)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A tree is laid out in an empty folder alone.
+		part := filepath.Join(t.TempDir(), "part")
+		if err := tree.Unpack(part); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", "-a", part+"/.", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+}
+
+func example(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../examples/" + name + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var hintLine = regexp.MustCompile(`(?m)^gpustack: hint: to ([^:]*(?::[^ ][^:]*)*): (gpustack host (?:prepare|bind|scan) .*)$`)
+
+func errorLines(stderr string) (lines []string) {
+	for line := range strings.Lines(stderr) {
+		if strings.HasPrefix(line, "gpustack: error: ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// TestHintsLeadSomewhere runs the hints of each kind of refusal: each leads to success, or to
+// a refusal that was not there before, whose hints are run in turn.
+func TestHintsLeadSomewhere(t *testing.T) {
+	talk, hgx, twins := example(t, "talk-2xk4200"), example(t, "hgx-8xa100"), example(t, "workstation-twins")
+	const first, second = "sys/devices/pci0000:80/0000:80:02.0/0000:84:00.0", "sys/devices/pci0000:80/0000:80:03.0/0000:88:00.0"
+	file := func(name, text string) string { return "-- " + name + " --\n" + text + "\n" }
+	inUse := "mkdir proc/7/fd\nmkdir sys/" + strings.TrimPrefix(first, "sys/") + "/drm/card3\n" +
+		"symlink proc/7/fd/3 -> /dev/dri/card3\nsymlink sys/class/drm/card3 -> ../../" + strings.TrimPrefix(first, "sys/") + "/drm/card3\n" +
+		file("proc/7/comm", "nvidia-persiste") + file("proc/7/stat", "7 (x) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1")
+	for _, test := range []struct {
+		name, tree, more string
+		before           string // run first, to success
+		bend             string // written after that
+		command          string
+		refusal          string // expected at first
+		hints            int    // at first
+	}{
+		{"the console", twins, "", "", "", "host prepare", "0000:17:00.0: the host needs it: is the console", 2},
+		{"a named console", twins, "", "", "", "host prepare --device 0000:17:00.0", "is the console", 1},
+		{"the root disk beside a GPU", talk, "", "", "", "host prepare --device 0000:00:1f.2 --device 0000:84:00.0", "carries /dev/sda1, mounted at /", 1},
+		{"the root disk alone", talk, "", "", "", "host prepare --device 0000:00:1f.2", "carries /dev/sda1, mounted at /", 1},
+		{"the network card", talk, "", "", "", "host prepare --device 0000:01:00.0 --device 10de:11b4", "default route", 2},
+		{"several at once", talk, "", "", "", "host prepare --device 0000:00:1f.2 --device 0000:01:00.0 --device 0000:09:00.0 --device 10de:11b4", "default route", 2},
+		{"recorded, and added to", talk, "", "host prepare --device 0000:84:00.0", "", "host prepare --device 0000:01:00.0", "default route", 2},
+		{"NVSwitches and foreign members", hgx, "", "", "", "host prepare", "GPUs and NVSwitches of one board would be separated", 3},
+		{"NVSwitches", hgx, "", "", "", "host prepare --device 0000:07:00.0 --device 0000:0f:00.0", "GPUs and NVSwitches of one board would be separated", 2},
+		{"NVSwitches alone", hgx, "", "", "", "host prepare --device 10de:1af1", "GPUs and NVSwitches of one board would be separated", 1},
+		{"NVSwitches, bound now", hgx, "", "", "", "host bind --live --dry-run --device 0000:07:00.0", "GPUs and NVSwitches of one board would be separated", 2},
+		{"an NVSwitch that is to remain", hgx, "", "", "", "host prepare --nvswitch host --device 0000:07:00.0 --device 10de:1af1", "--nvswitch host keeps it with the host", 2},
+		{"no NVSwitch", talk, "", "", "", "host prepare --nvswitch guest", "NVSwitches: no such function", 1},
+		{"in use", talk, inUse, "", "", "host prepare", "0000:84:00.0: is in use: nvidia-persiste (pid 7) has /dev/dri/card3 open", 2},
+		{"virtual functions", talk, file(second+"/sriov_totalvfs", "16") + file(second+"/sriov_numvfs", "4"), "", "", "host prepare", "0000:88:00.0: has virtual functions enabled (4): vGPU hosts are not prepared this way", 1},
+		{"virtual functions, and --allow", talk, file(second+"/sriov_totalvfs", "16") + file(second+"/sriov_numvfs", "4"), "", "", "host prepare --allow 0000:88:00.0", "0000:88:00.0: has virtual functions enabled (4)", 1},
+		{"mediated devices", talk, "symlink sys/bus/mdev/devices/c0ffee -> ../../../devices/pci0000:80/0000:80:02.0/0000:84:00.0/c0ffee\n", "", "", "host prepare", "0000:84:00.0: has mediated devices (1): vGPU hosts are not prepared this way", 1},
+		{"a virtual function", talk, "symlink " + second + "/physfn -> ../../0000:80:02.0/0000:84:00.0\n", "", "", "host prepare --device 0000:88:00.0 --device 0000:84:00.0", "0000:88:00.0: is a virtual function of a GPU: vGPU hosts are not prepared this way", 1},
+		{"a bridge", talk, "", "", "", "host prepare --device 0000:80:02.0", "0000:80:02.0: is a bridge", 1},
+		{"a bridge without a GPU behind", talk, "", "", "", "host prepare --device 0000:00:1c.0", "0000:00:1c.0: is a bridge", 1},
+		{"no such device", talk, "", "", "", "host prepare --device 0000:99:00.0", "0000:99:00.0: no such function", 1},
+		{"one is changed", talk, "", "host prepare", file(second+"/device", "0x1bb1"), "host prepare", "0000:88:00.0: is not the function that was recorded", 1},
+		{"all are changed", talk, "", "host prepare", file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"), "host prepare", "0000:84:00.0: is not the function that was recorded", 1},
+		{"one is changed, bound now", talk, "", "host prepare", file(second+"/device", "0x1bb1"), "host bind --live --dry-run", "0000:88:00.0: is not the function that was recorded", 1},
+		{"removed by its other function", talk, "", "host prepare", "", "host prepare --remove 0000:84:00.1", "0000:84:00.1: is not selected", 1},
+		{"nothing left", talk, "", "host prepare", "", "host prepare --remove 10de:11b4", "nothing is selected", 1},
+		{"identical devices and pci-stub", talk, "", "", "", "host prepare --device 0000:84:00.0 --driver pci-stub", "pci-stub cannot bind one of several identical devices", 1},
+		{"no id", talk, file(first+"/device", "x"), "", "", "host prepare", "0000:84:00.0: its ids cannot be read", 1},
+		{"no IOMMU group", twins, "", "", "", "host bind --live --dry-run --device 0000:65:00.0", "is in no IOMMU group", 1},
+		{"may hang", talk, "", "", "", "host bind --dry-run", "nouveau", 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			node := filepath.Join(dir, "a node")
+			if err := os.Mkdir(node, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			unpack(t, node, test.tree, test.more)
+			if test.before != "" {
+				if _, talk, status := runHere(t, dir, append(strings.Fields(test.before), "--yes", "--root", "a node")...); status != 0 {
+					t.Fatalf("%s: %s", test.before, talk)
+				}
+			}
+			unpack(t, node, test.bend, "")
+			_, stderr, status := runHere(t, dir, append(strings.Fields(test.command), "--dry-run", "--root", "a node")...)
+			if status != 1 || !strings.Contains(stderr, test.refusal) {
+				t.Fatalf("exit status %d: %s", status, stderr)
+			}
+			found := hintLine.FindAllStringSubmatch(stderr, -1)
+			if len(found) != test.hints {
+				t.Errorf("%d hints, want %d: %s", len(found), test.hints, stderr)
+			}
+			for _, h := range found {
+				follow(t, dir, h[2], errorLines(stderr), 4)
+			}
+		})
+	}
+}
+
+// follow runs a hint, and the first hint of a new refusal, to success. Each run has --dry-run,
+// whose exit status 2 says that the plan is accepted.
+func follow(t *testing.T, dir string, command string, before []string, steps int) {
+	t.Helper()
+	words := strings.Fields(strings.ReplaceAll(command, "'a node'", "a_node"))
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, "a_node", "a node")
+	}
+	if words[2] != "scan" {
+		words = append(words, "--dry-run")
+	}
+	_, stderr, status := runHere(t, dir, words[1:]...)
+	if status == 0 || status == 2 {
+		return
+	}
+	for _, line := range errorLines(stderr) {
+		for _, old := range before {
+			if line == old {
+				t.Errorf("%s: refused as before: %s", command, line)
+				return
+			}
+		}
+	}
+	next := hintLine.FindStringSubmatch(stderr)
+	if next == nil || steps == 0 {
+		t.Errorf("%s: %s", command, stderr)
+		return
+	}
+	follow(t, dir, next[2], append(before, errorLines(stderr)...), steps-1)
+}
+
+// TestHintShowsWhatLeaves: the plan of a hint with --allow says what leaves the host.
+func TestHintShowsWhatLeaves(t *testing.T) {
+	dir := t.TempDir()
+	unpack(t, dir, example(t, "talk-2xk4200"), "")
+	_, stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
+	const want = "gpustack: warning: 0000:01:00.0: the NIC eth0 (igb) leaves the host at the next boot (allowed; otherwise refused: the host needs it: carries the default route, through eth0)"
+	if status != 2 || !strings.Contains(stderr, want) {
+		t.Errorf("exit status %d: %s", status, stderr)
+	}
+}
