@@ -262,6 +262,11 @@ func withBlock(theirs, ours string) string {
 	return theirs + blockBegin + ours + blockEnd
 }
 
+// WithoutOurs returns a file of GRUB's configuration without our part of it.
+func WithoutOurs(content []byte) []byte {
+	return block.ReplaceAll(content, nil)
+}
+
 // plain is what an argument may be made of to be written between double quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_.,:=+/-]+$`)
 

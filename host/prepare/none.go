@@ -34,6 +34,12 @@ func (n Node) planNone(root host.Root) (Plan, error) {
 	}
 	menu = slices.DeleteFunc(menu, func(c edit.Change) bool { return c.Action() == edit.Create })
 	for i, c := range menu {
+		if c.After != nil { // ids of others remain in entries, and never are in a part of ours
+			menu[i].After = &edit.File{Content: boot.WithoutOurs(c.After.Content), Meta: c.After.Meta}
+		}
+		if isOurs(c.Name) {
+			menu[i].After = nil
+		}
 		if c.Name != kernelCmdline || c.Before == nil {
 			continue
 		}
@@ -71,14 +77,13 @@ func (n Node) withoutArguments(root host.Root, entries []journal.Entry) (boot.Wa
 	if err != nil {
 		return boot.Want{}, nil, err
 	}
-	var w want
-	n.takeBack(&w)
+	w := n.withoutIDs(before)
 	var left []string
 	for _, arg := range n.Recorded.Arguments {
 		name, value, _ := strings.Cut(arg, "=")
 		switch {
 		case strings.HasSuffix(name, ".ids"):
-			continue // taken back by the ids in it
+			continue // taken out by the ids in it
 		case !known:
 			if len(lacking(n.Loader.Args(), []string{arg})) == 0 {
 				left = append(left, arg)
@@ -87,7 +92,7 @@ func (n Node) withoutArguments(root host.Root, entries []journal.Entry) (boot.Wa
 		case len(lacking(before, []string{arg})) == 0:
 			continue // the machine had it before
 		}
-		w.arguments.Absent = append(w.arguments.Absent, arg)
+		w.Absent = append(w.Absent, arg)
 		for _, have := range n.Loader.Args().Values(name) {
 			if have != value && slices.Contains(strings.Split(have, ","), value) {
 				left = append(left, name+"="+have)
@@ -95,9 +100,44 @@ func (n Node) withoutArguments(root host.Root, entries []journal.Entry) (boot.Wa
 		}
 	}
 	if left == nil {
-		return w.arguments, nil, nil
+		return w, nil, nil
 	}
-	return w.arguments, []string{fmt.Sprintf("kernel arguments left in place, since the journal does not show whether they were there before: %s", strings.Join(left, " "))}, nil
+	args := strings.Join(left, " ")
+	warning := "kernel arguments left in place, since the journal does not show whether they were there before: " + args
+	if _, ok := n.Loader.(boot.BLS); ok {
+		warning += fmt.Sprintf("; to remove them: grubby --update-kernel=ALL --remove-args=%q", args)
+	}
+	return w, []string{warning}, nil
+}
+
+// withoutIDs returns the change that takes out the ids that host prepare has added to boot
+// entries. Ids of others remain, unless they were copied there from modprobe's configuration,
+// whose own lines count again.
+func (n Node) withoutIDs(before boot.Args) boot.Want {
+	var w boot.Want
+	for _, driver := range []string{VFIO, Stub} {
+		name := driver + ".ids="
+		if !slices.ContainsFunc(n.Recorded.Arguments, func(arg string) bool { return strings.HasPrefix(arg, name) }) {
+			continue
+		}
+		var kept, copied []string
+		for _, list := range n.foreignIDs(driver) {
+			kept = addIDs(kept, list)
+		}
+		for _, list := range values(n.Conf.Options(driver, "ids")) {
+			copied = addIDs(copied, list)
+		}
+		there := strings.Split(strings.Join(before.Values(driver+".ids"), ","), ",")
+		kept = slices.DeleteFunc(kept, func(id string) bool { return slices.Contains(copied, id) && !slices.Contains(there, id) })
+		if len(kept) > 0 {
+			w.Exact = append(w.Exact, name+strings.Join(kept, ","))
+			continue
+		}
+		for _, list := range n.Loader.Args().Values(driver + ".ids") {
+			w.Absent = append(w.Absent, name+list)
+		}
+	}
+	return w
 }
 
 // argumentsBefore returns the kernel arguments that boot entries had before host prepare changed
