@@ -118,7 +118,7 @@ func stated(row map[string]string, rows map[string]map[string]string) map[string
 	}
 	if class := row["class"]; class != "-" {
 		facts["class"] = class[:4]
-		facts["candidate"] = row["vendor"] == "10de" && (class[:2] == "03" || class[:2] == "12")
+		facts["candidate"] = row["vendor"] == "10de" && (class[:2] == "03" || class[:2] == "12") && rows[row["physfn"]] == nil
 	}
 	if group := row["iommu_group"]; group != "-" {
 		n, _ := strconv.ParseFloat(group, 64)

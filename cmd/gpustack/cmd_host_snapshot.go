@@ -105,6 +105,10 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err := recordNeeds(root.Recorded(&tree)); err != nil {
 		u.warn(strings.Split(err.Error(), "\n")...)
 	}
+	// host prepare refuses functions with mediated devices.
+	if _, err := pci.ReadMediated(root.Recorded(&tree), report.devices()); err != nil {
+		u.warn(err.Error())
+	}
 	if opts.identity {
 		for _, name := range identityFiles() {
 			if _, err := root.Recorded(&tree).ReadFile(name); err != nil && !host.IsAbsent(err) {

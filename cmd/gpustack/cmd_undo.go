@@ -228,7 +228,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	}
 	warnings, err := c.node.Refuse(plan, c.uses, opts.live)
 	if err = errors.Join(err, c.node.Needed(plan)); err != nil {
-		return err
+		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
 
@@ -127,6 +128,28 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 		}
 	}
 	return e
+}
+
+// explainNeeded adds hints to an error of an undo that would bind what the host needs by now:
+// the command that binds those functions all the same.
+func (c hostCommand) explainNeeded(err error) error {
+	var o prepare.Options
+	for _, leaf := range split(err) {
+		var refusal *prepare.Refusal
+		if !errors.As(leaf, &refusal) || refusal.Absolute || slices.Contains(o.Allow, refusal.Address) {
+			continue
+		}
+		if selector, err := pci.ParseSelector(refusal.Address.String()); err == nil {
+			o.Add, o.Allow = append(o.Add, selector), append(o.Allow, refusal.Address)
+		}
+	}
+	return c.explain(err, func(leaf error) []string {
+		var refusal *prepare.Refusal
+		if errors.As(leaf, &refusal) && !refusal.Absolute {
+			return []string{remedy("bind what can be bound although the host needs it", c.with(o))}
+		}
+		return nil
+	})
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"gpustack/host/pci"
 )
@@ -73,16 +72,6 @@ func (u *ui) gpuLines(r scanReport, root string) {
 		next += " --root " + shellWord(root)
 	}
 	u.printf("\n%s. Next:\n  %s\n", line, printable(next))
-}
-
-// shellWord quotes what a shell would not read as one word.
-func shellWord(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-+:,@%=", r)
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // units puts functions together that belong together: those of a group, and where there

@@ -342,7 +342,6 @@ func hint(err error) string {
 		{prepare.ErrBlind, "run gpustack as root, outside of containers"},
 		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
 		{prepare.ErrLive, "gpustack host prepare and a reboot need not ask it to; --live asks it now"},
-		{prepare.ErrNeeded, "gpustack host bind --allow lifts a refusal, but for the root file system's disk"},
 		{prepare.ErrNoDevice, "gpustack host scan --all lists them"},
 		{prepare.ErrNoDriver, "install a kernel that has it, or choose another with --driver"},
 		{prepare.ErrNoGroup, "the IOMMU is off: gpustack host prepare, and reboot; where that is done, turn it on in the firmware"},

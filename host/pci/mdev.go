@@ -12,11 +12,51 @@ import (
 // among its elements (Linux, Documentation/driver-api/vfio-mediated-device.rst).
 const mediatedDir = "/sys/bus/mdev/devices"
 
-// ReadMediated returns how many mediated devices each function has, as NVIDIA's vGPUs are.
-func ReadMediated(root host.Root) (map[Address]int, error) {
+// ReadMediated returns how many mediated devices each function has, as NVIDIA's vGPUs are: by
+// the list of all, and by what each GPU says that it has.
+func ReadMediated(root host.Root, devices []Device) (map[Address]int, error) {
+	count, err := readMediated(root)
+	if err != nil {
+		return nil, err
+	}
+	for i := range devices {
+		d := &devices[i]
+		if !d.IsGPU() {
+			continue
+		}
+		of, err := mediatedOf(root, d.Address)
+		if err != nil {
+			return nil, err
+		}
+		if of > count[d.Address] {
+			count[d.Address] = of
+		}
+	}
+	return count, nil
+}
+
+// mediatedOf counts the mediated devices of each type that a function has.
+func mediatedOf(root host.Root, a Address) (count int, err error) {
+	types := path.Join("/", devicesDir, a.String(), "mdev_supported_types")
+	names, err := root.ReadDir(types)
+	for _, name := range names {
+		var made []string
+		if made, err = root.ReadDir(path.Join(types, name, "devices")); err != nil && !host.IsAbsent(err) {
+			break
+		}
+		count += len(made)
+	}
+	if err != nil && !host.IsAbsent(err) {
+		return 0, fmt.Errorf("%s: %w", types, host.Cause(err))
+	}
+	return count, nil
+}
+
+func readMediated(root host.Root) (map[Address]int, error) {
+	count := map[Address]int{}
 	names, err := root.ReadDir(mediatedDir)
 	if host.IsAbsent(err) {
-		return nil, nil
+		return count, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", mediatedDir, host.Cause(err))
@@ -26,7 +66,6 @@ func ReadMediated(root host.Root) (map[Address]int, error) {
 		return nil, fmt.Errorf("%s: %w", mediatedDir, host.Cause(err))
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	count := map[Address]int{}
 	for _, name := range names {
 		target, err := dir.Readlink(name)
 		if host.IsAbsent(err) {

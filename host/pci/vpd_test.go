@@ -144,15 +144,25 @@ func TestMediated(t *testing.T) {
 	root := hosttest.Lay(t, "symlink sys/bus/mdev/devices/a -> ../../../devices/pci0000:80/0000:80:02.0/0000:84:00.0/a\n"+
 		"symlink sys/bus/mdev/devices/b -> ../../../devices/pci0000:80/0000:80:02.0/0000:84:00.0/b\n"+
 		"symlink sys/bus/mdev/devices/c -> ../../../devices/virtual/mtty/mtty/c\n")
-	mediated, err := pci.ReadMediated(root)
+	mediated, err := pci.ReadMediated(root, nil)
 	gpu := pci.Address{Bus: 0x84}
 	if err != nil || len(mediated) != 1 || mediated[gpu] != 2 {
 		t.Errorf("%v, %v", mediated, err)
 	}
-	if mediated, err = pci.ReadMediated(hosttest.Lay(t, "mkdir sys\n")); err != nil || len(mediated) > 0 {
+	if mediated, err = pci.ReadMediated(hosttest.Lay(t, "mkdir sys\n"), nil); err != nil || len(mediated) > 0 {
 		t.Errorf("%v, %v", mediated, err)
 	}
-	if _, err = pci.ReadMediated(hosttest.Lay(t, "-- sys/bus/mdev/devices --\n")); err == nil {
+	if _, err = pci.ReadMediated(hosttest.Lay(t, "-- sys/bus/mdev/devices --\n"), nil); err == nil {
 		t.Error("a file in place of the folder is no error")
+	}
+	// Without the list of all, by what the GPU shows.
+	root = hosttest.Lay(t, "mkdir sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-63/devices/c0ffee\nmkdir sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-64\n"+
+		"-- sys/bus/pci/devices/0000:84:00.0/class --\n0x030200\n")
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mediated, err = pci.ReadMediated(root, devices); err != nil || mediated[gpu] != 1 {
+		t.Errorf("%v, %v", mediated, err)
 	}
 }

@@ -112,7 +112,7 @@ func ObserveLive(root host.Root, running guard.Running) (Node, error) {
 	}
 	n.Recorded, recordErr = ReadContract(root)
 	var mediatedErr error
-	n.Mediated, mediatedErr = pci.ReadMediated(root)
+	n.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	return n, errors.Join(releaseErr, needsErr, mountsErr, mediatedErr, recordErr)
 }
 
@@ -133,6 +133,12 @@ func (n Node) withoutRecord(opts Options) (Node, Options) {
 		}
 		if opts.NVSwitch == "" && r.NVSwitch == SwitchesToHost {
 			opts.NVSwitch = r.NVSwitch
+		}
+		// What goes to guests by the record is separated from nothing that is named.
+		for _, f := range r.Functions {
+			if d := n.device(f.Address); d != nil && (d.IsNVSwitch() || d.IsBoardGPU()) {
+				opts.Allow = append(opts.Allow, f.Address)
+			}
 		}
 		n.Recorded = nil
 	}
@@ -418,7 +424,7 @@ func (n Node) Needed(p driver.Plan) error {
 	for _, c := range p.Changes {
 		for _, need := range n.Needs {
 			if need.Address == c.Address && !p.Release {
-				errs = append(errs, fmt.Errorf("%s: %w: %s", c.Address, ErrNeeded, need.Reason))
+				errs = append(errs, &Refusal{Address: c.Address, Reason: ErrNeeded.Error() + ": " + need.Reason, Absolute: need.Absolute, Err: ErrNeeded})
 			}
 		}
 	}

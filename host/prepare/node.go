@@ -141,7 +141,7 @@ func Observe(root host.Root, running guard.Running) (Node, error) {
 	if !mounts {
 		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
 	}
-	n.Mediated, err = pci.ReadMediated(root)
+	n.Mediated, err = pci.ReadMediated(root, devices)
 	keep(err)
 	n.Recorded, err = ReadContract(root)
 	n.recordUnread = err != nil

@@ -159,6 +159,9 @@ func (v view) fabric() []host.Finding {
 	}
 	f, mode := v.Fabric.Value, v.Fabric.Value.Mode
 	finding := host.Finding{Status: host.Fail, File: fabricConfig, Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: needsFabric}
+	if v.Contract.Value.NVSwitch == "" {
+		finding.Status = host.Warn // recorded before there was a choice: the refusals were lifted one by one
+	}
 	switch {
 	case !v.Fabric.seen():
 		return v.Fabric.blind()

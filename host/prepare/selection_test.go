@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
@@ -261,7 +262,7 @@ func TestAbsent(t *testing.T) {
 		{"no boot loader either", strings.ReplaceAll(text, "etc/default/grub", "etc/default/x"), prepare.Options{}, true},
 		{"a record that cannot be read", text + "-- var/lib/gpustack/contract.json --\n{\n", prepare.Options{}, false},
 	} {
-		n, _ := prepare.Observe(hosttest.Lay(t, test.text))
+		n, _ := prepare.Observe(hosttest.Lay(t, test.text), guard.Running{})
 		if err := n.Absent(test.opts); (err != nil) != test.absent || err != nil && !errors.Is(err, prepare.ErrNoDevice) {
 			t.Errorf("%s: %v", test.name, err)
 		}
