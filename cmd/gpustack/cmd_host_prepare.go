@@ -31,10 +31,10 @@ it. Run again, it plans nothing.
 
 SELECTION
   Without a record, --device and --vendor name exactly what is selected, and without them
-  every NVIDIA GPU is. Virtual functions are selected by --device alone. With a record,
-  --device and --vendor add to it and --remove removes. --only is the whole selection,
-  recorded or not: a recorded function that it does not name is returned to the host at
-  the next boot. --none returns all functions and removes every file, hook and kernel
+  every NVIDIA GPU is selected. Virtual functions must be named by --device or --only.
+  With a record, --device and --vendor add to it and --remove removes from it. --only is
+  the whole selection, recorded or not: a recorded function that it does not name is
+  returned to the host at the next boot. --none returns all functions and removes every file, hook and kernel
   argument that host prepare has added; the journal remains. Arguments that conflicted
   with the IOMMU (intel_iommu=off) and were replaced do not come back with --none, but
   with "gpustack undo".
@@ -43,9 +43,9 @@ REFUSALS
   Functions that the host needs are refused: disks, network interfaces, the console,
   functions that share a group with a selected card, functions in use. The error names
   each and prints complete commands that are accepted. --allow lifts the refusal of one
-  function, and the plan says what leaves the host. It does not lift the refusal of the
-  root file system's disk, nor of GPUs with virtual functions or mediated devices: vGPU
-  hosts are not prepared this way.
+  function, and the plan says what leaves the host. --allow does not lift the refusal of
+  what the root file system needs, nor of GPUs with virtual functions or mediated devices:
+  vGPU hosts are not prepared this way.
   On a board with NVSwitches, --nvswitch host keeps the switches with the host:
   nvidia-fabricmanager must be installed, enabled and have FABRIC_MODE=1, and a partition
   must be activated before a guest starts, which Nova does not do (flavors with a single
@@ -135,7 +135,7 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 		command:   "host prepare" + selected(c, "device", "vendor", "only", "remove", "allow"),
 	}
 	f.exclude(c, "only", "device", "vendor", "remove", "none")
-	f.exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts", "if-present")
+	f.exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts")
 	if opts.prepare.None {
 		opts.command += " --none"
 	}

@@ -13,16 +13,16 @@ import (
 )
 
 // runHere runs the program in a folder as its users do, in an empty environment.
-func runHere(t *testing.T, dir string, args ...string) (stdout, stderr string, status int) {
+func runHere(t *testing.T, dir string, args ...string) (stderr string, status int) {
 	t.Helper()
 	c := exec.Command("gpustack", args...)
 	c.Dir = dir
-	var out, talk bytes.Buffer
-	c.Stdout, c.Stderr = &out, &talk
+	var talk bytes.Buffer
+	c.Stderr = &talk
 	if err := c.Run(); err != nil && c.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return out.String(), talk.String(), c.ProcessState.ExitCode()
+	return talk.String(), c.ProcessState.ExitCode()
 }
 
 // unpack lays out an example in dir, and what a test adds: an archive in txtar's form.
@@ -124,12 +124,12 @@ func TestHintsLeadSomewhere(t *testing.T) {
 			}
 			unpack(t, node, test.tree, test.more)
 			if test.before != "" {
-				if _, talk, status := runHere(t, dir, append(strings.Fields(test.before), "--yes", "--root", "a node")...); status != 0 {
+				if talk, status := runHere(t, dir, append(strings.Fields(test.before), "--yes", "--root", "a node")...); status != 0 {
 					t.Fatalf("%s: %s", test.before, talk)
 				}
 			}
 			unpack(t, node, test.bend, "")
-			_, stderr, status := runHere(t, dir, append(strings.Fields(test.command), "--dry-run", "--root", "a node")...)
+			stderr, status := runHere(t, dir, append(strings.Fields(test.command), "--dry-run", "--root", "a node")...)
 			if status != 1 || !strings.Contains(stderr, test.refusal) {
 				t.Fatalf("exit status %d: %s", status, stderr)
 			}
@@ -155,7 +155,7 @@ func follow(t *testing.T, dir string, command string, before []string, steps int
 	if words[2] != "scan" {
 		words = append(words, "--dry-run")
 	}
-	_, stderr, status := runHere(t, dir, words[1:]...)
+	stderr, status := runHere(t, dir, words[1:]...)
 	if status == 0 || status == 2 {
 		return
 	}
@@ -179,7 +179,7 @@ func follow(t *testing.T, dir string, command string, before []string, steps int
 func TestHintShowsWhatLeaves(t *testing.T) {
 	dir := t.TempDir()
 	unpack(t, dir, example(t, "talk-2xk4200"), "")
-	_, stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
+	stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
 	const want = "gpustack: warning: 0000:01:00.0: the NIC eth0 (igb) leaves the host at the next boot (allowed; otherwise refused: the host needs it: carries the default route, through eth0)"
 	if status != 2 || !strings.Contains(stderr, want) {
 		t.Errorf("exit status %d: %s", status, stderr)

@@ -135,7 +135,7 @@ func (n Node) nvswitchWarnings(s selection) []string {
 	return nil
 }
 
-// fabric judges whether NVSwitches can serve the GPUs that go to guests.
+// fabric checks whether NVSwitches can serve the GPUs that go to guests.
 func (v view) fabric() []host.Finding {
 	switch {
 	case v.phase == unseen:

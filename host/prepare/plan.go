@@ -98,7 +98,7 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 	return p, err
 }
 
-// candidate judges selections of a node that a plan could be made of.
+// candidate checks selections of a node that a plan could be made of.
 type candidate struct {
 	root host.Root
 	node Node

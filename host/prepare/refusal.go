@@ -85,8 +85,8 @@ func (n Node) virtualized(d *pci.Device) error {
 	return nil
 }
 
-// shared returns the refusals of functions that are divided among guests. A function that a
-// driver for passthrough holds already is none of a host of vGPUs.
+// shared returns the refusals of functions that are divided among guests. Functions that are
+// bound to a driver for passthrough already are exempt, as in Refuse: nothing is unbound.
 func (n Node) shared(s selection) (refusals []error) {
 	const vGPU = ": vGPU hosts are not prepared this way"
 	for _, a := range s.all {
@@ -101,7 +101,7 @@ func (n Node) shared(s selection) (refusals []error) {
 		if err == nil {
 			continue
 		}
-		reason := err.Error() + ", which its present driver serves"
+		reason := err.Error() + ": unbinding its driver would remove them"
 		if d.IsGPU() {
 			reason = err.Error() + vGPU
 		}
