@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,6 +77,15 @@ func TestHintsLeadSomewhere(t *testing.T) {
 	inUse := "mkdir proc/7/fd\nmkdir sys/" + strings.TrimPrefix(first, "sys/") + "/drm/card3\n" +
 		"symlink proc/7/fd/3 -> /dev/dri/card3\nsymlink sys/class/drm/card3 -> ../../" + strings.TrimPrefix(first, "sys/") + "/drm/card3\n" +
 		file("proc/7/comm", "nvidia-persiste") + file("proc/7/stat", "7 (x) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1")
+	b200 := func(vpd string) string {
+		text, links := "", "base64 sys/bus/pci/devices/0000:41:00.0/vpd\n"
+		for address, ids := range map[string][3]string{"0000:31:00.0": {"0x030200", "0x10de", "0x2901"}, "0000:41:00.0": {"0x020700", "0x15b3", "0x1021"}} {
+			at := "sys/bus/pci/devices/" + address
+			links += "symlink " + at + "/iommu_group -> ../../../../kernel/iommu_groups/9" + address[5:6] + "\n"
+			text += file(at+"/class", ids[0]) + file(at+"/vendor", ids[1]) + file(at+"/device", ids[2])
+		}
+		return links + text + file("sys/bus/pci/devices/0000:41:00.0/vpd", base64.StdEncoding.EncodeToString([]byte(vpd)))
+	}
 	for _, test := range []struct {
 		name, tree, more string
 		before           string // run first, to success
@@ -99,6 +109,10 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"no NVSwitch", talk, "", "", "", "host prepare --nvswitch guest", "NVSwitches: no such function", 1},
 		{"in use", talk, inUse, "", "", "host prepare", "0000:84:00.0: is in use: nvidia-persiste (pid 7) has /dev/dri/card3 open", 2},
 		{"virtual functions", talk, file(second+"/sriov_totalvfs", "16") + file(second+"/sriov_numvfs", "4"), "", "", "host prepare", "0000:88:00.0: has virtual functions enabled (4): vGPU hosts are not prepared this way", 1},
+		{"virtual functions that cannot be read", talk, file(second+"/sriov_totalvfs", "16") + file(second+"/sriov_numvfs", "?"), "", "", "host prepare", "0000:88:00.0: cannot determine whether it has virtual functions", 1},
+		{"a manager of NVSwitches", talk, b200("\x90\x0f\x00V0\x0cSMDL=SW_MNG\x78"), "", "", "host prepare --device 10de:2901", "0000:31:00.0 selected, 0000:41:00.0 not: choose which side gets the NVSwitches", 2},
+		{"what may be a manager of NVSwitches", talk, b200("\x90"), "", "", "host prepare --device 10de:2901", "NVSwitches of the selected GPUs may be managed by 0000:41:00.0", 1},
+		{"what may be a manager of NVSwitches, named", talk, b200("\x90"), "", "", "host prepare --device 0000:41:00.0", "0000:41:00.0: may manage the NVSwitches of this machine", 1},
 		{"virtual functions, and --allow", talk, file(second+"/sriov_totalvfs", "16") + file(second+"/sriov_numvfs", "4"), "", "", "host prepare --allow 0000:88:00.0", "0000:88:00.0: has virtual functions enabled (4)", 1},
 		{"mediated devices", talk, "symlink sys/bus/mdev/devices/c0ffee -> ../../../devices/pci0000:80/0000:80:02.0/0000:84:00.0/c0ffee\n", "", "", "host prepare", "0000:84:00.0: has mediated devices (1): vGPU hosts are not prepared this way", 1},
 		{"a virtual function", talk, "symlink " + second + "/physfn -> ../../0000:80:02.0/0000:84:00.0\n", "", "", "host prepare --device 0000:88:00.0 --device 0000:84:00.0", "0000:88:00.0: is a virtual function of a GPU: vGPU hosts are not prepared this way", 1},

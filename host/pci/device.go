@@ -37,6 +37,7 @@ type Device struct {
 
 	driverUnread bool
 	vpdUnread    bool
+	sriovUnread  bool
 }
 
 // SRIOV is a function's part in single-root I/O virtualisation. Role is nil where
@@ -105,6 +106,12 @@ func (d *Device) IsNVSwitch() bool {
 // data, which says so, cannot be read.
 func (d *Device) VPDUnread() bool {
 	return d.vpdUnread
+}
+
+// SRIOVUnread tells that the function's part in SR-IOV cannot be read: it may have virtual
+// functions, or be one.
+func (d *Device) SRIOVUnread() bool {
+	return d.sriovUnread
 }
 
 // IsNVIDIAGPU tells whether the function is known to be a GPU of NVIDIA's, physical or virtual.

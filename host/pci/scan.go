@@ -227,6 +227,7 @@ func (r *reader) read(d *Device) {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
 	}
 	d.driverUnread = r.has(r.unread, driver)
+	d.sriovUnread = r.has(r.unread, physfn) || r.has(r.unread, sriovTotalVFs) || r.has(r.unread, sriovNumVFs)
 	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF
 }
 

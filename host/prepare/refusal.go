@@ -43,7 +43,7 @@ type Separation struct {
 
 func (s *Separation) Error() string {
 	if s.unread {
-		return fmt.Sprintf("cannot determine whether %s manage NVSwitches of the selected GPUs: choose which side gets NVSwitches", listed(s.Remain))
+		return fmt.Sprintf("NVSwitches of the selected GPUs may be managed by %s, whose vital product data cannot be read: choose which side gets the NVSwitches", listed(s.Remain))
 	}
 	return fmt.Sprintf("GPUs and NVSwitches of one board would be separated: %s selected, %s not: choose which side gets the NVSwitches", shortened(s.Go), shortened(s.Remain))
 }
@@ -60,6 +60,7 @@ func listed(addresses []pci.Address) string {
 var (
 	ErrMediated  = errors.New("has mediated devices")
 	errVF        = errors.New("is a virtual function of a GPU")
+	errSRIOV     = errors.New("cannot determine whether it has virtual functions or is one")
 	errSwitches  = errors.New("is an NVSwitch, and --nvswitch host keeps it with the host")
 	errVPDUnread = errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read")
 )
@@ -79,6 +80,8 @@ func (n Node) virtualized(d *pci.Device) error {
 	switch {
 	case vfs > 0:
 		return fmt.Errorf("%w (%d)", ErrVFs, vfs)
+	case d.SRIOVUnread():
+		return errSRIOV
 	case n.Mediated[d.Address] > 0:
 		return fmt.Errorf("%w (%d)", ErrMediated, n.Mediated[d.Address])
 	}
@@ -102,7 +105,10 @@ func (n Node) shared(s selection) (refusals []error) {
 			continue
 		}
 		reason := err.Error() + ": unbinding its driver would remove them"
-		if d.IsGPU() {
+		switch {
+		case errors.Is(err, errSRIOV):
+			reason = err.Error()
+		case d.IsGPU():
 			reason = err.Error() + vGPU
 		}
 		refusals = append(refusals, &Refusal{Address: a, Reason: reason, Absolute: true, Err: err})

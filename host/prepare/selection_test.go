@@ -382,7 +382,7 @@ func TestNVSwitchManagers(t *testing.T) {
 	if err := os.WriteFile(vpd, []byte{0x90, 0xff}, 0o644); err != nil { // as unreadable as a closed file
 		t.Fatal(err)
 	}
-	if _, err := plan(t, root, prepare.Options{Add: product}); err == nil || !strings.Contains(err.Error(), "cannot determine whether 0000:41:00.0 manage NVSwitches") {
+	if _, err := plan(t, root, prepare.Options{Add: product}); err == nil || !strings.Contains(err.Error(), "NVSwitches of the selected GPUs may be managed by 0000:41:00.0, whose vital product data cannot be read") {
 		t.Errorf("%v", err)
 	}
 	if _, err := plan(t, root, prepare.Options{Add: selectors(t, "0000:41:00.0")}); err == nil || !strings.Contains(err.Error(), "may manage the NVSwitches of this machine") {
