@@ -174,5 +174,9 @@ func drift(f Function, d pci.Device, file string) host.Finding {
 	case pci.LeavesAlone(*d.Driver):
 		finding.Effect = "a guest may have it, and what holds it is not what was planned"
 	}
+	if isConsole(&d) && !f.BootVGA {
+		finding.Seen += "; since it was recorded, it has become the console"
+		finding.Remedy = "make another display the first in the firmware's setup, or give the console to guests: gpustack host prepare --allow " + f.Address.String()
+	}
 	return finding
 }

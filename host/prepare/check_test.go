@@ -18,6 +18,7 @@ import (
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 	"gpustack/host/journal"
+	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
 
@@ -827,6 +828,34 @@ func TestRenumbered(t *testing.T) {
 	}
 	if _, err := plan(t, root, prepare.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:03:00.0")}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBecameConsole: a function that became the console after it was recorded is left to the host at
+// boot. host check names the way out, which records it as the console.
+func TestBecameConsole(t *testing.T) {
+	root := ready(t, prepare.Options{})
+	steps(write(function("01:00.0/boot_vga"), "1\n"), remove(function("01:00.0/driver")))(t, root)
+	findings, verdict := check(t, root)
+	const want = "fail: 0000:01:00.0 is held by no driver, and is to be by vfio-pci; since it was recorded, it has become the console"
+	if got := find(findings, "drivers"); got != want || verdict != prepare.Drifted {
+		t.Errorf("%s: %s", verdict, got)
+	}
+	if _, err := plan(t, root, prepare.Options{}); err == nil {
+		t.Error("the console is planned for guests")
+	}
+	a, err := pci.ParseAddress("0000:01:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan(t, root, prepare.Options{Allow: []pci.Address{a}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range p.Functions {
+		if f.BootVGA != (f.Address == a) {
+			t.Errorf("%s: boot_vga %t", f.Address, f.BootVGA)
+		}
 	}
 }
 

@@ -258,7 +258,7 @@ func (n Node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID,
 		SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
 		Path: n.path(d), Group: d.IOMMUGroup, Members: d.GroupMembers, Driver: driver, By: ByIDs,
-		BootVGA: d.BootVGA != nil && *d.BootVGA || n.Recorded.wasConsole(a),
+		BootVGA: isConsole(d) || n.Recorded.wasConsole(a),
 	}
 	twin := slices.ContainsFunc(n.Devices, func(o pci.Device) bool {
 		return o.IsVendor(f.VendorID) && o.ProductID != nil && *o.ProductID == f.ProductID && !slices.Contains(all, o.Address)
