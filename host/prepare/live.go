@@ -16,13 +16,13 @@ import (
 	"gpustack/host/pci"
 )
 
-// Errors of functions that cannot change hands on the running machine.
+// Errors of functions whose driver cannot be changed on the running machine.
 var (
-	ErrLive     = errors.New("may never let go of it while the machine runs")
+	ErrLive     = errors.New("on a running host may hang")
 	ErrVFs      = errors.New("has virtual functions enabled")
-	ErrNoGroup  = errors.New("is in no IOMMU group: no guest could have it")
-	ErrNoModule = errors.New("the running kernel does not have it")
-	ErrBlind    = errors.New("which guests have functions cannot be told")
+	ErrNoGroup  = errors.New("is in no IOMMU group and cannot be assigned to a guest")
+	ErrNoModule = errors.New("not available in the running kernel")
+	ErrBlind    = errors.New("cannot determine which guests use these devices")
 	ErrNeeded   = errors.New("the host needs it")
 )
 
@@ -405,7 +405,7 @@ func (n Node) Refuse(p driver.Plan, uses Uses, live bool) (warnings []string, er
 			errs = append(errs, fmt.Errorf("%s: %w", c.Address, err))
 		}
 		if held := string(c.Before.Driver); !live && mayHang(d, held) {
-			errs = append(errs, fmt.Errorf("%s: %s %w", c.Address, held, ErrLive))
+			errs = append(errs, fmt.Errorf("%s: unbinding %s %w", c.Address, held, ErrLive))
 		}
 	}
 	return warnings, errors.Join(errs...)

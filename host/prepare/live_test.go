@@ -87,11 +87,11 @@ func TestBind(t *testing.T) {
 		{"a guest was started with it", "", "", card, prepare.Uses{Running: true, Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{{PID: 42, Command: "qemu-kvm", Asked: []pci.Address{{Bus: 2}}}}}},
 			"0000:02:00.0: a guest has it: qemu-kvm (pid 42)"},
 		{"who has what is not known", "", "", card, prepare.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Sources: []guest.Source{{Name: "vfio", State: guest.Unreadable, Detail: "no"}}}},
-			"which guests have functions cannot be told: vfio: no"},
+			"cannot determine which guests use these devices: vfio: no"},
 		{"who has what is known in part", "", "", card, prepare.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x", Functions: []pci.Address{{Bus: 9}}}}, Sources: []guest.Source{{Name: "vfio", State: guest.Unreadable, Detail: "no"}}}},
-			"which guests have functions cannot be told: vfio: no"},
+			"cannot determine which guests use these devices: vfio: no"},
 		{"what somebody has is not known", "", "", card, prepare.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x"}}}},
-			"which guests have functions cannot be told: x (pid 7) has some that are not known"},
+			"cannot determine which guests use these devices: x (pid 7) has some that are not known"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, running(test.links, test.files))

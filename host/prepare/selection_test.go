@@ -352,7 +352,7 @@ func hgxB200(manager string) string {
 }
 
 // TestNVSwitchManagers: functions that manage NVSwitches count as such, are bound by address
-// alone, and where they cannot be told from adapters nothing goes without a choice.
+// alone, and where they cannot be distinguished from adapters nothing is planned without a choice.
 func TestNVSwitchManagers(t *testing.T) {
 	const gpus = "0000:31:00.0 0000:32:00.0"
 	product := selectors(t, "10de:2901")

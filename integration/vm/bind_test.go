@@ -144,7 +144,7 @@ func cardInUse(m machine) {
 	display := m.display(card)
 	release := m.hold(display)
 	m.keepsDrivers(func() {
-		m.refused(card+": bochs-drm may never let go of it", host("bind")...)
+		m.refused(card+": unbinding bochs-drm on a running host may hang", host("bind")...)
 		m.refused(display, host("bind", "--live")...)
 	})
 	release()
