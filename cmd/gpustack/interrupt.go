@@ -90,18 +90,26 @@ func (p *progress) ask() error {
 	return nil
 }
 
-// onInterrupt has a signal restore what a question has changed, and returns what does so when
-// the question is answered.
-func (p *progress) onInterrupt(restore func()) (done func()) {
+// change makes a change that a question needs, such as of the terminal's settings, and has a
+// signal restore what was there. It returns what restores it when the question is answered. After
+// a signal nothing is changed, and the error says so: between the change and the promise to
+// restore it no signal could do that.
+func (p *progress) change(change func() error, restore func()) (done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.interrupted {
+		return nil, interruptedError{}
+	}
+	if err := change(); err != nil {
+		return nil, err
+	}
 	p.restore = restore
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		restore()
 		p.restore = nil
-	}
+	}, nil
 }
 
 // answered marks that the question has got its answer.

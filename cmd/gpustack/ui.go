@@ -174,10 +174,15 @@ func (u *ui) readAnswer() (string, error) {
 	asking := *modes
 	asking.Lflag &^= unix.ISIG
 	asking.Cc[unix.VEOL] = modes.Cc[unix.VINTR]
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &asking); err != nil {
-		return "", fmt.Errorf("change the terminal's settings: %w", err)
+	restore, err := u.change(func() error {
+		if err := unix.IoctlSetTermios(fd, unix.TCSETS, &asking); err != nil {
+			return fmt.Errorf("change the terminal's settings: %w", err)
+		}
+		return nil
+	}, func() { unix.IoctlSetTermios(fd, unix.TCSETS, modes) }) //nolint:errcheck // the terminal may be gone
+	if err != nil {
+		return "", err
 	}
-	restore := u.onInterrupt(func() { unix.IoctlSetTermios(fd, unix.TCSETS, modes) }) //nolint:errcheck // the terminal may be gone
 	defer restore()
 	var line []byte
 	for b := make([]byte, 1); !bytes.HasSuffix(line, []byte("\n")); line = append(line, b[0]) {
