@@ -34,7 +34,7 @@ func TestAccelerator(t *testing.T) {
 		t.Errorf("--vendor 1002 selects %v", p.Functions)
 	}
 	blacklisted := slices.ContainsFunc(p.Files, func(c edit.Change) bool {
-		return c.After != nil && strings.Contains(string(c.After.Content), "blacklist amdgpu\n")
+		return c.After != nil && strings.Contains(string(c.After.Content), "echo 'blacklist amdgpu'\n")
 	})
 	if !blacklisted {
 		t.Error("amdgpu is not blacklisted")

@@ -328,7 +328,7 @@ func TestNVSwitch(t *testing.T) {
 				text += string(c.After.Content)
 			}
 		}
-		if strings.Contains(text, "blacklist nvidia\n") != blacklisted || strings.Contains(text, "blacklist nvidia_uvm\n") != blacklisted || !strings.Contains(text, "blacklist nouveau\n") {
+		if strings.Contains(text, "echo 'blacklist nvidia'\n") != blacklisted || strings.Contains(text, "echo 'blacklist nvidia_uvm'\n") != blacklisted || !strings.Contains(text, "echo 'blacklist nouveau'\n") {
 			t.Errorf("%s: %s", choice, text)
 		}
 	}
