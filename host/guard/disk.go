@@ -113,7 +113,7 @@ func (g *guard) mapped(name string) (string, error) {
 
 // Elements of the path of a block device's folder, and names of whole disks.
 var (
-	iscsiSession = regexp.MustCompile(`/session([0-9]+)/`)                    // drivers/scsi/scsi_transport_iscsi.c
+	iscsiSession = regexp.MustCompile(`/(host[0-9]+)/session([0-9]+)/`)       // drivers/scsi/scsi_transport_iscsi.c
 	interfaceDir = regexp.MustCompile(`/net/([^/]+)/`)                        // of FCoE: drivers/scsi/fcoe/fcoe_sysfs.c
 	fabricsDir   = regexp.MustCompile(`/nvme-fabrics/ctl/(nvme[0-9]+)(/|$)`)  // drivers/nvme/host/fabrics.c
 	subsystemDir = regexp.MustCompile(`/nvme-subsystem/(nvme-subsys[0-9]+)/`) // drivers/nvme/host/multipath.c
@@ -142,15 +142,15 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 	if _, rest, ok := strings.Cut(target, "/block/"); ok {
 		disk, _, _ = strings.Cut(rest, "/")
 	}
-	var o origin
-	if diskMirrored.MatchString(disk) {
-		o.servers = append(o.servers, server{})
-	}
 	// Linux, Documentation/ABI/testing/sysfs-block: the devices that one is made of.
 	slaves, err := g.list(path.Join(blockDir, disk, "slaves"))
 	if err != nil {
 		return origin{}, err
 	}
+	if len(slaves) == 0 {
+		return g.end(disk, target)
+	}
+	var o origin
 	for _, slave := range slaves {
 		more, err := g.below(slave, seen)
 		if err != nil {
@@ -158,8 +158,8 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 		}
 		o.join(more)
 	}
-	if len(slaves) == 0 && len(o.servers) == 0 {
-		return g.end(disk, target)
+	if diskMirrored.MatchString(disk) {
+		o.servers = append(o.servers, server{})
 	}
 	return o, nil
 }
@@ -170,6 +170,8 @@ func (g *guard) end(disk, target string) (origin, error) {
 	switch {
 	case diskInMemory.MatchString(disk), strings.Contains(target, "/ndbus"): // memory, NVDIMMs
 		return origin{}, nil
+	case diskMirrored.MatchString(disk): // a client without a disk, or one whose disk sysfs does not show
+		return anywhere(), nil
 	case diskOfServer.MatchString(disk): // sysfs shows neither the server of nbd nor the OSDs of rbd
 		return origin{servers: []server{{}}}, nil
 	case diskOfFile.MatchString(disk):
@@ -178,7 +180,7 @@ func (g *guard) end(disk, target string) (origin, error) {
 		return g.zfsMembers()
 	}
 	if m := iscsiSession.FindStringSubmatch(target); m != nil {
-		return g.iscsi(m[1])
+		return g.iscsi(m[1], m[2])
 	}
 	if m := interfaceDir.FindStringSubmatch(target); m != nil {
 		return origin{servers: []server{{through: m[1]}}}, nil
@@ -209,8 +211,9 @@ func (g *guard) loop(disk string) (origin, error) {
 
 // iscsi returns the portals of a session: of each connection the address that it was made
 // to, and the one that the target has redirected it to (Linux,
-// drivers/scsi/scsi_transport_iscsi.c, persistent_address and address).
-func (g *guard) iscsi(session string) (origin, error) {
+// drivers/scsi/scsi_transport_iscsi.c, persistent_address and address), and the interface
+// that its socket is bound to, if any (iscsi_host_get_param in drivers/scsi/libiscsi.c).
+func (g *guard) iscsi(scsiHost, session string) (origin, error) {
 	const dir = "/sys/class/iscsi_connection"
 	connections, err := g.list(dir)
 	if err != nil {
@@ -229,13 +232,21 @@ func (g *guard) iscsi(session string) (origin, error) {
 			if err != nil {
 				return origin{}, err
 			}
-			if text != "" {
-				o.servers = append(o.servers, parseServer(text))
+			if s := parseServer(text); s.address.IsValid() { // the persistent one may be a name
+				o.servers = append(o.servers, s)
 			}
 		}
 	}
 	if len(o.servers) == 0 {
 		o.servers = []server{{}}
+	}
+	through, err := g.attribute(path.Join("/sys/class/iscsi_host", scsiHost, "netdev"))
+	if err != nil {
+		return origin{}, err
+	}
+	if ok, err := g.exists(path.Join(netDir, through)); err != nil || ok && through != "" { // "default" and "(null)" are none
+		o.servers = append(o.servers, server{through: through})
+		return o, err
 	}
 	return o, nil
 }
@@ -432,11 +443,19 @@ func (g *guard) zfsMembers() (origin, error) {
 	return o, nil
 }
 
-// storage returns the functions that disks can be on.
+// Classes of controllers that disks can be on, beside those of base class 01 (Linux,
+// include/linux/pci_ids.h).
+const (
+	fibreChannel pci.Class = 0x0c04
+	sdHost       pci.Class = 0x0805
+)
+
+// storage returns the functions that disks can be on. Those of USB are none, since GPUs have
+// them: an unknown disk must not make every GPU a need.
 func (g *guard) storage() []pci.Address {
 	var addresses []pci.Address
 	for i := range g.devices {
-		if c := g.devices[i].Class; c != nil && c.IsStorage() {
+		if c := g.devices[i].Class; c != nil && (c.IsStorage() || *c == fibreChannel || *c == sdHost) {
 			addresses = append(addresses, g.devices[i].Address)
 		}
 	}

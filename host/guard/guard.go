@@ -36,35 +36,73 @@ type Running struct {
 // Needs returns all needs that files below root and the running machine show, in order
 // of address. What cannot be read is an error: an unreadable file must not hide a need.
 func Needs(root host.Root, devices []pci.Device, running Running) ([]Need, error) {
-	g := guard{root: root, devices: devices}
+	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}}
 	err := errors.Join(g.readMounts(), g.readRoutes())
 	err = errors.Join(err, g.fileSystems(), g.swaps(), g.network(running), g.session(running))
 	g.consoles()
-	slices.SortStableFunc(g.needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
-	return g.needs, err
+	return g.folded(), err
 }
 
 type guard struct {
 	root    host.Root
 	devices []pci.Device
-	needs   []Need
+	found   []reason
+	at      map[reason]int // index in found, by the reason without absolute
 	mounts  []mount
+	origins map[string]origin // of the file systems and disks of mounts, by type and source
 	routes  []route
 	fib     fib
+	ports   *[]string  // of Open vSwitch
+	linked  *[]carrier // interfaces that have carrier or whose state is unknown
+}
+
+// reason is a need before it is folded: before, what and after are its text.
+type reason struct {
+	address             pci.Address
+	absolute            bool
+	before, what, after string
 }
 
 // add records a need of several functions. A need that is recorded already becomes
 // absolute if it is so now.
-func (g *guard) add(addresses []pci.Address, absolute bool, format string, args ...any) {
-	reason := fmt.Sprintf(format, args...)
+func (g *guard) add(addresses []pci.Address, absolute bool, before, what, after string) {
 	for _, a := range addresses {
-		i := slices.IndexFunc(g.needs, func(n Need) bool { return n.Address == a && n.Reason == reason })
-		if i < 0 {
-			g.needs = append(g.needs, Need{a, reason, absolute})
-			continue
+		r := reason{a, false, before, what, after}
+		i, ok := g.at[r]
+		if !ok {
+			i = len(g.found)
+			g.at[r] = i
+			g.found = append(g.found, r)
 		}
-		g.needs[i].Absolute = g.needs[i].Absolute || absolute
+		g.found[i].absolute = g.found[i].absolute || absolute
 	}
+}
+
+// folded returns all needs in order of address. Needs of a function that differ only in what
+// it carries become one where they are many: containers mount a file system many times.
+func (g *guard) folded() []Need {
+	const most = 6
+	alike := func(r reason) reason {
+		r.what = ""
+		return r
+	}
+	count := map[reason]int{}
+	for _, r := range g.found {
+		count[alike(r)]++
+	}
+	var needs []Need
+	for _, r := range g.found {
+		switch n := count[alike(r)]; {
+		case n < 0:
+			continue // folded into the first one
+		case n > most:
+			count[alike(r)] = -1
+			r.what += fmt.Sprintf(", and %d more", n-1)
+		}
+		needs = append(needs, Need{r.address, r.before + r.what + r.after, r.absolute})
+	}
+	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
+	return needs
 }
 
 // lines returns the fields of each line of a file, none where it is absent.
@@ -212,9 +250,9 @@ func (g *guard) consoles() {
 	for i := range g.devices {
 		switch d := &g.devices[i]; {
 		case d.BootVGA != nil && *d.BootVGA:
-			g.add([]pci.Address{d.Address}, false, "is the console (boot_vga)")
+			g.add([]pci.Address{d.Address}, false, "is the console (boot_vga)", "", "")
 		case d.IsDisplay() && (d.IsVendor(aspeed) || d.IsVendor(matrox)):
-			g.add([]pci.Address{d.Address}, false, "is the management controller's console")
+			g.add([]pci.Address{d.Address}, false, "is the management controller's console", "", "")
 		}
 	}
 }

@@ -35,8 +35,15 @@ func (m mount) values(key string) []string {
 	return values
 }
 
+// overNetwork are types of file systems whose mounts do not name all servers that the data is
+// on. IBM Storage Scale calls a source /dev/gpfs0.
+var overNetwork = []string{"ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs", "fuse.glusterfs", "lustre", "gpfs", "beegfs", "afs"}
+
 // onDisk returns whether a file system lies on block devices.
 func (m mount) onDisk() bool {
+	if slices.Contains(overNetwork, m.kind) {
+		return false
+	}
 	return m.kind == "zfs" || m.kind == "btrfs" || strings.HasPrefix(m.source, "/dev/") && m.source != "/dev/fuse"
 }
 
@@ -134,9 +141,18 @@ func (g *guard) fileSystems() error {
 // fileSystem adds the needs of a mounted file system. above are the indexes of the file
 // systems that lie on it.
 func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error {
-	o, err := g.originOf(g.mounts[i])
-	if err != nil {
-		return err
+	m := g.mounts[i]
+	key := m.kind + " " + m.source
+	if m.kind == "zfs" {
+		key = m.kind
+	}
+	o, ok := g.origins[key]
+	if !ok || !m.onDisk() {
+		var err error
+		if o, err = g.originOf(m); err != nil {
+			return err
+		}
+		g.origins[key] = o
 	}
 	return g.need(o, absolute, what, append(slices.Clone(above), i))
 }
@@ -149,7 +165,15 @@ func (g *guard) originOf(m mount) (origin, error) {
 	case m.kind == "btrfs":
 		return g.btrfs(m.source)
 	case m.onDisk():
-		return g.disk(m.source)
+		o, err := g.disk(m.source)
+		for _, dev := range slices.Concat(m.values("logdev"), m.values("rtdev")) { // Linux, fs/xfs/xfs_super.c
+			more, moreErr := g.disk(dev)
+			o.join(more)
+			err = errors.Join(err, moreErr)
+		}
+		return o, err
+	case slices.Contains(overNetwork, m.kind):
+		return origin{servers: []server{{}}}, nil
 	case m.inMemory():
 		return origin{}, nil
 	}
@@ -167,9 +191,6 @@ func (g *guard) originOf(m mount) (origin, error) {
 		}
 	case "virtiofs":
 		return g.virtio("virtiofs")
-	case "ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs", "fuse.glusterfs", "lustre", "gpfs", "beegfs", "afs":
-		// The mount does not name all servers that the data is on.
-		return origin{servers: []server{{}}}, nil
 	}
 	return anywhere(), nil
 }
@@ -238,9 +259,9 @@ func layers(m mount) []place {
 // need adds the functions of an origin. what is the subject of their reasons, and above are
 // the indexes of the file systems that lie on it.
 func (g *guard) need(o origin, absolute bool, what string, above []int) error {
-	g.add(o.functions, absolute, "carries %s", what)
+	g.add(o.functions, absolute, "carries ", what, "")
 	if o.unknown {
-		g.add(g.storage(), absolute, "may carry %s: its disk is not determined", what)
+		g.add(g.storage(), absolute, "may carry ", what, ": its disk is not determined")
 	}
 	for _, s := range o.servers {
 		if err := g.served(s, absolute, what); err != nil {

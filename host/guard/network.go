@@ -170,7 +170,7 @@ func (g *guard) network(running Running) error {
 		}
 	}
 	slices.Sort(interfaces)
-	if err := g.carries(slices.Compact(interfaces), "the default route"); err != nil {
+	if err := g.leads(slices.Compact(interfaces), "the default route"); err != nil {
 		return err
 	}
 	return g.addresses(running, interfaces)
@@ -183,7 +183,31 @@ func (g *guard) carries(interfaces []string, what string) error {
 		if err != nil {
 			return err
 		}
-		g.add(functions, false, "carries %s, through %s", what, name)
+		g.add(functions, false, "carries ", what, ", through "+name)
+	}
+	return nil
+}
+
+// leads adds the functions that interfaces of a route lie on. Below a virtual interface that
+// sysfs links to none, such as a tunnel or a port of Open vSwitch with DPDK, it may be any.
+func (g *guard) leads(interfaces []string, what string) error {
+	if err := g.carries(interfaces, what); err != nil {
+		return err
+	}
+	for _, name := range interfaces {
+		functions, err := g.functionsOf(name)
+		if err != nil {
+			return err
+		}
+		target, err := g.device(netDir, name)
+		if err != nil {
+			return err
+		}
+		if len(functions) == 0 && name != "lo" && strings.Contains(target, "/virtual/") {
+			if err := g.any(false, what, "the interface below "+name+" is not determined"); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -246,20 +270,59 @@ func (g *guard) lower(name string) ([]string, error) {
 	if err != nil || name == "lo" || strings.HasPrefix(uevent, "DEVTYPE=") {
 		return nil, err
 	}
+	index, indexErr := g.attribute(path.Join(netDir, name, "ifindex"))
+	linked, linkedErr := g.attribute(path.Join(netDir, name, "iflink"))
+	if err := errors.Join(indexErr, linkedErr); err != nil {
+		return nil, err
+	}
+	if linked != index {
+		return g.parent(name, linked)
+	}
+	return g.switchPorts()
+}
+
+// parent returns the parent of an IPoIB interface of its own partition, which iflink names
+// by its index (Linux, ipoib_get_iflink in drivers/infiniband/ulp/ipoib/ipoib_main.c). Of
+// other types it returns none: the other end of a veth may be in another network namespace.
+func (g *guard) parent(name, index string) ([]string, error) {
+	const infiniband = "32" // ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h
+	kind, err := g.attribute(path.Join(netDir, name, "type"))
+	if err != nil || kind != infiniband {
+		return nil, err
+	}
 	names, err := g.interfaces()
 	if err != nil {
 		return nil, err
 	}
+	for _, other := range names {
+		if i, err := g.attribute(path.Join(netDir, other, "ifindex")); err != nil || i == index {
+			return []string{other}, err
+		}
+	}
+	return nil, nil
+}
+
+// switchPorts returns the ports of Open vSwitch.
+func (g *guard) switchPorts() ([]string, error) {
+	if g.ports != nil {
+		return *g.ports, nil
+	}
+	names, err := g.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var ports []string
 	for _, port := range names {
 		master, err := g.link(path.Join(netDir, port), "master")
 		if err != nil {
 			return nil, err
 		}
 		if path.Base(master) == "ovs-system" {
-			lower = append(lower, port)
+			ports = append(ports, port)
 		}
 	}
-	return lower, nil
+	g.ports = &ports
+	return ports, nil
 }
 
 // interfaces lists the network interfaces.
@@ -297,6 +360,9 @@ const (
 // IFF_UP in include/uapi/linux/if.h). carrier can be read only while it is up.
 func (g *guard) state(name string) (linkState, error) {
 	text, err := g.attribute(path.Join(netDir, name, "flags"))
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+		return linkDown, nil // removed meanwhile: netdev_show in net/core/net-sysfs.c
+	}
 	if err != nil || text == "" {
 		return linkUnknown, err
 	}
@@ -309,8 +375,8 @@ func (g *guard) state(name string) (linkState, error) {
 	}
 	carrier, err := g.attribute(path.Join(netDir, name, "carrier"))
 	switch {
-	case errors.Is(err, unix.EINVAL):
-		return linkDown, nil // set down meanwhile
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV):
+		return linkDown, nil // set down or removed meanwhile
 	case err != nil:
 		return linkUnknown, err
 	case carrier == "1":
@@ -384,7 +450,7 @@ func (g *guard) addresses(running Running, routed []string) error {
 		case state == linkCarrier && lost != "":
 			var functions []pci.Address
 			functions, err = g.functionsOf(name)
-			g.add(functions, false, "may carry %s, through %s: which interface has it is not determined", lost, name)
+			g.add(functions, false, "may carry ", lost, ", through "+name+": which interface has it is not determined")
 		}
 		if err != nil {
 			return err
@@ -450,32 +516,51 @@ func (g *guard) served(s server, absolute bool, what string) error {
 			return err
 		}
 		determined = determined && len(functions) > 0 // sysfs does not link a tunnel to the interface it uses
-		g.add(functions, absolute, "carries %s, through %s", what, name)
+		g.add(functions, absolute, "carries ", what, ", through "+name)
 	}
 	if determined {
 		return nil
 	}
-	names, err := g.interfaces()
-	if err != nil {
-		return err
+	return g.any(absolute, what, "the interface that reaches its server is not determined")
+}
+
+// carrier is an interface that has carrier or whose state is unknown, with the functions
+// that it lies on itself.
+type carrier struct {
+	name      string
+	functions []pci.Address
+}
+
+// any adds the functions of every interface that has carrier or whose state is unknown.
+func (g *guard) any(absolute bool, what, why string) error {
+	if g.linked == nil {
+		names, err := g.interfaces()
+		if err != nil {
+			return err
+		}
+		var linked []carrier
+		for _, name := range names {
+			state, err := g.state(name)
+			if err != nil {
+				return err
+			}
+			if state != linkCarrier && state != linkUnknown {
+				continue
+			}
+			target, err := g.device(netDir, name)
+			if err != nil {
+				return err
+			}
+			functions, err := g.functions(target)
+			if err != nil {
+				return err
+			}
+			linked = append(linked, carrier{name, functions})
+		}
+		g.linked = &linked
 	}
-	for _, name := range names {
-		state, err := g.state(name)
-		if err != nil {
-			return err
-		}
-		if state != linkCarrier && state != linkUnknown {
-			continue
-		}
-		target, err := g.device(netDir, name)
-		if err != nil {
-			return err
-		}
-		functions, err := g.functions(target)
-		if err != nil {
-			return err
-		}
-		g.add(functions, absolute, "may carry %s, through %s: the interface that reaches its server is not determined", what, name)
+	for _, c := range *g.linked {
+		g.add(c.functions, absolute, "may carry ", what, ", through "+c.name+": "+why)
 	}
 	return nil
 }
@@ -489,7 +574,8 @@ func (g *guard) reaches(a netip.Addr) []string {
 		return []string{a.Zone()}
 	}
 	a = a.Unmap()
-	if !global(a) || a.Is4() && g.fib.ruled() {
+	neighbour := a.Is4() && a.IsLinkLocalUnicast() // routed as any other
+	if !global(a) && !neighbour || a.Is4() && g.fib.ruled() {
 		return nil
 	}
 	var matches []route

@@ -27,7 +27,7 @@ func (g *guard) session(running Running) error {
 			return fmt.Errorf("SSH_CONNECTION: not two addresses with ports: %q", running.Session)
 		}
 	}
-	return g.carries(g.ways(ends[0], ends[1], running.Addresses), "this ssh session")
+	return g.leads(g.ways(ends[0], ends[1], running.Addresses), "this ssh session")
 }
 
 // ways returns the interfaces by which a client is reached, and those that the host's
@@ -40,6 +40,9 @@ func (g *guard) ways(client, server netip.Addr, addresses map[string][]netip.Add
 		}
 	}
 	client, server = client.WithZone("").Unmap(), server.WithZone("").Unmap()
+	if client.IsLoopback() {
+		return nil // the local table, not the default route
+	}
 	longest := -1
 	for _, r := range g.routes {
 		if r.to.Contains(client) {
