@@ -56,6 +56,13 @@ func TestCheckUnprivileged(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(tables, "DMAR"), []byte("DMAR"), 0o400); err != nil {
 		t.Fatal(err)
 	}
+	// Distributions make the folder of nova-compute private.
+	if err := os.MkdirAll(filepath.Join(node, "var/lib/nova/instances"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(node, "var/lib/nova"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	asNobody := func() *exec.Cmd {
 		cmd := exec.Command(gpustack, "host", "check", "--root", node, "-o", "json")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -63,6 +70,9 @@ func TestCheckUnprivileged(t *testing.T) {
 	}
 	findings, verdict, status := check(t, asNobody())
 	if f := findings["interrupt_remapping"]; f.Status != "n/a" || f.Seen != "/sys/firmware/acpi/tables/DMAR: permission denied" || f.Remedy != "run gpustack as root" {
+		t.Errorf("%+v", f)
+	}
+	if f := findings["preparable"]; f.Status != "pass" {
 		t.Errorf("%+v", f)
 	}
 	if verdict != "not prepared" || status != 2 {

@@ -17,6 +17,11 @@ func (g *guard) session(running Running) error {
 	if len(words) == 0 {
 		return nil
 	}
+	// sshd was connected through pipes, or another address family than IP's (OpenSSH,
+	// ssh_remote_ipaddr in packet.c).
+	if words[0] == "UNKNOWN" {
+		return g.any(false, "this ssh session", "sshd does not know its client")
+	}
 	var ends [2]netip.Addr
 	for i, at := range []int{0, 2} {
 		var err error
