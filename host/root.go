@@ -61,23 +61,34 @@ const maxFile = 4 << 20
 
 // ReadFile returns the content of a regular file, 4 MiB at most.
 func (r Root) ReadFile(name string) ([]byte, error) {
-	data, err := r.readFile(name)
+	data, err := r.readFile(name, maxFile)
 	r.recordFile(name, data, err)
 	return data, err
 }
 
-func (r Root) readFile(name string) ([]byte, error) {
+// maxTable bounds what ReadTable reads.
+const maxTable = 64 << 20
+
+// ReadTable returns the content of a file of procfs that grows with the machine's networks
+// and containers: routes, mounts. 64 MiB at most, more than 400,000 routes.
+func (r Root) ReadTable(name string) ([]byte, error) {
+	data, err := r.readFile(name, maxTable)
+	r.recordFile(name, data, err)
+	return data, err
+}
+
+func (r Root) readFile(name string, most int64) ([]byte, error) {
 	f, err := r.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxFile {
-		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: fmt.Errorf("larger than %d bytes", maxFile)}
+	if int64(len(data)) > most {
+		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: fmt.Errorf("larger than %d bytes", most)}
 	}
 	return data, nil
 }

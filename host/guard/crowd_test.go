@@ -39,6 +39,22 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
+// TestManyRoutes: a host that has the routes of a fabric is observed like any other.
+func TestManyRoutes(t *testing.T) {
+	const count = 40_000
+	var routes, trie strings.Builder
+	for i := range count {
+		fmt.Fprintf(&routes, "%-127s\n", fmt.Sprintf("eth1\t%04X0A0A\t010200C0\t0007\t0\t0\t0\tFFFFFFFF\t0\t0\t0", i))
+		fmt.Fprintf(&trie, "                    |-- 10.10.%d.%d\n                       /32 universe UNICAST\n", i&255, i>>8)
+	}
+	files := strings.Replace(storage, "eth1 006433C6", routes.String()+"eth1 006433C6", 1)
+	tables := strings.Replace(mainTable, "Local:\n", trie.String()+"Local:\n", 1)
+	want := "0000:03:00.0 carries the default route, through eth0\n0000:04:00.0 carries the address 198.51.100.2, through eth1\n"
+	if diff := cmp.Diff(want, needs(t, hosttest.Lay(t, joined(files, tables)), guard.Running{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func addressOf(name, address string) guard.Running {
 	return guard.Running{Addresses: map[string][]netip.Addr{name: {netip.MustParseAddr(address)}}}
 }

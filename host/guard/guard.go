@@ -107,7 +107,7 @@ func (g *guard) folded() []Need {
 
 // lines returns the fields of each line of a file, none where it is absent.
 func (g *guard) lines(name string) ([][]string, error) {
-	data, err := g.root.ReadFile(name)
+	data, err := g.root.ReadTable(name)
 	if host.IsAbsent(err) {
 		return nil, nil
 	}

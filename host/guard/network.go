@@ -45,7 +45,7 @@ func (g *guard) readRoutes() error {
 	v4, err4 := g.routes4()
 	v6, err6 := g.routes6()
 	g.routes = append(v4, v6...)
-	data, err := g.root.ReadFile(fibTrie)
+	data, err := g.root.ReadTable(fibTrie)
 	if host.IsAbsent(err) {
 		return errors.Join(err4, err6)
 	}
