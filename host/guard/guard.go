@@ -123,14 +123,15 @@ func (g *guard) lines(name string) ([][]string, error) {
 	return lines, nil
 }
 
-// attribute returns the text of a small file of sysfs, "" where it is absent.
+// attribute returns the text of a small file of sysfs, "" where it is absent, or where its
+// device is removed meanwhile (ENODEV: Linux, kernfs_seq_start in fs/kernfs/file.c).
 func (g *guard) attribute(name string) (string, error) {
 	resolved, err := g.root.Real(name)
 	if err != nil {
 		return "", g.cause(name, err)
 	}
 	data, err := g.root.ReadFile(resolved)
-	if host.IsAbsent(err) {
+	if host.IsAbsent(err) || errors.Is(err, unix.ENODEV) {
 		return "", nil
 	}
 	return strings.TrimSpace(string(data)), g.cause(name, err)

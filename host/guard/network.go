@@ -270,6 +270,10 @@ func (g *guard) lower(name string) ([]string, error) {
 	if err != nil || name == "lo" || strings.HasPrefix(uevent, "DEVTYPE=") {
 		return nil, err
 	}
+	// The other end of a TUN or TAP interface is a process: a guest, or Open vSwitch with DPDK.
+	if ok, err := g.exists(path.Join(netDir, name, "tun_flags")); err != nil || ok {
+		return nil, err
+	}
 	index, indexErr := g.attribute(path.Join(netDir, name, "ifindex"))
 	linked, linkedErr := g.attribute(path.Join(netDir, name, "iflink"))
 	if err := errors.Join(indexErr, linkedErr); err != nil {
@@ -360,7 +364,7 @@ const (
 // IFF_UP in include/uapi/linux/if.h). carrier can be read only while it is up.
 func (g *guard) state(name string) (linkState, error) {
 	text, err := g.attribute(path.Join(netDir, name, "flags"))
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+	if errors.Is(err, unix.EINVAL) {
 		return linkDown, nil // removed meanwhile: netdev_show in net/core/net-sysfs.c
 	}
 	if err != nil || text == "" {
@@ -375,7 +379,7 @@ func (g *guard) state(name string) (linkState, error) {
 	}
 	carrier, err := g.attribute(path.Join(netDir, name, "carrier"))
 	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV):
+	case errors.Is(err, unix.EINVAL):
 		return linkDown, nil // set down or removed meanwhile
 	case err != nil:
 		return linkUnknown, err

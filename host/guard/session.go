@@ -20,7 +20,7 @@ func (g *guard) session(running Running) error {
 	// sshd was connected through pipes, or another address family than IP's (OpenSSH,
 	// ssh_remote_ipaddr in packet.c).
 	if words[0] == "UNKNOWN" {
-		return g.any(false, "this ssh session", "sshd does not know its client")
+		return g.any(false, "this ssh session", "its client has no known address")
 	}
 	var ends [2]netip.Addr
 	for i, at := range []int{0, 2} {

@@ -40,7 +40,7 @@ func TestSessionNeeds(t *testing.T) {
 		{"IPv6", "2001:db8::7 4711 2001:db8::1 22", eth1},
 		{"a link of IPv6", "fe80::7%eth0 4711 fe80::1%eth0 22", eth0 + eth1},
 		{"from the machine itself", "::1 4711 ::1 22", ""},
-		{"not over a socket of IP", "UNKNOWN 65535 UNKNOWN 65535", "0000:03:00.0 may carry this ssh session, through eth0: sshd does not know its client\n0000:04:00.0 may carry this ssh session, through eth1: sshd does not know its client\n"},
+		{"not over a socket of IP", "UNKNOWN 65535 UNKNOWN 65535", "0000:03:00.0 may carry this ssh session, through eth0: its client has no known address\n0000:04:00.0 may carry this ssh session, through eth1: its client has no known address\n"},
 		{"nowhere", "2001:db9::7 4711 2001:db9::1 22", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
