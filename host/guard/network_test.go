@@ -161,11 +161,15 @@ func TestReadAddresses(t *testing.T) {
 // TestReplay: a snapshot shows the same needs.
 func TestReplay(t *testing.T) {
 	for name, archive := range map[string]string{
-		"iSCSI":           joined(storage, mainTable, iscsiDisk, mounted("/dev/sda1 / ext4 rw 0 0")),
-		"several paths":   joined(machine, "-- proc/mounts --\n/dev/disk/by-uuid/4711 / ext4 rw 0 0\n/dev/mapper/vg-root /srv btrfs rw 0 0\n/dev/sda1 /home btrfs rw 0 0\n"),
-		"Open vSwitch":    joined(machine, "-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"),
-		"a VLAN on bonds": joined(machine, "-- proc/net/route --\nbr0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"),
-		"a VRF":           joined(storage, ruledTables, fabricsAt("tcp", "traddr=198.51.100.9"), mounted("/dev/nvme9n1 /usr ext4 rw 0 0")),
+		"iSCSI":                       joined(storage, mainTable, iscsiDisk, mounted("/dev/sda1 / ext4 rw 0 0")),
+		"several paths":               joined(machine, "-- proc/mounts --\n/dev/disk/by-uuid/4711 / ext4 rw 0 0\n/dev/mapper/vg-root /srv btrfs rw 0 0\n/dev/sda1 /home btrfs rw 0 0\n"),
+		"Open vSwitch":                joined(machine, "-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"),
+		"a VLAN on bonds":             joined(machine, "-- proc/net/route --\nbr0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"),
+		"iSCSI bound to an interface": joined(storage, mainTable, iscsiDisk, "-- sys/class/iscsi_host/host2/netdev --\neth0\n", mounted("/dev/sda1 / ext4 rw 0 0")),
+		"a partition of IPoIB":        joined(strings.Replace(storage, "\neth1 0064", "\nib0.8001 0064", 1), mainTable, "symlink sys/class/net/ib0.8001 -> ../../devices/virtual/net/ib0.8001\n-- sys/devices/virtual/net/ib0.8001/type --\n32\n-- sys/devices/virtual/net/ib0.8001/ifindex --\n9\n-- sys/devices/virtual/net/ib0.8001/iflink --\n4\n-- sys/devices/pci0000:00/0000:07:00.0/net/eth2/ifindex --\n4\n"),
+		"a guest's TAP interface": joined(strings.Replace(storage, "\neth1 0064", "\nvirbr0 0064", 1), mainTable, "symlink sys/class/net/virbr0 -> ../../devices/virtual/net/virbr0\nsymlink sys/class/net/vnet0 -> ../../devices/virtual/net/vnet0\nmkdir sys/devices/virtual/net/virbr0/lower_vnet0\n"+
+			"symlink sys/devices/pci0000:00/0000:04:00.0/net/eth1/master -> ../../../../virtual/net/ovs-system\n-- sys/devices/virtual/net/virbr0/uevent --\nDEVTYPE=bridge\n-- sys/devices/virtual/net/vnet0/tun_flags --\n0x1002\n"),
+		"a VRF": joined(storage, ruledTables, fabricsAt("tcp", "traddr=198.51.100.9"), mounted("/dev/nvme9n1 /usr ext4 rw 0 0")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, archive)
