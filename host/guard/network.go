@@ -161,8 +161,35 @@ func (f fib) ruled() bool {
 	return !f.known || slices.ContainsFunc(f.tables, func(name string) bool { return name != "Main" && name != "Local" })
 }
 
+// ErrNamespace is that the interfaces of the host are not visible.
+var ErrNamespace = errors.New("not the network namespace of process 1, so the host's interfaces are not visible; use nsenter --target 1 --net")
+
+// namespace returns an error where the running gpustack sees the interfaces of another network
+// namespace than the host's (network_namespaces(7)), as in a container. Users who may not read
+// the namespace of process 1 change nothing.
+func (g *guard) namespace() error {
+	const dir = "/proc/self/ns"
+	own, err := g.link(dir, "net")
+	if err != nil {
+		return err
+	}
+	first, err := g.link("/proc/1/ns", "net")
+	if errors.Is(err, unix.EACCES) {
+		return nil
+	}
+	if err == nil && own != "" && first != "" && own != first {
+		err = fmt.Errorf("%s/net: %w", dir, ErrNamespace)
+	}
+	return err
+}
+
 // network finds what carries the default routes and the host's other addresses.
 func (g *guard) network(running Running) error {
+	if running.Addresses != nil {
+		if err := g.namespace(); err != nil {
+			return err
+		}
+	}
 	var interfaces []string
 	for _, r := range g.routes {
 		if r.to.Bits() == 0 && r.name != "lo" {

@@ -150,6 +150,23 @@ func TestNetworkUnclear(t *testing.T) {
 	}
 }
 
+// TestNamespace: a running gpustack that does not see the host's interfaces refuses.
+func TestNamespace(t *testing.T) {
+	for first, want := range map[string]string{
+		"symlink proc/1/ns/net -> net:[1]\n": "<nil>",
+		"symlink proc/1/ns/net -> net:[2]\n": "/proc/self/ns/net: " + guard.ErrNamespace.Error(),
+		"":                                   "<nil>",
+	} {
+		root := hosttest.Lay(t, first+"symlink proc/self/ns/net -> net:[1]\nmkdir sys\n")
+		if _, err := guard.Needs(root, nil, addressOf("lo", "127.0.0.1")); fmt.Sprint(err) != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if _, err := guard.Needs(root, nil, guard.Running{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestReadAddresses: rtnetlink shows the loopback interface's address wherever it is up.
 func TestReadAddresses(t *testing.T) {
 	addresses, err := guard.ReadAddresses()
