@@ -24,7 +24,9 @@ const keptDir = journal.Dir + "/kept"
 type keptCopy struct {
 	File   string  `json:"file"`
 	Before string  `json:"before"` // stamp of the file that was copied
-	After  *string `json:"after"`  // stamp of what the program left; null unless the program ended
+	After  *string `json:"after"`  // stamp of what the program left, "" for no file; null unless the program ended
+	// Restoring is set while the file is put back, which may remove it first.
+	Restoring bool `json:"restoring,omitempty"`
 }
 
 func keptName(file string) string {
@@ -39,9 +41,9 @@ func recordName(file string) string {
 type copies []keptCopy
 
 // recoverCopies puts files back that an earlier run left changed, and returns whether there were
-// any. A file is put back only if it is what the program left then, or if it is incomplete
-// because the program was killed while writing it. Any other content has come later and stays.
-// No copy is left.
+// any. A file is put back only if it is what the program left then, or if it is incomplete or
+// missing because the program or the run was killed while writing it. Any other content has come
+// later and stays. No copy is left.
 func recoverCopies(root host.Root, made product) (restored bool, err error) {
 	for _, file := range made.files {
 		copied, err := root.Exists(keptName(file))
@@ -63,7 +65,8 @@ func recoverCopies(root host.Root, made product) (restored bool, err error) {
 			return restored, err
 		}
 	}
-	return restored, removeOrphans(root)
+	back, err := recoverOrphans(root)
+	return restored || back, err
 }
 
 func (c keptCopy) recover(root host.Root, made product) (restored bool, err error) {
@@ -71,21 +74,29 @@ func (c keptCopy) recover(root host.Root, made product) (restored bool, err erro
 	if err != nil || now == c.Before {
 		return false, err
 	}
-	if c.After != nil && now == *c.After || now != "" && !made.whole(root, c.File) {
-		return true, edit.PutBack(root, keptName(c.File), c.File)
+	if c.After != nil && now == *c.After || now == "" || !made.whole(root, c.File) {
+		return true, c.restore(root)
 	}
 	return false, nil
 }
 
-// removeOrphans removes copies of files that are gone, such as the initramfs of a kernel that
-// was removed.
-func removeOrphans(root host.Root) error {
+// restore puts the file back, and records that first: a missing file whose copy is left is then
+// known not to be removed by others.
+func (c keptCopy) restore(root host.Root) error {
+	c.Restoring = true
+	return errors.Join(c.write(root), edit.PutBack(root, keptName(c.File), c.File))
+}
+
+// recoverOrphans handles the copies of files that are missing, so that no program seems to make
+// them. It puts a file back that an earlier run or its program removed, and returns whether there
+// were any. The copies of others go, such as the initramfs of a kernel that was removed since.
+func recoverOrphans(root host.Root) (restored bool, err error) {
 	names, err := root.ReadDir(keptDir)
 	if host.IsAbsent(err) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", keptDir, host.Cause(err))
+		return false, fmt.Errorf("%s: %w", keptDir, host.Cause(err))
 	}
 	for _, name := range names {
 		if path.Ext(name) != ".json" {
@@ -93,19 +104,30 @@ func removeOrphans(root host.Root) error {
 		}
 		c, err := readRecord(root, path.Join(keptDir, name))
 		if err != nil {
-			return err
+			return restored, err
 		}
 		there, err := root.Exists(c.File)
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.File, host.Cause(err))
+			return restored, fmt.Errorf("%s: %w", c.File, host.Cause(err))
 		}
-		if !there {
-			if err := (copies{c}).remove(root); err != nil {
-				return err
+		if there {
+			continue
+		}
+		copied, err := root.Exists(keptName(c.File))
+		if err != nil {
+			return restored, fmt.Errorf("%s: %w", keptName(c.File), host.Cause(err))
+		}
+		if copied && (c.Restoring || c.After != nil && *c.After == "") {
+			restored = true
+			if err := c.restore(root); err != nil {
+				return restored, err
 			}
 		}
+		if err := (copies{c}).remove(root); err != nil {
+			return restored, err
+		}
 	}
-	return nil
+	return restored, nil
 }
 
 // readCopy returns the record of the copy of a file.
@@ -193,7 +215,7 @@ func (c copies) putBack(root host.Root) error {
 	for _, k := range c {
 		now, err := edit.Stamp(root, k.File)
 		if err == nil && now != k.Before {
-			err = edit.PutBack(root, keptName(k.File), k.File)
+			err = k.restore(root)
 		}
 		errs = append(errs, err)
 	}

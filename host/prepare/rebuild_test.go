@@ -120,6 +120,40 @@ func TestCopyRecords(t *testing.T) {
 	}
 }
 
+// TestCopyOfMissingFile: a file that is missing is put back if a program that was cut off had it to
+// make, and if the run was putting it back: on a full boot partition the file is removed first.
+func TestCopyOfMissingFile(t *testing.T) {
+	const (
+		image = "/boot/initrd.img-6.1.0-28-amd64"
+		kept  = "/var/lib/gpustack/kept/boot_initrd.img-6.1.0-28-amd64"
+		dir   = "mkdir boot\nmkdir lib/modules/6.1.0-28-amd64\n-- lib/modules/6.1.0-28-amd64/modules.dep --\n"
+	)
+	for _, test := range []struct {
+		name, record string
+		argv         []string
+		back         bool
+	}{
+		{"cut off while it was put back", `"after":"sha256:x 644 0:0","restoring":true`, []string{"update-initramfs", "-u", "-k", "all"}, true},
+		{"the program had removed it", `"after":""`, []string{"update-initramfs", "-u", "-k", "all"}, true},
+		{"removed since", `"after":"sha256:x 644 0:0"`, []string{"update-initramfs", "-u", "-k", "all"}, false},
+		{"the program that makes it was cut off", `"after":null`, []string{"dracut", "--force", image, "6.1.0-28-amd64"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, dir)
+			steps(write(kept, "image"), write(kept+".json", fmt.Sprintf(`{"file":%q,"before":"sha256:y 644 0:0",%s}`, image, test.record)))(t, root)
+			if err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, test.argv); !errors.Is(err, host.ErrNoProgram) {
+				t.Errorf("%v", err)
+			}
+			if text, err := root.ReadFile(image); host.IsAbsent(err) == test.back || test.back && string(text) != "image" {
+				t.Errorf("%q, %v", text, err)
+			}
+			if names, err := root.ReadDir("/var/lib/gpustack/kept"); !host.IsAbsent(err) {
+				t.Errorf("copies are left: %v, %v", names, err)
+			}
+		})
+	}
+}
+
 func inode(t *testing.T, root host.Root, name string) uint64 {
 	t.Helper()
 	info, err := os.Stat(root.Path(name))
