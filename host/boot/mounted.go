@@ -24,8 +24,8 @@ func (e *NotMounted) Error() string {
 }
 
 // Mounted returns an error of type *NotMounted for a partition of boot files that /etc/fstab names
-// (fstab(5)) and that is not mounted. noauto entries do not count, except with
-// x-systemd.automount, which systemd mounts on access (systemd.mount(5)).
+// (fstab(5)) and that is not mounted. A noauto entry counts with x-systemd.automount, which systemd
+// mounts on access (systemd.mount(5)), and for a /boot without boot files.
 //
 // A root without /proc/mounts does not run: there, a mount point without boot files is one that
 // the operator has not mounted below the root.
@@ -39,6 +39,7 @@ func Mounted(root host.Root) error {
 		return fmt.Errorf("%s: %w", fstab, host.Cause(err))
 	}
 	sources := map[string]string{}
+	byHand := map[string]bool{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		if len(f) < 2 || strings.HasPrefix(f[0], "#") {
@@ -48,20 +49,20 @@ func Mounted(root host.Root) error {
 		if len(f) > 3 {
 			options = strings.Split(f[3], ",")
 		}
-		if !slices.Contains(options, "noauto") || slices.Contains(options, "x-systemd.automount") {
-			sources[path.Clean(f[1])] = f[0]
-		}
+		dir := path.Clean(f[1])
+		sources[dir] = f[0]
+		byHand[dir] = slices.Contains(options, "noauto") && !slices.Contains(options, "x-systemd.automount")
 	}
 	for _, dir := range []string{"/boot", "/boot/efi", "/efi"} { // outer ones first
 		source, named := sources[dir]
-		if !named {
+		if !named || byHand[dir] && dir != "/boot" {
 			continue
 		}
-		mounted, err := isMounted(root, dir)
+		mounted, filled, err := isMounted(root, dir)
 		if err != nil {
 			return err
 		}
-		if mounted {
+		if mounted || filled && byHand[dir] {
 			continue
 		}
 		command := "mount " + dir
@@ -73,36 +74,52 @@ func Mounted(root host.Root) error {
 	return nil
 }
 
-// isMounted returns whether a boot partition is mounted at dir.
-func isMounted(root host.Root, dir string) (bool, error) {
+// isMounted returns whether a boot partition is mounted at dir, and whether boot files are there.
+func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
 	names, err := root.ReadDir(dir) // has systemd mount it, if it mounts on access
 	if err != nil && !host.IsAbsent(err) {
-		return false, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return false, false, fmt.Errorf("%s: %w", dir, host.Cause(err))
 	}
+	filled = slices.ContainsFunc(names, isBootFile)
 	const mounts = "/proc/mounts"
 	data, err := root.ReadFile(mounts)
 	if host.IsAbsent(err) {
-		return slices.ContainsFunc(names, isBootFile), nil
+		return filled, filled, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", mounts, host.Cause(err))
+		return false, false, fmt.Errorf("%s: %w", mounts, host.Cause(err))
 	}
-	place := dir
-	var stat unix.Statfs_t
-	if err := unix.Statfs(root.Path("/proc"), &stat); err == nil && stat.Type == unix.PROC_SUPER_MAGIC {
-		// The kernel names mount points as this process sees them, without links (proc_mounts(5)).
-		top, err := filepath.EvalSymlinks(root.Path("/"))
-		if err != nil {
-			return false, err
-		}
-		place = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(filepath.Join(top, dir))
+	place, err := mountPoint(root, dir)
+	if err != nil {
+		return false, false, fmt.Errorf("%s: %w", dir, host.Cause(err))
 	}
 	for line := range strings.Lines(string(data)) {
 		if f := strings.Fields(line); len(f) > 2 && f[1] == place && f[2] != "autofs" {
-			return true, nil
+			return true, filled, nil
 		}
 	}
-	return false, nil
+	return false, filled, nil
+}
+
+// mountPoint returns dir as /proc/mounts below root has it: without links (proc_mounts(5)), and
+// from the kernel itself as this process sees it.
+func mountPoint(root host.Root, dir string) (string, error) {
+	place, err := root.Resolve(dir)
+	if err == nil {
+		place, err = filepath.Rel(root.Path("/"), place)
+	}
+	if err != nil {
+		return "", err
+	}
+	top := "/"
+	var stat unix.Statfs_t
+	if err := unix.Statfs(root.Path("/proc"), &stat); err == nil && stat.Type == unix.PROC_SUPER_MAGIC {
+		if top, err = filepath.EvalSymlinks(root.Path("/")); err != nil {
+			return "", err
+		}
+	}
+	place = filepath.Join(top, place)
+	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(place), nil
 }
 
 // isBootFile returns whether a name in a boot partition is that of a kernel, or of a folder that

@@ -54,7 +54,7 @@ func Supported(root host.Root, want Args) error {
 		{p.any("/etc/kernel/proxmox-boot-uuids"), "proxmox-boot-tool", "add " + arguments + " to /etc/kernel/cmdline, then proxmox-boot-tool refresh"},
 		{p.any("/usr/bin/kernelstub") && p.any("/etc/kernelstub/configuration"), "kernelstub", "kernelstub --add-options \"" + arguments + "\""},
 		{p.bootLoaderOfSUSE("-bls", "systemd-boot"), "sdbootutil", "add " + arguments + " to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
-		{p.bootedUnified() || p.unifiedImages(), "unified kernel images", "add " + arguments + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
+		{p.bootedUnified(running) || p.unifiedImages(), "unified kernel images", "add " + arguments + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
 		{p.any("/usr/sbin/flash-kernel") && !p.any("/etc/default/grub"), "flash-kernel", "add " + arguments + " to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
 		{p.any("/boot/extlinux/extlinux.conf") && !p.any("/etc/default/grub"), "extlinux", "add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
 	} {
@@ -158,7 +158,9 @@ func (p *probe) unifiedImages() bool {
 
 // bootedUnified returns whether the machine was started from a unified kernel image by something
 // other than systemd-boot, usually the firmware: the stub in the image sets StubInfo
-// (systemd.io/BOOT_LOADER_INTERFACE). UnifiedDefault decides about machines with systemd-boot.
-func (p *probe) bootedUnified() bool {
-	return p.variable("StubInfo") != "" && !strings.HasPrefix(p.variable("LoaderInfo"), "systemd-boot")
+// (systemd.io/BOOT_LOADER_INTERFACE). UnifiedDefault decides about machines with systemd-boot. A
+// kernel with BOOT_IMAGE= has its arguments from GRUB, even if there is a stub around it that adds
+// device trees alone (Ubuntu's for arm64, github.com/ubuntu/stubble).
+func (p *probe) bootedUnified(running Args) bool {
+	return p.variable("StubInfo") != "" && !strings.HasPrefix(p.variable("LoaderInfo"), "systemd-boot") && len(running.Values("BOOT_IMAGE")) == 0
 }

@@ -43,6 +43,8 @@ func TestSupported(t *testing.T) {
 			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
 		{"one that systemd-boot started, which UnifiedDefault decides about", grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n" +
 			"-- sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00y\x00s\x00t\x00e\x00m\x00d\x00-\x00b\x00o\x00o\x00t\x00\n", "", ""},
+		{"a stub around a kernel that gets its arguments from GRUB, as Ubuntu's for arm64",
+			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n-- proc/cmdline --\nBOOT_IMAGE=/boot/vmlinuz-6.17 root=UUID=1 ro\n", "", ""},
 		{"an image beside entries", debianSystemdBoot + "-- boot/efi/EFI/Linux/f00d-6.1.efi --\n", "", ""},
 		{"flash-kernel", "-- usr/sbin/flash-kernel --\n", "flash-kernel", "add intel_iommu=on iommu=pt to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
 		{"flash-kernel beside GRUB", grub + "-- usr/sbin/flash-kernel --\n", "", ""},
