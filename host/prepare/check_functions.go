@@ -65,6 +65,10 @@ func (v view) identity(f Function) []host.Finding {
 			orUnknown(d.SubsystemVendorID), orUnknown(d.SubsystemID), orUnknown(f.SubsystemVendorID), orUnknown(f.SubsystemID))
 	case !slices.Equal(f.Path, Node{Devices: v.Devices.Value}.path(d)):
 		finding.Seen = fmt.Sprintf("%s is in another slot: below %s, and %s was recorded", f.Address, orRoot(Node{Devices: v.Devices.Value}.path(d)), orRoot(f.Path))
+	case f.SysfsPath != "" && v.Paths[f.Address] != "" && v.Paths[f.Address] != f.SysfsPath:
+		finding.Seen = fmt.Sprintf("%s is at %s, and %s was recorded", f.Address, v.Paths[f.Address], f.SysfsPath)
+		finding.Effect = "at the next boot, the initramfs leaves it to the host"
+		finding.Remedy = "gpustack host prepare, if it is the same device: it records the path"
 	default:
 		return nil
 	}

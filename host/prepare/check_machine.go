@@ -46,7 +46,9 @@ type Machine struct {
 	Conf       Look[modprobe.Conf] // all that modprobe is told, by us too
 	Contract   Look[*Contract]     // nil where nothing is recorded
 	Files      []Look[string]      // hashes of the contract's files, "" for one that is gone
-	Booted     Look[time.Time]
+	// Paths are the folders in sysfs of the functions that are bound by address.
+	Paths  map[pci.Address]string
+	Booted Look[time.Time]
 	// Claims are the kernel's own lines of functions that it gave to our drivers, as far as
 	// its log goes back.
 	Claims   Look[[]string]
@@ -342,6 +344,15 @@ func (m *Machine) readRecord(root host.Root) {
 	for _, f := range contract.Files {
 		file, err := edit.Read(root, f.Name)
 		m.Files = append(m.Files, look(f.Name, file.Hash(), err))
+	}
+	m.Paths = map[pci.Address]string{}
+	for _, f := range contract.Functions {
+		if f.SysfsPath == "" {
+			continue
+		}
+		if place, err := sysfsPath(root, f.Address); err == nil { // else the function is gone
+			m.Paths[f.Address] = place
+		}
 	}
 	m.Booted = readBootTime(root)
 	lines, file, err := host.KernelLog(root, contract.claims()...)

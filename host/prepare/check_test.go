@@ -831,6 +831,45 @@ func TestRenumbered(t *testing.T) {
 	}
 }
 
+// TestSysfsPath: where the kernel has another folder for a function, with the same bridges, the
+// initramfs leaves it to the host. host check says so, and host prepare records the folder.
+func TestSysfsPath(t *testing.T) {
+	root := bare(t)
+	apply := func() {
+		t.Helper()
+		p, err := plan(t, root, prepare.Options{Add: selectors(t, "0000:02:00.0")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Files.Apply(context.Background(), root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	finding := func() string {
+		t.Helper()
+		findings, _ := check(t, root)
+		bad(t, findings)
+		return find(findings, "functions")
+	}
+	if got := finding(); !strings.HasPrefix(got, "pass: ") {
+		t.Fatal(got)
+	}
+	const bridge = "sys/devices/pci0000:00/0000:00:02.0"
+	steps(rename(bridge, "sys/devices/platform/soc/pci0000:00/0000:00:02.0"), link("sys/bus/pci/devices/0000:00:02.0", "../../../devices/platform/soc/pci0000:00/0000:00:02.0"))(t, root)
+	for _, f := range []string{"0000:02:00.0", "0000:02:00.1"} {
+		link("sys/bus/pci/devices/"+f, "../../../devices/platform/soc/pci0000:00/0000:00:02.0/"+f)(t, root)
+	}
+	const want = "fail: 0000:02:00.0 is at /sys/devices/platform/soc/pci0000:00/0000:00:02.0/0000:02:00.0, and /" + bridge + "/0000:02:00.0 was recorded"
+	if got := finding(); !strings.Contains(got, want) {
+		t.Error(got)
+	}
+	apply()
+	if got := finding(); !strings.HasPrefix(got, "pass: ") {
+		t.Error(got)
+	}
+}
+
 // TestBecameConsole: a function that became the console after it was recorded is left to the host at
 // boot. host check names the way out, which records it as the console.
 func TestBecameConsole(t *testing.T) {

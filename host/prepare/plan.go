@@ -223,8 +223,8 @@ func (n Node) want(root host.Root, s selection, opts Options) (want, error) {
 		Load:     n.load(driver),
 	}
 	n.warnOfVariants(&w)
-	n.placeIDs(&w)
 	w.early = w.contract.early(n.Kernels)
+	n.placeIDs(&w)
 	n.placeBlacklist(&w, s.all)
 	for _, f := range w.arguments.Flags {
 		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Word)
@@ -531,6 +531,7 @@ func (n Node) placeIDs(w *want) {
 		}
 		merged = addIDs(merged, strings.Join(ids, ","))
 		w.arguments.Exact = append(w.arguments.Exact, driver+".ids="+strings.Join(merged, ","))
+		w.early.ArgumentIDs = ids
 		return
 	}
 	var merged []string

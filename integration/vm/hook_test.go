@@ -41,13 +41,16 @@ func renumbered() Topology {
 type generator struct {
 	maker  maker
 	file   string // by which gpustack recognizes it
+	kernel string // arguments that others have set
 	script string // run by sh in a mount namespace of its own
 }
 
 // Both get the drivers that udev would load by alias, and unpack the small machine as the root
-// file system. MODULES=list and --drivers keep other drivers out, for time.
+// file system. MODULES=list and --drivers keep other drivers out, for time. With initramfs-tools,
+// ids= is among the kernel's arguments, and a script loads vfio-pci before all others: where it is
+// part of the kernel, as of Ubuntu's, it binds by these ids before any script runs.
 var generators = []generator{
-	{initramfsTools, "usr/sbin/mkinitramfs", `
+	{initramfsTools, "usr/sbin/mkinitramfs", "vfio-pci.ids=1234:1111", `
 mkdir /mnt/upper /mnt/work
 mount -t overlay overlay -o lowerdir=/etc/initramfs-tools,upperdir=/mnt/upper,workdir=/mnt/work /etc/initramfs-tools
 cp -a "$TREE/etc/initramfs-tools/." /etc/initramfs-tools
@@ -60,6 +63,10 @@ cat >/etc/initramfs-tools/hooks/lab <<'END'
 manual_add_modules bochs bochs_drm snd_hda_intel
 cp -r "$LAB" "$DESTDIR/lab"
 END
+cat >/etc/initramfs-tools/scripts/init-top/a-lab <<'END'
+#!/bin/sh
+[ "$1" = prereqs ] || modprobe vfio-pci
+END
 cat >/etc/initramfs-tools/scripts/lab <<'END'
 mountroot() {
 	mount -t tmpfs tmpfs "$rootmnt"
@@ -67,13 +74,13 @@ mountroot() {
 	cd /
 }
 END
-chmod +x /etc/initramfs-tools/hooks/lab
+chmod +x /etc/initramfs-tools/hooks/lab /etc/initramfs-tools/scripts/init-top/a-lab
 mkdir /mnt/boot
 mount --bind /mnt/boot /boot
 echo CONFIG_RD_GZIP=y >"/boot/config-$KERNEL"
 mkinitramfs -o "$IMAGE" "$KERNEL"
 `},
-	{dracut, "usr/bin/dracut", `
+	{dracut, "usr/bin/dracut", "", `
 mkdir /mnt/tmp /mnt/include
 for dir in etc usr; do
 	mkdir /mnt/$dir /mnt/$dir.work
@@ -128,11 +135,11 @@ mkdir -p /tree/$1/proc /tree/$1/sys /tree/$1/lib/modules /tree/$1/etc/default /t
 cd /tree/$1
 for dir in proc sys lib/modules; do busybox mount -o bind /$dir $dir; done
 echo ID=debian >etc/os-release
-echo 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"' >etc/default/grub
+echo "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet $4\"" >etc/default/grub
 echo 'for x in ${sysconfdir}/default/grub.d/*.cfg ; do' >usr/sbin/grub-mkconfig
 echo >$2
 echo >boot/initrd.img-$3
-`, "sh", string(g.maker), g.file, linux.Release)
+`, "sh", string(g.maker), g.file, linux.Release, g.kernel)
 	root := "/tree/" + string(g.maker)
 	m.run(append([]string{"gpustack", "host", "prepare", "--root", root, "--yes"}, args...)...)
 	written := m.run("sh", "-ec", `cd $1; busybox tar -c etc usr/lib | busybox base64`, "sh", root)
@@ -188,7 +195,7 @@ func TestHook(t *testing.T) {
 		t.Run(string(g.maker), func(t *testing.T) {
 			image := g.image(t, tree)
 			boot := func(topology Topology, arguments string) machine {
-				topology.Arguments += " root=lab boot=lab init=/init " + arguments
+				topology.Arguments += " root=lab boot=lab init=/init " + g.kernel + " " + arguments
 				return start(t, topology, fromMemory(linux, image, topology))
 			}
 			for _, test := range []struct {
