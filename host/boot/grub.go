@@ -163,6 +163,12 @@ func menuProgram(root host.Root) (program []string, menu string, err error) {
 	return []string{"update-grub"}, MenuOfUpdateGrub, err
 }
 
+// SkipsInitramfs returns whether the menu tries to start kernels without their initramfs before it
+// starts them with it (Ubuntu's grub.d/10_linux; its images for clouds set the variable).
+func (g Grub) SkipsInitramfs() bool {
+	return g.values["GRUB_FORCE_PARTUUID"] != ""
+}
+
 // Programs returns what makes the menu anew, which a new initramfs does not call for.
 func (g Grub) Programs(arguments, _ bool) [][]string {
 	if !arguments {

@@ -86,7 +86,7 @@ func (v view) blacklist() []host.Finding {
 		Status: host.Warn, File: first.File, Line: first.Number,
 		Seen:   fmt.Sprintf("gpustack=off does not cover the blacklist here (%s)", strings.Join(modules, ", ")),
 		Effect: "booted with gpustack=off, the host does not load these drivers by itself",
-		Remedy: "gpustack host prepare moves the blacklist into the initramfs, once every kernel has one",
+		Remedy: "gpustack host prepare moves the blacklist into the initramfs, once every kernel starts with one",
 	})
 }
 

@@ -950,6 +950,33 @@ func TestBlacklist(t *testing.T) {
 	}
 }
 
+// TestInitrdless: images of Ubuntu's for clouds have GRUB try kernels without an initramfs. Then no hook
+// runs: the plan says so, and the blacklist remains in /etc.
+func TestInitrdless(t *testing.T) {
+	root := hosttest.Lay(t, node{cpu: "GenuineIntel", more: "-- etc/default/grub.d/40-force-partuuid.cfg --\nGRUB_FORCE_PARTUUID=0b3e\n"}.archive())
+	p, err := plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, warning := range []string{
+		"GRUB_FORCE_PARTUUID is set: GRUB tries to start kernels without their initramfs, and then the host's drivers may bind functions first; set GRUB_FORCE_PARTUUID= in a file of /etc/default/grub.d that sorts last, then run update-grub",
+		"gpustack=off does not cover the blacklist (nouveau): it remains in /etc/modprobe.d, since GRUB tries to start kernels without their initramfs",
+	} {
+		if !slices.Contains(p.Warnings, warning) {
+			t.Errorf("no warning %q in %q", warning, p.Warnings)
+		}
+	}
+	for _, c := range p.Files {
+		if c.Name == "/"+ours && !strings.Contains(string(c.After.Content), "blacklist nouveau") {
+			t.Errorf("%s", c.After.Content)
+		}
+	}
+	write("etc/default/grub.d/99-site.cfg", "GRUB_FORCE_PARTUUID=\n")(t, root)
+	if p, err = plan(t, root, prepare.Options{}); err != nil || strings.Contains(strings.Join(p.Warnings, "\n"), "initramfs") {
+		t.Errorf("%v %q", err, p.Warnings)
+	}
+}
+
 // TestNoMachine: a folder that is no machine's is no machine without anything.
 func TestNoMachine(t *testing.T) {
 	if _, err := prepare.ReadMachine(hosttest.Lay(t, "-- readme --\n")); !errors.Is(err, prepare.ErrNoMachine) {

@@ -469,17 +469,25 @@ func (n Node) blacklist(all []pci.Address) []string {
 }
 
 // placeBlacklist has the hook in the initramfs write the blacklist at each boot, so that
-// gpustack=off leaves it out. A kernel whose initramfs does not get the hook needs it in /etc. The
-// images of rescue entries do not count: they leave every device to the host.
+// gpustack=off leaves it out. A kernel that starts without an initramfs with the hook needs it in
+// /etc. The images of rescue entries do not count: they leave every device to the host.
 func (n Node) placeBlacklist(w *want, all []pci.Address) {
 	modules, without := n.blacklist(all), n.withoutImage()
-	if len(without) == 0 || len(modules) == 0 {
+	reason := ""
+	if g, ok := n.Loader.(boot.Grub); ok && g.SkipsInitramfs() {
+		w.warnings = append(w.warnings, "GRUB_FORCE_PARTUUID is set: GRUB tries to start kernels without their initramfs, and then the host's drivers may bind functions first; "+
+			"set GRUB_FORCE_PARTUUID= in a file of /etc/default/grub.d that sorts last, then run update-grub")
+		reason = ", since GRUB tries to start kernels without their initramfs"
+	}
+	if len(without) > 0 {
+		reason = fmt.Sprintf(" for kernel %s, which has no initramfs in /boot", strings.Join(without, ", "))
+	}
+	if reason == "" || len(modules) == 0 {
 		w.early.Blacklist = modules
 		return
 	}
 	w.modprobe.Blacklist = modules
-	w.warnings = append(w.warnings, fmt.Sprintf("gpustack=off does not cover the blacklist (%s): it remains in %s for kernel %s, which has no initramfs in /boot",
-		strings.Join(modules, ", "), modprobe.Dir, strings.Join(without, ", ")))
+	w.warnings = append(w.warnings, fmt.Sprintf("gpustack=off does not cover the blacklist (%s): it remains in %s%s", strings.Join(modules, ", "), modprobe.Dir, reason))
 }
 
 // load are the modules to be loaded at boot, as far as a kernel has them as such.
