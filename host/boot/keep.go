@@ -13,7 +13,7 @@ type Kept []typeOne
 // KeepEntries reads all entries, of whichever boot loader.
 func KeepEntries(root host.Root) (Kept, error) {
 	var kept Kept
-	for _, partition := range bootPartitions {
+	for _, partition := range partitionsOf(root) {
 		entries, err := readEntries(root, path.Join(partition, "loader/entries"))
 		if err != nil {
 			return nil, err

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"gpustack/host"
 	"gpustack/host/edit"
 )
@@ -14,6 +16,24 @@ import (
 // bootPartitions are where the partitions that systemd-boot reads are mounted
 // (kernel-install(8), bootctl(1)).
 var bootPartitions = []string{"/efi", "/boot", "/boot/efi"}
+
+// partitionsOf returns the boot partitions below root, without those that have another name among
+// them: by a link, or because systemd-gpt-auto-generator(8) mounts the partition a second time.
+func partitionsOf(root host.Root) []string {
+	type inode struct{ dev, ino uint64 }
+	seen := map[inode]bool{}
+	return slices.DeleteFunc(slices.Clone(bootPartitions), func(name string) bool {
+		var stat unix.Stat_t
+		place, err := root.Resolve(name)
+		if err != nil || unix.Stat(place, &stat) != nil {
+			return false // reading it returns the error
+		}
+		i := inode{stat.Dev, stat.Ino}
+		again := seen[i]
+		seen[i] = true
+		return again
+	})
+}
 
 // SystemdBoot is systemd-boot with kernels that kernel-install puts there. What it
 // makes entries of is /etc/kernel/cmdline, in whole, or, where that is not there, the
@@ -33,7 +53,7 @@ var ErrNoRoot = errors.New("has no root= among its options, without which later 
 func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 	var b SystemdBoot
 	var dirs []string
-	for _, partition := range bootPartitions {
+	for _, partition := range partitionsOf(root) {
 		dir := path.Join(partition, "loader/entries")
 		dirs = append(dirs, dir)
 		entries, err := readEntries(root, dir)

@@ -40,7 +40,7 @@ func UnifiedDefault(root host.Root, want Args) error {
 // menuOfSystemdBoot returns what systemd-boot lists: unified kernel images, and entries of this
 // system that name a kernel; and the value of default in loader.conf (loader.conf(5)).
 func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf string) {
-	for _, partition := range bootPartitions {
+	for _, partition := range partitionsOf(p.root) {
 		dir := path.Join(partition, "EFI/Linux")
 		names, err := p.root.ReadDir(dir)
 		p.keep(dir, err)

@@ -143,7 +143,7 @@ func (p *probe) bootLoaderOfSUSE(ends ...string) bool {
 // entries that are files.
 func (p *probe) unifiedImages() bool {
 	images := false
-	for _, partition := range bootPartitions {
+	for _, partition := range partitionsOf(p.root) {
 		names, err := p.root.ReadDir(path.Join(partition, "EFI/Linux"))
 		p.keep(partition, err)
 		images = images || slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(path.Ext(n), ".efi") })

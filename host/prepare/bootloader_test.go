@@ -1,6 +1,7 @@
 package prepare_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"strings"
@@ -102,6 +103,20 @@ func TestBootRefused(t *testing.T) {
 				t.Errorf("command (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestPartitionTwice: a boot partition that is reached by two names, by a link or as two mounts, is
+// changed once.
+func TestPartitionTwice(t *testing.T) {
+	root := hosttest.Lay(t, node{cpu: "GenuineIntel", distro: "debian-systemd-boot"}.archive())
+	link("efi", "boot/efi")(t, root)
+	p, err := plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Error(err)
 	}
 }
 
