@@ -950,6 +950,39 @@ func TestBlacklist(t *testing.T) {
 	}
 }
 
+// TestRemovedKernel: a kernel of which a package of modules has left a folder cannot start, and does
+// not keep the blacklist in /etc. Where a file may be that kernel, it can.
+func TestRemovedKernel(t *testing.T) {
+	const old = "5.10.0-19-amd64"
+	for _, test := range []struct {
+		name  string
+		step  step
+		start bool
+	}{
+		{"modules alone", steps(), false},
+		{"its configuration", write("boot/config-"+old, ""), false},
+		{"in /boot", write("boot/vmlinuz-"+old, ""), true},
+		{"under another name", write("boot/kernel-"+old+"-x86_64", ""), true},
+		{"beside its modules", write("lib/modules/"+old+"/vmlinuz", ""), true},
+		{"in the menu", write("boot/grub/grub.cfg", menuOf(old)), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, node{cpu: "GenuineIntel"}.archive())
+			steps(write("lib/modules/"+old+"/modules.dep", "updates/dkms/nvidia.ko:\nkernel/vfio-pci.ko:\n"), test.step)(t, root)
+			p, err := plan(t, root, prepare.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := strings.Contains(strings.Join(p.Warnings, "\n"), "kernel "+old+" has no initramfs"); said != test.start {
+				t.Errorf("%q", p.Warnings)
+			}
+			if covered := !strings.Contains(strings.Join(p.Warnings, "\n"), "gpustack=off"); covered == test.start {
+				t.Errorf("%q", p.Warnings)
+			}
+		})
+	}
+}
+
 // TestInitrdless: images of Ubuntu's for clouds have GRUB try kernels without an initramfs. Then no hook
 // runs: the plan says so, and the blacklist remains in /etc.
 func TestInitrdless(t *testing.T) {

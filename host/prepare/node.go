@@ -3,7 +3,9 @@ package prepare
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/boot"
@@ -132,6 +134,10 @@ func Observe(root host.Root, running guard.Running) (Node, error) {
 	}
 	n.Images, err = initramfs.Images(root, n.releases())
 	keep(err)
+	if loads {
+		n.Images, err = n.withoutRemoved(root, n.Images)
+		keep(err)
+	}
 	n.Conf, err = modprobe.ReadConf(root, slices.Concat(modprobe.OwnFiles(), modprobe.RunFiles())...)
 	keep(err)
 	n.Needs, err = guard.Needs(root, devices, running)
@@ -147,6 +153,39 @@ func Observe(root host.Root, running guard.Running) (Node, error) {
 	n.recordUnread = err != nil
 	keep(err)
 	return n, errors.Join(errs...)
+}
+
+// withoutRemoved leaves out kernels without an initramfs that cannot start: packages of modules
+// leave a folder in /lib/modules when the kernel is removed. A file in /boot that has the release in
+// its name may be a kernel, unless it is known to be another thing.
+func (n Node) withoutRemoved(root host.Root, images []initramfs.Image) ([]initramfs.Image, error) {
+	names, err := root.ReadDir("/boot")
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("/boot: %w", host.Cause(err))
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc([]string{"config-", "System.map-", "symvers-"}, func(other string) bool { return strings.HasPrefix(name, other) })
+	})
+	entries, err := n.Loader.Entries(root)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 && !slices.ContainsFunc(images, func(i initramfs.Image) bool { return i.Name != "" }) {
+		return images, nil // boot files are elsewhere
+	}
+	var left []initramfs.Image
+	for _, i := range images {
+		beside, err := root.Exists(path.Join(host.ModulesDir, i.Release, "vmlinuz"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path.Join(host.ModulesDir, i.Release), host.Cause(err))
+		}
+		if i.Name != "" || beside ||
+			slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, i.Release) }) ||
+			slices.ContainsFunc(entries, func(e boot.Entry) bool { return e.Release == i.Release || strings.Contains(e.Kernel, i.Release) }) {
+			left = append(left, i)
+		}
+	}
+	return left, nil
 }
 
 // cpuOf tells a processor's vendor by its host bridges, where nothing else does:
