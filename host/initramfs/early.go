@@ -37,9 +37,9 @@ type Early struct {
 	Variants  []string // drivers for single products that are loaded too
 	Modules   []string // are to be in the initramfs
 	Blacklist []string // modules that udev must not load by alias, unless gpustack=off is given
-	// ArgumentIDs are vendor:product of the devices that the kernel's arguments have in ids= of
-	// the driver, unless gpustack=off is given. An option of modprobe does not override these.
-	ArgumentIDs []string
+	// ArgumentIDs are the products that the kernel's arguments have in ids= of the driver. An option
+	// of modprobe does not override these, so gpustack=off removes them from the driver.
+	ArgumentIDs []Function
 	Take        []Function
 	// Consoles are the functions that were the console (boot_vga) when this was planned. No
 	// other console is bound.

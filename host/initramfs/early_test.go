@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 		for name, early := range map[string]initramfs.Early{
 			"ids":     byIDs(),
 			"twins":   twins(t),
-			"builtin": {Driver: "pci-stub", ArgumentIDs: []string{"10de:11b4", "10de:0e0a"}},
+			"builtin": {Driver: "pci-stub", ArgumentIDs: []initramfs.Function{{Vendor: 0x10de, Product: 0x11b4}, {Vendor: 0x10de, Product: 0x0e0a}}},
 		} {
 			t.Run(string(maker)+"-"+name, func(t *testing.T) {
 				plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)

@@ -514,9 +514,11 @@ func (n Node) load(driver string) []string {
 func (n Node) placeIDs(w *want) {
 	driver := w.contract.Driver
 	var ids []string
+	var products []initramfs.Function
 	for _, f := range w.contract.Functions {
 		if f.By == ByIDs && !slices.Contains(ids, f.ids()) {
 			ids = append(ids, f.ids())
+			products = append(products, initramfs.Function{Vendor: f.VendorID, Product: f.ProductID})
 		}
 	}
 	onCommandLine := n.foreignIDs(driver)
@@ -539,7 +541,7 @@ func (n Node) placeIDs(w *want) {
 		}
 		merged = addIDs(merged, strings.Join(ids, ","))
 		w.arguments.Exact = append(w.arguments.Exact, driver+".ids="+strings.Join(merged, ","))
-		w.early.ArgumentIDs = ids
+		w.early.ArgumentIDs = products
 		return
 	}
 	var merged []string
