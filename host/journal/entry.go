@@ -166,6 +166,14 @@ func (f File) Previous(after *edit.File) (*edit.File, bool) {
 	return before, before.Hash() == f.Before.Hash
 }
 
+// Replaced returns the lines of the file that the change replaced or removed, nil for none.
+func (f File) Replaced() (lines []byte) {
+	for _, p := range f.Back {
+		lines = append(lines, p.Text...)
+	}
+	return lines
+}
+
 // assemble puts the pieces in their places; where they have none, the result has
 // another hash.
 func (f File) assemble(after []byte) []byte {

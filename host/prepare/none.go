@@ -23,6 +23,7 @@ func (n Node) planNone(root host.Root) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	entries = sincePrepared(entries)
 	w, warnings, err := n.withoutArguments(root, entries)
 	if err != nil {
 		return Plan{}, err
@@ -140,11 +141,15 @@ func (n Node) withoutIDs(before boot.Args) boot.Want {
 	return w
 }
 
-// argumentsBefore returns the kernel arguments that boot entries had before host prepare changed
-// them, as far as the journal leads back to that.
+// argumentsBefore returns the kernel arguments that boot entries had before the entries of the
+// journal changed them, as far as those show it. GRUB rewrites its environment at each boot, and
+// the first entries go with their kernels: then the lines that the first change replaced tell.
 func argumentsBefore(root host.Root, entries []journal.Entry) (before boot.Args, known bool, err error) {
 	names := map[string]bool{}
 	for _, e := range entries {
+		if !changedFiles(e) {
+			continue
+		}
 		for _, f := range e.Files {
 			if names[f.Name] || !strings.HasPrefix(f.Name, "/boot/") && !strings.HasPrefix(f.Name, "/efi/") && f.Name != kernelCmdline {
 				continue
@@ -154,7 +159,10 @@ func argumentsBefore(root host.Root, entries []journal.Entry) (before boot.Args,
 			if err != nil {
 				return nil, false, err
 			}
-			if !ok || content == nil {
+			if !ok {
+				content = f.Replaced()
+			}
+			if content == nil {
 				continue
 			}
 			known = true
@@ -168,6 +176,23 @@ func argumentsBefore(root host.Root, entries []journal.Entry) (before boot.Args,
 	return before, known, nil
 }
 
+// sincePrepared returns the entries from the one on that made the record: what others changed
+// before it, as after an earlier --none, was there before host prepare.
+func sincePrepared(entries []journal.Entry) []journal.Entry {
+	for i, e := range slices.Backward(entries) {
+		made := func(f journal.File) bool { return f.Name == ContractFile && f.Before == nil }
+		if changedFiles(e) && slices.ContainsFunc(e.Files, made) {
+			return entries[i:]
+		}
+	}
+	return entries
+}
+
+// changedFiles reports whether an entry changed files and is not undone.
+func changedFiles(e journal.Entry) bool {
+	return e.Kind == journal.KindFiles && e.Status != journal.Undone
+}
+
 // original returns what a file held before the first entry that changed it, nil if it was not
 // there. It is not known if the file was changed by others since.
 func original(root host.Root, entries []journal.Entry, name string) (content []byte, known bool, err error) {
@@ -176,7 +201,7 @@ func original(root host.Root, entries []journal.Entry, name string) (content []b
 		return nil, false, err
 	}
 	for _, e := range slices.Backward(entries) {
-		if e.Kind != journal.KindFiles || e.Status == journal.Undone {
+		if !changedFiles(e) {
 			continue
 		}
 		for _, f := range e.Files {

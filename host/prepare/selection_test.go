@@ -193,8 +193,8 @@ func withoutPadding(text string) string {
 	return strings.TrimRight(strings.ReplaceAll(text, " \n#", "\n#"), "#\n ")
 }
 
-// TestNoneKeepsArguments: arguments that the operator had before remain, and those of which it
-// is not known are left with a warning.
+// TestNoneKeepsArguments: arguments that the operator had before remain, and without a journal
+// all are left in place with a warning.
 func TestNoneKeepsArguments(t *testing.T) {
 	const entry = "boot/loader/entries/f00d-6.1.0-28-amd64.conf"
 	lay := func(t *testing.T) host.Root {
@@ -226,11 +226,24 @@ func TestNoneKeepsArguments(t *testing.T) {
 		t.Errorf("%q, want %q", after, before)
 	}
 
-	// A kernel package has made the entry again: what it was made from is unknown.
+	// Changed by others since: the lines that the change replaced tell.
 	root = lay(t)
 	apply(t, root, prepare.Options{})
 	text, _ := os.ReadFile(root.Path(entry))
 	if err := os.WriteFile(root.Path(entry), append(text, "# again\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if p := apply(t, root, prepare.Options{None: true}); len(p.Warnings) > 1 {
+		t.Errorf("%q", p.Warnings)
+	}
+	if now := options(t, root); !strings.Contains(now, " iommu=pt ") || strings.Contains(now, "intel_iommu") || !strings.Contains(now, "vfio-pci.ids=1234:5678") {
+		t.Error(now)
+	}
+
+	// Without the journal what was there before is unknown.
+	root = lay(t)
+	apply(t, root, prepare.Options{})
+	if err := os.RemoveAll(root.Path("/var/lib/gpustack/journal")); err != nil {
 		t.Fatal(err)
 	}
 	p := apply(t, root, prepare.Options{None: true})
@@ -240,6 +253,60 @@ func TestNoneKeepsArguments(t *testing.T) {
 	const warning = "kernel arguments left in place, since the journal does not show whether they were there before: intel_iommu=on iommu=pt; to remove them: grubby --update-kernel=ALL --remove-args=\"intel_iommu=on iommu=pt\""
 	if !slices.Contains(p.Warnings, warning) {
 		t.Errorf("%q", p.Warnings)
+	}
+}
+
+// TestNoneLater: arguments are removed although, since host prepare, GRUB has rewritten its
+// environment, other kernels have replaced the first, or the operator has added arguments
+// between an earlier --none and host prepare.
+func TestNoneLater(t *testing.T) {
+	const entries, env = "boot/loader/entries/", "boot/grub2/grubenv"
+	edit := func(t *testing.T, root host.Root, name, old, text string) {
+		t.Helper()
+		data, err := os.ReadFile(root.Path(name))
+		if err != nil || !strings.Contains(string(data), old) {
+			t.Fatalf("%v: %s", err, data)
+		}
+		if err := os.WriteFile(root.Path(name), []byte(strings.Replace(string(data), old, text, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name, distro  string
+		before, after func(*testing.T, host.Root)
+		file, line    string
+	}{
+		{"booted since", "rhel8", nil, func(t *testing.T, root host.Root) {
+			edit(t, root, env, "saved_entry", "boot_success=1\nsaved_entry")
+		}, env, "kernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto rhgb quiet"},
+		{"another kernel", "rhel9", nil, func(t *testing.T, root host.Root) {
+			if err := os.Rename(root.Path(entries+"f00d-6.1.0-28-amd64.conf"), root.Path(entries+"f00d-6.1.0-29-amd64.conf")); err != nil {
+				t.Fatal(err)
+			}
+		}, entries + "f00d-6.1.0-29-amd64.conf", "options root=/dev/mapper/rhel-root ro rhgb quiet $tuned_params"},
+		{"the operator's own", "rhel9", func(t *testing.T, root host.Root) {
+			apply(t, root, prepare.Options{})
+			apply(t, root, prepare.Options{None: true})
+			edit(t, root, entries+"f00d-6.1.0-28-amd64.conf", "ro rhgb", "ro iommu=pt rhgb")
+		}, func(*testing.T, host.Root) {}, entries + "f00d-6.1.0-28-amd64.conf", "options root=/dev/mapper/rhel-root ro iommu=pt rhgb quiet $tuned_params"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, node{distro: test.distro, cpu: "GenuineIntel"}.archive())
+			if test.before != nil {
+				test.before(t, root)
+			}
+			apply(t, root, prepare.Options{})
+			apply(t, root, prepare.Options{Unsafe: true})
+			test.after(t, root)
+			p := apply(t, root, prepare.Options{None: true})
+			data, err := os.ReadFile(root.Path(test.file))
+			if err != nil || !strings.Contains(string(data), test.line) || strings.Contains(string(data), "intel_iommu") {
+				t.Errorf("%v: %s", err, data)
+			}
+			if len(p.Warnings) > 1 { // of /proc/mounts
+				t.Errorf("%q", p.Warnings)
+			}
+		})
 	}
 }
 
