@@ -53,6 +53,9 @@ type hostCommand struct {
 
 // with returns the whole command line for a selection.
 func (c hostCommand) with(o prepare.Options) string {
+	if o.None { // what is recorded is returned by host prepare alone
+		c = hostCommand{name: "host prepare", root: c.root, flags: slices.DeleteFunc(slices.Clone(c.flags), func(f string) bool { return f == "--live" })}
+	}
 	words := []string{"gpustack", c.name}
 	add := func(flag, value string) { words = append(words, "--"+flag, shellWord(value)) }
 	if c.root != "/" {

@@ -86,6 +86,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		}
 		return links + text + file("sys/bus/pci/devices/0000:41:00.0/vpd", base64.StdEncoding.EncodeToString([]byte(vpd)))
 	}
+	const board = "host prepare --nvswitch guest --allow 0000:c3:00.0 --allow 0000:c4:00.0"
 	for _, test := range []struct {
 		name, tree, more string
 		before           string // run first, to success
@@ -118,10 +119,15 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"a virtual function", talk, "symlink " + second + "/physfn -> ../../0000:80:02.0/0000:84:00.0\n", "", "", "host prepare --device 0000:88:00.0 --device 0000:84:00.0", "0000:88:00.0: is a virtual function of a GPU: vGPU hosts are not prepared this way", 1},
 		{"a bridge", talk, "", "", "", "host prepare --device 0000:80:02.0", "0000:80:02.0: is a bridge", 1},
 		{"a bridge without a GPU behind", talk, "", "", "", "host prepare --device 0000:00:1c.0", "0000:00:1c.0: is a bridge", 1},
+		{"NVSwitches removed", hgx, "", board, "", "host prepare --remove 10de:1af1", "GPUs and NVSwitches of one board would be separated", 1},
+		{"GPUs removed, not their NVSwitches", hgx, "", board, "", "host prepare --remove 10de:20b2", "GPUs and NVSwitches of one board would be separated", 1},
+		{"NVSwitches alone, recorded with them", hgx, "", board, "", "host prepare --only 10de:1af1", "GPUs and NVSwitches of one board would be separated", 1},
+		{"one of a board's GPUs, recorded with all", hgx, "", board, "", "host prepare --only 0000:07:00.0", "GPUs and NVSwitches of one board would be separated", 2},
 		{"no such device", talk, "", "", "", "host prepare --device 0000:99:00.0", "0000:99:00.0: no such function", 1},
 		{"one is changed", talk, "", "host prepare", file(second+"/device", "0x1bb1"), "host prepare", "0000:88:00.0: is not the function that was recorded", 1},
 		{"all are changed", talk, "", "host prepare", file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"), "host prepare", "0000:84:00.0: is not the function that was recorded", 1},
 		{"one is changed, bound now", talk, "", "host prepare", file(second+"/device", "0x1bb1"), "host bind --live --dry-run", "0000:88:00.0: is not the function that was recorded", 1},
+		{"all are changed, bound now", talk, "", "host prepare", file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"), "host bind --live --dry-run", "0000:84:00.0: is not the function that was recorded", 1},
 		{"removed by its other function", talk, "", "host prepare", "", "host prepare --remove 0000:84:00.1", "0000:84:00.1: is not selected", 1},
 		{"nothing left", talk, "", "host prepare", "", "host prepare --remove 10de:11b4", "nothing is selected", 1},
 		{"identical devices and pci-stub", talk, "", "", "", "host prepare --device 0000:84:00.0 --driver pci-stub", "pci-stub cannot bind one of several identical devices", 1},

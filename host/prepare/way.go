@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/pci"
 )
 
@@ -32,6 +33,9 @@ type Way struct {
 	Purpose string // "leave 0000:84:00.0 with the host"
 	Options Options
 }
+
+// returnAll is the purpose of the empty selection, which host prepare alone has.
+const returnAll = "return all functions to the host"
 
 // attempt looks for ways out of a refusal by trying options without an effect.
 type attempt struct {
@@ -85,9 +89,9 @@ func (a attempt) mended(errs []error) []Way {
 		switch {
 		case errors.Is(err, ErrChanged) && isRefusal:
 			purpose = "leave out what has changed"
-			rest := a.node.unchanged()
+			rest, _ := a.node.unchanged()
 			if len(rest) == 0 {
-				o = Options{None: true}
+				purpose, o = returnAll, Options{None: true}
 			} else {
 				o = a.exact(rest)
 			}
@@ -102,7 +106,7 @@ func (a attempt) mended(errs []error) []Way {
 				return nil
 			}
 		case errors.Is(err, ErrNothing):
-			return []Way{{"return all functions to the host", Options{None: true}}}
+			return []Way{{returnAll, Options{None: true}}}
 		default:
 			return nil
 		}
@@ -120,11 +124,13 @@ func (a attempt) leadsSomewhere(o Options) bool {
 	})
 }
 
-// unchanged returns the recorded selection without the functions that are others now.
-func (n Node) unchanged() []pci.Address {
-	rest := slices.Clone(n.Recorded.Selected)
+// unchanged returns the recorded selection without the functions that are others now, and an
+// error for each of those.
+func (n Node) unchanged() (rest []pci.Address, changed []error) {
+	rest = slices.Clone(n.Recorded.Selected)
 	c := chooser{Node: n, selection: selection{selected: slices.Clone(rest)}}
-	for _, err := range c.changed() {
+	changed = c.changed()
+	for _, err := range changed {
 		var r *Refusal
 		if !errors.As(err, &r) {
 			continue
@@ -133,7 +139,7 @@ func (n Node) unchanged() []pci.Address {
 		gone := recordedFor(n.Recorded, n.Recorded.Functions[i])
 		rest = slices.DeleteFunc(rest, func(a pci.Address) bool { return slices.Contains(gone, a) })
 	}
-	return rest
+	return rest, changed
 }
 
 // behind replaces the selectors of a bridge by the GPUs behind it.
@@ -205,6 +211,9 @@ func (a attempt) ways(s selection, errs []error) []Way {
 		switch {
 		case errors.As(err, &separation):
 			modes = []NVSwitch{SwitchesToHost, SwitchesToGuest}
+			if a.opts.Remove != nil {
+				propose(a.removeBoard(s))
+			}
 		case errors.As(err, &r):
 			bad = append(bad, r.Address)
 			if r.Absolute {
@@ -230,6 +239,28 @@ func (a attempt) ways(s selection, errs []error) []Way {
 		propose(a.lift(o))
 	}
 	return ways
+}
+
+// removeBoard returns options in place of those that remove one side of a board alone: without
+// its NVSwitches it remains selected by --nvswitch host, and without its GPUs it is removed.
+func (a attempt) removeBoard(s selection) (o Options, ok bool) {
+	var rest []pci.Address
+	gpus := false
+	for _, f := range s.selected {
+		d := a.node.device(f)
+		gpus = gpus || d.IsBoardGPU()
+		if !d.IsNVSwitch() {
+			rest = append(rest, f)
+		}
+	}
+	if len(rest) == 0 {
+		return Options{None: true}, true
+	}
+	o = a.exact(rest)
+	if gpus {
+		o.NVSwitch = SwitchesToHost
+	}
+	return o, len(a.try(o)) == 0
 }
 
 // without returns the selected functions that bring none of those along.
@@ -262,6 +293,9 @@ func (a attempt) lift(o Options) (Options, bool) {
 
 // purpose says how options differ from what was asked for.
 func (a attempt) purpose(s selection, o Options) string {
+	if o.None {
+		return returnAll
+	}
 	var parts []string
 	if chosen, err := a.node.choose(o); err == nil {
 		kept := slices.DeleteFunc(slices.Clone(s.selected), func(f pci.Address) bool { return slices.Contains(chosen.all, f) })
@@ -269,14 +303,25 @@ func (a attempt) purpose(s selection, o Options) string {
 			parts = append(parts, "leave "+shortened(kept)+" with the host")
 		}
 	}
-	var labels []string
+	var labels, needed []string
 	for _, f := range o.Allow {
-		if !slices.Contains(a.opts.Allow, f) {
-			labels = append(labels, "the "+a.node.label(a.root, f))
+		label := "the " + a.node.label(a.root, f)
+		switch {
+		case slices.Contains(a.opts.Allow, f):
+		case slices.ContainsFunc(a.node.Needs, func(need guard.Need) bool { return need.Address == f }):
+			needed = append(needed, label)
+		default:
+			labels = append(labels, label)
 		}
 	}
 	if labels != nil {
 		parts = append(parts, "let "+strings.Join(labels, ", ")+" leave the host")
+	}
+	switch {
+	case len(needed) == 1:
+		parts = append(parts, "let "+needed[0]+" leave the host, which needs it")
+	case needed != nil:
+		parts = append(parts, "let "+strings.Join(needed, ", ")+" leave the host, which needs them")
 	}
 	if o.NVSwitch != a.opts.NVSwitch {
 		parts = append(parts, map[NVSwitch]string{
