@@ -233,23 +233,32 @@ func (n Node) driverNow(d *pci.Device, opts Options) string {
 	return want
 }
 
-// Release plans to give functions back to the host now, to what held them before they
-// were taken: those that opts name, else those recorded and those taken, else every
-// NVIDIA display function. Of one that nobody knows this of, the driver that the kernel
-// has for it may have it, or whichever takes it.
+// Release plans to return functions to the host now, to the drivers that they had before they
+// were bound: those that opts name, else those recorded and those in taken, else every NVIDIA
+// GPU. A function whose driver is unknown gets the one that the kernel has for it, or any that
+// binds it.
 func (n Node) Release(root host.Root, opts Options, uses Uses, taken map[pci.Address]driver.State) (Live, error) {
 	n, opts = n.withoutRecord(opts)
 	if !opts.named() {
+		var present []pci.Address
 		for a := range taken {
-			if n.device(a) == nil {
-				continue // it has gone
+			if n.device(a) != nil {
+				present = append(present, a)
 			}
-			selector, err := pci.ParseSelector(a.String())
-			if err != nil {
-				return Live{}, err
-			}
-			opts.Add = append(opts.Add, selector)
 		}
+		if n.Recorded != nil {
+			// A function that has changed since was not bound: the others are returned.
+			rest, changed := n.unchanged()
+			present = append(present, rest...)
+			for _, err := range changed {
+				n.Warnings = append(slices.Clone(n.Warnings), fmt.Sprintf("left out: %v", err))
+			}
+			if n.Recorded = nil; len(present) == 0 {
+				plan, err := driver.New(root, n.Devices, nil, true)
+				return Live{Plan: plan, Functions: []pci.Address{}, Warnings: n.Warnings}, err
+			}
+		}
+		opts = n.only(opts, present)
 	}
 	s, err := n.choose(opts)
 	if err != nil {

@@ -2,6 +2,7 @@ package prepare_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -146,6 +147,55 @@ func TestRelease(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, brief(l)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReleaseChanged: a recorded function that is gone or has become another does not keep
+// the others from the host.
+func TestReleaseChanged(t *testing.T) {
+	const held = "symlink sys/bus/pci/devices/0000:01:00.0/driver -> ../../drivers/"
+	for _, test := range []struct {
+		name     string
+		bend     func(root host.Root, at string) error
+		cards    []string
+		opts     prepare.Options
+		want     string
+		warnings int
+	}{
+		{"another", func(root host.Root, at string) error {
+			return os.WriteFile(root.Path(at+"device"), []byte("0x1bb1\n"), 0o644)
+		}, []string{"02"}, prepare.Options{}, "0000:01:00.0 vfio-pci > nouveau\n", 1},
+		{"gone", func(root host.Root, at string) error { return os.RemoveAll(root.Path(at)) }, []string{"02"}, prepare.Options{}, "0000:01:00.0 vfio-pci > nouveau\n", 2},
+		{"all gone", func(root host.Root, at string) error { return os.RemoveAll(root.Path(at)) }, []string{"01", "02"}, prepare.Options{}, "", 4},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, strings.Replace(running("", ""), held+"nouveau", held+"vfio-pci", 1))
+			apply(t, root, prepare.Options{})
+			for _, card := range test.cards {
+				functions := []string{"0", "1"}
+				if test.name == "another" {
+					functions = functions[:1]
+				}
+				for _, f := range functions {
+					if err := test.bend(root, "sys/bus/pci/devices/0000:"+card+":00."+f+"/"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			l, err := observe(t, root).Release(root, test.opts, idle, nil)
+			if err != nil || brief(l) != test.want {
+				t.Errorf("%v, %s", err, brief(l))
+			}
+			var changed []string
+			for _, w := range l.Warnings {
+				if strings.Contains(w, "is not the function that was recorded") {
+					changed = append(changed, w)
+				}
+			}
+			if len(changed) != test.warnings {
+				t.Errorf("%q", l.Warnings)
 			}
 		})
 	}
