@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"gpustack/host"
 )
@@ -140,12 +141,17 @@ func readNVSwitchManagers(dir *host.Dir, devices []Device) {
 	if !hidesNVSwitches(devices) {
 		return
 	}
-	r := reader{devices: dir, buf: make([]byte, host.MaxAttribute+1)}
+	// The kernel waits for the device at every four bytes: the devices are read at the same time.
+	var group sync.WaitGroup
 	for i := range devices {
 		if devices[i].mayManageNVSwitches() {
-			r.readVPD(&devices[i])
+			group.Go(func() {
+				r := reader{devices: dir, buf: make([]byte, host.MaxAttribute+1)}
+				r.readVPD(&devices[i])
+			})
 		}
 	}
+	group.Wait()
 }
 
 // readVPD reads the vital product data of one function. The kernel makes each read wait for
