@@ -125,6 +125,53 @@ func TestOnlyReturns(t *testing.T) {
 	}
 }
 
+// TestSuggestRenumbered: recorded functions that have other addresses now are suggested in place of
+// those that have changed, unless there are more identical devices than that.
+func TestSuggestRenumbered(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		recorded prepare.Options
+		moves    map[string]string
+		want     []string
+	}{
+		{"all", prepare.Options{}, map[string]string{"01": "05", "02": "06"}, []string{"select identical devices at other addresses: 0000:05:00.0 0000:06:00.0", "return all functions to the host: "}},
+		{"one", prepare.Options{}, map[string]string{"02": "06"}, []string{"select identical devices at other addresses: 0000:01:00.0 0000:06:00.0", "leave out what has changed: 0000:01:00.0"}},
+		{"one of two that are identical", prepare.Options{Add: selectors(t, "0000:01:00.0")}, map[string]string{"01": "05", "02": "06"}, []string{"return all functions to the host: "}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, node{cpu: "GenuineIntel"}.archive())
+			apply(t, root, test.recorded)
+			for from, to := range test.moves {
+				for _, f := range []string{"0", "1"} {
+					at := "sys/bus/pci/devices/0000:"
+					if err := os.Rename(root.Path(at+from+":00."+f), root.Path(at+to+":00."+f)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			_, err := plan(t, root, prepare.Options{})
+			var refused *prepare.Refused
+			if !errors.As(err, &refused) {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, w := range refused.Ways {
+				var words []string
+				for _, x := range w.Options.Only {
+					words = append(words, x.String())
+				}
+				got = append(got, w.Purpose+": "+strings.Join(words, " "))
+				if _, err := plan(t, root, w.Options); err != nil {
+					t.Errorf("%s: %v", w.Purpose, err)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestReplace: a function that has become another one is selected as what it is now if it is
 // removed and added by the same name.
 func TestReplace(t *testing.T) {

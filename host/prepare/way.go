@@ -79,7 +79,7 @@ func (a attempt) refused(s selection, errs []error) error {
 }
 
 // mended returns options in place of those that do not lead to a selection.
-func (a attempt) mended(errs []error) []Way {
+func (a attempt) mended(errs []error) (ways []Way) {
 	o := a.opts
 	o.Add, o.Only, o.Remove = slices.Clone(o.Add), slices.Clone(o.Only), slices.Clone(o.Remove)
 	purpose := ""
@@ -90,6 +90,9 @@ func (a attempt) mended(errs []error) []Way {
 		case errors.Is(err, ErrChanged) && isRefusal:
 			purpose = "leave out what has changed"
 			rest, _ := a.node.unchanged()
+			if found := a.node.renumbered(rest); found != nil && ways == nil {
+				ways = append(ways, Way{"select identical devices at other addresses", a.exact(found)})
+			}
 			if len(rest) == 0 {
 				purpose, o = returnAll, Options{None: true}
 			} else {
@@ -112,9 +115,9 @@ func (a attempt) mended(errs []error) []Way {
 		}
 	}
 	if o.None || a.leadsSomewhere(o) {
-		return []Way{{purpose, o}}
+		ways = append(ways, Way{purpose, o})
 	}
-	return nil
+	return ways
 }
 
 // leadsSomewhere tells whether options name a selection, which may be refused for other reasons.
@@ -140,6 +143,44 @@ func (n Node) unchanged() (rest []pci.Address, changed []error) {
 		rest = slices.DeleteFunc(rest, func(a pci.Address) bool { return slices.Contains(gone, a) })
 	}
 	return rest, changed
+}
+
+// renumbered returns rest, the recorded selection without the functions that have changed, with
+// as many identical devices at other addresses added as have changed. It returns nil where there
+// are more or fewer of them: then which of them was recorded is unknown.
+func (n Node) renumbered(rest []pci.Address) []pci.Address {
+	found := slices.Clone(rest)
+	changed := map[string]int{} // by product and board
+	for _, f := range n.Recorded.Functions {
+		if slices.Contains(n.Recorded.Selected, f.Address) && !slices.Contains(rest, f.Address) {
+			changed[board(&f.VendorID, &f.ProductID, f.SubsystemVendorID, f.SubsystemID)]++
+		}
+	}
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		key := board(d.VendorID, d.ProductID, d.SubsystemVendorID, d.SubsystemID)
+		if _, ok := changed[key]; ok && !slices.Contains(rest, d.Address) {
+			changed[key]--
+			found = append(found, d.Address)
+		}
+	}
+	for _, missing := range changed {
+		if missing != 0 {
+			return nil
+		}
+	}
+	return found
+}
+
+// board returns what identical devices have in common.
+func board(ids ...*pci.ID) (key string) {
+	for _, id := range ids {
+		if id != nil {
+			key += id.String()
+		}
+		key += ":"
+	}
+	return key
 }
 
 // behind replaces the selectors of a bridge by the GPUs behind it.
