@@ -124,7 +124,7 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout)
+	c, err := u.observe(ctx, root, opts.decision, opts.timeout, false)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout)
+	c, err := u.observe(ctx, root, opts.decision, opts.timeout, true)
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,11 @@ func (u *ui) undo(ctx context.Context, runner host.Runner, id int) (err error) {
 
 // undoDrivers takes back what host bind or host release has done.
 func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) error {
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout)
+	record, err := driver.ParseRecord(entry)
+	if err != nil {
+		return err
+	}
+	c, err := u.observe(ctx, root, opts.decision, opts.timeout, !record.Release)
 	switch {
 	case err != nil:
 		return err

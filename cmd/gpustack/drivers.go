@@ -84,15 +84,22 @@ type changing struct {
 	uses   prepare.Uses
 }
 
-// observe reads a machine, after what a killed run has left is put right.
-func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout time.Duration) (changing, error) {
+// observe reads a machine, after what a killed run has left is repaired. To release functions, it
+// reads nothing of what the host needs: that must not keep functions from the host.
+func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout time.Duration, release bool) (changing, error) {
 	c := changing{u: u, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}}
 	if err := u.recover(ctx, c.kernel.Runner, d, timeout); err != nil {
 		return c, err
 	}
-	running, err := readRunning(root, c.kernel)
-	var nodeErr, usesErr error
-	if c.node, nodeErr = prepare.ObserveLive(root, running); nodeErr == nil {
+	var running guard.Running
+	var err, nodeErr, usesErr error
+	if release {
+		c.node, nodeErr = prepare.ObserveRelease(root)
+	} else {
+		running, err = readRunning(root, c.kernel)
+		c.node, nodeErr = prepare.ObserveLive(root, running)
+	}
+	if nodeErr == nil {
 		c.uses, usesErr = prepare.ObserveUses(root, c.node.Devices, c.kernel.Ready() == nil)
 	}
 	return c, errors.Join(err, nodeErr, usesErr)

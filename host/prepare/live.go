@@ -75,10 +75,26 @@ func ObserveUses(root host.Root, devices []pci.Device, running bool) (Uses, erro
 	return Uses{running, holders, guest.Observe(root, guest.NovaConf{}, time.Now())}, err
 }
 
-// ObserveLive reads what counts for changing drivers now: of the machine's kernels the
-// one that runs, and neither boot loader nor initramfs. running is what only the running
-// machine shows.
+// ObserveLive reads what counts for binding functions now: of the machine's kernels the running
+// one, and neither boot loader nor initramfs. running is what only the running machine shows.
 func ObserveLive(root host.Root, running guard.Running) (Node, error) {
+	n, err := ObserveRelease(root)
+	if n.Devices == nil {
+		return Node{}, err
+	}
+	var needsErr, mountsErr, mediatedErr error
+	n.Needs, needsErr = guard.Needs(root, n.Devices, running)
+	mounts, mountsErr := root.Exists("/proc/mounts")
+	if mountsErr == nil && !mounts {
+		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
+	}
+	n.Mediated, mediatedErr = pci.ReadMediated(root, n.Devices)
+	return n, errors.Join(err, needsErr, mountsErr, mediatedErr)
+}
+
+// ObserveRelease reads what counts for returning functions to the host now: ObserveLive without
+// what keeps functions from guests, which must not keep them from the host.
+func ObserveRelease(root host.Root) (Node, error) {
 	devices, warnings, err := pci.Scan(root, pci.Options{})
 	if err != nil {
 		return Node{}, err
@@ -104,16 +120,9 @@ func ObserveLive(root host.Root, running guard.Running) (Node, error) {
 		m, releaseErr = modprobe.ReadModules(root, strings.TrimSpace(string(data)), slices.Compact(slices.Sorted(slices.Values(makers)))...)
 		n.Kernels = []modprobe.Modules{m}
 	}
-	var needsErr, mountsErr, recordErr error
-	n.Needs, needsErr = guard.Needs(root, devices, running)
-	mounts, mountsErr := root.Exists("/proc/mounts")
-	if mountsErr == nil && !mounts {
-		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
-	}
+	var recordErr error
 	n.Recorded, recordErr = ReadContract(root)
-	var mediatedErr error
-	n.Mediated, mediatedErr = pci.ReadMediated(root, devices)
-	return n, errors.Join(releaseErr, needsErr, mountsErr, mediatedErr, recordErr)
+	return n, errors.Join(releaseErr, recordErr)
 }
 
 // named tells whether the options name functions: then those are meant, and not what is
