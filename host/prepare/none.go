@@ -112,8 +112,8 @@ func (n Node) withoutArguments(root host.Root, entries []journal.Entry) (boot.Wa
 }
 
 // withoutIDs returns the change that takes out the ids that host prepare has added to boot
-// entries. Ids of others remain, unless they were copied there from modprobe's configuration,
-// whose own lines count again.
+// entries. Ids that were there before remain, and so do ids of others, unless they were copied
+// there from modprobe's configuration, whose own lines count again.
 func (n Node) withoutIDs(before boot.Args) boot.Want {
 	var w boot.Want
 	for _, driver := range []string{VFIO, Stub} {
@@ -121,15 +121,20 @@ func (n Node) withoutIDs(before boot.Args) boot.Want {
 		if !slices.ContainsFunc(n.Recorded.Arguments, func(arg string) bool { return strings.HasPrefix(arg, name) }) {
 			continue
 		}
-		var kept, copied []string
+		var kept, foreign, copied []string
 		for _, list := range n.foreignIDs(driver) {
-			kept = addIDs(kept, list)
+			foreign = addIDs(foreign, list)
 		}
 		for _, list := range values(n.Conf.Options(driver, "ids")) {
 			copied = addIDs(copied, list)
 		}
 		there := strings.Split(strings.Join(before.Values(driver+".ids"), ","), ",")
-		kept = slices.DeleteFunc(kept, func(id string) bool { return slices.Contains(copied, id) && !slices.Contains(there, id) })
+		for _, list := range n.Loader.Args().Values(driver + ".ids") {
+			kept = addIDs(kept, list)
+		}
+		kept = slices.DeleteFunc(kept, func(id string) bool {
+			return !slices.Contains(there, id) && (!slices.Contains(foreign, id) || slices.Contains(copied, id))
+		})
 		if len(kept) > 0 {
 			w.Exact = append(w.Exact, name+strings.Join(kept, ","))
 			continue

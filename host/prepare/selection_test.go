@@ -303,6 +303,25 @@ func TestNoneKeepsArguments(t *testing.T) {
 	}
 }
 
+// TestNoneKeepsIDs: ids that the operator had before remain, though the selected functions have
+// them too.
+func TestNoneKeepsIDs(t *testing.T) {
+	for _, distro := range []string{"rhel9", "debian-systemd-boot", "fedora-systemd-boot"} {
+		archive := node{distro: distro, cpu: "GenuineIntel"}.archive()
+		const had = "vfio-pci.ids=10de:11b4,1234:5678"
+		root := hosttest.Lay(t, strings.ReplaceAll(strings.ReplaceAll(archive, "ro rhgb", "ro "+had+" rhgb"), "ro quiet", "ro "+had+" quiet"))
+		apply(t, root, prepare.Options{})
+		apply(t, root, prepare.Options{None: true})
+		n, err := prepare.Observe(root, guard.Running{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if args := n.Loader.Args().String(); !strings.Contains(args+" ", had+" ") || strings.Contains(args, "iommu") {
+			t.Errorf("%s: %s", distro, args)
+		}
+	}
+}
+
 // TestNoneLater: arguments are removed although, since host prepare, GRUB has rewritten its
 // environment, other kernels have replaced the first, or the operator has added arguments
 // between an earlier --none and host prepare.
