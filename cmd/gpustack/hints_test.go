@@ -57,7 +57,7 @@ func example(t *testing.T, name string) string {
 	return string(text)
 }
 
-var hintLine = regexp.MustCompile(`(?m)^gpustack: hint: to ([^:]*(?::[^ ][^:]*)*): (gpustack host (?:prepare|bind|scan) .*)$`)
+var hintLine = regexp.MustCompile(`(?m)^gpustack: hint: to ([^:]+(?::[^ ][^:]*)*): (gpustack host (?:prepare|bind|scan) .*)$`)
 
 func errorLines(stderr string) (lines []string) {
 	for line := range strings.Lines(stderr) {
@@ -128,6 +128,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"all are changed", talk, "", "host prepare", file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"), "host prepare", "0000:84:00.0: is not the function that was recorded", 1},
 		{"one is changed, bound now", talk, "", "host prepare", file(second+"/device", "0x1bb1"), "host bind --live --dry-run", "0000:88:00.0: is not the function that was recorded", 1},
 		{"all are changed, bound now", talk, "", "host prepare", file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"), "host bind --live --dry-run", "0000:84:00.0: is not the function that was recorded", 1},
+		{"one is the console by now, bound now", talk, "", "host prepare", file(first+"/boot_vga", "1"), "host bind --live --dry-run", "0000:84:00.0: the host needs it: is the console", 2},
 		{"removed by its other function", talk, "", "host prepare", "", "host prepare --remove 0000:84:00.1", "0000:84:00.1: is not selected", 1},
 		{"nothing left", talk, "", "host prepare", "", "host prepare --remove 10de:11b4", "nothing is selected", 1},
 		{"identical devices and pci-stub", talk, "", "", "", "host prepare --device 0000:84:00.0 --driver pci-stub", "pci-stub cannot bind one of several identical devices", 1},

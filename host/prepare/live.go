@@ -206,6 +206,10 @@ func (n Node) Bind(root host.Root, opts Options, uses Uses, live bool) (Live, er
 func (n Node) bindAttempt(root host.Root, opts Options) attempt {
 	return attempt{
 		node: n, root: root, opts: opts,
+		choose: func(o Options) (selection, error) {
+			named, o := n.withoutRecord(o)
+			return named.choose(o)
+		},
 		try: func(o Options) []error {
 			named, o := n.withoutRecord(o)
 			s, err := named.choose(o)

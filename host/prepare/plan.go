@@ -47,7 +47,7 @@ func New(root host.Root, n Node, opts Options) (Plan, error) {
 		return n.planNone(root)
 	}
 	c := candidate{root: root, node: n}
-	search := attempt{node: n, root: root, opts: opts, try: c.try, exact: func(f []pci.Address) Options { return n.only(opts, f) }}
+	search := attempt{node: n, root: root, opts: opts, choose: n.choose, try: c.try, exact: func(f []pci.Address) Options { return n.only(opts, f) }}
 	s, err := n.choose(opts)
 	if err != nil {
 		return Plan{}, search.refused(s, split(err))

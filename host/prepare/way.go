@@ -42,9 +42,11 @@ type attempt struct {
 	node Node
 	root host.Root
 	opts Options
-	// try returns what is wrong with options; exact returns options that select just these.
-	try   func(Options) []error
-	exact func([]pci.Address) Options
+	// choose returns what options select; try returns what is wrong with them; exact returns
+	// options that select just these.
+	choose func(Options) (selection, error)
+	try    func(Options) []error
+	exact  func([]pci.Address) Options
 }
 
 // only returns the options with functions as the whole selection.
@@ -338,7 +340,7 @@ func (a attempt) purpose(s selection, o Options) string {
 		return returnAll
 	}
 	var parts []string
-	if chosen, err := a.node.choose(o); err == nil {
+	if chosen, err := a.choose(o); err == nil {
 		kept := slices.DeleteFunc(slices.Clone(s.selected), func(f pci.Address) bool { return slices.Contains(chosen.all, f) })
 		if len(kept) > 0 {
 			parts = append(parts, "leave "+shortened(kept)+" with the host")
