@@ -119,8 +119,11 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 		lines := more(leaf)
 		switch {
 		case lines != nil:
-		case errors.Is(leaf, prepare.ErrNoDevice), errors.As(leaf, &refusal):
+		case errors.Is(leaf, prepare.ErrNoDevice), errors.As(leaf, &refusal) && hints(leaf) == nil:
 			lines = []string{remedy("list all functions", c.scan())}
+		case errors.Is(leaf, prepare.ErrNotSelected):
+			shown := hostCommand{name: c.name, root: c.root, flags: []string{"--dry-run"}}
+			lines = []string{remedy("show what is selected", shown.with(prepare.Options{}))}
 		default:
 			lines = hints(leaf)
 		}

@@ -130,6 +130,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"all are changed, bound now", talk, "", "host prepare", file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"), "host bind --live --dry-run", "0000:84:00.0: is not the function that was recorded", 1},
 		{"one is the console by now, bound now", talk, "", "host prepare", file(first+"/boot_vga", "1"), "host bind --live --dry-run", "0000:84:00.0: the host needs it: is the console", 2},
 		{"removed by its other function", talk, "", "host prepare", "", "host prepare --remove 0000:84:00.1", "0000:84:00.1: is not selected", 1},
+		{"removed, and not selected", talk, "", "host prepare", "", "host prepare --remove 0000:01:00.0", "0000:01:00.0: is not selected", 1},
 		{"nothing left", talk, "", "host prepare", "", "host prepare --remove 10de:11b4", "nothing is selected", 1},
 		{"identical devices and pci-stub", talk, "", "", "", "host prepare --device 0000:84:00.0 --driver pci-stub", "pci-stub cannot bind one of several identical devices", 1},
 		{"no id", talk, file(first+"/device", "x"), "", "", "host prepare", "0000:84:00.0: its ids cannot be read", 1},
@@ -203,6 +204,18 @@ func TestHintShowsWhatLeaves(t *testing.T) {
 	stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
 	const want = "gpustack: warning: 0000:01:00.0: the NIC eth0 (igb) leaves the host at the next boot (allowed; otherwise refused: the host needs it: carries the default route, through eth0)"
 	if status != 2 || !strings.Contains(stderr, want) {
+		t.Errorf("exit status %d: %s", status, stderr)
+	}
+}
+
+// TestHintForVirtualFunctions: where no other selection is accepted, the hint says how to lift
+// the refusal.
+func TestHintForVirtualFunctions(t *testing.T) {
+	dir := t.TempDir()
+	const at = "-- sys/devices/pci0000:80/0000:80:03.0/0000:88:00.0/"
+	unpack(t, dir, example(t, "talk-2xk4200"), at+"sriov_totalvfs --\n16\n"+at+"sriov_numvfs --\n4\n")
+	stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:88:00.0")
+	if status != 1 || !strings.Contains(stderr, "gpustack: hint: once no guest has one, write 0 to the function's sriov_numvfs\n") {
 		t.Errorf("exit status %d: %s", status, stderr)
 	}
 }

@@ -352,7 +352,6 @@ func hint(err error) string {
 		{prepare.ErrNoGroup, "the IOMMU is off: run 'gpustack host prepare' and reboot; if that is done, turn it on in the firmware's setup"},
 		{prepare.ErrNoKernel, "--root takes the top of a machine's file tree, with its kernels' modules below"},
 		{prepare.ErrNoModule, "install the package that has it, or reboot into the kernel whose modules are installed"},
-		{prepare.ErrNotSelected, "gpustack host prepare --dry-run shows what is selected"},
 		{prepare.ErrNoMachine, "--root takes the top of a machine's file tree; on the machine itself leave it out"},
 		{initramfs.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
 		{prepare.ErrUnseen, "the checks that say n/a tell what is missing; on the machine itself, as root, all of it is there"},
