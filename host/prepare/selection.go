@@ -96,7 +96,7 @@ func (n Node) choose(opts Options) (selection, error) {
 	s := c.selection
 	s.selected = unique(s.selected)
 	s.all = n.expand(s.selected)
-	if opts.Only != nil {
+	if opts.Only != nil || opts.Remove != nil {
 		// What was allowed for a function that is returned to the host is not allowed for ever.
 		s.allowed = slices.DeleteFunc(s.allowed, func(a pci.Address) bool {
 			d := n.device(a)

@@ -125,6 +125,20 @@ func TestOnlyReturns(t *testing.T) {
 	}
 }
 
+// TestRemoveForgets: what was allowed for a removed function is refused again.
+func TestRemoveForgets(t *testing.T) {
+	root := hosttest.Lay(t, node{cpu: "GenuineIntel", cardGroup: 11}.archive())
+	nic, _ := pci.ParseAddress("0000:04:00.0")
+	apply(t, root, prepare.Options{Allow: []pci.Address{nic}})
+	apply(t, root, prepare.Options{Remove: selectors(t, "0000:02:00.0")})
+	if c := contractOf(t, root); addresses(c.Functions) != firstCard || len(c.Allowed) > 0 {
+		t.Errorf("%s, allowed %v", addresses(c.Functions), c.Allowed)
+	}
+	if _, err := plan(t, root, prepare.Options{Add: selectors(t, "0000:02:00.0")}); err == nil || !strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestSuggestRenumbered: recorded functions that have other addresses now are suggested in place of
 // those that have changed, unless there are more identical devices than that.
 func TestSuggestRenumbered(t *testing.T) {
