@@ -166,8 +166,13 @@ func (f File) Previous(after *edit.File) (*edit.File, bool) {
 	return before, before.Hash() == f.Before.Hash
 }
 
-// Replaced returns the lines of the file that the change replaced or removed, nil for none.
-func (f File) Replaced() (lines []byte) {
+// Replaced returns the lines of the file that the change replaced or removed, nil if it made the
+// file.
+func (f File) Replaced() []byte {
+	if f.Before == nil {
+		return nil
+	}
+	lines := []byte{}
 	for _, p := range f.Back {
 		lines = append(lines, p.Text...)
 	}

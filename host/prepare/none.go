@@ -23,8 +23,8 @@ func (n Node) planNone(root host.Root) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	entries = sincePrepared(entries)
-	w, warnings, err := n.withoutArguments(root, entries)
+	entries, whole := sincePrepared(entries)
+	w, warnings, err := n.withoutArguments(root, entries, whole)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -70,13 +70,16 @@ func (n Node) planNone(root host.Root) (Plan, error) {
 // added. GRUB's configuration without ours has none of them. In boot entries they stand among
 // others: what was there before is known from the journal, and what that does not show is left
 // in place, with a warning.
-func (n Node) withoutArguments(root host.Root, entries []journal.Entry) (boot.Want, []string, error) {
+func (n Node) withoutArguments(root host.Root, entries []journal.Entry, whole bool) (boot.Want, []string, error) {
 	if !n.mixed() {
 		return boot.Want{}, nil, nil
 	}
 	before, known, err := argumentsBefore(root, entries)
 	if err != nil {
 		return boot.Want{}, nil, err
+	}
+	if !known && whole { // host prepare changed no entry: they had all of it
+		before, known = n.Loader.Args(), true
 	}
 	w := n.withoutIDs(before)
 	var left []string
@@ -182,15 +185,16 @@ func argumentsBefore(root host.Root, entries []journal.Entry) (before boot.Args,
 }
 
 // sincePrepared returns the entries from the one on that made the record: what others changed
-// before it, as after an earlier --none, was there before host prepare.
-func sincePrepared(entries []journal.Entry) []journal.Entry {
+// before it, as after an earlier --none, was there before host prepare. Without that entry it
+// returns all entries and false.
+func sincePrepared(entries []journal.Entry) (since []journal.Entry, whole bool) {
 	for i, e := range slices.Backward(entries) {
 		made := func(f journal.File) bool { return f.Name == ContractFile && f.Before == nil }
 		if changedFiles(e) && slices.ContainsFunc(e.Files, made) {
-			return entries[i:]
+			return entries[i:], true
 		}
 	}
-	return entries
+	return entries, false
 }
 
 // changedFiles reports whether an entry changed files and is not undone.
