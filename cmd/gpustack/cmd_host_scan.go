@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +33,7 @@ STATE is one of:
   guest-ready  bound to VFIO with its whole group: a guest can get it
   in use       a guest has it
   blocked      no guest can get it: its group has another device of the host, or
-               it has virtual functions enabled
+               it has virtual functions or mediated devices
   unknown      the state depends on files that cannot be read
 
 The last lines say how many GPUs can be prepared, as far as drivers and groups show,
@@ -100,8 +99,8 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
-	whole.judge(root)
-	shown, err := whole.narrow(opts)
+	recorded := whole.judge(root)
+	shown, err := whole.narrow(opts, recorded)
 	if err != nil {
 		return err
 	}
@@ -142,6 +141,8 @@ type gpuCount struct {
 	GuestReady int `json:"guest_ready"`
 	InUse      int `json:"in_use"`
 	Blocked    int `json:"blocked"`
+	Console    int `json:"console"`
+	Unknown    int `json:"unknown"`
 }
 
 type scannedHost struct {
@@ -186,20 +187,27 @@ func scan(root host.Root, opts pci.Options) (scanReport, error) {
 }
 
 // judge sets the state of every function. Which guests use functions is read only where a
-// driver of VFIO's is bound to one.
-func (r *scanReport) judge(root host.Root) {
+// driver of VFIO's is bound to one. recorded tells whether host prepare has recorded a selection,
+// or may have.
+func (r *scanReport) judge(root host.Root) (recorded bool) {
 	devices := r.devices()
 	var uses prepare.Uses
 	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
 		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
 	}
-	recorded, err := prepare.ReadContract(root)
-	if err != nil {
-		recorded = nil // only root may read it, and host check tells what is wrong with it
+	node := prepare.Node{Devices: devices}
+	var err error
+	if node.Recorded, err = prepare.ReadContract(root); err != nil {
+		node.Recorded = nil // only root may read it, and host check reports what is wrong with it
 	}
-	for i, s := range prepare.States(devices, r.Groups, r.Host.IOMMU.Enabled, recorded, uses) {
+	recorded = node.Recorded != nil || err != nil
+	if node.Mediated, err = pci.ReadMediated(root, devices); err != nil {
+		r.Warnings = append(r.Warnings, err.Error())
+	}
+	for i, s := range node.States(r.Groups, r.Host.IOMMU.Enabled, uses) {
 		r.Devices[i].State = s
 	}
+	return recorded
 }
 
 // devices returns the functions without their states.
@@ -213,7 +221,7 @@ func (r scanReport) devices() []pci.Device {
 
 // narrow leaves the devices that were asked for, and their groups, and counts their GPUs. It
 // is an error to ask for a device that is not there.
-func (r scanReport) narrow(opts hostScanOptions) (scanReport, error) {
+func (r scanReport) narrow(opts hostScanOptions, recorded bool) (scanReport, error) {
 	devices := r.devices()
 	if err := missing(opts.filter.Devices, devices); err != nil {
 		return scanReport{}, err
@@ -241,7 +249,7 @@ func (r scanReport) narrow(opts hostScanOptions) (scanReport, error) {
 			r.Warnings = append(r.Warnings, d.Warnings...)
 		}
 	}
-	r.count(all, opts)
+	r.count(all, opts, recorded)
 	shown := []iommu.Group{}
 	for _, g := range r.Groups {
 		if groups[g.Number] {
@@ -254,44 +262,56 @@ func (r scanReport) narrow(opts hostScanOptions) (scanReport, error) {
 
 // count counts the GPUs listed: the NVIDIA ones, and, where a filter is given, those that it
 // picks. It names the command that comes next.
-func (r *scanReport) count(all []scannedDevice, opts hostScanOptions) {
-	var preparable []string
+func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded bool) {
+	var preparable, refused []pci.Address
+	n := &r.GPUs
 	for _, d := range r.Devices {
 		if !d.IsGPU() || d.SRIOV.PF != nil || opts.filter.IsZero() && !d.Candidate {
 			continue
 		}
-		r.GPUs.Listed++
-		switch {
-		case d.State.Preparable():
-			r.GPUs.Preparable++
-			preparable = append(preparable, "--device", d.Address.String())
-		case d.State.Prepared():
-			r.GPUs.Prepared++
-		case d.State.Name == prepare.GuestReady:
-			r.GPUs.GuestReady++
-		case d.State.Name == prepare.UsedBy:
-			r.GPUs.InUse++
-		case d.State.Name == prepare.Blocked:
-			r.GPUs.Blocked++
+		n.Listed++
+		switch s := d.State; {
+		case s.Preparable():
+			n.Preparable++
+			preparable = append(preparable, d.Address)
+			continue
+		case s.Prepared():
+			n.Prepared++
+			continue
+		case s.Name == prepare.GuestReady:
+			n.GuestReady++
+			continue
+		case s.Name == prepare.UsedBy:
+			n.InUse++
+			continue
+		case s.Name == prepare.Blocked:
+			n.Blocked++
+		case s.Name == prepare.NotKnown:
+			n.Unknown++
+		default:
+			n.Console++
 		}
+		refused = append(refused, d.Address)
 	}
-	// Without options, host prepare selects the NVIDIA GPUs, all of them.
-	if !slices.ContainsFunc(all, func(d scannedDevice) bool {
-		named := slices.Contains(preparable, d.Address.String())
-		return d.Candidate != named
-	}) {
-		preparable = nil
-	}
-	next := []string{"gpustack", "host"}
-	switch n := r.GPUs; {
+	gpus := preparable
+	switch {
 	case n.Listed == 0:
 		return
-	case n.Preparable == 0 && n.Prepared+n.GuestReady+n.InUse > 0:
-		next = append(next, "check")
+	case n.Preparable > 0:
+	case n.Prepared+n.GuestReady+n.InUse > 0:
+		r.Next = "gpustack host check"
+		return
 	default:
-		next = append(append(next, "prepare", "--dry-run"), preparable...)
+		gpus = refused // host prepare prints the ways out
 	}
-	r.Next = strings.Join(next, " ")
+	r.Next = "gpustack host prepare --dry-run"
+	// All NVIDIA GPUs are the default where nothing is recorded.
+	if !recorded && !slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Candidate != slices.Contains(gpus, d.Address) }) {
+		return
+	}
+	for _, gpu := range gpus {
+		r.Next += " --device " + gpu.String()
+	}
 }
 
 // missing is an error for each selector that names nothing.

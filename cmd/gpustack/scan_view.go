@@ -55,7 +55,7 @@ func (u *ui) gpuLines(r scanReport, root string) {
 	for _, other := range []struct {
 		label string
 		count int
-	}{{"blocked", n.Blocked}, {"prepared", n.Prepared}, {"guest-ready", n.GuestReady}, {"in use", n.InUse}} {
+	}{{"blocked", n.Blocked}, {"console", n.Console}, {"unknown", n.Unknown}, {"prepared", n.Prepared}, {"guest-ready", n.GuestReady}, {"in use", n.InUse}} {
 		if other.count > 0 {
 			rest = append(rest, fmt.Sprintf("%s: %d", other.label, other.count))
 		}

@@ -39,8 +39,9 @@ func Needs(root host.Root, devices []pci.Device, running Running) ([]Need, error
 	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}}
 	err := errors.Join(g.readMounts(), g.readRoutes())
 	err = errors.Join(err, g.fileSystems(), g.swaps(), g.network(running), g.session(running))
-	g.consoles()
-	return g.folded(), err
+	needs := append(g.folded(), Consoles(devices)...)
+	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
+	return needs, err
 }
 
 type guard struct {
@@ -78,7 +79,7 @@ func (g *guard) add(addresses []pci.Address, absolute bool, before, what, after 
 	}
 }
 
-// folded returns all needs in order of address. Needs of a function that differ only in what
+// folded returns what was found. Needs of a function that differ only in what
 // it carries become one where they are many: containers mount a file system many times.
 func (g *guard) folded() []Need {
 	const most = 6
@@ -101,7 +102,6 @@ func (g *guard) folded() []Need {
 		}
 		needs = append(needs, Need{r.address, r.before + r.what + r.after, r.absolute})
 	}
-	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
 	return needs
 }
 
@@ -241,19 +241,16 @@ func (g *guard) endpoint(a pci.Address) bool {
 	})
 }
 
-// Makers of the display controllers in management controllers.
-const (
-	aspeed pci.ID = 0x1a03
-	matrox pci.ID = 0x102b
-)
-
-func (g *guard) consoles() {
-	for i := range g.devices {
-		switch d := &g.devices[i]; {
+// Consoles returns the needs of the host's console, the firmware's and the management
+// controller's.
+func Consoles(devices []pci.Device) (needs []Need) {
+	for i := range devices {
+		switch d := &devices[i]; {
 		case d.BootVGA != nil && *d.BootVGA:
-			g.add([]pci.Address{d.Address}, false, "is the console (boot_vga)", "", "")
-		case d.IsDisplay() && (d.IsVendor(aspeed) || d.IsVendor(matrox)):
-			g.add([]pci.Address{d.Address}, false, "is the management controller's console", "", "")
+			needs = append(needs, Need{Address: d.Address, Reason: "is the console (boot_vga)"})
+		case d.IsManagementConsole():
+			needs = append(needs, Need{Address: d.Address, Reason: "is the management controller's console"})
 		}
 	}
+	return needs
 }

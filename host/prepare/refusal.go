@@ -130,10 +130,11 @@ func (n Node) refusals(s selection) (refusals []error, lifted []*Refusal) {
 			add(&Refusal{Address: need.Address, Absolute: need.Absolute, Reason: "the host needs it: " + need.Reason})
 		}
 	}
+	ofCards := n.ofCards(s.selected)
 	for _, a := range s.all {
 		d := n.device(a)
 		needed := slices.ContainsFunc(n.Needs, func(need guard.Need) bool { return need.Address == a })
-		if !needed && !slices.ContainsFunc(s.selected, n.sameCard(d)) {
+		if !needed && !ofCards(d) {
 			add(&Refusal{Address: a, Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
 		}
 		switch {

@@ -275,17 +275,25 @@ func unique(addresses []pci.Address) []pci.Address {
 	return slices.Compact(append([]pci.Address{}, addresses...))
 }
 
-// sameCard tells of which functions a function is of one card: those of its slot. A
-// virtual function, whose address may fall into the slot of its physical one, is given
-// away alone.
-func (n Node) sameCard(d *pci.Device) func(pci.Address) bool {
-	return func(a pci.Address) bool {
-		if a == d.Address {
-			return true
+// ofCards returns whether a function is of the card of a selected one: of its slot. A virtual
+// function, whose address may be in the slot of its physical one, is assigned alone.
+func (n Node) ofCards(selected []pci.Address) func(*pci.Device) bool {
+	named, slots := map[pci.Address]bool{}, map[pci.Address]bool{}
+	for _, a := range selected {
+		named[a] = true
+		if d := n.device(a); d == nil || !isVF(d) {
+			slots[slot(a)] = true
 		}
-		o := n.device(a)
-		return a.SameSlot(d.Address) && !isVF(d) && (o == nil || !isVF(o))
 	}
+	return func(d *pci.Device) bool {
+		return named[d.Address] || slots[slot(d.Address)] && !isVF(d)
+	}
+}
+
+// slot is the address that all functions of a slot share.
+func slot(a pci.Address) pci.Address {
+	a.Function = 0
+	return a
 }
 
 func isVF(d *pci.Device) bool {
@@ -295,11 +303,11 @@ func isVF(d *pci.Device) bool {
 // expand adds all functions of each card, and the endpoints of all IOMMU groups
 // that those are in. While the IOMMU is off there are no groups.
 func (n Node) expand(selected []pci.Address) []pci.Address {
-	groups := map[int]bool{}
+	groups, ofCards := map[int]bool{}, n.ofCards(selected)
 	all := slices.Clone(selected)
 	for i := range n.Devices {
 		d := &n.Devices[i]
-		if !d.IsBridge() && slices.ContainsFunc(selected, n.sameCard(d)) {
+		if !d.IsBridge() && ofCards(d) {
 			all = append(all, d.Address)
 			if d.IOMMUGroup != nil {
 				groups[*d.IOMMUGroup] = true

@@ -1,11 +1,13 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
 
+	"gpustack/host/guard"
 	"gpustack/host/iommu"
 	"gpustack/host/pci"
 )
@@ -49,39 +51,30 @@ func (s State) String() string {
 }
 
 // States returns the state of each function, in their order, and nil for bridges, which no
-// guest gets. devices and groups are all of the machine's; on tells whether the IOMMU is,
-// and is nil where that is unknown; recorded is nil where nothing is or it cannot be read.
-func States(devices []pci.Device, groups []iommu.Group, on *bool, recorded *Contract, uses Uses) []*State {
-	byNumber := map[int]*group{}
+// guest gets. The node has all functions of the machine; its record is nil where nothing is
+// recorded or it cannot be read. groups are all of the machine's; on tells whether the IOMMU is,
+// and is nil where that is unknown.
+func (n Node) States(groups []iommu.Group, on *bool, uses Uses) []*State {
+	byNumber := map[int]*iommu.Group{}
 	for i := range groups {
-		byNumber[groups[i].Number] = &group{Group: groups[i], cards: map[pci.Address]bool{}}
+		byNumber[groups[i].Number] = &groups[i]
 	}
-	for i := range devices {
-		d := &devices[i]
-		if d.IOMMUGroup != nil && !d.IsBridge() {
-			g := byNumber[*d.IOMMUGroup]
-			g.endpoints = append(g.endpoints, d)
-			if d.IsGPU() {
-				g.cards[slot(d)] = true
-			}
-		}
-	}
+	obstacles := n.obstacles()
 	blind := uses.blind()
-	states := make([]*State, len(devices))
-	for i := range devices {
-		d := &devices[i]
+	states := make([]*State, len(n.Devices))
+	for i := range n.Devices {
+		d := &n.Devices[i]
 		if d.IsBridge() {
 			continue
 		}
 		s := State{Name: OfHost}
-		var g *group
+		var g *iommu.Group
 		if d.IOMMUGroup != nil {
 			g = byNumber[*d.IOMMUGroup]
 		}
 		used := uses.guest(d.Address)
-		free := d.Driver != nil && pci.LeavesAlone(*d.Driver)
-		foreign := g.foreign(d, free)
-		vfs := d.SRIOV.NumVFs
+		free := pci.LeavesAlone(text(d.Driver))
+		obstacle, refused := obstacles[d.Address]
 		switch {
 		case used != nil:
 			guest := used.Guest
@@ -91,21 +84,21 @@ func States(devices []pci.Device, groups []iommu.Group, on *bool, recorded *Cont
 			s = State{Name: UsedBy, Guest: &guest}
 		case d.DriverUnread():
 			s = State{Name: NotKnown, Detail: "its driver cannot be read"}
-		case !free && recorded.has(d.Address):
+		case !free && n.Recorded.has(d.Address):
 			s.Detail = isPrepared
-		case free && g != nil && g.Viable == nil:
-			s = State{Name: NotKnown, Detail: fmt.Sprintf("%s: %s", g.Blockers[0].Address, g.Blockers[0].Reason)}
-		case foreign != "":
-			s = State{Name: Blocked, Detail: foreign}
-		case d.IsGPU() && vfs != nil && *vfs > 0:
-			s = State{Name: Blocked, Detail: fmt.Sprintf("has %d virtual functions enabled", *vfs)}
-		case !free && (d.BootVGA != nil && *d.BootVGA || d.IsManagementConsole()):
+		case !free && refused:
+			s = obstacle
+		case !free && (isConsole(d) || d.IsManagementConsole()):
 			s.Detail = onConsole
 		case !free:
 		case g == nil && on != nil:
 			s = State{Name: Blocked, Detail: "has no IOMMU group"}
 		case g == nil:
 			s = State{Name: NotKnown, Detail: "its IOMMU group is not shown"}
+		case g.Viable == nil:
+			s = State{Name: NotKnown, Detail: fmt.Sprintf("%s: %s", g.Blockers[0].Address, g.Blockers[0].Reason)}
+		case !*g.Viable:
+			s = State{Name: Blocked, Detail: n.shares(g.Blockers[0].Address, len(g.Blockers)-1)}
 		case blind == "":
 			s.Name = GuestReady
 		case strings.Contains(blind, fs.ErrPermission.Error()):
@@ -116,6 +109,98 @@ func States(devices []pci.Device, groups []iommu.Group, on *bool, recorded *Cont
 		states[i] = &s
 	}
 	return states
+}
+
+// obstacles returns the states of the GPUs that host prepare refuses, with the other functions of
+// their cards. It selects the GPUs of a vendor, and leaves out those whose refusals remain.
+// The choice that NVSwitches need, and what else the host needs, is not part of it.
+func (n Node) obstacles() map[pci.Address]State {
+	n.Needs = guard.Consoles(n.Devices)
+	byVendor := map[pci.ID][]pci.Address{}
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		if d.IsGPU() && !isVF(d) && d.VendorID != nil && !pci.LeavesAlone(text(d.Driver)) && !n.Recorded.has(d.Address) {
+			byVendor[*d.VendorID] = append(byVendor[*d.VendorID], d.Address)
+		}
+	}
+	obstacles := map[pci.Address]State{}
+	for _, gpus := range byVendor {
+		for more := true; more; {
+			bad := n.refusedOf(gpus)
+			before := len(gpus)
+			gpus = slices.DeleteFunc(gpus, func(a pci.Address) bool {
+				with := n.expand([]pci.Address{a})
+				by := slices.DeleteFunc(slices.Clone(bad), func(r *Refusal) bool { return !slices.Contains(with, r.Address) })
+				if len(by) == 0 {
+					return false
+				}
+				for card, s := range n.obstacle(a, by) {
+					obstacles[card] = s
+				}
+				return true
+			})
+			more = len(gpus) < before
+		}
+	}
+	return obstacles
+}
+
+// refusedOf returns the refusals of functions that are added to what is recorded, one for each
+// function.
+func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
+	if len(added) == 0 {
+		return nil
+	}
+	s := selection{selected: added}
+	if r := n.Recorded; r != nil {
+		s = selection{selected: slices.Concat(r.Selected, added), allowed: r.Allowed, nvswitch: r.NVSwitch}
+	}
+	s.all = n.expand(s.selected)
+	refusals, _ := n.refusals(s)
+	for _, err := range slices.Concat(n.shared(s), refusals) {
+		var r *Refusal
+		if errors.As(err, &r) && !slices.ContainsFunc(refused, func(o *Refusal) bool { return o.Address == r.Address }) {
+			refused = append(refused, r)
+		}
+	}
+	return refused
+}
+
+// obstacle returns the state of a GPU by the refusals of functions that would go with it: by its
+// own, or else with that of the other functions of its card.
+func (n Node) obstacle(gpu pci.Address, refused []*Refusal) map[pci.Address]State {
+	if i := slices.IndexFunc(refused, func(r *Refusal) bool { return r.Address == gpu }); i >= 0 {
+		switch r := refused[i]; {
+		case r.Err == nil && len(refused) == 1:
+			return map[pci.Address]State{gpu: {Name: OfHost, Detail: onConsole}}
+		case r.Err == nil:
+			refused = slices.Delete(slices.Clone(refused), i, i+1)
+		case errors.Is(r, errSRIOV):
+			return map[pci.Address]State{gpu: {Name: NotKnown, Detail: r.Err.Error()}}
+		default:
+			return map[pci.Address]State{gpu: {Name: Blocked, Detail: r.Err.Error()}}
+		}
+	}
+	states := map[pci.Address]State{}
+	for i := range n.Devices {
+		if o := &n.Devices[i]; o.Address == gpu || o.Address.SameSlot(gpu) && !o.IsGPU() && !o.IsBridge() && !isVF(o) {
+			states[o.Address] = State{Name: Blocked, Detail: n.shares(refused[0].Address, len(refused)-1)}
+		}
+	}
+	return states
+}
+
+// shares says which function is in the same group or slot, and how many more there are.
+func (n Node) shares(with pci.Address, more int) string {
+	other := n.device(with)
+	detail := "shares its slot with " + other.Label()
+	if other.IOMMUGroup != nil {
+		detail = fmt.Sprintf("shares group %d with %s", *other.IOMMUGroup, other.Label())
+	}
+	if more > 0 {
+		detail += fmt.Sprintf(" and %d more", more)
+	}
+	return detail
 }
 
 // Preparable tells whether host prepare can bind a GPU in this state, as far as drivers and
@@ -132,53 +217,4 @@ func (s State) Prepared() bool {
 // has tells whether a function is recorded. A nil contract has none.
 func (c *Contract) has(a pci.Address) bool {
 	return c != nil && slices.ContainsFunc(c.Functions, func(f Function) bool { return f.Address == a })
-}
-
-// group is an IOMMU group with its members that are no bridges.
-type group struct {
-	iommu.Group
-	endpoints []*pci.Device
-	cards     map[pci.Address]bool // the slots of GPUs
-}
-
-// foreign says which members keep a function from guests although they are no part of its
-// card, or "". free tells whether the function itself is bound to VFIO: then its group is
-// judged as the kernel does, and otherwise as host prepare will, which selects GPUs with
-// their cards.
-func (g *group) foreign(d *pci.Device, free bool) string {
-	if g == nil || !free && !g.ofCard(d) {
-		return ""
-	}
-	var first *pci.Device
-	more := -1
-	for _, m := range g.endpoints {
-		bound := m.DriverUnread() || m.Driver != nil && !pci.LeavesAlone(*m.Driver)
-		idle := m.Driver == nil && !m.DriverUnread()
-		if m == d || !free && g.ofCard(m) || !bound && (free || !idle) {
-			continue
-		}
-		if first == nil {
-			first = m
-		}
-		more++
-	}
-	switch {
-	case first == nil:
-		return ""
-	case more == 0:
-		return fmt.Sprintf("shares group %d with %s", g.Number, first.Label())
-	}
-	return fmt.Sprintf("shares group %d with %s and %d more", g.Number, first.Label(), more)
-}
-
-// ofCard tells whether a member is a GPU or in the slot of one.
-func (g *group) ofCard(d *pci.Device) bool {
-	return g.cards[slot(d)]
-}
-
-// slot is the address that all functions of a card share.
-func slot(d *pci.Device) pci.Address {
-	a := d.Address
-	a.Function = 0
-	return a
 }

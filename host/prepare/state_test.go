@@ -70,7 +70,7 @@ func TestStates(t *testing.T) {
 		{"an NVSwitch", []string{"00:01.0 0604 8086 1 pcieport", "00:01.0/05:00.0 0680 10de 11 nvidia-nvswitch"}, false, idle, "-, host"},
 		{"bound to vfio-pci, and no IOMMU", []string{"01:00.0 0300 10de - vfio-pci"}, true, idle, "blocked: has no IOMMU group"},
 		{"bound to vfio-pci, groups not seen", []string{"01:00.0 0300 10de - vfio-pci"}, false, idle, "unknown: its IOMMU group is not shown"},
-		{"virtual functions", []string{gpu + "nvidia sriov_totalvfs=16 sriov_numvfs=4"}, false, idle, "blocked: has 4 virtual functions enabled"},
+		{"virtual functions", []string{gpu + "nvidia sriov_totalvfs=16 sriov_numvfs=4"}, false, idle, "blocked: has virtual functions enabled (4)"},
 		{"a NIC's virtual functions", []string{"c3:00.0 0200 15b3 10 mlx5_core sriov_totalvfs=16 sriov_numvfs=4"}, false, idle, "host"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestStates(t *testing.T) {
 			if test.off {
 				on = new(bool)
 			}
-			states := prepare.States(devices, iommu.Groups(devices), on, nil, test.uses)
+			states := prepare.Node{Devices: devices}.States(iommu.Groups(devices), on, test.uses)
 			var got []string
 			for i, d := range devices {
 				s := "-"
