@@ -38,6 +38,7 @@ type Device struct {
 	driverUnread bool
 	vpdUnread    bool
 	sriovUnread  bool
+	mediates     bool // it can have mediated devices
 }
 
 // SRIOV is a function's part in single-root I/O virtualisation. Role is nil where

@@ -12,8 +12,11 @@ import (
 // among its elements (Linux, Documentation/driver-api/vfio-mediated-device.rst).
 const mediatedDir = "/sys/bus/mdev/devices"
 
-// ReadMediated returns how many mediated devices each function has, as NVIDIA's vGPUs are: by
-// the list of all, and by what each GPU says that it has.
+// mediatedTypesDir is a folder of each function that can have mediated devices.
+const mediatedTypesDir = "mdev_supported_types"
+
+// ReadMediated returns how many mediated devices each function that Scan found has, as NVIDIA's
+// vGPUs are: by the list of all, and by the lists of each GPU.
 func ReadMediated(root host.Root, devices []Device) (map[Address]int, error) {
 	count, err := readMediated(root)
 	if err != nil {
@@ -21,7 +24,7 @@ func ReadMediated(root host.Root, devices []Device) (map[Address]int, error) {
 	}
 	for i := range devices {
 		d := &devices[i]
-		if !d.IsGPU() {
+		if !d.IsGPU() || !d.mediates {
 			continue
 		}
 		of, err := mediatedOf(root, d.Address)
@@ -37,7 +40,7 @@ func ReadMediated(root host.Root, devices []Device) (map[Address]int, error) {
 
 // mediatedOf counts the mediated devices of each type that a function has.
 func mediatedOf(root host.Root, a Address) (count int, err error) {
-	types := path.Join("/", devicesDir, a.String(), "mdev_supported_types")
+	types := path.Join("/", devicesDir, a.String(), mediatedTypesDir)
 	names, err := root.ReadDir(types)
 	for _, name := range names {
 		var made []string

@@ -119,6 +119,7 @@ var attributes = []string{
 	driver:          "driver",
 	iommuGroup:      "iommu_group",
 	physfn:          "physfn",
+	mediatedTypes:   mediatedTypesDir,
 }
 
 type attribute int
@@ -140,6 +141,7 @@ const (
 	driver
 	iommuGroup
 	physfn
+	mediatedTypes
 )
 
 // reader reads one function after the other.
@@ -226,6 +228,7 @@ func (r *reader) read(d *Device) {
 	if v.role, v.deviceType = r.role(); v.role != "" {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
 	}
+	d.mediates = r.has(r.present, mediatedTypes)
 	d.driverUnread = r.has(r.unread, driver)
 	d.sriovUnread = r.has(r.unread, physfn) || r.has(r.unread, sriovTotalVFs) || r.has(r.unread, sriovNumVFs)
 	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF

@@ -423,7 +423,7 @@ func (n Node) Refuse(p driver.Plan, uses Uses, live bool) (warnings []string, er
 				errs = append(errs, &InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit})
 			}
 		}
-		if err := n.virtualized(d); err != nil {
+		if err := n.virtualized(d, n.physical()); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Address, err))
 		}
 		if held := string(c.Before.Driver); !live && mayHang(d, held) {

@@ -66,14 +66,9 @@ var (
 )
 
 // virtualized returns an error if a function is divided among guests: by virtual functions that
-// are enabled, or by mediated devices.
-func (n Node) virtualized(d *pci.Device) error {
-	vfs := 0
-	for i := range n.Devices {
-		if pf := n.Devices[i].SRIOV.PF; pf != nil && *pf == d.Address {
-			vfs++
-		}
-	}
+// are enabled, or by mediated devices. pfs is from physical.
+func (n Node) virtualized(d *pci.Device, pfs map[pci.Address]int) error {
+	vfs := pfs[d.Address]
 	if d.SRIOV.NumVFs != nil {
 		vfs = max(vfs, *d.SRIOV.NumVFs)
 	}
@@ -88,16 +83,28 @@ func (n Node) virtualized(d *pci.Device) error {
 	return nil
 }
 
+// physical returns how many of the virtual functions each physical function has.
+func (n Node) physical() map[pci.Address]int {
+	pfs := map[pci.Address]int{}
+	for i := range n.Devices {
+		if pf := n.Devices[i].SRIOV.PF; pf != nil {
+			pfs[*pf]++
+		}
+	}
+	return pfs
+}
+
 // shared returns the refusals of functions that are divided among guests. Functions that are
 // bound to a driver for passthrough already are exempt, as in Refuse: nothing is unbound.
 func (n Node) shared(s selection) (refusals []error) {
 	const vGPU = ": vGPU hosts are not prepared this way"
+	pfs := n.physical()
 	for _, a := range s.all {
 		d := n.device(a)
 		if pci.LeavesAlone(text(d.Driver)) {
 			continue
 		}
-		err := n.virtualized(d)
+		err := n.virtualized(d, pfs)
 		if err == nil && isVF(d) && d.IsNVIDIAGPU() {
 			err = errVF
 		}

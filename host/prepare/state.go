@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -124,10 +125,14 @@ func (n Node) obstacles() map[pci.Address]State {
 		}
 	}
 	obstacles := map[pci.Address]State{}
-	for _, gpus := range byVendor {
-		for more := true; more; {
+	for _, vendor := range slices.Sorted(maps.Keys(byVendor)) {
+		gpus := byVendor[vendor]
+		for before := 0; len(gpus) != before; {
+			before = len(gpus)
 			bad := n.refusedOf(gpus)
-			before := len(gpus)
+			if bad == nil {
+				break
+			}
 			gpus = slices.DeleteFunc(gpus, func(a pci.Address) bool {
 				with := n.expand([]pci.Address{a})
 				by := slices.DeleteFunc(slices.Clone(bad), func(r *Refusal) bool { return !slices.Contains(with, r.Address) })
@@ -139,7 +144,6 @@ func (n Node) obstacles() map[pci.Address]State {
 				}
 				return true
 			})
-			more = len(gpus) < before
 		}
 	}
 	return obstacles
