@@ -22,6 +22,7 @@ func (v view) preparable() []host.Finding {
 		return v.Devices.blind()
 	}
 	var findings []host.Finding
+	consoles := false
 	for _, err := range v.Refused {
 		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "run 'gpustack host prepare --dry-run' for details"}
 		var refusal *Refusal
@@ -31,10 +32,11 @@ func (v view) preparable() []host.Finding {
 			f.Remedy = bootCommand(err)
 		case errors.As(err, &refusal):
 			if d := v.device(refusal.Address); isConsole(d) {
-				continue // said by the check of that
+				consoles = true
+				continue // boot_vga reports it
 			}
 			f.File = fileOf(refusal.Address, "")
-		case errors.As(err, &separation):
+		case errors.As(err, &separation) && len(v.Refused) == 1: // else the command is refused too
 			f.Remedy = "run 'gpustack host prepare --nvswitch host' or 'gpustack host prepare --nvswitch guest'"
 		case errors.Is(err, ErrNoDevice):
 			f.File = devicesDir
@@ -46,7 +48,10 @@ func (v view) preparable() []host.Finding {
 		}
 		findings = append(findings, f)
 	}
-	if findings == nil {
+	switch {
+	case findings == nil && consoles:
+		return na("skipped: boot_vga fails")
+	case findings == nil:
 		return pass("gpustack host prepare selects %s", listAddresses(v.forGuests()))
 	}
 	return findings
@@ -92,7 +97,7 @@ func (v view) console() []host.Finding {
 		case v.phase == unprepared:
 			f.Status = host.Fail
 			f.Effect = "gpustack host prepare refuses it: the host would be without a console"
-			f.Remedy = "make another display the first in the firmware's setup; --allow " + d.Address.String() + " lifts the refusal"
+			f.Remedy = "make another display the first in the firmware's setup, or run 'gpustack host prepare --dry-run' for commands that leave it with the host or allow it"
 		case slices.ContainsFunc(v.Running.Value, func(arg string) bool { return slices.Contains(withoutFramebuffer, arg) }):
 			return pass("%s, and the kernel leaves its framebuffer alone", f.Seen)
 		case removesFramebuffers(text(v.Facts.Kernel), &d):
