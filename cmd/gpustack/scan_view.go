@@ -67,6 +67,10 @@ func (u *ui) gpuLines(r scanReport, root string) {
 	if rest != nil {
 		line += " (" + strings.Join(rest, ", ") + ")"
 	}
+	if n.Preparable > 0 && n.Prepared+n.GuestReady+n.InUse == 0 &&
+		slices.ContainsFunc(r.Devices, func(d scannedDevice) bool { return d.IsNVSwitch() }) {
+		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
+	}
 	next := r.Next
 	if root != "/" {
 		next += " --root " + shellWord(root)
