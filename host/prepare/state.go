@@ -120,7 +120,7 @@ func (n Node) obstacles() map[pci.Address]State {
 	byVendor := map[pci.ID][]pci.Address{}
 	for i := range n.Devices {
 		d := &n.Devices[i]
-		if d.IsGPU() && !isVF(d) && d.VendorID != nil && !pci.LeavesAlone(text(d.Driver)) && !n.Recorded.has(d.Address) {
+		if d.IsGPU() && !isVF(d) && !d.IsManagementConsole() && d.VendorID != nil && !pci.LeavesAlone(text(d.Driver)) && !n.Recorded.has(d.Address) {
 			byVendor[*d.VendorID] = append(byVendor[*d.VendorID], d.Address)
 		}
 	}
@@ -161,7 +161,13 @@ func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
 	}
 	s.all = n.expand(s.selected)
 	refusals, _ := n.refusals(s)
-	for _, err := range slices.Concat(n.shared(s), refusals) {
+	refusals = slices.Concat(n.shared(s), refusals)
+	for _, a := range s.all {
+		if d := n.device(a); d.VendorID == nil || d.ProductID == nil {
+			refusals = append(refusals, refuse(a, ErrNoIDs))
+		}
+	}
+	for _, err := range refusals {
 		var r *Refusal
 		if errors.As(err, &r) && !slices.ContainsFunc(refused, func(o *Refusal) bool { return o.Address == r.Address }) {
 			refused = append(refused, r)
@@ -179,7 +185,7 @@ func (n Node) obstacle(gpu pci.Address, refused []*Refusal) map[pci.Address]Stat
 			return map[pci.Address]State{gpu: {Name: OfHost, Detail: onConsole}}
 		case r.Err == nil:
 			refused = slices.Delete(slices.Clone(refused), i, i+1)
-		case errors.Is(r, errSRIOV):
+		case errors.Is(r, errSRIOV), errors.Is(r, ErrNoIDs):
 			return map[pci.Address]State{gpu: {Name: NotKnown, Detail: r.Err.Error()}}
 		default:
 			return map[pci.Address]State{gpu: {Name: Blocked, Detail: r.Err.Error()}}

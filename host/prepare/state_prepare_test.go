@@ -37,6 +37,9 @@ func anyMachine(r *rand.Rand) []pci.Device {
 				Address: pci.Address{Bus: bus, Function: function}, Class: &kind.class, VendorID: &kind.vendor, ProductID: &product,
 				SRIOV: pci.SRIOV{Role: &role},
 			}
+			if r.IntN(16) == 0 {
+				d.ProductID = nil
+			}
 			d.Candidate = d.IsNVIDIAGPU()
 			if grouped && r.IntN(8) > 0 {
 				d.IOMMUGroup = &group

@@ -71,6 +71,13 @@ func TestStates(t *testing.T) {
 		{"bound to vfio-pci, and no IOMMU", []string{"01:00.0 0300 10de - vfio-pci"}, true, idle, "blocked: has no IOMMU group"},
 		{"bound to vfio-pci, groups not seen", []string{"01:00.0 0300 10de - vfio-pci"}, false, idle, "unknown: its IOMMU group is not shown"},
 		{"virtual functions", []string{gpu + "nvidia sriov_totalvfs=16 sriov_numvfs=4"}, false, idle, "blocked: has virtual functions enabled (4)"},
+		{"ids that cannot be read", []string{gpu + "nvidia device=?", audio + "snd_hda_intel"}, false, idle, "unknown: its ids cannot be read, host"},
+		{"an AMD GPU that does not go along", []string{gpu + "nvidia", "02:00.0 0300 1002 10 amdgpu"}, false, idle,
+			"blocked: shares group 10 with GPU 0000:02:00.0 (amdgpu), blocked: shares group 10 with GPU 0000:01:00.0 (nvidia)"},
+		{"a console in the GPU's group", []string{gpu + "nvidia", "09:00.0 0300 1a03 10 ast"}, false, idle,
+			"blocked: shares group 10 with console 0000:09:00.0 (ast), host (console)"},
+		{"a console that is a GPU of its own", []string{gpu + "nvidia", "02:00.0 0300 10de 10 nvidia boot_vga=1"}, false, idle,
+			"blocked: shares group 10 with GPU 0000:02:00.0 (nvidia), host (console)"},
 		{"a NIC's virtual functions", []string{"c3:00.0 0200 15b3 10 mlx5_core sriov_totalvfs=16 sriov_numvfs=4"}, false, idle, "host"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -95,7 +102,7 @@ func TestStates(t *testing.T) {
 				default:
 					fmt.Fprintf(&links, "symlink %s/driver -> ../../../bus/pci/drivers/%s\n", at, field[4])
 				}
-				fmt.Fprintf(&files, "-- %s/class --\n0x%s00\n-- %s/vendor --\n0x%s\n", at, field[1], at, field[2])
+				fmt.Fprintf(&files, "-- %s/class --\n0x%s00\n-- %s/vendor --\n0x%s\n-- %s/device --\n0x1234\n", at, field[1], at, field[2], at)
 				for _, more := range field[5:] {
 					name, value, _ := strings.Cut(more, "=")
 					fmt.Fprintf(&files, "-- %s/%s --\n%s\n", at, name, value)
