@@ -107,7 +107,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	u.warn(shown.allWarnings()...)
 	switch opts.format {
 	case formatTable:
-		u.scanTable(shown, opts.root)
+		u.scanTable(shown, whole.Devices, opts.root)
 	case formatTree:
 		u.scanTree(shown, whole.Devices, opts.root)
 	default:

@@ -12,10 +12,10 @@ import (
 
 // scanTable prints a line for each function, those of a group held together by a
 // bracket, and how many GPUs can be prepared.
-func (u *ui) scanTable(r scanReport, root string) {
+func (u *ui) scanTable(r scanReport, all []scannedDevice, root string) {
 	u.printf("%s\n", printable(hostLine(r.Host)))
 	if len(r.Devices) == 0 {
-		u.printf("\nno function to list: gpustack host scan --all lists every one\n")
+		u.othersLines(all, root)
 		return
 	}
 	strokes := u.lines()
@@ -45,6 +45,26 @@ func (u *ui) scanTable(r scanReport, root string) {
 	u.gpuLines(r, root)
 }
 
+// othersLines prints the command that lists the GPUs of other vendors, where nothing is listed.
+func (u *ui) othersLines(all []scannedDevice, root string) {
+	var vendors []pci.ID
+	for _, d := range all {
+		if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && !d.IsVendor(pci.NVIDIA) && !slices.Contains(vendors, *d.VendorID) {
+			vendors = append(vendors, *d.VendorID)
+		}
+	}
+	if vendors == nil || slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Candidate }) {
+		u.printf("\nno function to list: gpustack host scan --all lists every one\n")
+		return
+	}
+	slices.Sort(vendors)
+	next := "gpustack host scan"
+	for _, v := range vendors {
+		next += " --vendor " + v.String()
+	}
+	u.printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", printable(next+atRoot(root)))
+}
+
 // gpuLines prints how many GPUs can be prepared, and the command that comes next.
 func (u *ui) gpuLines(r scanReport, root string) {
 	n := r.GPUs
@@ -71,11 +91,15 @@ func (u *ui) gpuLines(r scanReport, root string) {
 		slices.ContainsFunc(r.Devices, func(d scannedDevice) bool { return d.IsNVSwitch() }) {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
-	next := r.Next
-	if root != "/" {
-		next += " --root " + shellWord(root)
+	u.printf("\n%s. Next:\n  %s\n", line, printable(r.Next+atRoot(root)))
+}
+
+// atRoot returns the option for another root, as it is typed.
+func atRoot(root string) string {
+	if root == "/" {
+		return ""
 	}
-	u.printf("\n%s. Next:\n  %s\n", line, printable(next))
+	return " --root " + shellWord(root)
 }
 
 // units puts functions together that belong together: those of a group, and where there

@@ -180,7 +180,7 @@ func drift(f Function, d pci.Device, file string) host.Finding {
 	}
 	if isConsole(&d) && !f.BootVGA {
 		finding.Seen += "; since it was recorded, it has become the console"
-		finding.Remedy = "make another display the first in the firmware's setup, or give the console to guests: gpustack host prepare --allow " + f.Address.String()
+		finding.Remedy = "make another display the first in the firmware's setup, or assign it to guests: gpustack host prepare --allow " + f.Address.String()
 	}
 	return finding
 }
