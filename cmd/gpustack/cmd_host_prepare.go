@@ -14,6 +14,7 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/host/guard"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -188,8 +189,15 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err := u.recover(ctx, runner, opts.decision, driver.DefaultTimeout); err != nil {
 		return err
 	}
-	running, runningErr := readRunning(root, driver.Live{Runner: runner})
-	node, observeErr := prepare.Observe(root, running)
+	var running guard.Running
+	var node prepare.Node
+	var runningErr, observeErr error
+	if opts.prepare.None {
+		node, observeErr = prepare.ObserveNone(root)
+	} else {
+		running, runningErr = readRunning(root, driver.Live{Runner: runner})
+		node, observeErr = prepare.Observe(root, running)
+	}
 	// On a machine without such a device nothing else matters.
 	if absent := node.Absent(opts.prepare); absent != nil {
 		switch {

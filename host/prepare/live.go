@@ -82,14 +82,8 @@ func ObserveLive(root host.Root, running guard.Running) (Node, error) {
 	if n.Devices == nil {
 		return Node{}, err
 	}
-	var needsErr, mountsErr, mediatedErr error
-	n.Needs, needsErr = guard.Needs(root, n.Devices, running)
-	mounts, mountsErr := root.Exists("/proc/mounts")
-	if mountsErr == nil && !mounts {
-		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
-	}
-	n.Mediated, mediatedErr = pci.ReadMediated(root, n.Devices)
-	return n, errors.Join(err, needsErr, mountsErr, mediatedErr)
+	err = errors.Join(err, n.observeNeeds(root, running))
+	return n, err
 }
 
 // ObserveRelease reads what counts for returning functions to the host now: ObserveLive without

@@ -91,6 +91,30 @@ type Node struct {
 // Observe reads the machine below root. All that keeps it from being prepared is
 // in the error. running is what only the running machine shows.
 func Observe(root host.Root, running guard.Running) (Node, error) {
+	n, err := ObserveNone(root)
+	if n.Devices == nil {
+		return n, err
+	}
+	err = errors.Join(err, n.observeNeeds(root, running))
+	return n, err
+}
+
+// observeNeeds reads what keeps functions from guests: what the host needs, and which functions
+// are divided among guests.
+func (n *Node) observeNeeds(root host.Root, running guard.Running) error {
+	var needsErr, mediatedErr error
+	n.Needs, needsErr = guard.Needs(root, n.Devices, running)
+	mounts, mountsErr := root.Exists("/proc/mounts")
+	if mountsErr == nil && !mounts {
+		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
+	}
+	n.Mediated, mediatedErr = pci.ReadMediated(root, n.Devices)
+	return errors.Join(needsErr, mountsErr, mediatedErr)
+}
+
+// ObserveNone reads what counts for the empty selection: Observe without what keeps functions from
+// guests, which must not keep them from the host.
+func ObserveNone(root host.Root) (Node, error) {
 	facts, warnings := host.ReadFacts(root)
 	devices, scanWarnings, err := pci.Scan(root, pci.Options{})
 	if err != nil {
@@ -139,15 +163,6 @@ func Observe(root host.Root, running guard.Running) (Node, error) {
 		keep(err)
 	}
 	n.Conf, err = modprobe.ReadConf(root, slices.Concat(modprobe.OwnFiles(), modprobe.RunFiles())...)
-	keep(err)
-	n.Needs, err = guard.Needs(root, devices, running)
-	keep(err)
-	mounts, err := root.Exists("/proc/mounts")
-	keep(err)
-	if !mounts {
-		n.Warnings = append(n.Warnings, "/proc/mounts: not there, so that the host's disks are not guarded")
-	}
-	n.Mediated, err = pci.ReadMediated(root, devices)
 	keep(err)
 	n.Recorded, err = ReadContract(root)
 	n.recordUnread = err != nil
