@@ -409,13 +409,21 @@ func (g *guard) btrfs(source string) (origin, error) {
 
 // zfsMembers returns what the members of all ZFS pools lie on, as udev has found them:
 // the kernel does not show which disks a pool has (systemd, sd-device's database:
-// run/udev/data/bMAJOR:MINOR). Without udev's record of it, every disk counts.
+// run/udev/data/bMAJOR:MINOR). Without udev's record of it, every disk counts. A member with
+// traces of another file system has no ID_FS_TYPE, but ID_FS_AMBIVALENT (systemd,
+// src/udev/udev-builtin-blkid.c), or the type of OpenZFS's partitions.
 func (g *guard) zfsMembers() (origin, error) {
+	if g.zfs != nil {
+		return *g.zfs, nil // known, or a member is itself a volume of a pool: of a guest's
+	}
+	g.zfs = &origin{}
+	const partition = "6a898cc3-1dd2-11b2-99a6-080020736631"
 	blocks, err := g.list(blockDir)
 	if err != nil {
 		return origin{}, err
 	}
 	var o origin
+	found := false
 	for _, name := range blocks {
 		number, err := g.attribute(path.Join(blockDir, name, "dev"))
 		if err != nil {
@@ -425,7 +433,8 @@ func (g *guard) zfsMembers() (origin, error) {
 		if err != nil && !host.IsAbsent(err) {
 			return origin{}, g.cause("/run/udev/data", err)
 		}
-		if err == nil && !strings.Contains(string(data), "\nE:ID_FS_TYPE=zfs_member\n") || diskOfZFS.MatchString(name) {
+		isMember := strings.Contains(string(data), "zfs_member") || strings.Contains(string(data), "ID_PART_ENTRY_TYPE="+partition)
+		if err == nil && !isMember || diskOfZFS.MatchString(name) {
 			continue
 		}
 		if file, err := g.attribute(path.Join(blockDir, name, "loop/backing_file")); err != nil || file == "" && diskOfFile.MatchString(name) {
@@ -434,12 +443,15 @@ func (g *guard) zfsMembers() (origin, error) {
 			}
 			continue // without a file, a loop device has no content
 		}
+		found = true
 		more, err := g.below(name, map[string]bool{})
 		if err != nil {
 			return origin{}, err
 		}
 		o.join(more)
 	}
+	o.unknown = o.unknown || !found
+	g.zfs = &o
 	return o, nil
 }
 

@@ -192,6 +192,7 @@ func TestNetworkDisks(t *testing.T) {
 		{"memory", joined(virtual("zram0"), virtual("ram0"), "symlink sys/class/block/pmem0 -> ../../devices/LNXSYSTM:00/ndbus0/region0/namespace0.0/block/pmem0\nmkdir sys/devices/LNXSYSTM:00/ndbus0/region0/namespace0.0/block/pmem0\n",
 			mounted("/dev/ram0 / ext4 rw 0 0", "/dev/pmem0 /usr ext4 rw 0 0"), "-- proc/swaps --\nFilename\n/dev/zram0 partition 1 0 -2\n"), route + address},
 		{"a ZFS volume", joined(virtual("zd0"), virtual("loop7"), iscsiDisk, mounted("/dev/zd0 /srv ext4 rw 0 0")), "0000:01:00.0 carries /dev/zd0, mounted at /srv\n" + route + "0000:04:00.0 carries /dev/zd0, mounted at /srv, through eth1\n" + address},
+		{"a guest's pool on a partition of a ZFS volume", joined(virtual("zd0"), "symlink sys/class/block/zd0p1 -> ../../devices/virtual/block/zd0/zd0p1\nmkdir sys/devices/virtual/block/zd0/zd0p1\n", mounted("rpool/ROOT / zfs rw 0 0")), "0000:01:00.0! carries rpool/ROOT, mounted at /\n" + route + address},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, needs(t, hosttest.Lay(t, joined(storage, mainTable, test.files)), guard.Running{})); diff != "" {

@@ -51,6 +51,7 @@ type guard struct {
 	at      map[reason]int // index in found, by the reason without absolute
 	mounts  []mount
 	origins map[string]origin // of the file systems and disks of mounts, by type and source
+	zfs     *origin           // of all pools
 	routes  []route
 	fib     fib
 	ports   *[]string  // of Open vSwitch

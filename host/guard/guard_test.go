@@ -108,6 +108,14 @@ func TestNeeds(t *testing.T) {
 			"0000:00:17.0 carries the swap area /dev/dm-0\n0000:01:00.0 carries the swap area /dev/dm-0\n" + consoles},
 		{"ZFS, as udev knows it", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n-- run/udev/data/b8:1 --\nS:disk\nE:ID_FS_TYPE=ext4\n-- run/udev/data/b259:2 --\nS:disk\nE:ID_FS_TYPE=zfs_member\n",
 			"0000:00:17.0! carries rpool/ROOT, mounted at /\n0000:01:00.0! carries rpool/ROOT, mounted at /\n0000:02:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
+		{"ZFS whose members udev does not agree on", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_AMBIVALENT=filesystem:zfs_member:5000 filesystem:ext4:1.0", "E:ID_FS_TYPE=ext4"),
+			"0000:01:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
+		{"ZFS by the type of its partition", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_PART_ENTRY_TYPE=6a898cc3-1dd2-11b2-99a6-080020736631", "E:ID_FS_TYPE=ext4"),
+			"0000:01:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
+		{"ZFS whose members udev does not know", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_TYPE=ext4", "E:ID_FS_TYPE=ext4"),
+			"0000:00:17.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" +
+				"0000:01:00.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" +
+				"0000:02:00.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" + consoles},
 		{"a default route", "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\neth1 0002000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n",
 			"0000:03:00.0 carries the default route, through eth0\n" + consoles},
 		{"through a bridge on a VLAN on a bond", "-- proc/net/route --\nIface Destination\nbr0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n",
@@ -125,6 +133,11 @@ func TestNeeds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// zfsRecords are the records of udev's of a machine's disks: of nvme0n1p2, and of the others.
+func zfsRecords(one, others string) string {
+	return "-- run/udev/data/b259:2 --\n" + one + "\n-- run/udev/data/b8:1 --\n" + others + "\n-- run/udev/data/b --\n" + others + "\n"
 }
 
 // needs writes what guard.Needs returns, a line for each need, with ! behind the address

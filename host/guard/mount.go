@@ -145,9 +145,6 @@ func (g *guard) fileSystems() error {
 func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error {
 	m := g.mounts[i]
 	key := m.kind + " " + m.source
-	if m.kind == "zfs" {
-		key = m.kind
-	}
 	o, ok := g.origins[key]
 	if !ok || !m.onDisk() {
 		var err error
