@@ -350,7 +350,7 @@ func (m *Machine) readRecord(root host.Root) {
 		if f.SysfsPath == "" {
 			continue
 		}
-		if place, err := sysfsPath(root, f.Address); err == nil { // else the function is gone
+		if place, err := root.Real(fileOf(f.Address, "")); err == nil { // else the function is gone
 			m.Paths[f.Address] = place
 		}
 	}

@@ -3,7 +3,6 @@ package prepare
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -278,21 +277,10 @@ func (n Node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 		return f, refuse(a, ErrStubTwins)
 	}
 	var err error
-	f.SysfsPath, err = sysfsPath(root, a)
+	if f.SysfsPath, err = root.Real(fileOf(a, "")); err != nil {
+		err = fmt.Errorf("%s: %w", fileOf(a, ""), host.Cause(err))
+	}
 	return f, err
-}
-
-// sysfsPath returns the folder of a function in sysfs, with the link to it resolved.
-func sysfsPath(root host.Root, a pci.Address) (string, error) {
-	name := fileOf(a, "")
-	place, err := root.Resolve(name)
-	if err == nil {
-		place, err = filepath.Rel(root.Path("/"), place)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
-	}
-	return "/" + filepath.ToSlash(place), nil
 }
 
 // path returns the bridges above a function, the outermost first.
