@@ -110,16 +110,11 @@ func units(devices []scannedDevice) [][]scannedDevice {
 		group int
 		slot  pci.Address
 	}
-	slot := func(d scannedDevice) pci.Address {
-		a := d.Address
-		a.Function = 0
-		return a
-	}
 	places := map[key]int{}
 	cards := map[pci.Address]bool{}
 	var units [][]scannedDevice
 	for _, d := range devices {
-		k := key{group: -1, slot: slot(d)}
+		k := key{group: -1, slot: d.Address.Card()}
 		if d.IOMMUGroup != nil {
 			k = key{group: *d.IOMMUGroup}
 		}
@@ -130,13 +125,13 @@ func units(devices []scannedDevice) [][]scannedDevice {
 			units = append(units, nil)
 		}
 		units[place] = append(units[place], d)
-		cards[slot(d)] = cards[slot(d)] || d.IsGPU()
+		cards[d.Address.Card()] = cards[d.Address.Card()] || d.IsGPU()
 	}
 	rank := func(d scannedDevice) int {
 		switch {
 		case d.IsBridge():
 			return 2
-		case cards[slot(d)]:
+		case cards[d.Address.Card()]:
 			return 0
 		}
 		return 1

@@ -81,11 +81,11 @@ func (a Address) Compare(b Address) int {
 // SameSlot tells whether both functions are on one card, or more exactly in one
 // slot: the same but for the function number.
 func (a Address) SameSlot(b Address) bool {
-	return a.slot() == b.slot()
+	return a.Card() == b.Card()
 }
 
-// slot is the address of function 0 in the same slot.
-func (a Address) slot() Address {
+// Card returns the address that all functions of a card share: function 0 of the slot.
+func (a Address) Card() Address {
 	a.Function = 0
 	return a
 }

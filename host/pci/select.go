@@ -103,14 +103,14 @@ func Candidates(devices []Device) []Device {
 	groups, slots := map[int]bool{}, map[Address]bool{}
 	for i := range devices {
 		if d := &devices[i]; d.IsNVIDIAGPU() {
-			slots[d.Address.slot()] = true
+			slots[d.Address.Card()] = true
 			if d.IOMMUGroup != nil {
 				groups[*d.IOMMUGroup] = true
 			}
 		}
 	}
 	return pick(devices, func(d *Device) bool {
-		return slots[d.Address.slot()] || d.IsNVSwitch() || d.IOMMUGroup != nil && groups[*d.IOMMUGroup]
+		return slots[d.Address.Card()] || d.IsNVSwitch() || d.IOMMUGroup != nil && groups[*d.IOMMUGroup]
 	})
 }
 

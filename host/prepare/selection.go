@@ -282,18 +282,12 @@ func (n Node) ofCards(selected []pci.Address) func(*pci.Device) bool {
 	for _, a := range selected {
 		named[a] = true
 		if d := n.device(a); d == nil || !isVF(d) {
-			slots[slot(a)] = true
+			slots[a.Card()] = true
 		}
 	}
 	return func(d *pci.Device) bool {
-		return named[d.Address] || slots[slot(d.Address)] && !isVF(d)
+		return named[d.Address] || slots[d.Address.Card()] && !isVF(d)
 	}
-}
-
-// slot is the address that all functions of a slot share.
-func slot(a pci.Address) pci.Address {
-	a.Function = 0
-	return a
 }
 
 func isVF(d *pci.Device) bool {
