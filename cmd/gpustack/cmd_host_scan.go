@@ -197,8 +197,8 @@ func (r *scanReport) judge(root host.Root) (recorded bool) {
 	}
 	node := prepare.Node{Devices: devices}
 	var err error
-	if node.Recorded, err = prepare.ReadContract(root); err != nil {
-		node.Recorded = nil // only root may read it, and host check reports what is wrong with it
+	if node.Recorded, err = prepare.ReadContract(root); err != nil { // only root may read it
+		r.Warnings = append(r.Warnings, fmt.Sprintf("which GPUs are prepared is unknown: %v", err))
 	}
 	recorded = node.Recorded != nil || err != nil
 	if node.Mediated, err = pci.ReadMediated(root, devices); err != nil {
