@@ -215,8 +215,9 @@ func (g *guard) carries(interfaces []string, what string) error {
 	return nil
 }
 
-// leads adds the functions that interfaces of a route lie on. Below a virtual interface that
-// sysfs links to none, such as a tunnel or a port of Open vSwitch with DPDK, it may be any.
+// leads adds the functions that the interfaces of a route lie on. For a virtual interface that
+// sysfs links to no other, such as a tunnel or a port of Open vSwitch with DPDK, it adds those
+// of every interface that may have carrier.
 func (g *guard) leads(interfaces []string, what string) error {
 	if err := g.carries(interfaces, what); err != nil {
 		return err
@@ -605,7 +606,7 @@ func (g *guard) reaches(a netip.Addr) []string {
 		return []string{a.Zone()}
 	}
 	a = a.Unmap()
-	neighbour := a.Is4() && a.IsLinkLocalUnicast() // routed as any other
+	neighbour := a.Is4() && a.IsLinkLocalUnicast() // the main table routes it
 	if !global(a) && !neighbour || a.Is4() && g.fib.ruled() {
 		return nil
 	}
