@@ -35,10 +35,10 @@ SELECTION
   every NVIDIA GPU is selected. Virtual functions must be named by --device or --only.
   With a record, --device and --vendor add to it and --remove removes from it. --only is
   the whole selection, recorded or not: a recorded function that it does not name is
-  returned to the host at the next boot. --none returns all functions and removes every file, hook and kernel
-  argument that host prepare has added; the journal remains. Arguments that conflicted
-  with the IOMMU (intel_iommu=off) and were replaced do not come back with --none, but
-  with "gpustack undo".
+  returned to the host at the next boot. --none returns all functions and removes every
+  file, hook and kernel argument that host prepare has added; the journal remains.
+  Arguments that conflicted with the IOMMU (intel_iommu=off) and were replaced do not come
+  back with --none, but with "gpustack undo".
 
 REFUSALS
   Functions that the host needs are refused: disks, network interfaces, the console,
