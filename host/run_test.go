@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,6 +44,11 @@ func TestRunInterrupted(t *testing.T) {
 
 // TestRunStopped: Stop ends a program with all that it has started, and lets none start.
 func TestRunStopped(t *testing.T) {
+	// gpustack catches SIGINT, which gives programs the default action: in a background job of a
+	// shell they would inherit that it is ignored.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, unix.SIGINT)
+	defer signal.Stop(caught)
 	root, err := host.NewRoot("/")
 	if err != nil {
 		t.Fatal(err)
