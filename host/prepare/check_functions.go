@@ -41,12 +41,14 @@ func (v view) heldAgainstRecord() []host.Finding {
 
 // identity says what is another one about a function than is recorded.
 func (v view) identity(f Function) []host.Finding {
+	n := Node{Devices: v.Devices.Value}
+	another := "gpustack host prepare --remove " + f.Address.String() + " returns it to the host; --device selects what is there instead"
 	finding := host.Finding{
 		Status: host.Fail, File: fileOf(f.Address, ""),
-		Effect: "Nova would give another function to guests, or none",
-		Remedy: "gpustack host prepare --remove " + f.Address.String() + " lets it go; --device selects what is there instead",
+		Effect: "Nova would offer another function to guests, or none",
+		Remedy: another,
 	}
-	d := v.device(f.Address)
+	d := n.device(f.Address)
 	was := f.VendorID.String() + ":" + f.ProductID.String()
 	switch {
 	case d == nil || d.VendorID != nil && d.ProductID != nil && (*d.VendorID != f.VendorID || *d.ProductID != f.ProductID):
@@ -63,14 +65,18 @@ func (v view) identity(f Function) []host.Finding {
 	case differs(d.SubsystemVendorID, f.SubsystemVendorID) || differs(d.SubsystemID, f.SubsystemID):
 		finding.Seen = fmt.Sprintf("%s is on another board: %s:%s, and %s:%s was recorded", f.Address,
 			orUnknown(d.SubsystemVendorID), orUnknown(d.SubsystemID), orUnknown(f.SubsystemVendorID), orUnknown(f.SubsystemID))
-	case !slices.Equal(f.Path, Node{Devices: v.Devices.Value}.path(d)):
-		finding.Seen = fmt.Sprintf("%s is in another slot: below %s, and %s was recorded", f.Address, orRoot(Node{Devices: v.Devices.Value}.path(d)), orRoot(f.Path))
+	case !slices.Equal(f.Path, n.path(d)):
+		finding.Seen = fmt.Sprintf("%s is in another slot: below %s, and %s was recorded", f.Address, orRoot(n.path(d)), orRoot(f.Path))
 	case f.SysfsPath != "" && v.Paths[f.Address] != "" && v.Paths[f.Address] != f.SysfsPath:
 		finding.Seen = fmt.Sprintf("%s is at %s, and %s was recorded", f.Address, v.Paths[f.Address], f.SysfsPath)
 		finding.Effect = "at the next boot, the initramfs leaves it to the host"
 		finding.Remedy = "gpustack host prepare, if it is the same device: it records the path"
 	default:
 		return nil
+	}
+	if n.isAt(f) && finding.Remedy == another {
+		finding.Effect = "guests get this device: " + f.Driver + " binds it by its ids"
+		finding.Remedy = "gpustack host prepare, if it is meant for guests: it records what is there now; else gpustack host prepare --remove " + f.Address.String()
 	}
 	return one(finding)
 }

@@ -870,6 +870,33 @@ func TestSysfsPath(t *testing.T) {
 	}
 }
 
+// TestAnotherBoard: a function that is bound by its ids goes to guests whatever its board and slot
+// are. host check says that they differ, and host prepare records them.
+func TestAnotherBoard(t *testing.T) {
+	root := ready(t, prepare.Options{})
+	write(function("02:00.0/subsystem_device"), "0x1097\n")(t, root)
+	functions := func() host.Finding {
+		t.Helper()
+		findings, _ := check(t, root)
+		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "functions" })
+		return findings[i]
+	}
+	const remedy = "gpustack host prepare, if it is meant for guests: it records what is there now; else gpustack host prepare --remove 0000:02:00.0"
+	if got := functions(); got.Status != host.Fail || got.Remedy != remedy || got.Effect != "guests get this device: vfio-pci binds it by its ids" {
+		t.Errorf("%+v", got)
+	}
+	p, err := plan(t, root, prepare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	if got := functions(); got.Status != host.Pass {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestBecameConsole: a function that became the console after it was recorded is left to the host at
 // boot. host check names the way out, which records it as the console.
 func TestBecameConsole(t *testing.T) {
