@@ -60,7 +60,7 @@ func TestViability(t *testing.T) {
 		{"somebody else's device", `
 01:00.0 0300 10de vfio-pci
 02:00.0 0108 144d nvme`, "false; 02:00.0 held by nvme, and not part of a GPU's slot"},
-		{"somebody else's device beside an AMD accelerator", `
+		{"a foreign device beside an AMD accelerator", `
 01:00.0 1200 1002 vfio-pci
 02:00.0 0108 144d nvme`, "false; 02:00.0 held by nvme, and not part of a GPU's slot"},
 		{"a group without GPU", "02:00.0 0108 144d nvme", "false; 02:00.0 held by nvme"},
