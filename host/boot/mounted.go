@@ -82,7 +82,7 @@ func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
 	}
 	filled = slices.ContainsFunc(names, isBootFile)
 	const mounts = "/proc/mounts"
-	data, err := root.ReadFile(mounts)
+	data, err := root.ReadTable(mounts)
 	if host.IsAbsent(err) {
 		return filled, filled, nil
 	}

@@ -100,7 +100,7 @@ func (p *probe) text(name string) string {
 // readOnly tells whether the root file system is mounted so that nothing can be
 // changed in it.
 func (p *probe) readOnly() bool {
-	data, err := p.root.ReadFile("/proc/mounts")
+	data, err := p.root.ReadTable("/proc/mounts")
 	p.keep("/proc/mounts", err)
 	ro := false
 	for line := range strings.Lines(string(data)) {

@@ -2,6 +2,8 @@ package boot_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"gpustack/host/boot"
@@ -63,5 +65,23 @@ func TestSupported(t *testing.T) {
 				t.Errorf("%v\n%+v", err, u)
 			}
 		})
+	}
+}
+
+// TestManyMounts: a host with thousands of containers has more mounts than a file of /etc has lines.
+func TestManyMounts(t *testing.T) {
+	var mounts strings.Builder
+	mounts.WriteString("-- etc/fstab --\nUUID=1 /boot ext4 defaults 0 2\n-- usr/sbin/transactional-update --\n-- proc/mounts --\n/dev/sda2 / ext4 rw 0 0\n")
+	layers := strings.Repeat("/var/lib/containers/storage/overlay/l/ABCDEFGHIJKLMNOPQRSTUVWXYZ:", 30)
+	for i := range 3000 {
+		fmt.Fprintf(&mounts, "overlay /var/lib/containers/%d overlay rw,lowerdir=%s 0 0\n", i, layers)
+	}
+	mounts.WriteString("/dev/sda1 /boot ext4 rw 0 0\n")
+	root := hosttest.Lay(t, mounts.String())
+	if err := boot.Mounted(root); err != nil {
+		t.Error(err)
+	}
+	if err := boot.Supported(root, nil); err != nil {
+		t.Error(err)
 	}
 }
