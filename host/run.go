@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -142,6 +143,10 @@ func (u unfailing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// again is the time after which a program that is still running gets SIGINT again. A shell loses
+// the signal between vfork(2) and execve(2) of a program that it starts (dash, Debian 12).
+const again = 3 * time.Second
+
 // wait runs a program to its end, or until Stop is closed: then it gets the SIGINT that Ctrl-C
 // would have sent, with all processes that it started.
 func (r Runner) wait(cmd *exec.Cmd) error {
@@ -160,7 +165,17 @@ func (r Runner) wait(cmd *exec.Cmd) error {
 		return err
 	case <-r.Stop:
 	}
-	err := unix.Kill(-cmd.Process.Pid, unix.SIGINT)
-	<-ended //nolint:errcheck // that the signal has ended it
-	return errors.Join(ErrStopped, err)
+	repeat := time.NewTicker(again)
+	defer repeat.Stop()
+	for {
+		if err := unix.Kill(-cmd.Process.Pid, unix.SIGINT); err != nil && !errors.Is(err, unix.ESRCH) {
+			<-ended //nolint:errcheck // the program ended without the signal
+			return errors.Join(ErrStopped, err)
+		}
+		select {
+		case <-ended:
+			return ErrStopped
+		case <-repeat.C:
+		}
+	}
 }
