@@ -173,7 +173,7 @@ func (r Runner) wait(cmd *exec.Cmd) error {
 			return errors.Join(ErrStopped, err)
 		}
 		select {
-		case <-ended:
+		case <-ended: //nolint:errcheck // that the signal has ended it
 			return ErrStopped
 		case <-repeat.C:
 		}

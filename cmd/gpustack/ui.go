@@ -278,8 +278,12 @@ func split(err error) []error {
 	return []error{err}
 }
 
-// hint is the one place that knows the remedies.
+// hint returns what to do about an error: the hint that it carries, if any.
 func hint(err error) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
 	var usage *usageError
 	var protected *edit.Protected
 	switch {
