@@ -200,7 +200,7 @@ func TestInterruptedDrivers(t *testing.T) {
 	}{
 		"bind":    {false, []string{"host", "bind", "--device", "84:00.0", "--live"}, "bind them now?"},
 		"release": {true, []string{"host", "release", "--device", "84:00.0"}, "give them back now?"},
-		"undo":    {true, []string{"undo"}, "take it back?"},
+		"undo":    {true, []string{"undo"}, "undo it?"},
 	} {
 		for what, interrupt := range map[string]func(*terminal.Session){
 			"Ctrl-C":  func(s *terminal.Session) { s.Type(terminal.CtrlC) },

@@ -148,7 +148,7 @@ func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.
 			return err
 		}
 		if !c.Command.Hidden {
-			u.warnOpenRows(c.String("root"))
+			u.warnInterrupted(c.Context, c.String("root"))
 		}
 		if _, ok := any(opts).(interface{ mayChange() }); ok {
 			u.changes()

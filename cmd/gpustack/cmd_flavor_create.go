@@ -152,18 +152,13 @@ func size(c *cli.Context, f *faults, flag string, least int, parse func(string) 
 
 // flavorReport is what flavor create prints, in the form that docs/json.md describes.
 type flavorReport struct {
-	Schema         int              `json:"schema"`
-	Cloud          string           `json:"cloud"`
-	Microversion   string           `json:"microversion"`
-	Changed        bool             `json:"changed"`
-	Changes        []flavor.Request `json:"changes"`
-	Before         *flavorState     `json:"before"`
-	After          flavorState      `json:"after"`
-	Defaults       []string         `json:"defaults"`
-	RebootRequired bool             `json:"reboot_required"`
-	Restart        []string         `json:"restart"`
-	Applied        bool             `json:"applied"`
-	Warnings       []string         `json:"warnings"`
+	report
+	Cloud        string           `json:"cloud"`
+	Microversion string           `json:"microversion"`
+	Changes      []flavor.Request `json:"changes"`
+	Before       *flavorState     `json:"before"`
+	After        flavorState      `json:"after"`
+	Defaults     []string         `json:"defaults"`
 }
 
 // flavorState is a flavor, with the projects that may use it.
@@ -186,9 +181,9 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 		return err
 	}
 	report := flavorReport{
-		Schema: 1, Cloud: compute.URL, Microversion: compute.Microversion.String(), Changed: plan.Changed(), Changes: append([]flavor.Request{}, plan.Requests()...),
+		report: newReport(plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(), Changes: append([]flavor.Request{}, plan.Requests()...),
 		After:    flavorState{plan.After, append([]string{}, plan.AfterAccess...)},
-		Defaults: append([]string{}, plan.Defaults...), Restart: []string{}, Warnings: append([]string{}, plan.Warnings...),
+		Defaults: append([]string{}, plan.Defaults...),
 	}
 	if plan.Before != nil {
 		report.Before = &flavorState{*plan.Before, append([]string{}, plan.BeforeAccess...)}
@@ -196,7 +191,7 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 	if opts.format == formatTable {
 		u.flavorPlan(report, plan)
 	}
-	return u.decide(opts.decision, report.Changed, "make these requests?", &report, func() error {
+	return u.decide(opts.decision, "make these requests?", &report, func() error {
 		made, err := plan.Apply(ctx, compute)
 		if err != nil {
 			return err

@@ -48,12 +48,10 @@ func parseFlavorDelete(c *cli.Context, f *faults) flavorDeleteOptions {
 // flavorDeleteReport is what flavor delete prints, in the form that docs/json.md
 // describes.
 type flavorDeleteReport struct {
-	Schema  int              `json:"schema"`
+	report
 	Cloud   string           `json:"cloud"`
-	Changed bool             `json:"changed"`
 	Changes []flavor.Request `json:"changes"`
 	Before  flavorState      `json:"before"`
-	Applied bool             `json:"applied"`
 }
 
 func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error {
@@ -88,12 +86,12 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 			return err
 		}
 	}
-	report := flavorDeleteReport{Schema: 1, Cloud: compute.URL, Changed: true, Before: before, Changes: []flavor.Request{{Method: "DELETE", Path: "/flavors/" + f.ID}}}
+	report := flavorDeleteReport{report: newReport(true), Cloud: compute.URL, Before: before, Changes: []flavor.Request{{Method: "DELETE", Path: "/flavors/" + f.ID}}}
 	if opts.format == formatTable {
 		u.printf("flavor %s at %s, to be deleted:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(&f, before.Projects))))
 		u.printf("\nrequests:\n  DELETE /flavors/%s\n", printable(f.ID))
 	}
-	return u.decide(opts.decision, true, "delete it?", &report, func() error {
+	return u.decide(opts.decision, "delete it?", &report, func() error {
 		if cause := context.Cause(ctx); cause != nil {
 			return fmt.Errorf("%w, nothing was changed", cause)
 		}

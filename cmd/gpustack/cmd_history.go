@@ -8,9 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/journal"
 )
 
 func newHistoryCommand(u *ui) *cli.Command {
@@ -18,8 +17,9 @@ func newHistoryCommand(u *ui) *cli.Command {
 		Name:  "history",
 		Usage: "show what gpustack has changed on this machine",
 		Description: `
-Lists the journal's entries, oldest first, with the files, drivers or rows that each has
-changed.
+Lists the entries of the journal, oldest first, with the files, drivers, database rows or
+API objects that each has changed. Users other than root see what they have changed through
+OpenStack's APIs, and the machine's journal where they may read it.
 
 EXAMPLES
   gpustack history
@@ -44,44 +44,65 @@ func parseHistory(c *cli.Context, f *faults) historyOptions {
 
 // historyReport is what history prints, in the form that docs/json.md describes.
 type historyReport struct {
-	Schema  int             `json:"schema"`
-	Entries []journal.Entry `json:"entries"`
+	Schema  int            `json:"schema"`
+	Entries []historyEntry `json:"entries"`
+}
+
+type historyEntry struct {
+	Journal string `json:"journal"` // the folder that the entry is in
+	change.Entry
 }
 
 func runHistory(_ context.Context, u *ui, opts historyOptions) error {
-	root, err := host.NewRoot(opts.root)
+	all, err := stores(opts.root)
 	if err != nil {
 		return err
 	}
-	entries, err := journal.List(root)
-	if err != nil {
-		return err
+	report := historyReport{1, []historyEntry{}}
+	var rows [][]string
+	for _, store := range all {
+		entries, err := store.List()
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			report.Entries = append(report.Entries, historyEntry{store.Path(), e})
+			row := []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), string(e.Status), e.Command, changed(e)}
+			if len(all) > 1 {
+				row = append(row, store.Path())
+			}
+			rows = append(rows, row)
+		}
 	}
-	if opts.format != formatTable {
-		return u.show(opts.format, historyReport{1, append([]journal.Entry{}, entries...)})
-	}
-	if len(entries) == 0 {
+	switch {
+	case opts.format != formatTable:
+		return u.show(opts.format, report)
+	case len(rows) == 0:
 		u.printf("gpustack has changed nothing here\n")
 		return nil
 	}
-	var rows [][]string
-	for _, e := range entries {
-		rows = append(rows, []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), string(e.Status), e.Command, fileNames(e)})
+	header := []string{"ENTRY", "BEGUN", "STATUS", "COMMAND", "CHANGED"}
+	if len(all) > 1 {
+		header = append(header, "JOURNAL")
 	}
-	u.table([]string{"ENTRY", "BEGUN", "STATUS", "COMMAND", "CHANGED"}, rows)
+	u.table(header, rows)
 	return nil
 }
 
-func fileNames(e journal.Entry) string {
+// changed says in a few words what an entry has changed.
+func changed(e change.Entry) string {
 	switch e.Kind {
-	case journal.KindRows:
+	case change.KindRows:
 		return "rows of Nova's databases"
-	case journal.KindDrivers:
+	case change.KindDrivers:
 		record, err := driver.ParseRecord(e)
 		if err != nil {
 			return err.Error()
 		}
 		return fmt.Sprintf("drivers of %d functions", len(record.Functions))
+	case change.KindFiles:
+	default:
+		return e.Kind
 	}
 	if len(e.Files) == 0 {
 		return "-"

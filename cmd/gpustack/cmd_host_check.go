@@ -70,7 +70,7 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := settled(ctx, root); err != nil {
+	if err := u.settled(ctx, root); err != nil {
 		return err
 	}
 	machine, err := prepare.ReadMachine(root)

@@ -2,20 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/guard"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
@@ -155,18 +153,12 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 // prepareReport is what host prepare prints, in the form that docs/json.md
 // describes.
 type prepareReport struct {
-	Schema         int                `json:"schema"`
-	Changed        bool               `json:"changed"`
-	Changes        []fileChange       `json:"changes"`
-	Functions      []prepare.Function `json:"functions"`
-	Arguments      argumentChange     `json:"arguments"`
-	Programs       []string           `json:"programs"`
-	Left           []string           `json:"left"`
-	RebootRequired bool               `json:"reboot_required"`
-	Restart        []string           `json:"restart"`
-	Applied        bool               `json:"applied"`
-	Entry          *int               `json:"entry"`
-	Warnings       []string           `json:"warnings"`
+	report
+	Changes   []fileChange       `json:"changes"`
+	Functions []prepare.Function `json:"functions"`
+	Arguments argumentChange     `json:"arguments"`
+	Programs  []string           `json:"programs"`
+	Left      []string           `json:"left"`
 }
 
 type fileChange struct {
@@ -185,8 +177,8 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err != nil {
 		return err
 	}
-	runner := u.runner(root)
-	if err := u.recover(ctx, runner, opts.decision, driver.DefaultTimeout); err != nil {
+	engine, runner := u.engine(root, driver.DefaultTimeout), u.runner(root)
+	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
 		return err
 	}
 	var running guard.Running
@@ -227,8 +219,8 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		u.warn(plan.Warnings...)
 		u.prepareTable(report, node)
 	}
-	return u.decide(opts.decision, report.Changed, "apply this plan?", &report, func() error {
-		return u.apply(ctx, runner, opts.format, work, &report.Applied, &report.Entry)
+	return u.decide(opts.decision, "apply this plan?", &report, func() error {
+		return u.apply(ctx, engine, opts.format, work, &report)
 	})
 }
 
@@ -241,15 +233,15 @@ func noMore(error) []string {
 func (u *ui) nothingPresent(opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != formatTable {
-		return u.show(opts.format, newPrepareReport(prepare.Plan{Warnings: []string{why}}, journal.Work{}))
+		return u.show(opts.format, newPrepareReport(prepare.Plan{Warnings: []string{why}}, change.Work{}))
 	}
 	u.printf("nothing to do: %s\n", printable(why))
 	return nil
 }
 
 // prepareWork says which programs are run, and which are left.
-func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) journal.Work {
-	work := journal.Work{Command: opts.command, Files: plan.Files}
+func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) change.Work {
+	work := change.Work{Command: opts.command, Change: change.Files{Root: root}.New(plan.Files)}
 	programs := plan.Programs
 	if opts.rebuild {
 		programs = plan.AllPrograms
@@ -262,65 +254,15 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) jou
 	return work
 }
 
-// apply does the work under the journal's lock, and tells what came of it.
-func (u *ui) apply(ctx context.Context, runner host.Runner, format string, work journal.Work, applied *bool, entry **int) error {
-	e, err := u.applyWork(ctx, runner, work)
-	*applied = err == nil
-	if e.ID != 0 {
-		*entry = &e.ID
-	}
-	if err == nil && format == formatTable {
-		u.note("done, recorded as entry %d: gpustack undo %d takes it back", e.ID, e.ID)
-	}
-	return err
-}
-
-func (u *ui) applyWork(ctx context.Context, runner host.Runner, work journal.Work) (entry journal.Entry, err error) {
-	j, err := u.openJournal(runner)
-	if err != nil {
-		return journal.Entry{}, err
-	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	return j.Apply(ctx, work)
-}
-
-// runner starts programs of the machine below root. A second signal ends them.
-func (u *ui) runner(root host.Root) host.Runner {
-	return host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
-}
-
-// openJournal opens the journal for writing: from here on, a signal lets the running step end
-// and has the rest rolled back.
-func (u *ui) openJournal(runner host.Runner) (*journal.Journal, error) {
-	return u.openJournalFor(remedyMachine, runner)
-}
-
-// openJournalFor is openJournal for changes with another remedy than that of files and drivers.
-func (u *ui) openJournalFor(remedy string, runner host.Runner) (*journal.Journal, error) {
-	if err := u.beginRecorded(remedy); err != nil {
-		return nil, err
-	}
-	j, err := journal.Open(runner.Root, func(ctx context.Context, argv []string) error {
-		return prepare.Rebuild(ctx, runner, argv)
-	})
-	if err == nil {
-		j.Current = func(recorded [][]string) ([][]string, error) { return prepare.CurrentPrograms(runner.Root, recorded) }
-	}
-	return j, err
-}
-
-func newPrepareReport(plan prepare.Plan, work journal.Work) prepareReport {
+func newPrepareReport(plan prepare.Plan, work change.Work) prepareReport {
 	r := prepareReport{
-		Schema:    1,
-		Changes:   fileChanges(work.Files),
+		Changes:   fileChanges(plan.Files),
 		Functions: append([]prepare.Function{}, plan.Functions...),
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
-		Restart:   []string{},
-		Warnings:  append([]string{}, plan.Warnings...),
 	}
-	r.Changed = len(r.Changes)+len(work.Programs) > 0
+	r.report = newReport(len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
 	r.RebootRequired = plan.Menu || plan.Initramfs
 	return r
 }
@@ -396,51 +338,4 @@ func (u *ui) programs(run, left []string) {
 	for _, line := range left {
 		u.printf("left to be run on the machine: %s\n", line)
 	}
-}
-
-// recover puts right what a killed run left, which it says. The kernel has the timeout
-// for each write to sysfs that it takes, and for one that is still on its way.
-func (u *ui) recover(ctx context.Context, runner host.Runner, d decision, timeout time.Duration) (err error) {
-	left, err := journal.Interrupted(runner.Root)
-	if err != nil || left == nil {
-		return err
-	}
-	if err := bootMounted(runner.Root, *left); err != nil {
-		return err
-	}
-	if left.Kind == journal.KindDrivers {
-		if err := recoverable(ctx, runner, *left, d.dryRun, timeout); err != nil {
-			return err
-		}
-	}
-	if d.dryRun {
-		u.warn(fmt.Sprintf("entry %d (%s) was cut off while %s: the next run that may change something puts that right first", left.ID, left.Command, left.Status))
-		return nil
-	}
-	if !d.yes {
-		if err := u.confirm(fmt.Sprintf("entry %d (%s) was cut off while %s: put that right?", left.ID, left.Command, left.Status), formatTable); err != nil {
-			return err
-		}
-	}
-	j, err := u.openJournal(runner)
-	if err != nil {
-		return err
-	}
-	defer u.end()
-	defer func() { err = errors.Join(err, j.Close()) }()
-	entries, err := j.Recover(ctx)
-	for _, e := range entries {
-		switch e.Status {
-		case journal.Applying:
-			u.note("entry %d was cut off half-way: rolled back", e.ID)
-		case journal.Undone:
-			u.note("entry %d was being undone: finished", e.ID)
-		default:
-			u.note("entry %d was waiting for its programs: finished", e.ID)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return u.recoverDrivers(ctx, j, runner, timeout)
 }

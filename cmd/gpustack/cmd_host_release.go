@@ -6,8 +6,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
@@ -65,11 +65,11 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout, true)
+	c, err := u.observe(ctx, root, opts.decision, opts.timeout, true, 0)
 	if err != nil {
 		return err
 	}
-	entries, err := journal.List(root)
+	entries, err := change.List(root)
 	if err != nil {
 		return err
 	}
@@ -81,5 +81,5 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return opts.called("host release").explain(err, noMore)
 	}
-	return c.show(ctx, opts, plan, "give them back now?")
+	return c.show(ctx, opts, plan, "release them now?")
 }

@@ -92,7 +92,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := settled(ctx, root); err != nil {
+	if err := u.settled(ctx, root); err != nil {
 		return err
 	}
 	whole, err := scan(root, opts.scan)

@@ -93,7 +93,7 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err != nil {
 		return err
 	}
-	if err := settled(ctx, root); err != nil {
+	if err := u.settled(ctx, root); err != nil {
 		return err
 	}
 	var tree snapshot.Tree

@@ -13,8 +13,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/nova"
@@ -164,21 +164,16 @@ func (r releaseOption) of(root host.Root) (nova.Release, error) {
 
 // novaReport is what nova configure prints, in the form that docs/json.md describes.
 type novaReport struct {
-	Schema         int            `json:"schema"`
+	report
 	Release        string         `json:"release"`
 	Role           nova.Role      `json:"role"`
-	Changed        bool           `json:"changed"`
 	Changes        []fileChange   `json:"changes"`
 	Aliases        []nova.Alias   `json:"aliases"`
 	Specs          []nova.Spec    `json:"device_specs"`
 	Kept           []string       `json:"kept"`
 	Dropped        []string       `json:"dropped_filters"`
-	RebootRequired bool           `json:"reboot_required"`
 	Restart        []nova.Service `json:"restart"`
-	Applied        bool           `json:"applied"`
-	Entry          *int           `json:"entry"`
 	ComputesReport *string        `json:"computes_report"`
-	Warnings       []string       `json:"warnings"`
 }
 
 func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) error {
@@ -186,10 +181,11 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if err != nil {
 		return err
 	}
+	engine := u.engine(root, driver.DefaultTimeout)
 	if opts.render == "" {
-		err = u.recover(ctx, u.runner(root), opts.decision, driver.DefaultTimeout)
+		err = u.recover(ctx, engine, opts.decision, 0)
 	} else {
-		err = settled(ctx, root)
+		err = u.settled(ctx, root)
 	}
 	if err != nil {
 		return err
@@ -213,12 +209,12 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if err != nil {
 		return err
 	}
+	changes := fileChanges(plan.Files)
 	report := novaReport{
-		Schema: 1, Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: fileChanges(plan.Files), Aliases: want.Aliases,
+		report: newReport(len(changes) > 0, plan.Warnings...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes, Aliases: want.Aliases,
 		Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...), Dropped: append([]string{}, plan.Dropped...),
-		Restart: append([]nova.Service{}, plan.Restart...), Warnings: append([]string{}, plan.Warnings...),
+		Restart: append([]nova.Service{}, plan.Restart...),
 	}
-	report.Changed = len(report.Changes) > 0
 	if plan.AsksPlacement {
 		state, warnings, err := u.computesReport(ctx, root, opts, plan)
 		if err != nil {
@@ -229,12 +225,12 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if opts.format == formatTable {
 		u.novaTable(report, opts)
 	}
-	return u.decide(opts.decision, report.Changed, "apply this plan?", &report, func() error {
-		work := journal.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Files: plan.Files}
+	return u.decide(opts.decision, "apply this plan?", &report, func() error {
+		work := change.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Change: change.Files{Root: root}.New(plan.Files)}
 		for _, s := range plan.Restart {
 			work.Restart = append(work.Restart, s.Name)
 		}
-		return u.apply(ctx, u.runner(root), opts.format, work, &report.Applied, &report.Entry)
+		return u.apply(ctx, engine, opts.format, work, &report)
 	})
 }
 

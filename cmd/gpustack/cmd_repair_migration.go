@@ -16,8 +16,8 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/guest"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
@@ -153,16 +153,12 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 
 // repairReport is what repair-migration prints, in the form that docs/json.md describes.
 type repairReport struct {
-	Schema   int               `json:"schema"`
+	report
 	Summary  cleanup.Summary   `json:"summary"`
 	Findings []cleanup.Finding `json:"findings"`
-	Changed  bool              `json:"changed"`
 	Changes  []cleanup.Unit    `json:"changes"`
-	Applied  bool              `json:"applied"`
-	Entry    *int              `json:"entry"`
 	// Recovered are the repairs of interrupted entries, as they are now.
 	Recovered []cleanup.Unit `json:"recovered"`
-	Warnings  []string       `json:"warnings"`
 }
 
 // repairing is what a run of repair-migration has at hand.
@@ -176,7 +172,7 @@ type repairing struct {
 }
 
 func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err error) {
-	r := &repairing{u: u, opts: opts, report: repairReport{Schema: 1, Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}, Warnings: []string{}}}
+	r := &repairing{u: u, opts: opts, report: repairReport{report: newReport(false), Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}}
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
@@ -187,9 +183,9 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
-	open, err := journal.OpenRows(r.root)
+	open, err := openRows(r.root)
 	switch {
-	case errors.Is(err, journal.ErrLocked) && !opts.apply:
+	case errors.Is(err, change.ErrLocked) && !opts.apply:
 		r.warn(err.Error() + ": some rows may be as they were, others as they will be")
 	case errors.Is(err, fs.ErrPermission) && !opts.apply:
 	case err != nil:
@@ -340,7 +336,7 @@ func (r *repairing) repair(ctx context.Context) error {
 	if r.opts.format == formatTable {
 		r.u.repairPlan(units)
 	}
-	return r.u.decide(r.opts.decision, r.report.Changed, "make these repairs?", &r.report, func() error {
+	return r.u.decide(r.opts.decision, "make these repairs?", &r.report, func() error {
 		err := r.carryOut(ctx, repairer, units)
 		r.report.Changes = units
 		if err != nil && ctx.Err() != nil {
@@ -353,7 +349,10 @@ func (r *repairing) repair(ctx context.Context) error {
 // carryOut makes the repairs, recorded. An entry stays open as long as the outcome of one
 // of its repairs is not known; it is removed if nothing was written.
 func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, units []cleanup.Unit) (err error) {
-	j, err := r.u.openJournalFor(remedyRows, r.u.runner(r.root))
+	if err := r.u.beginRecorded(remedyRows); err != nil {
+		return err
+	}
+	j, err := change.Machine(r.root).Lock()
 	if err != nil {
 		return err
 	}
@@ -363,13 +362,12 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 			units[i].Rows = []cleanup.Row{} // as planned; recorded as they are written
 		}
 	}
-	entry, err := j.Begin(journal.KindRows, "repair-migration --apply", units)
-	if err != nil {
+	entry := change.Entry{Kind: change.KindRows, Command: "repair-migration --apply"}
+	if err := errors.Join(entry.SetDetail(units), j.Begin(&entry)); err != nil {
 		return err
 	}
-	repairer.Record = func(units []cleanup.Unit) (err error) {
-		entry, err = j.Update(entry, journal.Applying, units)
-		return err
+	repairer.Record = func(units []cleanup.Unit) error {
+		return updateRows(j, &entry, change.Applying, units)
 	}
 	if err = repairer.Apply(ctx, units); err == nil {
 		last := 0
@@ -386,7 +384,7 @@ func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, un
 		recordErr = j.Forget(entry) // undo would pick an entry that undoes nothing
 	} else {
 		r.report.Entry = &entry.ID
-		_, recordErr = j.Update(entry, outcome(false, units), units)
+		recordErr = updateRows(j, &entry, outcome(false, units), units)
 	}
 	for _, unit := range units {
 		r.u.note("%s: %s%s", unit.Name(), unit.State, because(unit.Note))
@@ -424,17 +422,17 @@ func wasWritten(u cleanup.Unit) bool {
 // outcome is the status of an entry of rows whose run, or undo, has ended. The entry stays
 // open while the outcome of one of its repairs is unknown. It is undone when none stays: undo
 // without a number then picks an earlier one.
-func outcome(undoing bool, units []cleanup.Unit) journal.Status {
+func outcome(undoing bool, units []cleanup.Unit) change.Status {
 	open := slices.ContainsFunc(units, cleanup.Unit.Open)
 	switch {
 	case open && undoing:
-		return journal.Undoing
+		return change.Undoing
 	case open:
-		return journal.Applying
+		return change.Applying
 	case !slices.ContainsFunc(units, wasWritten):
-		return journal.Undone
+		return change.Undone
 	}
-	return journal.Done
+	return change.Done
 }
 
 func because(note string) string {
@@ -445,36 +443,41 @@ func because(note string) string {
 }
 
 // interruptedRows is what every command says of an entry whose outcome is not known.
-func interruptedRows(e journal.Entry) string {
+func interruptedRows(e change.Entry) string {
 	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: gpustack repair-migration --apply determines it and completes or reverts the repair, gpustack undo %d undoes it", e.ID, e.Command, e.ID)
 }
 
-// warnOpenRows says, whatever the command is, that repairs of rows were interrupted. The
-// journal belongs to root: other users are not warned.
-func (u *ui) warnOpenRows(dir string) {
-	if dir == "" {
-		dir = "/" // of commands that read no machine
-	}
-	root, err := host.NewRoot(dir)
-	if err != nil {
-		return // the command itself says so
-	}
-	open, err := journal.OpenRows(root)
-	switch {
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, journal.ErrLocked):
-		return
-	case err != nil:
-		u.warn(fmt.Sprintf("cannot determine whether repairs of rows were interrupted: %v", err))
-	}
+// openRows returns the entries of rows whose outcome is unknown.
+func openRows(root host.Root) (rows []change.Entry, err error) {
+	open, err := change.Machine(root).Open()
 	for _, e := range open {
-		u.warn(interruptedRows(e))
+		if e.Kind == change.KindRows {
+			rows = append(rows, e)
+		}
 	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	return rows, err
+}
+
+// journalOfRows is the journal, locked.
+type journalOfRows interface {
+	Write(e change.Entry) error
+	SetStatus(e *change.Entry, status change.Status) error
+}
+
+func updateRows(j journalOfRows, e *change.Entry, status change.Status, units []cleanup.Unit) error {
+	if err := e.SetDetail(units); err != nil {
+		return err
+	}
+	return j.SetStatus(e, status)
 }
 
 // recover determines what became of repairs whose run was interrupted, and completes or
 // reverts them. While one stays open, nothing else is repaired.
-func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err error) {
-	accept := func(e journal.Entry) bool { return e.ID == r.opts.accept }
+func (r *repairing) recover(ctx context.Context, open []change.Entry) (err error) {
+	accept := func(e change.Entry) bool { return e.ID == r.opts.accept }
 	if r.opts.accept != 0 && !slices.ContainsFunc(open, accept) {
 		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "gpustack history lists them"}
 	}
@@ -494,7 +497,10 @@ func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err erro
 			return err
 		}
 	}
-	j, err := r.u.openJournalFor(remedyRows, r.u.runner(r.root))
+	if err := r.u.beginRecorded(remedyRows); err != nil {
+		return err
+	}
+	j, err := change.Machine(r.root).Lock()
 	if err != nil {
 		return err
 	}
@@ -513,27 +519,26 @@ func (r *repairing) recover(ctx context.Context, open []journal.Entry) (err erro
 
 // recoverEntry recovers one entry under the journal's lock, or accepts it as it is, and
 // returns its repairs.
-func (r *repairing) recoverEntry(ctx context.Context, j *journal.Journal, entry journal.Entry, accept bool) ([]cleanup.Unit, error) {
+func (r *repairing) recoverEntry(ctx context.Context, j journalOfRows, entry change.Entry, accept bool) ([]cleanup.Unit, error) {
 	units, err := unitsOf(entry)
 	if err != nil {
 		return nil, err
 	}
 	status := entry.Status
-	undoing := status == journal.Undoing
+	undoing := status == change.Undoing
 	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(u cleanup.Unit) bool { return (u.Open() || undoing) && u.Placement != nil }))
 	if err != nil {
 		return units, err
 	}
-	repairer.Record = func(units []cleanup.Unit) (err error) {
-		entry, err = j.Update(entry, status, units)
-		return err
+	repairer.Record = func(units []cleanup.Unit) error {
+		return updateRows(j, &entry, status, units)
 	}
 	end := repairer.Recover
 	if accept {
 		end = repairer.Accept
 	}
 	recoverErr := end(ctx, units, undoing)
-	if _, err := j.Update(entry, outcome(undoing, units), units); err != nil {
+	if err := updateRows(j, &entry, outcome(undoing, units), units); err != nil {
 		return units, errors.Join(recoverErr, err)
 	}
 	for _, unit := range units {
@@ -542,7 +547,7 @@ func (r *repairing) recoverEntry(ctx context.Context, j *journal.Journal, entry 
 	return units, recoverErr
 }
 
-func unitsOf(e journal.Entry) ([]cleanup.Unit, error) {
+func unitsOf(e change.Entry) ([]cleanup.Unit, error) {
 	var units []cleanup.Unit
 	if err := json.Unmarshal(e.Rows, &units); err != nil {
 		return nil, fmt.Errorf("entry %d: %w", e.ID, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,9 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/host"
-	"gpustack/host/boot"
+	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/journal"
 	"gpustack/host/prepare"
-	"gpustack/nova/conf"
 )
 
 func newUndoCommand(u *ui) *cli.Command {
@@ -92,18 +91,21 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 
 // undoReport is what undo prints, in the form that docs/json.md describes.
 type undoReport struct {
-	Schema         int            `json:"schema"`
-	Changed        bool           `json:"changed"`
-	Changes        []fileChange   `json:"changes"`
-	Drivers        []driverChange `json:"drivers"`
-	Repairs        []cleanup.Unit `json:"repairs"`
-	Programs       []string       `json:"programs"`
-	Left           []string       `json:"left"`
-	RebootRequired bool           `json:"reboot_required"`
-	Restart        []string       `json:"restart"`
-	Applied        bool           `json:"applied"`
-	Entry          int            `json:"entry"`
-	Warnings       []string       `json:"warnings"`
+	report
+	Changes  []fileChange   `json:"changes"`
+	Drivers  []driverChange `json:"drivers"`
+	Repairs  []cleanup.Unit `json:"repairs"`
+	Programs []string       `json:"programs"`
+	Left     []string       `json:"left"`
+}
+
+func newUndoReport(e change.Entry, warnings ...string) undoReport {
+	r := undoReport{
+		report:  newReport(true, warnings...),
+		Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: []string{}, Left: []string{},
+	}
+	r.Entry = &e.ID
+	return r
 }
 
 func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
@@ -111,122 +113,127 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	if err != nil {
 		return err
 	}
-	entries, err := journal.List(root)
+	store, entry, err := pickEntry(opts.root, opts.id)
 	if err != nil {
 		return err
 	}
-	entry, err := journal.Pick(entries, opts.id)
-	if err != nil {
-		return err
-	}
-	switch entry.Kind {
-	case journal.KindRows:
+	if entry.Kind == change.KindRows {
 		return undoRows(ctx, u, opts, root, entry)
-	case journal.KindDrivers:
-		return undoDrivers(ctx, u, opts, root, entry)
 	}
-	runner := u.runner(root)
-	// An entry that only waits for its programs, or is on its way back, can be
-	// undone as it is.
-	if s := entry.Status; s == journal.Applying {
-		if err := u.recover(ctx, runner, opts.decision, opts.timeout); err != nil || !opts.dryRun {
+	engine := u.engine(root, opts.timeout)
+	engine.Store = store
+	// A change that was interrupted half-way is rolled back. One that only waits for its programs,
+	// or is being undone, can be undone as it is.
+	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
+		err := u.recover(ctx, engine, opts.decision, 0)
+		switch {
+		case err != nil || !opts.dryRun:
 			return err
+		case entry.Kind == change.KindDrivers:
+			return errDifferent // as the warning says
 		}
-	}
-	if err := bootMounted(root, entry); err != nil {
+	} else if err := u.recover(ctx, engine, opts.decision, entry.ID); err != nil {
 		return err
 	}
-	entry, kept, err := keepReporting(root, entries, entry)
+	plan, err := engine.PlanUndo(ctx, entry.ID)
 	if err != nil {
 		return err
 	}
-	plan, err := entry.Back(root)
+	if c, ok := plan.Change.(*driver.Binding); ok {
+		return undoDrivers(ctx, u, opts, root, engine, entry, c)
+	}
+	return undoFiles(ctx, u, opts, root, engine, plan)
+}
+
+// pickEntry returns entry id, or the latest that is not undone where id is 0, from the first store
+// that has it.
+func pickEntry(dir string, id int) (change.Store, change.Entry, error) {
+	all, err := stores(dir)
+	if err != nil {
+		return change.Store{}, change.Entry{}, err
+	}
+	var first error
+	for _, store := range all {
+		entries, err := store.List()
+		if err != nil {
+			return store, change.Entry{}, err
+		}
+		entry, err := change.Pick(entries, id)
+		if err == nil {
+			return store, entry, nil
+		}
+		first = cmp.Or(first, err)
+	}
+	return change.Store{}, change.Entry{}, first
+}
+
+// undoFiles shows and undoes a change of files.
+func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, engine change.Engine, plan change.UndoPlan) error {
+	entry := plan.Entry
+	back, err := plan.Change.(*change.FileChange).Back()
 	if err != nil {
 		return err
 	}
-	for i, f := range slices.Backward(entry.Files) {
-		if f.Secret {
-			plan[len(plan)-1-i].Shown = conf.Masked
-		}
-	}
-	programs, err := prepare.CurrentPrograms(root, entry.Programs)
-	left, leftErr := prepare.CurrentPrograms(root, entry.Left)
-	if err := errors.Join(err, leftErr); err != nil {
-		return err
-	}
-	report := undoReport{
-		Schema: 1, Changed: true, Changes: fileChanges(plan), Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: commandLines(programs), Left: commandLines(left),
-		RebootRequired: len(entry.Programs)+len(entry.Left) > 0, Restart: append([]string{}, entry.Restart...), Entry: entry.ID, Warnings: append([]string{}, kept...),
-	}
-	if err := runner.Ready(programs); len(programs) > 0 && err != nil {
+	if err := u.runner(root).Ready(plan.Programs); len(plan.Programs) > 0 && err != nil {
 		return err
 	}
 	contract, err := prepare.ReadContract(root)
 	if err != nil {
 		return err
 	}
+	report := newUndoReport(entry, leftInPlace(plan)...)
+	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
+	report.RebootRequired = len(entry.Programs)+len(entry.Left) > 0
+	report.Restart = append(report.Restart, entry.Restart...)
 	if opts.format == formatTable {
-		u.warn(kept...)
-		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
+		u.warn(report.Warnings...)
+		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		u.diffs(report.Changes)
 		u.programs(report.Programs, report.Left)
 		if len(report.Restart) > 0 {
-			u.printf("\nto be restarted, in this order: %s\n", strings.Join(report.Restart, ", "))
+			u.printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
 		}
 	}
-	return u.decide(opts.decision, true, "take it back?", &report, func() error {
-		err := u.undo(ctx, runner, entry.ID)
-		report.Applied = err == nil
+	return u.decide(opts.decision, "undo it?", &report, func() error {
+		err := u.undo(ctx, engine, opts, entry, &report)
 		if err == nil {
-			leftovers := prepare.Leftovers(root, contract)
-			report.Warnings = append(report.Warnings, leftovers...)
-			u.warn(leftovers...)
-		}
-		if err == nil && opts.format == formatTable {
-			u.note("entry %d is undone", entry.ID)
+			u.report(&report, prepare.Leftovers(root, contract)...)
 		}
 		return err
 	})
 }
 
-// bootMounted returns an error if an entry changed boot entries and a boot partition is not
-// mounted. The journal takes missing boot entries for those of kernels that were removed.
-func bootMounted(root host.Root, e journal.Entry) error {
-	if !slices.ContainsFunc(e.Files, func(f journal.File) bool { return f.Transient }) {
-		return nil
+// leftInPlace names the files in which undo leaves report_in_placement set.
+func leftInPlace(plan change.UndoPlan) (warnings []string) {
+	for i, f := range plan.Entry.Files {
+		was := plan.Recorded.Files[i].Before
+		if f.Before != nil && (was == nil || f.Before.Hash != was.Hash) {
+			warnings = append(warnings, f.Name+": report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start without it once its devices are in Placement")
+		}
 	}
-	return boot.Mounted(root)
+	return warnings
 }
 
-func (u *ui) undo(ctx context.Context, runner host.Runner, id int) (err error) {
-	j, err := u.openJournal(runner)
-	if err != nil {
+// undo undoes an entry and completes the report.
+func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
+	if err := u.beginRecorded(remedyMachine); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	if err := j.Keep(id, keepReportingIn); err != nil {
-		return err
+	_, err := engine.Undo(ctx, entry.ID)
+	r.common().Applied = err == nil
+	if err == nil && opts.format == formatTable {
+		u.note("entry %d is undone", entry.ID)
 	}
-	_, err = j.Undo(ctx, id)
 	return err
 }
 
-// undoDrivers takes back what host bind or host release has done.
-func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) error {
-	record, err := driver.ParseRecord(entry)
+// undoDrivers shows and undoes what host bind or host release has done.
+func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
+	c, err := u.observe(ctx, root, opts.decision, opts.timeout, !binding.Release(), entry.ID)
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout, !record.Release)
-	switch {
-	case err != nil:
-		return err
-	case entry.Status != journal.Done && opts.dryRun:
-		return errDifferent // as was said
-	case entry.Status != journal.Done:
-		return nil // what was cut off is put right by now
-	}
-	plan, err := driver.Back(root, entry)
+	plan, err := binding.Back()
 	if err != nil {
 		return err
 	}
@@ -237,37 +244,28 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
 		return err
 	}
-	report := undoReport{
-		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: driverChanges(plan), Repairs: []cleanup.Unit{},
-		Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID, Warnings: append([]string{}, warnings...),
-	}
+	report := newUndoReport(entry, warnings...)
+	report.Drivers = driverChanges(plan)
 	if opts.format == formatTable {
 		u.warn(warnings...)
-		u.printf("takes back entry %d: %s\n", entry.ID, entry.Command)
+		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		if len(plan.Changes) == 0 {
-			u.printf("\nthe drivers are as before: it only ends the entry\n")
+			u.printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
 			u.driverWrites(report.Drivers, plan.Load, plan.Groups)
 		}
 	}
-	return u.decide(opts.decision, true, "take it back?", &report, func() error {
-		err := c.binder(func(b driver.Binder) error {
-			_, err := b.Undo(ctx, entry)
-			return err
-		})
-		report.Applied = err == nil
+	return u.decide(opts.decision, "undo it?", &report, func() error {
+		err := u.undo(ctx, engine, opts, entry, &report)
 		report.RebootRequired = errors.Is(err, host.ErrStuck)
-		if err == nil && opts.format == formatTable {
-			u.note("entry %d is undone", entry.ID)
-		}
 		return err
 	})
 }
 
 // undoRows undoes what repair-migration has written. If the outcome of the entry is unknown, it
 // first determines what was written.
-func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry journal.Entry) (err error) {
-	open, err := journal.OpenRows(root)
+func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry change.Entry) (err error) {
+	open, err := openRows(root)
 	if err != nil {
 		return err
 	}
@@ -307,9 +305,8 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 			}
 		}
 	}
-	report := undoReport{
-		Schema: 1, Changed: true, Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: units, Programs: []string{}, Left: []string{}, Restart: []string{}, Entry: entry.ID, Warnings: []string{},
-	}
+	report := newUndoReport(entry)
+	report.Repairs = units
 	for i, unit := range units {
 		if unit.Open() {
 			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, standings[i])))
@@ -321,8 +318,11 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 			u.undoPlan(unit, standings[i])
 		}
 	}
-	return u.decide(opts.decision, true, "undo it?", &report, func() (err error) {
-		j, err := u.openJournalFor(remedyRows, u.runner(root))
+	return u.decide(opts.decision, "undo it?", &report, func() (err error) {
+		if err := u.beginRecorded(remedyRows); err != nil {
+			return err
+		}
+		j, err := change.Machine(root).Lock()
 		if err != nil {
 			return err
 		}
@@ -334,13 +334,12 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 				return fmt.Errorf("entry %d: %w", entry.ID, err)
 			}
 		}
-		repairer.Record = func(units []cleanup.Unit) (err error) {
-			entry, err = j.Update(entry, journal.Undoing, units)
-			return err
+		repairer.Record = func(units []cleanup.Unit) error {
+			return updateRows(j, &entry, change.Undoing, units)
 		}
 		err = repairer.Undo(ctx, units)
 		report.Repairs = units
-		_, updateErr := j.Update(entry, outcome(true, units), units)
+		updateErr := updateRows(j, &entry, outcome(true, units), units)
 		if err := errors.Join(err, updateErr); err != nil {
 			return err
 		}

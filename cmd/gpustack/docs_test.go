@@ -13,28 +13,29 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// TestJSONIsDescribed holds docs/json.md against the types: each field of a
-// report in its section, and no other.
+// TestJSONIsDescribed compares docs/json.md with the types: each field of a report is in its
+// section, and no other. Fields that the reports of all changes have are in a section of their own.
 func TestJSONIsDescribed(t *testing.T) {
 	text, err := os.ReadFile("../../docs/json.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for command, report := range map[string]reflect.Type{
-		"host bind":        reflect.TypeFor[driversReport](),
-		"host release":     reflect.TypeFor[driversReport](),
-		"host check":       reflect.TypeFor[hostCheckReport](),
-		"host guests":      reflect.TypeFor[guestsReport](),
-		"host scan":        reflect.TypeFor[scanReport](),
-		"host prepare":     reflect.TypeFor[prepareReport](),
-		"nova check":       reflect.TypeFor[novaCheckReport](),
-		"nova configure":   reflect.TypeFor[novaReport](),
-		"flavor create":    reflect.TypeFor[flavorReport](),
-		"flavor delete":    reflect.TypeFor[flavorDeleteReport](),
-		"flavor list":      reflect.TypeFor[flavorListReport](),
-		"history":          reflect.TypeFor[historyReport](),
-		"repair-migration": reflect.TypeFor[repairReport](),
-		"undo":             reflect.TypeFor[undoReport](),
+		"Every command that changes something": reflect.TypeFor[report](),
+		"host bind":                            reflect.TypeFor[driversReport](),
+		"host release":                         reflect.TypeFor[driversReport](),
+		"host check":                           reflect.TypeFor[hostCheckReport](),
+		"host guests":                          reflect.TypeFor[guestsReport](),
+		"host scan":                            reflect.TypeFor[scanReport](),
+		"host prepare":                         reflect.TypeFor[prepareReport](),
+		"nova check":                           reflect.TypeFor[novaCheckReport](),
+		"nova configure":                       reflect.TypeFor[novaReport](),
+		"flavor create":                        reflect.TypeFor[flavorReport](),
+		"flavor delete":                        reflect.TypeFor[flavorDeleteReport](),
+		"flavor list":                          reflect.TypeFor[flavorListReport](),
+		"history":                              reflect.TypeFor[historyReport](),
+		"repair-migration":                     reflect.TypeFor[repairReport](),
+		"undo":                                 reflect.TypeFor[undoReport](),
 	} {
 		t.Run(command, func(t *testing.T) {
 			_, section, ok := strings.Cut(string(text), "\n## "+command+"\n")
@@ -62,6 +63,9 @@ func fieldNames(of reflect.Type) []string {
 	var nested []reflect.Type // each type once
 	for i := range of.NumField() {
 		field := of.Field(i)
+		if field.Type == reflect.TypeFor[report]() {
+			continue
+		}
 		if field.Anonymous { // its fields are ours
 			names = append(names, fieldNames(field.Type)...)
 			continue

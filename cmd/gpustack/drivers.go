@@ -6,23 +6,19 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
 
 // What host bind, host release and undo have in common.
-
-// settle is how long the kernel has to show that it has done what it was asked for.
-const settle = 2 * time.Second
 
 func timeoutFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "timeout", Value: driver.DefaultTimeout, Usage: "give the kernel `TIME` for each write to sysfs"}
@@ -40,17 +36,11 @@ func parseTimeout(c *cli.Context, f *faults) time.Duration {
 // driversReport is what host bind and host release print, in the form that docs/json.md
 // describes.
 type driversReport struct {
-	Schema         int            `json:"schema"`
-	Changed        bool           `json:"changed"`
-	Changes        []driverChange `json:"changes"`
-	Functions      []pci.Address  `json:"functions"`
-	Load           []string       `json:"load"`
-	Groups         []int          `json:"groups"`
-	RebootRequired bool           `json:"reboot_required"`
-	Restart        []string       `json:"restart"`
-	Applied        bool           `json:"applied"`
-	Entry          *int           `json:"entry"`
-	Warnings       []string       `json:"warnings"`
+	report
+	Changes   []driverChange `json:"changes"`
+	Functions []pci.Address  `json:"functions"`
+	Load      []string       `json:"load"`
+	Groups    []int          `json:"groups"`
 }
 
 type driverChange struct {
@@ -79,16 +69,19 @@ type driversOptions struct {
 // changing is a change of drivers on a machine.
 type changing struct {
 	u      *ui
+	root   host.Root
 	kernel driver.Live
+	engine change.Engine
 	node   prepare.Node
 	uses   prepare.Uses
 }
 
-// observe reads a machine, after what a killed run has left is repaired. To release functions, it
-// reads nothing of what the host needs: that must not keep functions from the host.
-func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout time.Duration, release bool) (changing, error) {
-	c := changing{u: u, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}}
-	if err := u.recover(ctx, c.kernel.Runner, d, timeout); err != nil {
+// observe reads a machine, after what an interrupted run has left is recovered, but for the entry
+// except. To release functions, it reads nothing of what the host needs: that must not keep
+// functions from the host.
+func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout time.Duration, release bool, except int) (changing, error) {
+	c := changing{u: u, root: root, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, engine: u.engine(root, timeout)}
+	if err := u.recover(ctx, c.engine, d, except); err != nil {
 		return c, err
 	}
 	var running guard.Running
@@ -121,67 +114,36 @@ func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
 	return running, errors.Join(err, addressesErr)
 }
 
-// show prints a plan, and carries it out if that is wanted.
+// show prints a plan, and carries it out if the operator confirms it.
 func (c changing) show(ctx context.Context, opts driversOptions, plan prepare.Live, question string) error {
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
 		return err
 	}
 	report := driversReport{
-		Schema: 1, Changed: len(plan.Changes) > 0, Changes: driverChanges(plan.Plan), Functions: plan.Functions, Load: plan.Load, Groups: plan.Groups,
-		Restart: []string{}, Warnings: append([]string{}, plan.Warnings...),
+		report: newReport(len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions, Load: plan.Load, Groups: plan.Groups,
 	}
 	if opts.format == formatTable {
 		c.u.warn(plan.Warnings...)
 		c.u.driversTable(report, c.node)
 		if report.Changed && !plan.Release && c.node.Recorded == nil {
-			c.u.printf("\nlasts until the next boot; gpustack host prepare makes it last\n")
+			c.u.printf("\nlasts until the next boot; 'gpustack host prepare' makes it permanent\n")
 		}
 	}
-	return c.u.decide(opts.decision, report.Changed, question, &report, func() error {
-		return c.apply(ctx, opts, plan, &report)
-	})
-}
-
-func (c changing) apply(ctx context.Context, opts driversOptions, plan prepare.Live, report *driversReport) error {
-	var entry journal.Entry
-	err := c.binder(func(b driver.Binder) (err error) {
-		entry, err = b.Apply(ctx, plan.Plan, opts.command)
-		return err
-	})
-	report.RebootRequired = errors.Is(err, host.ErrStuck)
-	if entry.ID != 0 {
-		report.Entry = &entry.ID
-	}
-	if err != nil {
-		return err
-	}
-	report.Applied = true
-	record, err := driver.ParseRecord(entry)
-	if err != nil {
-		return err
-	}
-	for i, f := range record.Functions {
-		report.Changes[i].After = f.After
-		if f.Any && f.After.Driver == "" {
-			warning := fmt.Sprintf("%s: no driver has taken it", f.Address)
-			report.Warnings = append(report.Warnings, warning)
-			c.u.warn(warning)
+	return c.u.decide(opts.decision, question, &report, func() error {
+		binding := c.u.binder(c.root, opts.timeout).New(plan.Plan)
+		err := c.u.apply(ctx, c.engine, opts.format, change.Work{Command: opts.command, Change: binding}, &report)
+		report.RebootRequired = errors.Is(err, host.ErrStuck)
+		if err != nil {
+			return err
 		}
-	}
-	if opts.format == formatTable {
-		c.u.note("done, recorded as entry %d: gpustack undo %d takes it back", entry.ID, entry.ID)
-	}
-	return nil
-}
-
-// binder lets act change drivers, under the journal's lock.
-func (c changing) binder(act func(driver.Binder) error) (err error) {
-	j, err := c.u.openJournal(c.kernel.Runner)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	return act(driver.Binder{Root: c.kernel.Runner.Root, Kernel: c.kernel, Journal: j, Settle: settle})
+		for i, f := range binding.Functions() {
+			report.Changes[i].After = f.After
+			if f.Any && f.After.Driver == "" {
+				c.u.report(&report, fmt.Sprintf("%s: no driver has claimed it", f.Address))
+			}
+		}
+		return nil
+	})
 }
 
 // driversTable prints a plan for people.
@@ -195,7 +157,7 @@ func (u *ui) driversTable(r driversReport, n prepare.Node) {
 			if c.Address == a {
 				then = string(c.After.Driver)
 				if c.Any {
-					then = "(whichever takes it)"
+					then = "(any that matches)"
 				}
 			}
 		}
@@ -228,73 +190,13 @@ func (u *ui) driverWrites(changes []driverChange, load []string, groups []int) {
 		}
 	}
 	for _, g := range groups {
-		u.printf("prove IOMMU group %d viable\n", g)
+		u.printf("open IOMMU group %d, to check that it is viable\n", g)
 	}
 }
 
-// recoverDrivers puts right what a killed run has left of drivers, which it says.
-func (u *ui) recoverDrivers(ctx context.Context, j *journal.Journal, runner host.Runner, timeout time.Duration) error {
-	b := driver.Binder{Root: runner.Root, Kernel: driver.Live{Runner: runner, Timeout: timeout}, Journal: j, Settle: settle}
-	entries, err := b.Recover(ctx)
-	for _, e := range entries {
-		record, parseErr := driver.ParseRecord(e)
-		current, currentErr := record.Current(runner.Root)
-		err = errors.Join(err, parseErr, currentErr)
-		switch {
-		case !current:
-			u.note("entry %d was cut off, and the machine was started anew since, which took it back", e.ID)
-		case e.Status == journal.Done:
-			var whole []string
-			for _, f := range record.Functions {
-				whole = append(whole, f.Address.String())
-			}
-			u.note("entry %d was cut off: what was changed whole stays, which is %s", e.ID, strings.Join(whole, ", "))
-		case e.Status == journal.Undone:
-			u.note("entry %d was being undone: finished", e.ID)
-		default:
-			u.note("entry %d was cut off half-way: rolled back", e.ID)
-		}
-	}
-	return err
-}
-
-// recoverable is an error where an entry of drivers that was cut off cannot be put right
-// here and now: the kernel may still be at it.
-func recoverable(ctx context.Context, runner host.Runner, e journal.Entry, dryRun bool, timeout time.Duration) error {
-	record, err := driver.ParseRecord(e)
-	if err != nil {
-		return err
-	}
-	if current, err := record.Current(runner.Root); err != nil || !current {
-		return err // a boot has taken it back
-	}
-	err = driver.Await(ctx, runner.Root, timeout)
-	if err == nil && !dryRun {
-		err = driver.Live{Runner: runner}.Ready()
-	}
-	if err != nil {
-		return fmt.Errorf("entry %d, which was cut off: %w", e.ID, err)
-	}
-	return nil
-}
-
-// settled is an error while the kernel is stuck with a write of a run before, for those
-// who only look: reading the function's attributes, they would wait with it.
-func settled(ctx context.Context, root host.Root) error {
+// settled returns an error if an earlier run's sysfs write is still blocked in the kernel.
+// Read-only commands call it first: reading driver_override would block too.
+func (u *ui) settled(ctx context.Context, root host.Root) error {
 	const patience = 2 * time.Second
-	left, err := journal.Interrupted(root)
-	switch {
-	case errors.Is(err, journal.ErrLocked):
-		// Between two writes it can be looked at, and in a long one that run says more.
-		if awaitErr := driver.Await(ctx, root, patience); !errors.Is(awaitErr, host.ErrStuck) {
-			return awaitErr
-		}
-		return err
-	case err != nil:
-		// The journal is root's, and looking is everybody's. What processes write is too.
-		return driver.Await(ctx, root, patience)
-	case left == nil || left.Kind != journal.KindDrivers:
-		return nil
-	}
-	return recoverable(ctx, host.Runner{Root: root}, *left, true, patience)
+	return u.binder(root, patience).Settled(ctx, change.Machine(root))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -48,6 +49,9 @@ func (p *progress) begin() error {
 	}
 	p.changing = true
 	p.remedy = remedyUnrecorded
+	// All that the run does to files it does on one thread from here on, so that a test can stop
+	// it at each step (strace counts the system calls of each thread).
+	runtime.LockOSThread()
 	return nil
 }
 
@@ -55,8 +59,8 @@ func (p *progress) begin() error {
 // stopped before its entry in the journal was written.
 const (
 	remedyUnrecorded = "the running step may have been carried out: check before you run the command again"
-	remedyMachine    = "if gpustack history shows an entry that was cut off, the next command that changes this machine recovers it first"
-	remedyRows       = "if gpustack history shows an entry that was cut off, gpustack repair-migration --apply determines what it has done, gpustack undo undoes it"
+	remedyMachine    = "if 'gpustack history' shows an interrupted entry, the next command that changes this machine recovers it first"
+	remedyRows       = "if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it"
 )
 
 // beginRecorded is begin for a change that the journal records.

@@ -66,12 +66,12 @@ func questions() map[string]func(t *testing.T) question {
 		"host prepare":   onNode("apply this plan?", "host", "prepare"),
 		"nova configure": onNode("apply this plan?", "nova", "configure", "--role", "controller", "--release", "2026.1", "--alias", "K4200=10de:11b4"),
 		"undo": func(t *testing.T) question {
-			q := onNode("take it back?", "undo")(t)
+			q := onNode("undo it?", "undo")(t)
 			gpustack(t, "host", "prepare", "--root", q.args[2], "--yes")
 			return q
 		},
 		"recovery": func(t *testing.T) question {
-			q := onNode("was cut off", "host", "prepare")(t)
+			q := onNode("recover now?", "host", "prepare")(t)
 			gpustack(t, slices.Concat(q.args, []string{"--yes"})...)
 			entry := filepath.Join(q.args[3], "var/lib/gpustack/journal/0001.json")
 			text, err := os.ReadFile(entry)

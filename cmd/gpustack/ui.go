@@ -25,10 +25,9 @@ import (
 	"gpustack/cleanup"
 	"gpustack/host"
 	"gpustack/host/boot"
-	"gpustack/host/driver"
+	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
-	"gpustack/host/journal"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -217,44 +216,6 @@ func interruptHere() error {
 	select {}
 }
 
-// decision is what the operator has said about a plan beforehand.
-type decision struct {
-	format      string
-	dryRun, yes bool
-}
-
-// mayChange tells a command that changes something from one that only reads.
-func (decision) mayChange() {}
-
-// decide shows a plan's report and carries it out, if there is something to do and
-// the operator wants it. What act returns is the outcome; the report, which act
-// completes, is for machines: people have seen the plan.
-func (u *ui) decide(d decision, changed bool, question string, report any, act func() error) error {
-	show := func() error {
-		if d.format == formatTable {
-			return nil
-		}
-		return u.show(d.format, reflect.ValueOf(report).Elem().Interface())
-	}
-	switch {
-	case !changed:
-		return show()
-	case d.dryRun:
-		return errors.Join(show(), errDifferent)
-	}
-	if !d.yes {
-		if err := u.confirm(question, d.format); err != nil {
-			return errors.Join(show(), err)
-		}
-	}
-	u.catchUp() // the plan is there before programs talk
-	if err := u.begin(); err != nil {
-		return err
-	}
-	err := act()
-	return errors.Join(show(), err)
-}
-
 // fail prints an error, all of it if it is several, and what to do about it.
 func (u *ui) fail(err error) {
 	u.catchUp()
@@ -301,23 +262,11 @@ func hint(err error) string {
 		hint string
 	}{
 		{boot.ErrNotInEffect, "change that file so that it keeps what the variable holds already, or rename it to sort before zz-gpustack.cfg"},
-		{driver.ErrChanged, "gpustack host scan shows who; bind and release plan anew from there"},
-		{driver.ErrNoDriver, "which module has it? modprobe it first"},
-		{driver.ErrNotLive, "run it on the machine itself; --dry-run plans on any tree"},
-		{driver.ErrNotTaken, "the kernel's log says why: journalctl -k, or dmesg"},
-		{driver.ErrNotTakenBack, "gpustack host scan shows what holds them; the next host bind, release or undo goes on from there"},
-		{driver.ErrNotViable, "the kernel's log says more: journalctl -k, or dmesg"},
-		{driver.ErrTakenAgain, "load the host's driver first with modprobe; or gpustack host prepare --remove, and reboot"},
 		{edit.ErrChanged, "run the command again: it plans anew"},
 		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
 		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
 		{initramfs.ErrNoMaker, "gpustack works with initramfs-tools and dracut"},
 		{initramfs.ErrMaker, "gpustack works with initramfs-tools and dracut"},
-		{journal.ErrEdited, "take the change over or back, or undo what came later first: gpustack history"},
-		{journal.ErrLocked, "wait until it is done"},
-		{journal.ErrNotRolledBack, "gpustack history shows the entry; the next command that changes this machine recovers it first"},
-		{journal.ErrNoEntry, "gpustack history lists them"},
-		{journal.ErrUndone, "gpustack history lists them"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
 		{cloud.ErrNoCredentials, "set OS_CLOUD for a cloud of clouds.yaml, or source an openrc file"},
 		{cloud.ErrNoCloud, "--os-cloud or OS_CLOUD names one of clouds.yaml; OS_CLIENT_CONFIG_FILE names the file"},
@@ -415,7 +364,7 @@ func stop(used *prepare.InUse) string {
 // go, and gpustack's own records, are named: the other formats have them too.
 func (u *ui) diffs(changes []fileChange) {
 	for _, c := range changes {
-		if c.Action != edit.Delete && !strings.HasPrefix(c.File, journal.Dir) {
+		if c.Action != edit.Delete && !strings.HasPrefix(c.File, change.Dir) {
 			u.diff(c)
 		}
 	}
@@ -424,7 +373,7 @@ func (u *ui) diffs(changes []fileChange) {
 		switch {
 		case c.Action == edit.Delete:
 			fmt.Fprintf(&named, "removes %s\n", printable(c.File))
-		case strings.HasPrefix(c.File, journal.Dir):
+		case strings.HasPrefix(c.File, change.Dir):
 			fmt.Fprintf(&named, "records this in %s\n", printable(c.File))
 		}
 	}
@@ -476,12 +425,11 @@ func (u *ui) json(report any) error {
 		u.out.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n"))) //nolint:errcheck // kept by the writer
 		return err
 	}
-	object := reflect.ValueOf(report)
 	separator := "{"
-	for i := range object.NumField() {
-		u.printf("%s%q:", separator, object.Type().Field(i).Tag.Get("json"))
+	for _, f := range fields(reflect.ValueOf(report)) {
+		u.printf("%s%q:", separator, f.name)
 		separator = ",\n"
-		field := object.Field(i)
+		field := f.value
 		if field.Kind() != reflect.Slice || field.Len() == 0 {
 			if err := encode(field); err != nil {
 				return err

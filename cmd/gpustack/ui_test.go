@@ -29,7 +29,7 @@ func testUI(t *testing.T) *ui {
 	return newUI(f, f, f, func(string) string { return "" })
 }
 
-type report struct {
+type testReport struct {
 	Schema int      `json:"schema"`
 	Texts  []string `json:"texts"`
 	Empty  []string `json:"empty"`
@@ -40,8 +40,8 @@ type report struct {
 }
 
 // awkward are texts that a YAML parser could take for something else.
-func awkward() report {
-	return report{Schema: 1, Empty: []string{}, Texts: []string{
+func awkward() testReport {
+	return testReport{Schema: 1, Empty: []string{}, Texts: []string{
 		"0000:24:00.0", "0300", "1e04", "10de", "0x10", "yes", "n", "null", "~", "", "- a", "a: b", "#", "é\x01", "R&D <x>", "12:30:45", "1_000", "!tag", "2026-11-21",
 	}}
 }
@@ -57,7 +57,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"plain": plain.String(), "on a terminal": terminal.String()} {
-		var back report
+		var back testReport
 		if err := json.Unmarshal([]byte(text), &back); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, text)
 		}

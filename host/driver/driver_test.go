@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/journal"
 )
 
 // TestMain lets the tests' own program be what Live starts to write, and what
@@ -47,7 +47,7 @@ func TestBindAndRelease(t *testing.T) {
 		t.Errorf("%v %s", p.Groups, diff)
 	}
 	e, err := b.Apply(context.Background(), p, "host bind")
-	if err != nil || e.ID != 1 || e.Status != journal.Done {
+	if err != nil || e.ID != 1 || e.Status != change.Done {
 		t.Fatal(e, err)
 	}
 	if diff := cmp.Diff(bound("02:00.0", "02:00.1", "02:00.2"), states(t, root)); diff != "" {
@@ -116,11 +116,11 @@ func TestUndo(t *testing.T) {
 		}
 	}
 	for _, want := range slices.Backward(was) {
-		e, err := journal.Pick(entries(t, root), 0)
+		e, err := change.Pick(entries(t, root), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, err = b.Undo(context.Background(), e); err != nil || e.Status != journal.Undone {
+		if e, err = b.Undo(context.Background(), e); err != nil || e.Status != change.Undone {
 			t.Fatal(e, err)
 		}
 		if diff := cmp.Diff(want, states(t, root)); diff != "" {
@@ -145,14 +145,18 @@ func TestUndoElsewhere(t *testing.T) {
 	k.check(k.write(driver.Write{File: "/sys/bus/pci/drivers/vfio-pci/unbind", Value: "0000:02:00.0"}))
 	k.log = nil
 	_, err = b.Undo(context.Background(), e)
-	if want := "0000:02:00.0: is held by another driver since (no driver)"; !errors.Is(err, driver.ErrChanged) || err.Error() != want || k.log != nil {
+	if want := "0000:02:00.0: is bound to another driver since (no driver)"; !errors.Is(err, driver.ErrChanged) || err.Error() != want || k.log != nil {
 		t.Errorf("%v, %v", err, k.log)
 	}
 	boot(t, root)
-	if p, err := driver.Back(root, e); err != nil || len(p.Changes) > 0 {
+	c, err := b.Open(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.(*driver.Binding).Back(); err != nil || len(p.Changes) > 0 {
 		t.Errorf("%v, %v", p, err)
 	}
-	if e, err = b.Undo(context.Background(), e); err != nil || e.Status != journal.Undone || k.log != nil {
+	if e, err = b.Undo(context.Background(), e); err != nil || e.Status != change.Undone || k.log != nil {
 		t.Errorf("%v, %v, %v", e.Status, err, k.log)
 	}
 	if taken, err := driver.Taken(root, entries(t, root)); len(taken) > 0 || err != nil {
@@ -186,7 +190,7 @@ func TestWhichever(t *testing.T) {
 	// Drivers come in the order of their names here: so that vfio-pci comes first.
 	k.check(os.Rename(root.Path("/sys/bus/pci/drivers/nouveau"), root.Path("/sys/bus/pci/drivers/zz")))
 	_, err := b.Apply(context.Background(), release(), "test")
-	if want := "0000:01:00.0: probe: vfio-pci takes it by its ids again"; !errors.Is(err, driver.ErrTakenAgain) || err.Error() != want {
+	if want := "0000:01:00.0: probe: vfio-pci re-claimed the function through its ids= list"; !errors.Is(err, driver.ErrTakenAgain) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff(before, states(t, root)); diff != "" {
@@ -235,11 +239,11 @@ func TestFails(t *testing.T) {
 				}
 				return probes == 1 && on("drivers_probe 0000:01:00.1")(w)
 			}
-		}, "0000:01:00.1: probe: the kernel took it and did not do it: it has no driver"},
+		}, "0000:01:00.1: probe: the kernel accepted the write but the driver did not change: bound to no driver"},
 		{"a write of nothing", func(k *kernel) { k.deaf = on("01:00.1/driver_override vfio-pci") },
-			"0000:01:00.1: set driver_override to vfio-pci: the kernel took it and did not do it: driver_override is no driver"},
+			"0000:01:00.1: set driver_override to vfio-pci: the kernel accepted the write but the driver did not change: driver_override is no driver"},
 		{"an unbind of nothing", func(k *kernel) { k.deaf = on("snd_hda_intel/unbind 0000:02:00.1") },
-			"0000:02:00.1: unbind from snd_hda_intel: the kernel took it and did not do it: it has snd_hda_intel"},
+			"0000:02:00.1: unbind from snd_hda_intel: the kernel accepted the write but the driver did not change: bound to snd_hda_intel"},
 		{"the group cannot be had", func(k *kernel) { k.stub = driver.ErrNotViable },
 			"IOMMU group 10: is not viable\nIOMMU group 11: is not viable"},
 	} {
@@ -305,25 +309,25 @@ func TestInterrupted(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		bound bool // at first
-		do    func(ctx context.Context, t *testing.T, b driver.Binder) error
+		do    func(ctx context.Context, t *testing.T, b machineBinder) error
 		lasts int // requests
 		want  string
 	}{
-		"bind": {false, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+		"bind": {false, func(ctx context.Context, t *testing.T, b machineBinder) error {
 			_, err := b.Apply(ctx, bindPlan(t, b.Root, "vfio-pci"), "test")
 			return err
 		}, 17, "interrupted, all drivers were rolled back; modules stay loaded: vfio-pci"},
-		"release": {true, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+		"release": {true, func(ctx context.Context, t *testing.T, b machineBinder) error {
 			_, err := b.Apply(ctx, releasePlan(t, b.Root), "test")
 			return err
 		}, 18, "interrupted, all drivers were rolled back"},
-		"release to whichever": {true, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+		"release to whichever": {true, func(ctx context.Context, t *testing.T, b machineBinder) error {
 			_, err := b.Apply(ctx, whichever(t, b.Root), "test")
 			return err
 		}, 15, "interrupted, all drivers were rolled back"},
-		"undo": {true, func(ctx context.Context, t *testing.T, b driver.Binder) error {
+		"undo": {true, func(ctx context.Context, t *testing.T, b machineBinder) error {
 			e, err := b.Undo(ctx, entries(t, b.Root)[0])
-			if err != nil && e.Status != journal.Done {
+			if err != nil && e.ID != 0 && e.Status != change.Done {
 				t.Errorf("status %s", e.Status)
 			}
 			return err
@@ -403,7 +407,7 @@ func TestStuck(t *testing.T) {
 	k.answer("nouveau/unbind 0000:02:00.0", host.ErrStuck)
 	b := binder(t, root, k)
 	e, err := b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test")
-	if want := "0000:02:00.0: unbind from nouveau: the kernel does not return"; !errors.Is(err, host.ErrStuck) || err.Error() != want || e.Status != journal.Applying {
+	if want := "0000:02:00.0: unbind from nouveau: the kernel does not return"; !errors.Is(err, host.ErrStuck) || err.Error() != want || e.Status != change.Applying {
 		t.Errorf("%v, %v", e.Status, err)
 	}
 	if last := k.log[len(k.log)-1]; strings.Contains(last, "02:00.0") {
@@ -430,8 +434,8 @@ func TestNotTakenBack(t *testing.T) {
 	k.answer("vfio-pci/unbind 0000:01:00.1", unix.EIO)
 	b := binder(t, root, k)
 	_, err := b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test")
-	want := "0000:02:00.0: unbind from nouveau: device or resource busy\ncould not be taken back: 0000:01:00.1: unbind from vfio-pci: input/output error"
-	if !errors.Is(err, driver.ErrNotTakenBack) || err.Error() != want || statuses(t, root) != "applying" {
+	want := "0000:02:00.0: unbind from nouveau: device or resource busy\ncould not be reverted: 0000:01:00.1: unbind from vfio-pci: input/output error"
+	if !errors.Is(err, change.ErrNotReverted) || err.Error() != want || statuses(t, root) != "applying" {
 		t.Errorf("%v, %s", err, statuses(t, root))
 	}
 	if _, err := b.Recover(context.Background()); err != nil {
@@ -450,7 +454,7 @@ func TestChanged(t *testing.T) {
 	k.check(k.write(driver.Write{File: "/sys/bus/pci/drivers/nouveau/unbind", Value: "0000:01:00.0"}))
 	k.check(os.RemoveAll(root.Path("/sys/bus/pci/devices/0000:02:00.2")))
 	_, err := binder(t, root, k).Apply(context.Background(), p, "test")
-	want := "0000:01:00.0: is held by another driver since (no driver)\n0000:02:00.2: is not there"
+	want := "0000:01:00.0: is bound to another driver since (no driver)\n0000:02:00.2: is not there"
 	if err == nil || err.Error() != want || len(k.log) > 0 {
 		t.Errorf("%v, %v", err, k.log)
 	}
@@ -528,7 +532,7 @@ func TestKilled(t *testing.T) {
 					t.Errorf("bound (-want +got):\n%s", diff)
 				}
 				for {
-					e, err := journal.Pick(entries(t, root), 0)
+					e, err := change.Pick(entries(t, root), 0)
 					if err != nil {
 						break
 					}
@@ -557,15 +561,7 @@ func of(lines, prefix string) string {
 
 func apply(t testing.TB, root host.Root, p driver.Plan) {
 	t.Helper()
-	j, err := journal.Open(root, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := driver.Binder{Root: root, Kernel: newKernel(t, root), Journal: j}
-	if _, err := b.Apply(context.Background(), p, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Close(); err != nil {
+	if _, err := binder(t, root, newKernel(t, root)).Apply(context.Background(), p, "test"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -626,7 +622,7 @@ func TestRecoverOther(t *testing.T) {
 	})
 	t.Run("a whole group stays, for a guest may have it", func(t *testing.T) {
 		root, k := after(t, 9)
-		if dealt, err := binder(t, root, k).Recover(context.Background()); err != nil || len(dealt) != 1 || dealt[0].Status != journal.Done {
+		if dealt, err := binder(t, root, k).Recover(context.Background()); err != nil || len(dealt) != 1 || dealt[0].Entry.Status != change.Done {
 			t.Errorf("%v, %v", dealt, err)
 		}
 		if diff := cmp.Diff(bound("01:00.0", "01:00.1"), states(t, root)); diff != "" {
@@ -708,7 +704,7 @@ func TestAwait(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("process %d of a run before writes %q to %s: the kernel does not return", cmd.Process.Pid, "0000:01:00.0", fifo)
+	want := fmt.Sprintf("process %d of an earlier run writes %q to %s: the kernel does not return", cmd.Process.Pid, "0000:01:00.0", fifo)
 	for range 500 { // until it has become that program; others' tests may run too
 		if err = driver.Await(t.Context(), self, 0); err != nil && strings.Contains(err.Error(), want) {
 			break
@@ -733,13 +729,17 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// FuzzRecord: whatever an entry says, it is an error or a plan.
+// FuzzRecord: whatever an entry contains, the result is an error or a plan.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"boot_id":"b0b0","release":false,"functions":[{"address":"0000:01:00.0","group":10,"before":{"driver":null,"driver_override":null},"after":{"driver":"nouveau","driver_override":null},"any":false}]}`))
 	root := lay(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e := journal.Entry{Kind: journal.KindDrivers, Drivers: data, Status: journal.Done}
-		p, err := driver.Back(root, e)
+		e := change.Entry{Kind: change.KindDrivers, Drivers: data, Status: change.Done}
+		c, err := driver.Binder{Root: root}.Open(t.Context(), e)
+		if err != nil {
+			return
+		}
+		p, err := c.(*driver.Binding).Back()
 		if err != nil {
 			return
 		}

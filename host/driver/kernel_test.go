@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/hosttest"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 )
 
@@ -282,29 +282,60 @@ func plan(t testing.TB, root host.Root, goals []driver.Goal, release bool) drive
 	return p
 }
 
-// binder returns one with the journal of the root open, which is closed with the test.
-func binder(t testing.TB, root host.Root, k driver.Kernel) driver.Binder {
-	t.Helper()
-	j, err := journal.Open(root, nil)
-	// A process that another test starts holds the lock of this root too until it is another
-	// program.
-	for end := time.Now().Add(10 * time.Second); errors.Is(err, journal.ErrLocked) && time.Now().Before(end); j, err = journal.Open(root, nil) {
-		time.Sleep(time.Millisecond)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := j.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return driver.Binder{Root: root, Kernel: k, Journal: j, Settle: 30e6}
+// Ready answers as the running kernel.
+func (k *kernel) Ready() error { return nil }
+
+// machineBinder makes changes of drivers through the engine, recorded in the root's journal.
+type machineBinder struct {
+	driver.Binder
+	engine change.Engine
 }
 
-func entries(t testing.TB, root host.Root) []journal.Entry {
+func binder(t testing.TB, root host.Root, k driver.Kernel) machineBinder {
 	t.Helper()
-	list, err := journal.List(root)
+	b := driver.Binder{Root: root, Kernel: k, Settle: 30e6}
+	return machineBinder{b, change.Engine{Store: change.Machine(root), Kinds: []change.Kind{b}}}
+}
+
+func (b machineBinder) Apply(ctx context.Context, p driver.Plan, command string) (change.Entry, error) {
+	return unlocked(func() (change.Entry, error) {
+		return b.engine.Apply(ctx, change.Work{Command: command, Change: b.New(p)})
+	})
+}
+
+func (b machineBinder) Undo(ctx context.Context, e change.Entry) (change.Entry, error) {
+	return unlocked(func() (change.Entry, error) { return b.engine.Undo(ctx, e.ID) })
+}
+
+// Recover recovers all that is left open, as every changing command does.
+func (b machineBinder) Recover(ctx context.Context) ([]change.Recovered, error) {
+	return unlocked(func() ([]change.Recovered, error) {
+		left, err := b.engine.Interrupted(context.Background(), change.ToRecover)
+		if err != nil {
+			return nil, err
+		}
+		var ids []int
+		for _, l := range left {
+			ids = append(ids, l.Entry.ID)
+		}
+		return b.engine.Recover(ctx, ids)
+	})
+}
+
+// unlocked calls act again while the journal is locked: a process that another test starts holds
+// the lock of every root until it is another program.
+func unlocked[T any](act func() (T, error)) (T, error) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		result, err := act()
+		if !errors.Is(err, change.ErrLocked) || time.Now().After(end) {
+			return result, err
+		}
+	}
+}
+
+func entries(t testing.TB, root host.Root) []change.Entry {
+	t.Helper()
+	list, err := change.List(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/change"
 )
 
-// DefaultTimeout is how long the kernel has for one write to sysfs. A driver takes
-// seconds to let go of a large GPU.
+// DefaultTimeout is how long the kernel has for one write to sysfs. Unbinding the driver of a large
+// GPU takes seconds.
 const DefaultTimeout = 10 * time.Second
 
 // Live is the kernel that runs here.
@@ -24,11 +25,11 @@ type Live struct {
 	Timeout time.Duration // for one write
 }
 
-// ErrNotLive says that a tree's sys or proc is none.
-var ErrNotLive = errors.New("is not that of a running kernel")
+// ErrNotLive says that a tree's sys or proc is not the kernel's.
+var ErrNotLive = host.WithHint(errors.New("is not that of a running kernel"), "run it on the machine itself; --dry-run plans on any tree")
 
-// Ready is an error unless the root has the kernel's own file systems below it: a tree
-// of files does nothing when it is written to.
+// Ready returns an error unless the root has the kernel's own file systems below it: writing to a
+// tree of files has no effect.
 func (l Live) Ready() error {
 	var errs []error
 	for _, fs := range []struct {
@@ -48,8 +49,8 @@ func (l Live) Ready() error {
 // file and a value follow, after "--".
 const WriteCommand = "write-attribute"
 
-// Write makes a write in a process of its own, which answers with the number of the
-// kernel's error, if there is one.
+// Write makes a write in a process of its own, which prints the number of the kernel's error, if
+// there is one.
 func (l Live) Write(w Write) error {
 	place, err := l.Runner.Root.Resolve(w.File)
 	if err != nil {
@@ -68,9 +69,9 @@ func (l Live) Write(w Write) error {
 	return nil
 }
 
-// WriteAttribute is what that process does: one write, as sysfs wants it (Linux,
-// Documentation/filesystems/sysfs.rst), to a file that is there. It returns the number
-// of the kernel's error, or 0.
+// WriteAttribute is what that process does: one write, as sysfs requires it (Linux,
+// Documentation/filesystems/sysfs.rst), to a file that exists. It returns the number of the
+// kernel's error, or 0.
 func WriteAttribute(file, value string) int {
 	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -82,8 +83,8 @@ func WriteAttribute(file, value string) int {
 	return int(errno)
 }
 
-// Load has modprobe load the module of a driver, which has its name, and sees that the
-// kernel has the driver then.
+// Load loads the module of a driver, which has its name, with modprobe, and checks that the kernel
+// has the driver then.
 func (l Live) Load(ctx context.Context, driver string) error {
 	if _, err := l.Runner.Run(ctx, []string{"modprobe", driver}); err != nil {
 		return err
@@ -95,8 +96,8 @@ func (l Live) Load(ctx context.Context, driver string) error {
 	return err
 }
 
-// ErrNoDriver says that the kernel does not have a driver.
-var ErrNoDriver = errors.New("the kernel has no such driver then")
+// ErrNoDriver says that the kernel does not have a driver after its module was loaded.
+var ErrNoDriver = host.WithHint(errors.New("the kernel has no such driver afterwards"), "load the module that provides it with modprobe first")
 
 // writer is a process that makes a write.
 type writer struct {
@@ -104,10 +105,42 @@ type writer struct {
 	Write
 }
 
-// Await waits until all writes of runs before have ended: one that was killed leaves the
-// process that makes its write. While the kernel is stuck with one, whoever reads that
-// function's driver_override waits too, for it takes the same lock (Linux,
-// driver_override_show in drivers/pci/pci-sysfs.c).
+// Settled returns an error if an earlier run's sysfs write is still blocked in the kernel, or if
+// what it left cannot be read. Read-only commands call it first: reading driver_override would
+// block too. Unprivileged users cannot read the journal, but they can see the writing process in
+// /proc.
+func (b Binder) Settled(ctx context.Context, s change.Store) error {
+	open, err := s.Open()
+	switch {
+	case errors.Is(err, change.ErrLocked):
+		// Between two writes functions can be read. If a write takes long, that run says more.
+		awaitErr := Await(ctx, b.Root, b.Patience)
+		if !errors.Is(awaitErr, host.ErrStuck) {
+			return awaitErr
+		}
+		return err
+	case err != nil:
+		return Await(ctx, b.Root, b.Patience)
+	}
+	for _, e := range open {
+		if e.Kind != change.KindDrivers {
+			continue
+		}
+		c, err := b.Open(ctx, e)
+		if err == nil {
+			err = c.Check(ctx, change.ToLook)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %d, which was interrupted: %w", e.ID, err)
+		}
+	}
+	return nil
+}
+
+// Await waits until all writes of earlier runs have ended: a run that was killed leaves the
+// process that makes its write. While that is stuck in the kernel, reading the function's
+// driver_override blocks too, since it takes the same lock (Linux, driver_override_show in
+// drivers/pci/pci-sysfs.c).
 func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
 	end := time.After(timeout)
 	for {
@@ -122,15 +155,15 @@ func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
 		case <-end:
 			var errs []error
 			for _, w := range left {
-				errs = append(errs, fmt.Errorf("process %d of a run before writes %q to %s: %w", w.pid, w.Value, w.File, host.ErrStuck))
+				errs = append(errs, fmt.Errorf("process %d of an earlier run writes %q to %s: %w", w.pid, w.Value, w.File, host.ErrStuck))
 			}
 			return errors.Join(errs...)
 		}
 	}
 }
 
-// writers lists the processes that make a write, by their arguments. On a tree that runs
-// nothing there are none.
+// writers lists the processes that make a write, by their arguments. A tree that is not a running
+// machine has none.
 func writers(root host.Root) ([]writer, error) {
 	names, err := root.ReadDir("/proc")
 	if host.IsAbsent(err) {
@@ -153,8 +186,8 @@ func writers(root host.Root) ([]writer, error) {
 	return list, nil
 }
 
-// arguments reads those of a process, none where it has ended, or is somebody else's. Of
-// one that was killed while the kernel holds a thread of it, the first thread may have
+// arguments returns those of a process, none if it has ended or belongs to another user. Of a
+// process that was killed while the kernel blocks one of its threads, the first thread may have
 // ended, and only the others still show them.
 func arguments(root host.Root, dir string) []string {
 	data, err := root.ReadHead(path.Join(dir, "cmdline"), host.MaxAttribute)

@@ -1,9 +1,9 @@
-// Package journal remembers what was done to a machine, so that it can be taken
-// back, and so that the next run can put right what a killed one left half done.
+// Package journal stores what was done to a machine: the entries, their lock and their list.
 //
-// An entry is written before anything is touched, and says for each file how to
-// get from what was made of it back to what it was: the pieces of text that
-// differ and no line beside them, so that no neighbour's secret gets into it.
+// An entry is written before anything is touched. It says for each file how to get from what it
+// became back to what it was: the pieces of text that differ and no line beside them, so that no
+// secret of a neighbouring line gets into it.
 //
-// Does not: plan changes (host/edit and those above it), or print.
+// It does not apply, recover or undo a change: that is host/change, the only package that
+// imports this one.
 package journal

@@ -15,12 +15,12 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/initramfs"
 	"gpustack/host/iommu"
-	"gpustack/host/journal"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 )
@@ -52,9 +52,9 @@ type Machine struct {
 	// Claims are the kernel's own lines of functions that it gave to our drivers, as far as
 	// its log goes back.
 	Claims   Look[[]string]
-	Prepared Look[*time.Time]     // when the contract was written
-	CutOff   Look[*journal.Entry] // a run that did not come to its end
-	OpenRows []journal.Entry      // repairs of database rows whose outcome is not known
+	Prepared Look[*time.Time]    // when the contract was written
+	CutOff   Look[*change.Entry] // a run that did not come to its end
+	OpenRows []change.Entry      // repairs of database rows whose outcome is not known
 	// Open are the groups that some process has open; looked for where a function is
 	// with a driver that a guest may have brought it to.
 	Open    Look[map[int]bool]
@@ -329,15 +329,20 @@ func readModules(root host.Root) Look[[]modprobe.Modules] {
 func (m *Machine) readRecord(root host.Root) {
 	contract, err := ReadContract(root)
 	m.Contract = look(ContractFile, contract, err)
-	entries, err := journal.List(root)
-	cutOff, cutOffErr := journal.Interrupted(root)
-	openRows, openErr := journal.OpenRows(root)
-	if cutOffErr == nil {
-		cutOffErr = openErr // one that is locked or cannot be read
+	entries, err := change.List(root)
+	open, openErr := change.Machine(root).Open()
+	var cutOff *change.Entry
+	for i, e := range open {
+		switch {
+		case openErr != nil: // locked
+		case e.Kind == change.KindFiles || e.Kind == change.KindDrivers:
+			cutOff = &open[i]
+		default:
+			m.OpenRows = append(m.OpenRows, e)
+		}
 	}
-	m.OpenRows = openRows
-	m.CutOff = look(journal.Dir, cutOff, cutOffErr)
-	m.Prepared = look(journal.Dir, writtenAt(entries), err)
+	m.CutOff = look(change.Dir, cutOff, openErr)
+	m.Prepared = look(change.Dir, writtenAt(entries), err)
 	if contract == nil {
 		return
 	}
@@ -371,9 +376,9 @@ func (c Contract) claims() []string {
 
 // writtenAt is when the contract was last written, and all that goes with it: its
 // entry's end.
-func writtenAt(entries []journal.Entry) *time.Time {
+func writtenAt(entries []change.Entry) *time.Time {
 	for _, e := range slices.Backward(entries) {
-		if e.Status == journal.Done && slices.ContainsFunc(e.Files, func(f journal.File) bool { return f.Name == ContractFile }) {
+		if e.Status == change.Done && slices.ContainsFunc(e.Files, func(f change.File) bool { return f.Name == ContractFile }) {
 			return e.Ended
 		}
 	}

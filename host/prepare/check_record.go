@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"gpustack/host"
-	"gpustack/host/journal"
+	"gpustack/host/change"
 )
 
 // files holds the files that host prepare has written against their hashes.
@@ -43,9 +43,9 @@ func (v view) files() []host.Finding {
 // interrupted looks for a run that was cut off.
 func (v view) interrupted() []host.Finding {
 	switch e := v.CutOff.Value; {
-	case errors.Is(v.CutOff.Err, journal.ErrLocked):
+	case errors.Is(v.CutOff.Err, change.ErrLocked):
 		return one(host.Finding{
-			Status: host.Warn, File: journal.Dir + "/journal", Seen: v.CutOff.Err.Error(),
+			Status: host.Warn, File: change.Dir + "/journal", Seen: v.CutOff.Err.Error(),
 			Effect: "some of this is as it was, and some as it will be",
 			Remedy: "wait until it is done, and check again",
 		})
@@ -53,11 +53,11 @@ func (v view) interrupted() []host.Finding {
 		return v.CutOff.blind()
 	case e != nil:
 		effect := "files may be half of one plan and half of another"
-		if e.Kind == journal.KindDrivers {
+		if e.Kind == change.KindDrivers {
 			effect = "functions may be without a driver, or a group with two parties, until the next boot"
 		}
 		return one(host.Finding{
-			Status: host.Fail, File: journal.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was cut off while %s", e.ID, e.Command, e.Status),
+			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was cut off while %s", e.ID, e.Command, e.Status),
 			Effect: effect,
 			Remedy: "run gpustack host prepare: it puts that right first",
 		})
@@ -66,7 +66,7 @@ func (v view) interrupted() []host.Finding {
 		var findings []host.Finding
 		for _, e := range open {
 			findings = append(findings, host.Finding{
-				Status: host.Warn, File: journal.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),
+				Status: host.Warn, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),
 				Effect: "rows of Nova's database and Placement's allocations may not match",
 				Remedy: fmt.Sprintf("gpustack repair-migration --apply determines it and completes or reverts the repair; gpustack undo %d undoes it", e.ID),
 			})

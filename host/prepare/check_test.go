@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
@@ -210,12 +210,8 @@ func planned(t *testing.T, opts prepare.Options) host.Root {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := journal.Open(root, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	if _, err := j.Apply(context.Background(), journal.Work{Command: "host prepare", Files: p.Files}); err != nil {
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
+	if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", Change: change.Files{Root: root}.New(p.Files)}); err != nil {
 		t.Fatal(err)
 	}
 	replace("boot/grub/grub.cfg", "ro quiet", "ro quiet intel_iommu=on iommu=pt")(t, root)

@@ -8,12 +8,12 @@ import (
 	"slices"
 
 	"gpustack/host"
-	"gpustack/host/journal"
+	"gpustack/host/change"
 	"gpustack/host/pci"
 )
 
 // ContractFile is where the contract lies.
-const ContractFile = journal.Dir + "/contract.json"
+const ContractFile = change.Dir + "/contract.json"
 
 // Contract is what was asked for and what was planned for it: what the machine is
 // to be after its reboot.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/edit"
-	"gpustack/host/journal"
 )
 
 // keptDir holds copies of the files that a program writes while it runs. It is on the root file
@@ -18,7 +18,7 @@ import (
 // that is killed, or that cannot put a file back, leaves them, and the program is run again by the
 // next run, which may be weeks later: the distribution may have replaced the file meanwhile. So
 // each copy has a record of the files that it stands for.
-const keptDir = journal.Dir + "/kept"
+const keptDir = change.Dir + "/kept"
 
 // keptCopy is the record of a copy. A copy without one was made by an earlier release.
 type keptCopy struct {

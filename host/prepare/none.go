@@ -7,9 +7,9 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
-	"gpustack/host/journal"
 	"gpustack/host/modprobe"
 )
 
@@ -19,7 +19,7 @@ const kernelCmdline = "/etc/kernel/cmdline"
 // planNone plans that nothing of host prepare remains but the journal: none of its files, hooks
 // and kernel arguments, and no record.
 func (n Node) planNone(root host.Root) (Plan, error) {
-	entries, err := journal.List(root)
+	entries, err := change.List(root)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -70,7 +70,7 @@ func (n Node) planNone(root host.Root) (Plan, error) {
 // added. GRUB's configuration without ours has none of them. In boot entries they stand among
 // others: what was there before is known from the journal, and what that does not show is left
 // in place, with a warning.
-func (n Node) withoutArguments(root host.Root, entries []journal.Entry, whole bool) (boot.Want, []string, error) {
+func (n Node) withoutArguments(root host.Root, entries []change.Entry, whole bool) (boot.Want, []string, error) {
 	if !n.mixed() {
 		return boot.Want{}, nil, nil
 	}
@@ -152,7 +152,7 @@ func (n Node) withoutIDs(before boot.Args) boot.Want {
 // argumentsBefore returns the kernel arguments that boot entries had before the entries of the
 // journal changed them, as far as those show it. GRUB rewrites its environment at each boot, and
 // the first entries go with their kernels: then the lines that the first change replaced tell.
-func argumentsBefore(root host.Root, entries []journal.Entry) (before boot.Args, known bool, err error) {
+func argumentsBefore(root host.Root, entries []change.Entry) (before boot.Args, known bool, err error) {
 	names := map[string]bool{}
 	for _, e := range entries {
 		if !changedFiles(e) {
@@ -187,9 +187,9 @@ func argumentsBefore(root host.Root, entries []journal.Entry) (before boot.Args,
 // sincePrepared returns the entries from the one on that made the record: what others changed
 // before it, as after an earlier --none, was there before host prepare. Without that entry it
 // returns all entries and false.
-func sincePrepared(entries []journal.Entry) (since []journal.Entry, whole bool) {
+func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
 	for i, e := range slices.Backward(entries) {
-		made := func(f journal.File) bool { return f.Name == ContractFile && f.Before == nil }
+		made := func(f change.File) bool { return f.Name == ContractFile && f.Before == nil }
 		if changedFiles(e) && slices.ContainsFunc(e.Files, made) {
 			return entries[i:], true
 		}
@@ -198,13 +198,13 @@ func sincePrepared(entries []journal.Entry) (since []journal.Entry, whole bool) 
 }
 
 // changedFiles reports whether an entry changed files and is not undone.
-func changedFiles(e journal.Entry) bool {
-	return e.Kind == journal.KindFiles && e.Status != journal.Undone
+func changedFiles(e change.Entry) bool {
+	return e.Kind == change.KindFiles && e.Status != change.Undone
 }
 
 // original returns what a file held before the first entry that changed it, nil if it was not
 // there. It is not known if the file was changed by others since.
-func original(root host.Root, entries []journal.Entry, name string) (content []byte, known bool, err error) {
+func original(root host.Root, entries []change.Entry, name string) (content []byte, known bool, err error) {
 	now, err := edit.Read(root, name)
 	if err != nil {
 		return nil, false, err

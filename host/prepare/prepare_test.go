@@ -17,9 +17,9 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/change"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
@@ -327,12 +327,8 @@ func TestInOut(t *testing.T) {
 func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 	t.Helper()
 	first := tree(t, root)
-	j, err := journal.Open(root, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	if _, err := j.Apply(context.Background(), journal.Work{Files: p.Files}); err != nil {
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
+	if _, err := engine.Apply(context.Background(), change.Work{Change: change.Files{Root: root}.New(p.Files)}); err != nil {
 		t.Fatal(err)
 	}
 	got := out(t, root, first)
@@ -361,7 +357,7 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 			t.Error(err)
 		}
 	}
-	if _, err := j.Undo(context.Background(), 0); err != nil {
+	if _, err := engine.Undo(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
 	last := tree(t, root)

@@ -15,27 +15,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
-	"gpustack/host/journal"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 )
 
-// apply plans and carries out, with the journal.
+// apply plans and carries out, with the change.
 func apply(t *testing.T, root host.Root, opts prepare.Options) prepare.Plan {
 	t.Helper()
 	p, err := plan(t, root, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := journal.Open(root, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
 	if len(p.Files.Pending()) > 0 {
-		if _, err := j.Apply(context.Background(), journal.Work{Command: "host prepare", Files: p.Files}); err != nil {
+		if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", Change: change.Files{Root: root}.New(p.Files)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -975,7 +975,7 @@ func TestInterruptedRepairTwice(t *testing.T) {
 	s.Type(terminal.CtrlC)
 	status := s.Wait()
 	want := "gpustack: error: interrupted again, stopped at once\n" +
-		"gpustack: hint: if gpustack history shows an entry that was cut off, gpustack repair-migration --apply determines what it has done, gpustack undo undoes it\n"
+		"gpustack: hint: if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it\n"
 	if status != 130 || !strings.HasSuffix(s.Output(), want) {
 		t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
 	}

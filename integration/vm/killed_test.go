@@ -111,7 +111,7 @@ func killedAtAnyMoment(m machine) {
 			m.t.Errorf("%s: the journal knows nothing of it", when)
 		}
 		talk := hand(next, when).Stderr
-		if said := strings.Contains(talk, "was cut off"); said != left {
+		if said := strings.Contains(talk, "was interrupted"); said != left {
 			m.t.Errorf("%s: it says that a run was cut off: %t\n%s", when, said, talk)
 		}
 	}

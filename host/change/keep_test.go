@@ -1,4 +1,4 @@
-package journal_test
+package change_test
 
 import (
 	"bytes"
@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/change"
 	"gpustack/host/edit"
-	"gpustack/host/journal"
 )
 
 // keepX leaves the line x of every file that has it.
-func keepX(_ journal.Entry, now, before []byte) ([]byte, error) {
+func keepX(_ change.Entry, now, before []byte) ([]byte, error) {
 	if !bytes.Contains(now, []byte("x\n")) || bytes.Contains(before, []byte("x\n")) {
 		return before, nil
 	}
@@ -25,9 +25,8 @@ func keepX(_ journal.Entry, now, before []byte) ([]byte, error) {
 func TestKeep(t *testing.T) {
 	for killed := range 4 { // entries that were rewritten; 3 is all of them
 		m := lay(t)
-		change := func(files map[string]string) {
+		apply := func(files map[string]string) {
 			j := m.open()
-			defer m.close(j)
 			var plan edit.Plan
 			for _, name := range []string{"/etc/grub", "/etc/made/file"} {
 				if text, ok := files[name]; ok {
@@ -38,25 +37,17 @@ func TestKeep(t *testing.T) {
 					plan = append(plan, c)
 				}
 			}
-			if _, err := j.Apply(t.Context(), journal.Work{Command: "test", Files: plan}); err != nil {
+			if _, err := j.Apply(t.Context(), change.Work{Command: "test", Change: change.Files{Root: m.root}.New(plan)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		undo := func(keep journal.Keep) {
-			j := m.open()
-			defer m.close(j)
-			entries, err := journal.List(m.root)
+		undo := func() {
+			m.keep = keepX
+			plan, err := m.open().PlanUndo(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := journal.Pick(entries, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := j.Keep(e.ID, keep); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := j.Undo(t.Context(), e.ID); err != nil {
+			if _, err := m.open().Undo(t.Context(), plan.Entry.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,32 +74,37 @@ func TestKeep(t *testing.T) {
 			{"/etc/grub": "x\n1\n" + first + "3\n", "/etc/made/file": "1\n3\nx\n"},
 		}
 		for _, files := range states[1:] {
-			change(files)
+			apply(files)
 		}
-		entries, err := journal.List(m.root)
+		entries, err := change.List(m.root)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rewritten, err := journal.Keeping(m.root, entries, 3, keepX)
+		rewritten, err := change.Files{Root: m.root, Keep: keepX}.Rewrite(entries, 3)
 		if err != nil || len(rewritten) != 3 {
 			t.Fatalf("%d entries, %v", len(rewritten), err)
 		}
-		j := m.open()
+		j, err := change.Machine(m.root).Lock()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, e := range rewritten[:killed] {
 			if err := j.Write(e); err != nil {
 				t.Fatal(err)
 			}
 		}
-		m.close(j)
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
 		for i := 2; i >= 0; i-- {
-			undo(keepX)
+			undo()
 			want := maps.Clone(states[i])
 			for _, name := range []string{"/etc/grub", "/etc/made/file"} {
 				want[name] = "x\n" + want[name]
 			}
 			check("undone", want)
 		}
-		if left, err := journal.Interrupted(m.root); left != nil || err != nil {
+		if left, err := m.interrupted(); left != nil || err != nil {
 			t.Errorf("%+v, %v", left, err)
 		}
 	}

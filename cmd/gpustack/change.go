@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/driver"
+	"gpustack/host/prepare"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+)
+
+// settle is how long the kernel has to show the effect of a write.
+const settle = 2 * time.Second
+
+// runner starts programs of the machine below root. A second signal ends them.
+func (u *ui) runner(root host.Root) host.Runner {
+	return host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
+}
+
+// binder changes drivers of the machine below root. The kernel has the timeout for each write to
+// sysfs, and for one of an earlier run that has not ended.
+func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
+	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Patience: timeout}
+}
+
+// engine makes and undoes changes of the machine below root, of files and of drivers. A command
+// that handles other kinds appends them.
+func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
+	runner := u.runner(root)
+	return change.Engine{
+		Store: change.Machine(root),
+		Kinds: []change.Kind{change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting}, u.binder(root, timeout)},
+		Run:   func(ctx context.Context, argv []string) error { return prepare.Rebuild(ctx, runner, argv) },
+		Current: func(recorded [][]string) ([][]string, error) {
+			return prepare.CurrentPrograms(root, recorded)
+		},
+	}
+}
+
+// keepReporting is a [change.Keep]: undo of nova configure leaves report_in_placement set, which
+// Nova cannot switch off.
+func keepReporting(e change.Entry, now, before []byte) ([]byte, error) {
+	if !strings.HasPrefix(e.Command, commandConfigure) {
+		return before, nil
+	}
+	return nova.KeepReporting(now, before)
+}
+
+// userStore returns where changes are recorded that do not need root: for root the machine's own
+// store, else a folder of the user (XDG Base Directory Specification 0.8, XDG_STATE_HOME).
+func userStore() (change.Store, error) {
+	root, err := host.NewRoot("/")
+	if err != nil || os.Geteuid() == 0 {
+		return change.Machine(root), err
+	}
+	dir := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(dir) { // such a value is invalid and is ignored
+		home := os.Getenv("HOME")
+		if !filepath.IsAbs(home) {
+			return change.Store{}, &usageError{"cannot determine where to record changes: neither XDG_STATE_HOME nor HOME is set", ""}
+		}
+		dir = filepath.Join(home, ".local/state")
+	}
+	return change.Store{Root: root, Dir: filepath.Join(dir, "gpustack")}, nil
+}
+
+// stores returns the stores that history and undo read: the user's, and the machine's. With
+// --root, that of the tree alone.
+func stores(dir string) ([]change.Store, error) {
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	machine := change.Machine(root)
+	if root.Path("/") != "/" || os.Geteuid() == 0 {
+		return []change.Store{machine}, nil
+	}
+	own, err := userStore()
+	if err != nil {
+		return nil, err
+	}
+	// The machine's journal belongs to root; a user who cannot read it sees their own.
+	if _, err := machine.List(); errors.Is(err, fs.ErrPermission) {
+		if entries, ownErr := own.List(); ownErr != nil || len(entries) > 0 {
+			return []change.Store{own}, nil
+		}
+	}
+	return []change.Store{own, machine}, nil
+}
+
+// recover asks whether earlier runs were interrupted, and recovers what they left, as every
+// command that changes something does before anything else. except is an entry that is not
+// recovered, or 0.
+func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except int) error {
+	purpose := change.ToRecover
+	if d.dryRun {
+		purpose = change.ToLook
+	}
+	left, err := e.Interrupted(ctx, purpose)
+	if err != nil {
+		return err
+	}
+	var ids []int
+	var names, warnings []string
+	var obstacles []error
+	for _, l := range left {
+		if !l.Here || l.Entry.ID == except {
+			continue // warnInterrupted has named it
+		}
+		obstacles = append(obstacles, l.Obstacle)
+		ids = append(ids, l.Entry.ID)
+		names = append(names, entryName(l.Entry.ID, l.Entry.Command))
+		warnings = append(warnings, l.Text())
+	}
+	if err := errors.Join(obstacles...); err != nil || len(ids) == 0 {
+		return err
+	}
+	if d.dryRun {
+		u.warn(warnings...)
+		return nil
+	}
+	if !d.yes {
+		was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
+		if err := u.confirm(fmt.Sprintf("%s %s interrupted: recover now?", listed(names, "and"), was), formatTable); err != nil {
+			return err
+		}
+	}
+	if err := u.beginRecorded(remedyMachine); err != nil {
+		return err
+	}
+	defer u.end()
+	recovered, err := e.Recover(ctx, ids)
+	for _, r := range recovered {
+		u.note("entry %d %s", r.Entry.ID, r.Text)
+	}
+	return err
+}
+
+// warnInterrupted warns, whatever the command is, of entries that only some commands recover:
+// those of databases and APIs. A journal that cannot be read because it belongs to root gives no
+// warning.
+func (u *ui) warnInterrupted(ctx context.Context, dir string) {
+	if dir == "" {
+		dir = "/" // of commands that read no machine
+	}
+	all, err := stores(dir)
+	if err != nil {
+		return // the command itself reports it
+	}
+	for _, store := range all {
+		left, err := change.Engine{Store: store}.Interrupted(ctx, change.ToLook)
+		switch {
+		case errors.Is(err, fs.ErrPermission), errors.Is(err, change.ErrLocked):
+			continue
+		case err != nil:
+			u.warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
+		}
+		for _, l := range left {
+			if l.Entry.Kind != change.KindFiles && l.Entry.Kind != change.KindDrivers {
+				u.warn(l.Text())
+			}
+		}
+	}
+}
+
+// apply makes a change, recorded, and completes its report.
+func (u *ui) apply(ctx context.Context, e change.Engine, format string, work change.Work, r reporter) error {
+	if err := u.beginRecorded(remedyMachine); err != nil {
+		return err
+	}
+	entry, err := e.Apply(ctx, work)
+	c := r.common()
+	c.Applied = err == nil
+	if entry.ID != 0 {
+		c.Entry = &entry.ID
+	}
+	if err == nil && format == formatTable {
+		u.recorded(entry.ID)
+	}
+	return err
+}

@@ -1,0 +1,418 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host/journal"
+)
+
+// Engine makes changes, recorded in one store.
+type Engine struct {
+	Store Store
+	// Kinds are those that can be undone and recovered here.
+	Kinds []Kind
+	// Run runs a program on the machine that the files belong to.
+	Run func(ctx context.Context, argv []string) error
+	// Current, if it is set, returns the programs that recorded ones are by now: programs for
+	// one kernel are run for the kernels that are installed.
+	Current func(recorded [][]string) ([][]string, error)
+}
+
+// Work is a change, and the programs that regenerate what derives from it, which are run, or left
+// to the operator.
+type Work struct {
+	Command  string // its name in the journal
+	Change   Change
+	Programs [][]string
+	Left     [][]string
+	Restart  []string
+}
+
+// running is a change on its way, under the journal's lock.
+type running struct {
+	Engine
+	journal *journal.Journal
+	entry   Entry
+	change  Change
+}
+
+// save writes the entry with what the change records.
+func (r *running) save() error {
+	if err := r.change.Record(&r.entry); err != nil {
+		return err
+	}
+	return r.journal.Write(r.entry)
+}
+
+// Apply makes a change and runs its programs. It returns the entry, without a number if nothing
+// was recorded or nothing remains. Should a program fail, the change stays, and the entry at
+// rebuilding: the next run goes on from there, or it is undone.
+//
+// When ctx ends, the running step ends first. What the change has made is rolled back, and
+// programs that had begun run again. Where that fails, the entry is left for the next run to
+// recover.
+func (e Engine) Apply(ctx context.Context, w Work) (entry Entry, err error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return Entry{}, fmt.Errorf("%w, nothing was changed", cause)
+	}
+	j, err := e.Store.Lock()
+	if err != nil {
+		return Entry{}, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	if err := w.Change.Check(ctx, ToApply); err != nil {
+		return Entry{}, err
+	}
+	r := &running{e, j, Entry{Kind: w.Change.Kind(), Command: w.Command, Programs: w.Programs, Left: w.Left, Restart: w.Restart}, w.Change}
+	if err := w.Change.Record(&r.entry); err != nil {
+		return Entry{}, err
+	}
+	if err := j.Begin(&r.entry); err != nil {
+		return Entry{}, err
+	}
+	outcome, err := w.Change.Apply(ctx, r.save)
+	if outcome != Stands || err != nil {
+		return r.end(outcome, err)
+	}
+	begun, err := r.build(ctx, Done)
+	switch {
+	case context.Cause(ctx) != nil && len(w.Programs) > 0:
+		return r.abandon(ctx, begun, err)
+	case err != nil:
+		return r.entry, err
+	}
+	return r.end(Stands, nil)
+}
+
+// end writes the status that follows from an outcome.
+func (r *running) end(outcome Outcome, err error) (Entry, error) {
+	status := r.entry.Status
+	switch outcome {
+	case None:
+		return Entry{}, errors.Join(err, r.journal.Forget(r.entry))
+	case Stands:
+		status = Done
+	case Reverted:
+		status = Undone
+	case Open:
+	}
+	recordErr := r.change.Record(&r.entry)
+	if recordErr == nil {
+		recordErr = r.journal.SetStatus(&r.entry, status)
+	}
+	return r.entry, errors.Join(err, recordErr)
+}
+
+// abandon rolls back a change that is made, and runs again the programs that had begun. failed is
+// their error, if there was one beside the end of ctx.
+func (r *running) abandon(ctx context.Context, begun [][]string, failed error) (Entry, error) {
+	cause := context.Cause(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if errors.Is(failed, cause) {
+		failed = nil
+	}
+	outcome := "all files were rolled back"
+	if len(begun) > 0 {
+		outcome += ", and these programs were run again: " + commandLines(begun)
+	}
+	err := func() error {
+		// If this run is killed now, the next one finishes the way back.
+		if err := r.journal.SetStatus(&r.entry, Undoing); err != nil {
+			return err
+		}
+		if _, err := r.change.Undo(ctx, r.save); err != nil {
+			return err
+		}
+		if err := r.journal.SetStatus(&r.entry, Unbuilding); err != nil {
+			return err
+		}
+		if err := r.runAll(ctx, begun); err != nil {
+			return err
+		}
+		return r.journal.Forget(r.entry)
+	}()
+	if err != nil {
+		return r.entry, errors.Join(failed, cause, fmt.Errorf("entry %d: %w: %w", r.entry.ID, ErrNotRolledBack, err))
+	}
+	return Entry{}, errors.Join(failed, fmt.Errorf("%w, %s", cause, outcome))
+}
+
+// build runs the programs of an entry on its way to an end. It returns those that it has begun,
+// the one that has failed among them, and the cause of ctx where that has kept others from
+// being started.
+func (r *running) build(ctx context.Context, end Status) (begun [][]string, err error) {
+	if len(r.entry.Programs) == 0 {
+		return nil, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	status := Rebuilding
+	if end == Undone {
+		status = Unbuilding
+	}
+	if err := r.journal.SetStatus(&r.entry, status); err != nil {
+		return nil, err
+	}
+	programs := r.entry.Programs
+	if r.Current != nil {
+		if programs, err = r.Current(programs); err != nil {
+			return nil, err
+		}
+	}
+	for i, argv := range programs {
+		if cause := context.Cause(ctx); cause != nil {
+			return programs[:i], cause
+		}
+		if err := r.Run(ctx, argv); err != nil {
+			return programs[:i+1], err
+		}
+	}
+	return programs, nil
+}
+
+func (r *running) runAll(ctx context.Context, programs [][]string) error {
+	for _, argv := range programs {
+		if err := r.Run(ctx, argv); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func commandLines(programs [][]string) string {
+	var lines []string
+	for _, argv := range programs {
+		lines = append(lines, strings.Join(argv, " "))
+	}
+	return strings.Join(lines, ", ")
+}
+
+// UndoPlan is an undo as it is shown: the entry as it will be undone, its change, and the programs
+// that are run, or left to the operator, by now.
+type UndoPlan struct {
+	Entry    Entry // rewritten where its kind leaves something
+	Change   Change
+	Recorded Entry // as the journal has it
+	Programs [][]string
+	Left     [][]string
+}
+
+// rewriter is a kind that rewrites entries before one is undone.
+type rewriter interface {
+	Rewrite(entries []Entry, id int) ([]Entry, error)
+}
+
+// PlanUndo plans the undo of entry id, or of the latest that is not undone yet where id is 0. Its
+// error names all that prevents it.
+func (e Engine) PlanUndo(ctx context.Context, id int) (UndoPlan, error) {
+	entries, err := e.Store.List()
+	if err != nil {
+		return UndoPlan{}, err
+	}
+	entry, err := Pick(entries, id)
+	if err != nil {
+		return UndoPlan{}, err
+	}
+	return e.planUndo(ctx, entries, entry)
+}
+
+func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (UndoPlan, error) {
+	u := UndoPlan{Entry: entry, Recorded: entry}
+	for _, earlier := range entries {
+		if earlier.ID < entry.ID && earlier.Kind == entry.Kind && earlier.IsOpen() {
+			return u, &EarlierOpen{Entry: entry, Earlier: earlier}
+		}
+	}
+	kind, err := e.kind(entry)
+	if err != nil {
+		return u, err
+	}
+	if r, ok := kind.(rewriter); ok {
+		rewritten, err := r.Rewrite(entries, entry.ID)
+		if err != nil {
+			return u, err
+		}
+		if len(rewritten) > 0 {
+			u.Entry = rewritten[len(rewritten)-1]
+		}
+	}
+	if u.Change, err = kind.Open(ctx, u.Entry); err != nil {
+		return u, err
+	}
+	err = u.Change.Check(ctx, ToUndo)
+	u.Programs, u.Left = entry.Programs, entry.Left
+	if e.Current != nil && err == nil {
+		var leftErr error
+		u.Programs, err = e.Current(entry.Programs)
+		u.Left, leftErr = e.Current(entry.Left)
+		err = errors.Join(err, leftErr)
+	}
+	return u, err
+}
+
+// EarlierOpen is the error of an undo that has to wait for an earlier entry of the same kind.
+type EarlierOpen struct {
+	Entry, Earlier Entry
+}
+
+func (e *EarlierOpen) Error() string {
+	return fmt.Sprintf("entry %d: entry %d (%s), before it, was interrupted, and its outcome is unknown", e.Entry.ID, e.Earlier.ID, e.Earlier.Command)
+}
+
+// Hint returns what ends the earlier entry.
+func (e *EarlierOpen) Hint() string {
+	return Left{Entry: e.Earlier}.remedy()
+}
+
+// kind returns the kind of an entry.
+func (e Engine) kind(entry Entry) (Kind, error) {
+	for _, k := range e.Kinds {
+		if k.Name() == entry.Kind {
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("entry %d (%s): a change of kind %q cannot be handled here", entry.ID, entry.Command, entry.Kind)
+}
+
+// Undo undoes entry id, which PlanUndo has planned, under the journal's lock, where all is checked
+// again. An entry that was interrupted is recovered first.
+//
+// When ctx ends, the running step ends first. Then the change is made again, and programs that
+// had begun run again: the entry is as it was, and the error wraps the cause of ctx.
+func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return Entry{}, fmt.Errorf("%w, nothing was changed", cause)
+	}
+	j, err := e.Store.Lock()
+	if err != nil {
+		return Entry{}, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	entries, err := j.List()
+	if err != nil {
+		return Entry{}, err
+	}
+	if entry, err = Pick(entries, id); err != nil {
+		return Entry{}, err
+	}
+	u, err := e.planUndo(ctx, entries, entry)
+	if err != nil {
+		return entry, err
+	}
+	if err := e.rewrite(j, entries, entry.ID); err != nil {
+		return entry, err
+	}
+	r := &running{e, j, u.Entry, u.Change}
+	switch entry.Status {
+	case Applying, Undoing:
+		if entry.Kind == KindFiles {
+			break // undone from wherever it has come to
+		}
+		outcome, _, err := u.Change.Recover(ctx, r.save)
+		if ended, err := r.end(outcome, err); err != nil || outcome != Stands {
+			return ended, err
+		}
+	case Rebuilding, Done, Unbuilding, Undone:
+	}
+	was := r.entry
+	if err := r.journal.SetStatus(&r.entry, Undoing); err != nil {
+		return r.entry, err
+	}
+	outcome, err := u.Change.Undo(ctx, r.save)
+	switch {
+	case outcome == Stands:
+		return was, errors.Join(fmt.Errorf("%w, entry %d stays as it was", err, was.ID), j.Write(was))
+	case outcome != Reverted || err != nil:
+		return r.end(outcome, err)
+	}
+	begun, err := r.build(ctx, Undone)
+	switch {
+	case context.Cause(ctx) != nil && len(r.entry.Programs) > 0:
+		return r.redo(ctx, was, begun, err)
+	case err != nil:
+		return r.entry, err
+	}
+	return r.end(Reverted, nil)
+}
+
+// rewrite writes what the kind of an entry rewrites. Oldest first: should this run be killed, the
+// entry itself still leads to where the next run begins.
+func (e Engine) rewrite(j *journal.Journal, entries []Entry, id int) error {
+	for _, k := range e.Kinds {
+		r, ok := k.(rewriter)
+		if !ok {
+			continue
+		}
+		rewritten, err := r.Rewrite(entries, id)
+		if err != nil {
+			return err
+		}
+		for _, entry := range rewritten {
+			if err := j.Write(entry); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// redo makes a change again that was undone, and runs again the programs that had begun. failed is
+// their error, if there was one beside the end of ctx.
+func (r *running) redo(ctx context.Context, was Entry, begun [][]string, failed error) (Entry, error) {
+	cause := context.Cause(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if errors.Is(failed, cause) {
+		failed = nil
+	}
+	outcome := fmt.Sprintf("entry %d stays as it was", was.ID)
+	err := func() error {
+		// If this run is killed now, the next one finishes the undo.
+		if err := r.journal.SetStatus(&r.entry, Undoing); err != nil {
+			return err
+		}
+		if _, err := r.change.Apply(ctx, r.save); err != nil {
+			return err
+		}
+		// An undo that was interrupted before had not run them over these files.
+		if was.Status == Done && len(begun) > 0 {
+			outcome += ", and these programs were run again: " + commandLines(begun)
+			if err := r.journal.SetStatus(&r.entry, Rebuilding); err != nil {
+				return err
+			}
+			if err := r.runAll(ctx, begun); err != nil {
+				return err
+			}
+		}
+		return r.journal.Write(was)
+	}()
+	if err != nil {
+		return r.entry, errors.Join(failed, cause, fmt.Errorf("entry %d: %w: %w", was.ID, ErrNotRolledBack, err))
+	}
+	return was, errors.Join(failed, fmt.Errorf("%w, %s", cause, outcome))
+}
+
+// Pick returns entry id, or the latest that is not undone yet where id is 0.
+func Pick(entries []Entry, id int) (Entry, error) {
+	for _, e := range slices.Backward(entries) {
+		switch {
+		case id == 0 && e.Status != Undone:
+			return e, nil
+		case id == e.ID && e.Status == Undone:
+			return Entry{}, fmt.Errorf("entry %d: %w", id, ErrUndone)
+		case id == e.ID:
+			return e, nil
+		}
+	}
+	if id == 0 {
+		return Entry{}, ErrNothing
+	}
+	return Entry{}, fmt.Errorf("entry %d: %w", id, ErrNoEntry)
+}
+
+// ErrNothing says that no entry is left to undo.
+var ErrNothing = errors.New("nothing to undo")

@@ -1,0 +1,170 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+)
+
+// Left is an entry that an earlier run has left open.
+type Left struct {
+	Entry Entry
+	// Here says that its kind can be recovered by this run.
+	Here bool
+	// Obstacle, if it is set, prevents that now.
+	Obstacle error
+}
+
+// Text says what is open, and what ends it: a warning of every command that does not.
+func (l Left) Text() string {
+	e := l.Entry
+	if e.Kind == KindFiles || e.Kind == KindDrivers {
+		return fmt.Sprintf("entry %d (%s) was interrupted while %s: %s", e.ID, e.Command, e.Status, l.remedy())
+	}
+	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: %s", e.ID, e.Command, l.remedy())
+}
+
+// remedy says what ends the entry.
+func (l Left) remedy() string {
+	switch l.Entry.Kind {
+	case KindFiles, KindDrivers:
+		return "the next command that changes this machine recovers it first"
+	case KindRows:
+		return fmt.Sprintf("gpustack repair-migration --apply determines it and completes or reverts the repair, gpustack undo %d undoes it", l.Entry.ID)
+	case KindObjects:
+		return fmt.Sprintf("the next gpustack flavor create or delete in that cloud determines it and completes or reverts the change, gpustack undo %d undoes it", l.Entry.ID)
+	}
+	return "the release of gpustack that made it recovers it"
+}
+
+// Interrupted returns what earlier runs have left open, of every kind, oldest first. Every command
+// that changes something asks it before anything else. With p ToRecover, entries that can be
+// recovered here are checked for what prevents that; with ToLook, for what prevents reading.
+//
+// Errors: ErrLocked, together with the entries, if another run is working on one that could be
+// recovered here.
+func (e Engine) Interrupted(ctx context.Context, p Purpose) ([]Left, error) {
+	open, lockedErr := e.Store.Open()
+	if lockedErr != nil && !errors.Is(lockedErr, ErrLocked) {
+		return nil, lockedErr
+	}
+	var left []Left
+	for _, entry := range open {
+		l := Left{Entry: entry}
+		kind, kindErr := e.kind(entry)
+		l.Here = kindErr == nil
+		if l.Here && lockedErr != nil {
+			return left, lockedErr
+		}
+		if l.Here {
+			c, err := kind.Open(ctx, entry)
+			if err == nil {
+				err = c.Check(ctx, p)
+			}
+			if err != nil {
+				l.Obstacle = fmt.Errorf("entry %d, which was interrupted: %w", entry.ID, err)
+			}
+		}
+		left = append(left, l)
+	}
+	return left, nil
+}
+
+// Recovered is what became of an entry that was open.
+type Recovered struct {
+	Entry   Entry // as it is now
+	Outcome Outcome
+	Change  Change // nil where only programs were left
+	Text    string
+}
+
+// Recover ends the entries of the given numbers that earlier runs have left open. It goes on with
+// the next entry where one cannot be recovered; such an entry stays as it is. When ctx ends, the
+// running step ends first, and the rest is left for the next run.
+//
+// Errors: ErrUnfinished, with what prevents it.
+func (e Engine) Recover(ctx context.Context, ids []int) (recovered []Recovered, err error) {
+	j, err := e.Store.Lock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	entries, err := j.List()
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, entry := range entries {
+		if !entry.IsOpen() || !slices.Contains(ids, entry.ID) {
+			continue
+		}
+		r := &running{e, j, entry, nil}
+		done, err := r.recover(ctx)
+		cause := context.Cause(ctx)
+		switch {
+		case err != nil && cause != nil && errors.Is(err, cause):
+			return recovered, errors.Join(append(errs, fmt.Errorf("%w, the next run recovers entry %d", err, entry.ID))...)
+		case err != nil:
+			errs = append(errs, errors.Join(fmt.Errorf("entry %d: %w", entry.ID, ErrUnfinished), err))
+		}
+		if err == nil || done.Change != nil {
+			recovered = append(recovered, done)
+		}
+	}
+	return recovered, errors.Join(errs...)
+}
+
+func (r *running) recover(ctx context.Context) (Recovered, error) {
+	kind, err := r.kind(r.entry)
+	if err != nil {
+		return Recovered{}, err
+	}
+	was := r.entry
+	if r.change, err = kind.Open(ctx, was); err != nil {
+		return Recovered{}, err
+	}
+	if err := r.change.Check(ctx, ToRecover); err != nil {
+		return Recovered{}, err
+	}
+	done := Recovered{Change: r.change}
+	switch was.Status {
+	case Rebuilding:
+		done.Outcome, done.Text = Stands, "was waiting for its programs: finished"
+	case Unbuilding:
+		done.Outcome, done.Text = Reverted, "was being undone: finished"
+	case Applying, Undoing, Done, Undone:
+		if done.Outcome, done.Text, err = r.change.Recover(ctx, r.save); err != nil {
+			done.Entry, err = r.end(done.Outcome, err)
+			return done, err
+		}
+	}
+	if done.Text == "" {
+		done.Text = map[Outcome]string{
+			None: "was interrupted: rolled back", Reverted: "was being undone: finished",
+			Stands: "was interrupted: what is complete stays", Open: "was interrupted: its outcome is still unknown",
+		}[done.Outcome]
+	}
+	if done.Outcome == Stands || done.Outcome == Reverted {
+		end := Done
+		if done.Outcome == Reverted {
+			end = Undone
+		}
+		if _, err := r.build(ctx, end); err != nil {
+			done.Entry = r.entry
+			return done, err
+		}
+	}
+	entry, err := r.end(done.Outcome, nil)
+	if done.Entry = entry; done.Outcome == None {
+		done.Entry = was
+	}
+	return done, err
+}
+
+// List returns the entries of the machine below root, oldest first.
+func List(root host.Root) ([]Entry, error) {
+	return Machine(root).List()
+}

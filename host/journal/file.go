@@ -1,0 +1,166 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+)
+
+// File is what was done to one file, and how to get back.
+type File struct {
+	Name   string   `json:"name"`
+	Before *State   `json:"before"` // null: the file did not exist
+	After  *State   `json:"after"`  // null: the file was removed
+	Dirs   []string `json:"dirs"`   // made for it
+	Back   []Piece  `json:"back"`   // from after to before
+	Secret bool     `json:"secret"` // the rest of the file may hold secrets and must not be shown
+	// Transient files may be removed with what they belong to, and then need no undo.
+	Transient bool `json:"transient"`
+}
+
+// State is what a file was, without its content.
+type State struct {
+	Hash string `json:"hash"`
+	edit.Meta
+}
+
+// Piece is a part of a file that was different before: Text instead of the Length bytes at
+// Offset of what the file became.
+type Piece struct {
+	Offset int    `json:"offset"`
+	Length int    `json:"length"`
+	Text   []byte `json:"text"`
+}
+
+// NewFile returns the record of a change of a file.
+func NewFile(c edit.Change) File {
+	f := File{Name: c.Name, Before: state(c.Before), After: state(c.After), Dirs: c.Dirs, Secret: c.Shown != nil, Transient: c.Transient}
+	if c.Before == nil {
+		return f // there is no content to get back to
+	}
+	var after []byte
+	if c.After != nil {
+		after = c.After.Content
+	}
+	f.Back = pieces(after, c.Before.Content)
+	return f
+}
+
+func state(f *edit.File) *State {
+	if f == nil {
+		return nil
+	}
+	return &State{f.Hash(), f.Meta}
+}
+
+// Is reports whether a file is in that state. A nil state is that of no file.
+func (s *State) Is(f *edit.File) bool {
+	if s == nil || f == nil {
+		return s == nil && f == nil
+	}
+	return s.Hash == f.Hash() && s.Mode == f.Mode && s.UID == f.UID && s.GID == f.GID
+}
+
+// ErrEdited says that a file was edited after gpustack had changed it: undo would lose that edit.
+var ErrEdited = host.WithHint(errors.New("was edited since"), "keep or revert that edit, or undo later entries first: gpustack history lists them")
+
+// Undo returns the change that restores the file. Its action is none where the file is restored
+// already.
+//
+// Errors: ErrEdited.
+func (f File) Undo(root host.Root) (edit.Change, error) {
+	now, err := edit.Read(root, f.Name)
+	if err != nil {
+		return edit.Change{}, err
+	}
+	if f.Before.Is(now) || f.Transient && now == nil {
+		return edit.Change{Name: f.Name, Before: now, After: now}, nil
+	}
+	if !f.After.Is(now) {
+		return edit.Change{}, fmt.Errorf("%s: %w", f.Name, ErrEdited)
+	}
+	c := edit.Change{Name: f.Name, Before: now}
+	if f.Before == nil {
+		return c, nil
+	}
+	before := f.Restore(now)
+	if !f.Before.Is(before) {
+		return edit.Change{}, fmt.Errorf("%s: the journal does not lead back to its former content", f.Name)
+	}
+	c.After = before
+	return c, nil
+}
+
+// Restore returns the file as it was before the change, given the file as it was after it; nil
+// where there was none. Whether the result is right, its hash shows.
+func (f File) Restore(after *edit.File) *edit.File {
+	if f.Before == nil {
+		return nil
+	}
+	var content []byte
+	if after != nil {
+		content = after.Content
+	}
+	return &edit.File{Content: f.assemble(content), Meta: f.Before.Meta}
+}
+
+// Previous returns the file as it was before the change, given the file as it was after it. It
+// returns false if that is not what the change left.
+func (f File) Previous(after *edit.File) (*edit.File, bool) {
+	if f.After == nil != (after == nil) || after != nil && f.After.Hash != after.Hash() {
+		return nil, false
+	}
+	before := f.Restore(after)
+	return before, before == nil || before.Hash() == f.Before.Hash
+}
+
+// Replaced returns the lines of the file that the change replaced or removed, nil if it made the
+// file.
+func (f File) Replaced() []byte {
+	if f.Before == nil {
+		return nil
+	}
+	lines := []byte{}
+	for _, p := range f.Back {
+		lines = append(lines, p.Text...)
+	}
+	return lines
+}
+
+// assemble puts the pieces in their places; where they have none, the result has
+// another hash.
+func (f File) assemble(after []byte) []byte {
+	var b bytes.Buffer
+	at := 0
+	for _, p := range f.Back {
+		if p.Offset < at || p.Length < 0 || p.Offset > len(after) || p.Length > len(after)-p.Offset {
+			return nil
+		}
+		b.Write(after[at:p.Offset])
+		b.Write(p.Text)
+		at = p.Offset + p.Length
+	}
+	b.Write(after[at:])
+	return b.Bytes()
+}
+
+// Between returns the record with other states of a file that remains, and so do its folders.
+func (f File) Between(after, before *edit.File) File {
+	f.After, f.Before, f.Dirs = state(after), state(before), nil
+	f.Back = pieces(after.Content, before.Content)
+	return f
+}
+
+// pieces lead from one content of a file to another.
+func pieces(from, to []byte) []Piece {
+	var all []Piece
+	for _, e := range udiff.Lines(string(from), string(to)) {
+		all = append(all, Piece{e.Start, e.End - e.Start, []byte(e.New)})
+	}
+	return all
+}
