@@ -590,7 +590,7 @@ func TestUnseen(t *testing.T) {
 			"journal": "n/a: /var/lib/gpustack/journal/0001.json: schema 0 was written by another release of gpustack", "reboot": "pass: nothing awaits one",
 		}},
 		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":2}`), prepare.Unknown, map[string]string{
-			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack", "reboot": "n/a: what is recorded is not known",
+			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack, this one reads schema 1", "reboot": "n/a: what is recorded is not known",
 			"arguments": "n/a: nothing is recorded that they could be held against", "functions": "n/a: what is recorded is not known", "drivers": "n/a: what is recorded is not known",
 			"files": "n/a: what is recorded is not known", "next_boot": "n/a: what is recorded is not known", "preparable": "n/a: what is recorded is not known",
 		}},

@@ -104,12 +104,7 @@ func ReadContract(root host.Root) (*Contract, error) {
 	}
 	var c Contract
 	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.DisallowUnknownFields()
-		err = d.Decode(&c)
-	}
-	if err == nil && c.Schema != schema {
-		err = fmt.Errorf("schema %d was written by another release of gpustack", c.Schema)
+		err = host.DecodeSchema(data, schema, &c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ContractFile, host.Cause(err))

@@ -1,0 +1,133 @@
+package host
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// DecodeJSON decodes a document of gpustack's own, such as the journal's entries and the contract,
+// into v, which must be a pointer.
+//
+// Unknown fields are ignored, so that this release can undo what a later one recorded. Everything
+// else is an error: a field that is missing, unless its tag says omitempty, a field whose name
+// differs in case, null where v cannot hold it, and anything after the document. The error names
+// all missing fields by their place: functions[2].driver.
+func DecodeJSON(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if err := d.Decode(v); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return errors.New("the JSON document ends early")
+		}
+		return fmt.Errorf("malformed JSON: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("malformed JSON: more data after the document, at byte %d", d.InputOffset())
+	}
+	return errors.Join(missing("", data, reflect.TypeOf(v).Elem())...)
+}
+
+// DecodeSchema is DecodeJSON for a document whose field schema must have the value schema. That is
+// checked first: with another one, the other fields may be others too.
+func DecodeSchema(data []byte, schema int, v any) error {
+	var document struct {
+		Schema json.RawMessage `json:"schema"`
+	}
+	if err := DecodeJSON(data, &document); err != nil {
+		return err
+	}
+	if found := string(document.Schema); found != strconv.Itoa(schema) {
+		return fmt.Errorf("schema %s was written by another release of gpustack, this one reads schema %d", found, schema)
+	}
+	return DecodeJSON(data, v)
+}
+
+// missing returns an error for each place below at where a value of type t was decoded from less
+// than t needs. The data has been decoded before, so its types are right.
+func missing(at string, data []byte, t reflect.Type) (errs []error) {
+	if bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
+			return nil
+		}
+		return []error{fmt.Errorf("malformed JSON: %s is null", orDocument(at))}
+	}
+	if decodesItself(t) {
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return missing(at, data, t.Elem())
+	case reflect.Struct:
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(data, &fields); err != nil {
+			return []error{fmt.Errorf("malformed JSON: %s: %w", orDocument(at), err)}
+		}
+		return missingFields(at, fields, t)
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return nil // base64
+		}
+		var elements []json.RawMessage
+		if err := json.Unmarshal(data, &elements); err != nil {
+			return []error{fmt.Errorf("malformed JSON: %s: %w", orDocument(at), err)}
+		}
+		for i, element := range elements {
+			errs = append(errs, missing(fmt.Sprintf("%s[%d]", at, i), element, t.Elem())...)
+		}
+	case reflect.Map:
+		var elements map[string]json.RawMessage
+		if err := json.Unmarshal(data, &elements); err != nil {
+			return []error{fmt.Errorf("malformed JSON: %s: %w", orDocument(at), err)}
+		}
+		for key, element := range elements {
+			errs = append(errs, missing(at+"."+key, element, t.Elem())...)
+		}
+	}
+	return errs
+}
+
+func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type) (errs []error) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" {
+			errs = append(errs, missingFields(at, fields, f.Type)...)
+			continue
+		}
+		if !f.IsExported() || name == "-" {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		place := strings.TrimPrefix(at+"."+name, ".")
+		value, ok := fields[name]
+		switch {
+		case ok:
+			errs = append(errs, missing(place, value, f.Type)...)
+		case !strings.Contains(options, "omitempty"):
+			errs = append(errs, fmt.Errorf("malformed JSON: %s is missing", place))
+		}
+	}
+	return errs
+}
+
+// decodesItself reports whether values of the type are decoded by a method of the type.
+func decodesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+func orDocument(at string) string {
+	if at == "" {
+		return "the document"
+	}
+	return at
+}
