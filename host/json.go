@@ -16,7 +16,8 @@ import (
 // into v, which must be a pointer.
 //
 // Unknown fields are ignored, so that this release can undo what a later one recorded. Everything
-// else is an error: a field that is missing, unless its tag says omitempty, a field whose name
+// else is an error: a field that is missing, unless its tag says omitempty or absent:"zero" (a
+// field that early releases did not write), a field whose name
 // differs in case, null where v cannot hold it, and anything after the document. The error names
 // all missing fields by their place: functions[2].driver.
 func DecodeJSON(data []byte, v any) error {
@@ -112,7 +113,7 @@ func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type)
 		switch {
 		case ok:
 			errs = append(errs, missing(place, value, f.Type)...)
-		case !strings.Contains(options, "omitempty"):
+		case !strings.Contains(options, "omitempty") && f.Tag.Get("absent") != "zero":
 			errs = append(errs, fmt.Errorf("malformed JSON: %s is missing", place))
 		}
 	}

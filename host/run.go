@@ -57,10 +57,10 @@ var ErrNotMounted = errors.New("is not mounted there, and programs run there wou
 // Ready is an error unless every program is there, and, on a root elsewhere, the
 // file systems of the kernel are mounted below it: grub-mkconfig without them writes
 // menus that do not boot.
-func (r Runner) Ready(programs [][]string) error {
+func (r Runner) Ready(programs []Program) error {
 	var errs []error
-	for _, argv := range programs {
-		_, err := r.Find(argv[0])
+	for _, p := range programs {
+		_, err := r.Find(p.Argv()[0])
 		errs = append(errs, err)
 	}
 	for dir, magic := range map[string]int64{"/proc": unix.PROC_SUPER_MAGIC, "/sys": unix.SYSFS_MAGIC} {

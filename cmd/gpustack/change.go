@@ -39,8 +39,8 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 	return change.Engine{
 		Store: change.Machine(root),
 		Kinds: []change.Kind{change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting}, u.binder(root, timeout)},
-		Run:   func(ctx context.Context, argv []string) error { return prepare.Rebuild(ctx, runner, argv) },
-		Current: func(recorded [][]string) ([][]string, error) {
+		Run:   func(ctx context.Context, p host.Program) error { return prepare.Rebuild(ctx, runner, p) },
+		Current: func(recorded []host.Program) ([]host.Program, error) {
 			return prepare.CurrentPrograms(root, recorded)
 		},
 	}

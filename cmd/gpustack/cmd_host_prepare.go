@@ -275,10 +275,10 @@ func fileChanges(plan edit.Plan) []fileChange {
 	return changes
 }
 
-func commandLines(programs [][]string) []string {
+func commandLines(programs []host.Program) []string {
 	lines := []string{}
-	for _, argv := range programs {
-		lines = append(lines, strings.Join(argv, " "))
+	for _, p := range programs {
+		lines = append(lines, p.String())
 	}
 	return lines
 }

@@ -325,7 +325,7 @@ func hint(err error) string {
 	}
 	var root *boot.OtherRoot
 	if errors.As(err, &root) {
-		after, program := "no root=", strings.Join(root.Program, " ")
+		after, program := "no root=", root.Program.String()
 		if root.After != "" {
 			after = "root=" + root.After
 		}

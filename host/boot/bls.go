@@ -154,7 +154,7 @@ func (b BLS) Later(host.Root) (*Entry, error) {
 }
 
 // Programs returns none: the entries are the menu.
-func (b BLS) Programs(_, _ bool) [][]string {
+func (b BLS) Programs(_, _ bool) []host.Program {
 	return nil
 }
 

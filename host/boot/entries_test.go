@@ -400,8 +400,8 @@ func TestSystemdBootPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := [][]string{{"kernel-install", "add", "6.1.0-28-amd64", "/boot/vmlinuz-6.1.0-28-amd64"}}
-	for _, got := range [][][]string{b.Programs(true, false), b.Programs(false, true)} {
+	want := []host.Program{{Kind: host.KernelInstall, Release: "6.1.0-28-amd64", File: "/boot/vmlinuz-6.1.0-28-amd64"}}
+	for _, got := range [][]host.Program{b.Programs(true, false), b.Programs(false, true)} {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}

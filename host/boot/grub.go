@@ -47,7 +47,7 @@ type Grub struct {
 	values   map[string]string
 	dropIns  bool   // grub.d is read
 	variable string // gets our arguments
-	program  []string
+	program  host.Program
 	menu     string
 }
 
@@ -132,7 +132,7 @@ const (
 
 // menuProgram returns what makes the menu anew, and which it makes. A tree may hold
 // a menu and no program.
-func menuProgram(root host.Root) (program []string, menu string, err error) {
+func menuProgram(root host.Root) (program host.Program, menu string, err error) {
 	there := func(names ...string) bool {
 		found := false
 		for _, name := range names {
@@ -146,7 +146,7 @@ func menuProgram(root host.Root) (program []string, menu string, err error) {
 	}
 	switch {
 	case there("/usr/sbin/update-grub"):
-		return []string{"update-grub"}, MenuOfUpdateGrub, err
+		return host.Program{Kind: host.UpdateGrub}, MenuOfUpdateGrub, err
 	case there("/usr/sbin/grub2-mkconfig", "/usr/bin/grub2-mkconfig") || !there(MenuOfUpdateGrub) && there(menuGrub2):
 		menu = menuGrub2
 		if there("/sys/firmware/efi") && there(menuGrub2EFI) {
@@ -158,9 +158,9 @@ func menuProgram(root host.Root) (program []string, menu string, err error) {
 				menu = menuGrub2EFI
 			}
 		}
-		return []string{"grub2-mkconfig", "-o", menu}, menu, err
+		return host.Program{Kind: host.GrubMkconfig, File: menu}, menu, err
 	}
-	return []string{"update-grub"}, MenuOfUpdateGrub, err
+	return host.Program{Kind: host.UpdateGrub}, MenuOfUpdateGrub, err
 }
 
 // SkipsInitramfs returns whether the menu tries to start kernels without their initramfs before it
@@ -170,11 +170,11 @@ func (g Grub) SkipsInitramfs() bool {
 }
 
 // Programs returns what makes the menu anew, which a new initramfs does not call for.
-func (g Grub) Programs(arguments, _ bool) [][]string {
+func (g Grub) Programs(arguments, _ bool) []host.Program {
 	if !arguments {
 		return nil
 	}
-	return [][]string{g.program}
+	return []host.Program{g.program}
 }
 
 // Entries returns the entries of the menu as it is.

@@ -82,7 +82,7 @@ type OtherRoot struct {
 	Menu, Kernel string
 	Before       string // value of root=
 	After        string // value of root=, "" where the kernel's entries have none
-	Program      []string
+	Program      host.Program
 }
 
 func (e *OtherRoot) Error() string {

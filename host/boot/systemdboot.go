@@ -41,8 +41,8 @@ func partitionsOf(root host.Root) []string {
 type SystemdBoot struct {
 	entries  []typeOne // of this system
 	cmdline  *edit.File
-	seed     Args       // for that file, where it is not there
-	installs [][]string // makes the entries anew
+	seed     Args           // for that file, where it is not there
+	installs []host.Program // makes the entries anew
 }
 
 // ErrNoRoot says that arguments from which all entries would be made do not say where
@@ -127,7 +127,7 @@ func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 
 // readInstalls returns how each kernel that has an entry is installed anew, as far as
 // kernel-install and the kernels' files are there.
-func (b SystemdBoot) readInstalls(root host.Root) ([][]string, error) {
+func (b SystemdBoot) readInstalls(root host.Root) ([]host.Program, error) {
 	exists := func(name string) (bool, error) {
 		ok, err := root.Exists(name)
 		if err != nil {
@@ -142,7 +142,7 @@ func (b SystemdBoot) readInstalls(root host.Root) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var installs [][]string
+	var installs []host.Program
 	for _, release := range releases {
 		if !slices.ContainsFunc(b.entries, func(e typeOne) bool { return e.get("version") == release }) {
 			continue
@@ -153,7 +153,7 @@ func (b SystemdBoot) readInstalls(root host.Root) ([][]string, error) {
 				return nil, err
 			}
 			if ok {
-				installs = append(installs, []string{"kernel-install", "add", release, image})
+				installs = append(installs, host.Program{Kind: host.KernelInstall, Release: release, File: image})
 				break
 			}
 		}
@@ -200,7 +200,7 @@ func (b SystemdBoot) Later(host.Root) (*Entry, error) {
 }
 
 // Programs returns what installs each kernel anew, with its arguments and its initramfs.
-func (b SystemdBoot) Programs(arguments, initramfs bool) [][]string {
+func (b SystemdBoot) Programs(arguments, initramfs bool) []host.Program {
 	if !arguments && !initramfs {
 		return nil
 	}

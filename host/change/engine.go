@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/journal"
 )
 
@@ -16,10 +17,10 @@ type Engine struct {
 	// Kinds are those that can be undone and recovered here.
 	Kinds []Kind
 	// Run runs a program on the machine that the files belong to.
-	Run func(ctx context.Context, argv []string) error
+	Run func(ctx context.Context, program host.Program) error
 	// Current, if it is set, returns the programs that recorded ones are by now: programs for
 	// one kernel are run for the kernels that are installed.
-	Current func(recorded [][]string) ([][]string, error)
+	Current func(recorded []host.Program) ([]host.Program, error)
 }
 
 // Work is a change, and the programs that regenerate what derives from it, which are run, or left
@@ -27,8 +28,8 @@ type Engine struct {
 type Work struct {
 	Command  string // its name in the journal
 	Change   Change
-	Programs [][]string
-	Left     [][]string
+	Programs []host.Program
+	Left     []host.Program
 	Restart  []string
 }
 
@@ -109,7 +110,7 @@ func (r *running) end(outcome Outcome, err error) (Entry, error) {
 
 // abandon rolls back a change that is made, and runs again the programs that had begun. failed is
 // their error, if there was one beside the end of ctx.
-func (r *running) abandon(ctx context.Context, begun [][]string, failed error) (Entry, error) {
+func (r *running) abandon(ctx context.Context, begun []host.Program, failed error) (Entry, error) {
 	cause := context.Cause(ctx)
 	ctx = context.WithoutCancel(ctx)
 	if errors.Is(failed, cause) {
@@ -144,7 +145,7 @@ func (r *running) abandon(ctx context.Context, begun [][]string, failed error) (
 // build runs the programs of an entry on its way to an end. It returns those that it has begun,
 // the one that has failed among them, and the cause of ctx where that has kept others from
 // being started.
-func (r *running) build(ctx context.Context, end Status) (begun [][]string, err error) {
+func (r *running) build(ctx context.Context, end Status) (begun []host.Program, err error) {
 	if len(r.entry.Programs) == 0 {
 		return nil, nil
 	}
@@ -164,30 +165,30 @@ func (r *running) build(ctx context.Context, end Status) (begun [][]string, err 
 			return nil, err
 		}
 	}
-	for i, argv := range programs {
+	for i, p := range programs {
 		if cause := context.Cause(ctx); cause != nil {
 			return programs[:i], cause
 		}
-		if err := r.Run(ctx, argv); err != nil {
+		if err := r.Run(ctx, p); err != nil {
 			return programs[:i+1], err
 		}
 	}
 	return programs, nil
 }
 
-func (r *running) runAll(ctx context.Context, programs [][]string) error {
-	for _, argv := range programs {
-		if err := r.Run(ctx, argv); err != nil {
+func (r *running) runAll(ctx context.Context, programs []host.Program) error {
+	for _, p := range programs {
+		if err := r.Run(ctx, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func commandLines(programs [][]string) string {
+func commandLines(programs []host.Program) string {
 	var lines []string
-	for _, argv := range programs {
-		lines = append(lines, strings.Join(argv, " "))
+	for _, p := range programs {
+		lines = append(lines, p.String())
 	}
 	return strings.Join(lines, ", ")
 }
@@ -198,8 +199,8 @@ type UndoPlan struct {
 	Entry    Entry // rewritten where its kind leaves something
 	Change   Change
 	Recorded Entry // as the journal has it
-	Programs [][]string
-	Left     [][]string
+	Programs []host.Program
+	Left     []host.Program
 }
 
 // rewriter is a kind that rewrites entries before one is undone.
@@ -363,7 +364,7 @@ func (e Engine) rewrite(j *journal.Journal, entries []Entry, id int) error {
 
 // redo makes a change again that was undone, and runs again the programs that had begun. failed is
 // their error, if there was one beside the end of ctx.
-func (r *running) redo(ctx context.Context, was Entry, begun [][]string, failed error) (Entry, error) {
+func (r *running) redo(ctx context.Context, was Entry, begun []host.Program, failed error) (Entry, error) {
 	cause := context.Cause(ctx)
 	ctx = context.WithoutCancel(ctx)
 	if errors.Is(failed, cause) {

@@ -50,11 +50,11 @@ func (m *machine) open() engine {
 	return engine{change.Engine{Store: change.Machine(m.root), Kinds: []change.Kind{files}, Run: m.run}}
 }
 
-func (m *machine) run(_ context.Context, argv []string) error {
-	m.ran = append(m.ran, strings.Join(argv, " "))
+func (m *machine) run(_ context.Context, p host.Program) error {
+	m.ran = append(m.ran, p.String())
 	if m.seen != nil {
 		line, _, _ := strings.Cut(m.state()["/etc/grub"], "\n")
-		*m.seen = append(*m.seen, strings.Join(argv, " ")+" "+line)
+		*m.seen = append(*m.seen, p.String()+" "+line)
 	}
 	fail := m.fail
 	if m.during != nil {
@@ -90,7 +90,7 @@ func (m *machine) interrupted() (*change.Entry, error) {
 // work changes one file, makes one and removes one.
 func (m *machine) work() change.Work {
 	m.t.Helper()
-	return change.Work{Command: "test", Change: change.Files{Root: m.root}.New(m.plan()), Programs: [][]string{{"update-grub"}}}
+	return change.Work{Command: "test", Change: change.Files{Root: m.root}.New(m.plan()), Programs: []host.Program{{Kind: host.UpdateGrub}}}
 }
 
 func (m *machine) plan() edit.Plan {
@@ -343,7 +343,7 @@ func TestInterrupted(t *testing.T) {
 		for asked := 0; ; asked++ {
 			m := lay(t)
 			work := m.work()
-			work.Programs = append(work.Programs, []string{"update-initramfs"})
+			work.Programs = append(work.Programs, host.Program{Kind: host.UpdateInitramfs})
 			j := m.open()
 			if undo {
 				if _, err := j.Apply(context.Background(), work); err != nil {
@@ -376,8 +376,8 @@ func TestInterrupted(t *testing.T) {
 			if asked == 0 {
 				want = "context canceled, nothing was changed"
 			}
-			wantRan := []string{"update-grub " + after, "update-initramfs " + after}[:begun]
-			for i, program := range []string{"update-grub", "update-initramfs"}[:begun] {
+			wantRan := []string{"update-grub " + after, "update-initramfs -u -k all " + after}[:begun]
+			for i, program := range []string{"update-grub", "update-initramfs -u -k all"}[:begun] {
 				want += []string{", and these programs were run again: ", ", "}[i] + program
 				wantRan = append(wantRan, program+" "+restored)
 			}
@@ -493,7 +493,7 @@ func TestOtherKinds(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			m := &machine{t: t, root: hosttest.Lay(t, "-- var/lib/gpustack/journal/0001.json --\n"+
-				`{"schema": 1, "id": 1, "kind": "`+kind+`", "command": "test", "status": "applying", "colour": 1}`+"\n")}
+				`{"schema": 1, "id": 1, "kind": "`+kind+`", "command": "test", "status": "applying", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "colour": 1}`+"\n")}
 			left, err := m.open().Interrupted(t.Context(), change.ToRecover)
 			if err != nil || len(left) != 1 || left[0].Here || left[0].Text() != want {
 				t.Errorf("%+v, %v", left, err)
@@ -513,12 +513,13 @@ func TestOtherKinds(t *testing.T) {
 
 // TestUnreadable: a journal that is not understood is an error, never an empty one.
 func TestUnreadable(t *testing.T) {
+	const rest = `"command": "x", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null}`
 	for _, test := range []struct{ name, text, want string }{
-		{"truncated", `{"schema": 1, "id": 1`, "not a journal entry: unexpected end of JSON input"},
-		{"of another release", `{"schema": 2, "id": 1}`, "schema 2 was written by another release of gpustack"},
-		{"under another name", `{"schema": 1, "id": 2}`, "contains entry 2"},
-		{"of no kind", `{"schema": 1, "id": 1, "status": "done"}`, "not a journal entry: it has no kind"},
-		{"of another status", `{"schema": 1, "id": 1, "kind": "files", "status": "lost"}`, `unknown status "lost"`},
+		{"truncated", `{"schema": 1, "id": 1`, "not a journal entry: the JSON document ends early"},
+		{"of another release", `{"schema": 2, "id": 1}`, "not a journal entry: schema 2 was written by another release of gpustack, this one reads schema 1"},
+		{"under another name", `{"schema": 1, "id": 2, "kind": "files", "status": "done", ` + rest, "contains entry 2"},
+		{"of no kind", `{"schema": 1, "id": 1, "status": "done", ` + rest, "not a journal entry: malformed JSON: kind is missing"},
+		{"of another status", `{"schema": 1, "id": 1, "kind": "files", "status": "lost", ` + rest, `unknown status "lost"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, "-- var/lib/gpustack/journal/0001.json --\n"+test.text+"\n")

@@ -171,14 +171,14 @@ func Images(root host.Root, releases []string) ([]Image, error) {
 }
 
 // Programs are what makes those images anew.
-func (m Maker) Programs(images []Image) [][]string {
+func (m Maker) Programs(images []Image) []host.Program {
 	if m == Tools {
-		return [][]string{{"update-initramfs", "-u", "-k", "all"}}
+		return []host.Program{{Kind: host.UpdateInitramfs}}
 	}
-	var programs [][]string
+	var programs []host.Program
 	for _, i := range images {
 		if i.Name != "" {
-			programs = append(programs, []string{"dracut", "--force", i.Name, i.Release})
+			programs = append(programs, host.Program{Kind: host.Dracut, File: i.Name, Release: i.Release})
 		}
 	}
 	return programs

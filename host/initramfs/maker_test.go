@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 )
@@ -110,15 +111,15 @@ symlink boot/initrd -> initrd-5.14.21-default
 	if diff := cmp.Diff(want, images); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([][]string{{"update-initramfs", "-u", "-k", "all"}}, initramfs.Tools.Programs(images)); diff != "" {
+	if diff := cmp.Diff([]host.Program{{Kind: host.UpdateInitramfs}}, initramfs.Tools.Programs(images)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([][]string{
-		{"dracut", "--force", "/boot/initramfs-5.14.0-427.el9.x86_64.img", "5.14.0-427.el9.x86_64"},
-		{"dracut", "--force", "/boot/initrd-5.14.21-default", "5.14.21-default"},
-		{"dracut", "--force", "/boot/initrd.img-6.1.0-28-amd64", "6.1.0-28-amd64"},
-		{"dracut", "--force", "/boot/initrd.img-6.8.0-31-generic", "6.8.0-31-generic"},
-		{"dracut", "--force", "/boot/initramfs-6.8.0-31-generic.img", "6.8.0-31-generic"},
+	if diff := cmp.Diff([]host.Program{
+		{Kind: host.Dracut, File: "/boot/initramfs-5.14.0-427.el9.x86_64.img", Release: "5.14.0-427.el9.x86_64"},
+		{Kind: host.Dracut, File: "/boot/initrd-5.14.21-default", Release: "5.14.21-default"},
+		{Kind: host.Dracut, File: "/boot/initrd.img-6.1.0-28-amd64", Release: "6.1.0-28-amd64"},
+		{Kind: host.Dracut, File: "/boot/initrd.img-6.8.0-31-generic", Release: "6.8.0-31-generic"},
+		{Kind: host.Dracut, File: "/boot/initramfs-6.8.0-31-generic.img", Release: "6.8.0-31-generic"},
 	}, initramfs.Dracut.Programs(images)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

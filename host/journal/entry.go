@@ -2,10 +2,11 @@ package journal
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"gpustack/host"
 )
 
 // Status is how far an entry has come.
@@ -24,21 +25,21 @@ const (
 
 // Entry is one recorded change. Its detail is in the field of its kind.
 type Entry struct {
-	Schema   int        `json:"schema"`
-	ID       int        `json:"id"`
-	Kind     string     `json:"kind"`
-	Command  string     `json:"command"`
-	Status   Status     `json:"status"`
-	Started  time.Time  `json:"started"`
-	Ended    *time.Time `json:"ended"` // when the status became done or undone
-	Files    []File     `json:"files"`
-	Programs [][]string `json:"programs"` // run after the change is made, and after it is undone
-	Left     [][]string `json:"left"`     // programs that the operator runs then
-	Restart  []string   `json:"restart"`  // services that read the files when they start
+	Schema   int            `json:"schema"`
+	ID       int            `json:"id"`
+	Kind     string         `json:"kind"`
+	Command  string         `json:"command"`
+	Status   Status         `json:"status"`
+	Started  time.Time      `json:"started"`
+	Ended    *time.Time     `json:"ended"` // when the status became done or undone
+	Files    []File         `json:"files"`
+	Programs []host.Program `json:"programs"`              // run after the change is made, and after it is undone
+	Left     []host.Program `json:"left"`                  // programs that the operator runs then
+	Restart  []string       `json:"restart" absent:"zero"` // services that read the files when they start
 
-	Rows    json.RawMessage `json:"rows"`              // of KindRows
-	Drivers json.RawMessage `json:"drivers"`           // of KindDrivers
-	Objects json.RawMessage `json:"objects,omitempty"` // of KindObjects
+	Rows    json.RawMessage `json:"rows" absent:"zero"`    // of KindRows
+	Drivers json.RawMessage `json:"drivers" absent:"zero"` // of KindDrivers
+	Objects json.RawMessage `json:"objects,omitempty"`     // of KindObjects
 }
 
 // Kinds of entries.
@@ -93,16 +94,12 @@ const schema = 1
 // the entry can be listed only.
 func parseEntry(data []byte, id int) (Entry, error) {
 	var e Entry
-	if err := json.Unmarshal(data, &e); err != nil {
+	if err := host.DecodeSchema(data, schema, &e); err != nil {
 		return Entry{}, fmt.Errorf("not a journal entry: %w", err)
 	}
 	switch {
-	case e.Schema != schema:
-		return Entry{}, fmt.Errorf("schema %d was written by another release of gpustack", e.Schema)
 	case e.ID != id:
 		return Entry{}, fmt.Errorf("contains entry %d", e.ID)
-	case e.Kind == "":
-		return Entry{}, errors.New("not a journal entry: it has no kind")
 	case !slices.Contains([]Status{Applying, Rebuilding, Done, Undoing, Unbuilding, Undone}, e.Status):
 		return Entry{}, fmt.Errorf("unknown status %q", e.Status)
 	}

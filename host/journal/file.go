@@ -14,13 +14,13 @@ import (
 // File is what was done to one file, and how to get back.
 type File struct {
 	Name   string   `json:"name"`
-	Before *State   `json:"before"` // null: the file did not exist
-	After  *State   `json:"after"`  // null: the file was removed
-	Dirs   []string `json:"dirs"`   // made for it
-	Back   []Piece  `json:"back"`   // from after to before
-	Secret bool     `json:"secret"` // the rest of the file may hold secrets and must not be shown
+	Before *State   `json:"before"`               // null: the file did not exist
+	After  *State   `json:"after"`                // null: the file was removed
+	Dirs   []string `json:"dirs"`                 // made for it
+	Back   []Piece  `json:"back"`                 // from after to before
+	Secret bool     `json:"secret" absent:"zero"` // the rest of the file may hold secrets and must not be shown
 	// Transient files may be removed with what they belong to, and then need no undo.
-	Transient bool `json:"transient"`
+	Transient bool `json:"transient" absent:"zero"`
 }
 
 // State is what a file was, without its content.

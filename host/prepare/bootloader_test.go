@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/hosttest"
 	"gpustack/host/prepare"
@@ -125,7 +126,7 @@ func TestPartitionTwice(t *testing.T) {
 func TestProgramsNeedBootFiles(t *testing.T) {
 	root := hosttest.Lay(t, "-- etc/fstab --\nUUID=2 /boot ext4\n-- proc/mounts --\n")
 	var missing *boot.NotMounted
-	if _, err := prepare.CurrentPrograms(root, [][]string{{"update-grub"}}); !errors.As(err, &missing) {
+	if _, err := prepare.CurrentPrograms(root, []host.Program{{Kind: host.UpdateGrub}}); !errors.As(err, &missing) {
 		t.Errorf("%v", err)
 	}
 	if _, err := prepare.CurrentPrograms(root, nil); err != nil {

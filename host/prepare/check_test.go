@@ -467,7 +467,7 @@ func TestCheck(t *testing.T) {
 		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), prepare.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed since"}},
 		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), prepare.NotReady,
 			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was cut off while rebuilding"}},
-		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying"}`), prepare.Ready,
+		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), prepare.Ready,
 			[]string{"warn journal /var/lib/gpustack/journal: entry 2 (repair-migration --apply) was interrupted, and its outcome is unknown"}},
 		{"to be booted", isPlanned, steps(), prepare.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
 		{"to be booted, though the arguments were there before", isPlanned, replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), prepare.PendingReboot,
@@ -587,7 +587,7 @@ func TestUnseen(t *testing.T) {
 		{"one that tells in the old way", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method")), write(function("01:00.0/reset"), ""), write(function("02:00.0/reset"), "")), prepare.Ready,
 			map[string]string{"reset": "pass: each of 2 GPUs can be reset"}},
 		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), prepare.Ready, map[string]string{
-			"journal": "n/a: /var/lib/gpustack/journal/0001.json: schema 0 was written by another release of gpustack", "reboot": "pass: nothing awaits one",
+			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: nothing awaits one",
 		}},
 		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":2}`), prepare.Unknown, map[string]string{
 			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack, this one reads schema 1", "reboot": "n/a: what is recorded is not known",

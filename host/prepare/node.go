@@ -40,7 +40,7 @@ type Loader interface {
 	// Plan plans what makes every entry, and those made later, have what is wanted.
 	Plan(root host.Root, want boot.Want) (edit.Plan, error)
 	// Programs make what follows from other arguments, or from another initramfs.
-	Programs(arguments, initramfs bool) [][]string
+	Programs(arguments, initramfs bool) []host.Program
 }
 
 // ReadLoader reads the configuration of the machine's boot loader. want is what its kernels are to

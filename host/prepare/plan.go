@@ -35,7 +35,7 @@ type Plan struct {
 	// Menu and Initramfs tell which generated files follow from the changes.
 	Menu, Initramfs bool
 	// Programs make those, and AllPrograms make them all.
-	Programs, AllPrograms [][]string
+	Programs, AllPrograms []host.Program
 	Warnings              []string
 }
 
@@ -124,8 +124,8 @@ func (c *candidate) try(opts Options) []error {
 
 // programs make an initramfs for every kernel, and what the boot loader needs. Where
 // kernel-install makes initramfs itself, there is none of dracut's to be made anew.
-func (n Node) programs(menu, initramfs bool) [][]string {
-	var programs [][]string
+func (n Node) programs(menu, initramfs bool) []host.Program {
+	var programs []host.Program
 	if initramfs {
 		programs = n.Maker.Programs(n.Images)
 	}
@@ -136,7 +136,7 @@ func (n Node) programs(menu, initramfs bool) [][]string {
 func (n Node) withoutImage() []string {
 	var releases []string
 	for _, i := range n.Images {
-		installed := slices.ContainsFunc(n.Loader.Programs(false, true), func(argv []string) bool { return slices.Contains(argv, i.Release) })
+		installed := slices.ContainsFunc(n.Loader.Programs(false, true), func(p host.Program) bool { return p.Release == i.Release })
 		if i.Name == "" && !installed {
 			releases = append(releases, i.Release)
 		}

@@ -333,8 +333,8 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 	}
 	got := out(t, root, first)
 	programs := &strings.Builder{}
-	for _, argv := range p.Programs {
-		fmt.Fprintln(programs, strings.Join(argv, " "))
+	for _, program := range p.Programs {
+		fmt.Fprintln(programs, program)
 	}
 	got.Comment = []byte(programs.String())
 	n, err := prepare.Observe(root, guard.Running{})

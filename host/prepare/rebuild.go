@@ -23,8 +23,8 @@ var ErrStillThere = errors.New("still has files of gpustack's, which were taken 
 // Rebuild runs one of a plan's programs and checks what it made. Copies of the files that it
 // writes are kept until the check has passed, and are put back if it fails. Where an earlier run
 // failed or was killed in between, Rebuild first puts back what that run left behind.
-func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
-	made, err := observeProduct(r, argv)
+func Rebuild(ctx context.Context, r host.Runner, program host.Program) error {
+	made, err := observeProduct(r.Root, program)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 		return err
 	}
 	if restored { // the check compares with the files that were put back
-		if made, err = observeProduct(r, argv); err != nil {
+		if made, err = observeProduct(r.Root, program); err != nil {
 			return err
 		}
 	}
@@ -45,7 +45,7 @@ func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 	if err != nil {
 		return errors.Join(err, kept.remove(r.Root))
 	}
-	_, err = r.Run(ctx, argv)
+	_, err = r.Run(ctx, program.Argv())
 	err = errors.Join(err, kept.recordResult(r.Root), restoreEntries(r.Root, entries))
 	if err == nil {
 		err = made.check()
@@ -62,23 +62,22 @@ func Rebuild(ctx context.Context, r host.Runner, argv []string) error {
 // CurrentPrograms returns recorded programs as the machine needs them now: those for single
 // kernels are for the kernels that are installed. It is an error if a boot partition is not
 // mounted: the programs would write to its mount point.
-func CurrentPrograms(root host.Root, recorded [][]string) ([][]string, error) {
+func CurrentPrograms(root host.Root, recorded []host.Program) ([]host.Program, error) {
 	if len(recorded) == 0 {
 		return nil, nil
 	}
 	if err := boot.Mounted(root); err != nil {
 		return nil, err
 	}
-	var programs [][]string
-	kinds := map[string]bool{}
-	for _, argv := range recorded {
-		kind := argv[0]
+	var programs []host.Program
+	kinds := map[host.ProgramKind]bool{}
+	for _, p := range recorded {
 		switch {
-		case kind != "dracut" && kind != "kernel-install":
-			programs = append(programs, argv)
-		case !kinds[kind]:
-			kinds[kind] = true
-			now, err := ofKernels(root, kind)
+		case p.Kind != host.Dracut && p.Kind != host.KernelInstall:
+			programs = append(programs, p)
+		case !kinds[p.Kind]:
+			kinds[p.Kind] = true
+			now, err := ofKernels(root, p.Kind)
 			if err != nil {
 				return nil, err
 			}
@@ -88,8 +87,8 @@ func CurrentPrograms(root host.Root, recorded [][]string) ([][]string, error) {
 	return programs, nil
 }
 
-func ofKernels(root host.Root, kind string) ([][]string, error) {
-	if kind == "kernel-install" {
+func ofKernels(root host.Root, kind host.ProgramKind) ([]host.Program, error) {
+	if kind == host.KernelInstall {
 		b, err := boot.ReadSystemdBoot(root)
 		return b.Programs(true, true), err
 	}
@@ -120,28 +119,28 @@ func (p product) whole(root host.Root, name string) bool {
 }
 
 // observeProduct reads what there is before the program of a plan runs.
-func observeProduct(r host.Runner, argv []string) (product, error) {
-	switch argv[0] {
-	case "update-grub":
-		return observeMenu(r.Root, argv, boot.MenuOfUpdateGrub)
-	case "grub2-mkconfig":
-		return observeMenu(r.Root, argv, argv[2]) // -o MENU
-	case "update-initramfs":
-		return observeImages(r.Root)
-	case "dracut":
-		image := initramfs.Image{Name: argv[2], Release: argv[3]} // --force IMAGE RELEASE
+func observeProduct(root host.Root, p host.Program) (product, error) {
+	switch p.Kind {
+	case host.UpdateGrub:
+		return observeMenu(root, p, boot.MenuOfUpdateGrub)
+	case host.GrubMkconfig:
+		return observeMenu(root, p, p.File)
+	case host.UpdateInitramfs:
+		return observeImages(root)
+	case host.Dracut:
+		image := initramfs.Image{Name: p.File, Release: p.Release}
 		return product{
 			files: []string{image.Name},
-			check: func() error { return checkImages(r.Root, initramfs.Dracut, []initramfs.Image{image}) },
+			check: func() error { return checkImages(root, initramfs.Dracut, []initramfs.Image{image}) },
 		}, nil
-	case "kernel-install":
-		return observeInstalled(r.Root, argv[2]) // add RELEASE IMAGE
+	case host.KernelInstall:
+		return observeInstalled(root, p.Release)
 	}
 	return product{check: func() error { return nil }}, nil
 }
 
 // observeMenu compares the menu that a program makes with the one before.
-func observeMenu(root host.Root, argv []string, menu string) (product, error) {
+func observeMenu(root host.Root, p host.Program, menu string) (product, error) {
 	before, err := boot.ReadMenu(root, menu)
 	if err != nil {
 		return product{}, err
@@ -156,7 +155,7 @@ func observeMenu(root host.Root, argv []string, menu string) (product, error) {
 		}
 		var errs []error
 		for _, other := range boot.CompareRoots(before, after) {
-			other.Program = argv
+			other.Program = p
 			errs = append(errs, other)
 		}
 		if errs != nil {

@@ -56,7 +56,7 @@ func TestCopies(t *testing.T) {
 				write(menuCopy, test.copied)(t, root)
 			}
 			before := inode(t, root, menu)
-			err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, []string{"update-grub"})
+			err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, host.Program{Kind: host.UpdateGrub})
 			if !errors.Is(err, host.ErrNoProgram) {
 				t.Errorf("%v", err)
 			}
@@ -106,7 +106,7 @@ func TestCopyRecords(t *testing.T) {
 			}
 			steps(write(menuCopy, older), write(menuCopy+".json", record(menu)),
 				write(orphan, "x"), write(orphan+".json", record("/boot/initrd.img-5.10.0")), write(menu, test.file))(t, root)
-			if err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, []string{"update-grub"}); !errors.Is(err, host.ErrNoProgram) {
+			if err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, host.Program{Kind: host.UpdateGrub}); !errors.Is(err, host.ErrNoProgram) {
 				t.Errorf("%v", err)
 			}
 			text, err := root.ReadFile(menu)
@@ -130,18 +130,18 @@ func TestCopyOfMissingFile(t *testing.T) {
 	)
 	for _, test := range []struct {
 		name, record string
-		argv         []string
+		program      host.Program
 		back         bool
 	}{
-		{"cut off while it was put back", `"after":"sha256:x 644 0:0","restoring":true`, []string{"update-initramfs", "-u", "-k", "all"}, true},
-		{"the program had removed it", `"after":""`, []string{"update-initramfs", "-u", "-k", "all"}, true},
-		{"removed since", `"after":"sha256:x 644 0:0"`, []string{"update-initramfs", "-u", "-k", "all"}, false},
-		{"the program that makes it was cut off", `"after":null`, []string{"dracut", "--force", image, "6.1.0-28-amd64"}, true},
+		{"cut off while it was put back", `"after":"sha256:x 644 0:0","restoring":true`, host.Program{Kind: host.UpdateInitramfs}, true},
+		{"the program had removed it", `"after":""`, host.Program{Kind: host.UpdateInitramfs}, true},
+		{"removed since", `"after":"sha256:x 644 0:0"`, host.Program{Kind: host.UpdateInitramfs}, false},
+		{"the program that makes it was cut off", `"after":null`, host.Program{Kind: host.Dracut, File: image, Release: "6.1.0-28-amd64"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, dir)
 			steps(write(kept, "image"), write(kept+".json", fmt.Sprintf(`{"file":%q,"before":"sha256:y 644 0:0",%s}`, image, test.record)))(t, root)
-			if err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, test.argv); !errors.Is(err, host.ErrNoProgram) {
+			if err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, test.program); !errors.Is(err, host.ErrNoProgram) {
 				t.Errorf("%v", err)
 			}
 			if text, err := root.ReadFile(image); host.IsAbsent(err) == test.back || test.back && string(text) != "image" {

@@ -1,0 +1,51 @@
+package host_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+)
+
+// programs are all kinds, as journals of all releases hold them.
+const programs = `[["update-grub"],["grub2-mkconfig","-o","/etc/grub2.cfg"],["update-initramfs","-u","-k","all"],` +
+	`["dracut","--force","/boot/initramfs-5.14.img","5.14"],["kernel-install","add","6.1","/lib/modules/6.1/vmlinuz"],["mkinitcpio","-P"]]`
+
+func TestProgramJSON(t *testing.T) {
+	var read []host.Program
+	if err := json.Unmarshal([]byte(programs), &read); err != nil {
+		t.Fatal(err)
+	}
+	want := []host.Program{
+		{Kind: host.UpdateGrub}, {Kind: host.GrubMkconfig, File: "/etc/grub2.cfg"}, {Kind: host.UpdateInitramfs},
+		{Kind: host.Dracut, File: "/boot/initramfs-5.14.img", Release: "5.14"},
+		{Kind: host.KernelInstall, File: "/lib/modules/6.1/vmlinuz", Release: "6.1"},
+	}
+	if diff := cmp.Diff(want, read[:5]); diff != "" {
+		t.Error(diff)
+	}
+	if read[5].Kind != host.OtherProgram || read[5].String() != "mkinitcpio -P" {
+		t.Errorf("a program of a later release: %+v", read[5])
+	}
+	written, err := json.Marshal(read)
+	if err != nil || string(written) != programs {
+		t.Errorf("written as %s, %v", written, err)
+	}
+}
+
+func TestParseProgramErrors(t *testing.T) {
+	for _, text := range []string{
+		`[]`, `[""]`, `null`, `"update-grub"`, `[1]`, `["update-grub","--now"]`, `["grub2-mkconfig"]`, `["grub2-mkconfig","-o"]`, `["grub2-mkconfig","-o",""]`,
+		`["update-initramfs"]`, `["dracut","--force","/boot/i"]`, `["dracut","-f","/boot/i","5.14"]`, `["kernel-install","remove","6.1","/k"]`,
+	} {
+		var p host.Program
+		if err := json.Unmarshal([]byte(`[`+text+`]`), &[]*host.Program{&p}); err == nil && text != "null" {
+			t.Errorf("%s: %+v", text, p)
+		}
+		if err := p.UnmarshalJSON([]byte(text)); err == nil {
+			t.Errorf("%s: %+v", text, p)
+		}
+	}
+}
