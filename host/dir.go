@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open directory below a root, for reading many small files in it. A
-// scan of a server opens some six thousand of them, so each costs the three
-// system calls it must: open, read, close, relative to the open directory.
+// Dir is an open directory below a root, for reading many small files in it. A scan of a server
+// reads about six thousand files, so each one costs only three system calls: open, read and
+// close, relative to the open directory.
 type Dir struct {
 	root Root
 	name string // below the root, links resolved
 	fd   int
 }
 
-// OpenDir opens a directory below the root, links resolved below the root.
+// OpenDir opens a directory. Symbolic links are resolved below the root.
 func (r Root) OpenDir(name string) (*Dir, error) {
 	place, err := r.Resolve(name)
 	if err != nil {
@@ -33,13 +33,13 @@ func (r Root) OpenDir(name string) (*Dir, error) {
 	return &Dir{root: r, name: below(strings.TrimPrefix(place, r.dir)), fd: fd}, nil
 }
 
-// Close releases the directory.
+// Close closes the directory.
 func (d *Dir) Close() error {
 	return unix.Close(d.fd)
 }
 
-// Enter opens the directory that name leads to, and returns the link's target
-// as it is written, or "" where name is a directory itself.
+// Enter opens the subdirectory name. If name is a symbolic link to a directory, Enter also
+// returns the unresolved link target; for a directory, target is "".
 func (d *Dir) Enter(name string) (sub *Dir, target string, err error) {
 	target, err = d.Readlink(name)
 	if errors.Is(err, unix.EINVAL) { // not a link
@@ -52,7 +52,7 @@ func (d *Dir) Enter(name string) (sub *Dir, target string, err error) {
 	if target != "" {
 		place = path.Join(d.name, target)
 		if path.IsAbs(target) || place == ".." || strings.HasPrefix(place, "../") {
-			// Leads out of the root unless it is resolved below it.
+			// Opened relative to d, this link could leave the root.
 			sub, err = d.root.OpenDir(path.Join(d.name, name))
 			return sub, target, err
 		}
@@ -64,8 +64,9 @@ func (d *Dir) Enter(name string) (sub *Dir, target string, err error) {
 	return &Dir{root: d.root, name: place, fd: fd}, target, nil
 }
 
-// Lists tells which of names the directory lists, each by its bit. To ask once is
-// cheaper than to fail at opening each file that is not there.
+// Lists returns which of names the directory contains, as a bit set: bit i stands for names[i],
+// 64 names at most. buf is scratch space for getdents(2). One listing is cheaper than a failed
+// open for each absent file.
 func (d *Dir) Lists(names []string, buf []byte) (set uint64, err error) {
 	for {
 		n, err := unix.Getdents(d.fd, buf)
@@ -87,9 +88,8 @@ func (d *Dir) Lists(names []string, buf []byte) (set uint64, err error) {
 	}
 }
 
-// nextEntry takes a struct linux_dirent64 (getdents(2)) off what the kernel has
-// listed: an inode and an offset of eight bytes each, the entry's length, its
-// type, and its name with zeros behind.
+// nextEntry splits the first struct linux_dirent64 (getdents(2)) off entries: inode and offset
+// of eight bytes each, the length of the entry, its type, and its name padded with zeros.
 func nextEntry(entries []byte) (name, rest []byte) {
 	const lengthAt, nameAt = 16, 19
 	length := binary.NativeEndian.Uint16(entries[lengthAt:])
@@ -104,11 +104,12 @@ func nextEntry(entries []byte) (name, rest []byte) {
 // (Linux, Documentation/filesystems/sysfs.rst).
 const MaxAttribute = 4096
 
-var errTooLong = errors.New("longer than a sysfs attribute can be")
+var errTooLong = errors.New("larger than a sysfs attribute can be")
 
-// ReadAttribute reads a small file into buf, which should hold [MaxAttribute]
-// and a byte, and returns what was read. It is one read, as sysfs wants it.
-// Links are refused: an attribute is none, and a root may be anybody's archive.
+// ReadAttribute reads a small file into buf and returns the part of buf that it filled. buf
+// should hold [MaxAttribute] bytes and one more; a file that fills buf is an error. The file is
+// read by one read(2), as sysfs expects. A symbolic link is an error: attributes are never
+// links, and the root may be an archive from an untrusted source.
 func (d *Dir) ReadAttribute(name string, buf []byte) ([]byte, error) {
 	data, err := d.readAttribute(name, buf)
 	if d.root.rec != nil {
@@ -117,8 +118,8 @@ func (d *Dir) ReadAttribute(name string, buf []byte) ([]byte, error) {
 	return data, err
 }
 
-// ReadReduced is ReadAttribute for a file with more in it than a recorder may keep: the
-// recorder gets what reduce leaves.
+// ReadReduced is ReadAttribute for a file whose whole content must not be recorded: it passes
+// the output of reduce to the recorder.
 func (d *Dir) ReadReduced(name string, buf []byte, reduce func([]byte) []byte) ([]byte, error) {
 	data, err := d.readAttribute(name, buf)
 	if d.root.rec != nil {
@@ -151,8 +152,8 @@ func (d *Dir) readAttribute(name string, buf []byte) ([]byte, error) {
 	}
 }
 
-// Readlink returns the target of a link as it is written. The error is EINVAL
-// where name is no link.
+// Readlink returns the unresolved target of a symbolic link. The error is EINVAL if name is not
+// a link.
 func (d *Dir) Readlink(name string) (string, error) {
 	var buf [unix.PathMax]byte
 	n, err := unix.Readlinkat(d.fd, name, buf[:])
@@ -165,7 +166,7 @@ func (d *Dir) Readlink(name string) (string, error) {
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 
-// open is openat, begun again when a signal interrupts it.
+// open calls openat(2) and retries it when a signal interrupts it.
 func open(dir int, name string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags, 0)

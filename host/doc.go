@@ -1,9 +1,8 @@
-// Package host is the ground everything else stands on: the root below which
-// a machine's files lie, and what those files say of the machine as a whole.
+// Package host is the lowest layer: the root below which a machine's files lie, facts about the
+// machine as a whole, and the only code that starts programs.
 //
-// Every path the program reads on a machine goes through a [Root]. A live
-// machine, a chroot, a mounted image, an unpacked support archive and a tree
-// made by a test are the same code.
+// Every path on a machine is read through a [Root], so the same code reads a running machine, a
+// chroot, a mounted image, an unpacked support archive and a tree made by a test.
 //
-// Does not: know PCI, write files, or print.
+// It does not interpret PCI devices, write files or print.
 package host

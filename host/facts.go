@@ -7,29 +7,30 @@ import (
 	"unicode/utf16"
 )
 
-// Facts is what a machine's files say of the machine as a whole. What they do
-// not say is nil.
+// Facts describes the machine as a whole, as far as its files show it. A field is nil if its
+// value is unknown.
 type Facts struct {
 	Hostname     *string
 	Kernel       *string // release, as uname -r prints it
 	Distribution *string // ID and VERSION_ID of os-release: "ubuntu 22.04"
-	CPUVendor    *string // "intel", "amd", "arm" or the vendor's own word in lower case
+	CPUVendor    *string // "intel", "amd", "hygon", "arm", or vendor_id in lower case
 	BootLoader   *string // "grub", "grub-bls" or "systemd-boot"
 }
 
-// Files that hold the machine's name: a snapshot leaves them out.
+// Files that contain the hostname. Snapshots omit them.
 const (
 	runningHostname = "proc/sys/kernel/hostname"
 	bootHostname    = "etc/hostname"
 )
 
-// HostnameFiles are the files ReadFacts takes the machine's name from.
+// HostnameFiles returns the files from which ReadFacts reads the hostname, in order of
+// preference.
 func HostnameFiles() []string {
 	return []string{runningHostname, bootHostname}
 }
 
-// ReadFacts reads the facts below root. It always returns what it could learn;
-// warnings name the files that are there and could not be read or understood.
+// ReadFacts reads the facts below root. It always returns the facts that it could determine;
+// warnings name the files that exist but cannot be read or parsed.
 func ReadFacts(root Root) (facts Facts, warnings []string) {
 	r := factReader{root: root}
 	return Facts{
@@ -46,7 +47,7 @@ type factReader struct {
 	warnings []string
 }
 
-// failed tells whether a read gave nothing, and warns unless the file is absent.
+// failed reports whether a read returned an error, and adds a warning unless the file is absent.
 func (r *factReader) failed(name string, err error) bool {
 	if err != nil && !IsAbsent(err) {
 		r.warnings = append(r.warnings, fmt.Sprintf("/%s: %v", name, Cause(err)))
@@ -54,7 +55,7 @@ func (r *factReader) failed(name string, err error) bool {
 	return err != nil
 }
 
-// line returns the first line of a file, nil if that is empty.
+// line returns the first line of a file, or nil if that line is empty.
 func (r *factReader) line(name string) *string {
 	data, err := r.root.ReadHead(name, 512)
 	if r.failed(name, err) {
@@ -66,7 +67,7 @@ func (r *factReader) line(name string) *string {
 
 func (r *factReader) hostname() *string {
 	for _, file := range HostnameFiles() {
-		// The kernel says "(none)" until somebody has set a name.
+		// The kernel's hostname is "(none)" until it is set.
 		if name := r.line(file); name != nil && *name != "(none)" {
 			return name
 		}
@@ -74,7 +75,7 @@ func (r *factReader) hostname() *string {
 	return nil
 }
 
-// distribution reads os-release, of which the first one that is there counts
+// distribution reads the first os-release file that exists: /etc/os-release takes precedence
 // (os-release(5)).
 func (r *factReader) distribution() *string {
 	for _, file := range []string{"etc/os-release", "usr/lib/os-release"} {
@@ -87,7 +88,7 @@ func (r *factReader) distribution() *string {
 		}
 		release := parseOSRelease(data)
 		if release["ID"] == "" {
-			r.warnings = append(r.warnings, fmt.Sprintf("/%s: has no ID", file))
+			r.warnings = append(r.warnings, fmt.Sprintf("/%s: no ID", file))
 			return nil
 		}
 		return nonEmpty(strings.TrimSpace(release["ID"] + " " + release["VERSION_ID"]))
@@ -95,8 +96,8 @@ func (r *factReader) distribution() *string {
 	return nil
 }
 
-// parseOSRelease reads shell assignments as os-release(5) allows them: values
-// bare or in one pair of quotes, with backslash escapes inside double quotes.
+// parseOSRelease parses the shell assignments that os-release(5) allows: values unquoted or in
+// one pair of quotes, with backslash escapes inside double quotes.
 func parseOSRelease(data []byte) map[string]string {
 	values := map[string]string{}
 	for line := range strings.Lines(string(data)) {
@@ -143,46 +144,45 @@ func (r *factReader) cpuVendor() *string {
 	return nil
 }
 
-// loaderInfo is the variable in which a boot loader that follows the Boot Loader
-// Interface (systemd.io/BOOT_LOADER_INTERFACE) leaves its name at each boot.
+// loaderInfo is the EFI variable in which a boot loader that implements the Boot Loader
+// Interface (systemd.io/BOOT_LOADER_INTERFACE) stores its name at each boot.
 const loaderInfo = "sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
-// A menu that reads entries says so by this command; what makes the menu has it from
-// this variable.
 var (
+	// blsCommand matches the command by which a grub.cfg loads boot entries.
 	blsCommand = regexp.MustCompile(`(?m)^[ \t]*blscfg\b`)
+	// blsEnabled matches the setting that makes grub-mkconfig write that command.
 	blsEnabled = regexp.MustCompile(`(?m)^[ \t]*GRUB_ENABLE_BLSCFG=["']?true\b`)
 )
 
-// bootLoader asks the firmware's variable first, since files of a boot loader
-// that is no longer used may lie about, and then goes by those files.
+// bootLoader prefers the firmware's variable over files, because files of a boot loader that is
+// no longer used may remain.
 func (r *factReader) bootLoader() *string {
 	used := r.loaderInfo()
 	if strings.HasPrefix(used, "systemd-boot") {
 		return nonEmpty("systemd-boot")
 	}
 	if strings.HasPrefix(used, "GRUB") || r.anyExists("boot/grub/grub.cfg", "boot/grub2/grub.cfg") {
-		// RHEL 8 and later and Fedora: the menu is made of Boot Loader
-		// Specification entries instead of grub.cfg.
+		// RHEL 8 and later and Fedora: GRUB builds its menu from Boot Loader Specification
+		// entries instead of menu entries in grub.cfg.
 		if r.matches("boot/grub2/grub.cfg", blsCommand) || r.matches("etc/default/grub", blsEnabled) {
 			return nonEmpty("grub-bls")
 		}
 		return nonEmpty("grub")
 	}
-	// The EFI system partition is mounted at one of these (bootctl(1)).
+	// The EFI system partition is mounted at one of these directories (bootctl(1)).
 	if r.anyExists("efi/EFI/systemd", "boot/EFI/systemd", "boot/efi/EFI/systemd") {
 		return nonEmpty("systemd-boot")
 	}
-	// A tree without a boot partition.
+	// The tree does not include the boot partition.
 	if r.anyExists("etc/default/grub") {
 		return nonEmpty("grub")
 	}
 	return nil
 }
 
-// loaderInfo returns "" where the firmware holds no such variable. Its file has
-// four bytes of attributes, then text in UTF-16 (Linux,
-// Documentation/filesystems/efivarfs.rst).
+// loaderInfo returns the boot loader's name, or "" if the variable is not set. The file contains
+// four bytes of attributes followed by UTF-16 text (Linux, Documentation/filesystems/efivarfs.rst).
 func (r *factReader) loaderInfo() string {
 	data, err := r.root.ReadHead(loaderInfo, 512)
 	if r.failed(loaderInfo, err) || len(data) < 4 {

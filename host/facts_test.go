@@ -30,7 +30,7 @@ func TestReadFacts(t *testing.T) {
 		{"quoted os-release", "-- etc/os-release --\n# remark\nID=\"rhel\"\nVERSION_ID='9.4'\n", "-|-|rhel 9.4|-|-", nil},
 		{"os-release of a rolling distribution", "-- usr/lib/os-release --\nID=arch\n", "-|-|arch|-|-", nil},
 		{"the first os-release counts", "-- etc/os-release --\nID=debian\nVERSION_ID=12\n-- usr/lib/os-release --\nID=other\n", "-|-|debian 12|-|-", nil},
-		{"os-release without an ID", "-- etc/os-release --\nNAME=x\n", "-|-|-|-|-", []string{"/etc/os-release: has no ID"}},
+		{"os-release without an ID", "-- etc/os-release --\nNAME=x\n", "-|-|-|-|-", []string{"/etc/os-release: no ID"}},
 		{"os-release is a folder", "mkdir etc/os-release\n", "-|-|-|-|-", []string{"/etc/os-release: not a regular file"}},
 		{"Intel", "-- proc/cpuinfo --\nprocessor\t: 0\nvendor_id\t: GenuineIntel\n", "-|-|-|intel|-", nil},
 		{"AMD", "-- proc/cpuinfo --\nprocessor\t: 0\nvendor_id\t: AuthenticAMD\n", "-|-|-|amd|-", nil},

@@ -2,32 +2,30 @@ package host
 
 import "slices"
 
-// Status is what came of a check.
+// Status is the result of a check.
 type Status string
 
-// With a Fail, a guest does not get its device; a Warn is worth a look. NA says that
-// a check does not apply to the machine, or cannot see what it looks at: it is never
-// said that something is right which was not seen.
+// Results of checks. A check that cannot read what it needs is NA, never Pass.
 const (
 	Pass Status = "pass"
-	Warn Status = "warn"
-	Fail Status = "fail"
-	NA   Status = "n/a"
+	Warn Status = "warn" // needs attention, but passthrough works
+	Fail Status = "fail" // passthrough does not work
+	NA   Status = "n/a"  // does not apply to this machine, or cannot be determined
 )
 
-// Finding is what one check says of a machine or of its files, in the form that
-// docs/json.md describes. Texts are for people; what is not said is empty.
+// Finding is one result of a check, in the form that docs/json.md describes. Seen, Effect and
+// Remedy are texts for people; a field that does not apply is empty.
 type Finding struct {
-	Check  string `json:"check"` // its name, which does not change
+	Check  string `json:"check"` // a stable name
 	Status Status `json:"status"`
-	File   string `json:"file"` // that shows it
-	Line   int    `json:"line"` // 0: the whole file
-	Seen   string `json:"seen"`
-	Effect string `json:"effect"` // what follows from it
-	Remedy string `json:"remedy"`
+	File   string `json:"file"`   // where it was found
+	Line   int    `json:"line"`   // 0: the whole file
+	Seen   string `json:"seen"`   // what was found
+	Effect string `json:"effect"` // its consequence
+	Remedy string `json:"remedy"` // how to fix it
 }
 
-// Failed tells whether a check has failed.
+// Failed reports whether any of the findings is a Fail.
 func Failed(findings []Finding) bool {
 	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Fail })
 }

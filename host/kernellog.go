@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelLogs are copies of the kernel's log that archives hold: what syslog keeps of the
-// boot, and what sosreport does.
+// kernelLogs are copies of the kernel log in archives: syslog's copy of the boot messages, and
+// sosreport's.
 var kernelLogs = []string{"/var/log/dmesg", "/sos_commands/kernel/dmesg"}
 
 const kmsg = "/dev/kmsg"
 
-// KernelLog returns the lines of the kernel's log that hold one of words, and where they
-// were read: from the kernel itself (Linux, Documentation/ABI/testing/dev-kmsg), whose
-// oldest lines may be gone, or, of a tree without its device, from a copy. Where there is
-// none either, the error is of an absent file.
+// KernelLog returns the lines of the kernel log that contain one of words, and the file they
+// were read from. That is the running kernel's log (Linux, Documentation/ABI/testing/dev-kmsg),
+// whose oldest lines may have been overwritten, or, in a tree without that device, a copy. If
+// there is no copy either, the error matches IsAbsent.
 func KernelLog(root Root, words ...string) (lines []string, file string, err error) {
 	wanted := func(line string) bool {
 		for _, w := range words {
@@ -43,7 +43,7 @@ func KernelLog(root Root, words ...string) (lines []string, file string, err err
 		for line := range strings.Lines(string(data)) {
 			if wanted(line) {
 				if i := strings.Index(line, "] "); strings.HasPrefix(line, "[") && i >= 0 {
-					line = line[i+2:] // less the time
+					line = line[i+2:] // without its timestamp
 				}
 				lines = append(lines, strings.TrimSpace(line))
 			}
@@ -53,8 +53,8 @@ func KernelLog(root Root, words ...string) (lines []string, file string, err err
 	return nil, kmsg, err
 }
 
-// readKmsg reads all records that the kernel has. A file of that name that is no such
-// device is a tree's, and absent.
+// readKmsg reads all records of the running kernel's log. Anything but the kmsg device at that
+// path belongs to a tree and counts as absent.
 func readKmsg(root Root, wanted func(string) bool) (lines []string, err error) {
 	place, err := root.Resolve(kmsg)
 	if err != nil {
@@ -62,7 +62,8 @@ func readKmsg(root Root, wanted func(string) bool) (lines []string, err error) {
 	}
 	var stat unix.Stat_t
 	err = unix.Stat(place, &stat)
-	if err == nil && (stat.Mode&unix.S_IFMT != unix.S_IFCHR || stat.Rdev != unix.Mkdev(1, 11)) { // Documentation/admin-guide/devices.txt
+	device := unix.Mkdev(1, 11) // Linux, Documentation/admin-guide/devices.txt
+	if err == nil && (stat.Mode&unix.S_IFMT != unix.S_IFCHR || stat.Rdev != device) {
 		err = unix.ENOENT
 	}
 	var fd int
@@ -79,7 +80,7 @@ func readKmsg(root Root, wanted func(string) bool) (lines []string, err error) {
 		switch {
 		case errors.Is(err, unix.EAGAIN) || err == nil && n == 0:
 			return lines, nil
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR): // overwritten meanwhile
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR): // EPIPE: record overwritten
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", kmsg, err)

@@ -10,8 +10,8 @@ import (
 	"gpustack/host"
 )
 
-// TestKernelLog: a copy of the log is read where there is no kernel's own, and no log is
-// something else than one without the words.
+// TestKernelLog: without a kmsg device a copy of the log is read, and a missing log differs from
+// a log without matching lines.
 func TestKernelLog(t *testing.T) {
 	const log = "[    0.000000] Linux version 6.1.0-28-amd64\n[    2.345678] pci-stub 0000:84:00.0: claimed by stub\nvfio_pci: add [10de:11b4[ffffffff:ffffffff]] class 0x000000/00000000\n"
 	for _, test := range []struct {

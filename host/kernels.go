@@ -5,12 +5,12 @@ import (
 	"path"
 )
 
-// ModulesDir holds a folder for each installed kernel (modprobe(8)). It is a link
-// into usr where /lib is one.
+// ModulesDir contains a directory for each installed kernel (modprobe(8)). Where /lib is a link
+// to usr/lib, it lies below /usr.
 const ModulesDir = "/lib/modules"
 
-// Kernels returns the releases of the kernels that are installed: those whose
-// modules are listed, by depmod or by the kernel's own build. None is no error.
+// Kernels returns the releases of the installed kernels: those with a list of modules, written
+// by depmod or by the kernel's build. A machine without any is not an error.
 func Kernels(root Root) ([]string, error) {
 	names, err := root.ReadDir(ModulesDir)
 	if IsAbsent(err) {

@@ -9,34 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recorder is told of everything that is read through a root, so that the same
-// reads can be answered elsewhere. Names are below the root, without a leading
-// slash. What is absent is not told: its absence is what a replay shows too.
-// It is called by several goroutines at once, and may not keep data.
+// Recorder receives everything that is read through a root, so that a snapshot can replay the
+// same reads. Names are below the root, without a leading slash. Absent files are not recorded:
+// they are absent from the snapshot too. Several goroutines call a Recorder at once. It must not
+// keep data after a method returns.
 type Recorder interface {
-	// File tells that a file held data, or could not be read.
+	// File records the content of a file, or the error of reading it.
 	File(name string, data []byte, err error)
-	// Link tells that a link has target, or could not be read.
+	// Link records the target of a symbolic link, or the error of reading it.
 	Link(name, target string, err error)
-	// Dir tells that a directory is there and holds names, as far as it was
-	// listed, or that it could not be read.
+	// Dir records that a directory exists and the names in it that were listed, or the error
+	// of reading it.
 	Dir(name string, names []string, err error)
 }
 
-// Recorded returns the same root, with every read through it told to rec.
+// Recorded returns the same root with every read through it recorded by rec.
 func (r Root) Recorded(rec Recorder) Root {
 	r.rec = rec
 	return r
 }
 
-// Tell tells the recorder, if there is one, that a file held data: for a reader
-// that needs little of a large file, and reads it unrecorded.
-func (r Root) Tell(name string, data []byte) {
+// Record records data as the content of a file, if the root has a recorder. Readers that need
+// little of a large file open it with Open, which does not record, and record that part.
+func (r Root) Record(name string, data []byte) {
 	r.recordFile(name, data, nil)
 }
 
-// Real returns name with every link resolved below the root, and records those links: what
-// is read by that name is in a snapshot where the links lead.
+// Real returns name with every symbolic link resolved below the root, and records those links,
+// so that a snapshot contains both the links and the file they lead to.
 func (r Root) Real(name string) (string, error) {
 	if r.rec == nil {
 		place, err := r.Resolve(name)
@@ -48,7 +48,7 @@ func (r Root) Real(name string) (string, error) {
 		at := path.Join(resolved, rest[0])
 		rest = rest[1:]
 		target, err := os.Readlink(r.Path(at))
-		if err != nil { // no link, or absent
+		if err != nil { // not a link, or absent
 			resolved = at
 			continue
 		}

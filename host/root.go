@@ -13,18 +13,18 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
-// Root is the directory below which a machine's files lie: "/" for the machine
-// the program runs on. Names given to its methods are paths on that machine
-// ("etc/os-release", with or without a leading slash).
+// Root is the directory below which a machine's files lie: "/" for the machine that the program
+// runs on. Its methods take paths on that machine ("etc/os-release", with or without a leading
+// slash).
 //
-// Links are resolved as the machine itself would resolve them: an absolute link
-// inside the root leads to a place inside the root, and no link leads out.
+// Symbolic links are resolved as the machine itself would resolve them: an absolute target is a
+// path below the root, and no link leads out of the root.
 type Root struct {
 	dir string
 	rec Recorder
 }
 
-// NewRoot returns the root at dir. It is an error if dir is no directory.
+// NewRoot returns the root at dir. It is an error if dir is not a directory.
 func NewRoot(dir string) (Root, error) {
 	if dir == "" {
 		return Root{}, errors.New("root: empty path")
@@ -43,34 +43,34 @@ func NewRoot(dir string) (Root, error) {
 	return Root{dir: abs}, nil
 }
 
-// Path returns where name lies on the machine the program runs on, links not
-// resolved: for messages, and for programs that follow links themselves.
+// Path returns the path of name on the machine that the program runs on, without resolving
+// links: for messages, and for programs that resolve links themselves.
 func (r Root) Path(name string) string {
 	return filepath.Join(r.dir, filepath.FromSlash(path.Clean("/"+name)))
 }
 
-// Resolve returns the same place with every link resolved below the root: for
-// what goes past the methods here, such as a writer.
+// Resolve returns that path with every link resolved below the root, for callers that open the
+// file themselves, such as writers.
 func (r Root) Resolve(name string) (string, error) {
 	return securejoin.SecureJoin(r.dir, filepath.FromSlash(name))
 }
 
-// maxFile bounds what ReadFile reads: the files of a machine that describe it
-// are small, and a root may be anybody's archive.
+// maxFile is the size limit of ReadFile in bytes. Files that describe a machine are small, and
+// the root may be an archive from an untrusted source.
 const maxFile = 4 << 20
 
-// ReadFile returns the content of a regular file, 4 MiB at most.
+// ReadFile returns the content of a regular file. A file larger than 4 MiB is an error.
 func (r Root) ReadFile(name string) ([]byte, error) {
 	data, err := r.readFile(name, maxFile)
 	r.recordFile(name, data, err)
 	return data, err
 }
 
-// maxTable bounds what ReadTable reads.
+// maxTable is the size limit of ReadTable in bytes: more than 400,000 routes.
 const maxTable = 64 << 20
 
-// ReadTable returns the content of a file of procfs that grows with the machine's networks
-// and containers: routes, mounts. 64 MiB at most, more than 400,000 routes.
+// ReadTable returns the content of a procfs file that grows with the machine's networks and
+// containers, such as routes and mounts. A file larger than 64 MiB is an error.
 func (r Root) ReadTable(name string) ([]byte, error) {
 	data, err := r.readFile(name, maxTable)
 	r.recordFile(name, data, err)
@@ -88,12 +88,13 @@ func (r Root) readFile(name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > most {
-		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: fmt.Errorf("larger than %d bytes", most)}
+		err = fmt.Errorf("larger than %d bytes", most)
+		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: err}
 	}
 	return data, nil
 }
 
-// ReadHead returns the first n bytes of a regular file, fewer if it is shorter.
+// ReadHead returns the first n bytes of a regular file, or all of a shorter file.
 func (r Root) ReadHead(name string, n int) ([]byte, error) {
 	data, err := r.readHead(name, n)
 	r.recordFile(name, data, err)
@@ -109,7 +110,7 @@ func (r Root) readHead(name string, n int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, int64(n)))
 }
 
-// Open opens a regular file for reading, past the recorder.
+// Open opens a regular file for reading. It is not recorded.
 func (r Root) Open(name string) (*os.File, error) {
 	place, err := r.Resolve(name)
 	if err != nil {
@@ -119,7 +120,7 @@ func (r Root) Open(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // to open a pipe would wait for ever
+	if !info.Mode().IsRegular() { // opening a pipe would block
 		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: errors.New("not a regular file")}
 	}
 	return os.Open(place)
@@ -148,8 +149,8 @@ func (r Root) readDir(name string) ([]string, error) {
 	return names, nil
 }
 
-// Exists tells whether something is at name: a file, a directory, or a link
-// that leads to one. It is an error if that cannot be known.
+// Exists reports whether name is a file, a directory, or a link to one. It returns an error if
+// that cannot be determined.
 func (r Root) Exists(name string) (bool, error) {
 	place, err := r.Resolve(name)
 	if err != nil {
@@ -169,14 +170,14 @@ func (r Root) Exists(name string) (bool, error) {
 	return true, nil
 }
 
-// IsAbsent tells whether err says that a file is not there, as opposed to being
-// there and unreadable. A file where a folder should be is not absence.
+// IsAbsent reports whether err means that a file does not exist, as opposed to a file that
+// cannot be read. It is false for ENOTDIR, a file in place of a directory.
 func IsAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// Cause strips the operation and path that the standard library puts around a
-// system error, for messages that name the file themselves.
+// Cause returns err without the operation and path that the standard library adds to a system
+// error, for messages that name the file themselves.
 func Cause(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -185,8 +186,8 @@ func Cause(err error) error {
 	return err
 }
 
-// below returns name without a leading slash and without dot elements: the form
-// in which a [Dir] and a [Recorder] hold names.
+// below returns name without a leading slash and without dot elements, the form of names in
+// [Dir] and [Recorder].
 func below(name string) string {
 	return strings.TrimPrefix(path.Clean("/"+name), "/")
 }

@@ -183,7 +183,7 @@ v
 	}
 }
 
-// A folder larger than the buffer is listed in several calls.
+// TestListsLargeFolders: a directory larger than the buffer takes several calls of getdents(2).
 func TestListsLargeFolders(t *testing.T) {
 	root := hosttest.Lay(t, "-- dir/first --\n")
 	for i := range 500 {
@@ -204,8 +204,8 @@ func TestListsLargeFolders(t *testing.T) {
 	}
 }
 
-// TestReal: a name with its links resolved is the same recorded and not, never leads out,
-// and each link on the way is recorded.
+// TestReal: Real resolves a name alike with and without a recorder, never out of the root, and
+// records each link on the way.
 func TestReal(t *testing.T) {
 	root := hosttest.Lay(t, `symlink a/up -> ../../../b
 symlink b/abs -> /c/d

@@ -42,10 +42,10 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// TestRunStopped: Stop ends a program with all that it has started, and lets none start.
+// TestRunStopped: Stop ends a program and all processes that it started; no other program starts.
 func TestRunStopped(t *testing.T) {
-	// gpustack catches SIGINT, which gives programs the default action: in a background job of a
-	// shell they would inherit that it is ignored.
+	// gpustack catches SIGINT, so its programs start with the default action. In a background
+	// job of a shell they would inherit SIG_IGN.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, unix.SIGINT)
 	defer signal.Stop(caught)
@@ -70,13 +70,13 @@ func TestRunStopped(t *testing.T) {
 	}
 }
 
-// gone is a writer whose reader has gone.
+// gone is a writer whose reader has closed its end.
 type gone struct{}
 
 func (gone) Write([]byte) (int, error) { return 0, unix.EPIPE }
 
-// TestRunUnheard: a program runs to its end when what it prints cannot be shown any more, and
-// its output is returned whole.
+// TestRunUnheard: a program runs to its end although its output cannot be shown any more, and
+// Run returns all of that output.
 func TestRunUnheard(t *testing.T) {
 	root, err := host.NewRoot("/")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestRunUnheard(t *testing.T) {
 	}
 }
 
-// await waits until a file is there.
+// await waits until a file exists.
 func await(t *testing.T, name string) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		var stat unix.Stat_t

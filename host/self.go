@@ -11,33 +11,35 @@ import (
 	"time"
 )
 
-// Errors of a process that did not end within its time.
+// Errors of [RunSelf]. Its callers run it to write to sysfs, which their texts name.
 var (
-	// ErrTimeout says that it was killed.
-	ErrTimeout = errors.New("did not return in time")
-	// ErrStuck says that it could not even be killed: it is inside the kernel, which
-	// does not return.
-	ErrStuck = errors.New("the kernel does not return")
+	// ErrTimeout is the error of a process that was killed after its timeout.
+	ErrTimeout = WithHint(errors.New("the write did not finish in time"),
+		"raise --timeout; the kernel log may say why: journalctl -k")
+	// ErrStuck is the error of a process that could not be killed: it is in uninterruptible
+	// sleep inside the kernel, and only a reboot ends it.
+	ErrStuck = WithHint(errors.New("the write is stuck in the kernel (uninterruptible sleep)"),
+		"reboot the machine; until then do not use, bind or unbind the device")
 )
 
-// killed is how long a process may take to go after it was killed.
+// killed is the time that a killed process gets to end.
 const killed = time.Second
 
-// RunSelf runs this very program with other arguments, as a process of its own, and
-// returns what it wrote to standard output. One that is still there after timeout is
-// killed; one that cannot be killed is left behind, and not waited for.
+// RunSelf runs this program in a new process with other arguments, and returns what the process
+// wrote to standard output. A process that exceeds timeout is killed (ErrTimeout). A process
+// that cannot be killed is left running (ErrStuck).
 //
-// It gets no environment, no terminal and no signal that is meant for us, and holds
-// nothing of ours open.
+// The process has an empty environment, a session of its own without a terminal, and none of
+// this process's open files.
 func RunSelf(timeout time.Duration, args ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command("/proc/self/exe", args...) //nolint:gosec // it is ourselves
+	cmd := exec.Command("/proc/self/exe", args...) //nolint:gosec // this program itself
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = []string{}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting ourselves: %w", Cause(err))
+		return nil, fmt.Errorf("start gpustack as a new process: %w", Cause(err))
 	}
 	ended := make(chan struct{})
 	var err error
@@ -55,11 +57,11 @@ func RunSelf(timeout time.Duration, args ...string) ([]byte, error) {
 		return stdout.Bytes(), err
 	case <-time.After(timeout):
 	}
-	cmd.Process.Kill() //nolint:errcheck // whether it goes is seen now
+	cmd.Process.Kill() //nolint:errcheck // the wait below shows whether it worked
 	select {
 	case <-ended:
 		return nil, fmt.Errorf("%w (%s)", ErrTimeout, timeout)
 	case <-time.After(killed):
-		return nil, fmt.Errorf("%w (%s)", ErrStuck, timeout)
+		return nil, fmt.Errorf("%w for %s", ErrStuck, timeout)
 	}
 }

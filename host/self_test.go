@@ -14,7 +14,7 @@ import (
 	"gpustack/host"
 )
 
-// TestMain lets the tests' own program be what RunSelf starts.
+// TestMain makes the test binary the program that RunSelf starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "self" {
 		os.Exit(self(os.Args[2]))
@@ -61,11 +61,11 @@ func TestRunSelf(t *testing.T) {
 	}
 }
 
-// TestRunSelfInTime: a process that waits for ever, by itself or in a system call
-// that a signal can end, is not waited for, and is gone.
+// TestRunSelfInTime: a process that blocks, by itself or in an interruptible system call, is
+// killed after its timeout.
 func TestRunSelfInTime(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil { // to open one that nobody reads waits
+	if err := unix.Mkfifo(fifo, 0o600); err != nil { // opening it without a reader blocks
 		t.Fatal(err)
 	}
 	for _, what := range []string{"sleep", fifo} {

@@ -8,19 +8,19 @@ import (
 // CPUInfo describes the machine's processors (proc_cpuinfo(5)).
 const CPUInfo = "/proc/cpuinfo"
 
-// firstCPU is more than the first processor's lines take. A server has hundreds of
-// processors, and the kernel takes its time over each.
+// firstCPU is the number of bytes to read of /proc/cpuinfo, more than the lines of the first
+// processor. The kernel is slow to write the file for hundreds of processors.
 const firstCPU = 8192
 
-// ErrNoFlags says that /proc/cpuinfo has no line of flags, as on arm64, where it is called
-// "Features" and says nothing of virtualization.
-var ErrNoFlags = errors.New("has no line of flags")
+// ErrNoFlags means that /proc/cpuinfo has no "flags" line, as on arm64, whose "Features" line
+// does not show virtualization.
+var ErrNoFlags = errors.New("no flags line")
 
-var errCutOff = errors.New("the line of flags is cut off")
+var errTruncated = errors.New("the flags line is truncated")
 
-// ReadVirtualization returns the flag of the CPU feature that KVM needs, "vmx" (Intel VT-x)
-// or "svm" (AMD-V), and "" where the CPU lacks it or the firmware has switched it off
-// (Linux, arch/x86/kernel/cpu/proc.c and feat_ctl.c).
+// ReadVirtualization returns the CPU flag of hardware virtualization, which KVM needs: "vmx"
+// (Intel VT-x) or "svm" (AMD-V), or "" if the CPU lacks it or the firmware disables it (Linux,
+// arch/x86/kernel/cpu/proc.c and feat_ctl.c).
 func ReadVirtualization(root Root) (string, error) {
 	data, err := root.ReadHead(CPUInfo, firstCPU)
 	if err != nil {
@@ -36,8 +36,8 @@ func ReadVirtualization(root Root) (string, error) {
 				return flag, nil
 			}
 		}
-		if !strings.HasSuffix(line, "\n") { // longer than what was read, now or for a snapshot
-			return "", errCutOff
+		if !strings.HasSuffix(line, "\n") { // longer than firstCPU, here or when a snapshot was taken
+			return "", errTruncated
 		}
 		return "", nil
 	}

@@ -310,8 +310,6 @@ func hint(err error) string {
 		{prepare.ErrUnseen, "the checks that say n/a tell what is missing; on the machine itself, as root, all of it is there"},
 		{prepare.ErrMediated, "remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove"},
 		{prepare.ErrVFs, "once no guest has one, write 0 to the function's sriov_numvfs"},
-		{host.ErrStuck, "only a reboot helps; until then nothing else should touch that function"},
-		{host.ErrTimeout, "--timeout waits longer; the kernel's log may say why: journalctl -k, or dmesg"},
 		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
 		{host.ErrNotMounted, "mount them, or leave the programs to be run on the machine itself: without --rebuild"},
 	} {

@@ -230,7 +230,7 @@ func TestFails(t *testing.T) {
 		{"a driver does not let go", func(k *kernel) { k.answer("nouveau/unbind 0000:02:00.0", unix.EBUSY) },
 			"0000:02:00.0: unbind from nouveau: device or resource busy"},
 		{"it did not return in time", func(k *kernel) { k.answer("nouveau/unbind 0000:02:00.0", host.ErrTimeout) },
-			"0000:02:00.0: unbind from nouveau: did not return in time"},
+			"0000:02:00.0: unbind from nouveau: the write did not finish in time"},
 		{"vfio-pci does not take it, as without an IOMMU", func(k *kernel) {
 			probes := 0
 			k.deaf = func(w driver.Write) bool {
@@ -399,7 +399,7 @@ func TestInterruptedRecovery(t *testing.T) {
 	}
 }
 
-// TestStuck: what the kernel does not return from is not touched again, the rest goes
+// TestStuck: what the write is stuck in the kernel (uninterruptible sleep) from is not touched again, the rest goes
 // back, and the entry stays for the next run.
 func TestStuck(t *testing.T) {
 	root := lay(t)
@@ -407,7 +407,7 @@ func TestStuck(t *testing.T) {
 	k.answer("nouveau/unbind 0000:02:00.0", host.ErrStuck)
 	b := binder(t, root, k)
 	e, err := b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test")
-	if want := "0000:02:00.0: unbind from nouveau: the kernel does not return"; !errors.Is(err, host.ErrStuck) || err.Error() != want || e.Status != change.Applying {
+	if want := "0000:02:00.0: unbind from nouveau: the write is stuck in the kernel (uninterruptible sleep)"; !errors.Is(err, host.ErrStuck) || err.Error() != want || e.Status != change.Applying {
 		t.Errorf("%v, %v", e.Status, err)
 	}
 	if last := k.log[len(k.log)-1]; strings.Contains(last, "02:00.0") {
@@ -654,7 +654,7 @@ func TestNew(t *testing.T) {
 }
 
 // TestLive: a write is made by another process, which answers as the kernel did, and
-// one that the kernel does not return from ends within its time.
+// one that the write is stuck in the kernel (uninterruptible sleep) from ends within its time.
 func TestLive(t *testing.T) {
 	root := lay(t)
 	l := driver.Live{Runner: host.Runner{Root: root}, Timeout: time.Minute}
@@ -704,7 +704,7 @@ func TestAwait(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("process %d of an earlier run writes %q to %s: the kernel does not return", cmd.Process.Pid, "0000:01:00.0", fifo)
+	want := fmt.Sprintf("process %d of an earlier run writes %q to %s: the write is stuck in the kernel (uninterruptible sleep)", cmd.Process.Pid, "0000:01:00.0", fifo)
 	for range 500 { // until it has become that program; others' tests may run too
 		if err = driver.Await(t.Context(), self, 0); err != nil && strings.Contains(err.Error(), want) {
 			break

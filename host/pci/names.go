@@ -80,7 +80,7 @@ func readNames(root host.Root, file string, devices []Device) (names, error) {
 			return n, fmt.Errorf("/%s: %w", file, host.Cause(err))
 		}
 		// A recording gets the few lines that were of use, not a million bytes.
-		root.Tell(strings.TrimSuffix(file, ".gz"), n.text())
+		root.Record(strings.TrimSuffix(file, ".gz"), n.text())
 		return n, nil
 	}
 	return n, nil

@@ -35,13 +35,13 @@ func TestVirtualization(t *testing.T) {
 		verdict prepare.Verdict
 		want    string
 	}{
-		{"a tree without flags", isReady, steps(), nil, prepare.Ready, "n/a: /proc/cpuinfo: has no line of flags"},
+		{"a tree without flags", isReady, steps(), nil, prepare.Ready, "n/a: /proc/cpuinfo: no flags line"},
 		{"a tree without processors", isReady, remove("proc/cpuinfo"), nil, prepare.Ready, "n/a: /proc/cpuinfo is not there"},
 		{"processors that cannot be read", isReady, steps(remove("proc/cpuinfo"), write("proc/cpuinfo/x", "")), nil, prepare.Ready, "n/a: /proc/cpuinfo: not a regular file"},
 		{"flags that are cut off", isReady, replace("proc/cpuinfo", "GenuineIntel\n", "GenuineIntel\nflags : "+strings.Repeat("avx512 ", 2000)), nil, prepare.Ready,
-			"n/a: /proc/cpuinfo: the line of flags is cut off"},
+			"n/a: /proc/cpuinfo: the flags line is truncated"},
 		{"flags that an older snapshot has cut off", isReady, replace("proc/cpuinfo", "GenuineIntel\n", "GenuineIntel\nflags : fpu vm"), nil, prepare.Ready,
-			"n/a: /proc/cpuinfo: the line of flags is cut off"},
+			"n/a: /proc/cpuinfo: the flags line is truncated"},
 		{"a tree with VMX", isReady, flags("vmx smx"), nil, prepare.Ready, "pass: the CPU has vmx"},
 		{"a tree with SVM", isReady, flags("svm"), nil, prepare.Ready, "pass: the CPU has svm"},
 		{"a tree without either", isReady, flags("vmxoff svmlike"), nil, prepare.NotReady, "fail: the CPU has neither vmx nor svm"},

@@ -18,8 +18,8 @@ func stuckUnbind(m machine) {
 	const (
 		card, audio = "0000:02:00.0", "0000:02:00.1"
 		nobody      = 65534
-		reboot      = "only a reboot helps"
-		writes      = `writes "` + card + `" to /sys/bus/pci/drivers/vfio-pci/unbind: the kernel does not return`
+		reboot      = "reboot the machine; "
+		writes      = `writes "` + card + `" to /sys/bus/pci/drivers/vfio-pci/unbind: the write is stuck in the kernel (uninterruptible sleep)`
 	)
 	m.run("modprobe", "vfio_iommu_type1")
 	first := m.drivers()
@@ -35,7 +35,7 @@ func stuckUnbind(m machine) {
 		user uint32
 		says string
 	}{
-		{name: "release", argv: release("5s"), says: card + ": unbind from vfio-pci: /sys/bus/pci/drivers/vfio-pci/unbind: the kernel does not return (5s)"},
+		{name: "release", argv: release("5s"), says: card + ": unbind from vfio-pci: /sys/bus/pci/drivers/vfio-pci/unbind: the write is stuck in the kernel (uninterruptible sleep) for 5s"},
 		{name: "scan", argv: []string{"gpustack", "host", "scan"}, says: writes},
 		{name: "scan by anybody", argv: []string{"gpustack", "host", "scan"}, user: nobody, says: writes},
 		{name: "check", argv: []string{"gpustack", "host", "check"}, says: writes},
