@@ -12,7 +12,7 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// TestCrowd: a disk with hundreds of mounts has few needs, and each absolute one.
+// TestCrowd: the needs of a disk with hundreds of mounts are folded, except absolute ones.
 func TestCrowd(t *testing.T) {
 	mounts := []string{"/dev/nvme0n1p1 /srv ext4 rw 0 0", "/dev/nvme0n1p1 / ext4 rw 0 0"}
 	for i := range 300 {
@@ -32,14 +32,16 @@ func TestCrowd(t *testing.T) {
 	const rbd = "symlink sys/class/block/rbd0 -> ../../devices/rbd/0/block/rbd0\nmkdir sys/devices/rbd/0/block/rbd0\n"
 	const why = ": the interface that reaches its server is not determined\n"
 	want := "0000:01:00.0 carries /dev/nvme0n1p1, mounted at /srv, and 300 more\n0000:01:00.0! carries /dev/nvme0n1p1, mounted at /\n" +
-		"0000:03:00.0 may carry /dev/rbd0, mounted at /var/lib/kubelet/plugins/0, and 299 more, through eth0" + why + "0000:03:00.0 carries the default route, through eth0\n" +
-		"0000:04:00.0 may carry /dev/rbd0, mounted at /var/lib/kubelet/plugins/0, and 299 more, through eth1" + why + "0000:04:00.0 carries the address 198.51.100.2, through eth1\n"
+		"0000:03:00.0 may carry /dev/rbd0, mounted at /var/lib/kubelet/plugins/0, and 299 more, through eth0" + why +
+		"0000:03:00.0 carries the default route, through eth0\n" +
+		"0000:04:00.0 may carry /dev/rbd0, mounted at /var/lib/kubelet/plugins/0, and 299 more, through eth1" + why +
+		"0000:04:00.0 carries the address 198.51.100.2, through eth1\n"
 	if diff := cmp.Diff(want, needs(t, hosttest.Lay(t, joined(storage, mainTable, rbd, loops.String(), mounted(mounts...))), guard.Running{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// TestManyRoutes: a host that has the routes of a fabric is observed like any other.
+// TestManyRoutes: a host with the routes of a whole fabric is read like any other.
 func TestManyRoutes(t *testing.T) {
 	const count = 40_000
 	var routes, trie strings.Builder
@@ -59,7 +61,7 @@ func addressOf(name, address string) guard.Running {
 	return guard.Running{Addresses: map[string][]netip.Addr{name: {netip.MustParseAddr(address)}}}
 }
 
-// TestVirtualInterfaces: what lies below an interface without a device of its own.
+// TestVirtualInterfaces: an interface without a device needs the functions of those below it.
 func TestVirtualInterfaces(t *testing.T) {
 	const route = "0000:03:00.0 carries the default route, through eth0\n"
 	link := func(name string) string {
@@ -79,20 +81,30 @@ func TestVirtualInterfaces(t *testing.T) {
 		want        string
 	}{
 		{"a bridge with a container, beside Open vSwitch", joined(storage, link("docker0"), link("veth1"), ovs, "mkdir sys/devices/virtual/net/docker0/lower_veth1\n",
-			"-- sys/devices/virtual/net/docker0/uevent --\nDEVTYPE=bridge\n-- sys/devices/virtual/net/veth1/ifindex --\n9\n-- sys/devices/virtual/net/veth1/iflink --\n2\n-- sys/devices/pci0000:00/0000:03:00.0/net/eth0/ifindex --\n2\n"),
+			"-- sys/devices/virtual/net/docker0/uevent --\nDEVTYPE=bridge\n-- sys/devices/virtual/net/veth1/ifindex --\n9\n"+
+				"-- sys/devices/virtual/net/veth1/iflink --\n2\n-- sys/devices/pci0000:00/0000:03:00.0/net/eth0/ifindex --\n2\n"),
 			addressOf("docker0", "172.17.0.1"), route},
-		{"a network of libvirt's with a guest, beside Open vSwitch", joined(storage, link("virbr0"), link("vnet0"), ovs, "mkdir sys/devices/virtual/net/virbr0/lower_vnet0\n",
-			"-- sys/devices/virtual/net/virbr0/uevent --\nDEVTYPE=bridge\n-- sys/devices/virtual/net/vnet0/tun_flags --\n0x1002\n"),
+		{"a network of libvirt's with a guest, beside Open vSwitch",
+			joined(storage, link("virbr0"), link("vnet0"), ovs, "mkdir sys/devices/virtual/net/virbr0/lower_vnet0\n",
+				"-- sys/devices/virtual/net/virbr0/uevent --\nDEVTYPE=bridge\n-- sys/devices/virtual/net/vnet0/tun_flags --\n0x1002\n"),
 			addressOf("virbr0", "192.168.122.1"), route},
-		{"an internal port of Open vSwitch", joined(storage, link("br-ex"), ovs, "-- sys/devices/virtual/net/br-ex/ifindex --\n9\n-- sys/devices/virtual/net/br-ex/iflink --\n9\n"),
+		{"an internal port of Open vSwitch", joined(storage, link("br-ex"), ovs,
+			"-- sys/devices/virtual/net/br-ex/ifindex --\n9\n-- sys/devices/virtual/net/br-ex/iflink --\n9\n"),
 			addressOf("br-ex", "203.0.113.2"), route + "0000:04:00.0 carries the address 203.0.113.2, through br-ex\n"},
-		{"a partition of IPoIB", joined(storage, link("ib0.8001"), "-- sys/devices/virtual/net/ib0.8001/type --\n32\n-- sys/devices/virtual/net/ib0.8001/ifindex --\n9\n-- sys/devices/virtual/net/ib0.8001/iflink --\n4\n-- sys/devices/pci0000:00/0000:07:00.0/net/eth2/ifindex --\n4\n"),
+		{"a partition of IPoIB", joined(storage, link("ib0.8001"),
+			"-- sys/devices/virtual/net/ib0.8001/type --\n32\n-- sys/devices/virtual/net/ib0.8001/ifindex --\n9\n"+
+				"-- sys/devices/virtual/net/ib0.8001/iflink --\n4\n-- sys/devices/pci0000:00/0000:07:00.0/net/eth2/ifindex --\n4\n"),
 			addressOf("ib0.8001", "203.0.113.2"), route + "0000:07:00.0 carries the address 203.0.113.2, through ib0.8001\n"},
-		{"a default route through a port of DPDK's", joined(through("br-ex"), link("br-ex")), addressOf("br-ex", "203.0.113.2"), route + may("the default route", "br-ex")},
-		{"a session through a tunnel", joined(through("wg0"), link("wg0")), guard.Running{Session: "203.0.113.7 4711 192.0.2.2 22", Addresses: addressOf("wg0", "203.0.113.2").Addresses},
-			route + "0000:03:00.0 may carry the default route, through eth0: the interface below wg0 is not determined\n0000:03:00.0 carries this ssh session, through eth0\n0000:03:00.0 may carry this ssh session, through eth0: the interface below wg0 is not determined\n" +
-				"0000:04:00.0 may carry the default route, through eth1: the interface below wg0 is not determined\n0000:04:00.0 may carry this ssh session, through eth1: the interface below wg0 is not determined\n"},
-		{"a session of this host's", joined(storage), guard.Running{Session: "127.0.0.1 4711 127.0.0.1 22", Addresses: addressOf("lo", "127.0.0.1").Addresses}, route},
+		{"a default route through a port of DPDK's", joined(through("br-ex"), link("br-ex")), addressOf("br-ex", "203.0.113.2"),
+			route + may("the default route", "br-ex")},
+		{"a session through a tunnel", joined(through("wg0"), link("wg0")),
+			guard.Running{Session: "203.0.113.7 4711 192.0.2.2 22", Addresses: addressOf("wg0", "203.0.113.2").Addresses},
+			route + "0000:03:00.0 may carry the default route, through eth0: the interface below wg0 is not determined\n" +
+				"0000:03:00.0 carries this ssh session, through eth0\n0000:03:00.0 may carry this ssh session, through eth0: the interface below wg0 is not determined\n" +
+				"0000:04:00.0 may carry the default route, through eth1: the interface below wg0 is not determined\n" +
+				"0000:04:00.0 may carry this ssh session, through eth1: the interface below wg0 is not determined\n"},
+		{"a session from this host", joined(storage),
+			guard.Running{Session: "127.0.0.1 4711 127.0.0.1 22", Addresses: addressOf("lo", "127.0.0.1").Addresses}, route},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, needs(t, hosttest.Lay(t, test.files), test.running)); diff != "" {
@@ -102,7 +114,7 @@ func TestVirtualInterfaces(t *testing.T) {
 	}
 }
 
-// TestStorageNetworks: how disks and file systems of servers look on real machines.
+// TestStorageNetworks covers disks and file systems of servers as real machines show them.
 func TestStorageNetworks(t *testing.T) {
 	const route = "0000:03:00.0 carries the default route, through eth0\n"
 	const address = "0000:04:00.0 carries the address 198.51.100.2, through eth1\n"
@@ -111,26 +123,38 @@ func TestStorageNetworks(t *testing.T) {
 	through := "0000:04:00.0! carries /dev/sda1, mounted at /, through eth1\n"
 	disk := strings.Split(iscsiDisk, "-- ")[0]
 	portal := func(persistent, address string) string {
-		return disk + "-- sys/class/iscsi_connection/connection1:0/persistent_address --\n" + persistent + "\n-- sys/class/iscsi_connection/connection1:0/address --\n" + address + "\n"
+		return disk + "-- sys/class/iscsi_connection/connection1:0/persistent_address --\n" + persistent +
+			"\n-- sys/class/iscsi_connection/connection1:0/address --\n" + address + "\n"
 	}
 	for _, test := range []struct{ name, files, want string }{
-		{"iSCSI by a name that resolved", joined(portal("san.example.org", "198.51.100.9"), mounted(root)), route + through + address},
+		{"iSCSI by a hostname with a known address", joined(portal("san.example.org", "198.51.100.9"), mounted(root)), route + through + address},
 		{"iSCSI of an old daemon", joined(portal("(null)", "198.51.100.9"), mounted(root)), route + through + address},
 		{"iSCSI bound to an interface", joined(portal("203.0.113.9", "203.0.113.9"), "-- sys/class/iscsi_host/host2/netdev --\neth1\n", mounted(root)),
 			"0000:03:00.0! carries /dev/sda1, mounted at /, through eth0\n" + route + through + address},
-		{"iSCSI bound to none", joined(portal("198.51.100.9", "198.51.100.9"), "-- sys/class/iscsi_host/host2/netdev --\ndefault\n", mounted(root)), route + through + address},
+		{"iSCSI bound to none", joined(portal("198.51.100.9", "198.51.100.9"),
+			"-- sys/class/iscsi_host/host2/netdev --\ndefault\n", mounted(root)), route + through + address},
 		{"iSCSI in a network without gateways", joined(portal("169.254.0.2", "169.254.0.2"), mounted(root),
-			"-- proc/net/route --\nIface\neth0 00000000 010200C0 0003 0 0 0 00000000 0 0 0\neth0 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\neth1 0000FEA9 00000000 0001 0 0 0 0000FFFF 0 0 0\n"), route + "0000:04:00.0! carries /dev/sda1, mounted at /, through eth1\n"},
+			"-- proc/net/route --\nIface\neth0 00000000 010200C0 0003 0 0 0 00000000 0 0 0\n"+
+				"eth0 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0\neth1 0000FEA9 00000000 0001 0 0 0 0000FFFF 0 0 0\n"),
+			route + "0000:04:00.0! carries /dev/sda1, mounted at /, through eth1\n"},
 		{"GPFS, by a name in /dev", mounted("/dev/gpfs0 /home gpfs rw 0 0"),
-			"0000:03:00.0 may carry /dev/gpfs0, mounted at /home, through eth0" + why + route + "0000:04:00.0 may carry /dev/gpfs0, mounted at /home, through eth1" + why + address},
+			"0000:03:00.0 may carry /dev/gpfs0, mounted at /home, through eth0" + why + route +
+				"0000:04:00.0 may carry /dev/gpfs0, mounted at /home, through eth1" + why + address},
 		{"GPFS elsewhere", mounted("/dev/gpfs0 /gpfs gpfs rw 0 0"), route + address},
 		{"DRBD whose disk sysfs does not show", joined(virtual("drbd0"), mounted("/dev/drbd0 /usr ext4 rw 0 0")),
-			"0000:01:00.0! may carry /dev/drbd0, mounted at /usr: its disk is not determined\n0000:03:00.0! may carry /dev/drbd0, mounted at /usr, through eth0" + why + route + "0000:04:00.0! may carry /dev/drbd0, mounted at /usr, through eth1" + why + address},
-		{"XFS with its log on another disk", joined("symlink sys/class/block/vda -> ../../devices/pci0000:00/0000:07:00.0/virtio0/block/vda\nmkdir sys/devices/pci0000:00/0000:07:00.0/virtio0/block/vda\n", mounted("/dev/nvme0n1p1 / xfs rw,logdev=/dev/vda,rtdev=/dev/nvme0n1 0 0")),
+			"0000:01:00.0! may carry /dev/drbd0, mounted at /usr: its disk is not determined\n" +
+				"0000:03:00.0! may carry /dev/drbd0, mounted at /usr, through eth0" + why + route +
+				"0000:04:00.0! may carry /dev/drbd0, mounted at /usr, through eth1" + why + address},
+		{"XFS with its log on another disk", joined("symlink sys/class/block/vda -> ../../devices/pci0000:00/0000:07:00.0/virtio0/block/vda\n"+
+			"mkdir sys/devices/pci0000:00/0000:07:00.0/virtio0/block/vda\n", mounted("/dev/nvme0n1p1 / xfs rw,logdev=/dev/vda,rtdev=/dev/nvme0n1 0 0")),
 			"0000:01:00.0! carries /dev/nvme0n1p1, mounted at /\n" + route + address + "0000:07:00.0! carries /dev/nvme0n1p1, mounted at /\n"},
-		{"an unknown disk, which may be on Fibre Channel or an SD card, and not on a GPU's USB", joined(mounted("/dev/root / ext4 rw 0 0"), "-- sys/bus/pci/devices/0000:08:00.0/class --\n0x0c0400\n-- sys/bus/pci/devices/0000:09:00.0/class --\n0x0c0330\n-- sys/bus/pci/devices/0000:0a:00.0/class --\n0x080501\n"),
+		{"an unknown disk, which may be on Fibre Channel or an SD card, and not on a GPU's USB",
+			joined(mounted("/dev/root / ext4 rw 0 0"),
+				"-- sys/bus/pci/devices/0000:08:00.0/class --\n0x0c0400\n-- sys/bus/pci/devices/0000:09:00.0/class --\n0x0c0330\n"+
+					"-- sys/bus/pci/devices/0000:0a:00.0/class --\n0x080501\n"),
 			"0000:01:00.0! may carry /dev/root, mounted at /: its disk is not determined\n" + route + address +
-				"0000:08:00.0! may carry /dev/root, mounted at /: its disk is not determined\n0000:0a:00.0! may carry /dev/root, mounted at /: its disk is not determined\n"},
+				"0000:08:00.0! may carry /dev/root, mounted at /: its disk is not determined\n" +
+				"0000:0a:00.0! may carry /dev/root, mounted at /: its disk is not determined\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			files := joined(storage, mainTable, test.files)

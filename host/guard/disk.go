@@ -16,27 +16,27 @@ import (
 
 const blockDir = "/sys/class/block"
 
-// origin is what a block device or a file system lies on.
+// origin is the hardware, servers and files that a block device or file system depends on.
 type origin struct {
 	functions []pci.Address
 	servers   []server
 	places    []place
-	unknown   bool // it may be on any disk
+	unknown   bool // any disk of the machine is possible
 }
 
-// server is a host on the network that a disk or a file system is on.
+// server is a host on the network that serves a disk or a file system.
 type server struct {
 	address netip.Addr // invalid: not determined
-	through string     // the interface it is reached through, "" where its address decides
+	through string     // the interface that reaches it; "": the routes to its address decide
 }
 
-// place is a file of the machine that another file system or disk is made of.
+// place is a file or directory of the machine that a disk or another file system is backed by.
 type place struct {
 	kind string // "file" of a loop device, "layer" of an overlay
-	name string // as an absolute path, "" where it is not determined
+	name string // an absolute path; "": not determined
 }
 
-// anywhere is the origin of what may be on any disk, here or over the network.
+// anywhere returns the origin of data that may be on any disk, local or over the network.
 func anywhere() origin {
 	return origin{unknown: true, servers: []server{{}}}
 }
@@ -48,9 +48,9 @@ func (o *origin) join(more origin) {
 	o.unknown = o.unknown || more.unknown
 }
 
-// disk returns what a block device lies on, by its name in /dev: through partitions, LVM,
-// md, dm, bcache and DRBD, down to PCI functions, servers and files. It is unknown where
-// sysfs has no such device.
+// disk returns the origin of a block device by its name in /dev: through partitions, LVM, md, dm,
+// bcache and DRBD down to PCI functions, servers and files. The origin is unknown if sysfs has no
+// such device.
 func (g *guard) disk(dev string) (origin, error) {
 	name, err := g.block(dev)
 	if err != nil {
@@ -62,8 +62,9 @@ func (g *guard) disk(dev string) (origin, error) {
 	return g.below(name, map[string]bool{})
 }
 
-// block returns what sysfs calls a block device, or "" where it has none: by the name
-// in /dev, by device-mapper's, or by where a link such as /dev/disk/by-uuid/… leads.
+// block returns the name that sysfs has for a block device, found by its name in /dev, by its
+// name in device-mapper, or by the target of a link such as /dev/disk/by-uuid/…. It returns "" if
+// sysfs has no such device.
 func (g *guard) block(dev string) (string, error) {
 	var names []string
 	if mapped, ok := strings.CutPrefix(dev, "/dev/mapper/"); ok {
@@ -77,7 +78,9 @@ func (g *guard) block(dev string) (string, error) {
 	if err != nil {
 		return "", g.cause(dev, err)
 	}
-	names = append(names, strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!"), path.Base(target)) // as sysfs spells cciss/c0d0
+	// sysfs writes cciss/c0d0 as cciss!c0d0.
+	inSysfs := strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!")
+	names = append(names, inSysfs, path.Base(target))
 	for _, name := range names {
 		ok, err := g.exists(path.Join(blockDir, name))
 		if err != nil {
@@ -90,7 +93,7 @@ func (g *guard) block(dev string) (string, error) {
 	return "", nil
 }
 
-// mapped returns the block device that device-mapper calls by a name.
+// mapped returns the block device with a name in device-mapper, or "".
 func (g *guard) mapped(name string) (string, error) {
 	all, err := g.list(blockDir)
 	if err != nil {
@@ -111,20 +114,29 @@ func (g *guard) mapped(name string) (string, error) {
 	return "", nil
 }
 
-// Elements of the path of a block device's folder, and names of whole disks.
+// Parts of the sysfs path of a block device, named by the Linux source that creates them.
 var (
-	iscsiSession = regexp.MustCompile(`/(host[0-9]+)/session([0-9]+)/`)       // drivers/scsi/scsi_transport_iscsi.c
-	interfaceDir = regexp.MustCompile(`/net/([^/]+)/`)                        // of FCoE: drivers/scsi/fcoe/fcoe_sysfs.c
-	fabricsDir   = regexp.MustCompile(`/nvme-fabrics/ctl/(nvme[0-9]+)(/|$)`)  // drivers/nvme/host/fabrics.c
-	subsystemDir = regexp.MustCompile(`/nvme-subsystem/(nvme-subsys[0-9]+)/`) // drivers/nvme/host/multipath.c
+	// iSCSI: drivers/scsi/scsi_transport_iscsi.c.
+	iscsiSession = regexp.MustCompile(`/(host[0-9]+)/session([0-9]+)/`)
+	// FCoE: drivers/scsi/fcoe/fcoe_sysfs.c.
+	interfaceDir = regexp.MustCompile(`/net/([^/]+)/`)
+	// NVMe over fabrics: drivers/nvme/host/fabrics.c.
+	fabricsDir = regexp.MustCompile(`/nvme-fabrics/ctl/(nvme[0-9]+)(/|$)`)
+	// Multipath NVMe: drivers/nvme/host/multipath.c.
+	subsystemDir = regexp.MustCompile(`/nvme-subsystem/(nvme-subsys[0-9]+)/`)
+)
+
+// Names of whole disks in sysfs.
+var (
 	diskInMemory = regexp.MustCompile(`^z?ram[0-9]+$`)
 	diskOfFile   = regexp.MustCompile(`^loop[0-9]+$`)
 	diskOfZFS    = regexp.MustCompile(`^zd[0-9]+$`)
-	diskMirrored = regexp.MustCompile(`^drbd[0-9]+$`) // on another host
+	diskMirrored = regexp.MustCompile(`^drbd[0-9]+$`) // to another host
 	diskOfServer = regexp.MustCompile(`^[nr]bd[0-9]+$`)
 )
 
-// below returns what a block device of sysfs lies on.
+// below returns the origin of a block device by its name in sysfs. seen has the devices that were
+// visited already.
 func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 	if seen[name] {
 		return origin{}, nil
@@ -138,11 +150,11 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 	if err != nil || len(functions) > 0 {
 		return origin{functions: functions}, err
 	}
-	disk := name // a partition's name differs from its disk's
+	disk := name // the whole disk, if name is a partition
 	if _, rest, ok := strings.Cut(target, "/block/"); ok {
 		disk, _, _ = strings.Cut(rest, "/")
 	}
-	// Linux, Documentation/ABI/testing/sysfs-block: the devices that one is made of.
+	// The devices that a disk is made of (Linux, Documentation/ABI/testing/sysfs-block).
 	slaves, err := g.list(path.Join(blockDir, disk, "slaves"))
 	if err != nil {
 		return origin{}, err
@@ -170,9 +182,9 @@ func (g *guard) end(disk, target string) (origin, error) {
 	switch {
 	case diskInMemory.MatchString(disk), strings.Contains(target, "/ndbus"): // memory, NVDIMMs
 		return origin{}, nil
-	case diskMirrored.MatchString(disk): // a client without a disk, or one whose disk sysfs does not show
+	case diskMirrored.MatchString(disk): // a diskless client, or its disk is not in sysfs
 		return anywhere(), nil
-	case diskOfServer.MatchString(disk): // sysfs shows neither the server of nbd nor the OSDs of rbd
+	case diskOfServer.MatchString(disk): // sysfs has neither nbd's server nor rbd's OSDs
 		return origin{servers: []server{{}}}, nil
 	case diskOfFile.MatchString(disk):
 		return g.loop(disk)
@@ -192,27 +204,27 @@ func (g *guard) end(disk, target string) (origin, error) {
 		return g.subsystem(m[1])
 	}
 	if strings.Contains(target, "/virtual/") || strings.Contains(target, "/vhci_hcd") {
-		return anywhere(), nil // of a driver that may use the network: ATA over Ethernet, ublk, USB/IP
+		return anywhere(), nil // the driver may use the network: ATA over Ethernet, ublk, USB/IP
 	}
 	return origin{unknown: true}, nil
 }
 
-// loop returns the file of a loop device (Linux, drivers/block/loop.c, backing_file).
+// loop returns the backing file of a loop device (Linux, drivers/block/loop.c, backing_file).
 func (g *guard) loop(disk string) (origin, error) {
 	file, err := g.attribute(path.Join(blockDir, disk, "loop/backing_file"))
 	if err != nil {
 		return origin{}, err
 	}
 	if strings.HasSuffix(file, " (deleted)") || !path.IsAbs(file) {
-		file = "" // it can be on any file system, also on one that is not mounted here
+		file = "" // any file system is possible, even one that is not mounted here
 	}
 	return origin{places: []place{{"file", file}}}, nil
 }
 
-// iscsi returns the portals of a session: of each connection the address that it was made
-// to, and the one that the target has redirected it to (Linux,
-// drivers/scsi/scsi_transport_iscsi.c, persistent_address and address), and the interface
-// that its socket is bound to, if any (iscsi_host_get_param in drivers/scsi/libiscsi.c).
+// iscsi returns the portals of a session: for each connection, the configured address and the
+// address that the target redirected it to (Linux, drivers/scsi/scsi_transport_iscsi.c,
+// persistent_address and address), and the interface that its socket is bound to, if any
+// (iscsi_host_get_param in drivers/scsi/libiscsi.c).
 func (g *guard) iscsi(scsiHost, session string) (origin, error) {
 	const dir = "/sys/class/iscsi_connection"
 	connections, err := g.list(dir)
@@ -227,12 +239,12 @@ func (g *guard) iscsi(scsiHost, session string) (origin, error) {
 		for _, name := range []string{"persistent_address", "address"} {
 			text, err := g.attribute(path.Join(dir, c, name))
 			if errors.Is(err, unix.ENOTCONN) {
-				continue // address, while the connection is down
+				continue // the connection is down
 			}
 			if err != nil {
 				return origin{}, err
 			}
-			if s := parseServer(text); s.address.IsValid() { // the persistent one may be a name
+			if s := parseServer(text); s.address.IsValid() { // persistent_address may be a hostname
 				o.servers = append(o.servers, s)
 			}
 		}
@@ -244,15 +256,16 @@ func (g *guard) iscsi(scsiHost, session string) (origin, error) {
 	if err != nil {
 		return origin{}, err
 	}
-	if ok, err := g.exists(path.Join(netDir, through)); err != nil || ok && through != "" { // "default" and "(null)" are none
+	// "default" and "(null)" are not interfaces.
+	if ok, err := g.exists(path.Join(netDir, through)); err != nil || ok && through != "" {
 		o.servers = append(o.servers, server{through: through})
 		return o, err
 	}
 	return o, nil
 }
 
-// parseServer reads the address of a server. A name has none: what it resolves to is not
-// in the files.
+// parseServer parses the IP address of a server. A hostname gives a server that is not
+// determined, because no file shows the addresses of the name.
 func parseServer(text string) server {
 	address, err := netip.ParseAddr(strings.Trim(text, "[]"))
 	if err != nil {
@@ -261,8 +274,8 @@ func parseServer(text string) server {
 	return server{address: address}
 }
 
-// subsystem returns what an NVMe subsystem with several paths lies on: all of its
-// controllers. Its disks are virtual devices.
+// subsystem returns the origin of a multipath NVMe subsystem, whose disks are virtual devices: the
+// origins of all its controllers.
 func (g *guard) subsystem(name string) (origin, error) {
 	entries, err := g.list(path.Join("/sys/class/nvme-subsystem", name))
 	if err != nil {
@@ -291,8 +304,8 @@ func (g *guard) subsystem(name string) (origin, error) {
 	return o, nil
 }
 
-// controller returns what an NVMe controller lies on: PCI functions, or for NVMe over
-// fabrics its server (Linux, drivers/nvme/host/sysfs.c, transport and address).
+// controller returns the origin of an NVMe controller: PCI functions, or the server for NVMe over
+// fabrics (Linux, drivers/nvme/host/sysfs.c, transport and address).
 func (g *guard) controller(name string) (origin, error) {
 	const dir = "/sys/class/nvme"
 	target, err := g.device(dir, name)
@@ -323,7 +336,7 @@ func (g *guard) controller(name string) (origin, error) {
 	return anywhere(), nil
 }
 
-// nvmeAddress reads "traddr=192.0.2.9,trsvcid=4420,host_iface=eth1" (Linux,
+// nvmeAddress parses "traddr=192.0.2.9,trsvcid=4420,host_iface=eth1" (Linux,
 // nvmf_get_address in drivers/nvme/host/fabrics.c).
 func nvmeAddress(text string) map[string]string {
 	values := map[string]string{}
@@ -335,8 +348,8 @@ func nvmeAddress(text string) map[string]string {
 	return values
 }
 
-// fcHost returns the Fibre Channel adapter with a port name, as NVMe writes it:
-// "nn-0x20000090fa0b1c2d:pn-0x10000090fa0b1c2d" (Linux, drivers/nvme/host/fc.c).
+// fcHost returns the functions of the Fibre Channel adapter with a port name, given as NVMe
+// writes it: "nn-0x20000090fa0b1c2d:pn-0x10000090fa0b1c2d" (Linux, drivers/nvme/host/fc.c).
 func (g *guard) fcHost(address string) (origin, error) {
 	const dir = "/sys/class/fc_host"
 	_, port, ok := strings.Cut(address, "pn-")
@@ -366,8 +379,8 @@ func (g *guard) fcHost(address string) (origin, error) {
 
 const btrfsDir = "/sys/fs/btrfs"
 
-// btrfs returns what all devices of a file system lie on (Linux, fs/btrfs/sysfs.c: a link
-// for each in btrfs/UUID/devices). A mount names one of them.
+// btrfs returns the origins of all devices of a btrfs file system, of which source is one (Linux,
+// fs/btrfs/sysfs.c: btrfs/UUID/devices has a link to each).
 func (g *guard) btrfs(source string) (origin, error) {
 	o, err := g.disk(source)
 	if err != nil || o.unknown {
@@ -407,14 +420,14 @@ func (g *guard) btrfs(source string) (origin, error) {
 	return o, nil
 }
 
-// zfsMembers returns what the members of all ZFS pools lie on, as udev has found them:
-// the kernel does not show which disks a pool has (systemd, sd-device's database:
-// run/udev/data/bMAJOR:MINOR). Without udev's record of it, every disk counts. A member with
-// traces of another file system has no ID_FS_TYPE, but ID_FS_AMBIVALENT (systemd,
-// src/udev/udev-builtin-blkid.c), or the type of OpenZFS's partitions.
+// zfsMembers returns the origins of the members of all ZFS pools. The kernel does not show which
+// disks a pool has, so the members are the disks that udev has recorded as such (systemd,
+// sd-device's database: run/udev/data/bMAJOR:MINOR). A disk without a record counts too. A member
+// with traces of another file system has ID_FS_AMBIVALENT in place of ID_FS_TYPE (systemd,
+// src/udev/udev-builtin-blkid.c), or the partition type of OpenZFS.
 func (g *guard) zfsMembers() (origin, error) {
 	if g.zfs != nil {
-		return *g.zfs, nil // known, or a member is itself a volume of a pool: of a guest's
+		return *g.zfs, nil // found before; or this member is a ZFS volume with a guest's pool
 	}
 	g.zfs = &origin{}
 	const partition = "6a898cc3-1dd2-11b2-99a6-080020736631"
@@ -433,15 +446,17 @@ func (g *guard) zfsMembers() (origin, error) {
 		if err != nil && !host.IsAbsent(err) {
 			return origin{}, g.cause("/run/udev/data", err)
 		}
-		isMember := strings.Contains(string(data), "zfs_member") || strings.Contains(string(data), "ID_PART_ENTRY_TYPE="+partition)
+		isMember := strings.Contains(string(data), "zfs_member") ||
+			strings.Contains(string(data), "ID_PART_ENTRY_TYPE="+partition)
 		if err == nil && !isMember || diskOfZFS.MatchString(name) {
 			continue
 		}
-		if file, err := g.attribute(path.Join(blockDir, name, "loop/backing_file")); err != nil || file == "" && diskOfFile.MatchString(name) {
-			if err != nil {
-				return origin{}, err
-			}
-			continue // without a file, a loop device has no content
+		file, err := g.attribute(path.Join(blockDir, name, "loop/backing_file"))
+		if err != nil {
+			return origin{}, err
+		}
+		if file == "" && diskOfFile.MatchString(name) {
+			continue // a loop device without a backing file has no content
 		}
 		found = true
 		more, err := g.below(name, map[string]bool{})
@@ -455,15 +470,15 @@ func (g *guard) zfsMembers() (origin, error) {
 	return o, nil
 }
 
-// Classes of controllers that disks can be on, beside those of base class 01 (Linux,
+// Classes of controllers with disks, in addition to base class 01 (Linux,
 // include/linux/pci_ids.h).
 const (
 	fibreChannel pci.Class = 0x0c04
 	sdHost       pci.Class = 0x0805
 )
 
-// storage returns the functions that disks can be on. Those of USB are none, since GPUs have
-// them: an unknown disk must not make every GPU a need.
+// storage returns the functions that can have disks. It leaves out USB controllers, which GPUs
+// have too: an unknown disk must not make the host need every GPU.
 func (g *guard) storage() []pci.Address {
 	var addresses []pci.Address
 	for i := range g.devices {

@@ -1,7 +1,6 @@
-// Package guard determines which PCI functions the host itself needs (those that carry
-// its file systems and swap, its network connections and its console) and which its
-// processes have open.
+// Package guard determines which PCI functions the host itself needs, because its file systems,
+// swap, network connections or console depend on them, and which ones its processes have open.
 //
-// Does not: know which guests use a function (host/guest), or refuse anything
-// (host/prepare).
+// It does not determine which guests use a function (host/guest), and it refuses nothing: that is
+// host/prepare's part.
 package guard

@@ -14,16 +14,15 @@ import (
 	"gpustack/host/pci"
 )
 
-// Need is why the host needs a function.
+// Need is a reason why the host needs a function.
 type Need struct {
 	Address pci.Address
-	Reason  string
+	Reason  string // without its subject: "carries /dev/sda1, mounted at /"
 	// Absolute needs cannot be waived: the host does not boot without /, /usr and /boot.
 	Absolute bool
 }
 
-// Running is what only the running machine shows, beside its files. The zero Running is
-// for every other root.
+// Running is what a running machine shows beside its files. Any other root has the zero Running.
 type Running struct {
 	// Session is the operator's SSH_CONNECTION (ssh(1)): the client's address and port, and
 	// the server's. "" without an ssh session.
@@ -33,8 +32,8 @@ type Running struct {
 	Addresses map[string][]netip.Addr
 }
 
-// Needs returns all needs that files below root and the running machine show, in order
-// of address. What cannot be read is an error: an unreadable file must not hide a need.
+// Needs returns all needs that the files below root and the running machine show, ordered by
+// address. It fails closed: a file that cannot be read is an error, because it may hide a need.
 func Needs(root host.Root, devices []pci.Device, running Running) ([]Need, error) {
 	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}}
 	err := errors.Join(g.readMounts(), g.readRoutes())
@@ -58,15 +57,15 @@ type guard struct {
 	linked  *[]carrier // interfaces that have carrier or whose state is unknown
 }
 
-// reason is a need before it is folded: before, what and after are its text.
+// reason is a need before folding. Its text is before + what + after.
 type reason struct {
 	address             pci.Address
 	absolute            bool
 	before, what, after string
 }
 
-// add records a need of several functions. A need that is recorded already becomes
-// absolute if it is so now.
+// add records a need for each of the functions. A need that is recorded already becomes absolute
+// if the new one is.
 func (g *guard) add(addresses []pci.Address, absolute bool, before, what, after string) {
 	for _, a := range addresses {
 		r := reason{a, false, before, what, after}
@@ -80,8 +79,8 @@ func (g *guard) add(addresses []pci.Address, absolute bool, before, what, after 
 	}
 }
 
-// folded returns what was found. Needs of a function that differ only in what
-// it carries become one where they are many: containers mount a file system many times.
+// folded returns the needs that were found. More than six needs of a function that differ only in
+// what it carries become one, since containers mount the same file system many times.
 func (g *guard) folded() []Need {
 	const most = 6
 	alike := func(r reason) reason {
@@ -106,7 +105,7 @@ func (g *guard) folded() []Need {
 	return needs
 }
 
-// lines returns the fields of each line of a file, none where it is absent.
+// lines returns the fields of each line of a file, or none if the file is absent.
 func (g *guard) lines(name string) ([][]string, error) {
 	data, err := g.root.ReadTable(name)
 	if host.IsAbsent(err) {
@@ -124,8 +123,8 @@ func (g *guard) lines(name string) ([][]string, error) {
 	return lines, nil
 }
 
-// attribute returns the text of a small file of sysfs, "" where it is absent, or where its
-// device is removed meanwhile (ENODEV: Linux, kernfs_seq_start in fs/kernfs/file.c).
+// attribute returns the text of a sysfs attribute, or "" if it is absent or its device is removed
+// at the same time (ENODEV: Linux, kernfs_seq_start in fs/kernfs/file.c).
 func (g *guard) attribute(name string) (string, error) {
 	resolved, err := g.root.Real(name)
 	if err != nil {
@@ -138,7 +137,7 @@ func (g *guard) attribute(name string) (string, error) {
 	return strings.TrimSpace(string(data)), g.cause(name, err)
 }
 
-// list returns the names in a folder of sysfs, none where it is absent.
+// list returns the names in a sysfs directory, or none if the directory is absent.
 func (g *guard) list(dir string) ([]string, error) {
 	resolved, err := g.root.Real(dir)
 	if err != nil {
@@ -151,7 +150,7 @@ func (g *guard) list(dir string) ([]string, error) {
 	return names, g.cause(dir, err)
 }
 
-// exists returns whether sysfs has a file or folder, or a link to one.
+// exists reports whether sysfs has a file or directory, or a link to one.
 func (g *guard) exists(name string) (bool, error) {
 	resolved, err := g.root.Real(name)
 	if err != nil {
@@ -168,7 +167,7 @@ func (g *guard) cause(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, host.Cause(err))
 }
 
-// link returns where a link leads, as it is written: "" where it is absent.
+// link returns the unresolved target of a symbolic link, or "" if the link is absent.
 func (g *guard) link(folder, name string) (string, error) {
 	resolved, err := g.root.Real(folder)
 	if err != nil {
@@ -189,8 +188,8 @@ func (g *guard) link(folder, name string) (string, error) {
 	return target, g.cause(path.Join(folder, name), err)
 }
 
-// device returns where a device of a class lies below /sys/devices: "" where the class has
-// no such device, or a folder in place of a link.
+// device returns the path of a device of a class below /sys/devices, or "" if the class has no
+// such device or has a directory in place of the link.
 func (g *guard) device(class, name string) (string, error) {
 	target, err := g.link(class, name)
 	if errors.Is(err, unix.EINVAL) {
@@ -199,11 +198,11 @@ func (g *guard) device(class, name string) (string, error) {
 	return target, err
 }
 
-// functions returns the functions that a device lies on, by the path of its folder below
-// /sys/devices: the last function on it, each one above that is not a bridge, such as an
-// Intel VMD controller with a PCI domain of its own below it (Linux,
-// drivers/pci/controller/vmd.c), and of each virtual function the physical one (Linux,
-// Documentation/ABI/testing/sysfs-bus-pci, physfn): it goes when that one goes.
+// functions returns the functions that a device depends on, by target, the path of its directory
+// below /sys/devices: the last function of the path; each earlier one that is not a bridge, such
+// as an Intel VMD controller, which has a PCI domain of its own below it (Linux,
+// drivers/pci/controller/vmd.c); and, for each virtual function, the physical function, without
+// which the virtual one does not exist (Linux, Documentation/ABI/testing/sysfs-bus-pci, physfn).
 func (g *guard) functions(target string) ([]pci.Address, error) {
 	var onPath []pci.Address
 	for element := range strings.SplitSeq(target, "/") {
@@ -234,16 +233,16 @@ func (g *guard) functions(target string) ([]pci.Address, error) {
 	return addresses, nil
 }
 
-// endpoint returns whether a function is listed and can go to a guest: one whose class
-// is unknown may.
+// endpoint reports whether a function is listed and can be assigned to a guest. A function of
+// unknown class counts.
 func (g *guard) endpoint(a pci.Address) bool {
 	return slices.ContainsFunc(g.devices, func(d pci.Device) bool {
 		return d.Address == a && (d.Class == nil || !d.Class.IsBridge())
 	})
 }
 
-// Consoles returns the needs of the host's console, the firmware's and the management
-// controller's.
+// Consoles returns the needs of the firmware's boot display and the management controller's
+// console.
 func Consoles(devices []pci.Device) (needs []Need) {
 	for i := range devices {
 		switch d := &devices[i]; {

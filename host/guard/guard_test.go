@@ -13,8 +13,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// machine has a SATA disk at 00:17.0, NVMe disks at 01:00.0 and 02:00.0, network
-// cards at 03:00.0 and 04:00.0, displays at 05:00.0 and 06:00.0.
+// machine has a SATA disk at 00:17.0, NVMe disks at 01:00.0 and 02:00.0, network cards at 03:00.0
+// and 04:00.0, and displays at 05:00.0 and 06:00.0.
 const machine = `
 symlink sys/class/block/sda -> ../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda
 symlink sys/class/block/sda1 -> ../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1
@@ -91,38 +91,47 @@ func TestNeeds(t *testing.T) {
 		{"a root partition", "-- proc/mounts --\nproc /proc proc rw 0 0\n/dev/sda1 / ext4 rw 0 0\n", "0000:00:17.0! carries /dev/sda1, mounted at /\n" + consoles},
 		{"a root file system on LVM on a mirror", "-- proc/mounts --\n/dev/mapper/vg-root / xfs rw 0 0\n",
 			"0000:00:17.0! carries /dev/mapper/vg-root, mounted at /\n0000:01:00.0! carries /dev/mapper/vg-root, mounted at /\n" + consoles},
-		{"a disk with several paths, and white space", "-- proc/mounts --\n/dev/nvme1n1 /srv/my\\040disk ext4 rw 0 0\n", "0000:02:00.0 carries /dev/nvme1n1, mounted at /srv/my disk\n" + consoles},
-		{"a root device that nobody knows", "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n",
+		{"a disk with several paths, and white space", "-- proc/mounts --\n/dev/nvme1n1 /srv/my\\040disk ext4 rw 0 0\n",
+			"0000:02:00.0 carries /dev/nvme1n1, mounted at /srv/my disk\n" + consoles},
+		{"an unknown root device", "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n",
 			"0000:00:17.0! may carry /dev/root, mounted at /: its disk is not determined\n" +
 				"0000:01:00.0! may carry /dev/root, mounted at /: its disk is not determined\n" +
 				"0000:02:00.0! may carry /dev/root, mounted at /: its disk is not determined\n" + consoles},
 		{"from the network and of memory", "-- proc/mounts --\nserver:/x /srv nfs rw 0 0\ntmpfs / tmpfs rw 0 0\n", consoles},
-		{"a data disk that nobody knows", "-- proc/mounts --\n/dev/odd /srv ext4 rw 0 0\n/dev/fuse /run/user/fuse fuse.x rw 0 0\n",
+		{"an unknown data disk", "-- proc/mounts --\n/dev/odd /srv ext4 rw 0 0\n/dev/fuse /run/user/fuse fuse.x rw 0 0\n",
 			"0000:00:17.0 may carry /dev/odd, mounted at /srv: its disk is not determined\n" +
 				"0000:01:00.0 may carry /dev/odd, mounted at /srv: its disk is not determined\n" +
 				"0000:02:00.0 may carry /dev/odd, mounted at /srv: its disk is not determined\n" + consoles},
-		{"a link in /dev", "-- proc/mounts --\n/dev/disk/by-uuid/4711 /srv ext4 rw 0 0\n", "0000:02:00.0 carries /dev/disk/by-uuid/4711, mounted at /srv\n" + consoles},
+		{"a link in /dev", "-- proc/mounts --\n/dev/disk/by-uuid/4711 /srv ext4 rw 0 0\n",
+			"0000:02:00.0 carries /dev/disk/by-uuid/4711, mounted at /srv\n" + consoles},
 		{"btrfs of several devices, which names one", "-- proc/mounts --\n/dev/sda1 /srv btrfs rw 0 0\n",
 			"0000:00:17.0 carries /dev/sda1, mounted at /srv\n0000:02:00.0 carries /dev/sda1, mounted at /srv\n" + consoles},
 		{"swap", "-- proc/swaps --\nFilename Type Size Used Priority\n/dev/dm-0 partition 1 0 -2\n/swapfile file 1 0 -3\n",
 			"0000:00:17.0 carries the swap area /dev/dm-0\n0000:01:00.0 carries the swap area /dev/dm-0\n" + consoles},
-		{"ZFS, as udev knows it", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n-- run/udev/data/b8:1 --\nS:disk\nE:ID_FS_TYPE=ext4\n-- run/udev/data/b259:2 --\nS:disk\nE:ID_FS_TYPE=zfs_member\n",
-			"0000:00:17.0! carries rpool/ROOT, mounted at /\n0000:01:00.0! carries rpool/ROOT, mounted at /\n0000:02:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
-		{"ZFS whose members udev does not agree on", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_AMBIVALENT=filesystem:zfs_member:5000 filesystem:ext4:1.0", "E:ID_FS_TYPE=ext4"),
+		{"ZFS, as udev knows it", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n-- run/udev/data/b8:1 --\nS:disk\n" +
+			"E:ID_FS_TYPE=ext4\n-- run/udev/data/b259:2 --\nS:disk\nE:ID_FS_TYPE=zfs_member\n",
+			"0000:00:17.0! carries rpool/ROOT, mounted at /\n0000:01:00.0! carries rpool/ROOT, mounted at /\n" +
+				"0000:02:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
+		{"ZFS whose members udev does not agree on",
+			"-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_AMBIVALENT=filesystem:zfs_member:5000 filesystem:ext4:1.0", "E:ID_FS_TYPE=ext4"),
 			"0000:01:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
-		{"ZFS by the type of its partition", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_PART_ENTRY_TYPE=6a898cc3-1dd2-11b2-99a6-080020736631", "E:ID_FS_TYPE=ext4"),
+		{"ZFS by the type of its partition", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" +
+			zfsRecords("E:ID_PART_ENTRY_TYPE=6a898cc3-1dd2-11b2-99a6-080020736631", "E:ID_FS_TYPE=ext4"),
 			"0000:01:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
 		{"ZFS whose members udev does not know", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_TYPE=ext4", "E:ID_FS_TYPE=ext4"),
 			"0000:00:17.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" +
 				"0000:01:00.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" +
 				"0000:02:00.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" + consoles},
-		{"a default route", "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\neth1 0002000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n",
+		{"a default route", "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n" +
+			"eth0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\neth1 0002000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n",
 			"0000:03:00.0 carries the default route, through eth0\n" + consoles},
 		{"through a bridge on a VLAN on a bond", "-- proc/net/route --\nIface Destination\nbr0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n",
 			"0000:03:00.0 carries the default route, through br0\n0000:04:00.0 carries the default route, through br0\n" + consoles},
 		{"through Open vSwitch", "-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n",
 			"0000:04:00.0 carries the default route, through br-ex\n" + consoles},
-		{"IPv6", "-- proc/net/ipv6_route --\n00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000001 00000000 00000003 eth0\n00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200 lo\n",
+		{"IPv6", "-- proc/net/ipv6_route --\n" +
+			"00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000001 00000000 00000003 eth0\n" +
+			"00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200 lo\n",
 			"0000:03:00.0 carries the default route, through eth0\n" + consoles},
 		{"of another namespace", "-- proc/net/route --\nwlan9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", consoles},
 	} {
@@ -135,13 +144,13 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// zfsRecords are the records of udev's of a machine's disks: of nvme0n1p2, and of the others.
+// zfsRecords returns udev's records of a machine's disks: one for nvme0n1p2, others for the rest.
 func zfsRecords(one, others string) string {
 	return "-- run/udev/data/b259:2 --\n" + one + "\n-- run/udev/data/b8:1 --\n" + others + "\n-- run/udev/data/b --\n" + others + "\n"
 }
 
-// needs writes what guard.Needs returns, a line for each need, with ! behind the address
-// of an absolute one.
+// needs formats the result of guard.Needs: a line for each need, with ! after the address of an
+// absolute one.
 func needs(t *testing.T, root host.Root, running guard.Running) string {
 	t.Helper()
 	devices, _, err := pci.Scan(root, pci.Options{})
@@ -163,7 +172,7 @@ func needs(t *testing.T, root host.Root, running guard.Running) string {
 	return got.String()
 }
 
-// TestBlind: a guard that cannot see is an error.
+// TestBlind: files that cannot be read are an error.
 func TestBlind(t *testing.T) {
 	root := hosttest.Lay(t, "mkdir proc/mounts\nmkdir proc/net/route\n"+machine[1:])
 	_, err := guard.Needs(root, nil, guard.Running{})
@@ -172,9 +181,10 @@ func TestBlind(t *testing.T) {
 	}
 }
 
-// TestBlindToPorts: a port that cannot be looked at is an error too.
+// TestBlindToPorts: a port of Open vSwitch that cannot be read is an error too.
 func TestBlindToPorts(t *testing.T) {
-	root := hosttest.Lay(t, machine+"-- sys/devices/pci0000:00/0000:03:00.0/net/eth0/master --\n-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n")
+	root := hosttest.Lay(t, machine+"-- sys/devices/pci0000:00/0000:03:00.0/net/eth0/master --\n-- proc/net/route --\n"+
+		"br-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n")
 	_, err := guard.Needs(root, nil, guard.Running{})
 	if want := "/sys/class/net/eth0/master: invalid argument"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)

@@ -14,19 +14,19 @@ import (
 	"gpustack/host/pci"
 )
 
-// Holder is a process that has a device of a function open: its driver may not let go
-// of the function before it is closed.
+// Holder is a process that has a device of a function open. Unbinding the function from its driver
+// may block until the process closes it.
 type Holder struct {
 	Address pci.Address
 	File    string // "/dev/nvidia0"
 	PID     int
 	Command string // as the kernel names the process
-	Unit    string // systemd's, "" for none
+	Unit    string // its systemd unit, or ""
 }
 
-// Holders returns who has devices open, in order of address. A process that ends
-// meanwhile is none; one that cannot be looked at is an error. On a tree that runs
-// nothing there are none.
+// Holders returns the processes that have devices open, ordered by address. A process that ends
+// during the call is left out; a process whose files cannot be read is an error. A tree without
+// /proc has no holders.
 func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
 	h := holders{guard: guard{root: root, devices: devices}, known: map[string][]pci.Address{}}
 	names, err := root.ReadDir("/proc")
@@ -61,7 +61,7 @@ type holders struct {
 	found   []Holder
 }
 
-// process adds what a process has open (proc_pid_fd(5)).
+// process adds the functions whose devices a process has open (proc_pid_fd(5)).
 func (h *holders) process(pid int) error {
 	dir := path.Join("/proc", strconv.Itoa(pid))
 	gone := func(err error) bool { return host.IsAbsent(err) || errors.Is(err, unix.ESRCH) }
@@ -84,7 +84,7 @@ func (h *holders) process(pid int) error {
 		target, err := open.Readlink(fd)
 		if err != nil {
 			if gone(err) {
-				continue // closed meanwhile
+				continue // just closed
 			}
 			return h.cause(path.Join(dir, "fd", fd), err)
 		}
@@ -97,15 +97,19 @@ func (h *holders) process(pid int) error {
 			return err
 		}
 		for _, a := range addresses {
-			if !slices.ContainsFunc(h.found, func(f Holder) bool { return f.PID == pid && f.Address == a }) {
-				h.found = append(h.found, Holder{a, file, pid, h.line(dir, "comm"), unit(h.text(dir, "cgroup"))})
+			if slices.ContainsFunc(h.found, func(f Holder) bool { return f.PID == pid && f.Address == a }) {
+				continue
 			}
+			h.found = append(h.found, Holder{
+				Address: a, File: file, PID: pid,
+				Command: h.line(dir, "comm"), Unit: unit(h.text(dir, "cgroup")),
+			})
 		}
 	}
 	return nil
 }
 
-// text returns what a file of a process says, for people: "" where it does not.
+// text returns the content of a file of a process, for messages, or "" if it cannot be read.
 func (h *holders) text(dir, name string) string {
 	data, err := h.root.ReadFile(path.Join(dir, name))
 	if err != nil {
@@ -119,9 +123,9 @@ func (h *holders) line(dir, name string) string {
 	return line
 }
 
-// of returns the functions that a device node belongs to: by its name, which a class of
-// devices lists, but for NVIDIA's, which are in none. The control nodes that all of
-// NVIDIA's GPUs share hold none of them.
+// of returns the functions of a device node. It looks for the node's name in every device class;
+// NVIDIA's nodes belong to no class and are matched by their minor numbers. The control nodes that
+// all NVIDIA GPUs share belong to no function.
 func (h *holders) of(file string) ([]pci.Address, error) {
 	if addresses, ok := h.known[file]; ok {
 		return addresses, nil
@@ -132,7 +136,7 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 		if a, ok := h.minors[minor]; ok {
 			addresses = append(addresses, a)
 		} else if _, err := strconv.Atoi(minor); err == nil {
-			// Nobody knows which it is, so it is every one.
+			// The minor belongs to an unknown GPU: count every GPU bound to the driver.
 			addresses = h.drivenBy("nvidia")
 		}
 	}
@@ -155,8 +159,8 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 	return addresses, nil
 }
 
-// behind returns the functions of a device of a class folder. Of a disk over the network
-// they are none: its interface works without the process.
+// behind returns the functions of a device of a class. A disk over the network has none: unbinding
+// its network interface does not wait for the process.
 func (h *holders) behind(class, name string) ([]pci.Address, error) {
 	if class == blockDir {
 		o, err := h.below(name, map[string]bool{})
@@ -183,8 +187,8 @@ func (h *holders) drivenBy(driver string) (addresses []pci.Address) {
 	return addresses
 }
 
-// nvidiaMinors reads which function is behind each /dev/nvidiaN (NVIDIA's driver,
-// README, "The /proc interface": driver/nvidia/gpus/ADDRESS/information).
+// nvidiaMinors returns the function of each /dev/nvidiaN by its number (NVIDIA's driver, README,
+// "The /proc interface": driver/nvidia/gpus/ADDRESS/information).
 func (h *holders) nvidiaMinors() (map[string]pci.Address, error) {
 	const dir = "/proc/driver/nvidia/gpus"
 	names, err := h.list(dir)
@@ -210,8 +214,8 @@ func (h *holders) nvidiaMinors() (map[string]pci.Address, error) {
 	return minors, nil
 }
 
-// unit returns the systemd unit that a process belongs to, by its control group
-// (cgroups(7)): the innermost service, or scope, as those of containers are.
+// unit returns the systemd unit that a process belongs to by its control group (cgroups(7)): the
+// innermost service or scope. Containers run in scopes.
 func unit(cgroup string) string {
 	for line := range strings.Lines(cgroup) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)

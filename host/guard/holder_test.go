@@ -64,9 +64,11 @@ ceph-osd
 const information = "Model: \t\t A100\nIRQ:   \t\t 42\nBus Location: \t 0000:07:00.0\nDevice Minor: \t "
 
 func TestHolders(t *testing.T) {
-	others := "0000:01:00.0 /dev/dm-0 40 ceph-osd ceph-osd@3.service\n0000:05:00.0 /dev/dri/card1 30 Xorg desktop.service\n0000:05:00.1 /dev/snd/pcmC1D3p 30 Xorg desktop.service\n"
+	others := "0000:01:00.0 /dev/dm-0 40 ceph-osd ceph-osd@3.service\n0000:05:00.0 /dev/dri/card1 30 Xorg desktop.service\n" +
+		"0000:05:00.1 /dev/snd/pcmC1D3p 30 Xorg desktop.service\n"
 	for _, test := range []struct{ name, files, want string }{
-		{"each NVIDIA GPU by its minor", "-- proc/driver/nvidia/gpus/0000:06:00.0/information --\n" + information + "1\n-- proc/driver/nvidia/gpus/0000:07:00.0/information --\n" + information + "0\n",
+		{"each NVIDIA GPU by its minor", "-- proc/driver/nvidia/gpus/0000:06:00.0/information --\n" + information +
+			"1\n-- proc/driver/nvidia/gpus/0000:07:00.0/information --\n" + information + "0\n",
 			others + "0000:06:00.0 /dev/nvidia1 20 python3 cri-containerd-4711.scope\n0000:07:00.0 /dev/nvidia0 10 nvidia-persiste nvidia-persistenced.service\n"},
 		{"where that is not known, any", "", others +
 			"0000:06:00.0 /dev/nvidia0 10 nvidia-persiste nvidia-persistenced.service\n0000:06:00.0 /dev/nvidia1 20 python3 cri-containerd-4711.scope\n" +
@@ -97,7 +99,7 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestHoldersBlind: what cannot be looked at is an error, and a tree without /proc none.
+// TestHoldersBlind: files that cannot be read are an error; a tree without /proc is not.
 func TestHoldersBlind(t *testing.T) {
 	for _, test := range []struct{ name, tree, want string }{
 		{"nothing runs", "mkdir etc\n", "<nil>"},

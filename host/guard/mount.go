@@ -24,7 +24,7 @@ func (m mount) String() string {
 	return m.source + ", mounted at " + m.place
 }
 
-// values returns all values of a mount option.
+// values returns all values of a mount option, unescaped.
 func (m mount) values(key string) []string {
 	var values []string
 	for _, o := range m.options {
@@ -35,11 +35,13 @@ func (m mount) values(key string) []string {
 	return values
 }
 
-// overNetwork are types of file systems whose mounts do not name all servers that the data is
-// on. IBM Storage Scale calls a source /dev/gpfs0.
-var overNetwork = []string{"ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs", "fuse.glusterfs", "lustre", "gpfs", "beegfs", "afs"}
+// overNetwork are file system types whose mounts do not name all servers that have the data. A
+// source of IBM Storage Scale is named /dev/gpfs0.
+var overNetwork = []string{
+	"ceph", "fuse.ceph", "fuse.ceph-fuse", "glusterfs", "fuse.glusterfs", "lustre", "gpfs", "beegfs", "afs",
+}
 
-// onDisk returns whether a file system lies on block devices.
+// onDisk reports whether a file system lies on block devices.
 func (m mount) onDisk() bool {
 	if slices.Contains(overNetwork, m.kind) {
 		return false
@@ -47,19 +49,19 @@ func (m mount) onDisk() bool {
 	return m.kind == "zfs" || m.kind == "btrfs" || strings.HasPrefix(m.source, "/dev/") && m.source != "/dev/fuse"
 }
 
-// inMemory returns whether a file system that can be at one of the places the host needs
-// has its content in memory, or has none, as automount points.
+// inMemory reports whether a file system is in memory or, as an automount point, has no content.
+// It knows the types that can be mounted at the directories that the host needs.
 func (m mount) inMemory() bool {
 	return slices.Contains([]string{"autofs", "ramfs", "rootfs", "tmpfs"}, m.kind)
 }
 
-// isLocal returns whether reading a file system neither waits for a server nor triggers an
-// automount.
+// isLocal reports whether a file system can be read without waiting for a server and without
+// triggering an automount.
 func (m mount) isLocal() bool {
 	return m.onDisk() || m.kind == "overlay" || m.inMemory() && m.kind != "autofs"
 }
 
-// above returns whether a file system holds a file, if nothing else is mounted there.
+// above reports whether a file is below the mount point of m.
 func (m mount) above(name string) bool {
 	return m.place == "/" || name == m.place || strings.HasPrefix(name, m.place+"/")
 }
@@ -79,9 +81,9 @@ func (g *guard) readMounts() error {
 	return nil
 }
 
-// holder returns the index of the file system that a file lies on, or -1: of those at the
-// deepest place the one mounted last.
-func (g *guard) holder(name string) int {
+// mountOf returns the index of the file system that a file lies on, or -1: the one with the
+// deepest mount point, and of several there the one mounted last.
+func (g *guard) mountOf(name string) int {
 	found := -1
 	for i, m := range g.mounts {
 		if m.above(name) && (found < 0 || len(m.place) >= len(g.mounts[found].place)) {
@@ -91,8 +93,8 @@ func (g *guard) holder(name string) int {
 	return found
 }
 
-// unescape undoes what the kernel does to white space, commas and backslashes in these
-// files: \040.
+// unescape replaces the octal escapes that the kernel writes in these files for white space,
+// commas and backslashes: \040.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -108,9 +110,9 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// fileSystems finds what mounted file systems lie on: all that lie on block devices, and
-// of the others those at the places that the host and nova-compute need. File systems at
-// /, at /usr and at or below /boot are absolute needs.
+// fileSystems adds the needs of mounted file systems: of every one on block devices, and of others
+// where the host or nova-compute needs them. File systems at /, at /usr and at or below /boot are
+// absolute needs.
 func (g *guard) fileSystems() error {
 	for i, m := range g.mounts {
 		if m.onDisk() {
@@ -123,12 +125,12 @@ func (g *guard) fileSystems() error {
 	absolute := []string{"/", "/usr", boot}
 	for _, name := range slices.Concat(absolute, []string{"/var", "/home", g.instances()}) {
 		resolved, err := g.follow(name)
-		// Distributions make the folder of nova-compute private: users other than root see what
-		// the readable part of its name lies on.
+		// Only root and nova can read nova-compute's directory in most distributions. For other
+		// users, the file system of the last directory that they can read counts.
 		if err != nil && (slices.Contains(absolute, name) || !errors.Is(err, unix.EACCES)) {
 			return err
 		}
-		held := g.holder(resolved)
+		held := g.mountOf(resolved)
 		for i, m := range g.mounts {
 			if i == held || m.place == resolved || name == boot && strings.HasPrefix(m.place, resolved+"/") {
 				if err := g.fileSystem(i, slices.Contains(absolute, name), m.String(), nil); err != nil {
@@ -140,8 +142,8 @@ func (g *guard) fileSystems() error {
 	return nil
 }
 
-// fileSystem adds the needs of a mounted file system. above are the indexes of the file
-// systems that lie on it.
+// fileSystem adds the needs of the mounted file system with index i. above are the indexes of the
+// file systems that lie on it.
 func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error {
 	m := g.mounts[i]
 	key := m.kind + " " + m.source
@@ -156,7 +158,7 @@ func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error
 	return g.need(o, absolute, what, append(slices.Clone(above), i))
 }
 
-// originOf returns what a mounted file system lies on.
+// originOf returns the origin of a mounted file system.
 func (g *guard) originOf(m mount) (origin, error) {
 	switch {
 	case m.kind == "zfs":
@@ -165,7 +167,8 @@ func (g *guard) originOf(m mount) (origin, error) {
 		return g.btrfs(m.source)
 	case m.onDisk():
 		o, err := g.disk(m.source)
-		for _, dev := range slices.Concat(m.values("logdev"), m.values("rtdev")) { // Linux, fs/xfs/xfs_super.c
+		// Further devices of XFS (Linux, fs/xfs/xfs_super.c).
+		for _, dev := range slices.Concat(m.values("logdev"), m.values("rtdev")) {
 			more, moreErr := g.disk(dev)
 			o.join(more)
 			err = errors.Join(err, moreErr)
@@ -194,7 +197,8 @@ func (g *guard) originOf(m mount) (origin, error) {
 	return anywhere(), nil
 }
 
-// serversOf reads addresses of servers: without one, the server is not determined.
+// serversOf parses the addresses of servers. Without an address it returns one server that is not
+// determined.
 func serversOf(addresses []string) []server {
 	if len(addresses) == 0 {
 		return []server{{}}
@@ -206,7 +210,7 @@ func serversOf(addresses []string) []server {
 	return servers
 }
 
-// virtio returns the functions of all devices that a virtio driver has.
+// virtio returns the functions of all devices that are bound to a virtio driver.
 func (g *guard) virtio(driver string) (origin, error) {
 	dir := path.Join("/sys/bus/virtio/drivers", driver)
 	names, err := g.list(dir)
@@ -231,15 +235,14 @@ func (g *guard) virtio(driver string) (origin, error) {
 	return o, nil
 }
 
-// layers returns the folders of an overlay: lowerdir has several, with a colon between
-// them, and \: stands for a colon in a name (Linux, Documentation/filesystems/overlayfs.rst
-// and fs/overlayfs/params.c).
+// layers returns the directories of an overlay. lowerdir lists several, separated by colons; \: is
+// a colon in a name (Linux, Documentation/filesystems/overlayfs.rst and fs/overlayfs/params.c).
 func layers(m mount) []place {
 	var folders []string
 	for _, value := range m.values("lowerdir") {
 		const colon = "\x00"
 		for folder := range strings.SplitSeq(strings.ReplaceAll(value, `\:`, colon), ":") {
-			if folder != "" { // data-only layers come after two colons
+			if folder != "" { // two colons precede data-only layers
 				folders = append(folders, strings.ReplaceAll(folder, colon, ":"))
 			}
 		}
@@ -248,15 +251,15 @@ func layers(m mount) []place {
 	var places []place
 	for _, folder := range folders {
 		if !path.IsAbs(folder) {
-			folder = "" // relative to where the mounting program was
+			folder = "" // relative to the unknown working directory of the mounting program
 		}
 		places = append(places, place{"layer", folder})
 	}
 	return places
 }
 
-// need adds the functions of an origin. what is the subject of their reasons, and above are
-// the indexes of the file systems that lie on it.
+// need adds the functions of an origin, with what, the file system or swap, in their reasons. above
+// are the indexes of the file systems that lie on the origin.
 func (g *guard) need(o origin, absolute bool, what string, above []int) error {
 	g.add(o.functions, absolute, "carries ", what, "")
 	if o.unknown {
@@ -279,18 +282,19 @@ func (g *guard) need(o origin, absolute bool, what string, above []int) error {
 	return nil
 }
 
-// file adds the functions that a file lies on. A file on a disk adds none unless they are
-// absolute: its file system has been added. Where one of the file systems above holds the
-// file by its name, an initramfs has mounted it from a file system that is hidden now.
+// file adds the functions that a file depends on. For a file on a disk it adds them only if they
+// are absolute: fileSystems has added the other needs of that disk. If the file's path leads to
+// one of the file systems above, an initramfs mounted it from a file system that is hidden now,
+// and the origin is unknown.
 func (g *guard) file(name string, absolute bool, what string, above []int) error {
 	if len(g.mounts) == 0 {
-		return nil // callers warn of it
+		return nil // callers warn that no mounts are known
 	}
 	held := -1
 	if name != "" {
-		held = g.holder(name)
+		held = g.mountOf(name)
 	}
-	// Linux stacks fewer file systems (FILESYSTEM_MAX_STACK_DEPTH in include/linux/fs.h).
+	// Linux allows fewer stacked file systems (FILESYSTEM_MAX_STACK_DEPTH in include/linux/fs.h).
 	const deepest = 8
 	if held < 0 || slices.Contains(above, held) || len(above) > deepest {
 		return g.need(anywhere(), absolute, what, above)
@@ -301,7 +305,7 @@ func (g *guard) file(name string, absolute bool, what string, above []int) error
 	return g.fileSystem(held, absolute, what, above)
 }
 
-// swaps goes through the swap areas (proc_swaps(5)).
+// swaps adds the needs of swap areas and swap files (proc_swaps(5)).
 func (g *guard) swaps() error {
 	swaps, err := g.lines("/proc/swaps")
 	if err != nil {
@@ -326,8 +330,8 @@ func (g *guard) swaps() error {
 	return nil
 }
 
-// follow resolves the links in a name. It stops at the file system of a server: reading it
-// may block for ever while the server is down.
+// follow resolves the symbolic links in a name. It stops at network file systems, because reading
+// them may block for as long as their server is down.
 func (g *guard) follow(name string) (string, error) {
 	for range 40 { // Linux, MAXSYMLINKS in include/linux/namei.h
 		next, err := g.followOnce(name)
@@ -343,7 +347,7 @@ func (g *guard) followOnce(name string) (string, error) {
 	elements := strings.Split(name, "/")
 	for i := 2; i <= len(elements); i++ {
 		at := strings.Join(elements[:i], "/")
-		if held := g.holder(at); held >= 0 && !g.mounts[held].isLocal() {
+		if held := g.mountOf(at); held >= 0 && !g.mounts[held].isLocal() {
 			return name, nil
 		}
 		dir, err := g.root.OpenDir(path.Dir(at))
@@ -357,7 +361,7 @@ func (g *guard) followOnce(name string) (string, error) {
 		dir.Close() //nolint:errcheck // only read from
 		switch {
 		case errors.Is(err, unix.EINVAL):
-			continue // no link
+			continue // not a link
 		case host.IsAbsent(err):
 			return name, nil
 		case err != nil:
@@ -370,9 +374,9 @@ func (g *guard) followOnce(name string) (string, error) {
 	return name, nil
 }
 
-// instances returns the folder of guests' disks: instances_path of nova.conf, which stands
-// for $state_path/instances (nova/conf/compute.py, nova/conf/paths.py), where that can be
-// read and is plain.
+// instances returns the directory of guests' disks: instances_path of nova.conf, by default
+// $state_path/instances (nova/conf/compute.py, nova/conf/paths.py). If nova.conf cannot be read,
+// or the value refers to other options, it returns the default.
 func (g *guard) instances() string {
 	state, instances, section := "/var/lib/nova", "", ""
 	for line := range strings.Lines(g.novaConf()) {
@@ -402,8 +406,8 @@ func (g *guard) instances() string {
 	return path.Clean(name)
 }
 
-// novaConf returns nova.conf, "" where it cannot be read: only root and nova can read it. It
-// contains passwords and is not recorded in snapshots.
+// novaConf returns the content of nova.conf, or "" if it cannot be read: only root and nova can.
+// The file contains passwords and is not recorded in snapshots.
 func (g *guard) novaConf() string {
 	file, err := g.root.Open("/etc/nova/nova.conf")
 	if err != nil {

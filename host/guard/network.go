@@ -20,22 +20,22 @@ import (
 
 const netDir = "/sys/class/net"
 
-// route is a line of the kernel's tables.
+// route is an entry of the kernel's routing tables.
 type route struct {
 	to     netip.Prefix
-	direct bool // without a gateway
-	own    bool // of an address of this host
-	name   string
+	direct bool   // without a gateway
+	own    bool   // to an address of this host
+	name   string // the interface
 }
 
-// fib is what /proc/net/fib_trie shows, the only file with all of IPv4's tables.
+// fib is the content of /proc/net/fib_trie, the only file that shows all IPv4 routing tables.
 type fib struct {
 	known  bool
-	tables []string // "Main", "Local", "Id 10", each with a route
+	tables []string // those with routes: "Main", "Local", "Id 10"
 	local  []local
 }
 
-// local is an address of this host.
+// local is an address of this host and the routing table that has it.
 type local struct {
 	table   string
 	address netip.Addr
@@ -55,8 +55,8 @@ func (g *guard) readRoutes() error {
 	return errors.Join(err4, err6, g.cause(fibTrie, err))
 }
 
-// routes4 reads the routes of IPv4's main table: each number is written as it lies in
-// memory (Linux, fib_route_seq_show in net/ipv4/fib_trie.c; proc_pid_net(5)).
+// routes4 reads the IPv4 main table. Its numbers are in host byte order (Linux,
+// fib_route_seq_show in net/ipv4/fib_trie.c; proc_pid_net(5)).
 func (g *guard) routes4() ([]route, error) {
 	const name = "/proc/net/route"
 	lines, err := g.lines(name)
@@ -85,13 +85,14 @@ func (g *guard) routes4() ([]route, error) {
 				ones++
 			}
 		}
-		routes = append(routes, route{to: netip.PrefixFrom(netip.AddrFrom4(address), ones), direct: strings.Trim(r[2], "0") == "", name: r[0]})
+		network := netip.PrefixFrom(netip.AddrFrom4(address), ones)
+		routes = append(routes, route{to: network, direct: strings.Trim(r[2], "0") == "", name: r[0]})
 	}
 	return routes, nil
 }
 
-// routes6 reads the routes of all of IPv6's tables (Linux, rt6_info_route in
-// net/ipv6/route.c). Those of the loopback interface reject, or lead to this host.
+// routes6 reads all IPv6 routing tables (Linux, rt6_info_route in net/ipv6/route.c). Routes of the
+// loopback interface reject packets or lead to this host.
 func (g *guard) routes6() ([]route, error) {
 	const name = "/proc/net/ipv6_route"
 	const rtfLocal = 0x80000000 // include/uapi/linux/ipv6_route.h
@@ -111,7 +112,7 @@ func (g *guard) routes6() ([]route, error) {
 		}
 		flags, err := strconv.ParseUint(r[8], 16, 32)
 		if err != nil {
-			return nil, fmt.Errorf("%s: not flags: %q", name, r[8])
+			return nil, fmt.Errorf("%s: flags: not a hexadecimal number: %q", name, r[8])
 		}
 		to := netip.PrefixFrom(netip.AddrFrom16([16]byte(address)), int(bits))
 		routes = append(routes, route{to, strings.Trim(r[4], "0") == "", flags&rtfLocal != 0, r[9]})
@@ -121,10 +122,10 @@ func (g *guard) routes6() ([]route, error) {
 
 const fibTrie = "/proc/net/fib_trie"
 
-// parseFIB reads the tables of IPv4 (Linux, fib_trie_seq_show in net/ipv4/fib_trie.c). A
-// line with a name begins a table; "|-- 192.0.2.2" begins a leaf, and each line below it
-// has a length, a scope and a type: "/32 host LOCAL". Without additional rules, main and
-// local are one table, which is shown twice.
+// parseFIB parses /proc/net/fib_trie (Linux, fib_trie_seq_show in net/ipv4/fib_trie.c). A line
+// with a name starts a table; "|-- 192.0.2.2" starts a leaf, and each line below it has a length,
+// a scope and a type: "/32 host LOCAL". Without additional rules, main and local are one table,
+// which appears twice.
 func parseFIB(text string) (fib, error) {
 	f := fib{known: true}
 	table, leaf := "", netip.Addr{}
@@ -140,14 +141,15 @@ func parseFIB(text string) (fib, error) {
 			table, leaf = name, netip.Addr{}
 			f.tables = append(f.tables, name)
 		case table == "":
-			return f, fmt.Errorf("in no table: %q", strings.TrimSpace(line))
+			return f, fmt.Errorf("line before the first table: %q", strings.TrimSpace(line))
 		case fields[0] == "|--" && len(fields) == 2:
 			var err error
 			if leaf, err = netip.ParseAddr(fields[1]); err != nil {
 				return f, err
 			}
 		case strings.HasPrefix(fields[0], "/") && len(fields) >= 3:
-			if fields[0] == "/32" && fields[2] == "LOCAL" && leaf.IsValid() && !slices.Contains(f.local, local{table, leaf}) {
+			own := fields[0] == "/32" && fields[2] == "LOCAL" && leaf.IsValid()
+			if own && !slices.Contains(f.local, local{table, leaf}) {
 				f.local = append(f.local, local{table, leaf})
 			}
 		}
@@ -155,18 +157,24 @@ func parseFIB(text string) (fib, error) {
 	return f, nil
 }
 
-// ruled returns whether tables other than main and local have routes of IPv4, so that the
-// main table alone does not show where a packet goes. A VRF has such a table.
+// ruled reports whether IPv4 tables other than main and local have routes, as those of a VRF, so
+// that the main table alone does not show where a packet goes.
 func (f fib) ruled() bool {
-	return !f.known || slices.ContainsFunc(f.tables, func(name string) bool { return name != "Main" && name != "Local" })
+	if !f.known {
+		return true
+	}
+	return slices.ContainsFunc(f.tables, func(name string) bool { return name != "Main" && name != "Local" })
 }
 
-// ErrNamespace is that the interfaces of the host are not visible.
-var ErrNamespace = errors.New("not the network namespace of process 1, so the host's interfaces are not visible; use nsenter --target 1 --net")
+// ErrNamespace is the error of a process in another network namespace than process 1, where the
+// interfaces of the host are not visible.
+var ErrNamespace = host.WithHint(
+	errors.New("not the network namespace of process 1, so the host's interfaces are not visible"),
+	"run gpustack in the host's network namespace: nsenter --target 1 --net gpustack …")
 
-// namespace returns an error where the running gpustack sees the interfaces of another network
-// namespace than the host's (network_namespaces(7)), as in a container. Users who may not read
-// the namespace of process 1 change nothing.
+// namespace returns ErrNamespace if this process is in another network namespace than process 1
+// (network_namespaces(7)), as in a container. Users without permission to read the namespace of
+// process 1 get no error: they cannot change anything either.
 func (g *guard) namespace() error {
 	const dir = "/proc/self/ns"
 	own, err := g.link(dir, "net")
@@ -183,7 +191,7 @@ func (g *guard) namespace() error {
 	return err
 }
 
-// network finds what carries the default routes and the host's other addresses.
+// network adds the needs of the default routes and of the host's other addresses.
 func (g *guard) network(running Running) error {
 	if running.Addresses != nil {
 		if err := g.namespace(); err != nil {
@@ -203,7 +211,7 @@ func (g *guard) network(running Running) error {
 	return g.addresses(running, interfaces)
 }
 
-// carries adds the functions that interfaces lie on.
+// carries adds the functions of interfaces.
 func (g *guard) carries(interfaces []string, what string) error {
 	for _, name := range interfaces {
 		functions, err := g.functionsOf(name)
@@ -215,9 +223,9 @@ func (g *guard) carries(interfaces []string, what string) error {
 	return nil
 }
 
-// leads adds the functions that the interfaces of a route lie on. For a virtual interface that
-// sysfs links to no other, such as a tunnel or a port of Open vSwitch with DPDK, it adds those
-// of every interface that may have carrier.
+// leads adds the functions of the interfaces of a route. For a virtual interface that sysfs links
+// to no other, such as a tunnel or a port of Open vSwitch with DPDK, it adds the functions of every
+// interface that may have carrier.
 func (g *guard) leads(interfaces []string, what string) error {
 	if err := g.carries(interfaces, what); err != nil {
 		return err
@@ -240,8 +248,8 @@ func (g *guard) leads(interfaces []string, what string) error {
 	return nil
 }
 
-// functionsOf returns the functions that an interface lies on, none for an interface of
-// another network namespace.
+// functionsOf returns the functions of an interface, or none for an interface of another network
+// namespace.
 func (g *guard) functionsOf(name string) ([]pci.Address, error) {
 	return g.functionsBelow(name, map[string]bool{})
 }
@@ -277,9 +285,9 @@ func (g *guard) functionsBelow(name string, seen map[string]bool) ([]pci.Address
 	return addresses, nil
 }
 
-// lower returns the interfaces that an interface is made of: those that the kernel links
-// (bonds, bridges, VLANs), or, where it links none, the ports of Open vSwitch, whose
-// internal interfaces have no DEVTYPE as bridges and tunnels have.
+// lower returns the interfaces below a virtual interface: those that the kernel links to it (bonds,
+// bridges, VLANs), or, without such links, the ports of Open vSwitch for one of its internal
+// interfaces, which have no DEVTYPE, unlike bridges and tunnels.
 func (g *guard) lower(name string) ([]string, error) {
 	entries, err := g.list(path.Join(netDir, name))
 	if err != nil {
@@ -313,9 +321,9 @@ func (g *guard) lower(name string) ([]string, error) {
 	return g.switchPorts()
 }
 
-// parent returns the parent of an IPoIB interface of its own partition, which iflink names
-// by its index (Linux, ipoib_get_iflink in drivers/infiniband/ulp/ipoib/ipoib_main.c). Of
-// other types it returns none: the other end of a veth may be in another network namespace.
+// parent returns the parent of an IPoIB child interface, whose index is in iflink (Linux,
+// ipoib_get_iflink in drivers/infiniband/ulp/ipoib/ipoib_main.c). For other types it returns none:
+// the other end of a veth may be in another network namespace.
 func (g *guard) parent(name, index string) ([]string, error) {
 	const infiniband = "32" // ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h
 	kind, err := g.attribute(path.Join(netDir, name, "type"))
@@ -367,7 +375,7 @@ func (g *guard) interfaces() ([]string, error) {
 	for _, name := range all {
 		dir, err := g.root.OpenDir(path.Join(netDir, name))
 		if errors.Is(err, unix.ENOTDIR) || host.IsAbsent(err) {
-			continue // bonding_masters is a file; an interface can go
+			continue // bonding_masters is a file, and an interface can be removed at any time
 		}
 		if err != nil {
 			return nil, g.cause(path.Join(netDir, name), err)
@@ -382,18 +390,18 @@ func (g *guard) interfaces() ([]string, error) {
 type linkState int
 
 const (
-	linkUnknown linkState = iota // the tree does not show it
+	linkUnknown linkState = iota // not in this tree
 	linkDown                     // set down
 	linkUp                       // set up, without carrier
 	linkCarrier
 )
 
 // state returns the state of an interface (Linux, Documentation/ABI/testing/sysfs-class-net;
-// IFF_UP in include/uapi/linux/if.h). carrier can be read only while it is up.
+// IFF_UP in include/uapi/linux/if.h). Its attribute carrier can be read only while it is up.
 func (g *guard) state(name string) (linkState, error) {
 	text, err := g.attribute(path.Join(netDir, name, "flags"))
 	if errors.Is(err, unix.EINVAL) {
-		return linkDown, nil // removed meanwhile: netdev_show in net/core/net-sysfs.c
+		return linkDown, nil // just removed: netdev_show in net/core/net-sysfs.c
 	}
 	if err != nil || text == "" {
 		return linkUnknown, err
@@ -408,7 +416,7 @@ func (g *guard) state(name string) (linkState, error) {
 	carrier, err := g.attribute(path.Join(netDir, name, "carrier"))
 	switch {
 	case errors.Is(err, unix.EINVAL):
-		return linkDown, nil // set down or removed meanwhile
+		return linkDown, nil // just set down or removed
 	case err != nil:
 		return linkUnknown, err
 	case carrier == "1":
@@ -419,8 +427,8 @@ func (g *guard) state(name string) (linkState, error) {
 	return linkUnknown, nil
 }
 
-// ReadAddresses returns the addresses of each interface of the running machine, by
-// rtnetlink(7): of IPv4 no file shows them.
+// ReadAddresses returns the addresses of each interface of the running machine by rtnetlink(7). No
+// file shows which interface has an IPv4 address.
 func ReadAddresses() (map[string][]netip.Addr, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -441,18 +449,18 @@ func ReadAddresses() (map[string][]netip.Addr, error) {
 	return addresses, nil
 }
 
-// global returns whether other hosts than the neighbours can reach an address.
+// global reports whether hosts beyond the local link can reach an address.
 func global(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast()
 }
 
-// addresses adds the functions of interfaces that are up with a global address: no file
-// shows all routes of a VRF or of policy routing. An interface with a default route of the
-// main table has been added already.
+// addresses adds the functions of every interface that is up and has a global address, because no
+// file shows all routes of a VRF or of policy routing. It leaves out the interfaces in routed,
+// which carry a default route of the main table and have been added already.
 //
-// Without rtnetlink, the direct routes of the main table show which interface has an IPv4
-// address. An address without such a route may be any interface's that has carrier and no
-// other address.
+// Without rtnetlink, the direct routes of the main table show which interface has an IPv4 address.
+// An address without such a route may belong to any interface that has carrier and no other
+// address.
 func (g *guard) addresses(running Running, routed []string) error {
 	names, err := g.interfaces()
 	if err != nil {
@@ -472,17 +480,24 @@ func (g *guard) addresses(running Running, routed []string) error {
 		if err != nil {
 			return err
 		}
-		addresses := slices.DeleteFunc(slices.Clone(owned[name]), func(a netip.Addr) bool { return !global(a) })
+		var addresses []netip.Addr
+		for _, a := range owned[name] {
+			if global(a) {
+				addresses = append(addresses, a)
+			}
+		}
 		switch {
 		case state == linkDown:
 		case len(addresses) == 1:
 			err = g.carries([]string{name}, "the address "+addresses[0].String())
 		case len(addresses) > 1:
-			err = g.carries([]string{name}, fmt.Sprintf("the address %s and %d more", addresses[0], len(addresses)-1))
+			what := fmt.Sprintf("the address %s and %d more", addresses[0], len(addresses)-1)
+			err = g.carries([]string{name}, what)
 		case state == linkCarrier && lost != "":
 			var functions []pci.Address
 			functions, err = g.functionsOf(name)
-			g.add(functions, false, "may carry ", lost, ", through "+name+": which interface has it is not determined")
+			const why = ": the interface with that address is not determined"
+			g.add(functions, false, "may carry ", lost, ", through "+name+why)
 		}
 		if err != nil {
 			return err
@@ -491,8 +506,8 @@ func (g *guard) addresses(running Running, routed []string) error {
 	return nil
 }
 
-// derivedAddresses returns the addresses that files show, and the first one whose
-// interface they do not show, or "".
+// derivedAddresses returns the addresses of each interface as far as files show them, and a
+// description of the first address whose interface they do not show, or "".
 func (g *guard) derivedAddresses() (owned map[string][]netip.Addr, lost string, err error) {
 	owned = map[string][]netip.Addr{}
 	if !g.fib.known {
@@ -500,8 +515,9 @@ func (g *guard) derivedAddresses() (owned map[string][]netip.Addr, lost string, 
 	}
 	for _, l := range g.fib.local {
 		var names []string
+		inMain := l.table == "Main" || l.table == "Local"
 		for _, r := range g.routes {
-			if (l.table == "Main" || l.table == "Local") && r.direct && r.to.Bits() > 0 && r.to.Contains(l.address) {
+			if inMain && r.direct && r.to.Bits() > 0 && r.to.Contains(l.address) {
 				names = append(names, r.name)
 			}
 		}
@@ -534,8 +550,8 @@ func (g *guard) derivedAddresses() (owned map[string][]netip.Addr, lost string, 
 	return owned, lost, nil
 }
 
-// served adds the functions through which a server is reached. Where those are not
-// determined, it adds those of every interface that has carrier or whose state is unknown.
+// served adds the functions of the interfaces that reach a server. If those are not determined, it
+// adds the functions of every interface that has carrier or whose state is unknown.
 func (g *guard) served(s server, absolute bool, what string) error {
 	interfaces := []string{s.through}
 	if s.through == "" {
@@ -547,7 +563,8 @@ func (g *guard) served(s server, absolute bool, what string) error {
 		if err != nil {
 			return err
 		}
-		determined = determined && len(functions) > 0 // sysfs does not link a tunnel to the interface it uses
+		// sysfs does not link a tunnel to the interface that it uses.
+		determined = determined && len(functions) > 0
 		g.add(functions, absolute, "carries ", what, ", through "+name)
 	}
 	if determined {
@@ -556,8 +573,7 @@ func (g *guard) served(s server, absolute bool, what string) error {
 	return g.any(absolute, what, "the interface that reaches its server is not determined")
 }
 
-// carrier is an interface that has carrier or whose state is unknown, with the functions
-// that it lies on itself.
+// carrier is an interface that has carrier or whose state is unknown, with its own functions.
 type carrier struct {
 	name      string
 	functions []pci.Address
@@ -597,16 +613,15 @@ func (g *guard) any(absolute bool, what, why string) error {
 	return nil
 }
 
-// reaches returns the interfaces through which a server may be reached, none where they
-// are not determined: no file shows the rules that choose a table. For IPv4 it returns the
-// longest match of the main table, unless another table has routes; for IPv6, whose tables
-// are shown as one, every match.
+// reaches returns the interfaces that may reach a server, or none if they are not determined: no
+// file shows the rules that select a routing table. For IPv4 it returns the longest match of the
+// main table, unless another table has routes; for IPv6, whose tables appear as one, every match.
 func (g *guard) reaches(a netip.Addr) []string {
 	if a.Zone() != "" {
 		return []string{a.Zone()}
 	}
 	a = a.Unmap()
-	neighbour := a.Is4() && a.IsLinkLocalUnicast() // the main table routes it
+	neighbour := a.Is4() && a.IsLinkLocalUnicast() // routed by the main table
 	if !global(a) && !neighbour || a.Is4() && g.fib.ruled() {
 		return nil
 	}
@@ -614,7 +629,7 @@ func (g *guard) reaches(a netip.Addr) []string {
 	for _, r := range g.routes {
 		if r.to.Contains(a) {
 			if r.own {
-				return nil // an address of this host, behind which another server may be
+				return nil // an address of this host, which may forward to another server
 			}
 			if r.name != "lo" {
 				matches = append(matches, r)

@@ -11,13 +11,13 @@ import (
 	"gpustack/host"
 )
 
-// session adds the functions that the operator's ssh session goes through.
+// session adds the functions that carry the operator's ssh session.
 func (g *guard) session(running Running) error {
 	words := strings.Fields(running.Session)
 	if len(words) == 0 {
 		return nil
 	}
-	// sshd was connected through pipes, or another address family than IP's (OpenSSH,
+	// sshd is connected through pipes or a socket that is not an IP socket (OpenSSH,
 	// ssh_remote_ipaddr in packet.c).
 	if words[0] == "UNKNOWN" {
 		return g.any(false, "this ssh session", "its client has no known address")
@@ -35,8 +35,8 @@ func (g *guard) session(running Running) error {
 	return g.leads(g.ways(ends[0], ends[1], running.Addresses), "this ssh session")
 }
 
-// ways returns the interfaces by which a client is reached, and those that the host's
-// own address belongs to.
+// ways returns the interfaces that reach a client and the interfaces that have the host's own
+// address of the connection, server.
 func (g *guard) ways(client, server netip.Addr, addresses map[string][]netip.Addr) []string {
 	var names []string
 	for _, a := range []netip.Addr{client, server} {
@@ -46,7 +46,7 @@ func (g *guard) ways(client, server netip.Addr, addresses map[string][]netip.Add
 	}
 	client, server = client.WithZone("").Unmap(), server.WithZone("").Unmap()
 	if client.IsLoopback() {
-		return nil // the local table, not the default route
+		return nil // routed by the local table, not by the default route
 	}
 	longest := -1
 	for _, r := range g.routes {
@@ -69,8 +69,9 @@ func (g *guard) ways(client, server netip.Addr, addresses map[string][]netip.Add
 	return slices.Compact(names)
 }
 
-// Connection returns the SSH_CONNECTION of the session that a process belongs to, by
-// the environments of it and its parents: sudo passes none on. It is "" for none.
+// Connection returns SSH_CONNECTION of the ssh session that a process belongs to, or "" if it
+// belongs to none. It reads the environments of the process and its ancestors, because sudo does
+// not pass the variable on.
 func Connection(root host.Root, pid int) (string, error) {
 	for pid > 0 {
 		dir := path.Join("/proc", strconv.Itoa(pid))
@@ -87,8 +88,8 @@ func Connection(root host.Root, pid int) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s/stat: %w", dir, host.Cause(err))
 		}
-		// The name, in brackets, may hold any character (proc_pid_stat(5)): state and
-		// parent come after it.
+		// State and parent follow the name, which is in parentheses and may contain any
+		// character (proc_pid_stat(5)).
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(fields) < 2 {
 			return "", fmt.Errorf("%s/stat: has no parent: %.60q", dir, stat)

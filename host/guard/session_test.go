@@ -11,9 +11,8 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// ways is how the machine's networks are reached: 192.0.2.0/24 and 10.0.0.0/8 directly,
-// by eth0 and by a VLAN on a bond, the rest through a gateway by eth0; 2001:db8::/32 by
-// eth1.
+// ways are the machine's routes: 192.0.2.0/24 directly through eth0, 10.0.0.0/8 directly through a
+// VLAN on a bond, all else through a gateway on eth0, and 2001:db8::/32 through eth1.
 const ways = `-- proc/net/route --
 Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
 eth0 00000000 010200C0 0003 0 0 0 00000000 0 0 0
@@ -40,7 +39,9 @@ func TestSessionNeeds(t *testing.T) {
 		{"IPv6", "2001:db8::7 4711 2001:db8::1 22", eth1},
 		{"a link of IPv6", "fe80::7%eth0 4711 fe80::1%eth0 22", eth0 + eth1},
 		{"from the machine itself", "::1 4711 ::1 22", ""},
-		{"not over a socket of IP", "UNKNOWN 65535 UNKNOWN 65535", "0000:03:00.0 may carry this ssh session, through eth0: its client has no known address\n0000:04:00.0 may carry this ssh session, through eth1: its client has no known address\n"},
+		{"not over a socket of IP", "UNKNOWN 65535 UNKNOWN 65535",
+			"0000:03:00.0 may carry this ssh session, through eth0: its client has no known address\n" +
+				"0000:04:00.0 may carry this ssh session, through eth1: its client has no known address\n"},
 		{"nowhere", "2001:db9::7 4711 2001:db9::1 22", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -61,7 +62,7 @@ func TestSessionNeeds(t *testing.T) {
 	}
 }
 
-// TestSessionUnclear: an address or a route that cannot be read is an error.
+// TestSessionUnclear: a malformed address or route is an error.
 func TestSessionUnclear(t *testing.T) {
 	const connection = "192.0.2.7 4711 192.0.2.1 22"
 	for _, test := range []struct{ name, tree, connection, want string }{
@@ -79,7 +80,7 @@ func TestSessionUnclear(t *testing.T) {
 	}
 }
 
-// TestConnection: sudo and a shell pass nothing on; sshd's child knows.
+// TestConnection: sudo and a shell do not pass SSH_CONNECTION on; the child of sshd has it.
 func TestConnection(t *testing.T) {
 	root := hosttest.Lay(t, `base64 proc/30/environ
 -- proc/10/environ --
