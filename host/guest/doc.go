@@ -1,14 +1,13 @@
-// Package guest tells which guests hold which PCI functions of a machine at this
-// very moment, as evidence for those who repair Nova's database, and judges such
-// reports.
+// Package guest makes and evaluates guest reports: which guests and processes of a machine use
+// which PCI functions at this moment. Reports are evidence for repairs of Nova's database.
 //
-// A report never says "none" where it could not look: every source says whether it
-// was read, and what rests on one that was not is null or proves nothing.
+// A report never says "none" of something that it could not read. It lists every source with its
+// state, and a list that depends on an unread source is null and proves nothing.
 //
-// Seen are what the kernel calls processes: who has a VFIO group or device open by
-// its name below /dev/vfio. A device node that somebody has made under another name
-// is not seen, nor is a file that is on its way between two processes.
+// A process uses a function if it has the function's VFIO group or device open by its name below
+// /dev/vfio. Device nodes with other names, and files that are being passed between processes
+// through a socket, are not seen.
 //
-// Does not: know what the host itself needs (host/guard), or speak to libvirt or
-// Nova's database.
+// It does not determine what the host itself needs (host/guard), and connects neither to libvirt
+// nor to Nova's database.
 package guest

@@ -17,15 +17,15 @@ import (
 	"gpustack/host/pci"
 )
 
-// Where libvirt keeps domains: what is defined, and the state of what runs (libvirt,
+// Directories of libvirt's domains: definitions, and states of running domains (libvirt,
 // src/qemu/qemu_conf.c, configDir and stateDir).
 const (
 	definedDir = "/etc/libvirt/qemu"
 	runningDir = "/run/libvirt/qemu"
 )
 
-// kollaDirs are where kolla-ansible's volume nova_libvirt_qemu lies, which its container
-// has at definedDir: Docker's volumes and Podman's (kolla-ansible,
+// kollaDirs returns the directories of kolla-ansible's volume nova_libvirt_qemu with Docker and
+// with Podman. The libvirt container mounts it at definedDir (kolla-ansible,
 // ansible/roles/nova-cell/defaults/main.yml, nova_libvirt_default_volumes).
 func kollaDirs() []string {
 	return []string{
@@ -34,17 +34,17 @@ func kollaDirs() []string {
 	}
 }
 
-// domains lists what libvirt knows. As each daemon sees its folders they must be there;
-// where no daemon runs, which may be started on demand, any place will do.
+// domains lists libvirt's domains. The definitions must exist in the view of each running daemon.
+// If none runs, since systemd may start it on demand, they may be in any of the directories.
 func (o *observer) domains(processes []process) {
-	l := o.look(sourceDomains)
+	l := o.access(sourceDomains)
 	var missing []string
 	for _, dir := range append([]string{definedDir}, kollaDirs()...) {
 		if !o.domainsOf(o.root, "", dir, false) {
 			missing = append(missing, dir)
 		}
 	}
-	o.domainsOf(o.root, "", runningDir, true) // is there once a daemon has run
+	o.domainsOf(o.root, "", runningDir, true) // absent until a daemon has run
 	daemons := false
 	for _, p := range processes {
 		if program := p.program(); !isDaemon(program) && !isDaemon(p.comm) {
@@ -54,29 +54,30 @@ func (o *observer) domains(processes []process) {
 		seen := path.Join(p.dir(), "root")
 		view, err := o.view(seen)
 		if err != nil {
-			l.faultf("%s: %v", seen, err)
+			l.failf("%s: %v", seen, err)
 			continue
 		}
 		if !o.domainsOf(view, seen, definedDir, false) {
-			l.absent = append(l.absent, fmt.Sprintf("%s: not there, though %s runs", path.Join(seen, definedDir), p.comm))
+			text := fmt.Sprintf("%s: does not exist although %s runs", path.Join(seen, definedDir), p.comm)
+			l.absent = append(l.absent, text)
 		}
 		o.domainsOf(view, seen, runningDir, true)
 	}
 	if len(missing) == 1+len(kollaDirs()) && !daemons {
-		l.absent = append(l.absent, "none of these is there: "+strings.Join(missing, ", "))
+		l.absent = append(l.absent, "none of these directories exists: "+strings.Join(missing, ", "))
 	}
 	slices.SortFunc(o.report.Domains, func(a, b Domain) int { return strings.Compare(a.UUID, b.UUID) })
 }
 
-// isDaemon tells whether a program is libvirt's daemon for QEMU: the one for all, or
-// the one of its own (libvirt.org/daemons.html).
+// isDaemon reports whether a program is a libvirt daemon for QEMU, monolithic or modular
+// (libvirt.org/daemons.html).
 func isDaemon(program string) bool {
 	return program == "libvirtd" || program == "virtqemud"
 }
 
-// view returns the root of a process, as it sees it (proc_pid_root(5)). The kernel
-// leads there, past what the link says, so it must be the kernel's: below another
-// root only a folder that was laid out can be gone to.
+// view returns the root directory of a process in its mount namespace (proc_pid_root(5)). Only the
+// kernel can follow /proc/PID/root, whatever the target of the link is, so that below any root but
+// "/" it must be a directory.
 func (o *observer) view(name string) (host.Root, error) {
 	if o.root.Path("/") == "/" {
 		return host.NewRoot(name)
@@ -88,7 +89,7 @@ func (o *observer) view(name string) (host.Root, error) {
 	defer dir.Close() //nolint:errcheck // only read from
 	switch _, err := dir.Readlink(path.Base(name)); {
 	case err == nil:
-		return host.Root{}, errors.New("can be followed on the machine itself only")
+		return host.Root{}, errors.New("can only be followed on the machine itself")
 	case !errors.Is(err, unix.EINVAL):
 		return host.Root{}, err
 	}
@@ -99,10 +100,10 @@ func (o *observer) view(name string) (host.Root, error) {
 	return host.NewRoot(place)
 }
 
-// domainsOf reads the domains of a folder, which a process sees that way from its root.
-// It tells whether the folder is there.
+// domainsOf reads the domains in dir below root and reports whether the directory exists. seen is
+// the path of that root on the machine, for messages: "" or /proc/PID/root.
 func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) bool {
-	l := o.look(sourceDomains)
+	l := o.access(sourceDomains)
 	names, err := root.ReadDir(dir)
 	if host.IsAbsent(err) {
 		return false
@@ -119,12 +120,12 @@ func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) boo
 		file := path.Join(dir, name)
 		data, err := root.ReadFile(file)
 		if err != nil {
-			l.faultf("%s: %v", seen+file, host.Cause(err))
+			l.failf("%s: %v", seen+file, host.Cause(err))
 			continue
 		}
 		d, err := parseDomain(data)
 		if err != nil {
-			l.faultf("%s: %v", seen+file, err)
+			l.failf("%s: %v", seen+file, err)
 			continue
 		}
 		d.Running = running
@@ -134,7 +135,7 @@ func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) boo
 	return true
 }
 
-// addDomain puts together what several files say of one domain.
+// addDomain adds a domain, or merges it with the one of the same UUID from another file.
 func (o *observer) addDomain(d Domain) {
 	for i := range o.report.Domains {
 		if known := &o.report.Domains[i]; known.UUID == d.UUID {
@@ -147,15 +148,15 @@ func (o *observer) addDomain(d Domain) {
 	o.report.Domains = append(o.report.Domains, d)
 }
 
-// domainXML is a domain as far as it matters here (libvirt, docs/formatdomain.rst).
+// domainXML is the part of a domain's XML that is used here (libvirt, docs/formatdomain.rst).
 type domainXML struct {
 	XMLName    xml.Name
 	UUID       string      `xml:"uuid"`
 	Name       string      `xml:"name"`
 	Hostdevs   []deviceXML `xml:"devices>hostdev"`
-	Interfaces []deviceXML `xml:"devices>interface"` // type hostdev: a network card's function
-	Disks      []deviceXML `xml:"devices>disk"`      // type nvme: a disk by its function
-	// What runs is a domstatus around the domain.
+	Interfaces []deviceXML `xml:"devices>interface"` // type hostdev: function of a network card
+	Disks      []deviceXML `xml:"devices>disk"`      // type nvme: function of an NVMe disk
+	// Inner is the domain in the domstatus of a running domain.
 	Inner *domainXML `xml:"domain"`
 }
 
@@ -168,7 +169,7 @@ type deviceXML struct {
 	} `xml:"source>address"`
 }
 
-// parseDomain reads a domain's definition or state.
+// parseDomain parses a domain's definition or state.
 func parseDomain(data []byte) (Domain, error) {
 	decoder := xml.NewDecoder(bytes.NewReader(data))
 	var x domainXML
@@ -184,14 +185,14 @@ func parseDomain(data []byte) (Domain, error) {
 			return Domain{}, fmt.Errorf("malformed: %w", err)
 		}
 		if _, more := token.(xml.StartElement); more {
-			return Domain{}, errors.New("malformed: something follows its end")
+			return Domain{}, errors.New("malformed: more than one root element")
 		}
 	}
 	if x.XMLName.Local == "domstatus" && x.Inner != nil {
 		x = *x.Inner
 	}
 	if x.XMLName.Local != "domain" {
-		return Domain{}, fmt.Errorf("malformed: holds no domain, but %q", x.XMLName.Local)
+		return Domain{}, fmt.Errorf("malformed: root element %q is not a domain", x.XMLName.Local)
 	}
 	uuid, err := parseUUID(x.UUID)
 	if err != nil {
@@ -214,8 +215,8 @@ func parseDomain(data []byte) (Domain, error) {
 	return d, nil
 }
 
-// parseFunction reads the numbers of an address as C does, for which libvirt takes them
-// (src/conf/device_conf.c, virPCIDeviceAddressParseXML); what is left out is 0.
+// parseFunction parses the numbers of an address as C literals, as libvirt does
+// (src/conf/device_conf.c, virPCIDeviceAddressParseXML). An omitted number is 0.
 func parseFunction(domain, bus, slot, function string) (pci.Address, error) {
 	var numbers [4]uint64
 	for i, part := range []struct {
@@ -227,9 +228,13 @@ func parseFunction(domain, bus, slot, function string) (pci.Address, error) {
 		}
 		n, err := strconv.ParseUint(part.text, 0, 64)
 		if err != nil || n > part.most || strings.ContainsAny(part.text, "_oO") {
-			return pci.Address{}, fmt.Errorf("not a PCI address: domain %q bus %q slot %q function %q", domain, bus, slot, function)
+			return pci.Address{}, fmt.Errorf("not a PCI address: domain %q bus %q slot %q function %q",
+				domain, bus, slot, function)
 		}
 		numbers[i] = n
 	}
-	return pci.Address{Domain: uint32(numbers[0]), Bus: uint8(numbers[1]), Slot: uint8(numbers[2]), Function: uint8(numbers[3])}, nil
+	return pci.Address{
+		Domain: uint32(numbers[0]), Bus: uint8(numbers[1]),
+		Slot: uint8(numbers[2]), Function: uint8(numbers[3]),
+	}, nil
 }

@@ -19,13 +19,13 @@ const (
 	uuidV = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
 )
 
-// machine is written as a txtar archive: links and folders, then files.
+// machine is a machine's tree as a txtar archive: links and directories, then files.
 type machine struct {
 	links, files strings.Builder
 }
 
-// newMachine is a compute node on which nothing runs but its first process, started at
-// 2026-03-01 08:00:00 UTC, with the IOMMU groups 33 and 34.
+// newMachine returns a compute node that was booted at 2026-03-01 08:00:00 UTC, has IOMMU groups 33
+// and 34, and runs only process 1.
 func newMachine() *machine {
 	m := &machine{}
 	m.process(1, "systemd", "/sbin/init")
@@ -47,7 +47,7 @@ func (m *machine) link(name, target string) {
 func (m *machine) folder(name string)     { fmt.Fprintf(&m.links, "mkdir %s\n", name) }
 func (m *machine) file(name, text string) { fmt.Fprintf(&m.files, "-- %s --\n%s", name, text) }
 
-// process adds a process, started pid seconds after boot.
+// process adds a process that was started pid seconds after boot.
 func (m *machine) process(pid int, comm string, argv ...string) {
 	m.stat(pid, comm, "S", 1)
 	m.folder(fmt.Sprintf("proc/%d/fd", pid))
@@ -73,7 +73,7 @@ func (m *machine) lay(t testing.TB) host.Root {
 	return hosttest.Lay(t, m.links.String()+m.files.String())
 }
 
-// domain is a definition as libvirt writes it.
+// domain returns a definition as libvirt writes it.
 func domain(uuid, name, devices string) string {
 	return "<!--\nWARNING: THIS IS AN AUTO-GENERATED FILE.\n-->\n\n<domain type='kvm'>\n  <name>" + name + "</name>\n  <uuid>" + uuid + "</uuid>\n" +
 		"  <metadata><nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'><nova:name>x</nova:name></nova:instance></metadata>\n" +
@@ -89,7 +89,7 @@ func observe(root host.Root) guest.Report {
 	return guest.Observe(root, guest.NovaConf{Files: []string{"/etc/nova/nova.conf"}}, now)
 }
 
-// brief writes what matters of a report, a line for each element.
+// brief formats the essential parts of a report, one line for each element.
 func brief(r guest.Report) string {
 	var b strings.Builder
 	text := func(s *string) string {
@@ -129,7 +129,9 @@ func TestObserve(t *testing.T) {
 	}{
 		{"nothing", func(*machine) {}, ""},
 		{"a guest with a whole group", func(m *machine) {
-			m.process(42, "qemu-system-x86", append(qemuU, "-device", `{"driver":"vfio-pci","host":"0000:84:00.0","id":"hostdev0","bus":"pci.0"}`, "-device", "vfio-pci,host=84:00.1,id=h1", "-device", "virtio-net-pci,host=x")...)
+			m.process(42, "qemu-system-x86", append(qemuU, "-device",
+				`{"driver":"vfio-pci","host":"0000:84:00.0","id":"hostdev0","bus":"pci.0"}`, "-device", "vfio-pci,host=84:00.1,id=h1",
+				"-device", "virtio-net-pci,host=x")...)
 			m.open(42, 3, "/dev/vfio/vfio")
 			m.open(42, 4, "/dev/vfio/33")
 			m.open(42, 5, "anon_inode:[vfio-device]")
@@ -159,8 +161,10 @@ func TestObserve(t *testing.T) {
 			m.process(43, "dpdk (x) y", "/usr/bin/testpmd")
 			m.open(43, 4, "/dev/vfio/34")
 		}, "holder 43 dpdk (x) y: guest ?: group 34 [0000:88:00.0]\n"},
-		{"a guest of another emulator", func(m *machine) { m.process(42, "emulator", "/opt/emulator", "-uuid", uuidU) }, "guest 42 emulator: " + uuidU + " ? asked []\n"},
-		{"a QEMU that is no guest", func(m *machine) { m.process(42, "qemu-system-x86", "qemu-system-x86_64", "-M", "none") }, "guest 42 qemu-system-x86: ? ? asked []\n"},
+		{"a guest of another emulator", func(m *machine) { m.process(42, "emulator", "/opt/emulator", "-uuid", uuidU) },
+			"guest 42 emulator: " + uuidU + " ? asked []\n"},
+		{"a QEMU that is no guest", func(m *machine) { m.process(42, "qemu-system-x86", "qemu-system-x86_64", "-M", "none") },
+			"guest 42 qemu-system-x86: ? ? asked []\n"},
 		{"a group that cannot be told", func(m *machine) {
 			m.process(42, "qemu-system-x86", qemuU...)
 			m.open(42, 4, "/dev/vfio/99")
@@ -169,17 +173,17 @@ func TestObserve(t *testing.T) {
 		{"an open device whose group is not", func(m *machine) {
 			m.process(42, "vmm", "vmm")
 			m.open(42, 5, "anon_inode:[vfio-device]")
-		}, "unreadable vfio: /proc/42/fd: vmm has a VFIO device open, and not its group: which cannot be told\n"},
+		}, "unreadable vfio: /proc/42/fd: vmm has an unknown VFIO device open without its group\n"},
 		{"arguments that cannot be read", func(m *machine) {
 			m.process(42, "qemu-system-x86", "qemu-system-x86_64", "-uuid", "7", "-device", "vfio-pci,host=nowhere", "-device", "{")
 		}, "guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42/cmdline: not a uuid: \"7\"\n" +
 			"-device \"vfio-pci,host=nowhere\": not a PCI address: \"nowhere\"\n-device \"{\": unexpected end of JSON input\n"},
 		{"a QEMU that is ending", func(m *machine) { m.process(42, "qemu-system-x86") },
-			"guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42: qemu-system-x86 is starting or ending, and does not show its arguments\n"},
+			"guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42: qemu-system-x86 is starting or ending, its arguments are not available\n"},
 		{"a QEMU that has ended", func(m *machine) { m.process(42, "qemu-system-x86"); m.stat(42, "qemu-system-x86", "Z", 1) },
 			"guest 42 qemu-system-x86: ? ? asked []\n"},
 		{"threads without their first", func(m *machine) { m.process(42, "vmm"); m.stat(42, "vmm", "Z", 2) },
-			"unreadable processes: /proc/42: its first thread has ended before the others\n"},
+			"unreadable processes: /proc/42: the first thread has ended before the others\n"},
 		{"a descriptor that cannot be read", func(m *machine) {
 			m.process(42, "vmm", "vmm")
 			m.file("proc/42/fd/3", "")
@@ -196,7 +200,8 @@ func TestObserve(t *testing.T) {
 			m.process(57, "nova-rootwrap-d", "/usr/bin/python3", "/usr/bin/nova-rootwrap-daemon")
 		}, "nova-compute 50 since 08:00:50: /usr/bin/python3 -s /usr/bin/nova-compute\n" +
 			"nova-compute 51 since 08:00:51: /var/lib/kolla/venv/bin/python3 /var/lib/kolla/venv/bin/nova-compute\n" +
-			"nova-compute 52 since 08:00:52: python3 -m nova.cmd.compute\nnova-compute 53 since 08:00:53: nova-compute\nnova-compute 56 since 08:00:56: nova-compute: worker\n"},
+			"nova-compute 52 since 08:00:52: python3 -m nova.cmd.compute\nnova-compute 53 since 08:00:53: nova-compute\n" +
+			"nova-compute 56 since 08:00:56: nova-compute: worker\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine()
@@ -237,15 +242,16 @@ func TestDomains(t *testing.T) {
 			m.process(60, "libvirtd", "/usr/sbin/libvirtd", "--listen")
 			m.file("proc/60/root/etc/libvirt/qemu/a.xml", domain(uuidU, "a", ""))
 			m.file("proc/60/root/run/libvirt/qemu/b.xml", domain(uuidV, "b", ""))
-		}, "domain " + uuidV + " b running true [] [/proc/60/root/run/libvirt/qemu/b.xml]\ndomain " + uuidU + " a running false [] [/proc/60/root/etc/libvirt/qemu/a.xml]\n"},
+		}, "domain " + uuidV + " b running true [] [/proc/60/root/run/libvirt/qemu/b.xml]\ndomain " + uuidU +
+			" a running false [] [/proc/60/root/etc/libvirt/qemu/a.xml]\n"},
 		{"a daemon that sees no folder", func(m *machine) {
 			m.process(60, "virtqemud", "/usr/sbin/virtqemud", "--timeout", "120")
 			m.folder("proc/60/root/etc")
-		}, "absent domains: /proc/60/root/etc/libvirt/qemu: not there, though virtqemud runs\n"},
+		}, "absent domains: /proc/60/root/etc/libvirt/qemu: does not exist although virtqemud runs\n"},
 		{"a daemon whose view cannot be had", func(m *machine) {
 			m.process(60, "libvirtd", "/usr/sbin/libvirtd")
 			m.link("proc/60/root", "/")
-		}, "unreadable domains: /proc/60/root: can be followed on the machine itself only\n"},
+		}, "unreadable domains: /proc/60/root: can only be followed on the machine itself\n"},
 		{"a daemon that shows no view", func(m *machine) { m.process(60, "libvirtd", "/usr/sbin/libvirtd") },
 			"unreadable domains: /proc/60/root: no such file or directory\n"},
 		{"malformed", func(m *machine) {
@@ -259,9 +265,9 @@ func TestDomains(t *testing.T) {
 			m.link("etc/libvirt/qemu/h.xml", "nowhere")
 		}, "domain " + uuidV + " g running false [] [/etc/libvirt/qemu/g.xml]\n" +
 			"unreadable domains: /etc/libvirt/qemu/a.xml: malformed: XML syntax error on line 2: unexpected EOF; " +
-			`/etc/libvirt/qemu/b.xml: malformed: not a uuid: "7"; /etc/libvirt/qemu/c.xml: malformed: holds no domain, but "network"; ` +
+			`/etc/libvirt/qemu/b.xml: malformed: not a uuid: "7"; /etc/libvirt/qemu/c.xml: malformed: root element "network" is not a domain; ` +
 			`/etc/libvirt/qemu/d.xml: malformed: not a PCI address: domain "0x0000" bus "0x184" slot "0x00" function "0x0"; ` +
-			"/etc/libvirt/qemu/e.xml: malformed: something follows its end; /etc/libvirt/qemu/f.xml: malformed: EOF; /etc/libvirt/qemu/h.xml: no such file or directory\n"},
+			"/etc/libvirt/qemu/e.xml: malformed: more than one root element; /etc/libvirt/qemu/f.xml: malformed: EOF; /etc/libvirt/qemu/h.xml: no such file or directory\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine()
@@ -277,7 +283,7 @@ func TestDomains(t *testing.T) {
 	}
 }
 
-// TestBlind: what is not there or cannot be read is named, and no list says none.
+// TestBlind: a report names the sources that it could not read, and their lists are null.
 func TestBlind(t *testing.T) {
 	without := func(name string) *machine {
 		m := newMachine()
@@ -318,10 +324,10 @@ func TestBlind(t *testing.T) {
 		{"hostname", without("proc/sys/kernel/hostname"), "absent hostname: /proc/sys/kernel/hostname: no such file or directory\n"},
 		{"time of boot", without("proc/stat"), "absent boot_time: /proc/stat: no such file or directory\n"},
 		{"groups", unlinked("sys/"), "absent groups: /sys/kernel/iommu_groups: no such file or directory\n"},
-		{"domains", unlinked("etc/libvirt"), "absent domains: none of these is there: /etc/libvirt/qemu, " +
+		{"domains", unlinked("etc/libvirt"), "absent domains: none of these directories exists: /etc/libvirt/qemu, " +
 			"/var/lib/docker/volumes/nova_libvirt_qemu/_data, /var/lib/containers/storage/volumes/nova_libvirt_qemu/_data\n"},
-		{"a /proc that hides processes", hidden, "unreadable processes: /proc: process 1 is not shown: it may hide others too\n"},
-		{"a container", container, "unreadable processes: /proc/1/ns/pid: pid:[4026532177]: shows the processes of a container only\n"},
+		{"a /proc that hides processes", hidden, "unreadable processes: /proc: process 1 is hidden, others may be too\n"},
+		{"a container", container, "unreadable processes: /proc/1/ns/pid: pid:[4026532177]: only the processes of a container are visible\n"},
 		{"a namespace that is not told", unlinked("proc/1/ns"), "unreadable processes: /proc/1/ns: no such file or directory\n"},
 		{"open files", closed, "unreadable vfio: /proc/1/fd: "},
 	} {

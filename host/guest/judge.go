@@ -11,77 +11,82 @@ import (
 	"gpustack/host/pci"
 )
 
-// What a report must be to prove that something is not there.
+// Conditions for a report to prove that something is absent.
 const (
-	maxAge    = 10 * time.Minute // a guest can come any time after
-	maxFuture = time.Minute      // by which clocks of hosts may differ
-	minUptime = 10 * time.Minute // in which nova-compute has gone through what it had begun
-	// Nova's database keeps whole seconds, and so does the kernel the time of its boot:
-	// what is to be later must be so by more than that.
+	maxAge    = 10 * time.Minute // a guest may start at any time after the report
+	maxFuture = time.Minute      // the tolerated difference between the clocks of hosts
+	minUptime = 10 * time.Minute // nova-compute has finished its startup tasks by then
+	// rounding is the resolution of times in Nova's database and of the kernel's boot time. A
+	// later time must be later by more than this.
 	rounding = time.Second
 )
 
-// Claim is what a report is asked to prove.
+// Claim is a statement that a report may prove: that a guest is absent from a host, and that
+// functions are in use by no guest.
 type Claim struct {
-	Host      string        // as Nova's database has it
-	Guest     string        // a uuid, or "" for whoever
-	Functions []pci.Address // that nobody may hold
-	// Since is when the rows in question were last changed: a report from before says
-	// nothing of what came of it.
+	Host      string        // its name in Nova's database
+	Guest     string        // a UUID; "" for no guest in particular
+	Functions []pci.Address // that must not be in use
+	// Since is the time at which the database rows in question last changed. An older report
+	// cannot show the effect of that change.
 	Since time.Time
 	Now   time.Time
 }
 
-// Answer is whether a report proves a claim, and if not why. The zero Answer does not.
+// Answer is whether a report proves a claim, and if not, why. The zero Answer is no proof.
 type Answer struct {
 	Proven  bool
-	Reasons []string // for people
+	Reasons []string // why it proves nothing, for people
 }
 
 func answer(reasons []string) Answer {
 	return Answer{len(reasons) == 0, reasons}
 }
 
-// Absent tells whether the report proves that the guest is not on the host, neither as a
-// process nor as a domain, and that nobody holds the functions.
+// Absent returns whether the report proves that the guest is not on the host, neither as a process
+// nor as a domain, and that no process or domain uses the functions.
 func (r Report) Absent(c Claim) Answer {
 	if c.Guest == "" && len(c.Functions) == 0 {
-		return Answer{Reasons: []string{"no guest and no function is named that could be absent"}}
+		return Answer{Reasons: []string{"neither a guest nor a function is given"}}
 	}
 	return answer(append(r.unfit(c), r.Shows(c.Guest, c.Functions)...))
 }
 
-// NovaComputeRestarted tells whether the report proves that nova-compute was started
-// after the claim's moment, every process of it, and had been up for ten minutes.
+// NovaComputeRestarted returns whether the report proves that every process of nova-compute was
+// started after c.Since and had run for ten minutes when the report was made.
 func (r Report) NovaComputeRestarted(c Claim) Answer {
 	reasons := r.unfit(c)
 	if len(r.NovaCompute) == 0 {
-		reasons = append(reasons, fmt.Sprintf("%s: nova-compute does not run", r.label()))
+		reasons = append(reasons, r.label()+": nova-compute is not running")
 	}
 	for _, n := range r.NovaCompute {
+		add := func(format string, args ...any) {
+			process := fmt.Sprintf("%s: nova-compute (pid %d) ", r.label(), n.PID)
+			reasons = append(reasons, process+fmt.Sprintf(format, args...))
+		}
 		switch {
 		case n.Started == nil:
-			reasons = append(reasons, fmt.Sprintf("%s: when nova-compute (pid %d) was started is not known", r.label(), n.PID))
+			add("has an unknown start time")
 		case !n.Started.After(c.Since.Add(rounding)):
-			reasons = append(reasons, fmt.Sprintf("%s: nova-compute (pid %d) runs since %s, which is not after %s", r.label(), n.PID, stamp(*n.Started), stamp(c.Since)))
+			add("has been running since %s, which is not after %s", stamp(*n.Started), stamp(c.Since))
 		case r.Collected.Sub(*n.Started) < minUptime:
-			reasons = append(reasons, fmt.Sprintf("%s: nova-compute (pid %d) had run for %s only, and needs %s", r.label(), n.PID, span(r.Collected.Sub(*n.Started)), span(minUptime)))
+			add("had been running for %s, less than %s", span(r.Collected.Sub(*n.Started)), span(minUptime))
 		}
 	}
 	return answer(reasons)
 }
 
-// NovaComputeDown tells whether the report proves that nova-compute does not run.
+// NovaComputeDown returns whether the report proves that nova-compute is not running.
 func (r Report) NovaComputeDown(c Claim) Answer {
 	reasons := r.unfit(c)
 	for _, n := range r.NovaCompute {
-		reasons = append(reasons, fmt.Sprintf("%s: nova-compute runs, pid %d", r.label(), n.PID))
+		reasons = append(reasons, fmt.Sprintf("%s: nova-compute is running (pid %d)", r.label(), n.PID))
 	}
 	return answer(reasons)
 }
 
-// Shows returns what the report shows of a guest, "" for none in particular, or of who
-// holds functions: each is there, however old or incomplete the report.
+// Shows returns one text for each trace of a guest ("" for none in particular) or of a use of
+// functions in the report. What a report shows was there, even if the report is old or incomplete.
 func (r Report) Shows(uuid string, functions []pci.Address) []string {
 	var seen []string
 	add := func(format string, args ...any) {
@@ -90,18 +95,18 @@ func (r Report) Shows(uuid string, functions []pci.Address) []string {
 	is := func(other *string) bool { return uuid != "" && other != nil && strings.EqualFold(uuid, *other) }
 	for _, g := range r.Guests {
 		if is(g.UUID) {
-			add("guest %s runs, pid %d (%s)", uuid, g.PID, g.Command)
+			add("guest %s is running, pid %d (%s)", uuid, g.PID, g.Command)
 		}
 		for _, a := range common(functions, g.Asked) {
-			add("%s was given to pid %d (%s%s)", a, g.PID, g.Command, ofGuest(g.UUID))
+			add("%s is in the arguments of pid %d (%s%s)", a, g.PID, g.Command, ofGuest(g.UUID))
 		}
 	}
 	for _, h := range r.Holders {
 		if is(h.UUID) {
-			add("guest %s holds %s", uuid, h.what())
+			add("guest %s has %s open", uuid, h.what())
 		}
 		for _, a := range common(functions, h.Functions) {
-			add("%s is held by pid %d (%s%s)", a, h.PID, h.Command, ofGuest(h.UUID))
+			add("%s is in use by pid %d (%s%s)", a, h.PID, h.Command, ofGuest(h.UUID))
 		}
 	}
 	for _, d := range r.Domains {
@@ -119,7 +124,7 @@ func (r Report) Shows(uuid string, functions []pci.Address) []string {
 	return seen
 }
 
-// what names what a holder has open.
+// what describes the VFIO group or device that a holder has open.
 func (h Holder) what() string {
 	if h.Group != nil {
 		return fmt.Sprintf("VFIO group %d", *h.Group)
@@ -127,10 +132,10 @@ func (h Holder) what() string {
 	if h.Device != nil {
 		return "VFIO device " + *h.Device
 	}
-	return "something of VFIO"
+	return "an unknown VFIO file"
 }
 
-// unfit returns why the report cannot prove that something is not there.
+// unfit returns why the report cannot prove that something is absent.
 func (r Report) unfit(c Claim) []string {
 	var reasons []string
 	add := func(format string, args ...any) {
@@ -140,10 +145,10 @@ func (r Report) unfit(c Claim) []string {
 		add("has schema %d instead of %d", r.Schema, Schema)
 	}
 	if r.NovaHost == nil || *r.NovaHost != c.Host || c.Host == "" {
-		add("is not one of %s", c.Host)
+		add("is not a report of host %s", c.Host)
 	}
 	if !r.Complete {
-		add("is not complete")
+		add("is incomplete")
 	}
 	for _, s := range r.Unread() {
 		add("lacks %s: %s", s.Name, s.Detail)
@@ -152,18 +157,18 @@ func (r Report) unfit(c Claim) []string {
 	case age > maxAge:
 		add("is %s old", span(age))
 	case age < -maxFuture:
-		add("is from the future, by %s", span(-age))
+		add("is dated %s in the future", span(-age))
 	}
 	switch {
 	case c.Since.IsZero():
-		add("cannot be compared with a change of unknown time")
+		add("cannot be compared with a change at an unknown time")
 	case !r.Collected.After(c.Since.Add(rounding)):
-		add("is of %s, which is not after the last change, of %s", stamp(r.Collected), stamp(c.Since))
+		add("is of %s, which is not after the last change at %s", stamp(r.Collected), stamp(c.Since))
 	}
 	return reasons
 }
 
-// label names the host of a report.
+// label returns the name of the report's host, for messages.
 func (r Report) label() string {
 	for _, name := range []*string{r.NovaHost, r.Hostname} {
 		if name != nil {
@@ -173,15 +178,15 @@ func (r Report) label() string {
 	return "an unknown host"
 }
 
-// Newest returns the newest report of each of Nova's hosts. A name that two machines
-// bear has none, and is an error, as is a report that names no host.
+// Newest returns the newest report of each of Nova's hosts. A report without a host name is an
+// error; so are reports of several machines with the same host name, of which none is returned.
 func Newest(reports []Report) (map[string]Report, error) {
 	newest := map[string]Report{}
 	machines := map[string][]string{}
 	var errs []error
 	for _, r := range reports {
 		if r.NovaHost == nil {
-			errs = append(errs, fmt.Errorf("report of %s does not say which of Nova's hosts it is", r.label()))
+			errs = append(errs, fmt.Errorf("report of %s: no nova_host", r.label()))
 			continue
 		}
 		name, machine := *r.NovaHost, "an unknown machine"
@@ -198,7 +203,8 @@ func Newest(reports []Report) (map[string]Report, error) {
 	for _, name := range slices.Sorted(maps.Keys(machines)) {
 		if ids := machines[name]; len(ids) > 1 {
 			delete(newest, name)
-			errs = append(errs, fmt.Errorf("reports of %s are of several machines: %s", name, strings.Join(ids, ", ")))
+			errs = append(errs, fmt.Errorf("reports of %s come from several machines: %s",
+				name, strings.Join(ids, ", ")))
 		}
 	}
 	return newest, errors.Join(errs...)
@@ -222,7 +228,7 @@ func ofGuest(uuid *string) string {
 	return " of guest " + *uuid
 }
 
-// span writes a duration in minutes and seconds.
+// span formats a duration in minutes and seconds.
 func span(d time.Duration) string {
 	d = d.Truncate(time.Second)
 	minutes, seconds := d/time.Minute, d%time.Minute/time.Second

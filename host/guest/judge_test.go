@@ -14,8 +14,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// node is the report of a node with nova-compute since 08:00:50 and guest U, which holds
-// group 33; domain V has 88:00.0.
+// node returns the report of a node with nova-compute since 08:00:50, guest U, which has group 33
+// open, and domain V with 88:00.0.
 func node(t testing.TB) guest.Report {
 	t.Helper()
 	m := newMachine()
@@ -56,31 +56,34 @@ func TestAbsent(t *testing.T) {
 		{"as old as may be", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(10 * time.Minute) }, ""},
 		{"too old", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(14 * time.Minute) }, "report of gpu2.example.net is 14 min old"},
 		{"from a little ahead", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(-time.Minute) }, ""},
-		{"from the future", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(-61 * time.Second) }, "report of gpu2.example.net is from the future, by 1 min 1 s"},
+		{"from the future", func(_ *guest.Report, c *guest.Claim) { c.Now = now.Add(-61 * time.Second) },
+			"report of gpu2.example.net is dated 1 min 1 s in the future"},
 		{"of the second of the change", func(_ *guest.Report, c *guest.Claim) { c.Since = now.Add(-time.Second) },
-			"report of gpu2.example.net is of 2026-03-01T09:00:00Z, which is not after the last change, of 2026-03-01T08:59:59Z"},
-		{"of an unknown change", func(_ *guest.Report, c *guest.Claim) { c.Since = time.Time{} }, "report of gpu2.example.net cannot be compared with a change of unknown time"},
-		{"of another host", func(_ *guest.Report, c *guest.Claim) { c.Host = "gpu1" }, "report of gpu2.example.net is not one of gpu1"},
-		{"of no host", func(r *guest.Report, _ *guest.Claim) { r.NovaHost = nil }, "report of gpu2.example.net is not one of gpu2.example.net"},
+			"report of gpu2.example.net is of 2026-03-01T09:00:00Z, which is not after the last change at 2026-03-01T08:59:59Z"},
+		{"of an unknown change", func(_ *guest.Report, c *guest.Claim) { c.Since = time.Time{} },
+			"report of gpu2.example.net cannot be compared with a change at an unknown time"},
+		{"of another host", func(_ *guest.Report, c *guest.Claim) { c.Host = "gpu1" }, "report of gpu2.example.net is not a report of host gpu1"},
+		{"of no host", func(r *guest.Report, _ *guest.Claim) { r.NovaHost = nil }, "report of gpu2.example.net is not a report of host gpu2.example.net"},
 		{"incomplete", func(r *guest.Report, _ *guest.Claim) {
 			r.Complete = false
 			r.Sources[1] = guest.Source{Name: "vfio", State: guest.Unreadable, Detail: "/proc/1/fd: permission denied"}
-		}, "report of gpu2.example.net is not complete\nreport of gpu2.example.net lacks vfio: /proc/1/fd: permission denied"},
+		}, "report of gpu2.example.net is incomplete\nreport of gpu2.example.net lacks vfio: /proc/1/fd: permission denied"},
 		{"an empty value", func(r *guest.Report, c *guest.Claim) { *r = guest.Report{NovaHost: &name, Collected: c.Now} },
-			"report of gpu2.example.net has schema 0 instead of 1\nreport of gpu2.example.net is not complete"},
+			"report of gpu2.example.net has schema 0 instead of 1\nreport of gpu2.example.net is incomplete"},
 		{"the guest runs", func(_ *guest.Report, c *guest.Claim) { c.Guest = strings.ToUpper(uuidU) },
-			"gpu2.example.net: guest " + strings.ToUpper(uuidU) + " runs, pid 42 (qemu-system-x86)\ngpu2.example.net: guest " + strings.ToUpper(uuidU) + " holds VFIO group 33"},
+			"gpu2.example.net: guest " + strings.ToUpper(uuidU) + " is running, pid 42 (qemu-system-x86)\ngpu2.example.net: guest " +
+				strings.ToUpper(uuidU) + " has VFIO group 33 open"},
 		{"the guest is defined", func(_ *guest.Report, c *guest.Claim) { c.Guest = uuidV },
 			"gpu2.example.net: guest " + uuidV + " is a defined domain, /etc/libvirt/qemu/v.xml"},
 		{"a function is held", func(_ *guest.Report, c *guest.Claim) { c.Functions = functions(t, "84:00.1") },
-			"gpu2.example.net: 0000:84:00.1 is held by pid 42 (qemu-system-x86 of guest " + uuidU + ")"},
+			"gpu2.example.net: 0000:84:00.1 is in use by pid 42 (qemu-system-x86 of guest " + uuidU + ")"},
 		{"a function was given", func(r *guest.Report, c *guest.Claim) {
 			c.Functions = functions(t, "84:00.0")
 			r.Holders = []guest.Holder{}
-		}, "gpu2.example.net: 0000:84:00.0 was given to pid 42 (qemu-system-x86 of guest " + uuidU + ")"},
+		}, "gpu2.example.net: 0000:84:00.0 is in the arguments of pid 42 (qemu-system-x86 of guest " + uuidU + ")"},
 		{"a function is a domain's", func(_ *guest.Report, c *guest.Claim) { c.Functions = functions(t, "8c:00.0", "88:00.0") },
 			"gpu2.example.net: 0000:88:00.0 belongs to the defined domain " + uuidV},
-		{"nothing is claimed", func(_ *guest.Report, c *guest.Claim) { c.Guest, c.Functions = "", nil }, "no guest and no function is named that could be absent"},
+		{"nothing is claimed", func(_ *guest.Report, c *guest.Claim) { c.Guest, c.Functions = "", nil }, "neither a guest nor a function is given"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := node(t)
@@ -101,20 +104,21 @@ func TestNovaCompute(t *testing.T) {
 		change          func(r *guest.Report, c *guest.Claim)
 		restarted, down string // reasons
 	}{
-		{"restarted", func(*guest.Report, *guest.Claim) {}, "", "gpu2.example.net: nova-compute runs, pid 50"},
+		{"restarted", func(*guest.Report, *guest.Claim) {}, "", "gpu2.example.net: nova-compute is running (pid 50)"},
 		{"in the same second", func(_ *guest.Report, c *guest.Claim) { c.Since = started },
-			"gpu2.example.net: nova-compute (pid 50) runs since 2026-03-01T08:00:50Z, which is not after 2026-03-01T08:00:50Z", "gpu2.example.net: nova-compute runs, pid 50"},
+			"gpu2.example.net: nova-compute (pid 50) has been running since 2026-03-01T08:00:50Z, which is not after 2026-03-01T08:00:50Z",
+			"gpu2.example.net: nova-compute is running (pid 50)"},
 		{"not for long", func(r *guest.Report, c *guest.Claim) {
 			r.Collected = started.Add(10*time.Minute - time.Second)
 			c.Now = r.Collected
-		}, "gpu2.example.net: nova-compute (pid 50) had run for 9 min 59 s only, and needs 10 min", "gpu2.example.net: nova-compute runs, pid 50"},
-		{"down", func(r *guest.Report, _ *guest.Claim) { r.NovaCompute = []guest.NovaCompute{} }, "gpu2.example.net: nova-compute does not run", ""},
+		}, "gpu2.example.net: nova-compute (pid 50) had been running for 9 min 59 s, less than 10 min", "gpu2.example.net: nova-compute is running (pid 50)"},
+		{"down", func(r *guest.Report, _ *guest.Claim) { r.NovaCompute = []guest.NovaCompute{} }, "gpu2.example.net: nova-compute is not running", ""},
 		{"of unknown start", func(r *guest.Report, _ *guest.Claim) { r.NovaCompute[0].Started = nil },
-			"gpu2.example.net: when nova-compute (pid 50) was started is not known", "gpu2.example.net: nova-compute runs, pid 50"},
+			"gpu2.example.net: nova-compute (pid 50) has an unknown start time", "gpu2.example.net: nova-compute is running (pid 50)"},
 		{"too old", func(r *guest.Report, c *guest.Claim) {
 			c.Now = now.Add(time.Hour)
 			r.NovaCompute = nil
-		}, "report of gpu2.example.net is 60 min old\ngpu2.example.net: nova-compute does not run", "report of gpu2.example.net is 60 min old"},
+		}, "report of gpu2.example.net is 60 min old\ngpu2.example.net: nova-compute is not running", "report of gpu2.example.net is 60 min old"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := node(t)
@@ -139,7 +143,7 @@ func TestNewest(t *testing.T) {
 	newest, err := guest.Newest([]guest.Report{
 		report("gpu1", "m1", 0), report("gpu1", "m1", 2), report("gpu1", "m1", 1), report("gpu2", "m2", 0), report("gpu2", "m3", 5), report("gpu3", "m1", 0), {},
 	})
-	want := "report of an unknown host does not say which of Nova's hosts it is\nreports of gpu2 are of several machines: m2, m3"
+	want := "report of an unknown host: no nova_host\nreports of gpu2 come from several machines: m2, m3"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
@@ -148,7 +152,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// sameAgain holds that a report can be read back as it was written.
+// sameAgain checks that a report is the same after it was written and read back.
 func sameAgain(t testing.TB, r guest.Report) {
 	t.Helper()
 	text, err := json.Marshal(r)
@@ -182,27 +186,27 @@ func TestDecode(t *testing.T) {
 		want   string
 	}{
 		{"a field of a later release", func(r map[string]any) { r["new"] = 1 }, ""},
-		{"another schema", func(r map[string]any) { r["schema"] = 2 }, "schema 2 was written by another release of gpustack, this one reads schema 1"},
-		{"no schema", func(r map[string]any) { delete(r, "schema") }, "not a report of gpustack host guests: has no schema"},
-		{"several faults", func(r map[string]any) {
+		{"another schema", func(r map[string]any) { r["schema"] = 2 }, "schema 2 is of another release of gpustack, this release reads schema 1"},
+		{"no schema", func(r map[string]any) { delete(r, "schema") }, "not a report of gpustack host guests: no schema"},
+		{"several errors", func(r map[string]any) {
 			delete(r, "holders")
 			r["collected"] = "yesterday"
 			r["guests"].([]any)[0].(map[string]any)["asked"] = []any{"nowhere"}
 			r["domains"] = 7
 		}, "collected: Time.UnmarshalJSON: input is not a JSON string\nholders is missing\nguests[0].asked[0]: not a PCI address: \"nowhere\"\ndomains: not a list"},
-		{"a list that is not known", func(r map[string]any) { r["holders"] = nil }, "holders: is null, and the report is complete"},
+		{"a list that is not known", func(r map[string]any) { r["holders"] = nil }, "holders: is null although the report is complete"},
 		{"complete without a source", func(r map[string]any) {
 			r["sources"].([]any)[0].(map[string]any)["state"] = "absent"
-		}, "complete: is true, and the sources say false"},
+		}, "complete: true, but the sources say false"},
 		{"sources left out", func(r map[string]any) { r["sources"] = []any{} },
-			"sources: has  instead of processes, vfio, groups, domains, nova.conf, hostname, machine_id, boot_id, boot_time"},
+			"sources: must be processes, vfio, groups, domains, nova.conf, hostname, machine_id, boot_id, boot_time"},
 		{"an unknown state", func(r map[string]any) {
 			r["sources"].([]any)[0].(map[string]any)["state"] = "perhaps"
 		}, "sources[0].state: unknown state \"perhaps\""},
 		{"no uuid", func(r map[string]any) { r["guests"].([]any)[0].(map[string]any)["uuid"] = "U" }, "guests[0].uuid: not a uuid in lower case: \"U\""},
 		{"a holder of nothing", func(r map[string]any) { r["holders"].([]any)[0].(map[string]any)["group"] = nil },
-			"holders[0]: holds neither a group nor a device, or both"},
-		{"no host", func(r map[string]any) { r["nova_host"] = nil }, "nova_host: says nothing"},
+			"holders[0]: must have either group or device"},
+		{"no host", func(r map[string]any) { r["nova_host"] = nil }, "nova_host: is null or empty"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var document map[string]any
@@ -220,7 +224,8 @@ func TestDecode(t *testing.T) {
 				if err != nil {
 					got = err.Error()
 				}
-				if got = strings.ReplaceAll(got, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`, "Time.UnmarshalJSON: input is not a JSON string"); got != test.want {
+				if got = strings.ReplaceAll(got, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`,
+					"Time.UnmarshalJSON: input is not a JSON string"); got != test.want {
 					t.Errorf("%s: %s\nwant %s", name, got, test.want)
 				}
 				if err != nil && r.Complete {
@@ -236,7 +241,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what is read proves nothing unless it is whole, and reads the same again.
+// FuzzDecode: an incomplete report proves nothing, and each decoded report is the same after it
+// was written and read back.
 func FuzzDecode(f *testing.F) {
 	text, err := json.Marshal(node(f))
 	if err != nil {

@@ -9,18 +9,22 @@ import (
 	"gpustack/host"
 )
 
-// NovaConf is what nova.conf says of the host's name, for [Observe].
+// NovaConf is the host's name as nova.conf sets it, for [Observe].
 type NovaConf struct {
-	Files []string // that were read; none where there is no nova.conf
-	Host  *string  // the option "host"; nil where it is not set
+	Files []string // the files that were read; none without a nova.conf
+	Host  *string  // the option "host"; nil if it is not set
 	From  string   // the file that sets it
-	Err   error    // why it cannot be told
+	Err   error    // why the option could not be read
 }
 
-// Observe looks at the machine below root. It always returns what it could see, and
-// what it could not.
+// Observe makes the report of the machine below root. It never fails: the report lists the sources
+// that could not be read.
 func Observe(root host.Root, nova NovaConf, now time.Time) Report {
-	o := observer{root: root, report: Report{Schema: Schema, Collected: now.UTC()}, looks: map[string]*look{}}
+	o := observer{
+		root:     root,
+		report:   Report{Schema: Schema, Collected: now.UTC()},
+		accesses: map[string]*access{},
+	}
 	r := &o.report
 	r.Hostname = o.line(sourceHostname, "/proc/sys/kernel/hostname")
 	r.MachineID = o.line(sourceMachineID, "/etc/machine-id") // machine-id(5)
@@ -33,86 +37,86 @@ func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 	o.domains(processes)
 	r.Complete = true
 	for _, name := range sourceNames() {
-		s := o.look(name).source(name)
+		s := o.access(name).source(name)
 		r.Sources = append(r.Sources, s)
 		r.Complete = r.Complete && s.State == Read
 	}
-	o.sayNone()
+	o.markEmpty()
 	return *r
 }
 
 // observer makes a report.
 type observer struct {
-	root   host.Root
-	report Report
-	looks  map[string]*look
+	root     host.Root
+	report   Report
+	accesses map[string]*access
 }
 
-// look is what became of looking at a source.
-type look struct {
-	read, absent, faults []string
+// access is how reading a source went: the files that were read, and the failures.
+type access struct {
+	read, absent, failures []string
 }
 
-func (o *observer) look(name string) *look {
-	if o.looks[name] == nil {
-		o.looks[name] = &look{}
+func (o *observer) access(name string) *access {
+	if o.accesses[name] == nil {
+		o.accesses[name] = &access{}
 	}
-	return o.looks[name]
+	return o.accesses[name]
 }
 
-// fail notes that a file could not be read.
-func (l *look) fail(name string, err error) {
+// fail records that a file could not be read.
+func (l *access) fail(name string, err error) {
 	text := fmt.Sprintf("%s: %v", name, host.Cause(err))
 	if host.IsAbsent(err) {
 		l.absent = append(l.absent, text)
 		return
 	}
-	l.faults = append(l.faults, text)
+	l.failures = append(l.failures, text)
 }
 
-func (l *look) faultf(format string, args ...any) {
-	l.faults = append(l.faults, fmt.Sprintf(format, args...))
+func (l *access) failf(format string, args ...any) {
+	l.failures = append(l.failures, fmt.Sprintf(format, args...))
 }
 
-func (l *look) source(name string) Source {
+func (l *access) source(name string) Source {
 	switch {
-	case len(l.faults) > 0:
-		return Source{name, Unreadable, valid(summary(l.faults))}
+	case len(l.failures) > 0:
+		return Source{name, Unreadable, valid(summary(l.failures))}
 	case len(l.absent) > 0:
 		return Source{name, Absent, valid(summary(l.absent))}
 	case len(l.read) == 0:
-		return Source{name, Unreadable, "was not looked at"}
+		return Source{name, Unreadable, "was not read"}
 	}
 	return Source{name, Read, strings.Join(l.read, ", ")}
 }
 
 func (o *observer) isRead(names ...string) bool {
 	for _, name := range names {
-		if o.look(name).source(name).State != Read {
+		if o.access(name).source(name).State != Read {
 			return false
 		}
 	}
 	return true
 }
 
-// summary names the first few of what may be thousands.
-func summary(faults []string) string {
+// summary joins the first eight of the failures, of which there may be thousands.
+func summary(failures []string) string {
 	const most = 8
-	if len(faults) <= most {
-		return strings.Join(faults, "; ")
+	if len(failures) <= most {
+		return strings.Join(failures, "; ")
 	}
-	return fmt.Sprintf("%s; and %d more", strings.Join(faults[:most], "; "), len(faults)-most)
+	return fmt.Sprintf("%s; and %d more", strings.Join(failures[:most], "; "), len(failures)-most)
 }
 
-// valid replaces what is not UTF-8: a report is text, which anybody's process has a
-// part in.
+// valid replaces invalid UTF-8. The names and arguments of any user's processes become part of the
+// report.
 func valid(text string) string {
 	return strings.ToValidUTF8(text, "\ufffd")
 }
 
-// line returns the first line of a file that is a source by itself.
+// line returns the first line of a file that is a source of its own.
 func (o *observer) line(source, name string) *string {
-	l := o.look(source)
+	l := o.access(source)
 	data, err := o.root.ReadHead(name, 512)
 	if err != nil {
 		l.fail(name, err)
@@ -120,19 +124,19 @@ func (o *observer) line(source, name string) *string {
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
 	line = valid(strings.TrimSpace(line))
-	// The kernel's name until one has been set, and systemd's before first boot.
+	// The kernel's hostname before it is set, and systemd's machine ID before the first boot.
 	if line == "" || line == "(none)" || line == "uninitialized" {
-		l.faultf("%s: says %q", name, line)
+		l.failf("%s: not set: %q", name, line)
 		return nil
 	}
 	l.read = append(l.read, name)
 	return &line
 }
 
-// booted reads when the machine was started (proc_stat(5), btime).
+// booted returns when the machine was booted (proc_stat(5), btime).
 func (o *observer) booted() *time.Time {
 	const name = "/proc/stat"
-	l := o.look(sourceBootTime)
+	l := o.access(sourceBootTime)
 	data, err := o.root.ReadFile(name)
 	if err != nil {
 		l.fail(name, err)
@@ -142,7 +146,7 @@ func (o *observer) booted() *time.Time {
 		if value, ok := strings.CutPrefix(line, "btime "); ok {
 			seconds, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 			if err != nil || seconds <= 0 {
-				l.faultf("%s: not a time: %q", name, strings.TrimSpace(value))
+				l.failf("%s: not a time: %q", name, strings.TrimSpace(value))
 				return nil
 			}
 			l.read = append(l.read, name)
@@ -150,12 +154,12 @@ func (o *observer) booted() *time.Time {
 			return &booted
 		}
 	}
-	l.faultf("%s: has no btime", name)
+	l.failf("%s: no btime line", name)
 	return nil
 }
 
-// started is when a process was started that did so some ticks after boot. There are
-// a hundred a second for every program (USER_HZ; proc_pid_stat(5), starttime).
+// started converts the start time of a process from ticks since boot. A tick is 10 ms for every
+// program (USER_HZ; proc_pid_stat(5), starttime).
 func (o *observer) started(ticks uint64) *time.Time {
 	if o.report.Booted == nil {
 		return nil
@@ -165,16 +169,17 @@ func (o *observer) started(ticks uint64) *time.Time {
 	return &t
 }
 
-// novaHost names the host as Nova does: by its option, else by socket.gethostname()
-// (nova/conf/netconf.py). Where nova.conf is absent the machine's name is a guess.
+// novaHost sets the name that Nova has for the host: its option "host", by default
+// socket.gethostname() (nova/conf/netconf.py). Without a nova.conf the hostname is only a guess,
+// and the source is absent.
 func (o *observer) novaHost(nova NovaConf) {
-	l := o.look(sourceNovaConf)
+	l := o.access(sourceNovaConf)
 	switch {
 	case nova.Err != nil:
-		l.faultf("%s", strings.ReplaceAll(nova.Err.Error(), "\n", "; "))
+		l.failf("%s", strings.ReplaceAll(nova.Err.Error(), "\n", "; "))
 		return
 	case len(nova.Files) == 0:
-		l.absent = append(l.absent, "no nova.conf was found")
+		l.absent = append(l.absent, "no nova.conf found")
 	default:
 		l.read = nova.Files
 	}
@@ -188,8 +193,8 @@ func (o *observer) novaHost(nova NovaConf) {
 	}
 }
 
-// sayNone makes lists empty instead of unknown where everything was looked at.
-func (o *observer) sayNone() {
+// markEmpty makes nil lists empty if all their sources were read.
+func (o *observer) markEmpty() {
 	r := &o.report
 	if o.isRead(sourceProcesses) {
 		r.NovaCompute = append([]NovaCompute{}, r.NovaCompute...)

@@ -8,13 +8,12 @@ import (
 	"gpustack/host/pci"
 )
 
-// The parsers are fuzzed from inside: a machine laid out for each text would take most
-// of the time.
+// The parsers are fuzzed directly: laying out a machine for each input would take most of the time.
 
 const aUUID = "6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11"
 
-// FuzzArguments: what is taken for a uuid is one, and stands in the arguments; a device of
-// VFIO's with a host is a function or a fault.
+// FuzzArguments: a parsed UUID is valid and comes from the arguments; a vfio-pci device with a host
+// address gives a function or an error.
 func FuzzArguments(f *testing.F) {
 	f.Add("qemu-system-x86_64\x00-uuid\x00" + aUUID + "\x00-name\x00guest=a,,b\x00-device\x00vfio-pci,host=84:00.0\x00")
 	f.Add("kvm\x00-device\x00{\"driver\":\"vfio-pci\",\"host\":\"0000:84:00.0\"}\x00")
@@ -37,7 +36,7 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// FuzzDomain: a definition has a uuid and an ordered list of functions, or is a fault.
+// FuzzDomain: a definition gives a UUID and a sorted list of functions, or an error.
 func FuzzDomain(f *testing.F) {
 	f.Add("<domain><uuid>" + aUUID + "</uuid><devices><hostdev><source><address bus='0x84' slot='0' function='1'/></source></hostdev></devices></domain>\n")
 	f.Add("<domstatus><domain><name>a</name><uuid>" + aUUID + "</uuid></domain></domstatus>")
@@ -57,7 +56,7 @@ func FuzzDomain(f *testing.F) {
 	})
 }
 
-// FuzzStat: a process has the name that stands in the outer brackets.
+// FuzzStat: a process has the name in the outermost parentheses.
 func FuzzStat(f *testing.F) {
 	f.Add("42 (dpdk (x) y) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 3 0 4200 1 1 1\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -68,7 +67,7 @@ func FuzzStat(f *testing.F) {
 	})
 }
 
-// FuzzHandle: only what ends as VFIO's nodes do is one.
+// FuzzHandle: only paths that end like a VFIO node give a handle.
 func FuzzHandle(f *testing.F) {
 	for _, target := range []string{"/dev/vfio/33", "/dev/vfio/noiommu-0 (deleted)", "/dev/vfio/devices/vfio7", "/dev/vfio/vfio", "anon_inode:[vfio-device]"} {
 		f.Add(target)

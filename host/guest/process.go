@@ -13,36 +13,35 @@ import (
 	"gpustack/host"
 )
 
-// process is one as /proc shows it.
+// process is a process as /proc shows it.
 type process struct {
 	pid     int
 	comm    string
 	state   byte
 	threads int
-	ticks   uint64 // from boot to its start
+	ticks   uint64 // start time, in ticks since boot
 	argv    []string
-	files   []string // targets of its descriptors that have to do with VFIO
+	files   []string // targets of its open file descriptors that contain "vfio"
 }
 
-// dir is the process's folder.
+// dir returns the directory of the process.
 func (p process) dir() string {
 	return fmt.Sprintf("/proc/%d", p.pid)
 }
 
 const procDir = "/proc"
 
-// firstPIDs is what /proc/1/ns/pid leads to where process 1 is the machine's own: the
-// first namespace has a number of its own (Linux, include/uapi/linux/nsfs.h,
-// PID_NS_INIT_INO). In any other, /proc lacks the processes outside it.
+// firstPIDs is the target of /proc/1/ns/pid in the initial PID namespace, which has a fixed number
+// (Linux, include/uapi/linux/nsfs.h, PID_NS_INIT_INO). In any other namespace, /proc lacks the
+// processes outside it.
 const firstPIDs = "pid:[4026531836]"
 
-// maxArguments is more than the arguments of a process can take: a third of its stack's
-// limit, and 6 MiB at most (execve(2)).
+// maxArguments is more than the size of a process's arguments, which is 6 MiB at most (execve(2)).
 const maxArguments = 6<<20 + 1
 
-// processes reads all processes. One that ends meanwhile is none.
+// processes reads all processes, without those that end during the call.
 func (o *observer) processes() []process {
-	l := o.look(sourceProcesses)
+	l := o.access(sourceProcesses)
 	names, err := o.root.ReadDir(procDir)
 	if err != nil {
 		l.fail(procDir, err)
@@ -66,32 +65,32 @@ func (o *observer) processes() []process {
 		}
 	}
 	slices.SortFunc(processes, func(a, b process) int { return a.pid - b.pid })
-	o.allAreSeen(processes)
+	o.checkVisible(processes)
 	l.read = append(l.read, fmt.Sprintf("%d of %s", len(processes), procDir))
-	files := o.look(sourceVFIO)
+	files := o.access(sourceVFIO)
 	files.read = append(files.read, fmt.Sprintf("open files of %d processes", len(processes)))
 	return processes
 }
 
-// allAreSeen faults a /proc that hides processes: of other users (proc(5), hidepid),
-// or outside a container.
-func (o *observer) allAreSeen(processes []process) {
-	l := o.look(sourceProcesses)
+// checkVisible records a failure if /proc hides processes: those of other users (proc(5), hidepid)
+// or those outside a container.
+func (o *observer) checkVisible(processes []process) {
+	l := o.access(sourceProcesses)
 	if len(processes) == 0 || processes[0].pid != 1 {
-		l.faultf("%s: process 1 is not shown: it may hide others too", procDir)
+		l.failf("%s: process 1 is hidden, others may be too", procDir)
 		return
 	}
 	dir, err := o.root.OpenDir("/proc/1/ns")
 	if err != nil {
-		l.faultf("/proc/1/ns: %v", host.Cause(err))
+		l.failf("/proc/1/ns: %v", host.Cause(err))
 		return
 	}
 	defer dir.Close() //nolint:errcheck // only read from
 	switch target, err := dir.Readlink("pid"); {
 	case err != nil:
-		l.faultf("/proc/1/ns/pid: %v", err)
+		l.failf("/proc/1/ns/pid: %v", err)
 	case target != firstPIDs:
-		l.faultf("/proc/1/ns/pid: %s: shows the processes of a container only", target)
+		l.failf("/proc/1/ns/pid: %s: only the processes of a container are visible", target)
 	}
 }
 
@@ -101,10 +100,10 @@ type processReader struct {
 	buf  []byte
 }
 
-// read reads a process; it is not ok where it has ended, or could not be read.
+// read reads a process. It returns false if the process has ended or cannot be read.
 func (r processReader) read(name string, pid int) (process, bool) {
 	p := process{pid: pid}
-	l := r.look(sourceProcesses)
+	l := r.access(sourceProcesses)
 	dir, _, err := r.proc.Enter(name)
 	if err != nil {
 		r.note(l, p, "", err)
@@ -127,30 +126,30 @@ func (r processReader) read(name string, pid int) (process, bool) {
 	ended := p.state == 'Z' || p.state == 'X'
 	switch {
 	case ended && p.threads > 1:
-		// The files of the others are not shown here.
-		l.faultf("%s: its first thread has ended before the others", p.dir())
+		// The directory no longer shows the open files of the other threads.
+		l.failf("%s: the first thread has ended before the others", p.dir())
 	case !ended && len(p.argv) == 0 && err == nil && isQEMU(p.comm):
-		// The arguments go first when a process ends, its devices much later.
-		l.faultf("%s: %s is starting or ending, and does not show its arguments", p.dir(), p.comm)
+		// An ending process loses its arguments first and closes its devices much later.
+		l.failf("%s: %s is starting or ending, its arguments are not available", p.dir(), p.comm)
 	}
 	p.files = r.files(p)
 	return p, true
 }
 
-// note faults a source, unless the process has ended.
-func (r processReader) note(l *look, p process, file string, err error) (ended bool) {
+// note records a failure to read a file of a process, unless the process has ended.
+func (r processReader) note(l *access, p process, file string, err error) (ended bool) {
 	if host.IsAbsent(err) || errors.Is(err, unix.ESRCH) {
 		if there, err := r.root.Exists(p.dir()); err == nil && !there {
 			return true
 		}
 	}
-	l.faultf("%s: %v", path.Join(p.dir(), file), host.Cause(err))
+	l.failf("%s: %v", path.Join(p.dir(), file), host.Cause(err))
 	return false
 }
 
-// files returns where the descriptors lead that have to do with VFIO (proc_pid_fd(5)).
+// files returns the targets of open file descriptors that contain "vfio" (proc_pid_fd(5)).
 func (r processReader) files(p process) []string {
-	l := r.look(sourceVFIO)
+	l := r.access(sourceVFIO)
 	name := path.Join(p.dir(), "fd")
 	numbers, err := r.root.ReadDir(name)
 	if err != nil {
@@ -170,9 +169,9 @@ func (r processReader) files(p process) []string {
 	for _, number := range numbers {
 		target, err := dir.Readlink(number)
 		switch {
-		case host.IsAbsent(err), errors.Is(err, unix.ESRCH): // closed meanwhile
-		case err != nil: // and of the others too: once is enough
-			l.faultf("%s: %v", path.Join(name, number), err)
+		case host.IsAbsent(err), errors.Is(err, unix.ESRCH): // just closed
+		case err != nil: // the other descriptors would fail alike
+			l.failf("%s: %v", path.Join(name, number), err)
 			return files
 		case strings.Contains(target, "vfio"):
 			files = append(files, target)
@@ -181,20 +180,20 @@ func (r processReader) files(p process) []string {
 	return files
 }
 
-// parseStat reads /proc/PID/stat (proc_pid_stat(5)). The name stands in brackets and
-// may hold any character, brackets too.
+// parseStat parses /proc/PID/stat (proc_pid_stat(5)). The name is in parentheses and may contain
+// any character, even parentheses.
 func (p *process) parseStat(text string) error {
 	text = valid(text)
 	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if open < 0 || end < open {
-		return fmt.Errorf("has no name: %.40q", text)
+		return fmt.Errorf("no name in parentheses: %.40q", text)
 	}
 	p.comm = text[open+1 : end]
-	// Fields by the numbers of the manual, which counts from 1.
+	// Fields are numbered as in the manual, from 1.
 	const state, threads, start = 3, 20, 22
 	fields := append([]string{"", "", ""}, strings.Fields(text[end+1:])...)
 	if len(fields) <= start {
-		return fmt.Errorf("has %d fields", len(fields)-1)
+		return fmt.Errorf("only %d fields", len(fields)-1)
 	}
 	p.state = fields[state][0]
 	var err error
@@ -207,7 +206,7 @@ func (p *process) parseStat(text string) error {
 	return nil
 }
 
-// splitArguments reads /proc/PID/cmdline: each argument ends with a zero
+// splitArguments parses /proc/PID/cmdline, in which each argument ends with a zero byte
 // (proc_pid_cmdline(5)).
 func splitArguments(text string) []string {
 	if text = strings.TrimSuffix(text, "\x00"); text == "" {
@@ -216,7 +215,7 @@ func splitArguments(text string) []string {
 	return strings.Split(valid(text), "\x00")
 }
 
-// program is the name of the program that a process was started as.
+// program returns the name of the program that a process was started as, or "".
 func (p process) program() string {
 	if len(p.argv) == 0 {
 		return ""
@@ -226,9 +225,10 @@ func (p process) program() string {
 
 const novaCompute = "nova-compute"
 
-// novaCompute returns the arguments up to the name of nova-compute, where the process
-// is one: the kernel names a process after the script it was started by, Python shows
-// that script as an argument. To take another for it is safe, to miss it is not.
+// novaCompute reports whether the process is nova-compute, and returns its arguments up to that
+// name. The kernel names a process after the script that started it; Python has the script among
+// its arguments. It matches generously: to miss a nova-compute is dangerous, to see one too many is
+// not.
 func (p process) novaCompute() (command string, ok bool) {
 	if strings.HasPrefix(p.program(), novaCompute) {
 		return p.argv[0], true

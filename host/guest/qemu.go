@@ -11,37 +11,39 @@ import (
 	"gpustack/host/pci"
 )
 
-// guests lists the processes that run guests, and those of nova-compute.
+// guests lists the processes that run guests, and the processes of nova-compute.
 func (o *observer) guests(processes []process) {
 	for _, p := range processes {
 		if command, ok := p.novaCompute(); ok {
-			o.report.NovaCompute = append(o.report.NovaCompute, NovaCompute{p.pid, o.started(p.ticks), command})
+			n := NovaCompute{p.pid, o.started(p.ticks), command}
+			o.report.NovaCompute = append(o.report.NovaCompute, n)
 		}
 		q, err := parseQEMU(p.argv)
 		if q.uuid == nil && !isQEMU(p.comm) && !isQEMU(p.program()) {
 			continue
 		}
 		if err != nil {
-			o.look(sourceProcesses).faultf("%s/cmdline: %v", p.dir(), err)
+			o.access(sourceProcesses).failf("%s/cmdline: %v", p.dir(), err)
 		}
-		o.report.Guests = append(o.report.Guests, Guest{p.pid, p.comm, q.uuid, q.name, o.started(p.ticks), q.asked})
+		g := Guest{p.pid, p.comm, q.uuid, q.name, o.started(p.ticks), q.asked}
+		o.report.Guests = append(o.report.Guests, g)
 	}
 }
 
-// isQEMU tells whether a program's name is QEMU's, or a process's, of which the kernel
-// keeps fifteen characters: QEMU's own, Red Hat's, Debian's old one.
+// isQEMU reports whether the name of a program, or of a process, which the kernel cuts to fifteen
+// characters, is QEMU's own, Red Hat's, or Debian's former name.
 func isQEMU(program string) bool {
 	return strings.HasPrefix(program, "qemu-system-") || program == "qemu-kvm" || program == "kvm"
 }
 
-// qemu is what the arguments of QEMU say (qemu-system(1), as libvirt writes them:
+// qemu is the part of QEMU's arguments that is used here (qemu-system(1); libvirt writes them in
 // src/qemu/qemu_command.c).
 type qemu struct {
 	uuid, name *string
-	asked      []pci.Address
+	asked      []pci.Address // functions of vfio-pci devices
 }
 
-// parseQEMU reads arguments. It returns what it can, and what is wrong with the rest.
+// parseQEMU parses arguments. Next to an error for malformed arguments it returns what it parsed.
 func parseQEMU(argv []string) (qemu, error) {
 	q := qemu{asked: []pci.Address{}}
 	var errs []error
@@ -69,7 +71,7 @@ func parseQEMU(argv []string) (qemu, error) {
 	return q, errors.Join(errs...)
 }
 
-// parseDevice returns the function that a device takes from the host, nil for none.
+// parseDevice returns the function of a vfio-pci device, or nil for any other device.
 func parseDevice(value string) (*pci.Address, error) {
 	options := map[string]string{}
 	if strings.HasPrefix(value, "{") {
@@ -85,7 +87,7 @@ func parseDevice(value string) (*pci.Address, error) {
 	} else {
 		options = parseOptions(value, "driver")
 	}
-	if !strings.HasPrefix(options["driver"], "vfio-pci") { // vfio-pci-nohotplug is one too
+	if !strings.HasPrefix(options["driver"], "vfio-pci") { // or vfio-pci-nohotplug
 		return nil, nil
 	}
 	if place, ok := options["host"]; ok {
@@ -95,18 +97,18 @@ func parseDevice(value string) (*pci.Address, error) {
 		}
 		return &a, nil
 	}
-	// The path of a function, or of a mediated device, which is none.
+	// sysfsdev is the path of a function or of a mediated device.
 	a, err := pci.ParseAddress(path.Base(options["sysfsdev"]))
 	if err != nil {
-		return nil, nil //nolint:nilerr // so it is none
+		return nil, nil //nolint:nilerr // a mediated device, not a function
 	}
 	return &a, nil
 }
 
-// parseOptions reads QEMU's list of KEY=VALUE, with a comma written as two and a first
-// value that may stand without its key (util/qemu-option.c).
+// parseOptions parses QEMU's list of KEY=VALUE, in which ",," is a comma of a value and the first
+// value may lack its key, which is first (util/qemu-option.c).
 func parseOptions(text, first string) map[string]string {
-	const comma = "\x00" // no argument can hold it
+	const comma = "\x00" // cannot occur in an argument
 	options := map[string]string{}
 	for i, option := range strings.Split(strings.ReplaceAll(text, ",,", comma), ",") {
 		key, value, ok := strings.Cut(option, "=")
@@ -120,7 +122,7 @@ func parseOptions(text, first string) map[string]string {
 
 var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// parseUUID returns a uuid as Nova writes it.
+// parseUUID returns a UUID in lower case, as Nova writes it.
 func parseUUID(text string) (string, error) {
 	uuid := strings.ToLower(strings.TrimSpace(text))
 	if !uuidForm.MatchString(uuid) {

@@ -13,9 +13,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Decode reads a report that gpustack host guests has printed as JSON or YAML. All that
-// is wrong with it is told at once: a field that is left out is not an empty one.
-// Fields of a later release are passed over, a report of a later schema is refused.
+// Decode parses a report that gpustack host guests printed as JSON or YAML. Its error has everything
+// that is wrong with the report at once. A missing field is an error, unlike an empty one; unknown
+// fields are ignored; a report of another schema is an error.
 func Decode(data []byte) (Report, error) {
 	document, err := parse(data)
 	if err != nil {
@@ -27,12 +27,13 @@ func Decode(data []byte) (Report, error) {
 	}
 	switch schema := object["schema"]; {
 	case schema == nil:
-		return Report{}, errors.New("not a report of gpustack host guests: has no schema")
+		return Report{}, errors.New("not a report of gpustack host guests: no schema")
 	case fmt.Sprint(schema) != fmt.Sprint(Schema):
-		return Report{}, fmt.Errorf("schema %v was written by another release of gpustack, this one reads schema %d", schema, Schema)
+		return Report{}, fmt.Errorf("schema %v is of another release of gpustack, this release reads schema %d",
+			schema, Schema)
 	}
 	var r Report
-	var f faults
+	var f problems
 	f.fill(reflect.ValueOf(&r).Elem(), document, "")
 	if len(f.all) == 0 {
 		f.check(r)
@@ -43,7 +44,8 @@ func Decode(data []byte) (Report, error) {
 	return r, nil
 }
 
-// parse reads JSON by its own rules: YAML refuses some characters that it allows.
+// parse parses JSON or YAML. JSON has a parser of its own, because YAML rejects some characters
+// that JSON allows.
 func parse(data []byte) (document any, err error) {
 	if json.Valid(data) {
 		decoder := json.NewDecoder(bytes.NewReader(data))
@@ -57,22 +59,22 @@ func parse(data []byte) (document any, err error) {
 	}
 	var more any
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, errors.New("holds more than one report: each needs a file of its own")
+		return nil, errors.New("more than one report in this file: write each to a file of its own")
 	}
 	return document, nil
 }
 
-type faults struct {
+type problems struct {
 	all []error
 }
 
-func (f *faults) addf(format string, args ...any) {
+func (f *problems) addf(format string, args ...any) {
 	f.all = append(f.all, fmt.Errorf(format, args...))
 }
 
-// fill puts a parsed document into a value of the same form, field by field. At is the
-// field's place.
-func (f *faults) fill(into reflect.Value, document any, at string) {
+// fill copies a parsed document into a value of the same structure, field by field. at is the path
+// of the field, for messages.
+func (f *problems) fill(into reflect.Value, document any, at string) {
 	_, isText := into.Addr().Interface().(interface{ UnmarshalText([]byte) error })
 	switch {
 	case into.Kind() == reflect.Struct && !isText:
@@ -123,8 +125,8 @@ func join(at, name string) string {
 	return strings.TrimPrefix(at+"."+name, ".")
 }
 
-// check holds the parts of a report against each other.
-func (f *faults) check(r Report) {
+// check checks the parts of a report against each other.
+func (f *problems) check(r Report) {
 	complete := true
 	var names []string
 	for i, s := range r.Sources {
@@ -138,10 +140,10 @@ func (f *faults) check(r Report) {
 		}
 	}
 	if !slices.Equal(names, sourceNames()) {
-		f.addf("sources: has %s instead of %s", strings.Join(names, ", "), strings.Join(sourceNames(), ", "))
+		f.addf("sources: must be %s", strings.Join(sourceNames(), ", "))
 	}
 	if r.Complete != complete {
-		f.addf("complete: is %t, and the sources say %t", r.Complete, complete)
+		f.addf("complete: %t, but the sources say %t", r.Complete, complete)
 	}
 	if r.Collected.IsZero() {
 		f.addf("collected: not a time")
@@ -149,18 +151,21 @@ func (f *faults) check(r Report) {
 	for _, text := range []struct {
 		name  string
 		value *string
-	}{{"nova_host", r.NovaHost}, {"hostname", r.Hostname}, {"machine_id", r.MachineID}, {"boot_id", r.BootID}} {
+	}{
+		{"nova_host", r.NovaHost}, {"hostname", r.Hostname},
+		{"machine_id", r.MachineID}, {"boot_id", r.BootID},
+	} {
 		if r.Complete && text.value == nil || text.value != nil && *text.value == "" {
-			f.addf("%s: says nothing", text.name)
+			f.addf("%s: is null or empty", text.name)
 		}
 	}
 	f.checkLists(r)
 }
 
-func (f *faults) checkLists(r Report) {
+func (f *problems) checkLists(r Report) {
 	known := func(name string, isNil bool) {
 		if r.Complete && isNil {
-			f.addf("%s: is null, and the report is complete", name)
+			f.addf("%s: is null although the report is complete", name)
 		}
 	}
 	uuid := func(name string, value *string) {
@@ -183,7 +188,7 @@ func (f *faults) checkLists(r Report) {
 		known(at+".asked", h.Asked == nil)
 		uuid(at+".uuid", h.UUID)
 		if (h.Group == nil) == (h.Device == nil) {
-			f.addf("%s: holds neither a group nor a device, or both", at)
+			f.addf("%s: must have either group or device", at)
 		}
 	}
 	known("guests", r.Guests == nil)

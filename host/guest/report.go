@@ -6,15 +6,15 @@ import (
 	"gpustack/host/pci"
 )
 
-// Schema is the form of the reports that this package makes and reads.
+// Schema is the version of the reports that this package makes and reads.
 const Schema = 1
 
-// Report is what a host shows of its guests, in the form that docs/json.md describes.
-// A list is nil where nothing was found and not everything could be looked at.
+// Report is a guest report: the guests of one host and the functions they use, in the form that
+// docs/json.md describes. A list is nil if it found nothing and not all of its sources could be
+// read.
 type Report struct {
 	Schema int `json:"schema"`
-	// NovaHost is the host as nova-compute's option "host" has it: the name of its
-	// rows in Nova's database.
+	// NovaHost is the name of the host in Nova's database, from nova-compute's option "host".
 	NovaHost     *string       `json:"nova_host"`
 	NovaHostFrom *string       `json:"nova_host_from"` // a file, or "hostname"
 	Hostname     *string       `json:"hostname"`
@@ -30,26 +30,27 @@ type Report struct {
 	Sources      []Source      `json:"sources"`
 }
 
-// NovaCompute is a process of nova-compute, of whatever container.
+// NovaCompute is a process of nova-compute, in a container or not.
 type NovaCompute struct {
 	PID     int        `json:"pid"`
 	Started *time.Time `json:"started"`
-	Command string     `json:"command"` // its arguments up to its name
+	Command string     `json:"command"` // its arguments up to the name of nova-compute
 }
 
-// Holder is a process that has a VFIO group or device open, once for each.
+// Holder is a process that has a VFIO group or device open. A process with several of them is
+// listed once for each.
 type Holder struct {
 	PID       int           `json:"pid"`
 	Command   string        `json:"command"` // as the kernel names the process
-	UUID      *string       `json:"uuid"`    // of its guest, if it is one's
+	UUID      *string       `json:"uuid"`    // of its guest; nil: it runs none
 	Name      *string       `json:"name"`
 	Group     *int          `json:"group"`
-	Device    *string       `json:"device"`    // vfio0, where it was opened past its group
-	Functions []pci.Address `json:"functions"` // nil where they cannot be told
-	Asked     []pci.Address `json:"asked"`     // by the process's arguments
+	Device    *string       `json:"device"`    // "vfio0", if opened without its group
+	Functions []pci.Address `json:"functions"` // nil: unknown
+	Asked     []pci.Address `json:"asked"`     // named in the process's arguments
 }
 
-// Guest is a process that runs a guest, whether it holds functions or not.
+// Guest is a process that runs a guest, with or without functions of the host.
 type Guest struct {
 	PID     int           `json:"pid"`
 	Command string        `json:"command"`
@@ -59,26 +60,26 @@ type Guest struct {
 	Asked   []pci.Address `json:"asked"`
 }
 
-// Domain is a guest that libvirt knows.
+// Domain is a guest that libvirt has defined or runs.
 type Domain struct {
 	UUID      string        `json:"uuid"`
 	Name      string        `json:"name"`
 	Running   bool          `json:"running"` // libvirt keeps a running state of it
 	Functions []pci.Address `json:"functions"`
-	Files     []string      `json:"files"` // that tell of it
+	Files     []string      `json:"files"` // its definition and state
 }
 
-// Source is a part of the machine that a report rests on.
+// Source is a part of the machine that a report is based on.
 type Source struct {
 	Name   string `json:"name"`
 	State  State  `json:"state"`
 	Detail string `json:"detail"` // what was read, or why it was not
 }
 
-// State tells what became of looking at a source.
+// State is how reading a source went.
 type State string
 
-// A source is read whole or it is not.
+// States of sources. A source that was read in part is Unreadable.
 const (
 	Read       State = "read"
 	Absent     State = "absent"

@@ -11,9 +11,9 @@ import (
 	"gpustack/host/pci"
 )
 
-// A group's node is /dev/vfio/NUMBER, or noiommu-NUMBER, and a device's own is
-// /dev/vfio/devices/vfioN; /dev/vfio/vfio is a container for groups (Linux,
-// Documentation/driver-api/vfio.rst). What a device is once it is open has no path.
+// The node of a group is /dev/vfio/NUMBER or /dev/vfio/noiommu-NUMBER, the node of a device is
+// /dev/vfio/devices/vfioN, and /dev/vfio/vfio is a container for groups (Linux,
+// Documentation/driver-api/vfio.rst). A device that was opened through its group has no path.
 const (
 	vfioFolder   = "vfio"
 	openDevice   = "anon_inode:[vfio-device]"
@@ -21,15 +21,15 @@ const (
 	vfioDevices  = "/sys/class/vfio-dev"
 )
 
-// handle is what of VFIO a process has open: a group, or a device.
+// handle is a VFIO group or device that a process has open.
 type handle struct {
 	group  int
 	device string // "" for a group
 }
 
-// parseHandle reads where a descriptor leads. Only the end of the path counts: libvirt
-// gives QEMU a /dev of its own, which need not show by the same path from outside, and
-// a node can have been removed since.
+// parseHandle parses the target of a file descriptor. It uses only the end of the path: QEMU has a
+// private /dev from libvirt, whose paths look different from outside, and the node may have been
+// removed.
 func parseHandle(target string) (handle, bool) {
 	elements := strings.Split(strings.TrimSuffix(target, " (deleted)"), "/")
 	slices.Reverse(elements)
@@ -44,9 +44,9 @@ func parseHandle(target string) (handle, bool) {
 	return handle{}, false
 }
 
-// holders lists who has what open.
+// holders lists the processes that have VFIO groups or devices open.
 func (o *observer) holders(processes []process) {
-	groups := o.look(sourceGroups)
+	groups := o.access(sourceGroups)
 	if _, err := o.root.ReadDir(groupsFolder); err != nil {
 		groups.fail(groupsFolder, err)
 	} else {
@@ -60,9 +60,9 @@ func (o *observer) holders(processes []process) {
 			}
 		}
 		if len(handles) == 0 && slices.Contains(p.files, openDevice) {
-			o.look(sourceVFIO).faultf("%s/fd: %s has a VFIO device open, and not its group: which cannot be told", p.dir(), p.comm)
+			o.access(sourceVFIO).failf("%s/fd: %s has an unknown VFIO device open without its group", p.dir(), p.comm)
 		}
-		q, _ := parseQEMU(p.argv) // guests has said what is wrong with it
+		q, _ := parseQEMU(p.argv) // guests has recorded the errors
 		for _, h := range handles {
 			holder := Holder{PID: p.pid, Command: p.comm, UUID: q.uuid, Name: q.name, Asked: q.asked}
 			if h.device != "" {
@@ -77,25 +77,25 @@ func (o *observer) holders(processes []process) {
 	}
 }
 
-// members returns the functions of a group (Linux,
-// Documentation/ABI/testing/sysfs-kernel-iommu_groups), nil where they cannot be told.
+// members returns the functions of a group, or nil if they cannot be determined (Linux,
+// Documentation/ABI/testing/sysfs-kernel-iommu_groups).
 func (o *observer) members(group int) []pci.Address {
 	dir := path.Join(groupsFolder, strconv.Itoa(group), "devices")
 	names, err := o.root.ReadDir(dir)
 	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("is empty, and a process has the group open")
+		err = fmt.Errorf("is empty although a process has the group open")
 	}
 	if err != nil {
-		o.look(sourceGroups).faultf("%s: %v", dir, host.Cause(err))
+		o.access(sourceGroups).failf("%s: %v", dir, host.Cause(err))
 		return nil
 	}
 	members := []pci.Address{}
 	for _, name := range names {
 		a, err := pci.ParseAddress(name)
 		if err != nil {
-			// A mediated device is a folder of the function that it is a part of.
+			// A mediated device is a directory below its function.
 			if a, err = o.below(path.Join(dir, name)); err != nil {
-				o.look(sourceGroups).faultf("%v", err)
+				o.access(sourceGroups).failf("%v", err)
 				return nil
 			}
 		}
@@ -104,18 +104,18 @@ func (o *observer) members(group int) []pci.Address {
 	return sorted(members)
 }
 
-// function returns the function that a device is (Linux,
-// Documentation/ABI/testing/sysfs-devices-vfio-dev), nil where it cannot be told.
+// function returns the function of a VFIO device, or nil if it cannot be determined (Linux,
+// Documentation/ABI/testing/sysfs-devices-vfio-dev).
 func (o *observer) function(device string) []pci.Address {
 	a, err := o.below(path.Join(vfioDevices, device, "device"))
 	if err != nil {
-		o.look(sourceGroups).faultf("%v", err)
+		o.access(sourceGroups).failf("%v", err)
 		return nil
 	}
 	return []pci.Address{a}
 }
 
-// below returns the function that a link of sysfs leads to, or into.
+// below returns the function that a sysfs path resolves to, or below which it resolves.
 func (o *observer) below(name string) (pci.Address, error) {
 	ok, err := o.root.Exists(name)
 	if err != nil {
@@ -132,10 +132,10 @@ func (o *observer) below(name string) (pci.Address, error) {
 			return a, nil
 		}
 	}
-	return pci.Address{}, fmt.Errorf("%s: leads to no PCI function", name)
+	return pci.Address{}, fmt.Errorf("%s: not a path of a PCI function", name)
 }
 
-// sorted puts addresses in order, each once.
+// sorted sorts addresses and removes duplicates.
 func sorted(addresses []pci.Address) []pci.Address {
 	slices.SortFunc(addresses, pci.Address.Compare)
 	return slices.Compact(addresses)
