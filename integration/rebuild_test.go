@@ -200,9 +200,9 @@ func TestRebuild(t *testing.T) {
 		menu       string // what it has in the end
 	}{
 		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would start kernels with another root file system: /boot/vmlinuz-4.4.0-210-generic: root=/dev/loop0p2, so far root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0p2 instead of root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10\ngpustack: error: what was there before the program ran is back\n", arguments},
 		{"a menu without entries", "etc/empty", "gpustack: error: /boot/grub/grub.cfg: no boot entries\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not take effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\ngpustack: error: what was there before the program ran is back\n", arguments},
 		{"a module that is missing", "etc/few", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: module vfio_pci of 4.4.0-210-generic: is not in it\ngpustack: error: what was there before the program ran is back\n", arguments},
 		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not take functions before udev starts\ngpustack: error: what was there before the program ran is back\n", arguments},
 	} {

@@ -24,7 +24,6 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/host"
-	"gpustack/host/boot"
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
@@ -261,7 +260,6 @@ func hint(err error) string {
 		err  error
 		hint string
 	}{
-		{boot.ErrNotInEffect, "change that file so that it keeps what the variable holds already, or rename it to sort before zz-gpustack.cfg"},
 		{edit.ErrChanged, "run the command again: it plans anew"},
 		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
 		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
@@ -294,9 +292,7 @@ func hint(err error) string {
 		{nova.ErrNotStartable, "name functions by address, not by devname; a PF's address also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with one resource class and one set of traits"},
 		{nova.ErrDropIn, "leave out --drop-in: then that line is changed in its place"},
 		{nova.ErrUnset, "--conf names it, below --root"},
-		{boot.ErrNoEntries, "is the boot partition mounted below the root?"},
-		{boot.ErrNoRoot, "put all arguments that this system's kernels need into /etc/kernel/cmdline, root= among them"},
-		{prepare.ErrNoBootLoader, "gpustack sets arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?"},
+		{prepare.ErrNoBootLoader, "gpustack sets arguments through GRUB, GRUB with boot entries and systemd-boot; mount the boot partition (below the root with --root), then run gpustack again"},
 		{prepare.ErrBlind, "run gpustack as root, outside of containers"},
 		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
 		{prepare.ErrLive, "use 'gpustack host prepare' and reboot instead, or --live to unbind it now"},
@@ -320,22 +316,6 @@ func hint(err error) string {
 	var owned *nova.OwnedError
 	if errors.As(err, &owned) {
 		return "these options belong into " + owned.Where + "; --render prints them alone"
-	}
-	var root *boot.OtherRoot
-	if errors.As(err, &root) {
-		after, program := "no root=", root.Program.String()
-		if root.After != "" {
-			after = "root=" + root.After
-		}
-		return fmt.Sprintf("if %s is right, run %s by hand, then run gpustack again; in a chroot, use --no-rebuild and run %s on the machine itself", after, program, program)
-	}
-	var unsupported *boot.Unsupported
-	if errors.As(err, &unsupported) {
-		return unsupported.Command
-	}
-	var missing *boot.NotMounted
-	if errors.As(err, &missing) {
-		return missing.Command
 	}
 	var used *prepare.InUse
 	if errors.As(err, &used) {

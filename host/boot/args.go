@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Args are kernel arguments in their order, each as it is written.
+// Args are kernel arguments in order, each with its original spelling and quotes.
 type Args []string
 
-// ParseArgs splits a command line as the kernel does: at white space outside
-// double quotes (Linux, lib/cmdline.c, next_arg).
+// ParseArgs splits a command line as the kernel does: at white space outside double quotes (Linux,
+// lib/cmdline.c, next_arg).
 func ParseArgs(line string) Args {
 	var args Args
 	for _, s := range spans(line) {
@@ -18,7 +18,7 @@ func ParseArgs(line string) Args {
 	return args
 }
 
-// span is where an argument stands in a line.
+// span is the position of an argument in a line.
 type span struct {
 	start, end int
 }
@@ -56,8 +56,8 @@ func (a Args) String() string {
 	return strings.Join(a, " ")
 }
 
-// name is an argument's name in the spelling in which names are compared: '-' and
-// '_' are the same (Linux, kernel/params.c, dash2underscore).
+// name returns the name of an argument, normalized for comparison: '-' and '_' are equal (Linux,
+// kernel/params.c, dash2underscore).
 func name(arg string) string {
 	n, _, _ := strings.Cut(arg, "=")
 	return strings.ReplaceAll(strings.Trim(n, `"`), "-", "_")
@@ -68,7 +68,7 @@ func value(arg string) string {
 	return strings.Trim(v, `"`)
 }
 
-// Values returns the values of all arguments of a name, in their order.
+// Values returns the values of all arguments with a name, in order.
 func (a Args) Values(argName string) []string {
 	var values []string
 	for _, arg := range a {
@@ -79,31 +79,31 @@ func (a Args) Values(argName string) []string {
 	return values
 }
 
-// Want is what shall be among the kernel's arguments, and what not.
+// Want is what the kernel's arguments must and must not contain.
 type Want struct {
 	Flags []Flag
-	// Exact are arguments that shall be there once, and no other of their name.
+	// Exact are arguments that must occur exactly once, without others of the same name.
 	Exact []string
-	// Absent are arguments that contradict the others, as they are written.
+	// Absent are arguments that conflict with the others and must not occur.
 	Absent []string
 }
 
-// Args returns what is wanted as arguments, for a machine that has none yet.
+// Args returns the wanted arguments, for a machine that has none yet.
 func (w Want) Args() Args {
 	return w.Change(nil).Add
 }
 
-// Flag is a word in the comma list that a kernel parameter takes.
+// Flag is an option in the comma-separated value of a kernel parameter.
 type Flag struct {
-	Param, Word string
-	Against     []string // words that say otherwise
+	Param, Option string
+	Conflicts     []string // options that must not be set with it
 }
 
-// WantIOMMU is what a machine with that CPU needs for passthrough: its IOMMU on,
-// and devices that stay with the host not slowed by it. The second value is false
-// where the vendor is not known here. (Linux,
+// WantIOMMU returns the arguments that passthrough needs on a machine with a CPU of that vendor:
+// the IOMMU on, and without address translation for devices that remain with the host, which
+// would slow them. It returns false for an unknown vendor. AMD's IOMMU is on by default (Linux,
 // Documentation/admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu, iommu,
-// iommu.passthrough. AMD's is on unless it is switched off.)
+// iommu.passthrough).
 func WantIOMMU(cpuVendor string) (Want, bool) {
 	passthrough := Flag{"iommu", "pt", []string{"nopt", "soft", "off"}}
 	switch cpuVendor {
@@ -123,18 +123,18 @@ func WantIOMMU(cpuVendor string) (Want, bool) {
 	return Want{}, false
 }
 
-// Change is what becomes of arguments: those that are to go, each as it is
-// written, and those that are to come at the end.
+// Change is a change of arguments: those to remove, in their original spelling, and those to
+// append.
 type Change struct {
 	Drop, Add Args
 }
 
-// IsZero tells whether nothing changes.
+// IsZero reports whether nothing changes.
 func (c Change) IsZero() bool {
 	return len(c.Drop)+len(c.Add) == 0
 }
 
-// Apply returns the arguments as the change leaves them.
+// Apply returns the arguments after the change.
 func (c Change) Apply(a Args) Args {
 	return append(c.keep(a), c.Add...)
 }
@@ -143,8 +143,8 @@ func (c Change) keep(a Args) Args {
 	return slices.DeleteFunc(slices.Clone(a), func(arg string) bool { return slices.Contains(c.Drop, arg) })
 }
 
-// edit makes the change in a line of arguments, of which every other argument stays
-// as it is written, and the white space before and between them.
+// edit applies the change to a line of arguments. All other arguments, and the white space before
+// and between them, remain unchanged.
 func (c Change) edit(line string) string {
 	var b strings.Builder
 	at, kept := 0, 0
@@ -171,8 +171,7 @@ func (c Change) edit(line string) string {
 	return b.String()
 }
 
-// Change returns what is to be done to arguments so that they are as wanted. All
-// others stay, in their order.
+// Change returns the change that makes arguments match w. All other arguments remain, in order.
 func (w Want) Change(a Args) Change {
 	var c Change
 	for _, f := range w.Flags {
@@ -191,15 +190,17 @@ func (w Want) Change(a Args) Change {
 		}
 	}
 	for _, arg := range a {
-		if slices.ContainsFunc(w.Absent, func(no string) bool { return name(no) == name(arg) && value(no) == value(arg) }) {
+		conflicts := func(no string) bool { return name(no) == name(arg) && value(no) == value(arg) }
+		if slices.ContainsFunc(w.Absent, conflicts) {
 			c.drop(arg)
 		}
 	}
 	return c
 }
 
-// change keeps an argument that has the word already ("intel_iommu=on,sm_on") and
-// takes contradictions out of the others, whose further words stay.
+// change adds to c what makes f set. It keeps an argument that has the option already
+// ("intel_iommu=on,sm_on"), removes conflicting options from all others, and keeps their remaining
+// options.
 func (f Flag) change(a Args, c *Change) {
 	has := 0
 	var others []string
@@ -207,28 +208,29 @@ func (f Flag) change(a Args, c *Change) {
 		if name(arg) != f.Param {
 			continue
 		}
-		words := strings.Split(value(arg), ",")
-		against := slices.ContainsFunc(words, func(w string) bool { return slices.Contains(f.Against, w) })
+		options := strings.Split(value(arg), ",")
+		conflicts := func(o string) bool { return slices.Contains(f.Conflicts, o) }
 		switch {
-		case against, slices.Contains(words, f.Word) && has > 0:
+		case slices.ContainsFunc(options, conflicts), slices.Contains(options, f.Option) && has > 0:
 			c.drop(arg)
-			for _, w := range words {
-				if w != f.Word && w != "" && !slices.Contains(f.Against, w) && !slices.Contains(others, w) {
-					others = append(others, w)
+			for _, o := range options {
+				if o != f.Option && o != "" && !conflicts(o) && !slices.Contains(others, o) {
+					others = append(others, o)
 				}
 			}
-		case slices.Contains(words, f.Word):
+		case slices.Contains(options, f.Option):
 			has++
 		}
 	}
-	// What is dropped goes wherever it stands: a second spelling of the word may
-	// have gone with the first.
+	// A dropped argument is removed everywhere, so a second occurrence that was to be kept may be
+	// gone too.
 	kept := slices.ContainsFunc(a, func(arg string) bool {
-		return name(arg) == f.Param && slices.Contains(strings.Split(value(arg), ","), f.Word) && !slices.Contains(c.Drop, arg)
+		return name(arg) == f.Param && !slices.Contains(c.Drop, arg) &&
+			slices.Contains(strings.Split(value(arg), ","), f.Option)
 	})
 	switch {
 	case !kept:
-		c.Add = append(c.Add, f.Param+"="+strings.Join(append([]string{f.Word}, others...), ","))
+		c.Add = append(c.Add, f.Param+"="+strings.Join(append([]string{f.Option}, others...), ","))
 	case len(others) > 0:
 		c.Add = append(c.Add, f.Param+"="+strings.Join(others, ","))
 	}

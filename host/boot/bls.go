@@ -12,28 +12,27 @@ import (
 
 const blsDir = "/boot/loader/entries"
 
-// BLS is GRUB with a menu of Boot Loader Specification entries, as RHEL 8 and later and
-// Fedora have it. Arguments stand in each entry, or, on RHEL 8, in the variable
-// kernelopts that all entries name.
+// BLS is GRUB with a menu of Boot Loader Specification entries, as in RHEL 8 and later and Fedora.
+// Each entry contains its arguments or, on RHEL 8, refers to the variable kernelopts.
 //
-// The entries are changed line by line, where grubby would do it: so the change can be
-// shown and taken back as any other, and root= cannot move. grub2-mkconfig is not run:
-// with --update-bls-cmdline it would overwrite what was set in entries alone.
+// Plan edits the entries line by line instead of running grubby, so the change can be shown and
+// undone like any other, and root= is never touched. It does not run grub2-mkconfig, which with
+// --update-bls-cmdline would overwrite arguments that were set in single entries.
 type BLS struct {
 	entries []typeOne
 	env     environment
 	cmdline *edit.File // nil: kernels installed later get the running kernel's arguments
-	grub    *Grub      // what a menu that is made anew gets; nil without its file
+	grub    *Grub      // arguments of a regenerated menu; nil without /etc/default/grub
 }
 
-// kernelOpts is the variable in which RHEL 8 keeps the arguments of all entries
-// (grub2, 10_linux of RHEL 8).
+// kernelOpts is the variable with the arguments of all entries on RHEL 8 (grub2, 10_linux of
+// RHEL 8).
 const kernelOpts = "kernelopts"
 
-// setKernelOpts is what the menu falls back on where the environment has none.
+// setKernelOpts matches the default that the menu sets if the environment has no such variable.
 var setKernelOpts = regexp.MustCompile(`(?m)^[ \t]*set kernelopts="([^"]*)"`)
 
-// ReadBLS reads the entries below root, and what GRUB fills in.
+// ReadBLS reads the entries below root and the variables that they refer to.
 func ReadBLS(root host.Root) (BLS, error) {
 	var b BLS
 	var err error
@@ -70,7 +69,7 @@ func ReadBLS(root host.Root) (BLS, error) {
 	return b, nil
 }
 
-// menuKernelOpts returns what the menu sets the variable to by itself.
+// menuKernelOpts returns the default that the menu sets kernelopts to.
 func menuKernelOpts(root host.Root) (string, error) {
 	for _, menu := range []string{menuGrub2, menuGrub2EFI} {
 		data, err := root.ReadFile(menu)
@@ -81,11 +80,11 @@ func menuKernelOpts(root host.Root) (string, error) {
 			return string(m[1]), nil
 		}
 	}
-	return "", fmt.Errorf("%s: %w: entries name %s, which is set nowhere", grubEnv, ErrNotInEffect, kernelOpts)
+	return "", fmt.Errorf("%s: %w: the boot entries use $%s, which is not set", grubEnv, ErrNotInEffect, kernelOpts)
 }
 
-// names tells whether an entry's options name a variable.
-func (e typeOne) names(variable string) bool {
+// uses reports whether an entry's options refer to a variable.
+func (e typeOne) uses(variable string) bool {
 	for _, m := range envReference.FindAllStringSubmatch(e.all("options"), -1) {
 		if m[1]+m[2] == variable {
 			return true
@@ -96,20 +95,19 @@ func (e typeOne) names(variable string) bool {
 
 func (b BLS) uses(variable string) bool {
 	for _, e := range b.entries {
-		if !e.isRescue() && e.names(variable) {
+		if !e.isRescue() && e.uses(variable) {
 			return true
 		}
 	}
 	return false
 }
 
-// args returns what a kernel gets that is started by an entry.
+// args returns the arguments of the kernel that an entry boots.
 func (b BLS) args(e typeOne, env environment) Args {
 	return ParseArgs(env.expand(e.all("options")))
 }
 
-// selected is the entry that starts unless somebody chooses: the one that GRUB keeps
-// the name of, else the newest.
+// selected returns the default entry: the one named by saved_entry, otherwise the newest.
 func (b BLS) selected() typeOne {
 	saved, _ := b.env.get("saved_entry")
 	for _, e := range b.entries {
@@ -120,13 +118,12 @@ func (b BLS) selected() typeOne {
 	return *newest(b.entries)
 }
 
-// Args returns the arguments of the entry that starts unless somebody chooses. Ours are
-// among them.
+// Args returns the arguments of the default entry, gpustack's included.
 func (b BLS) Args() Args {
 	return b.args(b.selected(), b.env)
 }
 
-// Entries returns the entries, variables filled in.
+// Entries returns the entries with variables expanded.
 func (b BLS) Entries(host.Root) ([]Entry, error) {
 	var entries []Entry
 	for _, e := range b.entries {
@@ -135,14 +132,14 @@ func (b BLS) Entries(host.Root) ([]Entry, error) {
 	return entries, nil
 }
 
-// Default returns the release of the kernel that starts unless the operator chooses another, ""
-// where its entry does not tell it.
+// Default returns the release of the kernel that boots by default, or "" if its entry has none.
 func (b BLS) Default(host.Root) (string, error) {
 	return b.selected().entry(nil).release(), nil
 }
 
-// Later returns what kernel-install gives an entry (20-grub.install of grub2): what
-// /etc/kernel/cmdline has, or kernelopts where the other entries name that.
+// Later returns the entry that kernel-install creates for a kernel installed later
+// (20-grub.install of grub2), with the arguments of /etc/kernel/cmdline, or of kernelopts if the
+// other entries use that. It returns nil if neither exists.
 func (b BLS) Later(host.Root) (*Entry, error) {
 	switch value, _ := b.env.get(kernelOpts); {
 	case b.uses(kernelOpts):
@@ -153,14 +150,14 @@ func (b BLS) Later(host.Root) (*Entry, error) {
 	return nil, nil
 }
 
-// Programs returns none: the entries are the menu.
+// Programs returns no programs: the entries themselves are the menu.
 func (b BLS) Programs(_, _ bool) []host.Program {
 	return nil
 }
 
-// Plan plans the change of every entry but the rescue entry, and of what entries made
-// later begin with. It is an error if a variable that others write, as tuned does with
-// tuned_params, would still say otherwise.
+// Plan plans the change of every entry except the rescue entry, and of the arguments of kernels
+// installed later. It is an error if a variable that other programs write, such as tuned's
+// tuned_params, would still conflict.
 func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
 	var plan edit.Plan
 	put := func(c edit.Change, err error) error {
@@ -191,9 +188,9 @@ func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
 		edited := typeOne{e.file, e.name, strings.SplitAfter(text, "\n")}
 		after := b.args(edited, env)
 		if change := want.Change(after); !change.IsZero() {
-			return nil, fmt.Errorf("%s: %w: variables in %s say %s", e.name, ErrNotInEffect, grubEnv, change.Drop)
+			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, ErrNotInEffect, grubEnv, change.Drop)
 		}
-		if err := asWanted(e, b.args(e, b.env), after, want); err != nil {
+		if err := checkArgs(e, b.args(e, b.env), after, want); err != nil {
 			return nil, err
 		}
 	}

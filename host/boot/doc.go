@@ -1,4 +1,6 @@
-// Package boot knows the kernel's arguments, and where boot loaders keep them.
+// Package boot parses kernel arguments, reads where each boot loader stores them, and plans
+// changes.
 //
-// Does not: write files (host/edit), or run the programs that make menus of them.
+// It does not write files (host/edit) or run the programs that regenerate boot menus
+// (host/prepare).
 package boot

@@ -12,17 +12,16 @@ import (
 	"gpustack/host/edit"
 )
 
-// typeOne is an entry of the Boot Loader Specification that is a text file ("type #1",
-// uapi-group.org/specifications/specs/boot_loader_specification). GRUB of RHEL and
-// Fedora reads such entries, and so does systemd-boot.
+// typeOne is a text file entry of the Boot Loader Specification ("type #1",
+// uapi-group.org/specifications/specs/boot_loader_specification). RHEL's and Fedora's GRUB and
+// systemd-boot read such entries.
 type typeOne struct {
 	file  *edit.File
 	name  string // on the machine
 	lines []string
 }
 
-// field is a line "KEY VALUE" of an entry, taken apart so that it can be put together
-// again as it was.
+// field is a line "KEY VALUE" of an entry, with the white space that separates its parts.
 type field struct {
 	before, key, between, value, after string
 }
@@ -41,14 +40,15 @@ func (f field) String() string {
 	return f.before + f.key + f.between + f.value + f.after
 }
 
-// readEntries returns the entries in a folder that name a kernel, by name. None is no error.
-// Others start a program of the firmware, or a whole image.
+// readEntries returns the entries in a directory that boot a kernel, sorted by name. Other entries
+// start an EFI program or a unified kernel image. A missing directory is not an error.
 func readEntries(root host.Root, dir string) ([]typeOne, error) {
 	entries, err := readAllEntries(root, dir)
 	return slices.DeleteFunc(entries, func(e typeOne) bool { return e.get("linux") == "" }), err
 }
 
-// readAllEntries returns all entries in a folder, by name. None is no error.
+// readAllEntries returns all entries in a directory, sorted by name. A missing directory is not an
+// error.
 func readAllEntries(root host.Root, dir string) ([]typeOne, error) {
 	names, err := root.ReadDir(dir)
 	if host.IsAbsent(err) {
@@ -68,7 +68,7 @@ func readAllEntries(root host.Root, dir string) ([]typeOne, error) {
 			return nil, err
 		}
 		if f == nil {
-			continue // gone since
+			continue // just removed
 		}
 		entries = append(entries, parseEntry(name, f))
 	}
@@ -79,7 +79,7 @@ func parseEntry(name string, f *edit.File) typeOne {
 	return typeOne{file: f, name: name, lines: slices.Collect(strings.Lines(string(f.Content)))}
 }
 
-// get returns the value of a key that an entry has once, or "".
+// get returns the first value of a key, or "".
 func (e typeOne) get(key string) string {
 	for _, line := range e.lines {
 		if f := parseField(line); f.key == key {
@@ -89,7 +89,7 @@ func (e typeOne) get(key string) string {
 	return ""
 }
 
-// all returns the values of a key that can be repeated, joined by spaces.
+// all returns all values of a key, joined by spaces.
 func (e typeOne) all(key string) string {
 	var values []string
 	for _, line := range e.lines {
@@ -100,14 +100,14 @@ func (e typeOne) all(key string) string {
 	return strings.Join(values, " ")
 }
 
-// isRescue tells whether an entry is the one that the distribution keeps for when
-// nothing else starts (dracut, 51-dracut-rescue.install).
+// isRescue reports whether an entry is the distribution's rescue entry, for machines that no longer
+// boot otherwise (dracut, 51-dracut-rescue.install).
 func (e typeOne) isRescue() bool {
 	return strings.Contains(path.Base(e.name), "-0-rescue")
 }
 
-// edit changes the entry's options: what is to go goes from each of their lines, and
-// what is to come comes at the end of the last.
+// edit returns the entry's text with changed options: it removes arguments from all lines with
+// options and appends arguments to the last one.
 func (e typeOne) edit(c Change) string {
 	var b strings.Builder
 	last := -1
@@ -141,7 +141,7 @@ func (e typeOne) edit(c Change) string {
 	return b.String()
 }
 
-// plan plans that the entry's file holds a text.
+// plan plans to write text to the entry's file.
 func (e typeOne) plan(root host.Root, text string) (edit.Change, error) {
 	c, err := edit.Put(root, e.name, []byte(text), e.file.Mode, false)
 	c.Transient = true
@@ -149,10 +149,13 @@ func (e typeOne) plan(root host.Root, text string) (edit.Change, error) {
 }
 
 func (e typeOne) entry(args Args) Entry {
-	return Entry{File: e.name, Kernel: e.get("linux"), Release: e.get("version"), Args: args, Recovery: e.isRescue()}
+	return Entry{
+		File: e.name, Kernel: e.get("linux"), Release: e.get("version"),
+		Args: args, Recovery: e.isRescue(),
+	}
 }
 
-// newest returns the entry of the newest kernel that is not for rescue, or nil.
+// newest returns the entry of the newest kernel without rescue entries, or nil.
 func newest(entries []typeOne) *typeOne {
 	var best *typeOne
 	for i := range entries {
@@ -164,7 +167,7 @@ func newest(entries []typeOne) *typeOne {
 	return best
 }
 
-// version is the kernel's release, or, where the entry does not tell, its name.
+// version returns the kernel's release, or the name of the entry if it has none.
 func (e typeOne) version() string {
 	if v := e.get("version"); v != "" {
 		return v
@@ -174,7 +177,7 @@ func (e typeOne) version() string {
 
 var versionPart = regexp.MustCompile(`[0-9]+|[A-Za-z]+`)
 
-// compareVersions compares numbers as such, and letters as letters.
+// compareVersions compares versions part by part: numbers by value, letters in alphabetical order.
 func compareVersions(a, b string) int {
 	as, bs := versionPart.FindAllString(a, -1), versionPart.FindAllString(b, -1)
 	return slices.CompareFunc(as, bs, func(a, b string) int {
@@ -189,12 +192,12 @@ func compareVersions(a, b string) int {
 	})
 }
 
-// kernelCmdline is what kernel-install gives the kernels that are installed later, in
-// whole (systemd, kernel-install(8); grubby's 20-grub.install).
+// kernelCmdline contains all arguments that kernel-install gives kernels installed later (systemd,
+// kernel-install(8); grubby's 20-grub.install).
 const kernelCmdline = "/etc/kernel/cmdline"
 
-// planCmdline plans the change of that file, whose lines that begin with # are
-// comments to those that know comments.
+// planCmdline plans the change of that file. Lines that begin with # are comments, though not for
+// every program that reads the file.
 func planCmdline(root host.Root, f *edit.File, want Want) (edit.Change, error) {
 	lines := slices.Collect(strings.Lines(string(f.Content)))
 	change := want.Change(cmdlineArgs(f.Content))
@@ -251,12 +254,13 @@ func cmdlineArgs(content []byte) Args {
 	return args
 }
 
-// ErrNoEntries says that a machine whose menu is made of entries shows none.
-var ErrNoEntries = errors.New("no boot entries")
+// ErrNoEntries is the error of a machine that boots from entries but has none.
+var ErrNoEntries = host.WithHint(errors.New("no boot entries"),
+	"mount the boot partition (below the root with --root), then run gpustack again")
 
-// asWanted is an error unless an entry's arguments become what they were with the change
-// wanted, and nothing else: root= above all stays.
-func asWanted(e typeOne, before, after Args, want Want) error {
+// checkArgs returns an error unless the planned change of an entry's arguments is exactly the
+// wanted one: all other arguments, root= above all, must remain.
+func checkArgs(e typeOne, before, after Args, want Want) error {
 	should, is := want.Change(before).Apply(before), slices.Clone(after)
 	slices.Sort(should)
 	slices.Sort(is)

@@ -17,7 +17,7 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// loader is what the kinds of machines in this file have in common.
+// loader is the common interface of the boot loaders in this file.
 type loader interface {
 	Args() boot.Args
 	Entries(root host.Root) ([]boot.Entry, error)
@@ -27,13 +27,13 @@ type loader interface {
 func readBLS(root host.Root) (loader, error)         { return boot.ReadBLS(root) }
 func readSystemdBoot(root host.Root) (loader, error) { return boot.ReadSystemdBoot(root) }
 
-// grubenv is an environment block of the size that GRUB gives it.
+// grubenv returns an environment block of GRUB's size.
 func grubenv(variables string) string {
 	text := "# GRUB Environment Block\n" + variables
 	return text + strings.Repeat("#", 1024-len(text))
 }
 
-// Machines with entries, as their distributions install them.
+// Machines with boot entries as their distributions install them.
 const (
 	rhel9 = `
 -- boot/grub2/grub.cfg --
@@ -119,9 +119,8 @@ root=/dev/of-another-machine ro
 `
 )
 
-// TestEntries plans Intel's arguments for machines whose menu is made of entries: what
-// changes is shown as lines that go and come, every other byte stays, and planned again
-// nothing does.
+// TestEntries plans Intel's arguments for machines with boot entries and checks the changed lines.
+// All other bytes remain, and a second plan changes nothing.
 func TestEntries(t *testing.T) {
 	for _, test := range []struct {
 		name, tree string
@@ -144,7 +143,8 @@ func TestEntries(t *testing.T) {
 +GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
 +# gpustack end`,
 			}},
-		{"RHEL 9: what tuned adds counts", rhel9 + "-- boot/grub2/grubenv --\n" + grubenv("saved_entry=f00d-5.14.0-70.el9.x86_64\ntuned_params=iommu=pt nohz=on\n"), readBLS,
+		{"RHEL 9: what tuned adds counts", rhel9 + "-- boot/grub2/grubenv --\n" +
+			grubenv("saved_entry=f00d-5.14.0-70.el9.x86_64\ntuned_params=iommu=pt nohz=on\n"), readBLS,
 			"root=/dev/mapper/rhel-root ro intel_iommu=off quiet iommu=pt nohz=on",
 			map[string]string{
 				"/boot/loader/entries/f00d-5.14.0-427.el9.x86_64.conf": `
@@ -160,7 +160,8 @@ func TestEntries(t *testing.T) {
 +# gpustack end`,
 			}},
 		{"RHEL 8: options in GRUB's environment, which lies on the EFI system partition", "symlink boot/grub2/grubenv -> ../efi/EFI/redhat/grubenv\n" +
-			rhel8 + "-- boot/efi/EFI/redhat/grubenv --\n" + grubenv("saved_entry=f00d-4.18.0-553.el8.x86_64\nkernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto rhgb quiet \nboot_success=0\n"), readBLS,
+			rhel8 + "-- boot/efi/EFI/redhat/grubenv --\n" +
+			grubenv("saved_entry=f00d-4.18.0-553.el8.x86_64\nkernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto rhgb quiet \nboot_success=0\n"), readBLS,
 			"root=/dev/mapper/rhel-root ro crashkernel=auto rhgb quiet",
 			map[string]string{
 				"/boot/grub2/grubenv": `
@@ -172,7 +173,8 @@ func TestEntries(t *testing.T) {
 +GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
 +# gpustack end`,
 			}},
-		{"RHEL 8: options that the menu sets by itself", rhel8 + "-- boot/grub2/grub.cfg --\nif [ -z \"${kernelopts}\" ]; then\n  set kernelopts=\"root=/dev/sda1 ro amd_iommu=off\"\nfi\nblscfg\n", readBLS,
+		{"RHEL 8: options that the menu sets by itself",
+			rhel8 + "-- boot/grub2/grub.cfg --\nif [ -z \"${kernelopts}\" ]; then\n  set kernelopts=\"root=/dev/sda1 ro amd_iommu=off\"\nfi\nblscfg\n", readBLS,
 			"root=/dev/sda1 ro amd_iommu=off",
 			map[string]string{
 				"/boot/grub2/grubenv": `
@@ -201,7 +203,8 @@ func TestEntries(t *testing.T) {
 			}},
 		{"no /etc/default/grub, and an entry without options or a last newline", "-- boot/loader/entries/a.conf --\nlinux /vmlinuz\ninitrd /initrd", readBLS, "",
 			map[string]string{"/boot/loader/entries/a.conf": "\n+options intel_iommu=on iommu=pt"}},
-		{"options in several lines", "-- boot/loader/entries/a.conf --\noptions root=/dev/a intel_iommu=off\nlinux /vmlinuz\noptions \tiommu=soft ro\n", readBLS, "root=/dev/a intel_iommu=off iommu=soft ro",
+		{"options in several lines", "-- boot/loader/entries/a.conf --\noptions root=/dev/a intel_iommu=off\nlinux /vmlinuz\n" +
+			"options \tiommu=soft ro\n", readBLS, "root=/dev/a intel_iommu=off iommu=soft ro",
 			map[string]string{"/boot/loader/entries/a.conf": `
 -options root=/dev/a intel_iommu=off
 +options root=/dev/a
@@ -216,7 +219,8 @@ func TestEntries(t *testing.T) {
 				"/etc/kernel/cmdline": `
 +root=UUID=77 ro quiet systemd.machine_id=cafe intel_iommu=on iommu=pt`,
 			}},
-		{"systemd-boot with a command line of the distribution", debianSystemdBoot + "-- usr/lib/kernel/cmdline --\n# all of them\nroot=LABEL=a\n  quiet\n", readSystemdBoot,
+		{"systemd-boot with a command line of the distribution",
+			debianSystemdBoot + "-- usr/lib/kernel/cmdline --\n# all of them\nroot=LABEL=a\n  quiet\n", readSystemdBoot,
 			"root=LABEL=a quiet",
 			map[string]string{
 				"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf": `
@@ -225,7 +229,8 @@ func TestEntries(t *testing.T) {
 				"/etc/kernel/cmdline": `
 +root=LABEL=a quiet intel_iommu=on iommu=pt`,
 			}},
-		{"systemd-boot with a command line of the operator", debianSystemdBoot + "-- etc/kernel/cmdline --\n# ours\nroot=UUID=77 intel_iommu=on,sm_on\n\nquiet iommu=soft", readSystemdBoot,
+		{"systemd-boot with a command line of the operator",
+			debianSystemdBoot + "-- etc/kernel/cmdline --\n# ours\nroot=UUID=77 intel_iommu=on,sm_on\n\nquiet iommu=soft", readSystemdBoot,
 			"root=UUID=77 intel_iommu=on,sm_on quiet iommu=soft",
 			map[string]string{
 				"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf": `
@@ -280,20 +285,21 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// changedLines are a change's lines that go and come, but for GRUB's padding.
+// changedLines returns the removed and added lines of a change, without GRUB's padding.
 func changedLines(c edit.Change) string {
 	var b strings.Builder
 	for line := range strings.Lines(c.Diff()) {
 		line = strings.TrimSuffix(line, "\n")
-		if !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "+++") && strings.ContainsAny(line[:min(1, len(line))], `-+`) && !strings.Contains(line, "####") {
+		if !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "+++") &&
+			strings.ContainsAny(line[:min(1, len(line))], `-+`) && !strings.Contains(line, "####") {
 			fmt.Fprintf(&b, "\n%s", line)
 		}
 	}
 	return b.String()
 }
 
-// TestEnvironmentSize: the environment block keeps its size, whatever is written to it,
-// and here the newline makes it a byte longer than GRUB would.
+// TestEnvironmentSize: an environment block keeps its size, here one byte more than GRUB's because
+// of a newline.
 func TestEnvironmentSize(t *testing.T) {
 	root := hosttest.Lay(t, rhel8+"-- boot/grub2/grubenv --\n"+grubenv("a=x\\\\y\\\nz\nkernelopts=root=/dev/a ro\n"))
 	l, err := boot.ReadBLS(root)
@@ -313,7 +319,7 @@ func TestEnvironmentSize(t *testing.T) {
 	}
 }
 
-// TestEntriesRefused: machines whose entries cannot be made to say what is wanted.
+// TestEntriesRefused covers machines whose entries cannot be given the wanted arguments.
 func TestEntriesRefused(t *testing.T) {
 	for _, test := range []struct {
 		name, tree string
@@ -324,18 +330,24 @@ func TestEntriesRefused(t *testing.T) {
 		{"no entries", "-- boot/loader/entries/0.conf --\nefi /shell.efi\n", readBLS, boot.ErrNoEntries, "/boot/loader/entries: no boot entries"},
 		{"only for rescue", "-- boot/loader/entries/a-0-rescue.conf --\nlinux /v\n", readBLS, boot.ErrNoEntries, "/boot/loader/entries: no boot entries"},
 		{"tuned says otherwise, after the entries", rhel9 + "-- boot/grub2/grubenv --\n" + grubenv("tuned_params=intel_iommu=off\n"), readBLS, boot.ErrNotInEffect,
-			"/boot/loader/entries/f00d-5.14.0-427.el9.x86_64.conf: the arguments would not be in effect: variables in /boot/grub2/grubenv say intel_iommu=off"},
+			"/boot/loader/entries/f00d-5.14.0-427.el9.x86_64.conf: the arguments would not take effect: variables in /boot/grub2/grubenv set intel_iommu=off"},
 		{"no value for kernelopts", rhel8, readBLS, boot.ErrNotInEffect,
-			"/boot/grub2/grubenv: the arguments would not be in effect: entries name kernelopts, which is set nowhere"},
-		{"a variable that is a part of a word", strings.Replace(rhel8, "$kernelopts $tuned_params", "$kernelopts-x", 1) + "-- boot/grub2/grubenv --\n" + grubenv("kernelopts=root=/dev/b iommu=soft\n"), readBLS, boot.ErrNotInEffect,
-			"/boot/loader/entries/f00d-4.18.0-553.el8.x86_64.conf: the arguments would not be in effect: its kernel would get \"root=/dev/b intel_iommu=on iommu=pt-x iommu=pt\""},
-		{"an environment without room", rhel8 + "-- boot/grub2/grubenv --\n" + grubenv("kernelopts=root=/dev/a "+strings.Repeat("x", 955)+"\n"), readBLS, boot.ErrNotInEffect,
-			"/boot/grub2/grubenv: the arguments would not be in effect: it has room for 1025 bytes, and would need 1028"},
-		{"an environment that is none", rhel8 + "-- boot/grub2/grubenv --\nkernelopts=root=/dev/a\n", readBLS, nil, "/boot/grub2/grubenv: is no environment block of GRUB's"},
-		{"an environment with more behind", rhel8 + "-- boot/grub2/grubenv --\n" + strings.Replace(grubenv("kernelopts=root=/dev/a\n"), "##########", "####x#####", 1), readBLS, nil, "/boot/grub2/grubenv: is no environment block of GRUB's"},
+			"/boot/grub2/grubenv: the arguments would not take effect: the boot entries use $kernelopts, which is not set"},
+		{"a variable that is a part of a word", strings.Replace(rhel8, "$kernelopts $tuned_params", "$kernelopts-x", 1) +
+			"-- boot/grub2/grubenv --\n" + grubenv("kernelopts=root=/dev/b iommu=soft\n"), readBLS, boot.ErrNotInEffect,
+			"/boot/loader/entries/f00d-4.18.0-553.el8.x86_64.conf: the arguments would not take effect: " +
+				"its kernel would get \"root=/dev/b intel_iommu=on iommu=pt-x iommu=pt\""},
+		{"an environment without room", rhel8 + "-- boot/grub2/grubenv --\n" +
+			grubenv("kernelopts=root=/dev/a "+strings.Repeat("x", 955)+"\n"), readBLS, boot.ErrNotInEffect,
+			"/boot/grub2/grubenv: the arguments would not take effect: needs 1028 bytes, the file has 1025"},
+		{"an environment that is none", rhel8 + "-- boot/grub2/grubenv --\nkernelopts=root=/dev/a\n", readBLS, nil,
+			"/boot/grub2/grubenv: not a GRUB environment block"},
+		{"an environment with more behind", rhel8 + "-- boot/grub2/grubenv --\n" +
+			strings.Replace(grubenv("kernelopts=root=/dev/a\n"), "##########", "####x#####", 1), readBLS, nil, "/boot/grub2/grubenv: not a GRUB environment block"},
 		{"systemd-boot without a root file system", strings.ReplaceAll(debianSystemdBoot, "root=UUID=77 ", ""), readSystemdBoot, boot.ErrNoRoot,
-			"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf: has no root= among its options, without which later kernels would not start"},
-		{"systemd-boot without entries of this system", strings.ReplaceAll(debianSystemdBoot, "machine-id cafe", "machine-id fade"), readSystemdBoot, boot.ErrNoEntries,
+			"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf: has no root= argument, without which kernels installed later would not boot"},
+		{"systemd-boot without entries of this system",
+			strings.ReplaceAll(debianSystemdBoot, "machine-id cafe", "machine-id fade"), readSystemdBoot, boot.ErrNoEntries,
 			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -351,8 +363,8 @@ func TestEntriesRefused(t *testing.T) {
 	}
 }
 
-// TestKept: whatever a program makes of entries, they start their kernels with the
-// arguments that they had, and one that says the same keeps its bytes.
+// TestKept: Restore gives entries that a program has rewritten their previous arguments, and
+// unchanged entries their previous bytes.
 func TestKept(t *testing.T) {
 	const name = "boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf"
 	first := hosttest.Lay(t, debianSystemdBoot)
@@ -393,7 +405,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestSystemdBootPrograms: each kernel that has an entry is installed anew.
+// TestSystemdBootPrograms: each kernel with an entry is reinstalled.
 func TestSystemdBootPrograms(t *testing.T) {
 	root := hosttest.Lay(t, debianSystemdBoot+"-- lib/modules/6.1.0-9-amd64/modules.dep --\n-- boot/vmlinuz-6.1.0-9-amd64 --\n")
 	b, err := boot.ReadSystemdBoot(root)
@@ -411,12 +423,12 @@ func TestSystemdBootPrograms(t *testing.T) {
 	}
 }
 
-// FuzzEntry: whatever an entry says, either the plan is refused, or each kernel gets what
-// it got, less what contradicts and with what is wanted, and no other line of the entry
-// changes.
+// FuzzEntry: for any entry, either Plan returns an error, or the kernel gets its arguments without
+// the conflicting ones and with the wanted ones, and no other line of the entry changes.
 func FuzzEntry(f *testing.F) {
 	f.Add("linux /v\noptions root=/dev/a  ro intel_iommu=off\n", "")
-	f.Add("linux /v\r\noptions \troot=/dev/a\r\noptions iommu=soft \"a b=c\" $kernelopts ${tuned_params}x\r\n", "kernelopts=root=/dev/b iommu=nopt\ntuned_params=nohz=on\n")
+	f.Add("linux /v\r\noptions \troot=/dev/a\r\noptions iommu=soft \"a b=c\" $kernelopts ${tuned_params}x\r\n",
+		"kernelopts=root=/dev/b iommu=nopt\ntuned_params=nohz=on\n")
 	f.Add("options\nlinux /v", "kernelopts=a\\\\b\n")
 	f.Add("linux /v\noptions iommuoptft \"a b=c\" $kernelopts\x17\n", "kernelopts=root=/dev/b iommu=no\x8bt\n")
 	f.Add("# options x\n\n options\toption=1\nlinux /v\n", "tuned_params=iommu=pt intel_iommu=off\n")
@@ -462,7 +474,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// otherLines are the lines that set no options.
+// otherLines returns the lines that set no options.
 func otherLines(text string) (lines []string) {
 	for line := range strings.Lines(text) {
 		if fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n", r) }); len(fields) == 0 || fields[0] != "options" {

@@ -16,45 +16,48 @@ import (
 	"gpustack/templates"
 )
 
-// The files of GRUB's configuration. Debian's and Ubuntu's grub-mkconfig reads the
-// folder too, RHEL's and Fedora's does not, so the program is asked, not a table of
-// distributions.
+// Files of GRUB's configuration. Debian's and Ubuntu's grub-mkconfig reads the drop-in directory,
+// RHEL's and Fedora's does not; readsDropIns looks into the program.
 const (
 	grubDefault = "/etc/default/grub"
 	grubDropIns = "/etc/default/grub.d"
 	grubOwn     = grubDropIns + "/zz-gpustack.cfg" // sorts after cloud images' and kdump's
 )
 
-// grubMkconfigs are the names of the program that makes a menu of these files: GNU's,
-// and that of RHEL, Fedora and SUSE.
-var grubMkconfigs = []string{"/usr/sbin/grub-mkconfig", "/usr/sbin/grub2-mkconfig", "/usr/bin/grub-mkconfig", "/usr/bin/grub2-mkconfig"}
+// grubMkconfigs are the paths of the program that makes a menu from these files: GNU's, and that of
+// RHEL, Fedora and SUSE.
+var grubMkconfigs = []string{
+	"/usr/sbin/grub-mkconfig", "/usr/sbin/grub2-mkconfig",
+	"/usr/bin/grub-mkconfig", "/usr/bin/grub2-mkconfig",
+}
 
-// Variables that hold kernel arguments: those of every menu entry, and those that
-// the recovery entries do not have (GNU GRUB manual, "Simple configuration
-// handling"; util/grub.d/10_linux.in puts them in this order).
+// Variables with kernel arguments: those of every menu entry, and those of all but recovery entries
+// (GNU GRUB manual, "Simple configuration handling"). Entries have them in this order
+// (util/grub.d/10_linux.in).
 const (
 	grubAlways = "GRUB_CMDLINE_LINUX"
 	grubNormal = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
-// ErrNotInEffect says that the arguments would not reach the kernel.
-var ErrNotInEffect = errors.New("the arguments would not be in effect")
+// ErrNotInEffect is the error of planned arguments that would not reach the kernel.
+var ErrNotInEffect = host.WithHint(errors.New("the arguments would not take effect"),
+	"edit that file so that it keeps the variable's previous value, or rename it to sort before zz-gpustack.cfg")
 
-// Grub is GRUB's configuration without what is ours in it.
+// Grub is GRUB's configuration, evaluated without gpustack's own part of it.
 type Grub struct {
-	scripts  []script // foreign, in the order in which they are read
-	whole    []script // ours among them
-	values   map[string]string
-	dropIns  bool   // grub.d is read
-	variable string // gets our arguments
-	program  host.Program
+	scripts  []script          // without gpustack's part, in the order in which they are read
+	all      []script          // with gpustack's part
+	values   map[string]string // of all variables, as scripts set them
+	dropIns  bool              // grub-mkconfig reads grubDropIns
+	variable string            // that gpustack's arguments are added to
+	program  host.Program      // regenerates the menu
 	menu     string
 }
 
-// ReadGrub reads the configuration below root. The error names file and line of
-// what a shell would not take, or what cannot be known without running programs.
+// ReadGrub reads the configuration below root. The error names the file and line that a shell does
+// not accept or that cannot be evaluated without running programs.
 func ReadGrub(root host.Root) (Grub, error) {
-	// On Debian the arguments belong where recovery entries do not get them.
+	// Debian's convention: recovery entries do not get the arguments.
 	g, err := readGrub(root, grubNormal)
 	if err == nil {
 		g.program, g.menu, err = menuProgram(root)
@@ -69,7 +72,7 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 		return Grub{}, err
 	}
 	g.scripts = []script{{grubDefault, block.ReplaceAllString(text, "")}}
-	g.whole = []script{{grubDefault, text}}
+	g.all = []script{{grubDefault, text}}
 	names, err := root.ReadDir(grubDropIns)
 	if err != nil && !host.IsAbsent(err) {
 		return Grub{}, fmt.Errorf("%s: %w", grubDropIns, host.Cause(err))
@@ -85,7 +88,7 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 			if err != nil {
 				return Grub{}, err
 			}
-			g.whole = append(g.whole, script{file, text})
+			g.all = append(g.all, script{file, text})
 			if file != grubOwn {
 				g.scripts = append(g.scripts, script{file, text})
 			}
@@ -106,8 +109,8 @@ func readConfig(root host.Root, name string) (string, error) {
 	return string(f.Content), nil
 }
 
-// readsDropIns asks grub-mkconfig, which is a shell script, whether it reads
-// grub.d. Where there is none, files in the folder tell that something does.
+// readsDropIns reports whether grub-mkconfig, a shell script, reads the drop-in directory. Without
+// a grub-mkconfig it returns some, whether the directory has files, which suggest that it is read.
 func readsDropIns(root host.Root, some bool) (bool, error) {
 	for _, program := range grubMkconfigs {
 		data, err := root.ReadFile(program)
@@ -122,16 +125,16 @@ func readsDropIns(root host.Root, some bool) (bool, error) {
 	return some, nil
 }
 
-// Menus, and links to them: GNU's and Debian's, that of RHEL, Fedora and SUSE, and
-// the name by which RHEL 7 finds the one on the EFI system partition (grub2.spec).
+// Menus, and links to them: GNU's and Debian's, that of RHEL, Fedora and SUSE, and RHEL 7's link to
+// the one on the EFI system partition (grub2.spec).
 const (
-	MenuOfUpdateGrub = "/boot/grub/grub.cfg" // Debian's update-grub makes it
+	MenuOfUpdateGrub = "/boot/grub/grub.cfg" // written by Debian's update-grub
 	menuGrub2        = "/boot/grub2/grub.cfg"
 	menuGrub2EFI     = "/etc/grub2-efi.cfg"
 )
 
-// menuProgram returns what makes the menu anew, and which it makes. A tree may hold
-// a menu and no program.
+// menuProgram returns the program that regenerates the menu, and the menu. The program may be
+// missing in a tree with a menu.
 func menuProgram(root host.Root) (program host.Program, menu string, err error) {
 	there := func(names ...string) bool {
 		found := false
@@ -154,7 +157,8 @@ func menuProgram(root host.Root) (program host.Program, menu string, err error) 
 			if readErr != nil {
 				err = errors.Join(err, fmt.Errorf("%s: %w", menuGrub2EFI, host.Cause(readErr)))
 			}
-			if bytes.Contains(data, []byte("menuentry ")) { // else it only leads to the other
+			// Without entries, that file only includes the other menu.
+			if bytes.Contains(data, []byte("menuentry ")) {
 				menu = menuGrub2EFI
 			}
 		}
@@ -163,13 +167,14 @@ func menuProgram(root host.Root) (program host.Program, menu string, err error) 
 	return host.Program{Kind: host.UpdateGrub}, MenuOfUpdateGrub, err
 }
 
-// SkipsInitramfs returns whether the menu tries to start kernels without their initramfs before it
-// starts them with it (Ubuntu's grub.d/10_linux; its images for clouds set the variable).
+// SkipsInitramfs reports whether the menu first tries to boot kernels without their initramfs
+// (Ubuntu's grub.d/10_linux; Ubuntu's cloud images set the variable).
 func (g Grub) SkipsInitramfs() bool {
 	return g.values["GRUB_FORCE_PARTUUID"] != ""
 }
 
-// Programs returns what makes the menu anew, which a new initramfs does not call for.
+// Programs returns the program that regenerates the menu, if arguments change. A new initramfs does
+// not need it.
 func (g Grub) Programs(arguments, _ bool) []host.Program {
 	if !arguments {
 		return nil
@@ -177,14 +182,14 @@ func (g Grub) Programs(arguments, _ bool) []host.Program {
 	return []host.Program{g.program}
 }
 
-// Entries returns the entries of the menu as it is.
+// Entries returns the entries of the present menu.
 func (g Grub) Entries(root host.Root) ([]Entry, error) {
 	return ReadMenu(root, g.menu)
 }
 
-// Default returns the release of the kernel that the menu starts unless the operator chooses
-// another: that of its first entry, unless GRUB_DEFAULT selects another (GNU GRUB manual, "Simple
-// configuration handling"). It is "" where it cannot be determined.
+// Default returns the release of the kernel that boots by default: that of the first entry, unless
+// GRUB_DEFAULT selects another (GNU GRUB manual, "Simple configuration handling"). It returns "" if
+// that cannot be determined.
 func (g Grub) Default(root host.Root) (string, error) {
 	if selected := g.values["GRUB_DEFAULT"]; selected != "" && selected != "0" {
 		return "", nil
@@ -197,16 +202,17 @@ func (g Grub) Default(root host.Root) (string, error) {
 	return entries[i].release(), nil
 }
 
-// Later returns what a menu that is made anew starts kernels with.
+// Later returns the entry that a regenerated menu has for any kernel.
 func (g Grub) Later(host.Root) (*Entry, error) {
-	values, err := evaluate(g.whole, grubAlways, grubNormal)
+	values, err := evaluate(g.all, grubAlways, grubNormal)
 	if err != nil {
 		return nil, err
 	}
-	return &Entry{File: g.whole[len(g.whole)-1].name, Kernel: installedLater, Later: true, Args: grubArgs(values)}, nil
+	last := g.all[len(g.all)-1].name
+	return &Entry{File: last, Kernel: installedLater, Later: true, Args: grubArgs(values)}, nil
 }
 
-// Args returns the arguments of a normal menu entry, ours not among them.
+// Args returns the arguments of a normal menu entry without gpustack's.
 func (g Grub) Args() Args {
 	return grubArgs(g.values)
 }
@@ -215,9 +221,9 @@ func grubArgs(values map[string]string) Args {
 	return append(ParseArgs(values[grubAlways]), ParseArgs(values[grubNormal])...)
 }
 
-// Plan plans the change of the arguments that others have set, and takes away what
-// an earlier plan added. The result is evaluated, and it is an error if it has not
-// just the arguments wanted, or changes another variable.
+// Plan plans the change of the arguments and removes what an earlier plan added. It evaluates the
+// planned files and returns an error unless they give exactly the wanted arguments and change no
+// other variable.
 func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 	change := want.Change(g.Args())
 	ours, err := g.text(change)
@@ -232,8 +238,8 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 		own, inPlace = "", ours
 	}
 	var changes edit.Plan
-	// Our part of a file, or the file, that another way of reading left behind
-	// goes; the usual case is that there is none.
+	// A grub-mkconfig that has started or ceased to read the drop-in directory leaves gpustack's
+	// arguments in the wrong file: write one of the files and clear the other.
 	c, err := edit.Put(root, grubDefault, []byte(withBlock(g.scripts[0].text, inPlace)), 0o644, false)
 	if err != nil {
 		return nil, err
@@ -249,7 +255,7 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 	return append(changes, c), nil
 }
 
-// Our part of a file that others own stands between these.
+// Markers around gpustack's part of a file that others own.
 const (
 	blockBegin = "# gpustack begin\n"
 	blockEnd   = "# gpustack end\n"
@@ -257,7 +263,7 @@ const (
 
 var block = regexp.MustCompile("(?ms)^" + blockBegin + ".*?^" + blockEnd)
 
-// withBlock puts our part at the end, where it is read last.
+// withBlock appends gpustack's part, so that it is read last.
 func withBlock(theirs, ours string) string {
 	if ours == "" {
 		return theirs
@@ -268,12 +274,12 @@ func withBlock(theirs, ours string) string {
 	return theirs + blockBegin + ours + blockEnd
 }
 
-// WithoutOurs returns a file of GRUB's configuration without our part of it.
+// WithoutOurs returns a file of GRUB's configuration without gpustack's part.
 func WithoutOurs(content []byte) []byte {
 	return block.ReplaceAll(content, nil)
 }
 
-// plain is what an argument may be made of to be written between double quotes.
+// plain matches arguments that need no escaping between double quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_.,:=+/-]+$`)
 
 var grubArguments = template.Must(template.New("grub").Parse(templates.GrubArguments))
@@ -282,14 +288,14 @@ type grubFilter struct {
 	Variable, Pattern string
 }
 
-// text is what is to be read after everything else: "" for no change.
+// text returns the script that GRUB must read last, or "" for no change.
 func (g Grub) text(change Change) (string, error) {
 	if change.IsZero() {
 		return "", nil
 	}
 	for _, arg := range change.Add {
 		if !plain.MatchString(arg) {
-			return "", fmt.Errorf("kernel argument %q: not plain", arg)
+			return "", fmt.Errorf("kernel argument %q: unsupported characters", arg)
 		}
 	}
 	var filters []grubFilter
@@ -314,18 +320,19 @@ func (g Grub) text(change Change) (string, error) {
 	return b.String(), err
 }
 
-// isShellSpace is where a shell splits words. A carriage return, which a file with
-// DOS line ends puts at the end of a value, is none.
+// isShellSpace reports whether a shell splits words at r. It does not at a carriage return, which
+// is part of a value in files with DOS line ends.
 func isShellSpace(r rune) bool {
 	return r == ' ' || r == '\t' || r == '\n'
 }
 
-// verify evaluates the files with ours as their last.
+// verify evaluates the files together with ours, gpustack's part, and checks the resulting values.
 func (g Grub) verify(ours string, change Change) error {
 	scripts := slices.Clone(g.scripts)
 	if g.dropIns {
 		own := script{grubOwn, ours}
-		at, _ := slices.BinarySearchFunc(scripts[1:], own, func(a, b script) int { return strings.Compare(a.name, b.name) })
+		byName := func(a, b script) int { return strings.Compare(a.name, b.name) }
+		at, _ := slices.BinarySearchFunc(scripts[1:], own, byName)
 		scripts = slices.Insert(scripts, 1+at, own)
 	} else {
 		scripts[0].text = withBlock(scripts[0].text, ours)
@@ -336,12 +343,13 @@ func (g Grub) verify(ours string, change Change) error {
 	}
 	last := scripts[len(scripts)-1].name
 	want := change.Apply(g.Args())
-	if g.variable == grubAlways { // comes before the others
+	if g.variable == grubAlways { // its arguments precede those of grubNormal
 		n := len(ParseArgs(g.values[grubNormal]))
 		want = append(change.Apply(g.Args()[:len(g.Args())-n]), change.keep(g.Args()[len(g.Args())-n:])...)
 	}
 	if got := grubArgs(values); !slices.Equal(got, want) {
-		return fmt.Errorf("%s: %w: the kernel would get %q, not %q", last, ErrNotInEffect, got.String(), want.String())
+		return fmt.Errorf("%s: %w: the kernel would get %q instead of %q",
+			last, ErrNotInEffect, got.String(), want.String())
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if name != grubAlways && name != grubNormal && name != "_" && values[name] != g.values[name] {

@@ -19,8 +19,8 @@ const readsFolder = `#! /bin/sh
 for x in ${sysconfdir}/default/grub.d/*.cfg ; do
 `
 
-// grubTree lays out GRUB's files, by name below /etc/default ("grub",
-// "grub.d/x.cfg"), with or without a grub-mkconfig that reads the folder.
+// grubTree lays out GRUB's files, by name below /etc/default ("grub", "grub.d/x.cfg"), with or
+// without a grub-mkconfig that reads the drop-in directory.
 func grubTree(t testing.TB, files map[string]string, dropIns bool) host.Root {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,8 +49,7 @@ func put(t testing.TB, file, text string) {
 	}
 }
 
-// bash sources the files as grub-mkconfig does, and returns every variable: the
-// oracle.
+// bash is the oracle: it sources the files as grub-mkconfig does and returns all variables.
 func bash(t testing.TB, root host.Root, dropIns bool) map[string]string {
 	t.Helper()
 	program := `before=$(compgen -v); cd "$1"; . ./grub; `
@@ -82,10 +81,9 @@ func kernelArgs(values map[string]string) boot.Args {
 
 var intel, _ = boot.WantIOMMU("intel")
 
-// TestGrubAgainstBash: after the change, a shell that reads the files finds each
-// wanted argument once and no contradiction, every other argument in its place,
-// and every other variable as it was. With the plan carried out, the next one
-// does nothing; without the wish, everything is as at first.
+// TestGrubAgainstBash: after the change, a shell that reads the files finds each wanted argument
+// once, no conflicting one, and all other arguments and variables unchanged. A second plan changes
+// nothing, and a plan without wanted arguments restores the first state.
 func TestGrubAgainstBash(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -99,8 +97,12 @@ func TestGrubAgainstBash(t *testing.T) {
 		{"nothing set", map[string]string{"grub": "GRUB_TIMEOUT=5\n"}, nil},
 		{"an empty file", map[string]string{"grub": ""}, nil},
 		{"appended to", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\nGRUB_CMDLINE_LINUX_DEFAULT+=\" splash\"\n"}, nil},
-		{"several assignments", map[string]string{"grub": "GRUB_CMDLINE_LINUX=a=1\nGRUB_CMDLINE_LINUX=b=2\nGRUB_CMDLINE_LINUX_DEFAULT=\"x\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"y\"\n"}, nil},
-		{"self reference", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT nosplash\"\n"}, nil},
+		{"several assignments", map[string]string{
+			"grub": "GRUB_CMDLINE_LINUX=a=1\nGRUB_CMDLINE_LINUX=b=2\nGRUB_CMDLINE_LINUX_DEFAULT=\"x\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"y\"\n",
+		}, nil},
+		{"self reference", map[string]string{
+			"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT nosplash\"\n",
+		}, nil},
 		{"a value if set", map[string]string{"grub": "EXTRA=mitigations=off\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet${EXTRA:+ $EXTRA}${NONE:+ never}\"\n"}, nil},
 		{"a default", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"${ARGS:-quiet}\"\n"}, nil},
 		{"a comment behind", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\" # GRUB_CMDLINE_LINUX_DEFAULT=\"intel_iommu=off\"\n"}, nil},
@@ -119,13 +121,21 @@ func TestGrubAgainstBash(t *testing.T) {
 			"grub.d/kdump-tools.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=384M-:128M\"\n",
 		}, nil},
 		{"off", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet intel_iommu=off splash\"\n"}, []string{"intel_iommu=off"}},
-		{"off for recovery too", map[string]string{"grub": "GRUB_CMDLINE_LINUX=\"a intel_iommu=off b\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"iommu=soft c\"\n"}, []string{"intel_iommu=off", "iommu=soft"}},
-		{"off through another variable", map[string]string{"grub": "X=intel_iommu=off\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet ${X:+$X}\"\n"}, []string{"intel_iommu=off"}},
+		{"off for recovery too", map[string]string{
+			"grub": "GRUB_CMDLINE_LINUX=\"a intel_iommu=off b\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"iommu=soft c\"\n",
+		}, []string{"intel_iommu=off", "iommu=soft"}},
+		{"off through another variable", map[string]string{
+			"grub": "X=intel_iommu=off\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet ${X:+$X}\"\n",
+		}, []string{"intel_iommu=off"}},
 		{"scalable mode has the word", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"intel_iommu=on,sm_on\"\n"}, nil},
 		{"there already", map[string]string{"grub": "GRUB_CMDLINE_LINUX=\"intel_iommu=on iommu=pt\"\n"}, nil},
 		{"there twice", map[string]string{"grub": "GRUB_CMDLINE_LINUX=\"intel_iommu=on iommu=pt\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"intel_iommu=on x\"\n"}, nil},
-		{"characters that a shell would expand", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='a=* b=[x]? intel_iommu=off c=\\d'\n"}, []string{"intel_iommu=off"}},
-		{"another's command substitution", map[string]string{"grub": "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, nil},
+		{"characters that a shell would expand", map[string]string{
+			"grub": "GRUB_CMDLINE_LINUX_DEFAULT='a=* b=[x]? intel_iommu=off c=\\d'\n",
+		}, []string{"intel_iommu=off"}},
+		{"another's command substitution", map[string]string{
+			"grub": "GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
+		}, nil},
 		{"set where a test says so", map[string]string{"grub": "A=1\nif [ \"$A\" = 1 ]; then GRUB_CMDLINE_LINUX_DEFAULT=\"quiet yes\"; fi\n"}, nil},
 	} {
 		for _, dropIns := range []bool{true, false} {
@@ -166,7 +176,7 @@ func TestGrubAgainstBash(t *testing.T) {
 				if again := plan(t, root, intel, true); !again.IsZero() && !cmp.Equal(again, change) {
 					t.Errorf("planned again: %v", again)
 				}
-				// Without the wish, ours goes.
+				// Without wanted arguments, gpustack's part is removed.
 				g, err := boot.ReadGrub(root)
 				if err != nil {
 					t.Fatal(err)
@@ -192,7 +202,7 @@ func TestGrubAgainstBash(t *testing.T) {
 	}
 }
 
-// plan makes the change and carries it out; done says that it is to do nothing.
+// plan plans the change and applies it. If done, the plan must be empty.
 func plan(t *testing.T, root host.Root, want boot.Want, done bool) boot.Change {
 	t.Helper()
 	g, err := boot.ReadGrub(root)
@@ -234,8 +244,8 @@ func readTree(t *testing.T, root host.Root) map[string]string {
 	return files
 }
 
-// TestGrubRefused: what a shell would not take, and what cannot be known without
-// running programs, is refused with file and line.
+// TestGrubRefused: files that a shell does not accept, or that cannot be evaluated without running
+// programs, are errors with file and line.
 func TestGrubRefused(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -247,19 +257,19 @@ func TestGrubRefused(t *testing.T) {
 		{"a quote that is not closed in the folder", map[string]string{"grub": "", "grub.d/a.cfg": "\nA='x\n"},
 			`/etc/default/grub.d/a.cfg:2: reached EOF without closing quote ` + "`'`"},
 		{"no quotes around spaces", map[string]string{"grub": "\nGRUB_CMDLINE_LINUX=quiet splash\n"},
-			"/etc/default/grub:2: GRUB_CMDLINE_LINUX is set for one command only: quote a value that has spaces"},
+			"/etc/default/grub:2: GRUB_CMDLINE_LINUX is set for one command only: quote a value with spaces"},
 		{"command substitution", map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet $(cat /etc/args)\"\n"},
-			"/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT is made of what a program prints: write out the value"},
+			"/etc/default/grub:1: GRUB_CMDLINE_LINUX_DEFAULT depends on the output of a program: write out the value"},
 		{"command substitution elsewhere", map[string]string{"grub": "A=`uname -r`\n\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet $A\"\n"},
-			"/etc/default/grub:3: GRUB_CMDLINE_LINUX_DEFAULT is made of what a program prints: write out the value"},
+			"/etc/default/grub:3: GRUB_CMDLINE_LINUX_DEFAULT depends on the output of a program: write out the value"},
 		{"a program decides", map[string]string{"grub": "if grep -q x /proc/cpuinfo; then GRUB_CMDLINE_LINUX=y; fi\n"},
-			"/etc/default/grub:1: whether GRUB_CMDLINE_LINUX is set depends on a program: set it in any case"},
+			"/etc/default/grub:1: whether GRUB_CMDLINE_LINUX is set depends on a program: set it unconditionally"},
 		{"a loop", map[string]string{"grub": "\n\nwhile true; do :; done\n"},
-			"/etc/default/grub:3: loops and functions are not understood here"},
+			"/etc/default/grub:3: loops and functions are not supported"},
 		{"an exit", map[string]string{"grub": "exit 0\nGRUB_CMDLINE_LINUX=x\n"},
-			"/etc/default/grub:2: exits, so that what follows is not read"},
+			"/etc/default/grub:2: exits, so the files after it are not read"},
 		{"what the shell sets", map[string]string{"grub": "A=$0\nB=$A\nGRUB_CMDLINE_LINUX=\"quiet $B\"\n"},
-			"/etc/default/grub:3: GRUB_CMDLINE_LINUX is made of what the shell itself sets: write out the value"},
+			"/etc/default/grub:3: GRUB_CMDLINE_LINUX depends on a variable of the shell: write out the value"},
 		{"no file", map[string]string{"other": ""}, "/etc/default/grub: no such file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -271,7 +281,7 @@ func TestGrubRefused(t *testing.T) {
 	}
 }
 
-// TestGrubOverruled: a file that is read after ours and resets the variable.
+// TestGrubOverruled covers a file that is read after gpustack's and overwrites the variable.
 func TestGrubOverruled(t *testing.T) {
 	root := grubTree(t, map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, true)
 	g, err := boot.ReadGrub(root)
@@ -284,14 +294,13 @@ func TestGrubOverruled(t *testing.T) {
 	}
 }
 
-// FuzzGrubAgainstBash: whatever is read without a complaint, bash reads the same.
+// FuzzGrubAgainstBash: bash gets the same variables from every file that is read without an error.
 func FuzzGrubAgainstBash(f *testing.F) {
 	f.Add("GRUB_CMDLINE_LINUX=\"a b\"\nGRUB_CMDLINE_LINUX_DEFAULT='c'\"d\"e\\ f\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT x\"\r\n")
 	f.Add("GRUB_CMDLINE_LINUX=\\0a\\ b", "A=")
 	f.Add("A=1 # x\nGRUB_CMDLINE_LINUX=${A:+y}${B:-z}\\\nq\n", "export GRUB_CMDLINE_LINUX\n")
 	f.Fuzz(func(t *testing.T, grub, dropIn string) {
-		// Redirections and what bash would run are not for a fuzzer; programs bash
-		// does not find.
+		// Skip redirections and everything that bash itself would execute. It finds no programs.
 		if strings.ContainsAny(grub+dropIn, "`()[]<>|&;~*?!\x00\x01\x7f/") || strings.Contains(grub+dropIn, "BASH") {
 			return // may start programs
 		}

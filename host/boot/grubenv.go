@@ -11,26 +11,25 @@ import (
 	"gpustack/host/edit"
 )
 
-// grubEnv is where GRUB of RHEL and Fedora keeps variables: a link to the EFI system
-// partition on some machines.
+// grubEnv contains the variables of RHEL's and Fedora's GRUB. On some machines it is a link to the
+// EFI system partition.
 const grubEnv = "/boot/grub2/grubenv"
 
-// envSize is the size that GRUB gives that file. It keeps the size that it has: GRUB
-// writes into its blocks and cannot make it longer (GNU GRUB manual, "Environment
+// envSize is the size of a new environment block in bytes. An existing file must keep its size,
+// because GRUB writes into its disk blocks and cannot extend it (GNU GRUB manual, "Environment
 // block").
 const envSize = 1024
 
 const envHeader = "# GRUB Environment Block\n"
 
-// environment is GRUB's environment block: lines NAME=VALUE, a backslash before
-// newlines and backslashes in values, and # up to its size.
+// environment is GRUB's environment block: lines NAME=VALUE, in which backslashes escape newlines
+// and backslashes, padded with # to its size.
 type environment struct {
-	file  *edit.File // nil: not there
-	lines []string   // those of variables, as they are written
+	file  *edit.File // nil: absent
+	lines []string   // NAME=VALUE, still escaped
 }
 
-// errEnvironment says that a file is not what GRUB writes.
-var errEnvironment = errors.New("is no environment block of GRUB's")
+var errEnvironment = errors.New("not a GRUB environment block")
 
 func readEnvironment(root host.Root) (environment, error) {
 	f, err := edit.Read(root, grubEnv)
@@ -77,7 +76,7 @@ func (env environment) get(name string) (string, bool) {
 	return "", false
 }
 
-// set returns the environment with a variable at another value.
+// set returns the environment with a variable set to a value.
 func (env environment) set(name, value string) environment {
 	line := name + "=" + envQuote.ReplaceAllString(value, `\$0`)
 	lines := slices.Clone(env.lines)
@@ -90,7 +89,7 @@ func (env environment) set(name, value string) environment {
 	return environment{env.file, lines}
 }
 
-// plan plans that the file holds the environment.
+// plan plans to write the environment to its file.
 func (env environment) plan(root host.Root) (edit.Change, error) {
 	text := envHeader
 	for _, line := range env.lines {
@@ -101,15 +100,16 @@ func (env environment) plan(root host.Root) (edit.Change, error) {
 		size, mode = len(env.file.Content), env.file.Mode
 	}
 	if len(text) > size {
-		return edit.Change{}, fmt.Errorf("%s: %w: it has room for %d bytes, and would need %d", grubEnv, ErrNotInEffect, size, len(text))
+		return edit.Change{}, fmt.Errorf("%s: %w: needs %d bytes, the file has %d",
+			grubEnv, ErrNotInEffect, len(text), size)
 	}
 	return edit.Put(root, grubEnv, []byte(text+strings.Repeat("#", size-len(text))), mode, false)
 }
 
 var envReference = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
 
-// expand fills in the variables that entries name, as GRUB's blscfg does: one that is
-// not set is empty.
+// expand replaces references to variables as GRUB's blscfg does. A variable that is not set is
+// empty.
 func (env environment) expand(text string) string {
 	return envReference.ReplaceAllStringFunc(text, func(reference string) string {
 		value, _ := env.get(strings.Trim(reference, "${}"))

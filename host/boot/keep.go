@@ -7,10 +7,10 @@ import (
 	"gpustack/host/edit"
 )
 
-// Kept are entries as they stood before a program ran that may make them anew.
+// Kept are boot entries as they were before a program ran that may rewrite them.
 type Kept []typeOne
 
-// KeepEntries reads all entries, of whichever boot loader.
+// KeepEntries reads the entries of all boot partitions.
 func KeepEntries(root host.Root) (Kept, error) {
 	var kept Kept
 	for _, partition := range partitionsOf(root) {
@@ -23,9 +23,9 @@ func KeepEntries(root host.Root) (Kept, error) {
 	return kept, nil
 }
 
-// Restore plans that every entry starts its kernel with the arguments that it had,
-// whatever the program took for them: kernel-install takes those of the running kernel
-// where nobody told it others. An entry that says the same gets its bytes back.
+// Restore plans to give every entry the arguments that it had. kernel-install, for example, writes
+// the running kernel's arguments unless others are configured. An entry with the same kernel and
+// initramfs as before gets its previous content.
 func (k Kept) Restore(root host.Root) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, was := range k {
@@ -34,7 +34,7 @@ func (k Kept) Restore(root host.Root) (edit.Plan, error) {
 			return nil, err
 		}
 		if f == nil {
-			continue // its kernel is gone
+			continue // removed with its kernel
 		}
 		is := parseEntry(was.name, f)
 		text := string(was.file.Content)

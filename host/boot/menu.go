@@ -9,19 +9,19 @@ import (
 	"gpustack/host"
 )
 
-// Entry is a menu entry that starts a kernel.
+// Entry is a menu entry that boots a kernel.
 type Entry struct {
-	File     string   // where it stands
-	Kernel   string   // as the boot loader calls its file
-	Release  string   // of the kernel, where the entry tells, else ""
-	Initrds  []string // where its initramfs lie on the machine, if that is not /boot
-	Args     Args     // what the kernel gets, variables of the boot loader filled in
-	Recovery bool     // is for when nothing else starts, and stays plain
-	Later    bool     // is not there yet: what a kernel gets that is installed later
+	File     string   // that contains the entry
+	Kernel   string   // the kernel's file as the boot loader names it
+	Release  string   // of the kernel; "" if the entry has none
+	Initrds  []string // paths of its initramfs on the machine, if not in /boot
+	Args     Args     // the kernel's arguments, with variables of the boot loader expanded
+	Recovery bool     // a recovery or rescue entry, which is never changed
+	Later    bool     // not an entry yet, but what a kernel installed later would get
 }
 
-// ReadMenu returns the entries of a menu that grub-mkconfig makes, those of other
-// systems' kernels among them, and none where there is no menu.
+// ReadMenu returns the entries of a menu that grub-mkconfig has made, including those for kernels
+// of other systems. Without a menu it returns none.
 func ReadMenu(root host.Root, menu string) ([]Entry, error) {
 	data, err := root.ReadFile(menu)
 	if host.IsAbsent(err) {
@@ -37,13 +37,14 @@ func ReadMenu(root host.Root, menu string) ([]Entry, error) {
 		if len(words) < 2 || !slices.Contains([]string{"linux", "linuxefi", "linux16"}, words[0]) {
 			continue
 		}
-		entries = append(entries, Entry{File: menu, Kernel: words[1], Args: words[2:], Recovery: slices.Contains(words, "single") || slices.Contains(words, "recovery")})
+		recovery := slices.Contains(words, "single") || slices.Contains(words, "recovery")
+		entries = append(entries, Entry{File: menu, Kernel: words[1], Args: words[2:], Recovery: recovery})
 	}
 	return entries, nil
 }
 
-// ReadMenus returns the entries of the first menu that has some, wherever a distribution
-// puts it: for a tree that tells no more of itself.
+// ReadMenus returns the entries of the first menu that has any, in the places of all distributions:
+// for a tree whose boot loader is unknown.
 func ReadMenus(root host.Root) ([]Entry, error) {
 	for _, menu := range []string{MenuOfUpdateGrub, menuGrub2, menuGrub2EFI} {
 		entries, err := ReadMenu(root, menu)
@@ -54,8 +55,8 @@ func ReadMenus(root host.Root) ([]Entry, error) {
 	return nil, nil
 }
 
-// release returns the release of the kernel that an entry starts, "" where neither the entry nor
-// the name of the kernel's file has it.
+// release returns the release of the kernel that an entry boots, or "" if neither the entry nor the
+// name of the kernel's file contains it.
 func (e Entry) release() string {
 	if e.Release != "" {
 		return e.Release
@@ -64,7 +65,7 @@ func (e Entry) release() string {
 	return release
 }
 
-// Newest returns the newest of releases, "" of none.
+// Newest returns the newest of releases, or "" if there are none.
 func Newest(releases []string) string {
 	if len(releases) == 0 {
 		return ""
@@ -72,33 +73,46 @@ func Newest(releases []string) string {
 	return slices.MaxFunc(releases, compareVersions)
 }
 
-// installedLater is what stands for the kernel of an entry that is not there yet.
+// installedLater is the Kernel of an Entry with Later.
 const installedLater = "a kernel installed later"
 
-// OtherRoot is the error of a menu that starts a kernel with another root file system than the
-// menu before. grub-mkconfig in a chroot writes such menus: it takes a loop device for the root
-// file system.
+// OtherRoot is the error of a regenerated menu that boots a kernel with another root file system
+// than the previous menu. grub-mkconfig writes such menus in a chroot, where it finds a loop device
+// as the root file system.
 type OtherRoot struct {
 	Menu, Kernel string
-	Before       string // value of root=
-	After        string // value of root=, "" where the kernel's entries have none
-	Program      host.Program
+	Before       string       // value of root=
+	After        string       // value of root=; "" if the kernel's entries have none
+	Program      host.Program // that regenerated the menu
 }
 
 func (e *OtherRoot) Error() string {
-	after := "no root="
-	if e.After != "" {
-		after = "root=" + e.After
-	}
-	return fmt.Sprintf("%s: the new menu would start kernels with another root file system: %s: %s, so far root=%s", e.Menu, e.Kernel, after, e.Before)
+	return fmt.Sprintf("%s: the new menu would boot %s with %s instead of root=%s",
+		e.Menu, e.Kernel, e.after(), e.Before)
 }
 
-// CompareRoots returns the kernels that after starts with another root file system than before,
-// in the order of the menu. It compares kernels that are in both menus: a kernel that was removed
-// or installed in between has no counterpart. Snapshots add entries of the same kernel with other
-// root file systems, which come and go, but the menu names the kernel's own first: its root file
-// system must be among those of the new entries. The kernel that the new menu names first, the
-// default, must have a root file system that the menu before had, also where the kernel is new.
+func (e *OtherRoot) after() string {
+	if e.After == "" {
+		return "no root="
+	}
+	return "root=" + e.After
+}
+
+// Hint returns how to continue if the new menu is correct.
+func (e *OtherRoot) Hint() string {
+	program := e.Program.String()
+	return fmt.Sprintf("if %s is right, run %s by hand, then run gpustack again; "+
+		"in a chroot, use --no-rebuild and run %s on the machine itself", e.after(), program, program)
+}
+
+// CompareRoots returns an error for each kernel that the menu after boots with another root file
+// system than the menu before, in the order of the menu.
+//
+// It compares kernels that are in both menus, not kernels that were installed or removed in
+// between. File system snapshots add entries for the same kernel with other root file systems, but
+// the kernel's own entry comes first: its root file system must be among those of the kernel's new
+// entries. The default, which is the first entry of the new menu, must have a root file system that
+// the menu before had, even if its kernel is new.
 func CompareRoots(before, after []Entry) []*OtherRoot {
 	var others []*OtherRoot
 	for i, e := range before {
@@ -112,16 +126,21 @@ func CompareRoots(before, after []Entry) []*OtherRoot {
 			others = append(others, &OtherRoot{Menu: e.File, Kernel: e.Kernel, Before: e.root(), After: now.root()})
 		}
 	}
-	if len(before) == 0 || len(after) == 0 || slices.ContainsFunc(before, func(b Entry) bool { return b.Kernel == after[0].Kernel }) {
+	if len(before) == 0 || len(after) == 0 {
 		return others
 	}
-	if root := before[0].root(); root != "" && !slices.ContainsFunc(before, func(b Entry) bool { return b.root() == after[0].root() }) {
-		others = append(others, &OtherRoot{Menu: after[0].File, Kernel: after[0].Kernel, Before: root, After: after[0].root()})
+	first := after[0]
+	if slices.ContainsFunc(before, func(b Entry) bool { return b.Kernel == first.Kernel }) {
+		return others
+	}
+	sameRoot := func(b Entry) bool { return b.root() == first.root() }
+	if root := before[0].root(); root != "" && !slices.ContainsFunc(before, sameRoot) {
+		others = append(others, &OtherRoot{Menu: first.File, Kernel: first.Kernel, Before: root, After: first.root()})
 	}
 	return others
 }
 
-// root returns the root file system that the kernel of an entry mounts: of several root= the last.
+// root returns the root file system of an entry's kernel: the last value of root=.
 func (e Entry) root() string {
 	roots := e.Args.Values("root")
 	if len(roots) == 0 {
@@ -130,9 +149,9 @@ func (e Entry) root() string {
 	return roots[len(roots)-1]
 }
 
-// InEffect is an error unless each entry of this machine has the arguments, those
-// for recovery left out: the first entry, and all with the same root file system.
-// An argument counts as there where it is a word of a comma list.
+// InEffect returns an error unless each entry of this machine has the arguments: the first entry
+// and all with the same root file system, without recovery entries. An argument may be an option
+// in a comma-separated value.
 func InEffect(entries []Entry, want Args) error {
 	var root []string
 	for _, e := range entries {

@@ -37,14 +37,14 @@ menuentry 'Another system' {
 	if err := boot.InEffect(entries, boot.Args{"intel_iommu=on"}); err != nil {
 		t.Error(err)
 	}
-	const missing = "/boot/grub/grub.cfg: the arguments would not be in effect: the entry of /boot/vmlinuz-1 has no iommu=pt"
+	const missing = "/boot/grub/grub.cfg: the arguments would not take effect: the entry of /boot/vmlinuz-1 has no iommu=pt"
 	if err := boot.InEffect(entries, boot.Args{"intel_iommu=on", "iommu=pt"}); err == nil || err.Error() != missing {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestCompareRoots: a menu is refused only if a kernel of both menus is no longer started with
-// the root file system that its first entry had.
+// TestCompareRoots: only a kernel in both menus without the root file system of its first entry, or
+// a default with a new root file system, is an error.
 func TestCompareRoots(t *testing.T) {
 	const (
 		kernel   = "linux /vmlinuz-2 root=UUID=a ro\n"
@@ -53,7 +53,7 @@ func TestCompareRoots(t *testing.T) {
 		snapshot = "linux /vmlinuz-2 root=UUID=s ro\n"
 		other    = "linux /vmlinuz root=/dev/sdb1 ro\n"
 		loop     = "linux /vmlinuz-2 root=/dev/loop0p2 ro\n"
-		changed  = "/boot/grub/grub.cfg: the new menu would start kernels with another root file system: "
+		changed  = "/boot/grub/grub.cfg: the new menu would boot "
 	)
 	for _, test := range []struct {
 		name, before, after string
@@ -69,12 +69,14 @@ func TestCompareRoots(t *testing.T) {
 		{"recovery entries are switched off", kernel + recovery, kernel, nil},
 		{"of two root= the last counts", "linux /vmlinuz-2 root=UUID=x root=UUID=a\n", kernel, nil},
 		{"a loop device", kernel + recovery + older, loop + "linux /vmlinuz-2 root=/dev/loop0p2 single\nlinux /vmlinuz-1 root=/dev/loop0p2 ro\n",
-			[]string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a", changed + "/vmlinuz-1: root=/dev/loop0p2, so far root=UUID=a"}},
-		{"a loop device beside a snapshot", kernel + snapshot, loop + snapshot, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
-		{"a loop device, only another system's kernel is in both", older + other, loop + other, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
-		{"a loop device, all kernels are new", older, loop, []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
-		{"a second root=", kernel, "linux /vmlinuz-2 root=UUID=a root=/dev/loop0p2\n", []string{changed + "/vmlinuz-2: root=/dev/loop0p2, so far root=UUID=a"}},
-		{"no root=", kernel, "linux /vmlinuz-2 ro\n", []string{changed + "/vmlinuz-2: no root=, so far root=UUID=a"}},
+			[]string{changed + "/vmlinuz-2 with root=/dev/loop0p2 instead of root=UUID=a", changed + "/vmlinuz-1 with root=/dev/loop0p2 instead of root=UUID=a"}},
+		{"a loop device beside a snapshot", kernel + snapshot, loop + snapshot, []string{changed + "/vmlinuz-2 with root=/dev/loop0p2 instead of root=UUID=a"}},
+		{"a loop device, only another system's kernel is in both", older + other, loop + other,
+			[]string{changed + "/vmlinuz-2 with root=/dev/loop0p2 instead of root=UUID=a"}},
+		{"a loop device, all kernels are new", older, loop, []string{changed + "/vmlinuz-2 with root=/dev/loop0p2 instead of root=UUID=a"}},
+		{"a second root=", kernel, "linux /vmlinuz-2 root=UUID=a root=/dev/loop0p2\n",
+			[]string{changed + "/vmlinuz-2 with root=/dev/loop0p2 instead of root=UUID=a"}},
+		{"no root=", kernel, "linux /vmlinuz-2 ro\n", []string{changed + "/vmlinuz-2 with no root= instead of root=UUID=a"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			read := func(text string) []boot.Entry {

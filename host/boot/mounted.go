@@ -12,23 +12,26 @@ import (
 	"gpustack/host"
 )
 
-// NotMounted is the error of a boot partition that is not mounted. What is read from its mount
-// point is not what the machine boots, and what is written there has no effect.
+// NotMounted is the error of a boot partition that is not mounted. The machine does not boot from
+// the files in its mount point, so changing them has no effect.
 type NotMounted struct {
 	Dir     string // the mount point on the machine
-	Command string // mounts the partition
+	Command string // that mounts the partition
 }
 
 func (e *NotMounted) Error() string {
-	return e.Dir + ": /etc/fstab names a file system for it, which is not mounted"
+	return e.Dir + ": is in /etc/fstab but not mounted"
 }
 
-// Mounted returns an error of type *NotMounted for a partition of boot files that /etc/fstab names
-// (fstab(5)) and that is not mounted. A noauto entry counts with x-systemd.automount, which systemd
-// mounts on access (systemd.mount(5)), and for a /boot without boot files.
+// Hint returns the command that mounts the partition.
+func (e *NotMounted) Hint() string { return e.Command }
+
+// Mounted returns an error of type *NotMounted for a boot partition in /etc/fstab (fstab(5)) that
+// is not mounted. It ignores noauto entries, except those with x-systemd.automount, which systemd
+// mounts on access (systemd.mount(5)), and /boot if it has no boot files.
 //
-// A root without /proc/mounts does not run: there, a mount point without boot files is one that
-// the operator has not mounted below the root.
+// A root without /proc/mounts is not a running machine. There, a mount point without boot files
+// counts as not mounted below the root.
 func Mounted(root host.Root) error {
 	const fstab = "/etc/fstab"
 	data, err := root.ReadFile(fstab)
@@ -53,7 +56,7 @@ func Mounted(root host.Root) error {
 		sources[dir] = f[0]
 		byHand[dir] = slices.Contains(options, "noauto") && !slices.Contains(options, "x-systemd.automount")
 	}
-	for _, dir := range []string{"/boot", "/boot/efi", "/efi"} { // outer ones first
+	for _, dir := range []string{"/boot", "/boot/efi", "/efi"} { // /boot first: it contains /boot/efi
 		source, named := sources[dir]
 		if !named || byHand[dir] && dir != "/boot" {
 			continue
@@ -74,9 +77,9 @@ func Mounted(root host.Root) error {
 	return nil
 }
 
-// isMounted returns whether a boot partition is mounted at dir, and whether boot files are there.
+// isMounted reports whether a boot partition is mounted at dir, and whether dir has boot files.
 func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
-	names, err := root.ReadDir(dir) // has systemd mount it, if it mounts on access
+	names, err := root.ReadDir(dir) // triggers an automount
 	if err != nil && !host.IsAbsent(err) {
 		return false, false, fmt.Errorf("%s: %w", dir, host.Cause(err))
 	}
@@ -101,8 +104,8 @@ func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
 	return false, filled, nil
 }
 
-// mountPoint returns dir as /proc/mounts below root has it: without links (proc_mounts(5)), and
-// from the kernel itself as this process sees it.
+// mountPoint returns dir as /proc/mounts below root writes it: with links resolved
+// (proc_mounts(5)), and, if that is the kernel's own file, as a path of this process.
 func mountPoint(root host.Root, dir string) (string, error) {
 	place, err := root.Resolve(dir)
 	if err == nil {
@@ -122,9 +125,13 @@ func mountPoint(root host.Root, dir string) (string, error) {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(place), nil
 }
 
-// isBootFile returns whether a name in a boot partition is that of a kernel, or of a folder that
+// isBootFile reports whether a name in a boot partition is that of a kernel, or of a directory that
 // boot loaders read (Boot Loader Specification).
 func isBootFile(name string) bool {
-	return slices.ContainsFunc([]string{"vmlinu", "Image", "bzImage"}, func(kernel string) bool { return strings.HasPrefix(name, kernel) }) ||
-		strings.EqualFold(name, "EFI") || strings.EqualFold(name, "loader")
+	for _, kernel := range []string{"vmlinu", "Image", "bzImage"} {
+		if strings.HasPrefix(name, kernel) {
+			return true
+		}
+	}
+	return strings.EqualFold(name, "EFI") || strings.EqualFold(name, "loader")
 }

@@ -17,13 +17,13 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// script is a file of shell assignments, as it is read by a shell.
+// script is a file of shell assignments.
 type script struct {
 	name string // on the machine
 	text string
 }
 
-// FileError is a fault at a place in a configuration file.
+// FileError is an error at a line of a configuration file. Problem says how to fix it.
 type FileError struct {
 	Name    string
 	Line    uint
@@ -34,19 +34,19 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.Name, e.Line, e.Problem)
 }
 
-// A carriage return is a character like others to a shell, but not to the parser
-// used here; and what a program would have printed cannot be known. Both are
-// written as characters of Unicode's private use area meanwhile.
+// Placeholders from Unicode's private use area, for use during evaluation. A carriage return is an
+// ordinary character for a shell, but not for the parser used here; the output of a program is
+// unknown.
 const (
 	carriageReturn = "\uE000"
 	unknown        = "\uE001"
 )
 
-// evaluate sources scripts in order, as grub-mkconfig does, and returns the
-// variables they leave. Programs are not started: what depends on one's output is
-// unknown, and it is an error if one of watched does, or may.
+// evaluate sources scripts in order, as grub-mkconfig does, and returns the values of all
+// variables. It starts no programs, so a value that depends on a program is unknown; it is an
+// error if a variable in watched depends, or may depend, on one.
 func evaluate(scripts []script, watched ...string) (map[string]string, error) {
-	e := evaluation{watched: watched, assigned: map[string]*FileError{}, ofShell: map[string]bool{}}
+	e := evaluation{watched: watched, assigned: map[string]*FileError{}, fromShell: map[string]bool{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	runner, err := interp.New(
@@ -72,8 +72,8 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 		var status interp.ExitStatus
 		switch {
 		case runner.Exited():
-			return nil, &FileError{s.name, file.End().Line(), "exits, so that what follows is not read"}
-		case err != nil && !errors.As(err, &status): // the status is the last command's
+			return nil, &FileError{s.name, file.End().Line(), "exits, so the files after it are not read"}
+		case err != nil && !errors.As(err, &status): // a status is only that of the last command
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		if e.programs > 0 && e.conditional != nil {
@@ -86,9 +86,9 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 	}
 	for _, name := range watched {
 		if strings.Contains(values[name], unknown) {
-			fault := *e.assigned[name]
-			fault.Problem = name + " is made of what a program prints: write out the value"
-			return nil, &fault
+			problem := *e.assigned[name]
+			problem.Problem = name + " depends on the output of a program: write out the value"
+			return nil, &problem
 		}
 	}
 	return values, nil
@@ -96,17 +96,17 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 
 type evaluation struct {
 	watched     []string
-	assigned    map[string]*FileError // where a watched variable is assigned last
-	ofShell     map[string]bool       // variables made of what the shell sets by itself
-	conditional *FileError            // an assignment that may not be made
-	programs    int                   // started, but for those in command substitutions
+	assigned    map[string]*FileError // the last assignment of each watched variable
+	fromShell   map[string]bool       // variables that depend on those in setByShell
+	conditional *FileError            // an assignment that may not be executed
+	programs    int                   // number of programs outside of command substitutions
 }
 
-// parse reads a script, and refuses what would make a watched variable another
-// one to the shell than to a reader.
+// parse parses a script, and returns an error for everything whose effect on a watched variable
+// cannot be determined here.
 func (e *evaluation) parse(s script) (*syntax.File, error) {
 	if i := strings.IndexByte(s.text, 0); i >= 0 {
-		return nil, &FileError{s.name, uint(strings.Count(s.text[:i], "\n") + 1), "holds a zero byte"}
+		return nil, &FileError{s.name, uint(strings.Count(s.text[:i], "\n") + 1), "contains a zero byte"}
 	}
 	text := strings.ReplaceAll(s.text, "\r", carriageReturn)
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), s.name)
@@ -124,17 +124,19 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 			topLevel[call] = true
 		}
 	}
-	var fault error
+	var problems error
 	syntax.Walk(file, func(node syntax.Node) bool {
 		switch n := node.(type) {
 		case *syntax.WhileClause, *syntax.FuncDecl:
-			fault = errors.Join(fault, &FileError{s.name, node.Pos().Line(), "loops and functions are not understood here"})
+			at := &FileError{s.name, node.Pos().Line(), "loops and functions are not supported"}
+			problems = errors.Join(problems, at)
 		case *syntax.CallExpr:
 			for _, a := range n.Assigns {
 				unescape(a.Value)
-				made := e.madeOfShell(a.Value)
+				depends := e.dependsOnShell(a.Value)
 				if a.Name != nil {
-					e.ofShell[a.Name.Value] = made || e.ofShell[a.Name.Value] && (a.Append || !topLevel[n])
+					kept := a.Append || !topLevel[n] // of the previous value
+					e.fromShell[a.Name.Value] = depends || kept && e.fromShell[a.Name.Value]
 				}
 				if a.Name == nil || !slices.Contains(e.watched, a.Name.Value) {
 					continue
@@ -142,49 +144,54 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 				at := &FileError{s.name, a.Pos().Line(), ""}
 				e.assigned[a.Name.Value] = at
 				switch {
-				case e.ofShell[a.Name.Value]:
-					at.Problem = a.Name.Value + " is made of what the shell itself sets: write out the value"
-					fault = errors.Join(fault, at)
+				case e.fromShell[a.Name.Value]:
+					at.Problem = a.Name.Value + " depends on a variable of the shell: write out the value"
+					problems = errors.Join(problems, at)
 				case len(n.Args) > 0:
-					at.Problem = a.Name.Value + " is set for one command only: quote a value that has spaces"
-					fault = errors.Join(fault, at)
+					at.Problem = a.Name.Value + " is set for one command only: quote a value with spaces"
+					problems = errors.Join(problems, at)
 				case !topLevel[n]:
-					e.conditional = &FileError{s.name, at.Line, "whether " + a.Name.Value + " is set depends on a program: set it in any case"}
+					at := *at
+					at.Problem = "whether " + a.Name.Value + " is set depends on a program: set it unconditionally"
+					e.conditional = &at
 				}
 			}
 		}
 		return true
 	})
-	return file, fault
+	return file, problems
 }
 
-// setByShell are variables that a shell has before it reads a file (bash(1), dash(1)).
+// setByShell are variables that a shell sets before it reads a file (bash(1), dash(1)).
 var setByShell = []string{
-	"DIRSTACK", "EUID", "GROUPS", "HISTCMD", "HOME", "HOSTNAME", "HOSTTYPE", "IFS", "LC_ALL", "LINENO", "MACHTYPE", "OLDPWD", "OPTARG", "OPTERR",
-	"OPTIND", "OSTYPE", "PATH", "PIPESTATUS", "PPID", "PS1", "PS2", "PS4", "PWD", "RANDOM", "SECONDS", "SHELL", "SHELLOPTS", "SHLVL", "SRANDOM", "TERM", "UID",
+	"DIRSTACK", "EUID", "GROUPS", "HISTCMD", "HOME", "HOSTNAME", "HOSTTYPE", "IFS", "LC_ALL",
+	"LINENO", "MACHTYPE", "OLDPWD", "OPTARG", "OPTERR", "OPTIND", "OSTYPE", "PATH", "PIPESTATUS",
+	"PPID", "PS1", "PS2", "PS4", "PWD", "RANDOM", "SECONDS", "SHELL", "SHELLOPTS", "SHLVL",
+	"SRANDOM", "TERM", "UID",
 }
 
-// madeOfShell tells whether a value holds a parameter that the shell sets by itself,
-// $0 and $$ among them, or a variable made of one. Its value here is not the one that
-// grub-mkconfig would see.
-func (e *evaluation) madeOfShell(value *syntax.Word) bool {
-	made := false
+// dependsOnShell reports whether a value refers to a parameter that the shell itself sets,
+// including $0 and $$, or to a variable that depends on one. Such a value differs between this
+// evaluation and grub-mkconfig.
+func (e *evaluation) dependsOnShell(value *syntax.Word) bool {
+	depends := false
 	if value == nil {
 		return false
 	}
 	syntax.Walk(value, func(node syntax.Node) bool {
 		if p, ok := node.(*syntax.ParamExp); ok && p.Param != nil {
 			name := p.Param.Value
-			made = made || e.ofShell[name] || !syntax.ValidName(name) || slices.Contains(setByShell, name) || strings.HasPrefix(name, "BASH") || name == "_"
+			depends = depends || e.fromShell[name] || !syntax.ValidName(name) || name == "_" ||
+				slices.Contains(setByShell, name) || strings.HasPrefix(name, "BASH")
 		}
 		return true
 	})
-	return made
+	return depends
 }
 
-// unescape writes a backslash and the character that it quotes as that character in
-// quotes, which is what it is outside of double quotes. The interpreter keeps the
-// backslash before some.
+// unescape replaces each backslash and the character after it by that character in single quotes,
+// which means the same outside of double quotes. The interpreter would keep some of the
+// backslashes.
 func unescape(word *syntax.Word) {
 	if word == nil {
 		return
@@ -215,7 +222,7 @@ func unescape(word *syntax.Word) {
 	word.Parts = parts
 }
 
-// program stands for every program: it leaves a mark instead of its output.
+// program replaces every program: in a command substitution its output is the placeholder unknown.
 func (e *evaluation) program(ctx context.Context, _ []string) error {
 	out := interp.HandlerCtx(ctx).Stdout
 	if out == io.Discard {
@@ -226,7 +233,7 @@ func (e *evaluation) program(ctx context.Context, _ []string) error {
 	return err
 }
 
-// open lets a script throw output away, and touches no file.
+// open opens only /dev/null, so that a script touches no file.
 func open(_ context.Context, name string, _ int, _ fs.FileMode) (io.ReadWriteCloser, error) {
 	if name == os.DevNull {
 		return null{}, nil

@@ -13,12 +13,12 @@ import (
 	"gpustack/host/edit"
 )
 
-// bootPartitions are where the partitions that systemd-boot reads are mounted
-// (kernel-install(8), bootctl(1)).
+// bootPartitions are the mount points of the partitions that systemd-boot reads (kernel-install(8),
+// bootctl(1)).
 var bootPartitions = []string{"/efi", "/boot", "/boot/efi"}
 
-// partitionsOf returns the boot partitions below root, without those that have another name among
-// them: by a link, or because systemd-gpt-auto-generator(8) mounts the partition a second time.
+// partitionsOf returns the boot partitions below root, each once, though links or
+// systemd-gpt-auto-generator(8) may give a partition several mount points.
 func partitionsOf(root host.Root) []string {
 	type inode struct{ dev, ino uint64 }
 	seen := map[inode]bool{}
@@ -26,7 +26,7 @@ func partitionsOf(root host.Root) []string {
 		var stat unix.Stat_t
 		place, err := root.Resolve(name)
 		if err != nil || unix.Stat(place, &stat) != nil {
-			return false // reading it returns the error
+			return false // the caller's reading returns the error
 		}
 		i := inode{stat.Dev, stat.Ino}
 		again := seen[i]
@@ -35,21 +35,22 @@ func partitionsOf(root host.Root) []string {
 	})
 }
 
-// SystemdBoot is systemd-boot with kernels that kernel-install puts there. What it
-// makes entries of is /etc/kernel/cmdline, in whole, or, where that is not there, the
-// arguments of the running kernel (systemd, src/kernel-install/90-loaderentry.install).
+// SystemdBoot is systemd-boot with kernels that kernel-install installs. kernel-install gives new
+// entries all arguments of /etc/kernel/cmdline or, without that file, those of the running kernel
+// (systemd, src/kernel-install/90-loaderentry.install).
 type SystemdBoot struct {
-	entries  []typeOne // of this system
-	cmdline  *edit.File
-	seed     Args           // for that file, where it is not there
-	installs []host.Program // makes the entries anew
+	entries  []typeOne      // of this system
+	cmdline  *edit.File     // nil: absent
+	seed     Args           // initial content of an absent cmdline
+	installs []host.Program // programs that reinstall the kernels
 }
 
-// ErrNoRoot says that arguments from which all entries would be made do not say where
-// the root file system is.
-var ErrNoRoot = errors.New("has no root= among its options, without which later kernels would not start")
+// ErrNoRoot is the error of arguments for kernels installed later that lack the root file system.
+var ErrNoRoot = host.WithHint(
+	errors.New("has no root= argument, without which kernels installed later would not boot"),
+	"write all kernel arguments of this system, including root=, to /etc/kernel/cmdline")
 
-// ReadSystemdBoot reads the entries below root, and what kernel-install is told.
+// ReadSystemdBoot reads the entries below root and the configuration of kernel-install.
 func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 	var b SystemdBoot
 	var dirs []string
@@ -81,7 +82,7 @@ func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 	return b, err
 }
 
-// ofThisSystem returns the entries that belong to the system below root: several systems share a
+// ofThisSystem returns the entries of the system below root. Several systems can share a boot
 // partition.
 func ofThisSystem(root host.Root, entries []typeOne) ([]typeOne, error) {
 	machine, err := firstLine(root, "/etc/machine-id")
@@ -103,9 +104,9 @@ func firstLine(root host.Root, name string) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// readSeed returns what later kernels shall get beside ours: what the distribution
-// says for all, or what the newest entry has; never the arguments of a kernel that
-// runs, which may be another machine's.
+// readSeed returns the arguments that kernels installed later need besides gpustack's: the
+// distribution's defaults, or those of the newest entry. It does not use the running kernel's,
+// which may be another machine's.
 func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 	const distribution = "/usr/lib/kernel/cmdline"
 	f, err := edit.Read(root, distribution)
@@ -125,8 +126,8 @@ func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 	return seed, nil
 }
 
-// readInstalls returns how each kernel that has an entry is installed anew, as far as
-// kernel-install and the kernels' files are there.
+// readInstalls returns the commands that reinstall each kernel with an entry, as far as
+// kernel-install and the kernel's file exist.
 func (b SystemdBoot) readInstalls(root host.Root) ([]host.Program, error) {
 	exists := func(name string) (bool, error) {
 		ok, err := root.Exists(name)
@@ -161,8 +162,8 @@ func (b SystemdBoot) readInstalls(root host.Root) ([]host.Program, error) {
 	return installs, nil
 }
 
-// Args returns what later kernels begin with: the arguments of /etc/kernel/cmdline, ours
-// among them, or what that would be made of.
+// Args returns the arguments of kernels installed later: those of /etc/kernel/cmdline, gpustack's
+// included, or the file's initial content.
 func (b SystemdBoot) Args() Args {
 	if b.cmdline != nil {
 		return cmdlineArgs(b.cmdline.Content)
@@ -176,8 +177,8 @@ func (b SystemdBoot) Entries(host.Root) ([]Entry, error) {
 	for _, e := range b.entries {
 		entry := e.entry(ParseArgs(e.all("options")))
 		partition := path.Dir(path.Dir(path.Dir(e.name)))
-		for _, initrd := range strings.Fields(e.all("initrd")) { // is named from its partition's top
-			if strings.HasPrefix(path.Base(initrd), "initr") { // the others hold microcode alone
+		for _, initrd := range strings.Fields(e.all("initrd")) { // paths on the boot partition
+			if strings.HasPrefix(path.Base(initrd), "initr") { // others contain only microcode
 				entry.Initrds = append(entry.Initrds, path.Join(partition, initrd))
 			}
 		}
@@ -186,12 +187,13 @@ func (b SystemdBoot) Entries(host.Root) ([]Entry, error) {
 	return entries, nil
 }
 
-// Default returns the release of the newest kernel, "" where its entry does not tell it.
+// Default returns the release of the newest kernel, or "" if its entry has none.
 func (b SystemdBoot) Default(host.Root) (string, error) {
 	return newest(b.entries).entry(nil).release(), nil
 }
 
-// Later returns what kernel-install gives an entry.
+// Later returns the entry that kernel-install creates for a kernel installed later, or nil without
+// /etc/kernel/cmdline.
 func (b SystemdBoot) Later(host.Root) (*Entry, error) {
 	if b.cmdline == nil {
 		return nil, nil
@@ -199,7 +201,7 @@ func (b SystemdBoot) Later(host.Root) (*Entry, error) {
 	return laterByCmdline(b.cmdline), nil
 }
 
-// Programs returns what installs each kernel anew, with its arguments and its initramfs.
+// Programs returns the programs that reinstall each kernel with its arguments and initramfs.
 func (b SystemdBoot) Programs(arguments, initramfs bool) []host.Program {
 	if !arguments && !initramfs {
 		return nil
@@ -207,8 +209,7 @@ func (b SystemdBoot) Programs(arguments, initramfs bool) []host.Program {
 	return b.installs
 }
 
-// Plan plans the change of every entry but one for rescue, and of what later ones begin
-// with.
+// Plan plans the change of every entry except the rescue entry, and of /etc/kernel/cmdline.
 func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, e := range b.entries {
@@ -230,7 +231,7 @@ func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
 		if !want.Change(after).IsZero() {
 			return nil, fmt.Errorf("%s: %w", e.name, ErrNotInEffect)
 		}
-		if err := asWanted(e, before, after, want); err != nil {
+		if err := checkArgs(e, before, after, want); err != nil {
 			return nil, err
 		}
 	}

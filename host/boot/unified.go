@@ -10,14 +10,13 @@ import (
 	"gpustack/host"
 )
 
-// UnifiedDefault returns an error of type *Unsupported if systemd-boot may start a unified kernel
-// image by default: such an image holds the arguments of its kernel. want is what the kernel is
-// to get.
+// UnifiedDefault returns an error of type *Unsupported if systemd-boot may boot a unified kernel
+// image by default, because such an image contains the kernel's arguments. want is the arguments
+// that the kernel needs, for the error's command.
 //
-// systemd-boot lists images among the entries that are text files. It sorts an image before
-// entries of the same system whatever their versions are, since the image has no machine ID
-// (systemd, src/boot/efi/boot.c, config_entry_compare). So only an entry that is chosen as the
-// default is certain to be started: by the variable LoaderEntryDefault, or by loader.conf.
+// systemd-boot sorts an image before text file entries of the same system, whatever their versions,
+// since the image has no machine ID (systemd, src/boot/efi/boot.c, config_entry_compare). So a text
+// file entry is only certain to boot if the variable LoaderEntryDefault or loader.conf selects it.
 func UnifiedDefault(root host.Root, want Args) error {
 	p := probe{root: root}
 	images, entries, conf := p.menuOfSystemdBoot()
@@ -30,15 +29,15 @@ func UnifiedDefault(root host.Root, want Args) error {
 	if p.err != nil {
 		return p.err
 	}
-	command := "add " + want.String() + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
+	command := "add " + want.String() + " to /etc/kernel/cmdline, " + reinstallKernels
 	if e := newest(entries); e != nil && p.variable("LoaderInfo") != "" {
-		command = "bootctl set-default " + path.Base(e.name) + " starts an entry that gpustack can change; or " + command
+		command = "bootctl set-default " + path.Base(e.name) + " selects an entry that gpustack can change; or " + command
 	}
 	return &Unsupported{What: "unified kernel images (" + strings.Join(images, ", ") + ")", Command: command}
 }
 
-// menuOfSystemdBoot returns what systemd-boot lists: unified kernel images, and entries of this
-// system that name a kernel; and the value of default in loader.conf (loader.conf(5)).
+// menuOfSystemdBoot returns the menu of systemd-boot: unified kernel images, and entries of this
+// system that boot a kernel. It also returns the value of default in loader.conf (loader.conf(5)).
 func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf string) {
 	for _, partition := range partitionsOf(p.root) {
 		dir := path.Join(partition, "EFI/Linux")
@@ -74,15 +73,15 @@ func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf st
 	return images, entries, conf
 }
 
-// startsEntry returns whether an entry is certain to be the default. Without LoaderInfo, which
-// systemd-boot sets at each boot, the variables cannot be read, and nothing is certain.
+// startsEntry reports whether a text file entry is certain to be the default. Without LoaderInfo,
+// which systemd-boot sets at each boot, the EFI variables are not available, so nothing is certain.
 func (p *probe) startsEntry(images []string, entries []typeOne, conf string) bool {
 	if p.variable("LoaderInfo") == "" {
 		return false
 	}
 	selects := func(pattern string, name string) bool {
 		id := bootCounter.ReplaceAllString(strings.ToLower(path.Base(name)), "$1")
-		// Releases before systemd 250 have IDs without suffix.
+		// Before systemd 250, IDs have no suffix.
 		for _, id := range []string{id, strings.TrimSuffix(id, path.Ext(id))} {
 			if ok, err := path.Match(strings.ToLower(pattern), id); ok && err == nil {
 				return true
@@ -114,12 +113,13 @@ func (p *probe) startsEntry(images []string, entries []typeOne, conf string) boo
 	return false
 }
 
-// bootCounter is what boot assessment puts into the name of an entry: "+LEFT-DONE"
+// bootCounter matches "+LEFT-DONE", which boot assessment adds to the name of an entry
 // (systemd.io/AUTOMATIC_BOOT_ASSESSMENT).
 var bootCounter = regexp.MustCompile(`\+[0-9]+(?:-[0-9]+)?(\.[a-z]+)$`)
 
-// variable returns the text of a variable of the Boot Loader Interface, "" where it is not set. Its
-// file has four bytes of attributes, then UTF-16 (Linux, Documentation/filesystems/efivarfs.rst).
+// variable returns the text of a variable of the Boot Loader Interface, or "" if it is not set. The
+// file contains four bytes of attributes followed by UTF-16 text (Linux,
+// Documentation/filesystems/efivarfs.rst).
 func (p *probe) variable(name string) string {
 	data := p.text("/sys/firmware/efi/efivars/" + name + "-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")
 	var units []uint16

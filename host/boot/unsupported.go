@@ -9,21 +9,29 @@ import (
 	"gpustack/host"
 )
 
-// Unsupported is a machine whose kernels get their arguments in a way that gpustack
-// leaves to others.
+// Unsupported is the error of a machine whose kernel arguments are managed by a tool that gpustack
+// does not support.
 type Unsupported struct {
 	What    string // "ostree"
-	Command string // what sets them there
-	// Menu is set where GRUB's menu starts the kernels nevertheless, so that it can be checked.
+	Command string // that sets the arguments on such a machine
+	// Menu is set if GRUB's menu boots the kernels nevertheless, so that it can be checked.
 	Menu bool
 }
 
 func (e *Unsupported) Error() string {
-	return e.What + ": gpustack does not set kernel arguments there"
+	return e.What + ": gpustack cannot set kernel arguments on this system"
 }
 
-// Supported is an error of type *Unsupported for machines that have another way to
-// kernel arguments than a boot loader's files. want is what the kernel is to get there.
+// Hint returns the command that sets the arguments.
+func (e *Unsupported) Hint() string { return e.Command }
+
+const (
+	reinstallKernels = "then kernel-install add RELEASE IMAGE for each kernel"
+	overrideDriver   = "its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function"
+)
+
+// Supported returns an error of type *Unsupported if the machine's kernel arguments are not set in
+// files of its boot loader. want is the arguments that the kernel needs, for the error's command.
 func Supported(root host.Root, want Args) error {
 	p := probe{root: root}
 	arguments := want.String()
@@ -32,7 +40,7 @@ func Supported(root host.Root, want Args) error {
 		appended = append(appended, "--append-if-missing="+arg)
 		quoted = append(quoted, `"`+arg+`"`)
 	}
-	// ostree(1), "Booting": /run/ostree-booted is there when it has booted.
+	// ostree(1), "Booting": /run/ostree-booted exists on systems booted with ostree.
 	ostree := p.any("/run/ostree-booted", "/sysroot/ostree", "/ostree/repo")
 	cpu := p.text("/proc/cpuinfo")
 	running := ParseArgs(p.text("/proc/cmdline"))
@@ -42,24 +50,38 @@ func Supported(root host.Root, want Args) error {
 		what, command string
 	}{
 		{ostree && p.any("/usr/bin/rpm-ostree"), "ostree", "rpm-ostree kargs " + strings.Join(appended, " ")},
-		{ostree && p.any("/usr/bin/bootc"), "bootc", "put kargs = [" + strings.Join(quoted, ", ") + "] into /usr/lib/bootc/kargs.d/gpustack.toml of the image, then bootc upgrade"},
+		{ostree && p.any("/usr/bin/bootc"), "bootc",
+			"put kargs = [" + strings.Join(quoted, ", ") + "] into /usr/lib/bootc/kargs.d/gpustack.toml" +
+				" of the image, then bootc upgrade"},
 		{ostree, "ostree", "ostree admin kargs edit-in-place " + strings.Join(appended, " ")},
-		{p.any("/etc/NIXOS"), "NixOS", "boot.kernelParams = [ " + strings.Join(quoted, " ") + " ]; in its configuration, then nixos-rebuild boot"},
-		{p.any("/usr/sbin/transactional-update") && p.readOnly(), "transactional-update", "transactional-update shell, and gpustack host prepare in it"},
-		// s390x: arch/s390/kernel/processor.c. Its IOMMU is always on, as POWER's is.
-		{strings.Contains(cpu, "IBM/S390") || p.any("/etc/zipl.conf"), "zipl (s390x)", "its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function; other arguments go to /etc/zipl.conf, then zipl"},
+		{p.any("/etc/NIXOS"), "NixOS",
+			"boot.kernelParams = [ " + strings.Join(quoted, " ") + " ]; in its configuration, then nixos-rebuild boot"},
+		{p.any("/usr/sbin/transactional-update") && p.readOnly(), "transactional-update",
+			"run transactional-update shell, and in it gpustack host prepare"},
+		// s390x: arch/s390/kernel/processor.c.
+		{strings.Contains(cpu, "IBM/S390") || p.any("/etc/zipl.conf"), "zipl (s390x)",
+			overrideDriver + "; other arguments go to /etc/zipl.conf, then zipl"},
 		// arch/powerpc/kernel/setup-common.c, show_cpuinfo.
-		{strings.Contains(cpu, "POWER"), "POWER", "its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function"},
-		{p.networkRoot(running), "network boot", "add " + arguments + " where this machine's kernel comes from; with MAAS: maas PROFILE tag update TAG kernel_opts=\"" + arguments + "\""},
-		{p.any("/etc/kernel/proxmox-boot-uuids"), "proxmox-boot-tool", "add " + arguments + " to /etc/kernel/cmdline, then proxmox-boot-tool refresh"},
-		{p.any("/usr/bin/kernelstub") && p.any("/etc/kernelstub/configuration"), "kernelstub", "kernelstub --add-options \"" + arguments + "\""},
-		{p.bootLoaderOfSUSE("-bls", "systemd-boot"), "sdbootutil", "add " + arguments + " to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
-		{p.bootedUnified(running) || p.unifiedImages(), "unified kernel images", "add " + arguments + " to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
-		{p.any("/usr/sbin/flash-kernel") && !p.any("/etc/default/grub"), "flash-kernel", "add " + arguments + " to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
-		{p.any("/boot/extlinux/extlinux.conf") && !p.any("/etc/default/grub"), "extlinux", "add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
+		{strings.Contains(cpu, "POWER"), "POWER", overrideDriver},
+		{p.networkRoot(running), "network boot",
+			"add " + arguments + " on the server that this machine boots from; with MAAS: " +
+				"maas PROFILE tag update TAG kernel_opts=\"" + arguments + "\""},
+		{p.any("/etc/kernel/proxmox-boot-uuids"), "proxmox-boot-tool",
+			"add " + arguments + " to /etc/kernel/cmdline, then proxmox-boot-tool refresh"},
+		{p.any("/usr/bin/kernelstub") && p.any("/etc/kernelstub/configuration"), "kernelstub",
+			"kernelstub --add-options \"" + arguments + "\""},
+		{p.bootLoaderOfSUSE("-bls", "systemd-boot"), "sdbootutil",
+			"add " + arguments + " to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
+		{p.bootedUnified(running) || p.unifiedImages(), "unified kernel images",
+			"add " + arguments + " to /etc/kernel/cmdline, " + reinstallKernels},
+		{p.any("/usr/sbin/flash-kernel") && !p.any("/etc/default/grub"), "flash-kernel",
+			"add " + arguments + " to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
+		{p.any("/boot/extlinux/extlinux.conf") && !p.any("/etc/default/grub"), "extlinux",
+			"add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
 	} {
 		if way.is && found == nil {
-			found = &Unsupported{way.what, way.command, slices.Contains([]string{"NixOS", "transactional-update", "POWER"}, way.what)}
+			menu := slices.Contains([]string{"NixOS", "transactional-update", "POWER"}, way.what)
+			found = &Unsupported{way.what, way.command, menu}
 		}
 	}
 	switch {
@@ -71,7 +93,7 @@ func Supported(root host.Root, want Args) error {
 	return nil
 }
 
-// probe asks for traces, and keeps the first error.
+// probe reads files and keeps the first error.
 type probe struct {
 	root host.Root
 	err  error
@@ -97,8 +119,7 @@ func (p *probe) text(name string) string {
 	return string(data)
 }
 
-// readOnly tells whether the root file system is mounted so that nothing can be
-// changed in it.
+// readOnly reports whether the root file system is mounted read-only.
 func (p *probe) readOnly() bool {
 	data, err := p.root.ReadTable("/proc/mounts")
 	p.keep("/proc/mounts", err)
@@ -111,21 +132,23 @@ func (p *probe) readOnly() bool {
 	return ro
 }
 
-// networkRoot tells whether the running kernel's root file system, or the kernel
-// itself, came over the network (dracut.cmdline(7); Linux, Documentation/admin-guide/
-// nfs/nfsroot.rst; BOOTIF is what PXELINUX adds).
+// networkRoot reports whether the running kernel, or its root file system, came over the network
+// (dracut.cmdline(7); Linux, Documentation/admin-guide/nfs/nfsroot.rst; PXELINUX adds BOOTIF).
 func (p *probe) networkRoot(running Args) bool {
+	kinds := []string{"nfs", "nfs4", "nbd", "squash", "live", "http", "https", "dhcp"}
 	for _, v := range running.Values("root") {
-		kind, _, _ := strings.Cut(v, ":")
-		if v == "/dev/nfs" || slices.Contains([]string{"nfs", "nfs4", "nbd", "squash", "live", "http", "https", "dhcp"}, kind) && strings.Contains(v, ":") {
+		kind, _, found := strings.Cut(v, ":")
+		if v == "/dev/nfs" || found && slices.Contains(kinds, kind) {
 			return true
 		}
 	}
-	return len(running.Values("BOOTIF")) > 0 || len(running.Values("netroot")) > 0 || len(running.Values("nfsroot")) > 0
+	return slices.ContainsFunc([]string{"BOOTIF", "netroot", "nfsroot"}, func(name string) bool {
+		return len(running.Values(name)) > 0
+	})
 }
 
-// bootLoaderOfSUSE tells whether SUSE's setting names a loader whose entries
-// sdbootutil makes, by the end of its name.
+// bootLoaderOfSUSE reports whether SUSE's configuration names a boot loader that ends with one of
+// ends. sdbootutil makes the entries of those.
 func (p *probe) bootLoaderOfSUSE(ends ...string) bool {
 	data, err := p.root.ReadFile("/etc/sysconfig/bootloader")
 	p.keep("/etc/sysconfig/bootloader", err)
@@ -138,15 +161,15 @@ func (p *probe) bootLoaderOfSUSE(ends ...string) bool {
 	return false
 }
 
-// unifiedImages tells whether kernels are started from images that hold their
-// arguments ("type #2" of the Boot Loader Specification): there are some, and no
-// entries that are files.
+// unifiedImages reports whether the machine has unified kernel images, which contain their
+// arguments ("type #2" of the Boot Loader Specification), and no entries that are text files.
 func (p *probe) unifiedImages() bool {
 	images := false
 	for _, partition := range partitionsOf(p.root) {
 		names, err := p.root.ReadDir(path.Join(partition, "EFI/Linux"))
 		p.keep(partition, err)
-		images = images || slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(path.Ext(n), ".efi") })
+		isImage := func(n string) bool { return strings.EqualFold(path.Ext(n), ".efi") }
+		images = images || slices.ContainsFunc(names, isImage)
 		entries, err := readEntries(p.root, path.Join(partition, "loader/entries"))
 		p.keep(partition, err)
 		if newest(entries) != nil {
@@ -156,11 +179,13 @@ func (p *probe) unifiedImages() bool {
 	return images || strings.Contains(p.text("/etc/kernel/install.conf"), "layout=uki")
 }
 
-// bootedUnified returns whether the machine was started from a unified kernel image by something
-// other than systemd-boot, usually the firmware: the stub in the image sets StubInfo
-// (systemd.io/BOOT_LOADER_INTERFACE). UnifiedDefault decides about machines with systemd-boot. A
-// kernel with BOOT_IMAGE= has its arguments from GRUB, even if there is a stub around it that adds
-// device trees alone (Ubuntu's for arm64, github.com/ubuntu/stubble).
+// bootedUnified reports whether the machine was booted from a unified kernel image by anything but
+// systemd-boot, usually the firmware. The stub in the image sets StubInfo
+// (systemd.io/BOOT_LOADER_INTERFACE). UnifiedDefault is for machines with systemd-boot. A kernel
+// with BOOT_IMAGE= has its arguments from GRUB, even if it has a stub that only adds device trees
+// (Ubuntu's for arm64, github.com/ubuntu/stubble).
 func (p *probe) bootedUnified(running Args) bool {
-	return p.variable("StubInfo") != "" && !strings.HasPrefix(p.variable("LoaderInfo"), "systemd-boot") && len(running.Values("BOOT_IMAGE")) == 0
+	return p.variable("StubInfo") != "" &&
+		!strings.HasPrefix(p.variable("LoaderInfo"), "systemd-boot") &&
+		len(running.Values("BOOT_IMAGE")) == 0
 }

@@ -10,8 +10,8 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// TestSupported: machines whose kernels get their arguments in another way are told
-// with what sets them there.
+// TestSupported: the error for an unsupported machine has the command that sets the arguments
+// there.
 func TestSupported(t *testing.T) {
 	const grub = "-- etc/default/grub --\n-- boot/grub/grub.cfg --\n"
 	for _, test := range []struct {
@@ -23,34 +23,47 @@ func TestSupported(t *testing.T) {
 			"rpm-ostree kargs --append-if-missing=intel_iommu=on --append-if-missing=iommu=pt"},
 		{"a bootc image", "-- sysroot/ostree/repo/config --\n-- usr/bin/bootc --\n", "bootc",
 			`put kargs = ["intel_iommu=on", "iommu=pt"] into /usr/lib/bootc/kargs.d/gpustack.toml of the image, then bootc upgrade`},
-		{"another ostree", "-- ostree/repo/config --\n", "ostree", "ostree admin kargs edit-in-place --append-if-missing=intel_iommu=on --append-if-missing=iommu=pt"},
+		{"another ostree", "-- ostree/repo/config --\n", "ostree",
+			"ostree admin kargs edit-in-place --append-if-missing=intel_iommu=on --append-if-missing=iommu=pt"},
 		{"NixOS", grub + "-- etc/NIXOS --\n", "NixOS", `boot.kernelParams = [ "intel_iommu=on" "iommu=pt" ]; in its configuration, then nixos-rebuild boot`},
-		{"SUSE MicroOS", grub + "-- usr/sbin/transactional-update --\n-- proc/mounts --\n/dev/sda3 / btrfs ro,relatime 0 0\n", "transactional-update", "transactional-update shell, and gpustack host prepare in it"},
+		{"SUSE MicroOS", grub + "-- usr/sbin/transactional-update --\n-- proc/mounts --\n/dev/sda3 / btrfs ro,relatime 0 0\n",
+			"transactional-update", "run transactional-update shell, and in it gpustack host prepare"},
 		{"the shell of transactional-update", grub + "-- usr/sbin/transactional-update --\n-- proc/mounts --\n/dev/sda3 / btrfs rw,relatime 0 0\n", "", ""},
 		{"a mainframe", "-- proc/cpuinfo --\nvendor_id       : IBM/S390\n", "zipl (s390x)",
 			"its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function; other arguments go to /etc/zipl.conf, then zipl"},
-		{"POWER", grub + "-- proc/cpuinfo --\nprocessor	: 0\ncpu		: POWER9, altivec supported\n", "POWER", "its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function"},
+		{"POWER", grub + "-- proc/cpuinfo --\nprocessor	: 0\ncpu		: POWER9, altivec supported\n", "POWER",
+			"its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function"},
 		{"root on NFS", "-- proc/cmdline --\nroot=/dev/nfs nfsroot=192.0.2.1:/srv ip=dhcp\n", "network boot",
-			`add intel_iommu=on iommu=pt where this machine's kernel comes from; with MAAS: maas PROFILE tag update TAG kernel_opts="intel_iommu=on iommu=pt"`},
+			`add intel_iommu=on iommu=pt on the server that this machine boots from; with MAAS: maas PROFILE tag update TAG kernel_opts="intel_iommu=on iommu=pt"`},
 		{"a MAAS image", grub + "-- proc/cmdline --\nroot=squash:http://192.0.2.1/squashfs BOOTIF=01-00-00-5e-00-53-01\n", "network boot",
-			`add intel_iommu=on iommu=pt where this machine's kernel comes from; with MAAS: maas PROFILE tag update TAG kernel_opts="intel_iommu=on iommu=pt"`},
+			`add intel_iommu=on iommu=pt on the server that this machine boots from; with MAAS: maas PROFILE tag update TAG kernel_opts="intel_iommu=on iommu=pt"`},
 		{"a disk whose name has a colon", grub + "-- proc/cmdline --\nroot=PARTLABEL=a:b\n", "", ""},
-		{"Proxmox", "-- etc/kernel/proxmox-boot-uuids --\n", "proxmox-boot-tool", "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then proxmox-boot-tool refresh"},
+		{"Proxmox", "-- etc/kernel/proxmox-boot-uuids --\n", "proxmox-boot-tool",
+			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then proxmox-boot-tool refresh"},
 		{"Pop!_OS", "-- usr/bin/kernelstub --\n-- etc/kernelstub/configuration --\n", "kernelstub", `kernelstub --add-options "intel_iommu=on iommu=pt"`},
-		{"SUSE with entries", grub + "-- etc/sysconfig/bootloader --\n## Type: string\nLOADER_TYPE=\"grub2-bls\"\n", "sdbootutil", "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
+		{"SUSE with entries", grub + "-- etc/sysconfig/bootloader --\n## Type: string\nLOADER_TYPE=\"grub2-bls\"\n", "sdbootutil",
+			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
 		{"SUSE with GRUB", grub + "-- etc/sysconfig/bootloader --\nLOADER_TYPE=\"grub2-efi\"\n", "", ""},
-		{"unified kernel images", "-- efi/EFI/Linux/f00d-6.1.efi --\n", "unified kernel images", "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
-		{"unified kernel images to come", "-- etc/kernel/install.conf --\nlayout=uki\n", "unified kernel images", "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
-		{"a unified kernel image that GRUB or the firmware started", grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n", "unified kernel images",
+		{"unified kernel images", "-- efi/EFI/Linux/f00d-6.1.efi --\n", "unified kernel images",
 			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
-		{"one that systemd-boot started, which UnifiedDefault decides about", grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n" +
-			"-- sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00y\x00s\x00t\x00e\x00m\x00d\x00-\x00b\x00o\x00o\x00t\x00\n", "", ""},
+		{"unified kernel images to come", "-- etc/kernel/install.conf --\nlayout=uki\n", "unified kernel images",
+			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
+		{"a unified kernel image that GRUB or the firmware started",
+			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n", "unified kernel images",
+			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
+		{"one that systemd-boot started, which UnifiedDefault decides about",
+			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n" +
+				"-- sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\n" +
+				"xxxxs\x00y\x00s\x00t\x00e\x00m\x00d\x00-\x00b\x00o\x00o\x00t\x00\n", "", ""},
 		{"a stub around a kernel that gets its arguments from GRUB, as Ubuntu's for arm64",
-			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n-- proc/cmdline --\nBOOT_IMAGE=/boot/vmlinuz-6.17 root=UUID=1 ro\n", "", ""},
+			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n-- proc/cmdline --\n" +
+				"BOOT_IMAGE=/boot/vmlinuz-6.17 root=UUID=1 ro\n", "", ""},
 		{"an image beside entries", debianSystemdBoot + "-- boot/efi/EFI/Linux/f00d-6.1.efi --\n", "", ""},
-		{"flash-kernel", "-- usr/sbin/flash-kernel --\n", "flash-kernel", "add intel_iommu=on iommu=pt to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
+		{"flash-kernel", "-- usr/sbin/flash-kernel --\n", "flash-kernel",
+			"add intel_iommu=on iommu=pt to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
 		{"flash-kernel beside GRUB", grub + "-- usr/sbin/flash-kernel --\n", "", ""},
-		{"extlinux", "-- boot/extlinux/extlinux.conf --\n", "extlinux", "add intel_iommu=on iommu=pt to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
+		{"extlinux", "-- boot/extlinux/extlinux.conf --\n", "extlinux",
+			"add intel_iommu=on iommu=pt to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := boot.Supported(hosttest.Lay(t, test.tree), intel.Args())
@@ -68,7 +81,8 @@ func TestSupported(t *testing.T) {
 	}
 }
 
-// TestManyMounts: a host with thousands of containers has more mounts than a file of /etc has lines.
+// TestManyMounts: /proc/mounts of a host with thousands of containers exceeds the limit of
+// ReadFile.
 func TestManyMounts(t *testing.T) {
 	var mounts strings.Builder
 	mounts.WriteString("-- etc/fstab --\nUUID=1 /boot ext4 defaults 0 2\n-- usr/sbin/transactional-update --\n-- proc/mounts --\n/dev/sda2 / ext4 rw 0 0\n")

@@ -267,7 +267,8 @@ func TestDomains(t *testing.T) {
 			"unreadable domains: /etc/libvirt/qemu/a.xml: malformed: XML syntax error on line 2: unexpected EOF; " +
 			`/etc/libvirt/qemu/b.xml: malformed: not a uuid: "7"; /etc/libvirt/qemu/c.xml: malformed: root element "network" is not a domain; ` +
 			`/etc/libvirt/qemu/d.xml: malformed: not a PCI address: domain "0x0000" bus "0x184" slot "0x00" function "0x0"; ` +
-			"/etc/libvirt/qemu/e.xml: malformed: more than one root element; /etc/libvirt/qemu/f.xml: malformed: EOF; /etc/libvirt/qemu/h.xml: no such file or directory\n"},
+			"/etc/libvirt/qemu/e.xml: malformed: more than one root element; " +
+			"/etc/libvirt/qemu/f.xml: malformed: EOF; /etc/libvirt/qemu/h.xml: no such file or directory\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine()

@@ -13,9 +13,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Decode parses a report that gpustack host guests printed as JSON or YAML. Its error has everything
-// that is wrong with the report at once. A missing field is an error, unlike an empty one; unknown
-// fields are ignored; a report of another schema is an error.
+// Decode parses a report that gpustack host guests printed as JSON or YAML. Its error has
+// everything that is wrong with the report at once. A missing field is an error, unlike an empty
+// one; unknown fields are ignored; a report of another schema is an error.
 func Decode(data []byte) (Report, error) {
 	document, err := parse(data)
 	if err != nil {

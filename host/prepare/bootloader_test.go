@@ -32,14 +32,14 @@ func TestBootRefused(t *testing.T) {
 		grubTree = "debian"
 		sdBoot   = "debian-systemd-boot"
 		kernel   = "boot/efi/EFI/Linux/cafe-6.12.0-1-amd64.efi"
-		image    = "unified kernel images (/" + kernel + "): gpustack does not set kernel arguments there"
+		image    = "unified kernel images (/" + kernel + "): gpustack cannot set kernel arguments on this system"
 		install  = "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
-		pin      = "bootctl set-default cafe-6.1.0-28-amd64.conf starts an entry that gpustack can change; or " + install
+		pin      = "bootctl set-default cafe-6.1.0-28-amd64.conf selects an entry that gpustack can change; or " + install
 		fstab    = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\n"
 	)
 	live := write("proc/mounts", "/dev/sda2 / ext4 rw 0 0\nsystemd-1 /boot autofs rw 0 0\n")
 	booted := variable("LoaderInfo", "systemd-boot 252.33-1~deb12u1")
-	notMounted := func(dir string) string { return dir + ": /etc/fstab names a file system for it, which is not mounted" }
+	notMounted := func(dir string) string { return dir + ": is in /etc/fstab but not mounted" }
 	for _, test := range []struct {
 		name, distro string
 		change       step

@@ -414,13 +414,13 @@ func TestCheck(t *testing.T) {
 
 		// A boot that is not that of GRUB's menu.
 		{"the boot partition is not mounted", isReady, write("etc/fstab", "UUID=2 /boot ext4\n"), prepare.NotReady,
-			[]string{"fail next_boot /boot: /boot: /etc/fstab names a file system for it, which is not mounted"}},
+			[]string{"fail next_boot /boot: /boot: is in /etc/fstab but not mounted"}},
 		{"the boot partition is not mounted, nothing prepared", isBare, write("etc/fstab", "UUID=2 /boot ext4\n"), prepare.NotPrepared,
-			[]string{"fail preparable : /boot: /etc/fstab names a file system for it, which is not mounted"}},
+			[]string{"fail preparable : /boot: is in /etc/fstab but not mounted"}},
 		{"a unified kernel image", isReady, steps(variable("LoaderInfo", "systemd-boot 257"), write("efi/EFI/Linux/x.efi", ""), write("efi/loader/entries/x.conf", "linux /x\noptions root=UUID=a intel_iommu=on iommu=pt\n")), prepare.NotReady,
-			[]string{"fail next_boot /boot: unified kernel images (/efi/EFI/Linux/x.efi): gpustack does not set kernel arguments there"}},
+			[]string{"fail next_boot /boot: unified kernel images (/efi/EFI/Linux/x.efi): gpustack cannot set kernel arguments on this system"}},
 		{"unified kernel images alone, and a menu that is left", isReady, write("efi/EFI/Linux/x.efi", ""), prepare.NotReady,
-			[]string{"fail next_boot /boot: unified kernel images: gpustack does not set kernel arguments there"}},
+			[]string{"fail next_boot /boot: unified kernel images: gpustack cannot set kernel arguments on this system"}},
 		{"a root that transactional-update keeps read-only", isReady, steps(write("usr/sbin/transactional-update", ""), write("proc/mounts", "/dev/none / btrfs ro 0 0\n")), prepare.Ready, nil},
 
 		// Functions.
@@ -720,7 +720,7 @@ func TestStub(t *testing.T) {
 		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), heldBy("01:00.0", "vfio-pci"), heldBy("01:00.1", "vfio-pci")), prepare.Ready, "pass: 4 functions held as recorded"},
 		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), heldBy("01:00.0", "vfio-pci")), prepare.Drifted, "fail: 0000:01:00.0 is held by vfio-pci instead of pci-stub"},
 		{"nothing tells who has it", heldBy("01:00.0", "vfio-pci"), prepare.Unknown,
-			"n/a: 0000:01:00.0 is held by vfio-pci instead of pci-stub, as while a guest has it; whether one has cannot be seen: /proc: process 1 is not shown: it may hide others too"},
+			"n/a: 0000:01:00.0 is held by vfio-pci instead of pci-stub, as while a guest has it; whether one has cannot be seen: /proc: process 1 is hidden, others may be too"},
 		{"the host has it", heldBy("01:00.0", "nouveau"), prepare.Drifted, "fail: 0000:01:00.0 is held by nouveau instead of pci-stub"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

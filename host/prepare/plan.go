@@ -226,7 +226,7 @@ func (n Node) want(root host.Root, s selection, opts Options) (want, error) {
 	n.placeIDs(&w)
 	n.placeBlacklist(&w, s.all)
 	for _, f := range w.arguments.Flags {
-		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Word)
+		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Option)
 	}
 	w.contract.Arguments = append(w.contract.Arguments, w.arguments.Exact...)
 	return w, nil
