@@ -22,7 +22,7 @@ func newApp(u *ui, args []string) app {
 	a := &cli.App{
 		Name:    "gpustack",
 		Usage:   "from a bare GPU server to GPU instances under OpenStack Nova, and back",
-		Version: version,
+		Version: programVersion(),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "version", Usage: "print the version"},
 		},
@@ -252,7 +252,7 @@ func parseRoot(c *cli.Context, f *faults) rootOptions {
 // runRoot is gpustack without a command.
 func runRoot(_ context.Context, u *ui, opts rootOptions) error {
 	if opts.version {
-		u.printf("gpustack %s\n", version)
+		u.printf("gpustack %s\n", programVersion())
 		return nil
 	}
 	return u.help(appHelp(opts.app))

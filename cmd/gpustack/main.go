@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// version is set by the linker (see Makefile).
-var version = "unreleased"
-
 func main() {
 	os.Exit(run(os.Args))
 }
