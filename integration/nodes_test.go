@@ -4,43 +4,62 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// nodes is a folder of real machines as tables of PCI functions, and mknode the
-// program that lays one out. They are not part of the project, and stand beside
-// it on some machines only.
-const (
-	nodes  = "../../shared/fixtures/nodes"
-	mknode = "../../shared/fixtures/mknode"
-)
+// nodes is the folder of real machines as tables of PCI functions. Its README.md names the source of
+// each.
+const nodes = "testdata/nodes"
 
-// layNodes lays every table out, once for all tests, and returns the roots by
-// table: none where the tables are not there.
+// layNodes lays out every table, once for all tests, and returns the roots by table.
 var layNodes = sync.OnceValues(func() (map[string]string, error) {
 	tables, err := filepath.Glob(nodes + "/*.tsv")
+	if err == nil && len(tables) != 52 {
+		err = fmt.Errorf("%s: %d tables, want 52", nodes, len(tables))
+	}
 	roots := map[string]string{}
 	for _, table := range tables {
 		root := filepath.Join(scratch, "nodes", filepath.Base(table))
-		if out, layErr := exec.Command("python3", mknode, table, root).CombinedOutput(); layErr != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w: %s", table, layErr, out))
+		if layErr := layNode(table, root); layErr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", table, layErr))
 		}
 		roots[table] = root
 	}
 	return roots, err
 })
 
+// TestNodeSources: README.md of the tables names the source of each of them, and no other.
+func TestNodeSources(t *testing.T) {
+	tables, err := filepath.Glob(nodes + "/*.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, named []string
+	for _, table := range tables {
+		want = append(want, filepath.Base(table))
+	}
+	for line := range strings.Lines(read(t, nodes+"/README.md")) {
+		if table, source, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok && strings.HasSuffix(table, ".tsv") {
+			if named = append(named, table); strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(source), "|")) == "" {
+				t.Errorf("%s: no source", table)
+			}
+		}
+	}
+	slices.Sort(named)
+	if diff := cmp.Diff(want, named); diff != "" {
+		t.Errorf("(-tables +README.md):\n%s", diff)
+	}
+}
+
 // TestNodes: each fact that a table states of a real machine is in the JSON.
 func TestNodes(t *testing.T) {
-	if _, err := os.Stat(nodes); os.IsNotExist(err) {
-		t.Skipf("%s is not there: real machines are not looked at", nodes)
-	}
 	roots, err := layNodes()
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +75,7 @@ func TestNodes(t *testing.T) {
 			for _, d := range report.Devices {
 				scanned[d["address"].(string)] = d
 			}
-			rows := readTable(t, table)
+			rows := parseTable(read(t, table))
 			if len(scanned) != len(rows) {
 				t.Errorf("%d functions, want %d", len(scanned), len(rows))
 			}
@@ -83,26 +102,6 @@ func TestNodes(t *testing.T) {
 		})
 	}
 	t.Logf("%d facts", facts)
-}
-
-// readTable reads a table's rows by address, each by column.
-func readTable(t testing.TB, table string) map[string]map[string]string {
-	t.Helper()
-	text, err := os.ReadFile(table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	columns := strings.Split(strings.TrimPrefix(lines[0], "#"), "\t")
-	rows := map[string]map[string]string{}
-	for _, line := range lines[1:] {
-		row := map[string]string{}
-		for i, value := range strings.Split(line, "\t") {
-			row[columns[i]] = value
-		}
-		rows[row["address"]] = row
-	}
-	return rows
 }
 
 // stated returns the facts that a row states, as JSON has them.
