@@ -55,21 +55,29 @@ const (
 func layRebuild(t *testing.T, marks ...string) (root string) {
 	t.Helper()
 	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
+	addPrograms(t, root, nodeKernel)
+	if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600), os.Chmod(filepath.Join(root, image), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, mark := range marks {
+		if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// addPrograms adds the programs, and the shell that they run in, to a machine with one kernel.
+func addPrograms(t testing.TB, root, kernel string) {
+	t.Helper()
 	for name, text := range map[string]string{"update-grub": updateGrub, "update-initramfs": updateInitramfs} {
+		text = strings.ReplaceAll(text, nodeKernel, kernel)
 		if err := os.WriteFile(filepath.Join(root, "usr/sbin", name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, dir := range []string{"bin", "dev", "etc/slow", "var/tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600), os.Chmod(filepath.Join(root, image), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	for _, mark := range marks {
-		if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,7 +90,6 @@ func layRebuild(t *testing.T, marks ...string) (root string) {
 			t.Fatal(err)
 		}
 	}
-	return root
 }
 
 // mounted is a command that runs where proc, sys and dev are mounted below the root, and the
