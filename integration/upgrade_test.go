@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -267,6 +269,68 @@ func (u upgrade) next(t *testing.T) {
 	if diff := cmp.Diff(want, moves); diff != "" {
 		t.Errorf("moves (-want +got):\n%s", diff)
 	}
+}
+
+// TestDowngrade: a machine that a later release has changed is checked and undone, though journal and
+// record have fields that this release does not know.
+func TestDowngrade(t *testing.T) {
+	for _, m := range upgradeMachines {
+		t.Run(m.name, func(t *testing.T) {
+			root := m.prepared(gpustack)(t)
+			contract, journal := filepath.Join(root, "var/lib/gpustack/contract.json"), filepath.Join(root, "var/lib/gpustack/journal/0001.json")
+			hash := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
+			entry := read(t, journal)
+			if m.image != "" {
+				was := read(t, contract)
+				if err := os.WriteFile(contract, []byte(extended(t, was)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				entry = strings.ReplaceAll(entry, hash(was), hash(read(t, contract)))
+				m.boot(t, root)
+				var report struct{ Verdict string }
+				out, talk, status := try(t, exec.Command(gpustack, "host", "check", "--root", root, "-o", "json"))
+				if err := json.Unmarshal([]byte(out), &report); err != nil || report.Verdict != "ready" || status != 0 {
+					t.Errorf("check: exit status %d, %v\n%s%s", status, err, out, talk)
+				}
+			}
+			if err := os.WriteFile(journal, []byte(extended(t, entry)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			run(t, gpustack, "undo", "--root", root, "--yes")
+			if diff := cmp.Diff(configured(t, m.lay(t)), configured(t, root)); diff != "" {
+				t.Errorf("undone (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// extended adds a field to each object of a JSON text.
+func extended(t *testing.T, text string) string {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	var extend func(value any)
+	extend = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for _, v := range value {
+				extend(v)
+			}
+			value["of_a_later_release"] = map[string]any{"fields": []int{1, 2}}
+		case []any:
+			for _, v := range value {
+				extend(v)
+			}
+		}
+	}
+	extend(value)
+	later, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(later)
 }
 
 // run runs gpustack on a root.
