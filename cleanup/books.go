@@ -22,7 +22,7 @@ type Books struct {
 	Migration cloud.Allocations `json:"migration"`
 }
 
-// settle returns the books as they must be once the migration is closed: the instance
+// Settle returns the books as they must be once the migration is closed: the instance
 // holds on its own host what it has there, or what the migration holds there, and
 // nothing on other hosts; the migration holds nothing. here are the providers of the
 // instance's own compute node, there those of the nodes that the instance is proved not to
@@ -32,9 +32,9 @@ type Books struct {
 //
 // An evacuation has no consumer of its own: the instance holds both hosts
 // (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
-func (b Books) settle(here, there []string) (after Books, changed bool, err error) {
+func (b Books) Settle(here, there []string) (after Books, changed bool, err error) {
 	fail := func(why string) (Books, bool, error) {
-		return b, false, fmt.Errorf("%w: %s: the instance holds %s, its migration %s", ErrBooks, why, providers(b.Instance), providers(b.Migration))
+		return b, false, fmt.Errorf("%w: %s: the instance holds %s, its migration %s", ErrBooks, why, Providers(b.Instance), Providers(b.Migration))
 	}
 	instance, migration := split(b.Instance, here, there), split(b.Migration, here, there)
 	after = b
@@ -123,7 +123,8 @@ func merge(all ...map[string]map[string]int) map[string]map[string]int {
 	return merged
 }
 
-func providers(a cloud.Allocations) string {
+// Providers returns the resource providers of which a consumer holds something, as text.
+func Providers(a cloud.Allocations) string {
 	if len(a.Providers) == 0 {
 		return "nothing"
 	}
@@ -132,9 +133,9 @@ func providers(a cloud.Allocations) string {
 
 // Lines say what a booking changes, a consumer a line.
 func (b Booking) Lines(instance string) []string {
-	lines := []string{fmt.Sprintf("instance %s: %s -> %s", instance, providers(b.Before.Instance), providers(b.After.Instance))}
+	lines := []string{fmt.Sprintf("instance %s: %s -> %s", instance, Providers(b.Before.Instance), Providers(b.After.Instance))}
 	if len(b.Before.Migration.Providers) > 0 {
-		lines = append(lines, fmt.Sprintf("migration %s: %s -> %s", b.Consumer, providers(b.Before.Migration), providers(b.After.Migration)))
+		lines = append(lines, fmt.Sprintf("migration %s: %s -> %s", b.Consumer, Providers(b.Before.Migration), Providers(b.After.Migration)))
 	}
 	return lines
 }

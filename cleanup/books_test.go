@@ -74,7 +74,7 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := Books{holds(test.instance), holds(test.migration)}
-			after, changed, err := b.settle(here, there)
+			after, changed, err := b.Settle(here, there)
 			if test.err != "" {
 				if !errors.Is(err, ErrBooks) || !strings.Contains(err.Error(), test.err) || changed {
 					t.Errorf("%v, changed %v", err, changed)
@@ -87,13 +87,13 @@ func TestSettle(t *testing.T) {
 			if written(b.Instance) != written(holds(test.instance)) || written(b.Migration) != written(holds(test.migration)) {
 				t.Error("what was before has changed")
 			}
-			again, changed, err := after.settle(here, there)
+			again, changed, err := after.Settle(here, there)
 			if err != nil || changed || written(again.Instance) != test.want {
 				t.Errorf("again: %q, changed %v, %v", written(again.Instance), changed, err)
 			}
 		})
 	}
-	if _, _, err := (Books{holds("there VCPU 1"), holds("")}).settle(nil, there); !errors.Is(err, ErrBooks) {
+	if _, _, err := (Books{holds("there VCPU 1"), holds("")}).Settle(nil, there); !errors.Is(err, ErrBooks) {
 		t.Errorf("no provider of the instance's node: %v", err)
 	}
 }

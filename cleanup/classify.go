@@ -61,7 +61,7 @@ type Held struct {
 	Host     string `json:"host"`
 	NodeName string `json:"node"`
 
-	own bool // the instance is on that node, as the database compares names
+	Own bool `json:"-"` // the instance is on that node, as the database compares names
 }
 
 // up tells whether nova-compute of the node is up as Nova has it
@@ -114,9 +114,9 @@ func (c *classifier) judge() {
 		c.status()
 	case c.f.Node == nil || c.f.Node.Deleted:
 		c.deletedNode()
-	case d.Status == statusUnavailable || d.Status == statusUnclaimable:
+	case d.Status == StatusUnavailable || d.Status == StatusUnclaimable:
 		c.blocked()
-	case d.Status == statusAvailable:
+	case d.Status == StatusAvailable:
 		c.available()
 	case d.Instance == nil:
 		c.is(CaseNoOwner, Stale, "a taken device has an owner")
@@ -134,8 +134,8 @@ func (c *classifier) holder() {
 	if c.f.Proof == nil || c.f.Node == nil || c.f.Node.Deleted {
 		return
 	}
-	use := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.changed())
-	own := c.d.Instance != nil && keyOf(*c.d.Instance) == keyOf(use.Guest)
+	use := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.LastChange())
+	own := c.d.Instance != nil && KeyOf(*c.d.Instance) == KeyOf(use.Guest)
 	switch {
 	case use.Guest == "" || own && c.Verdict == Legitimate:
 		return
@@ -178,7 +178,7 @@ func (c *classifier) odd() {
 // nova-compute is stopped, and the operator has said so.
 func (c *classifier) claim(guest string) {
 	i := c.f.Holder
-	if c.d.Status != statusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || keyOf(i.UUID) != keyOf(guest) {
+	if c.d.Status != StatusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || KeyOf(i.UUID) != KeyOf(guest) {
 		return
 	}
 	request, why := c.request()
@@ -214,7 +214,7 @@ func (c *classifier) request() (request Request, why string) {
 		return request, "what the instance asks for is unknown"
 	}
 	for _, r := range c.f.Related {
-		if r.Status != statusAvailable && r.Status != statusUnavailable {
+		if r.Status != StatusAvailable && r.Status != StatusUnavailable {
 			return request, fmt.Sprintf("%s of the same card is %s", r.Address, r.Status)
 		}
 	}
@@ -265,8 +265,8 @@ func (c *classifier) stopped() (since time.Time) {
 	if c.d.Updated != nil {
 		since = *c.d.Updated
 	}
-	if s := c.f.Service; s != nil && s.LastSeen != nil && c.f.Now.Sub(*s.LastSeen) < silence(c.f.Down) {
-		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped, for " + silence(c.f.Down).String() + " at least"
+	if s := c.f.Service; s != nil && s.LastSeen != nil && c.f.Now.Sub(*s.LastSeen) < Silence(c.f.Down) {
+		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped, for " + Silence(c.f.Down).String() + " at least"
 		return since
 	}
 	ok, why := false, noReport(c.f.Node.Host)
@@ -281,7 +281,7 @@ func (c *classifier) stopped() (since time.Time) {
 
 func known(status string) bool {
 	switch status {
-	case statusAvailable, statusClaimed, statusAllocated, statusUnavailable, statusUnclaimable:
+	case StatusAvailable, StatusClaimed, StatusAllocated, StatusUnavailable, StatusUnclaimable:
 		return true
 	}
 	return false
@@ -341,7 +341,7 @@ func (c *classifier) deletedNode() {
 func (c *classifier) blocked() {
 	taken := ""
 	for _, r := range c.f.Related {
-		if r.Status == statusClaimed || r.Status == statusAllocated {
+		if r.Status == StatusClaimed || r.Status == StatusAllocated {
 			taken = r.Address
 		}
 	}
@@ -349,9 +349,9 @@ func (c *classifier) blocked() {
 	case c.d.Instance != nil:
 		c.is(CaseBlocked, Suspicious, "a blocked function has no owner")
 		c.Consequence = takenForNothing
-	case c.d.Type != typePF && c.d.Type != typeVF && c.d.Type != typePCI:
+	case c.d.Type != TypePF && c.d.Type != TypeVF && c.d.Type != TypePCI:
 		c.is(CaseBlocked, Unknown, "what blocks a device of kind %s is not known", c.d.Type)
-	case c.d.Type != typePCI && taken != "":
+	case c.d.Type != TypePCI && taken != "":
 		c.is(CaseLegitimate, Legitimate, "%s of the same card is taken", taken)
 	default:
 		c.is(CaseBlocked, Stale, "no function of the card is taken that could block it")
@@ -388,7 +388,7 @@ func (c *classifier) available() {
 // openHere is a migration of the instance to or from the node that is not over.
 func (c *classifier) openHere() *Migration {
 	for i := range c.f.Migrations {
-		if m := &c.f.Migrations[i]; !m.over() && m.touches() {
+		if m := &c.f.Migrations[i]; !m.Over() && m.touches() {
 			return m
 		}
 	}
@@ -476,7 +476,7 @@ func (c *classifier) here() {
 		return
 	}
 	for _, m := range c.f.Migrations {
-		if !m.over() {
+		if !m.Over() {
 			c.is(CaseLegitimate, Legitimate, "the instance is on this node; its %s is open", m)
 			return
 		}
@@ -508,7 +508,7 @@ func (c *classifier) away() {
 			c.Migration, c.Consequence = &m.ID, takenForNothing
 			c.repairs(ByNova, "start nova-compute on %s; the migration's record must stay as it is until then", c.f.Node.Host)
 			return
-		case !m.over() && m.touches() && (open == nil || open.Status == "error"):
+		case !m.Over() && m.touches() && (open == nil || open.Status == "error"):
 			open = m
 		}
 	}
@@ -555,7 +555,7 @@ func (c *classifier) away() {
 func (c *classifier) othersAreDead(closed *Migration) {
 	for k := range c.f.Migrations {
 		m := &c.f.Migrations[k]
-		if c.Repair != Online || m == closed || m.over() {
+		if c.Repair != Online || m == closed || m.Over() {
 			continue
 		}
 		if m.Status == "error" {
@@ -600,7 +600,7 @@ func (c *classifier) closes(m *Migration, status string) {
 func (c *classifier) freed() []Held {
 	var list []Held
 	for _, d := range c.f.Held {
-		if !d.own {
+		if !d.Own {
 			list = append(list, d)
 		}
 	}
@@ -781,4 +781,9 @@ func short(uuid string) string {
 		return uuid[:8] + "…"
 	}
 	return uuid
+}
+
+// Silence is how long nova-compute must not have reported to be taken for down.
+func Silence(down time.Duration) time.Duration {
+	return max(5*time.Minute, 5*down)
 }

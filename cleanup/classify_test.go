@@ -22,7 +22,7 @@ var (
 
 func device(node Node, status, owner string) Device {
 	changed := now.Add(-3 * time.Hour)
-	d := Device{ID: node.ID, Node: node.ID, Address: "0000:84:00.0", Vendor: "10de", Product: "11b4", Type: typePCI, Status: status, Updated: &changed}
+	d := Device{ID: node.ID, Node: node.ID, Address: "0000:84:00.0", Vendor: "10de", Product: "11b4", Type: TypePCI, Status: status, Updated: &changed}
 	if owner != "" {
 		d.Instance = &owner
 	}
@@ -125,7 +125,7 @@ func compared(f *Facts, same func(a, b string) bool) {
 	}
 	f.Held = slices.Clone(f.Held)
 	for k := range f.Held {
-		f.Held[k].own = on(i, f.Held[k].Host, f.Held[k].NodeName)
+		f.Held[k].Own = on(i, f.Held[k].Host, f.Held[k].NodeName)
 	}
 }
 
@@ -149,19 +149,19 @@ func TestCases(t *testing.T) {
 		change     func(*Facts)
 		want       string // case verdict repair: reason
 	}
-	on := func(n Node) Held { return Held{Device: device(n, statusAllocated, u), Host: n.Host, NodeName: n.Name} }
+	on := func(n Node) Held { return Held{Device: device(n, StatusAllocated, u), Host: n.Host, NodeName: n.Name} }
 	both := []Held{on(gpu1), on(gpu2)}
-	mine := device(gpu1, statusAllocated, u)
+	mine := device(gpu1, StatusAllocated, u)
 	deleted := Node{ID: 1, Host: "gpu1", Name: "gpu1", Deleted: true}
 	vf := func(status string) Device {
 		d := device(gpu1, status, "")
-		d.Type, d.Parent = typeVF, text("0000:84:00.0")
+		d.Type, d.Parent = TypeVF, text("0000:84:00.0")
 		d.Address = "0000:84:00.4"
 		return d
 	}
 	pf := func(status string) Device {
 		d := device(gpu1, status, "")
-		d.Type = typePF
+		d.Type = TypePF
 		return d
 	}
 	asked := func(n int, spec string) *Instance {
@@ -185,7 +185,7 @@ func TestCases(t *testing.T) {
 		"in error, on this node":            {device: mine, instance: instance("error @gpu1"), migrations: move("error"), want: "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},
 		"building":                          {device: mine, instance: instance("building spawning"), want: "legitimate: the instance is in task spawning"},
 		"building, no task":                 {device: mine, instance: instance("building"), want: "legitimate: the instance is in state building"},
-		"claimed at boot":                   {device: device(gpu1, statusClaimed, u), instance: instance("building spawning @gpu1"), want: "legitimate: the instance is in task spawning"},
+		"claimed at boot":                   {device: device(gpu1, StatusClaimed, u), instance: instance("building spawning @gpu1"), want: "legitimate: the instance is in task spawning"},
 		"resize in flight, source":          {device: mine, instance: instance("active resize_migrating @gpu1"), migrations: move("migrating"), held: both, proof: ok, want: "legitimate: the instance is in task resize_migrating"},
 		"resize in flight, source, flipped": {device: mine, instance: instance("active resize_finish @gpu2"), migrations: move("post-migrating"), held: both, proof: ok, want: "legitimate: the instance is in task resize_finish"},
 		"VERIFY_RESIZE, source":             {device: mine, instance: instance("resized @gpu2"), migrations: move("finished"), held: both, proof: ok, want: "legitimate: the instance is in state resized"},
@@ -195,9 +195,9 @@ func TestCases(t *testing.T) {
 		"evacuation rebuilds":               {device: mine, instance: instance("active rebuilding @gpu2"), migrations: []Migration{migration("evacuation accepted gpu1 gpu2")}, proof: ok, want: "legitimate: the instance is in task rebuilding"},
 		"across cells":                      {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"), held: both, proof: ok, change: func(f *Facts) { f.Migrations[0].CrossCell = true }, want: "legitimate: its migration 12 (migration) 'migrating' gpu1->gpu2 goes across cells"},
 		"ironic: the host is not the node":  {device: mine, node: &Node{ID: 1, Host: "ironic", Name: "gpu1"}, instance: &Instance{UUID: u, VMState: text("active"), Host: text("ironic"), Node: text("gpu1")}, want: "legitimate: the instance is on this node"},
-		"PF blocked by a VF":                {device: pf(statusUnavailable), related: []Device{vf(statusAllocated)}, want: "legitimate: 0000:84:00.4 of the same card is taken"},
-		"VF blocked by the PF":              {device: vf(statusUnclaimable), related: []Device{pf(statusClaimed)}, want: "legitimate: 0000:84:00.0 of the same card is taken"},
-		"free, on a node that is deleted":   {device: device(gpu1, statusAvailable, ""), node: &deleted, want: "legitimate: the compute node is deleted, and the row has no owner"},
+		"PF blocked by a VF":                {device: pf(StatusUnavailable), related: []Device{vf(StatusAllocated)}, want: "legitimate: 0000:84:00.4 of the same card is taken"},
+		"VF blocked by the PF":              {device: vf(StatusUnclaimable), related: []Device{pf(StatusClaimed)}, want: "legitimate: 0000:84:00.0 of the same card is taken"},
+		"free, on a node that is deleted":   {device: device(gpu1, StatusAvailable, ""), node: &deleted, want: "legitimate: the compute node is deleted, and the row has no owner"},
 		// A
 		"A: deleted, compute up":               {device: mine, instance: instance("deleted"), want: "A stale nova: the instance is gone"},
 		"A: deleted, compute down":             {device: mine, instance: instance("deleted"), down: true, want: "A stale offline needs no report of gpu1 is at hand; or the operator's word that the host is off (--host-is-off gpu1): the instance is gone"},
@@ -240,27 +240,27 @@ func TestCases(t *testing.T) {
 		"E: shelved and offloaded":              {device: mine, instance: instance("shelved_offloaded"), want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
 		"E: a migration of other hosts is open": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration error gpu3 gpu2")}, held: both, want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
 		// F
-		"F: VF, and the PF is free":       {down: true, device: vf(statusUnavailable), related: []Device{pf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
-		"F: PF, and no VF is taken":       {down: true, device: pf(statusUnclaimable), related: []Device{vf(statusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
-		"F: blocked without any relation": {down: true, device: device(gpu1, statusUnavailable, ""), proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
-		"F: another kind":                 {device: Device{Type: "vdpa", Status: statusUnavailable}, want: "F unknown: what blocks a device of kind vdpa is not known"},
-		"F: blocked, with an owner":       {device: device(gpu1, statusUnavailable, u), want: "F suspicious: a blocked function has no owner"},
+		"F: VF, and the PF is free":       {down: true, device: vf(StatusUnavailable), related: []Device{pf(StatusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: PF, and no VF is taken":       {down: true, device: pf(StatusUnclaimable), related: []Device{vf(StatusAvailable)}, proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: blocked without any relation": {down: true, device: device(gpu1, StatusUnavailable, ""), proof: ok, want: "F stale offline: no function of the card is taken that could block it"},
+		"F: another kind":                 {device: Device{Type: "vdpa", Status: StatusUnavailable}, want: "F unknown: what blocks a device of kind vdpa is not known"},
+		"F: blocked, with an owner":       {device: device(gpu1, StatusUnavailable, u), want: "F suspicious: a blocked function has no owner"},
 		// G, H, I, J, K, L, M, S
 		"G: the card was pulled":                 {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Vanished = true }, want: "G suspicious: the instance is on this node, and the host has no such device any more"},
 		"G: pulled, and its owner is gone":       {device: mine, instance: instance("deleted"), change: func(f *Facts) { f.Vanished = true }, want: "A stale nova: the instance is gone"},
 		"J: a context is left":                   {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Instance.Context = &Context{12} }, want: "J suspicious: the instance is on this node; it has the context of migration 12, which is over"},
 		"a context, and its migration":           {device: mine, instance: instance("active @gpu1"), migrations: move("error"), change: func(f *Facts) { f.Instance.Context = &Context{12} }, want: "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},
-		"H: free, with a gone owner":             {down: true, device: device(gpu1, statusAvailable, u), instance: instance("deleted"), proof: ok, want: "H stale offline: a free device has no owner"},
-		"H: its owner may be in a cell unread":   {device: device(gpu1, statusAvailable, u), down: true, proof: ok, change: func(f *Facts) { f.Incomplete = "cell2 does not answer" }, want: "H unknown: its owner is in no row of this cell, and not known to be gone"},
+		"H: free, with a gone owner":             {down: true, device: device(gpu1, StatusAvailable, u), instance: instance("deleted"), proof: ok, want: "H stale offline: a free device has no owner"},
+		"H: its owner may be in a cell unread":   {device: device(gpu1, StatusAvailable, u), down: true, proof: ok, change: func(f *Facts) { f.Incomplete = "cell2 does not answer" }, want: "H unknown: its owner is in no row of this cell, and not known to be gone"},
 		"D: and the host's new node has a guest": {device: mine, node: &deleted, instance: instance("deleted"), proof: reports{holder: "other"}, want: "D stale offline needs the operator's word that the host is off, for good (--host-is-off gpu1): the compute node is deleted: nothing loads the row any more"},
-		"H: free, and its owner is here":         {device: device(gpu1, statusAvailable, u), instance: instance("active @gpu1"), proof: ok, want: "H unknown: the instance is on this node, and may use the device"},
-		"H: free, and its owner is on the way":   {device: device(gpu1, statusAvailable, u), instance: instance("active resize_prep @gpu2"), proof: ok, want: "legitimate: the instance is in task resize_prep"},
-		"I: taken by nobody":                     {device: device(gpu1, statusAllocated, ""), want: "I stale nova: a taken device has an owner"},
-		"I: taken by nobody, compute down":       {device: device(gpu1, statusClaimed, ""), down: true, proof: ok, want: "I stale offline: a taken device has an owner"},
+		"H: free, and its owner is here":         {device: device(gpu1, StatusAvailable, u), instance: instance("active @gpu1"), proof: ok, want: "H unknown: the instance is on this node, and may use the device"},
+		"H: free, and its owner is on the way":   {device: device(gpu1, StatusAvailable, u), instance: instance("active resize_prep @gpu2"), proof: ok, want: "legitimate: the instance is in task resize_prep"},
+		"I: taken by nobody":                     {device: device(gpu1, StatusAllocated, ""), want: "I stale nova: a taken device has an owner"},
+		"I: taken by nobody, compute down":       {device: device(gpu1, StatusClaimed, ""), down: true, proof: ok, want: "I stale offline: a taken device has an owner"},
 		"K: more than it asks for":               {device: mine, instance: asked(1, "active @gpu1"), held: []Held{on(gpu1), on(gpu1)}, want: "K suspicious: the instance is on this node and has 2 devices of it, but asks for 1"},
 		"K: as many as it asks for":              {device: mine, instance: asked(2, "active @gpu1"), held: []Held{on(gpu1), on(gpu1)}, want: "legitimate: the instance is on this node"},
-		"L: free, and a guest holds it":          {device: device(gpu1, statusAvailable, ""), proof: reports{holder: u}, want: "L suspicious: guest 1f975a18… holds the device, which is not its by Nova's books"},
-		"L: free, and a guest has its group":     {device: device(gpu1, statusAvailable, ""), proof: reports{holder: u, group: true}, want: "L suspicious: guest 1f975a18… has the device's IOMMU group open, and neither its arguments nor its domain name the device"},
+		"L: free, and a guest holds it":          {device: device(gpu1, StatusAvailable, ""), proof: reports{holder: u}, want: "L suspicious: guest 1f975a18… holds the device, which is not its by Nova's books"},
+		"L: free, and a guest has its group":     {device: device(gpu1, StatusAvailable, ""), proof: reports{holder: u, group: true}, want: "L suspicious: guest 1f975a18… has the device's IOMMU group open, and neither its arguments nor its domain name the device"},
 		"L: gone, and a guest has its group":     {device: mine, instance: instance("deleted"), proof: reports{holder: "other", group: true}, want: "L suspicious: guest other has the device's IOMMU group open, and neither its arguments nor its domain name the device"},
 		"K: though a migration is in error":      {device: mine, instance: asked(1, "active @gpu1"), migrations: move("error"), held: []Held{on(gpu1), on(gpu1)}, want: "K suspicious: the instance is on this node and has 2 devices of it, but asks for 1"},
 		"X: what would be stale":                 {device: mine, instance: instance("active @gpu2"), down: true, proof: ok, change: func(f *Facts) { f.Odd = []string{"migration 12 has no uuid"} }, want: "X unknown: migration 12 has no uuid"},
@@ -271,7 +271,7 @@ func TestCases(t *testing.T) {
 		"M: removed":                             {down: true, device: device(gpu1, "removed", ""), proof: ok, want: `M stale offline: Nova writes no status "removed" into a live row`},
 		"M: unknown, with an owner":              {device: device(gpu1, "taken", u), proof: ok, want: `M suspicious: Nova writes no status "taken" into a live row`},
 		"S: reset on VERIFY_RESIZE":              {device: mine, instance: instance("active @gpu2"), migrations: move("finished"), held: both, proof: ok, want: "S stale online confirmed: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset"},
-		"S: and the guest is on the source":      {device: device(gpu2, statusAllocated, u), node: &gpu2, instance: instance("active @gpu1"), migrations: move("finished"), held: both, proof: ok, want: "S stale online failed: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset"},
+		"S: and the guest is on the source":      {device: device(gpu2, StatusAllocated, u), node: &gpu2, instance: instance("active @gpu1"), migrations: move("finished"), held: both, proof: ok, want: "S stale online failed: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset"},
 		"S: nobody has reported":                 {device: mine, instance: instance("error @gpu2"), migrations: move("finished"), held: both, want: "S unknown: migration 12 (migration) 'finished' gpu1->gpu2 waits for confirm or revert, and the instance is no longer resized: its state was reset, but no report of gpu1 is at hand"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestEvidence(t *testing.T) {
 	f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, 5*time.Second), Instance: instance("active @gpu2"), Migrations: []Migration{migration("migration migrating gpu1 gpu2")}}
 	want := "instance 1f975a18… active on gpu2; migration 12 (migration) 'migrating' gpu1->gpu2, unchanged for 3 h; nova-compute on gpu1 up"
 	byBytes(&f)
-	if got := Classify(device(gpu1, statusAllocated, u), f).Evidence; got != want {
+	if got := Classify(device(gpu1, StatusAllocated, u), f).Evidence; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
@@ -323,7 +323,7 @@ func TestEvidence(t *testing.T) {
 // whatever the cases say.
 func TestNeverFrees(t *testing.T) {
 	states := 0
-	for _, status := range []string{statusAvailable, statusClaimed, statusAllocated, statusUnavailable, "odd"} {
+	for _, status := range []string{StatusAvailable, StatusClaimed, StatusAllocated, StatusUnavailable, "odd"} {
 		for _, vm := range []string{"", "active", "stopped", "building", "resized", "soft-delete", "error", "paused", "shelved_offloaded"} {
 			for _, task := range []string{"", "migrating"} {
 				for _, where := range []string{"", "gpu1", "gpu2"} {
@@ -346,7 +346,7 @@ func TestNeverFrees(t *testing.T) {
 										d := device(gpu1, status, u)
 										f := Facts{
 											Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, down), Instance: i, Migrations: migrations, Proof: r,
-											Held: []Held{{Device: d, Host: "gpu1", NodeName: "gpu1"}, {Device: device(gpu2, statusAllocated, u), Host: "gpu2", NodeName: "gpu2"}},
+											Held: []Held{{Device: d, Host: "gpu1", NodeName: "gpu1"}, {Device: device(gpu2, StatusAllocated, u), Host: "gpu2", NodeName: "gpu2"}},
 										}
 										byBytes(&f)
 										states++
@@ -367,7 +367,7 @@ func TestNeverFrees(t *testing.T) {
 										rule(!deleted && open && move != "error" && (r.silent != "" || r.stayedOn != ""), "what carries it on may live")
 										rule(open && move != "error" && (kind == "live-migration" || kind == "evacuation" || kind == "other"), "a record that must not be written")
 										rule(kind == "other" && open, "a kind that is not known")
-										rule(!deleted && status != statusAvailable && kind == "evacuation" && move == "done", "an evacuation that its source has yet to see")
+										rule(!deleted && status != StatusAvailable && kind == "evacuation" && move == "done", "an evacuation that its source has yet to see")
 										rule(got.Repair == Offline && down == 0, "nova-compute is up")
 										if writes && len(never) > 0 {
 											t.Fatalf("%s %s %s @%q deleted %v, %s %s, down %v, %+v: %s, but %v", status, vm, task, where, deleted, kind, move, down, r, describe(got), never)

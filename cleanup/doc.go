@@ -1,11 +1,13 @@
-// Package cleanup finds rows of nova.pci_devices that say a device is taken when it is
-// not, or free when it is not, and tells from what: the rows of instances, migrations
-// and services beside them, and what compute hosts report of their guests.
+// Package cleanup judges live rows of nova.pci_devices: it finds rows that call a device taken
+// that is free, or free that is taken, and plans their repair. Classify judges one row from what
+// the database has about it and from what compute hosts report about their guests; NewPlan turns
+// findings into units of repair.
 //
-// The database alone proves little. That time has passed proves nothing: rows of a
-// migration whose disk copy still runs look the same as those of one that died. What
-// could free a device that a guest uses is unknown until the hosts have said that none
-// does.
+// The database alone proves little. The age of a row proves nothing: rows of a migration whose
+// disk copy still runs look the same as those of one that died. A repair that could free a device
+// which a guest uses is therefore unknown until the hosts have reported that no guest uses it.
 //
-// Does not: read nova.conf (nova/conf), speak HTTP (nova/cloud), or print.
+// This package reads and writes nothing. Its folders do: novadb connects to the databases, find
+// reads rows and has them judged, repair carries the plan out. None of them reads nova.conf
+// (package nova), speaks HTTP (nova/cloud) or prints.
 package cleanup

@@ -66,3 +66,26 @@ type Finding struct {
 	Claims      string  `json:"claims"`     // the instance that a free device is given to
 	Request     string  `json:"request_id"` // its request for it
 }
+
+// Summary counts the rows by their verdicts. Free ones that nothing speaks against are
+// not looked at.
+type Summary struct {
+	Stale      int `json:"stale"`
+	Suspicious int `json:"suspicious"`
+	Unknown    int `json:"unknown"`
+	Legitimate int `json:"legitimate"`
+}
+
+// Count adds a row of a verdict.
+func (s *Summary) Count(v Verdict) {
+	switch v {
+	case Stale:
+		s.Stale++
+	case Suspicious:
+		s.Suspicious++
+	case Unknown:
+		s.Unknown++
+	case Legitimate:
+		s.Legitimate++
+	}
+}

@@ -83,7 +83,7 @@ func newWorld() *world {
 	return w
 }
 
-func (m modelMove) open() bool { return !Migration{Status: m.status}.over() }
+func (m modelMove) open() bool { return !Migration{Status: m.status}.Over() }
 
 // current is the instance's latest move, or nil.
 func (i *modelInstance) current() *modelMove {
@@ -380,7 +380,7 @@ func (w *world) facts(host, k int) (Device, Facts) {
 	row := func(h, k int) Device {
 		c := w.hosts[h].cards[k]
 		changed, owner := w.at(c.changed), fmt.Sprintf("%08d-0000-0000-0000-000000000000", c.owner)
-		return Device{ID: int64(h*len(w.hosts[h].cards) + k + 1), Node: nodes[h].ID, Address: fmt.Sprintf("0000:8%d:00.0", k), Type: typePCI, Status: statusAllocated, Instance: &owner, Updated: &changed}
+		return Device{ID: int64(h*len(w.hosts[h].cards) + k + 1), Node: nodes[h].ID, Address: fmt.Sprintf("0000:8%d:00.0", k), Type: TypePCI, Status: StatusAllocated, Instance: &owner, Updated: &changed}
 	}
 	d := row(host, k)
 	i := w.instances[w.hosts[host].cards[k].owner-1]
@@ -637,12 +637,12 @@ func (w *world) settle(host, k int, f Finding) (why string, err error) {
 		return a
 	}
 	here := w.provider(i.host)
-	after, _, err := Books{holds(i.books), holds(m.books)}.settle([]string{here}, []string{w.provider(1 - i.host)})
+	after, _, err := Books{holds(i.books), holds(m.books)}.Settle([]string{here}, []string{w.provider(1 - i.host)})
 	if err != nil {
 		return "", err
 	}
-	if got := providers(after.Instance); got != fmt.Sprint(slices.Sorted(slices.Values([]string{here, w.disks(i.host)}))) || len(after.Migration.Providers) > 0 {
-		return fmt.Sprintf("Placement: the instance is on %s and holds %s, its migration %s", here, got, providers(after.Migration)), nil
+	if got := Providers(after.Instance); got != fmt.Sprint(slices.Sorted(slices.Values([]string{here, w.disks(i.host)}))) || len(after.Migration.Providers) > 0 {
+		return fmt.Sprintf("Placement: the instance is on %s and holds %s, its migration %s", here, got, Providers(after.Migration)), nil
 	}
 	m.books, i.books = nil, map[string]bool{here: true, w.disks(i.host): true}
 	return "", nil

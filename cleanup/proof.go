@@ -51,7 +51,7 @@ func NewProof(reports []guest.Report, off []string, now func() time.Time) (Proof
 	errs := []error{err}
 	for _, host := range off {
 		if _, ok := newest[host]; ok {
-			errs = append(errs, offAndReported(host, host))
+			errs = append(errs, fmt.Errorf("host %s is said to be off, and has reported", host))
 		}
 	}
 	indexed := map[string]hostReport{}
@@ -59,13 +59,6 @@ func NewProof(reports []guest.Report, off []string, now func() time.Time) (Proof
 		indexed[host] = index(r)
 	}
 	return reported{indexed, off, now}, errors.Join(errs...)
-}
-
-func offAndReported(off, report string) error {
-	if off == report {
-		return fmt.Errorf("host %s is said to be off, and has reported", off)
-	}
-	return fmt.Errorf("host %s is said to be off, and has reported as %s: the database compares these names as equal", off, report)
 }
 
 // uses lists the devices that guests use, by a report.
@@ -84,7 +77,7 @@ func uses(r guest.Report) map[pci.Address]Use {
 	}
 	domains := map[string][]pci.Address{}
 	for _, d := range r.Domains {
-		domains[keyOf(d.UUID)] = append(domains[keyOf(d.UUID)], d.Functions...)
+		domains[KeyOf(d.UUID)] = append(domains[KeyOf(d.UUID)], d.Functions...)
 	}
 	for _, h := range r.Holders {
 		user := who(h.UUID, h.PID, h.Command)
@@ -92,7 +85,7 @@ func uses(r guest.Report) map[pci.Address]Use {
 			add(a, Use{user, true})
 		}
 		for _, a := range h.Functions {
-			add(a, Use{user, h.UUID != nil && slices.Contains(domains[keyOf(*h.UUID)], a)})
+			add(a, Use{user, h.UUID != nil && slices.Contains(domains[KeyOf(*h.UUID)], a)})
 		}
 	}
 	for _, g := range r.Guests {
@@ -107,9 +100,9 @@ func index(r guest.Report) hostReport {
 	x := hostReport{r, uses(r), map[string]part{}, map[pci.Address]part{}}
 	add := func(uuid *string, functions []pci.Address, add func(*part)) {
 		if uuid != nil {
-			p := x.ofGuest[keyOf(*uuid)]
+			p := x.ofGuest[KeyOf(*uuid)]
 			add(&p)
-			x.ofGuest[keyOf(*uuid)] = p
+			x.ofGuest[KeyOf(*uuid)] = p
 		}
 		for _, a := range functions {
 			p := x.ofFunction[a]
@@ -131,7 +124,7 @@ func index(r guest.Report) hostReport {
 
 // about is the report with what it has of a guest and a function, and nothing else.
 func (x hostReport) about(uuid string, function pci.Address) guest.Report {
-	r, a, b := x.Report, x.ofGuest[keyOf(uuid)], x.ofFunction[function]
+	r, a, b := x.Report, x.ofGuest[KeyOf(uuid)], x.ofFunction[function]
 	r.Guests = pick(r.Guests, a.guests, b.guests)
 	r.Holders = pick(r.Holders, a.holders, b.holders)
 	r.Domains = pick(r.Domains, a.domains, b.domains)
@@ -215,6 +208,12 @@ func (p reported) Hosts() []string {
 	return slices.Compact(hosts)
 }
 
+// HeldBy is a device of a host that a guest uses.
+type HeldBy struct {
+	Host, Address string
+	Use
+}
+
 // HeldIn lists the devices that guests use, by reports.
 func HeldIn(reports []guest.Report) []HeldBy {
 	var list []HeldBy
@@ -227,94 +226,4 @@ func HeldIn(reports []guest.Report) []HeldBy {
 		}
 	}
 	return list
-}
-
-// located is a proof that is asked about hosts of a database. A report is of the hosts
-// that the database calls equal to its name.
-type located struct {
-	Proof
-	names map[string][]string // in the proof, by host
-}
-
-// alias makes a name that a migration has for hosts known.
-func (l *located) alias(name string, hosts []string) {
-	if l == nil || name == "" {
-		return
-	}
-	if _, known := l.names[name]; known || slices.Contains(hosts, name) {
-		return
-	}
-	for _, h := range hosts {
-		for _, n := range l.names[h] {
-			if !slices.Contains(l.names[name], n) {
-				l.names[name] = append(l.names[name], n)
-			}
-		}
-	}
-}
-
-// contradiction is an error where a host is said to be off under one name, and has
-// reported under another.
-func (l *located) contradiction() error {
-	var errs []error
-	for _, host := range slices.Sorted(maps.Keys(l.names)) {
-		names := l.names[host]
-		for _, off := range names {
-			for _, report := range names {
-				if l.Proof.Off(off) && !l.Proof.Off(report) {
-					errs = append(errs, offAndReported(off, report))
-				}
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// ask asks the proof under the name that it has for a host. Two reports of one host,
-// under names that are one to the database, prove nothing.
-func (l *located) ask(host string, ask func(name string) (bool, string)) (bool, string) {
-	switch names := l.names[host]; len(names) {
-	case 0:
-		return ask(host)
-	case 1:
-		return ask(names[0])
-	default:
-		return false, fmt.Sprintf("there are reports of hosts %s, and the database compares these names as equal", strings.Join(quoted(names), " and "))
-	}
-}
-
-func (l *located) Absent(host, instance, address string, since time.Time) (bool, string) {
-	if l.Off(host) {
-		return true, ""
-	}
-	return l.ask(host, func(name string) (bool, string) { return l.Proof.Absent(name, instance, address, since) })
-}
-
-func (l *located) Restarted(host string, since time.Time) (bool, string) {
-	return l.ask(host, func(name string) (bool, string) { return l.Proof.Restarted(name, since) })
-}
-
-func (l *located) Reported(host string, since time.Time) (bool, string) {
-	return l.ask(host, func(name string) (bool, string) { return l.Proof.Reported(name, since) })
-}
-
-func (l *located) Stopped(host string, since time.Time) (bool, string) {
-	if l.Off(host) {
-		return true, ""
-	}
-	return l.ask(host, func(name string) (bool, string) { return l.Proof.Stopped(name, since) })
-}
-
-func (l *located) Off(host string) bool {
-	return l.Proof.Off(host) || slices.ContainsFunc(l.names[host], l.Proof.Off)
-}
-
-func (l *located) Holder(host, address string, since time.Time) Use {
-	use := Use{}
-	for _, name := range append([]string{host}, l.names[host]...) {
-		if u := l.Proof.Holder(name, address, since); use.Guest == "" || u.Named && !use.Named {
-			use = u
-		}
-	}
-	return use
 }

@@ -17,8 +17,8 @@ type Request struct {
 	Specs []map[string]any `json:"spec"`
 }
 
-// parseRequests reads instance_extra.pci_requests.
-func parseRequests(text string) ([]Request, error) {
+// ParseRequests reads instance_extra.pci_requests.
+func ParseRequests(text string) ([]Request, error) {
 	var requests []struct {
 		ID    *string          `json:"request_id"`
 		Count int              `json:"count"`
@@ -55,7 +55,7 @@ const (
 func (r Request) match(d Device) (ok bool, unknown string) {
 	// Nova offers these kinds to requests only that name them
 	// (_filter_pools_for_unrequested_pfs, ..._vdpa_devices).
-	if d.Type == typePF || d.Type == typeVDPA {
+	if d.Type == TypePF || d.Type == TypeVDPA {
 		named := slices.ContainsFunc(r.Specs, func(spec map[string]any) bool { return spec[specType] == d.Type })
 		if !named {
 			return false, ""

@@ -9,8 +9,8 @@ import (
 // TestMatch: a request's specs are compared with a device as Nova compares them, and what
 // no row shows of a device is unknown.
 func TestMatch(t *testing.T) {
-	pci := Device{Vendor: "10de", Product: "11b4", Type: typePCI}
-	pf := Device{Vendor: "10de", Product: "20b0", Type: typePF}
+	pci := Device{Vendor: "10de", Product: "11b4", Type: TypePCI}
+	pf := Device{Vendor: "10de", Product: "20b0", Type: TypePF}
 	for name, test := range map[string]struct {
 		device Device
 		specs  string
@@ -33,7 +33,7 @@ func TestMatch(t *testing.T) {
 		"unknown, and one that it is": {pci, `{"live_migratable": "true"}, {"product_id": "11b4"}`, "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list, err := parseRequests(`[{"count": 1, "request_id": null, "spec": [` + test.specs + `]}]`)
+			list, err := ParseRequests(`[{"count": 1, "request_id": null, "spec": [` + test.specs + `]}]`)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestMatch(t *testing.T) {
 // before Zed by their specs.
 func TestLacking(t *testing.T) {
 	held := func(product, request string) Held {
-		d := Device{Address: "0000:84:00.0", Vendor: "10de", Product: product, Type: typePCI}
+		d := Device{Address: "0000:84:00.0", Vendor: "10de", Product: product, Type: TypePCI}
 		if request != "" {
 			d.Request = &request
 		}

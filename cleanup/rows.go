@@ -3,26 +3,27 @@ package cleanup
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
 // Statuses of a device's row that Nova writes (nova/objects/fields.py,
 // PciDeviceStatus). removed and deleted are marks in its memory only.
 const (
-	statusAvailable   = "available"
-	statusClaimed     = "claimed"
-	statusAllocated   = "allocated"
-	statusUnavailable = "unavailable"
-	statusUnclaimable = "unclaimable"
+	StatusAvailable   = "available"
+	StatusClaimed     = "claimed"
+	StatusAllocated   = "allocated"
+	StatusUnavailable = "unavailable"
+	StatusUnclaimable = "unclaimable"
 )
 
 // Kinds of devices (nova/objects/fields.py, PciDeviceType).
 const (
-	typePCI = "type-PCI"
-	typePF  = "type-PF"
-	typeVF  = "type-VF"
+	TypePCI = "type-PCI"
+	TypePF  = "type-PF"
+	TypeVF  = "type-VF"
 
-	typeVDPA = "vdpa"
+	TypeVDPA = "vdpa"
 )
 
 // Device is a live row of pci_devices.
@@ -40,8 +41,8 @@ type Device struct {
 	Updated  *time.Time `json:"updated_at"`
 }
 
-// changed is when the row was last changed, as far as it says.
-func (d Device) changed() time.Time {
+// LastChange returns when the row was last changed, zero if that is not recorded.
+func (d Device) LastChange() time.Time {
 	if d.Updated == nil {
 		return time.Time{}
 	}
@@ -56,7 +57,7 @@ type Node struct {
 	Name    string `json:"node"` // hypervisor_hostname
 	Deleted bool   `json:"deleted"`
 
-	odd string // why Nova has not written it so; "" if it may have
+	Odd string `json:"-"` // why Nova has not written it so; "" if it may have
 }
 
 // Service is the row of a host's nova-compute.
@@ -81,7 +82,7 @@ type Instance struct {
 	Requests []Request `json:"requests"`
 	Context  *Context  `json:"migration_context"`
 
-	odd string // why Nova has not written it so; "" if it may have
+	Odd string `json:"-"` // why Nova has not written it so; "" if it may have
 }
 
 // Context is what instance_extra.migration_context holds while an instance is on its
@@ -90,8 +91,8 @@ type Context struct {
 	Migration int64 `json:"migration_id"`
 }
 
-// parseContext reads it as oslo.versionedobjects has written it.
-func parseContext(text string) (*Context, error) {
+// ParseContext reads it as oslo.versionedobjects has written it.
+func ParseContext(text string) (*Context, error) {
 	var object struct {
 		Data struct {
 			Migration int64 `json:"migration_id"`
@@ -123,7 +124,7 @@ type Migration struct {
 	FromHost bool `json:"-"` // the node's host is its source, whatever the node
 	Arrived  bool `json:"-"` // the instance is on the destination's host
 
-	odd string // why Nova has not written it so; "" if it may have
+	Odd string `json:"-"` // why Nova has not written it so; "" if it may have
 }
 
 // touches returns whether a migration is to or from the row's node, as
@@ -132,9 +133,9 @@ func (m Migration) touches() bool {
 	return m.From || m.To
 }
 
-// over tells whether Nova counts a migration as over (same function): all others keep
-// their devices.
-func (m Migration) over() bool {
+// Over returns whether Nova counts a migration as over (same function). All others keep their
+// devices.
+func (m Migration) Over() bool {
 	switch m.Status {
 	case "confirmed", "reverted", "failed", "completed", "cancelled", "done":
 		return true
@@ -150,4 +151,10 @@ func (m Migration) isMove() bool {
 
 func (m Migration) String() string {
 	return fmt.Sprintf("migration %d (%s) '%s' %s->%s", m.ID, m.Type, m.Status, m.SourceHost, m.DestHost)
+}
+
+// KeyOf returns a uuid as Nova writes it, to compare it with others: the database ignores letter
+// case and trailing blanks.
+func KeyOf(uuid string) string {
+	return strings.ToLower(strings.TrimRight(uuid, " "))
 }

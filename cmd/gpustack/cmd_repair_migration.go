@@ -15,6 +15,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+	"gpustack/cleanup/repair"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/guest"
@@ -102,8 +105,8 @@ EXIT STATUS
 type repairOptions struct {
 	decision
 	root, conf  string
-	where       cleanup.Where
-	find        cleanup.Options
+	where       novadb.Where
+	find        find.Options
 	all, apply  bool
 	guests      []string
 	inventories []string
@@ -119,8 +122,8 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	f.arguments(c)
 	opts := repairOptions{
 		decision: parseDecision(c, f), root: c.String("root"), conf: c.String("conf"),
-		where:  cleanup.Where{API: c.String("api-database"), Database: c.String("database")},
-		find:   cleanup.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim")},
+		where:  novadb.Where{API: c.String("api-database"), Database: c.String("database")},
+		find:   find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim")},
 		all:    c.Bool("all"),
 		apply:  c.Bool("apply"),
 		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
@@ -166,7 +169,7 @@ type repairing struct {
 	u         *ui
 	opts      repairOptions
 	root      host.Root
-	databases *cleanup.Databases
+	databases *novadb.Databases
 	placement map[string]string // of nova.conf
 	report    repairReport
 }
@@ -179,7 +182,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if err := errors.Join(r.readGuests(), r.readConf()); err != nil {
 		return err
 	}
-	if r.databases, err = cleanup.Open(ctx, r.opts.where); err != nil {
+	if r.databases, err = novadb.Open(ctx, r.opts.where); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
@@ -277,7 +280,7 @@ func (r *repairing) readGuests() error {
 func (r *repairing) find(ctx context.Context) error {
 	r.report.Findings = []cleanup.Finding{}
 	var err error
-	r.report.Summary, err = r.databases.Find(ctx, r.opts.find, func(f cleanup.Finding) {
+	r.report.Summary, err = find.Rows(ctx, r.databases, r.opts.find, func(f cleanup.Finding) {
 		if r.opts.all || f.Verdict != cleanup.Legitimate {
 			r.report.Findings = append(r.report.Findings, f)
 		}
@@ -290,8 +293,8 @@ func (r *repairing) find(ctx context.Context) error {
 
 // repairer makes what carries repairs out. Placement is asked for where something
 // needs it.
-func (r *repairing) repairer(ctx context.Context, placement bool) (*cleanup.Repairer, error) {
-	repairer := &cleanup.Repairer{Databases: r.databases, Options: r.opts.find}
+func (r *repairing) repairer(ctx context.Context, placement bool) (*repair.Repairer, error) {
+	repairer := &repair.Repairer{Databases: r.databases, Options: r.opts.find}
 	if !placement {
 		return repairer, nil
 	}
@@ -310,20 +313,20 @@ func (r *repairing) repairer(ctx context.Context, placement bool) (*cleanup.Repa
 func (r *repairing) repair(ctx context.Context) error {
 	units := cleanup.NewPlan(r.report.Findings)
 	if len(units) > r.opts.most {
-		return fmt.Errorf("%d repairs: %w", len(units), cleanup.ErrTooMany)
+		return fmt.Errorf("%d repairs: %w", len(units), repair.ErrTooMany)
 	}
-	if err := r.databases.Plausible(ctx, units); err != nil {
+	if err := (&repair.Repairer{Databases: r.databases}).Plausible(ctx, units); err != nil {
 		return err
 	}
 	online := slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Online })
 	repairer, err := r.repairer(ctx, online)
 	if err == nil && online {
-		err = r.databases.Book(ctx, units, repairer.Books)
+		err = repairer.Book(ctx, units)
 	}
 	if err != nil && online {
 		// Never repair the row without Placement: skip online repairs until it is reachable.
 		r.warn("Placement cannot be asked: " + err.Error())
-		err = r.databases.Unbooked(ctx, units)
+		err = repairer.Unbooked(ctx, units)
 	}
 	if err == nil {
 		err = repairer.Preview(ctx, units)
@@ -348,7 +351,7 @@ func (r *repairing) repair(ctx context.Context) error {
 
 // carryOut makes the repairs, recorded. An entry stays open as long as the outcome of one
 // of its repairs is not known; it is removed if nothing was written.
-func (r *repairing) carryOut(ctx context.Context, repairer *cleanup.Repairer, units []cleanup.Unit) (err error) {
+func (r *repairing) carryOut(ctx context.Context, repairer *repair.Repairer, units []cleanup.Unit) (err error) {
 	if err := r.u.beginRecorded(remedyRows); err != nil {
 		return err
 	}
@@ -647,7 +650,7 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 // rows prints statements and their values.
 func (u *ui) rows(rows []cleanup.Row) {
 	for _, row := range rows {
-		statement, args := row.Statement()
+		statement, args := repair.Statement(row)
 		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args)))
 	}
 }

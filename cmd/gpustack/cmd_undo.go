@@ -13,6 +13,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+	"gpustack/cleanup/repair"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -75,7 +77,7 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud sees that it is a time
 	}
-	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"), where: cleanup.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
+	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"), where: novadb.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
 	for i, arg := range c.Args().Slice() {
 		id, err := strconv.Atoi(arg)
 		switch {
@@ -282,7 +284,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	if err != nil {
 		return err
 	}
-	if r.databases, err = cleanup.Open(ctx, r.opts.where); err != nil {
+	if r.databases, err = novadb.Open(ctx, r.opts.where); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
@@ -297,7 +299,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	if err := repairer.CheckUndo(ctx, units); err != nil {
 		return err
 	}
-	standings := make([]cleanup.Standing, len(units))
+	standings := make([]repair.Standing, len(units))
 	for i := range units {
 		if units[i].Open() {
 			if standings[i], err = repairer.Stand(ctx, &units[i]); err != nil {
@@ -352,7 +354,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 }
 
 // undoPlan prints what undo does to one repair.
-func (u *ui) undoPlan(unit cleanup.Unit, s cleanup.Standing) {
+func (u *ui) undoPlan(unit cleanup.Unit, s repair.Standing) {
 	if !wasWritten(unit) && !unit.Open() {
 		return
 	}
@@ -372,7 +374,7 @@ func (u *ui) undoPlan(unit cleanup.Unit, s cleanup.Standing) {
 }
 
 // standingText says where an open repair was found.
-func standingText(unit cleanup.Unit, s cleanup.Standing) string {
+func standingText(unit cleanup.Unit, s repair.Standing) string {
 	text := "at the moment its rows are " + s.Rows.Text()
 	if unit.Placement != nil {
 		text += ", and Placement's allocations " + s.Allocations.Text()

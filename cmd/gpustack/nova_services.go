@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
 	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -51,10 +52,10 @@ var errNotReporting = errors.New("cannot turn on pci_in_placement")
 
 // whereOf returns the databases that nova.conf names, each of which has to give a first
 // answer within timeout.
-func whereOf(root host.Root, d nova.Databases, timeout time.Duration) cleanup.Where {
-	return cleanup.Where{
+func whereOf(root host.Root, d nova.Databases, timeout time.Duration) novadb.Where {
+	return novadb.Where{
 		API: d.API, APIParameters: d.APIParameters, Local: d.Main, Parameters: d.MainParameters,
-		Root: root, Limits: cleanup.Limits{Connect: timeout},
+		Root: root, Limits: novadb.Limits{Connect: timeout},
 	}
 }
 
@@ -70,7 +71,7 @@ func (u *ui) computesReport(ctx context.Context, root host.Root, opts novaConfig
 
 // judgeReports returns an error for each compute node that does not report, whatever is
 // missing and asserted. asserted replaces only answers that are missing, which err names.
-func judgeReports(found []cleanup.NotReporting, missing error, asserted bool) (state string, warnings []string, err error) {
+func judgeReports(found []find.NotReporting, missing error, asserted bool) (state string, warnings []string, err error) {
 	var errs []error
 	for _, n := range found {
 		errs = append(errs, fmt.Errorf("%w: %s", errNotReporting, n))
@@ -97,7 +98,7 @@ func judgeReports(found []cleanup.NotReporting, missing error, asserted bool) (s
 
 // notReporting returns the compute nodes that certainly do not report, and an error for
 // what cannot be read.
-func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []cleanup.NotReporting, err error) {
+func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []find.NotReporting, err error) {
 	file := opts.place.File
 	d, err := readDatabases(root, file)
 	if err != nil {
@@ -114,7 +115,7 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigur
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	databases, err := cleanup.Open(ctx, whereOf(root, d, opts.timeout))
+	databases, err := novadb.Open(ctx, whereOf(root, d, opts.timeout))
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +129,6 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigur
 	if err != nil {
 		return nil, errors.Join(unread, err)
 	}
-	found, err = databases.NotReporting(ctx, placement, plan.Wants)
+	found, err = find.ListNotReporting(ctx, databases, placement, plan.Wants)
 	return found, errors.Join(unread, err)
 }

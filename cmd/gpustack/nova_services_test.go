@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/cleanup"
+	"gpustack/cleanup/find"
 )
 
 // TestJudgeReports: --computes-report replaces what cannot be read, and nothing that was
 // found.
 func TestJudgeReports(t *testing.T) {
-	found := []cleanup.NotReporting{{Cell: "cell1", Host: "gpu1", Why: []string{"does not report its PCI devices to Placement"}}}
+	found := []find.NotReporting{{Cell: "cell1", Host: "gpu1", Why: []string{"does not report its PCI devices to Placement"}}}
 	missing := errors.New("cell cell2: no answer within 1m0s")
 	for _, test := range []struct {
 		name     string
-		found    []cleanup.NotReporting
+		found    []find.NotReporting
 		missing  error
 		asserted bool
 		state    string

@@ -11,6 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+	"gpustack/cleanup/repair"
 	"gpustack/host/guest"
 	"gpustack/integration/evidence"
 	"gpustack/nova/cloud"
@@ -119,7 +122,7 @@ func TestBooks(t *testing.T) {
 			}
 			before := dump()
 
-			databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,16 +132,16 @@ func TestBooks(t *testing.T) {
 				t.Fatal(err)
 			}
 			var found []cleanup.Finding
-			options := cleanup.Options{Proof: proof}
-			if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+			options := find.Options{Proof: proof}
+			if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 				t.Fatal(err)
 			}
 			units := cleanup.NewPlan(found)
-			if err := databases.Book(t.Context(), units, b); err != nil || len(units) != 1 {
+			recorded := 0
+			repairer := &repair.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { recorded++; return nil }}
+			if err := repairer.Book(t.Context(), units); err != nil || len(units) != 1 {
 				t.Fatalf("%d units, %v", len(units), err)
 			}
-			recorded := 0
-			repairer := &cleanup.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { recorded++; return nil }}
 			err = repairer.Apply(t.Context(), units)
 			if (err != nil) != test.err || units[0].State != test.state || b.changes != test.changes || recorded < 2 {
 				t.Errorf("%v, %s (%s), %d changes of Placement, recorded %d times", err, units[0].State, units[0].Note, b.changes, recorded)
@@ -217,7 +220,7 @@ func TestBooksOfEvacuation(t *testing.T) {
 			if test.migration != nil {
 				b.held[uuid] = cloud.Allocations{Providers: test.migration, Project: "p", User: "u", Generation: &one}
 			}
-			databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,15 +230,15 @@ func TestBooksOfEvacuation(t *testing.T) {
 				t.Fatal(err)
 			}
 			var found []cleanup.Finding
-			options := cleanup.Options{Proof: proof}
-			if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+			options := find.Options{Proof: proof}
+			if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 				t.Fatal(err)
 			}
 			units := cleanup.NewPlan(found)
-			if err := databases.Book(t.Context(), units, b); err != nil || len(units) != 1 {
+			repairer := &repair.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
+			if err := repairer.Book(t.Context(), units); err != nil || len(units) != 1 {
 				t.Fatalf("%d units, %v", len(units), err)
 			}
-			repairer := &cleanup.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
 			if err := repairer.Apply(t.Context(), units); err != nil {
 				t.Fatal(err)
 			}
@@ -285,7 +288,7 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 			cell.Migration(t, 4, u, "evacuation", "error", "gpu1", "gpu3", Row{"updated_at": Ago(test.changed)})
 			one := 1
 			b := &books{held: map[string]cloud.Allocations{u: {Providers: all, Project: "p", User: "u", Generation: &one}}}
-			databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -294,21 +297,21 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			options := cleanup.Options{Proof: proof}
+			options := find.Options{Proof: proof}
 			states := []cleanup.State{}
 			for range 2 {
 				var found []cleanup.Finding
-				if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+				if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 					t.Fatal(err)
 				}
 				units := cleanup.NewPlan(found)
-				if err := databases.Book(t.Context(), units, b); err != nil {
+				repairer := &repair.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
+				if err := repairer.Book(t.Context(), units); err != nil {
 					t.Fatal(err)
 				}
 				if len(units) == 0 {
 					break
 				}
-				repairer := &cleanup.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
 				if err := repairer.Apply(t.Context(), units); err != nil {
 					t.Fatal(err)
 				}

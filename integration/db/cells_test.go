@@ -40,7 +40,7 @@ func TestAllCells(t *testing.T) {
 	if got, _ := findings(t, root, "--device", "82:00.0"); !cmp.Equal(got, want[2:3]) {
 		t.Errorf("%q", got)
 	}
-	if _, stderr, status := repair(t, root, "--cell", "cell3"); status != 1 || !strings.Contains(stderr, "cell cell3: no such cell") {
+	if _, stderr, status := repairMigration(t, root, "--cell", "cell3"); status != 1 || !strings.Contains(stderr, "cell cell3: no such cell") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 
@@ -59,11 +59,11 @@ func TestAllCells(t *testing.T) {
 	if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_api.cell_mappings SET database_connection = 'mysql+pymysql://nova:hunter2@127.0.0.1:1/nova_cell2' WHERE name = 'cell2'"); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, status := repair(t, root)
+	stdout, stderr, status := repairMigration(t, root)
 	if status != 1 || !strings.Contains(stderr, "error: cell cell2 at 127.0.0.1:1: ") || strings.Contains(stderr, "hunter2") || strings.Contains(stdout, "STALE") || strings.Count(stdout, "UNKNOWN") != 4 {
 		t.Errorf("exit status %d, %s%s", status, stdout, stderr)
 	}
-	if _, stderr, status := repair(t, root, "--apply", "--yes", "--host-is-off", "gpu1"); status != 1 || !strings.Contains(stderr, "cell cell2") {
+	if _, stderr, status := repairMigration(t, root, "--apply", "--yes", "--host-is-off", "gpu1"); status != 1 || !strings.Contains(stderr, "cell cell2") {
 		t.Errorf("--apply: exit status %d, %s", status, stderr)
 	}
 }

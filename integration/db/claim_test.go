@@ -163,12 +163,12 @@ func TestClaim(t *testing.T) {
 			if diff := cmp.Diff(test.found, found); diff != "" {
 				t.Errorf("found (-want +got):\n%s", diff)
 			}
-			stdout, _, _ := repair(t, root, append(args, "-o", "json")...)
+			stdout, _, _ := repairMigration(t, root, append(args, "-o", "json")...)
 			var r repairOutput
 			if err := json.Unmarshal([]byte(stdout), &r); err != nil || len(r.Findings) == 0 || !strings.Contains(r.Findings[0].Reason, test.reason) {
 				t.Errorf("no %q in %+v, %v", test.reason, r.Findings, err)
 			}
-			_, stderr, _ := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+			_, stderr, _ := repairMigration(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
 			var cards []string
 			for _, row := range cell.Dump(t, "pci_devices", "address", "status", "instance_uuid") {
 				cards = append(cards, strings.Join(row, " "))

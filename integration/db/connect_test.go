@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
+	"gpustack/cleanup/novadb"
 
-	"gpustack/cleanup"
+	"github.com/go-sql-driver/mysql"
 )
 
 // open connects to a cell by its URL, with limits.
-func open(t *testing.T, url string, limits cleanup.Limits) cleanup.Cell {
+func open(t *testing.T, url string, limits novadb.Limits) novadb.Cell {
 	t.Helper()
-	databases, err := cleanup.Open(t.Context(), cleanup.Where{Database: url, Limits: limits})
+	databases, err := novadb.Open(t.Context(), novadb.Where{Database: url, Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestCommitLimit(t *testing.T) {
 	database.Cell1.Card(t, database.Cell1.Compute(t, "gpu1"), first, "available", "")
 	const packet = time.Second
 	label := func() string { return database.Cell1.Dump(t, "pci_devices", "label")[0][0] }
-	commit := func(cell cleanup.Cell, text string) error {
+	commit := func(cell novadb.Cell, text string) error {
 		t.Helper()
 		tx, err := cell.DB.BeginTx(t.Context(), nil)
 		if err != nil {
@@ -43,7 +43,7 @@ func TestCommitLimit(t *testing.T) {
 		}
 		return tx.Commit()
 	}
-	cell := open(t, at(proxy(t, delay("COMMIT", 2*packet)), "nova_cell1"), cleanup.Limits{Packet: packet, Commit: 20 * packet})
+	cell := open(t, at(proxy(t, delay("COMMIT", 2*packet)), "nova_cell1"), novadb.Limits{Packet: packet, Commit: 20 * packet})
 	for range 2 { // the limits of the connection stay as they were
 		if err := commit(cell, "late"); err != nil || label() != "late" {
 			t.Errorf("COMMIT answered after %s: %v, and the row has %s", 2*packet, err, label())
@@ -54,13 +54,13 @@ func TestCommitLimit(t *testing.T) {
 			t.Errorf("another statement: %v after %s", err, took)
 		}
 	}
-	cell = open(t, at(proxy(t, delay("COMMIT", 2*packet)), "nova_cell1"), cleanup.Limits{Packet: packet, Commit: packet})
-	if err := commit(cell, "too late"); !errors.Is(err, cleanup.ErrCommitUnknown) {
+	cell = open(t, at(proxy(t, delay("COMMIT", 2*packet)), "nova_cell1"), novadb.Limits{Packet: packet, Commit: packet})
+	if err := commit(cell, "too late"); !errors.Is(err, novadb.ErrCommitUnknown) {
 		t.Errorf("COMMIT answered too late: %v", err)
 	}
 	until(t, func() bool { return label() == "too late" })
-	cell = open(t, at(proxy(t, delay("COMMIT", cut)), "nova_cell1"), cleanup.Limits{})
-	if err := commit(cell, "lost"); !errors.Is(err, cleanup.ErrCommitUnknown) {
+	cell = open(t, at(proxy(t, delay("COMMIT", cut)), "nova_cell1"), novadb.Limits{})
+	if err := commit(cell, "lost"); !errors.Is(err, novadb.ErrCommitUnknown) {
 		t.Errorf("the connection lost at COMMIT: %v", err)
 	}
 	// Behind the proxy the transaction is still open then, and has the row locked: the next
@@ -68,13 +68,13 @@ func TestCommitLimit(t *testing.T) {
 	for _, number := range []uint16{1180, 1213} {
 		unknown := number == 1180
 		signal := fmt.Sprintf("SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = %d", number)
-		cell := open(t, at(proxy(t, replace("COMMIT", signal)), "nova_cell1"), cleanup.Limits{})
+		cell := open(t, at(proxy(t, replace("COMMIT", signal)), "nova_cell1"), novadb.Limits{})
 		err := commit(cell, "refused")
 		if !unknown { // the server has not rolled back here
 			cell.DB.Close()
 		}
 		var server *mysql.MySQLError
-		if errors.Is(err, cleanup.ErrCommitUnknown) != unknown || errors.As(err, &server) == unknown {
+		if errors.Is(err, novadb.ErrCommitUnknown) != unknown || errors.As(err, &server) == unknown {
 			t.Errorf("COMMIT answered with error %d: %v", number, err)
 		}
 	}
@@ -85,8 +85,8 @@ func TestCommitLimit(t *testing.T) {
 // and no other error is.
 func TestSession(t *testing.T) {
 	reset(t)
-	cell := open(t, database.URL("nova_cell1")+"&init_command=SET+SESSION+time_zone='%2B05:00',+@mine=7", cleanup.Limits{})
-	variables := func(cell cleanup.Cell) (lock, wait int, zone, mine string) {
+	cell := open(t, database.URL("nova_cell1")+"&init_command=SET+SESSION+time_zone='%2B05:00',+@mine=7", novadb.Limits{})
+	variables := func(cell novadb.Cell) (lock, wait int, zone, mine string) {
 		t.Helper()
 		conn, err := cell.DB.Conn(t.Context())
 		if err != nil {
@@ -113,7 +113,7 @@ func TestSession(t *testing.T) {
 	// This server is built with Galera's interface. One that is not answers as for a
 	// variable that no server has.
 	without := at(proxy(t, replace("wsrep_sync_wait =", "wsrep_none =")), "nova_cell1")
-	if lock, wait, _, _ := variables(open(t, without, cleanup.Limits{})); lock != 10 || wait != 0 {
+	if lock, wait, _, _ := variables(open(t, without, novadb.Limits{})); lock != 10 || wait != 0 {
 		t.Errorf("without Galera: innodb_lock_wait_timeout %d, wsrep_sync_wait %d", lock, wait)
 	}
 	for from, want := range map[string]string{
@@ -121,12 +121,12 @@ func TestSession(t *testing.T) {
 		"innodb_lock_wait_timeout = 10": "set the session's variables: Error 1232",
 	} {
 		url := at(proxy(t, replace(from, strings.Fields(from)[0]+" = 'x'")), "nova_cell1")
-		if _, err := cleanup.Open(t.Context(), cleanup.Where{Database: url}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := novadb.Open(t.Context(), novadb.Where{Database: url}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	url := database.URL("nova_cell1") + "&init_command=SET+wsrep_none_here=1"
-	if _, err := cleanup.Open(t.Context(), cleanup.Where{Database: url}); err == nil || !strings.Contains(err.Error(), "init_command: Error 1193") {
+	if _, err := novadb.Open(t.Context(), novadb.Where{Database: url}); err == nil || !strings.Contains(err.Error(), "init_command: Error 1193") {
 		t.Errorf("init_command: %v", err)
 	}
 }

@@ -49,7 +49,7 @@ func TestInterruptedQuestion(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(root, "var")); !os.IsNotExist(err) {
 				t.Errorf("a journal was left: %v", err)
 			}
-			if _, stderr, status := repair(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+			if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
 				t.Fatalf("exit status %d, %s", status, stderr)
 			}
 			ask("undo")

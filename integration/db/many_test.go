@@ -61,7 +61,7 @@ func BenchmarkReports(b *testing.B) {
 			args := append(many(b, n.hosts, n.each), "-o", "json")
 			root := b.TempDir()
 			for b.Loop() {
-				if _, stderr, status := repair(b, root, append(args, "--database", database.URL(cell1Database))...); status != 2 {
+				if _, stderr, status := repairMigration(b, root, append(args, "--database", database.URL(cell1Database))...); status != 2 {
 					b.Fatal(stderr)
 				}
 			}

@@ -405,7 +405,7 @@ func TestNames(t *testing.T) {
 				t.Errorf("the test is wrong: Nova frees it: %v", frees)
 			}
 			root, args := machine(t), test.args(t)
-			stdout, stderr, _ := repair(t, root, append([]string{"-o", "json"}, args...)...)
+			stdout, stderr, _ := repairMigration(t, root, append([]string{"-o", "json"}, args...)...)
 			var r repairOutput
 			if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 				t.Fatalf("%s: %v", stderr, err)
@@ -420,7 +420,7 @@ func TestNames(t *testing.T) {
 				}
 			}
 			before := cell.Dump(t, "pci_devices")
-			_, stderr, _ = repair(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			_, stderr, _ = repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
 			if writes := !cmp.Equal(before, cell.Dump(t, "pci_devices")); writes != test.writes {
 				t.Errorf("--apply has written: %v, %s", writes, stderr)
 			}
@@ -508,7 +508,7 @@ func TestNamesOutsideCharset(t *testing.T) {
 			if len(test.found) == 0 {
 				return
 			}
-			_, stderr, status := repair(t, root, append(test.args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			_, stderr, status := repairMigration(t, root, append(test.args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
 			if rows := cell.Dump(t, "pci_devices", "status"); status != 0 || rows[0][0] != "available" {
 				t.Errorf("exit status %d, %v\n%s", status, rows, stderr)
 			}
@@ -536,7 +536,7 @@ func inventory(t *testing.T, host, address string) string {
 func TestNamesContradict(t *testing.T) {
 	reset(t)
 	database.Cell1.Compute(t, "dead", LastSeen(time.Hour))
-	_, stderr, status := repair(t, machine(t), "--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report("DEAD")))
+	_, stderr, status := repairMigration(t, machine(t), "--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report("DEAD")))
 	if status != 1 || !strings.Contains(stderr, "dead") || !strings.Contains(stderr, "DEAD") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}

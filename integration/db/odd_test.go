@@ -141,12 +141,12 @@ func TestOddRows(t *testing.T) {
 			if diff := cmp.Diff(want, found); diff != "" || status != 2 {
 				t.Errorf("exit status %d, found (-want +got):\n%s", status, diff)
 			}
-			stdout, _, _ := repair(t, root, args...)
+			stdout, _, _ := repairMigration(t, root, args...)
 			if !strings.Contains(stdout, test.reason) {
 				t.Errorf("no %q in:\n%s", test.reason, stdout)
 			}
 			before := cell.Dump(t, "pci_devices")
-			_, stderr, _ := repair(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			_, stderr, _ := repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
 			for k, row := range cell.Dump(t, "pci_devices") {
 				id := fmt.Sprint(stale)
 				if has := cmp.Equal(before[k], row); has == (cell.Dump(t, "pci_devices", "id")[k][0] == id) && strings.Contains(strings.Join(found, " "), "X unknown") {

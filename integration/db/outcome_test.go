@@ -21,6 +21,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+	"gpustack/cleanup/repair"
 	"gpustack/host/guest"
 	"gpustack/integration/evidence"
 	"gpustack/integration/terminal"
@@ -127,7 +130,7 @@ type dead struct {
 	uuid      string
 	proxy     *Proxy
 	placement *placement
-	repairer  *cleanup.Repairer
+	repairer  *repair.Repairer
 	units     []cleanup.Unit
 	before    map[string]map[string]map[string]int
 }
@@ -154,7 +157,7 @@ func newDead(t *testing.T) *dead {
 	t.Cleanup(d.placement.pending.Wait)
 	d.before = d.placement.content()
 
-	databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Database: at(d.proxy.Address, "nova_cell1")})
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: at(d.proxy.Address, "nova_cell1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,31 +166,31 @@ func newDead(t *testing.T) *dead {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := cleanup.Options{Proof: proof}
+	options := find.Options{Proof: proof}
 	var found []cleanup.Finding
-	if _, err := databases.Find(t.Context(), options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+	if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 		t.Fatal(err)
 	}
 	d.units = cleanup.NewPlan(found)
-	if err := databases.Book(t.Context(), d.units, d.placement); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Planned {
+	d.repairer = &repair.Repairer{Databases: databases, Options: options, Books: d.placement, Record: func([]cleanup.Unit) error { return nil }}
+	if err := d.repairer.Book(t.Context(), d.units); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Planned {
 		t.Fatalf("%d units, %v", len(d.units), err)
 	}
-	d.repairer = &cleanup.Repairer{Databases: databases, Options: options, Books: d.placement, Record: func([]cleanup.Unit) error { return nil }}
 	return d
 }
 
 // is asserts that rows and allocations agree, at one side.
-func (d *dead) is(t *testing.T, side cleanup.Side) {
+func (d *dead) is(t *testing.T, side repair.Side) {
 	t.Helper()
 	d.placement.pending.Wait() // what is on its way has arrived
 	status, context, books := "failed", "NULL", map[string]map[string]map[string]int{d.uuid: {"provider of gpu1": oneCard}}
-	if side == cleanup.Before {
+	if side == repair.Before {
 		status, books = "migrating", d.before
 	}
 	if got := d.cell.Dump(t, "migrations", "status"); got[0][0] != status {
 		t.Errorf("the migration is %s, not %s", got[0][0], status)
 	}
-	if got := d.cell.Dump(t, "instance_extra", "migration_context"); (got[0][0] == context) != (side == cleanup.After) {
+	if got := d.cell.Dump(t, "instance_extra", "migration_context"); (got[0][0] == context) != (side == repair.After) {
 		t.Errorf("migration_context: %s", got[0][0])
 	}
 	if diff := cmp.Diff(books, d.placement.content()); diff != "" {
@@ -207,20 +210,20 @@ func (d *dead) touched(t *testing.T) string {
 func TestCommitUnknown(t *testing.T) {
 	for name, test := range map[string]struct {
 		lose func(*Proxy)
-		side cleanup.Side
+		side repair.Side
 	}{
-		"it was never received": {(*Proxy).LoseCommit, cleanup.Before},
-		"its answer was lost":   {(*Proxy).LoseAnswer, cleanup.After},
+		"it was never received": {(*Proxy).LoseCommit, repair.Before},
+		"its answer was lost":   {(*Proxy).LoseAnswer, repair.After},
 		// Other connections read what was before until then.
-		"it is done 3 s later":   {func(p *Proxy) { p.DelayCommit(3 * time.Second) }, cleanup.After},
-		"it is done 0.2 s later": {func(p *Proxy) { p.DelayCommit(200 * time.Millisecond) }, cleanup.After},
+		"it is done 3 s later":   {func(p *Proxy) { p.DelayCommit(3 * time.Second) }, repair.After},
+		"it is done 0.2 s later": {func(p *Proxy) { p.DelayCommit(200 * time.Millisecond) }, repair.After},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDead(t)
 			test.lose(d.proxy)
 			err := d.repairer.Apply(t.Context(), d.units)
 			u := &d.units[0]
-			if !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun || !u.Open() {
+			if !errors.Is(err, repair.ErrUnknown) || u.State != cleanup.Begun || !u.Open() {
 				t.Fatalf("%v, state %s", err, u.State)
 			}
 			if got, want := d.placement.applied, []string{"204"}; !cmp.Equal(got, want) {
@@ -232,7 +235,7 @@ func TestCommitUnknown(t *testing.T) {
 			}
 			d.is(t, test.side)
 			want := cleanup.Written
-			if test.side == cleanup.Before {
+			if test.side == repair.Before {
 				want = cleanup.Skipped
 				if d.touched(t) == touched {
 					t.Error("instances.updated_at was not moved: another node's transaction could still be committed")
@@ -244,7 +247,7 @@ func TestCommitUnknown(t *testing.T) {
 			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
 				t.Error(err)
 			}
-			d.is(t, cleanup.Before)
+			d.is(t, repair.Before)
 		})
 	}
 }
@@ -257,14 +260,14 @@ func TestPlacementAnswers(t *testing.T) {
 		late    []time.Duration
 		answers []error
 		state   cleanup.State
-		side    cleanup.Side
+		side    repair.Side
 		err     string // "" for none
 		applied []string
 	}{
-		"applied, and answered 504":          {answers: []error{gateway}, state: cleanup.Written, side: cleanup.After, applied: []string{"204", "204"}},
-		"applied, 504 twice":                 {answers: []error{gateway, gateway}, state: cleanup.Written, side: cleanup.After, applied: []string{"204", "204", "204"}},
-		"applied after our limit":            {late: []time.Duration{6 * time.Second}, state: cleanup.Skipped, side: cleanup.Before, err: "no answer within 5s", applied: []string{"204", "409"}},
-		"all requests late, the first first": {late: []time.Duration{6 * time.Second, 3 * time.Second}, state: cleanup.Written, side: cleanup.After, applied: []string{"204", "409", "204"}},
+		"applied, and answered 504":          {answers: []error{gateway}, state: cleanup.Written, side: repair.After, applied: []string{"204", "204"}},
+		"applied, 504 twice":                 {answers: []error{gateway, gateway}, state: cleanup.Written, side: repair.After, applied: []string{"204", "204", "204"}},
+		"applied after our limit":            {late: []time.Duration{6 * time.Second}, state: cleanup.Skipped, side: repair.Before, err: "no answer within 5s", applied: []string{"204", "409"}},
+		"all requests late, the first first": {late: []time.Duration{6 * time.Second, 3 * time.Second}, state: cleanup.Written, side: repair.After, applied: []string{"204", "409", "204"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDead(t)
@@ -280,7 +283,7 @@ func TestPlacementAnswers(t *testing.T) {
 			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
 				t.Error(err)
 			}
-			d.is(t, cleanup.Before)
+			d.is(t, repair.Before)
 		})
 	}
 }
@@ -304,10 +307,10 @@ func TestPlacementNeither(t *testing.T) {
 	}()
 	err := d.repairer.Apply(t.Context(), d.units)
 	u := &d.units[0]
-	if !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun || !strings.Contains(err.Error(), "instance "+d.uuid+" holds [provider of gpu3] (before the repair [provider of gpu2], after it [provider of gpu1])") {
+	if !errors.Is(err, repair.ErrUnknown) || u.State != cleanup.Begun || !strings.Contains(err.Error(), "instance "+d.uuid+" holds [provider of gpu3] (before the repair [provider of gpu2], after it [provider of gpu1])") {
 		t.Fatalf("%v, state %s", err, u.State)
 	}
-	if err := d.repairer.Recover(t.Context(), d.units, false); !errors.Is(err, cleanup.ErrUnknown) || u.State != cleanup.Begun {
+	if err := d.repairer.Recover(t.Context(), d.units, false); !errors.Is(err, repair.ErrUnknown) || u.State != cleanup.Begun {
 		t.Errorf("%v, state %s", err, u.State)
 	}
 	if diff := cmp.Diff(rows, d.cell.Dump(t, "migrations")); diff != "" {
@@ -325,7 +328,7 @@ func TestPlacementNeither(t *testing.T) {
 	if err := d.repairer.Recover(t.Context(), d.units, false); err != nil || u.State != cleanup.Skipped {
 		t.Errorf("%v, state %s", err, u.State)
 	}
-	d.is(t, cleanup.Before)
+	d.is(t, repair.Before)
 }
 
 // TestCutOff: an entry that a killed run has left is completed or reverted, and undone,
@@ -333,12 +336,12 @@ func TestPlacementNeither(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	for name, test := range map[string]struct {
 		posted, committed bool
-		side              cleanup.Side
+		side              repair.Side
 	}{
-		"before Placement":                 {false, false, cleanup.Before},
-		"between Placement and COMMIT":     {true, false, cleanup.Before},
-		"after COMMIT":                     {true, true, cleanup.After},
-		"after COMMIT, Placement reverted": {false, true, cleanup.After},
+		"before Placement":                 {false, false, repair.Before},
+		"between Placement and COMMIT":     {true, false, repair.Before},
+		"after COMMIT":                     {true, true, repair.After},
+		"after COMMIT, Placement reverted": {false, true, repair.After},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDead(t)
@@ -359,21 +362,21 @@ func TestCutOff(t *testing.T) {
 			}
 			if test.committed {
 				for _, row := range u.Rows {
-					statement, args := row.Statement()
+					statement, args := repair.Statement(row)
 					if _, err := database.SQL.ExecContext(t.Context(), strings.Replace(statement, "UPDATE ", "UPDATE nova_cell1.", 1), args...); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 			standing, err := d.repairer.Stand(t.Context(), u)
-			wantRows, wantBooks := cleanup.Before, cleanup.Before
+			wantRows, wantBooks := repair.Before, repair.Before
 			if test.committed {
-				wantRows = cleanup.After
+				wantRows = repair.After
 			}
 			if test.posted {
-				wantBooks = cleanup.After
+				wantBooks = repair.After
 			}
-			if diff := cmp.Diff(cleanup.Standing{Rows: wantRows, Allocations: wantBooks}, standing); diff != "" || err != nil {
+			if diff := cmp.Diff(repair.Standing{Rows: wantRows, Allocations: wantBooks}, standing); diff != "" || err != nil {
 				t.Errorf("%v, (-want +got):\n%s", err, diff)
 			}
 			if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
@@ -383,7 +386,7 @@ func TestCutOff(t *testing.T) {
 			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
 				t.Fatal(err)
 			}
-			d.is(t, cleanup.Before)
+			d.is(t, repair.Before)
 		})
 	}
 }
@@ -415,9 +418,9 @@ func TestNovaSavesMeanwhile(t *testing.T) {
 				t.Errorf("Nova's save had to wait for %s", took)
 			}
 			err := <-done
-			side := cleanup.Before
+			side := repair.Before
 			if d.units[0].State == cleanup.Written {
-				side = cleanup.After
+				side = repair.After
 			} else if err == nil || d.units[0].State != cleanup.Skipped {
 				t.Errorf("%v, state %s", err, d.units[0].State)
 			}
@@ -437,7 +440,7 @@ func TestInterruptedEntry(t *testing.T) {
 		root = machine(t)
 		lose(proxy)
 		args = []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
-		_, stderr, status := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
 		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply determines it") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
@@ -461,11 +464,11 @@ func TestInterruptedEntry(t *testing.T) {
 				t.Errorf("%q does not say so: %s", c, out)
 			}
 		}
-		stdout, stderr, _ := repair(t, root, append(args, "-o", "json")...)
+		stdout, stderr, _ := repairMigration(t, root, append(args, "-o", "json")...)
 		if !strings.Contains(stdout, open) || !strings.Contains(stderr, open) {
 			t.Errorf("%s%s", stdout, stderr)
 		}
-		_, stderr, status := repair(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
 		if status != 0 || !strings.Contains(stderr, "entry 1, 0000:00:00.0 of gpu1: repaired") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
@@ -480,7 +483,7 @@ func TestInterruptedEntry(t *testing.T) {
 		root, cell, args := begin(t, (*Proxy).LoseCommit)
 		before := states(t, cell)
 		// Its cell is not among those of nova.conf by that name, so that nothing can be found out.
-		_, stderr, status := repair(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+		_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
 		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: the outcome of this repair is unknown: cell \"database\" (schema \"nova_cell1\") is not at hand: not the database of this repair") || !strings.Contains(stderr, "hint: give the --database") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
@@ -527,7 +530,7 @@ func TestOneTransactionPerInstance(t *testing.T) {
 		}
 		proxy, root, args := proxied(t)
 		proxy.LoseCommit()
-		if _, stderr, status := repair(t, root, args...); status != 1 || !strings.Contains(stderr, "is unknown") {
+		if _, stderr, status := repairMigration(t, root, args...); status != 1 || !strings.Contains(stderr, "is unknown") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 		repaired := 0
@@ -539,7 +542,7 @@ func TestOneTransactionPerInstance(t *testing.T) {
 		if repaired != 0 && repaired != rows {
 			t.Fatalf("%d of %d rows of one instance are repaired", repaired, rows)
 		}
-		if _, stderr, status := repair(t, root, args...); status != 0 {
+		if _, stderr, status := repairMigration(t, root, args...); status != 0 {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 	}
@@ -562,7 +565,7 @@ func TestRecoverWrites(t *testing.T) {
 		cell.Card(t, 1, first, "allocated", UUID(7))
 		proxy, root, args := proxied(t)
 		proxy.LoseCommit()
-		repair(t, root, args...)
+		repairMigration(t, root, args...)
 		before := cell.Dump(t, "pci_devices", "updated_at")[0][0]
 		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
 		if err != nil {
@@ -573,12 +576,12 @@ func TestRecoverWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.Rows[0].Cell = "cell1"
-		databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+		databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer databases.Close()
-		r := &cleanup.Repairer{Databases: databases, Record: func([]cleanup.Unit) error { return nil }}
+		r := &repair.Repairer{Databases: databases, Record: func([]cleanup.Unit) error { return nil }}
 		if err := r.Recover(t.Context(), e.Rows, false); err != nil || e.Rows[0].State != cleanup.Skipped {
 			t.Fatalf("%v, state %s", err, e.Rows[0].State)
 		}
@@ -592,7 +595,7 @@ func TestRecoverWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.proxy.LoseCommit()
-		if err := d.repairer.Undo(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) {
+		if err := d.repairer.Undo(t.Context(), d.units); !errors.Is(err, repair.ErrUnknown) {
 			t.Fatal(err)
 		}
 		touched := d.touched(t)
@@ -602,11 +605,11 @@ func TestRecoverWrites(t *testing.T) {
 		if d.touched(t) == touched {
 			t.Error("no row that the undo writes was written")
 		}
-		d.is(t, cleanup.After)
+		d.is(t, repair.After)
 		if err := d.repairer.Undo(t.Context(), d.units); err != nil {
 			t.Error(err)
 		}
-		d.is(t, cleanup.Before)
+		d.is(t, repair.Before)
 	})
 }
 
@@ -618,13 +621,13 @@ func TestSameSecond(t *testing.T) {
 		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.instances SET updated_at = UTC_TIMESTAMP()"); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) {
+		if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, repair.ErrUnknown) {
 			t.Fatal(err)
 		}
 		if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
 			t.Fatal(err)
 		}
-		d.is(t, cleanup.After)
+		d.is(t, repair.After)
 	}
 }
 
@@ -640,7 +643,7 @@ func TestGoneOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDead(t)
 			d.proxy.LoseAnswer()
-			if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, cleanup.ErrUnknown) {
+			if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, repair.ErrUnknown) {
 				t.Fatal(err)
 			}
 			d.placement.mu.Lock()
@@ -687,7 +690,7 @@ func TestOverCommitted(t *testing.T) {
 	if u := d.units[0]; err == nil || u.State != cleanup.Skipped {
 		t.Errorf("%v, state %s (%s)", err, u.State, u.Note)
 	}
-	d.is(t, cleanup.Before)
+	d.is(t, repair.Before)
 }
 
 // TestOtherDatabase: rows of an entry are looked for in no other database than their own.
@@ -695,15 +698,15 @@ func TestOtherDatabase(t *testing.T) {
 	cell := stale(t, 1)
 	proxy, root, args := proxied(t)
 	proxy.DelayCommit(4 * time.Second)
-	repair(t, root, args...)
+	repairMigration(t, root, args...)
 	cell2 := database.AddCell(t, "cell2", Row{"database_connection": Template("nova_cell2")})
 	cell2.Compute(t, "gpu9")
 	cell2.Instance(t, UUID(55), "gpu9", "active", "")
-	_, stderr, status := repair(t, root, "--database", database.URL("nova_cell2"), "--api-database", database.URL("nova_api"), "--apply", "--yes", "--settle", "0s")
+	_, stderr, status := repairMigration(t, root, "--database", database.URL("nova_cell2"), "--api-database", database.URL("nova_api"), "--apply", "--yes", "--settle", "0s")
 	if status != 1 || !strings.Contains(stderr, "nova_cell2: not the database of this repair, which was made in nova_cell1") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
-	if _, stderr, status := repair(t, root, args...); status != 0 {
+	if _, stderr, status := repairMigration(t, root, args...); status != 0 {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 	if got := states(t, cell); !strings.HasSuffix(got[0], " available NULL NULL") {
@@ -717,13 +720,13 @@ func TestAccept(t *testing.T) {
 	cell := stale(t, 2)
 	proxy, root, args := proxied(t)
 	proxy.LoseCommit()
-	repair(t, root, args...)
+	repairMigration(t, root, args...)
 	for _, wrong := range [][]string{{"--accept", "2"}, {"--accept", "0"}} {
-		if _, stderr, status := repair(t, root, append(args, wrong...)...); status != 1 || !strings.Contains(stderr, "--accept: ") {
+		if _, stderr, status := repairMigration(t, root, append(args, wrong...)...); status != 1 || !strings.Contains(stderr, "--accept: ") {
 			t.Errorf("%q: exit status %d, %s", wrong, status, stderr)
 		}
 	}
-	stdout, stderr, status := repair(t, root, append(args, "--accept", "1", "-o", "json")...)
+	stdout, stderr, status := repairMigration(t, root, append(args, "--accept", "1", "-o", "json")...)
 	if status != 0 || !strings.Contains(stderr, "skipped: accepted as it was, with its rows as before it") || !strings.Contains(stdout, `"recovered":[`) {
 		t.Errorf("exit status %d, %s%s", status, stdout, stderr)
 	}
@@ -744,7 +747,7 @@ func TestTwoVFs(t *testing.T) {
 	cell.Card(t, 1, "0000:40:00.0", "unavailable", "", PF())
 	cell.Card(t, 1, "0000:40:00.1", "allocated", UUID(7), VF("0000:40:00.0"))
 	cell.Card(t, 1, "0000:40:00.2", "allocated", UUID(7), VF("0000:40:00.0"))
-	if _, stderr, status := repair(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+	if _, stderr, status := repairMigration(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 	for _, line := range states(t, cell) {
@@ -775,7 +778,7 @@ func TestLockedByOthers(t *testing.T) {
 	done := make(chan outcome, 1)
 	root := machine(t)
 	go func() {
-		_, stderr, status := repair(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+		_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
 		done <- outcome{stderr, status}
 	}()
 	var longest time.Duration
@@ -924,7 +927,7 @@ func TestNothingBegun(t *testing.T) {
 		stale(t, 1)
 		unlock := lockRow(t, 1)
 		root := machine(t)
-		stdout, stderr, status := repair(t, root, append(args(root)[3:], "--yes", "-o", "json")...)
+		stdout, stderr, status := repairMigration(t, root, append(args(root)[3:], "--yes", "-o", "json")...)
 		unlock()
 		var report struct {
 			Applied bool
@@ -979,7 +982,7 @@ func TestInterruptedRepairTwice(t *testing.T) {
 	if status != 130 || !strings.HasSuffix(s.Output(), want) {
 		t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
 	}
-	if _, stderr, status := repair(t, root, args...); status != 0 {
+	if _, stderr, status := repairMigration(t, root, args...); status != 0 {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 	if got := states(t, cell)[0]; !strings.HasSuffix(got, " available NULL NULL") {

@@ -32,8 +32,8 @@ func machine(t *testing.T) string {
 	return root
 }
 
-// repair runs repair-migration. What it prints holds no password.
-func repair(t testing.TB, root string, args ...string) (stdout, stderr string, status int) {
+// repairMigration runs repair-migration. What it prints holds no password.
+func repairMigration(t testing.TB, root string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	cmd := exec.Command(gpustack, append([]string{"repair-migration", "--root", root}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root, "LANG=C.UTF-8"}
@@ -62,7 +62,7 @@ type repairOutput struct {
 // findings are what repair-migration finds, a line each.
 func findings(t *testing.T, root string, args ...string) (lines []string, status int) {
 	t.Helper()
-	stdout, stderr, status := repair(t, root, append([]string{"-o", "json"}, args...)...)
+	stdout, stderr, status := repairMigration(t, root, append([]string{"-o", "json"}, args...)...)
 	var r repairOutput
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatalf("exit status %d, %s: %v", status, stderr, err)
@@ -462,7 +462,7 @@ func TestRepairUndo(t *testing.T) {
 	}
 	apply := func(t *testing.T, root string) {
 		t.Helper()
-		if _, stderr, status := repair(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+		if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 	}

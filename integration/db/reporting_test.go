@@ -17,7 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
 	"gpustack/nova/cloud"
 )
 
@@ -98,7 +99,7 @@ func TestNotReporting(t *testing.T) {
 			"gpu3_0000:84:00.0": {},
 		}
 	}
-	databases, err := cleanup.Open(t.Context(), cleanup.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func TestNotReporting(t *testing.T) {
 			for p, consumers := range test.hold {
 				r.providers[p] = consumers
 			}
-			found, err := databases.NotReporting(t.Context(), r, k4200)
+			found, err := find.ListNotReporting(t.Context(), databases, r, k4200)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,16 +148,16 @@ func TestNotReporting(t *testing.T) {
 	// What cannot be read does not hide what is found.
 	r := &reported{providers: all(), roots: roots, failing: "gpu1_0000:84:00.0"}
 	delete(r.providers, "gpu3_0000:84:00.0")
-	if found, err := databases.NotReporting(t.Context(), r, k4200); len(found) != 1 || found[0].Host != "gpu3" || err == nil {
+	if found, err := find.ListNotReporting(t.Context(), databases, r, k4200); len(found) != 1 || found[0].Host != "gpu3" || err == nil {
 		t.Errorf("Placement answers in part: %v, %v", found, err)
 	}
 	broken := *databases
-	broken.Cells = append([]cleanup.Cell{{Name: "broken", DB: databases.API}}, databases.Cells...)
+	broken.Cells = append([]novadb.Cell{{Name: "broken", DB: databases.API}}, databases.Cells...)
 	r.failing = ""
-	if found, err := broken.NotReporting(t.Context(), r, k4200); len(found) != 1 || found[0].Host != "gpu3" || err == nil || !strings.HasPrefix(err.Error(), "cell broken: ") {
+	if found, err := find.ListNotReporting(t.Context(), &broken, r, k4200); len(found) != 1 || found[0].Host != "gpu3" || err == nil || !strings.HasPrefix(err.Error(), "cell broken: ") {
 		t.Errorf("a cell cannot be read: %v, %v", found, err)
 	}
-	if _, err := databases.NotReporting(t.Context(), &reported{fail: errors.New("503")}, k4200); err == nil {
+	if _, err := find.ListNotReporting(t.Context(), databases, &reported{fail: errors.New("503")}, k4200); err == nil {
 		t.Error("no answer of Placement is no error")
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
 	"gpustack/host"
 )
 
@@ -136,7 +136,7 @@ func TestTLS(t *testing.T) {
 		{"none", "&ssl_ca=/etc/ca.pem", "server does not support TLS"},
 		{"none", "&ssl_mode=REQUIRED", "server does not support TLS"},
 	} {
-		databases, err := cleanup.Open(t.Context(), cleanup.Where{Root: root, Database: at(addresses[test.server], "nova_cell1") + test.arguments})
+		databases, err := novadb.Open(t.Context(), novadb.Where{Root: root, Database: at(addresses[test.server], "nova_cell1") + test.arguments})
 		if test.want != "" || err != nil {
 			if err == nil || test.want == "" || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%s%s: %v, want %s", test.server, test.arguments, err, test.want)
@@ -155,7 +155,7 @@ func TestTLS(t *testing.T) {
 
 	// The limit ends a statement behind TLS, too.
 	silent := overTLS(t, right.Certificate)
-	_, err = cleanup.Open(t.Context(), cleanup.Where{Root: root, Database: at(silent, "nova_cell1") + "&ssl_ca=/etc/ca.pem&init_command=SELECT+SLEEP(60)", Limits: cleanup.Limits{Connect: time.Second}})
+	_, err = novadb.Open(t.Context(), novadb.Where{Root: root, Database: at(silent, "nova_cell1") + "&ssl_ca=/etc/ca.pem&init_command=SELECT+SLEEP(60)", Limits: novadb.Limits{Connect: time.Second}})
 	if err == nil || !strings.Contains(err.Error(), "no answer within 1s") {
 		t.Errorf("silent: %v", err)
 	}

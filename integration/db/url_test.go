@@ -22,7 +22,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
 	"gpustack/host"
 )
 
@@ -64,7 +64,7 @@ func ask(t *testing.T, urls []string) (read []*driven) {
 // ours is what gpustack reads.
 func ours(t *testing.T, url string, want *driven) (*driven, error) {
 	t.Helper()
-	target, err := cleanup.ParseURL(slash(t), url)
+	target, err := novadb.ParseURL(slash(t), url)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 		if want == nil || !strings.Contains(want.Host+want.Database, "hunter2") {
 			t.Errorf("%s: SQLAlchemy reads %+v", urls[i], want)
 		}
-		if _, err := cleanup.ParseURL(slash(t), urls[i]); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := novadb.ParseURL(slash(t), urls[i]); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", urls[i], err)
 		}
 	}
@@ -284,7 +284,7 @@ func TestDriversTLS(t *testing.T) {
 	counts := map[string]int{}
 	for i, does := range tlsOf(t, urls) {
 		counts[does]++
-		target, err := cleanup.ParseURL(slash(t), strings.ReplaceAll(urls[i], "SERVER", "db"))
+		target, err := novadb.ParseURL(slash(t), strings.ReplaceAll(urls[i], "SERVER", "db"))
 		if does == encrypted && err == nil && (target.TLS == nil || target.AllowFallbackToPlaintext) {
 			name := urls[i]
 			if i/2 >= len(arguments)-len(options) {
@@ -412,7 +412,7 @@ func TestReadDefaultFile(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, status := repair(t, root); status != 1 || !strings.Contains(stderr, "error: api_database: read_default_file: stat "+file+": no such file or directory") {
+	if _, stderr, status := repairMigration(t, root); status != 1 || !strings.Contains(stderr, "error: api_database: read_default_file: stat "+file+": no such file or directory") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 }
@@ -445,7 +445,7 @@ func TestMysqlclient(t *testing.T) {
 			t.Errorf("%s: %v, %s", u, err, lines[len(lines)-1])
 			continue
 		}
-		databases, err := cleanup.Open(t.Context(), cleanup.Where{Root: slash(t), Database: u})
+		databases, err := novadb.Open(t.Context(), novadb.Where{Root: slash(t), Database: u})
 		if err != nil {
 			t.Errorf("%s: %v", u, err)
 			continue

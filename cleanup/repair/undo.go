@@ -1,4 +1,4 @@
-package cleanup
+package repair
 
 import (
 	"context"
@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
 )
 
 // ErrTooLate says that Nova has gone on from a repair, so that taking it back would
@@ -17,11 +20,11 @@ var ErrTooLate = errors.New("Nova has gone on from there") //nolint:staticcheck 
 // until nova-compute has freed a device, an offline one until nova-compute of a host has
 // reported again, either as long as rows and allocations are as they were written. All
 // reasons are in the error.
-func (r *Repairer) CheckUndo(ctx context.Context, units []Unit) error {
+func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
 	var errs []error
 	for i := range units {
 		u := &units[i]
-		if u.State != Written && u.State != Repaired {
+		if u.State != cleanup.Written && u.State != cleanup.Repaired {
 			continue
 		}
 		cell, err := r.cell(u)
@@ -44,8 +47,8 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []Unit) error {
 
 // undoable is an error unless a unit's rows are as they were written, and Nova has not gone
 // on from them. locking is how the rows are read.
-func undoable(ctx context.Context, q rowQuerier, u *Unit, locking string) error {
-	if u.Repair == Online {
+func undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) error {
+	if u.Repair == cleanup.Online {
 		kept, err := kept(ctx, q, u, locking)
 		if err != nil {
 			return err
@@ -64,7 +67,7 @@ func undoable(ctx context.Context, q rowQuerier, u *Unit, locking string) error 
 		}
 	}
 	for _, row := range u.Rows {
-		if side, err := sideOf(ctx, q, []Row{row}); err != nil || side != After {
+		if side, err := sideOf(ctx, q, []cleanup.Row{row}); err != nil || side != After {
 			return errors.Join(err, fmt.Errorf("row %s of %s has been changed since", row.Key, row.Table))
 		}
 	}
@@ -73,13 +76,13 @@ func undoable(ctx context.Context, q rowQuerier, u *Unit, locking string) error 
 
 // booked is an error unless Placement's allocations are those that the repair wrote. It notes
 // the generations that it has seen.
-func (r *Repairer) booked(ctx context.Context, u *Unit) error {
+func (r *Repairer) booked(ctx context.Context, u *cleanup.Unit) error {
 	now, side, err := r.stand(ctx, u)
 	if err != nil {
 		return err
 	}
 	if side != After {
-		return u.neither(now)
+		return neither(u, now)
 	}
 	p := u.Placement
 	p.Before.Instance.Generation, p.Before.Migration.Generation = now.Instance.Generation, now.Migration.Generation
@@ -90,26 +93,26 @@ func (r *Repairer) booked(ctx context.Context, u *Unit) error {
 // records each. One that has begun ends, none is begun after ctx.
 //
 // Errors: ErrUnknown goes with a unit whose outcome is not known, which has the state Begun.
-func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
+func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 	if err := r.CheckUndo(ctx, units); err != nil {
 		return err
 	}
 	for i := range slices.Backward(units) {
 		u := &units[i]
-		if u.State != Written && u.State != Repaired {
+		if u.State != cleanup.Written && u.State != cleanup.Repaired {
 			continue
 		}
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		err := r.carry(ctx, units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ Cell, u *Unit, locking string) ([]Row, error) {
+		err := r.carry(ctx, units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
 			return u.Back(), undoable(ctx, tx, u, locking)
 		}})
 		switch {
 		case err == nil:
-			u.State = TakenBack
+			u.State = cleanup.TakenBack
 		case errors.Is(err, ErrUnknown):
-			u.State, u.Note = Begun, err.Error()
+			u.State, u.Note = cleanup.Begun, err.Error()
 		}
 		recordErr := r.Record(units)
 		if err != nil {
@@ -122,32 +125,23 @@ func (r *Repairer) Undo(ctx context.Context, units []Unit) error {
 	return nil
 }
 
-// Back are the changes that take a unit's rows back, the last first.
-func (u Unit) Back() []Row {
-	var back []Row
-	for _, row := range slices.Backward(u.Rows) {
-		back = append(back, row.back())
-	}
-	return back
-}
-
 // kept counts the devices of a unit that its instance still has.
-func kept(ctx context.Context, q rowQuerier, u *Unit, locking string) (int, error) {
+func kept(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) (int, error) {
 	var ids []any
 	for _, d := range u.Devices {
 		ids = append(ids, d.ID)
 	}
 	var n int
-	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM pci_devices WHERE deleted = 0 AND instance_uuid = ? AND id IN ("+places(len(ids))+") "+locking, append([]any{u.Instance}, ids...)...).Scan(&n)
+	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM pci_devices WHERE deleted = 0 AND instance_uuid = ? AND id IN ("+novadb.Places(len(ids))+") "+locking, append([]any{u.Instance}, ids...)...).Scan(&n)
 	if err != nil {
-		return 0, explain("pci_devices", err)
+		return 0, novadb.Explain("pci_devices", err)
 	}
 	return n, nil
 }
 
 // ours is an error unless the names of a row, which a journal has brought, are those
 // of tables and columns that are repaired.
-func (r Row) ours() error {
+func checkOurs(r cleanup.Row) error {
 	known := map[string][]string{
 		"pci_devices":    {"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"},
 		"migrations":     {"status", "updated_at"},
@@ -169,8 +163,8 @@ func (r Row) ours() error {
 func reportCount(ctx context.Context, q rowQuerier, host, locking string) (int64, error) {
 	var n sql.NullInt64
 	err := q.QueryRowContext(ctx, "SELECT MAX(report_count) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ? "+locking, host).Scan(&n)
-	if err = ofNoName(err); err != nil {
-		return 0, explain("services", err)
+	if err = novadb.IgnoreNoName(err); err != nil {
+		return 0, novadb.Explain("services", err)
 	}
 	return n.Int64, nil
 }

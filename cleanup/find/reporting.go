@@ -1,4 +1,4 @@
-package cleanup
+package find
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
 	"gpustack/nova/cloud"
 )
 
@@ -50,13 +52,13 @@ type nodeDevice struct {
 	consumers []string // that may hold its allocation; nil where it is free
 }
 
-// NotReporting returns the compute nodes that would get no guests, or wrong ones, if
+// ListNotReporting returns the compute nodes that would get no guests, or wrong ones, if
 // nova-scheduler asked Placement for PCI devices (pci_in_placement): those that have live
 // rows of the devices that matter and do not report each of them, and those of whose
 // devices in use Placement does not know. nova-compute with report_in_placement heals
 // both when it starts (nova/compute/pci_placement_translator.py). An error names what could
 // not be read; the nodes are those that were found nevertheless.
-func (d *Databases) NotReporting(ctx context.Context, p Providers, matters func(vendor, product string) bool) ([]NotReporting, error) {
+func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, matters func(vendor, product string) bool) ([]NotReporting, error) {
 	providers, err := p.PCIProviders(ctx)
 	if err != nil {
 		return nil, err
@@ -68,10 +70,10 @@ func (d *Databases) NotReporting(ctx context.Context, p Providers, matters func(
 	var nodes []pciNode
 	var errs []error
 	for _, c := range d.Cells {
-		if c.isCell0() {
+		if c.IsCell0() {
 			continue
 		}
-		in, err := c.pciNodes(ctx, matters)
+		in, err := pciNodes(ctx, c, matters)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("cell %s: %w", c.Name, err))
 			continue
@@ -152,7 +154,7 @@ func (n pciNode) notReported(below []cloud.Provider, consumers map[string]*answe
 }
 
 // pciNodes returns the compute nodes of a cell that have live rows of devices that matter.
-func (c Cell) pciNodes(ctx context.Context, matters func(vendor, product string) bool) ([]pciNode, error) {
+func pciNodes(ctx context.Context, c novadb.Cell, matters func(vendor, product string) bool) ([]pciNode, error) {
 	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -160,16 +162,16 @@ func (c Cell) pciNodes(ctx context.Context, matters func(vendor, product string)
 	defer tx.Rollback() //nolint:errcheck // nothing was written
 	migrations, err := openConsumers(ctx, tx)
 	if err != nil {
-		return nil, explain("migrations", err)
+		return nil, novadb.Explain("migrations", err)
 	}
 	networks, err := networkProducts(ctx, tx)
 	if err != nil {
-		return nil, explain("compute_nodes", err)
+		return nil, novadb.Explain("compute_nodes", err)
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT n.id, COALESCE(n.host, ''), COALESCE(n.uuid, ''), p.address, COALESCE(p.parent_addr, ''), p.dev_type, p.vendor_id, p.product_id, COALESCE(p.instance_uuid, '')
 FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.deleted = 0 AND n.deleted = 0 ORDER BY n.id, p.address`)
 	if err != nil {
-		return nil, explain("pci_devices", err)
+		return nil, novadb.Explain("pci_devices", err)
 	}
 	defer rows.Close() //nolint:errcheck // rows.Err tells
 	var nodes []pciNode
@@ -177,13 +179,13 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 		n := pciNode{cell: c.Name}
 		var address, parent, kind, vendor, product, instance string
 		if err := rows.Scan(&n.id, &n.host, &n.uuid, &address, &parent, &kind, &vendor, &product, &instance); err != nil {
-			return nil, explain("pci_devices", err)
+			return nil, novadb.Explain("pci_devices", err)
 		}
 		if !matters(vendor, product) || networks[n.id][vendor+product] {
 			continue
 		}
 		device := nodeDevice{address: address, shown: address}
-		if kind == typeVF {
+		if kind == cleanup.TypeVF {
 			device.address = parent
 		}
 		if instance != "" {
@@ -195,7 +197,10 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 		last := &nodes[len(nodes)-1]
 		last.devices = append(last.devices, device)
 	}
-	return nodes, explainAll("pci_devices", rows.Err())
+	if err := rows.Err(); err != nil {
+		return nil, novadb.Explain("pci_devices", err)
+	}
+	return nodes, nil
 }
 
 // networkProducts returns, by compute node, the products all of whose free devices have a
@@ -258,12 +263,4 @@ WHERE m.deleted = 0 AND m.uuid IS NOT NULL AND p.deleted = 0`)
 		consumers[instance] = append(consumers[instance], migration)
 	}
 	return consumers, rows.Err()
-}
-
-// explainAll is explain where there may be no error.
-func explainAll(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return explain(what, err)
 }

@@ -1,4 +1,4 @@
-package cleanup
+package find
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+
+	"gpustack/cleanup/novadb"
 )
 
 // names answers which names of hosts and nodes are the same. Nova compares them in SQL
@@ -160,30 +162,10 @@ func (n *names) spellings(ctx context.Context, column, name string) ([]string, e
 		}
 		return err
 	}, "SELECT "+g.column+" FROM compute_nodes WHERE "+n.expression(g, "")+" = ?", name)
-	if err = ofNoName(err); err == nil {
+	if err = novadb.IgnoreNoName(err); err == nil {
 		n.asked[q] = list
 	}
 	return list, err
-}
-
-// Errors of a comparison with a name that the column's character set does not have
-// (https://mariadb.com/docs/server/reference/error-codes,
-// https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html).
-const (
-	errorCollations    = 1267 // ER_CANT_AGGREGATE_2COLLATIONS
-	errorInvalidText   = 1300 // ER_INVALID_CHARACTER_STRING
-	errorCannotConvert = 1977 // MariaDB: ER_CANNOT_CONVERT_CHARACTER
-	errorConversion    = 3854 // MySQL: ER_CANNOT_CONVERT_STRING
-)
-
-// ofNoName returns nil for the error of a comparison of a column with a name that the
-// column cannot contain: the name equals nothing in it. It returns other errors as they are.
-func ofNoName(err error) error {
-	switch errorNumber(err) {
-	case errorCollations, errorInvalidText, errorCannotConvert, errorConversion:
-		return nil
-	}
-	return err
 }
 
 // same returns whether a name in a column is that of a host or node in compute_nodes.

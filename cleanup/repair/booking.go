@@ -1,4 +1,4 @@
-package cleanup
+package repair
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 
+	"gpustack/cleanup"
 	"gpustack/nova/cloud"
 )
 
@@ -27,20 +28,20 @@ func (s Side) other() Side {
 	return After
 }
 
-// side is where the allocations of both consumers are.
-func (b Booking) side(now Books) Side {
+// sideOfBooks returns where the allocations of both consumers are.
+func sideOfBooks(b *cleanup.Booking, now cleanup.Books) Side {
 	switch {
-	case now.hold(b.After):
+	case sameBooks(now, b.After):
 		return After
-	case now.hold(b.Before):
+	case sameBooks(now, b.Before):
 		return Before
 	}
 	return Neither
 }
 
-// hold reports whether both consumers hold the same as in other.
-func (b Books) hold(other Books) bool {
-	return sameProviders(b.Instance, other.Instance) && sameProviders(b.Migration, other.Migration)
+// sameBooks returns whether both consumers hold the same in a and in b.
+func sameBooks(a, b cleanup.Books) bool {
+	return sameProviders(a.Instance, b.Instance) && sameProviders(a.Migration, b.Migration)
 }
 
 func sameProviders(a, b cloud.Allocations) bool {
@@ -48,7 +49,7 @@ func sameProviders(a, b cloud.Allocations) bool {
 }
 
 // stand reads where Placement's allocations of a unit are now.
-func (r *Repairer) stand(ctx context.Context, u *Unit) (now Books, side Side, err error) {
+func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Books, side Side, err error) {
 	p := u.Placement
 	if r.Books == nil {
 		return now, "", errors.New("Placement is needed, and not known") //nolint:staticcheck // a name
@@ -61,23 +62,23 @@ func (r *Repairer) stand(ctx context.Context, u *Unit) (now Books, side Side, er
 			return now, "", err
 		}
 	}
-	return now, p.side(now), nil
+	return now, sideOfBooks(p, now), nil
 }
 
 // post sends the allocations of a side, by the generations that are in the unit, in one
 // request that is answered within postLimit.
-func (r *Repairer) post(ctx context.Context, u *Unit, to Side) error {
+func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
 	if r.Books == nil {
 		return errors.New("Placement is needed, and not known") //nolint:staticcheck // a name
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
 	defer cancel()
-	return r.Books.SetAllocations(ctx, u.consumers(to, u.Placement.Before))
+	return r.Books.SetAllocations(ctx, consumers(u, to, u.Placement.Before))
 }
 
 // consumers are what the instance and its migration hold at a side, with the generations
 // of seen.
-func (u *Unit) consumers(to Side, seen Books) map[string]cloud.Allocations {
+func consumers(u *cleanup.Unit, to Side, seen cleanup.Books) map[string]cloud.Allocations {
 	p := u.Placement
 	target := p.Before
 	if to == After {
@@ -93,17 +94,17 @@ func (u *Unit) consumers(to Side, seen Books) map[string]cloud.Allocations {
 		}
 		return a
 	}
-	consumers := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance), p.Consumer: of(target.Migration, seen.Migration)}
-	for name, a := range consumers {
+	all := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance), p.Consumer: of(target.Migration, seen.Migration)}
+	for name, a := range all {
 		// Placement makes a consumer of one that it does not know, even where that is to
 		// hold nothing, and from then on refuses requests that say it is new
 		// (placement/handlers/allocation.py, set_allocations; placement/handlers/util.py,
 		// ensure_consumer).
 		if len(a.Providers) == 0 && a.Generation == nil {
-			delete(consumers, name)
+			delete(all, name)
 		}
 	}
-	return consumers
+	return all
 }
 
 // book brings the allocations of a unit to a side, or keeps the side at which they are
@@ -113,7 +114,7 @@ func (u *Unit) consumers(to Side, seen Books) map[string]cloud.Allocations {
 //
 // Errors: ErrUnknown where the allocations are at neither side, when nothing is written, or
 // where Placement does not answer, or refuses.
-func (r *Repairer) book(ctx context.Context, u *Unit, to Side) (Side, error) {
+func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, error) {
 	var err error
 	var refused map[string]cloud.Allocations
 	for range tries {
@@ -122,21 +123,21 @@ func (r *Repairer) book(ctx context.Context, u *Unit, to Side) (Side, error) {
 		case standErr != nil:
 			return "", fmt.Errorf("%w: %w", ErrUnknown, standErr)
 		case side == Neither:
-			return "", fmt.Errorf("%w: %w", ErrUnknown, u.neither(now))
+			return "", fmt.Errorf("%w: %w", ErrUnknown, neither(u, now))
 		}
 		stays := to == "" || to == side
 		if to != "" {
 			side = to
 		}
-		consumers := u.consumers(side, now)
-		if stays && reflect.DeepEqual(refused, consumers) && r.bump(ctx, consumers) {
+		wanted := consumers(u, side, now)
+		if stays && reflect.DeepEqual(refused, wanted) && r.bump(ctx, wanted) {
 			return side, nil
 		}
-		if err = r.Books.SetAllocations(ctx, consumers); err == nil {
+		if err = r.Books.SetAllocations(ctx, wanted); err == nil {
 			return side, nil
 		}
 		if errors.Is(err, cloud.ErrConflict) {
-			refused = consumers
+			refused = wanted
 		}
 	}
 	return "", fmt.Errorf("%w: Placement's allocations: %w", ErrUnknown, err)
@@ -156,10 +157,10 @@ func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocati
 }
 
 // neither says what the consumers hold, and what they would have to hold.
-func (u *Unit) neither(now Books) error {
+func neither(u *cleanup.Unit, now cleanup.Books) error {
 	p := u.Placement
 	consumer := func(name string, is, before, after cloud.Allocations) string {
-		return fmt.Sprintf("%s holds %s (before the repair %s, after it %s)", name, providers(is), providers(before), providers(after))
+		return fmt.Sprintf("%s holds %s (before the repair %s, after it %s)", name, cleanup.Providers(is), cleanup.Providers(before), cleanup.Providers(after))
 	}
 	text := consumer("instance "+u.Instance, now.Instance, p.Before.Instance, p.After.Instance)
 	if p.Consumer != "" {

@@ -1,4 +1,4 @@
-package cleanup
+package novadb
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ type Limits struct {
 	// database (default 1 minute).
 	Connect time.Duration
 	// Packet bounds each read and each write on a connection (default 30 seconds). It must
-	// be longer than lockWait: a shorter one would end the connection of a transaction that
+	// be longer than LockWait: a shorter one would end the connection of a transaction that
 	// waits for a lock. A longer read_timeout or write_timeout of the URL replaces it.
 	Packet time.Duration
 	// Commit bounds the wait for the answer to COMMIT (default 60 seconds). It is longer
@@ -36,25 +36,16 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// lockWait is the innodb_lock_wait_timeout of every connection: the number of seconds that
+// LockWait is the innodb_lock_wait_timeout of every connection: the number of seconds that
 // a statement waits for a row that another transaction has locked. The server's default
 // of 50 seconds is longer than Limits.Packet.
-const lockWait = 10
+const LockWait = 10
 
 // syncWait is the wsrep_sync_wait of every connection: before each read, UPDATE, DELETE,
 // INSERT and REPLACE, a node of a Galera cluster applies what other nodes have committed
 // (1 reads, 2 UPDATE and DELETE, 4 INSERT and REPLACE; mariadb.com/kb/en, "Galera Cluster
 // System Variables").
 const syncWait = 7
-
-// Numbers of errors of the server (mariadb.com/kb/en, "MariaDB Error Code Reference").
-const (
-	errorNotReady        = 1047 // ER_UNKNOWN_COM_ERROR; a node that is not part of its Galera cluster
-	errorUnknownVariable = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
-	errorLockWait        = 1205 // ER_LOCK_WAIT_TIMEOUT
-	errorDeadlock        = 1213 // ER_LOCK_DEADLOCK; a failed certification in a Galera cluster
-	errorGroupRollback   = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of MySQL's Group Replication
-)
 
 // ErrCommitUnknown means that a transaction may be committed, now or later, or not: the
 // answer to COMMIT is missing, or is an error that does not tell. Commit of every
@@ -64,7 +55,7 @@ const (
 var ErrCommitUnknown = errors.New("the outcome of COMMIT is unknown")
 
 // connect connects to a database and reads a first answer. Every connection of the pool
-// has the limits, lockWait and syncWait. Errors name the database and its address.
+// has the limits, LockWait and syncWait. Errors name the database and its address.
 func connect(ctx context.Context, what string, target *Target, limits Limits) (*sql.DB, error) {
 	limits = limits.withDefaults()
 	db := sql.OpenDB(&connector{target, limits})
@@ -73,7 +64,7 @@ func connect(ctx context.Context, what string, target *Target, limits Limits) (*
 		return db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 	})
 	if err != nil {
-		return nil, errors.Join(explain(what+" at "+target.Addr, err), db.Close())
+		return nil, errors.Join(Explain(what+" at "+target.Addr, err), db.Close())
 	}
 	return db, nil
 }
@@ -152,7 +143,7 @@ func (c *connector) prepare(ctx context.Context, conn driver.ExecerContext) erro
 		}
 	}
 	// Nova stores times in UTC, whatever the zone of the server is.
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION time_zone = '+00:00', SESSION innodb_lock_wait_timeout = %d", lockWait), nil); err != nil {
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION time_zone = '+00:00', SESSION innodb_lock_wait_timeout = %d", LockWait), nil); err != nil {
 		return fmt.Errorf("set the session's variables: %w", err)
 	}
 	_, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION wsrep_sync_wait = %d", syncWait), nil)
@@ -160,15 +151,6 @@ func (c *connector) prepare(ctx context.Context, conn driver.ExecerContext) erro
 		return fmt.Errorf("set wsrep_sync_wait: %w", err)
 	}
 	return nil
-}
-
-// errorNumber returns the number of an error that the server has sent, 0 for other errors.
-func errorNumber(err error) uint16 {
-	var server *mysql.MySQLError
-	if !errors.As(err, &server) {
-		return 0
-	}
-	return server.Number
 }
 
 // session has the methods of the driver's connections that database/sql calls.

@@ -1,4 +1,4 @@
-package cleanup
+package repair
 
 import (
 	"context"
@@ -8,14 +8,10 @@ import (
 	"maps"
 	"slices"
 
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
 	"gpustack/nova/cloud"
 )
-
-// Open reports whether a unit was begun, and it is not known what became of it. Releases
-// before the state Begun left those planned, with their rows.
-func (u Unit) Open() bool {
-	return u.State == Begun || u.State == Planned && len(u.Rows) > 0
-}
 
 // Standing is where an open unit was found.
 type Standing struct {
@@ -25,7 +21,7 @@ type Standing struct {
 
 // Stand reads where an open unit is, without changing anything: a transaction or a request
 // that is still on its way may change it a moment later.
-func (r *Repairer) Stand(ctx context.Context, u *Unit) (s Standing, err error) {
+func (r *Repairer) Stand(ctx context.Context, u *cleanup.Unit) (s Standing, err error) {
 	cell, err := r.cell(u)
 	if err != nil {
 		return s, err
@@ -47,20 +43,20 @@ func (r *Repairer) Stand(ctx context.Context, u *Unit) (s Standing, err error) {
 var ErrOtherDatabase = errors.New("not the database of this repair")
 
 // cell is the database that a unit was planned in.
-func (r *Repairer) cell(u *Unit) (Cell, error) {
-	cell, err := r.Databases.cell(u.Cell)
+func (r *Repairer) cell(u *cleanup.Unit) (novadb.Cell, error) {
+	cell, err := r.Databases.Cell(u.Cell)
 	if err != nil {
-		return Cell{}, fmt.Errorf("cell %q (schema %q) is not at hand: %w", u.Cell, u.Database, ErrOtherDatabase)
+		return novadb.Cell{}, fmt.Errorf("cell %q (schema %q) is not at hand: %w", u.Cell, u.Database, ErrOtherDatabase)
 	}
 	return cell, nil
 }
 
 // sameDatabase is an error unless the unit's rows are those of this database: ids count from
 // 1 in each.
-func sameDatabase(ctx context.Context, q rowQuerier, u *Unit) error {
+func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 	var name string
 	if err := q.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name); err != nil {
-		return explain("the database", err)
+		return novadb.Explain("the database", err)
 	}
 	if u.Database != "" && u.Database != name {
 		return fmt.Errorf("%s: %w, which was made in %s", name, ErrOtherDatabase, u.Database)
@@ -74,7 +70,7 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *Unit) error {
 		case errors.Is(err, sql.ErrNoRows):
 			continue
 		case err != nil:
-			return explain("pci_devices", err)
+			return novadb.Explain("pci_devices", err)
 		case node != d.Node || address != d.Address:
 			return fmt.Errorf("%s: %w: row %d of pci_devices is another device", name, ErrOtherDatabase, d.ID)
 		}
@@ -89,7 +85,7 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *Unit) error {
 	case errors.Is(err, sql.ErrNoRows), err == nil && host != u.Devices[0].Host:
 		return fmt.Errorf("%s: %w, or its rows are archived", name, ErrOtherDatabase)
 	case err != nil:
-		return explain("compute_nodes", err)
+		return novadb.Explain("compute_nodes", err)
 	}
 	return nil
 }
@@ -105,14 +101,14 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *Unit) error {
 //
 // Errors: ErrUnknown where it still is unknown; then the unit stays open, and those after
 // it are recovered all the same.
-func (r *Repairer) Recover(ctx context.Context, units []Unit, undoing bool) error {
-	return r.each(units, func(u *Unit) error {
-		if undoing && (u.State == Written || u.State == Repaired) {
+func (r *Repairer) Recover(ctx context.Context, units []cleanup.Unit, undoing bool) error {
+	return r.each(units, func(u *cleanup.Unit) error {
+		if undoing && (u.State == cleanup.Written || u.State == cleanup.Repaired) {
 			// Releases before the state Begun did not mark a unit before they undid it.
 			if s, err := r.Stand(ctx, u); err != nil || s.Rows == After && s.Allocations != Before {
 				return err
 			}
-			u.State = Begun
+			u.State = cleanup.Begun
 		}
 		if !u.Open() {
 			return nil
@@ -123,17 +119,17 @@ func (r *Repairer) Recover(ctx context.Context, units []Unit, undoing bool) erro
 
 // each has act end each unit, and records it. A unit for which it returns an error stays or
 // becomes open.
-func (r *Repairer) each(units []Unit, act func(*Unit) error) error {
+func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) error {
 	var errs []error
 	for i := range units {
 		u := &units[i]
-		if u.State == Planned && !u.Open() {
-			u.State, u.Note = Skipped, "not begun: the run was interrupted"
+		if u.State == cleanup.Planned && !u.Open() {
+			u.State, u.Note = cleanup.Skipped, "not begun: the run was interrupted"
 		} else if err := act(u); err != nil {
 			if !errors.Is(err, ErrUnknown) {
 				err = fmt.Errorf("%w: %w", ErrUnknown, err)
 			}
-			u.State, u.Note = Begun, err.Error()
+			u.State, u.Note = cleanup.Begun, err.Error()
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name(), err))
 		}
 		if err := r.Record(units); err != nil {
@@ -143,7 +139,7 @@ func (r *Repairer) each(units []Unit, act func(*Unit) error) error {
 	return errors.Join(errs...)
 }
 
-func (r *Repairer) recover(ctx context.Context, u *Unit, undoing bool) error {
+func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) error {
 	side, err := r.fence(ctx, u, undoing)
 	if err != nil {
 		return err
@@ -153,7 +149,7 @@ func (r *Repairer) recover(ctx context.Context, u *Unit, undoing bool) error {
 		switch {
 		case err != nil:
 			return err
-		case now.empty():
+		case empty(now):
 			// The instance is gone. A request that is still on its way names generations of
 			// consumers that are no more, and is refused.
 		case side == Neither:
@@ -164,26 +160,26 @@ func (r *Repairer) recover(ctx context.Context, u *Unit, undoing bool) error {
 			}
 		}
 	}
-	u.close(side, undoing, "the run was interrupted")
+	closeUnit(u, side, undoing, "the run was interrupted")
 	return nil
 }
 
 // empty reports whether neither consumer holds anything.
-func (b Books) empty() bool {
+func empty(b cleanup.Books) bool {
 	return len(b.Instance.Providers)+len(b.Migration.Providers) == 0
 }
 
 // close ends an open unit whose rows are at a side.
-func (u *Unit) close(side Side, undoing bool, why string) {
+func closeUnit(u *cleanup.Unit, side Side, undoing bool, why string) {
 	switch {
 	case side == After:
 		u.State, u.Note = committed(u), ""
 	case side == Before && undoing:
-		u.State, u.Note = TakenBack, ""
+		u.State, u.Note = cleanup.TakenBack, ""
 	case side == Before:
-		u.State, u.Note, u.Rows = Skipped, why+" before this was written", []Row{}
+		u.State, u.Note, u.Rows = cleanup.Skipped, why+" before this was written", []cleanup.Row{}
 	default:
-		u.State, u.Note, u.Rows = Skipped, why+", and the rows have been changed by something else since", []Row{}
+		u.State, u.Note, u.Rows = cleanup.Skipped, why+", and the rows have been changed by something else since", []cleanup.Row{}
 	}
 }
 
@@ -192,8 +188,8 @@ func (u *Unit) close(side Side, undoing bool, why string) {
 // are, so that a transaction or a request of before can no longer change them.
 //
 // Errors: as of Recover.
-func (r *Repairer) Accept(ctx context.Context, units []Unit, undoing bool) error {
-	return r.each(units, func(u *Unit) error {
+func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing bool) error {
+	return r.each(units, func(u *cleanup.Unit) error {
 		if !u.Open() {
 			return nil
 		}
@@ -219,9 +215,9 @@ func (r *Repairer) Accept(ctx context.Context, units []Unit, undoing bool) error
 					return err
 				}
 			}
-			note += fmt.Sprintf("; the instance holds %s, its migration %s", providers(now.Instance), providers(now.Migration))
+			note += fmt.Sprintf("; the instance holds %s, its migration %s", cleanup.Providers(now.Instance), cleanup.Providers(now.Migration))
 		}
-		u.close(side, undoing, note)
+		closeUnit(u, side, undoing, note)
 		u.Note = note
 		return nil
 	})
@@ -243,15 +239,15 @@ var errStays = errors.New("nothing to write")
 
 // fence returns where a unit's rows are, such that this cannot change any more through a
 // transaction that was begun before.
-func (r *Repairer) fence(ctx context.Context, u *Unit, undoing bool) (side Side, err error) {
+func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool) (side Side, err error) {
 	done := After // the side that such a transaction leads to
 	if undoing {
 		done = Before
 	}
-	var touched *Row
+	var touched *cleanup.Row
 	// A transaction whose connection was lost holds its locks until it has ended.
 	for range fenceTries {
-		err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, _ Cell) (err error) {
+		err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (err error) {
 			if err := sameDatabase(ctx, tx, u); err != nil {
 				return err
 			}
@@ -290,7 +286,7 @@ func (r *Repairer) fence(ctx context.Context, u *Unit, undoing bool) (side Side,
 // them: on a cluster a transaction of another node that writes the row fails its
 // certification, or makes this one fail. It returns the column as it is then; nil where
 // the row is gone.
-func touch(ctx context.Context, tx *sql.Tx, u *Unit) (*Row, error) {
+func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, error) {
 	if len(u.Rows) == 0 {
 		return nil, nil
 	}
@@ -315,7 +311,7 @@ func touch(ctx context.Context, tx *sql.Tx, u *Unit) (*Row, error) {
 	statement := later(target.Table)
 	result, err := tx.ExecContext(ctx, statement, target.After["updated_at"], id, row.Before["updated_at"])
 	if err != nil {
-		return nil, explain(target.Table, err)
+		return nil, novadb.Explain(target.Table, err)
 	}
 	if n, err := result.RowsAffected(); err != nil || n != 1 {
 		return nil, errors.Join(fmt.Errorf("row %d of %s has %w", id, target.Table, errChanged), err)
@@ -334,14 +330,14 @@ func later(table string) string {
 
 // sideOf returns where the rows of one transaction are. All were written or none, so that one
 // that is as before or after speaks for those that something else has changed since.
-func sideOf(ctx context.Context, q rowQuerier, rows []Row) (Side, error) {
+func sideOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error) {
 	found := map[Side]bool{}
 	for _, row := range rows {
 		var id int64
 		if _, err := fmt.Sscan(row.Key, &id); err != nil {
 			return "", fmt.Errorf("row %q of %s: %w", row.Key, row.Table, err)
 		}
-		if err := row.ours(); err != nil {
+		if err := checkOurs(row); err != nil {
 			return "", err
 		}
 		if sameColumns(row.Before, row.After) {

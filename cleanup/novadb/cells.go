@@ -1,4 +1,4 @@
-package cleanup
+package novadb
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/go-sql-driver/mysql"
 
 	"gpustack/host"
 )
@@ -54,8 +52,8 @@ type Cell struct {
 	DB       *sql.DB
 }
 
-// isCell0 tells whether the cell has instances only.
-func (c Cell) isCell0() bool {
+// IsCell0 tells whether the cell has instances only.
+func (c Cell) IsCell0() bool {
 	return c.UUID == cell0
 }
 
@@ -63,6 +61,7 @@ func (c Cell) isCell0() bool {
 var (
 	ErrNoDatabase = errors.New("no database is named")
 	ErrNoCells    = errors.New("nova_api has no cells")
+	ErrNoCell     = errors.New("no such cell")
 )
 
 // Open connects to the databases and reads a first answer from each, from all cells at
@@ -140,7 +139,7 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 		return err
 	})
 	if err != nil {
-		return nil, explain("nova_api.cell_mappings", err)
+		return nil, Explain("nova_api.cell_mappings", err)
 	}
 	if len(mappings) == 0 {
 		return nil, ErrNoCells
@@ -177,22 +176,32 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 	return cells, nil
 }
 
+// Cell returns the cell of a name, of those that are looked at.
+//
+// Errors: ErrNoCell.
+func (d *Databases) Cell(name string) (Cell, error) {
+	for _, c := range d.Cells {
+		if c.Name == name {
+			return c, nil
+		}
+	}
+	return Cell{}, fmt.Errorf("cell %s: %w", name, ErrNoCell)
+}
+
+// All returns all cells that answer: Cells, and those of the same deployment in which only
+// instances are looked for.
+func (d *Databases) All() []Cell {
+	return slices.Concat(d.Cells, d.others)
+}
+
 // Close closes all connections.
 func (d *Databases) Close() error {
 	var errs []error
 	if d.API != nil {
 		errs = append(errs, d.API.Close())
 	}
-	for _, c := range slices.Concat(d.Cells, d.others) {
+	for _, c := range d.All() {
 		errs = append(errs, c.DB.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// explain says which database or table an error is of.
-func explain(what string, err error) error {
-	if errors.Is(err, mysql.ErrInvalidConn) { // the driver hides why
-		return fmt.Errorf("%s: the connection was lost, or the database did not answer in time: %w", what, err)
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }

@@ -1,0 +1,214 @@
+package find
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/cleanup"
+)
+
+// records are what is read for a batch of rows. Instances are by KeyOf their uuids.
+type records struct {
+	instances  map[string]cleanup.Instance
+	migrations map[string][]cleanup.Migration
+	held       map[string][]cleanup.Held
+	other      map[string]string // cell by instance
+	mapped     map[string]bool
+	incomplete string
+	related    map[int64]map[string][]cleanup.Device // by node and address, its own or its parent's
+}
+
+func (r *reader) judge(ctx context.Context, devices []cleanup.Device) ([]cleanup.Finding, error) {
+	e, err := r.read(ctx, devices)
+	if err != nil {
+		return nil, err
+	}
+	findings := make([]cleanup.Finding, 0, len(devices))
+	for _, d := range devices {
+		f, err := r.facts(ctx, e, d)
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, cleanup.Classify(d, f))
+	}
+	return findings, nil
+}
+
+// facts are what was read of a row, seen from its node.
+func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanup.Facts, error) {
+	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Incomplete: e.incomplete}
+	if r.proof != nil {
+		f.Proof = r.proof
+	}
+	n, there := r.nodes[d.Node]
+	if there {
+		f.Node = &n
+		if s, ok := r.services[n.Host]; ok {
+			f.Service = &s
+		}
+		present, known := r.present[n.Host]
+		f.Vanished = known && !present[strings.ToLower(d.Address)]
+		if n.Odd != "" {
+			f.Odd = append(f.Odd, n.Odd)
+		}
+	}
+	owner, use := "", r.use(d)
+	if d.Instance != nil {
+		owner = cleanup.KeyOf(*d.Instance)
+		f.OtherCell, f.Mapped = e.other[owner], e.mapped[owner]
+	} else {
+		owner = cleanup.KeyOf(use.Guest)
+	}
+	i, known := e.instances[owner]
+	switch {
+	case known && d.Instance != nil:
+		f.Instance = &i
+	case known:
+		f.Holder, f.Claim = &i, r.options.Claim
+		f.Rivals = r.rivals[guestOf{d.Node, use.Guest}]
+	}
+	if d.Instance != nil || known {
+		f.Migrations, f.Held = slices.Clone(e.migrations[owner]), e.held[owner]
+	}
+	if known {
+		if i.Odd != "" {
+			f.Odd = append(f.Odd, i.Odd)
+		}
+		if d.Instance != nil && *d.Instance != i.UUID {
+			f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, and the instance uuid %q", *d.Instance, i.UUID))
+		}
+		var err error
+		if f.Here, err = r.on(ctx, i, n); err != nil {
+			return f, err
+		}
+		if d.Instance != nil {
+			if err := r.misplaced(ctx, &f, n); err != nil {
+				return f, err
+			}
+		}
+	}
+	for k := range f.Migrations {
+		m := &f.Migrations[k]
+		if err := r.seen(ctx, m, n); err != nil {
+			return f, err
+		}
+		if m.Odd != "" && (m.From || m.To || m.FromHost) {
+			f.Odd = append(f.Odd, m.Odd)
+		}
+	}
+	for _, a := range []*string{&d.Address, d.Parent} {
+		if a == nil {
+			continue
+		}
+		for _, x := range e.related[d.Node][strings.ToLower(*a)] {
+			if x.ID != d.ID && (x.Parent != nil && strings.EqualFold(*x.Parent, d.Address) || d.Parent != nil && strings.EqualFold(*d.Parent, x.Address)) {
+				f.Related = append(f.Related, x)
+			}
+		}
+	}
+	return f, r.ambiguities(ctx, &f, n)
+}
+
+// on returns whether an instance is on a node.
+func (r *reader) on(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
+	if i.Host == nil || i.Node == nil {
+		return false, nil
+	}
+	host, err := r.names.same(ctx, "instances.host", *i.Host, n.Host)
+	if err != nil || !host {
+		return false, err
+	}
+	return r.names.same(ctx, "instances.node", *i.Node, n.Name)
+}
+
+// misplaced adds, to what makes a row unknown, that its instance is on the host of the row,
+// or of another of the instance's rows, and on no live node of that host: a
+// hypervisor_hostname has changed, or a live migration did not find its node and wrote NULL
+// (nova/compute/manager.py, post_live_migration_at_destination). Nova's query for the node
+// then misses an instance that nova-compute, which looks for its host, starts there again.
+func (r *reader) misplaced(ctx context.Context, f *cleanup.Facts, n cleanup.Node) error {
+	i := f.Instance
+	if i.Deleted || i.Host == nil {
+		return nil
+	}
+	hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
+	if err != nil {
+		return err
+	}
+	hosts = append([]string{*i.Host}, hosts...)
+	lost := !f.Here && slices.Contains(hosts, n.Host) || slices.ContainsFunc(f.Held, func(h cleanup.Held) bool {
+		return !h.Own && slices.Contains(hosts, h.Host)
+	})
+	if !lost {
+		return nil
+	}
+	for _, other := range r.nodes {
+		if on, err := r.on(ctx, *i, other); err != nil || on && !other.Deleted {
+			return err
+		}
+	}
+	node := "NULL"
+	if i.Node != nil {
+		node = fmt.Sprintf("%q", *i.Node)
+	}
+	f.Odd = append(f.Odd, fmt.Sprintf("instance %s is on host %q, and its node is %s, which is no node of that host", i.UUID, *i.Host, node))
+	return nil
+}
+
+// seen fills in where a migration goes from and to, seen from a node.
+func (r *reader) seen(ctx context.Context, m *cleanup.Migration, n cleanup.Node) error {
+	var errs [4]error
+	var toHost, fromNode, toNode bool
+	m.FromHost, errs[0] = r.names.same(ctx, "migrations.source_compute", m.SourceHost, n.Host)
+	fromNode, errs[1] = r.names.same(ctx, "migrations.source_node", m.SourceNode, n.Name)
+	toHost, errs[2] = r.names.same(ctx, "migrations.dest_compute", m.DestHost, n.Host)
+	toNode, errs[3] = r.names.same(ctx, "migrations.dest_node", m.DestNode, n.Name)
+	m.From, m.To = m.FromHost && fromNode, toHost && toNode
+	return errors.Join(errs[:]...)
+}
+
+// ambiguities adds, to what makes a row unknown, the existing hosts of equal names that
+// the row depends on.
+func (r *reader) ambiguities(ctx context.Context, f *cleanup.Facts, n cleanup.Node) error {
+	if len(r.ambiguous) == 0 {
+		return nil
+	}
+	type name struct{ column, host string }
+	all := []name{{"compute_nodes.host", n.Host}}
+	for _, i := range []*cleanup.Instance{f.Instance, f.Holder} {
+		if i != nil && i.Host != nil {
+			all = append(all, name{"instances.host", *i.Host})
+		}
+	}
+	for _, m := range f.Migrations {
+		all = append(all, name{"migrations.source_compute", m.SourceHost}, name{"migrations.dest_compute", m.DestHost})
+	}
+	for _, h := range f.Held {
+		all = append(all, name{"compute_nodes.host", h.Host})
+	}
+	for _, a := range all {
+		hosts, err := r.names.spellings(ctx, a.column, a.host)
+		if err != nil {
+			return err
+		}
+		for _, host := range hosts {
+			if several := r.ambiguous[host]; several != nil {
+				reason := fmt.Sprintf("hosts %s exist, and the database compares their names as equal", strings.Join(quoted(several), " and "))
+				if !slices.Contains(f.Odd, reason) {
+					f.Odd = append(f.Odd, reason)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func quoted(list []string) (all []string) {
+	for _, s := range list {
+		all = append(all, fmt.Sprintf("%q", s))
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package find
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+)
+
+// Options narrow what is looked at, and say by what it is judged.
+type Options struct {
+	Cell     string // a cell's name or uuid; "" for all
+	Host     string
+	Instance string
+	Address  string
+	Down     time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
+	Proof    cleanup.Proof       // nil: no host has reported
+	Present  map[string][]string // addresses of all devices of a host, of hosts whose inventory is known
+	Claim    bool                // whether free devices are given to the guests that hold them
+	Held     []cleanup.HeldBy    // what the hosts' reports say is held, so that rows that offer it are found
+}
+
+// downTime is the default of service_down_time (nova/conf/service.py), in seconds.
+const downTime = 60 * time.Second
+
+// batch is how many rows are judged at a time: what is read of a cell is bounded by it,
+// and by how many hosts there are.
+const batch = 2000
+
+// Rows judges the rows of all cells, each in one consistent snapshot that is only read,
+// and hands every finding to emit, cell by cell.
+func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, error) {
+	var s cleanup.Summary
+	found := false
+	for _, c := range d.Cells {
+		if c.IsCell0() || o.Cell != "" && o.Cell != c.Name && o.Cell != c.UUID {
+			continue
+		}
+		found = true
+		err := findIn(ctx, d, c, o, func(f cleanup.Finding) {
+			s.Count(f.Verdict)
+			emit(f)
+		})
+		if err != nil {
+			return s, fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+	}
+	if !found {
+		return s, fmt.Errorf("cell %s: %w", o.Cell, novadb.ErrNoCell)
+	}
+	return s, nil
+}
+
+func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, emit func(cleanup.Finding)) error {
+	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	r, err := newReader(ctx, tx, d, c, o)
+	if err != nil {
+		return err
+	}
+	judge := func(devices []cleanup.Device) error {
+		findings, err := r.judge(ctx, devices)
+		for _, f := range findings {
+			emit(f)
+		}
+		return err
+	}
+	if err := r.eachOdd(ctx, judge); err != nil {
+		return err
+	}
+	return r.eachHeld(ctx, judge)
+}
+
+// eachOdd reads the rows that are not simply free, batch by batch.
+func (r *reader) eachOdd(ctx context.Context, judge func([]cleanup.Device) error) error {
+	where, args, err := r.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	for after := int64(0); ; {
+		devices, err := r.devices(ctx, "id > ? AND "+odd+where+fmt.Sprintf(" ORDER BY id LIMIT %d", batch), append([]any{after}, args...)...)
+		if err != nil || len(devices) == 0 {
+			return err
+		}
+		if err := judge(devices); err != nil {
+			return err
+		}
+		after = devices[len(devices)-1].ID
+	}
+}
+
+// eachHeld reads the rows that are simply free, and of which reports say that guests use
+// the devices. They are looked up by node and address, as the index has them.
+func (r *reader) eachHeld(ctx context.Context, judge func([]cleanup.Device) error) error {
+	where, args, err := r.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	var free []cleanup.Device
+	for _, node := range slices.Sorted(maps.Keys(r.held)) {
+		for some := range slices.Chunk(slices.Sorted(maps.Keys(r.held[node])), batch) {
+			devices, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+where+" ORDER BY id", slices.Concat([]any{node}, anys(some), args)...)
+			if err != nil {
+				return err
+			}
+			if free = append(free, devices...); len(free) < batch {
+				continue
+			}
+			if err := judge(free); err != nil {
+				return err
+			}
+			free = nil
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	return judge(free)
+}
+
+// wanted is the condition of rows that the options do not leave out.
+func (r *reader) wanted(ctx context.Context) (where string, args []any, err error) {
+	if r.options.Host != "" {
+		hosts, err := r.names.spellings(ctx, "compute_nodes.host", r.options.Host)
+		if err != nil {
+			return "", nil, err
+		}
+		nodes, err := r.names.spellings(ctx, "compute_nodes.hypervisor_hostname", r.options.Host)
+		if err != nil {
+			return "", nil, err
+		}
+		ids := []any{int64(0)} // no node has it
+		for _, id := range slices.Sorted(maps.Keys(r.nodes)) {
+			if n := r.nodes[id]; slices.Contains(hosts, n.Host) || slices.Contains(nodes, n.Name) {
+				ids = append(ids, id)
+			}
+		}
+		where, args = where+" AND compute_node_id IN ("+novadb.Places(len(ids))+")", append(args, ids...)
+	}
+	if r.options.Instance != "" {
+		where, args = where+" AND instance_uuid = ?", append(args, r.options.Instance)
+	}
+	if r.options.Address != "" {
+		where, args = where+" AND address = ?", append(args, r.options.Address)
+	}
+	return where, args, nil
+}
+
+// devices reads live rows.
+func (r *reader) devices(ctx context.Context, where string, args ...any) (list []cleanup.Device, err error) {
+	err = r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
+		d, err := scanDevice(rows)
+		list = append(list, d)
+		return err
+	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND "+where, args...)
+	return list, err
+}
+
+// Judgement are the findings of some rows, made within a transaction.
+type Judgement struct {
+	Findings []cleanup.Finding
+	Now      time.Time // of the database's clock
+
+	services map[string]cleanup.Service
+}
+
+// Judge judges live rows of a cell by their ids, within a transaction.
+func Judge(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options, ids []int64) (*Judgement, error) {
+	r, err := newReader(ctx, tx, d, c, o)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := r.devices(ctx, "id IN ("+novadb.Places(len(ids))+") ORDER BY id", anys(ids)...)
+	if err != nil {
+		return nil, err
+	}
+	findings, err := r.judge(ctx, devices)
+	return &Judgement{findings, r.now, r.services}, err
+}
+
+// Silent returns for how long nova-compute of a host of compute_nodes has not reported. known is
+// false if the host has no nova-compute that has ever reported.
+func (j *Judgement) Silent(host string) (silent time.Duration, known bool) {
+	s, ok := j.services[host]
+	if !ok || s.LastSeen == nil {
+		return 0, false
+	}
+	return j.Now.Sub(*s.LastSeen), true
+}

@@ -1,0 +1,102 @@
+package find
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/cleanup"
+)
+
+// located is a proof that is asked about hosts of a database. A report is of the hosts
+// that the database calls equal to its name.
+type located struct {
+	cleanup.Proof
+	names map[string][]string // in the proof, by host
+}
+
+// alias makes a name that a migration has for hosts known.
+func (l *located) alias(name string, hosts []string) {
+	if l == nil || name == "" {
+		return
+	}
+	if _, known := l.names[name]; known || slices.Contains(hosts, name) {
+		return
+	}
+	for _, h := range hosts {
+		for _, n := range l.names[h] {
+			if !slices.Contains(l.names[name], n) {
+				l.names[name] = append(l.names[name], n)
+			}
+		}
+	}
+}
+
+// contradiction is an error where a host is said to be off under one name, and has
+// reported under another.
+func (l *located) contradiction() error {
+	var errs []error
+	for _, host := range slices.Sorted(maps.Keys(l.names)) {
+		names := l.names[host]
+		for _, off := range names {
+			for _, report := range names {
+				if l.Proof.Off(off) && !l.Proof.Off(report) {
+					errs = append(errs, fmt.Errorf("host %s is said to be off, and has reported as %s: the database compares these names as equal", off, report))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ask asks the proof under the name that it has for a host. Two reports of one host,
+// under names that are one to the database, prove nothing.
+func (l *located) ask(host string, ask func(name string) (bool, string)) (bool, string) {
+	switch names := l.names[host]; len(names) {
+	case 0:
+		return ask(host)
+	case 1:
+		return ask(names[0])
+	default:
+		return false, fmt.Sprintf("there are reports of hosts %s, and the database compares these names as equal", strings.Join(quoted(names), " and "))
+	}
+}
+
+func (l *located) Absent(host, instance, address string, since time.Time) (bool, string) {
+	if l.Off(host) {
+		return true, ""
+	}
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.Absent(name, instance, address, since) })
+}
+
+func (l *located) Restarted(host string, since time.Time) (bool, string) {
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.Restarted(name, since) })
+}
+
+func (l *located) Reported(host string, since time.Time) (bool, string) {
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.Reported(name, since) })
+}
+
+func (l *located) Stopped(host string, since time.Time) (bool, string) {
+	if l.Off(host) {
+		return true, ""
+	}
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.Stopped(name, since) })
+}
+
+func (l *located) Off(host string) bool {
+	return l.Proof.Off(host) || slices.ContainsFunc(l.names[host], l.Proof.Off)
+}
+
+func (l *located) Holder(host, address string, since time.Time) cleanup.Use {
+	use := cleanup.Use{}
+	for _, name := range append([]string{host}, l.names[host]...) {
+		if u := l.Proof.Holder(name, address, since); use.Guest == "" || u.Named && !use.Named {
+			use = u
+		}
+	}
+	return use
+}

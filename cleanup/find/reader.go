@@ -1,0 +1,238 @@
+package find
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+)
+
+// reader reads one cell in one transaction.
+type reader struct {
+	tx        *sql.Tx
+	columns   map[string]bool // table.column, where releases differ
+	now       time.Time
+	names     *names
+	ambiguous map[string][]string // hosts that exist several times, by each of their names
+	nodes     map[int64]cleanup.Node
+	services  map[string]cleanup.Service // by host of compute_nodes
+	proof     *located                   // nil: no host has reported
+	present   map[string]map[string]bool
+	held      map[int64]map[string]cleanup.Use // by node and address
+	guests    map[guestOf][]string             // addresses of devices that name a guest
+	rivals    map[guestOf][]cleanup.Device     // those of them that are free, as far as they have been read
+	all       *novadb.Databases
+	cell      novadb.Cell
+	options   Options
+}
+
+// guestOf is a guest of a node's host.
+type guestOf struct {
+	node  int64
+	guest string
+}
+
+// newReader reads what is the same for all rows of a cell.
+func newReader(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options) (*reader, error) {
+	o.Down = cmp.Or(o.Down, downTime)
+	r := &reader{tx: tx, all: d, cell: c, options: o, columns: map[string]bool{}, nodes: map[int64]cleanup.Node{}, services: map[string]cleanup.Service{}}
+	r.names = newNames(r)
+	return r, r.begin(ctx)
+}
+
+func (r *reader) begin(ctx context.Context) error {
+	err := r.query(ctx, "columns", func(rows *sql.Rows) error {
+		var name string
+		var c collation
+		err := rows.Scan(&name, &c.charset, &c.name)
+		r.columns[name], r.names.collations[name] = true, c
+		return err
+	}, "SELECT CONCAT(table_name, '.', column_name), COALESCE(character_set_name, ''), COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', 'instances')")
+	if err != nil {
+		return err
+	}
+	// The snapshot begins with the first of Nova's tables that is read.
+	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+		var n cleanup.Node
+		var deleted sql.NullInt64
+		err := rows.Scan(&n.ID, &n.Host, &n.Name, &deleted)
+		// Nova looks for deleted = 0, and so does not see a row with NULL.
+		n.Deleted = !deleted.Valid || deleted.Int64 != 0
+		if !deleted.Valid {
+			n.Odd = fmt.Sprintf("deleted of compute node %d is NULL", n.ID)
+		}
+		r.nodes[n.ID] = n
+		return err
+	}, "SELECT id, COALESCE(host, ''), COALESCE(hypervisor_hostname, ''), deleted FROM compute_nodes")
+	if err != nil {
+		return err
+	}
+	if err := r.names.load(ctx); err != nil {
+		return err
+	}
+	r.ambiguous = r.names.ambiguous()
+	if err := r.readServices(ctx); err != nil {
+		return err
+	}
+	if err := r.locate(ctx); err != nil {
+		return err
+	}
+	return r.query(ctx, "the clock", func(rows *sql.Rows) error { return rows.Scan(&r.now) }, "SELECT UTC_TIMESTAMP(6)")
+}
+
+// readServices reads the nova-computes, for each host of compute_nodes. Of several that
+// are one host's to the database, the last to report counts.
+func (r *reader) readServices(ctx context.Context) error {
+	var services []cleanup.Service
+	err := r.query(ctx, "services", func(rows *sql.Rows) error {
+		var s cleanup.Service
+		err := rows.Scan(&s.Host, &s.Forced, &s.LastSeen, &s.Reports)
+		services = append(services, s)
+		return err
+	}, "SELECT COALESCE(host, ''), COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+r.column("services", "last_seen_up", "updated_at")+", created_at), report_count FROM services WHERE deleted = 0 AND `binary` = 'nova-compute'")
+	if err != nil {
+		return err
+	}
+	for _, s := range services {
+		hosts, err := r.names.spellings(ctx, "services.host", s.Host)
+		if err != nil {
+			return err
+		}
+		if err := r.otherSpellings(ctx, s.Host, hosts); err != nil {
+			return err
+		}
+		for _, host := range hosts {
+			if known, ok := r.services[host]; !ok || known.LastSeen == nil || s.LastSeen != nil && s.LastSeen.After(*known.LastSeen) {
+				r.services[host] = s
+			}
+		}
+	}
+	return nil
+}
+
+// otherSpellings notes a service whose host only another column calls equal to a host of
+// compute_nodes: its nova-compute may work on that node as well.
+func (r *reader) otherSpellings(ctx context.Context, service string, own []string) error {
+	for _, column := range columnsOf(hostNames) {
+		hosts, err := r.names.spellings(ctx, column, service)
+		if err != nil {
+			return err
+		}
+		for _, host := range hosts {
+			if !slices.Contains(own, host) && r.ambiguous[host] == nil && r.names.exists(host) {
+				r.ambiguous[host] = []string{host, service}
+			}
+		}
+	}
+	return nil
+}
+
+// locate resolves the host names of reports, --host-is-off and inventories to hosts of
+// compute_nodes.
+func (r *reader) locate(ctx context.Context) error {
+	of := map[string][]string{} // hosts of compute_nodes, by the name that they are given
+	find := func(name string) error {
+		if _, known := of[name]; known {
+			return nil
+		}
+		hosts, err := r.names.spellings(ctx, "compute_nodes.host", name)
+		of[name] = hosts
+		return err
+	}
+	if r.options.Proof != nil {
+		r.proof = &located{r.options.Proof, map[string][]string{}}
+		for _, name := range r.options.Proof.Hosts() {
+			if err := find(name); err != nil {
+				return err
+			}
+			for _, host := range of[name] {
+				r.proof.names[host] = append(r.proof.names[host], name)
+			}
+		}
+		if err := r.proof.contradiction(); err != nil {
+			return err
+		}
+	}
+	r.present = map[string]map[string]bool{}
+	for name, addresses := range r.options.Present {
+		if err := find(name); err != nil {
+			return err
+		}
+		for _, host := range of[name] {
+			if r.present[host] == nil {
+				r.present[host] = map[string]bool{}
+			}
+			for _, a := range addresses {
+				r.present[host][strings.ToLower(a)] = true
+			}
+		}
+	}
+	ids := map[string][]int64{}
+	for _, n := range r.nodes {
+		if !n.Deleted {
+			ids[n.Host] = append(ids[n.Host], n.ID)
+		}
+	}
+	r.held, r.guests, r.rivals = map[int64]map[string]cleanup.Use{}, map[guestOf][]string{}, map[guestOf][]cleanup.Device{}
+	for _, h := range r.options.Held {
+		if err := find(h.Host); err != nil {
+			return err
+		}
+		for _, host := range of[h.Host] {
+			for _, id := range ids[host] {
+				if r.held[id] == nil {
+					r.held[id] = map[string]cleanup.Use{}
+				}
+				if known := r.held[id][h.Address]; known.Guest == "" || !known.Named {
+					r.held[id][h.Address] = h.Use
+				}
+			}
+		}
+	}
+	for id, held := range r.held {
+		for address, use := range held {
+			if use.Named {
+				g := guestOf{id, use.Guest}
+				r.guests[g] = append(r.guests[g], address)
+			}
+		}
+	}
+	return nil
+}
+
+// column names a column, or what stands for it in releases that do not have it.
+func (r *reader) column(table, name, otherwise string) string {
+	if r.columns[table+"."+name] {
+		return name
+	}
+	return otherwise
+}
+
+// query runs a statement and scans each row.
+func (r *reader) query(ctx context.Context, what string, scan func(*sql.Rows) error, statement string, args ...any) error {
+	return novadb.Query(ctx, r.tx, what, scan, statement, args...)
+}
+
+const deviceColumns = "id, compute_node_id, address, vendor_id, product_id, dev_type, status, instance_uuid, request_id, parent_addr, updated_at"
+
+func scanDevice(rows *sql.Rows) (d cleanup.Device, err error) {
+	err = rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated)
+	return d, err
+}
+
+// odd is the condition of rows that are not simply free.
+const odd = "(status <> 'available' OR instance_uuid IS NOT NULL OR request_id IS NOT NULL)"
+
+func anys[T any](list []T) []any {
+	all := make([]any, len(list))
+	for i, v := range list {
+		all[i] = v
+	}
+	return all
+}

@@ -1,0 +1,283 @@
+package find
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+)
+
+func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, error) {
+	e := records{instances: map[string]cleanup.Instance{}, migrations: map[string][]cleanup.Migration{}, held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
+	var uuids []any
+	seen := map[string]bool{}
+	holders := map[string]bool{} // that need not be instances of Nova's
+	for _, d := range devices {
+		owner := ""
+		if d.Instance != nil {
+			owner = *d.Instance
+		} else if owner = r.use(d).Guest; owner != "" {
+			holders[owner] = true
+		}
+		if owner != "" && !seen[owner] {
+			seen[owner] = true
+			uuids = append(uuids, owner)
+		}
+	}
+	if len(uuids) > 0 {
+		if err := errors.Join(r.readInstances(ctx, &e, uuids), r.readMigrations(ctx, &e, uuids), r.readHeld(ctx, &e, uuids)); err != nil {
+			return e, err
+		}
+		if err := r.place(ctx, &e); err != nil {
+			return e, err
+		}
+		var missing []any
+		for _, u := range uuids {
+			if _, there := e.instances[cleanup.KeyOf(u.(string))]; !there && !holders[u.(string)] {
+				missing = append(missing, u)
+			}
+		}
+		if len(missing) > 0 {
+			r.lookElsewhere(ctx, &e, missing)
+		}
+	}
+	return e, errors.Join(r.readRelated(ctx, &e, devices), r.readRivals(ctx, &e, devices))
+}
+
+// place fills in what does not depend on the row that is judged: which devices are on
+// their instance's own node, which migrations have come to their end, and of which hosts
+// the migrations speak.
+func (r *reader) place(ctx context.Context, e *records) error {
+	for uuid, held := range e.held {
+		i := e.instances[uuid]
+		for k := range held {
+			var err error
+			if held[k].Own, err = r.on(ctx, i, r.nodes[held[k].Node]); err != nil {
+				return err
+			}
+		}
+	}
+	for uuid, migrations := range e.migrations {
+		i := e.instances[uuid]
+		for k := range migrations {
+			m := &migrations[k]
+			sources, err := r.names.spellings(ctx, "migrations.source_compute", m.SourceHost)
+			if err != nil {
+				return err
+			}
+			dests, err := r.names.spellings(ctx, "migrations.dest_compute", m.DestHost)
+			if err != nil {
+				return err
+			}
+			r.proof.alias(m.SourceHost, sources)
+			r.proof.alias(m.DestHost, dests)
+			if i.Host == nil {
+				continue
+			}
+			hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
+			if err != nil {
+				return err
+			}
+			m.Arrived = *i.Host == m.DestHost || slices.ContainsFunc(hosts, func(h string) bool { return slices.Contains(dests, h) })
+		}
+	}
+	return nil
+}
+
+// use returns how a guest uses a device, by the report of the device's host.
+func (r *reader) use(d cleanup.Device) cleanup.Use {
+	n, ok := r.nodes[d.Node]
+	if r.proof == nil || !ok {
+		return cleanup.Use{}
+	}
+	return r.proof.Holder(n.Host, d.Address, d.LastChange())
+}
+
+func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) error {
+	return r.query(ctx, "instances", func(rows *sql.Rows) error {
+		var i cleanup.Instance
+		var deleted sql.NullInt64
+		var requests, migration *string
+		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &deleted, &requests, &migration); err != nil {
+			return err
+		}
+		var errs []error
+		if i.Deleted = deleted.Int64 != 0; !deleted.Valid {
+			errs = append(errs, errors.New("deleted is NULL"))
+		}
+		if requests != nil {
+			var err error
+			i.Requests, err = cleanup.ParseRequests(*requests)
+			i.Asked, errs = err == nil, append(errs, err)
+		}
+		if migration != nil {
+			var err error
+			i.Context, err = cleanup.ParseContext(*migration)
+			errs = append(errs, err)
+		}
+		if err := errors.Join(errs...); err != nil {
+			i.Odd = fmt.Sprintf("instance %s: %s", i.UUID, strings.ReplaceAll(err.Error(), "\n", ", "))
+		}
+		e.instances[cleanup.KeyOf(i.UUID)] = i
+		return nil
+	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
+}
+
+// readMigrations reads those that count: what is not over, and evacuations that
+// nova-compute reads when it starts.
+func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) error {
+	return r.query(ctx, "migrations", func(rows *sql.Rows) error {
+		var m cleanup.Migration
+		var changed sql.NullTime
+		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost, &m.DestNode, &m.CrossCell, &changed); err != nil {
+			return err
+		}
+		m.Changed = changed.Time
+		var lacks []string
+		if m.UUID == "" && r.columns["migrations.uuid"] {
+			lacks = append(lacks, "no uuid")
+		}
+		if m.Status == "" {
+			lacks = append(lacks, "no status")
+		}
+		if m.Changed.IsZero() {
+			lacks = append(lacks, "no time of its last change")
+		}
+		if len(lacks) > 0 {
+			m.Odd = fmt.Sprintf("migration %d has %s", m.ID, strings.Join(lacks, ", "))
+		}
+		e.migrations[cleanup.KeyOf(m.Instance)] = append(e.migrations[cleanup.KeyOf(m.Instance)], m)
+		return nil
+	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), instance_uuid, COALESCE("+r.column("migrations", "migration_type", "'migration'")+", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at)
+		FROM migrations WHERE deleted = 0 AND instance_uuid IN (`+novadb.Places(len(uuids))+`)
+		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done') ORDER BY id`, uuids...)
+}
+
+func (r *reader) readHeld(ctx context.Context, e *records, uuids []any) error {
+	return r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
+		d, err := scanDevice(rows)
+		if err != nil {
+			return err
+		}
+		h := cleanup.Held{Device: d}
+		if n, ok := r.nodes[d.Node]; ok {
+			if n.Deleted {
+				return nil // no nova-compute loads it
+			}
+			h.Host, h.NodeName = n.Host, n.Name
+		}
+		e.held[cleanup.KeyOf(*d.Instance)] = append(e.held[cleanup.KeyOf(*d.Instance)], h)
+		return nil
+	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND instance_uuid IN ("+novadb.Places(len(uuids))+") ORDER BY id", uuids...)
+}
+
+// lookElsewhere looks for instances that this cell does not have. What cannot be read
+// makes them unknown, and is said with each.
+func (r *reader) lookElsewhere(ctx context.Context, e *records, uuids []any) {
+	if r.all.API == nil {
+		e.incomplete = "the API database is not known, so that other cells could not be asked"
+		return
+	}
+	err := novadb.Query(ctx, r.all.API, "nova_api.instance_mappings", func(rows *sql.Rows) error {
+		var uuid string
+		err := rows.Scan(&uuid)
+		e.mapped[cleanup.KeyOf(uuid)] = true
+		return err
+	}, "SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
+	errs := []error{err, r.all.Unread()}
+	for _, c := range r.all.All() {
+		if c.Name == r.cell.Name && c.UUID == r.cell.UUID {
+			continue
+		}
+		errs = append(errs, novadb.Query(ctx, c.DB, "instances of cell "+c.Name, func(rows *sql.Rows) error {
+			var uuid string
+			err := rows.Scan(&uuid)
+			e.other[cleanup.KeyOf(uuid)] = c.Name
+			return err
+		}, "SELECT uuid FROM instances WHERE deleted = 0 AND uuid IN ("+novadb.Places(len(uuids))+")", uuids...))
+	}
+	if err := errors.Join(errs...); err != nil {
+		e.incomplete = strings.ReplaceAll(err.Error(), "\n", ", ")
+	}
+}
+
+// readRelated reads the functions of the same cards, of rows that are blocked, and of
+// free ones that a guest uses.
+func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.Device) error {
+	wanted := map[int64]map[string]bool{}
+	for _, d := range devices {
+		if d.Status != cleanup.StatusUnavailable && d.Status != cleanup.StatusUnclaimable && (d.Instance != nil || r.use(d).Guest == "") {
+			continue
+		}
+		if wanted[d.Node] == nil {
+			wanted[d.Node] = map[string]bool{}
+		}
+		for _, a := range []*string{&d.Address, d.Parent} {
+			if a != nil {
+				wanted[d.Node][strings.ToLower(*a)] = true
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(wanted)) {
+		e.related[node] = map[string][]cleanup.Device{}
+		addresses := anys(slices.Sorted(maps.Keys(wanted[node])))
+		args := append([]any{node}, addresses...)
+		// One statement for each, so that each has its index.
+		for _, column := range []string{"address", "parent_addr"} {
+			list, err := r.devices(ctx, "compute_node_id = ? AND "+column+" IN ("+novadb.Places(len(addresses))+")", args...)
+			if err != nil {
+				return err
+			}
+			for _, d := range list {
+				key := d.Address
+				if column == "parent_addr" {
+					key = *d.Parent
+				}
+				key = strings.ToLower(key)
+				e.related[node][key] = append(e.related[node][key], d)
+			}
+		}
+	}
+	return nil
+}
+
+// readRivals reads the free devices of the guests that use one of these: to several that
+// fit one request, it is not known which of them Nova had given.
+func (r *reader) readRivals(ctx context.Context, e *records, devices []cleanup.Device) error {
+	wanted := map[int64][]string{}
+	for _, d := range devices {
+		if d.Instance != nil {
+			continue
+		}
+		g := guestOf{d.Node, r.use(d).Guest}
+		if _, read := r.rivals[g]; read || len(r.guests[g]) < 2 {
+			continue
+		}
+		if _, known := e.instances[cleanup.KeyOf(g.guest)]; !known {
+			continue
+		}
+		r.rivals[g] = []cleanup.Device{}
+		wanted[d.Node] = append(wanted[d.Node], r.guests[g]...)
+	}
+	for _, node := range slices.Sorted(maps.Keys(wanted)) {
+		for some := range slices.Chunk(wanted[node], batch) {
+			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+" ORDER BY id", append([]any{node}, anys(some)...)...)
+			if err != nil {
+				return err
+			}
+			for _, d := range list {
+				if use := r.use(d); use.Named {
+					g := guestOf{node, use.Guest}
+					r.rivals[g] = append(r.rivals[g], d)
+				}
+			}
+		}
+	}
+	return nil
+}

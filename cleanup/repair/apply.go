@@ -1,0 +1,204 @@
+package repair
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+)
+
+// Repairer carries units out and undoes them.
+type Repairer struct {
+	Databases *novadb.Databases
+	Options   find.Options // as the findings were made with; Proof judges again, by the clock of then
+	Books     Bookkeeper   // nil: no unit that has something to do with Placement
+	Record    func([]cleanup.Unit) error
+}
+
+// tries is how often a transaction is begun again after the database has given it up: for a
+// deadlock, a lock that takes too long, or a certification that fails on a cluster.
+const tries = 3
+
+var (
+	// ErrUnknown goes with a unit that was begun and whose outcome the database or Placement
+	// has not answered. Its entry in the journal stays open until Recover determines it.
+	ErrUnknown = errors.New("the outcome of this repair is unknown")
+
+	// errChanged says that what a unit was planned from is no longer so.
+	errChanged = errors.New("changed since it was planned")
+)
+
+// Apply carries the planned units out one after the other, each in one transaction. A
+// unit whose evidence has changed is skipped, with the reason. Units are recorded before
+// anything of them is written, and after.
+//
+// A unit that was begun is brought to its end even when ctx ends; none is begun after
+// that: then the error is the cause of ctx, and the units that are left are skipped. A unit
+// whose rows are locked by others for too long is skipped, and its error returned in the
+// end. After any other error the units that are left are skipped.
+//
+// Errors: ErrUnknown goes with a unit whose outcome is unknown, which has the state Begun.
+func (r *Repairer) Apply(ctx context.Context, units []cleanup.Unit) error {
+	var errs []error
+	for i := range units {
+		u := &units[i]
+		if u.State != cleanup.Planned {
+			continue
+		}
+		if err := context.Cause(ctx); err != nil {
+			return errors.Join(append(errs, err, r.leave(units, "not begun: the run was interrupted"))...)
+		}
+		err := r.carry(ctx, units, u, change{After, r.evidenceHolds})
+		switch {
+		case err == nil:
+			u.State = committed(u)
+		case errors.Is(err, ErrUnknown):
+			u.State, u.Note = cleanup.Begun, err.Error()
+		default:
+			u.State, u.Note, u.Rows = cleanup.Skipped, err.Error(), []cleanup.Row{}
+		}
+		if err != nil && (u.State == cleanup.Begun || !errors.Is(err, errChanged)) {
+			errs = append(errs, fmt.Errorf("%s: %w", u.Name(), err))
+			if !again(err) {
+				return errors.Join(append(errs, r.leave(units, "not begun: the repair of "+u.Name()+" failed"))...)
+			}
+		}
+		if err := r.Record(units); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// committed is the state of a unit once its rows are committed: nova-compute frees the devices
+// of a migration that was closed, rows written offline are free.
+func committed(u *cleanup.Unit) cleanup.State {
+	if u.Repair == cleanup.Offline {
+		return cleanup.Repaired
+	}
+	return cleanup.Written
+}
+
+// leave skips the units that were not begun, and records that.
+func (r *Repairer) leave(units []cleanup.Unit, why string) error {
+	for i := range units {
+		if u := &units[i]; u.State == cleanup.Planned {
+			u.State, u.Note, u.Rows = cleanup.Skipped, why, []cleanup.Row{}
+		}
+	}
+	return r.Record(units)
+}
+
+// Preview fills in the rows that the units would write now. It writes and locks nothing.
+func (r *Repairer) Preview(ctx context.Context, units []cleanup.Unit) error {
+	for i := range units {
+		if u := &units[i]; u.State == cleanup.Planned {
+			if err := ignoreChanged(u, r.preview(ctx, u)); err != nil {
+				return fmt.Errorf("%s: %w", u.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Repairer) preview(ctx context.Context, u *cleanup.Unit) error {
+	cell, err := r.cell(u)
+	if err != nil {
+		return err
+	}
+	tx, err := cell.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return novadb.Explain("cell "+cell.Name, err)
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	u.Rows, err = r.evidenceHolds(ctx, tx, cell, u, "")
+	return err
+}
+
+// ignoreChanged skips a unit that is no longer what it was.
+func ignoreChanged(u *cleanup.Unit, err error) error {
+	if errors.Is(err, errChanged) {
+		u.State, u.Note, u.Rows = cleanup.Skipped, err.Error(), []cleanup.Row{}
+		return nil
+	}
+	return err
+}
+
+// Wait waits until nova-compute has freed the devices of the units that were written,
+// at most so long, and records what it finds.
+func (r *Repairer) Wait(ctx context.Context, units []cleanup.Unit, patience time.Duration, progress func(left int)) error {
+	deadline := time.Now().Add(patience)
+	for {
+		left := 0
+		for i := range units {
+			u := &units[i]
+			if u.State != cleanup.Written {
+				continue
+			}
+			free, err := r.free(ctx, u)
+			if err != nil {
+				return err
+			}
+			if !free {
+				left++
+				continue
+			}
+			u.State = cleanup.Repaired
+			if err := r.Record(units); err != nil {
+				return err
+			}
+		}
+		if left == 0 || time.Now().After(deadline) {
+			return nil
+		}
+		progress(left)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Settled is an error for each host whose nova-compute has reported since rows of it
+// were written, and so may not know of the change: to be asked half a minute after.
+func (r *Repairer) Settled(ctx context.Context, units []cleanup.Unit) error {
+	var errs []error
+	said := map[string]bool{}
+	for _, u := range units {
+		if u.Repair != cleanup.Offline || u.State != cleanup.Repaired {
+			continue
+		}
+		cell, err := r.cell(&u)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, host := range slices.Sorted(maps.Keys(u.Reports)) {
+			n, err := reportCount(ctx, cell.DB, host, "")
+			if err == nil && n != u.Reports[host] && !said[host] {
+				said[host] = true
+				err = fmt.Errorf("nova-compute on %s has started again: restart it now, so that it reads its devices again", host)
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// free reports whether none of a unit's devices belongs to its instance any more.
+func (r *Repairer) free(ctx context.Context, u *cleanup.Unit) (bool, error) {
+	cell, err := r.cell(u)
+	if err != nil {
+		return false, err
+	}
+	n, err := kept(ctx, cell.DB, u, "")
+	return n == 0, err
+}

@@ -1,0 +1,161 @@
+package repair
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+	"gpustack/nova/cloud"
+)
+
+// Errors of planning.
+var (
+	ErrTooMany     = errors.New("more repairs than are allowed at once")
+	ErrImplausible = errors.New("the database cannot be that of a cloud at work")
+)
+
+// Bookkeeper is what a repair needs of Placement. SetAllocations makes one request and
+// never repeats it: after an error other than a refusal it may have been applied, or may
+// still be.
+type Bookkeeper interface {
+	Allocations(ctx context.Context, consumer string) (cloud.Allocations, error)
+	Tree(ctx context.Context, name string) ([]string, error)
+	SetAllocations(ctx context.Context, consumers map[string]cloud.Allocations) error
+}
+
+// Book fills in what becomes of Placement's allocations when the units' migrations are
+// closed. A unit whose rows or allocations are not what a migration that died leaves is
+// skipped, with the reason.
+func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
+	for i := range units {
+		u := &units[i]
+		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
+			continue
+		}
+		m, err := r.migrationOf(ctx, u)
+		if err != nil {
+			return err
+		}
+		if m == nil || m.node == "" {
+			u.State, u.Note = cleanup.Skipped, "the instance is on no compute node, so that it has no allocations of its own"
+			if m == nil {
+				u.Note = fmt.Sprintf("migration %d or its instance is gone", u.Migration)
+			}
+			continue
+		}
+		before := cleanup.Books{Migration: cloud.Allocations{Providers: map[string]map[string]int{}}}
+		here, err := r.Books.Tree(ctx, m.node)
+		// Besides the migration's own nodes, those of the devices that are freed: reports
+		// prove that the instance is on none of their hosts.
+		var there []string
+		names := slices.Clone(m.nodes[:])
+		for _, device := range u.Devices {
+			names = append(names, device.NodeName)
+		}
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			if err == nil && name != m.node && name != "" {
+				var tree []string
+				tree, err = r.Books.Tree(ctx, name)
+				there = append(there, tree...)
+			}
+		}
+		if err == nil {
+			before.Instance, err = r.Books.Allocations(ctx, u.Instance)
+		}
+		if err == nil && m.uuid != "" {
+			before.Migration, err = r.Books.Allocations(ctx, m.uuid)
+		}
+		if err != nil {
+			return err
+		}
+		after, changed, err := before.Settle(here, there)
+		if err != nil {
+			u.State, u.Note = cleanup.Skipped, err.Error()
+			continue
+		}
+		if changed {
+			u.Placement = &cleanup.Booking{Consumer: m.uuid, Before: before, After: after}
+		}
+	}
+	return nil
+}
+
+// migrated is what Placement's side of a unit needs of its rows.
+type migrated struct {
+	uuid  string    // of the migration; "" in clouds from before Newton, whose Placement has none
+	node  string    // of the instance; "" for none
+	nodes [2]string // between which it goes; "" for one that is not known
+}
+
+// migrationOf reads it; nil where there is no such row.
+func (r *Repairer) migrationOf(ctx context.Context, u *cleanup.Unit) (*migrated, error) {
+	cell, err := r.Databases.Cell(u.Cell)
+	if err != nil {
+		return nil, err
+	}
+	var m migrated
+	err = cell.DB.QueryRowContext(ctx, "SELECT COALESCE(m.uuid, ''), COALESCE(i.node, ''), COALESCE(m.source_node, ''), COALESCE(m.dest_node, '') FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?", u.Migration).Scan(&m.uuid, &m.node, &m.nodes[0], &m.nodes[1])
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, novadb.Explain(fmt.Sprintf("migration %d", u.Migration), err)
+	}
+	return &m, nil
+}
+
+// Unbooked skips the units that need Placement, with the steps that repair each by hand.
+func (r *Repairer) Unbooked(ctx context.Context, units []cleanup.Unit) error {
+	for i := range units {
+		u := &units[i]
+		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
+			continue
+		}
+		m, err := r.migrationOf(ctx, u)
+		if err != nil {
+			return err
+		}
+		show := "openstack resource provider allocation show " + u.Instance
+		if m != nil && m.uuid != "" {
+			show += ", and the same of " + m.uuid
+		}
+		u.State = cleanup.Skipped
+		u.Note = "Placement is needed. By hand: " + show + "; the instance must hold what it has on its own host, its migration nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
+	}
+	return nil
+}
+
+// Plausible is an error where a cell has taken devices, and no instances or no
+// nova-compute at all: then it is another database than it is believed to be, or a
+// restored half of one.
+func (r *Repairer) Plausible(ctx context.Context, units []cleanup.Unit) error {
+	seen := map[string]bool{}
+	for _, u := range units {
+		if seen[u.Cell] {
+			continue
+		}
+		seen[u.Cell] = true
+		c, err := r.Databases.Cell(u.Cell)
+		if err != nil {
+			return err
+		}
+		for what, statement := range map[string]string{
+			"instances": "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0)",
+			"services":  "SELECT EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')",
+		} {
+			var there bool
+			if err := c.DB.QueryRowContext(ctx, statement).Scan(&there); err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return novadb.Explain(what, err)
+			}
+			if !there {
+				return fmt.Errorf("cell %s: %w: it has no %s", u.Cell, ErrImplausible, what)
+			}
+		}
+	}
+	return nil
+}

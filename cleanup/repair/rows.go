@@ -1,0 +1,237 @@
+package repair
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+)
+
+// rowsOf returns the changes that a unit makes, with the values that the rows have now. now is
+// the time to write, by the database's clock.
+func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
+	at := now.UTC().Format(time.DateTime)
+	if u.Repair == cleanup.Offline {
+		return offlineRows(ctx, tx, u, at, locking)
+	}
+	migration, err := read(ctx, tx, "migrations", u.Migration, "status", "updated_at")
+	if err != nil {
+		return nil, err
+	}
+	rows := []cleanup.Row{migration.With(map[string]*string{"status": &u.Closes, "updated_at": &at})}
+	var instance int64
+	var extra sql.NullInt64
+	var text sql.NullString
+	err = tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0", u.Instance).Scan(&instance, &extra, &text)
+	if err != nil {
+		return nil, novadb.Explain("instances", err)
+	}
+	if text.Valid {
+		if c, err := cleanup.ParseContext(text.String); err == nil && c.Migration == u.Migration {
+			row, err := read(ctx, tx, "instance_extra", extra.Int64, "migration_context", "updated_at")
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row.With(map[string]*string{"migration_context": nil, "updated_at": &at}))
+		}
+	}
+	// Reading locks nothing on the other nodes of a cluster. Writing does: a concurrent change
+	// of the instance there is refused, or this one.
+	row, err := read(ctx, tx, "instances", instance, "host", "node", "vm_state", "task_state", "updated_at")
+	if err != nil {
+		return nil, err
+	}
+	// In the second in which Nova has saved it, the row would be the same before and after.
+	changed := at
+	if before := row.Before["updated_at"]; before != nil && *before >= at {
+		if t, err := time.Parse(time.DateTime, *before); err == nil {
+			changed = t.Add(time.Second).Format(time.DateTime)
+		}
+	}
+	return append(rows, row.With(map[string]*string{"updated_at": &changed})), nil
+}
+
+// offlineRows are the changes of all devices of a unit, each row once. The report_count of
+// each host is noted: should it have moved half a minute later, its nova-compute was up.
+func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking string) ([]cleanup.Row, error) {
+	var all []cleanup.Row
+	var freed []any
+	for _, f := range u.Findings {
+		if f.Claims == "" {
+			freed = append(freed, f.Device.ID)
+		}
+	}
+	u.Reports = map[string]int64{}
+	for _, f := range u.Findings {
+		if _, ok := u.Reports[f.Host]; !ok {
+			n, err := reportCount(ctx, tx, f.Host, locking)
+			if err != nil {
+				return nil, err
+			}
+			u.Reports[f.Host] = n
+		}
+		rows, err := deviceRows(ctx, tx, f, freed, at, locking)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			if !slices.ContainsFunc(all, func(r cleanup.Row) bool { return r.Table == row.Table && r.Key == row.Key }) {
+				all = append(all, row)
+			}
+		}
+	}
+	return all, nil
+}
+
+// deviceRows frees a device as PciDevice.free does (nova/objects/pci_device.py), and
+// what it blocks with it; freed are the devices that are freed together.
+func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, freed []any, at, locking string) ([]cleanup.Row, error) {
+	d := f.Device
+	columns := []string{"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"}
+	row, err := read(ctx, tx, "pci_devices", d.ID, columns...)
+	if err != nil {
+		return nil, err
+	}
+	free := cleanup.StatusAvailable
+	after := map[string]*string{"status": &free, "instance_uuid": nil, "request_id": nil, "updated_at": &at}
+	if f.Case == cleanup.CaseNode {
+		// As Nova deletes a row: with its own id (oslo.db, SoftDeleteMixin).
+		id := fmt.Sprint(d.ID)
+		after["deleted"], after["deleted_at"] = &id, &at
+		return []cleanup.Row{row.With(after)}, nil
+	}
+	if f.Claims != "" {
+		return claimRows(ctx, tx, f, row, at, columns, locking)
+	}
+	rows := []cleanup.Row{row.With(after)}
+	related := func(where string, args ...any) ([]int64, error) {
+		var ids []int64
+		err := novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
+			var id int64
+			err := rows.Scan(&id)
+			ids = append(ids, id)
+			return err
+		}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND instance_uuid IS NULL AND status IN ('unavailable', 'unclaimable') AND "+where+" ORDER BY id"+locking, append([]any{d.Node}, args...)...)
+		return ids, err
+	}
+	var ids []int64
+	switch {
+	case d.Type == cleanup.TypePF:
+		ids, err = related("parent_addr = ?", d.Address)
+	case d.Type == cleanup.TypeVF && d.Parent != nil:
+		var taken bool
+		err = tx.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND parent_addr = ? AND status <> 'available' AND id NOT IN ("+novadb.Places(len(freed))+"))", append([]any{d.Node, *d.Parent}, freed...)...).Scan(&taken)
+		if err == nil && !taken {
+			ids, err = related("address = ?", *d.Parent)
+		}
+	}
+	if err != nil {
+		return nil, novadb.Explain("pci_devices", err)
+	}
+	for _, id := range ids {
+		row, err := read(ctx, tx, "pci_devices", id, columns...)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row.With(map[string]*string{"status": &free, "updated_at": &at}))
+	}
+	return rows, nil
+}
+
+// claimRows give a free device to an instance as PciDevice.claim and allocate do: what
+// it blocks is unavailable from then on.
+func claimRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, row cleanup.Row, at string, columns []string, locking string) ([]cleanup.Row, error) {
+	allocated, unavailable := cleanup.StatusAllocated, cleanup.StatusUnavailable
+	after := map[string]*string{"status": &allocated, "instance_uuid": &f.Claims, "updated_at": &at}
+	if f.Request != "" {
+		after["request_id"] = &f.Request
+	}
+	rows := []cleanup.Row{row.With(after)}
+	where, address := "parent_addr = ?", f.Device.Address
+	if f.Device.Type == cleanup.TypeVF && f.Device.Parent != nil {
+		where, address = "address = ?", *f.Device.Parent
+	} else if f.Device.Type != cleanup.TypePF {
+		return rows, nil
+	}
+	var ids []int64
+	err := novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND status = 'available' AND "+where+" ORDER BY id"+locking, f.Device.Node, address)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		blocked, err := read(ctx, tx, "pci_devices", id, columns...)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, blocked.With(map[string]*string{"status": &unavailable, "updated_at": &at}))
+	}
+	return rows, nil
+}
+
+// read reads some columns of a row, as text.
+func read(ctx context.Context, q rowQuerier, table string, id int64, columns ...string) (cleanup.Row, error) {
+	values := make([]sql.NullString, len(columns))
+	var places []any
+	var wanted []string
+	for i, c := range columns {
+		places = append(places, &values[i])
+		wanted = append(wanted, "CAST("+c+" AS CHAR)")
+	}
+	row := cleanup.Row{Table: table, Key: fmt.Sprint(id), Before: map[string]*string{}, After: map[string]*string{}}
+	err := q.QueryRowContext(ctx, "SELECT "+strings.Join(wanted, ", ")+" FROM "+table+" WHERE id = ?", id).Scan(places...)
+	if err != nil {
+		return cleanup.Row{}, novadb.Explain(table, err)
+	}
+	for i, c := range columns {
+		row.Before[c] = nil
+		if values[i].Valid {
+			row.Before[c] = &values[i].String
+		}
+	}
+	return row, nil
+}
+
+// Statement is the change as a statement and its values: it does nothing where any of
+// the columns is not what was seen.
+func Statement(r cleanup.Row) (text string, args []any) {
+	columns := slices.Sorted(maps.Keys(r.After))
+	var set, where []string
+	for _, c := range columns {
+		set = append(set, c+" = ?")
+		args = append(args, r.After[c])
+	}
+	args = append(args, r.Key)
+	for _, c := range columns {
+		where = append(where, c+" <=> ?")
+		args = append(args, r.Before[c])
+	}
+	return "UPDATE " + r.Table + " SET " + strings.Join(set, ", ") + " WHERE id = ? AND " + strings.Join(where, " AND "), args
+}
+
+// write makes the changes, each of which must meet what it has seen.
+func write(ctx context.Context, tx *sql.Tx, rows []cleanup.Row) error {
+	for _, row := range rows {
+		statement, args := Statement(row)
+		result, err := tx.ExecContext(ctx, statement, args...)
+		if err != nil {
+			return novadb.Explain(row.Table, err)
+		}
+		if n, err := result.RowsAffected(); err != nil {
+			return novadb.Explain(row.Table, err)
+		} else if n != 1 {
+			return fmt.Errorf("row %s of %s has %w", row.Key, row.Table, errChanged)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package repair
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+	"gpustack/nova/cloud"
+)
+
+// change is one direction in which a unit is carried: After repairs, Before undoes.
+type change struct {
+	to Side
+	// rows judges within the transaction whether the change may be made, and returns what
+	// is to be written.
+	rows func(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error)
+}
+
+// errNotPosted goes with an answer of Placement other than that the allocations are written.
+var errNotPosted = errors.New("Placement")
+
+// carry brings the rows and the allocations of a unit to one side, or leaves both at the
+// other. Placement comes first, within the transaction that has locked the evidence: its
+// consumer generations make it refuse what was planned from something else. A transaction
+// that has begun is not ended by ctx; none is begun again after it.
+//
+// Errors: without ErrUnknown nothing was changed.
+func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c change) error {
+	post := u.Placement != nil
+	whole := context.WithoutCancel(ctx)
+	var err error
+	for range tries {
+		var posted bool
+		posted, err = r.transact(whole, units, u, c, post)
+		post = post && !posted
+		if errors.Is(err, errNotPosted) {
+			// The transaction is over, and with it every lock. The request may have been
+			// applied, or may still be.
+			side, bookErr := r.book(whole, u, "")
+			if bookErr != nil {
+				return errors.Join(err, bookErr)
+			}
+			if side != c.to {
+				return err
+			}
+			post = false
+			continue // the rows follow
+		}
+		if !again(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err == nil || errors.Is(err, ErrUnknown) || u.Placement == nil || post {
+		return err
+	}
+	_, bookErr := r.book(whole, u, c.to.other())
+	return errors.Join(err, bookErr)
+}
+
+// again reports whether a transaction that failed may succeed when it is begun again.
+func again(err error) bool {
+	if errors.Is(err, ErrUnknown) {
+		return false
+	}
+	return novadb.MayRetry(err) || errors.Is(err, errHeld)
+}
+
+// transact carries a unit in one transaction. The unit is recorded as begun before anything
+// of it is written.
+//
+// Errors: errNotPosted where Placement has not said that it is done; ErrUnknown where
+// COMMIT was sent and its outcome is unknown. After others nothing is in the rows.
+func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c change, post bool) (posted bool, err error) {
+	state := u.State
+	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
+		early, cancel := beforeLast(ctx)
+		defer cancel()
+		rows, err := c.rows(early, tx, cell, u, forUpdate)
+		if err != nil {
+			return err
+		}
+		if c.to == After {
+			u.Rows = rows
+		}
+		u.State = cleanup.Begun
+		if err := r.Record(units); err != nil {
+			return err
+		}
+		if post {
+			err := r.post(ctx, u, c.to)
+			if errors.Is(err, cloud.ErrConflict) {
+				return fmt.Errorf("%w: the allocations have %w", errNotPosted, errChanged)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %w", errNotPosted, err)
+			}
+			posted = true
+		}
+		return write(ctx, tx, rows)
+	})
+	if err != nil {
+		u.State = state
+	}
+	return posted, err
+}
+
+// Limits of a transaction that locks Nova's rows. Nova's own saves wait for a lock for 50 s
+// (innodb_lock_wait_timeout) and then fail. No lock is held for longer than holdLimit, apart
+// from a COMMIT that is running: a statement that the context ends goes on in the server for as
+// long as it waits for a lock, so none that may wait is begun in the last second.
+const (
+	holdLimit = 5500 * time.Millisecond
+	postLimit = 5 * time.Second // for Placement's answer within it
+	nextLock  = 1               // seconds to wait for each lock but the first (novadb.LockWait), when one is held
+	idleLimit = 6               // seconds after which the server ends a transaction whose client is frozen
+
+	forUpdate = " FOR UPDATE"
+)
+
+// beforeLast is the context of statements that may wait for a lock.
+func beforeLast(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline()
+	return context.WithDeadlineCause(ctx, deadline.Add(-nextLock*time.Second), errHeld)
+}
+
+// locked has act read and write in a transaction that has locked the rows that the unit's
+// evidence lies in, and commits it. The context of act ends when the locks must go.
+//
+// Errors: ErrUnknown where COMMIT was sent and its outcome is unknown. After others the
+// transaction is rolled back, and no lock is held any more.
+func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context.Context, *sql.Tx, novadb.Cell) error) error {
+	cell, err := r.cell(u)
+	if err != nil {
+		return err
+	}
+	conn, err := cell.DB.Conn(ctx)
+	if err != nil {
+		return novadb.Explain("cell "+cell.Name, err)
+	}
+	defer conn.Close() //nolint:errcheck // it goes back to the pool
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d, SESSION wait_timeout = %d", novadb.LockWait, idleLimit)); err != nil {
+		return novadb.Explain("cell "+cell.Name, err)
+	}
+	// Where the connection is lost, its variables are too.
+	defer conn.ExecContext(context.WithoutCancel(ctx), "SET SESSION wait_timeout = DEFAULT") //nolint:errcheck // as above
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return novadb.Explain("cell "+cell.Name, err)
+	}
+	defer tx.Rollback() //nolint:errcheck // of no effect once it is committed
+	limited, cancel, err := lock(ctx, tx, u)
+	defer cancel()
+	if err == nil {
+		err = act(limited, tx, cell)
+	}
+	if err != nil {
+		if cause := context.Cause(limited); cause != nil && errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%w: %w", cause, err)
+		}
+		return err
+	}
+	if err = tx.Commit(); errors.Is(err, novadb.ErrCommitUnknown) {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return err // the server says that it has rolled back
+}
+
+// errHeld says that a transaction was given up so that Nova does not have to wait.
+var errHeld = fmt.Errorf("rows of Nova would have been locked for longer than %s", holdLimit)
+
+// lock locks the rows that the evidence lies in, in the order in which Nova's
+// instance_destroy does (nova/db/main/api.py). The index of migrations begins with
+// deleted and instance_uuid, so that no new one can be added meanwhile. The context that it
+// returns ends when the locks must go.
+func lock(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (limited context.Context, cancel context.CancelFunc, err error) {
+	type statement struct {
+		table, text string
+		args        []any
+	}
+	var ids []any
+	for _, d := range u.Devices {
+		ids = append(ids, d.ID)
+	}
+	var statements []statement
+	if u.Instance != "" {
+		statements = []statement{
+			{"instances", "SELECT id FROM instances WHERE uuid = ? FOR UPDATE", []any{u.Instance}},
+			{"instance_extra", "SELECT id FROM instance_extra WHERE instance_uuid = ? FOR UPDATE", []any{u.Instance}},
+			{"migrations", "SELECT id FROM migrations WHERE deleted = 0 AND instance_uuid = ? FOR UPDATE", []any{u.Instance}},
+		}
+	}
+	statements = append(statements, statement{"pci_devices", "SELECT id FROM pci_devices WHERE id IN (" + novadb.Places(len(ids)) + ") ORDER BY id FOR UPDATE", ids})
+	limited, cancel = context.WithCancel(ctx)
+	waiting := limited
+	for i, s := range statements {
+		if err := novadb.Query(waiting, tx, s.table, func(*sql.Rows) error { return nil }, s.text, s.args...); err != nil {
+			return limited, cancel, err
+		}
+		if i > 0 {
+			continue
+		}
+		cancel()
+		limited, cancel = context.WithTimeoutCause(ctx, holdLimit, errHeld)
+		early, ended := beforeLast(limited)
+		defer ended()
+		waiting = early
+		if _, err := tx.ExecContext(early, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", nextLock)); err != nil {
+			return limited, cancel, err
+		}
+	}
+	return limited, cancel, nil
+}
