@@ -6,29 +6,32 @@ import (
 	"maps"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
-// ErrBooks says that Placement's allocations are not those of a migration that died,
-// so that nothing is to be concluded from them.
-var ErrBooks = errors.New("Placement's allocations are not those of a migration that died") //nolint:staticcheck // a name
+// ErrBooks goes with allocations that a dead migration does not leave, so that nothing can be
+// concluded from them.
+var ErrBooks = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), "openstack resource provider allocation show UUID shows the allocations of the instance and of its migration") //nolint:staticcheck // a name
 
-// Books are the allocations of an instance and of its migration
-// (nova/conductor/tasks/migrate.py, replace_allocation_with_migration): while an
-// instance is moved, the migration holds what it has on the source, and the instance
-// what it is to have on the destination.
+// Books are the allocations in Placement of an instance and of its migration
+// (nova/conductor/tasks/migrate.py, replace_allocation_with_migration): while an instance is
+// moved, the migration holds the allocations on the source, and the instance those on the
+// destination.
 type Books struct {
 	Instance  cloud.Allocations `json:"instance"`
 	Migration cloud.Allocations `json:"migration"`
 }
 
-// Settle returns the books as they must be once the migration is closed: the instance
-// holds on its own host what it has there, or what the migration holds there, and
-// nothing on other hosts; the migration holds nothing. here are the providers of the
-// instance's own compute node, there those of the nodes that the instance is proved not to
-// be on. A provider in neither is a sharing one (of disks, of addresses). What the instance
-// holds there stays, except resource classes that it takes over from the migration: those
+// Settle returns the books as they must be once the migration is closed: on its own host the
+// instance holds its allocations there, or else those of the migration; on other hosts it holds
+// nothing, and the migration holds nothing at all. here are the providers of the instance's own
+// compute node, there those of nodes that the instance is proved not to be on. A provider in
+// neither list shares its resources (disks, addresses) with several hosts. The instance's
+// allocations there stay, except resource classes that it takes over from the migration: those
 // were for the migration's destination, perhaps on the sharing provider of another aggregate.
+//
+// Errors: ErrBooks.
 //
 // An evacuation has no consumer of its own: the instance holds both hosts
 // (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
@@ -43,18 +46,18 @@ func (b Books) Settle(here, there []string) (after Books, changed bool, err erro
 	case len(here) == 0:
 		return fail("the instance's compute node is no resource provider")
 	case instance.third || migration.third:
-		return fail("a third compute node is among them")
+		return fail("they include a third compute node")
 	case len(instance.here) > 0 && len(migration.here) > 0:
-		return fail("both hold the instance's own host")
+		return fail("both have allocations on the instance's own host")
 	case len(instance.here) > 0 && len(instance.there) > 0 && len(b.Migration.Providers) > 0:
-		return fail("the instance holds both hosts, and its migration has allocations too")
+		return fail("the instance has allocations on both hosts, and its migration has some too")
 	case len(instance.here) > 0:
 		after.Instance.Providers = merge(instance.foreign, instance.here)
 	case len(migration.here) > 0:
 		// It is where it was: what it had there is what the migration holds.
 		after.Instance.Providers = merge(without(instance.foreign, b.Migration), migration.foreign, migration.here)
 	default:
-		return fail("neither holds the instance's own host")
+		return fail("neither has allocations on the instance's own host")
 	}
 	changed = len(b.Migration.Providers) > 0 || len(instance.there) > 0
 	if !changed {
@@ -63,10 +66,10 @@ func (b Books) Settle(here, there []string) (after Books, changed bool, err erro
 	return after, true, nil
 }
 
-// allocated is what a consumer holds, by whose provider it is.
+// allocated has the allocations of a consumer by the node of the provider.
 type allocated struct {
 	here, there, foreign map[string]map[string]int
-	third                bool // something that only compute nodes have is held elsewhere
+	third                bool // resources that only compute nodes have are held on another provider
 }
 
 func split(a cloud.Allocations, here, there []string) allocated {
@@ -87,8 +90,8 @@ func split(a cloud.Allocations, here, there []string) allocated {
 	return s
 }
 
-// ofCompute returns whether a resource class is one that a sharing provider cannot have:
-// only disks and addresses are shared (nova/virt/libvirt/driver.py,
+// ofCompute returns whether only compute nodes have a resource class: sharing providers have
+// only disks and addresses (nova/virt/libvirt/driver.py,
 // update_provider_tree; neutron/services/segments/plugin.py).
 func ofCompute(class string) bool {
 	return class != "DISK_GB" && class != "IPV4_ADDRESS"
@@ -131,7 +134,7 @@ func Providers(a cloud.Allocations) string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(a.Providers)))
 }
 
-// Lines say what a booking changes, a consumer a line.
+// Lines returns the change as text, one line for each consumer.
 func (b Booking) Lines(instance string) []string {
 	lines := []string{fmt.Sprintf("instance %s: %s -> %s", instance, Providers(b.Before.Instance), Providers(b.After.Instance))}
 	if len(b.Before.Migration.Providers) > 0 {

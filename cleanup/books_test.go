@@ -63,14 +63,14 @@ func TestSettle(t *testing.T) {
 		"the same provider, an address beside":     {instance: "there VCPU 1, share DISK_GB 20, share IPV4_ADDRESS 1", migration: "here VCPU 1, share DISK_GB 10", want: "here VCPU 1, share DISK_GB 10, share IPV4_ADDRESS 1"},
 		"an evacuation in error":                   {instance: "here VCPU 1, card PCI 1, there VCPU 1, far PCI 1", want: "card PCI 1, here VCPU 1"},
 		"an evacuation, shared disks":              {instance: "here VCPU 1, there VCPU 1, share DISK_GB 80", want: "here VCPU 1, share DISK_GB 80"},
-		"both hold here":                           {instance: "here VCPU 1", migration: "here VCPU 1", err: "both hold"},
-		"neither holds here":                       {instance: "there VCPU 1", err: "neither holds"},
-		"nothing at all":                           {err: "neither holds"},
-		"only shared disks":                        {instance: "share DISK_GB 80", err: "neither holds"},
+		"both hold here":                           {instance: "here VCPU 1", migration: "here VCPU 1", err: "both have"},
+		"neither holds here":                       {instance: "there VCPU 1", err: "neither has"},
+		"nothing at all":                           {err: "neither has"},
+		"only shared disks":                        {instance: "share DISK_GB 80", err: "neither has"},
 		"a third node":                             {instance: "here VCPU 1, third VCPU 1", err: "a third compute node"},
 		"a third node's card":                      {instance: "here VCPU 1, third CUSTOM_PCI_10DE_11B4 1, share DISK_GB 80", err: "a third compute node"},
 		"the migration holds a third node":         {instance: "here VCPU 1", migration: "third VCPU 1", err: "a third compute node"},
-		"both hosts, and a migration":              {instance: "here VCPU 1, there VCPU 1", migration: "far PCI 1", err: "holds both hosts"},
+		"both hosts, and a migration":              {instance: "here VCPU 1, there VCPU 1", migration: "far PCI 1", err: "allocations on both hosts"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := Books{holds(test.instance), holds(test.migration)}

@@ -6,32 +6,31 @@ import (
 	"time"
 )
 
-// Proof is what hosts have reported of a guest and of devices. Each answer has its
-// reason, to be shown.
+// Proof answers questions about hosts from their guest reports and from the operator's
+// declaration that a host is off. Each answer comes with a reason for people to read.
 type Proof interface {
-	// Absent tells whether a host's report proves that it has no guest of the
-	// instance, running or defined, and that nobody holds the device: taken after
-	// since, complete and fresh.
+	// Absent returns whether a complete and fresh report from after since proves that the
+	// host has no guest of the instance, running or defined, and that no process uses the
+	// device.
 	Absent(host, instance, address string, since time.Time) (bool, string)
-	// Restarted tells whether nova-compute of the host has started after since, and
+	// Restarted returns whether nova-compute on the host was started after since and had
 	// been up for ten minutes when the host reported.
 	Restarted(host string, since time.Time) (bool, string)
-	// Reported tells whether a fresh and complete report of the host is at hand, taken
-	// after since.
+	// Reported returns whether there is a complete and fresh report of the host from after
+	// since.
 	Reported(host string, since time.Time) (bool, string)
-	// Stopped tells whether a host's report, or the operator, says that nova-compute does
-	// not run there.
+	// Stopped returns whether nova-compute does not run on the host, by its report or by the
+	// operator's declaration.
 	Stopped(host string, since time.Time) (bool, string)
-	// Off tells whether the operator says that a host is off.
+	// Off returns whether the operator has declared the host off.
 	Off(host string) bool
 	// Holder returns how a guest uses a device of a host, by a report from after since.
 	Holder(host, address string, since time.Time) Use
-	// Hosts are the hosts that have reported or are said to be off, by the names that
-	// were given.
+	// Hosts returns the hosts with a report or declared off, by the names that were given.
 	Hosts() []string
 }
 
-// Facts are what is known of a device's row, beside itself.
+// Facts are everything besides the row itself that the verdict on a device's row depends on.
 type Facts struct {
 	Cell    string
 	Now     time.Time // of the database's clock
@@ -40,18 +39,18 @@ type Facts struct {
 	Down    time.Duration
 
 	Instance   *Instance   // of this cell; nil: it has none
-	OtherCell  string      // that has the instance; "" for none
+	OtherCell  string      // the other cell that has the instance; "" for none
 	Mapped     bool        // nova_api.instance_mappings has it
-	Incomplete string      // what of the other cells or the API database could not be read; "" for nothing
+	Incomplete string      // why other cells or the API database could not be read; "" if they were
 	Here       bool        // the instance, or else the holder, is on the node, as the database compares names
-	Migrations []Migration // of the instance, that are not deleted
+	Migrations []Migration // of the instance, without deleted ones
 	Held       []Held      // the instance's claimed and allocated devices, on all nodes of the cell
 	Related    []Device    // the functions of the same card: parent or children
-	Holder     *Instance   // of a device that nobody has: the instance whose guest holds it
-	Rivals     []Device    // the free devices of the node that the holder's guest uses, this one too
-	Claim      bool        // whether it may be given to that
+	Holder     *Instance   // of a device without an owner: the instance whose guest uses it
+	Rivals     []Device    // the free devices of the node that the holder's guest uses, including this one
+	Claim      bool        // whether the device may be assigned to the holder
 	Vanished   bool        // the host's inventory does not have the device
-	Odd        []string    // what makes the row unknown: records that Nova does not write, hosts of one name
+	Odd        []string    // why the row is unknown: records that Nova does not write, hosts with equal names
 	Proof      Proof
 }
 
@@ -61,19 +60,19 @@ type Held struct {
 	Host     string `json:"host"`
 	NodeName string `json:"node"`
 
-	Own bool `json:"-"` // the instance is on that node, as the database compares names
+	Own bool `json:"-"` // whether the instance is on that node, as the database compares names
 }
 
-// up tells whether nova-compute of the node is up as Nova has it
-// (nova/servicegroup/drivers/db.py, is_up), but for forced_down, which does not stop
-// it.
+// up returns whether Nova considers nova-compute of the node up
+// (nova/servicegroup/drivers/db.py, is_up), apart from forced_down, which does not stop
+// nova-compute.
 func (f Facts) up() bool {
 	return f.Service != nil && f.Service.LastSeen != nil && f.Now.Sub(*f.Service.LastSeen) <= f.Down
 }
 
 const (
-	takenForNothing = "the device is offered to nobody"
-	keptByNova      = "nova-compute keeps the device for as long as the instance lives"
+	takenForNothing = "Nova does not assign the device to any instance"
+	keptByNova      = "nova-compute does not free the device until the instance is deleted"
 )
 
 // Classify judges a row.
@@ -99,8 +98,8 @@ func (c *classifier) is(letter Case, verdict Verdict, reason string, args ...any
 	c.Case, c.Verdict, c.Reason = letter, verdict, fmt.Sprintf(reason, args...)
 }
 
-// repairs says how it is put right. What is not proved stale is not repaired: then the
-// steps are the operator's.
+// repairs sets how the row is repaired. Only stale rows are repaired; for others the steps are
+// for the operator.
 func (c *classifier) repairs(by Repair, steps string, args ...any) {
 	if c.Verdict == Stale {
 		c.Repair = by
@@ -119,7 +118,7 @@ func (c *classifier) judge() {
 	case d.Status == StatusAvailable:
 		c.available()
 	case d.Instance == nil:
-		c.is(CaseNoOwner, Stale, "a taken device has an owner")
+		c.is(CaseNoOwner, Stale, "the device is taken but has no owner")
 		c.Consequence = takenForNothing
 		c.free()
 	default:
@@ -127,9 +126,9 @@ func (c *classifier) judge() {
 	}
 }
 
-// holder overrules what would free a device that a guest uses, or keeps open with its
-// IOMMU group, whichever guest that is. Rows of a deleted node are left out: the host's
-// other node has these devices.
+// holder replaces a verdict that would free a device which any guest uses, or whose IOMMU group
+// a guest has open. Rows of a deleted node are left out: the host's other node has rows of the
+// same devices.
 func (c *classifier) holder() {
 	if c.f.Proof == nil || c.f.Node == nil || c.f.Node.Deleted {
 		return
@@ -141,25 +140,25 @@ func (c *classifier) holder() {
 		return
 	case own:
 		c.Verdict, c.Repair, c.Migration = Suspicious, NoRepair, nil
-		c.Reason = fmt.Sprintf("guest %s holds the device, though: %s", short(use.Guest), c.Reason)
-		c.Steps = "see why the guest runs on " + c.f.Node.Host
+		c.Reason = fmt.Sprintf("guest %s uses the device although %s", short(use.Guest), c.Reason)
+		c.Steps = "find out why the guest runs on " + c.f.Node.Host
 		return
 	case !use.Named:
-		c.is(CaseInUse, Suspicious, "guest %s has the device's IOMMU group open, and neither its arguments nor its domain name the device", short(use.Guest))
+		c.is(CaseInUse, Suspicious, "guest %s has the device's IOMMU group open, but neither its arguments nor its domain name the device", short(use.Guest))
 		c.Repair, c.Migration = NoRepair, nil
 		c.Consequence = "a second guest that is assigned the device fails to start"
-		c.Steps = "take the device out of device_spec, or disable the host for new guests until that guest has gone"
+		c.Steps = "remove the device from device_spec, or disable the host for new guests until that guest has ended"
 		return
 	}
-	c.is(CaseInUse, Suspicious, "guest %s holds the device, which is not its by Nova's books", short(use.Guest))
+	c.is(CaseInUse, Suspicious, "guest %s uses the device, but Nova has not assigned the device to it", short(use.Guest))
 	c.Repair, c.Migration = NoRepair, nil
-	c.Consequence = "Nova may give the device to a second guest"
+	c.Consequence = "Nova may assign the device to a second guest"
 	c.Steps = "disable the host for new guests now, and migrate or stop that guest"
 	c.claim(use.Guest)
 }
 
-// odd makes a row unknown where what it depends on is not what Nova writes, or is of two
-// hosts.
+// odd makes a row unknown that depends on a record which Nova does not write, or on hosts with
+// equal names.
 func (c *classifier) odd() {
 	if len(c.f.Odd) == 0 {
 		return
@@ -170,12 +169,12 @@ func (c *classifier) odd() {
 	}
 	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Frees: []Held{}}
 	c.is(CaseOdd, Unknown, "%s", reason)
-	c.Steps = "correct these records or rename the host, then run this again"
+	c.Steps = "correct these records or rename the host, then run gpustack repair-migration again"
 }
 
-// claim gives a free device to the instance whose guest holds it, where nothing speaks
-// against that: the instance is at rest on this node and lacks just such a device,
-// nova-compute is stopped, and the operator has said so.
+// claim plans to assign a free device to the instance whose guest uses it. The instance must be
+// on this node, in no task, with an open request for exactly such a device; nova-compute must be
+// stopped; and the operator must have given --claim.
 func (c *classifier) claim(guest string) {
 	i := c.f.Holder
 	if c.d.Status != StatusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || KeyOf(i.UUID) != KeyOf(guest) {
@@ -187,16 +186,15 @@ func (c *classifier) claim(guest string) {
 		return
 	}
 	c.Verdict, c.Claims, c.Request = Stale, i.UUID, request.ID
-	c.repairs(Offline, "disable the host for new guests now; then, with nova-compute stopped, write the device allocated to the instance, which asks for it; or migrate or stop that guest")
+	c.repairs(Offline, "disable the host for new guests now; then, while nova-compute is stopped, mark the device as allocated to the instance, which requests it; or migrate or stop that guest")
 	c.Needs = ""
 	c.stopped()
 	if !c.f.Claim {
-		c.Needs = "--claim, which gives free devices to the guests that hold them" + also(c.Needs)
+		c.Needs = "--claim, which assigns free devices to the guests that use them" + also(c.Needs)
 	}
 }
 
-// request returns the request of the holder that the device is for, or why there is none
-// or which it is cannot be determined.
+// request returns the holder's request that the device fulfils, or why it cannot be determined.
 func (c *classifier) request() (request Request, why string) {
 	i := c.f.Holder
 	switch {
@@ -211,7 +209,7 @@ func (c *classifier) request() (request Request, why string) {
 	case len(c.f.Migrations) > 0:
 		return request, fmt.Sprintf("%s is open", c.f.Migrations[0])
 	case !i.Asked:
-		return request, "what the instance asks for is unknown"
+		return request, "the pci_requests of the instance are unknown"
 	}
 	for _, r := range c.f.Related {
 		if r.Status != StatusAvailable && r.Status != StatusUnavailable {
@@ -227,18 +225,18 @@ func (c *classifier) request() (request Request, why string) {
 		ok, unknown := r.match(c.d)
 		switch {
 		case unknown != "":
-			return request, fmt.Sprintf("the instance asks for %s, which the database does not show of a device", unknown)
+			return request, fmt.Sprintf("the instance requests %s, which the database does not record per device", unknown)
 		case ok:
 			fits = append(fits, r)
 		}
 	}
 	switch {
 	case len(left) == 0:
-		return request, "the instance has all devices that it asks for"
+		return request, "the instance has all devices that it requests"
 	case len(fits) == 0:
-		return request, fmt.Sprintf("the instance lacks no device such as %s:%s of type %s", c.d.Vendor, c.d.Product, c.d.Type)
+		return request, fmt.Sprintf("the instance has no open request for a device %s:%s of type %s", c.d.Vendor, c.d.Product, c.d.Type)
 	case len(fits) > 1:
-		return request, "the device fits several of the instance's requests"
+		return request, "the device matches several of the instance's requests"
 	}
 	rivals := []string{c.d.Address}
 	for _, d := range c.f.Rivals {
@@ -246,7 +244,7 @@ func (c *classifier) request() (request Request, why string) {
 			rivals = append(rivals, d.Address)
 		}
 		if len(rivals) > fits[0].Count {
-			return request, fmt.Sprintf("the instance lacks %d such device(s), and its guest holds more that are free: %s", fits[0].Count, strings.Join(rivals, ", "))
+			return request, fmt.Sprintf("the instance has open requests for %d such device(s), but its guest uses more that are free: %s", fits[0].Count, strings.Join(rivals, ", "))
 		}
 	}
 	return fits[0], ""
@@ -259,14 +257,15 @@ func also(needs string) string {
 	return "; and " + needs
 }
 
-// stopped says what it takes for nova-compute to be stopped.
+// stopped sets what is missing to know that nova-compute is stopped. It returns the time after
+// which reports count.
 func (c *classifier) stopped() (since time.Time) {
-	since = c.f.Now.Add(-time.Hour) // of rows that nothing says when they were changed
+	since = c.f.Now.Add(-time.Hour) // for rows without a time of change
 	if c.d.Updated != nil {
 		since = *c.d.Updated
 	}
 	if s := c.f.Service; s != nil && s.LastSeen != nil && c.f.Now.Sub(*s.LastSeen) < Silence(c.f.Down) {
-		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped, for " + Silence(c.f.Down).String() + " at least"
+		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped for at least " + Silence(c.f.Down).String()
 		return since
 	}
 	ok, why := false, noReport(c.f.Node.Host)
@@ -274,7 +273,7 @@ func (c *classifier) stopped() (since time.Time) {
 		ok, why = c.f.Proof.Stopped(c.f.Node.Host, since)
 	}
 	if !ok {
-		c.Needs = why + "; or the operator's word that the host is off (--host-is-off " + c.f.Node.Host + ")"
+		c.Needs = why + "; or confirmation that the host is off (--host-is-off " + c.f.Node.Host + ")"
 	}
 	return since
 }
@@ -287,57 +286,56 @@ func known(status string) bool {
 	return false
 }
 
-// status is a row that Nova has not written.
+// status judges a row with a status that Nova does not write.
 func (c *classifier) status() {
 	verdict := Suspicious
 	if c.d.Instance == nil {
 		verdict = Stale
 	}
-	c.is(CaseStatus, verdict, "Nova writes no status %q into a live row", c.d.Status)
-	c.Consequence = "nova-compute of the node cannot load its devices"
+	c.is(CaseStatus, verdict, "Nova never writes status %q to a live row", c.d.Status)
+	c.Consequence = "nova-compute on the node cannot load its devices"
 	if c.d.Status == "removed" || c.d.Status == "deleted" {
-		c.Consequence = "the device goes at nova-compute's next start"
+		c.Consequence = "nova-compute deletes the row when it starts next"
 	}
-	c.repairs(Offline, "write available, with nova-compute stopped")
+	c.repairs(Offline, "set the status to available while nova-compute is stopped")
 	if c.f.Node != nil {
 		c.offline()
 	}
 }
 
-// deletedNode is a row that no nova-compute loads.
+// deletedNode judges a row of a deleted compute node, which no nova-compute loads.
 func (c *classifier) deletedNode() {
 	i := c.f.Instance
 	switch {
 	case c.d.Instance == nil:
-		// Free or not, it is of no account to anybody.
 		c.is(CaseLegitimate, Legitimate, "the compute node is deleted, and the row has no owner")
 		return
 	case i == nil && c.f.OtherCell == "" && c.f.Incomplete != "":
-		c.is(CaseNode, Unknown, "no instance is found, but %s", c.f.Incomplete)
+		c.is(CaseNode, Unknown, "the instance was not found, but %s", c.f.Incomplete)
 		return
 	case i == nil && c.f.OtherCell == "" && c.f.Mapped:
-		c.is(CaseNode, Unknown, "the instance is mapped to a cell, and no cell has it")
+		c.is(CaseNode, Unknown, "the instance is mapped to a cell, but no cell has it")
 		return
 	case i != nil && !i.Deleted && inFlight(*i) != "":
 		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
 		return
 	case i != nil && !i.Deleted && c.f.Here:
-		c.is(CaseNode, Suspicious, "the compute node is deleted, and the instance is on it")
+		c.is(CaseNode, Suspicious, "the compute node is deleted, but the instance is still on it")
 		c.Consequence = "the instance has no compute node"
-		c.Steps = "start nova-compute there, or evacuate the instance"
+		c.Steps = "start nova-compute on that host, or evacuate the instance"
 		return
 	}
-	c.is(CaseNode, Stale, "the compute node is deleted: nothing loads the row any more")
-	c.Consequence = "an owner that lives has the device in its list, on a host that it is not on"
-	c.repairs(Offline, "soft-delete the row, if the host does not come back: from 2023.1 on nova-compute takes its old node and rows up again")
+	c.is(CaseNode, Stale, "the compute node is deleted, so no nova-compute loads the row")
+	c.Consequence = "an existing owner lists the device although the owner is not on that host"
+	c.repairs(Offline, "soft-delete the row if the host does not return: from 2023.1 on, a returning nova-compute restores its old node and uses its rows again")
 	if c.f.Node == nil {
 		c.Repair = NoRepair
 	} else if c.f.Proof == nil || !c.f.Proof.Off(c.f.Node.Host) {
-		c.Needs = "the operator's word that the host is off, for good (--host-is-off " + c.f.Node.Host + ")"
+		c.Needs = "confirmation that the host is off for good (--host-is-off " + c.f.Node.Host + ")"
 	}
 }
 
-// blocked is a row that another function of the card keeps from being used.
+// blocked judges a row that is blocked by another function of the card.
 func (c *classifier) blocked() {
 	taken := ""
 	for _, r := range c.f.Related {
@@ -347,21 +345,21 @@ func (c *classifier) blocked() {
 	}
 	switch {
 	case c.d.Instance != nil:
-		c.is(CaseBlocked, Suspicious, "a blocked function has no owner")
+		c.is(CaseBlocked, Suspicious, "the function is blocked but has an owner")
 		c.Consequence = takenForNothing
 	case c.d.Type != TypePF && c.d.Type != TypeVF && c.d.Type != TypePCI:
-		c.is(CaseBlocked, Unknown, "what blocks a device of kind %s is not known", c.d.Type)
+		c.is(CaseBlocked, Unknown, "it is unknown what blocks a device of type %s", c.d.Type)
 	case c.d.Type != TypePCI && taken != "":
 		c.is(CaseLegitimate, Legitimate, "%s of the same card is taken", taken)
 	default:
-		c.is(CaseBlocked, Stale, "no function of the card is taken that could block it")
-		c.Consequence = "no restart of nova-compute heals it: the device is offered to nobody"
-		c.repairs(Offline, "write available, with nova-compute stopped")
+		c.is(CaseBlocked, Stale, "no function of the card is taken that could block this one")
+		c.Consequence = "a restart of nova-compute does not repair the row, and Nova does not assign the device to any instance"
+		c.repairs(Offline, "set the status to available while nova-compute is stopped")
 		c.offline()
 	}
 }
 
-// available is a free row that has something of an owner.
+// available judges a free row, which may have an owner or a request left.
 func (c *classifier) available() {
 	i := c.f.Instance
 	switch {
@@ -372,20 +370,21 @@ func (c *classifier) available() {
 	case c.openHere() != nil:
 		c.is(CaseLeftOwner, Unknown, "%s is open", c.openHere())
 	case c.d.Instance != nil && i == nil && (c.f.OtherCell != "" || c.f.Incomplete != "" || c.f.Mapped):
-		c.is(CaseLeftOwner, Unknown, "its owner is in no row of this cell, and not known to be gone")
+		c.is(CaseLeftOwner, Unknown, "its owner is not in this cell and may exist elsewhere")
 	case c.d.Instance != nil && i != nil && !i.Deleted && c.f.Here:
-		c.is(CaseLeftOwner, Unknown, "the instance is on this node, and may use the device")
-		c.Consequence = "Nova offers a device that may be in use"
+		c.is(CaseLeftOwner, Unknown, "the instance is on this node and may use the device")
+		c.Consequence = "Nova may assign a device that is in use"
 		c.Steps = reportSteps(c.f.Node.Host)
 	default:
-		c.is(CaseLeftOwner, Stale, "a free device has no owner")
-		c.Consequence = "nova-compute does not remove the row when the device goes"
-		c.repairs(Offline, "take owner and request out, with nova-compute stopped")
+		c.is(CaseLeftOwner, Stale, "the device is free but has an owner or a request")
+		c.Consequence = "nova-compute does not delete the row when the device is removed"
+		c.repairs(Offline, "clear the owner and the request while nova-compute is stopped")
 		c.offline()
 	}
 }
 
-// openHere is a migration of the instance to or from the node that is not over.
+// openHere returns a migration of the instance to or from the node that is not over, nil if there
+// is none.
 func (c *classifier) openHere() *Migration {
 	for i := range c.f.Migrations {
 		if m := &c.f.Migrations[i]; !m.Over() && m.touches() {
@@ -395,7 +394,7 @@ func (c *classifier) openHere() *Migration {
 	return nil
 }
 
-// owned is a row that an instance has.
+// owned judges a taken row with an owner.
 func (c *classifier) owned() {
 	i := c.f.Instance
 	switch {
@@ -403,10 +402,10 @@ func (c *classifier) owned() {
 		c.is(CaseElsewhere, Unknown, "the instance is in cell %s", c.f.OtherCell)
 		c.Consequence = takenForNothing
 	case i == nil && c.f.Incomplete != "":
-		c.is(CaseGone, Unknown, "no instance is found, but %s", c.f.Incomplete)
+		c.is(CaseGone, Unknown, "the instance was not found, but %s", c.f.Incomplete)
 		c.Consequence = takenForNothing
 	case i == nil && c.f.Mapped:
-		c.is(CaseGone, Unknown, "the instance is mapped to a cell, and no cell has it")
+		c.is(CaseGone, Unknown, "the instance is mapped to a cell, but no cell has it")
 		c.Consequence = takenForNothing
 	case i == nil, i.Deleted:
 		c.gone()
@@ -419,8 +418,8 @@ func (c *classifier) owned() {
 	}
 }
 
-// inFlight is a state of an instance in which its rows are nobody else's business; ""
-// for none.
+// inFlight describes a state of an instance in which Nova is still changing its rows; "" for
+// other states.
 func inFlight(i Instance) string {
 	switch {
 	case i.Task != nil:
@@ -435,10 +434,10 @@ func inFlight(i Instance) string {
 	return ""
 }
 
-// gone is a row of an instance that is no more.
+// gone judges a row of an instance that does not exist any more.
 func (c *classifier) gone() {
 	if m := c.openHere(); m != nil {
-		c.is(CaseGone, Suspicious, "the instance is gone, and its %s is open", m)
+		c.is(CaseGone, Suspicious, "the instance is gone, but its %s is open", m)
 		c.Consequence = keptByNova
 		return
 	}
@@ -447,20 +446,20 @@ func (c *classifier) gone() {
 	c.free()
 }
 
-// free says how a row that keeps nothing is freed: by nova-compute itself, where it
-// runs or will (nova/pci/manager.py, clean_usage), or in its place.
+// free plans to free a device: nova-compute does that itself while it runs or when it starts
+// (nova/pci/manager.py, clean_usage); while it is down, gpustack can.
 func (c *classifier) free() {
 	host := c.f.Node.Host
 	if c.f.up() {
 		c.Needs = ""
-		c.repairs(ByNova, "wait: nova-compute on %s frees it at its next audit (update_resources_interval, a minute by default)", host)
+		c.repairs(ByNova, "wait: nova-compute on %s frees the device at its next audit (update_resources_interval, a minute by default)", host)
 		return
 	}
-	c.repairs(Offline, "start nova-compute on %s, which frees it; or free the row while it is down", host)
+	c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", host)
 	c.offline()
 }
 
-// here is a row of an instance that is on the row's node.
+// here judges a row of an instance that is on the row's node.
 func (c *classifier) here() {
 	i := c.f.Instance
 	mine := 0
@@ -470,9 +469,9 @@ func (c *classifier) here() {
 		}
 	}
 	if n := asked(i.Requests); i.Asked && mine > n {
-		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of it, but asks for %d", mine, n)
-		c.Consequence = "of the instance's devices some are of no use to it"
-		c.Steps = "the guest's definition tells which: " + reportSteps(c.f.Node.Host)
+		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of the node, but requests %d", mine, n)
+		c.Consequence = "some devices of the instance are unused"
+		c.Steps = "the guest's definition shows which devices it uses: " + reportSteps(c.f.Node.Host)
 		return
 	}
 	for _, m := range c.f.Migrations {
@@ -483,30 +482,30 @@ func (c *classifier) here() {
 	}
 	switch {
 	case c.f.Vanished:
-		c.is(CaseVanished, Suspicious, "the instance is on this node, and the host has no such device any more")
-		c.Consequence = "the guest does not start again; nova-compute keeps the row for as long as the instance has it"
-		c.Steps = "put the device back, or move or delete the instance; restart nova-compute then: it removes the row when the device is free"
+		c.is(CaseVanished, Suspicious, "the instance is on this node, but the host no longer has the device")
+		c.Consequence = "the guest cannot start again; nova-compute keeps the row until the instance releases the device"
+		c.Steps = "reinstall the device, or move or delete the instance; then restart nova-compute, which deletes the row once the device is free"
 		return
 	case i.Context != nil:
-		c.is(CaseContext, Suspicious, "the instance is on this node; it has the context of migration %d, which is over", i.Context.Migration)
-		c.Consequence = "Nova takes the devices of either side for the instance's, and marks its next migration as failed"
-		c.Steps = fmt.Sprintf("look whether migration %d is over indeed; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0", i.Context.Migration, i.UUID)
+		c.is(CaseContext, Suspicious, "the instance is on this node, but still has the context of migration %d, which is over", i.Context.Migration)
+		c.Consequence = "Nova counts the devices of both hosts as the instance's, and marks its next migration as failed"
+		c.Steps = fmt.Sprintf("check that migration %d is over; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0", i.Context.Migration, i.UUID)
 		return
 	}
 	c.is(CaseLegitimate, Legitimate, "the instance is on this node")
 }
 
-// away is a row of an instance that is on another node, or on none.
+// away judges a row of an instance that is on another node, or on none.
 func (c *classifier) away() {
 	var open *Migration
 	for k := range c.f.Migrations {
 		m := &c.f.Migrations[k]
 		switch {
 		case m.Type == "evacuation" && m.Status == "done" && m.FromHost:
-			// Read by nova-compute when it starts, to destroy what the guest was here.
-			c.is(CaseElsewhere, Stale, "the instance was evacuated from here: nova-compute frees the device when it starts, and only after it has removed the guest")
+			// nova-compute reads the record when it starts, to destroy the guest's remains here.
+			c.is(CaseElsewhere, Stale, "the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest")
 			c.Migration, c.Consequence = &m.ID, takenForNothing
-			c.repairs(ByNova, "start nova-compute on %s; the migration's record must stay as it is until then", c.f.Node.Host)
+			c.repairs(ByNova, "start nova-compute on %s; do not change the migration's record before", c.f.Node.Host)
 			return
 		case !m.Over() && m.touches() && (open == nil || open.Status == "error"):
 			open = m
@@ -514,7 +513,7 @@ func (c *classifier) away() {
 	}
 	if open == nil {
 		c.is(CaseElsewhere, Stale, "the instance is elsewhere, and no open migration goes to or from this node")
-		c.Consequence = "operations on the instance that look up its devices fail, and the device is offered to nobody"
+		c.Consequence = "operations on the instance that look up its devices fail, and Nova does not assign the device to any instance"
 		c.free()
 		return
 	}
@@ -522,25 +521,25 @@ func (c *classifier) away() {
 	c.Consequence = keptByNova
 	switch i := c.f.Instance; {
 	case open.CrossCell:
-		c.is(CaseLegitimate, Legitimate, "its %s goes across cells", open)
+		c.is(CaseLegitimate, Legitimate, "its %s crosses cells", open)
 	case open.Status == "error" && (open.isMove() || open.Type == "live-migration" || open.Type == "evacuation"):
-		c.is(CaseError, Stale, "%s pins the device, and the instance is not here", open)
+		c.is(CaseError, Stale, "%s keeps the device, but the instance is not on this node", open)
 		c.closes(open, "failed")
 		c.needsAbsence(open)
 	case !open.isMove():
-		c.is(CaseStuck, Unknown, "%s is open, and of a kind whose record must not be written", open)
+		c.is(CaseStuck, Unknown, "%s is open, and records of its type must not be changed", open)
 		c.Steps = "see what became of it, with openstack server migration list --server"
 	case open.Status == "finished" && settled(*i, "active", "stopped", "error"):
-		c.is(CaseReset, Stale, "%s waits for confirm or revert, and the instance is no longer resized: its state was reset", open)
+		c.is(CaseReset, Stale, "%s waits to be confirmed or reverted, but the instance is no longer in state resized: its state was reset", open)
 		status := "confirmed"
 		if !open.Arrived {
-			status = "failed" // it is not where the resize has taken it
+			status = "failed" // the instance is not on the destination of the resize
 		}
 		c.closes(open, status)
 		c.Leaves = "the folder " + *c.d.Instance + "_resize with the guest's old disk on " + open.SourceHost + "; " + c.Leaves
 		c.needsDeath(open)
 	case settled(*i, "active", "stopped"):
-		c.is(CaseStuck, Stale, "%s is open, and the instance is in no task", open)
+		c.is(CaseStuck, Stale, "%s is open, but the instance is in no task", open)
 		c.closes(open, "failed")
 		c.needsDeath(open)
 	default:
@@ -549,9 +548,9 @@ func (c *classifier) away() {
 	c.othersAreDead(open)
 }
 
-// othersAreDead makes the verdict unknown unless no other migration of the instance is
-// carried on: closing this one would take from it what it holds in Placement. Of one in
-// error, the reports of the hosts whose devices are freed must be from after it failed.
+// othersAreDead makes the verdict unknown unless every other open migration of the instance is
+// dead: closing this one would release the allocations of a live one. For a migration in error,
+// the reports of the hosts whose devices are freed must be from after it failed.
 func (c *classifier) othersAreDead(closed *Migration) {
 	for k := range c.f.Migrations {
 		m := &c.f.Migrations[k]
@@ -572,7 +571,7 @@ func (c *classifier) othersAreDead(closed *Migration) {
 	}
 }
 
-// settled tells whether the instance is in one of these states.
+// settled returns whether the instance is in one of these states.
 func settled(i Instance, states ...string) bool {
 	for _, s := range states {
 		if i.VMState != nil && *i.VMState == s {
@@ -582,21 +581,21 @@ func settled(i Instance, states ...string) bool {
 	return false
 }
 
-// closes says how a migration is closed, and what that frees.
+// closes plans to close a migration, which frees devices.
 func (c *classifier) closes(m *Migration, status string) {
 	var freed []string
 	for _, d := range c.freed() {
 		freed = append(freed, d.Address+" of "+d.Host)
 	}
 	c.Closes, c.Frees = status, c.freed()
-	c.repairs(Online, "correct Placement's allocations, then set migration %d to %s: nova-compute's audit frees every device of the instance on other nodes than its own: %s", m.ID, status, strings.Join(freed, ", "))
+	c.repairs(Online, "correct Placement's allocations, then set migration %d to %s; the audit of nova-compute then frees the instance's devices on other nodes: %s", m.ID, status, strings.Join(freed, ", "))
 	if m.Type == "migration" || m.Type == "resize" {
-		c.Leaves = "disks of the guest on the other host; from 'migrating' on, volume attachments and ports may point at it too: a hard reboot of the guest corrects these"
+		c.Leaves = "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"
 	}
 }
 
-// freed are the devices that nova-compute will free when the migration is closed:
-// those of the instance on all nodes but its own.
+// freed returns the devices that nova-compute frees once the migration is closed: those of the
+// instance on all nodes other than its own.
 func (c *classifier) freed() []Held {
 	var list []Held
 	for _, d := range c.f.Held {
@@ -607,15 +606,15 @@ func (c *classifier) freed() []Held {
 	return list
 }
 
-// unproved makes the verdict unknown, for a reason, until hosts have reported.
+// unproved makes the verdict unknown until the hosts have reported; why is the reason.
 func (c *classifier) unproved(why string, hosts ...string) {
 	c.Verdict, c.Repair = Unknown, NoRepair
 	c.Reason += ", but " + why
 	c.Steps = reportSteps(hosts...) + "; then: " + c.Steps
 }
 
-// needsAbsence makes the verdict unknown unless reports prove that nobody uses any
-// device that closing the migration frees.
+// needsAbsence makes the verdict unknown unless reports prove that no guest uses any device that
+// closing the migration frees.
 func (c *classifier) needsAbsence(m *Migration) {
 	for _, d := range c.freed() {
 		if c.Verdict != Stale {
@@ -635,8 +634,9 @@ func (c *classifier) needsAbsence(m *Migration) {
 	}
 }
 
-// needsDeath makes the verdict unknown unless both hosts' reports prove that nothing
-// carries the migration on, either.
+// needsDeath makes the verdict unknown unless reports prove the same as for needsAbsence, and
+// that nova-compute on both hosts was restarted after the migration's last change: a thread that
+// still copies its disk would have ended.
 func (c *classifier) needsDeath(m *Migration) {
 	c.needsAbsence(m)
 	for _, host := range []string{m.SourceHost, m.DestHost} {
@@ -653,15 +653,15 @@ func (c *classifier) needsDeath(m *Migration) {
 	}
 }
 
-// offline says what it takes to write the row: nova-compute stopped, and nobody who
-// uses the device.
+// offline sets what is missing to write the row: nova-compute must be stopped, and no guest may
+// use the device.
 func (c *classifier) offline() {
 	since := c.stopped()
 	if c.Needs != "" {
 		return
 	}
 	if ok, why := c.absent(Held{Device: c.d, Host: c.f.Node.Host, NodeName: c.f.Node.Name}, since); !ok {
-		c.Needs = why + "; or the operator's word that the host is off (--host-is-off " + c.f.Node.Host + ")"
+		c.Needs = why + "; or confirmation that the host is off (--host-is-off " + c.f.Node.Host + ")"
 	}
 }
 
@@ -687,10 +687,10 @@ func (c *classifier) reported(host string, since time.Time) (bool, string) {
 }
 
 func noReport(host string) string {
-	return "no report of " + host + " is at hand"
+	return "no guest report of " + host + " was given"
 }
 
-// reportSteps say how the hosts are asked.
+// reportSteps returns the commands that gather the reports of hosts and use them.
 func reportSteps(hosts ...string) string {
 	var gather, give []string
 	for _, h := range hosts {
@@ -700,14 +700,14 @@ func reportSteps(hosts ...string) string {
 	return strings.Join(gather, "; ") + "; gpustack repair-migration " + strings.Join(give, " ")
 }
 
-// evidence is what the verdict was reached by, in one line.
+// evidence returns the records that the verdict is based on, in one line.
 func (c *classifier) evidence() string {
 	var words []string
 	if c.d.Instance != nil {
 		words = append(words, c.owner())
 	}
 	for _, m := range c.f.Migrations {
-		unchanged := "since when is unknown"
+		unchanged := "time of its last change unknown"
 		if !m.Changed.IsZero() {
 			unchanged = "unchanged for " + age(c.f.Now.Sub(m.Changed))
 		}
@@ -754,7 +754,7 @@ func (c *classifier) compute() string {
 	case s == nil:
 		return "no nova-compute service on " + c.f.Node.Host
 	case s.LastSeen == nil:
-		return "nova-compute on " + c.f.Node.Host + " never seen"
+		return "nova-compute on " + c.f.Node.Host + " has never reported"
 	case c.f.up() && s.Forced:
 		return "nova-compute on " + c.f.Node.Host + " forced down, but reporting"
 	case c.f.up():
@@ -763,7 +763,7 @@ func (c *classifier) compute() string {
 	return fmt.Sprintf("nova-compute on %s last seen %s ago", c.f.Node.Host, age(c.f.Now.Sub(*s.LastSeen)))
 }
 
-// age writes how long ago something was, as people say it.
+// age formats a duration in its largest unit.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -783,7 +783,8 @@ func short(uuid string) string {
 	return uuid
 }
 
-// Silence is how long nova-compute must not have reported to be taken for down.
+// Silence returns for how long nova-compute must not have reported to count as down; down is
+// service_down_time.
 func Silence(down time.Duration) time.Duration {
 	return max(5*time.Minute, 5*down)
 }

@@ -1,51 +1,51 @@
 package cleanup
 
-// Verdict is what a row is.
+// Verdict is the judgement of a row.
 type Verdict string
 
-// Verdicts. Only what is stale is repaired.
+// Verdicts. Only stale rows are repaired.
 const (
-	Stale      Verdict = "stale"      // proved: the device is not what the row says
-	Suspicious Verdict = "suspicious" // something is wrong, and not proved to be safe to change
+	Stale      Verdict = "stale"      // proved: the row does not describe the device
+	Suspicious Verdict = "suspicious" // wrong, but a repair is not proved to be safe
 	Legitimate Verdict = "legitimate"
-	Unknown    Verdict = "unknown" // it takes what could not be read, or the hosts' reports
+	Unknown    Verdict = "unknown" // depends on records that could not be read, or on missing reports
 )
 
-// Case is the letter of a state in which rows are found. docs/repair.md tells of each.
+// Case is the letter of a kind of inconsistency. docs/repair.md describes each.
 type Case string
 
 // Cases.
 const (
 	CaseGone       Case = "A" // the instance is gone
 	CaseError      Case = "B" // kept by a migration in error
-	CaseStuck      Case = "C" // kept by a migration that nothing carries on
+	CaseStuck      Case = "C" // kept by an open migration that no process carries on
 	CaseNode       Case = "D" // the compute node is deleted
 	CaseElsewhere  Case = "E" // the instance is elsewhere, and no migration is open
-	CaseBlocked    Case = "F" // blocked by a relation between PF and VF that is not there
-	CaseVanished   Case = "G" // taken, and gone from the host
-	CaseLeftOwner  Case = "H" // free, and has an owner
-	CaseNoOwner    Case = "I" // taken, and has no owner
+	CaseBlocked    Case = "F" // blocked, but no related PF or VF is taken
+	CaseVanished   Case = "G" // taken, but the host no longer has the device
+	CaseLeftOwner  Case = "H" // free, but has an owner
+	CaseNoOwner    Case = "I" // taken, but has no owner
 	CaseContext    Case = "J" // the instance has the context of a migration that is over
-	CaseTooMany    Case = "K" // the instance has more devices than it asks for
-	CaseInUse      Case = "L" // free, and a guest uses it
+	CaseTooMany    Case = "K" // the instance has more devices than it requests
+	CaseInUse      Case = "L" // free, but a guest uses the device
 	CaseStatus     Case = "M" // a status that Nova does not write
 	CaseReset      Case = "S" // kept by a finished resize whose state was reset
-	CaseOdd        Case = "X" // what it depends on is not what Nova writes, or is of two hosts of one name
+	CaseOdd        Case = "X" // depends on records that Nova does not write, or on hosts with equal names
 	CaseLegitimate Case = ""
 )
 
-// Repair is a way to put a row right.
+// Repair is a way to repair a row.
 type Repair string
 
 // Repairs.
 const (
 	NoRepair Repair = ""
-	ByNova   Repair = "nova"    // nova-compute does it, at its next audit or when it starts
+	ByNova   Repair = "nova"    // nova-compute repairs the row, at its next audit or when it starts
 	Online   Repair = "online"  // close the migration, so that nova-compute's audit frees the device
-	Offline  Repair = "offline" // write the row while nova-compute of its node is down
+	Offline  Repair = "offline" // write the row while nova-compute on its host is down
 )
 
-// Finding is what was found of a row.
+// Finding is the judgement of a row, with its grounds and its repair.
 type Finding struct {
 	Cell        string  `json:"cell"`
 	Host        string  `json:"host"`
@@ -53,22 +53,21 @@ type Finding struct {
 	Device      Device  `json:"device"`
 	Case        Case    `json:"case"`
 	Verdict     Verdict `json:"verdict"`
-	Evidence    string  `json:"evidence"`    // what it was judged by, in one line
-	Reason      string  `json:"reason"`      // why that makes it so
-	Consequence string  `json:"consequence"` // of leaving it; "" for legitimate ones
+	Evidence    string  `json:"evidence"`    // the records it is based on, in one line
+	Reason      string  `json:"reason"`      // why the verdict follows
+	Consequence string  `json:"consequence"` // of leaving the row; "" for legitimate ones
 	Repair      Repair  `json:"repair"`
-	Steps       string  `json:"steps"`  // what the repair does, or what the operator is to do
-	Leaves      string  `json:"leaves"` // what stays behind after the repair
-	Needs       string  `json:"needs"`  // what the repair lacks; "" for nothing
+	Steps       string  `json:"steps"`  // what the repair does, or what the operator should do
+	Leaves      string  `json:"leaves"` // what remains after the repair
+	Needs       string  `json:"needs"`  // what is missing for the repair; "" for nothing
 	Migration   *int64  `json:"migration_id"`
 	Closes      string  `json:"closes"`     // the status that closes the migration
-	Frees       []Held  `json:"frees"`      // all that nova-compute frees then
-	Claims      string  `json:"claims"`     // the instance that a free device is given to
-	Request     string  `json:"request_id"` // its request for it
+	Frees       []Held  `json:"frees"`      // the devices that nova-compute frees then
+	Claims      string  `json:"claims"`     // the instance that a free device is assigned to
+	Request     string  `json:"request_id"` // the request of that instance
 }
 
-// Summary counts the rows by their verdicts. Free ones that nothing speaks against are
-// not looked at.
+// Summary counts the judged rows by verdict. Free rows that are consistent are not judged.
 type Summary struct {
 	Stale      int `json:"stale"`
 	Suspicious int `json:"suspicious"`

@@ -11,12 +11,12 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// world is a model of what Nova writes into its rows, step by step, and beside it what
-// is really so: where guests are, and what still carries a migration on. Two hosts with
-// three cards each, and a few instances, whose disks a sharing provider has: one of both
-// hosts, or one of each host's aggregate. A host's
-// name changes its letter case, of which the database makes nothing. What integration/nova does with a real Nova is
-// replayed on it first (TestModelIsNova); then histories that nobody has written.
+// world is a model of what Nova writes into its rows, step by step, together with the truth: where
+// guests are, and which threads still carry a migration on. It has two hosts with three cards
+// each, and a few instances, whose disks are on a sharing provider: one for both hosts, or one for
+// each host's aggregate. A host's name changes its letter case, which the database ignores. First
+// the histories of a real Nova in integration/nova are replayed on the model (TestModelIsNova),
+// then random histories.
 type world struct {
 	hour      int // each step takes one
 	hosts     [2]modelHost

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// NewPlan makes units of the findings that are stale and proved. A finding that lacks
-// something is left out; the finding says what. Of several migrations of one instance the
-// first is closed: what the others need is only known when that is done.
+// NewPlan makes units of the stale findings that gpustack can repair now. It leaves out findings
+// with Needs. Of several migrations of one instance only the first is closed: what the others
+// need is known only after that.
 func NewPlan(findings []Finding) []Unit {
 	type key struct {
 		cell      string

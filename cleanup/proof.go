@@ -14,22 +14,22 @@ import (
 
 // Use is how a guest uses a device.
 type Use struct {
-	Guest string // its uuid, or else its process; "" for none that is known
-	// Named says that the process's arguments or the guest's domain name the device. A
-	// guest that has its IOMMU group open and does not name it does not use it, but
-	// keeps it from all others (Linux, Documentation/driver-api/vfio.rst).
+	Guest string // its uuid, or else its process; "" if no guest is known to use the device
+	// Named says that the process's arguments or the guest's domain name the device. A guest
+	// that only has the device's IOMMU group open does not use the device, but no other guest
+	// can (Linux, Documentation/driver-api/vfio.rst).
 	Named bool
 }
 
-// reported is the proof that reports of hosts and the operator's word make.
+// reported is a Proof made of guest reports and of hosts declared off.
 type reported struct {
 	reports map[string]hostReport
 	off     []string
 	now     func() time.Time
 }
 
-// hostReport is a report with an index, so that questions about each of many devices do
-// not each read all of it.
+// hostReport is a report with an index, so that a question about one of many devices does not
+// read the whole report.
 type hostReport struct {
 	guest.Report
 	uses       map[pci.Address]Use
@@ -37,21 +37,22 @@ type hostReport struct {
 	ofFunction map[pci.Address]part
 }
 
-// part is what a report has of a guest or a function, by the positions in its lists.
+// part has the positions in a report's lists of what concerns one guest or function.
 type part struct {
 	guests, holders, domains []int
 }
 
-// NewProof makes a proof of what hosts have reported, and of those of which the
-// operator says that they are off. now is the clock that reports are compared with.
+// NewProof returns a Proof made of guest reports and of the hosts that the operator has declared
+// off. now is the clock that the reports' ages are measured with.
 //
-// Errors: reports of one host by several machines, of none, and of one that is off.
+// Errors: several machines have reported as one host; a report names no host; a host is declared
+// off, but has a report.
 func NewProof(reports []guest.Report, off []string, now func() time.Time) (Proof, error) {
 	newest, err := guest.Newest(reports)
 	errs := []error{err}
 	for _, host := range off {
 		if _, ok := newest[host]; ok {
-			errs = append(errs, fmt.Errorf("host %s is said to be off, and has reported", host))
+			errs = append(errs, fmt.Errorf("host %s is declared off, but a guest report of it was given", host))
 		}
 	}
 	indexed := map[string]hostReport{}
@@ -61,7 +62,7 @@ func NewProof(reports []guest.Report, off []string, now func() time.Time) (Proof
 	return reported{indexed, off, now}, errors.Join(errs...)
 }
 
-// uses lists the devices that guests use, by a report.
+// uses returns the devices that guests use, by a report.
 func uses(r guest.Report) map[pci.Address]Use {
 	all := map[pci.Address]Use{}
 	add := func(a pci.Address, u Use) {
@@ -122,7 +123,7 @@ func index(r guest.Report) hostReport {
 	return x
 }
 
-// about is the report with what it has of a guest and a function, and nothing else.
+// about returns the report reduced to what concerns a guest and a function.
 func (x hostReport) about(uuid string, function pci.Address) guest.Report {
 	r, a, b := x.Report, x.ofGuest[KeyOf(uuid)], x.ofFunction[function]
 	r.Guests = pick(r.Guests, a.guests, b.guests)
@@ -214,7 +215,7 @@ type HeldBy struct {
 	Use
 }
 
-// HeldIn lists the devices that guests use, by reports.
+// HeldIn returns the devices that guests use, by their hosts' reports.
 func HeldIn(reports []guest.Report) []HeldBy {
 	var list []HeldBy
 	for _, r := range reports {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Request is what an instance asks for in instance_extra.pci_requests: a number of
-// devices, each of which matches one of the specs (nova/objects/instance_pci_requests.py).
+// Request is a request of instance_extra.pci_requests: for a number of devices, each of which
+// matches one of the specs (nova/objects/instance_pci_requests.py).
 type Request struct {
 	ID    string           `json:"request_id"` // "" before Zed
 	Count int              `json:"count"`
@@ -25,7 +25,7 @@ func ParseRequests(text string) ([]Request, error) {
 		Specs []map[string]any `json:"spec"`
 	}
 	if err := json.Unmarshal([]byte(text), &requests); err != nil {
-		return nil, fmt.Errorf("pci_requests is not what Nova writes")
+		return nil, fmt.Errorf("pci_requests is not in Nova's format")
 	}
 	var list []Request
 	for _, r := range requests {
@@ -41,7 +41,7 @@ func ParseRequests(text string) ([]Request, error) {
 	return list, nil
 }
 
-// Keys of a spec that rows of pci_devices show.
+// Keys of a spec whose values rows of pci_devices have too.
 const (
 	specVendor  = "vendor_id"
 	specProduct = "product_id"
@@ -49,11 +49,11 @@ const (
 	specClass   = "resource_class"
 )
 
-// match returns whether a device is one that the request asks for, as Nova compares them
-// (nova/pci/utils.py, pci_device_prop_match; nova/pci/stats.py, _filter_pools). What the
-// database does not show is unknown: then unknown says what that is.
+// match returns whether a device fulfils the request, as Nova compares them (nova/pci/utils.py,
+// pci_device_prop_match; nova/pci/stats.py, _filter_pools). If the answer depends on a key whose
+// value the database does not record per device, unknown is that key and its value.
 func (r Request) match(d Device) (ok bool, unknown string) {
-	// Nova offers these kinds to requests only that name them
+	// Nova assigns these types only to requests that name them
 	// (_filter_pools_for_unrequested_pfs, ..._vdpa_devices).
 	if d.Type == TypePF || d.Type == TypeVDPA {
 		named := slices.ContainsFunc(r.Specs, func(spec map[string]any) bool { return spec[specType] == d.Type })
@@ -85,7 +85,7 @@ func matchSpec(spec map[string]any, d Device) (ok bool, unknown string) {
 		case specType:
 			has = d.Type
 		case specClass:
-			// A device_spec may give the device another class, which no table of Nova's has.
+			// A device_spec may set another class for the device, which no table of Nova has.
 			if !isText || resourceClass(value) != resourceClass("PCI_"+d.Vendor+"_"+d.Product) {
 				unknown = fmt.Sprintf("%s %v", key, spec[key])
 			}
@@ -103,7 +103,7 @@ func matchSpec(spec map[string]any, d Device) (ok bool, unknown string) {
 
 var notInClass = regexp.MustCompile(`[^A-Z0-9_]`)
 
-// resourceClass is a resource class as Nova writes it
+// resourceClass returns a resource class as Nova writes it
 // (nova/compute/pci_placement_translator.py, _normalize_resource_class).
 func resourceClass(name string) string {
 	name = notInClass.ReplaceAllString(strings.ToUpper(name), "_")
@@ -113,7 +113,7 @@ func resourceClass(name string) string {
 	return name
 }
 
-// asked is how many devices requests are for.
+// asked returns how many devices requests are for.
 func asked(requests []Request) (n int) {
 	for _, r := range requests {
 		n += r.Count
@@ -121,8 +121,8 @@ func asked(requests []Request) (n int) {
 	return n
 }
 
-// lacking returns the requests that an instance's devices leave open, each with the
-// number that it lacks. why is not "" where that cannot be determined.
+// lacking returns the requests that an instance's devices do not fulfil, each with the number of
+// missing devices. why is not "" if they cannot be determined.
 func lacking(requests []Request, held []Held) (left []Request, why string) {
 	left = slices.Clone(requests)
 	for _, h := range held {
@@ -135,16 +135,16 @@ func lacking(requests []Request, held []Held) (left []Request, why string) {
 			if r.ID != id || r.Count == 0 {
 				continue
 			}
-			// Without ids the specs alone say what a device was given for.
+			// Without ids only the specs show which request a device fulfils.
 			if ok, _ := r.match(h.Device); id != "" || ok {
 				fits = append(fits, k)
 			}
 		}
 		switch {
 		case len(fits) == 0:
-			return nil, fmt.Sprintf("the instance has %s, which has no request of the instance", h.Address)
+			return nil, fmt.Sprintf("the instance has %s, which matches none of its requests", h.Address)
 		case len(fits) > 1:
-			return nil, fmt.Sprintf("%s fits several of the instance's requests", h.Address)
+			return nil, fmt.Sprintf("%s matches several of the instance's requests", h.Address)
 		}
 		left[fits[0]].Count--
 	}

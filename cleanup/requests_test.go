@@ -70,11 +70,11 @@ func TestLacking(t *testing.T) {
 		"all":                     {[]Request{request("a", "1", 1)}, nil, "a*1"},
 		"none":                    {[]Request{request("a", "1", 1)}, []Held{held("1", "a")}, ""},
 		"one of two":              {[]Request{request("a", "1", 2)}, []Held{held("1", "a")}, "a*1"},
-		"of another request":      {[]Request{request("a", "1", 1)}, []Held{held("1", "b")}, "has no request"},
-		"more than it asks for":   {[]Request{request("a", "1", 1)}, []Held{held("1", "a"), held("1", "a")}, "has no request"},
+		"of another request":      {[]Request{request("a", "1", 1)}, []Held{held("1", "b")}, "matches none of its requests"},
+		"more than it asks for":   {[]Request{request("a", "1", 1)}, []Held{held("1", "a"), held("1", "a")}, "matches none of its requests"},
 		"before Zed":              {[]Request{request("", "1", 1), request("", "2", 1)}, []Held{held("2", "")}, "*1"},
 		"before Zed, ambiguous":   {[]Request{request("", "1", 1), request("", "1", 1)}, []Held{held("1", "")}, "several"},
-		"before Zed, another one": {[]Request{request("", "1", 1)}, []Held{held("2", "")}, "has no request"},
+		"before Zed, another one": {[]Request{request("", "1", 1)}, []Held{held("2", "")}, "matches none of its requests"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			left, why := lacking(test.requests, test.held)

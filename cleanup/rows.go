@@ -8,7 +8,7 @@ import (
 )
 
 // Statuses of a device's row that Nova writes (nova/objects/fields.py,
-// PciDeviceStatus). removed and deleted are marks in its memory only.
+// PciDeviceStatus). Nova writes removed and deleted to no row.
 const (
 	StatusAvailable   = "available"
 	StatusClaimed     = "claimed"
@@ -17,7 +17,7 @@ const (
 	StatusUnclaimable = "unclaimable"
 )
 
-// Kinds of devices (nova/objects/fields.py, PciDeviceType).
+// Types of devices (nova/objects/fields.py, PciDeviceType).
 const (
 	TypePCI = "type-PCI"
 	TypePF  = "type-PF"
@@ -57,7 +57,7 @@ type Node struct {
 	Name    string `json:"node"` // hypervisor_hostname
 	Deleted bool   `json:"deleted"`
 
-	Odd string `json:"-"` // why Nova has not written it so; "" if it may have
+	Odd string `json:"-"` // why Nova cannot have written the record like this; "" if it can
 }
 
 // Service is the row of a host's nova-compute.
@@ -78,20 +78,20 @@ type Instance struct {
 	Deleted bool    `json:"deleted"`
 
 	// Of instance_extra.
-	Asked    bool      `json:"asked"` // whether pci_requests is known
+	Asked    bool      `json:"asked"` // whether pci_requests could be read
 	Requests []Request `json:"requests"`
 	Context  *Context  `json:"migration_context"`
 
-	Odd string `json:"-"` // why Nova has not written it so; "" if it may have
+	Odd string `json:"-"` // why Nova cannot have written the record like this; "" if it can
 }
 
-// Context is what instance_extra.migration_context holds while an instance is on its
-// way (nova/objects/migration_context.py).
+// Context is instance_extra.migration_context, which an instance has while it is moved
+// (nova/objects/migration_context.py).
 type Context struct {
 	Migration int64 `json:"migration_id"`
 }
 
-// ParseContext reads it as oslo.versionedobjects has written it.
+// ParseContext reads a migration_context in the format of oslo.versionedobjects.
 func ParseContext(text string) (*Context, error) {
 	var object struct {
 		Data struct {
@@ -99,7 +99,7 @@ func ParseContext(text string) (*Context, error) {
 		} `json:"nova_object.data"`
 	}
 	if err := json.Unmarshal([]byte(text), &object); err != nil || object.Data.Migration == 0 {
-		return nil, fmt.Errorf("migration_context is not what Nova writes")
+		return nil, fmt.Errorf("migration_context is not in Nova's format")
 	}
 	return &Context{object.Data.Migration}, nil
 }
@@ -118,13 +118,13 @@ type Migration struct {
 	CrossCell  bool      `json:"cross_cell_move"`
 	Changed    time.Time `json:"changed"` // updated_at, or else created_at; zero where neither is known
 
-	// As the database compares names, seen from the node of the row that is judged.
-	From     bool `json:"-"` // the node is its source
-	To       bool `json:"-"` // the node is its destination
-	FromHost bool `json:"-"` // the node's host is its source, whatever the node
+	// Relative to the node of the judged row, as the database compares names.
+	From     bool `json:"-"` // the node is the source
+	To       bool `json:"-"` // the node is the destination
+	FromHost bool `json:"-"` // the node's host is the source, whatever the source node
 	Arrived  bool `json:"-"` // the instance is on the destination's host
 
-	Odd string `json:"-"` // why Nova has not written it so; "" if it may have
+	Odd string `json:"-"` // why Nova cannot have written the record like this; "" if it can
 }
 
 // touches returns whether a migration is to or from the row's node, as
@@ -143,8 +143,8 @@ func (m Migration) Over() bool {
 	return false
 }
 
-// isMove tells whether a migration is one that moves a guest's disk from here to
-// there while it is off.
+// isMove returns whether a migration moves the disk of a stopped guest: a cold migration or a
+// resize.
 func (m Migration) isMove() bool {
 	return m.Type == "migration" || m.Type == "resize"
 }

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Unit is what is repaired together or not at all: the migration of an instance that is
-// closed, or all rows of one instance that are written offline, or one row without an owner.
+// Unit is a repair that is made as a whole or not at all: one migration of an instance is closed,
+// or all rows of one instance are written offline, or one row without an owner is.
 type Unit struct {
 	Cell      string   `json:"cell"`
 	Repair    Repair   `json:"repair"`
 	Instance  string   `json:"instance_uuid"` // "" for a row without an owner
 	Migration int64    `json:"migration_id"`  // 0 for offline repairs
 	Closes    string   `json:"closes"`
-	Devices   []Held   `json:"devices"` // that are free afterwards
+	Devices   []Held   `json:"devices"` // free afterwards, or assigned to the instance
 	Placement *Booking `json:"placement"`
-	Rows      []Row    `json:"rows"` // as they are written; filled in when that is done
-	// Reports has the report_count of nova-compute of each host whose rows were written
-	// offline, as it was then.
+	Rows      []Row    `json:"rows"` // the changes of rows, filled in by Preview and when they are written
+	// Reports has, for each host whose rows were written offline, the report_count that its
+	// nova-compute had then.
 	Reports  map[string]int64 `json:"report_counts"`
-	Database string           `json:"database"` // the schema that the rows are in; "" for one that is not recorded
+	Database string           `json:"database"` // the schema that the rows are in; "" if it is not recorded
 	State    State            `json:"state"`
-	Note     string           `json:"note"` // why it was skipped or is unknown, or what else there is to say
+	Note     string           `json:"note"` // why the unit was skipped or is unknown, or how it was accepted
 
-	Findings []Finding `json:"-"` // that it was planned from
+	Findings []Finding `json:"-"` // from which the unit was planned
 }
 
 // UnmarshalJSON reads a unit from a journal. Releases that wrote one row per unit recorded
@@ -53,28 +53,28 @@ type Booking struct {
 	After    Books  `json:"after"`
 }
 
-// Row is a change of a row: what was in some of its columns, and what is.
+// Row is the change of a row: the values of some of its columns before and after it.
 type Row struct {
 	Table  string             `json:"table"`
-	Key    string             `json:"key"` // its column id
+	Key    string             `json:"key"` // the value of the column id
 	Before map[string]*string `json:"before"`
 	After  map[string]*string `json:"after"`
 }
 
-// State is how far a unit has come.
+// State is the progress of a unit.
 type State string
 
 // States of a unit.
 const (
-	Planned   State = "planned"
-	Written   State = "written"  // committed; nova-compute has not freed the devices yet
-	Repaired  State = "repaired" // and the devices are free
-	Skipped   State = "skipped"  // nothing was written
-	Begun     State = "unknown"  // begun; whether it was written is not determined
-	TakenBack State = "taken back"
+	Planned  State = "planned"
+	Written  State = "written"    // committed; nova-compute has not freed the devices yet
+	Repaired State = "repaired"   // committed, and the devices are free
+	Skipped  State = "skipped"    // nothing was written
+	Begun    State = "unknown"    // begun; whether the unit was written is not determined
+	Undone   State = "taken back" // undone; the value is that of earlier releases
 )
 
-// Name is what a unit is about: the migration that it closes, or its devices.
+// Name returns the migration that a unit closes, or else its devices.
 func (u Unit) Name() string {
 	if u.Repair == Online {
 		return fmt.Sprintf("migration %d", u.Migration)
@@ -90,7 +90,7 @@ func (u Unit) Name() string {
 	return strings.Join(names, ", ")
 }
 
-// Back are the changes that take a unit's rows back, the last first.
+// Back returns the changes that undo those of a unit's rows, the last first.
 func (u Unit) Back() []Row {
 	var back []Row
 	for _, row := range slices.Backward(u.Rows) {
@@ -99,20 +99,20 @@ func (u Unit) Back() []Row {
 	return back
 }
 
-// Open reports whether a unit was begun, and it is not known what became of it. Releases
-// before the state Begun left those planned, with their rows.
+// Open returns whether a unit was begun and its outcome is not determined. Earlier releases,
+// which had no state Begun, left such units planned, with their rows.
 func (u Unit) Open() bool {
 	return u.State == Begun || u.State == Planned && len(u.Rows) > 0
 }
 
-// With returns the row with some columns changed.
+// With returns the change of the row, as it was read into Before, to other values of some columns.
 func (r Row) With(after map[string]*string) Row {
 	r.After = maps.Clone(r.Before)
 	maps.Copy(r.After, after)
 	return r
 }
 
-// back is the change that undoes this one.
+// back returns the change that undoes this one.
 func (r Row) back() Row {
 	r.Before, r.After = r.After, r.Before
 	return r

@@ -78,7 +78,7 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 			f.Odd = append(f.Odd, i.Odd)
 		}
 		if d.Instance != nil && *d.Instance != i.UUID {
-			f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, and the instance uuid %q", *d.Instance, i.UUID))
+			f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, but the instance has uuid %q", *d.Instance, i.UUID))
 		}
 		var err error
 		if f.Here, err = r.on(ctx, i, n); err != nil {
@@ -154,7 +154,7 @@ func (r *reader) misplaced(ctx context.Context, f *cleanup.Facts, n cleanup.Node
 	if i.Node != nil {
 		node = fmt.Sprintf("%q", *i.Node)
 	}
-	f.Odd = append(f.Odd, fmt.Sprintf("instance %s is on host %q, and its node is %s, which is no node of that host", i.UUID, *i.Host, node))
+	f.Odd = append(f.Odd, fmt.Sprintf("instance %s is on host %q, but its node is %s, which is not a node of that host", i.UUID, *i.Host, node))
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (r *reader) ambiguities(ctx context.Context, f *cleanup.Facts, n cleanup.No
 		}
 		for _, host := range hosts {
 			if several := r.ambiguous[host]; several != nil {
-				reason := fmt.Sprintf("hosts %s exist, and the database compares their names as equal", strings.Join(quoted(several), " and "))
+				reason := fmt.Sprintf("hosts %s exist, whose names the database treats as equal", strings.Join(quoted(several), " and "))
 				if !slices.Contains(f.Odd, reason) {
 					f.Odd = append(f.Odd, reason)
 				}

@@ -44,7 +44,7 @@ func (l *located) contradiction() error {
 		for _, off := range names {
 			for _, report := range names {
 				if l.Proof.Off(off) && !l.Proof.Off(report) {
-					errs = append(errs, fmt.Errorf("host %s is said to be off, and has reported as %s: the database compares these names as equal", off, report))
+					errs = append(errs, fmt.Errorf("host %s is declared off, but a guest report of it was given as %s: the database treats these names as equal", off, report))
 				}
 			}
 		}
@@ -61,7 +61,7 @@ func (l *located) ask(host string, ask func(name string) (bool, string)) (bool, 
 	case 1:
 		return ask(names[0])
 	default:
-		return false, fmt.Sprintf("there are reports of hosts %s, and the database compares these names as equal", strings.Join(quoted(names), " and "))
+		return false, fmt.Sprintf("there are guest reports of hosts %s, whose names the database treats as equal", strings.Join(quoted(names), " and "))
 	}
 }
 

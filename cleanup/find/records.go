@@ -181,7 +181,7 @@ func (r *reader) readHeld(ctx context.Context, e *records, uuids []any) error {
 // makes them unknown, and is said with each.
 func (r *reader) lookElsewhere(ctx context.Context, e *records, uuids []any) {
 	if r.all.API == nil {
-		e.incomplete = "the API database is not known, so that other cells could not be asked"
+		e.incomplete = "the API database is not configured, so other cells could not be read"
 		return
 	}
 	err := novadb.Query(ctx, r.all.API, "nova_api.instance_mappings", func(rows *sql.Rows) error {

@@ -81,7 +81,7 @@ func ParseURL(root host.Root, text string) (*Target, error) {
 	if a.port != "" {
 		if err := checkPort(a.port); err != nil {
 			// Where a password is not encoded, a part of it may stand here.
-			return nil, errors.New("what stands for the port is not a port")
+			return nil, errors.New("the port is not a number from 1 to 65535")
 		}
 	}
 	errs := a.apply(queryArguments(parts[8]))
@@ -524,7 +524,7 @@ func FillTemplate(template, local string) (string, error) {
 		return template, nil
 	}
 	if local == "" {
-		return "", errors.New("the cell's URL is a template, and there is no local connection to fill it from")
+		return "", errors.New("the cell's URL is a template, but there is no local connection to fill it in from")
 	}
 	scheme, rest, ok := strings.Cut(local, "://")
 	if !ok {

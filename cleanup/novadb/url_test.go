@@ -43,7 +43,7 @@ func TestParseURL(t *testing.T) {
 		"sqlite:////var/lib/nova/nova.sqlite":                        "a database of kind sqlite is not supported",
 		"nova:secret@db":                                             "not a database URL",
 		"mysql+pymysql://nova:secret@db":                             "no database is named",
-		"mysql+pymysql://nova:secret@db:port/nova":                   "what stands for the port is not a port",
+		"mysql+pymysql://nova:secret@db:port/nova":                   "the port is not a number from 1 to 65535",
 		"mysql+pymysql://nova:%zz@db/nova":                           "user or password are not percent-encoded",
 		"mysql+pymysql://nova:p@secret@db/nova":                      "the URL has an @ that is not percent-encoded: write each @ of the password as %40",
 		"mysql+pymysql://nova:p@s/secret@db/nova":                    "the URL has an @ that is not percent-encoded: write each @ of the password as %40",

@@ -12,6 +12,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/host"
 )
 
 // Repairer carries units out and undoes them.
@@ -26,14 +27,22 @@ type Repairer struct {
 // deadlock, a lock that takes too long, or a certification that fails on a cluster.
 const tries = 3
 
-var (
-	// ErrUnknown goes with a unit that was begun and whose outcome the database or Placement
-	// has not answered. Its entry in the journal stays open until Recover determines it.
-	ErrUnknown = errors.New("the outcome of this repair is unknown")
+// ErrUnknown goes with a unit that was begun and whose outcome the database or Placement has not
+// answered. Its entry in the journal stays open until Recover determines the outcome.
+var ErrUnknown = host.WithHint(errors.New("the outcome of this repair is unknown"), "gpustack repair-migration --apply determines it and completes or reverts the repair; --accept ENTRY closes the entry as it is")
 
-	// errChanged says that what a unit was planned from is no longer so.
-	errChanged = errors.New("changed since it was planned")
-)
+// unknownOutcome is ErrUnknown with a reason. The hint of the reason comes first, if it has one.
+type unknownOutcome struct{ reason error }
+
+func unknownBecause(reason error) error { return &unknownOutcome{reason} }
+
+func (u *unknownOutcome) Error() string { return ErrUnknown.Error() + ": " + u.reason.Error() }
+
+// Unwrap returns the reason and ErrUnknown.
+func (u *unknownOutcome) Unwrap() []error { return []error{u.reason, ErrUnknown} }
+
+// errChanged goes with a unit whose evidence has changed since the unit was planned.
+var errChanged = errors.New("changed since it was planned")
 
 // Apply carries the planned units out one after the other, each in one transaction. A
 // unit whose evidence has changed is skipped, with the reason. Units are recorded before

@@ -52,7 +52,7 @@ func sameProviders(a, b cloud.Allocations) bool {
 func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Books, side Side, err error) {
 	p := u.Placement
 	if r.Books == nil {
-		return now, "", errors.New("Placement is needed, and not known") //nolint:staticcheck // a name
+		return now, "", errors.New("Placement is required but not configured") //nolint:staticcheck // a name
 	}
 	if now.Instance, err = r.Books.Allocations(ctx, u.Instance); err != nil {
 		return now, "", err
@@ -69,7 +69,7 @@ func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Book
 // request that is answered within postLimit.
 func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
 	if r.Books == nil {
-		return errors.New("Placement is needed, and not known") //nolint:staticcheck // a name
+		return errors.New("Placement is required but not configured") //nolint:staticcheck // a name
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
 	defer cancel()
@@ -121,9 +121,9 @@ func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, er
 		now, side, standErr := r.stand(ctx, u)
 		switch {
 		case standErr != nil:
-			return "", fmt.Errorf("%w: %w", ErrUnknown, standErr)
+			return "", unknownBecause(standErr)
 		case side == Neither:
-			return "", fmt.Errorf("%w: %w", ErrUnknown, neither(u, now))
+			return "", unknownBecause(neither(u, now))
 		}
 		stays := to == "" || to == side
 		if to != "" {
@@ -140,7 +140,7 @@ func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, er
 			refused = wanted
 		}
 	}
-	return "", fmt.Errorf("%w: Placement's allocations: %w", ErrUnknown, err)
+	return "", unknownBecause(fmt.Errorf("Placement's allocations: %w", err)) //nolint:staticcheck // a name
 }
 
 // bump writes one of several consumers as it is, and returns whether it could: Placement

@@ -9,13 +9,14 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
 // Errors of planning.
 var (
-	ErrTooMany     = errors.New("more repairs than are allowed at once")
-	ErrImplausible = errors.New("the database cannot be that of a cloud at work")
+	ErrTooMany     = host.WithHint(errors.New("more repairs than allowed at once"), "check that this is the intended cloud; raise --max, or repair fewer rows with --host or --instance")
+	ErrImplausible = host.WithHint(errors.New("this does not look like the database of a running deployment"), "check that --conf or --database names the complete database of this cloud")
 )
 
 // Bookkeeper is what a repair needs of Placement. SetAllocations makes one request and
@@ -41,7 +42,7 @@ func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 			return err
 		}
 		if m == nil || m.node == "" {
-			u.State, u.Note = cleanup.Skipped, "the instance is on no compute node, so that it has no allocations of its own"
+			u.State, u.Note = cleanup.Skipped, "the instance is on no compute node and so has no allocations of its own"
 			if m == nil {
 				u.Note = fmt.Sprintf("migration %d or its instance is gone", u.Migration)
 			}

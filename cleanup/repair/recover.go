@@ -10,6 +10,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -40,13 +41,13 @@ func (r *Repairer) Stand(ctx context.Context, u *cleanup.Unit) (s Standing, err 
 
 // ErrOtherDatabase says that a unit was written in another database than the one that is
 // looked at.
-var ErrOtherDatabase = errors.New("not the database of this repair")
+var ErrOtherDatabase = host.WithHint(errors.New("not the database of this repair"), "give the --database or --conf that the repair was made with")
 
 // cell is the database that a unit was planned in.
 func (r *Repairer) cell(u *cleanup.Unit) (novadb.Cell, error) {
 	cell, err := r.Databases.Cell(u.Cell)
 	if err != nil {
-		return novadb.Cell{}, fmt.Errorf("cell %q (schema %q) is not at hand: %w", u.Cell, u.Database, ErrOtherDatabase)
+		return novadb.Cell{}, fmt.Errorf("cell %q (schema %q) is not among the given databases: %w", u.Cell, u.Database, ErrOtherDatabase)
 	}
 	return cell, nil
 }
@@ -127,7 +128,7 @@ func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) err
 			u.State, u.Note = cleanup.Skipped, "not begun: the run was interrupted"
 		} else if err := act(u); err != nil {
 			if !errors.Is(err, ErrUnknown) {
-				err = fmt.Errorf("%w: %w", ErrUnknown, err)
+				err = unknownBecause(err)
 			}
 			u.State, u.Note = cleanup.Begun, err.Error()
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name(), err))
@@ -175,7 +176,7 @@ func closeUnit(u *cleanup.Unit, side Side, undoing bool, why string) {
 	case side == After:
 		u.State, u.Note = committed(u), ""
 	case side == Before && undoing:
-		u.State, u.Note = cleanup.TakenBack, ""
+		u.State, u.Note = cleanup.Undone, ""
 	case side == Before:
 		u.State, u.Note, u.Rows = cleanup.Skipped, why+" before this was written", []cleanup.Row{}
 	default:

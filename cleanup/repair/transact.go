@@ -164,7 +164,7 @@ func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context
 		return err
 	}
 	if err = tx.Commit(); errors.Is(err, novadb.ErrCommitUnknown) {
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+		return unknownBecause(err)
 	}
 	return err // the server says that it has rolled back
 }

@@ -10,11 +10,12 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
+	"gpustack/host"
 )
 
 // ErrTooLate says that Nova has gone on from a repair, so that taking it back would
 // make what it believes wrong again.
-var ErrTooLate = errors.New("Nova has gone on from there") //nolint:staticcheck // a name
+var ErrTooLate = host.WithHint(errors.New("too late to undo"), "gpustack repair-migration shows the rows as they are now")
 
 // CheckUndo is an error unless each unit that was written can be undone: an online repair
 // until nova-compute has freed a device, an offline one until nova-compute of a host has
@@ -110,7 +111,7 @@ func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 		}})
 		switch {
 		case err == nil:
-			u.State = cleanup.TakenBack
+			u.State = cleanup.Undone
 		case errors.Is(err, ErrUnknown):
 			u.State, u.Note = cleanup.Begun, err.Error()
 		}
@@ -151,7 +152,7 @@ func checkOurs(r cleanup.Row) error {
 	for _, columns := range []map[string]*string{r.Before, r.After} {
 		for c := range columns {
 			if !slices.Contains(known[r.Table], c) {
-				return fmt.Errorf("%s.%s is not repaired by gpustack", r.Table, c)
+				return fmt.Errorf("the journal names %s.%s, which gpustack does not repair", r.Table, c)
 			}
 		}
 	}

@@ -22,8 +22,6 @@ import (
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
-	"gpustack/cleanup/novadb"
-	"gpustack/cleanup/repair"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
@@ -276,12 +274,6 @@ func hint(err error) string {
 		{cloud.ErrUnavailable, "the service's log knows why; -v shows each request"},
 		{cloud.ErrTimeout, "--timeout waits longer; -v shows each request"},
 		{cloud.ErrNoEndpoint, "openstack catalog list shows the regions and interfaces there are: --os-region-name, OS_INTERFACE"},
-		{repair.ErrTooMany, "look whether it is the cloud that you mean; --max allows more, --host and --instance repair fewer"},
-		{repair.ErrImplausible, "is it the database of the cloud, and whole? --database and --conf name others"},
-		{novadb.ErrNoCell, "gpustack repair-migration without --cell looks at all; nova-manage cell_v2 list_cells lists them"},
-		{repair.ErrOtherDatabase, "give the --database or --conf that the repair was made with"},
-		{repair.ErrUnknown, "gpustack repair-migration --apply determines it and completes or reverts the repair; --accept ENTRY closes the entry as it is"},
-		{repair.ErrTooLate, "what nova-compute has done by itself stays done"},
 		{flavor.ErrExists, "run the command again: it plans anew"},
 		{flavor.ErrFixed, "choose another --name, or delete the flavor and make it anew: gpustack flavor delete"},
 		{flavor.ErrInUse, "delete or resize them first: openstack server list --all-projects --flavor"},

@@ -79,19 +79,19 @@ func TestClaim(t *testing.T) {
 		},
 		"another product": {
 			asks: []string{`{"vendor_id": "10de", "product_id": "1db6", "dev_type": "type-PCI"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
-			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 10de:11b4", cards2: []string{first + " available NULL"},
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "has no open request for a device 10de:11b4", cards2: []string{first + " available NULL"},
 		},
 		"another vendor": {
 			asks: []string{`{"vendor_id": "1002", "product_id": "11b4"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
-			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 10de:11b4", cards2: []string{first + " available NULL"},
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "has no open request for a device 10de:11b4", cards2: []string{first + " available NULL"},
 		},
 		"another type": {
 			asks: []string{`{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-VF"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
-			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 10de:11b4", cards2: []string{first + " available NULL"},
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "has no open request for a device 10de:11b4", cards2: []string{first + " available NULL"},
 		},
 		"a physical function that is not asked for as one": {
 			asks: []string{`{"vendor_id": "8086", "product_id": "56c0"}`}, cards: map[string]Row{first: PF()}, holds: holds(first),
-			found: []string{"gpu1 " + first + " L suspicious"}, reason: "lacks no device such as 8086:56c0 of type type-PF", cards2: []string{first + " available NULL"},
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "has no open request for a device 8086:56c0 of type type-PF", cards2: []string{first + " available NULL"},
 		},
 		"its own resource class": {
 			asks: []string{`{"resource_class": "CUSTOM_PCI_10DE_11B4"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
@@ -99,15 +99,15 @@ func TestClaim(t *testing.T) {
 		},
 		"another resource class": {
 			asks: []string{`{"resource_class": "big"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
-			found: []string{"gpu1 " + first + " L suspicious"}, reason: "asks for resource_class big, which the database does not show", cards2: []string{first + " available NULL"},
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "requests resource_class big, which the database does not record per device", cards2: []string{first + " available NULL"},
 		},
 		"traits": {
 			asks: []string{`{"vendor_id": "10de", "product_id": "11b4", "traits": "CUSTOM_FAST"}`}, cards: map[string]Row{first: {}}, holds: holds(first),
-			found: []string{"gpu1 " + first + " L suspicious"}, reason: "asks for traits CUSTOM_FAST", cards2: []string{first + " available NULL"},
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "requests traits CUSTOM_FAST", cards2: []string{first + " available NULL"},
 		},
 		"a key that is unknown": {
 			asks: []string{`{"vendor_id": "10de", "product_id": "11b4", "physical_network": null}`}, cards: map[string]Row{first: {}}, holds: holds(first),
-			found: []string{"gpu1 " + first + " L suspicious"}, reason: "asks for physical_network", cards2: []string{first + " available NULL"},
+			found: []string{"gpu1 " + first + " L suspicious"}, reason: "requests physical_network", cards2: []string{first + " available NULL"},
 		},
 		"of two requests the one that it matches": {
 			asks:  []string{`{"vendor_id": "10de", "product_id": "1db6"}`, gpu},

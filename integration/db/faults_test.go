@@ -189,7 +189,7 @@ func TestRefused(t *testing.T) {
 	}{
 		"more than --max":  {"", []string{"--max", "2"}, "3 repairs: more repairs than are allowed at once"},
 		"off, and reports": {"", []string{"--guests", evidence.Write(t, evidence.Report("gpu1"))}, "host gpu1 is said to be off, and has reported"},
-		"no instances":     {"UPDATE nova_cell1.instances SET deleted = id", nil, "cell cell1: the database cannot be that of a cloud at work: it has no instances"},
+		"no instances":     {"UPDATE nova_cell1.instances SET deleted = id", nil, "cell cell1: this does not look like the database of a running deployment: it has no instances"},
 		"no services":      {"UPDATE nova_cell1.services SET deleted = id", nil, "it has no"},
 	} {
 		t.Run(name, func(t *testing.T) {

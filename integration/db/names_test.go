@@ -227,7 +227,7 @@ func TestNames(t *testing.T) {
 				elsewhere(t, c, node)
 				c.Migration(t, 3, u, "migration", "error", "gpu2", "DEAD")
 			},
-			args: off("dead"), found: []string{"dead " + first + " B stale online"}, reason: []string{"migration 3 (migration) 'error' gpu2->DEAD pins the device"},
+			args: off("dead"), found: []string{"dead " + first + " B stale online"}, reason: []string{"migration 3 (migration) 'error' gpu2->DEAD keeps the device"},
 		},
 		"migrations.source_compute in other letters": {
 			rows: func(t *testing.T, c *Cell, node int64) {

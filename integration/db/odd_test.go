@@ -46,7 +46,7 @@ func TestOddRows(t *testing.T) {
 				update(t, "UPDATE nova_cell1.instance_extra SET migration_context = ? WHERE instance_uuid = ?", `{"nova_object.name": "Migra`, u)
 			},
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
-			reason: "migration_context is not what Nova writes",
+			reason: "migration_context is not in Nova's format",
 		},
 		"pci_requests that are no JSON": {
 			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
@@ -54,7 +54,7 @@ func TestOddRows(t *testing.T) {
 				update(t, "UPDATE nova_cell1.instance_extra SET pci_requests = ? WHERE instance_uuid = ?", `[{"count": "one"`, u)
 			},
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
-			reason: "pci_requests is not what Nova writes",
+			reason: "pci_requests is not in Nova's format",
 		},
 		"a migration without dates": {
 			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
