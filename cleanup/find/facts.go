@@ -10,7 +10,7 @@ import (
 	"gpustack/cleanup"
 )
 
-// records are what is read for a batch of rows. Instances are by KeyOf their uuids.
+// records are read for a batch of rows. Maps by instance have KeyOf its uuid as their key.
 type records struct {
 	instances  map[string]cleanup.Instance
 	migrations map[string][]cleanup.Migration
@@ -37,7 +37,7 @@ func (r *reader) judge(ctx context.Context, devices []cleanup.Device) ([]cleanup
 	return findings, nil
 }
 
-// facts are what was read of a row, seen from its node.
+// facts returns the facts about a row, relative to its node.
 func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanup.Facts, error) {
 	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Incomplete: e.incomplete}
 	if r.proof != nil {
@@ -124,11 +124,11 @@ func (r *reader) on(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bo
 	return r.names.same(ctx, "instances.node", *i.Node, n.Name)
 }
 
-// misplaced adds, to what makes a row unknown, that its instance is on the host of the row,
-// or of another of the instance's rows, and on no live node of that host: a
-// hypervisor_hostname has changed, or a live migration did not find its node and wrote NULL
-// (nova/compute/manager.py, post_live_migration_at_destination). Nova's query for the node
-// then misses an instance that nova-compute, which looks for its host, starts there again.
+// misplaced makes a row unknown if its instance is on the host of the row, or of another row of
+// the instance, but on no live node of that host: a hypervisor_hostname has changed, or a live
+// migration did not find its node and wrote NULL (nova/compute/manager.py,
+// post_live_migration_at_destination). Nova's query by node then misses the instance, but
+// nova-compute, which queries by host, starts its guest there again.
 func (r *reader) misplaced(ctx context.Context, f *cleanup.Facts, n cleanup.Node) error {
 	i := f.Instance
 	if i.Deleted || i.Host == nil {
@@ -158,7 +158,7 @@ func (r *reader) misplaced(ctx context.Context, f *cleanup.Facts, n cleanup.Node
 	return nil
 }
 
-// seen fills in where a migration goes from and to, seen from a node.
+// seen fills in whether a node is the source or the destination of a migration.
 func (r *reader) seen(ctx context.Context, m *cleanup.Migration, n cleanup.Node) error {
 	var errs [4]error
 	var toHost, fromNode, toNode bool
@@ -170,8 +170,7 @@ func (r *reader) seen(ctx context.Context, m *cleanup.Migration, n cleanup.Node)
 	return errors.Join(errs[:]...)
 }
 
-// ambiguities adds, to what makes a row unknown, the existing hosts of equal names that
-// the row depends on.
+// ambiguities makes a row unknown that depends on one of several existing hosts with equal names.
 func (r *reader) ambiguities(ctx context.Context, f *cleanup.Facts, n cleanup.Node) error {
 	if len(r.ambiguous) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// Options narrow what is looked at, and say by what it is judged.
+// Options select the rows to judge, and hold what they are judged by besides the databases.
 type Options struct {
 	Cell     string // a cell's name or uuid; "" for all
 	Host     string
@@ -20,20 +20,22 @@ type Options struct {
 	Address  string
 	Down     time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
 	Proof    cleanup.Proof       // nil: no host has reported
-	Present  map[string][]string // addresses of all devices of a host, of hosts whose inventory is known
-	Claim    bool                // whether free devices are given to the guests that hold them
-	Held     []cleanup.HeldBy    // what the hosts' reports say is held, so that rows that offer it are found
+	Present  map[string][]string // addresses of all devices of a host, for hosts with an inventory
+	Claim    bool                // whether free devices may be assigned to the guests that use them
+	Held     []cleanup.HeldBy    // devices in use by the hosts' reports, whose free rows are judged too
 }
 
 // downTime is the default of service_down_time (nova/conf/service.py), in seconds.
 const downTime = 60 * time.Second
 
-// batch is how many rows are judged at a time: what is read of a cell is bounded by it,
-// and by how many hosts there are.
+// batch is how many rows are judged at a time. It bounds the memory for a cell, together with the
+// number of hosts.
 const batch = 2000
 
-// Rows judges the rows of all cells, each in one consistent snapshot that is only read,
-// and hands every finding to emit, cell by cell.
+// Rows judges the rows of all cells, each in one consistent read-only snapshot, and calls emit for
+// each finding, cell by cell.
+//
+// Errors: novadb.ErrNoCell if no cell has the name of the options.
 func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, error) {
 	var s cleanup.Summary
 	found := false
@@ -79,7 +81,7 @@ func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, 
 	return r.eachHeld(ctx, judge)
 }
 
-// eachOdd reads the rows that are not simply free, batch by batch.
+// eachOdd reads the rows that match odd, batch by batch.
 func (r *reader) eachOdd(ctx context.Context, judge func([]cleanup.Device) error) error {
 	where, args, err := r.wanted(ctx)
 	if err != nil {
@@ -97,8 +99,8 @@ func (r *reader) eachOdd(ctx context.Context, judge func([]cleanup.Device) error
 	}
 }
 
-// eachHeld reads the rows that are simply free, and of which reports say that guests use
-// the devices. They are looked up by node and address, as the index has them.
+// eachHeld reads the free rows whose devices guests use by reports. It queries by node and
+// address, which have an index.
 func (r *reader) eachHeld(ctx context.Context, judge func([]cleanup.Device) error) error {
 	where, args, err := r.wanted(ctx)
 	if err != nil {
@@ -126,7 +128,7 @@ func (r *reader) eachHeld(ctx context.Context, judge func([]cleanup.Device) erro
 	return judge(free)
 }
 
-// wanted is the condition of rows that the options do not leave out.
+// wanted returns the condition for rows that the options select.
 func (r *reader) wanted(ctx context.Context) (where string, args []any, err error) {
 	if r.options.Host != "" {
 		hosts, err := r.names.spellings(ctx, "compute_nodes.host", r.options.Host)
@@ -164,7 +166,7 @@ func (r *reader) devices(ctx context.Context, where string, args ...any) (list [
 	return list, err
 }
 
-// Judgement are the findings of some rows, made within a transaction.
+// Judgement has the findings of some rows, made within a transaction.
 type Judgement struct {
 	Findings []cleanup.Finding
 	Now      time.Time // of the database's clock

@@ -11,14 +11,14 @@ import (
 	"gpustack/cleanup"
 )
 
-// located is a proof that is asked about hosts of a database. A report is of the hosts
-// that the database calls equal to its name.
+// located is a Proof for hosts as a database names them. A report applies to each host whose name
+// the database treats as equal to the report's.
 type located struct {
 	cleanup.Proof
 	names map[string][]string // in the proof, by host
 }
 
-// alias makes a name that a migration has for hosts known.
+// alias adds a name that a migration has for hosts.
 func (l *located) alias(name string, hosts []string) {
 	if l == nil || name == "" {
 		return
@@ -35,8 +35,8 @@ func (l *located) alias(name string, hosts []string) {
 	}
 }
 
-// contradiction is an error where a host is said to be off under one name, and has
-// reported under another.
+// contradiction returns an error if a host is declared off under one name and has a report under
+// another.
 func (l *located) contradiction() error {
 	var errs []error
 	for _, host := range slices.Sorted(maps.Keys(l.names)) {
@@ -52,8 +52,8 @@ func (l *located) contradiction() error {
 	return errors.Join(errs...)
 }
 
-// ask asks the proof under the name that it has for a host. Two reports of one host,
-// under names that are one to the database, prove nothing.
+// ask calls ask with the name that the proof has for a host. Two reports of one host, under names
+// that the database treats as equal, prove nothing.
 func (l *located) ask(host string, ask func(name string) (bool, string)) (bool, string) {
 	switch names := l.names[host]; len(names) {
 	case 0:

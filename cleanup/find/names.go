@@ -11,12 +11,12 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// names answers which names of hosts and nodes are the same. Nova compares them in SQL
+// names returns which names of hosts and nodes are equal. Nova compares them in SQL
 // (nova/db/main/api.py: instance_get_all_by_host_and_node,
 // migration_get_in_progress_and_error_by_host_and_node, service_get_by_host_and_binary,
 // compute_node_get_by_host_and_nodename), so the collation of the column decides whether
-// letter case, accents and trailing blanks count. The database is asked the same question
-// here, by the collation that each column has now.
+// letter case, accents and trailing blanks count. names has the database compare them, by the
+// collation that each column has now.
 type names struct {
 	reader     *reader
 	collations map[string]collation // by table.column
@@ -25,12 +25,12 @@ type names struct {
 	asked      map[question][]string
 }
 
-// collation is a column's; its zero value compares bytes.
+// collation is the collation of a column. The zero value compares bytes.
 type collation struct {
 	charset, name string
 }
 
-// group is a column of compute_nodes in a collation.
+// group is a column of compute_nodes, compared by a collation.
 type group struct {
 	column string
 	collation
@@ -48,7 +48,7 @@ const (
 	nodeNames = "hypervisor_hostname"
 )
 
-// columnsOf are the columns with names of hosts, or of nodes.
+// columnsOf returns the columns with names of hosts, or of nodes.
 func columnsOf(kind string) []string {
 	if kind == nodeNames {
 		return []string{"compute_nodes.hypervisor_hostname", "instances.node", "migrations.source_node", "migrations.dest_node"}
@@ -69,8 +69,8 @@ func newNames(r *reader) *names {
 
 var plainName = regexp.MustCompile(`^\w+$`)
 
-// load reads the names that compute_nodes has several spellings of, in each collation
-// that a column has. A name that is not among them is equal to itself only.
+// load reads the names that have several spellings in compute_nodes, by each collation that a
+// column has. Other names equal only themselves.
 func (n *names) load(ctx context.Context) error {
 	for column, c := range n.collations {
 		if c != (collation{}) && (!plainName.MatchString(c.charset) || !plainName.MatchString(c.name)) {
@@ -119,10 +119,9 @@ func (n *names) loadGroup(ctx context.Context, g group) error {
 	return nil
 }
 
-// expression is a column of compute_nodes in a collation. Where that is the column's own,
-// the column is left as it is, so that its index is used. A name that the collation's
-// character set does not have is NULL, not the one with question marks that CONVERT makes
-// of it.
+// expression returns the SQL for a column of compute_nodes in a collation. For the column's own
+// collation it is the column itself, so that its index is used. A name that the collation's
+// character set does not have becomes NULL, instead of the question marks that CONVERT writes.
 func (n *names) expression(g group, table string) string {
 	own, column := n.collations["compute_nodes."+g.column], table+g.column
 	if g.collation == own {

@@ -19,26 +19,26 @@ type reader struct {
 	columns   map[string]bool // table.column, where releases differ
 	now       time.Time
 	names     *names
-	ambiguous map[string][]string // hosts that exist several times, by each of their names
+	ambiguous map[string][]string // hosts with equal names, by each of these names
 	nodes     map[int64]cleanup.Node
 	services  map[string]cleanup.Service // by host of compute_nodes
 	proof     *located                   // nil: no host has reported
 	present   map[string]map[string]bool
 	held      map[int64]map[string]cleanup.Use // by node and address
 	guests    map[guestOf][]string             // addresses of devices that name a guest
-	rivals    map[guestOf][]cleanup.Device     // those of them that are free, as far as they have been read
+	rivals    map[guestOf][]cleanup.Device     // the free ones of these devices, as far as they were read
 	all       *novadb.Databases
 	cell      novadb.Cell
 	options   Options
 }
 
-// guestOf is a guest of a node's host.
+// guestOf identifies a guest on a node's host.
 type guestOf struct {
 	node  int64
 	guest string
 }
 
-// newReader reads what is the same for all rows of a cell.
+// newReader returns a reader that has read what all rows of a cell depend on.
 func newReader(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options) (*reader, error) {
 	o.Down = cmp.Or(o.Down, downTime)
 	r := &reader{tx: tx, all: d, cell: c, options: o, columns: map[string]bool{}, nodes: map[int64]cleanup.Node{}, services: map[string]cleanup.Service{}}
@@ -86,8 +86,8 @@ func (r *reader) begin(ctx context.Context) error {
 	return r.query(ctx, "the clock", func(rows *sql.Rows) error { return rows.Scan(&r.now) }, "SELECT UTC_TIMESTAMP(6)")
 }
 
-// readServices reads the nova-computes, for each host of compute_nodes. Of several that
-// are one host's to the database, the last to report counts.
+// readServices reads the nova-compute services by host of compute_nodes. Of several whose host
+// names the database treats as equal, the one that reported last counts.
 func (r *reader) readServices(ctx context.Context) error {
 	var services []cleanup.Service
 	err := r.query(ctx, "services", func(rows *sql.Rows) error {
@@ -116,8 +116,8 @@ func (r *reader) readServices(ctx context.Context) error {
 	return nil
 }
 
-// otherSpellings notes a service whose host only another column calls equal to a host of
-// compute_nodes: its nova-compute may work on that node as well.
+// otherSpellings marks hosts as ambiguous that equal a service's host only by the collation of
+// another column: the service's nova-compute may work on their nodes too.
 func (r *reader) otherSpellings(ctx context.Context, service string, own []string) error {
 	for _, column := range columnsOf(hostNames) {
 		hosts, err := r.names.spellings(ctx, column, service)
@@ -136,7 +136,7 @@ func (r *reader) otherSpellings(ctx context.Context, service string, own []strin
 // locate resolves the host names of reports, --host-is-off and inventories to hosts of
 // compute_nodes.
 func (r *reader) locate(ctx context.Context) error {
-	of := map[string][]string{} // hosts of compute_nodes, by the name that they are given
+	of := map[string][]string{} // hosts of compute_nodes, by the given name
 	find := func(name string) error {
 		if _, known := of[name]; known {
 			return nil
@@ -206,7 +206,7 @@ func (r *reader) locate(ctx context.Context) error {
 	return nil
 }
 
-// column names a column, or what stands for it in releases that do not have it.
+// column returns the name of a column, or otherwise in releases without the column.
 func (r *reader) column(table, name, otherwise string) string {
 	if r.columns[table+"."+name] {
 		return name
@@ -214,7 +214,7 @@ func (r *reader) column(table, name, otherwise string) string {
 	return otherwise
 }
 
-// query runs a statement and scans each row.
+// query runs a statement in the reader's transaction and calls scan for each row.
 func (r *reader) query(ctx context.Context, what string, scan func(*sql.Rows) error, statement string, args ...any) error {
 	return novadb.Query(ctx, r.tx, what, scan, statement, args...)
 }
@@ -226,7 +226,7 @@ func scanDevice(rows *sql.Rows) (d cleanup.Device, err error) {
 	return d, err
 }
 
-// odd is the condition of rows that are not simply free.
+// odd is the condition for rows that are not free, or have an owner or a request.
 const odd = "(status <> 'available' OR instance_uuid IS NOT NULL OR request_id IS NOT NULL)"
 
 func anys[T any](list []T) []any {

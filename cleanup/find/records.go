@@ -17,7 +17,7 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 	e := records{instances: map[string]cleanup.Instance{}, migrations: map[string][]cleanup.Migration{}, held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
 	var uuids []any
 	seen := map[string]bool{}
-	holders := map[string]bool{} // that need not be instances of Nova's
+	holders := map[string]bool{} // guests, which need not be instances of Nova
 	for _, d := range devices {
 		owner := ""
 		if d.Instance != nil {
@@ -50,9 +50,9 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 	return e, errors.Join(r.readRelated(ctx, &e, devices), r.readRivals(ctx, &e, devices))
 }
 
-// place fills in what does not depend on the row that is judged: which devices are on
-// their instance's own node, which migrations have come to their end, and of which hosts
-// the migrations speak.
+// place fills in what does not depend on the judged row: which devices are on their instance's
+// own node, which instances have arrived on their migration's destination, and the names that
+// migrations have for hosts.
 func (r *reader) place(ctx context.Context, e *records) error {
 	for uuid, held := range e.held {
 		i := e.instances[uuid]
@@ -129,8 +129,8 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
 }
 
-// readMigrations reads those that count: what is not over, and evacuations that
-// nova-compute reads when it starts.
+// readMigrations reads the migrations that are not over, and the evacuations that nova-compute
+// reads when it starts.
 func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) error {
 	return r.query(ctx, "migrations", func(rows *sql.Rows) error {
 		var m cleanup.Migration
@@ -177,8 +177,8 @@ func (r *reader) readHeld(ctx context.Context, e *records, uuids []any) error {
 	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND instance_uuid IN ("+novadb.Places(len(uuids))+") ORDER BY id", uuids...)
 }
 
-// lookElsewhere looks for instances that this cell does not have. What cannot be read
-// makes them unknown, and is said with each.
+// lookElsewhere looks in the API database and in other cells for instances that this cell does
+// not have. Databases that cannot be read make the rows of these instances unknown.
 func (r *reader) lookElsewhere(ctx context.Context, e *records, uuids []any) {
 	if r.all.API == nil {
 		e.incomplete = "the API database is not configured, so other cells could not be read"
@@ -207,8 +207,8 @@ func (r *reader) lookElsewhere(ctx context.Context, e *records, uuids []any) {
 	}
 }
 
-// readRelated reads the functions of the same cards, of rows that are blocked, and of
-// free ones that a guest uses.
+// readRelated reads the rows of functions of the same cards, for blocked rows and for free rows
+// whose device a guest uses.
 func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.Device) error {
 	wanted := map[int64]map[string]bool{}
 	for _, d := range devices {
@@ -228,7 +228,7 @@ func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.
 		e.related[node] = map[string][]cleanup.Device{}
 		addresses := anys(slices.Sorted(maps.Keys(wanted[node])))
 		args := append([]any{node}, addresses...)
-		// One statement for each, so that each has its index.
+		// One statement for each column, because each column has an index.
 		for _, column := range []string{"address", "parent_addr"} {
 			list, err := r.devices(ctx, "compute_node_id = ? AND "+column+" IN ("+novadb.Places(len(addresses))+")", args...)
 			if err != nil {
@@ -247,8 +247,8 @@ func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.
 	return nil
 }
 
-// readRivals reads the free devices of the guests that use one of these: to several that
-// fit one request, it is not known which of them Nova had given.
+// readRivals reads the free devices that are used by the same guests as these devices: if several
+// match one request, it is unknown which of them Nova had assigned.
 func (r *reader) readRivals(ctx context.Context, e *records, devices []cleanup.Device) error {
 	wanted := map[int64][]string{}
 	for _, d := range devices {

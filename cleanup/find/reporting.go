@@ -16,7 +16,7 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// Providers is what Placement has of PCI devices.
+// Providers reads the resource providers of PCI devices from Placement.
 type Providers interface {
 	PCIProviders(ctx context.Context) ([]cloud.Provider, error)
 	Consumers(ctx context.Context, provider string) ([]string, error)
@@ -47,17 +47,17 @@ type pciNode struct {
 }
 
 type nodeDevice struct {
-	address   string // of its provider: of a VF, its PF's
+	address   string // in the provider's name: for a VF, the address of its PF
 	shown     string
-	consumers []string // that may hold its allocation; nil where it is free
+	consumers []string // that may hold its allocation; nil if the device is free
 }
 
-// ListNotReporting returns the compute nodes that would get no guests, or wrong ones, if
-// nova-scheduler asked Placement for PCI devices (pci_in_placement): those that have live
-// rows of the devices that matter and do not report each of them, and those of whose
-// devices in use Placement does not know. nova-compute with report_in_placement heals
-// both when it starts (nova/compute/pci_placement_translator.py). An error names what could
-// not be read; the nodes are those that were found nevertheless.
+// ListNotReporting returns the compute nodes to which nova-scheduler would send no guests, or
+// guests without a free device, if it asked Placement for PCI devices (pci_in_placement): nodes
+// with live rows of matching devices that are not all reported to Placement, and nodes with
+// devices in use that have no allocation there. nova-compute with report_in_placement corrects
+// both when it starts (nova/compute/pci_placement_translator.py). The error names what could not
+// be read; the nodes found so far are returned with it.
 func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, matters func(vendor, product string) bool) ([]NotReporting, error) {
 	providers, err := p.PCIProviders(ctx)
 	if err != nil {
@@ -122,8 +122,8 @@ func askAll(ctx context.Context, p Providers, answers map[string]*answer) {
 	wait.Wait()
 }
 
-// provider returns the device's provider among those of its node, whose names are the
-// node's with the address (PlacementView._get_rp_name_for_address).
+// provider returns the device's provider among those of its node. A provider's name is that of
+// the node with the address (PlacementView._get_rp_name_for_address).
 func (d nodeDevice) provider(below []cloud.Provider) (uuid string, ok bool) {
 	i := slices.IndexFunc(below, func(p cloud.Provider) bool { return strings.HasSuffix(p.Name, "_"+strings.ToUpper(d.address)) })
 	if i < 0 {
@@ -132,7 +132,7 @@ func (d nodeDevice) provider(below []cloud.Provider) (uuid string, ok bool) {
 	return below[i].UUID, true
 }
 
-// notReported returns which of a node's devices Placement does not have.
+// notReported returns, as text, which of a node's devices or allocations Placement lacks.
 func (n pciNode) notReported(below []cloud.Provider, consumers map[string]*answer) (why []string) {
 	if len(below) == 0 {
 		return []string{"does not report its PCI devices to Placement"}
@@ -173,7 +173,7 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 	if err != nil {
 		return nil, novadb.Explain("pci_devices", err)
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err tells
+	defer rows.Close() //nolint:errcheck // rows.Err returns the error
 	var nodes []pciNode
 	for rows.Next() {
 		n := pciNode{cell: c.Name}
@@ -206,13 +206,13 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 // networkProducts returns, by compute node, the products all of whose free devices have a
 // physical_network, by the node's pci_stats (nova/objects/pci_device_pool.py). nova-compute
 // does not report such devices to Placement (nova/compute/pci_placement_translator.py,
-// PlacementView.process_dev). Of a product without a free device it is unknown, and false.
+// PlacementView.process_dev). For a product without a free device the result is false.
 func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0 AND pci_stats LIKE '%physical_network%'")
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err tells
+	defer rows.Close() //nolint:errcheck // rows.Err returns the error
 	networks := map[int64]map[string]bool{}
 	for rows.Next() {
 		var id int64
@@ -232,7 +232,7 @@ func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool
 			} `json:"nova_object.data"`
 		}
 		if json.Unmarshal(stats, &list) != nil {
-			continue // nothing is known of this node
+			continue // as for a node without pci_stats
 		}
 		networks[id] = map[string]bool{}
 		for _, pool := range list.Data.Objects {
@@ -245,15 +245,15 @@ func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool
 	return networks, rows.Err()
 }
 
-// openConsumers returns the migrations of instances that have devices: while an instance
-// moves, its migration holds what it has on the source.
+// openConsumers returns the migrations of instances that have devices: while an instance moves,
+// its migration holds the allocations on the source.
 func openConsumers(ctx context.Context, tx *sql.Tx) (map[string][]string, error) {
 	rows, err := tx.QueryContext(ctx, `SELECT DISTINCT m.instance_uuid, m.uuid FROM migrations m JOIN pci_devices p ON p.instance_uuid = m.instance_uuid
 WHERE m.deleted = 0 AND m.uuid IS NOT NULL AND p.deleted = 0`)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err tells
+	defer rows.Close() //nolint:errcheck // rows.Err returns the error
 	consumers := map[string][]string{}
 	for rows.Next() {
 		var instance, migration string

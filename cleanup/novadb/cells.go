@@ -15,44 +15,43 @@ import (
 // CellMapping.CELL0_UUID).
 const cell0 = "00000000-0000-0000-0000-000000000000"
 
-// Where says which databases there are.
+// Where names the databases of a deployment.
 type Where struct {
-	API      string // URL of nova_api; "" where it is not known
-	Local    string // URL of the local [database], which cells' URLs may be filled from
-	Database string // URL of one cell, in place of those that nova_api names
+	API      string // URL of nova_api; "" if unknown
+	Local    string // URL of the local [database], with which URLs of cells may be completed
+	Database string // URL of one cell, instead of the cells that nova_api names
 
 	// Arguments to add to the URL of nova_api, and to those of the cells that nova_api names
 	// (connection_parameters).
 	APIParameters, Parameters string
 
-	Root   host.Root // below which the files are that URLs name
+	Root   host.Root // files that URLs name are below it
 	Limits Limits
 }
 
-// Databases are those of a deployment, opened.
+// Databases are the open databases of a deployment.
 type Databases struct {
-	API   *sql.DB // nil where it is not known
-	Cells []Cell  // that are looked at
+	API   *sql.DB // nil if unknown
+	Cells []Cell  // whose rows are judged
 
-	others []Cell // of the same deployment, where only instances are looked for
+	others []Cell // of the same deployment, in which only instances are looked up
 	unread []error
 }
 
-// Unread is an error for each cell that does not answer. Its rows are not judged, and
-// what others have of instances that may be its is unknown.
+// Unread returns an error for each cell that does not answer. Rows of such a cell are not judged,
+// and rows of other cells whose instances may be in it are unknown.
 func (d *Databases) Unread() error {
 	return errors.Join(d.unread...)
 }
 
 // Cell is a cell's database.
 type Cell struct {
-	Name     string
-	UUID     string
-	Disabled bool
-	DB       *sql.DB
+	Name string
+	UUID string
+	DB   *sql.DB
 }
 
-// IsCell0 tells whether the cell has instances only.
+// IsCell0 returns whether the cell is cell0, which has instances only.
 func (c Cell) IsCell0() bool {
 	return c.UUID == cell0
 }
@@ -120,7 +119,7 @@ func (d *Databases) mappings(ctx context.Context) (all []mapping, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // rows.Err tells
+	defer rows.Close() //nolint:errcheck // rows.Err returns the error
 	for rows.Next() {
 		var m mapping
 		if err := rows.Scan(&m.uuid, &m.name, &m.url); err != nil {
@@ -151,7 +150,7 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 	cells, failures := make([]Cell, len(mappings)), make([]error, len(mappings))
 	var all sync.WaitGroup
 	for i, m := range mappings {
-		if m.name == "" || named[m.name] > 1 { // names need not be there, or be different
+		if m.name == "" || named[m.name] > 1 { // a name is optional, and need not be unique
 			m.name = m.uuid
 		}
 		cells[i] = Cell{Name: m.name, UUID: m.uuid}
@@ -167,7 +166,7 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 	all.Wait()
 	cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.DB == nil })
 	d.unread = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
-	if err := ctx.Err(); err != nil { // interrupted: the failures say nothing about the cells
+	if err := ctx.Err(); err != nil { // interrupted: the failures are not those of the cells
 		return cells, err
 	}
 	if len(cells) == 0 {
@@ -176,7 +175,7 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 	return cells, nil
 }
 
-// Cell returns the cell of a name, of those that are looked at.
+// Cell returns the cell of a name among Cells.
 //
 // Errors: ErrNoCell.
 func (d *Databases) Cell(name string) (Cell, error) {
@@ -189,7 +188,7 @@ func (d *Databases) Cell(name string) (Cell, error) {
 }
 
 // All returns all cells that answer: Cells, and those of the same deployment in which only
-// instances are looked for.
+// instances are looked up.
 func (d *Databases) All() []Cell {
 	return slices.Concat(d.Cells, d.others)
 }

@@ -50,7 +50,7 @@ const LockWait = 10
 const syncWait = 7
 
 // ErrCommitUnknown means that a transaction may be committed, now or later, or not: the
-// answer to COMMIT is missing, or is an error that does not tell. Commit of every
+// answer to COMMIT is missing, or is an error that leaves both open. Commit of every
 // transaction on a connection of Databases returns it in place of the driver's error. The
 // exceptions are a deadlock and a failed certification, which are returned as they are:
 // the server has rolled back.

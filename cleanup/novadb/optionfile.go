@@ -38,7 +38,7 @@ func (a *arguments) options() (map[string]string, error) {
 // They need not exist.
 func (a *arguments) defaultOptions() (map[string]string, error) {
 	options := map[string]string{}
-	a.file = "/etc/my.cnf" // for messages
+	a.file = "/etc/my.cnf" // named in messages
 	files := []string{a.file}
 	if a.mysqldb {
 		files = append(files, "/etc/mysql/my.cnf")
@@ -135,7 +135,7 @@ func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 	return options, nil
 }
 
-// optionLines splits a text into lines as Python does.
+// optionLines splits a text into lines like Python.
 func optionLines(text string) []string {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), "\n")
 }
@@ -152,7 +152,7 @@ func unquoted(value string) string {
 // Files").
 var clientGroups = []string{"client", "client-server", "client-mariadb"}
 
-// clientOptions are the options of the C libraries that matter here.
+// clientOptions are the options of the C libraries that readClient applies.
 var clientOptions = []string{
 	"user", "password", "host", "port", "database", "socket", "bind-address", "init-command",
 	"ssl", "ssl-mode", "ssl-ca", "ssl-capath", "ssl-cert", "ssl-key", "ssl-cipher", "ssl-verify-server-cert",

@@ -80,7 +80,7 @@ func ParseURL(root host.Root, text string) (*Target, error) {
 	a.host, a.port, a.database = parts[4]+parts[5], parts[6], parts[7]
 	if a.port != "" {
 		if err := checkPort(a.port); err != nil {
-			// Where a password is not encoded, a part of it may stand here.
+			// This may be a part of a password that is not encoded, so the error has no text of it.
 			return nil, errors.New("the port is not a number from 1 to 65535")
 		}
 	}
@@ -102,8 +102,8 @@ func checkPort(text string) error {
 	return nil
 }
 
-// hasUnencodedAt returns whether the query of a URL has an @ that no value of an argument
-// has: in a name, or in a value that is a number, a file, a host or a setting.
+// hasUnencodedAt returns whether the query of a URL has an @ in a place where no valid URL has
+// one: in a name, or in a value that is a number, a file, a host or a setting.
 func hasUnencodedAt(query string) bool {
 	for part := range strings.SplitSeq(query, "&") {
 		key, _, _ := strings.Cut(part, "=")
@@ -132,7 +132,7 @@ func checkHost(text string) error {
 }
 
 // clientSSL is the flag by which a client asks for TLS (dev.mysql.com/doc, "Capabilities
-// Flags"). The drivers set it themselves: of an argument, they use it without TLS.
+// Flags"). The drivers set it themselves: given as an argument, it does not turn on TLS.
 const clientSSL = 0x800
 
 // queryArguments parses the query of a URL as SQLAlchemy does, with Python's parse_qsl:
@@ -148,7 +148,7 @@ func queryArguments(query string) map[string][]string {
 }
 
 // unquote decodes a key or a value of a query as Python's parse_qsl does, which leaves a
-// percent sign as it is where it begins no code.
+// percent sign unchanged that does not begin a code.
 func unquote(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -259,7 +259,7 @@ func (a *arguments) apply(values map[string][]string) (errs []error) {
 		case "ssl_verify_cert":
 			a.tls.chain = truth()
 		case "ssl_disabled":
-			// PyMySQL takes any value that is not empty as true.
+			// PyMySQL treats any value that is not empty as true.
 			if a.tls.disabled = *truth(); !a.tls.disabled {
 				fail("true, and PyMySQL disables TLS for any value")
 			}
@@ -353,15 +353,15 @@ func (a *arguments) target() (*Target, error) {
 		return nil, errors.New("no database is named")
 	}
 	c.Net, c.Addr = "tcp", net.JoinHostPort(host, port)
-	// mysqlclient connects to a socket only where the host is this one.
+	// mysqlclient connects to a socket only for the host localhost.
 	if a.socket != "" && (!a.mysqldb || host == "localhost") {
 		c.Net, c.Addr = "unix", a.socket
 	}
 	c.ParseTime, c.Loc = true, time.UTC
 	c.Collation = "utf8mb4_general_ci"
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = a.connect, a.read, a.write
-	c.Logger = &mysql.NopLogger{} // it would print; its errors are returned too
-	// Of an UPDATE, the rows that it found, not only those that it changed.
+	c.Logger = &mysql.NopLogger{} // the default one prints errors that are returned anyway
+	// An UPDATE returns the number of rows found, not only of those changed.
 	c.ClientFoundRows = true
 	var err error
 	c.TLS, err = a.tls.config(a.root, host, a.mysqldb)
@@ -387,8 +387,8 @@ var tlsModes = []string{"DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIF
 type tlsArguments struct {
 	ca, capath, cert, key string
 	cipher                string // switches TLS on; the ciphers are those of Go
-	mode                  string // one of tlsModes, "" where it is not given
-	chain, identity       *bool  // whether to verify the authority, and the name; nil where it is not given
+	mode                  string // one of tlsModes, "" if not given
+	chain, identity       *bool  // whether to verify the authority, and the name; nil if not given
 	disabled              bool
 }
 
@@ -412,10 +412,10 @@ func (t tlsArguments) check(mysqldb bool) error {
 
 // verifies returns whether to verify that an authority has signed the server's
 // certificate, and that the certificate has the server's name. It is at least what the
-// driver verifies, and the strictest that an argument asks for. Where PyMySQL verifies
-// nothing because no authority is given, the authorities of the machine that gpustack runs
-// on are used. An argument that is false limits what PyMySQL verifies by default; mysqlclient
-// ignores it or refuses it.
+// driver verifies, and the strictest that an argument demands. If PyMySQL verifies nothing because
+// no authority is given, the authorities of the machine that gpustack runs on are used. An
+// argument that is false limits what PyMySQL verifies by default; mysqlclient ignores or refuses
+// such an argument.
 func (t tlsArguments) verifies(mysqldb bool) (chain, identity bool) {
 	switch {
 	case t.mode != "":
@@ -516,7 +516,7 @@ func withArguments(url, arguments string) string {
 	return url + "?" + arguments
 }
 
-// FillTemplate fills the places that a URL of nova_api.cell_mappings may have with the
+// FillTemplate replaces the placeholders that a URL of nova_api.cell_mappings may have with the
 // parts of the local connection (nova/objects/cell_mapping.py, _parse_netloc and
 // format_db_url): parts stay percent-encoded as they are.
 func FillTemplate(template, local string) (string, error) {
@@ -538,7 +538,7 @@ func FillTemplate(template, local string) (string, error) {
 		user, password, _ = strings.Cut(authority[:at], ":")
 		authority = authority[at+1:]
 	}
-	host, port := authority, "None" // as Python writes one that is not there
+	host, port := authority, "None" // Python's text for a missing port
 	if i := strings.LastIndex(authority, ":"); i >= 0 && !strings.HasSuffix(authority, "]") {
 		host, port = authority[:i], authority[i+1:]
 	}

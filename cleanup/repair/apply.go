@@ -15,16 +15,16 @@ import (
 	"gpustack/host"
 )
 
-// Repairer carries units out and undoes them.
+// Repairer applies units, undoes them, and determines the outcome of interrupted ones.
 type Repairer struct {
 	Databases *novadb.Databases
-	Options   find.Options // as the findings were made with; Proof judges again, by the clock of then
-	Books     Bookkeeper   // nil: no unit that has something to do with Placement
+	Options   find.Options // with which the findings were made; rows are judged again with them
+	Books     Bookkeeper   // nil if no unit changes allocations
 	Record    func([]cleanup.Unit) error
 }
 
-// tries is how often a transaction is begun again after the database has given it up: for a
-// deadlock, a lock that takes too long, or a certification that fails on a cluster.
+// tries is how often a transaction is tried: the database can end it for a deadlock, a lock
+// timeout, or a failed certification on a cluster.
 const tries = 3
 
 // ErrUnknown goes with a unit that was begun and whose outcome the database or Placement has not
@@ -44,14 +44,13 @@ func (u *unknownOutcome) Unwrap() []error { return []error{u.reason, ErrUnknown}
 // errChanged goes with a unit whose evidence has changed since the unit was planned.
 var errChanged = errors.New("changed since it was planned")
 
-// Apply carries the planned units out one after the other, each in one transaction. A
-// unit whose evidence has changed is skipped, with the reason. Units are recorded before
-// anything of them is written, and after.
+// Apply makes the planned repairs one after the other, each in one transaction. A unit whose
+// evidence has changed is skipped, with the reason. Each unit is recorded before its first write
+// and after its end.
 //
-// A unit that was begun is brought to its end even when ctx ends; none is begun after
-// that: then the error is the cause of ctx, and the units that are left are skipped. A unit
-// whose rows are locked by others for too long is skipped, and its error returned in the
-// end. After any other error the units that are left are skipped.
+// When ctx ends, a unit that was begun is finished, the remaining units are skipped, and the error
+// is the cause of ctx. A unit whose rows are locked by others for too long is skipped, and its
+// error is returned at the end. After any other error the remaining units are skipped.
 //
 // Errors: ErrUnknown goes with a unit whose outcome is unknown, which has the state Begun.
 func (r *Repairer) Apply(ctx context.Context, units []cleanup.Unit) error {
@@ -86,8 +85,8 @@ func (r *Repairer) Apply(ctx context.Context, units []cleanup.Unit) error {
 	return errors.Join(errs...)
 }
 
-// committed is the state of a unit once its rows are committed: nova-compute frees the devices
-// of a migration that was closed, rows written offline are free.
+// committed returns the state of a unit whose rows are committed: devices of a closed migration
+// are still to be freed by nova-compute, rows written offline are free.
 func committed(u *cleanup.Unit) cleanup.State {
 	if u.Repair == cleanup.Offline {
 		return cleanup.Repaired
@@ -95,7 +94,7 @@ func committed(u *cleanup.Unit) cleanup.State {
 	return cleanup.Written
 }
 
-// leave skips the units that were not begun, and records that.
+// leave marks the units that were not begun as skipped, and records that.
 func (r *Repairer) leave(units []cleanup.Unit, why string) error {
 	for i := range units {
 		if u := &units[i]; u.State == cleanup.Planned {
@@ -131,7 +130,7 @@ func (r *Repairer) preview(ctx context.Context, u *cleanup.Unit) error {
 	return err
 }
 
-// ignoreChanged skips a unit that is no longer what it was.
+// ignoreChanged marks a unit whose evidence has changed as skipped. It returns other errors.
 func ignoreChanged(u *cleanup.Unit, err error) error {
 	if errors.Is(err, errChanged) {
 		u.State, u.Note, u.Rows = cleanup.Skipped, err.Error(), []cleanup.Row{}
@@ -140,8 +139,8 @@ func ignoreChanged(u *cleanup.Unit, err error) error {
 	return err
 }
 
-// Wait waits until nova-compute has freed the devices of the units that were written,
-// at most so long, and records what it finds.
+// Wait waits until nova-compute has freed the devices of the written units, or until patience is
+// over, and records which are free. It calls progress every second with the number of units left.
 func (r *Repairer) Wait(ctx context.Context, units []cleanup.Unit, patience time.Duration, progress func(left int)) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -176,8 +175,8 @@ func (r *Repairer) Wait(ctx context.Context, units []cleanup.Unit, patience time
 	}
 }
 
-// Settled is an error for each host whose nova-compute has reported since rows of it
-// were written, and so may not know of the change: to be asked half a minute after.
+// Settled returns an error for each host whose nova-compute has reported since rows of the host
+// were written offline, and so may still use the old rows. Call it half a minute after Apply.
 func (r *Repairer) Settled(ctx context.Context, units []cleanup.Unit) error {
 	var errs []error
 	said := map[string]bool{}
@@ -202,7 +201,7 @@ func (r *Repairer) Settled(ctx context.Context, units []cleanup.Unit) error {
 	return errors.Join(errs...)
 }
 
-// free reports whether none of a unit's devices belongs to its instance any more.
+// free returns whether none of a unit's devices belongs to its instance any more.
 func (r *Repairer) free(ctx context.Context, u *cleanup.Unit) (bool, error) {
 	cell, err := r.cell(u)
 	if err != nil {

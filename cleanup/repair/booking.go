@@ -11,7 +11,7 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// Side is where rows or allocations are: as they were before a repair, or after it.
+// Side is the state of rows or allocations: as before a repair, or as after it.
 type Side string
 
 // Sides.
@@ -28,7 +28,7 @@ func (s Side) other() Side {
 	return After
 }
 
-// sideOfBooks returns where the allocations of both consumers are.
+// sideOfBooks returns the side of the allocations of both consumers.
 func sideOfBooks(b *cleanup.Booking, now cleanup.Books) Side {
 	switch {
 	case sameBooks(now, b.After):
@@ -48,7 +48,7 @@ func sameProviders(a, b cloud.Allocations) bool {
 	return maps.EqualFunc(a.Providers, b.Providers, func(x, y map[string]int) bool { return maps.Equal(x, y) })
 }
 
-// stand reads where Placement's allocations of a unit are now.
+// stand reads a unit's allocations from Placement and returns their side.
 func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Books, side Side, err error) {
 	p := u.Placement
 	if r.Books == nil {
@@ -65,8 +65,8 @@ func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Book
 	return now, sideOfBooks(p, now), nil
 }
 
-// post sends the allocations of a side, by the generations that are in the unit, in one
-// request that is answered within postLimit.
+// post writes the allocations of a side with the generations recorded in the unit, in one request
+// that must be answered within postLimit.
 func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
 	if r.Books == nil {
 		return errors.New("Placement is required but not configured") //nolint:staticcheck // a name
@@ -76,8 +76,8 @@ func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
 	return r.Books.SetAllocations(ctx, consumers(u, to, u.Placement.Before))
 }
 
-// consumers are what the instance and its migration hold at a side, with the generations
-// of seen.
+// consumers returns the allocations of the instance and of its migration at a side, with the
+// generations of seen.
 func consumers(u *cleanup.Unit, to Side, seen cleanup.Books) map[string]cloud.Allocations {
 	p := u.Placement
 	target := p.Before
@@ -86,7 +86,7 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Books) map[string]cloud.Al
 	}
 	of := func(a, seen cloud.Allocations) cloud.Allocations {
 		a.Generation = seen.Generation
-		// A consumer that holds nothing has no project in Placement's answers.
+		// Placement returns no project for a consumer without allocations.
 		for _, known := range []cloud.Allocations{p.Before.Instance, p.Before.Migration} {
 			if a.Project == "" {
 				a.Project, a.User = known.Project, known.User
@@ -96,8 +96,8 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Books) map[string]cloud.Al
 	}
 	all := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance), p.Consumer: of(target.Migration, seen.Migration)}
 	for name, a := range all {
-		// Placement makes a consumer of one that it does not know, even where that is to
-		// hold nothing, and from then on refuses requests that say it is new
+		// Placement creates an unknown consumer even for an empty allocation, and from then on
+		// refuses requests that call the consumer new
 		// (placement/handlers/allocation.py, set_allocations; placement/handlers/util.py,
 		// ensure_consumer).
 		if len(a.Providers) == 0 && a.Generation == nil {
@@ -107,13 +107,12 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Books) map[string]cloud.Al
 	return all
 }
 
-// book brings the allocations of a unit to a side, or keeps the side at which they are
-// where to is "". It writes them in either case, by the generations that it has just read:
-// a request of before that is still on its way is refused from then on. Only an answered
-// write counts. It returns the side.
+// book brings the allocations of a unit to a side, or keeps their side if to is "". It writes them
+// in either case, with generations that it has just read: Placement then refuses an earlier
+// request that arrives late. Only an answered write counts. It returns the side.
 //
-// Errors: ErrUnknown where the allocations are at neither side, when nothing is written, or
-// where Placement does not answer, or refuses.
+// Errors: ErrUnknown if the allocations are at neither side (then nothing is written), or if
+// Placement does not answer or refuses the write.
 func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, error) {
 	var err error
 	var refused map[string]cloud.Allocations
@@ -143,10 +142,9 @@ func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, er
 	return "", unknownBecause(fmt.Errorf("Placement's allocations: %w", err)) //nolint:staticcheck // a name
 }
 
-// bump writes one of several consumers as it is, and returns whether it could: Placement
-// refuses what stays as it is, too, on a provider that has less to give than is allocated,
-// though nothing else has changed the consumers. The generation of any one consumer makes it
-// refuse a request for all of them.
+// bump writes one of several consumers unchanged, and returns whether Placement accepted one. On
+// an overcommitted provider Placement refuses even unchanged allocations. The new generation of
+// one consumer is enough: Placement then refuses a late request for all of them.
 func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocations) bool {
 	for name, a := range consumers {
 		if a.Generation != nil && r.Books.SetAllocations(ctx, map[string]cloud.Allocations{name: a}) == nil {
@@ -156,7 +154,8 @@ func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocati
 	return false
 }
 
-// neither says what the consumers hold, and what they would have to hold.
+// neither returns an error with the allocations of both consumers, and those before and after the
+// repair.
 func neither(u *cleanup.Unit, now cleanup.Books) error {
 	p := u.Placement
 	consumer := func(name string, is, before, after cloud.Allocations) string {

@@ -12,8 +12,8 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// evidenceHolds judges the unit's rows again, within the transaction, and returns the rows
-// that repair it.
+// evidenceHolds judges the unit's rows again, within the transaction, and returns the changes that
+// repair them.
 func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
 	if err := tx.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&u.Database); err != nil {
 		return nil, novadb.Explain("cell "+cell.Name, err)

@@ -19,18 +19,17 @@ var (
 	ErrImplausible = host.WithHint(errors.New("this does not look like the database of a running deployment"), "check that --conf or --database names the complete database of this cloud")
 )
 
-// Bookkeeper is what a repair needs of Placement. SetAllocations makes one request and
-// never repeats it: after an error other than a refusal it may have been applied, or may
-// still be.
+// Bookkeeper reads and writes allocations in Placement. SetAllocations makes one request and never
+// repeats it: after an error other than a refusal, the request may have been applied, or may still
+// be applied later.
 type Bookkeeper interface {
 	Allocations(ctx context.Context, consumer string) (cloud.Allocations, error)
 	Tree(ctx context.Context, name string) ([]string, error)
 	SetAllocations(ctx context.Context, consumers map[string]cloud.Allocations) error
 }
 
-// Book fills in what becomes of Placement's allocations when the units' migrations are
-// closed. A unit whose rows or allocations are not what a migration that died leaves is
-// skipped, with the reason.
+// Book plans the change of Placement's allocations for each unit that closes a migration. A unit
+// whose rows or allocations do not match a dead migration is skipped, with the reason.
 func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		u := &units[i]
@@ -50,8 +49,8 @@ func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 		}
 		before := cleanup.Books{Migration: cloud.Allocations{Providers: map[string]map[string]int{}}}
 		here, err := r.Books.Tree(ctx, m.node)
-		// Besides the migration's own nodes, those of the devices that are freed: reports
-		// prove that the instance is on none of their hosts.
+		// The nodes of the migration and of the freed devices: reports prove that the instance
+		// is on none of their hosts.
 		var there []string
 		names := slices.Clone(m.nodes[:])
 		for _, device := range u.Devices {
@@ -86,14 +85,14 @@ func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 	return nil
 }
 
-// migrated is what Placement's side of a unit needs of its rows.
+// migrated has the columns that Book needs.
 type migrated struct {
-	uuid  string    // of the migration; "" in clouds from before Newton, whose Placement has none
+	uuid  string    // of the migration; "" before Newton, when migrations had no uuid
 	node  string    // of the instance; "" for none
-	nodes [2]string // between which it goes; "" for one that is not known
+	nodes [2]string // source and destination; "" if unknown
 }
 
-// migrationOf reads it; nil where there is no such row.
+// migrationOf reads the migration of a unit. It returns nil if there is no such row.
 func (r *Repairer) migrationOf(ctx context.Context, u *cleanup.Unit) (*migrated, error) {
 	cell, err := r.Databases.Cell(u.Cell)
 	if err != nil {
@@ -110,7 +109,7 @@ func (r *Repairer) migrationOf(ctx context.Context, u *cleanup.Unit) (*migrated,
 	return &m, nil
 }
 
-// Unbooked skips the units that need Placement, with the steps that repair each by hand.
+// Unbooked marks the units that need Placement as skipped, with the steps to repair each by hand.
 func (r *Repairer) Unbooked(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		u := &units[i]
@@ -131,9 +130,10 @@ func (r *Repairer) Unbooked(ctx context.Context, units []cleanup.Unit) error {
 	return nil
 }
 
-// Plausible is an error where a cell has taken devices, and no instances or no
-// nova-compute at all: then it is another database than it is believed to be, or a
-// restored half of one.
+// Plausible returns an error if the cell of a unit has no instances or no nova-compute at all: then
+// it is not the intended database, or an incomplete copy.
+//
+// Errors: ErrImplausible.
 func (r *Repairer) Plausible(ctx context.Context, units []cleanup.Unit) error {
 	seen := map[string]bool{}
 	for _, u := range units {

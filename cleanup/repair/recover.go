@@ -14,14 +14,14 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// Standing is where an open unit was found.
+// Standing has the sides at which an open unit was found.
 type Standing struct {
 	Rows        Side
-	Allocations Side // "" for a unit that has nothing to do with Placement
+	Allocations Side // "" for a unit without allocations
 }
 
-// Stand reads where an open unit is, without changing anything: a transaction or a request
-// that is still on its way may change it a moment later.
+// Stand reads the sides of an open unit. It changes nothing, so a transaction or a request of the
+// interrupted run that arrives late may change them afterwards.
 func (r *Repairer) Stand(ctx context.Context, u *cleanup.Unit) (s Standing, err error) {
 	cell, err := r.cell(u)
 	if err != nil {
@@ -39,11 +39,10 @@ func (r *Repairer) Stand(ctx context.Context, u *cleanup.Unit) (s Standing, err 
 	return s, err
 }
 
-// ErrOtherDatabase says that a unit was written in another database than the one that is
-// looked at.
+// ErrOtherDatabase goes with a unit whose rows are in another database than the given ones.
 var ErrOtherDatabase = host.WithHint(errors.New("not the database of this repair"), "give the --database or --conf that the repair was made with")
 
-// cell is the database that a unit was planned in.
+// cell returns the cell that a unit was planned in.
 func (r *Repairer) cell(u *cleanup.Unit) (novadb.Cell, error) {
 	cell, err := r.Databases.Cell(u.Cell)
 	if err != nil {
@@ -52,8 +51,8 @@ func (r *Repairer) cell(u *cleanup.Unit) (novadb.Cell, error) {
 	return cell, nil
 }
 
-// sameDatabase is an error unless the unit's rows are those of this database: ids count from
-// 1 in each.
+// sameDatabase returns an error unless the unit's rows are in this database: ids count from 1 in
+// each database.
 func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 	var name string
 	if err := q.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name); err != nil {
@@ -91,21 +90,20 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 	return nil
 }
 
-// Recover determines what became of units that were begun by a run that was interrupted or
-// got no answer, and brings Placement's allocations to the side of the rows: it completes
-// or reverts the unit. Units that were never begun are skipped. undoing says that the run
-// was an undo.
+// Recover determines the outcome of units that were begun by a run which was interrupted or got no
+// answer, and brings Placement's allocations to the side of the rows: it completes or reverts the
+// unit. Units that were never begun are skipped. undoing says that the run was an undo.
 //
-// Rows count as not written only when a transaction of its own has locked the same rows and
-// changed one of them: then one that was begun before has either been committed, and is
-// seen, or can no longer be.
+// Rows count as not written only after a transaction of Recover has locked the same rows and
+// changed one of them: an earlier transaction has then either been committed, and is seen, or can
+// no longer be committed.
 //
-// Errors: ErrUnknown where it still is unknown; then the unit stays open, and those after
-// it are recovered all the same.
+// Errors: ErrUnknown if an outcome cannot be determined. That unit stays open; later units are
+// recovered nevertheless.
 func (r *Repairer) Recover(ctx context.Context, units []cleanup.Unit, undoing bool) error {
 	return r.each(units, func(u *cleanup.Unit) error {
 		if undoing && (u.State == cleanup.Written || u.State == cleanup.Repaired) {
-			// Releases before the state Begun did not mark a unit before they undid it.
+			// Earlier releases, which had no state Begun, did not mark a unit before its undo.
 			if s, err := r.Stand(ctx, u); err != nil || s.Rows == After && s.Allocations != Before {
 				return err
 			}
@@ -118,8 +116,8 @@ func (r *Repairer) Recover(ctx context.Context, units []cleanup.Unit, undoing bo
 	})
 }
 
-// each has act end each unit, and records it. A unit for which it returns an error stays or
-// becomes open.
+// each calls act for each unit that was begun or written, and records the unit. A unit for which
+// act returns an error stays open, or becomes so.
 func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) error {
 	var errs []error
 	for i := range units {
@@ -151,8 +149,8 @@ func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) e
 		case err != nil:
 			return err
 		case empty(now):
-			// The instance is gone. A request that is still on its way names generations of
-			// consumers that are no more, and is refused.
+			// The instance is gone. Placement refuses a late request, which has generations of
+			// consumers that no longer exist.
 		case side == Neither:
 			return errors.New("its rows have been changed by something else")
 		default:
@@ -165,12 +163,12 @@ func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) e
 	return nil
 }
 
-// empty reports whether neither consumer holds anything.
+// empty returns whether neither consumer has allocations.
 func empty(b cleanup.Books) bool {
 	return len(b.Instance.Providers)+len(b.Migration.Providers) == 0
 }
 
-// close ends an open unit whose rows are at a side.
+// closeUnit sets the final state of an open unit whose rows are at a side.
 func closeUnit(u *cleanup.Unit, side Side, undoing bool, why string) {
 	switch {
 	case side == After:
@@ -184,11 +182,11 @@ func closeUnit(u *cleanup.Unit, side Side, undoing bool, why string) {
 	}
 }
 
-// Accept closes open units as their rows and allocations are now, whatever that is, where
-// Recover cannot: the operator has looked at them. Rows and allocations are written as they
-// are, so that a transaction or a request of before can no longer change them.
+// Accept closes open units that Recover cannot, with their rows and allocations as they are now;
+// the operator has inspected them. It writes both unchanged, so that a late transaction or request
+// of the interrupted run can no longer change them.
 //
-// Errors: as of Recover.
+// Errors: like Recover.
 func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing bool) error {
 	return r.each(units, func(u *cleanup.Unit) error {
 		if !u.Open() {
@@ -224,7 +222,7 @@ func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing boo
 	})
 }
 
-// Text says where rows or allocations are, as part of a sentence about a repair.
+// Text returns the side as part of a sentence about a repair.
 func (s Side) Text() string {
 	if s == Neither {
 		return "neither as before nor as after it"
@@ -235,13 +233,13 @@ func (s Side) Text() string {
 // fenceTries is how often Recover waits for locks, a second or more each time.
 const fenceTries = 10
 
-// errStays ends a transaction that has nothing to write.
+// errStays rolls back a transaction that has nothing to write.
 var errStays = errors.New("nothing to write")
 
-// fence returns where a unit's rows are, such that this cannot change any more through a
-// transaction that was begun before.
+// fence returns the side of a unit's rows, and ensures that no earlier transaction can change it
+// any more.
 func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool) (side Side, err error) {
-	done := After // the side that such a transaction leads to
+	done := After // the side that an earlier transaction leads to
 	if undoing {
 		done = Before
 	}
@@ -269,7 +267,7 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool) (si
 		err = nil
 	}
 	if err == nil && touched != nil {
-		// So that the row is still known as the one of that side.
+		// Record the new time, so that the row still matches this side.
 		for _, recorded := range u.Rows {
 			if recorded.Table == touched.Table && recorded.Key == touched.Key {
 				columns := recorded.Before
@@ -283,10 +281,9 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool) (si
 	return side, err
 }
 
-// touch moves updated_at of a row that the unit writes, of its instance where that is among
-// them: on a cluster a transaction of another node that writes the row fails its
-// certification, or makes this one fail. It returns the column as it is then; nil where
-// the row is gone.
+// touch moves updated_at of a row that the unit writes, the instance's row if that is among them.
+// On a cluster, a transaction of another node that writes the row then fails its certification, or
+// makes this one fail. It returns the row with the new time, nil if the row is gone.
 func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, error) {
 	if len(u.Rows) == 0 {
 		return nil, nil
@@ -308,7 +305,7 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, erro
 	if err != nil {
 		return nil, err
 	}
-	// Later than before, and not what the repair itself has written or was to write.
+	// Later than before, and different from the time that the repair itself writes.
 	statement := later(target.Table)
 	result, err := tx.ExecContext(ctx, statement, target.After["updated_at"], id, row.Before["updated_at"])
 	if err != nil {
@@ -321,16 +318,16 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, erro
 	return &row, err
 }
 
-// later is the statement that moves updated_at of a row of a table: later than it is, and
-// than another time.
+// later returns the statement that moves updated_at of a row to a time later than its present
+// value and than another time.
 func later(table string) string {
 	return "UPDATE " + table + ` SET updated_at = GREATEST(UTC_TIMESTAMP(),
 		COALESCE(updated_at, UTC_TIMESTAMP()) + INTERVAL 1 SECOND, COALESCE(CAST(? AS DATETIME), UTC_TIMESTAMP()) + INTERVAL 1 SECOND)
 		WHERE id = ? AND updated_at <=> ?`
 }
 
-// sideOf returns where the rows of one transaction are. All were written or none, so that one
-// that is as before or after speaks for those that something else has changed since.
+// sideOf returns the side of the rows of one transaction. All of them were written or none, so one
+// row at a side is enough if something else has changed the others since.
 func sideOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error) {
 	found := map[Side]bool{}
 	for _, row := range rows {
@@ -342,7 +339,7 @@ func sideOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error)
 			return "", err
 		}
 		if sameColumns(row.Before, row.After) {
-			continue // says nothing
+			continue // equal on both sides
 		}
 		is, err := read(ctx, q, row.Table, id, slices.Sorted(maps.Keys(row.After))...)
 		if errors.Is(err, sql.ErrNoRows) {

@@ -41,13 +41,13 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 			rows = append(rows, row.With(map[string]*string{"migration_context": nil, "updated_at": &at}))
 		}
 	}
-	// Reading locks nothing on the other nodes of a cluster. Writing does: a concurrent change
-	// of the instance there is refused, or this one.
+	// On a cluster, reading locks nothing on other nodes. Writing makes a concurrent change of
+	// the instance there fail, or this one.
 	row, err := read(ctx, tx, "instances", instance, "host", "node", "vm_state", "task_state", "updated_at")
 	if err != nil {
 		return nil, err
 	}
-	// In the second in which Nova has saved it, the row would be the same before and after.
+	// In the second in which Nova saved the row, it would be equal before and after.
 	changed := at
 	if before := row.Before["updated_at"]; before != nil && *before >= at {
 		if t, err := time.Parse(time.DateTime, *before); err == nil {
@@ -57,8 +57,8 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	return append(rows, row.With(map[string]*string{"updated_at": &changed})), nil
 }
 
-// offlineRows are the changes of all devices of a unit, each row once. The report_count of
-// each host is noted: should it have moved half a minute later, its nova-compute was up.
+// offlineRows returns the changes for all devices of a unit, each row once. It notes the
+// report_count of each host: if the count has changed half a minute later, nova-compute was up.
 func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking string) ([]cleanup.Row, error) {
 	var all []cleanup.Row
 	var freed []any
@@ -89,8 +89,8 @@ func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking s
 	return all, nil
 }
 
-// deviceRows frees a device as PciDevice.free does (nova/objects/pci_device.py), and
-// what it blocks with it; freed are the devices that are freed together.
+// deviceRows returns the changes that free a device and the functions that it blocks, as
+// PciDevice.free does (nova/objects/pci_device.py). freed are the devices that are freed together.
 func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, freed []any, at, locking string) ([]cleanup.Row, error) {
 	d := f.Device
 	columns := []string{"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"}
@@ -101,7 +101,7 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, freed []any,
 	free := cleanup.StatusAvailable
 	after := map[string]*string{"status": &free, "instance_uuid": nil, "request_id": nil, "updated_at": &at}
 	if f.Case == cleanup.CaseNode {
-		// As Nova deletes a row: with its own id (oslo.db, SoftDeleteMixin).
+		// Nova deletes a row by writing its own id into deleted (oslo.db, SoftDeleteMixin).
 		id := fmt.Sprint(d.ID)
 		after["deleted"], after["deleted_at"] = &id, &at
 		return []cleanup.Row{row.With(after)}, nil
@@ -144,8 +144,8 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, freed []any,
 	return rows, nil
 }
 
-// claimRows give a free device to an instance as PciDevice.claim and allocate do: what
-// it blocks is unavailable from then on.
+// claimRows returns the changes that assign a free device to an instance, as PciDevice.claim and
+// allocate do: functions that the device blocks become unavailable.
 func claimRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, row cleanup.Row, at string, columns []string, locking string) ([]cleanup.Row, error) {
 	allocated, unavailable := cleanup.StatusAllocated, cleanup.StatusUnavailable
 	after := map[string]*string{"status": &allocated, "instance_uuid": &f.Claims, "updated_at": &at}
@@ -202,8 +202,8 @@ func read(ctx context.Context, q rowQuerier, table string, id int64, columns ...
 	return row, nil
 }
 
-// Statement is the change as a statement and its values: it does nothing where any of
-// the columns is not what was seen.
+// Statement returns a change of a row as an UPDATE and its values. The statement changes nothing
+// if a column no longer has the value of before.
 func Statement(r cleanup.Row) (text string, args []any) {
 	columns := slices.Sorted(maps.Keys(r.After))
 	var set, where []string
@@ -219,7 +219,7 @@ func Statement(r cleanup.Row) (text string, args []any) {
 	return "UPDATE " + r.Table + " SET " + strings.Join(set, ", ") + " WHERE id = ? AND " + strings.Join(where, " AND "), args
 }
 
-// write makes the changes, each of which must meet what it has seen.
+// write writes the changes. It returns an error if a row no longer has the values of before.
 func write(ctx context.Context, tx *sql.Tx, rows []cleanup.Row) error {
 	for _, row := range rows {
 		statement, args := Statement(row)

@@ -12,21 +12,21 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// change is one direction in which a unit is carried: After repairs, Before undoes.
+// change is one direction in which a unit is changed: After repairs, Before undoes.
 type change struct {
 	to Side
-	// rows judges within the transaction whether the change may be made, and returns what
-	// is to be written.
+	// rows checks within the transaction whether the change may be made, and returns the
+	// changes of rows.
 	rows func(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error)
 }
 
-// errNotPosted goes with an answer of Placement other than that the allocations are written.
+// errNotPosted goes with any answer of Placement but success, and with no answer.
 var errNotPosted = errors.New("Placement")
 
-// carry brings the rows and the allocations of a unit to one side, or leaves both at the
-// other. Placement comes first, within the transaction that has locked the evidence: its
-// consumer generations make it refuse what was planned from something else. A transaction
-// that has begun is not ended by ctx; none is begun again after it.
+// carry brings the rows and the allocations of a unit to one side, or leaves both at the other. It
+// writes Placement first, within the transaction that has locked the evidence: Placement refuses
+// the request if the consumer generations are not those of the plan. The end of ctx does not end a
+// running transaction, but prevents another try.
 //
 // Errors: without ErrUnknown nothing was changed.
 func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c change) error {
@@ -38,8 +38,8 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 		posted, err = r.transact(whole, units, u, c, post)
 		post = post && !posted
 		if errors.Is(err, errNotPosted) {
-			// The transaction is over, and with it every lock. The request may have been
-			// applied, or may still be.
+			// The transaction is over and holds no lock. The request may have been applied, or
+			// may still be applied later.
 			side, bookErr := r.book(whole, u, "")
 			if bookErr != nil {
 				return errors.Join(err, bookErr)
@@ -61,7 +61,7 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 	return errors.Join(err, bookErr)
 }
 
-// again reports whether a transaction that failed may succeed when it is begun again.
+// again returns whether a transaction that failed may succeed when it is tried again.
 func again(err error) bool {
 	if errors.Is(err, ErrUnknown) {
 		return false
@@ -69,11 +69,10 @@ func again(err error) bool {
 	return novadb.MayRetry(err) || errors.Is(err, errHeld)
 }
 
-// transact carries a unit in one transaction. The unit is recorded as begun before anything
-// of it is written.
+// transact changes a unit in one transaction. It records the unit as begun before the first write.
 //
-// Errors: errNotPosted where Placement has not said that it is done; ErrUnknown where
-// COMMIT was sent and its outcome is unknown. After others nothing is in the rows.
+// Errors: errNotPosted if Placement has not confirmed the write; ErrUnknown if the outcome of
+// COMMIT is unknown. After any other error no row was written.
 func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c change, post bool) (posted bool, err error) {
 	state := u.State
 	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
@@ -114,24 +113,24 @@ func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanu
 // long as it waits for a lock, so none that may wait is begun in the last second.
 const (
 	holdLimit = 5500 * time.Millisecond
-	postLimit = 5 * time.Second // for Placement's answer within it
+	postLimit = 5 * time.Second // for Placement's answer within holdLimit
 	nextLock  = 1               // seconds to wait for each lock but the first (novadb.LockWait), when one is held
 	idleLimit = 6               // seconds after which the server ends a transaction whose client is frozen
 
 	forUpdate = " FOR UPDATE"
 )
 
-// beforeLast is the context of statements that may wait for a lock.
+// beforeLast returns the context for statements that may wait for a lock.
 func beforeLast(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline()
 	return context.WithDeadlineCause(ctx, deadline.Add(-nextLock*time.Second), errHeld)
 }
 
-// locked has act read and write in a transaction that has locked the rows that the unit's
-// evidence lies in, and commits it. The context of act ends when the locks must go.
+// locked calls act in a transaction that has locked the rows of the unit's evidence, and commits
+// the transaction. The context of act ends when the locks must be released.
 //
-// Errors: ErrUnknown where COMMIT was sent and its outcome is unknown. After others the
-// transaction is rolled back, and no lock is held any more.
+// Errors: ErrUnknown if the outcome of COMMIT is unknown. After any other error the transaction is
+// rolled back and holds no lock.
 func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context.Context, *sql.Tx, novadb.Cell) error) error {
 	cell, err := r.cell(u)
 	if err != nil {
@@ -145,7 +144,7 @@ func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context
 	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d, SESSION wait_timeout = %d", novadb.LockWait, idleLimit)); err != nil {
 		return novadb.Explain("cell "+cell.Name, err)
 	}
-	// Where the connection is lost, its variables are too.
+	// A lost connection has lost its variables too.
 	defer conn.ExecContext(context.WithoutCancel(ctx), "SET SESSION wait_timeout = DEFAULT") //nolint:errcheck // as above
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
@@ -166,16 +165,16 @@ func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context
 	if err = tx.Commit(); errors.Is(err, novadb.ErrCommitUnknown) {
 		return unknownBecause(err)
 	}
-	return err // the server says that it has rolled back
+	return err // the server has rolled back
 }
 
-// errHeld says that a transaction was given up so that Nova does not have to wait.
+// errHeld goes with a transaction that was rolled back so that Nova does not have to wait.
 var errHeld = fmt.Errorf("rows of Nova would have been locked for longer than %s", holdLimit)
 
-// lock locks the rows that the evidence lies in, in the order in which Nova's
-// instance_destroy does (nova/db/main/api.py). The index of migrations begins with
-// deleted and instance_uuid, so that no new one can be added meanwhile. The context that it
-// returns ends when the locks must go.
+// lock locks the rows of the unit's evidence, in the order of Nova's instance_destroy
+// (nova/db/main/api.py). The index of migrations begins with deleted and instance_uuid, so no
+// migration of the instance can be added meanwhile. The returned context ends when the locks must
+// be released.
 func lock(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (limited context.Context, cancel context.CancelFunc, err error) {
 	type statement struct {
 		table, text string

@@ -13,14 +13,12 @@ import (
 	"gpustack/host"
 )
 
-// ErrTooLate says that Nova has gone on from a repair, so that taking it back would
-// make what it believes wrong again.
+// ErrTooLate goes with a repair that Nova has acted on: undoing it would make the rows wrong again.
 var ErrTooLate = host.WithHint(errors.New("too late to undo"), "gpustack repair-migration shows the rows as they are now")
 
-// CheckUndo is an error unless each unit that was written can be undone: an online repair
-// until nova-compute has freed a device, an offline one until nova-compute of a host has
-// reported again, either as long as rows and allocations are as they were written. All
-// reasons are in the error.
+// CheckUndo returns an error unless each written unit can be undone: an online repair until
+// nova-compute has freed a device, an offline one until nova-compute of a host has reported again,
+// and only while rows and allocations are as they were written. The error has all reasons.
 func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
 	var errs []error
 	for i := range units {
@@ -46,8 +44,8 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
 	return errors.Join(errs...)
 }
 
-// undoable is an error unless a unit's rows are as they were written, and Nova has not gone
-// on from them. locking is how the rows are read.
+// undoable returns an error unless a unit's rows are as they were written and Nova has not acted
+// on them. locking is "" or forUpdate, and is appended to the statements.
 func undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) error {
 	if u.Repair == cleanup.Online {
 		kept, err := kept(ctx, q, u, locking)
@@ -75,8 +73,8 @@ func undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string
 	return nil
 }
 
-// booked is an error unless Placement's allocations are those that the repair wrote. It notes
-// the generations that it has seen.
+// booked returns an error unless Placement's allocations are those that the repair wrote. It notes
+// their generations in the unit.
 func (r *Repairer) booked(ctx context.Context, u *cleanup.Unit) error {
 	now, side, err := r.stand(ctx, u)
 	if err != nil {
@@ -90,10 +88,10 @@ func (r *Repairer) booked(ctx context.Context, u *cleanup.Unit) error {
 	return nil
 }
 
-// Undo undoes the units that were written, the last first, each in a transaction, and
-// records each. One that has begun ends, none is begun after ctx.
+// Undo undoes the written units, the last first, each in one transaction, and records each. When
+// ctx ends, a unit that was begun is finished, and no other is begun.
 //
-// Errors: ErrUnknown goes with a unit whose outcome is not known, which has the state Begun.
+// Errors: ErrUnknown goes with a unit whose outcome is unknown, which has the state Begun.
 func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 	if err := r.CheckUndo(ctx, units); err != nil {
 		return err
@@ -126,7 +124,7 @@ func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 	return nil
 }
 
-// kept counts the devices of a unit that its instance still has.
+// kept returns how many devices of a unit its instance still has.
 func kept(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) (int, error) {
 	var ids []any
 	for _, d := range u.Devices {
@@ -140,8 +138,8 @@ func kept(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) (i
 	return n, nil
 }
 
-// ours is an error unless the names of a row, which a journal has brought, are those
-// of tables and columns that are repaired.
+// checkOurs returns an error unless a row that was read from a journal names only tables and
+// columns that gpustack repairs.
 func checkOurs(r cleanup.Row) error {
 	known := map[string][]string{
 		"pci_devices":    {"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"},
@@ -159,8 +157,8 @@ func checkOurs(r cleanup.Row) error {
 	return nil
 }
 
-// reportCount is how often nova-compute of a host has reported; 0 where it has no service.
-// locking is how the row is read: in a transaction, "FOR UPDATE" reads it as it is now.
+// reportCount returns how often nova-compute of a host has reported, 0 if the host has no service.
+// locking is "" or forUpdate: in a transaction, forUpdate reads the present value.
 func reportCount(ctx context.Context, q rowQuerier, host, locking string) (int64, error) {
 	var n sql.NullInt64
 	err := q.QueryRowContext(ctx, "SELECT MAX(report_count) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ? "+locking, host).Scan(&n)

@@ -484,7 +484,7 @@ func TestInterruptedEntry(t *testing.T) {
 		before := states(t, cell)
 		// Its cell is not among those of nova.conf by that name, so that nothing can be found out.
 		_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
-		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: the outcome of this repair is unknown: cell \"database\" (schema \"nova_cell1\") is not at hand: not the database of this repair") || !strings.Contains(stderr, "hint: give the --database") {
+		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: the outcome of this repair is unknown: cell \"database\" (schema \"nova_cell1\") is not among the given databases: not the database of this repair") || !strings.Contains(stderr, "hint: give the --database") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
 		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
