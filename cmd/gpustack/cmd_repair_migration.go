@@ -30,38 +30,38 @@ func newRepairMigrationCommand(u *ui) *cli.Command {
 		Name:  "repair-migration",
 		Usage: "find and repair stale PCI device records in the Nova database",
 		Description: `
-After a failed migration, rows of nova.pci_devices can say that a device is taken though
-no guest has it, or free though one does. This command reads the rows of every cell, each
-in one consistent snapshot. For each suspicious row it prints a verdict, the evidence, the
-impact of leaving it and how to fix it. Without --apply it changes nothing.
+After a failed migration, rows of nova.pci_devices can mark a device as taken although
+no guest uses it, or as free although one does. This command reads the rows of every
+cell, each in one consistent snapshot. For each suspicious row it prints a verdict, the
+evidence, the impact of leaving it and how to fix it. Without --apply it changes nothing.
 
-What the database cannot prove, the compute hosts can: --guests reads what "gpustack
-host guests -o json" has printed there in the last ten minutes. Without it, whatever
-could free a device that a guest uses is unknown. --apply repairs what is proved:
+Some verdicts need proof from the compute hosts: --guests reads reports that "gpustack
+host guests -o json" printed there within the last ten minutes. Without these reports, a
+row is unknown if its repair could free a device that a guest uses. --apply repairs what
+is proved stale:
 
   online   Placement's allocations are corrected and the dead migration is closed, so
            that nova-compute's own audit frees the devices; no service is touched
   offline  the row is written while nova-compute on that host is down, confirmed by
-           missed heartbeats and by the host's own report; --host-is-off is your word
-           in place of the report. With --claim a free device that a guest holds is
-           given to its instance, too
+           missed heartbeats and by the host's own report; --host-is-off replaces the
+           report. --claim also assigns free devices to the guests that use them
 
-Each repair of an instance is one transaction, which judges everything again, changes only
-what it has seen, and is recorded on this machine: "gpustack undo" undoes it, unless Nova
-has gone on from there. Where Placement or the database does not answer
-whether something was written, the outcome is unknown: the entry stays open, every command
-says so, and the next --apply or undo determines it and completes or reverts the repair.
-Where that is impossible, --accept closes the entry and leaves rows and allocations as
-they are.
+Each repair of an instance is one transaction. It judges all rows again, changes only
+values that it has read, and is recorded on this machine: "gpustack undo" undoes the
+repair, unless Nova has already acted on it. If Placement or the database does not answer
+whether a change was written, the outcome is unknown: the journal entry stays open, every
+command warns about it, and the next --apply or undo determines the outcome and completes
+or reverts the repair. Where that is impossible, --accept closes the entry and leaves rows
+and allocations as they are.
 
 The databases are those of nova.conf on a controller ([api_database], whose
 cell_mappings name every cell), or --database names one cell's.
 
 VERDICTS
-  stale       proved: the device is not what the row says
-  suspicious  something is wrong, and it is not proved to be safe to change
-  unknown     not determined by the database alone, or it depends on an odd record; the
-              steps name the hosts to ask, or the record
+  stale       proved: the row does not describe the device
+  suspicious  something is wrong, but a repair is not proved to be safe
+  unknown     the database alone does not prove it, or the row depends on an odd record;
+              the steps name the hosts to get reports from, or the record
 
 EXAMPLES
   gpustack repair-migration
@@ -73,29 +73,29 @@ EXAMPLES
 
 EXIT STATUS
   0  every row is free or legitimate
-  1  rows could not be read, or not be repaired
+  1  rows could not be read or repaired
   2  rows are, or remain, stale, suspicious or unknown
-  130  interrupted: committed repairs stay, are listed and can be undone; nothing else was changed`,
+  130  interrupted: committed repairs remain, are listed and can be undone; nothing else was changed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "the `FILE` below the root"},
-			&cli.StringFlag{Name: "database", Usage: "one cell's database, by its `URL` as SQLAlchemy writes it"},
-			&cli.StringFlag{Name: "api-database", Usage: "nova_api's, by its `URL`, to look for instances in other cells"},
-			&cli.StringFlag{Name: "cell", Usage: "only the `CELL`, by name or uuid"},
-			&cli.StringFlag{Name: "host", Usage: "only rows of `HOST`"},
-			&cli.StringFlag{Name: "instance", Usage: "only rows of the instance `UUID`"},
-			&cli.StringFlag{Name: "device", Usage: "only rows of the PCI `ADDRESS`"},
+			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "read nova.conf from `FILE` below the root"},
+			&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
+			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
+			&cli.StringFlag{Name: "cell", Usage: "judge only rows of `CELL` (name or uuid)"},
+			&cli.StringFlag{Name: "host", Usage: "judge only rows of `HOST`"},
+			&cli.StringFlag{Name: "instance", Usage: "judge only rows of the instance `UUID`"},
+			&cli.StringFlag{Name: "device", Usage: "judge only rows of the PCI `ADDRESS`"},
 			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows too"},
 			&cli.StringSliceFlag{Name: "guests", Usage: "guest report `FILE` from 'gpustack host guests -o json' (repeatable)"},
 			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json' (repeatable)"),
-			&cli.StringSliceFlag{Name: "host-is-off", Usage: "your word that `HOST` is off, and no guest runs there (repeatable)"},
-			&cli.BoolFlag{Name: "claim", Usage: "give free devices to the guests that hold them, by their hosts' reports, too"},
-			&cli.BoolFlag{Name: "apply", Usage: "repair what is proved stale"},
-			&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` as its rows and allocations are now"},
-			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if there is more than `NUMBER` to repair"},
-			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait `TIME` for nova-compute to free the devices"},
-			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, look for `TIME` whether a nova-compute has come back"},
+			&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
+			&cli.BoolFlag{Name: "claim", Usage: "also assign free devices to the guests that use them by their hosts' reports"},
+			&cli.BoolFlag{Name: "apply", Usage: "repair rows that are proved stale"},
+			&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` with its rows and allocations as they are"},
+			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
+			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices"},
+			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, wait `TIME` and check that no nova-compute was started"},
 			yesFlag(),
 		}, databaseFlags()...),
 		Action: action(u, parseRepairMigration, runRepairMigration),
@@ -135,7 +135,7 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 		opts.find.Address = address.String()
 	}
 	if opts.where.Database != "" && opts.find.Cell != "" {
-		f.add(&usageError{"--cell: --database names the only one", ""})
+		f.add(&usageError{"--cell cannot be combined with --database, which names one cell", ""})
 	}
 	for _, flag := range []string{"yes", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
@@ -148,7 +148,7 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	if text := c.String("accept"); c.IsSet("accept") {
 		id, err := strconv.Atoi(text)
 		if opts.accept = id; err != nil || id < 1 {
-			f.add(&usageError{"--accept: not the number of an entry: " + quoted(text), "gpustack history lists them"})
+			f.add(&usageError{"--accept: not the number of an entry: " + quoted(text), "run 'gpustack history' to list the entries"})
 		}
 	}
 	return opts
@@ -482,7 +482,7 @@ func updateRows(j journalOfRows, e *change.Entry, status change.Status, units []
 func (r *repairing) recover(ctx context.Context, open []change.Entry) (err error) {
 	accept := func(e change.Entry) bool { return e.ID == r.opts.accept }
 	if r.opts.accept != 0 && !slices.ContainsFunc(open, accept) {
-		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "gpustack history lists them"}
+		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "run 'gpustack history' to list the entries"}
 	}
 	if len(open) == 0 {
 		return nil
