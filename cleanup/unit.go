@@ -99,6 +99,11 @@ func (u Unit) Back() []Row {
 	return back
 }
 
+// Written returns whether a unit's rows are committed, and not undone.
+func (u Unit) Written() bool {
+	return u.State == Written || u.State == Repaired
+}
+
 // Open returns whether a unit was begun and its outcome is not determined. Earlier releases,
 // which had no state Begun, left such units planned, with their rows.
 func (u Unit) Open() bool {

@@ -19,8 +19,10 @@ import (
 type Repairer struct {
 	Databases *novadb.Databases
 	Options   find.Options // with which the findings were made; rows are judged again with them
-	Books     Bookkeeper   // nil if no unit changes allocations
-	Record    func([]cleanup.Unit) error
+	Books     Bookkeeper   // nil before SignIn was called, or if no unit changes allocations
+	// SignIn connects to Placement. It is called once, when a unit changes allocations.
+	SignIn func(context.Context) (Bookkeeper, error)
+	Record func([]cleanup.Unit) error
 }
 
 // tries is how often a transaction is tried: the database can end it for a deadlock, a lock
@@ -60,10 +62,11 @@ func (r *Repairer) Apply(ctx context.Context, units []cleanup.Unit) error {
 		if u.State != cleanup.Planned {
 			continue
 		}
-		if err := context.Cause(ctx); err != nil {
+		if context.Cause(ctx) != nil {
+			err := interrupted(ctx, units)
 			return errors.Join(append(errs, err, r.leave(units, "not begun: the run was interrupted"))...)
 		}
-		err := r.carry(ctx, units, u, change{After, r.evidenceHolds})
+		err := r.carry(ctx, units, u, direction{After, r.evidenceHolds})
 		switch {
 		case err == nil:
 			u.State = committed(u)
@@ -82,7 +85,22 @@ func (r *Repairer) Apply(ctx context.Context, units []cleanup.Unit) error {
 			return errors.Join(append(errs, err)...)
 		}
 	}
+	if !slices.ContainsFunc(units, touched) {
+		errs = append(errs, interrupted(ctx, units))
+	}
 	return errors.Join(errs...)
+}
+
+// touched returns whether something of a unit was written, or may have been.
+func touched(u cleanup.Unit) bool { return u.Written() || u.Open() }
+
+// interrupted returns the cause of ctx, if it has ended, and says so if no unit was touched.
+func interrupted(ctx context.Context, units []cleanup.Unit) error {
+	cause := context.Cause(ctx)
+	if cause != nil && !slices.ContainsFunc(units, touched) {
+		return fmt.Errorf("%w, nothing was changed", cause)
+	}
+	return cause
 }
 
 // committed returns the state of a unit whose rows are committed: devices of a closed migration

@@ -52,7 +52,7 @@ func sameProviders(a, b cloud.Allocations) bool {
 func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Books, side Side, err error) {
 	p := u.Placement
 	if r.Books == nil {
-		return now, "", errors.New("Placement is required but not configured") //nolint:staticcheck // a name
+		return now, "", errNoPlacement
 	}
 	if now.Instance, err = r.Books.Allocations(ctx, u.Instance); err != nil {
 		return now, "", err

@@ -28,6 +28,34 @@ type Bookkeeper interface {
 	SetAllocations(ctx context.Context, consumers map[string]cloud.Allocations) error
 }
 
+// Plan plans the repair of the stale findings, at most most units, with the changes of rows and
+// allocations that each would make now. A unit that cannot be made is skipped, with the reason.
+// Without Placement, units that change allocations are skipped, and placement is the reason.
+//
+// Errors: ErrTooMany, ErrImplausible, and those of the databases.
+func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most int) (units []cleanup.Unit, placement, err error) {
+	units = cleanup.NewPlan(findings)
+	if len(units) > most {
+		return nil, nil, fmt.Errorf("%d repairs: %w", len(units), ErrTooMany)
+	}
+	if err := r.Plausible(ctx, units); err != nil {
+		return nil, nil, err
+	}
+	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Online }) {
+		if placement = r.signIn(ctx); placement == nil {
+			placement = r.Book(ctx, units)
+		}
+	}
+	if placement != nil {
+		// Never repair a row without its allocations: the scheduler would still count the
+		// device as used.
+		if err := r.Unbooked(ctx, units); err != nil {
+			return nil, placement, err
+		}
+	}
+	return units, placement, r.Preview(ctx, units)
+}
+
 // Book plans the change of Placement's allocations for each unit that closes a migration. A unit
 // whose rows or allocations do not match a dead migration is skipped, with the reason.
 func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {

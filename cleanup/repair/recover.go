@@ -102,7 +102,7 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 // recovered nevertheless.
 func (r *Repairer) Recover(ctx context.Context, units []cleanup.Unit, undoing bool) error {
 	return r.each(units, func(u *cleanup.Unit) error {
-		if undoing && (u.State == cleanup.Written || u.State == cleanup.Repaired) {
+		if undoing && u.Written() {
 			// Earlier releases, which had no state Begun, did not mark a unit before its undo.
 			if s, err := r.Stand(ctx, u); err != nil || s.Rows == After && s.Allocations != Before {
 				return err

@@ -12,8 +12,8 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// change is one direction in which a unit is changed: After repairs, Before undoes.
-type change struct {
+// direction is one direction in which a unit is changed: After repairs, Before undoes.
+type direction struct {
 	to Side
 	// rows checks within the transaction whether the change may be made, and returns the
 	// changes of rows.
@@ -29,7 +29,7 @@ var errNotPosted = errors.New("Placement")
 // running transaction, but prevents another try.
 //
 // Errors: without ErrUnknown nothing was changed.
-func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c change) error {
+func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction) error {
 	post := u.Placement != nil
 	whole := context.WithoutCancel(ctx)
 	var err error
@@ -73,7 +73,7 @@ func again(err error) bool {
 //
 // Errors: errNotPosted if Placement has not confirmed the write; ErrUnknown if the outcome of
 // COMMIT is unknown. After any other error no row was written.
-func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c change, post bool) (posted bool, err error) {
+func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction, post bool) (posted bool, err error) {
 	state := u.State
 	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
 		early, cancel := beforeLast(ctx)

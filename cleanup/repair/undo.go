@@ -23,7 +23,7 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
 	var errs []error
 	for i := range units {
 		u := &units[i]
-		if u.State != cleanup.Written && u.State != cleanup.Repaired {
+		if !u.Written() {
 			continue
 		}
 		cell, err := r.cell(u)
@@ -98,13 +98,13 @@ func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 	}
 	for i := range slices.Backward(units) {
 		u := &units[i]
-		if u.State != cleanup.Written && u.State != cleanup.Repaired {
+		if !u.Written() {
 			continue
 		}
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		err := r.carry(ctx, units, u, change{Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
+		err := r.carry(ctx, units, u, direction{Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
 			return u.Back(), undoable(ctx, tx, u, locking)
 		}})
 		switch {
