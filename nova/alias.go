@@ -1,8 +1,6 @@
 package nova
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -107,68 +105,15 @@ func (a Alias) needs(r Release) []error {
 	var errs []error
 	since := func(value, what string, first Release) {
 		if value != "" && r < first {
-			errs = append(errs, fmt.Errorf("alias %s: %s needs %s, and this is %s", a.Name, what, first, r))
+			errs = append(errs, fmt.Errorf("alias %s: %s requires Nova %s or later; this is %s", a.Name, what, first, r))
 		}
 	}
-	since(a.NUMAPolicy, "numa_policy", queens)
+	since(a.NUMAPolicy, "numa_policy", Queens)
 	if a.NUMAPolicy == "socket" {
-		since(a.NUMAPolicy, "numa_policy socket", wallaby)
+		since(a.NUMAPolicy, "numa_policy socket", Wallaby)
 	}
-	since(a.ResourceClass, "resource_class", r2023_1)
-	since(a.Traits, "traits", r2023_1)
-	since(a.LiveMigratable, "live_migratable", r2025_1)
+	since(a.ResourceClass, "resource_class", Antelope)
+	since(a.Traits, "traits", Antelope)
+	since(a.LiveMigratable, "live_migratable", Epoxy)
 	return errs
-}
-
-// text writes a value for nova.conf. oslo.config takes a dollar sign for the
-// beginning of another option's name unless it is doubled.
-func text(value any) (string, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(value)
-	// Blanks after colons and commas, as everybody writes them there.
-	return strings.ReplaceAll(spaced(strings.TrimSuffix(b.String(), "\n")), "$", "$$"), err
-}
-
-// spaced puts a blank behind each comma and colon outside of strings.
-func spaced(text string) string {
-	var b strings.Builder
-	quoted := false
-	for i := range len(text) {
-		c := text[i]
-		b.WriteByte(c)
-		switch {
-		case c == '"' && (i == 0 || text[i-1] != '\\'):
-			quoted = !quoted
-		case !quoted && (c == ',' || c == ':'):
-			b.WriteByte(' ')
-		}
-	}
-	return b.String()
-}
-
-// objects reads a value of nova.conf that is an object, or a list of them; nil
-// where it is neither.
-func objects(value string) []map[string]any {
-	value = strings.ReplaceAll(value, "$$", "$")
-	var list []map[string]any
-	if json.Unmarshal([]byte(value), &list) == nil {
-		return list
-	}
-	var object map[string]any
-	if json.Unmarshal([]byte(value), &object) == nil && object != nil {
-		return []map[string]any{object}
-	}
-	return nil
-}
-
-// object returns a value as what it is once it has been read back.
-func object(value any) (map[string]any, error) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
-	var o map[string]any
-	return o, json.Unmarshal(data, &o)
 }

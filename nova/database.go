@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/host"
 	"gpustack/nova/conf"
 )
 
@@ -31,14 +32,14 @@ func (s Side) Databases() (Databases, error) {
 	var d Databases
 	var errs []error
 	single := func(section, key string) string {
-		found := s.find(conf.Name{Section: section, Key: key})
+		found := s.Find(conf.Name{Section: section, Key: key})
 		if len(found) == 0 {
 			return ""
 		}
 		last := found[len(found)-1]
 		value, err := plain(last.Value)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: [%s] %s: %w", last.in, last.Line(), section, key, err))
+			errs = append(errs, fmt.Errorf("%s:%d: [%s] %s: %w", last.File, last.Line(), section, key, err))
 		}
 		return value
 	}
@@ -58,6 +59,20 @@ func (s Side) Databases() (Databases, error) {
 		}
 	}
 	return d, errors.Join(errs...)
+}
+
+// ReadDatabases reads the settings of the databases from the files that the services of a controller
+// read: file and those of nova.conf.d beside it.
+func ReadDatabases(root host.Root, file string) (Databases, error) {
+	names, err := Files(root, file, Controller)
+	if err != nil {
+		return Databases{}, err
+	}
+	side, err := ReadSide(root, Controller, names)
+	if err != nil {
+		return Databases{}, err
+	}
+	return side.Databases()
 }
 
 // errReference says that a value takes in another option, or the environment

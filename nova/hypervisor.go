@@ -11,16 +11,15 @@ import (
 	"gpustack/host"
 )
 
-// Hypervisor is the versions of what a compute node's guests run on.
+// Hypervisor is the versions of a compute node's hypervisor.
 type Hypervisor struct {
-	Libvirt, QEMU Version // nil where it is not known
+	Libvirt, QEMU Version // nil: unknown
 }
 
-// Version is a version's numbers, the most significant first.
+// Version is the numbers of a version, the most significant first.
 type Version []int
 
-// ParseVersion reads the numbers that a version begins with, such as 8.2.2 of
-// 8.2.2+ds-0ubuntu1.
+// ParseVersion returns the leading numbers of a version: 8.2.2 for 8.2.2+ds-0ubuntu1.
 func ParseVersion(s string) (Version, error) {
 	var v Version
 	for number := range strings.SplitSeq(versionNumbers.FindString(s), ".") {
@@ -43,12 +42,12 @@ func (v Version) String() string {
 	return strings.Join(numbers, ".")
 }
 
-// libvirtLibrary has the version in its name: major*1000+minor, and micro
-// (libvirt/meson.build, so_version).
+// libvirtLibrary matches the file name of libvirt's library, which contains the version as
+// major*1000+minor and micro (libvirt/meson.build, so_version).
 var libvirtLibrary = regexp.MustCompile(`^libvirt\.so\.0\.([0-9]+)\.([0-9]+)$`)
 
-// InstalledHypervisor returns the versions below root: those of Debian's package
-// database, and else libvirt's as its library is named. What is found nowhere is nil.
+// InstalledHypervisor returns the versions that are installed below root, from Debian's package
+// database, or for libvirt from the name of its library. A version that is not found is nil.
 func InstalledHypervisor(root host.Root) (Hypervisor, error) {
 	var h Hypervisor
 	found, err := packages(root, "libvirt-daemon", "qemu-system-x86", "qemu-system-arm")
@@ -96,13 +95,13 @@ func libraryVersion(root host.Root) (Version, error) {
 			}
 		}
 	}
-	if len(found) != 1 { // of several, which one is at work is not known
+	if len(found) != 1 { // which of several is in use is unknown
 		return nil, nil
 	}
 	return found[0], nil
 }
 
-// before reports whether the version is known and lower than another.
-func (v Version) before(other Version) bool {
+// Before reports whether the version is known and lower than other. 8.2 is not before 8.2.2.
+func (v Version) Before(other Version) bool {
 	return v != nil && slices.Compare(v, other) < 0 && !slices.Equal(v, other[:min(len(v), len(other))])
 }

@@ -42,8 +42,8 @@ func Installed(root host.Root) (Release, error) {
 		return 0, ErrNoRelease
 	case 1:
 		for r := range found {
-			if r < mitaka || r > newest {
-				return 0, fmt.Errorf("%w: %s has %s, which is not between %s and %s", ErrNoRelease, found[r], r, mitaka, newest)
+			if r < Mitaka || r > Newest {
+				return 0, fmt.Errorf("%w: %s has %s, which is not between %s and %s", ErrNoRelease, found[r], r, Mitaka, Newest)
 			}
 			return r, nil
 		}
@@ -54,6 +54,14 @@ func Installed(root host.Root) (Release, error) {
 	}
 	slices.Sort(several)
 	return 0, fmt.Errorf("%w: more than one: %s", ErrNoRelease, strings.Join(several, ", "))
+}
+
+// OrInstalled returns the release, or if it is 0 the one that is installed below root.
+func (r Release) OrInstalled(root host.Root) (Release, error) {
+	if r != 0 {
+		return r, nil
+	}
+	return Installed(root)
 }
 
 // dpkg looks for nova-common in Debian's and Ubuntu's database.

@@ -83,7 +83,7 @@ func configure(t *testing.T, release, text string) string {
 		t.Fatal(err)
 	}
 	o := nova.Options{Role: nova.All, Release: r, Aliases: []nova.Alias{a}}
-	w, err := nova.New(o)
+	w, err := nova.NewWant(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,10 +155,10 @@ func TestHosts(t *testing.T) {
 		{"no VFs allowed", []nova.Host{host("a", "20b2/0")}, "A100=20b2 type-PCI"},
 		{"products of one name", []nova.Host{host("a", "20b2", "20b0")}, "A100-20b2=20b2 type-PCI, A100-20b0=20b0 type-PCI"},
 		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de-ffff=ffff type-PCI"},
-		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")}, "product 10de:20b2: hosts disagree, which one alias cannot serve: type-PCI on b, type-PF on a"},
+		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")}, "product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w, err := nova.New(nova.Options{Role: nova.Controller, Release: 26, Hosts: test.hosts})
+			w, err := nova.NewWant(nova.Options{Role: nova.Controller, Release: 26, Hosts: test.hosts})
 			var got []string
 			for _, a := range w.Aliases {
 				got = append(got, fmt.Sprintf("%s=%s %s", a.Name, a.ProductID, a.DeviceType))
@@ -203,10 +203,10 @@ func TestTwins(t *testing.T) {
 		{"both given", []pci.Address{first, second}, false, "all"},
 		{"one stays", []pci.Address{second}, false, "0000:02:00.0"},
 		{"by address", []pci.Address{first, second}, true, "0000:01:00.0 0000:02:00.0"},
-		{"none given", []pci.Address{}, false, "alias K4200: this machine gives no function of 10de:11b4 to guests"},
+		{"none given", []pci.Address{}, false, "alias K4200: no function of 10de:11b4 on this machine is prepared for guests"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w, err := nova.New(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a}, Here: devices, Given: test.given, ByAddress: test.byAddress})
+			w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a}, Machine: nova.Machine{Devices: devices, Given: test.given}, ByAddress: test.byAddress})
 			var got []string
 			for _, s := range w.Specs {
 				if s.Address == nil {
@@ -250,7 +250,7 @@ enabled_filters = ComputeFilter
 		t.Fatal(err)
 	}
 	o := nova.Options{Role: nova.All, Release: 26, Aliases: []nova.Alias{a}, Placement: true}
-	w, err := nova.New(o)
+	w, err := nova.NewWant(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
 )
 
 // Errors of device_spec. Nova gives a device the tags of the first spec that matches it
@@ -29,7 +31,7 @@ var (
 // value is one value of device_spec on its way into the plan.
 type value struct {
 	source   *source
-	line     specLine
+	line     devspec.Line
 	text     string
 	ours     bool
 	dropped  map[int]bool // specs of the line that are not in the plan
@@ -44,19 +46,19 @@ type at struct {
 	number int // of all specs, in the order in which Nova reads them
 }
 
-func (a at) spec() deviceSpec {
-	return a.line.specs[a.item]
+func (a at) spec() devspec.Spec {
+	return a.line.Specs[a.item]
 }
 
-func (v *value) where() string {
-	if v.line.option.Key == "" {
+func (v *value) Where() string {
+	if v.line.Option.Key == "" {
 		return v.source.name
 	}
-	return v.line.where()
+	return v.line.Where()
 }
 
 func (s *source) group() string {
-	return fileGroup(s.name)
+	return FileGroup(s.name)
 }
 
 // inOrder returns the sources in the order in which their specs are read.
@@ -75,9 +77,9 @@ func (p *planner) inOrder() []*source {
 func (p *planner) values() []*value {
 	var all []*value
 	for _, s := range p.inOrder() {
-		for _, line := range p.options.Release.specLines([]SideFile{{s.name, s.file}}) {
+		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.file}}, p.options.Release.SpecNames()) {
 			// A value that moves to another line is written on one.
-			all = append(all, &value{source: s, line: line, text: onOneLine(line.option.Value), dropped: map[int]bool{}, replaced: map[int]bool{}})
+			all = append(all, &value{source: s, line: line, text: onOneLine(line.Option.Value), dropped: map[int]bool{}, replaced: map[int]bool{}})
 		}
 	}
 	return all
@@ -94,19 +96,23 @@ func onOneLine(value string) string {
 func (p *planner) specs(wanted []Spec) error {
 	all := p.values()
 	for _, v := range all {
-		if !v.line.isJSON {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: the value of %s is no JSON object: nova-compute does not start with it", v.where(), v.line.option.Key))
+		if !v.line.IsJSON {
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: the value of %s is no JSON object: nova-compute does not start with it", v.Where(), v.line.Option.Key))
 		}
-		for _, fault := range v.line.faults {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s: %v: nova-compute does not start with it", v.where(), v.line.option.Key, fault))
+		for _, fault := range v.line.Faults {
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s: %v: nova-compute does not start with it", v.Where(), v.line.Option.Key, fault))
 		}
 	}
 	var errs []error
-	hardware := newHardware(p.options.Here, p.options.Interfaces)
+	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
 	last := map[*source][]string{} // values that come after all others
-	planned, err := parsed(wanted)
-	if err != nil {
-		return err
+	var planned []devspec.Spec
+	for _, w := range wanted {
+		spec, err := parsed(w)
+		if err != nil {
+			return err
+		}
+		planned = append(planned, spec)
 	}
 	p.replace(all, planned)
 	for _, w := range wanted {
@@ -135,18 +141,18 @@ func (p *planner) specs(wanted []Spec) error {
 			}
 			kept, err := v.kept()
 			if err != nil {
-				return fmt.Errorf("%s: %w", v.where(), err)
+				return fmt.Errorf("%s: %w", v.Where(), err)
 			}
 			values = append(append(values, v.before...), kept...)
 			if !v.ours {
-				p.plan.Kept = append(p.plan.Kept, v.where()+": "+onOneLine(v.line.option.Value))
+				p.plan.Kept = append(p.plan.Kept, v.Where()+": "+onOneLine(v.line.Option.Value))
 			}
 		}
 		if p.where.DropIn && !s.isOurs {
 			continue // nothing of it changes
 		}
 		file, err := s.file.Set(conf.Setting{
-			Names: p.options.Release.specNames(), Values: append(values, last[s]...), Multi: true, Ordered: true,
+			Names: p.options.Release.SpecNames(), Values: append(values, last[s]...), Multi: true, Ordered: true,
 			Same: func(have, want string) bool { return onOneLine(have) == want },
 		})
 		if err != nil {
@@ -162,16 +168,12 @@ func (p *planner) specs(wanted []Spec) error {
 
 // place finds the place of one spec among the values. It returns the spec's text where
 // that is after all others.
-func (p *planner) place(h hardware, all []*value, want Spec) (end string, err error) {
-	o, err := object(want)
+func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string, err error) {
+	planned, err := parsed(want)
 	if err != nil {
 		return "", err
 	}
-	planned, err := parseSpec(o)
-	if err != nil {
-		return "", err
-	}
-	written, err := text(want)
+	written, err := conf.FormatJSON(want)
 	if err != nil {
 		return "", err
 	}
@@ -181,31 +183,31 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 	var needs, replaced []at // specs that the planned one must precede, and that it replaces
 	specs := specsOf(all)
 	for _, s := range specs {
-		if s.replaced[s.item] && sameIDs(s.spec(), planned) {
+		if s.replaced[s.item] && devspec.SameIDs(s.spec(), planned) {
 			replaced = append(replaced, s)
 		}
 	}
 	for _, s := range specs {
 		// From here on, devices of the planned spec get no tags of this group's specs.
 		covered := inGroup(exacts, s) || inGroup(replaced, s) && !slices.ContainsFunc(replaced, func(r at) bool { return r.number > s.number })
-		if s.spec().faulty || !sameIDs(s.spec(), planned) {
+		if s.spec().Faulty || !devspec.SameIDs(s.spec(), planned) {
 			continue
 		}
-		broader, narrower := h.contains(s.spec(), planned), h.contains(planned, s.spec())
-		lost, gained := s.spec().lost(planned), planned.lost(s.spec())
+		broader, narrower := h.Contains(s.spec(), planned), h.Contains(planned, s.spec())
+		lost, gained := s.spec().Lost(planned), planned.Lost(s.spec())
 		switch {
 		case s.replaced[s.item]:
-		case broader && narrower && s.spec().updatable(planned) && (len(exacts) == 0 || len(lost)+len(gained) == 0):
+		case broader && narrower && updatable(s.spec(), planned) && (len(exacts) == 0 || len(lost)+len(gained) == 0):
 			exacts = append(exacts, s)
-		case !broader && !narrower && !s.spec().opaque() && !h.share(s.spec(), planned):
-			if len(lost)+len(gained) > 0 && h.mayMatch(s.spec(), planned) {
-				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, the first of the two gives it its tags", s.where(), s.spec().object["devname"], written))
+		case !broader && !narrower && !s.spec().Opaque() && !h.Share(s.spec(), planned):
+			if len(lost)+len(gained) > 0 && h.MayMatch(s.spec(), planned) {
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, the first of the two gives it its tags", s.Where(), s.spec().Object["devname"], written))
 			}
 		case len(lost)+len(gained) == 0:
 			if broader && !narrower {
 				same = append(same, s)
 			}
-		case len(lost) > 0, s.spec().opaque(), narrower && !broader:
+		case len(lost) > 0, s.spec().Opaque(), narrower && !broader:
 			if err := conflict(s, written, lost, gained); covered {
 				moved = append(moved, err)
 			} else {
@@ -219,7 +221,7 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 		return "", errors.Join(errs...)
 	}
 	if i := slices.IndexFunc(needs, func(s at) bool { return s.source.group() != needs[0].source.group() }); i > 0 {
-		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, and %w", needs[0].where(), needs[i].where(), written, ErrSpecOrder)
+		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, and %w", needs[0].Where(), needs[i].Where(), written, ErrSpecOrder)
 	}
 	// The spec goes before the first one that it must precede, or that it should: like.
 	var exact, first *at
@@ -239,13 +241,13 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 	}
 	fixed := func(s *at) bool { return p.where.DropIn && !s.source.isOurs }
 	if exact != nil && inPlace(*exact) {
-		have, isList := exact.spec(), len(exact.line.specs) > 1
+		have, isList := exact.spec(), len(exact.line.Specs) > 1
 		switch {
-		case len(planned.lost(have))+len(have.lost(planned)) == 0:
+		case len(planned.Lost(have))+len(have.Lost(planned)) == 0:
 			exact.ours = true
 			return "", nil
 		case fixed(exact):
-			return "", fmt.Errorf("%s: defines the same device_spec with other tags: without --drop-in, gpustack updates the line", exact.where())
+			return "", fmt.Errorf("%s: defines the same device_spec with other tags: without --drop-in, gpustack updates the line", exact.Where())
 		case !isList:
 			p.warnOfChange(*exact, planned)
 			exact.ours, exact.text = true, written
@@ -257,7 +259,7 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 	}
 	switch {
 	case len(needs) > 0 && (fixed(first) || exact != nil && fixed(exact)):
-		return "", fmt.Errorf("%s: would shadow the planned device_spec %s: %w", first.where(), written, ErrSpecOrder)
+		return "", fmt.Errorf("%s: would shadow the planned device_spec %s: %w", first.Where(), written, ErrSpecOrder)
 	case first != nil && fixed(first) && exact != nil:
 		return "", nil // the tags are the same either way
 	case first != nil && fixed(first):
@@ -285,7 +287,7 @@ func (p *planner) place(h hardware, all []*value, want Spec) (end string, err er
 func specsOf(all []*value) (specs []at) {
 	number := 0
 	for _, v := range all {
-		for i := range v.line.specs {
+		for i := range v.line.Specs {
 			number++
 			if !v.dropped[i] {
 				specs = append(specs, at{v, i, number})
@@ -311,42 +313,36 @@ var ownTags = []string{"resource_class", "traits", "managed", "live_migratable",
 
 // updatable reports whether a spec becomes the planned one without losing a tag: tags that
 // gpustack writes may change their values.
-func (s deviceSpec) updatable(planned deviceSpec) bool {
-	tags := planned.tags()
-	return !slices.ContainsFunc(s.lost(planned), func(tag string) bool { return tags[tag] == nil || !slices.Contains(ownTags, tag) })
+func updatable(s, planned devspec.Spec) bool {
+	tags := planned.Tags()
+	return !slices.ContainsFunc(s.Lost(planned), func(tag string) bool { return tags[tag] == nil || !slices.Contains(ownTags, tag) })
 }
 
-// own reports whether gpustack could have written the spec: it has both ids, no pattern,
+// isOwn reports whether gpustack could have written the spec: it has both ids, no pattern,
 // and no tags but gpustack's.
-func (s deviceSpec) own() bool {
-	for tag := range s.tags() {
+func isOwn(s devspec.Spec) bool {
+	for tag := range s.Tags() {
 		if !slices.Contains(ownTags, tag) {
 			return false
 		}
 	}
-	return !s.faulty && !s.devname && s.vendor != anything && s.product != anything && (s.everywhere() || s.single != "")
+	return !s.Faulty && !s.Devname && s.Vendor != devspec.Anything && s.Product != devspec.Anything && (s.Everywhere() || s.Single != "")
 }
 
-// parsed returns specs as Nova reads them.
-func parsed(specs []Spec) (all []deviceSpec, err error) {
-	for _, s := range specs {
-		o, err := object(s)
-		if err != nil {
-			return nil, err
-		}
-		spec, err := parseSpec(o)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, spec)
+// parsed returns a spec as Nova reads it.
+func parsed(s Spec) (devspec.Spec, error) {
+	o, err := conf.Object(s)
+	if err != nil {
+		return devspec.Spec{}, err
 	}
-	return all, nil
+	spec, faults := devspec.Parse(o)
+	return spec, errors.Join(faults...)
 }
 
 // functions returns the functions of this machine that have the ids of a spec, without VFs.
-func (p *planner) functions(s deviceSpec) (found []pci.Address) {
-	for i := range p.options.Here {
-		if d := &p.options.Here[i]; d.SRIOV.PF == nil && d.VendorID != nil && d.ProductID != nil && s.matchesIDs(d.VendorID.String(), d.ProductID.String()) {
+func (p *planner) functions(s devspec.Spec) (found []pci.Address) {
+	for i := range p.options.Devices {
+		if d := &p.options.Devices[i]; d.SRIOV.PF == nil && d.VendorID != nil && d.ProductID != nil && s.MatchesIDs(d.VendorID.String(), d.ProductID.String()) {
 			found = append(found, d.Address)
 		}
 	}
@@ -364,28 +360,28 @@ func (p *planner) kept(functions []pci.Address) []pci.Address {
 // replace finds the specs that gpustack wrote in its other form: by ids where the planned
 // ones are by address, and the other way round. They are replaced where they would offer
 // functions that remain with the host, or give other tags to all functions of the product.
-func (p *planner) replace(all []*value, planned []deviceSpec) {
+func (p *planner) replace(all []*value, planned []devspec.Spec) {
 	for _, w := range planned {
 		functions := p.functions(w)
 		var named []at
 		for _, s := range specsOf(all) {
 			have := s.spec()
-			if have.vendor != w.vendor || have.product != w.product || !have.own() || !have.updatable(w) || p.where.DropIn && !s.source.isOurs {
+			if have.Vendor != w.Vendor || have.Product != w.Product || !isOwn(have) || !updatable(have, w) || p.where.DropIn && !s.source.isOurs {
 				continue
 			}
-			differ := len(have.lost(w))+len(w.lost(have)) > 0
+			differ := len(have.Lost(w))+len(w.Lost(have)) > 0
 			switch {
-			case w.single != "" && have.everywhere() && (len(p.kept(functions)) > 0 || len(have.lost(w)) > 0):
+			case w.Single != "" && have.Everywhere() && (len(p.kept(functions)) > 0 || len(have.Lost(w)) > 0):
 				if !s.replaced[s.item] {
 					p.warnOfChange(s, w)
 				}
 				s.replaced[s.item], s.ours = true, true
-			case w.everywhere() && have.single != "" && differ:
+			case w.Everywhere() && have.Single != "" && differ:
 				named = append(named, s)
 			}
 		}
 		if slices.ContainsFunc(functions, func(a pci.Address) bool {
-			return !slices.ContainsFunc(named, func(s at) bool { return s.spec().single == a.String() })
+			return !slices.ContainsFunc(named, func(s at) bool { return s.spec().Single == a.String() })
 		}) {
 			continue
 		}
@@ -397,15 +393,15 @@ func (p *planner) replace(all []*value, planned []deviceSpec) {
 }
 
 // warnOfChange adds a warning for each tag whose value changes.
-func (p *planner) warnOfChange(s at, planned deviceSpec) {
-	for _, tag := range s.spec().lost(planned) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.where(), tag, written(s.spec().object[tag]), written(planned.object[tag])))
+func (p *planner) warnOfChange(s at, planned devspec.Spec) {
+	for _, tag := range s.spec().Lost(planned) {
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.Where(), tag, conf.Written(s.spec().Object[tag]), conf.Written(planned.Object[tag])))
 	}
 }
 
 // keepsDevices returns an error for each function of a planned product that remains with
 // the host and that a device_spec offers to guests. The planned specs match none of them.
-func (p *planner) keepsDevices(h hardware, all []*value, planned []deviceSpec) error {
+func (p *planner) keepsDevices(h devspec.Hardware, all []*value, planned []devspec.Spec) error {
 	var errs []error
 	var seen []pci.Address
 	for _, w := range planned {
@@ -414,9 +410,9 @@ func (p *planner) keepsDevices(h hardware, all []*value, planned []deviceSpec) e
 				continue
 			}
 			seen = append(seen, address)
-			i := slices.IndexFunc(h.devices, func(d pci.Device) bool { return d.Address == address })
-			if s := firstOf(specsOf(all), func(s at) bool { return h.matches(s.spec(), &h.devices[i]) }); s != nil {
-				errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", s.where(), written(s.spec().object), address, ErrKept))
+			i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == address })
+			if s := firstOf(specsOf(all), func(s at) bool { return h.Matches(s.spec(), &h.Devices[i]) }); s != nil {
+				errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", s.Where(), conf.Written(s.spec().Object), address, ErrKept))
 			}
 		}
 	}
@@ -425,7 +421,7 @@ func (p *planner) keepsDevices(h hardware, all []*value, planned []deviceSpec) e
 
 // kept returns the value as it is planned, without the specs that are dropped.
 func (v *value) kept() ([]string, error) {
-	switch left := len(v.line.specs) - len(v.dropped); {
+	switch left := len(v.line.Specs) - len(v.dropped); {
 	case len(v.dropped) == 0:
 		return []string{v.text}, nil
 	case left == 0:
@@ -451,12 +447,24 @@ func (v *value) kept() ([]string, error) {
 func conflict(s at, planned string, lost, gained []string) error {
 	var why string
 	switch {
-	case s.spec().opaque():
+	case s.spec().Opaque():
 		why = "gpustack cannot evaluate its address, and their tags differ"
 	case len(lost) > 0:
 		why = "devices that both match would lose its " + strings.Join(lost, ", ")
 	default:
 		why = "devices that it matches would not get " + strings.Join(gained, ", ")
 	}
-	return fmt.Errorf("%s: %s %w %s: %s", s.where(), written(s.spec().object), ErrSpecConflict, planned, why)
+	return fmt.Errorf("%s: %s %w %s: %s", s.Where(), conf.Written(s.spec().Object), ErrSpecConflict, planned, why)
+}
+
+// FileGroup is nova.conf.d for the files in it, and "" for others. Which group is read
+// first depends on how a service is started: files of nova.conf.d come before the others
+// where the command line names files, and after them where oslo.config finds them itself
+// (oslo.config, cfg.py, find_config_files, find_config_dirs). Within a group the order is
+// always the same.
+func FileGroup(name string) string {
+	if dir := path.Dir(name); path.Base(dir) == dropInDir {
+		return dir
+	}
+	return ""
 }

@@ -36,7 +36,7 @@ func TestSpecLines(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := nova.Options{Role: nova.Compute, Release: 27, Aliases: []nova.Alias{a}, Placement: true}
-			w, err := nova.New(o)
+			w, err := nova.NewWant(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestSpecLines(t *testing.T) {
 func TestSameDevices(t *testing.T) {
 	for _, test := range []struct{ second, want string }{
 		{"B=10de:20b2,device_type=type-VF", ""},
-		{"B=10de:20b2,device_type=type-VF,resource_class=CUSTOM_B", `alias B: another alias names the same devices with other tags, and Nova gives a device those of one device_spec: {"vendor_id": "10de", "product_id": "20b2"}, {"vendor_id": "10de", "product_id": "20b2", "resource_class": "CUSTOM_B"}`},
+		{"B=10de:20b2,device_type=type-VF,resource_class=CUSTOM_B", `alias B: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: {"vendor_id": "10de", "product_id": "20b2"}, {"vendor_id": "10de", "product_id": "20b2", "resource_class": "CUSTOM_B"}`},
 	} {
 		var aliases []nova.Alias
 		for _, text := range []string{"A=10de:20b2,device_type=type-PF", test.second} {
@@ -74,7 +74,7 @@ func TestSameDevices(t *testing.T) {
 			}
 			aliases = append(aliases, a)
 		}
-		w, err := nova.New(nova.Options{Role: nova.Compute, Release: 27, Aliases: aliases, Placement: true})
+		w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 27, Aliases: aliases, Placement: true})
 		got := ""
 		if err != nil {
 			got = strings.TrimSpace(err.Error())
@@ -109,7 +109,7 @@ func planSpecs(t *testing.T, o nova.Options, alias string, files map[string]stri
 		t.Fatal(err)
 	}
 	o.Role, o.Aliases = nova.Compute, []nova.Alias{a}
-	w, err := nova.New(o)
+	w, err := nova.NewWant(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestKeptDevices(t *testing.T) {
 			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` + one + `: devices that both match would lose its x`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			after, _, err := planSpecs(t, nova.Options{Release: 26, Here: devices, Given: []pci.Address{devices[0].Address}}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
+			after, _, err := planSpecs(t, nova.Options{Release: 26, Machine: nova.Machine{Devices: devices, Given: []pci.Address{devices[0].Address}}}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
 			got := after["nova.conf"]
 			if err != nil {
 				got = err.Error()
@@ -194,7 +194,7 @@ func TestRerun(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := test.options
-			o.Release, o.Placement, o.Here = 31, true, twoCards(t)
+			o.Release, o.Placement, o.Devices = 31, true, twoCards(t)
 			after, plan, err := planSpecs(t, o, "K=10de:11b4"+test.alias, test.before)
 			switch {
 			case test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)):
@@ -236,7 +236,7 @@ func TestRerunList(t *testing.T) {
 		}
 		o.Aliases = append(o.Aliases, a)
 	}
-	w, err := nova.New(o)
+	w, err := nova.NewWant(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestInterfaceNames(t *testing.T) {
 		{"another", map[string]pci.Address{"ens1": {Bus: 0x0b}}, "", ""},
 	} {
 		const before = "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\n"
-		_, plan, err := planSpecs(t, nova.Options{Release: 26, Here: devices, Interfaces: test.interfaces}, "N=8086:154d", map[string]string{"nova.conf": before})
+		_, plan, err := planSpecs(t, nova.Options{Release: 26, Machine: nova.Machine{Devices: devices, Interfaces: test.interfaces}}, "N=8086:154d", map[string]string{"nova.conf": before})
 		if (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %v", test.name, err)
 		}

@@ -104,23 +104,23 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	}
 	var errs []error
 	errs = append(errs, p.aliases(w.Aliases))
-	if o.Role.computes() {
+	if o.Role.Computes() {
 		errs = append(errs, p.specs(w.Specs))
 	}
-	if o.Role.controls() {
+	if o.Role.Controls() {
 		errs = append(errs, p.filters(slices.ContainsFunc(w.Aliases, func(a Alias) bool { return a.NUMAPolicy != "" })))
 	}
 	if o.Placement {
-		if o.Role.computes() {
-			errs = append(errs, p.single([]conf.Name{reportInPlacement}, "true", isTrue, "nova-compute"))
+		if o.Role.Computes() {
+			errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, "nova-compute"))
 		}
-		if o.Role.controls() && o.Release >= r2023_1 {
+		if o.Role.Controls() && o.Release >= Antelope {
 			before := p.planned()
-			errs = append(errs, p.single([]conf.Name{pciInPlacement}, "true", isTrue, "nova-conductor", "nova-scheduler", "nova-api"))
+			errs = append(errs, p.single([]conf.Name{PCIInPlacement}, "true", sameBool, "nova-conductor", "nova-scheduler", "nova-api"))
 			p.plan.AsksPlacement = !slices.Equal(before, p.planned())
 		}
 	}
-	if o.Role.computes() && o.Release >= zed && slices.ContainsFunc(p.planned(), reports) {
+	if o.Role.Computes() && o.Release >= Zed && slices.ContainsFunc(p.planned(), reports) {
 		errs = append(errs, p.startable()...)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -141,8 +141,8 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	}
 	p.plan.Restart = p.restart()
 	for _, s := range p.sources {
-		for _, alias := range s.file.Find(o.Release.aliasNames()...) {
-			p.plan.aliases = append(p.plan.aliases, objects(alias.Value)...)
+		for _, alias := range s.file.Find(o.Release.AliasNames()...) {
+			p.plan.aliases = append(p.plan.aliases, conf.ParseObjects(alias.Value)...)
 		}
 	}
 	return p.plan, nil
@@ -162,7 +162,7 @@ func (p *planner) planned() (files []*conf.File) {
 func Files(root host.Root, main string, role Role) ([]string, error) {
 	dir := path.Dir(main)
 	names := []string{main}
-	if role.computes() {
+	if role.Computes() {
 		compute := path.Join(dir, "nova-compute.conf")
 		ok, err := root.Exists(compute)
 		if err != nil {
@@ -247,11 +247,11 @@ type item struct {
 }
 
 func newItem(value any, about func(map[string]any) bool) (item, error) {
-	same, err := object(value)
+	same, err := conf.Object(value)
 	if err != nil {
 		return item{}, err
 	}
-	written, err := text(value)
+	written, err := conf.FormatJSON(value)
 	return item{written, same, about}, err
 }
 
@@ -263,7 +263,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 	for _, s := range p.sources {
 		for _, o := range s.file.Find(names...) {
 			for i, it := range items {
-				if slices.ContainsFunc(objects(o.Value), func(have map[string]any) bool { return reflect.DeepEqual(have, it.same) }) {
+				if slices.ContainsFunc(conf.ParseObjects(o.Value), func(have map[string]any) bool { return reflect.DeepEqual(have, it.same) }) {
 					satisfied[i] = true
 				}
 			}
@@ -272,7 +272,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 	for _, s := range p.sources {
 		for _, o := range s.file.Find(names...) {
 			value := o.Value
-			have := objects(value)
+			have := conf.ParseObjects(value)
 			if have == nil {
 				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: the value of %s is no JSON object: Nova refuses every %s of this machine", s.name, o.Line(), o.Key, what))
 			}
@@ -328,13 +328,13 @@ func (p *planner) aliases(aliases []Alias) error {
 		items = append(items, it)
 	}
 	var services []string
-	if p.options.Role.computes() {
+	if p.options.Role.Computes() {
 		services = append(services, "nova-compute")
 	}
-	if p.options.Role.controls() {
+	if p.options.Role.Controls() {
 		services = append(services, "nova-api")
 	}
-	return p.multi("alias", p.options.Release.aliasNames(), items, services...)
+	return p.multi("alias", p.options.Release.AliasNames(), items, services...)
 }
 
 // single sets an option of which one value counts, in every file that sets it, so
@@ -381,8 +381,9 @@ func (p *planner) each(names []conf.Name, want func(have string, set bool) strin
 	return set(p.target(), want("", false))
 }
 
-func isTrue(have, want string) bool {
-	return have == want || want == "true" && slices.Contains([]string{"true", "1", "yes", "on"}, strings.ToLower(have))
+// sameBool compares two values of a boolean option.
+func sameBool(have, want string) bool {
+	return have == want || conf.IsTrue(have) && conf.IsTrue(want)
 }
 
 // filters enables PciPassthroughFilter, and for aliases with a NUMA policy
@@ -394,17 +395,17 @@ func (p *planner) filters(numa bool) error {
 		need = append(need, "NUMATopologyFilter")
 	}
 	list := func(have string, set bool) string {
-		words := r.defaultFilters()
+		words := r.DefaultFilters()
 		separator := ","
 		if set {
-			words = split(have)
+			words = conf.ParseList(have)
 			if strings.Contains(have, ", ") {
 				separator = ", "
 			}
 		}
 		var kept []string
 		for _, w := range words {
-			if !r.hasFilter(w) {
+			if !r.HasFilter(w) {
 				if !slices.Contains(p.plan.Dropped, w) {
 					p.plan.Dropped = append(p.plan.Dropped, w)
 				}
@@ -419,8 +420,8 @@ func (p *planner) filters(numa bool) error {
 		}
 		return strings.Join(kept, separator)
 	}
-	same := func(have, want string) bool { return slices.Equal(split(have), split(want)) }
-	if err := p.each(r.filterNames(), list, same, "nova-scheduler"); err != nil {
+	same := func(have, want string) bool { return slices.Equal(conf.ParseList(have), conf.ParseList(want)) }
+	if err := p.each(r.FilterNames(), list, same, "nova-scheduler"); err != nil {
 		return err
 	}
 	return p.available(need)
@@ -459,17 +460,6 @@ func (p *planner) available(need []string) error {
 	return nil
 }
 
-// split splits a list as oslo.config does (oslo_config/types.py, List).
-func split(list string) []string {
-	var words []string
-	for w := range strings.SplitSeq(list, ",") {
-		if w = strings.TrimSpace(w); w != "" {
-			words = append(words, w)
-		}
-	}
-	return words
-}
-
 // restart lists what is to be restarted, in the order in which no service asks
 // another for what it does not know yet.
 func (p *planner) restart() []Service {
@@ -500,26 +490,26 @@ func Render(o Options, w Want) (string, error) {
 	}
 	var aliases, specs []string
 	for _, a := range w.Aliases {
-		value, textErr := text(a)
+		value, textErr := conf.FormatJSON(a)
 		err = errors.Join(err, textErr)
 		aliases = append(aliases, value)
 	}
 	for _, s := range w.Specs {
-		value, textErr := text(s)
+		value, textErr := conf.FormatJSON(s)
 		err = errors.Join(err, textErr)
 		specs = append(specs, value)
 	}
-	set(o.Release.aliasNames(), true, aliases...)
-	if o.Role.computes() {
-		set(o.Release.specNames(), true, specs...)
+	set(o.Release.AliasNames(), true, aliases...)
+	if o.Role.Computes() {
+		set(o.Release.SpecNames(), true, specs...)
 		if o.Placement {
-			set([]conf.Name{reportInPlacement}, false, "true")
+			set([]conf.Name{ReportInPlacement}, false, "true")
 		}
 	}
-	if o.Role.controls() {
-		set(o.Release.filterNames(), false, strings.Join(append(o.Release.defaultFilters(), "PciPassthroughFilter"), ","))
-		if o.Placement && o.Release >= r2023_1 {
-			set([]conf.Name{pciInPlacement}, false, "true")
+	if o.Role.Controls() {
+		set(o.Release.FilterNames(), false, strings.Join(append(o.Release.DefaultFilters(), "PciPassthroughFilter"), ","))
+		if o.Placement && o.Release >= Antelope {
+			set([]conf.Name{PCIInPlacement}, false, "true")
 		}
 	}
 	if err != nil {

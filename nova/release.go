@@ -11,35 +11,34 @@ import (
 // Release is a release of Nova: the major number of its version, 26 for Zed.
 type Release int
 
-// Releases at which something changes, by what nova's repository says at their
-// tags.
+// Releases in which something relevant changed, from the tags of nova's repository.
 const (
-	mitaka  Release = 13
-	ocata   Release = 15 // options move to their groups (4e5ed1c489, 7d0381c91a)
-	pike    Release = 16
-	queens  Release = 17
-	rocky   Release = 18
-	train   Release = 20
-	vict    Release = 22
-	wallaby Release = 23
-	xena    Release = 24 // old names of filter options go (50a7a3050a)
-	yoga    Release = 25
-	zed     Release = 26 // device_spec, report_in_placement (14e68ac6e9, 06389f8d84)
-	r2023_1 Release = 27 // pci_in_placement (2cb1eedeaf)
-	r2023_2 Release = 28
-	r2025_1 Release = 31 // managed, live_migratable (03915cd59d, f9c5f50376)
-	r2025_2 Release = 32 // one_time_use (28a266461a)
-	newest  Release = 33
+	Mitaka   Release = 13
+	Ocata    Release = 15 // options move to their groups (4e5ed1c489, 7d0381c91a)
+	Pike     Release = 16
+	Queens   Release = 17
+	Rocky    Release = 18
+	Train    Release = 20
+	Victoria Release = 22
+	Wallaby  Release = 23
+	Xena     Release = 24 // old names of filter options go (50a7a3050a)
+	Yoga     Release = 25
+	Zed      Release = 26 // device_spec, report_in_placement (14e68ac6e9, 06389f8d84)
+	Antelope Release = 27 // pci_in_placement (2cb1eedeaf)
+	Bobcat   Release = 28
+	Epoxy    Release = 31 // managed, live_migratable (03915cd59d, f9c5f50376)
+	Flamingo Release = 32 // one_time_use (28a266461a)
+	Newest   Release = 33
 )
 
-// releaseNames are the names of releases from Mitaka on, later ones by year with
-// the code name behind.
+// releaseNames are the names of releases from Mitaka on; later ones have a number and a code name.
 var releaseNames = []string{
 	"mitaka", "newton", "ocata", "pike", "queens", "rocky", "stein", "train", "ussuri", "victoria", "wallaby", "xena", "yoga", "zed",
 	"2023.1 antelope", "2023.2 bobcat", "2024.1 caracal", "2024.2 dalmatian", "2025.1 epoxy", "2025.2 flamingo", "2026.1 gazpacho",
 }
 
-// ReleaseNames returns the names that ParseRelease takes, oldest first.
+// ReleaseNames returns the names that ParseRelease accepts, oldest first, without code names that come
+// after a number.
 func ReleaseNames() []string {
 	var names []string
 	for _, n := range releaseNames {
@@ -49,47 +48,49 @@ func ReleaseNames() []string {
 	return names
 }
 
-// ParseRelease reads a release's name, or for later ones its code name.
+// ParseRelease returns the release with a name, such as zed, 2023.1 or antelope.
 func ParseRelease(name string) (Release, error) {
 	for i, n := range releaseNames {
 		if slices.Contains(strings.Fields(n), strings.ToLower(name)) {
-			return mitaka + Release(i), nil
+			return Mitaka + Release(i), nil
 		}
 	}
 	return 0, fmt.Errorf("unknown release %q", name)
 }
 
 func (r Release) String() string {
-	if i := int(r - mitaka); i >= 0 && i < len(releaseNames) {
+	if i := int(r - Mitaka); i >= 0 && i < len(releaseNames) {
 		return ReleaseNames()[i]
 	}
 	return fmt.Sprintf("version %d", int(r))
 }
 
-// Options by their names per release, the one to write first, then older ones that
-// the release reads too. Values under all of them add up.
-
-func (r Release) aliasNames() []conf.Name {
+// AliasNames returns the names of the option alias that the release reads, the current one first.
+// The values of all names count.
+func (r Release) AliasNames() []conf.Name {
 	old := conf.Name{Section: "DEFAULT", Key: "pci_alias"}
-	if r < ocata {
+	if r < Ocata {
 		return []conf.Name{old}
 	}
 	return []conf.Name{{Section: "pci", Key: "alias"}, old}
 }
 
-func (r Release) specNames() []conf.Name {
+// SpecNames returns the names of the option device_spec that the release reads, the current one first.
+// The values of all names count.
+func (r Release) SpecNames() []conf.Name {
 	names := []conf.Name{{Section: "pci", Key: "device_spec"}, {Section: "pci", Key: "passthrough_whitelist"}, {Section: "DEFAULT", Key: "pci_passthrough_whitelist"}}
 	switch {
-	case r < ocata:
+	case r < Ocata:
 		return names[2:]
-	case r < zed:
+	case r < Zed:
 		return names[1:]
 	}
 	return names
 }
 
-// filterNames do not add up: the first that is set counts.
-func (r Release) filterNames() []conf.Name {
+// FilterNames returns the names of the option enabled_filters, the current one first. The first name
+// that is set counts.
+func (r Release) FilterNames() []conf.Name {
 	return r.schedulerNames("enabled_filters", "scheduler_default_filters")
 }
 
@@ -100,51 +101,53 @@ func (r Release) availableNames() []conf.Name {
 func (r Release) schedulerNames(key, oldKey string) []conf.Name {
 	now, old := conf.Name{Section: "filter_scheduler", Key: key}, conf.Name{Section: "DEFAULT", Key: oldKey}
 	switch {
-	case r < ocata:
+	case r < Ocata:
 		return []conf.Name{old}
-	case r < xena:
+	case r < Xena:
 		return []conf.Name{now, old}
 	}
 	return []conf.Name{now}
 }
 
+// Options of PCI devices in Placement: whether nova-compute reports devices, and whether
+// nova-scheduler asks for them.
 var (
-	reportInPlacement = conf.Name{Section: "pci", Key: "report_in_placement"}
-	pciInPlacement    = conf.Name{Section: "filter_scheduler", Key: "pci_in_placement"}
+	ReportInPlacement = conf.Name{Section: "pci", Key: "report_in_placement"}
+	PCIInPlacement    = conf.Name{Section: "filter_scheduler", Key: "pci_in_placement"}
 )
 
-// names are all that a plan may set.
+// names returns every option that a plan may set.
 func (r Release) names() []conf.Name {
-	return slices.Concat(r.aliasNames(), r.specNames(), r.filterNames(), r.availableNames(), []conf.Name{reportInPlacement, pciInPlacement})
+	return slices.Concat(r.AliasNames(), r.SpecNames(), r.FilterNames(), r.availableNames(), []conf.Name{ReportInPlacement, PCIInPlacement})
 }
 
-// defaultFilters are enabled where nothing is set (nova/conf/scheduler.py; until
-// Newton nova/scheduler/host_manager.py).
-func (r Release) defaultFilters() []string {
+// DefaultFilters returns the filters that are enabled if the option is not set
+// (nova/conf/scheduler.py; until Newton nova/scheduler/host_manager.py).
+func (r Release) DefaultFilters() []string {
 	filters := []string{"ComputeFilter", "ComputeCapabilitiesFilter", "ImagePropertiesFilter", "ServerGroupAntiAffinityFilter", "ServerGroupAffinityFilter"}
 	switch {
-	case r < pike:
+	case r < Pike:
 		return append([]string{"RetryFilter", "AvailabilityZoneFilter", "RamFilter", "DiskFilter"}, filters...)
-	case r < train:
+	case r < Train:
 		return append([]string{"RetryFilter", "AvailabilityZoneFilter"}, filters...)
-	case r < xena:
+	case r < Xena:
 		return append([]string{"AvailabilityZoneFilter"}, filters...)
 	}
 	return filters
 }
 
-// gone are filters that releases no longer have, by the first that has not. With
-// the name of one nova-scheduler does not start (SchedulerHostFilterNotFound).
+// gone are filters that were removed, with the first release without them. nova-scheduler does not
+// start with the name of such a filter (SchedulerHostFilterNotFound).
 var gone = map[string]Release{
-	"TrustedFilter": queens, "TypeAffinityFilter": queens,
-	"ExactCoreFilter": rocky, "ExactDiskFilter": rocky, "ExactRamFilter": rocky,
-	"CoreFilter": train, "DiskFilter": train, "RamFilter": train,
-	"RetryFilter": vict, "AggregateCoreFilter": vict, "AggregateDiskFilter": vict, "AggregateRamFilter": vict,
-	"AvailabilityZoneFilter": r2023_2,
+	"TrustedFilter": Queens, "TypeAffinityFilter": Queens,
+	"ExactCoreFilter": Rocky, "ExactDiskFilter": Rocky, "ExactRamFilter": Rocky,
+	"CoreFilter": Train, "DiskFilter": Train, "RamFilter": Train,
+	"RetryFilter": Victoria, "AggregateCoreFilter": Victoria, "AggregateDiskFilter": Victoria, "AggregateRamFilter": Victoria,
+	"AvailabilityZoneFilter": Bobcat,
 }
 
-// hasFilter tells whether the release is not known to lack a filter.
-func (r Release) hasFilter(name string) bool {
+// HasFilter reports whether a filter is not known to be missing from the release.
+func (r Release) HasFilter(name string) bool {
 	since, known := gone[name]
 	return !known || r < since
 }

@@ -27,14 +27,14 @@ func KeepReporting(now, before []byte) ([]byte, error) {
 	if err != nil || reports(without) {
 		return before, nil //nolint:nilerr // as above
 	}
-	kept, err := without.Set(conf.Setting{Names: []conf.Name{reportInPlacement}, Values: []string{"true"}})
+	kept, err := without.Set(conf.Setting{Names: []conf.Name{ReportInPlacement}, Values: []string{"true"}})
 	if err != nil {
-		return nil, fmt.Errorf("keep %s: %w", reportInPlacement, err)
+		return nil, fmt.Errorf("keep %s: %w", ReportInPlacement, err)
 	}
 	return kept.Bytes(), nil
 }
 
 func reports(f *conf.File) bool {
-	found := f.Find(reportInPlacement)
-	return len(found) > 0 && isTrue(found[len(found)-1].Value, "true")
+	found := f.Find(ReportInPlacement)
+	return len(found) > 0 && conf.IsTrue(found[len(found)-1].Value)
 }

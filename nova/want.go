@@ -8,9 +8,10 @@ import (
 	"strings"
 
 	"gpustack/host/pci"
+	"gpustack/nova/conf"
 )
 
-// Role is the part that a machine plays.
+// Role is which services of Nova a machine runs.
 type Role string
 
 // The roles. A controller runs nova-api, nova-scheduler and nova-conductor.
@@ -20,41 +21,41 @@ const (
 	All        Role = "all"
 )
 
-func (r Role) controls() bool { return r == Controller || r == All }
-func (r Role) computes() bool { return r == Compute || r == All }
+// Controls reports whether the machine runs the services of a controller.
+func (r Role) Controls() bool { return r == Controller || r == All }
 
-// Host is what a scan says of one compute node.
+// Computes reports whether the machine runs nova-compute.
+func (r Role) Computes() bool { return r == Compute || r == All }
+
+// Host is the devices of one compute node, as host scan lists them.
 type Host struct {
 	Name    string
 	Devices []pci.Device
 }
 
-// Options are what the operator asks for.
+// Options are what the operator wants.
 type Options struct {
 	Role       Role
 	Release    Release
 	Aliases    []Alias
-	Hosts      []Host // inventories: an alias for each product in them
+	Hosts      []Host // inventories; each product in them gets an alias
 	Placement  bool
 	ByAddress  bool
-	Managed    string // "yes", "no", or "" for nothing
+	Managed    string // "yes", "no", or "" to leave it out
 	OneTimeUse bool
-	// Here are the functions of the machine that is configured, Given those of
-	// them that go to guests; nil where that is not known.
-	Here  []pci.Device
-	Given []pci.Address
-	// Interfaces are those of the machine, by name; see [Interfaces].
-	Interfaces map[string]pci.Address
+	// Machine is the machine that is configured.
+	Machine
 }
 
-// Want is what nova.conf shall say.
+// Want is the aliases and device specs that nova.conf should contain.
 type Want struct {
 	Aliases []Alias
 	Specs   []Spec
 }
 
-// New works out what the options want. All their faults are in the error.
-func New(o Options) (Want, error) {
+// NewWant returns what nova.conf should contain for the options. The error joins all errors of the
+// options.
+func NewWant(o Options) (Want, error) {
 	var errs []error
 	w := Want{Aliases: slices.Clone(o.Aliases)}
 	named, err := fromHosts(o.Hosts)
@@ -63,12 +64,12 @@ func New(o Options) (Want, error) {
 	}
 	w.Aliases = append(w.Aliases, named...)
 	if len(w.Aliases) == 0 && len(errs) == 0 {
-		errs = append(errs, errors.New("no device is named"))
+		errs = append(errs, errors.New("no alias given"))
 	}
 	seen := map[string]Alias{}
 	for _, a := range w.Aliases {
 		if other, twice := seen[a.Name]; twice && other != a {
-			errs = append(errs, fmt.Errorf("alias %s: has two contents", a.Name))
+			errs = append(errs, fmt.Errorf("alias %s is defined twice with different values", a.Name))
 		}
 		seen[a.Name] = a
 		errs = append(errs, a.needs(o.Release)...)
@@ -76,14 +77,14 @@ func New(o Options) (Want, error) {
 	w.Aliases = slices.Compact(w.Aliases)
 	since := func(asked bool, what string, first Release) {
 		if asked && o.Release < first {
-			errs = append(errs, fmt.Errorf("%s needs %s, and this is %s", what, first, o.Release))
+			errs = append(errs, fmt.Errorf("%s requires Nova %s or later; this is %s", what, first, o.Release))
 		}
 	}
-	since(o.Placement, "PCI in Placement", zed)
-	since(o.Managed != "", "managed", r2025_1)
-	since(o.OneTimeUse, "one_time_use", r2025_2)
+	since(o.Placement, "--placement", Zed)
+	since(o.Managed != "", "--managed", Epoxy)
+	since(o.OneTimeUse, "--one-time-use", Flamingo)
 	if o.OneTimeUse && !o.Placement {
-		errs = append(errs, errors.New("one_time_use needs PCI in Placement"))
+		errs = append(errs, errors.New("--one-time-use requires --placement"))
 	}
 	for _, a := range w.Aliases {
 		specs, err := o.specs(a)
@@ -96,15 +97,14 @@ func New(o Options) (Want, error) {
 			case i < 0:
 				w.Specs = append(w.Specs, s)
 			case !reflect.DeepEqual(w.Specs[i], s):
-				errs = append(errs, fmt.Errorf("alias %s: another alias names the same devices with other tags, and Nova gives a device those of one device_spec: %s, %s", a.Name, written(w.Specs[i]), written(s)))
+				errs = append(errs, fmt.Errorf("alias %s: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: %s, %s", a.Name, conf.Written(w.Specs[i]), conf.Written(s)))
 			}
 		}
 	}
 	return w, errors.Join(errs...)
 }
 
-// fromHosts makes an alias for each product of the NVIDIA GPUs that hosts have,
-// virtual functions left out.
+// fromHosts returns an alias for each product of the NVIDIA GPUs of hosts, without virtual functions.
 func fromHosts(hosts []Host) ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
@@ -120,7 +120,7 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 			}
 			found = true
 			if d.DeviceType == nil {
-				errs = append(errs, fmt.Errorf("host %s: %s: whether it is SR-IOV capable is not known", h.Name, d.Address))
+				errs = append(errs, fmt.Errorf("host %s: %s: cannot determine whether it supports SR-IOV", h.Name, d.Address))
 				continue
 			}
 			p := product{*d.VendorID, *d.ProductID}
@@ -138,7 +138,7 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("host %s: has no NVIDIA GPU", h.Name))
+			errs = append(errs, fmt.Errorf("host %s has no NVIDIA GPU", h.Name))
 		}
 	}
 	count := map[string]int{}
@@ -154,9 +154,9 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 				where = append(where, kind+" on "+host)
 			}
 			slices.Sort(where)
-			errs = append(errs, fmt.Errorf("product %s:%s: hosts disagree, which one alias cannot serve: %s", p.vendor, p.product, strings.Join(where, ", ")))
+			errs = append(errs, fmt.Errorf("product %s:%s has different device types, which one alias cannot select: %s", p.vendor, p.product, strings.Join(where, ", ")))
 		}
-		if count[a.Name] > 1 { // products that differ in memory only share a name
+		if count[a.Name] > 1 { // products that differ only in memory have the same name
 			a.Name += "-" + p.product.String()
 		}
 		aliases = append(aliases, a)
@@ -164,22 +164,22 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 	return aliases, errors.Join(errs...)
 }
 
-// specs are what this machine offers of an alias: by ids, or by address where a
-// twin stays with the host.
+// specs returns the device specs of an alias for this machine: one by ids, or one for each address
+// where an identical device remains with the host.
 func (o Options) specs(a Alias) ([]Spec, error) {
 	spec := Spec{VendorID: a.VendorID, ProductID: a.ProductID, Managed: o.Managed}
 	if o.Placement {
 		spec.ResourceClass, spec.Traits = a.ResourceClass, a.Traits
 	}
-	if o.Release >= r2025_1 {
+	if o.Release >= Epoxy {
 		spec.LiveMigratable = a.LiveMigratable
 	}
 	if o.OneTimeUse {
 		spec.OneTimeUse = "true"
 	}
 	var here, given []pci.Address
-	for i := range o.Here {
-		if d := &o.Here[i]; d.IsVendor(a.VendorID) && d.ProductID != nil && *d.ProductID == a.ProductID && d.SRIOV.PF == nil {
+	for i := range o.Devices {
+		if d := &o.Devices[i]; d.IsVendor(a.VendorID) && d.ProductID != nil && *d.ProductID == a.ProductID && d.SRIOV.PF == nil {
 			here = append(here, d.Address)
 			if o.Given == nil || slices.Contains(o.Given, d.Address) {
 				given = append(given, d.Address)
@@ -189,8 +189,8 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	if !o.ByAddress && len(given) == len(here) {
 		return []Spec{spec}, nil
 	}
-	if o.Role.computes() && len(given) == 0 {
-		return nil, fmt.Errorf("alias %s: this machine gives no function of %s:%s to guests", a.Name, a.VendorID, a.ProductID)
+	if o.Role.Computes() && len(given) == 0 {
+		return nil, fmt.Errorf("alias %s: no function of %s:%s on this machine is prepared for guests", a.Name, a.VendorID, a.ProductID)
 	}
 	var specs []Spec
 	for _, address := range given {

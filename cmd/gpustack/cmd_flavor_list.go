@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/nova"
+	"gpustack/nova/check"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
@@ -51,8 +52,8 @@ EXIT STATUS
 type flavorListOptions struct {
 	root, format string
 	cloud        cloudOptions
-	confs        []confOption
-	release      releaseOption
+	confs        []nova.SideFiles
+	release      nova.Release
 	inventories  []string
 }
 
@@ -83,14 +84,14 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	if err != nil {
 		return err
 	}
-	hosts, err := readInventories(opts.inventories)
+	hosts, err := nova.ReadInventories(opts.inventories)
 	errs := []error{err}
 	var sides []nova.Side
 	var release nova.Release
 	if len(opts.confs) > 0 {
-		release, err = opts.release.of(root)
+		release, err = opts.release.OrInstalled(root)
 		errs = append(errs, err)
-		sides, err = readSides(root, opts.confs)
+		sides, err = nova.ReadSides(root, opts.confs)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -122,7 +123,7 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 			met, problem := false, strings.ReplaceAll(err.Error(), "\n", ", ")
 			item.Met, item.Problem = &met, &problem
 		} else {
-			answer := request.Answer(release, sides, hosts)
+			answer := check.Request(request, release, sides, hosts)
 			item.Request, item.Met, item.Hosts = request, answer.Met, answer.Hosts
 			if answer.Reason != "" {
 				item.Problem = &answer.Reason

@@ -8,7 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/prepare"
-	"gpustack/nova/conf"
+	"gpustack/nova"
 )
 
 func newHostCheckCommand(u *ui) *cli.Command {
@@ -96,33 +96,10 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	return nil
 }
 
-// readVirtType reads how nova-compute runs guests (nova.conf, [libvirt] virt_type). Of
-// several files the last one counts. A machine with two nova-computes emulates guests if
-// both do.
+// readVirtType reads how nova-compute runs guests.
 func readVirtType(root host.Root) prepare.Look[string] {
-	name := conf.Name{Section: "libvirt", Key: "virt_type"}
-	var found prepare.Look[string]
-	sets, err := computeConfs(root)
-	if err != nil {
-		return prepare.Look[string]{File: defaultConf, Err: err}
-	}
-	for i, set := range sets {
-		var of prepare.Look[string]
-		for _, file := range set {
-			parsed, err := readConf(root, file)
-			if err != nil {
-				return prepare.Look[string]{File: file, Err: err}
-			}
-			if options := parsed.Find(name); len(options) > 0 {
-				of = prepare.Look[string]{Value: options[len(options)-1].Value, File: file}
-			}
-		}
-		if i > 0 && of.Value != found.Value {
-			return prepare.Look[string]{}
-		}
-		found = of
-	}
-	return found
+	value, file, err := nova.ReadVirtType(root)
+	return prepare.Look[string]{Value: value, File: file, Err: err}
 }
 
 func newHostCheckReport(m prepare.Machine) hostCheckReport {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/conf"
 )
 
 func newHostGuestsCommand(u *ui) *cli.Command {
@@ -71,7 +69,7 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 	if err != nil {
 		return err
 	}
-	report := guest.Observe(root, novaHost(root, opts.conf), time.Now())
+	report := guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, opts.conf)), time.Now())
 	if opts.format == formatTable {
 		u.guestsTable(report)
 	} else if err := u.show(opts.format, report); err != nil {
@@ -81,84 +79,6 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 		return errDifferent
 	}
 	return nil
-}
-
-// kollaConf is what kolla-ansible gives its container nova_compute as nova.conf
-// (kolla-ansible, ansible/roles/nova-cell/templates/nova-compute.json.j2).
-const kollaConf = "/etc/kolla/nova-compute/nova.conf"
-
-// novaHost reads how Nova calls this host: from files, or from all that there are of
-// nova-compute's. Where two tell different names, none is believed.
-func novaHost(root host.Root, files []string) guest.NovaConf {
-	sets := [][]string{files}
-	if len(files) == 0 {
-		var err error
-		if sets, err = computeConfs(root); err != nil {
-			return guest.NovaConf{Err: err}
-		}
-	}
-	var found guest.NovaConf
-	for i, set := range sets {
-		c := readNovaHost(root, set)
-		if i > 0 && c.Err == nil && text(c.Host) != text(found.Host) {
-			c.Err = fmt.Errorf("%s and %s do not name the same host: --conf names the one that nova-compute reads", found.Files[0], set[0])
-		}
-		found.Err = errors.Join(found.Err, c.Err)
-		found.Files = append(found.Files, set...)
-		if c.Host != nil {
-			found.Host, found.From = c.Host, c.From
-		}
-	}
-	return found
-}
-
-// computeConfs returns the files that each nova-compute of the machine reads, in their
-// order: the one that packages install, and kolla's.
-func computeConfs(root host.Root) (sets [][]string, err error) {
-	for _, main := range []string{defaultConf, kollaConf} {
-		ok, err := root.Exists(main)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", main, host.Cause(err))
-		}
-		if !ok {
-			continue
-		}
-		set, err := nova.Files(root, main, nova.Compute)
-		if err != nil {
-			return nil, err
-		}
-		sets = append(sets, set)
-	}
-	return sets, nil
-}
-
-// readNovaHost reads the files of one nova-compute.
-func readNovaHost(root host.Root, files []string) guest.NovaConf {
-	found := guest.NovaConf{Files: files}
-	var errs []error
-	for _, name := range files {
-		file, err := readConf(root, name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		options := file.Find(conf.Name{Section: "DEFAULT", Key: "host"})
-		if len(options) == 0 {
-			continue
-		}
-		// Of a file the last one counts. Which of several files does, the order on the
-		// service's command line says, so they must agree.
-		value := options[len(options)-1].Value
-		switch {
-		case value == "" || strings.ContainsAny(value, "$\n"): // $ stands for another option
-			errs = append(errs, fmt.Errorf("%s: host: cannot be told from %s", name, quoted(value)))
-		case found.Host != nil && *found.Host != value:
-			errs = append(errs, fmt.Errorf("%s: host is %s, and %s in %s", name, quoted(value), quoted(*found.Host), found.From))
-		}
-		found.Host, found.From = &value, name
-	}
-	found.Err = errors.Join(errs...)
-	return found
 }
 
 // guestsTable prints a line for each guest and what it holds, then what else there is,

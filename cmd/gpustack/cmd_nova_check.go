@@ -3,17 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
-	"gpustack/host/edit"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/nova"
-	"gpustack/nova/conf"
+	"gpustack/nova/check"
 )
 
 func newNovaCheckCommand(u *ui) *cli.Command {
@@ -60,8 +59,8 @@ EXIT STATUS
 
 type novaCheckOptions struct {
 	root, format string
-	release      releaseOption
-	confs        []confOption
+	release      nova.Release
+	confs        []nova.SideFiles
 	hypervisor   nova.Hypervisor
 	inventories  []string
 	flavors      bool
@@ -85,85 +84,52 @@ func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 }
 
 // parseConfs reads --conf.
-func parseConfs(c *cli.Context, f *faults) []confOption {
-	var confs []confOption
+func parseConfs(c *cli.Context, f *faults) []nova.SideFiles {
+	var confs []nova.SideFiles
 	for _, value := range c.StringSlice("conf") {
-		conf := confOption{nova.All, strings.Split(value, ",")}
-		if role, files, ok := strings.Cut(value, "="); ok {
-			conf = confOption{nova.Role(role), strings.Split(files, ",")}
-			switch conf.role {
-			case nova.Controller, nova.Compute, nova.All:
-			default:
-				f.add(&usageError{"--conf: unknown role " + quoted(role), "roles are controller, compute and all"})
-			}
+		role, files, ok := strings.Cut(value, "=")
+		if !ok {
+			role, files = string(nova.All), value
 		}
-		confs = append(confs, conf)
+		if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
+			f.add(&usageError{"--conf: unknown role " + quoted(role), "roles are controller, compute and all"})
+		}
+		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: strings.Split(files, ",")})
 	}
 	return confs
 }
 
-// confOption is a machine's part, and its files.
-type confOption struct {
-	role  nova.Role
-	files []string
-}
-
-// sides reads the files: those named, or all that this machine's services read. Only of
-// this machine the hardware and the packages are looked at too.
+// sides reads the files that are named, or without --conf everything of this machine.
 func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
 	if len(o.confs) > 0 {
-		sides, err := readSides(root, o.confs)
+		sides, err := nova.ReadSides(root, o.confs)
 		for i := range sides {
 			sides[i].Hypervisor = o.hypervisor
 		}
 		return sides, err
 	}
-	files, err := nova.Files(root, defaultConf, nova.All)
-	if err != nil {
-		return nil, err
-	}
-	sides, err := readSides(root, []confOption{{nova.All, files}})
-	errs := []error{err}
-	hypervisor, err := nova.InstalledHypervisor(root)
-	errs = append(errs, err)
-	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-		errs = append(errs, err)
-	}
+	given, contractErr := prepared(root)
+	side, err := nova.ObserveSide(root, given)
 	if o.hypervisor.Libvirt != nil {
-		hypervisor.Libvirt = o.hypervisor.Libvirt
+		side.Hypervisor.Libvirt = o.hypervisor.Libvirt
 	}
 	if o.hypervisor.QEMU != nil {
-		hypervisor.QEMU = o.hypervisor.QEMU
+		side.Hypervisor.QEMU = o.hypervisor.QEMU
 	}
-	sides[0].Devices, sides[0].Hypervisor = devices, hypervisor
-	sides[0].Interfaces, err = nova.Interfaces(root)
-	errs = append(errs, err)
-	contract, err := prepare.ReadContract(root)
-	errs = append(errs, err)
-	if contract != nil {
-		sides[0].Given = []pci.Address{}
-		for _, f := range contract.Functions {
-			sides[0].Given = append(sides[0].Given, f.Address)
-		}
-	}
-	return sides, errors.Join(errs...)
+	return []nova.Side{side}, errors.Join(err, contractErr)
 }
 
-// readSides reads the files of machines.
-func readSides(root host.Root, confs []confOption) ([]nova.Side, error) {
-	var sides []nova.Side
-	var errs []error
-	for _, c := range confs {
-		side := nova.Side{Role: c.role}
-		for _, name := range c.files {
-			file, err := readConf(root, name)
-			errs = append(errs, err)
-			side.Files = append(side.Files, nova.SideFile{Name: name, File: file})
-		}
-		sides = append(sides, side)
+// prepared returns the functions that host prepare has recorded for guests, or nil without a record.
+func prepared(root host.Root) ([]pci.Address, error) {
+	contract, err := prepare.ReadContract(root)
+	if contract == nil {
+		return nil, err
 	}
-	return sides, errors.Join(errs...)
+	given := []pci.Address{}
+	for _, f := range contract.Functions {
+		given = append(given, f.Address)
+	}
+	return given, err
 }
 
 // novaCheckReport is what nova check prints, in the form that docs/json.md describes.
@@ -179,20 +145,20 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	if err != nil {
 		return err
 	}
-	release, err := opts.release.of(root)
+	release, err := opts.release.OrInstalled(root)
 	errs := []error{err}
 	sides, err := opts.sides(root)
 	errs = append(errs, err)
-	hosts, err := readInventories(opts.inventories)
+	hosts, err := nova.ReadInventories(opts.inventories)
 	errs = append(errs, err)
-	var flavors []nova.Flavor
+	var flavors []check.Flavor
 	if opts.flavors {
 		flavors, err = readFlavors(ctx, u, opts.cloud)
 	}
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	findings := append([]host.Finding{}, nova.Check(release, sides, hosts, flavors)...)
+	findings := append([]host.Finding{}, check.Run(release, sides, hosts, flavors)...)
 	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: !host.Failed(findings), Findings: findings}
 	if opts.format != formatTable {
 		err = u.show(opts.format, report)
@@ -206,32 +172,17 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 }
 
 // readFlavors returns the flavors that ask for devices.
-func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]nova.Flavor, error) {
+func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor, error) {
 	_, compute, err := u.connect(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	all, err := compute.FlavorsWithSpecs(ctx)
-	var flavors []nova.Flavor
+	var flavors []check.Flavor
 	for _, f := range gpuFlavors(all) {
-		flavors = append(flavors, nova.Flavor{Name: f.Name, Request: f.ExtraSpecs[nova.RequestKey]})
+		flavors = append(flavors, check.Flavor{Name: f.Name, Request: f.ExtraSpecs[nova.RequestKey]})
 	}
 	return flavors, err
-}
-
-func readConf(root host.Root, name string) (*conf.File, error) {
-	f, err := edit.Read(root, name)
-	if err != nil {
-		return nil, err
-	}
-	if f == nil {
-		return nil, fmt.Errorf("%s: %w", name, nova.ErrUnset)
-	}
-	file, err := conf.Parse(f.Content)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return file, nil
 }
 
 func (u *ui) novaCheckTable(r novaCheckReport) {

@@ -2,21 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"gopkg.in/yaml.v3"
 
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
 	"gpustack/nova"
 )
 
@@ -85,7 +80,7 @@ EXIT STATUS
 	}
 }
 
-const defaultConf = "/etc/nova/nova.conf"
+const defaultConf = nova.DefaultConf
 
 // commandConfigure begins what the journal calls this command.
 const commandConfigure = "nova configure"
@@ -99,7 +94,6 @@ const (
 type novaConfigureOptions struct {
 	decision
 	root        string
-	release     releaseOption
 	inventories []string
 	nova        nova.Options
 	place       nova.Place
@@ -113,9 +107,9 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	opts := novaConfigureOptions{
 		decision:    parseDecision(c, f),
 		root:        c.String("root"),
-		release:     parseRelease(c, f),
 		inventories: c.StringSlice("inventory"),
 		nova: nova.Options{
+			Release:    parseRelease(c, f),
 			Aliases:    values(f, c, "alias", nova.ParseAlias),
 			Placement:  c.Bool("placement"),
 			ByAddress:  c.Bool("by-address"),
@@ -134,32 +128,21 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
 	}
 	if len(opts.nova.Aliases)+len(opts.inventories) == 0 && len(c.StringSlice("alias")) == 0 {
-		f.add(&usageError{"no device is named", "--alias names one, --inventory takes what host scan -o json has printed"})
+		f.add(&usageError{"no alias given", "give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of gpustack host scan -o json"})
 	}
 	return opts
 }
 
-// releaseOption is the release that was named, or none, to be found out.
-type releaseOption struct {
-	named nova.Release
-}
-
-func parseRelease(c *cli.Context, f *faults) releaseOption {
+// parseRelease reads --release; 0 stands for the release that is installed.
+func parseRelease(c *cli.Context, f *faults) nova.Release {
 	if c.String("release") == "auto" {
-		return releaseOption{}
+		return 0
 	}
 	release, err := nova.ParseRelease(c.String("release"))
 	if err != nil {
 		f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + listed(nova.ReleaseNames(), "or")})
 	}
-	return releaseOption{release}
-}
-
-func (r releaseOption) of(root host.Root) (nova.Release, error) {
-	if r.named != 0 {
-		return r.named, nil
-	}
-	return nova.Installed(root)
+	return release
 }
 
 // novaReport is what nova configure prints, in the form that docs/json.md describes.
@@ -193,7 +176,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if err := opts.observe(root); err != nil {
 		return err
 	}
-	want, err := nova.New(opts.nova)
+	want, err := nova.NewWant(opts.nova)
 	if err != nil {
 		return err
 	}
@@ -234,71 +217,17 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	})
 }
 
-// observe fills in what the machine and the inventories say.
+// observe reads the machine and the inventories.
 func (o *novaConfigureOptions) observe(root host.Root) error {
-	var errs []error
-	var err error
-	o.nova.Release, err = o.release.of(root)
-	errs = append(errs, err)
-	o.nova.Hosts, err = readInventories(o.inventories)
-	errs = append(errs, err)
+	var errs [4]error
+	o.nova.Release, errs[0] = o.nova.Release.OrInstalled(root)
+	o.nova.Hosts, errs[1] = nova.ReadInventories(o.inventories)
 	if o.nova.Role != nova.Controller {
-		devices, _, err := pci.Scan(root, pci.Options{})
-		if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-			errs = append(errs, err)
-		}
-		o.nova.Here = devices
-		o.nova.Interfaces, err = nova.Interfaces(root)
-		errs = append(errs, err)
-		contract, err := prepare.ReadContract(root)
-		errs = append(errs, err)
-		if contract != nil {
-			o.nova.Given = []pci.Address{}
-			for _, f := range contract.Functions {
-				o.nova.Given = append(o.nova.Given, f.Address)
-			}
-		}
+		var given []pci.Address
+		given, errs[2] = prepared(root)
+		o.nova.Machine, errs[3] = nova.Observe(root, given)
 	}
-	return errors.Join(errs...)
-}
-
-func readInventories(files []string) (hosts []nova.Host, err error) {
-	var errs []error
-	for _, file := range files {
-		h, err := readInventory(file)
-		errs = append(errs, err)
-		hosts = append(hosts, h)
-	}
-	return hosts, errors.Join(errs...)
-}
-
-// readInventory reads what host scan has printed: YAML, of which JSON is a part.
-func readInventory(file string) (nova.Host, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nova.Host{}, fmt.Errorf("%s: %w", file, host.Cause(err))
-	}
-	var document any
-	var report scanReport
-	err = yaml.Unmarshal(text, &document)
-	if err == nil {
-		if text, err = json.Marshal(document); err == nil {
-			err = json.Unmarshal(text, &report)
-		}
-	}
-	switch {
-	case err != nil || report.Schema == 0:
-		return nova.Host{}, &usageError{file + ": not what host scan prints", "gpustack host scan -o json > FILE, on the compute node"}
-	case report.Schema != 1:
-		return nova.Host{}, &usageError{fmt.Sprintf("%s: schema %d was written by another release of gpustack", file, report.Schema), ""}
-	case len(report.Devices) == 0:
-		return nova.Host{}, &usageError{file + ": has no devices", ""}
-	}
-	h := nova.Host{Name: file, Devices: report.devices()}
-	if report.Host.Hostname != nil {
-		h.Name = *report.Host.Hostname
-	}
-	return h, nil
+	return errors.Join(errs[:]...)
 }
 
 // render prints the options for a deployment tool, and where it reads them.

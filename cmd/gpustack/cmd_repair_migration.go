@@ -23,6 +23,7 @@ import (
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
 )
 
 func newRepairMigrationCommand(u *ui) *cli.Command {
@@ -255,7 +256,7 @@ func (r *repairing) readGuests() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	hosts, err := readInventories(r.opts.inventories)
+	hosts, err := nova.ReadInventories(r.opts.inventories)
 	if err != nil {
 		return err
 	}
@@ -300,7 +301,7 @@ func (r *repairing) repairer(ctx context.Context, placement bool) (*repair.Repai
 	}
 	o := r.opts.cloud.Options
 	if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" {
-		o.Service = placementService(r.placement)
+		o.Service = cloud.NewService(r.placement)
 	}
 	c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
 	if err == nil {
@@ -567,7 +568,7 @@ func (r *repairing) readConf() error {
 	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
 		return err // nova.conf then only tells of Placement, and how templates are filled
 	}
-	d, err := readDatabases(r.root, o.conf)
+	d, err := nova.ReadDatabases(r.root, o.conf)
 	if err != nil {
 		return err
 	}

@@ -14,31 +14,6 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// readDatabases reads from a controller's files where Nova's databases and Placement are.
-func readDatabases(root host.Root, file string) (nova.Databases, error) {
-	files, err := nova.Files(root, file, nova.Controller)
-	if err != nil {
-		return nova.Databases{}, err
-	}
-	sides, err := readSides(root, []confOption{{nova.Controller, files}})
-	if err != nil {
-		return nova.Databases{}, err
-	}
-	return sides[0].Databases()
-}
-
-// placementService returns the user of [placement], or nil where the section has none.
-func placementService(section map[string]string) *cloud.Service {
-	if section["auth_url"] == "" {
-		return nil
-	}
-	return &cloud.Service{
-		AuthURL: section["auth_url"], Username: section["username"], Password: section["password"], Project: section["project_name"],
-		UserDomain: section["user_domain_name"], ProjectDomain: section["project_domain_name"], Region: section["region_name"],
-		Interface: strings.SplitN(section["valid_interfaces"], ",", 2)[0], CACert: section["cafile"], Insecure: strings.EqualFold(section["insecure"], "true"),
-	}
-}
-
 // Values of computes_report: how it is known that every compute node reports its PCI
 // devices to Placement.
 const (
@@ -100,11 +75,11 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 // what cannot be read.
 func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []find.NotReporting, err error) {
 	file := opts.place.File
-	d, err := readDatabases(root, file)
+	d, err := nova.ReadDatabases(root, file)
 	if err != nil {
 		return nil, err
 	}
-	service := placementService(d.Placement)
+	service := cloud.NewService(d.Placement)
 	var errs []error
 	if d.API == "" {
 		errs = append(errs, fmt.Errorf("%s: has no [api_database] connection", file))

@@ -205,6 +205,19 @@ func environment() clouds.Cloud {
 	return cloud
 }
 
+// NewService returns the user that the options of a section of nova.conf name, such as [placement], or
+// nil if the section has no auth_url.
+func NewService(section map[string]string) *Service {
+	if section["auth_url"] == "" {
+		return nil
+	}
+	return &Service{
+		AuthURL: section["auth_url"], Username: section["username"], Password: section["password"], Project: section["project_name"],
+		UserDomain: section["user_domain_name"], ProjectDomain: section["project_domain_name"], Region: section["region_name"],
+		Interface: strings.SplitN(section["valid_interfaces"], ",", 2)[0], CACert: section["cafile"], Insecure: strings.EqualFold(section["insecure"], "true"),
+	}
+}
+
 func (s Service) cloud() clouds.Cloud {
 	verify := !s.Insecure
 	return clouds.Cloud{

@@ -16,6 +16,12 @@ type File struct {
 	options  []Option
 }
 
+// Source is a file together with its name, by which messages call it.
+type Source struct {
+	Name string
+	File *File
+}
+
 // line is a line with what ends it: "\n", "\r\n", "\r", or "" for the last.
 type line struct {
 	text, end string

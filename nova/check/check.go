@@ -1,4 +1,4 @@
-package nova
+package check
 
 import (
 	"cmp"
@@ -11,7 +11,9 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/pci"
+	"gpustack/nova"
 	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
 )
 
 // The checks of nova.conf, by what they look at. Their names are a public face.
@@ -24,70 +26,25 @@ const (
 	checkFlavors    = "flavors"
 )
 
-// Side is the configuration of one machine, or of all that are like it: its files,
-// in the order in which they are read.
-type Side struct {
-	Role  Role
-	Files []SideFile
-
-	Devices    []pci.Device           // the machine's functions; nil where they are not known
-	Interfaces map[string]pci.Address // its network interfaces; see [Interfaces]
-	Given      []pci.Address          // functions prepared for guests; nil where they are not known
-	Hypervisor Hypervisor
-}
-
-// SideFile is one file of a machine's configuration.
-type SideFile struct {
-	Name string
-	File *conf.File
-}
-
-// Name is the first file's, by which a machine is called.
-func (s Side) Name() string {
-	return s.Files[0].Name
-}
-
-// placed is an option with the file that it stands in.
-type placed struct {
-	conf.Option
-	in string
-}
-
-func (s Side) find(names ...conf.Name) []placed {
-	var found []placed
-	for _, f := range s.Files {
-		for _, o := range f.File.Find(names...) {
-			found = append(found, placed{o, f.Name})
-		}
-	}
-	return found
-}
-
-// isOn reports whether a boolean option is set to true.
-func (s Side) isOn(n conf.Name) bool {
-	found := s.find(n)
-	return len(found) > 0 && isTrue(found[len(found)-1].Value, "true")
-}
-
 // Flavor is what a flavor asks for: the value of pci_passthrough:alias.
 type Flavor struct {
 	Name    string
 	Request string
 }
 
-// Check holds controllers and compute nodes against each other, against the release,
+// Run holds controllers and compute nodes against each other, against the release,
 // against the hardware of hosts and against flavors, both of which may be none.
 // Findings come by file and line.
-func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []host.Finding {
+func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor) []host.Finding {
 	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
 	for _, s := range sides {
 		c.ignored(s)
 		c.readAliases(s)
-		if s.Role.computes() {
+		if s.Role.Computes() {
 			c.checkSpecs(s, c.readSpecs(s))
 			c.identical(s)
 		}
-		if s.Role.controls() {
+		if s.Role.Controls() {
 			c.filters(s)
 		}
 	}
@@ -100,9 +57,9 @@ func Check(r Release, sides []Side, hosts []Host, flavors []Flavor) []host.Findi
 }
 
 type checker struct {
-	release  Release
-	sides    []Side
-	hosts    []Host
+	release  nova.Release
+	sides    []nova.Side
+	hosts    []nova.Host
 	findings []host.Finding
 	aliases  map[string][]aliasAt
 	specs    []specAt
@@ -112,14 +69,14 @@ type checker struct {
 
 // aliasAt is an alias where it stands, specAt a device_spec.
 type aliasAt struct {
-	side   Side
+	side   nova.Side
 	file   string
 	line   int
 	object map[string]any
 }
 
 type specAt struct {
-	side   Side
+	side   nova.Side
 	file   string
 	line   int
 	object map[string]any
@@ -135,18 +92,18 @@ func (c *checker) add(check string, status host.Status, file string, line int, s
 // people make.
 var readBy = []struct {
 	name         conf.Name
-	since, until Release
+	since, until nova.Release
 	instead      string
 }{
-	{conf.Name{Section: "pci", Key: "alias"}, ocata, newest + 1, "[DEFAULT] pci_alias"},
-	{conf.Name{Section: "pci", Key: "passthrough_whitelist"}, ocata, newest + 1, "[DEFAULT] pci_passthrough_whitelist"},
-	{conf.Name{Section: "pci", Key: "device_spec"}, zed, newest + 1, "[pci] passthrough_whitelist"},
-	{reportInPlacement, zed, newest + 1, ""},
-	{pciInPlacement, r2023_1, newest + 1, ""},
-	{conf.Name{Section: "filter_scheduler", Key: "enabled_filters"}, ocata, newest + 1, "[DEFAULT] scheduler_default_filters"},
-	{conf.Name{Section: "filter_scheduler", Key: "available_filters"}, ocata, newest + 1, "[DEFAULT] scheduler_available_filters"},
-	{conf.Name{Section: "DEFAULT", Key: "scheduler_default_filters"}, mitaka, xena, "[filter_scheduler] enabled_filters"},
-	{conf.Name{Section: "DEFAULT", Key: "scheduler_available_filters"}, mitaka, xena, "[filter_scheduler] available_filters"},
+	{conf.Name{Section: "pci", Key: "alias"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] pci_alias"},
+	{conf.Name{Section: "pci", Key: "passthrough_whitelist"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] pci_passthrough_whitelist"},
+	{conf.Name{Section: "pci", Key: "device_spec"}, nova.Zed, nova.Newest + 1, "[pci] passthrough_whitelist"},
+	{nova.ReportInPlacement, nova.Zed, nova.Newest + 1, ""},
+	{nova.PCIInPlacement, nova.Antelope, nova.Newest + 1, ""},
+	{conf.Name{Section: "filter_scheduler", Key: "enabled_filters"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] scheduler_default_filters"},
+	{conf.Name{Section: "filter_scheduler", Key: "available_filters"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] scheduler_available_filters"},
+	{conf.Name{Section: "DEFAULT", Key: "scheduler_default_filters"}, nova.Mitaka, nova.Xena, "[filter_scheduler] enabled_filters"},
+	{conf.Name{Section: "DEFAULT", Key: "scheduler_available_filters"}, nova.Mitaka, nova.Xena, "[filter_scheduler] available_filters"},
 	{conf.Name{Section: "pci", Key: "pci_alias"}, 0, 0, "[pci] alias"},
 	{conf.Name{Section: "pci", Key: "pci_passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
 	{conf.Name{Section: "DEFAULT", Key: "passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
@@ -155,7 +112,7 @@ var readBy = []struct {
 	{conf.Name{Section: "DEFAULT", Key: "enabled_filters"}, 0, 0, "[filter_scheduler] enabled_filters"},
 }
 
-func (c *checker) ignored(s Side) {
+func (c *checker) ignored(s nova.Side) {
 	for _, n := range readBy {
 		if c.release >= n.since && c.release < n.until {
 			continue
@@ -164,61 +121,61 @@ func (c *checker) ignored(s Side) {
 		if n.instead != "" {
 			remedy = "write " + n.instead
 		}
-		for _, o := range s.find(n.name) {
-			c.add(checkOption, host.Fail, o.in, o.Line(), n.name.String()+" is no option of "+c.release.String(), "silently ignores it", remedy)
+		for _, o := range s.Find(n.name) {
+			c.add(checkOption, host.Fail, o.File, o.Line(), n.name.String()+" is no option of "+c.release.String(), "silently ignores it", remedy)
 		}
 	}
 }
 
 // aliasKeys are what an alias may have, and since when (nova/pci/request.py,
 // _ALIAS_SCHEMA).
-var aliasKeys = map[string]Release{
+var aliasKeys = map[string]nova.Release{
 	"name": 0, "vendor_id": 0, "product_id": 0, "capability_type": 0, "device_type": 0,
-	"numa_policy": queens, "resource_class": r2023_1, "traits": r2023_1, "live_migratable": r2025_1,
+	"numa_policy": nova.Queens, "resource_class": nova.Antelope, "traits": nova.Antelope, "live_migratable": nova.Epoxy,
 }
 
 const allAliases = "refuses every alias of this file: guests of flavors that name one fail"
 
-func (c *checker) readAliases(s Side) {
-	for _, o := range s.find(c.release.aliasNames()...) {
-		all := objects(o.Value)
+func (c *checker) readAliases(s nova.Side) {
+	for _, o := range s.Find(c.release.AliasNames()...) {
+		all := conf.ParseObjects(o.Value)
 		if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(o.Value), "[") {
-			c.add(checkAlias, host.Fail, o.in, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
+			c.add(checkAlias, host.Fail, o.File, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
 			continue
 		}
 		object := all[0]
 		for key := range object {
 			if since, known := aliasKeys[key]; !known || c.release < since {
-				c.add(checkAlias, host.Fail, o.in, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
 			}
 		}
 		name, _ := object["name"].(string)
 		if name = strings.TrimSpace(name); name == "" {
-			c.add(checkAlias, host.Fail, o.in, o.Line(), "an alias has no name", allAliases, "give it one")
+			c.add(checkAlias, host.Fail, o.File, o.Line(), "an alias has no name", allAliases, "give it one")
 			continue
 		}
 		for _, key := range []string{"vendor_id", "product_id"} {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
 			case object[key] == nil:
-				c.add(checkAlias, host.Warn, o.in, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "matches any device with it, and refuses the alias from 2025.2 on", "name the product")
+				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "matches any device with it, and refuses the alias from 2025.2 on", "name the product")
 			case err != nil || len(id) != 4:
-				c.add(checkAlias, host.Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
-			case id != strings.ToLower(id) && c.release < rocky:
-				c.add(checkAlias, host.Fail, o.in, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
+			case id != strings.ToLower(id) && c.release < nova.Rocky:
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
 			}
 		}
-		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.in, o.Line(), object})
+		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.File, o.Line(), object})
 	}
 }
 
-func (c *checker) filters(s Side) {
+func (c *checker) filters(s nova.Side) {
 	r := c.release
-	list, file, line := r.defaultFilters(), s.Name(), 0
-	for _, n := range r.filterNames() {
-		if found := s.find(n); len(found) > 0 {
+	list, file, line := r.DefaultFilters(), s.Name(), 0
+	for _, n := range r.FilterNames() {
+		if found := s.Find(n); len(found) > 0 {
 			o := found[len(found)-1]
-			list, file, line = split(o.Value), o.in, o.Line()
+			list, file, line = conf.ParseList(o.Value), o.File, o.Line()
 			break
 		}
 	}
@@ -226,7 +183,7 @@ func (c *checker) filters(s Side) {
 		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled", "sends guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
 	}
 	for _, f := range list {
-		if !r.hasFilter(f) {
+		if !r.HasFilter(f) {
 			c.add(checkFilters, host.Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "take it out")
 		}
 	}
@@ -253,7 +210,7 @@ func (c *checker) bothSides() {
 	}
 }
 
-func contents(at []aliasAt, s Side) (mine []map[string]any) {
+func contents(at []aliasAt, s nova.Side) (mine []map[string]any) {
 	for _, a := range at {
 		if a.side.Name() == s.Name() {
 			mine = append(mine, a.object)
@@ -263,7 +220,7 @@ func contents(at []aliasAt, s Side) (mine []map[string]any) {
 }
 
 // where is the first place that a side has an alias at.
-func where(at []aliasAt, s Side) aliasAt {
+func where(at []aliasAt, s nova.Side) aliasAt {
 	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Name() == s.Name() })]
 }
 
@@ -307,7 +264,7 @@ func (c *checker) offered() {
 		if s.object["address"] != nil || s.object["devname"] != nil || s.object["vendor_id"] == nil {
 			continue
 		}
-		if !slices.ContainsFunc(c.hosts, func(h Host) bool {
+		if !slices.ContainsFunc(c.hosts, func(h nova.Host) bool {
 			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return isProduct(s.object, &d) })
 		}) {
 			c.add(checkDeviceSpec, host.Warn, s.file, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
@@ -318,20 +275,20 @@ func (c *checker) offered() {
 // machines returns the hosts that a compute node's files may belong to: the machine
 // itself, else the inventory of its name, else all inventories. sure is false if there are
 // several compute nodes and only a guess which inventory belongs to which.
-func (c *checker) machines(s Side) (hosts []Host, sure bool) {
+func (c *checker) machines(s nova.Side) (hosts []nova.Host, sure bool) {
 	if s.Devices != nil {
-		return []Host{{Devices: s.Devices}}, true
+		return []nova.Host{{Devices: s.Devices}}, true
 	}
-	names := s.hostNames()
+	names := hostNames(s)
 	for _, h := range c.hosts {
 		short, _, _ := strings.Cut(h.Name, ".")
 		if slices.Contains(names, h.Name) || slices.Contains(names, short) {
-			return []Host{h}, true
+			return []nova.Host{h}, true
 		}
 	}
 	computes := 0
 	for _, other := range c.sides {
-		if other.Role.computes() {
+		if other.Role.Computes() {
 			computes++
 		}
 	}
@@ -340,8 +297,8 @@ func (c *checker) machines(s Side) (hosts []Host, sure bool) {
 
 // hostNames returns the names by which a side's files may name their host: the option
 // host, and the names of the files and their folders.
-func (s Side) hostNames() (names []string) {
-	if found := s.find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
+func hostNames(s nova.Side) (names []string) {
+	if found := s.Find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
 		return []string{found[len(found)-1].Value}
 	}
 	for _, f := range s.Files {
@@ -352,7 +309,7 @@ func (s Side) hostNames() (names []string) {
 
 // identical checks the specs by ids of a compute node for functions that remain with the
 // host, on each machine that its files may belong to.
-func (c *checker) identical(s Side) {
+func (c *checker) identical(s nova.Side) {
 	machines, sure := c.machines(s)
 	for _, at := range c.specs {
 		if at.side.Name() != s.Name() || at.object["address"] != nil || at.object["devname"] != nil || at.object["vendor_id"] == nil {
@@ -366,7 +323,7 @@ func (c *checker) identical(s Side) {
 
 // twins finds functions that a spec offers although they remain with the host, beside
 // identical ones that guests get: by given, or by the drivers that are bound.
-func (c *checker) twins(s specAt, h Host, given []pci.Address, sure bool) {
+func (c *checker) twins(s specAt, h nova.Host, given []pci.Address, sure bool) {
 	var held, kept []string
 	for i := range h.Devices {
 		d := &h.Devices[i]
@@ -394,7 +351,7 @@ func (c *checker) twins(s specAt, h Host, given []pci.Address, sure bool) {
 
 // guess returns the status and the text of a failure that depends on which machine a file
 // belongs to.
-func guess(seen, file string, h Host, sure bool) (host.Status, string) {
+func guess(seen, file string, h nova.Host, sure bool) (host.Status, string) {
 	if sure {
 		return host.Fail, seen
 	}
@@ -436,7 +393,7 @@ func isProduct(object map[string]any, d *pci.Device) bool {
 // they are written.
 func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
-		request, err := ParseRequest(f.Request)
+		request, err := nova.ParseRequest(f.Request)
 		for _, fault := range faults(err) {
 			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
 		}
@@ -466,15 +423,15 @@ func faults(err error) []error {
 
 // placement compares who reports devices with who asks for them.
 func (c *checker) placement() {
-	if c.release < r2023_1 {
+	if c.release < nova.Antelope {
 		return
 	}
 	for _, controller := range c.sides {
 		for _, compute := range c.sides {
-			if !controller.Role.controls() || !compute.Role.computes() {
+			if !controller.Role.Controls() || !compute.Role.Computes() {
 				continue
 			}
-			switch asks, reports := controller.isOn(pciInPlacement), compute.isOn(reportInPlacement); {
+			switch asks, reports := controller.IsOn(nova.PCIInPlacement), compute.IsOn(nova.ReportInPlacement); {
 			case asks && !reports:
 				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name()), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
 			case reports && !asks:
@@ -491,43 +448,43 @@ func (c *checker) placement() {
 // Placement for (nova/pci/request.py, nova/compute/pci_placement_translator.py): Placement
 // has those of the first device_spec that matches the device.
 func (c *checker) classes(name string, at []aliasAt) {
-	asks := slices.ContainsFunc(c.sides, func(s Side) bool { return s.Role.controls() && s.isOn(pciInPlacement) })
+	asks := slices.ContainsFunc(c.sides, func(s nova.Side) bool { return s.Role.Controls() && s.IsOn(nova.PCIInPlacement) })
 	for _, a := range at {
 		vendor, vendorErr := pci.ParseID(fmt.Sprint(a.object["vendor_id"]))
 		product, productErr := pci.ParseID(fmt.Sprint(a.object["product_id"]))
-		if !asks || !a.side.Role.controls() || vendorErr != nil || productErr != nil {
+		if !asks || !a.side.Role.Controls() || vendorErr != nil || productErr != nil {
 			continue
 		}
-		wanted := reported{device: &pci.Device{VendorID: &vendor, ProductID: &product}, spec: deviceSpec{object: a.object}}
-		var offered []reported
+		wanted := devspec.Reported{Device: &pci.Device{VendorID: &vendor, ProductID: &product}, Spec: devspec.Spec{Object: a.object}}
+		var offered []devspec.Reported
 		for _, s := range c.sides {
-			if s.Role.computes() && s.isOn(reportInPlacement) {
-				offered = append(offered, c.offeredBy(s, wanted.device)...)
+			if s.Role.Computes() && s.IsOn(nova.ReportInPlacement) {
+				offered = append(offered, c.offeredBy(s, wanted.Device)...)
 			}
 		}
-		if len(offered) == 0 || slices.ContainsFunc(offered, func(o reported) bool { return o.class() == wanted.class() && wanted.traitsIn(o) }) {
+		if len(offered) == 0 || slices.ContainsFunc(offered, func(o devspec.Reported) bool { return o.Class() == wanted.Class() && wanted.HasTraits(o) }) {
 			continue
 		}
 		have := offered[0]
-		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s asks for %s with traits %s, and %s:%d gives its devices %s with traits %s", name, wanted.class(), orNone(wanted.traits()),
-			have.line.file, have.line.option.Line(), have.class(), orNone(have.traits())), "finds no host: NoValidHost", "write the same resource_class and traits into the alias and the device_spec")
+		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s asks for %s with traits %s, and %s:%d gives its devices %s with traits %s", name, wanted.Class(), devspec.OrNone(wanted.Traits()),
+			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host: NoValidHost", "write the same resource_class and traits into the alias and the device_spec")
 	}
 }
 
 // offeredBy returns what Placement has of a product by the specs of a compute node: of its
 // devices if they are known, else by each spec that may be the first to match one.
-func (c *checker) offeredBy(s Side, product *pci.Device) (offered []reported) {
-	lines := c.release.specLines(s.Files)
+func (c *checker) offeredBy(s nova.Side, product *pci.Device) (offered []devspec.Reported) {
+	lines := devspec.Lines(s.Files, c.release.SpecNames())
 	vendor, id := product.VendorID.String(), product.ProductID.String()
 	machines, _ := c.machines(s)
 	for _, m := range machines {
-		h := newHardware(m.Devices, s.Interfaces)
-		for i := range h.devices {
-			d := &h.devices[i]
+		h := devspec.NewHardware(m.Devices, s.Interfaces)
+		for i := range h.Devices {
+			d := &h.Devices[i]
 			if d.VendorID == nil || d.ProductID == nil || *d.VendorID != *product.VendorID || *d.ProductID != *product.ProductID {
 				continue
 			}
-			if r, ok := h.first(lines, d); ok && !truthy(r.spec.object["physical_network"]) {
+			if r, ok := h.First(lines, d); ok && !r.Spec.IsNetwork() {
 				offered = append(offered, r)
 			}
 		}
@@ -536,28 +493,17 @@ func (c *checker) offeredBy(s Side, product *pci.Device) (offered []reported) {
 		return offered
 	}
 	for _, l := range lines {
-		for _, spec := range l.specs {
-			if spec.faulty || !spec.matchesIDs(vendor, id) {
+		for _, spec := range l.Specs {
+			if spec.Faulty || !spec.MatchesIDs(vendor, id) {
 				continue
 			}
-			if !truthy(spec.object["physical_network"]) {
-				offered = append(offered, reported{product, l, spec})
+			if !spec.IsNetwork() {
+				offered = append(offered, devspec.Reported{Device: product, Line: l, Spec: spec})
 			}
-			if spec.everywhere() {
+			if spec.Everywhere() {
 				return offered
 			}
 		}
 	}
 	return offered
-}
-
-// traitsIn reports whether another function has all traits of this one.
-func (r reported) traitsIn(other reported) bool {
-	have := strings.Split(other.traits(), ",")
-	for t := range strings.SplitSeq(r.traits(), ",") {
-		if t != "" && !slices.Contains(have, t) {
-			return false
-		}
-	}
-	return true
 }

@@ -1,12 +1,14 @@
-package nova
+package check
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
 	"gpustack/host"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
 )
 
 // Effects on nova-compute.
@@ -18,98 +20,92 @@ const (
 // Lowest versions with which nova-compute starts with live_migratable (nova/virt/libvirt/
 // driver.py of 2025.1).
 var (
-	liveLibvirt = Version{10, 0, 0}
-	liveQEMU    = Version{8, 2, 2}
+	liveLibvirt = nova.Version{10, 0, 0}
+	liveQEMU    = nova.Version{8, 2, 2}
 )
 
 // readSpecs reads the specs of a compute node, and finds those that cannot be read.
-func (c *checker) readSpecs(s Side) []specLine {
+func (c *checker) readSpecs(s nova.Side) []devspec.Line {
 	c.computes = true
-	lines := c.release.specLines(s.Files)
+	lines := devspec.Lines(s.Files, c.release.SpecNames())
 	for _, l := range lines {
-		if !l.isJSON {
+		if !l.IsJSON {
 			c.addSpec(l, host.Fail, "a device_spec is no JSON object", noStart, "write an object, or a list of them")
 		}
-		for _, fault := range l.faults {
+		for _, fault := range l.Faults {
 			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec: %v", fault), noStart, "correct it")
 		}
-		for _, spec := range l.specs {
-			o := spec.object
+		for _, spec := range l.Specs {
+			o := spec.Object
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
 				c.addSpec(l, host.Warn, "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
 			}
-			c.specs = append(c.specs, specAt{s, l.file, l.option.Line(), o})
+			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), o})
 		}
 	}
 	return lines
 }
 
-func (c *checker) addSpec(l specLine, status host.Status, seen, effect, remedy string) {
-	c.add(checkDeviceSpec, status, l.file, l.option.Line(), seen, effect, remedy)
+func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect, remedy string) {
+	c.add(checkDeviceSpec, status, l.File, l.Option.Line(), seen, effect, remedy)
 }
 
 // checkSpecs checks the specs of a compute node against each other, the release, the
 // hypervisor and the hardware: its own, or else that of the inventories.
-func (c *checker) checkSpecs(s Side, lines []specLine) {
+func (c *checker) checkSpecs(s nova.Side, lines []devspec.Line) {
 	machines, sure := c.machines(s)
-	reports := s.isOn(reportInPlacement) && c.release >= zed
+	reports := s.IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
 	for _, l := range lines {
-		for _, spec := range l.specs {
+		for _, spec := range l.Specs {
 			c.booleans(l, spec)
 			c.liveMigratable(s, l, spec)
-			if c.release >= r2025_2 && spec.isOn("one_time_use") && !reports {
+			if c.release >= nova.Flamingo && spec.IsOn("one_time_use") && !reports {
 				c.addSpec(l, host.Fail, "a device_spec has one_time_use, and report_in_placement is not set", noStart, "run gpustack nova configure --role compute --placement")
 			}
 		}
 	}
 	seen := map[string]bool{}
 	for _, m := range machines {
-		h := newHardware(m.Devices, s.Interfaces)
-		var found []specFault
+		h := devspec.NewHardware(m.Devices, s.Interfaces)
+		var found []devspec.Fault
 		if reports {
-			found = h.reportFaults(lines)
+			found = h.ReportFaults(lines)
 		}
 		for _, f := range append(found, c.wrongFunctions(h, lines)...) {
 			status := host.Fail
-			if m.Name != "" && !strings.Contains(f.seen, "devname") {
-				if status, f.seen = guess(f.seen, f.line.file, m, sure); sure {
-					f.seen = "host " + m.Name + ": " + f.seen
+			if m.Name != "" && !strings.Contains(f.Seen, "devname") {
+				if status, f.Seen = guess(f.Seen, f.Line.File, m, sure); sure {
+					f.Seen = "host " + m.Name + ": " + f.Seen
 				}
 			}
-			if !seen[f.line.where()+f.seen] {
-				c.addSpec(f.line, status, f.seen, noStart, "name functions by address, either the PF or its VFs, all VFs of one PF alike")
+			if !seen[f.Line.Where()+f.Seen] {
+				c.addSpec(f.Line, status, f.Seen, noStart, "name functions by address, either the PF or its VFs, all VFs of one PF alike")
 			}
-			seen[f.line.where()+f.seen] = true
+			seen[f.Line.Where()+f.Seen] = true
 		}
 	}
 	if reports && len(machines) == 0 { // a name needs no hardware to be wrong
-		for _, f := range newHardware(nil, nil).reportFaults(lines) {
-			c.addSpec(f.line, host.Fail, f.seen, noStart, "name the function by address")
+		for _, f := range devspec.NewHardware(nil, nil).ReportFaults(lines) {
+			c.addSpec(f.Line, host.Fail, f.Seen, noStart, "name the function by address")
 		}
 	}
 	c.shadowed(s, lines, machines)
 }
 
-// isOn reports whether a boolean tag is true.
-func (s deviceSpec) isOn(tag string) bool {
-	on, err := pythonBool(s.object[tag])
-	return err == nil && on
-}
-
 // booleanSince are the releases that read a tag as a boolean.
-var booleanSince = map[string]Release{"trusted": rocky, "remote_managed": yoga, "managed": r2025_1, "live_migratable": r2025_1, "one_time_use": r2025_2}
+var booleanSince = map[string]nova.Release{"trusted": nova.Rocky, "remote_managed": nova.Yoga, "managed": nova.Epoxy, "live_migratable": nova.Epoxy, "one_time_use": nova.Flamingo}
 
 // booleans finds tags whose values are no booleans. Those that came first Nova reads as
 // false then; with the others nova-compute does not start.
-func (c *checker) booleans(l specLine, spec deviceSpec) {
-	for _, tag := range booleanTags {
-		value := spec.object[tag]
-		_, err := pythonBool(value)
+func (c *checker) booleans(l devspec.Line, spec devspec.Spec) {
+	for _, tag := range devspec.BooleanTags {
+		value := spec.Object[tag]
+		_, err := devspec.Bool(value)
 		if value == nil || err == nil || c.release < booleanSince[tag] {
 			continue
 		}
 		effect := noStart
-		if booleanSince[tag] < r2025_1 {
+		if booleanSince[tag] < nova.Epoxy {
 			effect = "reads it as false"
 		}
 		c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec: %s %v", tag, err), effect, "write \"yes\" or \"no\"")
@@ -117,20 +113,20 @@ func (c *checker) booleans(l specLine, spec deviceSpec) {
 }
 
 // liveMigratable checks the hypervisor of specs with live_migratable.
-func (c *checker) liveMigratable(s Side, l specLine, spec deviceSpec) {
-	if c.release < r2025_1 || !spec.isOn("live_migratable") {
+func (c *checker) liveMigratable(s nova.Side, l devspec.Line, spec devspec.Spec) {
+	if c.release < nova.Epoxy || !spec.IsOn("live_migratable") {
 		return
 	}
 	for _, part := range []struct {
 		name, flag   string
-		have, lowest Version
+		have, lowest nova.Version
 	}{{"libvirt", "--libvirt", s.Hypervisor.Libvirt, liveLibvirt}, {"QEMU", "--qemu", s.Hypervisor.QEMU, liveQEMU}} {
 		switch {
 		case part.have == nil && c.unknown[part.name+s.Name()]:
 		case part.have == nil:
 			c.unknown[part.name+s.Name()] = true // once for all specs of the side
 			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, and the version of %s is unknown", part.name), noLiveMigrate, "run this on the compute node, or give the version: "+part.flag)
-		case part.have.before(part.lowest):
+		case part.have.Before(part.lowest):
 			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, and %s is %s", part.name, part.have), noLiveMigrate, fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
 		}
 	}
@@ -138,35 +134,35 @@ func (c *checker) liveMigratable(s Side, l specLine, spec deviceSpec) {
 
 // wrongFunctions finds tags that Nova refuses on functions of a kind: remote_managed on
 // PFs (devspec.py, _init_dev_details) and one_time_use on VFs.
-func (c *checker) wrongFunctions(h hardware, lines []specLine) []specFault {
-	var found []specFault
+func (c *checker) wrongFunctions(h devspec.Hardware, lines []devspec.Line) []devspec.Fault {
+	var found []devspec.Fault
 	for _, l := range lines {
-		for _, spec := range l.specs {
-			if c.release < yoga || !spec.isOn("remote_managed") || !h.pfs[spec.single] {
+		for _, spec := range l.Specs {
+			if c.release < nova.Yoga || !spec.IsOn("remote_managed") || !h.IsPF(spec.Single) {
 				continue
 			}
 			var pf, vf string // products
-			for i := range h.devices {
-				switch d := &h.devices[i]; {
+			for i := range h.Devices {
+				switch d := &h.Devices[i]; {
 				case d.ProductID == nil:
-				case d.Address.String() == spec.single:
+				case d.Address.String() == spec.Single:
 					pf = d.ProductID.String()
-				case d.SRIOV.PF != nil && d.SRIOV.PF.String() == spec.single:
+				case d.SRIOV.PF != nil && d.SRIOV.PF.String() == spec.Single:
 					vf = d.ProductID.String()
 				}
 			}
 			// The address of a PF with the product of its VFs stands for the VFs.
-			if spec.product != vf && (spec.product == anything || spec.product == pf || vf != "") {
-				found = append(found, specFault{l, fmt.Sprintf("the device_spec %s has remote_managed, and %s is a PF", written(spec.object), spec.single)})
+			if spec.Product != vf && (spec.Product == devspec.Anything || spec.Product == pf || vf != "") {
+				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, and %s is a PF", conf.Written(spec.Object), spec.Single)})
 			}
 		}
 	}
-	if c.release < r2025_2 {
+	if c.release < nova.Flamingo {
 		return found
 	}
-	for i := range h.devices {
-		if r, ok := h.first(lines, &h.devices[i]); ok && h.devices[i].SRIOV.PF != nil && r.spec.isOn("one_time_use") {
-			found = append(found, specFault{r.line, fmt.Sprintf("the device_spec %s has one_time_use, and %s is a VF", written(r.spec.object), h.devices[i].Address)})
+	for i := range h.Devices {
+		if r, ok := h.First(lines, &h.Devices[i]); ok && h.Devices[i].SRIOV.PF != nil && r.Spec.IsOn("one_time_use") {
+			found = append(found, devspec.Fault{Line: r.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, and %s is a VF", conf.Written(r.Spec.Object), h.Devices[i].Address)})
 		}
 	}
 	return found
@@ -174,37 +170,37 @@ func (c *checker) wrongFunctions(h hardware, lines []specLine) []specFault {
 
 // shadowed finds specs that never give a device its tags, because an earlier one matches
 // all of the same devices.
-func (c *checker) shadowed(s Side, lines []specLine, machines []Host) {
+func (c *checker) shadowed(s nova.Side, lines []devspec.Line, machines []nova.Host) {
 	type numbered struct {
-		line specLine
-		spec deviceSpec
+		line devspec.Line
+		spec devspec.Spec
 		n    int
 	}
 	var specs []numbered
 	for _, l := range lines {
-		for i, s := range l.specs {
-			specs = append(specs, numbered{l, s, l.first + i})
+		for i, s := range l.Specs {
+			specs = append(specs, numbered{l, s, l.First + i})
 		}
 	}
-	var all hardware
+	var all devspec.Hardware
 	for _, m := range machines {
-		all.devices = append(all.devices, m.Devices...)
+		all.Devices = append(all.Devices, m.Devices...)
 	}
-	all = newHardware(all.devices, s.Interfaces)
+	all = devspec.NewHardware(all.Devices, s.Interfaces)
 	add := func(by, it numbered) {
-		differ := slices.Concat(it.spec.lost(by.spec), by.spec.lost(it.spec))
+		differ := slices.Concat(it.spec.Lost(by.spec), by.spec.Lost(it.spec))
 		slices.Sort(differ)
 		differ = slices.Compact(differ)
-		seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, written(it.spec.object), by.n, written(by.spec.object), by.line.where())
+		seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, conf.Written(it.spec.Object), by.n, conf.Written(by.spec.Object), by.line.Where())
 		move := fmt.Sprintf("move spec %d before spec %d, or remove it", it.n, by.n)
-		if all.contains(it.spec, by.spec) { // in either order, the first one counts
+		if all.Contains(it.spec, by.spec) { // in either order, the first one counts
 			move = fmt.Sprintf("remove spec %d", it.n)
 			if len(differ) > 0 {
 				move = fmt.Sprintf("remove spec %d or spec %d", by.n, it.n)
 			}
 		}
 		switch {
-		case fileGroup(it.line.file) != fileGroup(by.line.file):
+		case nova.FileGroup(it.line.File) != nova.FileGroup(by.line.File):
 			// One of the two orders is the one that is meant.
 			if len(differ) > 0 {
 				c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first", "reads files of nova.conf.d first or last, depending on how it is started", "write both into one file")
@@ -218,26 +214,26 @@ func (c *checker) shadowed(s Side, lines []specLine, machines []Host) {
 	// On a machine at hand, several specs together may shadow one.
 	shadowedThere := func(i int) int {
 		by := -1
-		for k := range all.devices {
-			d := &all.devices[k]
-			if !all.matches(specs[i].spec, d) {
+		for k := range all.Devices {
+			d := &all.Devices[k]
+			if !all.Matches(specs[i].spec, d) {
 				continue
 			}
-			first := slices.IndexFunc(specs, func(s numbered) bool { return all.matches(s.spec, d) })
+			first := slices.IndexFunc(specs, func(s numbered) bool { return all.Matches(s.spec, d) })
 			if first == i {
 				return -1
 			}
-			if by < 0 && len(specs[i].spec.lost(specs[first].spec)) > 0 {
+			if by < 0 && len(specs[i].spec.Lost(specs[first].spec)) > 0 {
 				by = first
 			}
 		}
 		return by
 	}
 	for i, it := range specs {
-		by := slices.IndexFunc(specs[:i], func(s numbered) bool { return all.contains(s.spec, it.spec) })
+		by := slices.IndexFunc(specs[:i], func(s numbered) bool { return all.Contains(s.spec, it.spec) })
 		if by < 0 { // where the order of files is unknown, a later one may be read first
 			by = slices.IndexFunc(specs, func(s numbered) bool {
-				return fileGroup(s.line.file) != fileGroup(it.line.file) && all.contains(s.spec, it.spec) && !all.contains(it.spec, s.spec)
+				return nova.FileGroup(s.line.File) != nova.FileGroup(it.line.File) && all.Contains(s.spec, it.spec) && !all.Contains(it.spec, s.spec)
 			})
 		}
 		if by < 0 && len(machines) == 1 { // of several hosts, each may have a file of its own
@@ -247,16 +243,4 @@ func (c *checker) shadowed(s Side, lines []specLine, machines []Host) {
 			add(specs[by], it)
 		}
 	}
-}
-
-// fileGroup is nova.conf.d for the files in it, and "" for others. Which group is read
-// first depends on how a service is started: files of nova.conf.d come before the others
-// where the command line names files, and after them where oslo.config finds them itself
-// (oslo.config, cfg.py, find_config_files, find_config_dirs). Within a group the order is
-// always the same.
-func fileGroup(name string) string {
-	if dir := path.Dir(name); path.Base(dir) == dropInDir {
-		return dir
-	}
-	return ""
 }

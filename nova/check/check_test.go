@@ -1,4 +1,4 @@
-package nova_test
+package check_test
 
 import (
 	"fmt"
@@ -10,7 +10,9 @@ import (
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/check"
 	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
 )
 
 const (
@@ -104,7 +106,7 @@ func TestCheck(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return nova.Side{Role: role, Files: []nova.SideFile{{Name: name, File: f}}}
+				return nova.Side{Role: role, Files: []conf.Source{{Name: name, File: f}}}
 			}
 			var hosts []nova.Host
 			if test.hardware != "" {
@@ -121,7 +123,7 @@ func TestCheck(t *testing.T) {
 				hosts = []nova.Host{{Name: "gpu1", Devices: devices}}
 			}
 			var got []string
-			for _, f := range nova.Check(r, []nova.Side{side(nova.Controller, "ctl", test.ctl), side(nova.Compute, "node", test.node)}, hosts, nil) {
+			for _, f := range check.Run(r, []nova.Side{side(nova.Controller, "ctl", test.ctl), side(nova.Compute, "node", test.node)}, hosts, nil) {
 				got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 				if f.Effect == "" || f.Remedy == "" {
 					t.Errorf("%s: effect %q, remedy %q", f.Seen, f.Effect, f.Remedy)
@@ -191,7 +193,7 @@ func TestCheckFunctions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			side := nova.Side{Role: nova.Compute, Files: []nova.SideFile{{Name: "node", File: f}}, Devices: devices}
+			side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}, Machine: nova.Machine{Devices: devices}}
 			if test.libvirt != "" {
 				side.Hypervisor.Libvirt = version(test.libvirt)
 			}
@@ -199,7 +201,7 @@ func TestCheckFunctions(t *testing.T) {
 				side.Hypervisor.QEMU = version(test.qemu)
 			}
 			var got []string
-			for _, f := range nova.Check(32, []nova.Side{side}, nil, nil) {
+			for _, f := range check.Run(32, []nova.Side{side}, nil, nil) {
 				got = append(got, fmt.Sprintf("%s:%d %s", f.Status, f.Line, f.Seen))
 			}
 			if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
@@ -220,29 +222,13 @@ func TestCheckDropIn(t *testing.T) {
 		return f
 	}
 	narrow, broad := parse("device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b2\", \"managed\": \"no\"}\n"), parse("device_spec = {\"vendor_id\": \"10de\"}\n")
-	for _, files := range [][]nova.SideFile{
+	for _, files := range [][]conf.Source{
 		{{Name: "/etc/nova/nova.conf", File: narrow}, {Name: "/etc/nova/nova.conf.d/1.conf", File: broad}},
 		{{Name: "/etc/nova/nova.conf", File: broad}, {Name: "/etc/nova/nova.conf.d/1.conf", File: narrow}},
 	} {
-		findings := nova.Check(32, []nova.Side{{Role: nova.Compute, Files: files}}, nil, nil)
+		findings := check.Run(32, []nova.Side{{Role: nova.Compute, Files: files}}, nil, nil)
 		if len(findings) != 1 || findings[0].Status != "warn" || !strings.Contains(findings[0].Seen, "is shadowed by") || !strings.HasSuffix(findings[0].Seen, " if nova-compute reads that file first") {
 			t.Errorf("%+v", findings)
-		}
-	}
-}
-
-func TestInstalledHypervisor(t *testing.T) {
-	const debian = "-- var/lib/dpkg/status --\nPackage: libvirt-daemon\nStatus: install ok installed\nVersion: 10.0.0-2ubuntu8\n\nPackage: qemu-system-x86\nStatus: install ok installed\nVersion: 1:8.2.2+ds-0ubuntu1\n"
-	for _, test := range []struct{ name, tree, libvirt, qemu string }{
-		{"Ubuntu", debian, "10.0.0", "8.2.2"},
-		{"removed", strings.ReplaceAll(debian, "install ok installed", "deinstall ok config-files"), "", ""},
-		{"by the library", "-- usr/lib64/libvirt.so.0.11003.2 --\n-- usr/lib64/libvirt.so.0 --\n", "11.3.2", ""},
-		{"two libraries", "-- usr/lib64/libvirt.so.0.11003.2 --\n-- usr/lib64/libvirt.so.0.9000.0 --\n", "", ""},
-		{"nothing", "mkdir etc\n", "", ""},
-	} {
-		h, err := nova.InstalledHypervisor(hosttest.Lay(t, test.tree))
-		if err != nil || h.Libvirt.String() != test.libvirt || h.QEMU.String() != test.qemu {
-			t.Errorf("%s: libvirt %s, QEMU %s, %v", test.name, h.Libvirt, h.QEMU, err)
 		}
 	}
 }
@@ -263,7 +249,7 @@ func TestCheckFlavors(t *testing.T) {
 		"K4200:1,A100:8,B:x": `fail flavors :0 flavor gpu: "B:x" is not NAME:COUNT, fail flavors :0 flavor gpu names alias A100, which no file defines`,
 	} {
 		var got []string
-		for _, f := range nova.Check(26, []nova.Side{{Role: nova.All, Files: []nova.SideFile{{Name: "all", File: f}}}}, nil, []nova.Flavor{{Name: "gpu", Request: request}}) {
+		for _, f := range check.Run(26, []nova.Side{{Role: nova.All, Files: []conf.Source{{Name: "all", File: f}}}}, nil, []check.Flavor{{Name: "gpu", Request: request}}) {
 			got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
@@ -291,7 +277,7 @@ func TestCheckTwins(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, f := range nova.Check(26, []nova.Side{{Role: nova.Compute, Files: []nova.SideFile{{Name: "node", File: f}}}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
+		for _, f := range check.Run(26, []nova.Side{{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
 			got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
@@ -317,7 +303,7 @@ func TestCheckMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	interfaces, err := nova.Interfaces(root)
+	interfaces, err := devspec.Interfaces(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,9 +327,9 @@ func TestCheckMachine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			side := nova.Side{Role: nova.Compute, Files: []nova.SideFile{{Name: "node", File: f}}, Devices: devices, Interfaces: interfaces, Given: []pci.Address{given}}
+			side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}, Machine: nova.Machine{Devices: devices, Interfaces: interfaces, Given: []pci.Address{given}}}
 			var got []string
-			for _, f := range nova.Check(32, []nova.Side{side}, nil, nil) {
+			for _, f := range check.Run(32, []nova.Side{side}, nil, nil) {
 				got = append(got, fmt.Sprintf("%s:%d %s", f.Status, f.Line, f.Seen))
 			}
 			if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
@@ -387,10 +373,10 @@ func TestCheckPairs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sides = append(sides, nova.Side{Role: nova.Compute, Files: []nova.SideFile{{Name: side[0], File: f}}})
+			sides = append(sides, nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: side[0], File: f}}})
 		}
 		var got []string
-		for _, f := range nova.Check(32, sides, hosts, nil) {
+		for _, f := range check.Run(32, sides, hosts, nil) {
 			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Status, f.File, f.Line, f.Seen))
 		}
 		if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {

@@ -1,4 +1,4 @@
-package nova
+package check
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host/pci"
+	"gpustack/nova"
 	"gpustack/nova/conf"
 )
 
@@ -23,8 +24,8 @@ func TestAnswer(t *testing.T) {
 		}
 		return pci.Device{Address: a, VendorID: &vendor, ProductID: &id, DeviceType: &kind, AliasHint: &alias}
 	}
-	gpu1 := Host{"gpu1", []pci.Device{device("84:00.0", "11b4", "K4200", pci.TypePCI), device("88:00.0", "11b4", "K4200", pci.TypePCI)}}
-	gpu2 := Host{"gpu2", []pci.Device{device("07:00.0", "20b0", "A100", pci.TypePF)}}
+	gpu1 := nova.Host{Name: "gpu1", Devices: []pci.Device{device("84:00.0", "11b4", "K4200", pci.TypePCI), device("88:00.0", "11b4", "K4200", pci.TypePCI)}}
+	gpu2 := nova.Host{Name: "gpu2", Devices: []pci.Device{device("07:00.0", "20b0", "A100", pci.TypePF)}}
 	const (
 		k4200 = `alias = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}` + "\n"
 		any   = `alias = {"name": "any", "vendor_id": "10de", "product_id": "11b4"}` + "\n"
@@ -36,40 +37,40 @@ func TestAnswer(t *testing.T) {
 	for name, test := range map[string]struct {
 		request string
 		conf    string // [pci] of a machine that is both sides; "" for none
-		hosts   []Host
+		hosts   []nova.Host
 		want    string
 	}{
 		"nothing is known":              {"K4200:2", "", nil, "unknown"},
-		"by the names of host scan":     {"K4200:2", "", []Host{gpu1, gpu2}, "by [gpu1]"},
-		"too many":                      {"K4200:3", "", []Host{gpu2, gpu1}, "no: no host has all: gpu1 has 2 of 3 []"},
-		"spread over hosts":             {"K4200:1,A100:1", "", []Host{gpu1, gpu2}, "no: no host has all: gpu1 has 1 of 2 []"},
-		"none":                          {"T4:1", "", []Host{gpu1}, "no: no host has such a device []"},
-		"a great many":                  {"K4200:1000000000", "", []Host{gpu1}, "no: no host has all: gpu1 has 2 of 1000000000 []"},
+		"by the names of host scan":     {"K4200:2", "", []nova.Host{gpu1, gpu2}, "by [gpu1]"},
+		"too many":                      {"K4200:3", "", []nova.Host{gpu2, gpu1}, "no: no host has all: gpu1 has 2 of 3 []"},
+		"spread over hosts":             {"K4200:1,A100:1", "", []nova.Host{gpu1, gpu2}, "no: no host has all: gpu1 has 1 of 2 []"},
+		"none":                          {"T4:1", "", []nova.Host{gpu1}, "no: no host has such a device []"},
+		"a great many":                  {"K4200:1000000000", "", []nova.Host{gpu1}, "no: no host has all: gpu1 has 2 of 1000000000 []"},
 		"no alias":                      {"A100:1", k4200 + specs, nil, "no: no file defines alias A100 []"},
 		"names count as written":        {"k4200:1", k4200 + specs, nil, "no: no file defines alias k4200 []"},
 		"defined and offered":           {"K4200:1", k4200 + specs, nil, "unknown"},
 		"defined, not offered":          {"A100:1", pf + specs, nil, "no: no compute node offers what alias A100 asks for []"},
-		"defined, offered and there":    {"K4200:2", k4200 + specs, []Host{gpu1}, "by [gpu1]"},
-		"only one of them is offered":   {"K4200:2", k4200 + first, []Host{gpu1}, "no: no host has all: gpu1 has 1 of 2 []"},
-		"two aliases of one product":    {"K4200:1,any:1", k4200 + any + specs, []Host{gpu1}, "by [gpu1]"},
-		"a device is not there twice":   {"K4200:2,any:1", k4200 + any + specs, []Host{gpu1}, "no: no host has all: gpu1 has 2 of 3 []"},
-		"a physical function, told":     {"A100:1", pf + strings.Replace(specs, "11b4", "20b0", 1), []Host{gpu2}, "by [gpu2]"},
-		"a physical function, not told": {"A100:1", noPF + strings.Replace(specs, "11b4", "20b0", 1), []Host{gpu2}, "no: no host has such a device []"},
+		"defined, offered and there":    {"K4200:2", k4200 + specs, []nova.Host{gpu1}, "by [gpu1]"},
+		"only one of them is offered":   {"K4200:2", k4200 + first, []nova.Host{gpu1}, "no: no host has all: gpu1 has 1 of 2 []"},
+		"two aliases of one product":    {"K4200:1,any:1", k4200 + any + specs, []nova.Host{gpu1}, "by [gpu1]"},
+		"a device is not there twice":   {"K4200:2,any:1", k4200 + any + specs, []nova.Host{gpu1}, "no: no host has all: gpu1 has 2 of 3 []"},
+		"a physical function, told":     {"A100:1", pf + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "by [gpu2]"},
+		"a physical function, not told": {"A100:1", noPF + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "no: no host has such a device []"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var sides []Side
+			var sides []nova.Side
 			if test.conf != "" {
 				file, err := conf.Parse([]byte("[pci]\n" + test.conf))
 				if err != nil {
 					t.Fatal(err)
 				}
-				sides = []Side{{Role: All, Files: []SideFile{{"nova.conf", file}}}}
+				sides = []nova.Side{{Role: nova.All, Files: []conf.Source{{Name: "nova.conf", File: file}}}}
 			}
-			request, err := ParseRequest(test.request)
+			request, err := nova.ParseRequest(test.request)
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := request.Answer(zed, sides, test.hosts)
+			a := Request(request, nova.Zed, sides, test.hosts)
 			got := "unknown"
 			if a.Met != nil && *a.Met {
 				got = fmt.Sprintf("by %v", a.Hosts)
@@ -89,12 +90,12 @@ func TestPlaces(t *testing.T) {
 	var devices []pci.Device
 	vendor, a, b := pci.ID(0x10de), pci.ID(1), pci.ID(2)
 	devices = append(devices, pci.Device{VendorID: &vendor, ProductID: &a, DeviceType: &kind}, pci.Device{VendorID: &vendor, ProductID: &b, DeviceType: &kind})
-	c := &checker{sides: []Side{{Role: Controller}}, aliases: map[string][]aliasAt{
+	c := &checker{sides: []nova.Side{{Role: nova.Controller}}, aliases: map[string][]aliasAt{
 		"either": {{object: map[string]any{"vendor_id": "10de", "product_id": "0001"}}, {object: map[string]any{"vendor_id": "10de", "product_id": "0002"}}},
 		"first":  {{object: map[string]any{"vendor_id": "10de", "product_id": "0001"}}},
 	}}
-	for _, r := range []Request{{{"either", 1}, {"first", 1}}, {{"first", 1}, {"either", 1}}} {
-		if n := c.meets(r, Host{"h", devices}); n != 2 {
+	for _, r := range []nova.Request{{{Alias: "either", Count: 1}, {Alias: "first", Count: 1}}, {{Alias: "first", Count: 1}, {Alias: "either", Count: 1}}} {
+		if n := c.meets(r, nova.Host{Name: "h", Devices: devices}); n != 2 {
 			t.Errorf("%s: %d", r, n)
 		}
 	}
