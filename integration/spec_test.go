@@ -136,7 +136,7 @@ func TestSpecOrder(t *testing.T) {
 		{name: "all functions by address", alias: tagged, pci: "device_spec = {\"address\": \"0000:84:00.0\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\ndevice_spec = {\"address\": \"0000:88:00.0\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}"},
 
 		{name: "the vendor's with tags", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "managed": "no"}`,
-			want: refused(`/etc/nova/nova.conf:2: \{"managed": "no", "vendor_id": "10de"\}`, `\{"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_K4200"\}: devices that both match would lose its managed`)},
+			want: refused(`/etc/nova/nova.conf:2: \{"managed": "no", "vendor_id": "10de"\}`, `\{"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_K4200"\}: devices that both specs match would lose its managed`)},
 		{name: "the vendor's with tags, ours without", alias: "K4200=10de:11b4", pci: `device_spec = {"vendor_id": "10de", "managed": "no"}`, want: refused(`/etc/nova/nova.conf:2: `, "managed")},
 		{name: "the same with a tag that gpustack does not write", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "x": "1"}`, want: refused(`/etc/nova/nova.conf:2: `, "x")},
 		{name: "narrower, with a tag", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:84:00.0", "managed": "no"}`, want: refused(`/etc/nova/nova.conf:2: `, "managed")},

@@ -10,8 +10,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// Alias is what flavors name: functions of one product (nova/pci/request.py,
-// _ALIAS_SCHEMA). Fields that are "" are left out.
+// Alias is a name by which flavors request devices of one product (nova/pci/request.py,
+// _ALIAS_SCHEMA). Empty fields are left out of nova.conf.
 type Alias struct {
 	Name           string `json:"name"`
 	VendorID       pci.ID `json:"vendor_id"`
@@ -23,9 +23,8 @@ type Alias struct {
 	LiveMigratable string `json:"live_migratable,omitempty"`
 }
 
-// Spec is what a compute node offers (nova/pci/devspec.py, PciDeviceSpec): every
-// function of a product, or the one at an address. What it is not known by, Nova
-// keeps as a tag.
+// Spec is a device_spec that gpustack writes (nova/pci/devspec.py, PciDeviceSpec): all functions of
+// a product, or the function at an address, with tags.
 type Spec struct {
 	Address        *pci.Address `json:"address,omitempty"`
 	VendorID       pci.ID       `json:"vendor_id"`
@@ -42,8 +41,8 @@ func (s Spec) sameDevices(other Spec) bool {
 	return s.VendorID == other.VendorID && s.ProductID == other.ProductID && reflect.DeepEqual(s.Address, other.Address)
 }
 
-// ParseAlias reads NAME=VENDOR:PRODUCT[,KEY=VALUE]…; several traits are joined by
-// plus signs. All its faults are in the error.
+// ParseAlias reads NAME=VENDOR:PRODUCT[,KEY=VALUE]…; several traits are joined by plus signs. The
+// error joins all errors of the text.
 func ParseAlias(s string) (Alias, error) {
 	words := strings.Split(s, ",")
 	name, ids, ok := strings.Cut(words[0], "=")
@@ -54,7 +53,7 @@ func ParseAlias(s string) (Alias, error) {
 	}
 	a := Alias{Name: strings.TrimSpace(name)}
 	if !ok || !ok2 {
-		fail("not NAME=VENDOR:PRODUCT")
+		fail("must be NAME=VENDOR:PRODUCT")
 	} else {
 		var err error
 		if a.VendorID, err = pci.ParseID(vendor); err != nil {
@@ -66,11 +65,11 @@ func ParseAlias(s string) (Alias, error) {
 	}
 	switch {
 	case a.Name == "":
-		fail("has no name")
+		fail("the name is missing")
 	case strings.ContainsAny(a.Name, ":,"):
-		fail("its name has a character that flavors cannot spell: : or ,")
+		fail("the name must not contain : or , because flavors separate aliases with them")
 	case len([]rune(a.Name)) > 256:
-		fail("its name has more than 256 characters")
+		fail("the name is longer than 256 characters")
 	}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
@@ -81,16 +80,16 @@ func ParseAlias(s string) (Alias, error) {
 		case !known:
 			fail("unknown key %q", key)
 		case value == "":
-			fail("%s has no value", key)
+			fail("%s needs a value", key)
 		case *field != "":
-			fail("%s is there twice", key)
+			fail("%s is given twice", key)
 		default:
 			*field = value
 		}
 	}
 	oneOf := func(key, value string, words ...string) {
 		if value != "" && !slices.Contains(words, value) {
-			fail("%s: unknown value %q, not one of %s", key, value, strings.Join(words, ", "))
+			fail("%s: unknown value %q; use one of %s", key, value, strings.Join(words, ", "))
 		}
 	}
 	oneOf("device_type", a.DeviceType, string(pci.TypePCI), string(pci.TypePF), string(pci.TypeVF))
@@ -100,7 +99,7 @@ func ParseAlias(s string) (Alias, error) {
 	return a, errors.Join(errs...)
 }
 
-// needs returns what of the alias the release does not know.
+// needs returns an error for each field of the alias that the release does not support.
 func (a Alias) needs(r Release) []error {
 	var errs []error
 	since := func(value, what string, first Release) {

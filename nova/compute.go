@@ -42,8 +42,8 @@ type HostOption struct {
 	Err   error    // why it could not be determined
 }
 
-// ReadHostOption reads the option host from files, or without files from those of every nova-compute
-// of the machine. Two services with different values are an error.
+// ReadHostOption reads the option host from files, or without files from those of every
+// nova-compute of the machine. Two services with different values are an error.
 func ReadHostOption(root host.Root, files []string) HostOption {
 	sets := [][]string{files}
 	if len(files) == 0 {
@@ -100,9 +100,9 @@ func readHostOption(root host.Root, files []string) HostOption {
 	return found
 }
 
-// ReadVirtType returns [libvirt] virt_type of nova-compute and the file that sets it: how guests are
-// run. Of several files the last one counts. Both are "" where the option is not set, and where two
-// services of the machine have different values. An error comes with the file that it concerns.
+// ReadVirtType returns [libvirt] virt_type of nova-compute and the file that sets it: how guests
+// are run. Of several files the last one counts. Both are "" where the option is not set, and where
+// two services of the machine have different values. An error comes with the file that it concerns.
 func ReadVirtType(root host.Root) (value, file string, err error) {
 	sets, err := ComputeFiles(root)
 	if err != nil {

@@ -11,23 +11,23 @@ import (
 	"gpustack/nova/conf"
 )
 
-// Databases is what nova.conf says of where Nova keeps its books
+// Databases is the settings of Nova's databases and of Placement in nova.conf
 // (nova/conf/database.py, nova/conf/service.py).
 type Databases struct {
-	API  string        // URL of [api_database]; "" where it is not set, as on compute nodes
-	Main string        // URL of [database]: of cell0 or of a cell, whatever the service uses
-	Down time.Duration // service_down_time; 0 where it is not set
+	API  string        // URL of [api_database]; "" if it is not set, as on compute nodes
+	Main string        // URL of [database]: the database of cell0 or of a cell, depending on the service
+	Down time.Duration // service_down_time; 0 if it is not set
 
-	// connection_parameters of both, in the form of a URL's query. Nova adds those of
-	// [database] to the URLs of all cells, too (oslo_db/sqlalchemy/engines.py,
+	// connection_parameters of both, in the form of a URL's query. Nova appends those of
+	// [database] to the URLs of all cells (oslo_db/sqlalchemy/engines.py,
 	// _extend_url_parameters; nova/db/main/api.py, create_context_manager).
 	APIParameters, MainParameters string
 
 	Placement map[string]string // the options of [placement] that are set
 }
 
-// Databases reads them from the files of a machine. Of an option that is there several
-// times the last counts. The URLs hold passwords.
+// Databases returns the settings from the files of a machine. Of an option with several values the
+// last one counts. The URLs contain passwords.
 func (s Side) Databases() (Databases, error) {
 	var d Databases
 	var errs []error
@@ -48,7 +48,7 @@ func (s Side) Databases() (Databases, error) {
 	if text := single("DEFAULT", "service_down_time"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			errs = append(errs, fmt.Errorf("%s: service_down_time %q is not a number of seconds", s.Name(), text))
+			errs = append(errs, fmt.Errorf("%s: [DEFAULT] service_down_time: %q is not a number of seconds", s.Name(), text))
 		}
 		d.Down = time.Duration(n) * time.Second
 	}
@@ -61,8 +61,8 @@ func (s Side) Databases() (Databases, error) {
 	return d, errors.Join(errs...)
 }
 
-// ReadDatabases reads the settings of the databases from the files that the services of a controller
-// read: file and those of nova.conf.d beside it.
+// ReadDatabases reads the settings of the databases from the files that the services of a
+// controller read: file and those of nova.conf.d beside it.
 func ReadDatabases(root host.Root, file string) (Databases, error) {
 	names, err := Files(root, file, Controller)
 	if err != nil {
@@ -75,11 +75,11 @@ func ReadDatabases(root host.Root, file string) (Databases, error) {
 	return side.Databases()
 }
 
-// errReference says that a value takes in another option, or the environment
-// (oslo.config, cfg.py, ConfigOpts.StrSubWrapper), which only the service can resolve.
-var errReference = errors.New("refers to another option by $, which is not followed")
+// errReference says that a value refers to another option or to the environment (oslo.config,
+// cfg.py, ConfigOpts.StrSubWrapper), which only the service can resolve.
+var errReference = errors.New("references to other options ($NAME) are not supported")
 
-// plain returns a value as a service gets it, where $$ stands for a $.
+// plain returns a value as a service reads it, with $$ replaced by $.
 func plain(value string) (string, error) {
 	if strings.Contains(strings.ReplaceAll(value, "$$", ""), "$") {
 		return "", errReference

@@ -1,7 +1,6 @@
-// Package nova says what the services of OpenStack Nova must be told about PCI
-// functions, in the words of the release that is installed, and plans the change of
-// their configuration.
+// Package nova reads and plans the PCI configuration of OpenStack Nova's services: aliases, device
+// specs, scheduler filters and Placement options, under the option names of each release.
 //
-// Does not: know the grammar of nova.conf (nova/conf), talk to a cloud (nova/cloud),
-// or read hardware (host/pci).
+// Does not: parse or edit the text of nova.conf (nova/conf), evaluate device specs (nova/devspec),
+// report findings (nova/check), talk to a cloud (nova/cloud), or scan PCI devices (host/pci).
 package nova

@@ -13,13 +13,15 @@ import (
 	"gpustack/host"
 )
 
-// ErrNoRelease says that the release of the installed Nova cannot be told.
-var ErrNoRelease = errors.New("no installed Nova found")
+// ErrNoRelease says that the release of the installed Nova cannot be determined.
+var ErrNoRelease = host.WithHint(errors.New("cannot determine the release of Nova"), "give it with --release, for example --release "+Newest.String())
 
-// Installed returns the release of the Nova that is installed below root: by
-// Debian's package database, or by the metadata that Python packages leave.
+// Installed returns the release of the Nova that is installed below root, from Debian's package
+// database and from the metadata of Python packages.
+//
+// Errors: ErrNoRelease if there is none, more than one, or an unsupported one.
 func Installed(root host.Root) (Release, error) {
-	found := map[Release]string{} // and where
+	found := map[Release]string{} // with where it was found
 	if err := dpkg(root, found); err != nil {
 		return 0, err
 	}
@@ -39,11 +41,11 @@ func Installed(root host.Root) (Release, error) {
 	}
 	switch len(found) {
 	case 0:
-		return 0, ErrNoRelease
+		return 0, fmt.Errorf("%w: no installed Nova found", ErrNoRelease)
 	case 1:
 		for r := range found {
 			if r < Mitaka || r > Newest {
-				return 0, fmt.Errorf("%w: %s has %s, which is not between %s and %s", ErrNoRelease, found[r], r, Mitaka, Newest)
+				return 0, fmt.Errorf("%w: %s contains %s, which is not between %s and %s", ErrNoRelease, found[r], r, Mitaka, Newest)
 			}
 			return r, nil
 		}
@@ -53,7 +55,7 @@ func Installed(root host.Root) (Release, error) {
 		several = append(several, fmt.Sprintf("%s (%s)", r, where))
 	}
 	slices.Sort(several)
-	return 0, fmt.Errorf("%w: more than one: %s", ErrNoRelease, strings.Join(several, ", "))
+	return 0, fmt.Errorf("%w: more than one is installed: %s", ErrNoRelease, strings.Join(several, ", "))
 }
 
 // OrInstalled returns the release, or if it is 0 the one that is installed below root.
@@ -64,7 +66,7 @@ func (r Release) OrInstalled(root host.Root) (Release, error) {
 	return Installed(root)
 }
 
-// dpkg looks for nova-common in Debian's and Ubuntu's database.
+// dpkg finds Nova's packages in the database of Debian and Ubuntu.
 func dpkg(root host.Root, found map[Release]string) error {
 	versions, err := packages(root, "nova-common", "python3-nova")
 	for _, version := range versions {
@@ -75,9 +77,8 @@ func dpkg(root host.Root, found map[Release]string) error {
 
 const dpkgStatus = "/var/lib/dpkg/status"
 
-// packages returns the upstream versions of those packages that Debian's database has
-// as installed (deb-version(7): an epoch stands before a colon). It is empty where there
-// is no such database.
+// packages returns the versions of those packages that Debian's database lists as installed,
+// without their epochs (deb-version(7)). It is empty if there is no such database.
 func packages(root host.Root, names ...string) (map[string]string, error) {
 	f, err := root.Open(dpkgStatus)
 	if host.IsAbsent(err) {
@@ -115,7 +116,7 @@ func packages(root host.Root, names ...string) (map[string]string, error) {
 	return versions, nil
 }
 
-// expand returns the folders that a pattern of elements leads to.
+// expand returns the folders that match a path whose elements may be patterns.
 func expand(root host.Root, elements []string) ([]string, error) {
 	dirs := []string{"/"}
 	for _, element := range elements {
@@ -143,7 +144,7 @@ func expand(root host.Root, elements []string) ([]string, error) {
 	return dirs, nil
 }
 
-// Python's packaging leaves a folder or file of this name (PEP 376, 427).
+// metadataName matches the folder or file with the metadata of a Python package (PEP 376, 427).
 var metadataName = regexp.MustCompile(`^nova-([0-9.]+[^-]*)(-py[0-9.]+)?\.(dist|egg)-info$`)
 
 func metadata(root host.Root, dir string, found map[Release]string) error {

@@ -102,14 +102,14 @@ func TestInstalled(t *testing.T) {
 	for _, test := range []struct{ name, tree, want string }{
 		{"Debian", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 2:26.2.2-1~deb12u3\n", "zed"},
 		{"Ubuntu", "-- var/lib/dpkg/status --\nPackage: python3-nova\nStatus: install ok installed\nVersion: 3:29.0.1-0ubuntu1.3\n", "2024.1"},
-		{"removed", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: deinstall ok config-files\nVersion: 2:26.2.2-1\n", "no installed Nova found"},
+		{"removed", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: deinstall ok config-files\nVersion: 2:26.2.2-1\n", "cannot determine the release of Nova: no installed Nova found"},
 		{"RPM", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1-py3.9.egg-info\n-- usr/lib/python3.9/site-packages/novaclient-1.0.dist-info/x --\n", "yoga"},
 		{"kolla", "mkdir var/lib/kolla/venv/lib/python3.10/site-packages/nova-28.1.0.dist-info\n", "2023.2"},
 		{"openstack-ansible", "mkdir openstack/venvs/nova-27.1.0/lib/python3.10/site-packages/nova-27.1.0.dist-info\n", "2023.1"},
 		{"Mitaka's Python", "mkdir usr/lib/python2.7/site-packages/nova-13.1.4-py2.7.egg-info\n", "mitaka"},
-		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n", "no installed Nova found: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info has version 12, which is not between mitaka and 2026.1"},
+		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n", "cannot determine the release of Nova: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info contains version 12, which is not between mitaka and 2026.1"},
 		{"two", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1.dist-info\nmkdir opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info\n",
-			"no installed Nova found: more than one: 2023.1 (/opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info), yoga (/usr/lib/python3.9/site-packages/nova-25.2.1.dist-info)"},
+			"cannot determine the release of Nova: more than one is installed: 2023.1 (/opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info), yoga (/usr/lib/python3.9/site-packages/nova-25.2.1.dist-info)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := nova.Installed(hosttest.Lay(t, test.tree))

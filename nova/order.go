@@ -9,41 +9,42 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
 
 // Errors of device_spec. Nova gives a device the tags of the first spec that matches it
-// (nova/pci/whitelist.py, get_devspec), and nothing of those that follow.
+// (nova/pci/whitelist.py, get_devspec), and ignores specs that follow.
 var (
-	// ErrSpecConflict says that no order of two specs keeps what both of them say.
-	ErrSpecConflict = errors.New("conflicts with the planned device_spec")
+	// ErrSpecConflict says that no order of two specs keeps the effect of both.
+	ErrSpecConflict = host.WithHint(errors.New("conflicts with the planned device_spec"), "change or remove that spec, or plan the same tags: --managed, --one-time-use, resource_class, traits and live_migratable of --alias")
 	// ErrSpecOrder says that the files that hold specs are read in an order that depends
 	// on how nova-compute is started.
-	ErrSpecOrder = errors.New("the order in which Nova reads these files depends on how nova-compute is started")
+	ErrSpecOrder = host.WithHint(errors.New("the order in which Nova reads these files depends on how nova-compute is started"), "move the specs that match the same devices into one file, and omit --drop-in")
 	// ErrKept says that a device_spec offers a function that remains with the host.
-	ErrKept = errors.New("the device remains with the host")
+	ErrKept = host.WithHint(errors.New("the device remains with the host"), "in that device_spec, list the functions for guests by address, or remove it")
 	// ErrNotStartable says that nova-compute would refuse to start.
-	ErrNotStartable = errors.New("nova-compute would not start")
+	ErrNotStartable = host.WithHint(errors.New("nova-compute would not start"), "use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
 )
 
-// value is one value of device_spec on its way into the plan.
+// value is one value of device_spec in the plan.
 type value struct {
 	source   *source
 	line     devspec.Line
 	text     string
 	ours     bool
-	dropped  map[int]bool // specs of the line that are not in the plan
+	dropped  map[int]bool // specs of the line that the plan leaves out
 	replaced map[int]bool // specs that gpustack wrote and that the planned ones replace
-	before   []string     // that go in front of it
+	before   []string     // values that are inserted before it
 }
 
 // at is the place of one spec.
 type at struct {
 	*value
-	item   int // of the value, where it is a list
-	number int // of all specs, in the order in which Nova reads them
+	item   int // its index in the value, if that is a list
+	number int // its number among all specs, in the order in which Nova reads them
 }
 
 func (a at) spec() devspec.Spec {
@@ -78,26 +79,26 @@ func (p *planner) values() []*value {
 	var all []*value
 	for _, s := range p.inOrder() {
 		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.file}}, p.options.Release.SpecNames()) {
-			// A value that moves to another line is written on one.
+			// A value that moves to another place is written on one line.
 			all = append(all, &value{source: s, line: line, text: onOneLine(line.Option.Value), dropped: map[int]bool{}, replaced: map[int]bool{}})
 		}
 	}
 	return all
 }
 
-// onOneLine writes a value of several lines, or with tabs, on one. To JSON they are blanks.
+// onOneLine returns a value without line breaks and tabs, which are equivalent to blanks in JSON.
 func onOneLine(value string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(value)
 }
 
-// specs sets device_spec: the values of others stay in their order. gpustack's own are
-// updated, or come before the first that would shadow them. Older names of the option are
-// replaced: their values are read before the values of the current one.
+// specs sets device_spec. Existing values keep their order. gpustack's own values are updated, or
+// inserted before the first value that would shadow them. Older names of the option are replaced:
+// Nova reads their values before those of the current name.
 func (p *planner) specs(wanted []Spec) error {
 	all := p.values()
 	for _, v := range all {
 		if !v.line.IsJSON {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: the value of %s is no JSON object: nova-compute does not start with it", v.Where(), v.line.Option.Key))
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: the value of %s is not a JSON object: nova-compute does not start with it", v.Where(), v.line.Option.Key))
 		}
 		for _, fault := range v.line.Faults {
 			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s: %v: nova-compute does not start with it", v.Where(), v.line.Option.Key, fault))
@@ -105,7 +106,7 @@ func (p *planner) specs(wanted []Spec) error {
 	}
 	var errs []error
 	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
-	last := map[*source][]string{} // values that come after all others
+	last := map[*source][]string{} // values that are appended
 	var planned []devspec.Spec
 	for _, w := range wanted {
 		spec, err := parsed(w)
@@ -166,8 +167,8 @@ func (p *planner) specs(wanted []Spec) error {
 	return nil
 }
 
-// place finds the place of one spec among the values. It returns the spec's text where
-// that is after all others.
+// place finds the place of one spec among the values. It returns the text of the spec if the place
+// is after all others.
 func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string, err error) {
 	planned, err := parsed(want)
 	if err != nil {
@@ -221,7 +222,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 		return "", errors.Join(errs...)
 	}
 	if i := slices.IndexFunc(needs, func(s at) bool { return s.source.group() != needs[0].source.group() }); i > 0 {
-		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, and %w", needs[0].Where(), needs[i].Where(), written, ErrSpecOrder)
+		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", needs[0].Where(), needs[i].Where(), written, ErrSpecOrder)
 	}
 	// The spec goes before the first one that it must precede, or that it should: like.
 	var exact, first *at
@@ -247,7 +248,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 			exact.ours = true
 			return "", nil
 		case fixed(exact):
-			return "", fmt.Errorf("%s: defines the same device_spec with other tags: without --drop-in, gpustack updates the line", exact.Where())
+			return "", fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.Where())
 		case !isList:
 			p.warnOfChange(*exact, planned)
 			exact.ours, exact.text = true, written
@@ -259,7 +260,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 	}
 	switch {
 	case len(needs) > 0 && (fixed(first) || exact != nil && fixed(exact)):
-		return "", fmt.Errorf("%s: would shadow the planned device_spec %s: %w", first.Where(), written, ErrSpecOrder)
+		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.Where(), written, ErrSpecOrder)
 	case first != nil && fixed(first) && exact != nil:
 		return "", nil // the tags are the same either way
 	case first != nil && fixed(first):
@@ -357,9 +358,9 @@ func (p *planner) kept(functions []pci.Address) []pci.Address {
 	return slices.DeleteFunc(slices.Clone(functions), func(a pci.Address) bool { return slices.Contains(p.options.Given, a) })
 }
 
-// replace finds the specs that gpustack wrote in its other form: by ids where the planned
-// ones are by address, and the other way round. They are replaced where they would offer
-// functions that remain with the host, or give other tags to all functions of the product.
+// replace marks specs of gpustack in its other form: by ids if the planned specs are by address,
+// and vice versa. They are replaced if they would offer functions that remain with the host, or
+// give different tags to all functions of the product.
 func (p *planner) replace(all []*value, planned []devspec.Spec) {
 	for _, w := range planned {
 		functions := p.functions(w)
@@ -437,20 +438,20 @@ func (v *value) kept() ([]string, error) {
 			kept = append(kept, string(spec))
 		}
 	}
-	if len(kept) == 1 { // the form that gpustack updates in place
+	if len(kept) == 1 { // the form that gpustack can update in place
 		return kept, nil
 	}
 	return []string{"[" + strings.Join(kept, ", ") + "]"}, nil
 }
 
-// conflict says why no order of two specs keeps what both say.
+// conflict returns the error that explains why no order of two specs keeps the effect of both.
 func conflict(s at, planned string, lost, gained []string) error {
 	var why string
 	switch {
 	case s.spec().Opaque():
-		why = "gpustack cannot evaluate its address, and their tags differ"
+		why = "its address cannot be evaluated, and the tags differ"
 	case len(lost) > 0:
-		why = "devices that both match would lose its " + strings.Join(lost, ", ")
+		why = "devices that both specs match would lose its " + strings.Join(lost, ", ")
 	default:
 		why = "devices that it matches would not get " + strings.Join(gained, ", ")
 	}

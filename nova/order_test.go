@@ -145,7 +145,7 @@ func TestKeptDevices(t *testing.T) {
 		{"the function's address", "device_spec = {\"address\": \"0000:88:00.0\"}\n",
 			`/etc/nova/nova.conf:2: {"address": "0000:88:00.0"} offers 0000:88:00.0 to guests, but the device remains with the host`},
 		{"with a tag that is not gpustack's", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"x\": \"1\"}\n",
-			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` + one + `: devices that both match would lose its x`},
+			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` + one + `: devices that both specs match would lose its x`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			after, _, err := planSpecs(t, nova.Options{Release: 26, Machine: nova.Machine{Devices: devices, Given: []pci.Address{devices[0].Address}}}, "K=10de:11b4", map[string]string{"nova.conf": test.before})

@@ -37,8 +37,8 @@ var releaseNames = []string{
 	"2023.1 antelope", "2023.2 bobcat", "2024.1 caracal", "2024.2 dalmatian", "2025.1 epoxy", "2025.2 flamingo", "2026.1 gazpacho",
 }
 
-// ReleaseNames returns the names that ParseRelease accepts, oldest first, without code names that come
-// after a number.
+// ReleaseNames returns the names that ParseRelease accepts, oldest first, without code names that
+// come after a number.
 func ReleaseNames() []string {
 	var names []string
 	for _, n := range releaseNames {
@@ -75,8 +75,8 @@ func (r Release) AliasNames() []conf.Name {
 	return []conf.Name{{Section: "pci", Key: "alias"}, old}
 }
 
-// SpecNames returns the names of the option device_spec that the release reads, the current one first.
-// The values of all names count.
+// SpecNames returns the names of the option device_spec that the release reads, the current one
+// first. The values of all names count.
 func (r Release) SpecNames() []conf.Name {
 	names := []conf.Name{{Section: "pci", Key: "device_spec"}, {Section: "pci", Key: "passthrough_whitelist"}, {Section: "DEFAULT", Key: "pci_passthrough_whitelist"}}
 	switch {
@@ -88,8 +88,8 @@ func (r Release) SpecNames() []conf.Name {
 	return names
 }
 
-// FilterNames returns the names of the option enabled_filters, the current one first. The first name
-// that is set counts.
+// FilterNames returns the names of the option enabled_filters, the current one first. The first
+// name that is set counts.
 func (r Release) FilterNames() []conf.Name {
 	return r.schedulerNames("enabled_filters", "scheduler_default_filters")
 }

@@ -9,15 +9,15 @@ import (
 // ownHeader begins a file of ours in nova.conf.d.
 const ownHeader = "# Written by gpustack nova configure. \"gpustack undo\" reverts it.\n"
 
-// KeepReporting returns what is to be left of a file when a change of it is undone, of
-// which now is the content with the change and before the one without; nil is no file.
-// report_in_placement stays set: nova-compute refuses to start without it once its
-// devices are in Placement (nova/compute/pci_placement_translator.py,
+// KeepReporting returns the content of a file after the undo of a change: now is the content with
+// the change, before the content without it; nil stands for no file. It is before, but for
+// report_in_placement, which stays set: nova-compute refuses to start without it once its devices
+// are in Placement (nova/compute/pci_placement_translator.py,
 // ensure_tracking_was_not_enabled_before).
 func KeepReporting(now, before []byte) ([]byte, error) {
 	with, err := conf.Parse(now)
 	if err != nil || !reports(with) {
-		return before, nil //nolint:nilerr // what Nova cannot read switches nothing on
+		return before, nil //nolint:nilerr // Nova cannot read the file either, so the option is not in effect
 	}
 	text := before
 	if before == nil {

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// RequestKey is the extra spec that makes a flavor ask for devices.
+// RequestKey is the extra spec by which a flavor requests devices.
 const RequestKey = "pci_passthrough:alias"
 
-// Request is what a flavor asks for: so many devices of each alias. A guest gets them
-// all or does not boot.
+// Request is the devices that a flavor requests. A guest gets all of them or does not boot.
 type Request []Wanted
 
 // Wanted is a number of devices of an alias, 1 or more.
@@ -20,10 +19,9 @@ type Wanted struct {
 	Count int    `json:"count"`
 }
 
-// ParseRequest reads the value of RequestKey as Nova does when a guest boots
-// (nova/pci/request.py, _translate_alias_to_requests): NAME:COUNT[,NAME:COUNT…],
-// blanks around either not mattering. All its faults are in the error. Nova takes
-// counts below 1 too; nobody can mean them.
+// ParseRequest reads the value of RequestKey as Nova does when a guest boots (nova/pci/request.py,
+// _translate_alias_to_requests): NAME:COUNT[,NAME:COUNT…], with optional blanks. Counts below 1,
+// which Nova accepts, are errors. The error joins all errors of the value.
 func ParseRequest(value string) (Request, error) {
 	var request Request
 	var errs []error
@@ -32,7 +30,7 @@ func ParseRequest(value string) (Request, error) {
 		alias = strings.TrimSpace(alias)
 		n, err := strconv.Atoi(strings.TrimSpace(count))
 		if err != nil || n < 1 {
-			errs = append(errs, fmt.Errorf("%q is not NAME:COUNT", strings.TrimSpace(word)))
+			errs = append(errs, fmt.Errorf("%q must be NAME:COUNT", strings.TrimSpace(word)))
 			continue
 		}
 		request = append(request, Wanted{alias, n})
@@ -48,7 +46,7 @@ func (r Request) String() string {
 	return strings.Join(words, ",")
 }
 
-// Devices is how many devices a guest gets.
+// Devices returns the number of devices that a guest gets.
 func (r Request) Devices() int {
 	n := 0
 	for _, w := range r {
@@ -57,7 +55,7 @@ func (r Request) Devices() int {
 	return n
 }
 
-// Same tells whether two requests ask for the same, in whatever order.
+// Same reports whether two requests are equal, in any order.
 func (r Request) Same(other Request) bool {
 	counts := map[Wanted]int{}
 	for _, w := range r {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// startable returns an error if nova-compute would refuse to start with the planned
-// files, because it is to report its devices.
+// startable returns an error for each reason for which nova-compute, with report_in_placement,
+// would refuse to start with the planned files.
 func (p *planner) startable() []error {
 	var files []conf.Source
 	for _, s := range p.inOrder() {
@@ -27,7 +27,7 @@ func (p *planner) startable() []error {
 				name = "host " + m.Name + ": "
 			}
 			if i > 0 && strings.Contains(f.Seen, "devname") {
-				continue // said already
+				continue // reported for the first machine
 			}
 			errs = append(errs, fmt.Errorf("%s%s: %w with report_in_placement: %s", name, f.Line.Where(), ErrNotStartable, f.Seen))
 		}

@@ -104,7 +104,8 @@ func NewWant(o Options) (Want, error) {
 	return w, errors.Join(errs...)
 }
 
-// fromHosts returns an alias for each product of the NVIDIA GPUs of hosts, without virtual functions.
+// fromHosts returns an alias for each product of the NVIDIA GPUs of hosts, without virtual
+// functions.
 func fromHosts(hosts []Host) ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}

@@ -9,38 +9,38 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// cloudFlags are those of every command that speaks with a cloud, named as those of
-// the openstack command are.
+// cloudFlags are the flags of every command that connects to a cloud, named as in the openstack
+// command.
 func cloudFlags() []cli.Flag {
-	return cloudAndTimeoutFlags("wait `TIME` for each answer, with repetitions where the cloud is busy")
+	return cloudAndTimeoutFlags("wait `TIME` for each answer, including retries")
 }
 
-// databaseFlags are cloudFlags, for commands that connect to databases too.
+// databaseFlags are cloudFlags for commands that also connect to databases.
 func databaseFlags() []cli.Flag {
 	return cloudAndTimeoutFlags(timeoutOfDatabases)
 }
 
 func cloudAndTimeoutFlags(timeout string) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "os-cloud", Usage: "the `CLOUD` of clouds.yaml (unless given, OS_CLOUD, or OS_AUTH_URL and what goes with it)"},
-		&cli.StringFlag{Name: "os-region-name", Usage: "the cloud's `REGION`"},
-		&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates of `FILE`"},
-		&cli.BoolFlag{Name: "insecure", Usage: "believe any certificate"},
+		&cli.StringFlag{Name: "os-cloud", Usage: "use `CLOUD` of clouds.yaml (default: OS_CLOUD, or OS_AUTH_URL and the other OS_ variables)"},
+		&cli.StringFlag{Name: "os-region-name", Usage: "use `REGION` of the cloud"},
+		&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates in `FILE`"},
+		&cli.BoolFlag{Name: "insecure", Usage: "skip TLS certificate verification"},
 		answerTimeoutFlag(timeout),
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell of each request"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log each API request"},
 	}
 }
 
-// timeoutOfDatabases is the help of --timeout where databases answer too.
-const timeoutOfDatabases = "wait `TIME` for each answer of the cloud and the first one of each database"
+// timeoutOfDatabases is the help of --timeout of commands that also connect to databases.
+const timeoutOfDatabases = "wait `TIME` for each answer of the cloud and the first answer of each database"
 
 func answerTimeoutFlag(usage string) cli.Flag {
 	return &cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: usage}
 }
 
-// cloudHelp is for the description of a command that has these flags.
-const cloudHelp = `The cloud is one of clouds.yaml, with secure.yaml, in the usual places (--os-cloud or
-OS_CLOUD), or what an openrc file sets (OS_AUTH_URL and so on).`
+// cloudHelp is part of the description of each command with cloudFlags.
+const cloudHelp = `The cloud is selected by --os-cloud or OS_CLOUD from clouds.yaml and secure.yaml in the
+usual folders, or by the OS_ variables of an openrc file (OS_AUTH_URL and others).`
 
 type cloudOptions struct {
 	cloud.Options
@@ -54,7 +54,7 @@ func parseCloud(c *cli.Context, f *faults) cloudOptions {
 	}, c.Bool("verbose")}
 }
 
-// signIn signs in.
+// signIn authenticates.
 func (u *ui) signIn(ctx context.Context, opts cloudOptions) (*cloud.Cloud, error) {
 	o := opts.Options
 	o.Warn = func(warning string) { u.warn(warning) }
@@ -64,7 +64,7 @@ func (u *ui) signIn(ctx context.Context, opts cloudOptions) (*cloud.Cloud, error
 	return cloud.Connect(ctx, o)
 }
 
-// connect signs in, and finds Nova.
+// connect authenticates and finds Nova.
 func (u *ui) connect(ctx context.Context, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
 	c, err := u.signIn(ctx, opts)
 	if err != nil {

@@ -19,19 +19,19 @@ import (
 func newFlavorCreateCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "create",
-		Usage:     "make a flavor whose guests get devices",
+		Usage:     "create or update a flavor whose guests get devices",
 		ArgsUsage: "ALIAS:COUNT[,ALIAS:COUNT]...",
 		Description: `
-Plans a flavor that asks for devices by the aliases of nova.conf, shows what differs
-from what the cloud has, asks, and makes it so. Again, it changes nothing. Of a flavor
-that is there, properties, description and access are changed; sizes cannot be. What
-is not named stays as it is, others' properties too.
+Plans a flavor that requests devices by the aliases of nova.conf, shows the difference
+to the flavors of the cloud, asks, applies and records the change. "gpustack undo"
+reverts it. Of an existing flavor, properties, description and access are changed; sizes
+cannot be changed. Properties that are not given stay as they are.
 
-Sizes take units, as Nova counts them: 64G is 64 GiB. Unless named, each device brings
-4 vCPUs, 16 GiB of RAM and 40 GiB of disk.
+Sizes take units as Nova counts them: 64G is 64 GiB. By default each device adds 4 vCPUs,
+16 GiB of RAM and 40 GiB of disk.
 
 ` + cloudHelp + `
-What its Nova is too old for is said, and not set.
+Properties that the cloud's Nova release does not support are skipped with a warning.
 
 EXAMPLES
   gpustack flavor create K4200:2
@@ -40,26 +40,26 @@ EXAMPLES
   gpustack flavor create A100:1 --private --project lab --yes -o json
 
 EXIT STATUS
-  0  the flavor is as planned, or was so already
-  1  it could not be made so; what was begun is taken back
-  2  --dry-run: there is something to do
+  0  the flavor is as planned, or was before
+  1  the change failed; a new flavor that could not be completed was deleted
+  2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			outputFlag(formatTable, formatJSON, formatYAML),
-			&cli.StringFlag{Name: "name", Usage: "its `NAME` (unless given, from alias and count: gpu.k4200.2)"},
+			&cli.StringFlag{Name: "name", Usage: "`NAME` of the flavor (default: from alias and count, such as gpu.k4200.2)"},
 			&cli.StringFlag{Name: "vcpus", Usage: "`NUMBER` of virtual CPUs"},
-			&cli.StringFlag{Name: "ram", Usage: "`SIZE` of its memory, in MiB without a unit"},
-			&cli.StringFlag{Name: "disk", Usage: "`SIZE` of its root disk, in GiB without a unit; 0 for the image's own"},
+			&cli.StringFlag{Name: "ram", Usage: "`SIZE` of the memory, in MiB without a unit"},
+			&cli.StringFlag{Name: "disk", Usage: "`SIZE` of the root disk, in GiB without a unit; 0 for the size of the image"},
 			&cli.StringFlag{Name: "ephemeral", Usage: "`SIZE` of a second disk, in GiB without a unit"},
-			&cli.StringFlag{Name: "swap", Usage: "`SIZE` of its swap disk, in MiB without a unit"},
-			&cli.BoolFlag{Name: "private", Usage: "for the projects named only"},
-			&cli.StringSliceFlag{Name: "project", Usage: "let `PROJECT` use it, by name or id (repeatable, with --private)"},
-			&cli.StringFlag{Name: "description", Usage: "`TEXT` for people"},
+			&cli.StringFlag{Name: "swap", Usage: "`SIZE` of the swap disk, in MiB without a unit"},
+			&cli.BoolFlag{Name: "private", Usage: "let only the projects of --project use it"},
+			&cli.StringSliceFlag{Name: "project", Usage: "let `PROJECT`, a name or an id, use it (repeatable; requires --private)"},
+			&cli.StringFlag{Name: "description", Usage: "set the description to `TEXT`"},
 			&cli.StringSliceFlag{Name: "property", Usage: "set the extra spec `KEY=VALUE` (repeatable)"},
-			choiceFlag{&cli.StringFlag{Name: "numa-policy", Usage: "how near the devices must be: `POLICY` required, preferred, legacy or socket"}, []string{"", "required", "preferred", "legacy", "socket"}},
-			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPUs of its own, or not: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
-			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old Windows drivers (Error 43)"},
-			&cli.StringFlag{Name: "image", Usage: "hold disk and RAM against `IMAGE`, by name or id"},
+			choiceFlag{&cli.StringFlag{Name: "numa-policy", Usage: "NUMA affinity of the devices: `POLICY` required, preferred, legacy or socket"}, []string{"", "required", "preferred", "legacy", "socket"}},
+			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPU pinning: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
+			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old NVIDIA drivers on Windows (Error 43)"},
+			&cli.StringFlag{Name: "image", Usage: "check disk and RAM against `IMAGE`, a name or an id"},
 			dryRunFlag(), yesFlag(),
 		}, cloudFlags()...),
 		Action: action(u, parseFlavorCreate, runFlavorCreate),
@@ -80,16 +80,16 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 	if spec := f.arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
 		var err error
 		o.Request, err = flavor.ParseRequest(spec)
-		f.each("", err, "what guests get is written as K4200:2, or K4200:1,A100:1")
+		f.each("", err, "write for example K4200:2 or K4200:1,A100:1")
 	}
 	o.Name = c.String("name")
 	if len([]rune(o.Name)) > 255 || o.Name != strings.TrimSpace(o.Name) || c.IsSet("name") && o.Name == "" {
-		f.add(&usageError{"--name: " + quoted(o.Name) + " is no name", "1 to 255 characters, no blanks around them"})
+		f.add(&usageError{"--name: " + quoted(o.Name) + " is not a valid name", "use 1 to 255 characters, without blanks around them"})
 	}
 	number := func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil {
-			return 0, fmt.Errorf("not a number: %q", s)
+			return 0, fmt.Errorf("%q is not a number", s)
 		}
 		return n, nil
 	}
@@ -103,7 +103,7 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 	o.Swap = size(c, f, "swap", 0, in(flavor.MiB))
 	o.Private = c.Bool("private")
 	if len(opts.projects) > 0 && !o.Private {
-		f.add(&usageError{"--project: everybody may use a public flavor", "--private makes it one for the projects named"})
+		f.add(&usageError{"--project requires --private: all projects may use a public flavor", ""})
 	}
 	if c.IsSet("description") {
 		description := c.String("description")
@@ -118,9 +118,9 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 		case err != nil:
 			f.each("--property: ", err, "")
 		case twice:
-			f.add(&usageError{"--property: " + key + " is there twice", ""})
+			f.add(&usageError{"--property: " + key + " is given twice", ""})
 		case key == "hw:cpu_policy" && o.CPUPolicy != "", key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "", strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor:
-			f.add(&usageError{"--property: " + key + " is what another flag says", ""})
+			f.add(&usageError{"--property: " + key + " is set by another option", ""})
 		}
 		o.Properties[key] = value
 	}
@@ -150,7 +150,7 @@ func size(c *cli.Context, f *faults, flag string, least int, parse func(string) 
 	return &n
 }
 
-// flavorReport is what flavor create prints, in the form that docs/json.md describes.
+// flavorReport is the output of flavor create (docs/json.md).
 type flavorReport struct {
 	report
 	Cloud        string           `json:"cloud"`
@@ -161,7 +161,7 @@ type flavorReport struct {
 	Defaults     []string         `json:"defaults"`
 }
 
-// flavorState is a flavor, with the projects that may use it.
+// flavorState is a flavor with the ids of the projects that may use it.
 type flavorState struct {
 	cloud.Flavor
 	Projects []string `json:"projects"`
@@ -200,7 +200,7 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 		if opts.format == formatTable {
 			done := "changed"
 			if plan.Before == nil {
-				done = "made"
+				done = "created"
 			}
 			u.note("%s flavor %s, id %s", done, printable(made.Name), printable(made.ID))
 		}
@@ -208,8 +208,8 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 	})
 }
 
-// observe asks the cloud for the flavor of that name and who may use it, and for what
-// the command line names.
+// observe reads the flavor with the name and the projects that may use it, and finds the projects
+// and the image of the command line.
 func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compute *cloud.Compute) (flavor.Cloud, error) {
 	observed := flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest}
 	all, err := compute.Flavors(ctx)
@@ -239,13 +239,13 @@ func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compu
 	return observed, errors.Join(errs...)
 }
 
-// flavorPlan prints the plan for people.
+// flavorPlan prints the plan as text.
 func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
 	u.warn(r.Warnings...)
 	name := "flavor " + r.After.Name
 	u.printf("%s at %s (microversion %s)\n", printable(name), printable(r.Cloud), r.Microversion)
 	if !r.Changed {
-		u.printf("%s\nnothing to do: it is as planned\n", printable(indented(flavor.Text(plan.Before, plan.BeforeAccess))))
+		u.printf("%s\nnothing to do: the flavor is as planned\n", printable(indented(flavor.Text(plan.Before, plan.BeforeAccess))))
 		return
 	}
 	from := name
@@ -254,7 +254,7 @@ func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
 	}
 	u.diff(fileChange{Diff: udiff.Unified(from, name, flavor.Text(plan.Before, plan.BeforeAccess), flavor.Text(&plan.After, plan.AfterAccess))})
 	if len(r.Defaults) > 0 {
-		u.printf("\nby default for each device: %s\n", strings.Join(r.Defaults, ", "))
+		u.printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
 	u.printf("\nrequests:\n")
 	for _, request := range r.Changes {
@@ -262,7 +262,7 @@ func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
 	}
 }
 
-// indented moves each line to the right.
+// indented returns text with each line indented.
 func indented(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -271,13 +271,13 @@ func indented(text string) string {
 	return b.String()
 }
 
-// isGPU tells whether a flavor asks for devices.
+// isGPU reports whether a flavor requests devices.
 func isGPU(f cloud.Flavor) bool {
 	_, asks := f.ExtraSpecs[nova.RequestKey]
 	return asks
 }
 
-// gpuFlavors leaves those that ask for devices.
+// gpuFlavors returns the flavors that request devices.
 func gpuFlavors(all []cloud.Flavor) []cloud.Flavor {
 	return slices.DeleteFunc(all, func(f cloud.Flavor) bool { return !isGPU(f) })
 }

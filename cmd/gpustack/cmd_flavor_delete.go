@@ -16,8 +16,9 @@ func newFlavorDeleteCommand(u *ui) *cli.Command {
 		Usage:     "delete a flavor whose guests get devices",
 		ArgsUsage: "NAME",
 		Description: `
-Shows the flavor, by its name or id, asks, and deletes it. Refuses while instances of
-any project have it, and one that asks for no devices.
+Shows the flavor with this name or id, asks, deletes it and records that. "gpustack undo"
+creates it again, with the same id. Flavors that instances of any project have, and
+flavors that do not request devices, are refused.
 
 ` + cloudHelp + `
 
@@ -26,10 +27,10 @@ EXAMPLES
   gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes
 
 EXIT STATUS
-  0  it is gone
-  1  it could not be deleted, and is as it was
-  2  --dry-run: it can be
-  130  interrupted: nothing was changed`,
+  0  the flavor is deleted
+  1  the flavor could not be deleted
+  2  --dry-run: the flavor can be deleted
+  130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags:  append([]cli.Flag{outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag()}, cloudFlags()...),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),
 	}
@@ -45,8 +46,7 @@ func parseFlavorDelete(c *cli.Context, f *faults) flavorDeleteOptions {
 	return flavorDeleteOptions{parseDecision(c, f), parseCloud(c, f), f.arguments(c, "NAME")[0]}
 }
 
-// flavorDeleteReport is what flavor delete prints, in the form that docs/json.md
-// describes.
+// flavorDeleteReport is the output of flavor delete (docs/json.md).
 type flavorDeleteReport struct {
 	report
 	Cloud   string           `json:"cloud"`
@@ -71,7 +71,7 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 		return err
 	}
 	if !isGPU(f) {
-		return &usageError{"flavor " + f.Name + " asks for no devices", "openstack flavor delete deletes others"}
+		return &usageError{"flavor " + f.Name + " does not request devices", "delete it with: openstack flavor delete " + f.ID}
 	}
 	servers, err := compute.Servers(ctx, f.ID)
 	if err != nil {
@@ -88,7 +88,7 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 	}
 	report := flavorDeleteReport{report: newReport(true), Cloud: compute.URL, Before: before, Changes: []flavor.Request{{Method: "DELETE", Path: "/flavors/" + f.ID}}}
 	if opts.format == formatTable {
-		u.printf("flavor %s at %s, to be deleted:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(&f, before.Projects))))
+		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(&f, before.Projects))))
 		u.printf("\nrequests:\n  DELETE /flavors/%s\n", printable(f.ID))
 	}
 	return u.decide(opts.decision, "delete it?", &report, func() error {
@@ -119,5 +119,5 @@ func findFlavor(all []cloud.Flavor, nameOrID string) (cloud.Flavor, error) {
 			return f, nil
 		}
 	}
-	return cloud.Flavor{}, &usageError{fmt.Sprintf("flavor %s: not found", nameOrID), "gpustack flavor list shows those that ask for devices"}
+	return cloud.Flavor{}, &usageError{fmt.Sprintf("flavor %s: not found", nameOrID), "gpustack flavor list shows the flavors that request devices"}
 }

@@ -20,13 +20,13 @@ import (
 func newFlavorListCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "list",
-		Usage: "show the flavors whose guests get devices",
+		Usage: "list the flavors whose guests get devices",
 		Description: `
-Lists every flavor that asks for devices and that the user may see; an administrator
-sees private ones, and who may use them. With nova.conf of controllers and compute
-nodes, or inventories, it tells whether some host can meet each of them, were all its
-devices free. Without nova.conf an alias is taken for the product that host scan gives
-that name. Changes nothing.
+Lists the flavors that request devices and that the user may see; an administrator also
+sees private flavors and the projects that may use them. With --conf or --inventory it
+shows which hosts can provide the devices of each flavor when all devices are free.
+Without --conf an alias stands for the product that host scan gives that name. Changes
+nothing.
 
 ` + cloudHelp + `
 
@@ -36,14 +36,14 @@ EXAMPLES
   gpustack flavor list --os-cloud lab -o json
 
 EXIT STATUS
-  0  listed
-  1  they could not be`,
+  0  the flavors are listed
+  1  the flavors could not be listed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			confFlag("read `[ROLE=]FILE[,FILE]` below the root (repeatable)"),
+			confFlag("check against `[ROLE=]FILE[,FILE]`, below the root (repeatable)"),
 			releaseFlag(),
-			inventoryFlag("hold them against `FILE`, what host scan printed as json or yaml (repeatable)"),
+			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan (repeatable)"),
 		}, cloudFlags()...),
 		Action: action(u, parseFlavorList, runFlavorList),
 	}
@@ -62,7 +62,7 @@ func parseFlavorList(c *cli.Context, f *faults) flavorListOptions {
 	return flavorListOptions{c.String("root"), f.choice(c, "output"), parseCloud(c, f), parseConfs(c, f), parseRelease(c, f), c.StringSlice("inventory")}
 }
 
-// flavorListReport is what flavor list prints, in the form that docs/json.md describes.
+// flavorListReport is the output of flavor list (docs/json.md).
 type flavorListReport struct {
 	Schema   int          `json:"schema"`
 	Cloud    string       `json:"cloud"`
@@ -70,10 +70,10 @@ type flavorListReport struct {
 	Warnings []string     `json:"warnings"`
 }
 
-// listedItem is a flavor that asks for devices.
+// listedItem is a flavor that requests devices.
 type listedItem struct {
 	flavorState
-	Request nova.Request `json:"request"` // null where it cannot be read
+	Request nova.Request `json:"request"` // null if it is malformed
 	Met     *bool        `json:"can_be_met"`
 	Hosts   []string     `json:"hosts"`
 	Problem *string      `json:"problem"`
@@ -138,11 +138,11 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	return nil
 }
 
-// flavorTable prints the flavors for people.
+// flavorTable prints the flavors as text.
 func (u *ui) flavorTable(r flavorListReport, held bool) {
 	u.warn(r.Warnings...)
 	if len(r.Flavors) == 0 {
-		u.printf("no flavor asks for devices\n")
+		u.printf("no flavor requests devices\n")
 		return
 	}
 	header := []string{"NAME", "DEVICES", "VCPUS", "RAM", "DISK", "ACCESS", "OTHER PROPERTIES"}
@@ -171,12 +171,12 @@ func (f listedItem) access() string {
 	case f.Projects == nil:
 		return "private"
 	case len(f.Projects) == 0:
-		return "private, nobody"
+		return "private, no project"
 	}
 	return strings.Join(f.Projects, ", ")
 }
 
-// others are its properties but for what it asks for.
+// others returns the properties other than the request for devices.
 func (f listedItem) others() string {
 	var words []string
 	for _, key := range slices.Sorted(maps.Keys(f.ExtraSpecs)) {

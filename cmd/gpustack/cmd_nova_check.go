@@ -18,19 +18,18 @@ import (
 func newNovaCheckCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
-		Usage: "hold nova.conf of controllers and compute nodes against each other",
+		Usage: "check nova.conf on controllers and compute nodes for consistency",
 		Description: `
-Reads what controllers and compute nodes are told about PCI devices, before a restart
-shows it: aliases that are missing or different on one side, that no compute node
-offers or no hardware has, names that the release ignores, filters that are missing or
-gone, Placement on one side only, specs that an earlier one shadows, and specs with
-which nova-compute does not start. Changes nothing.
+Finds errors in the PCI configuration before a restart of the services shows them:
+aliases that are missing or different on one machine, or that no device_spec or no
+device matches; options that the release ignores; filters that are missing or were
+removed from Nova; Placement on one side only; device specs that an earlier one shadows,
+and device specs with which nova-compute does not start. Changes nothing.
 
-Without --conf it reads this machine's files. Files of another machine are given with
-its role, such as controller=FILE, several of one machine joined by commas, in the
-order in which Nova reads them. With inventories, the JSON or YAML of host scan, files
-are checked against the hardware too, and with --flavors against the flavors of a
-cloud.
+Without --conf it reads the files of this machine. Files of another machine are given
+with its role, such as controller=FILE; several files of one machine are joined by
+commas, in the order in which Nova reads them. --inventory also checks the files against
+the hardware of compute nodes, and --flavors against the flavors of a cloud.
 
 ` + cloudHelp + `
 
@@ -40,18 +39,18 @@ EXAMPLES
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --inventory gpu1.json -o json
 
 EXIT STATUS
-  0  nothing stands in the way; there may be warnings
-  1  it could not be looked at
-  2  something has failed`,
+  0  no check has failed; there may be warnings
+  1  the configuration could not be checked
+  2  a check has failed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			confFlag("read `[ROLE=]FILE[,FILE]` below the root (repeatable; unless given, all of this machine)"),
+			confFlag("check `[ROLE=]FILE[,FILE]`, below the root (repeatable; default: the files of this machine)"),
 			releaseFlag(),
-			&cli.StringFlag{Name: "libvirt", Usage: "the compute nodes' libvirt `VERSION` (default: without --conf, this machine's)"},
-			&cli.StringFlag{Name: "qemu", Usage: "the compute nodes' QEMU `VERSION` (default: as for --libvirt)"},
-			inventoryFlag("hold them against `FILE`, what host scan printed as json or yaml (repeatable)"),
-			&cli.BoolFlag{Name: "flavors", Usage: "ask the cloud for its flavors"},
+			&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt on the compute nodes (default: without --conf, that of this machine)"},
+			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU on the compute nodes (default: as for --libvirt)"},
+			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan (repeatable)"),
+			&cli.BoolFlag{Name: "flavors", Usage: "check the flavors of the cloud"},
 		}, cloudFlags()...),
 		Action: action(u, parseNovaCheck, runNovaCheck),
 	}
@@ -92,7 +91,7 @@ func parseConfs(c *cli.Context, f *faults) []nova.SideFiles {
 			role, files = string(nova.All), value
 		}
 		if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
-			f.add(&usageError{"--conf: unknown role " + quoted(role), "roles are controller, compute and all"})
+			f.add(&usageError{"--conf: unknown role " + quoted(role), "use controller, compute or all"})
 		}
 		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: strings.Split(files, ",")})
 	}
@@ -119,7 +118,8 @@ func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
 	return []nova.Side{side}, errors.Join(err, contractErr)
 }
 
-// prepared returns the functions that host prepare has recorded for guests, or nil without a record.
+// prepared returns the functions that host prepare has recorded for guests, or nil without a
+// record.
 func prepared(root host.Root) ([]pci.Address, error) {
 	contract, err := prepare.ReadContract(root)
 	if contract == nil {
@@ -132,7 +132,7 @@ func prepared(root host.Root) ([]pci.Address, error) {
 	return given, err
 }
 
-// novaCheckReport is what nova check prints, in the form that docs/json.md describes.
+// novaCheckReport is the output of nova check (docs/json.md).
 type novaCheckReport struct {
 	Schema   int            `json:"schema"`
 	Release  string         `json:"release"`
@@ -171,7 +171,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	return err
 }
 
-// readFlavors returns the flavors that ask for devices.
+// readFlavors returns the flavors that request devices.
 func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor, error) {
 	_, compute, err := u.connect(ctx, opts)
 	if err != nil {
@@ -187,7 +187,7 @@ func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor,
 
 func (u *ui) novaCheckTable(r novaCheckReport) {
 	if len(r.Findings) == 0 {
-		u.printf("Nova %s: nothing found\n", r.Release)
+		u.printf("Nova %s: no problems found\n", r.Release)
 		return
 	}
 	u.findings(r.Findings)

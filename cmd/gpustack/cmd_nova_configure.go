@@ -18,33 +18,34 @@ import (
 func newNovaConfigureCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "configure",
-		Usage: "write aliases, device specs and scheduler filters into nova.conf",
+		Usage: "configure aliases, device specs and scheduler filters in nova.conf",
 		Description: `
-Plans the options of this machine's services, by their names in the installed release
-of Nova, shows a diff, asks, applies and records the change. "gpustack undo" reverts it,
-except report_in_placement. Only lines that must change do. Aliases and specs of others
-are kept and listed, older names of options are replaced, and secrets in the diff are
-masked.
+Plans the PCI options of the services of this machine, under their names in the
+installed release of Nova, shows a diff, asks, applies and records the change. "gpustack
+undo" reverts it, except report_in_placement. Only lines that must change are changed.
+Aliases and device specs that gpustack has not written are kept and listed, older names
+of options are replaced, and secrets in the diff are masked.
 
 Nova gives a device the tags of the first device_spec that matches it: planned specs
-are inserted before broader ones. Where no order keeps what both specs say, where
-nova-compute would not start with --placement, and where a spec of others offers a GPU
-that remains with the host, the command refuses and shows them. gpustack's own specs are
-updated, with a warning where a tag changes its value.
+are inserted before broader ones. The command refuses and shows the specs if no order
+keeps the effect of both, if nova-compute would not start with --placement, or if an
+existing spec offers a GPU that remains with the host. gpustack's own specs are updated,
+with a warning for each tag whose value changes.
 
-Devices come from --alias NAME=VENDOR:PRODUCT, with device_type, numa_policy,
-resource_class, traits (joined by plus signs) or live_migratable behind commas, and
-from --inventory, the JSON or YAML of host scan on each compute node: an alias for each
-product, type-PF where it is SR-IOV capable. A compute node offers functions by ids,
-or by address where an identical device remains with the host.
+--alias NAME=VENDOR:PRODUCT defines an alias, with ,KEY=VALUE for device_type,
+numa_policy, resource_class, traits (joined by plus signs) or live_migratable.
+--inventory defines an alias for each product in the JSON or YAML of host scan, with
+type-PF if the product supports SR-IOV. A compute node offers functions by ids, or by
+address if an identical device remains with the host.
 
-The same aliases belong on every API and compute host: run this with the same devices
-on all of them. A file that a deployment tool makes is refused; --render prints the
-form that the tool is to be given, as the refusal does.
+All API and compute hosts need the same aliases: run this command with the same devices
+on each of them. Files that a deployment tool generates are refused; --render prints the
+options for the tool, as the refusal does.
 
---placement goes to compute nodes first. On a controller of 2023.1 or later it turns on
-pci_in_placement, and refuses until every compute node with such devices reports them,
-by the databases and Placement that its nova.conf names, and has healed allocations.
+Use --placement on compute nodes first. On a controller of release 2023.1 or later it
+turns on pci_in_placement. It refuses until the databases and Placement that nova.conf
+names show that every compute node with such devices reports them and has allocations
+for the devices in use.
 
 EXAMPLES
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
@@ -54,26 +55,26 @@ EXAMPLES
   gpustack nova configure --role controller --inventory gpu1.json --release zed --render kolla
 
 EXIT STATUS
-  0  the files are as planned, or were so already
-  1  they could not be, and are as they were
-  2  --dry-run: there is something to do
+  0  the files are as planned, or were before
+  1  the change failed or was refused; the files are as before
+  2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			choiceFlag{&cli.StringFlag{Name: "role", Usage: "the machine's `ROLE`: controller, compute or all"}, []string{string(nova.Controller), string(nova.Compute), string(nova.All)}},
+			choiceFlag{&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all"}, []string{string(nova.Controller), string(nova.Compute), string(nova.All)}},
 			releaseFlag(),
-			&cli.StringSliceFlag{Name: "alias", Usage: "an `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
-			inventoryFlag("take products from `FILE`, what host scan printed as json or yaml (repeatable)"),
-			&cli.BoolFlag{Name: "by-address", Usage: "offer this machine's functions by address"},
-			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement, which a compute node cannot turn off again"},
-			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, where it cannot be verified"},
+			&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
+			inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan (repeatable)"),
+			&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},
+			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
+			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
 			answerTimeoutFlag(timeoutOfDatabases),
-			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions: `YES` or no"}, []string{"", "yes", "no"}},
-			&cli.BoolFlag{Name: "one-time-use", Usage: "give each device to one guest, until it is cleaned and released"},
-			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "the `FILE` below the root"},
-			&cli.BoolFlag{Name: "drop-in", Usage: "put new options into a file of their own, in nova.conf.d"},
-			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options, as `FORM` for a deployment tool: ini or kolla"}, []string{"", renderINI, renderKolla}},
+			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}},
+			&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
+			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "configure `FILE`, below the root"},
+			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
+			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini or kolla"}, []string{"", renderINI, renderKolla}},
 			dryRunFlag(), yesFlag(),
 		},
 		Action: action(u, parseNovaConfigure, runNovaConfigure),
@@ -82,10 +83,10 @@ EXIT STATUS
 
 const defaultConf = nova.DefaultConf
 
-// commandConfigure begins what the journal calls this command.
+// commandConfigure is the beginning of the command in the journal.
 const commandConfigure = "nova configure"
 
-// Forms that deployment tools read.
+// Forms of --render.
 const (
 	renderINI   = "ini"
 	renderKolla = "kolla"
@@ -122,7 +123,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	if c.IsSet("role") {
 		opts.nova.Role = nova.Role(f.choice(c, "role"))
 	} else {
-		f.add(&usageError{"--role is missing", "--role takes controller, compute or all"})
+		f.add(&usageError{"--role is missing", "give --role controller, compute or all"})
 	}
 	if opts.reported && (!opts.nova.Placement || opts.nova.Role == nova.Compute) {
 		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
@@ -145,7 +146,7 @@ func parseRelease(c *cli.Context, f *faults) nova.Release {
 	return release
 }
 
-// novaReport is what nova configure prints, in the form that docs/json.md describes.
+// novaReport is the output of nova configure (docs/json.md).
 type novaReport struct {
 	report
 	Release        string         `json:"release"`
@@ -185,7 +186,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	}
 	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
 	if errors.Is(err, nova.ErrOwned) && opts.format == formatTable {
-		// The owner is to write it: this is what.
+		// The deployment tool has to write these options.
 		opts.render = renderINI
 		return errors.Join(u.render(opts, want), err)
 	}
@@ -230,24 +231,24 @@ func (o *novaConfigureOptions) observe(root host.Root) error {
 	return errors.Join(errs[:]...)
 }
 
-// render prints the options for a deployment tool, and where it reads them.
+// render prints the options for a deployment tool, and the file in which it reads them.
 func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
 	text, err := nova.Render(opts.nova, want)
 	if err != nil {
 		return err
 	}
 	if opts.nova.Placement && opts.nova.Role != nova.Compute {
-		u.warn("set pci_in_placement only when every compute node reports its PCI devices and nova-compute has restarted: --render does not verify it")
+		u.warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
 	}
 	if opts.render == renderKolla {
 		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
-		u.printf("# For kolla-ansible: nova/%s in the folder of node_custom_config.\n", services[opts.nova.Role])
+		u.printf("# For kolla-ansible: nova/%s in the folder node_custom_config.\n", services[opts.nova.Role])
 	}
 	u.printf("%s", text)
 	return nil
 }
 
-// novaTable prints the plan for people.
+// novaTable prints the plan as text.
 func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	u.warn(r.Warnings...)
 	u.printf("Nova %s, %s\n\n", r.Release, r.Role)
@@ -262,7 +263,7 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	u.table([]string{"ALIAS", "ID", "TYPE"}, rows)
 	for i, k := range r.Kept {
 		if i == 0 {
-			u.printf("\nnot changed:\n")
+			u.printf("\nkept:\n")
 		}
 		u.printf("%s\n", printable(k))
 	}
@@ -271,7 +272,7 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 		return
 	}
 	if len(r.Dropped) > 0 {
-		u.printf("\nfilters that %s does not have: %s\n", r.Release, printable(strings.Join(r.Dropped, ", ")))
+		u.printf("\nremoved, because %s does not have these filters: %s\n", r.Release, printable(strings.Join(r.Dropped, ", ")))
 	}
 	u.diffs(r.Changes)
 	if opts.nova.Placement && opts.nova.Role != nova.Controller {
@@ -281,7 +282,7 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 		u.printf("\nverified: every compute node with these devices reports them to Placement\n")
 	}
 	if len(r.Restart) > 0 {
-		u.printf("\nto be restarted, computes first and nova-api last:\n")
+		u.printf("\nrestart these services, on compute nodes first, nova-api last:\n")
 		rows = nil
 		for _, s := range r.Restart {
 			rows = append(rows, []string{s.Name, s.Interrupts})

@@ -14,19 +14,18 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// Values of computes_report: how it is known that every compute node reports its PCI
+// Values of computes_report: whether it was verified that every compute node reports its PCI
 // devices to Placement.
 const (
 	reportVerified = "verified"
-	reportAsserted = "asserted" // by --computes-report, where it could not be verified
+	reportAsserted = "asserted" // by --computes-report, because it could not be verified
 )
 
-// errNotReporting says that guests with devices would fail to be scheduled, or get devices
-// in use, if nova-scheduler asked Placement for PCI devices now.
-var errNotReporting = errors.New("cannot turn on pci_in_placement")
+// errNotReporting says that guests with devices could not be scheduled, or would get devices that
+// are in use, if nova-scheduler used Placement for PCI devices now.
+var errNotReporting = host.WithHint(errors.New("cannot turn on pci_in_placement"), "on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone")
 
-// whereOf returns the databases that nova.conf names, each of which has to give a first
-// answer within timeout.
+// whereOf returns the databases that nova.conf names. Each must answer within timeout.
 func whereOf(root host.Root, d nova.Databases, timeout time.Duration) novadb.Where {
 	return novadb.Where{
 		API: d.API, APIParameters: d.APIParameters, Local: d.Main, Parameters: d.MainParameters,
@@ -44,8 +43,8 @@ func (u *ui) computesReport(ctx context.Context, root host.Root, opts novaConfig
 	return judgeReports(found, err, opts.reported)
 }
 
-// judgeReports returns an error for each compute node that does not report, whatever is
-// missing and asserted. asserted replaces only answers that are missing, which err names.
+// judgeReports returns an error for each compute node that does not report its devices. asserted
+// replaces only answers that are missing, which the error missing names.
 func judgeReports(found []find.NotReporting, missing error, asserted bool) (state string, warnings []string, err error) {
 	var errs []error
 	for _, n := range found {
@@ -64,15 +63,15 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 		for _, e := range split(missing) {
 			errs = append(errs, &usageError{
 				fmt.Sprintf("cannot determine whether every compute node reports its PCI devices to Placement: %v", e),
-				"run this on a controller that reaches Nova's databases and Placement; or --computes-report asserts that all compute nodes report and nova-compute was restarted on them",
+				"run this on a controller that can connect to Nova's databases and Placement; or assert with --computes-report that all compute nodes report devices and nova-compute was restarted on them",
 			})
 		}
 	}
 	return state, nil, errors.Join(errs...)
 }
 
-// notReporting returns the compute nodes that certainly do not report, and an error for
-// what cannot be read.
+// notReporting returns the compute nodes that do not report their devices, and an error for
+// everything that cannot be read.
 func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []find.NotReporting, err error) {
 	file := opts.place.File
 	d, err := nova.ReadDatabases(root, file)
@@ -82,10 +81,10 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigur
 	service := cloud.NewService(d.Placement)
 	var errs []error
 	if d.API == "" {
-		errs = append(errs, fmt.Errorf("%s: has no [api_database] connection", file))
+		errs = append(errs, fmt.Errorf("%s: [api_database] connection is not set", file))
 	}
 	if service == nil {
-		errs = append(errs, fmt.Errorf("%s: has no [placement] auth_url", file))
+		errs = append(errs, fmt.Errorf("%s: [placement] auth_url is not set", file))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -29,9 +29,6 @@ import (
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
-	"gpustack/nova"
-	"gpustack/nova/cloud"
-	"gpustack/nova/flavor"
 )
 
 // ui is the only code that prints. Data goes to out, talk to talk.
@@ -265,26 +262,6 @@ func hint(err error) string {
 		{initramfs.ErrNoMaker, "gpustack works with initramfs-tools and dracut"},
 		{initramfs.ErrMaker, "gpustack works with initramfs-tools and dracut"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
-		{cloud.ErrNoCredentials, "set OS_CLOUD for a cloud of clouds.yaml, or source an openrc file"},
-		{cloud.ErrNoCloud, "--os-cloud or OS_CLOUD names one of clouds.yaml; OS_CLIENT_CONFIG_FILE names the file"},
-		{cloud.ErrUnauthorized, "check the user's name, password and domain, or the token's age; -v shows each request"},
-		{cloud.ErrForbidden, "it takes an administrator, or a role that the service's policy names"},
-		{cloud.ErrCertificate, "--os-cacert, OS_CACERT or cacert in clouds.yaml names the authority's certificate"},
-		{cloud.ErrUnreachable, "is the address right, and the service running? -v shows each request"},
-		{cloud.ErrUnavailable, "the service's log knows why; -v shows each request"},
-		{cloud.ErrTimeout, "--timeout waits longer; -v shows each request"},
-		{cloud.ErrNoEndpoint, "openstack catalog list shows the regions and interfaces there are: --os-region-name, OS_INTERFACE"},
-		{flavor.ErrExists, "run the command again: it plans anew"},
-		{flavor.ErrFixed, "choose another --name, or delete the flavor and make it anew: gpustack flavor delete"},
-		{flavor.ErrInUse, "delete or resize them first: openstack server list --all-projects --flavor"},
-		{nova.ErrNoRelease, "name it with --release: " + listed(nova.ReleaseNames(), "or")},
-		{errNotReporting, "on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone"},
-		{nova.ErrSpecConflict, "change or remove that spec, or plan the same tags: --managed, --one-time-use, resource_class, traits and live_migratable of --alias"},
-		{nova.ErrSpecOrder, "move the specs that match the same devices into one file, and leave out --drop-in"},
-		{nova.ErrKept, "name the functions for guests by address in that device_spec, or remove it"},
-		{nova.ErrNotStartable, "name functions by address, not by devname; a PF's address also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with one resource class and one set of traits"},
-		{nova.ErrDropIn, "leave out --drop-in: then that line is changed in its place"},
-		{nova.ErrUnset, "--conf names it, below --root"},
 		{prepare.ErrNoBootLoader, "gpustack sets arguments through GRUB, GRUB with boot entries and systemd-boot; mount the boot partition (below the root with --root), then run gpustack again"},
 		{prepare.ErrBlind, "run gpustack as root, outside of containers"},
 		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
@@ -305,10 +282,6 @@ func hint(err error) string {
 		if errors.Is(err, known.err) {
 			return known.hint
 		}
-	}
-	var owned *nova.OwnedError
-	if errors.As(err, &owned) {
-		return "these options belong into " + owned.Where + "; --render prints them alone"
 	}
 	var used *prepare.InUse
 	if errors.As(err, &used) {

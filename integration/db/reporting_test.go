@@ -172,7 +172,7 @@ func TestConfigureConnects(t *testing.T) {
 	const file = "read_default_file=/etc/my.cnf"
 	for _, test := range []struct{ name, api, parameters, want string }{
 		{"connection_parameters", whole, "ssl_ca=/etc/none.pem", "/etc/none.pem"},
-		{"a file below the root", strings.Replace(whole, "@"+database.Server.Address, "@", 1) + "?" + file, "", "cannot determine whether every compute node reports its PCI devices to Placement: signing in at http://" + refused},
+		{"a file below the root", strings.Replace(whole, "@"+database.Server.Address, "@", 1) + "?" + file, "", "cannot determine whether every compute node reports its PCI devices to Placement: authentication at http://" + refused},
 		{"a silent one", at(silent, "nova_api"), "", "api_database at " + silent + ": no answer within 1s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

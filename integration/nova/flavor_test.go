@@ -96,14 +96,14 @@ func TestFlavor(t *testing.T) {
 requests:
   POST /flavors
   POST /flavors/ID/os-extra_specs
-gpustack: warning: without a disk of its own a guest's is as large as its image, and cloud images are too small for CUDA: 20 GiB hold it, or a volume
-gpustack: made flavor gpu.k4200.2, id ID
+gpustack: warning: with --disk 0 the disk of a guest is as large as its image: cloud images are too small for CUDA, which needs 20 GiB or a volume
+gpustack: created flavor gpu.k4200.2, id ID
 `
 	create := []string{"flavor", "create", "K4200:2", "--vcpus", "2", "--ram", "64", "--disk", "0", "--yes"}
 	if diff := cmp.Diff(want, succeed(t, create...)); diff != "" {
 		t.Errorf("create (-want +got):\n%s", diff)
 	}
-	if got := succeed(t, create...); !strings.Contains(got, "nothing to do: it is as planned") {
+	if got := succeed(t, create...); !strings.Contains(got, "nothing to do: the flavor is as planned") {
 		t.Errorf("again: %s", got)
 	}
 	got := succeed(t, append(create, "--description", "two cards", "--hide-hypervisor")...)
@@ -143,7 +143,7 @@ gpustack: made flavor gpu.k4200.2, id ID
 		t.Errorf("cards of the server: %q", got)
 	}
 	_, stderr, status = command(t, lab.Env(), "flavor", "delete", "gpu.k4200.2", "--yes")
-	if status != 1 || !strings.Contains(stderr, "error: flavor gpu.k4200.2: is in use by an instance: "+server+"\n") {
+	if status != 1 || !strings.Contains(stderr, "error: flavor gpu.k4200.2: is in use by 1 instance: "+server+"\n") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 	remove(t, nova, server)
@@ -172,7 +172,7 @@ func TestThreeCards(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := succeed(t, "flavor", "list", "--conf", "all="+lab.NovaConf, "--release", "zed", "--inventory", file)
-	if !strings.Contains(got, "no: no host has all: gpu1 has 2 of 3") {
+	if !strings.Contains(got, "no: no host has enough devices: gpu1 has 2 of 3") {
 		t.Error(got)
 	}
 	nova := compute(t)
@@ -217,7 +217,7 @@ demos  K4200:1  4  16 GiB  20 GiB  ID
 		t.Errorf("exit status %d, %s%s", status, stdout, stderr)
 	}
 	_, stderr, status = command(t, lab.DemoEnv(), "flavor", "create", "K4200:2", "--yes")
-	if status != 1 || !strings.Contains(steady(stderr), "error: nothing was changed: making flavor gpu.k4200.2: the user may not do this: Policy doesn't allow os_compute_api:os-flavor-manage:create to be performed (HTTP 403, REQUEST)\n") {
+	if status != 1 || !strings.Contains(steady(stderr), "error: nothing was changed: creating flavor gpu.k4200.2: permission denied: Policy doesn't allow os_compute_api:os-flavor-manage:create to be performed (HTTP 403, REQUEST)\n") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 }
@@ -381,7 +381,7 @@ func TestOverBadRoads(t *testing.T) {
 				t.Fatal(stderr)
 			}
 			defer succeed(t, "flavor", "delete", "gpu.k4200.1", "--yes")
-			if !strings.Contains(stderr, "gpustack: made flavor gpu.k4200.1, id ") {
+			if !strings.Contains(stderr, "gpustack: created flavor gpu.k4200.1, id ") {
 				t.Error(stderr)
 			}
 			got := rows(t, "SELECT count(DISTINCT f.id), group_concat(s.value) FROM nova_api.flavors f LEFT JOIN nova_api.flavor_extra_specs s ON s.flavor_id = f.id WHERE f.name LIKE 'gpu.%%'")
@@ -444,20 +444,20 @@ func TestDoesNotGetThere(t *testing.T) {
 		args []string
 		want string // the error; "" for none
 	}{
-		"wrong password":              {env: append(lab.Env(), "OS_PASSWORD=not-the-password"), want: "signing in at http://HOST/v3 as admin: the credentials are refused: The request you have made requires authentication (HTTP 401, REQUEST)"},
-		"no such user":                {env: append(lab.Env(), "OS_USERNAME=nobody"), want: "signing in at http://HOST/v3 as nobody: the credentials are refused: The request you have made requires authentication (HTTP 401, REQUEST)"},
-		"no such project":             {env: append(lab.Env(), "OS_PROJECT_NAME=nothing"), want: "signing in at http://HOST/v3 as admin: the credentials are refused: The request you have made requires authentication (HTTP 401, REQUEST)"},
+		"wrong password":              {env: append(lab.Env(), "OS_PASSWORD=not-the-password"), want: "authentication at http://HOST/v3 as admin: credentials rejected: The request you have made requires authentication (HTTP 401, REQUEST)"},
+		"no such user":                {env: append(lab.Env(), "OS_USERNAME=nobody"), want: "authentication at http://HOST/v3 as nobody: credentials rejected: The request you have made requires authentication (HTTP 401, REQUEST)"},
+		"no such project":             {env: append(lab.Env(), "OS_PROJECT_NAME=nothing"), want: "authentication at http://HOST/v3 as admin: credentials rejected: The request you have made requires authentication (HTTP 401, REQUEST)"},
 		"token":                       {env: token(session.Token())},
-		"expired token":               {env: token(expired.Token()), want: "signing in at http://HOST/v3: the credentials are refused: Failed to validate token (HTTP 404, REQUEST)"},
+		"expired token":               {env: token(expired.Token()), want: "authentication at http://HOST/v3: credentials rejected: Failed to validate token (HTTP 404, REQUEST)"},
 		"cloud of clouds.yaml":        {env: []string{"OS_CLIENT_CONFIG_FILE=" + clouds}, args: []string{"--os-cloud", "lab"}},
-		"no such cloud":               {env: []string{"OS_CLIENT_CONFIG_FILE=" + clouds}, args: []string{"--os-cloud", "prod"}, want: "cloud prod: no such cloud: " + clouds + " has lab"},
+		"no such cloud":               {env: []string{"OS_CLIENT_CONFIG_FILE=" + clouds}, args: []string{"--os-cloud", "prod"}, want: "cloud prod: no such cloud: " + clouds + " contains lab"},
 		"application credential":      {env: []string{"OS_AUTH_URL=" + lab.KeystoneURL, "OS_APPLICATION_CREDENTIAL_ID=" + credential.ID, "OS_APPLICATION_CREDENTIAL_SECRET=" + credential.Secret}},
-		"the same, wrong":             {env: []string{"OS_AUTH_URL=" + lab.KeystoneURL, "OS_APPLICATION_CREDENTIAL_ID=" + credential.ID, "OS_APPLICATION_CREDENTIAL_SECRET=not-the-secret"}, want: "signing in at http://HOST/v3 with an application credential: the credentials are refused: "},
+		"the same, wrong":             {env: []string{"OS_AUTH_URL=" + lab.KeystoneURL, "OS_APPLICATION_CREDENTIAL_ID=" + credential.ID, "OS_APPLICATION_CREDENTIAL_SECRET=not-the-secret"}, want: "authentication at http://HOST/v3 with an application credential: credentials rejected: "},
 		"without a version":           {env: append(lab.Env(), "OS_AUTH_URL="+strings.TrimSuffix(lab.KeystoneURL, "/v3"))},
 		"no such region":              {env: lab.Env(), args: []string{"--os-region-name", "Elsewhere"}, want: "compute service: the catalog has no such endpoint"},
 		"API down":                    {env: newProxy(t, closedPort(t)).env(), want: "compute service: no connection: dial tcp HOST: connect: connection refused"},
 		"503 for ever":                {env: busy.env(), want: "compute service: the service is not available (HTTP 503)"},
-		"unknown authority":           {env: append(lab.Env(), "OS_AUTH_URL="+secure.URL+"/v3"), want: "signing in at https://HOST/v3 as admin: the certificate is not trusted: x509: certificate signed by unknown authority"},
+		"unknown authority":           {env: append(lab.Env(), "OS_AUTH_URL="+secure.URL+"/v3"), want: "authentication at https://HOST/v3 as admin: the certificate is not trusted: x509: certificate signed by unknown authority"},
 		"the authority is named":      {env: append(lab.Env(), "OS_AUTH_URL="+secure.URL+"/v3"), args: []string{"--os-cacert", authority}},
 		"by OS_CACERT":                {env: append(lab.Env(), "OS_AUTH_URL="+secure.URL+"/v3", "OS_CACERT="+authority)},
 		"any certificate is believed": {env: append(lab.Env(), "OS_AUTH_URL="+secure.URL+"/v3"), args: []string{"--insecure"}},
@@ -472,7 +472,7 @@ func TestDoesNotGetThere(t *testing.T) {
 			}
 			switch {
 			case test.want == "" && name == "any certificate is believed":
-				if status != 0 || !slices.Equal(talk, []string{"gpustack: warning: cloud environment: certificates are not verified, so that anybody on the way may read the password"}) {
+				if status != 0 || !slices.Equal(talk, []string{"gpustack: warning: cloud environment: TLS certificates are not verified: the password can be intercepted"}) {
 					t.Errorf("exit status %d, %q", status, talk)
 				}
 			case test.want == "":

@@ -38,7 +38,7 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 			return no("no file defines alias %s", w.Alias)
 		}
 		if c.computes && !c.someSpecMatches(at) {
-			return no("no compute node offers what alias %s asks for", w.Alias)
+			return no("no device_spec of a compute node matches alias %s", w.Alias)
 		}
 	}
 	if len(hosts) == 0 {
@@ -60,9 +60,9 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 		answer.Met = &met
 		return answer
 	case best == 0:
-		return no("no host has such a device")
+		return no("no host has a matching device")
 	}
-	return no("no host has all: %s has %d of %d", where, best, r.Devices())
+	return no("no host has enough devices: %s has %d of %d", where, best, r.Devices())
 }
 
 // meets returns how many of the requested devices a host has. A device serves one alias only; where
@@ -137,8 +137,8 @@ func offers(spec map[string]any, d *pci.Device) bool {
 	return true
 }
 
-// takesType reports whether an alias accepts devices of a type. An alias without device_type accepts
-// every type but physical functions (nova/pci/request.py).
+// takesType reports whether an alias accepts devices of a type. An alias without device_type
+// accepts every type but physical functions (nova/pci/request.py).
 func takesType(alias map[string]any, kind string) bool {
 	want, told := alias["device_type"].(string)
 	return told && kind == want || !told && kind != string(pci.TypePF)

@@ -42,20 +42,20 @@ func TestAnswer(t *testing.T) {
 	}{
 		"nothing is known":              {"K4200:2", "", nil, "unknown"},
 		"by the names of host scan":     {"K4200:2", "", []nova.Host{gpu1, gpu2}, "by [gpu1]"},
-		"too many":                      {"K4200:3", "", []nova.Host{gpu2, gpu1}, "no: no host has all: gpu1 has 2 of 3 []"},
-		"spread over hosts":             {"K4200:1,A100:1", "", []nova.Host{gpu1, gpu2}, "no: no host has all: gpu1 has 1 of 2 []"},
-		"none":                          {"T4:1", "", []nova.Host{gpu1}, "no: no host has such a device []"},
-		"a great many":                  {"K4200:1000000000", "", []nova.Host{gpu1}, "no: no host has all: gpu1 has 2 of 1000000000 []"},
+		"too many":                      {"K4200:3", "", []nova.Host{gpu2, gpu1}, "no: no host has enough devices: gpu1 has 2 of 3 []"},
+		"spread over hosts":             {"K4200:1,A100:1", "", []nova.Host{gpu1, gpu2}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
+		"none":                          {"T4:1", "", []nova.Host{gpu1}, "no: no host has a matching device []"},
+		"a great many":                  {"K4200:1000000000", "", []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 2 of 1000000000 []"},
 		"no alias":                      {"A100:1", k4200 + specs, nil, "no: no file defines alias A100 []"},
 		"names count as written":        {"k4200:1", k4200 + specs, nil, "no: no file defines alias k4200 []"},
 		"defined and offered":           {"K4200:1", k4200 + specs, nil, "unknown"},
-		"defined, not offered":          {"A100:1", pf + specs, nil, "no: no compute node offers what alias A100 asks for []"},
+		"defined, not offered":          {"A100:1", pf + specs, nil, "no: no device_spec of a compute node matches alias A100 []"},
 		"defined, offered and there":    {"K4200:2", k4200 + specs, []nova.Host{gpu1}, "by [gpu1]"},
-		"only one of them is offered":   {"K4200:2", k4200 + first, []nova.Host{gpu1}, "no: no host has all: gpu1 has 1 of 2 []"},
+		"only one of them is offered":   {"K4200:2", k4200 + first, []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
 		"two aliases of one product":    {"K4200:1,any:1", k4200 + any + specs, []nova.Host{gpu1}, "by [gpu1]"},
-		"a device is not there twice":   {"K4200:2,any:1", k4200 + any + specs, []nova.Host{gpu1}, "no: no host has all: gpu1 has 2 of 3 []"},
+		"a device is not there twice":   {"K4200:2,any:1", k4200 + any + specs, []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 2 of 3 []"},
 		"a physical function, told":     {"A100:1", pf + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "by [gpu2]"},
-		"a physical function, not told": {"A100:1", noPF + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "no: no host has such a device []"},
+		"a physical function, not told": {"A100:1", noPF + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "no: no host has a matching device []"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sides []nova.Side

@@ -16,9 +16,9 @@ import (
 	"gpustack/nova/devspec"
 )
 
-// The checks of nova.conf, by what they look at. Their names are a public face.
+// The names of the checks, by what they check. They are part of the output (docs/json.md).
 const (
-	checkOption     = "option" // a name that the release does not read
+	checkOption     = "option" // options that the release ignores
 	checkAlias      = "alias"
 	checkDeviceSpec = "device_spec"
 	checkFilters    = "filters"
@@ -26,15 +26,15 @@ const (
 	checkFlavors    = "flavors"
 )
 
-// Flavor is what a flavor asks for: the value of pci_passthrough:alias.
+// Flavor is a flavor that requests devices.
 type Flavor struct {
 	Name    string
 	Request string
 }
 
-// Run holds controllers and compute nodes against each other, against the release,
-// against the hardware of hosts and against flavors, both of which may be none.
-// Findings come by file and line.
+// Run checks the configuration of controllers and compute nodes for consistency with each other,
+// the release, the hardware of hosts and the flavors. hosts and flavors may be empty. The findings
+// are sorted by file and line.
 func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor) []host.Finding {
 	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
 	for _, s := range sides {
@@ -64,10 +64,10 @@ type checker struct {
 	aliases  map[string][]aliasAt
 	specs    []specAt
 	unknown  map[string]bool // versions that were reported as unknown, by side
-	computes bool            // some side is a compute node's, and could be read
+	computes bool            // there is a side of a compute node
 }
 
-// aliasAt is an alias where it stands, specAt a device_spec.
+// aliasAt is an alias with its place.
 type aliasAt struct {
 	side   nova.Side
 	file   string
@@ -75,6 +75,7 @@ type aliasAt struct {
 	object map[string]any
 }
 
+// specAt is a device_spec with its place.
 type specAt struct {
 	side   nova.Side
 	file   string
@@ -82,14 +83,13 @@ type specAt struct {
 	object map[string]any
 }
 
-// add says what is wrong, and what Nova does with it.
+// add adds a finding. effect continues a sentence that begins with "Nova".
 func (c *checker) add(check string, status host.Status, file string, line int, seen, effect, remedy string) {
 	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
 }
 
-// readBy are names that some releases read and others do not: from the first on, and
-// up to the second, which no longer reads it. Those of no release are mistakes that
-// people make.
+// readBy lists option names that only some releases read: from since on, and before until. Names
+// that no release reads (0, 0) are frequent mistakes.
 var readBy = []struct {
 	name         conf.Name
 	since, until nova.Release
@@ -117,52 +117,52 @@ func (c *checker) ignored(s nova.Side) {
 		if c.release >= n.since && c.release < n.until {
 			continue
 		}
-		remedy := "take it out"
+		remedy := "remove it"
 		if n.instead != "" {
-			remedy = "write " + n.instead
+			remedy = "use " + n.instead + " instead"
 		}
 		for _, o := range s.Find(n.name) {
-			c.add(checkOption, host.Fail, o.File, o.Line(), n.name.String()+" is no option of "+c.release.String(), "silently ignores it", remedy)
+			c.add(checkOption, host.Fail, o.File, o.Line(), n.name.String()+" is not an option of "+c.release.String(), "silently ignores it", remedy)
 		}
 	}
 }
 
-// aliasKeys are what an alias may have, and since when (nova/pci/request.py,
+// aliasKeys are the keys of an alias, and the first release that accepts each (nova/pci/request.py,
 // _ALIAS_SCHEMA).
 var aliasKeys = map[string]nova.Release{
 	"name": 0, "vendor_id": 0, "product_id": 0, "capability_type": 0, "device_type": 0,
 	"numa_policy": nova.Queens, "resource_class": nova.Antelope, "traits": nova.Antelope, "live_migratable": nova.Epoxy,
 }
 
-const allAliases = "refuses every alias of this file: guests of flavors that name one fail"
+const allAliases = "rejects every alias of this file; guests whose flavors request one fail"
 
 func (c *checker) readAliases(s nova.Side) {
 	for _, o := range s.Find(c.release.AliasNames()...) {
 		all := conf.ParseObjects(o.Value)
 		if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(o.Value), "[") {
-			c.add(checkAlias, host.Fail, o.File, o.Line(), "an alias is not one JSON object", allAliases, "write one object a line, and repeat the key")
+			c.add(checkAlias, host.Fail, o.File, o.Line(), "the value of alias is not a single JSON object", allAliases, "write one object per line, each with its own alias = ")
 			continue
 		}
 		object := all[0]
 		for key := range object {
 			if since, known := aliasKeys[key]; !known || c.release < since {
-				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not know", key, c.release), allAliases, "take it out")
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not support", key, c.release), allAliases, "remove the key")
 			}
 		}
 		name, _ := object["name"].(string)
 		if name = strings.TrimSpace(name); name == "" {
-			c.add(checkAlias, host.Fail, o.File, o.Line(), "an alias has no name", allAliases, "give it one")
+			c.add(checkAlias, host.Fail, o.File, o.Line(), "an alias has no name", allAliases, "add a name")
 			continue
 		}
 		for _, key := range []string{"vendor_id", "product_id"} {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
 			case object[key] == nil:
-				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "matches any device with it, and refuses the alias from 2025.2 on", "name the product")
+				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "matches devices with any value, and rejects the alias from 2025.2 on", "add vendor_id and product_id")
 			case err != nil || len(id) != 4:
-				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write it without 0x")
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write four digits without 0x")
 			case id != strings.ToLower(id) && c.release < nova.Rocky:
-				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has capitals", name, key), "compares it as it is written, and finds no device", "write it in lower case")
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has upper-case letters", name, key), "compares it case-sensitively and finds no device", "write it in lower case")
 			}
 		}
 		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.File, o.Line(), object})
@@ -180,31 +180,33 @@ func (c *checker) filters(s nova.Side) {
 		}
 	}
 	if !slices.Contains(list, "PciPassthroughFilter") {
-		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled", "sends guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
+		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled", "schedules guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
 	}
 	for _, f := range list {
 		if !r.HasFilter(f) {
-			c.add(checkFilters, host.Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "take it out")
+			c.add(checkFilters, host.Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "remove it from the list")
 		}
 	}
 }
 
-// bothSides compares aliases: API and compute read their own.
+// bothSides compares the aliases of controllers and compute nodes: nova-api and nova-compute each
+// read their own.
 func (c *checker) bothSides() {
 	for name, at := range c.aliases {
 		for _, a := range at[1:] {
-			// Of one side, several contents are alternatives; each needs its type told.
+			// Several definitions on one side are alternatives; Nova requires the same type in
+			// each.
 			if a.side.Name() == at[0].side.Name() && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
-				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is there again without the same device_type", name), allAliases, "write the same device_type into both")
+				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is defined twice without the same device_type", name), allAliases, "set the same device_type in both")
 			}
 		}
 		for _, s := range c.sides {
 			mine := contents(at, s)
 			switch {
 			case len(mine) == 0:
-				c.add(checkAlias, host.Fail, s.Name(), 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name()), "refuses guests, resizes or migrations with it here: PciRequestAliasNotDefined", "run gpustack nova configure with the same devices here")
+				c.add(checkAlias, host.Fail, s.Name(), 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name()), "rejects builds, resizes and migrations with this alias here (PciRequestAliasNotDefined)", "run gpustack nova configure with the same devices here")
 			case !sameContents(mine, contents(at, at[0].side)):
-				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s is another one than in %s", name, at[0].side.Name()), "claims another kind of device than the scheduler has looked for", "run gpustack nova configure with the same devices on both")
+				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, at[0].side.Name()), "claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
 			}
 		}
 	}
@@ -219,7 +221,7 @@ func contents(at []aliasAt, s nova.Side) (mine []map[string]any) {
 	return mine
 }
 
-// where is the first place that a side has an alias at.
+// where returns the first place of an alias on a side.
 func where(at []aliasAt, s nova.Side) aliasAt {
 	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Name() == s.Name() })]
 }
@@ -230,11 +232,11 @@ func sameContents(a, b []map[string]any) bool {
 	})
 }
 
-// offered holds aliases against specs, and both against hardware.
+// offered checks aliases against device specs, and both against the hardware of hosts.
 func (c *checker) offered() {
 	for name, at := range c.aliases {
 		if c.computes && !c.someSpecMatches(at) {
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no compute node offers what alias %s asks for", name), "finds no host: NoValidHost", "run gpustack nova configure --role compute with the same devices there")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name), "finds no host (NoValidHost)", "run gpustack nova configure --role compute with the same devices there")
 		}
 		if len(c.hosts) == 0 {
 			continue
@@ -252,9 +254,9 @@ func (c *checker) offered() {
 			return slices.ContainsFunc(types, func(t string) bool { return takesType(a.object, t) })
 		}; {
 		case len(types) == 0:
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host of the inventories has what alias %s asks for", name), "finds no host: NoValidHost", "gpustack host scan shows what is there")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name), "finds no host (NoValidHost)", "gpustack host scan lists the devices of a host")
 		case !slices.ContainsFunc(at, served):
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices that alias %s asks for are of another type: %s", name, strings.Join(types, ", ")), "finds no host: NoValidHost", "write that device_type into the alias")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")), "finds no host (NoValidHost)", "set that device_type in the alias")
 		}
 	}
 	if len(c.hosts) == 0 {
@@ -267,14 +269,14 @@ func (c *checker) offered() {
 		if !slices.ContainsFunc(c.hosts, func(h nova.Host) bool {
 			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return isProduct(s.object, &d) })
 		}) {
-			c.add(checkDeviceSpec, host.Warn, s.file, s.line, "a device_spec names a product that no host of the inventories has", "offers nothing for it", "gpustack host scan --all shows what is there")
+			c.add(checkDeviceSpec, host.Warn, s.file, s.line, "a device_spec selects a product that no host in the inventories has", "matches no device with it", "gpustack host scan --all lists the devices of a host")
 		}
 	}
 }
 
-// machines returns the hosts that a compute node's files may belong to: the machine
-// itself, else the inventory of its name, else all inventories. sure is false if there are
-// several compute nodes and only a guess which inventory belongs to which.
+// machines returns the hosts to which the files of a compute node may belong: the machine itself,
+// else the inventory with its name, else all inventories. sure is false if it is a guess, because
+// there are several compute nodes.
 func (c *checker) machines(s nova.Side) (hosts []nova.Host, sure bool) {
 	if s.Devices != nil {
 		return []nova.Host{{Devices: s.Devices}}, true
@@ -295,8 +297,8 @@ func (c *checker) machines(s nova.Side) (hosts []nova.Host, sure bool) {
 	return c.hosts, computes == 1
 }
 
-// hostNames returns the names by which a side's files may name their host: the option
-// host, and the names of the files and their folders.
+// hostNames returns the possible names of the host of a side: the option host, or else the names of
+// the files and of their folders.
 func hostNames(s nova.Side) (names []string) {
 	if found := s.Find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
 		return []string{found[len(found)-1].Value}
@@ -307,8 +309,8 @@ func hostNames(s nova.Side) (names []string) {
 	return names
 }
 
-// identical checks the specs by ids of a compute node for functions that remain with the
-// host, on each machine that its files may belong to.
+// identical checks the specs by ids of a compute node for functions that should remain with the
+// host, on each machine to which its files may belong.
 func (c *checker) identical(s nova.Side) {
 	machines, sure := c.machines(s)
 	for _, at := range c.specs {
@@ -316,14 +318,14 @@ func (c *checker) identical(s nova.Side) {
 			continue
 		}
 		for _, h := range machines {
-			c.twins(at, h, s.Given, sure)
+			c.kept(at, h, s.Given, sure)
 		}
 	}
 }
 
-// twins finds functions that a spec offers although they remain with the host, beside
-// identical ones that guests get: by given, or by the drivers that are bound.
-func (c *checker) twins(s specAt, h nova.Host, given []pci.Address, sure bool) {
+// kept finds functions that a spec matches although they should remain with the host, beside
+// identical functions for guests. Which are for guests, given says, or the driver that is bound.
+func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
 	var held, kept []string
 	for i := range h.Devices {
 		d := &h.Devices[i]
@@ -344,13 +346,13 @@ func (c *checker) twins(s specAt, h nova.Host, given []pci.Address, sure bool) {
 		if h.Name == "" {
 			host = "this host"
 		}
-		status, seen := guess(fmt.Sprintf("a device_spec offers %s too, which %s keeps for itself", strings.Join(kept, ", "), host), s.file, h, sure)
-		c.add(checkDeviceSpec, status, s.file, s.line, seen, "takes them from the host for a guest", "run gpustack nova configure --role compute there, with --by-address where the host is not prepared")
+		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), host), s.file, h, sure)
+		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests", "run gpustack nova configure --role compute there; add --by-address if the host is not prepared")
 	}
 }
 
-// guess returns the status and the text of a failure that depends on which machine a file
-// belongs to.
+// guess returns the status and the text of a failure: a warning if it is not sure that the file
+// belongs to the host.
 func guess(seen, file string, h nova.Host, sure bool) (host.Status, string) {
 	if sure {
 		return host.Fail, seen
@@ -358,15 +360,15 @@ func guess(seen, file string, h nova.Host, sure bool) (host.Status, string) {
 	return host.Warn, fmt.Sprintf("if %s belongs to host %s: %s", file, h.Name, seen)
 }
 
-// someSpecMatches tells whether some compute node may offer what an alias asks for.
+// someSpecMatches reports whether a device_spec may match a device of an alias.
 func (c *checker) someSpecMatches(at []aliasAt) bool {
 	return slices.ContainsFunc(at, func(a aliasAt) bool {
 		return slices.ContainsFunc(c.specs, func(s specAt) bool { return c.canMatch(s.object, a.object) })
 	})
 }
 
-// canMatch tells whether a spec can offer what an alias asks for. One by address
-// alone may.
+// canMatch reports whether a device_spec and an alias can select the same device. A spec with only
+// an address may.
 func (c *checker) canMatch(spec, alias map[string]any) bool {
 	for _, key := range []string{"vendor_id", "product_id"} {
 		have, _ := spec[key].(string)
@@ -389,23 +391,22 @@ func isProduct(object map[string]any, d *pci.Device) bool {
 	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
 }
 
-// flavors holds what flavors ask for against the aliases, whose names are compared as
-// they are written.
+// flavors checks the requests of flavors against the aliases, whose names are case-sensitive.
 func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
 		request, err := nova.ParseRequest(f.Request)
 		for _, fault := range faults(err) {
-			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "refuses guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
 		}
 		for _, w := range request {
 			if c.aliases[w.Alias] == nil {
-				c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s names alias %s, which no file defines", f.Name, w.Alias), "refuses guests of this flavor: PciRequestAliasNotDefined", "define it, or correct the flavor: names count as they are written")
+				c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s requests alias %s, which no file defines", f.Name, w.Alias), "rejects guests of this flavor (PciRequestAliasNotDefined)", "define the alias or correct the flavor; names are case-sensitive")
 			}
 		}
 	}
 }
 
-// faults returns the errors that were joined, one by one.
+// faults returns the single errors of a joined error.
 func faults(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	switch {
@@ -421,7 +422,8 @@ func faults(err error) []error {
 	return all
 }
 
-// placement compares who reports devices with who asks for them.
+// placement checks that compute nodes report devices if controllers ask Placement for them, and
+// vice versa.
 func (c *checker) placement() {
 	if c.release < nova.Antelope {
 		return
@@ -433,9 +435,9 @@ func (c *checker) placement() {
 			}
 			switch asks, reports := controller.IsOn(nova.PCIInPlacement), compute.IsOn(nova.ReportInPlacement); {
 			case asks && !reports:
-				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, and %s has pci_in_placement", controller.Name()), "never chooses this host for a guest with a device", "run gpustack nova configure --role compute --placement here")
+				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement", controller.Name()), "never schedules guests with devices to this host", "run gpustack nova configure --role compute --placement here")
 			case reports && !asks:
-				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, and %s reports its devices", compute.Name()), "does not use what Placement knows", "run gpustack nova configure --role controller --placement here")
+				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, but %s reports its devices", compute.Name()), "schedules devices without Placement", "run gpustack nova configure --role controller --placement here")
 			}
 		}
 	}
@@ -444,9 +446,9 @@ func (c *checker) placement() {
 	}
 }
 
-// classes checks that some device has the resource class and the traits that an alias asks
-// Placement for (nova/pci/request.py, nova/compute/pci_placement_translator.py): Placement
-// has those of the first device_spec that matches the device.
+// classes checks that some device has the resource class and the traits that an alias requires
+// (nova/pci/request.py, nova/compute/pci_placement_translator.py): Placement has those of the first
+// device_spec that matches the device.
 func (c *checker) classes(name string, at []aliasAt) {
 	asks := slices.ContainsFunc(c.sides, func(s nova.Side) bool { return s.Role.Controls() && s.IsOn(nova.PCIInPlacement) })
 	for _, a := range at {
@@ -466,13 +468,13 @@ func (c *checker) classes(name string, at []aliasAt) {
 			continue
 		}
 		have := offered[0]
-		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s asks for %s with traits %s, and %s:%d gives its devices %s with traits %s", name, wanted.Class(), devspec.OrNone(wanted.Traits()),
-			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host: NoValidHost", "write the same resource_class and traits into the alias and the device_spec")
+		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s requires resource class %s and traits %s, but %s:%d gives its devices resource class %s and traits %s", name, wanted.Class(), devspec.OrNone(wanted.Traits()),
+			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)", "set the same resource_class and traits in the alias and the device_spec")
 	}
 }
 
-// offeredBy returns what Placement has of a product by the specs of a compute node: of its
-// devices if they are known, else by each spec that may be the first to match one.
+// offeredBy returns what a compute node reports of a product: for each of its devices if they are
+// known, else for each spec that may be the first to match one.
 func (c *checker) offeredBy(s nova.Side, product *pci.Device) (offered []devspec.Reported) {
 	lines := devspec.Lines(s.Files, c.release.SpecNames())
 	vendor, id := product.VendorID.String(), product.ProductID.String()

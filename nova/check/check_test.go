@@ -24,7 +24,7 @@ const (
 // TestCheck: each finding, by what is wrong with a pair of files that is right but
 // for that.
 func TestCheck(t *testing.T) {
-	const noHost = "alias ctl:2 no compute node offers what alias K4200 asks for"
+	const noHost = "alias ctl:2 no device_spec of a compute node matches alias K4200"
 	for _, test := range []struct {
 		name, release, ctl, node string
 		hardware                 string // functions as PRODUCT[/VFs]; none is no inventory
@@ -36,41 +36,41 @@ func TestCheck(t *testing.T) {
 		{"missing on the controller", "zed", strings.Replace(goodCtl, "alias", "#alias", 1), goodNode, "",
 			[]string{"fail alias ctl:0 alias K4200 is missing, which node has"}},
 		{"another one", "zed", goodCtl, strings.Replace(goodNode, "11b4\"}", "11b4\", \"device_type\": \"type-PF\"}", 1), "",
-			[]string{"fail alias node:2 alias K4200 is another one than in ctl"}},
+			[]string{"fail alias node:2 alias K4200 differs from the one in ctl"}},
 		{"a list", "zed", strings.Replace(goodCtl, k4200, "["+k4200+"]", 1), goodNode, "",
-			[]string{"fail alias ctl:0 alias K4200 is missing, which node has", "fail alias ctl:2 an alias is not one JSON object"}},
+			[]string{"fail alias ctl:0 alias K4200 is missing, which node has", "fail alias ctl:2 the value of alias is not a single JSON object"}},
 		{"Python's quotes", "zed", strings.Replace(goodCtl, k4200, "{'name': 'K4200'}", 1), goodNode, "",
-			[]string{"fail alias ctl:0 alias K4200 is missing, which node has", "fail alias ctl:2 an alias is not one JSON object"}},
+			[]string{"fail alias ctl:0 alias K4200 is missing, which node has", "fail alias ctl:2 the value of alias is not a single JSON object"}},
 		{"a key too new", "zed", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), "",
-			[]string{"fail alias ctl:2 an alias has the key \"traits\", which zed does not know", "fail alias node:2 an alias has the key \"traits\", which zed does not know"}},
+			[]string{"fail alias ctl:2 an alias has the key \"traits\", which zed does not support", "fail alias node:2 an alias has the key \"traits\", which zed does not support"}},
 		{"0x", "zed", strings.Replace(goodCtl, `"10de"`, `"0x10de"`, 1), strings.Replace(goodNode, `"10de"`, `"0x10de"`, 1), "",
 			[]string{"fail alias ctl:2 alias K4200: vendor_id is not four hexadecimal digits", "fail " + noHost, "fail alias node:2 alias K4200: vendor_id is not four hexadecimal digits"}},
 		{"capitals before Rocky", "queens", strings.Replace(goodCtl, "11b4", "11B4", 1), strings.Replace(strings.Replace(goodNode, "11b4", "11B4", 1), "device_spec", "passthrough_whitelist", 1), "",
-			[]string{"fail alias ctl:2 alias K4200: product_id has capitals", "fail alias node:2 alias K4200: product_id has capitals"}},
+			[]string{"fail alias ctl:2 alias K4200: product_id has upper-case letters", "fail alias node:2 alias K4200: product_id has upper-case letters"}},
 		{"nothing offered", "zed", goodCtl, strings.Replace(goodNode, "10DE", "8086", 1), "", []string{"fail " + noHost}},
 		{"no such hardware", "zed", goodCtl, goodNode, "1bb1",
-			[]string{"fail alias ctl:2 no host of the inventories has what alias K4200 asks for", "warn device_spec node:3 a device_spec names a product that no host of the inventories has"}},
-		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail alias ctl:2 the devices that alias K4200 asks for are of another type: type-PF"}},
-		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn device_spec node:4 a device_spec names neither ids nor an address"}},
-		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail device_spec node:4 a device_spec is no JSON object"}},
+			[]string{"fail alias ctl:2 no host in the inventories has a device of alias K4200", "warn device_spec node:3 a device_spec selects a product that no host in the inventories has"}},
+		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail alias ctl:2 the devices of alias K4200 have device_type type-PF"}},
+		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn device_spec node:4 a device_spec has neither ids nor an address"}},
+		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail device_spec node:4 the value of device_spec is not a JSON object"}},
 		{"a partial wildcard", "zed", goodCtl, goodNode + "device_spec = {\"address\": \"4*:00.0\"}\n", "",
-			[]string{`fail device_spec node:4 a device_spec: address "4*:00.0": bus: "4*" is neither * nor a hexadecimal number: a wildcard stands for a whole field`}},
+			[]string{`fail device_spec node:4 a device_spec: address "4*:00.0": bus: "4*" is neither * nor a hexadecimal number; * replaces a whole field only`}},
 		{"address and devname", "zed", goodCtl, goodNode + "device_spec = {\"address\": \"44:00.0\", \"devname\": \"eth1\"}\n", "",
-			[]string{"fail device_spec node:4 a device_spec: address and devname exclude each other"}},
+			[]string{"fail device_spec node:4 a device_spec: address and devname cannot be combined"}},
 		{"numbers for ids", "zed", goodCtl, goodNode + "device_spec = {\"vendor_id\": 4318, \"product_id\": null}\n", "",
 			[]string{"fail device_spec node:4 a device_spec: vendor_id is 4318, not a string", "fail device_spec node:4 a device_spec: product_id is null, not a string"}},
 		{"booleans that are none", "2025.2", goodCtl, goodNode + "report_in_placement = true\ndevice_spec = {\"vendor_id\": \"8086\", \"managed\": \"maybe\", \"one_time_use\": 7, \"trusted\": \"si\", \"remote_managed\": \"ja\", \"live_migratable\": \"\"}\n", "",
-			[]string{"warn placement ctl:0 pci_in_placement is not set, and node reports its devices",
+			[]string{"warn placement ctl:0 pci_in_placement is not set, but node reports its devices",
 				"fail device_spec node:5 a device_spec: managed \"maybe\" is not a boolean: write \"yes\" or \"no\"", "fail device_spec node:5 a device_spec: one_time_use 7 is not a boolean: write \"yes\" or \"no\"",
 				"fail device_spec node:5 a device_spec: live_migratable \"\" is not a boolean: write \"yes\" or \"no\"",
 				"fail device_spec node:5 a device_spec: remote_managed \"ja\" is not a boolean: write \"yes\" or \"no\"", "fail device_spec node:5 a device_spec: trusted \"si\" is not a boolean: write \"yes\" or \"no\""}},
 		{"booleans of a later release", "zed", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"managed\": \"maybe\"}\n", "", nil},
 		{"one_time_use without Placement", "2025.2", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"one_time_use\": \"yes\"}\n", "",
-			[]string{"fail device_spec node:4 a device_spec has one_time_use, and report_in_placement is not set"}},
+			[]string{"fail device_spec node:4 a device_spec has one_time_use, but report_in_placement is not set"}},
 		{"live_migratable on unknown versions", "2025.1", goodCtl, goodNode + "device_spec = {\"vendor_id\": \"8086\", \"live_migratable\": \"yes\"}\n", "",
-			[]string{"n/a device_spec node:4 a device_spec has live_migratable, and the version of libvirt is unknown", "n/a device_spec node:4 a device_spec has live_migratable, and the version of QEMU is unknown"}},
+			[]string{"n/a device_spec node:4 a device_spec has live_migratable, but the version of libvirt is unknown", "n/a device_spec node:4 a device_spec has live_migratable, but the version of QEMU is unknown"}},
 		{"a devname that is reported", "zed", goodCtl, goodNode + "device_spec = {\"devname\": \"eth1\"}\nreport_in_placement = true\n", "",
-			[]string{"fail device_spec node:4 the device_spec {\"devname\": \"eth1\"} has a devname, which report_in_placement does not support"}},
+			[]string{"fail device_spec node:4 the device_spec {\"devname\": \"eth1\"} has a devname, which is not supported with report_in_placement"}},
 		{"shadowed", "zed", goodCtl, strings.Replace(goodNode, "device_spec", "device_spec = {\"vendor_id\": \"10de\"}\ndevice_spec", 1), "",
 			[]string{"warn device_spec node:4 spec 2 {\"product_id\": \"11b4\", \"vendor_id\": \"10DE\"} is shadowed by spec 1 {\"vendor_id\": \"10de\"} (node:3)"}},
 		{"shadowed, with tags, in a list", "zed", goodCtl, strings.Replace(goodNode, "device_spec", "device_spec = [{\"vendor_id\": \"10de\"}, {\"address\": \":84:00.\", \"vendor_id\": \"10de\", \"managed\": \"no\"}]\n#", 1), "",
@@ -78,23 +78,23 @@ func TestCheck(t *testing.T) {
 		{"shadowed by an older name below it", "zed", goodCtl, goodNode + "passthrough_whitelist = {\"vendor_id\": \"10de\", \"a\": \"b\"}\n", "",
 			[]string{"fail device_spec node:3 spec 2 {\"product_id\": \"11b4\", \"vendor_id\": \"10DE\"} is shadowed by spec 1 {\"a\": \"b\", \"vendor_id\": \"10de\"} (node:4)"}},
 		{"PF and VFs", "zed", goodCtl, goodNode + "report_in_placement = true\n", "11b4/2", []string{
-			"fail alias ctl:2 the devices that alias K4200 asks for are of another type: type-PF"}},
+			"fail alias ctl:2 the devices of alias K4200 have device_type type-PF"}},
 		{"no filter", "zed", strings.Replace(goodCtl, ",PciPassthroughFilter", "", 1), goodNode, "", []string{"fail filters ctl:4 PciPassthroughFilter is not enabled"}},
 		{"no filters set", "zed", "[pci]\nalias = " + k4200 + "\n", goodNode, "", []string{"fail filters ctl:0 PciPassthroughFilter is not enabled"}},
 		{"a dead filter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "RamFilter,", 1), goodNode, "", []string{"fail filters ctl:4 zed has no RamFilter"}},
-		{"names too new", "yoga", goodCtl, goodNode, "", []string{"fail " + noHost, "fail option node:3 [pci] device_spec is no option of yoga"}},
-		{"a name too old", "zed", goodCtl + "[DEFAULT]\nscheduler_default_filters = A\n", goodNode, "", []string{"fail option ctl:6 [DEFAULT] scheduler_default_filters is no option of zed"}},
-		{"a name of nobody's", "zed", goodCtl, goodNode + "pci_passthrough_whitelist = {}\n", "", []string{"fail option node:4 [pci] pci_passthrough_whitelist is no option of zed"}},
-		{"Placement on the controller only", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode, "", []string{"fail placement node:0 report_in_placement is not set, and ctl has pci_in_placement"}},
-		{"Placement on the compute node only", "2024.1", goodCtl, goodNode + "report_in_placement = yes\n", "", []string{"warn placement ctl:0 pci_in_placement is not set, and node reports its devices"}},
+		{"names too new", "yoga", goodCtl, goodNode, "", []string{"fail " + noHost, "fail option node:3 [pci] device_spec is not an option of yoga"}},
+		{"a name too old", "zed", goodCtl + "[DEFAULT]\nscheduler_default_filters = A\n", goodNode, "", []string{"fail option ctl:6 [DEFAULT] scheduler_default_filters is not an option of zed"}},
+		{"a name of nobody's", "zed", goodCtl, goodNode + "pci_passthrough_whitelist = {}\n", "", []string{"fail option node:4 [pci] pci_passthrough_whitelist is not an option of zed"}},
+		{"Placement on the controller only", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode, "", []string{"fail placement node:0 report_in_placement is not set, but ctl sets pci_in_placement"}},
+		{"Placement on the compute node only", "2024.1", goodCtl, goodNode + "report_in_placement = yes\n", "", []string{"warn placement ctl:0 pci_in_placement is not set, but node reports its devices"}},
 		{"Placement on both", "2024.1", goodCtl + "pci_in_placement = true\n", goodNode + "report_in_placement = yes\n", "", nil},
 		{"another resource class than the spec's", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"resource_class\": \"K\"", 1) + "pci_in_placement = true\n", strings.Replace(goodNode, "11b4\"", "11b4\", \"resource_class\": \"K\"", 1) + "report_in_placement = yes\n", "",
-			[]string{"fail placement ctl:2 alias K4200 asks for CUSTOM_K with traits none, and node:3 gives its devices CUSTOM_PCI_10DE_11B4 with traits none"}},
+			[]string{"fail placement ctl:2 alias K4200 requires resource class CUSTOM_K and traits none, but node:3 gives its devices resource class CUSTOM_PCI_10DE_11B4 and traits none"}},
 		{"the spec's resource class", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"resource_class\": \"custom_k\", \"traits\": \"A\"", 1) + "pci_in_placement = true\n", strings.ReplaceAll(goodNode, "11b4\"", "11b4\", \"resource_class\": \"custom_k\", \"traits\": \"A\"") + "report_in_placement = yes\n", "11b4", nil},
 		{"traits that the spec lacks", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "pci_in_placement = true\n", strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "report_in_placement = yes\n", "11b4",
-			[]string{"fail placement ctl:2 alias K4200 asks for CUSTOM_PCI_10DE_11B4 with traits CUSTOM_A, and node:3 gives its devices CUSTOM_PCI_10DE_11B4 with traits none"}},
+			[]string{"fail placement ctl:2 alias K4200 requires resource class CUSTOM_PCI_10DE_11B4 and traits CUSTOM_A, but node:3 gives its devices resource class CUSTOM_PCI_10DE_11B4 and traits none"}},
 		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
-			[]string{"fail alias ctl:3 alias K4200 is there again without the same device_type", "fail alias node:2 alias K4200 is another one than in ctl"}},
+			[]string{"fail alias ctl:3 alias K4200 is defined twice without the same device_type", "fail alias node:2 alias K4200 differs from the one in ctl"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := nova.ParseRelease(test.release)
@@ -171,13 +171,13 @@ func TestCheckFunctions(t *testing.T) {
 		{"VFs in two classes", reported + "device_spec = {\"address\": \"01:00.5\"}\ndevice_spec = {\"address\": \"01:00.4\", \"resource_class\": \"gpu.1\"}\n", "", "",
 			"fail:3 VFs of the PF 0000:01:00.0 have more than one resource class: 0000:01:00.4 has CUSTOM_GPU_1, 0000:01:00.5 has CUSTOM_PCI_10DE_20B2"},
 		{"one_time_use on a VF", reported + "device_spec = {\"address\": \"01:00.5\", \"one_time_use\": \"true\"}\n", "", "",
-			`fail:3 the device_spec {"address": "01:00.5", "one_time_use": "true"} has one_time_use, and 0000:01:00.5 is a VF`},
+			`fail:3 the device_spec {"address": "01:00.5", "one_time_use": "true"} has one_time_use, but 0000:01:00.5 is a VF`},
 		{"live_migratable", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "10.0.0", "8.2.2+ds-0ubuntu1", ""},
 		{"live_migratable, of later versions", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "11", "10.0", ""},
 		{"live_migratable, too old", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "9.0.0-4+deb12u2", "8.2.1",
-			"fail:2 a device_spec has live_migratable, and libvirt is 9.0.0; fail:2 a device_spec has live_migratable, and QEMU is 8.2.1"},
+			"fail:2 a device_spec has live_migratable, but libvirt is 9.0.0; fail:2 a device_spec has live_migratable, but QEMU is 8.2.1"},
 		{"live_migratable, one is unknown", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"yes\"}\n", "10.1", "",
-			"n/a:2 a device_spec has live_migratable, and the version of QEMU is unknown"},
+			"n/a:2 a device_spec has live_migratable, but the version of QEMU is unknown"},
 		{"not live_migratable", "device_spec = {\"address\": \"01:00.5\", \"live_migratable\": \"no\"}\n", "1", "1", ""},
 		{"shadowed by two", "device_spec = {\"address\": \".4\"}\ndevice_spec = {\"address\": \".5\"}\ndevice_spec = {\"address\": {\"function\": \"[45]\"}, \"managed\": \"no\"}\n", "", "",
 			`fail:4 spec 3 {"address": {"function": "[45]"}, "managed": "no"} is shadowed by spec 1 {"address": ".4"} (node:2)`},
@@ -242,11 +242,11 @@ func TestCheckFlavors(t *testing.T) {
 	for request, want := range map[string]string{
 		"K4200:2":            "",
 		"K4200:1 , K4200:1":  "",
-		"k4200:1":            "fail flavors :0 flavor gpu names alias k4200, which no file defines",
-		"K4200":              `fail flavors :0 flavor gpu: "K4200" is not NAME:COUNT`,
-		"K4200:0":            `fail flavors :0 flavor gpu: "K4200:0" is not NAME:COUNT`,
+		"k4200:1":            "fail flavors :0 flavor gpu requests alias k4200, which no file defines",
+		"K4200":              `fail flavors :0 flavor gpu: "K4200" must be NAME:COUNT`,
+		"K4200:0":            `fail flavors :0 flavor gpu: "K4200:0" must be NAME:COUNT`,
 		"K4200: 1":           "",
-		"K4200:1,A100:8,B:x": `fail flavors :0 flavor gpu: "B:x" is not NAME:COUNT, fail flavors :0 flavor gpu names alias A100, which no file defines`,
+		"K4200:1,A100:8,B:x": `fail flavors :0 flavor gpu: "B:x" must be NAME:COUNT, fail flavors :0 flavor gpu requests alias A100, which no file defines`,
 	} {
 		var got []string
 		for _, f := range check.Run(26, []nova.Side{{Role: nova.All, Files: []conf.Source{{Name: "all", File: f}}}}, nil, []check.Flavor{{Name: "gpu", Request: request}}) {
@@ -266,7 +266,7 @@ func TestCheckTwins(t *testing.T) {
 	}
 	for driver, want := range map[string]string{
 		"vfio-pci": "",
-		"nouveau":  "fail device_spec node:3 a device_spec offers 0000:02:00.0 too, which host gpu1 keeps for itself",
+		"nouveau":  "fail device_spec node:3 a device_spec also matches 0000:02:00.0, which should remain with host gpu1",
 	} {
 		tree := "symlink sys/bus/pci/devices/0000:01:00.0/driver -> ../../drivers/vfio-pci\nsymlink sys/bus/pci/devices/0000:02:00.0/driver -> ../../drivers/" + driver + "\n"
 		for _, bus := range []string{"01", "02"} {
@@ -314,13 +314,13 @@ func TestCheckMachine(t *testing.T) {
 	const live = "device_spec = {\"vendor_id\": \"8086\", \"product_id\": \"154d\", \"live_migratable\": \"yes\"}\n"
 	for _, test := range []struct{ name, pci, want string }{
 		{"an identical device of the host", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
-			"fail:2 a device_spec offers 0000:88:00.0 too, which this host keeps for itself"},
+			"fail:2 a device_spec also matches 0000:88:00.0, which should remain with this host"},
 		{"an unknown interface, then an address", "device_spec = {\"devname\": \"ens9\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0b:00.0\", \"physical_network\": \"b\"}\n", ""},
 		{"an interface, then another's address", "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0b:00.0\", \"physical_network\": \"b\"}\n", ""},
 		{"an interface, then its address", "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0a:00.0\", \"physical_network\": \"b\"}\n",
 			`fail:3 spec 2 {"address": "0000:0a:00.0", "physical_network": "b"} is shadowed by spec 1 {"devname": "ens1", "physical_network": "a"} (node:2)`},
 		{"versions are unknown", live + "device_spec = {\"address\": \"0000:0b:00.0\", \"vendor_id\": \"10de\", \"live_migratable\": \"yes\"}\n",
-			"n/a:2 a device_spec has live_migratable, and the version of libvirt is unknown; n/a:2 a device_spec has live_migratable, and the version of QEMU is unknown"},
+			"n/a:2 a device_spec has live_migratable, but the version of libvirt is unknown; n/a:2 a device_spec has live_migratable, but the version of QEMU is unknown"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, err := conf.Parse([]byte("[pci]\n" + test.pci))

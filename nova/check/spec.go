@@ -14,31 +14,31 @@ import (
 // Effects on nova-compute.
 const (
 	noStart       = "does not start nova-compute"
-	noLiveMigrate = "does not start nova-compute with live_migratable below libvirt 10.0.0 and QEMU 8.2.2"
+	noLiveMigrate = "does not start nova-compute with live_migratable and libvirt older than 10.0.0 or QEMU older than 8.2.2"
 )
 
-// Lowest versions with which nova-compute starts with live_migratable (nova/virt/libvirt/
-// driver.py of 2025.1).
+// The lowest versions with which nova-compute starts if a spec has live_migratable
+// (nova/virt/libvirt/ driver.py of 2025.1).
 var (
 	liveLibvirt = nova.Version{10, 0, 0}
 	liveQEMU    = nova.Version{8, 2, 2}
 )
 
-// readSpecs reads the specs of a compute node, and finds those that cannot be read.
+// readSpecs returns the specs of a compute node, and adds findings for specs that Nova rejects.
 func (c *checker) readSpecs(s nova.Side) []devspec.Line {
 	c.computes = true
 	lines := devspec.Lines(s.Files, c.release.SpecNames())
 	for _, l := range lines {
 		if !l.IsJSON {
-			c.addSpec(l, host.Fail, "a device_spec is no JSON object", noStart, "write an object, or a list of them")
+			c.addSpec(l, host.Fail, "the value of device_spec is not a JSON object", noStart, "write a JSON object or a list of JSON objects")
 		}
 		for _, fault := range l.Faults {
-			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec: %v", fault), noStart, "correct it")
+			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec: %v", fault), noStart, "correct the device_spec")
 		}
 		for _, spec := range l.Specs {
 			o := spec.Object
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
-				c.addSpec(l, host.Warn, "a device_spec names neither ids nor an address", "offers every PCI device of the host", "name the product")
+				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests", "add vendor_id and product_id")
 			}
 			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), o})
 		}
@@ -50,8 +50,8 @@ func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect, reme
 	c.add(checkDeviceSpec, status, l.File, l.Option.Line(), seen, effect, remedy)
 }
 
-// checkSpecs checks the specs of a compute node against each other, the release, the
-// hypervisor and the hardware: its own, or else that of the inventories.
+// checkSpecs checks the specs of a compute node against each other, the release, the hypervisor and
+// the hardware: its own, or else that of the inventories.
 func (c *checker) checkSpecs(s nova.Side, lines []devspec.Line) {
 	machines, sure := c.machines(s)
 	reports := s.IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
@@ -60,7 +60,7 @@ func (c *checker) checkSpecs(s nova.Side, lines []devspec.Line) {
 			c.booleans(l, spec)
 			c.liveMigratable(s, l, spec)
 			if c.release >= nova.Flamingo && spec.IsOn("one_time_use") && !reports {
-				c.addSpec(l, host.Fail, "a device_spec has one_time_use, and report_in_placement is not set", noStart, "run gpustack nova configure --role compute --placement")
+				c.addSpec(l, host.Fail, "a device_spec has one_time_use, but report_in_placement is not set", noStart, "run gpustack nova configure --role compute --placement")
 			}
 		}
 	}
@@ -79,24 +79,24 @@ func (c *checker) checkSpecs(s nova.Side, lines []devspec.Line) {
 				}
 			}
 			if !seen[f.Line.Where()+f.Seen] {
-				c.addSpec(f.Line, status, f.Seen, noStart, "name functions by address, either the PF or its VFs, all VFs of one PF alike")
+				c.addSpec(f.Line, status, f.Seen, noStart, "select functions by address: either the PF or its VFs, and all VFs of a PF with the same resource class and traits")
 			}
 			seen[f.Line.Where()+f.Seen] = true
 		}
 	}
-	if reports && len(machines) == 0 { // a name needs no hardware to be wrong
+	if reports && len(machines) == 0 { // a devname is wrong whatever the hardware is
 		for _, f := range devspec.NewHardware(nil, nil).ReportFaults(lines) {
-			c.addSpec(f.Line, host.Fail, f.Seen, noStart, "name the function by address")
+			c.addSpec(f.Line, host.Fail, f.Seen, noStart, "select the function by address")
 		}
 	}
 	c.shadowed(s, lines, machines)
 }
 
-// booleanSince are the releases that read a tag as a boolean.
+// booleanSince are the first releases that read each tag as a boolean.
 var booleanSince = map[string]nova.Release{"trusted": nova.Rocky, "remote_managed": nova.Yoga, "managed": nova.Epoxy, "live_migratable": nova.Epoxy, "one_time_use": nova.Flamingo}
 
-// booleans finds tags whose values are no booleans. Those that came first Nova reads as
-// false then; with the others nova-compute does not start.
+// booleans finds tags whose values are not booleans. Nova reads the older ones as false; with newer
+// ones nova-compute does not start.
 func (c *checker) booleans(l devspec.Line, spec devspec.Spec) {
 	for _, tag := range devspec.BooleanTags {
 		value := spec.Object[tag]
@@ -125,15 +125,15 @@ func (c *checker) liveMigratable(s nova.Side, l devspec.Line, spec devspec.Spec)
 		case part.have == nil && c.unknown[part.name+s.Name()]:
 		case part.have == nil:
 			c.unknown[part.name+s.Name()] = true // once for all specs of the side
-			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, and the version of %s is unknown", part.name), noLiveMigrate, "run this on the compute node, or give the version: "+part.flag)
+			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.name), noLiveMigrate, "run gpustack nova check on the compute node, or give the version with "+part.flag)
 		case part.have.Before(part.lowest):
-			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, and %s is %s", part.name, part.have), noLiveMigrate, fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
+			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.name, part.have), noLiveMigrate, fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
 		}
 	}
 }
 
-// wrongFunctions finds tags that Nova refuses on functions of a kind: remote_managed on
-// PFs (devspec.py, _init_dev_details) and one_time_use on VFs.
+// wrongFunctions finds tags that Nova does not accept for a type of function: remote_managed on PFs
+// (devspec.py, _init_dev_details) and one_time_use on VFs.
 func (c *checker) wrongFunctions(h devspec.Hardware, lines []devspec.Line) []devspec.Fault {
 	var found []devspec.Fault
 	for _, l := range lines {
@@ -151,9 +151,9 @@ func (c *checker) wrongFunctions(h devspec.Hardware, lines []devspec.Line) []dev
 					vf = d.ProductID.String()
 				}
 			}
-			// The address of a PF with the product of its VFs stands for the VFs.
+			// The address of a PF with the product id of its VFs selects the VFs.
 			if spec.Product != vf && (spec.Product == devspec.Anything || spec.Product == pf || vf != "") {
-				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, and %s is a PF", conf.Written(spec.Object), spec.Single)})
+				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but %s is a PF", conf.Written(spec.Object), spec.Single)})
 			}
 		}
 	}
@@ -162,14 +162,13 @@ func (c *checker) wrongFunctions(h devspec.Hardware, lines []devspec.Line) []dev
 	}
 	for i := range h.Devices {
 		if r, ok := h.First(lines, &h.Devices[i]); ok && h.Devices[i].SRIOV.PF != nil && r.Spec.IsOn("one_time_use") {
-			found = append(found, devspec.Fault{Line: r.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, and %s is a VF", conf.Written(r.Spec.Object), h.Devices[i].Address)})
+			found = append(found, devspec.Fault{Line: r.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF", conf.Written(r.Spec.Object), h.Devices[i].Address)})
 		}
 	}
 	return found
 }
 
-// shadowed finds specs that never give a device its tags, because an earlier one matches
-// all of the same devices.
+// shadowed finds specs without effect, because earlier specs match all of their devices.
 func (c *checker) shadowed(s nova.Side, lines []devspec.Line, machines []nova.Host) {
 	type numbered struct {
 		line devspec.Line
@@ -201,17 +200,17 @@ func (c *checker) shadowed(s nova.Side, lines []devspec.Line, machines []nova.Ho
 		}
 		switch {
 		case nova.FileGroup(it.line.File) != nova.FileGroup(by.line.File):
-			// One of the two orders is the one that is meant.
+			// The actual order may be the intended one.
 			if len(differ) > 0 {
-				c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first", "reads files of nova.conf.d first or last, depending on how it is started", "write both into one file")
+				c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first", "reads the files of nova.conf.d first or last, depending on how nova-compute is started", "move both into one file")
 			}
 		case len(differ) > 0:
-			c.addSpec(it.line, host.Fail, seen, fmt.Sprintf("gives the devices the tags of spec %d, which differ in %s", by.n, strings.Join(differ, ", ")), move)
+			c.addSpec(it.line, host.Fail, seen, fmt.Sprintf("gives the devices the tags of spec %d; these differ: %s", by.n, strings.Join(differ, ", ")), move)
 		default:
 			c.addSpec(it.line, host.Warn, seen, fmt.Sprintf("never uses spec %d; the tags are the same", it.n), move)
 		}
 	}
-	// On a machine at hand, several specs together may shadow one.
+	// If the devices are known, several specs together may shadow one.
 	shadowedThere := func(i int) int {
 		by := -1
 		for k := range all.Devices {

@@ -11,20 +11,20 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 )
 
-// Options say which cloud, and how patiently.
+// Options are how to connect to a cloud.
 type Options struct {
-	Cloud    string        // a name in clouds.yaml; "" for OS_CLOUD, or else OS_AUTH_URL and what goes with it
-	Region   string        // "" for what the credentials name, or else the catalog's first
-	CACert   string        // a file of certificates to trust; "" for what the credentials name, or else the system's
-	Insecure bool          // believe any certificate
-	Service  *Service      // in place of all that the user has set; nil for none
-	Timeout  time.Duration // for an answer, repetitions included; 0 for a minute
-	Warn     func(string)  // told what the operator should know
-	Trace    func(string)  // told of each request, without anything secret; may be nil
+	Cloud    string        // a name in clouds.yaml; "" for OS_CLOUD, or else OS_AUTH_URL and the other OS_ variables
+	Region   string        // "" for the region of the credentials, or else the first one of the catalog
+	CACert   string        // a file of trusted certificates; "" for that of the credentials, or else of the system
+	Insecure bool          // skip TLS certificate verification
+	Service  *Service      // credentials to use instead of those of the user; nil for none
+	Timeout  time.Duration // for an answer, including retries; 0 for a minute
+	Warn     func(string)  // called with each warning for the operator
+	Trace    func(string)  // called with a line for each request, without secrets; may be nil
 }
 
-// Service is a service's own user, as [placement] of nova.conf names it
-// (keystoneauth1/loading, v3password).
+// Service is the user of a service, as in [placement] of nova.conf (keystoneauth1/loading,
+// v3password).
 type Service struct {
 	AuthURL, Username, Password, Project, UserDomain, ProjectDomain, Region, Interface, CACert string
 	Insecure                                                                                   bool
@@ -32,7 +32,7 @@ type Service struct {
 
 const defaultTimeout = time.Minute
 
-// Cloud is a cloud that somebody is signed in to.
+// Cloud is an authenticated connection to a cloud.
 type Cloud struct {
 	provider *gophercloud.ProviderClient
 	endpoint gophercloud.EndpointOpts
@@ -40,10 +40,9 @@ type Cloud struct {
 	secrets  []string
 }
 
-// Connect signs in. A token that runs out later is replaced, where the credentials
-// are not a token themselves.
+// Connect authenticates. A token that expires is renewed, unless the credentials are a token.
 //
-// Errors: ErrNoCredentials, ErrNoCloud, and those of any request (see Error).
+// Errors: ErrNoCredentials, ErrNoCloud, and those of any request ([Error]).
 func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -62,30 +61,29 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	provider.UserAgent.Prepend("gpustack")
 	provider.RetryFunc = retry
 	cloud := &Cloud{provider, c.endpoint, o.Timeout, c.secrets()}
-	what := "signing in at " + redacted(c.auth.IdentityEndpoint) + c.as()
+	what := "authentication at " + redacted(c.auth.IdentityEndpoint) + c.as()
 	err = cloud.ask(ctx, what, func(ctx context.Context) error {
 		return openstack.Authenticate(ctx, provider, c.auth)
 	})
 	var e *Error
 	if errors.As(err, &e) && e.Status == http.StatusNotFound && c.auth.TokenID != "" {
-		e.Kind = ErrUnauthorized // a token that was revoked, or has run out
+		e.Kind = ErrUnauthorized // the token was revoked or has expired
 	}
 	return cloud, err
 }
 
-// ask makes a request, within the time that one may take, and says what it was for
-// if it fails.
+// ask makes a request within the timeout. what is the beginning of its error.
 func (c *Cloud) ask(ctx context.Context, what string, request func(context.Context) error) error {
 	limited, cancel := context.WithTimeoutCause(ctx, c.timeout, &timeoutError{c.timeout})
 	defer cancel()
 	err := request(limited)
 	if cause := context.Cause(limited); err != nil && cause != nil {
-		err = cause // says more than what it has cut short
+		err = cause // it is the reason for err
 	}
 	err = doing(what, err)
 	var e *Error
 	if errors.As(err, &e) {
-		for _, secret := range c.secrets { // a service may quote what it was sent
+		for _, secret := range c.secrets { // a service may quote the request
 			e.Reason = strings.ReplaceAll(e.Reason, secret, "***")
 		}
 	}

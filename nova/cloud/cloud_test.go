@@ -122,7 +122,7 @@ func TestCredentials(t *testing.T) {
 		options cloud.Options
 		want    string // the error's beginning
 	}{
-		"nothing":                             {nil, nil, cloud.Options{}, "no credentials"},
+		"nothing":                             {nil, nil, cloud.Options{}, "no cloud credentials"},
 		"clouds.yaml of the user":             {map[string]string{".config/openstack/clouds.yaml": whole}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, ""},
 		"clouds.yaml of the current folder":   {map[string]string{"cwd/clouds.yaml": whole, ".config/openstack/clouds.yaml": "clouds: {}"}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, ""},
 		"clouds.yaml that a variable names":   {map[string]string{"mine.yaml": whole}, map[string]string{"OS_CLOUD": "lab", "OS_CLIENT_CONFIG_FILE": "$HOME/mine.yaml"}, cloud.Options{}, ""},
@@ -136,16 +136,16 @@ func TestCredentials(t *testing.T) {
 		"plain":                               {nil, plain(), cloud.Options{}, ""},
 		"plain, without domains":              {nil, plain("OS_USER_DOMAIN_NAME=", "OS_PROJECT_DOMAIN_NAME="), cloud.Options{}, ""},
 		"plain, project by id and name":       {nil, plain("OS_PROJECT_ID=1", "OS_PROJECT_DOMAIN_ID=default"), cloud.Options{}, ""},
-		"no such cloud":                       {map[string]string{"cwd/clouds.yaml": whole}, map[string]string{"OS_CLOUD": "lob"}, cloud.Options{}, "cloud lob: no such cloud: clouds.yaml has lab"},
-		"no clouds.yaml":                      {nil, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "cloud lab: no such cloud: there is no clouds.yaml in ., $HOME/.config/openstack, /etc/openstack"},
+		"no such cloud":                       {map[string]string{"cwd/clouds.yaml": whole}, map[string]string{"OS_CLOUD": "lob"}, cloud.Options{}, "cloud lob: no such cloud: clouds.yaml contains lab"},
+		"no clouds.yaml":                      {nil, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "cloud lab: no such cloud: no clouds.yaml in ., $HOME/.config/openstack, /etc/openstack"},
 		"clouds.yaml that is named is absent": {nil, map[string]string{"OS_CLOUD": "lab", "OS_CLIENT_CONFIG_FILE": "$HOME/mine.yaml"}, cloud.Options{}, "open $HOME/mine.yaml: no such file"},
 		"clouds.yaml is a folder":             {map[string]string{"cwd/clouds.yaml/x": ""}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "read clouds.yaml: is a directory"},
-		"malformed":                           {map[string]string{"cwd/clouds.yaml": "clouds:\n  lab: hunter2\n"}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "clouds.yaml: line 2 is not what clouds.yaml may hold"},
+		"malformed":                           {map[string]string{"cwd/clouds.yaml": "clouds:\n  lab: hunter2\n"}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "clouds.yaml: line 2 is not valid in clouds.yaml"},
 		"not YAML":                            {map[string]string{"cwd/clouds.yaml": "clouds: [\n  hunter2"}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "clouds.yaml: "},
 		"no password, no user":                {nil, plain("OS_PASSWORD=", "OS_USERNAME="), cloud.Options{}, "cloud environment: OS_USERNAME is missing\ncloud environment: OS_PASSWORD is missing"},
 		"no password in the file":             {map[string]string{"cwd/clouds.yaml": file("user_domain_id", "default")}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "cloud lab: password is missing"},
 		"a way that is not supported":         {nil, plain("OS_AUTH_TYPE=v3oidcpassword"), cloud.Options{}, "cloud environment: auth_type v3oidcpassword is not supported"},
-		"wrong password":                      {nil, plain("OS_PASSWORD=hunter2"), cloud.Options{}, "signing in at " + c.URL + " as admin: the credentials are refused: The request you have made requires authentication (HTTP 401, req-"},
+		"wrong password":                      {nil, plain("OS_PASSWORD=hunter2"), cloud.Options{}, "authentication at " + c.URL + " as admin: credentials rejected: The request you have made requires authentication (HTTP 401, req-"},
 		"no such region":                      {nil, plain(), cloud.Options{Region: "Elsewhere"}, "compute service: the catalog has no such endpoint"},
 		"no such interface":                   {nil, plain("OS_INTERFACE=admin"), cloud.Options{}, "compute service: the catalog has no such endpoint"},
 		"CA file that is not there":           {nil, plain(), cloud.Options{CACert: "no.pem"}, "cloud environment: unable to compute TLS configuration: failed to open the CA cert file: open no.pem: no such file"},
@@ -221,12 +221,12 @@ func TestRetries(t *testing.T) {
 		"429, wait longer than I do": {status(429, "Retry-After: 3600"), 99, "flavors: the service is not available: try again (HTTP 429, req-", 1},
 		"502":                        {status(502), 1, "", 2},
 		"500 is not tried again":     {status(500), 1, "flavors: try again (HTTP 500, req-", 1},
-		"403":                        {status(403), 1, "flavors: the user may not do this: try again (HTTP 403, req-", 1},
-		"no message":                 {func(w http.ResponseWriter) { w.WriteHeader(400); fmt.Fprint(w, "<html>hunter2") }, 1, "flavors: the service refuses: bad request (HTTP 400, req-", 1},
+		"403":                        {status(403), 1, "flavors: permission denied: try again (HTTP 403, req-", 1},
+		"no message":                 {func(w http.ResponseWriter) { w.WriteHeader(400); fmt.Fprint(w, "<html>hunter2") }, 1, "flavors: the service answered: bad request (HTTP 400, req-", 1},
 		"connection lost":            {hijack, 2, "", 3},
 		"answer cut off":             {short, 1, "", 2},
 		"token has run out":          {status(401), 1, "", 2},
-		"signed out for good":        {status(401), 99, "flavors: the credentials are refused: try again (HTTP 401, req-", 2},
+		"signed out for good":        {status(401), 99, "flavors: credentials rejected: try again (HTTP 401, req-", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, compute := signIn(t, 96)
@@ -274,10 +274,10 @@ func TestNobodyThere(t *testing.T) {
 	}{
 		"nobody listens":        {closed.URL + "/v3", ": no connection: dial tcp ", cloud.ErrUnreachable},
 		"unknown authority":     {secure.URL + "/v3", ": the certificate is not trusted: x509: certificate signed by unknown authority", cloud.ErrCertificate},
-		"no answer":             {silent.URL + "/v3", ": no answer in time: after 1s", cloud.ErrTimeout},
+		"no answer":             {silent.URL + "/v3", ": timed out: after 1s", cloud.ErrTimeout},
 		"no such name":          {"http://" + noName + "/v3", ": no connection: dial tcp: lookup " + noName, cloud.ErrUnreachable},
 		"a password in the URL": {"http://me:hunter2@" + strings.TrimPrefix(closed.URL, "http://") + "/v3", ": no connection: ", cloud.ErrUnreachable},
-		"a page, no Keystone":   {strings.Replace(secure.URL, "https", "http", 1) + "/v3", ": the service refuses: bad request (HTTP 400)", nil},
+		"a page, no Keystone":   {strings.Replace(secure.URL, "https", "http", 1) + "/v3", ": the service answered: bad request (HTTP 400)", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, map[string]string{"OS_AUTH_URL": test.url, "OS_USERNAME": "admin", "OS_PASSWORD": "hunter2", "OS_PROJECT_NAME": "admin"})
@@ -327,7 +327,7 @@ func TestTrace(t *testing.T) {
 	if _, err := connect(t, env, o); err == nil {
 		t.Error("connected")
 	}
-	if !slices.Equal(warnings, []string{"cloud environment: certificates are not verified, so that anybody on the way may read the password"}) {
+	if !slices.Equal(warnings, []string{"cloud environment: TLS certificates are not verified: the password can be intercepted"}) {
 		t.Error(warnings)
 	}
 }
@@ -369,7 +369,7 @@ func TestProjectAndImage(t *testing.T) {
 	if _, err := signedIn.Image(context.Background(), "centos"); !errors.Is(err, cloud.ErrNotFound) {
 		t.Error(err)
 	}
-	if _, err := signedIn.Image(context.Background(), "twice"); err == nil || err.Error() != "image twice: 2 have that name: name it by its id" {
+	if _, err := signedIn.Image(context.Background(), "twice"); err == nil || err.Error() != "image twice: 2 images have that name; use the id" {
 		t.Error(err)
 	}
 }

@@ -19,28 +19,28 @@ func (m Microversion) String() string {
 	return fmt.Sprintf("2.%d", int(m))
 }
 
-// What came with which microversion.
+// Microversions that gpustack uses.
 const (
 	Descriptions   Microversion = 55 // flavors have a description (Queens)
 	SpecsInBodies  Microversion = 61 // flavors come with their extra specs (Rocky)
-	SpecsValidated Microversion = 86 // Nova refuses extra specs that it does not know (Ussuri)
+	SpecsValidated Microversion = 86 // Nova rejects unknown extra specs (Ussuri)
 )
 
-// Compute is Nova's API.
+// Compute is a client of Nova's API.
 type Compute struct {
 	cloud  *Cloud
 	client *gophercloud.ServiceClient
 
 	URL          string       // of the API
-	Microversion Microversion // that is spoken: no newer one than SpecsValidated
-	Newest       Microversion // that the cloud speaks; a release has one (see nova.Release)
+	Microversion Microversion // that requests use: at most SpecsValidated
+	Newest       Microversion // the newest that the cloud supports, which depends on its release
 }
 
-// Compute finds Nova and agrees on a microversion with it, in one request.
+// Compute finds Nova in the catalog and negotiates a microversion, with one request.
 func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 	const what = "compute service"
 	var client *gophercloud.ServiceClient
-	// Asks nothing where the catalog's address has the version in it.
+	// No request is made if the address in the catalog contains the version.
 	err := c.ask(ctx, what, func(context.Context) (err error) {
 		client, err = openstack.NewComputeV2(c.provider, c.endpoint)
 		return err
@@ -49,7 +49,7 @@ func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 		return nil, err
 	}
 	compute := &Compute{cloud: c, client: client, URL: redacted(strings.TrimSuffix(client.Endpoint, "/"))}
-	// Catalogs of old clouds have the project behind the version.
+	// In catalogs of old clouds the project follows the version.
 	base, err := utils.BaseVersionedEndpoint(client.Endpoint)
 	if err != nil {
 		return nil, doing(what, err)
@@ -68,7 +68,7 @@ func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 		return nil, err
 	}
 	newest, oldest := minor(document.Version.Newest), minor(document.Version.Oldest)
-	if newest == 0 { // API v2.0, or a Nova before Kilo
+	if newest == 0 { // API v2.0, or Nova before Kilo
 		return nil, &Error{Doing: what, Reason: compute.URL + " has no microversions; gpustack needs Nova's API 2.1"}
 	}
 	compute.Newest = newest
@@ -77,7 +77,7 @@ func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 	return compute, nil
 }
 
-// minor reads N of 2.N; 0 is none.
+// minor returns N of 2.N, or 0.
 func minor(version string) Microversion {
 	n, err := strconv.Atoi(strings.TrimPrefix(version, "2."))
 	if err != nil {
@@ -86,14 +86,14 @@ func minor(version string) Microversion {
 	return Microversion(n)
 }
 
-// Servers returns the ids of the instances of a flavor in all projects, which takes
-// an administrator.
+// Servers returns the ids of the instances of a flavor in all projects. It requires an
+// administrator.
 func (c *Compute) Servers(ctx context.Context, flavorID string) ([]string, error) {
 	type server struct {
 		ID string `json:"id"`
 	}
 	var all []server
-	err := c.cloud.ask(ctx, "servers of the flavor", func(ctx context.Context) error {
+	err := c.cloud.ask(ctx, "instances of the flavor", func(ctx context.Context) error {
 		pages, err := servers.ListSimple(c.client, servers.ListOpts{Flavor: flavorID, AllTenants: true}).AllPages(ctx)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"gpustack/host"
 	"io/fs"
 	"maps"
 	"os"
@@ -20,18 +21,20 @@ import (
 
 // Errors of credentials.
 var (
-	ErrNoCredentials = errors.New("no credentials") // nobody has said which cloud, or as whom
-	ErrNoCloud       = errors.New("no such cloud")  // clouds.yaml has others
+	// ErrNoCredentials says that neither a cloud nor credentials are given.
+	ErrNoCredentials = host.WithHint(errors.New("no cloud credentials"), "set OS_CLOUD to a cloud of clouds.yaml, or source an openrc file")
+	// ErrNoCloud says that clouds.yaml does not have the cloud.
+	ErrNoCloud = host.WithHint(errors.New("no such cloud"), "--os-cloud or OS_CLOUD names a cloud of clouds.yaml; OS_CLIENT_CONFIG_FILE names the file")
 )
 
-// credentials are what it takes to sign in.
+// credentials are what is needed to authenticate.
 type credentials struct {
 	auth     gophercloud.AuthOptions
 	endpoint gophercloud.EndpointOpts
 	tls      *tls.Config
 }
 
-// as says as whom, for an error.
+// as returns the user, for an error.
 func (c credentials) as() string {
 	switch {
 	case c.auth.Username != "":
@@ -42,13 +45,13 @@ func (c credentials) as() string {
 	return ""
 }
 
-// secrets are what must not be seen.
+// secrets returns the values that must not be printed.
 func (c credentials) secrets() []string {
 	return slices.DeleteFunc([]string{c.auth.Password, c.auth.TokenID, c.auth.ApplicationCredentialSecret}, func(s string) bool { return s == "" })
 }
 
-// findCredentials finds them where openstacksdk does, and lets gophercloud read them.
-// Plain variables become a cloud of clouds.yaml, so that one set of rules is for both.
+// findCredentials finds credentials where openstacksdk does, and lets gophercloud read them. OS_
+// variables become a cloud of clouds.yaml, so that the same rules apply to both.
 func findCredentials(o Options) (credentials, error) {
 	name := o.Cloud
 	if name == "" {
@@ -63,7 +66,7 @@ func findCredentials(o Options) (credentials, error) {
 		if found.text, err = yaml.Marshal(found.Clouds); err != nil {
 			return credentials{}, fmt.Errorf("%s: %w", name, err)
 		}
-		// The user's own region and interface are not the service's.
+		// The region of the user does not apply to the service.
 		o.Region = o.Service.Region
 	case name != "":
 		if found, secure, err = readClouds(name); err != nil {
@@ -106,23 +109,23 @@ func findCredentials(o Options) (credentials, error) {
 		endpoint.Region = entry.Regions[0].Name // as openstacksdk chooses
 	}
 	if tlsConfig.InsecureSkipVerify && strings.HasPrefix(auth.IdentityEndpoint, "https:") && o.Warn != nil {
-		o.Warn("cloud " + name + ": certificates are not verified, so that anybody on the way may read the password")
+		o.Warn("cloud " + name + ": TLS certificates are not verified: the password can be intercepted")
 	}
-	// Left out by clouds.Parse. A token cannot be had anew with itself.
+	// clouds.Parse does not set it. A token cannot renew itself.
 	auth.AllowReauth = auth.TokenID == ""
 	return credentials{auth, endpoint, tlsConfig}, nil
 }
 
-// supported tells whether gophercloud can sign in that way (keystoneauth's names).
+// supported returns an error if an auth_type (keystoneauth's names) is not supported.
 func supported(authType clouds.AuthType) error {
 	switch authType {
 	case "", "password", "v3password", "token", "v3token", "v3applicationcredential":
 		return nil
 	}
-	return fmt.Errorf("auth_type %s is not supported: only passwords, tokens and application credentials are", authType)
+	return fmt.Errorf("auth_type %s is not supported; use a password, a token or an application credential", authType)
 }
 
-// complete fills in the default domain, and finds what is missing.
+// complete fills in the default domain. The error names everything that is missing.
 func complete(name string, auth *gophercloud.AuthOptions, entry clouds.Cloud) error {
 	var errs []error
 	missing := func(key string) {
@@ -149,7 +152,7 @@ func complete(name string, auth *gophercloud.AuthOptions, entry clouds.Cloud) er
 		}
 	}
 	// openstacksdk's default_domain is "default" (openstack/config/defaults.json),
-	// which Keystone makes at its bootstrap.
+	// which Keystone creates at its bootstrap.
 	domain := "default"
 	if entry.AuthInfo != nil && entry.AuthInfo.DefaultDomain != "" {
 		domain = entry.AuthInfo.DefaultDomain
@@ -163,7 +166,7 @@ func complete(name string, auth *gophercloud.AuthOptions, entry clouds.Cloud) er
 	return errors.Join(errs...)
 }
 
-// environment makes a cloud of the variables that an openrc file sets.
+// environment returns the cloud that the variables of an openrc file define.
 func environment() clouds.Cloud {
 	get := func(names ...string) string {
 		for _, name := range names {
@@ -205,8 +208,8 @@ func environment() clouds.Cloud {
 	return cloud
 }
 
-// NewService returns the user that the options of a section of nova.conf name, such as [placement], or
-// nil if the section has no auth_url.
+// NewService returns the user that the options of a section of nova.conf name, such as [placement],
+// or nil if the section has no auth_url.
 func NewService(section map[string]string) *Service {
 	if section["auth_url"] == "" {
 		return nil
@@ -236,20 +239,19 @@ type cloudsFile struct {
 	Clouds clouds.Clouds
 }
 
-// readClouds reads clouds.yaml, which must have the cloud, and secure.yaml, which
-// need not be. Each is the first of its name in openstacksdk's folders
-// (openstack/config/loader.py).
+// readClouds reads clouds.yaml, which must contain the cloud, and secure.yaml, which may be absent.
+// Each is the first of its name in the folders of openstacksdk (openstack/config/loader.py).
 func readClouds(cloud string) (found, secure cloudsFile, err error) {
 	found, err = readCloudsFile("clouds", os.Getenv("OS_CLIENT_CONFIG_FILE"))
 	if err != nil {
 		return found, secure, err
 	}
 	if found.text == nil {
-		return found, secure, fmt.Errorf("cloud %s: %w: there is no clouds.yaml in %s", cloud, ErrNoCloud, strings.Join(folders(), ", "))
+		return found, secure, fmt.Errorf("cloud %s: %w: no clouds.yaml in %s", cloud, ErrNoCloud, strings.Join(folders(), ", "))
 	}
 	if _, there := found.Clouds.Clouds[cloud]; !there {
 		names := slices.Sorted(maps.Keys(found.Clouds.Clouds))
-		return found, secure, fmt.Errorf("cloud %s: %w: %s has %s", cloud, ErrNoCloud, found.name, strings.Join(names, ", "))
+		return found, secure, fmt.Errorf("cloud %s: %w: %s contains %s", cloud, ErrNoCloud, found.name, strings.Join(names, ", "))
 	}
 	beside := os.Getenv("OS_CLIENT_SECURE_FILE")
 	if candidate := filepath.Join(filepath.Dir(found.name), "secure.yaml"); beside == "" && os.Getenv("OS_CLIENT_CONFIG_FILE") != "" {
@@ -261,7 +263,7 @@ func readClouds(cloud string) (found, secure cloudsFile, err error) {
 	return found, secure, err
 }
 
-// folders are where clouds.yaml may lie.
+// folders are where clouds.yaml may be.
 func folders() []string {
 	config := os.Getenv("XDG_CONFIG_HOME")
 	if config == "" {
@@ -270,7 +272,7 @@ func folders() []string {
 	return []string{".", filepath.Join(config, "openstack"), "/etc/openstack"}
 }
 
-// readCloudsFile reads the file, or unless it is named the first of the folders'.
+// readCloudsFile reads the named file, or without a name the first one in the folders.
 func readCloudsFile(stem, named string) (cloudsFile, error) {
 	files := []string{named}
 	if named == "" {
@@ -291,7 +293,7 @@ func readCloudsFile(stem, named string) (cloudsFile, error) {
 		}
 		file := cloudsFile{name: name, text: text}
 		if err := yaml.Unmarshal(text, &file.Clouds); err != nil {
-			// The parser's own words may hold the value that it stumbled over.
+			// The message of the parser may contain a secret.
 			return cloudsFile{}, fmt.Errorf("%s: %s", name, where(err))
 		}
 		return file, nil
@@ -299,7 +301,7 @@ func readCloudsFile(stem, named string) (cloudsFile, error) {
 	return cloudsFile{}, nil
 }
 
-// where keeps the line of a YAML error.
+// where returns the line of a YAML error.
 func where(err error) string {
 	var wrong *yaml.TypeError
 	text := err.Error()
@@ -308,8 +310,8 @@ func where(err error) string {
 	}
 	if _, after, ok := strings.Cut(text, "line "); ok {
 		if line, _, ok := strings.Cut(after, ":"); ok {
-			return "line " + line + " is not what clouds.yaml may hold"
+			return "line " + line + " is not valid in clouds.yaml"
 		}
 	}
-	return "is not YAML"
+	return "not valid YAML"
 }

@@ -1,6 +1,6 @@
-// Package cloud reaches OpenStack's services, by the credentials that every client
-// of OpenStack reads. It signs in, negotiates, repeats what was lost on the way, and
-// says in one line what went wrong; what a request means is the caller's business.
+// Package cloud is a client of OpenStack's services, with the credentials that every OpenStack
+// client reads. It authenticates, negotiates microversions, retries requests that failed
+// temporarily, and reports each error in one line.
 //
-// Does not: decide what to do there (nova/flavor, cleanup), or print.
+// Does not: decide which requests to make (nova/flavor, cleanup), or print.
 package cloud

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"gpustack/host"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,27 +16,26 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 )
 
-// Errors of requests, each with its own remedy.
+// Errors of requests.
 var (
-	ErrUnauthorized = errors.New("the credentials are refused")
-	ErrForbidden    = errors.New("the user may not do this")
+	ErrUnauthorized = host.WithHint(errors.New("credentials rejected"), "check the name, password and domain of the user, or the age of the token; -v logs each request")
+	ErrForbidden    = host.WithHint(errors.New("permission denied"), "use an administrator, or a user with a role that the service's policy accepts")
 	ErrNotFound     = errors.New("not found")
-	ErrConflict     = errors.New("is there already")
-	ErrCertificate  = errors.New("the certificate is not trusted")
-	ErrUnreachable  = errors.New("no connection")
-	ErrUnavailable  = errors.New("the service is not available")
-	ErrTimeout      = errors.New("no answer in time")
-	ErrNoEndpoint   = errors.New("the catalog has no such endpoint")
+	ErrConflict     = errors.New("already exists")
+	ErrCertificate  = host.WithHint(errors.New("the certificate is not trusted"), "give the certificate of the authority with --os-cacert, OS_CACERT or cacert in clouds.yaml")
+	ErrUnreachable  = host.WithHint(errors.New("no connection"), "check the address and that the service is running; -v logs each request")
+	ErrUnavailable  = host.WithHint(errors.New("the service is not available"), "see the log of the service; -v logs each request")
+	ErrTimeout      = host.WithHint(errors.New("timed out"), "--timeout waits longer; -v logs each request")
+	ErrNoEndpoint   = host.WithHint(errors.New("the catalog has no such endpoint"), "'openstack catalog list' shows regions and interfaces; choose with --os-region-name or OS_INTERFACE")
 )
 
-// Error is a request that failed: what it was for, and in one line why. errors.Is
-// finds which of the errors above it is.
+// Error is a request that failed. errors.Is finds which of the errors above it is.
 type Error struct {
-	Doing  string // "flavors"
-	Kind   error  // one of the above; nil for another
+	Doing  string // what the request was for, such as "flavors"
+	Kind   error  // one of the errors above, or nil
 	Status int    // of HTTP; 0 without an answer
-	Reason string // in the service's own words, or the network's
-	ID     string // what the service's log calls the request; "" unknown
+	Reason string // the message of the service or of the network
+	ID     string // the id of the request in the log of the service; "" if unknown
 }
 
 func (e *Error) Error() string {
@@ -62,12 +62,13 @@ func (e *Error) Error() string {
 	return text
 }
 
+// Unwrap returns the kind of the error.
 func (e *Error) Unwrap() error {
 	return e.Kind
 }
 
-// IsRefused tells whether an error is the service's answer that it has not done what
-// was asked for. After others it may have.
+// IsRefused reports whether an error is the service's answer that it has not made the change. After
+// other errors it may have.
 func IsRefused(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status >= 400 && e.Status < 500
@@ -81,9 +82,8 @@ func (e *timeoutError) Error() string {
 	return "after " + e.after.String()
 }
 
-// doing makes one line of what gophercloud and the network say. Their own words hold
-// whole bodies, and these whatever some proxy puts into them: only what a service has
-// marked as its message is passed on.
+// doing returns an error of gophercloud or the network as one line. Their messages contain whole
+// bodies, which may come from a proxy: only what a service has marked as its message is included.
 func doing(what string, err error) error {
 	var known *Error
 	var code gophercloud.ErrUnexpectedResponseCode
@@ -99,8 +99,8 @@ func doing(what string, err error) error {
 	case errors.As(err, &known):
 		return err
 	case errors.As(err, &again):
-		// It does not unwrap; what matters is why no new token is to be had.
-		return doing(what+": signing in again", again.ErrReauth)
+		// It does not unwrap; the reason is the error of the authentication.
+		return doing(what+": authentication", again.ErrReauth)
 	case errors.As(err, &after):
 		return doing(what, after.ErrOriginal)
 	case errors.As(err, &code):
@@ -118,7 +118,7 @@ func doing(what string, err error) error {
 			e.Kind = ErrUnavailable
 		default:
 			if e.Reason == "" {
-				e.Reason = "the service refuses: " + strings.ToLower(http.StatusText(code.Actual))
+				e.Reason = "the service answered: " + strings.ToLower(http.StatusText(code.Actual))
 			}
 		}
 		return e
@@ -136,7 +136,7 @@ func doing(what string, err error) error {
 	return &Error{Doing: what, Reason: err.Error()}
 }
 
-// message finds the service's own words in an answer: Nova's
+// message returns the message of a service in an answer: Nova's
 // {"badRequest": {"message": …}}, Keystone's {"error": {"message": …}}, Placement's
 // {"errors": [{"detail": …}]}.
 func message(body []byte) string {
@@ -162,7 +162,7 @@ func message(body []byte) string {
 func redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "an address that cannot be read"
+		return "(malformed URL)"
 	}
 	return u.Redacted()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
 )
 
-// Flavor is a flavor, its extra specs included.
+// Flavor is a flavor with its extra specs.
 type Flavor struct {
 	ID          string            `json:"id"`
 	Name        string            `json:"name"`
@@ -22,16 +22,16 @@ type Flavor struct {
 	Ephemeral   int               `json:"ephemeral_gib"`
 	Swap        int               `json:"swap_mib"`
 	Public      bool              `json:"public"`
-	Description string            `json:"description"` // "" too before microversion 2.55
-	ExtraSpecs  map[string]string `json:"extra_specs"` // nil: not asked for yet
+	Description string            `json:"description"` // always "" before microversion 2.55
+	ExtraSpecs  map[string]string `json:"extra_specs"` // nil: not read
 }
 
 func fromAPI(f *flavors.Flavor) Flavor {
 	return Flavor{f.ID, f.Name, f.VCPUs, f.RAM, f.Disk, f.Ephemeral, f.Swap, f.IsPublic, f.Description, f.ExtraSpecs}
 }
 
-// Flavors returns every flavor that the user may see, private ones among them for an
-// administrator, by name. Before microversion 2.61 they come without extra specs.
+// Flavors returns all flavors that the user may see, sorted by name; for an administrator also
+// private ones. Before microversion 2.61 they are without extra specs.
 func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
 	var all []Flavor
 	err := c.cloud.ask(ctx, "flavors", func(ctx context.Context) error {
@@ -49,8 +49,8 @@ func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
 	return all, err
 }
 
-// FlavorsWithSpecs returns them with their extra specs, asked for one by one where
-// that is the only way.
+// FlavorsWithSpecs is [Compute.Flavors] with extra specs, which before microversion 2.61 need a
+// request for each flavor.
 func (c *Compute) FlavorsWithSpecs(ctx context.Context) ([]Flavor, error) {
 	all, err := c.Flavors(ctx)
 	if err != nil || c.Microversion >= SpecsInBodies {
@@ -58,7 +58,7 @@ func (c *Compute) FlavorsWithSpecs(ctx context.Context) ([]Flavor, error) {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	const atOnce = 8 // more is impolite
+	const atOnce = 8 // requests at the same time
 	var wait sync.WaitGroup
 	turn := make(chan struct{}, atOnce)
 	for i := range all {
@@ -67,7 +67,7 @@ func (c *Compute) FlavorsWithSpecs(ctx context.Context) ([]Flavor, error) {
 			defer func() { <-turn }()
 			specs, err := c.ExtraSpecs(ctx, all[i])
 			if err != nil {
-				stop(err) // the first counts
+				stop(err) // the first error is returned
 			}
 			all[i].ExtraSpecs = specs
 		})
@@ -91,18 +91,18 @@ func (c *Compute) ExtraSpecs(ctx context.Context, f Flavor) (specs map[string]st
 	return specs, err
 }
 
-// CreateFlavor makes a flavor, but for its extra specs, and returns it as Nova has
-// it. The caller gives it its ID, so that a flavor whose making was heard and the
-// answer lost is known again. A description needs microversion 2.55.
+// CreateFlavor creates a flavor without extra specs, and returns it as Nova has it. The caller
+// chooses the ID, by which the flavor is found again if the answer was lost. A description requires
+// microversion 2.55.
 //
-// Errors: ErrConflict for a name or an ID that another flavor has.
+// Errors: ErrConflict if another flavor has the name or the ID.
 func (c *Compute) CreateFlavor(ctx context.Context, f Flavor) (Flavor, error) {
 	options := flavors.CreateOpts{
 		ID: f.ID, Name: f.Name, VCPUs: f.VCPUs, RAM: f.RAM, Disk: &f.Disk,
 		Ephemeral: &f.Ephemeral, Swap: &f.Swap, IsPublic: &f.Public, Description: f.Description,
 	}
 	var made Flavor
-	err := c.cloud.ask(ctx, "making flavor "+f.Name, func(ctx context.Context) error {
+	err := c.cloud.ask(ctx, "creating flavor "+f.Name, func(ctx context.Context) error {
 		answer, err := flavors.Create(ctx, c.client, options).Extract()
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func (c *Compute) CreateFlavor(ctx context.Context, f Flavor) (Flavor, error) {
 	return made, err
 }
 
-// GetFlavor returns the flavor of an ID.
+// GetFlavor returns the flavor with an ID, before microversion 2.61 without extra specs.
 //
 // Errors: ErrNotFound.
 func (c *Compute) GetFlavor(ctx context.Context, id string) (Flavor, error) {
@@ -137,8 +137,8 @@ func (c *Compute) DescribeFlavor(ctx context.Context, f Flavor, description stri
 	})
 }
 
-// SetExtraSpecs sets some of a flavor's extra specs, leaves the others, and returns
-// those that Nova says it has set.
+// SetExtraSpecs sets extra specs of a flavor and leaves others as they are. It returns those that
+// Nova reports as set.
 func (c *Compute) SetExtraSpecs(ctx context.Context, f Flavor, specs map[string]string) (set map[string]string, err error) {
 	err = c.cloud.ask(ctx, "extra specs of flavor "+f.Name, func(ctx context.Context) (err error) {
 		set, err = flavors.CreateExtraSpecs(ctx, c.client, f.ID, flavors.ExtraSpecsOpts(maps.Clone(specs))).Extract()
@@ -147,13 +147,13 @@ func (c *Compute) SetExtraSpecs(ctx context.Context, f Flavor, specs map[string]
 	return set, err
 }
 
-// DeleteFlavor deletes a flavor. One that is gone already is no error.
+// DeleteFlavor deletes a flavor. It is no error if the flavor does not exist.
 func (c *Compute) DeleteFlavor(ctx context.Context, f Flavor) error {
 	err := c.cloud.ask(ctx, "deleting flavor "+f.Name, func(ctx context.Context) error {
 		return flavors.Delete(ctx, c.client, f.ID).ExtractErr()
 	})
 	if errors.Is(err, ErrNotFound) {
-		return nil // by an attempt whose answer was lost, or by somebody else
+		return nil // deleted by a request whose answer was lost, or by another user
 	}
 	return err
 }
@@ -176,7 +176,7 @@ func (c *Compute) Access(ctx context.Context, f Flavor) ([]string, error) {
 	return projects, err
 }
 
-// Grant lets a project use a private flavor. That it may already is no error.
+// Grant lets a project use a private flavor. It is no error if the project may use it already.
 func (c *Compute) Grant(ctx context.Context, f Flavor, project string) error {
 	err := c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
 		return flavors.AddAccess(ctx, c.client, f.ID, flavors.AddAccessOpts{Tenant: project}).Err

@@ -14,13 +14,13 @@ import (
 // Project is a project of Keystone.
 type Project struct {
 	ID   string `json:"id"`
-	Name string `json:"name"` // "" for a user who may not look it up
+	Name string `json:"name"` // "" if the user may not read projects
 }
 
-// Project finds a project by its name or its ID. An ID is believed of a user who may
-// not look at projects.
+// Project finds a project by its name or its ID. For a user who may not read projects, an ID is not
+// verified.
 //
-// Errors: ErrNotFound; several of the name, in several domains.
+// Errors: ErrNotFound; several projects with the name, in several domains.
 func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
 	what := "project " + nameOrID
 	client, err := openstack.NewIdentityV3(c.provider, c.endpoint)
@@ -49,7 +49,7 @@ func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
 		for _, p := range found {
 			ids = append(ids, fmt.Sprintf("%s in domain %s", p.ID, p.DomainID))
 		}
-		return Project{}, &Error{Doing: what, Reason: "several have that name: " + strings.Join(ids, ", ")}
+		return Project{}, &Error{Doing: what, Reason: "several projects have that name: " + strings.Join(ids, ", ")}
 	}
 	var project *projects.Project
 	err = c.ask(ctx, what, func(ctx context.Context) (err error) {

@@ -8,17 +8,17 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 )
 
-// Image is what an image asks of the flavors that it boots with.
+// Image is the requirements of an image for the flavors that boot it.
 type Image struct {
 	Name    string
 	MinDisk int   // GiB; 0 for none
 	MinRAM  int   // MiB; 0 for none
-	Size    int64 // bytes of the disk that is in it, as far as Glance knows
+	Size    int64 // bytes of its disk, or of its file if Glance does not know the disk
 }
 
 // Image finds an image by its name or its ID.
 //
-// Errors: ErrNotFound; several of the name.
+// Errors: ErrNotFound; several images with the name.
 func (c *Cloud) Image(ctx context.Context, nameOrID string) (Image, error) {
 	what := "image " + nameOrID
 	client, err := openstack.NewImageV2(c.provider, c.endpoint)
@@ -47,7 +47,7 @@ func (c *Cloud) Image(ctx context.Context, nameOrID string) (Image, error) {
 	case len(found) == 0:
 		return Image{}, &Error{Doing: what, Kind: ErrNotFound}
 	case len(found) > 1:
-		return Image{}, &Error{Doing: what, Reason: fmt.Sprintf("%d have that name: name it by its id", len(found))}
+		return Image{}, &Error{Doing: what, Reason: fmt.Sprintf("%d images have that name; use the id", len(found))}
 	}
 	i := found[0]
 	return Image{i.Name, i.MinDiskGigabytes, i.MinRAMMegabytes, max(i.VirtualSize, i.SizeBytes)}, nil

@@ -11,12 +11,12 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
 )
 
-// placementVersion is the first in which a change of allocations names what it has
-// seen, so that it fails where somebody was faster (Rocky;
+// placementVersion is the first microversion in which a change of allocations contains the
+// generation that was read, so that it fails if the allocations have changed since (Rocky;
 // placement/rest_api_version_history.rst).
 const placementVersion = "1.28"
 
-// Placement is the Placement API.
+// Placement is a client of the Placement API.
 type Placement struct {
 	cloud  *Cloud
 	client *gophercloud.ServiceClient
@@ -32,7 +32,7 @@ func (c *Cloud) Placement() (*Placement, error) {
 	return &Placement{c, client}, nil
 }
 
-// Allocations are what a consumer, an instance or a migration, holds.
+// Allocations are the allocations of a consumer: an instance or a migration.
 type Allocations struct {
 	Providers  map[string]map[string]int `json:"allocations"` // amounts by resource class, by provider
 	Project    string                    `json:"project_id"`
@@ -40,7 +40,7 @@ type Allocations struct {
 	Generation *int                      `json:"consumer_generation"` // nil: the consumer holds nothing
 }
 
-// Allocations returns what a consumer holds, which may be nothing.
+// Allocations returns the allocations of a consumer, which may be empty.
 func (p *Placement) Allocations(ctx context.Context, consumer string) (Allocations, error) {
 	a := Allocations{Providers: map[string]map[string]int{}}
 	err := p.cloud.ask(ctx, "allocations of "+consumer, func(ctx context.Context) error {
@@ -63,8 +63,8 @@ func (p *Placement) Allocations(ctx context.Context, consumer string) (Allocatio
 	return a, err
 }
 
-// Tree returns the ids of the provider of that name, which a compute node's is its
-// hypervisor_hostname, and of those below it. It is empty where there is none.
+// Tree returns the ids of the provider with a name and of the providers below it. The provider of a
+// compute node has its hypervisor_hostname as name. Tree is empty if there is no such provider.
 func (p *Placement) Tree(ctx context.Context, name string) ([]string, error) {
 	roots, err := p.providers(ctx, name, resourceproviders.ListOpts{Name: name})
 	if err != nil || len(roots) == 0 {
@@ -89,12 +89,12 @@ func (p *Placement) providers(ctx context.Context, name string, options resource
 	return ids, err
 }
 
-// SetAllocations sets what several consumers hold, all of it or nothing, in one request
-// that is never repeated. Each has the generation that was seen. Unless Placement has
-// refused it (IsRefused), a request that failed may have been applied, or may still be: a
-// proxy answers 504 for a service that goes on. ctx may end before the cloud's own limit.
+// SetAllocations sets the allocations of several consumers, all or none, in one request that is
+// never retried. Each has the generation that was read. Unless Placement has rejected it
+// (IsRefused), a request that failed may have been applied, or may still be: a proxy answers 504
+// although the service goes on. ctx may end before the timeout of the cloud.
 //
-// Errors: ErrConflict where something has changed one of them since.
+// Errors: ErrConflict if the allocations of a consumer have changed since.
 func (p *Placement) SetAllocations(ctx context.Context, consumers map[string]Allocations) error {
 	options := allocations.ManageOpts{}
 	for consumer, a := range maps.All(consumers) {

@@ -8,7 +8,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
 )
 
-// managedPCI is the trait of the resource providers that nova-compute makes of PCI devices
+// managedPCI is the trait of the resource providers that nova-compute creates for PCI devices
 // with report_in_placement (nova/compute/pci_placement_translator.py, since Zed).
 const managedPCI = "COMPUTE_MANAGED_PCI_DEVICE"
 

@@ -17,15 +17,14 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 )
 
-// transport brings whole answers: one that is cut off is an error of the request, and
-// so repeated, and not one of whoever reads it. It tells of each request what can be
-// told: no header and no body, which is where secrets are.
+// transport reads answers completely, so that a truncated answer is an error of the request, which
+// is retried. It traces each request without headers and body, which contain secrets.
 type transport struct {
 	base  http.RoundTripper
 	trace func(string)
 }
 
-// maxAnswer is more than any list of flavors: a thousand to the page.
+// maxAnswer limits an answer. It is more than any page of a list, which has at most 1000 elements.
 const maxAnswer = 64 << 20
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -53,7 +52,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// requestID is what the service's own log calls the request.
+// requestID returns the id of the request in the log of the service.
 func requestID(h http.Header) string {
 	if id := h.Get("X-Openstack-Request-Id"); id != "" {
 		return id
@@ -63,24 +62,23 @@ func requestID(h http.Header) string {
 
 type onceKey struct{}
 
-// once marks requests that are not repeated when they fail. A token that has run out is
-// replaced all the same: a request with one does not reach the service.
+// once marks requests that are not retried when they fail. An expired token is still renewed: a
+// request with an expired token does not reach the service.
 func once(ctx context.Context) context.Context {
 	return context.WithValue(ctx, onceKey{}, true)
 }
 
-// attempts is how often a request is made before its error counts.
+// attempts is how often a request is made before its error is returned.
 const attempts = 5
 
-// retry waits before a request is repeated, where that may help: the service is busy
-// or gone for a moment, or the connection was lost. A request that changes something
-// may have been heard though its answer was lost; whoever makes one expects to find
-// the change made.
+// retry waits before a request is retried, if the service is temporarily not available or the
+// connection was lost. A request that changes something may have been carried out although its
+// answer was lost; its caller must expect the change.
 func retry(ctx context.Context, _, _ string, _ *gophercloud.RequestOpts, err error, failures uint) error {
 	if failures >= attempts || !transient(err) || ctx.Value(onceKey{}) != nil {
 		return err
 	}
-	// A quarter of a second, doubled each time, and not in step with other clients.
+	// A quarter of a second, doubled each time, with jitter.
 	wait := 250 * time.Millisecond << (failures - 1)
 	wait += rand.N(wait / 2) //nolint:gosec // need not be a secret
 	var code gophercloud.ErrUnexpectedResponseCode
@@ -90,7 +88,7 @@ func retry(ctx context.Context, _, _ string, _ *gophercloud.RequestOpts, err err
 		}
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		return err // which says more than that the time is up
+		return err // it says more than the timeout would
 	}
 	select {
 	case <-ctx.Done():
@@ -100,7 +98,7 @@ func retry(ctx context.Context, _, _ string, _ *gophercloud.RequestOpts, err err
 	}
 }
 
-// transient tells whether a repetition may go better.
+// transient reports whether a retry may succeed.
 func transient(err error) bool {
 	var code gophercloud.ErrUnexpectedResponseCode
 	var certificate *tls.CertificateVerificationError
@@ -124,7 +122,7 @@ func transient(err error) bool {
 	return isNetwork(err)
 }
 
-// isNetwork tells an error of the connection from one of what came over it.
+// isNetwork reports whether an error is one of the connection, not of an answer.
 func isNetwork(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

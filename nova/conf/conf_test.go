@@ -29,16 +29,16 @@ func TestParse(t *testing.T) {
 		{"old Mac line ends", "[a]\rb = c\r", "a/b=\"c\"@2"},
 		{"no final newline", "[a]\nb = c", "a/b=\"c\"@2"},
 		{"nothing", "", ""},
-		{"a byte order mark", "\ufeff[a]\n", "line 1: begins with a byte order mark"},
-		{"no section", "\na = b\n", "line 2: an option before any section"},
-		{"no equals sign", "[a]\nsecret\n", "line 2: neither an option, nor a section, nor a comment"},
-		{"no name", "[a]\n= b\n", "line 2: an option without a name"},
-		{"nothing to continue", "[a]\n b\n", "line 2: continues nothing"},
-		{"nothing to continue after a comment", "[a]\nb = c\n#\n d\n", "line 4: continues nothing"},
-		{"no bracket", "[a\n", "line 1: a section's name ends with ]"},
-		{"a comment behind a section", "[a] # b\n", "line 1: a section's name ends with ]"},
-		{"an empty section name", "[]\n", "line 1: a section without a name"},
-		{"Latin-1", "[a]\n# \xe9\n", "line 2: is not UTF-8"},
+		{"a byte order mark", "\ufeff[a]\n", "line 1: byte order mark at the beginning of the file"},
+		{"no section", "\na = b\n", "line 2: option before the first section header"},
+		{"no equals sign", "[a]\nsecret\n", "line 2: not an option, a section header or a comment"},
+		{"no name", "[a]\n= b\n", "line 2: option without a name"},
+		{"nothing to continue", "[a]\n b\n", "line 2: continuation line without an option before it"},
+		{"nothing to continue after a comment", "[a]\nb = c\n#\n d\n", "line 4: continuation line without an option before it"},
+		{"no bracket", "[a\n", "line 1: section header does not end with ]"},
+		{"a comment behind a section", "[a] # b\n", "line 1: section header does not end with ]"},
+		{"an empty section name", "[]\n", "line 1: section header without a name"},
+		{"Latin-1", "[a]\n# \xe9\n", "line 2: not UTF-8"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, err := conf.Parse([]byte(test.text))
@@ -139,7 +139,7 @@ func TestSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Set(multi("a\nb")); err == nil || err.Error() != "[pci] alias: a value is not plain text" {
+	if _, err := f.Set(multi("a\nb")); err == nil || err.Error() != "[pci] alias: the value contains control characters or is not UTF-8" {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,6 +1,5 @@
-// Package conf reads nova.conf as oslo.config does, and changes single options of
-// it with every other byte in its place.
+// Package conf parses nova.conf as oslo.config does, and edits single options without changing any
+// other byte.
 //
-// Does not: know what an option means, or which release has it (nova), or write
-// files (host/edit).
+// Does not: know what an option means or which release reads it (nova), or write files (host/edit).
 package conf

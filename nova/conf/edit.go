@@ -12,29 +12,32 @@ import (
 	"gopkg.in/ini.v1"
 )
 
-// Setting is what one option shall be.
+// Setting is the value or values that an option is to have.
 type Setting struct {
-	// Names are what the option is called: first the name to write, then older
-	// ones, whose lines are taken over or removed.
+	// Names are the names of the option: first the one to write, then older ones, whose lines are
+	// renamed or removed.
 	Names []Name
-	// Values are all that the option shall have; none removes it.
+	// Values are all values of the option. Without values the option is removed.
 	Values []string
-	// Multi says that the option has every value that is set, in whatever file. Of
-	// another the last counts, and those before it are left alone.
+	// Multi says that all values of the option count. Of another option the last value counts, and
+	// earlier lines stay as they are.
 	Multi bool
-	// Ordered says that the values must be read in the order of Values. It goes with Multi.
+	// Ordered says that the values must be in the order of Values. It requires Multi.
 	Ordered bool
-	// Same tells whether a value in the file says what a wanted one says. Nil
-	// compares them as text.
+	// Same reports whether a value in the file is equivalent to a wanted one. If it is nil, they
+	// are compared as text.
 	Same func(have, want string) bool
 }
 
-// ErrVerify says that the edited file would not say what it should.
-var ErrVerify = errors.New("the edited file would not read as intended")
+// ErrVerify says that the edited file would not have the intended options. It is an error of
+// gpustack.
+var ErrVerify = errors.New("the edited file would not have the intended options")
 
-// Set returns the file with an option set, and every line in its place that need
-// not change. A new line goes below the option's others, else below its commented
-// default, else to the end of its section, else into a new section.
+// Set returns the file with an option set. Lines that need not change stay as they are. A new line
+// is inserted after the other lines of the option, else after its commented default, else at the
+// end of its section, else in a new section.
+//
+// Errors: ErrVerify.
 func (f *File) Set(s Setting) (*File, error) {
 	e := editor{file: f, setting: s, want: slices.Clone(s.Values), gone: map[int]bool{}, text: map[int]string{}, before: map[int][]string{}}
 	if s.Ordered {
@@ -45,7 +48,7 @@ func (f *File) Set(s Setting) (*File, error) {
 	}
 	for _, v := range e.written() {
 		if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
-			return nil, fmt.Errorf("%s: a value is not plain text", s.Names[0])
+			return nil, fmt.Errorf("%s: the value contains control characters or is not UTF-8", s.Names[0])
 		}
 	}
 	if len(e.want)+len(e.gone)+len(e.text)+len(e.before) == 0 {
@@ -63,15 +66,15 @@ type editor struct {
 	file    *File
 	setting Setting
 	want    []string // values that still need a line
-	spare   []Option // lines under the right name that nobody wants
-	last    *Option  // below which new lines go
+	spare   []Option // lines under the right name whose values are not wanted
+	last    *Option  // after which new lines are inserted
 	gone    map[int]bool
 	text    map[int]string   // lines that change
-	before  map[int][]string // values whose new lines go before a line
+	before  map[int][]string // values whose new lines are inserted before a line
 	rewrote []string         // values of lines that change
 }
 
-// written returns the values that get a new line or a changed one.
+// written returns the values of new and changed lines.
 func (e *editor) written() []string {
 	values := append(slices.Clone(e.want), e.rewrote...)
 	for _, v := range e.before {
@@ -87,8 +90,8 @@ func (e *editor) same(have, want string) bool {
 	return have == want
 }
 
-// keep goes through the option's lines: those that are wanted stay, under the new
-// name if the section has it; others are spare, or go.
+// keep keeps the lines whose values are wanted, renamed if they are in the right section; other
+// lines are spare, or removed.
 func (e *editor) keep() {
 	found := e.file.Find(e.setting.Names...)
 	if !e.setting.Multi {
@@ -112,7 +115,7 @@ func (e *editor) keep() {
 	}
 }
 
-// onlyLast leaves alone what does not count under the right name: all but the last.
+// onlyLast drops the lines under the right name that have no effect: all but the last.
 func (e *editor) onlyLast(found []Option) []Option {
 	var last *Option
 	var kept []Option
@@ -132,7 +135,7 @@ func (e *editor) onlyLast(found []Option) []Option {
 	return kept
 }
 
-// reuse writes wanted values into spare lines, in order, and removes the rest.
+// reuse writes wanted values into spare lines in order, and removes the other spare lines.
 func (e *editor) reuse() {
 	for _, o := range e.spare {
 		if len(e.want) == 0 {
@@ -147,10 +150,10 @@ func (e *editor) reuse() {
 	}
 }
 
-// rewrite gives a line another value. Its key and the blanks around its sign stay.
+// rewrite changes the value of a line. The key and the blanks around the sign stay.
 func (e *editor) rewrite(o Option, value string) {
 	old := e.file.lines[o.first].text
-	if changed, ok := e.text[o.first]; ok { // its key is another already
+	if changed, ok := e.text[o.first]; ok { // its key is already changed
 		old = changed
 	}
 	at := strings.IndexAny(old, ":=") + 1
@@ -162,11 +165,10 @@ func (e *editor) rewrite(o Option, value string) {
 	e.rewrote = append(e.rewrote, value)
 }
 
-// order keeps the longest run of lines whose values stand in the wanted order already.
-// Between two of them, lines take other values where there are some, else they go; the
-// values that remain get new lines there.
+// order keeps the longest sequence of lines whose values are in the wanted order. Lines between two
+// of them get other wanted values, or are removed; remaining values get new lines there.
 func (e *editor) order() {
-	var lines []Option // that can carry a value: those in the section to write to
+	var lines []Option // lines in the section to write to
 	for _, o := range e.file.Find(e.setting.Names...) {
 		if sameSection(o.Section, e.setting.Names[0].Section) {
 			lines = append(lines, o)
@@ -176,7 +178,7 @@ func (e *editor) order() {
 	}
 	want := e.want
 	e.want = nil
-	at, from := 0, 0 // the first line and the first value that have no place yet
+	at, from := 0, 0 // the first line and the first value that are not placed
 	for _, k := range append(e.common(lines, want), pair{len(lines), len(want)}) {
 		values := want[from:k.value]
 		for ; at < k.line; at++ {
@@ -203,19 +205,19 @@ func (e *editor) order() {
 	}
 }
 
-// renamed gives a line the name that is to be written, if it has another.
+// renamed renames a line unless it has the right name.
 func (e *editor) renamed(o Option) {
 	if !e.setting.Names[0].is(o) {
 		e.rename(o)
 	}
 }
 
-// pair is a line that has a wanted value, both by their index.
+// pair is the indexes of a line and of the wanted value that it has.
 type pair struct{ line, value int }
 
 // common returns a longest common subsequence of lines and values.
 func (e *editor) common(lines []Option, values []string) []pair {
-	longest := make([][]int, len(lines)+1) // of the rests from i and j on
+	longest := make([][]int, len(lines)+1) // lengths for the rests from i and j on
 	for i := range longest {
 		longest[i] = make([]int, len(values)+1)
 	}
@@ -255,8 +257,8 @@ func (e *editor) rename(o Option) {
 	e.text[o.first] = old[:at] + e.setting.Names[0].Key + old[at+len(o.Key):]
 }
 
-// encode writes a value such that it is read as it is: quotes around what would
-// lose its own, or white space at its ends.
+// encode returns a value as it must be written: in quotes if it would lose its own quotes or white
+// space at its ends.
 func encode(value string) string {
 	if unquote(value) != value || strings.TrimFunc(value, isSpace) != value {
 		return `"` + value + `"`
@@ -264,7 +266,7 @@ func encode(value string) string {
 	return value
 }
 
-// assemble puts the lines together, new ones in their place.
+// assemble returns the text of the edited file.
 func (e *editor) assemble() []byte {
 	f := e.file
 	at, opening := e.place()
@@ -304,7 +306,7 @@ func (e *editor) assemble() []byte {
 	return text
 }
 
-// lineEnd is how the file ends its lines.
+// lineEnd returns the line end of the file.
 func (f *File) lineEnd() string {
 	for _, l := range f.lines {
 		if l.end != "" {
@@ -314,7 +316,8 @@ func (f *File) lineEnd() string {
 	return "\n"
 }
 
-// place is the line before which new lines go, and those that open a new section.
+// place returns the line before which new lines are inserted, and the lines that begin a new
+// section.
 func (e *editor) place() (at int, opening []string) {
 	f, name := e.file, e.setting.Names[0]
 	if e.last != nil {
@@ -355,8 +358,8 @@ func (e *editor) place() (at int, opening []string) {
 	return at, nil
 }
 
-// verify makes sure that the option says what it should, and every other option
-// what it did.
+// verify returns an error unless the option has the wanted values and every other option is
+// unchanged.
 func (f *File) verify(after *File, s Setting) error {
 	var got []string
 	for _, o := range after.Find(s.Names...) {
@@ -371,10 +374,10 @@ func (f *File) verify(after *File, s Setting) error {
 	}
 	for i, want := range s.Values {
 		if s.Ordered && !e.same(got[i], want) {
-			return fmt.Errorf("%w: %s has its values in another order", ErrVerify, s.Names[0])
+			return fmt.Errorf("%w: the values of %s are in the wrong order", ErrVerify, s.Names[0])
 		}
 		if !slices.ContainsFunc(got, func(have string) bool { return e.same(have, want) }) {
-			return fmt.Errorf("%w: %s lacks a value", ErrVerify, s.Names[0])
+			return fmt.Errorf("%w: a value of %s is missing", ErrVerify, s.Names[0])
 		}
 	}
 	others := func(f *File) (others []Option) {
@@ -387,15 +390,14 @@ func (f *File) verify(after *File, s Setting) error {
 		return others
 	}
 	if !slices.Equal(others(f), others(after)) {
-		return fmt.Errorf("%w: another option than %s would change", ErrVerify, s.Names[0])
+		return fmt.Errorf("%w: an option other than %s would change", ErrVerify, s.Names[0])
 	}
 	return nil
 }
 
-// Verify holds an edited file against the one it was made of with another reader
-// than ours, go-ini: no option but those set may read otherwise. Where go-ini cannot
-// read even the first, which happens with what only oslo.config takes, it says
-// nothing.
+// Verify compares an edited file with the original by a second parser, go-ini: it returns an error
+// if any option but those of names differs. If go-ini cannot parse the original, because only
+// oslo.config accepts its syntax, Verify returns nil.
 func Verify(f, after *File, names ...Name) error {
 	before, err := f.goINI()
 	if err != nil {
@@ -403,19 +405,18 @@ func Verify(f, after *File, names ...Name) error {
 	}
 	now, err := after.goINI()
 	if err != nil {
-		return fmt.Errorf("%w: %s", ErrVerify, "go-ini cannot read it")
+		return fmt.Errorf("%w: %s", ErrVerify, "go-ini cannot parse it")
 	}
 	for n, values := range before {
 		set := slices.ContainsFunc(names, func(name Name) bool { return name.is(Option{Section: n.Section, Key: n.Key}) })
 		if !set && !slices.Equal(now[n], values) {
-			return fmt.Errorf("%w: %s would change to go-ini", ErrVerify, n)
+			return fmt.Errorf("%w: %s would change according to go-ini", ErrVerify, n)
 		}
 	}
 	return nil
 }
 
-// goINI reads the file with go-ini, by the options that make it read most of what
-// oslo.config does.
+// goINI parses the file with go-ini, with the options that come closest to oslo.config.
 func (f *File) goINI() (map[Name][]string, error) {
 	file, err := ini.LoadSources(ini.LoadOptions{
 		AllowShadows: true, AllowDuplicateShadowValues: true, AllowPythonMultilineValues: true,

@@ -36,17 +36,17 @@ type section struct {
 type Option struct {
 	Section string // as written
 	Key     string
-	Value   string // lines that continue it are joined by line feeds
-	first   int    // lines that it takes
+	Value   string // continuation lines are joined by line feeds
+	first   int    // its lines in the file
 	last    int
 }
 
-// Line is the number of the line that an option begins on, from 1.
+// Line returns the number of the first line of the option, from 1.
 func (o Option) Line() int {
 	return o.first + 1
 }
 
-// Name is an option by its section and key.
+// Name is the name of an option: its section and key.
 type Name struct {
 	Section, Key string
 }
@@ -55,8 +55,8 @@ func (n Name) String() string {
 	return "[" + n.Section + "] " + n.Key
 }
 
-// is tells whether an option has the name. Sections but DEFAULT are compared
-// without regard to case (oslo.config, cfg.py, _normalize_group_name), keys with it.
+// is reports whether an option has the name. Sections other than DEFAULT are compared without case
+// (oslo.config, cfg.py, _normalize_group_name), keys with it.
 func (n Name) is(o Option) bool {
 	return o.Key == n.Key && sameSection(o.Section, n.Section)
 }
@@ -69,8 +69,8 @@ func sameSection(a, b string) bool {
 	return strings.ToLower(a) == strings.ToLower(b) //nolint:staticcheck // as oslo.config does, which folds no case
 }
 
-// SyntaxError is a line that oslo.config refuses. It does not quote the line,
-// which may hold a secret.
+// SyntaxError is a line that oslo.config rejects. It does not quote the line, which may contain a
+// secret.
 type SyntaxError struct {
 	Line    int
 	Problem string
@@ -81,18 +81,18 @@ func (e *SyntaxError) Error() string {
 }
 
 // Parse reads a file by the grammar of oslo.config 1.0 to 10 (iniparser.py,
-// BaseParser.parse; cfg.py, ConfigParser). What that refuses is a [SyntaxError].
+// BaseParser.parse; cfg.py, ConfigParser). What oslo.config rejects is a [SyntaxError].
 func Parse(text []byte) (*File, error) {
 	if !utf8.Valid(text) {
 		for i, l := range split(string(text)) {
 			if !utf8.ValidString(l.text) {
-				return nil, &SyntaxError{i + 1, "is not UTF-8"}
+				return nil, &SyntaxError{i + 1, "not UTF-8"}
 			}
 		}
 	}
 	f := &File{text: slices.Clone(text), lines: split(string(text))}
 	if strings.HasPrefix(string(text), "\ufeff") {
-		return nil, &SyntaxError{1, "begins with a byte order mark"}
+		return nil, &SyntaxError{1, "byte order mark at the beginning of the file"}
 	}
 	p := parser{file: f}
 	for i, l := range f.lines {
@@ -105,10 +105,10 @@ func Parse(text []byte) (*File, error) {
 
 type parser struct {
 	file *File
-	open bool // an option can go on
+	open bool // the next line may continue an option
 }
 
-// line takes a line without the white space at its end.
+// line parses a line, without trailing white space.
 func (p *parser) line(i int, text string) (problem string) {
 	f := p.file
 	switch {
@@ -116,7 +116,7 @@ func (p *parser) line(i int, text string) (problem string) {
 		p.open = false
 	case text[0] == ' ' || text[0] == '\t':
 		if !p.open {
-			return "continues nothing"
+			return "continuation line without an option before it"
 		}
 		o := &f.options[len(f.options)-1]
 		o.Value += "\n" + strings.TrimLeftFunc(text, isSpace)
@@ -124,27 +124,27 @@ func (p *parser) line(i int, text string) (problem string) {
 	case text[0] == '[':
 		p.open = false
 		if !strings.HasSuffix(text, "]") {
-			return "a section's name ends with ]"
+			return "section header does not end with ]"
 		}
 		if len(text) <= 2 {
-			return "a section without a name"
+			return "section header without a name"
 		}
 		f.sections = append(f.sections, section{text[1 : len(text)-1], i})
 	case text[0] == '#' || text[0] == ';':
-		// A comment ends an option: what continues comes after it no more.
+		// A comment ends an option: continuation lines must not follow it.
 		p.open = false
 	default:
 		p.open = false
 		at := strings.IndexAny(text, ":=")
 		if at < 0 {
-			return "neither an option, nor a section, nor a comment"
+			return "not an option, a section header or a comment"
 		}
 		key := strings.TrimFunc(text[:at], isSpace)
 		if key == "" {
-			return "an option without a name"
+			return "option without a name"
 		}
 		if len(f.sections) == 0 {
-			return "an option before any section"
+			return "option before the first section header"
 		}
 		f.options = append(f.options, Option{
 			Section: f.sections[len(f.sections)-1].name, Key: key, Value: unquote(strings.TrimFunc(text[at+1:], isSpace)), first: i, last: i,
@@ -154,8 +154,8 @@ func (p *parser) line(i int, text string) (problem string) {
 	return ""
 }
 
-// unquote takes one pair of quotes off. A single quote character is a pair to
-// oslo.config, which leaves nothing of it.
+// unquote removes one pair of quotes. To oslo.config a value of a single quote character is a pair,
+// and so empty.
 func unquote(value string) string {
 	if value != "" && (value[0] == '"' || value[0] == '\'') && value[0] == value[len(value)-1] {
 		return value[1:max(1, len(value)-1)]
@@ -163,12 +163,12 @@ func unquote(value string) string {
 	return value
 }
 
-// isSpace is white space to Python's str.strip.
+// isSpace reports whether Python's str.strip removes a character.
 func isSpace(r rune) bool {
 	return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f
 }
 
-// split splits text at the line ends that Python reads as such.
+// split splits text at the line ends that Python recognizes.
 func split(text string) []line {
 	lines := make([]line, 0, strings.Count(text, "\n")+1)
 	for rest := range strings.Lines(text) {
@@ -185,17 +185,17 @@ func split(text string) []line {
 	return lines
 }
 
-// Bytes is the file as it is.
+// Bytes returns the text of the file.
 func (f *File) Bytes() []byte {
 	return slices.Clone(f.text)
 }
 
-// Options returns all options, in order.
+// Options returns all options in the order of the file.
 func (f *File) Options() []Option {
 	return slices.Clone(f.options)
 }
 
-// Find returns the options that have one of the names, in order.
+// Find returns the options that have one of the names, in the order of the file.
 func (f *File) Find(names ...Name) []Option {
 	var found []Option
 	for _, o := range f.options {
@@ -206,7 +206,7 @@ func (f *File) Find(names ...Name) []Option {
 	return found
 }
 
-// Sections returns the names of the sections, each as often as it is there.
+// Sections returns the names of all section headers in the order of the file.
 func (f *File) Sections() []string {
 	var names []string
 	for _, s := range f.sections {

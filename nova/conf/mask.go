@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// isSecret tells whether a key's value is nobody else's business. It is asked for
-// thousands of lines of a sample.
+// isSecret reports whether the value of a key may be a secret. It is called for each of the
+// thousands of lines of a sample file.
 func isSecret(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range []string{"password", "passwd", "passphrase", "secret", "token", "connection", "credential", "community", "private"} {
@@ -22,18 +22,18 @@ func isSecret(key string) bool {
 	return false
 }
 
-// secretValue is a value with a password in it: scheme://user:password@host.
+// secretValue matches a URL with a password: scheme://user:password@host.
 var secretValue = regexp.MustCompile(`://[^/@\s]*:[^/@\s]*@`)
 
 func hasSecret(text string) bool {
 	return strings.Contains(text, "://") && secretValue.MatchString(text)
 }
 
-// Masked returns a file's text, in the same lines, without what may be a secret:
-// for diffs, whose context is other options. Comments are taken for options too.
+// Masked returns the text of a file with the same lines and with everything that may be a secret
+// replaced by ***, for diffs. Commented options are masked too.
 func Masked(text []byte) []byte {
 	masked := make([]byte, 0, len(text))
-	hidden := false // the option at hand
+	hidden := false // the current option
 	for _, l := range split(string(text)) {
 		shown := l.text
 		trimmed := strings.TrimLeft(shown, "#; \t")
@@ -46,7 +46,7 @@ func Masked(text []byte) []byte {
 		case shown[0] == ' ' || shown[0] == '\t':
 		case at >= 0:
 			key := strings.TrimFunc(trimmed[:at], isSpace)
-			// Most lines of a sample are prose: no option has white space in its name.
+			// Most lines of a sample file are prose; names of options contain no white space.
 			hidden = !strings.ContainsAny(key, " \t") && isSecret(key) || hasSecret(trimmed)
 			if hidden {
 				shown = shown[:len(shown)-len(trimmed)+at+1] + " ***"
@@ -60,23 +60,23 @@ func Masked(text []byte) []byte {
 	return masked
 }
 
-// Owners that make configuration files themselves, by the marks that they leave in
-// comments at the top. Where they read changes is what to tell the operator.
+// owners are tools that generate configuration files, recognized by comments at the top, and where
+// an operator sets options of each.
 var owners = []struct {
 	mark  *regexp.Regexp
 	owner string
 	where string
 }{
-	{regexp.MustCompile(`(?i)kolla`), "kolla-ansible", "nova.conf in the folder of node_custom_config (/etc/kolla/config/nova.conf)"},
+	{regexp.MustCompile(`(?i)kolla`), "kolla-ansible", "nova.conf in the folder node_custom_config (/etc/kolla/config/nova.conf)"},
 	{regexp.MustCompile(`(?i)tripleo|edpm`), "TripleO", "the deployment's templates (ExtraConfig, or customServiceConfig)"},
 	{regexp.MustCompile(`(?i)juju`), "Juju", "the charm's options (juju config)"},
 	{regexp.MustCompile(`(?i)puppet`), "Puppet", "the parameters of nova::pci and nova::compute::pci"},
-	{regexp.MustCompile(`(?i)ansible`), "Ansible", "the variables of the role that made it"},
-	{regexp.MustCompile(`(?i)\b(chef|salt)\b`), "a configuration manager", "its own recipes"},
+	{regexp.MustCompile(`(?i)ansible`), "Ansible", "the variables of the role that generates it"},
+	{regexp.MustCompile(`(?i)\b(chef|salt)\b`), "a configuration manager", "its recipes"},
 }
 
-// Owner tells who makes a file by itself, and where that one reads changes; "" for
-// nobody.
+// Owner returns the tool that generates a file and where an operator sets its options, or "" if no
+// tool generates it.
 func Owner(name string, text []byte) (owner, where string) {
 	var head strings.Builder
 	for i, l := range split(string(text)) {

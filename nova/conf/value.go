@@ -17,7 +17,8 @@ func FormatJSON(value any) (string, error) {
 	return strings.ReplaceAll(spaced(strings.TrimSuffix(b.String(), "\n")), "$", "$$"), err
 }
 
-// spaced inserts a space after each comma and colon outside of strings, as Nova's documentation does.
+// spaced inserts a space after each comma and colon outside of strings, as Nova's documentation
+// does.
 func spaced(text string) string {
 	var b strings.Builder
 	quoted := false

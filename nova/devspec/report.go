@@ -46,7 +46,7 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 	for _, l := range lines {
 		for _, s := range l.Specs {
 			if s.Devname {
-				found = append(found, Fault{l, fmt.Sprintf("the device_spec %s has a devname, which report_in_placement does not support", conf.Written(s.Object))})
+				found = append(found, Fault{l, fmt.Sprintf("the device_spec %s has a devname, which is not supported with report_in_placement", conf.Written(s.Object))})
 			}
 		}
 	}

@@ -110,7 +110,7 @@ func Parse(object map[string]any) (Spec, []error) {
 	}
 	s.Devname = truthy(object["devname"])
 	if s.Devname && truthy(object["address"]) {
-		fail("address and devname exclude each other")
+		fail("address and devname cannot be combined")
 	}
 	for i, k := range fieldKinds {
 		s.address[i] = field{fieldKind: k, text: Anything}
@@ -227,7 +227,7 @@ func hexadecimal(text string, most int) (int, error) {
 	n, err := strconv.ParseUint(strings.ReplaceAll(digits, "_", ""), 16, 32)
 	switch {
 	case err != nil && strings.Contains(text, Anything):
-		return 0, fmt.Errorf("%q is neither %s nor a hexadecimal number: a wildcard stands for a whole field", text, Anything)
+		return 0, fmt.Errorf("%q is neither %s nor a hexadecimal number; %s replaces a whole field only", text, Anything, Anything)
 	case err != nil:
 		return 0, fmt.Errorf("%q is not a hexadecimal number", text)
 	case n > uint64(most):
@@ -260,8 +260,8 @@ func (s Spec) Opaque() bool {
 	return slices.ContainsFunc(s.address[:], func(f field) bool { return f.opaque })
 }
 
-// IsNetwork reports whether the spec has a physical_network: nova-compute does not report such devices
-// to Placement, because they belong to Neutron.
+// IsNetwork reports whether the spec has a physical_network: nova-compute does not report such
+// devices to Placement, because they belong to Neutron.
 func (s Spec) IsNetwork() bool {
 	return truthy(s.Object["physical_network"])
 }
@@ -330,8 +330,8 @@ func (s Spec) unlocated() bool {
 	return s.Devname && !s.located
 }
 
-// MatchesIDs reports whether the spec matches the ids of a device, each as four hexadecimal digits in
-// lower case.
+// MatchesIDs reports whether the spec matches the ids of a device, each as four hexadecimal digits
+// in lower case.
 func (s Spec) MatchesIDs(vendor, product string) bool {
 	return (s.Vendor == Anything || s.Vendor == vendor) && (s.Product == Anything || s.Product == product)
 }

@@ -9,17 +9,18 @@ import (
 
 	"github.com/google/uuid"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
-// Request is a request that a plan makes of Nova.
+// Request is a request to Nova's API.
 type Request struct {
 	Method string `json:"method"`
-	Path   string `json:"path"` // below the API's address; ID for that of a new flavor
+	Path   string `json:"path"` // below the address of the API; ID stands for the id of a new flavor
 	Body   any    `json:"body"`
 }
 
-// Requests are what Apply asks of Nova, in that order.
+// Requests returns the requests that Apply makes, in their order.
 func (p Plan) Requests() []Request {
 	id := "ID"
 	var requests []Request
@@ -53,27 +54,29 @@ func (p Plan) Requests() []Request {
 
 // Errors of Apply.
 var (
-	ErrExists = errors.New("somebody has made it meanwhile")
-	ErrDrift  = errors.New("is not what was asked for")
+	// ErrExists says that another user has created a flavor with the name since the plan was made.
+	ErrExists = host.WithHint(errors.New("was created by another user meanwhile"), "run the command again: it plans anew")
+	// ErrDrift says that Nova has made a different flavor than was requested.
+	ErrDrift = errors.New("is not as requested")
 )
 
-// Apply carries a plan out, holds Nova's answers against it, and returns the flavor.
-// A new flavor that cannot be finished is deleted again, since without its extra specs
-// it would boot guests without devices. When ctx ends, a flavor that was there before keeps what
-// the running request makes of it, and the error says how many were made.
+// Apply makes the requests of a plan, checks Nova's answers, and returns the flavor. A new flavor
+// that cannot be completed is deleted: without its extra specs it would boot guests without
+// devices. When ctx ends, an existing flavor keeps the changes that were made, and the error says
+// how many.
 func (p Plan) Apply(ctx context.Context, c *cloud.Compute) (cloud.Flavor, error) {
 	f := p.After
 	if cause := context.Cause(ctx); cause != nil {
 		return cloud.Flavor{}, fmt.Errorf("%w, nothing was changed", cause)
 	}
 	if p.Before == nil {
-		// With an ID of our own, a flavor whose making was heard and the answer lost
-		// is told from one that somebody else has made.
+		// The ID identifies the flavor if the answer is lost: it is not one that another user has
+		// created.
 		f.ID = uuid.NewString()
 		if err := create(ctx, c, f); err != nil {
 			switch {
 			case errors.Is(err, ErrExists):
-				return cloud.Flavor{}, err // not ours
+				return cloud.Flavor{}, err // another user's flavor
 			case cloud.IsRefused(err):
 				return cloud.Flavor{}, fmt.Errorf("nothing was changed: %w", err)
 			}
@@ -87,11 +90,11 @@ func (p Plan) Apply(ctx context.Context, c *cloud.Compute) (cloud.Flavor, error)
 	return f, err
 }
 
-// create makes the flavor, but for its extra specs.
+// create creates the flavor without its extra specs.
 func create(ctx context.Context, c *cloud.Compute, f cloud.Flavor) error {
 	made, err := c.CreateFlavor(ctx, f)
 	if errors.Is(err, cloud.ErrConflict) {
-		// Heard before, and the answer was lost; unless it is another one.
+		// A request whose answer was lost has created it, unless it is another flavor.
 		if made, err = c.GetFlavor(ctx, f.ID); errors.Is(err, cloud.ErrNotFound) {
 			return fmt.Errorf("flavor %s: %w", f.Name, ErrExists)
 		}
@@ -99,21 +102,21 @@ func create(ctx context.Context, c *cloud.Compute, f cloud.Flavor) error {
 	if err != nil {
 		return err
 	}
-	made.ExtraSpecs = f.ExtraSpecs // come later
+	made.ExtraSpecs = f.ExtraSpecs // are set later
 	if is, want := Text(&made, nil), Text(&f, nil); made.ID != f.ID || is != want {
-		return fmt.Errorf("flavor %s: %w, but:\n%s", f.Name, ErrDrift, is)
+		return fmt.Errorf("flavor %s: %w:\n%s", f.Name, ErrDrift, is)
 	}
 	return nil
 }
 
-// finish does what is to be done to a flavor that is there.
+// finish makes the requests for a flavor that exists.
 func (p Plan) finish(ctx context.Context, c *cloud.Compute, f cloud.Flavor) error {
 	var requests []func(context.Context) error
 	if len(p.Set) > 0 {
 		requests = append(requests, func(ctx context.Context) error {
 			set, err := c.SetExtraSpecs(ctx, f, p.Set)
 			if err == nil && !maps.Equal(set, p.Set) {
-				err = fmt.Errorf("flavor %s: %w, but has extra specs %v", f.Name, ErrDrift, set)
+				err = fmt.Errorf("flavor %s: %w: it has extra specs %v", f.Name, ErrDrift, set)
 			}
 			return err
 		})
@@ -135,9 +138,9 @@ func (p Plan) finish(ctx context.Context, c *cloud.Compute, f cloud.Flavor) erro
 		case cause != nil && i == 0:
 			return fmt.Errorf("%w, nothing was changed", cause)
 		case cause != nil:
-			return fmt.Errorf("%w, flavor %s keeps what %d of %d requests have changed", cause, f.Name, i, len(requests))
+			return fmt.Errorf("%w, flavor %s keeps the changes of %d of %d requests", cause, f.Name, i, len(requests))
 		}
-		// What a request has done whose answer is not waited for would be unknown.
+		// Without its answer, the effect of a request would be unknown.
 		if err := request(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
@@ -145,19 +148,19 @@ func (p Plan) finish(ctx context.Context, c *cloud.Compute, f cloud.Flavor) erro
 	return nil
 }
 
-// takeBack deletes a flavor that could not be finished, also when the operator has
-// interrupted that, and adds to the error what came of it.
+// takeBack deletes a flavor that could not be completed, also after an interrupt, and adds the
+// result to the error.
 func takeBack(ctx context.Context, c *cloud.Compute, f cloud.Flavor, err error) error {
 	if undo := c.DeleteFlavor(context.WithoutCancel(ctx), f); undo != nil {
-		return errors.Join(err, fmt.Errorf("flavor %s with id %s may be left unfinished: %w", f.Name, f.ID, undo))
+		return errors.Join(err, fmt.Errorf("flavor %s with id %s may remain incomplete: %w", f.Name, f.ID, undo))
 	}
 	return fmt.Errorf("nothing was changed: %w", err)
 }
 
-// ErrInUse says that a flavor cannot go, since instances have it.
-var ErrInUse = errors.New("is in use")
+// ErrInUse says that instances have the flavor.
+var ErrInUse = host.WithHint(errors.New("is in use"), "delete or resize the instances first: openstack server list --all-projects --flavor FLAVOR")
 
-// CheckUnused is an error where instances have the flavor.
+// CheckUnused returns an error if instances have the flavor. servers are their ids.
 func CheckUnused(f cloud.Flavor, servers []string) error {
 	const shown = 5
 	if len(servers) == 0 {
@@ -165,7 +168,7 @@ func CheckUnused(f cloud.Flavor, servers []string) error {
 	}
 	by := fmt.Sprintf("%d instances", len(servers))
 	if len(servers) == 1 {
-		by = "an instance"
+		by = "1 instance"
 	}
 	names := strings.Join(servers[:min(len(servers), shown)], ", ")
 	if len(servers) > shown {

@@ -1,5 +1,5 @@
-// Package flavor makes flavors that ask for devices: what one should be, what differs
-// from what the cloud has, and the requests that make it so.
+// Package flavor creates, changes and deletes flavors that request devices: it plans the difference
+// to the flavors of a cloud, and makes the requests.
 //
 // Does not: speak HTTP (nova/cloud), or print.
 package flavor

@@ -29,25 +29,25 @@ func TestParseRequest(t *testing.T) {
 		"K4200:1,A100:8":    "K4200:1,A100:8",
 		"RTX 6000:1":        "RTX 6000:1",
 		"K4200:02":          "K4200:2",
-		"":                  `"": no alias is named`,
-		"K4200":             `"K4200": has no count, such as K4200:1`,
+		"":                  `"": no alias given`,
+		"K4200":             `"K4200": the count is missing, as in K4200:1`,
 		"K4200:":            `"K4200:": "" is not a count`,
-		":2":                `":2": has no alias`,
-		" :2":               `" :2": has no alias`,
-		"K4200:0":           `"K4200:0": asks for no device`,
+		":2":                `":2": the alias is missing`,
+		" :2":               `" :2": the alias is missing`,
+		"K4200:0":           `"K4200:0": the count must be at least 1`,
 		"K4200:-1":          `"K4200:-1": "-1" is not a count`,
 		"K4200:+1":          `"K4200:+1": "+1" is not a count`,
 		"K4200:1.5":         `"K4200:1.5": "1.5" is not a count`,
 		"K4200:two":         `"K4200:two": "two" is not a count`,
 		"K4200:9999999999":  `"K4200:9999999999": "9999999999" is not a count`,
-		"K4200: 1":          `"K4200: 1": a blank beside the count`,
-		"K4200:1 ":          `"K4200:1 ": a blank beside the count`,
-		" K4200:1":          `" K4200:1": a blank around the alias`,
+		"K4200: 1":          `"K4200: 1": blanks around the count`,
+		"K4200:1 ":          `"K4200:1 ": blanks around the count`,
+		" K4200:1":          `" K4200:1": blanks around the alias`,
 		"K4200:1:2":         `"K4200:1:2": "1:2" is not a count`,
-		"K4200:1,":          `"K4200:1,": nothing between or behind commas`,
-		"K4200:1,,A100:1":   `"K4200:1,,A100:1": nothing between or behind commas`,
-		"K4200:1,K4200:1":   `"K4200:1,K4200:1": alias K4200 is there twice`,
-		"K4200,A100: 1,T:0": "\"K4200\": has no count, such as K4200:1\n\"A100: 1\": a blank beside the count\n\"T:0\": asks for no device",
+		"K4200:1,":          `"K4200:1,": empty element between or after commas`,
+		"K4200:1,,A100:1":   `"K4200:1,,A100:1": empty element between or after commas`,
+		"K4200:1,K4200:1":   `"K4200:1,K4200:1": alias K4200 is given twice`,
+		"K4200,A100: 1,T:0": "\"K4200\": the count is missing, as in K4200:1\n\"A100: 1\": blanks around the count\n\"T:0\": the count must be at least 1",
 	} {
 		request, err := flavor.ParseRequest(spec)
 		got := request.String()
@@ -68,12 +68,12 @@ func TestParseProperty(t *testing.T) {
 		"a key=a = value":                "a key a = value",
 		"empty=":                         "empty ",
 		long[1:] + "=" + long[1:]:        long[1:] + " " + long[1:],
-		"none":                           `not KEY=VALUE: "none"`,
-		"=1":                             `"": a key has letters, digits, blanks and - _ . : only`,
-		"a/b=1":                          `"a/b": a key has letters, digits, blanks and - _ . : only`,
-		long + "=1":                      long + ": has more than 255 characters",
-		"k=" + long:                      "k: its value has more than 255 characters",
-		"pci_passthrough:alias=K4200:02": "pci_passthrough:alias: is what ALIAS:COUNT says",
+		"none":                           `"none" must be KEY=VALUE`,
+		"=1":                             `"": only letters, digits, blanks and - _ . : are allowed in a key`,
+		"a/b=1":                          `"a/b": only letters, digits, blanks and - _ . : are allowed in a key`,
+		long + "=1":                      long + " is longer than 255 characters",
+		"k=" + long:                      "k: the value is longer than 255 characters",
+		"pci_passthrough:alias=K4200:02": "pci_passthrough:alias is set by ALIAS:COUNT",
 	} {
 		key, value, err := flavor.ParseProperty(text)
 		got := key + " " + value
@@ -107,15 +107,15 @@ func TestParseSize(t *testing.T) {
 	for text, want := range map[string]string{
 		"4096 MiB": "4096", "4G MiB": "4096", "4GiB MiB": "4096", "4gb MiB": "4096", "1.5T MiB": "1572864", "0.5G MiB": "512", "1048576K MiB": "1024", "2097152B MiB": "2",
 		"40 GiB": "40", "40G GiB": "40", "2T GiB": "2048", "2048M GiB": "2", "0 GiB": "0",
-		"1500M GiB":      "1500M: Nova counts in whole GiB",
-		"1.5 GiB":        "1.5: Nova counts in whole GiB",
-		"1000B MiB":      "1000B: Nova counts in whole MiB",
+		"1500M GiB":      "1500M is not a whole number of GiB",
+		"1.5 GiB":        "1.5 is not a whole number of GiB",
+		"1000B MiB":      "1000B is not a whole number of MiB",
 		"-1 GiB":         `not a size: "-1"`,
 		"1P GiB":         `not a size: "1P"`,
 		" GiB":           `not a size: ""`,
 		"4 096 MiB":      `not a size: "4 096"`,
 		"0x10 MiB":       `not a size: "0x10"`,
-		"9999999999 MiB": "9999999999: more than Nova can hold",
+		"9999999999 MiB": "9999999999 is larger than Nova supports",
 	} {
 		i := strings.LastIndex(text, " ")
 		n, err := flavor.ParseSize(text[:i], map[string]flavor.Unit{"MiB": flavor.MiB, "GiB": flavor.GiB}[text[i+1:]])
@@ -191,19 +191,19 @@ POST /flavors/ID/action {"addTenantAccess":{"tenant":"p"}}`,
 		"drift": {
 			existing: gpu("pci_passthrough:alias=K4200:1"),
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
-			warnings: []string{"guests that run keep what they were booted with; new ones and resizes get this"},
+			warnings: []string{"existing guests keep their devices and properties; new and resized guests get the changed flavor"},
 		},
 		"left unfinished": {
 			existing: bare,
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
-			warnings: []string{"flavor gpu.k4200.2 is there and has asked for no device so far", "guests that run keep what they were booted with; new ones and resizes get this"},
+			warnings: []string{"flavor gpu.k4200.2 exists and has not requested devices so far", "existing guests keep their devices and properties; new and resized guests get the changed flavor"},
 		},
 		"only what differs": {
 			options:  flavor.Options{CPUPolicy: "dedicated", Description: text("new"), Properties: map[string]string{"hw:numa_nodes": "1"}},
 			existing: gpu("hw:cpu_policy=shared", "hw:numa_nodes=1"),
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hw:cpu_policy":"dedicated"}}
 PUT /flavors/7 {"flavor":{"description":"new"}}`,
-			warnings: []string{"guests that run keep what they were booted with; new ones and resizes get this"},
+			warnings: []string{"existing guests keep their devices and properties; new and resized guests get the changed flavor"},
 		},
 		"access": {
 			options:  flavor.Options{Private: true, Projects: []cloud.Project{{ID: "a"}, {ID: "b"}}},
@@ -215,7 +215,7 @@ PUT /flavors/7 {"flavor":{"description":"new"}}`,
 			options: flavor.Options{Private: true},
 			requests: `POST /flavors {"flavor":{"OS-FLV-EXT-DATA:ephemeral":0,"disk":80,"id":"ID","name":"gpu.k4200.2","os-flavor-access:is_public":false,"ram":32768,"swap":0,"vcpus":8}}
 POST /flavors/ID/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
-			warnings: []string{"no project may use it yet, but an administrator's: --project names one"},
+			warnings: []string{"no project but that of an administrator may use the flavor: --project names one"},
 		},
 		"what cannot be changed, all of it": {
 			options:  flavor.Options{VCPUs: number(4), RAM: number(100), Disk: number(20), Ephemeral: number(1), Swap: number(2048), Private: true},
@@ -232,9 +232,9 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 			options:  flavor.Options{Description: text("d"), NUMAPolicy: "preferred", HideHypervisor: true},
 			existing: gpu(),
 			warnings: []string{
-				"this Nova reads hw:pci_numa_affinity_policy from no flavor: not set; the alias in nova.conf can have a numa_policy",
-				"this Nova hides the hypervisor for no flavor: not set; images can have the property img_hide_hypervisor_id=true",
-				"the cloud speaks 2.38 only: the description is not set, which takes 2.55",
+				"hw:pci_numa_affinity_policy is not set: this release of Nova does not support it in flavors; set numa_policy in the alias of nova.conf instead",
+				"--hide-hypervisor is not set: this release of Nova does not support it in flavors; set the property img_hide_hypervisor_id=true of the image instead",
+				"the description is not set: it requires microversion 2.55, but the cloud supports only 2.38",
 			},
 		},
 		"2.60: a description, nothing hidden": {
@@ -242,43 +242,43 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 			options:  flavor.Options{Description: text("d"), HideHypervisor: true},
 			existing: gpu(),
 			requests: `PUT /flavors/7 {"flavor":{"description":"d"}}`,
-			warnings: []string{"this Nova hides the hypervisor for no flavor: not set; images can have the property img_hide_hypervisor_id=true"},
+			warnings: []string{"--hide-hypervisor is not set: this release of Nova does not support it in flavors; set the property img_hide_hypervisor_id=true of the image instead"},
 		},
 		"2.65: hidden by the old name": {
 			newest: 65, options: flavor.Options{HideHypervisor: true}, existing: bare,
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hide_hypervisor_id":"true","pci_passthrough:alias":"K4200:2"}}`,
-			warnings: []string{"flavor gpu.k4200.2 is there and has asked for no device so far", "guests that run keep what they were booted with; new ones and resizes get this"},
+			warnings: []string{"flavor gpu.k4200.2 exists and has not requested devices so far", "existing guests keep their devices and properties; new and resized guests get the changed flavor"},
 		},
 		"2.87: hidden by the old name, since it may be Ussuri; no socket": {
 			newest: 87, options: flavor.Options{HideHypervisor: true, NUMAPolicy: "socket"}, existing: bare,
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hide_hypervisor_id":"true","pci_passthrough:alias":"K4200:2"}}`,
 			warnings: []string{
-				"this Nova has no NUMA policy socket: not set",
-				"flavor gpu.k4200.2 is there and has asked for no device so far", "guests that run keep what they were booted with; new ones and resizes get this",
+				"--numa-policy socket is not set: this release of Nova does not support it",
+				"flavor gpu.k4200.2 exists and has not requested devices so far", "existing guests keep their devices and properties; new and resized guests get the changed flavor",
 			},
 		},
 		"a NUMA policy without a topology": {
 			options: flavor.Options{NUMAPolicy: "required"}, existing: gpu("hw:pci_numa_affinity_policy=required"),
-			warnings: []string{"a NUMA policy counts for guests with a NUMA topology only: --cpu-policy dedicated or --property hw:numa_nodes=1 gives them one"},
+			warnings: []string{"the NUMA policy has no effect on guests without a NUMA topology: add --cpu-policy dedicated or --property hw:numa_nodes=1"},
 		},
 		"a NUMA policy with the topology that is there": {
 			options: flavor.Options{NUMAPolicy: "required"}, existing: gpu("hw:pci_numa_affinity_policy=required", "hw:numa_nodes=2"),
 		},
 		"no disk": {
 			existing: &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", Public: true, ExtraSpecs: gpu().ExtraSpecs},
-			warnings: []string{"without a disk of its own a guest's is as large as its image, and cloud images are too small for CUDA: 20 GiB hold it, or a volume"},
+			warnings: []string{"with --disk 0 the disk of a guest is as large as its image: cloud images are too small for CUDA, which needs 20 GiB or a volume"},
 		},
 		"a small disk": {
 			existing: &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", Disk: 8, Public: true, ExtraSpecs: gpu().ExtraSpecs},
-			warnings: []string{"a disk of 8 GiB is too small for CUDA beside a cloud image: 20 GiB hold it"},
+			warnings: []string{"a disk of 8 GiB is too small for a cloud image with CUDA, which needs 20 GiB"},
 		},
 		"an image that asks for more": {
 			options: flavor.Options{Image: &cloud.Image{Name: "windows", MinDisk: 100, MinRAM: 64 << 10, Size: 200 << 30}}, existing: gpu(),
-			warnings: []string{"image windows does not boot with it: it asks for a disk of 100 GiB, and the flavor has 80", "image windows does not boot with it: it asks for 64 GiB of RAM, and the flavor has 32 GiB"},
+			warnings: []string{"image windows requires a disk of 100 GiB, but the flavor has 80", "image windows requires 64 GiB of RAM, but the flavor has 32 GiB"},
 		},
 		"an image whose disk is larger": {
 			options: flavor.Options{Image: &cloud.Image{Name: "windows", Size: 80<<30 + 1}}, existing: gpu(),
-			warnings: []string{"image windows does not boot with it: its disk has 81 GiB, and the flavor's 80"},
+			warnings: []string{"image windows has a disk of 81 GiB, but the flavor has 80"},
 		},
 		"an image that fits": {options: flavor.Options{Image: &cloud.Image{Name: "debian", MinDisk: 3, MinRAM: 512, Size: 2 << 30}}, existing: gpu()},
 	} {
@@ -356,11 +356,11 @@ func TestApply(t *testing.T) {
 		"the answer of extra specs":    {request: "POST os-extra_specs", fault: lose, heard: true, flavors: 1},
 		"access is granted, unheard":   {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}}, request: "POST action", fault: lose, heard: true, flavors: 1},
 		"503 once":                     {request: "POST os-extra_specs", fault: refuse(503), flavors: 1},
-		"making is refused":            {request: "POST /v2.1/flavors", fault: refuse(403), err: "nothing was changed: making flavor gpu.k4200.2: the user may not do this: not so (HTTP 403, req-"},
+		"making is refused":            {request: "POST /v2.1/flavors", fault: refuse(403), err: "nothing was changed: creating flavor gpu.k4200.2: permission denied: not so (HTTP 403, req-"},
 		"extra specs are refused":      {request: "POST os-extra_specs", fault: refuse(400), err: "nothing was changed: extra specs of flavor gpu.k4200.2: not so (HTTP 400, req-"},
 		"access is refused":            {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}}, request: "POST action", fault: refuse(404), err: "nothing was changed: access to flavor gpu.k4200.2 for project p: not found: not so (HTTP 404, req-"},
-		"somebody was faster":          {twin: true, err: "flavor gpu.k4200.2: somebody has made it meanwhile", flavors: 1},
-		"Nova answers something else":  {request: "POST /v2.1/flavors", fault: func(w http.ResponseWriter) { fmt.Fprint(w, `{"flavor": {"id": "x", "vcpus": 1}}`) }, heard: true, err: "nothing was changed: flavor gpu.k4200.2: is not what was asked for, but:\nvcpus        1\n"},
+		"somebody was faster":          {twin: true, err: "flavor gpu.k4200.2: was created by another user meanwhile", flavors: 1},
+		"Nova answers something else":  {request: "POST /v2.1/flavors", fault: func(w http.ResponseWriter) { fmt.Fprint(w, `{"flavor": {"id": "x", "vcpus": 1}}`) }, heard: true, err: "nothing was changed: flavor gpu.k4200.2: is not as requested:\nvcpus        1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cloudtest.Start(t, 96)
@@ -479,8 +479,8 @@ func TestInterrupted(t *testing.T) {
 func TestInterruptedChange(t *testing.T) {
 	for at, want := range []string{
 		"interrupted, nothing was changed",
-		"interrupted, flavor gpu.a100.1 keeps what 1 of 3 requests have changed",
-		"interrupted, flavor gpu.a100.1 keeps what 2 of 3 requests have changed",
+		"interrupted, flavor gpu.a100.1 keeps the changes of 1 of 3 requests",
+		"interrupted, flavor gpu.a100.1 keeps the changes of 2 of 3 requests",
 		"<nil>",
 	} {
 		c := cloudtest.Start(t, 96)

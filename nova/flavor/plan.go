@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 )
 
-// Options are what the operator asks for. What is nil or "" is not asked for: a new
-// flavor then has the default, and one that is there stays as it is.
+// Options are what the operator wants. For a field that is nil or "", a new flavor gets the
+// default, and an existing one stays as it is.
 type Options struct {
 	Request         nova.Request
 	Name            string // "" for DefaultName
@@ -29,23 +30,22 @@ type Options struct {
 	Image           *cloud.Image // that guests will boot
 }
 
-// What a guest gets with each of its devices, unless something else is asked for:
-// enough to keep one fed and to install CUDA. No outside source: a rule of thumb, said
-// in the plan.
+// The defaults for each device of a guest: enough to use a GPU and to install CUDA. They are a rule
+// of thumb, and shown in the plan.
 const (
 	vcpusEach = 4
 	ramEach   = 16 << 10 // MiB
 	diskEach  = 40       // GiB
 )
 
-// cudaDisk is the root disk, in GiB, below which CUDA is warned of: toolkit, driver and
-// the build tools of its packages take some 10 beside a cloud image's 3, and packages
-// lie there twice while they are installed.
+// cudaDisk is the size of a root disk in GiB below which a warning is shown: CUDA's toolkit, driver
+// and build tools take about 10 beside 3 of a cloud image, and packages take the space twice while
+// they are installed.
 const cudaDisk = 20
 
-// Extra specs of guests with devices, and the microversion of the first release that
-// reads them (nova/virt/hardware.py, nova/virt/libvirt/driver.py). A release's newest
-// microversion tells it apart; Ussuri and Victoria share theirs.
+// Extra specs of guests with devices, and the newest microversion of the first release that reads
+// each (nova/virt/hardware.py, nova/virt/libvirt/driver.py). Ussuri and Victoria have the same
+// newest microversion.
 const (
 	cpuPolicyKey  = "hw:cpu_policy"
 	numaPolicyKey = "hw:pci_numa_affinity_policy"
@@ -54,37 +54,37 @@ const (
 
 	numaPolicySince   cloud.Microversion = 87 // Ussuri
 	socketPolicySince cloud.Microversion = 88 // Wallaby
-	hideSince         cloud.Microversion = 88 // surely Victoria or later
+	hideSince         cloud.Microversion = 88 // Wallaby: with 87 it may be Ussuri, which does not read it
 	oldHideSince      cloud.Microversion = 65 // Rocky
 )
 
-// Cloud is what a plan has to know of a cloud.
+// Cloud is what a plan depends on.
 type Cloud struct {
-	Microversion cloud.Microversion // that is spoken
-	Newest       cloud.Microversion // that tells the release
-	Existing     *cloud.Flavor      // the flavor of that name; nil for none
-	Access       []string           // ids of projects that may use it
+	Microversion cloud.Microversion // that requests use
+	Newest       cloud.Microversion // by which the release is recognized
+	Existing     *cloud.Flavor      // the flavor with the name; nil for none
+	Access       []string           // ids of the projects that may use it
 }
 
-// Plan is a flavor as it is and as it will be.
+// Plan is a flavor before and after a change.
 type Plan struct {
-	Before       *cloud.Flavor // nil: there is none
+	Before       *cloud.Flavor // nil for a new flavor
 	After        cloud.Flavor  // without an ID if it is new
 	BeforeAccess []string      // ids of projects
 	AfterAccess  []string
 	Describe     bool              // Before's description changes
-	Set          map[string]string // extra specs that are new or change
-	Grant        []cloud.Project   // who gets access
-	Defaults     []string          // sizes that nobody asked for
+	Set          map[string]string // extra specs that are added or changed
+	Grant        []cloud.Project   // projects that get access
+	Defaults     []string          // sizes by default
 	Warnings     []string
 }
 
-// ErrFixed says that a flavor is there and differs in what cannot be changed.
-var ErrFixed = errors.New("cannot be changed")
+// ErrFixed says that an existing flavor differs in a field that Nova cannot change.
+var ErrFixed = host.WithHint(errors.New("cannot be changed"), "choose another --name, or delete the flavor with 'gpustack flavor delete' and create it again")
 
-// NewPlan holds what is asked for against what the cloud has.
+// NewPlan returns the difference between what is wanted and what the cloud has.
 //
-// Errors: ErrFixed, one for each difference.
+// Errors: ErrFixed for each field that cannot be changed.
 func NewPlan(o Options, c Cloud) (Plan, error) {
 	p := Plan{Before: c.Existing, Set: map[string]string{}, BeforeAccess: c.Access}
 	specs := o.specs(c, p.warn)
@@ -92,7 +92,7 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 		p.After = o.fresh(&p)
 		if o.Description != nil && c.Microversion < cloud.Descriptions {
 			p.After.Description = ""
-			p.warn("the cloud speaks %s only: the description is not set, which takes %s", c.Microversion, cloud.Descriptions)
+			p.warn("the description is not set: it requires microversion %s, but the cloud supports only %s", cloud.Descriptions, c.Microversion)
 		}
 	} else {
 		p.After = *c.Existing
@@ -104,7 +104,7 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 			if p.Describe = c.Microversion >= cloud.Descriptions; p.Describe {
 				p.After.Description = *o.Description
 			} else {
-				p.warn("the cloud speaks %s only: the description is not set, which takes %s", c.Microversion, cloud.Descriptions)
+				p.warn("the description is not set: it requires microversion %s, but the cloud supports only %s", cloud.Descriptions, c.Microversion)
 			}
 		}
 	}
@@ -122,13 +122,13 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 		}
 	}
 	if !p.After.Public && len(p.AfterAccess) == 0 {
-		p.warn("no project may use it yet, but an administrator's: --project names one")
+		p.warn("no project but that of an administrator may use the flavor: --project names one")
 	}
 	if c.Existing != nil && len(p.Set) > 0 {
 		if _, asks := c.Existing.ExtraSpecs[nova.RequestKey]; !asks {
-			p.warn("flavor %s is there and has asked for no device so far", p.After.Name)
+			p.warn("flavor %s exists and has not requested devices so far", p.After.Name)
 		}
-		p.warn("guests that run keep what they were booted with; new ones and resizes get this")
+		p.warn("existing guests keep their devices and properties; new and resized guests get the changed flavor")
 	}
 	o.disk(&p)
 	return p, nil
@@ -138,7 +138,7 @@ func (p *Plan) warn(format string, args ...any) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
 }
 
-// Changed tells whether there is something to do.
+// Changed reports whether the plan changes anything.
 func (p Plan) Changed() bool {
 	return len(p.Requests()) > 0
 }
@@ -151,7 +151,7 @@ func (o Options) name() string {
 	return DefaultName(o.Request)
 }
 
-// Find returns the flavor that the options are about, if the cloud has it.
+// Find returns the flavor with the name of the options, or nil.
 func (o Options) Find(all []cloud.Flavor) *cloud.Flavor {
 	i := slices.IndexFunc(all, func(f cloud.Flavor) bool { return f.Name == o.name() })
 	if i < 0 {
@@ -160,7 +160,7 @@ func (o Options) Find(all []cloud.Flavor) *cloud.Flavor {
 	return &all[i]
 }
 
-// fresh is a flavor that is not there yet.
+// fresh returns a new flavor.
 func (o Options) fresh(p *Plan) cloud.Flavor {
 	n := o.Request.Devices()
 	choose := func(asked *int, each int, what string) int {
@@ -186,7 +186,7 @@ func (o Options) fresh(p *Plan) cloud.Flavor {
 	return f
 }
 
-// fixed finds what is asked for and cannot be changed: Nova has no request for it.
+// fixed returns an error for each wanted change that Nova's API does not support.
 func (o Options) fixed(f cloud.Flavor) error {
 	var errs []error
 	differs := func(what string, asked *int, is int, show func(int) string) {
@@ -208,7 +208,7 @@ func (o Options) fixed(f cloud.Flavor) error {
 	return errors.Join(errs...)
 }
 
-// specs are the extra specs that are asked for, as far as the cloud's Nova reads them.
+// specs returns the wanted extra specs that the release of the cloud reads.
 func (o Options) specs(c Cloud, warn func(string, ...any)) map[string]string {
 	specs := maps.Clone(o.Properties)
 	if specs == nil {
@@ -221,19 +221,19 @@ func (o Options) specs(c Cloud, warn func(string, ...any)) map[string]string {
 	switch {
 	case o.NUMAPolicy == "":
 	case c.Newest < numaPolicySince:
-		warn("this Nova reads %s from no flavor: not set; the alias in nova.conf can have a numa_policy", numaPolicyKey)
+		warn("%s is not set: this release of Nova does not support it in flavors; set numa_policy in the alias of nova.conf instead", numaPolicyKey)
 	case o.NUMAPolicy == "socket" && c.Newest < socketPolicySince:
-		warn("this Nova has no NUMA policy socket: not set")
+		warn("--numa-policy socket is not set: this release of Nova does not support it")
 	default:
 		specs[numaPolicyKey] = o.NUMAPolicy
 		if !hasTopology(specs) && (c.Existing == nil || !hasTopology(c.Existing.ExtraSpecs)) {
-			warn("a NUMA policy counts for guests with a NUMA topology only: --cpu-policy dedicated or --property hw:numa_nodes=1 gives them one")
+			warn("the NUMA policy has no effect on guests without a NUMA topology: add --cpu-policy dedicated or --property hw:numa_nodes=1")
 		}
 	}
 	switch {
 	case !o.HideHypervisor:
 	case c.Newest < oldHideSince:
-		warn("this Nova hides the hypervisor for no flavor: not set; images can have the property img_hide_hypervisor_id=true")
+		warn("--hide-hypervisor is not set: this release of Nova does not support it in flavors; set the property img_hide_hypervisor_id=true of the image instead")
 	case c.Newest < hideSince:
 		specs[oldHideKey] = "true"
 	default:
@@ -242,14 +242,14 @@ func (o Options) specs(c Cloud, warn func(string, ...any)) map[string]string {
 	return specs
 }
 
-// hasTopology tells whether guests have a NUMA topology
+// hasTopology reports whether guests have a NUMA topology
 // (nova/virt/hardware.py, numa_get_constraints).
 func hasTopology(specs map[string]string) bool {
 	policy := specs[cpuPolicyKey]
 	return specs["hw:numa_nodes"] != "" || specs["hw:mem_page_size"] != "" || policy == "dedicated" || policy == "mixed"
 }
 
-// sameValue compares an extra spec that is there with what is asked for.
+// sameValue reports whether an extra spec has a wanted value.
 func sameValue(key, has, wanted string) bool {
 	if key == nova.RequestKey {
 		a, err := nova.ParseRequest(has)
@@ -259,31 +259,30 @@ func sameValue(key, has, wanted string) bool {
 	return has == wanted
 }
 
-// disk warns of guests that cannot boot, or hold CUDA.
+// disk adds warnings for guests that cannot boot, or whose disk is too small for CUDA.
 func (o Options) disk(p *Plan) {
 	f := p.After
 	if i := o.Image; i != nil {
 		size := int((i.Size + int64(GiB) - 1) / int64(GiB))
 		switch {
 		case f.Disk != 0 && f.Disk < i.MinDisk:
-			p.warn("image %s does not boot with it: it asks for a disk of %d GiB, and the flavor has %d", i.Name, i.MinDisk, f.Disk)
+			p.warn("image %s requires a disk of %d GiB, but the flavor has %d", i.Name, i.MinDisk, f.Disk)
 		case f.Disk != 0 && f.Disk < size:
-			p.warn("image %s does not boot with it: its disk has %d GiB, and the flavor's %d", i.Name, size, f.Disk)
+			p.warn("image %s has a disk of %d GiB, but the flavor has %d", i.Name, size, f.Disk)
 		}
 		if f.RAM < i.MinRAM {
-			p.warn("image %s does not boot with it: it asks for %s of RAM, and the flavor has %s", i.Name, Size(i.MinRAM, MiB), Size(f.RAM, MiB))
+			p.warn("image %s requires %s of RAM, but the flavor has %s", i.Name, Size(i.MinRAM, MiB), Size(f.RAM, MiB))
 		}
 	}
 	switch {
 	case f.Disk == 0:
-		p.warn("without a disk of its own a guest's is as large as its image, and cloud images are too small for CUDA: %d GiB hold it, or a volume", cudaDisk)
+		p.warn("with --disk 0 the disk of a guest is as large as its image: cloud images are too small for CUDA, which needs %d GiB or a volume", cudaDisk)
 	case f.Disk < cudaDisk:
-		p.warn("a disk of %d GiB is too small for CUDA beside a cloud image: %d GiB hold it", f.Disk, cudaDisk)
+		p.warn("a disk of %d GiB is too small for a cloud image with CUDA, which needs %d GiB", f.Disk, cudaDisk)
 	}
 }
 
-// Text writes a flavor a line for each of its values, to be compared. Access is by
-// project ids.
+// Text returns a flavor with a line for each of its values, for diffs. access are ids of projects.
 func Text(f *cloud.Flavor, access []string) string {
 	if f == nil {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Unit is what Nova counts a size in.
+// Unit is the unit in which Nova counts a size.
 type Unit int64
 
 // Nova counts memory and swap in MiB, and disks in GiB, though it calls them MB and
@@ -22,9 +22,9 @@ var size = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?b)?$`)
 // maxSize is the largest that Nova's columns hold (nova/db/constants.py, MAX_INT).
 const maxSize = 0x7FFFFFFF
 
-// ParseSize reads a size such as 16G, 1.5TiB or 4096, which is in the unit, and
-// returns it in the unit. As with Nova, MB are MiB. A size that is not whole in the
-// unit is an error, as is one that Nova cannot hold.
+// ParseSize reads a size such as 16G, 1.5TiB or 4096 and returns it in the unit, which is also the
+// unit of a plain number. As in Nova, MB are MiB. A size that is not a whole number of units, or
+// that is too large for Nova, is an error.
 func ParseSize(s string, unit Unit) (int, error) {
 	parts := size.FindStringSubmatch(strings.ToLower(s))
 	name := map[Unit]string{MiB: "MiB", GiB: "GiB"}[unit]
@@ -43,14 +43,14 @@ func ParseSize(s string, unit Unit) (int, error) {
 	}
 	switch {
 	case !value.IsInt():
-		return 0, fmt.Errorf("%s: Nova counts in whole %s", s, name)
+		return 0, fmt.Errorf("%s is not a whole number of %s", s, name)
 	case value.Cmp(big.NewRat(maxSize, 1)) > 0:
-		return 0, fmt.Errorf("%s: more than Nova can hold", s)
+		return 0, fmt.Errorf("%s is larger than Nova supports", s)
 	}
 	return int(value.Num().Int64()), nil
 }
 
-// Size writes a size for people: in GiB where that is whole.
+// Size returns a size as text, in GiB if it is a whole number of them.
 func Size(n int, unit Unit) string {
 	switch {
 	case unit == GiB:

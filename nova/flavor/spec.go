@@ -12,11 +12,10 @@ import (
 
 var count = regexp.MustCompile(`^[0-9]+$`)
 
-// ParseRequest reads ALIAS:COUNT[,ALIAS:COUNT…] as an operator writes it, and takes
-// less than Nova does at run time: what its API refuses from microversion 2.86 on
-// (nova/api/validation/extra_specs/pci_passthrough.py: no blank behind the colon, no
-// comma at the end), counts of 0, which ask for nothing, and an alias twice. All its
-// faults are in the error.
+// ParseRequest reads ALIAS:COUNT[,ALIAS:COUNT…] of the command line. It is stricter than Nova when
+// a guest boots: it rejects what the API rejects from microversion 2.86 on
+// (nova/api/validation/extra_specs/pci_passthrough.py: a blank after the colon, a comma at the
+// end), counts of 0, and an alias that is given twice. The error joins all errors of the text.
 func ParseRequest(s string) (nova.Request, error) {
 	var request nova.Request
 	var errs []error
@@ -29,23 +28,23 @@ func ParseRequest(s string) (nova.Request, error) {
 		n, err := strconv.Atoi(number)
 		switch {
 		case word == "" && i == 0:
-			fail("%q: no alias is named", s)
+			fail("%q: no alias given", s)
 		case word == "":
-			fail("%q: nothing between or behind commas", s)
+			fail("%q: empty element between or after commas", s)
 		case strings.TrimSpace(alias) == "":
-			fail("%q: has no alias", word)
+			fail("%q: the alias is missing", word)
 		case alias != strings.TrimSpace(alias):
-			fail("%q: a blank around the alias", word)
+			fail("%q: blanks around the alias", word)
 		case !hasCount:
-			fail("%q: has no count, such as %s:1", word, alias)
+			fail("%q: the count is missing, as in %s:1", word, alias)
 		case strings.ContainsAny(number, " \t"):
-			fail("%q: a blank beside the count", word)
+			fail("%q: blanks around the count", word)
 		case !count.MatchString(number) || err != nil || n > maxSize:
 			fail("%q: %q is not a count", word, number)
 		case n == 0:
-			fail("%q: asks for no device", word)
+			fail("%q: the count must be at least 1", word)
 		case seen[alias]:
-			fail("%q: alias %s is there twice", s, alias)
+			fail("%q: alias %s is given twice", s, alias)
 		default:
 			request = append(request, nova.Wanted{Alias: alias, Count: n})
 		}
@@ -54,29 +53,29 @@ func ParseRequest(s string) (nova.Request, error) {
 	return request, errors.Join(errs...)
 }
 
-// ParseProperty reads KEY=VALUE, with the characters that Nova's API takes
+// ParseProperty reads KEY=VALUE with the characters that Nova's API accepts
 // (nova/api/openstack/compute/schemas/flavors_extraspecs.py).
 func ParseProperty(s string) (key, value string, err error) {
 	const longest = 255
 	key, value, ok := strings.Cut(s, "=")
 	switch {
 	case !ok:
-		return "", "", fmt.Errorf("not KEY=VALUE: %q", s)
+		return "", "", fmt.Errorf("%q must be KEY=VALUE", s)
 	case !propertyKey.MatchString(key):
-		return "", "", fmt.Errorf("%q: a key has letters, digits, blanks and - _ . : only", key)
+		return "", "", fmt.Errorf("%q: only letters, digits, blanks and - _ . : are allowed in a key", key)
 	case len(key) > longest:
-		return "", "", fmt.Errorf("%s: has more than %d characters", key, longest)
+		return "", "", fmt.Errorf("%s is longer than %d characters", key, longest)
 	case len([]rune(value)) > longest:
-		return "", "", fmt.Errorf("%s: its value has more than %d characters", key, longest)
+		return "", "", fmt.Errorf("%s: the value is longer than %d characters", key, longest)
 	case key == nova.RequestKey:
-		return "", "", fmt.Errorf("%s: is what ALIAS:COUNT says", key)
+		return "", "", fmt.Errorf("%s is set by ALIAS:COUNT", key)
 	}
 	return key, value, nil
 }
 
 var propertyKey = regexp.MustCompile(`^[a-zA-Z0-9-_:. ]+$`)
 
-// DefaultName is the name of a flavor that asks for devices: gpu.k4200.2.
+// DefaultName returns the default name of a flavor for a request, such as gpu.k4200.2.
 func DefaultName(r nova.Request) string {
 	name := "gpu"
 	for _, w := range r {
