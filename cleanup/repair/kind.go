@@ -133,11 +133,15 @@ func (c *Change) Apply(ctx context.Context, save func() error) (change.Outcome, 
 }
 
 // Undo undoes the written units, the last first. If an error or the end of ctx leaves some of
-// them written, the outcome is Stands: the rest can be undone later.
+// them written, the outcome is Partly: the rest can be undone later.
 func (c *Change) Undo(ctx context.Context, save func() error) (change.Outcome, error) {
 	c.repairer.Record = func([]cleanup.Unit) error { return save() }
 	err := c.repairer.Undo(ctx, c.units)
-	return c.outcome(), err
+	outcome := c.outcome()
+	if outcome == change.Stands {
+		outcome = change.Partly
+	}
+	return outcome, err
 }
 
 // Recover determines the outcome of the open units and completes or reverts them, or closes them

@@ -84,8 +84,8 @@ type Change interface {
 	// Apply makes the change, or what is left of it. save writes the entry as Record has it
 	// then.
 	Apply(ctx context.Context, save func() error) (Outcome, error)
-	// Undo undoes the change. When ctx ends it makes again what it has undone: the outcome is
-	// Stands, and the error wraps the cause of ctx.
+	// Undo undoes the change. Where ctx ends, a change of which all or nothing is made makes again
+	// what it has undone: the outcome is Stands, and the error wraps the cause of ctx.
 	Undo(ctx context.Context, save func() error) (Outcome, error)
 	// Recover ends what a killed run has left half made or half undone, by the status of the
 	// entry that the change was opened from. Its text, which may be empty, says what was found.
@@ -116,6 +116,9 @@ const (
 	None
 	// Reverted: it is undone; the entry stays, as undone.
 	Reverted
+	// Partly: some of the parts that stand by themselves are undone, the others can be undone
+	// later; the entry stays, as done.
+	Partly
 )
 
 // Step is one part of a change that is made all or not at all.

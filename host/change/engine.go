@@ -95,7 +95,7 @@ func (r *running) end(outcome Outcome, err error) (Entry, error) {
 	switch outcome {
 	case None:
 		return Entry{}, errors.Join(err, r.journal.Forget(r.entry))
-	case Stands:
+	case Stands, Partly:
 		status = Done
 	case Reverted:
 		status = Undone
