@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -165,13 +163,13 @@ type repairReport struct {
 	Recovered []cleanup.Unit `json:"recovered"`
 }
 
-// repairing is what a run of repair-migration has at hand.
+// repairing is one run of repair-migration, or of undo for one of its entries.
 type repairing struct {
 	u         *ui
 	opts      repairOptions
 	root      host.Root
-	databases *novadb.Databases
-	placement map[string]string // of nova.conf
+	placement map[string]string // [placement] of nova.conf
+	databases *novadb.Databases // nil before connect
 	report    repairReport
 }
 
@@ -183,34 +181,21 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if err := errors.Join(r.readGuests(), r.readConf()); err != nil {
 		return err
 	}
-	if r.databases, err = novadb.Open(ctx, r.opts.where); err != nil {
+	repairer, err := r.connect(ctx)
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.databases.Close()) }()
-	open, err := openRows(r.root)
-	switch {
-	case errors.Is(err, change.ErrLocked) && !opts.apply:
-		r.warn(err.Error() + ": some rows may be as they were, others as they will be")
-	case errors.Is(err, fs.ErrPermission) && !opts.apply:
-	case err != nil:
+	if err := r.interrupted(ctx); err != nil {
+		if opts.apply && opts.format != formatTable {
+			err = errors.Join(err, u.show(opts.format, r.report))
+		}
 		return err
 	}
-	if opts.apply {
-		if err := errors.Join(r.databases.Unread(), r.recover(ctx, open)); err != nil {
-			if opts.format != formatTable {
-				err = errors.Join(err, u.show(opts.format, r.report))
-			}
-			return err
-		}
-	}
-	for _, e := range open {
-		if !opts.apply {
-			r.report.Warnings = append(r.report.Warnings, interruptedRows(e)) // action has printed it
-		}
-	}
-	for _, unread := range split(r.databases.Unread()) {
-		if unread != nil {
-			r.report.Warnings = append(r.report.Warnings, unread.Error()) // and an error in the end
+	unread := r.databases.Unread()
+	for _, e := range split(unread) {
+		if e != nil {
+			r.report.Warnings = append(r.report.Warnings, e.Error()) // and an error in the end
 		}
 	}
 	if err := r.find(ctx); err != nil {
@@ -220,24 +205,185 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		u.repairTable(r.report)
 	}
 	if opts.apply {
-		err = r.repair(ctx)
+		err = r.repair(ctx, repairer)
 	} else if opts.format != formatTable {
 		err = u.show(opts.format, r.report)
 	}
-	err = errors.Join(err, r.databases.Unread())
+	err = errors.Join(err, unread)
 	if s := r.report.Summary; err == nil && s.Stale+s.Suspicious+s.Unknown > 0 {
 		err = errDifferent
 	}
 	return err
 }
 
-// warn says something that the operator should know, in the report too.
-func (r *repairing) warn(warning string) {
-	r.u.warn(warning)
-	r.report.Warnings = append(r.report.Warnings, warning)
+// connect opens the databases and returns what repairs their rows. It signs in to Placement when a
+// repair changes allocations.
+func (r *repairing) connect(ctx context.Context) (_ *repair.Repairer, err error) {
+	if r.databases == nil {
+		if r.databases, err = novadb.Open(ctx, r.opts.where); err != nil {
+			return nil, err
+		}
+	}
+	return &repair.Repairer{Databases: r.databases, Options: r.opts.find, SignIn: func(ctx context.Context) (repair.Bookkeeper, error) {
+		o := r.opts.cloud.Options
+		if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" {
+			o.Service = cloud.NewService(r.placement)
+		}
+		c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
+		if err != nil {
+			return nil, err
+		}
+		return c.Placement()
+	}}, nil
 }
 
-// readGuests reads the hosts' reports, and makes the proof of them.
+// engine makes, recovers and undoes changes of rows, recorded on this machine.
+func (r *repairing) engine() change.Engine {
+	return change.Engine{Store: change.Machine(r.root), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
+}
+
+// interrupted handles the entries of rows that earlier runs have left open: with --apply it
+// recovers them, and nothing is repaired while one stays open; otherwise the report names them.
+func (r *repairing) interrupted(ctx context.Context) error {
+	left, err := r.engine().Interrupted(ctx, change.ToLook)
+	switch {
+	case errors.Is(err, change.ErrLocked) && !r.opts.apply:
+		r.u.report(&r.report, err.Error()+": some rows may be changed while they are read")
+		return nil
+	case errors.Is(err, fs.ErrPermission) && !r.opts.apply:
+		return nil
+	case err != nil:
+		return err
+	}
+	var ids []int
+	for _, l := range left {
+		switch {
+		case !l.Here: // of another kind
+		case r.opts.apply:
+			ids = append(ids, l.Entry.ID)
+		default:
+			r.report.Warnings = append(r.report.Warnings, l.Text()) // action has printed it
+		}
+	}
+	if !r.opts.apply {
+		return nil
+	}
+	return errors.Join(r.databases.Unread(), r.recover(ctx, ids))
+}
+
+// recover determines the outcome of open entries and completes or reverts their repairs, or
+// accepts one as it is.
+func (r *repairing) recover(ctx context.Context, ids []int) error {
+	if r.opts.accept != 0 && !slices.Contains(ids, r.opts.accept) {
+		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "run 'gpustack history' to list the entries"}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if !r.opts.yes {
+		var names []string
+		for _, id := range ids {
+			names = append(names, strconv.Itoa(id))
+		}
+		question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", listed(names, "and"))
+		if r.opts.accept != 0 {
+			question = fmt.Sprintf("close entry %d with its rows and allocations as they are now?", r.opts.accept)
+		}
+		if err := r.u.confirm(question, r.opts.format); err != nil {
+			return err
+		}
+	}
+	if err := r.u.beginRecorded(remedyRows); err != nil {
+		return err
+	}
+	defer r.u.end()
+	recovered, err := r.engine().Recover(ctx, ids)
+	for _, done := range recovered {
+		if c, ok := done.Change.(*repair.Change); ok {
+			r.u.unitStates(fmt.Sprintf("entry %d, ", done.Entry.ID), c.Units())
+			r.report.Recovered = append(r.report.Recovered, c.Units()...)
+		}
+	}
+	return err
+}
+
+// repair plans, shows and makes the repairs, and judges all rows again.
+func (r *repairing) repair(ctx context.Context, repairer *repair.Repairer) error {
+	units, placement, err := repairer.Plan(ctx, r.report.Findings, r.opts.most)
+	if placement != nil {
+		r.u.report(&r.report, "Placement cannot be reached: "+placement.Error())
+	}
+	if err != nil {
+		return err
+	}
+	r.report.Changes = append([]cleanup.Unit{}, units...)
+	r.report.Changed = slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.State == cleanup.Planned })
+	if r.opts.format == formatTable {
+		r.u.repairPlan(units)
+	}
+	return r.u.decide(r.opts.decision, "make these repairs?", &r.report, func() error {
+		err := r.apply(ctx, repairer, units)
+		if err != nil && ctx.Err() != nil {
+			return err // interrupted: the findings stay those of before
+		}
+		return errors.Join(err, r.find(context.WithoutCancel(ctx)))
+	})
+}
+
+// apply makes the repairs, recorded, and completes the report.
+func (r *repairing) apply(ctx context.Context, repairer *repair.Repairer, units []cleanup.Unit) error {
+	if err := r.u.beginRecorded(remedyRows); err != nil {
+		return err
+	}
+	last := 0
+	repairs := repair.NewChange(repairer, units, r.opts.wait, func(left int) {
+		if left != last {
+			last = left
+			r.u.note("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, r.opts.wait)
+		}
+	})
+	entry, err := r.engine().Apply(ctx, change.Work{Command: "repair-migration --apply", Change: repairs})
+	units = repairs.Units()
+	r.report.Changes = units
+	r.u.unitStates("", units)
+	if entry.ID != 0 {
+		r.report.Entry = &entry.ID
+		if slices.ContainsFunc(units, cleanup.Unit.Written) {
+			r.u.note("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", entry.ID, entry.ID)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.report.Applied = entry.ID != 0
+	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
+		r.u.note("checking in %s that no nova-compute was started meanwhile", r.opts.settle)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(r.opts.settle):
+		}
+		return repairer.Settled(ctx, units)
+	}
+	return nil
+}
+
+// find judges all rows, for the report.
+func (r *repairing) find(ctx context.Context) error {
+	r.report.Findings = []cleanup.Finding{}
+	var err error
+	r.report.Summary, err = find.Rows(ctx, r.databases, r.opts.find, func(f cleanup.Finding) {
+		if r.opts.all || f.Verdict != cleanup.Legitimate {
+			r.report.Findings = append(r.report.Findings, f)
+		}
+	})
+	slices.SortStableFunc(r.report.Findings, func(a, b cleanup.Finding) int {
+		return slices.Compare([]string{a.Cell, a.Host, a.Device.Address}, []string{b.Cell, b.Host, b.Device.Address})
+	})
+	return err
+}
+
+// readGuests reads guest reports and inventories, by which rows are judged besides the database.
 func (r *repairing) readGuests() error {
 	var reports []guest.Report
 	var errs []error
@@ -277,296 +423,14 @@ func (r *repairing) readGuests() error {
 	return nil
 }
 
-// find judges all rows, for the report.
-func (r *repairing) find(ctx context.Context) error {
-	r.report.Findings = []cleanup.Finding{}
-	var err error
-	r.report.Summary, err = find.Rows(ctx, r.databases, r.opts.find, func(f cleanup.Finding) {
-		if r.opts.all || f.Verdict != cleanup.Legitimate {
-			r.report.Findings = append(r.report.Findings, f)
-		}
-	})
-	slices.SortStableFunc(r.report.Findings, func(a, b cleanup.Finding) int {
-		return slices.Compare([]string{a.Cell, a.Host, a.Device.Address}, []string{b.Cell, b.Host, b.Device.Address})
-	})
-	return err
-}
-
-// repairer makes what carries repairs out. Placement is asked for where something
-// needs it.
-func (r *repairing) repairer(ctx context.Context, placement bool) (*repair.Repairer, error) {
-	repairer := &repair.Repairer{Databases: r.databases, Options: r.opts.find}
-	if !placement {
-		return repairer, nil
-	}
-	o := r.opts.cloud.Options
-	if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" {
-		o.Service = cloud.NewService(r.placement)
-	}
-	c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
-	if err == nil {
-		repairer.Books, err = c.Placement()
-	}
-	return repairer, err
-}
-
-// repair plans, shows and makes the repairs, and looks at what is left.
-func (r *repairing) repair(ctx context.Context) error {
-	units := cleanup.NewPlan(r.report.Findings)
-	if len(units) > r.opts.most {
-		return fmt.Errorf("%d repairs: %w", len(units), repair.ErrTooMany)
-	}
-	if err := (&repair.Repairer{Databases: r.databases}).Plausible(ctx, units); err != nil {
-		return err
-	}
-	online := slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Online })
-	repairer, err := r.repairer(ctx, online)
-	if err == nil && online {
-		err = repairer.Book(ctx, units)
-	}
-	if err != nil && online {
-		// Never repair the row without Placement: skip online repairs until it is reachable.
-		r.warn("Placement cannot be asked: " + err.Error())
-		err = repairer.Unbooked(ctx, units)
-	}
-	if err == nil {
-		err = repairer.Preview(ctx, units)
-	}
-	if err != nil {
-		return err
-	}
-	r.report.Changes = append([]cleanup.Unit{}, units...)
-	r.report.Changed = slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.State == cleanup.Planned })
-	if r.opts.format == formatTable {
-		r.u.repairPlan(units)
-	}
-	return r.u.decide(r.opts.decision, "make these repairs?", &r.report, func() error {
-		err := r.carryOut(ctx, repairer, units)
-		r.report.Changes = units
-		if err != nil && ctx.Err() != nil {
-			return err // interrupted: the findings stay those of before
-		}
-		return errors.Join(err, r.find(context.WithoutCancel(ctx)))
-	})
-}
-
-// carryOut makes the repairs, recorded. An entry stays open as long as the outcome of one
-// of its repairs is not known; it is removed if nothing was written.
-func (r *repairing) carryOut(ctx context.Context, repairer *repair.Repairer, units []cleanup.Unit) (err error) {
-	if err := r.u.beginRecorded(remedyRows); err != nil {
-		return err
-	}
-	j, err := change.Machine(r.root).Lock()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, j.Close()) }()
-	for i := range units {
-		if units[i].State == cleanup.Planned {
-			units[i].Rows = []cleanup.Row{} // as planned; recorded as they are written
-		}
-	}
-	entry := change.Entry{Kind: change.KindRows, Command: "repair-migration --apply"}
-	if err := errors.Join(entry.SetDetail(units), j.Begin(&entry)); err != nil {
-		return err
-	}
-	repairer.Record = func(units []cleanup.Unit) error {
-		return updateRows(j, &entry, change.Applying, units)
-	}
-	if err = repairer.Apply(ctx, units); err == nil {
-		last := 0
-		err = repairer.Wait(ctx, units, r.opts.wait, func(left int) {
-			if left != last {
-				last = left
-				r.u.note("waiting for nova-compute to free devices, of %d repairs; at most %s", left, r.opts.wait)
-			}
-		})
-	}
-	nothing := !slices.ContainsFunc(units, func(u cleanup.Unit) bool { return wasWritten(u) || u.Open() })
-	var recordErr error
-	if nothing {
-		recordErr = j.Forget(entry) // undo would pick an entry that undoes nothing
-	} else {
-		r.report.Entry = &entry.ID
-		recordErr = updateRows(j, &entry, outcome(false, units), units)
-	}
-	for _, unit := range units {
-		r.u.note("%s: %s%s", unit.Name(), unit.State, because(unit.Note))
-	}
-	if nothing && ctx.Err() != nil {
-		others := slices.DeleteFunc(split(err), func(err error) bool { return err == nil || errors.Is(err, interruptedError{}) })
-		err = errors.Join(append(others, fmt.Errorf("%w, nothing was changed", context.Cause(ctx)))...)
-	}
-	if recordErr != nil {
-		return errors.Join(err, recordErr)
-	}
-	if slices.ContainsFunc(units, wasWritten) {
-		r.u.note("recorded as entry %d: gpustack undo %d undoes it, unless Nova has gone on from there", entry.ID, entry.ID)
-	}
-	if err != nil {
-		return err
-	}
-	r.report.Applied = !nothing
-	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
-		r.u.note("checking in %s whether a nova-compute has started again meanwhile", r.opts.settle)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(r.opts.settle):
-		}
-		return repairer.Settled(ctx, units)
-	}
-	return nil
-}
-
-func wasWritten(u cleanup.Unit) bool {
-	return u.State == cleanup.Written || u.State == cleanup.Repaired
-}
-
-// outcome is the status of an entry of rows whose run, or undo, has ended. The entry stays
-// open while the outcome of one of its repairs is unknown. It is undone when none stays: undo
-// without a number then picks an earlier one.
-func outcome(undoing bool, units []cleanup.Unit) change.Status {
-	open := slices.ContainsFunc(units, cleanup.Unit.Open)
-	switch {
-	case open && undoing:
-		return change.Undoing
-	case open:
-		return change.Applying
-	case !slices.ContainsFunc(units, wasWritten):
-		return change.Undone
-	}
-	return change.Done
-}
-
-func because(note string) string {
-	if note == "" {
-		return ""
-	}
-	return ": " + note
-}
-
-// interruptedRows is what every command says of an entry whose outcome is not known.
-func interruptedRows(e change.Entry) string {
-	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: gpustack repair-migration --apply determines it and completes or reverts the repair, gpustack undo %d undoes it", e.ID, e.Command, e.ID)
-}
-
-// openRows returns the entries of rows whose outcome is unknown.
-func openRows(root host.Root) (rows []change.Entry, err error) {
-	open, err := change.Machine(root).Open()
-	for _, e := range open {
-		if e.Kind == change.KindRows {
-			rows = append(rows, e)
-		}
-	}
-	if len(rows) == 0 {
-		return nil, nil
-	}
-	return rows, err
-}
-
-// journalOfRows is the journal, locked.
-type journalOfRows interface {
-	Write(e change.Entry) error
-	SetStatus(e *change.Entry, status change.Status) error
-}
-
-func updateRows(j journalOfRows, e *change.Entry, status change.Status, units []cleanup.Unit) error {
-	if err := e.SetDetail(units); err != nil {
-		return err
-	}
-	return j.SetStatus(e, status)
-}
-
-// recover determines what became of repairs whose run was interrupted, and completes or
-// reverts them. While one stays open, nothing else is repaired.
-func (r *repairing) recover(ctx context.Context, open []change.Entry) (err error) {
-	accept := func(e change.Entry) bool { return e.ID == r.opts.accept }
-	if r.opts.accept != 0 && !slices.ContainsFunc(open, accept) {
-		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "run 'gpustack history' to list the entries"}
-	}
-	if len(open) == 0 {
-		return nil
-	}
-	if !r.opts.yes {
-		var names []string
-		for _, e := range open {
-			names = append(names, strconv.Itoa(e.ID))
-		}
-		question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", listed(names, "and"))
-		if r.opts.accept != 0 {
-			question = fmt.Sprintf("close entry %d as its rows and allocations are now?", r.opts.accept)
-		}
-		if err := r.u.confirm(question, r.opts.format); err != nil {
-			return err
-		}
-	}
-	if err := r.u.beginRecorded(remedyRows); err != nil {
-		return err
-	}
-	j, err := change.Machine(r.root).Lock()
-	if err != nil {
-		return err
-	}
-	defer r.u.end()
-	defer func() { err = errors.Join(err, j.Close()) }()
-	var errs []error
-	for _, entry := range open {
-		units, err := r.recoverEntry(ctx, j, entry, accept(entry))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("entry %d: %w", entry.ID, err))
-		}
-		r.report.Recovered = append(r.report.Recovered, units...)
-	}
-	return errors.Join(errs...)
-}
-
-// recoverEntry recovers one entry under the journal's lock, or accepts it as it is, and
-// returns its repairs.
-func (r *repairing) recoverEntry(ctx context.Context, j journalOfRows, entry change.Entry, accept bool) ([]cleanup.Unit, error) {
-	units, err := unitsOf(entry)
-	if err != nil {
-		return nil, err
-	}
-	status := entry.Status
-	undoing := status == change.Undoing
-	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, func(u cleanup.Unit) bool { return (u.Open() || undoing) && u.Placement != nil }))
-	if err != nil {
-		return units, err
-	}
-	repairer.Record = func(units []cleanup.Unit) error {
-		return updateRows(j, &entry, status, units)
-	}
-	end := repairer.Recover
-	if accept {
-		end = repairer.Accept
-	}
-	recoverErr := end(ctx, units, undoing)
-	if err := updateRows(j, &entry, outcome(undoing, units), units); err != nil {
-		return units, errors.Join(recoverErr, err)
-	}
-	for _, unit := range units {
-		r.u.note("entry %d, %s: %s%s", entry.ID, unit.Name(), unit.State, because(unit.Note))
-	}
-	return units, recoverErr
-}
-
-func unitsOf(e change.Entry) ([]cleanup.Unit, error) {
-	var units []cleanup.Unit
-	if err := json.Unmarshal(e.Rows, &units); err != nil {
-		return nil, fmt.Errorf("entry %d: %w", e.ID, err)
-	}
-	return units, nil
-}
-
-// readConf takes from nova.conf what the command line does not say.
+// readConf reads from nova.conf what the command line leaves open.
 func (r *repairing) readConf() error {
 	o := &r.opts
 	named := o.where
 	o.where = whereOf(r.root, nova.Databases{}, o.cloud.Timeout)
 	o.where.API, o.where.Database = named.API, named.Database
 	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
-		return err // nova.conf then only tells of Placement, and how templates are filled
+		return err // then only Placement and the templates of URLs would be read from nova.conf
 	}
 	d, err := nova.ReadDatabases(r.root, o.conf)
 	if err != nil {
@@ -575,101 +439,12 @@ func (r *repairing) readConf() error {
 	o.find.Down, r.placement = d.Down, d.Placement
 	o.where = whereOf(r.root, d, o.cloud.Timeout)
 	o.where.Database = named.Database
-	// With another cloud's API database, everything would be gone.
+	// With the API database of another cloud, all instances would be missing.
 	if named.Database != "" || named.API != "" {
 		o.where.API, o.where.APIParameters = named.API, ""
 	}
 	if o.where.API == "" && o.where.Database == "" {
-		return &usageError{o.conf + ": has no [api_database] connection", "run it on a controller; or --database names one cell's database, and --api-database nova_api's"}
+		return &usageError{o.conf + ": has no [api_database] connection", "run gpustack on a controller; or give --database with the URL of one cell, and --api-database with that of nova_api"}
 	}
 	return nil
-}
-
-// repairTable prints the findings for people.
-func (u *ui) repairTable(r repairReport) {
-	for i, f := range r.Findings {
-		if i > 0 {
-			u.printf("\n")
-		}
-		where := f.Host
-		if where == "" {
-			where = fmt.Sprintf("compute node %d", f.Device.Node)
-		}
-		title := fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status)
-		verdict := strings.ToUpper(string(f.Verdict))
-		if f.Case != "" {
-			verdict += " (case " + string(f.Case) + ")"
-		}
-		u.printf("%s  %s\n", u.paint(bold, printable(title)), u.paint(map[cleanup.Verdict]string{cleanup.Stale: red, cleanup.Legitimate: green}[f.Verdict], verdict))
-		for _, line := range [][2]string{
-			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps}, {"needs", f.Needs}, {"leaves", f.Leaves},
-		} {
-			if line[1] != "" {
-				u.printf("  %-7s %s\n", line[0], printable(line[1]))
-			}
-		}
-	}
-	s := r.Summary
-	if len(r.Findings) > 0 {
-		u.printf("\n")
-	}
-	u.printf("%d stale, %d suspicious, %d unknown, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Legitimate)
-}
-
-// repairPlan prints what is to be written.
-func (u *ui) repairPlan(units []cleanup.Unit) {
-	if len(units) == 0 {
-		u.printf("\nnothing to repair: nothing is proved stale that nova-compute does not free by itself\n")
-	}
-	for _, unit := range units {
-		u.printf("\n%s repair of %s", unit.Repair, printable(unit.Name()))
-		if unit.Instance != "" {
-			u.printf(", instance %s", printable(unit.Instance))
-		}
-		u.printf("\n")
-		if unit.State == cleanup.Skipped {
-			u.printf("  skipped: %s\n", printable(unit.Note))
-			continue
-		}
-		if p := unit.Placement; p != nil {
-			u.printf("  POST /allocations\n")
-			for _, line := range p.Lines(unit.Instance) {
-				u.printf("    %s\n", printable(line))
-			}
-		}
-		u.rows(unit.Rows)
-		for _, d := range unit.Devices {
-			verb := "frees"
-			if d.Instance == nil && unit.Instance != "" {
-				verb = "gives the instance"
-			}
-			u.printf("  %s %s of %s\n", verb, d.Address, printable(d.Host))
-		}
-	}
-}
-
-// rows prints statements and their values.
-func (u *ui) rows(rows []cleanup.Row) {
-	for _, row := range rows {
-		statement, args := repair.Statement(row)
-		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args)))
-	}
-}
-
-// sqlValues writes the values of a statement.
-func sqlValues(args []any) string {
-	var words []string
-	for _, a := range args {
-		switch v := a.(type) {
-		case *string:
-			if v == nil {
-				words = append(words, "NULL")
-				continue
-			}
-			words = append(words, quoted(*v))
-		default:
-			words = append(words, fmt.Sprint(v))
-		}
-	}
-	return strings.Join(words, ", ")
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -264,120 +263,56 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	})
 }
 
-// undoRows undoes what repair-migration has written. If the outcome of the entry is unknown, it
-// first determines what was written.
+// undoRows shows and undoes what repair-migration has written. If the outcome of the entry is
+// unknown, the engine determines first what was written.
 func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry change.Entry) (err error) {
-	open, err := openRows(root)
-	if err != nil {
-		return err
-	}
-	for _, earlier := range open {
-		if earlier.ID < entry.ID {
-			return &usageError{fmt.Sprintf("entry %d: entry %d (%s), before it, was interrupted, and its outcome is unknown", entry.ID, earlier.ID, earlier.Command), fmt.Sprintf("gpustack repair-migration --apply determines it, or gpustack undo %d undoes it first", earlier.ID)}
-		}
-	}
 	r := &repairing{u: u, opts: opts.repair, root: root}
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{&repair.Kind{Connect: func(ctx context.Context) (*repair.Repairer, error) {
+		repairer, err := r.connect(ctx)
+		if err == nil {
+			err = r.databases.Unread()
+		}
+		return repairer, err
+	}}}}
+	if _, err := engine.Interrupted(ctx, change.ToLook); err != nil {
+		return err // another run is working on the rows
+	}
 	if err := r.readConf(); err != nil {
 		return err
 	}
-	units, err := unitsOf(entry)
-	if err != nil {
-		return err
-	}
-	if r.databases, err = novadb.Open(ctx, r.opts.where); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.databases.Close()) }()
-	if err := r.databases.Unread(); err != nil {
-		return err
-	}
-	placement := func(unit cleanup.Unit) bool { return unit.Placement != nil && (wasWritten(unit) || unit.Open()) }
-	repairer, err := r.repairer(ctx, slices.ContainsFunc(units, placement))
-	if err != nil {
-		return err
-	}
-	if err := repairer.CheckUndo(ctx, units); err != nil {
-		return err
-	}
-	standings := make([]repair.Standing, len(units))
-	for i := range units {
-		if units[i].Open() {
-			if standings[i], err = repairer.Stand(ctx, &units[i]); err != nil {
-				return fmt.Errorf("entry %d, %s: %w", entry.ID, units[i].Name(), err)
-			}
+	defer func() {
+		if r.databases != nil {
+			err = errors.Join(err, r.databases.Close())
 		}
+	}()
+	plan, err := engine.PlanUndo(ctx, entry.ID)
+	if err != nil {
+		return err
 	}
-	report := newUndoReport(entry)
-	report.Repairs = units
-	for i, unit := range units {
+	report, repairs := newUndoReport(entry), plan.Change.(*repair.Change)
+	report.Repairs = repairs.Units()
+	for i, unit := range report.Repairs {
 		if unit.Open() {
-			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, standings[i])))
+			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, repairs.Standing(i))))
 		}
 	}
 	if opts.format == formatTable {
-		u.printf("undoes entry %d: %s\n", entry.ID, entry.Command)
-		for i, unit := range units {
-			u.undoPlan(unit, standings[i])
+		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
+		for i, unit := range report.Repairs {
+			u.undoPlan(unit, repairs.Standing(i))
 		}
 	}
-	return u.decide(opts.decision, "undo it?", &report, func() (err error) {
+	return u.decide(opts.decision, "undo it?", &report, func() error {
 		if err := u.beginRecorded(remedyRows); err != nil {
 			return err
 		}
-		j, err := change.Machine(root).Lock()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, j.Close()) }()
-		if slices.ContainsFunc(units, cleanup.Unit.Open) {
-			units, err = r.recoverEntry(ctx, j, entry, false)
+		undone, err := engine.Undo(ctx, entry.ID)
+		if units, unitsErr := repair.Units(undone); unitsErr == nil {
 			report.Repairs = units
-			if err != nil {
-				return fmt.Errorf("entry %d: %w", entry.ID, err)
-			}
 		}
-		repairer.Record = func(units []cleanup.Unit) error {
-			return updateRows(j, &entry, change.Undoing, units)
-		}
-		err = repairer.Undo(ctx, units)
-		report.Repairs = units
-		updateErr := updateRows(j, &entry, outcome(true, units), units)
-		if err := errors.Join(err, updateErr); err != nil {
-			return err
-		}
-		report.Applied = true
-		if opts.format == formatTable {
+		if report.Applied = err == nil; report.Applied && opts.format == formatTable {
 			u.note("entry %d is undone", entry.ID)
 		}
-		return nil
+		return err
 	})
-}
-
-// undoPlan prints what undo does to one repair.
-func (u *ui) undoPlan(unit cleanup.Unit, s repair.Standing) {
-	if !wasWritten(unit) && !unit.Open() {
-		return
-	}
-	u.printf("\n%s repair of %s\n", unit.Repair, printable(unit.Name()))
-	if unit.Open() {
-		u.printf("  the outcome is unknown: %s\n", standingText(unit, s))
-		u.printf("  first the outcome is determined; what was written is then undone:\n")
-	}
-	if p := unit.Placement; p != nil {
-		u.printf("  POST /allocations\n")
-		back := cleanup.Booking{Consumer: p.Consumer, Before: p.After, After: p.Before}
-		for _, line := range back.Lines(unit.Instance) {
-			u.printf("    %s\n", printable(line))
-		}
-	}
-	u.rows(unit.Back())
-}
-
-// standingText says where an open repair was found.
-func standingText(unit cleanup.Unit, s repair.Standing) string {
-	text := "at the moment its rows are " + s.Rows.Text()
-	if unit.Placement != nil {
-		text += ", and Placement's allocations " + s.Allocations.Text()
-	}
-	return text
 }

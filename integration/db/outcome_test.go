@@ -844,7 +844,7 @@ func TestInterruptedRepair(t *testing.T) {
 		root := machine(t)
 		cmd, talk := start(t, root, "--settle", "0s")
 		interrupt(t, cell, cmd)
-		for _, want := range []string{"0000:00:00.0 of gpu1: repaired", "0000:02:00.0 of gpu1: skipped: not begun: the run was interrupted", "gpustack undo 1 undoes it", "error: interrupted"} {
+		for _, want := range []string{"0000:00:00.0 of gpu1: repaired", "0000:02:00.0 of gpu1: skipped: not begun: the run was interrupted", "'gpustack undo 1' undoes it", "error: interrupted"} {
 			if !strings.Contains(talk.String(), want) {
 				t.Errorf("%q is not said: %s", want, talk)
 			}

@@ -483,6 +483,36 @@ func TestRepairUndo(t *testing.T) {
 			t.Errorf("again: %s", stderr)
 		}
 	})
+	t.Run("undone in part", func(t *testing.T) {
+		cell, root := stale(t, 3), machine(t)
+		before := states(t, cell)
+		apply(t, root)
+		other, err := database.SQL.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Rollback()
+		if _, err := other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = 2 FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "0000:01:00.0 of gpu1: ") {
+			t.Errorf("exit status %d, %s", status, stderr)
+		}
+		if got := states(t, cell); got[0] == before[0] || got[1] == before[1] || got[2] != before[2] {
+			t.Errorf("the last one alone is to be undone: %q", got)
+		}
+		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
+		if err != nil || !strings.Contains(string(entry), `"status": "done"`) || strings.Count(string(entry), `"state": "taken back"`) != 1 {
+			t.Errorf("%v, %s", err, entry)
+		}
+		other.Rollback()
+		if stderr, status := undo(t, root); status != 0 {
+			t.Fatal(stderr)
+		}
+		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
+			t.Errorf("(-before +undone):\n%s", diff)
+		}
+	})
 	t.Run("nova-compute has run since", func(t *testing.T) {
 		root, cell, _ := begin(t)
 		apply(t, root)

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/repair"
+)
+
+// repairTable prints the findings for people.
+func (u *ui) repairTable(r repairReport) {
+	for i, f := range r.Findings {
+		if i > 0 {
+			u.printf("\n")
+		}
+		where := f.Host
+		if where == "" {
+			where = fmt.Sprintf("compute node %d", f.Device.Node)
+		}
+		title := fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status)
+		verdict := strings.ToUpper(string(f.Verdict))
+		if f.Case != "" {
+			verdict += " (case " + string(f.Case) + ")"
+		}
+		u.printf("%s  %s\n", u.paint(bold, printable(title)), u.paint(map[cleanup.Verdict]string{cleanup.Stale: red, cleanup.Legitimate: green}[f.Verdict], verdict))
+		for _, line := range [][2]string{
+			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps}, {"needs", f.Needs}, {"leaves", f.Leaves},
+		} {
+			if line[1] != "" {
+				u.printf("  %-7s %s\n", line[0], printable(line[1]))
+			}
+		}
+	}
+	s := r.Summary
+	if len(r.Findings) > 0 {
+		u.printf("\n")
+	}
+	u.printf("%d stale, %d suspicious, %d unknown, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Legitimate)
+}
+
+// repairPlan prints the planned repairs with their statements.
+func (u *ui) repairPlan(units []cleanup.Unit) {
+	if len(units) == 0 {
+		u.printf("\nnothing to repair: no row is proved stale that nova-compute does not repair itself\n")
+	}
+	for _, unit := range units {
+		u.printf("\n%s repair of %s", unit.Repair, printable(unit.Name()))
+		if unit.Instance != "" {
+			u.printf(", instance %s", printable(unit.Instance))
+		}
+		u.printf("\n")
+		if unit.State == cleanup.Skipped {
+			u.printf("  skipped: %s\n", printable(unit.Note))
+			continue
+		}
+		if p := unit.Placement; p != nil {
+			u.printf("  POST /allocations\n")
+			for _, line := range p.Lines(unit.Instance) {
+				u.printf("    %s\n", printable(line))
+			}
+		}
+		u.rows(unit.Rows)
+		for _, d := range unit.Devices {
+			verb := "frees"
+			if d.Instance == nil && unit.Instance != "" {
+				verb = "assigns to the instance"
+			}
+			u.printf("  %s %s of %s\n", verb, d.Address, printable(d.Host))
+		}
+	}
+}
+
+// rows prints statements and their values.
+func (u *ui) rows(rows []cleanup.Row) {
+	for _, row := range rows {
+		statement, args := repair.Statement(row)
+		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args)))
+	}
+}
+
+// sqlValues returns the values of a statement as text.
+func sqlValues(args []any) string {
+	var words []string
+	for _, a := range args {
+		switch v := a.(type) {
+		case *string:
+			if v == nil {
+				words = append(words, "NULL")
+				continue
+			}
+			words = append(words, quoted(*v))
+		default:
+			words = append(words, fmt.Sprint(v))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// unitStates prints what became of units.
+func (u *ui) unitStates(prefix string, units []cleanup.Unit) {
+	for _, unit := range units {
+		note := unit.Note
+		if note != "" {
+			note = ": " + note
+		}
+		if unit.State != cleanup.Planned {
+			u.note("%s%s: %s%s", prefix, unit.Name(), unit.State, note)
+		}
+	}
+}
+
+// undoPlan prints how undo reverts one repair.
+func (u *ui) undoPlan(unit cleanup.Unit, s repair.Standing) {
+	if !unit.Written() && !unit.Open() {
+		return
+	}
+	u.printf("\n%s repair of %s\n", unit.Repair, printable(unit.Name()))
+	if unit.Open() {
+		u.printf("  the outcome is unknown: %s\n", standingText(unit, s))
+		u.printf("  the outcome is determined first; then, what was written is undone:\n")
+	}
+	if p := unit.Placement; p != nil {
+		u.printf("  POST /allocations\n")
+		back := cleanup.Booking{Consumer: p.Consumer, Before: p.After, After: p.Before}
+		for _, line := range back.Lines(unit.Instance) {
+			u.printf("    %s\n", printable(line))
+		}
+	}
+	u.rows(unit.Back())
+}
+
+// standingText returns where an open repair was found.
+func standingText(unit cleanup.Unit, s repair.Standing) string {
+	text := "its rows are now " + s.Rows.Text()
+	if unit.Placement != nil {
+		text += ", and Placement's allocations " + s.Allocations.Text()
+	}
+	return text
+}
