@@ -55,40 +55,8 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 			f.Odd = append(f.Odd, n.Odd)
 		}
 	}
-	owner, use := "", r.use(d)
-	if d.Instance != nil {
-		owner = cleanup.KeyOf(*d.Instance)
-		f.OtherCell, f.Mapped = e.other[owner], e.mapped[owner]
-	} else {
-		owner = cleanup.KeyOf(use.Guest)
-	}
-	i, known := e.instances[owner]
-	switch {
-	case known && d.Instance != nil:
-		f.Instance = &i
-	case known:
-		f.Holder, f.Claim = &i, r.options.Claim
-		f.Rivals = r.rivals[guestOf{d.Node, use.Guest}]
-	}
-	if d.Instance != nil || known {
-		f.Migrations, f.Held = slices.Clone(e.migrations[owner]), e.held[owner]
-	}
-	if known {
-		if i.Odd != "" {
-			f.Odd = append(f.Odd, i.Odd)
-		}
-		if d.Instance != nil && *d.Instance != i.UUID {
-			f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, but the instance has uuid %q", *d.Instance, i.UUID))
-		}
-		var err error
-		if f.Here, err = r.on(ctx, i, n); err != nil {
-			return f, err
-		}
-		if d.Instance != nil {
-			if err := r.misplaced(ctx, &f, n); err != nil {
-				return f, err
-			}
-		}
+	if err := r.instanceFacts(ctx, &f, e, d, n); err != nil {
+		return f, err
 	}
 	for k := range f.Migrations {
 		m := &f.Migrations[k]
@@ -99,17 +67,56 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 			f.Odd = append(f.Odd, m.Odd)
 		}
 	}
+	f.Related = related(e, d)
+	return f, r.ambiguities(ctx, &f, n)
+}
+
+// instanceFacts fills in the row's instance, or else the instance whose guest uses the device.
+func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records, d cleanup.Device, n cleanup.Node) (err error) {
+	use := r.use(d)
+	owner := cleanup.KeyOf(use.Guest)
+	if d.Instance != nil {
+		owner = cleanup.KeyOf(*d.Instance)
+		f.OtherCell, f.Mapped = e.other[owner], e.mapped[owner]
+	}
+	i, known := e.instances[owner]
+	if d.Instance != nil || known {
+		f.Migrations, f.Held = slices.Clone(e.migrations[owner]), e.held[owner]
+	}
+	if !known {
+		return nil
+	}
+	if i.Odd != "" {
+		f.Odd = append(f.Odd, i.Odd)
+	}
+	if f.Here, err = r.on(ctx, i, n); err != nil {
+		return err
+	}
+	if d.Instance == nil {
+		f.Holder, f.Claim = &i, r.options.Claim
+		f.Rivals = r.rivals[guestOf{d.Node, use.Guest}]
+		return nil
+	}
+	f.Instance = &i
+	if *d.Instance != i.UUID {
+		f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, but the instance has uuid %q", *d.Instance, i.UUID))
+	}
+	return r.misplaced(ctx, f, n)
+}
+
+// related returns the rows of the device's parent and children.
+func related(e records, d cleanup.Device) (list []cleanup.Device) {
 	for _, a := range []*string{&d.Address, d.Parent} {
 		if a == nil {
 			continue
 		}
 		for _, x := range e.related[d.Node][strings.ToLower(*a)] {
 			if x.ID != d.ID && (x.Parent != nil && strings.EqualFold(*x.Parent, d.Address) || d.Parent != nil && strings.EqualFold(*d.Parent, x.Address)) {
-				f.Related = append(f.Related, x)
+				list = append(list, x)
 			}
 		}
 	}
-	return f, r.ambiguities(ctx, &f, n)
+	return list
 }
 
 // on returns whether an instance is on a node.

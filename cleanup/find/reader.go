@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -136,35 +137,46 @@ func (r *reader) otherSpellings(ctx context.Context, service string, own []strin
 // locate resolves the host names of reports, --host-is-off and inventories to hosts of
 // compute_nodes.
 func (r *reader) locate(ctx context.Context) error {
-	of := map[string][]string{} // hosts of compute_nodes, by the given name
-	find := func(name string) error {
-		if _, known := of[name]; known {
-			return nil
-		}
-		hosts, err := r.names.spellings(ctx, "compute_nodes.host", name)
-		of[name] = hosts
-		return err
-	}
+	given := slices.Collect(maps.Keys(r.options.Present))
 	if r.options.Proof != nil {
-		r.proof = &located{r.options.Proof, map[string][]string{}}
-		for _, name := range r.options.Proof.Hosts() {
-			if err := find(name); err != nil {
-				return err
-			}
-			for _, host := range of[name] {
-				r.proof.names[host] = append(r.proof.names[host], name)
-			}
+		given = append(given, r.options.Proof.Hosts()...)
+	}
+	for _, h := range r.options.Held {
+		given = append(given, h.Host)
+	}
+	hosts := map[string][]string{} // of compute_nodes, by the given name
+	for _, name := range given {
+		if _, known := hosts[name]; known {
+			continue
 		}
-		if err := r.proof.contradiction(); err != nil {
+		spellings, err := r.names.spellings(ctx, "compute_nodes.host", name)
+		if err != nil {
 			return err
 		}
+		hosts[name] = spellings
 	}
+	r.locatePresent(hosts)
+	r.locateHeld(hosts)
+	return r.locateProof(hosts)
+}
+
+func (r *reader) locateProof(hosts map[string][]string) error {
+	if r.options.Proof == nil {
+		return nil
+	}
+	r.proof = &located{r.options.Proof, map[string][]string{}}
+	for _, name := range r.options.Proof.Hosts() {
+		for _, host := range hosts[name] {
+			r.proof.names[host] = append(r.proof.names[host], name)
+		}
+	}
+	return r.proof.contradiction()
+}
+
+func (r *reader) locatePresent(hosts map[string][]string) {
 	r.present = map[string]map[string]bool{}
 	for name, addresses := range r.options.Present {
-		if err := find(name); err != nil {
-			return err
-		}
-		for _, host := range of[name] {
+		for _, host := range hosts[name] {
 			if r.present[host] == nil {
 				r.present[host] = map[string]bool{}
 			}
@@ -173,6 +185,9 @@ func (r *reader) locate(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+func (r *reader) locateHeld(hosts map[string][]string) {
 	ids := map[string][]int64{}
 	for _, n := range r.nodes {
 		if !n.Deleted {
@@ -181,17 +196,9 @@ func (r *reader) locate(ctx context.Context) error {
 	}
 	r.held, r.guests, r.rivals = map[int64]map[string]cleanup.Use{}, map[guestOf][]string{}, map[guestOf][]cleanup.Device{}
 	for _, h := range r.options.Held {
-		if err := find(h.Host); err != nil {
-			return err
-		}
-		for _, host := range of[h.Host] {
+		for _, host := range hosts[h.Host] {
 			for _, id := range ids[host] {
-				if r.held[id] == nil {
-					r.held[id] = map[string]cleanup.Use{}
-				}
-				if known := r.held[id][h.Address]; known.Guest == "" || !known.Named {
-					r.held[id][h.Address] = h.Use
-				}
+				r.hold(id, h)
 			}
 		}
 	}
@@ -203,7 +210,16 @@ func (r *reader) locate(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+}
+
+// hold notes that a guest uses a device of a node. A guest that names the device is preferred.
+func (r *reader) hold(node int64, h cleanup.HeldBy) {
+	if r.held[node] == nil {
+		r.held[node] = map[string]cleanup.Use{}
+	}
+	if known := r.held[node][h.Address]; known.Guest == "" || !known.Named {
+		r.held[node][h.Address] = h.Use
+	}
 }
 
 // column returns the name of a column, or otherwise in releases without the column.

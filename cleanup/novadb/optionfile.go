@@ -64,8 +64,36 @@ func (a *arguments) defaultOptions() (map[string]string, error) {
 // (pymysql/optionfile.py: Python's RawConfigParser with allow_no_value). Errors of
 // RawConfigParser are errors here too, and so are lines that continue a value.
 func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
-	const defaults = "DEFAULT"
-	groups := map[string]map[string]*string{defaults: {}} // nil: an option without a value
+	groups, err := parseGroups(file, text)
+	if err != nil {
+		return nil, err
+	}
+	name := a.group
+	if name == "" {
+		name = "client"
+	}
+	options := map[string]string{}
+	if groups[name] == nil {
+		return options, nil
+	}
+	for _, from := range []map[string]*string{groups[defaultGroup], groups[name]} {
+		for key, value := range from {
+			delete(options, key)
+			if value != nil {
+				options[key] = *value
+			}
+		}
+	}
+	return options, nil
+}
+
+// defaultGroup is the group whose options RawConfigParser adds to every group.
+const defaultGroup = "DEFAULT"
+
+// parseGroups reads the options of an option file by group, like PyMySQL. An option without a
+// value is nil.
+func parseGroups(file, text string) (map[string]map[string]*string, error) {
+	groups := map[string]map[string]*string{defaultGroup: {}}
 	var errs []error
 	fail := func(line int, what string) {
 		errs = append(errs, fmt.Errorf("%s:%d: %s", file, line+1, what))
@@ -85,7 +113,7 @@ func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 		indent = at
 		if end := strings.LastIndex(content, "]"); content[0] == '[' && end > 1 {
 			name := content[1:end]
-			if _, there := groups[name]; there && name != defaults {
+			if _, there := groups[name]; there && name != defaultGroup {
 				fail(n, "duplicate group")
 			} else if !there {
 				groups[name] = map[string]*string{}
@@ -97,42 +125,25 @@ func (a *arguments) readPyMySQL(file, text string) (map[string]string, error) {
 			fail(n, "option before the first group")
 			continue
 		}
-		key, value, has := content, "", false
-		if i := strings.IndexAny(content, "=:"); i >= 0 {
-			key, value, has = strings.TrimSpace(content[:i]), strings.TrimSpace(content[i+1:]), true
-		}
-		key = strings.ToLower(key)
+		key, value := parseOption(content)
 		if _, there := group[key]; there {
 			fail(n, "duplicate option")
 		} else if key == "" {
 			fail(n, "option without a name")
 		}
-		group[key], option = nil, true
-		if has {
-			value = unquoted(value)
-			group[key] = &value
-		}
+		group[key], option = value, true
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	return groups, errors.Join(errs...)
+}
+
+// parseOption splits a line into an option and its value, nil if it has none.
+func parseOption(line string) (key string, value *string) {
+	i := strings.IndexAny(line, "=:")
+	if i < 0 {
+		return strings.ToLower(line), nil
 	}
-	name := a.group
-	if name == "" {
-		name = "client"
-	}
-	options := map[string]string{}
-	if groups[name] == nil {
-		return options, nil
-	}
-	for _, from := range []map[string]*string{groups[defaults], groups[name]} {
-		for key, value := range from {
-			delete(options, key)
-			if value != nil {
-				options[key] = *value
-			}
-		}
-	}
-	return options, nil
+	text := unquoted(strings.TrimSpace(line[i+1:]))
+	return strings.ToLower(strings.TrimSpace(line[:i])), &text
 }
 
 // optionLines splits a text into lines like Python.

@@ -185,10 +185,19 @@ type arguments struct {
 // error: it may mean another user, another server, or TLS.
 func (a *arguments) apply(values map[string][]string) (errs []error) {
 	named := map[string]string{} // the password and the database, which have two names each
+	texts := map[string]*string{
+		"user": &a.user, "host": &a.host, "unix_socket": &a.socket, "bind_address": &a.bind, "init_command": &a.init,
+		"read_default_file": &a.file, "read_default_group": &a.group,
+		"ssl_ca": &a.tls.ca, "ssl_capath": &a.tls.capath, "ssl_cert": &a.tls.cert, "ssl_key": &a.tls.key, "ssl_cipher": &a.tls.cipher,
+	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		value := values[key][0]
 		if len(values[key]) > 1 {
 			errs = append(errs, fmt.Errorf("argument %s is given twice", key))
+			continue
+		}
+		if into, ok := texts[key]; ok {
+			*into = value
 			continue
 		}
 		fail := func(want string) {
@@ -221,10 +230,6 @@ func (a *arguments) apply(values map[string][]string) (errs []error) {
 			a.read = seconds()
 		case "write_timeout":
 			a.write = seconds()
-		case "user":
-			a.user = value
-		case "host":
-			a.host = value
 		case "port":
 			if err := checkPort(value); err != nil {
 				fail("a port")
@@ -232,26 +237,6 @@ func (a *arguments) apply(values map[string][]string) (errs []error) {
 			a.port = value
 		case "password", "database", "passwd", "db":
 			named[key] = value
-		case "unix_socket":
-			a.socket = value
-		case "bind_address":
-			a.bind = value
-		case "init_command":
-			a.init = value
-		case "read_default_file":
-			a.file = value
-		case "read_default_group":
-			a.group = value
-		case "ssl_ca":
-			a.tls.ca = value
-		case "ssl_capath":
-			a.tls.capath = value
-		case "ssl_cert":
-			a.tls.cert = value
-		case "ssl_key":
-			a.tls.key = value
-		case "ssl_cipher":
-			a.tls.cipher = value
 		case "ssl_check_hostname", "ssl_verify_identity":
 			if on := truth(); a.tls.identity == nil || *on {
 				a.tls.identity = on

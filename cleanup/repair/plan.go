@@ -75,29 +75,7 @@ func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 			}
 			continue
 		}
-		before := cleanup.Books{Migration: cloud.Allocations{Providers: map[string]map[string]int{}}}
-		here, err := r.Books.Tree(ctx, m.node)
-		// The nodes of the migration and of the freed devices: reports prove that the instance
-		// is on none of their hosts.
-		var there []string
-		names := slices.Clone(m.nodes[:])
-		for _, device := range u.Devices {
-			names = append(names, device.NodeName)
-		}
-		slices.Sort(names)
-		for _, name := range slices.Compact(names) {
-			if err == nil && name != m.node && name != "" {
-				var tree []string
-				tree, err = r.Books.Tree(ctx, name)
-				there = append(there, tree...)
-			}
-		}
-		if err == nil {
-			before.Instance, err = r.Books.Allocations(ctx, u.Instance)
-		}
-		if err == nil && m.uuid != "" {
-			before.Migration, err = r.Books.Allocations(ctx, m.uuid)
-		}
+		before, here, there, err := r.present(ctx, u, m)
 		if err != nil {
 			return err
 		}
@@ -111,6 +89,38 @@ func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 		}
 	}
 	return nil
+}
+
+// present reads the present allocations of a unit from Placement, and the providers of the nodes
+// that matter to Settle: here those of the instance's own node, there those of the other nodes of
+// the migration and of the freed devices. Reports prove that the instance is on none of the latter.
+func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m *migrated) (now cleanup.Books, here, there []string, err error) {
+	now.Migration.Providers = map[string]map[string]int{}
+	if here, err = r.Books.Tree(ctx, m.node); err != nil {
+		return now, nil, nil, err
+	}
+	names := slices.Clone(m.nodes[:])
+	for _, device := range u.Devices {
+		names = append(names, device.NodeName)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if name == m.node || name == "" {
+			continue
+		}
+		tree, err := r.Books.Tree(ctx, name)
+		if err != nil {
+			return now, nil, nil, err
+		}
+		there = append(there, tree...)
+	}
+	if now.Instance, err = r.Books.Allocations(ctx, u.Instance); err != nil {
+		return now, nil, nil, err
+	}
+	if m.uuid != "" {
+		now.Migration, err = r.Books.Allocations(ctx, m.uuid)
+	}
+	return now, here, there, err
 }
 
 // migrated has the columns that Book needs.

@@ -1,0 +1,116 @@
+package repair
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"gpustack/cleanup"
+	"gpustack/host/change"
+)
+
+// TestOutcome: what the states of its units make of an entry, by the run that has left them.
+func TestOutcome(t *testing.T) {
+	rows := []cleanup.Row{{Table: "pci_devices", Key: "1"}}
+	for name, test := range map[string]struct {
+		units []cleanup.Unit
+		want  change.Outcome
+	}{
+		"all written":                {[]cleanup.Unit{{State: cleanup.Written}, {State: cleanup.Repaired}}, change.Stands},
+		"one skipped":                {[]cleanup.Unit{{State: cleanup.Written}, {State: cleanup.Skipped}}, change.Stands},
+		"one undone":                 {[]cleanup.Unit{{State: cleanup.Repaired}, {State: cleanup.Undone}}, change.Stands},
+		"all skipped":                {[]cleanup.Unit{{State: cleanup.Skipped}}, change.Reverted},
+		"all undone":                 {[]cleanup.Unit{{State: cleanup.Undone}, {State: cleanup.Undone}}, change.Reverted},
+		"one unknown":                {[]cleanup.Unit{{State: cleanup.Repaired}, {State: cleanup.Begun}}, change.Open},
+		"begun by an earlier one":    {[]cleanup.Unit{{State: cleanup.Planned, Rows: rows}}, change.Open},
+		"planned, and not begun yet": {[]cleanup.Unit{{State: cleanup.Planned}}, change.Reverted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (&Change{units: test.units}).outcome(); got != test.want {
+				t.Errorf("outcome %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// TestRecord: what is recorded of a change is what is opened again, by this release and by earlier
+// ones: a planned unit has no rows before it is begun, because those releases count one with rows
+// as begun.
+func TestRecord(t *testing.T) {
+	planned := []cleanup.Unit{{Cell: "cell1", Repair: cleanup.Offline, State: cleanup.Planned, Rows: []cleanup.Row{{Table: "pci_devices", Key: "1"}}}}
+	c := NewChange(&Repairer{}, planned, 0, nil)
+	if len(planned[0].Rows) != 1 {
+		t.Error("the plan that was shown has changed")
+	}
+	e := change.Entry{Kind: change.KindRows}
+	if err := c.Record(&e); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := (&Kind{}).Open(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if units := opened.(*Change).Units(); len(units) != 1 || units[0].Cell != "cell1" || units[0].Open() {
+		t.Errorf("opened: %+v", units)
+	}
+	e.Rows = json.RawMessage(`[{"cell": "cell1", "repair": "offline", "devices": [{"host": "gpu1"}], "report_count": 7, "state": "planned", "rows": [{"table": "pci_devices", "key": "1"}], "later": true}]`)
+	units, err := Units(e)
+	if err != nil || !units[0].Open() || units[0].Reports["gpu1"] != 7 {
+		t.Errorf("of an earlier release: %+v, %v", units, err)
+	}
+	e.ID, e.Rows = 3, json.RawMessage(`{}`)
+	if _, err := (&Kind{}).Open(t.Context(), e); err == nil || !strings.HasPrefix(err.Error(), "entry 3: ") {
+		t.Errorf("a damaged entry: %v", err)
+	}
+}
+
+// TestRecoverWithoutPlacement: an entry whose recovery needs Placement is left as it is when
+// nobody can sign in.
+func TestRecoverWithoutPlacement(t *testing.T) {
+	refused := errors.New("401")
+	kind := &Kind{Connect: func(context.Context) (*Repairer, error) {
+		return &Repairer{SignIn: func(context.Context) (Bookkeeper, error) { return nil, refused }}, nil
+	}}
+	c := &Change{kind: kind, entry: 2, units: []cleanup.Unit{{State: cleanup.Begun, Placement: &cleanup.Booking{}}}}
+	save := func() error { t.Error("the entry was written"); return nil }
+	outcome, _, err := c.Recover(t.Context(), save)
+	if outcome != change.Open || !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), "entry 2: ") {
+		t.Errorf("outcome %d, %v", outcome, err)
+	}
+	if err := c.Check(t.Context(), change.ToUndo); !errors.Is(err, refused) {
+		t.Errorf("checked for an undo: %v", err)
+	}
+	kind.Connect = func(context.Context) (*Repairer, error) { return &Repairer{}, nil }
+	c.repairer = nil
+	if _, _, err := c.Recover(t.Context(), save); !errors.Is(err, errNoPlacement) {
+		t.Errorf("not configured: %v", err)
+	}
+}
+
+// TestUnknownBecause: the hint of a reason comes before that of ErrUnknown, which has one of its
+// own.
+func TestUnknownBecause(t *testing.T) {
+	hint := func(err error) string {
+		var hinted interface{ Hint() string }
+		if !errors.As(err, &hinted) {
+			t.Fatalf("no hint: %v", err)
+		}
+		return hinted.Hint()
+	}
+	for name, test := range map[string]struct {
+		reason error
+		want   string
+	}{
+		"with a hint":    {ErrOtherDatabase, "give the --database"},
+		"without a hint": {errors.New("timeout"), "gpustack repair-migration --apply determines it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := unknownBecause(test.reason)
+			if !errors.Is(err, ErrUnknown) || !errors.Is(err, test.reason) || !strings.HasPrefix(hint(err), test.want) {
+				t.Errorf("%v, hint %q", err, hint(err))
+			}
+		})
+	}
+}
