@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ var (
 func TestMain(m *testing.M) {
 	binary.Main(m, "vm", func(gpustack, dir string) (stop func() error, err error) {
 		scratch, programs.Gpustack = dir, gpustack
+		if _, earlier, ok := strings.Cut(*record, "="); ok {
+			programs.Gpustack = earlier
+		}
 		if programs.Guest, err = BuildGuest(scratch); err != nil {
 			return nil, err
 		}
