@@ -1,20 +1,20 @@
-# Targets, each for one job. `.ci/setup make TARGET` installs make and Go first.
+# `.ci/setup make TARGET` installs make and Go first where they are missing.
 
 GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unreleased)
 
-# Tests are built as the binary is, and a make that a test runs builds the same version.
+# Tests are built like the binary, and a make that a test runs builds the same version.
 export CGO_ENABLED = 0
 export VERSION
 
-# The same sources give the same bytes. The tag leaves urfave/cli's page maker
-# out: cmd/gpustack/man.go is ours.
+# The same sources give the same bytes. The tag omits urfave/cli's generator of manual pages, which
+# cmd/gpustack/man.go replaces.
 BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
 
 # Debian's packages that the integration tests use. They are installed in a tree of their own
-# (.ci/inside says why), in which these tests run.
+# (see .ci/inside), in which these tests run.
 export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace busybox-static make \
 	initramfs-tools dracut-core udev systemd systemd-boot grub2-common zstd lz4 xz-utils bzip2 \
 	python3-nova python3-keystone python3-placement python3-glance python3-pymysql python3-mysqldb mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
@@ -25,19 +25,25 @@ TESTS ?= ./integration/...
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo test test-full unit integration lint fuzz bench man install clean
+.PHONY: build demo test test-full unit integration lint fuzz bench install clean
 
+# The binary, its manual page and its shell completion. Those two come from the binary, so a build
+# for another kind of machine (GOARCH=arm64) has none.
 build:
 	$(BUILD) -o build/gpustack ./cmd/gpustack
+	@if build/gpustack --version >/dev/null; then \
+		build/gpustack man >build/gpustack.8 && \
+		for shell in bash zsh fish; do build/gpustack completion $$shell >build/gpustack.$$shell || exit 1; done; \
+	else echo "build/gpustack does not run on this machine: no manual page and no completion" >&2; fi
 
 # The main job, on an example node laid out in a temporary folder.
 demo: build
 	@examples/demo.sh build/gpustack
 
-# What the README names and continuous integration runs.
+# The README's command, which continuous integration runs.
 test: lint unit integration
 
-# Everything, the long too.
+# All tests, the long ones too.
 test-full: test
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
@@ -58,7 +64,7 @@ build/tools/golangci-lint: Makefile
 	GOBIN=$(CURDIR)/build/tools $(GO) install $(GOLANGCI_LINT)
 	@touch $@
 
-# Each fuzz target for FUZZTIME.
+# Runs each fuzz target for FUZZTIME.
 FUZZTIME ?= 20s
 fuzz:
 	@set -e; for package in $$($(GO) list ./...); do \
@@ -68,21 +74,22 @@ fuzz:
 		done; \
 	done
 
-# Figures side by side; none is a test.
+# Prints figures side by side. No test depends on them.
 bench: TEST_PACKAGES += ansible crudini
 bench: build
 	.ci/inside go test -run '^$$' -bench . -count=1 ./host/... ./integration/...
 
-man: build
-	build/gpustack man > build/gpustack.8
-
-install: man
+# Copies what make build has made: root needs no Go for it.
+BUILT = build/gpustack build/gpustack.8 build/gpustack.bash build/gpustack.zsh build/gpustack.fish
+install: $(BUILT)
 	install -D -m 0755 build/gpustack $(DESTDIR)$(PREFIX)/sbin/gpustack
 	install -D -m 0644 build/gpustack.8 $(DESTDIR)$(PREFIX)/share/man/man8/gpustack.8
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	build/gpustack completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpustack
-	build/gpustack completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpustack
-	build/gpustack completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpustack.fish
+	install -D -m 0644 build/gpustack.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpustack
+	install -D -m 0644 build/gpustack.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpustack
+	install -D -m 0644 build/gpustack.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpustack.fish
+
+$(BUILT):
+	@echo "$@ is missing: run make build first, as a user who has Go" >&2; exit 1
 
 clean:
 	rm -rf build
