@@ -50,10 +50,10 @@ test-full: test
 	$(MAKE) fuzz FUZZTIME=2m
 
 unit:
-	$(GO) test $$($(GO) list ./... | grep -v /integration)
+	.ci/gotest $$($(GO) list ./... | grep -v /integration)
 
 integration: build
-	.ci/inside go test -count=1 -timeout 1h $(TESTS)
+	TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 1h $(TESTS)
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
