@@ -1,0 +1,103 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestCodeMap compares docs/code-map.md with the folders that contain Go files: each package is
+// named, no other is, a package imports only packages in lines below its own (apart from packages
+// for tests), and the map fits one screen of 60 lines.
+func TestCodeMap(t *testing.T) {
+	text, err := os.ReadFile("../../docs/code-map.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(string(text), "\n"); lines > 60 {
+		t.Errorf("%d lines, more than 60", lines)
+	}
+	_, drawing, _ := strings.Cut(string(text), "\n```\n")
+	drawing, _, ok := strings.Cut(drawing, "\n```\n")
+	if !ok {
+		t.Fatal("no drawing")
+	}
+	for line := range strings.Lines(drawing) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 132 {
+			t.Errorf("%d columns, more than 132: %s", n, line)
+		}
+	}
+	var named []string
+	for _, name := range regexp.MustCompile(`(?m)^  ([a-z]+(?:/[a-z]+)*) `).FindAllStringSubmatch(drawing, -1) {
+		named = append(named, name[1])
+	}
+
+	imports := packages(t)
+	for name, imported := range imports {
+		forTests := strings.HasPrefix(name, "integration") || strings.HasSuffix(name, "test")
+		line := slices.Index(named, name)
+		if line < 0 {
+			// Helpers of tests may be named in the line of another package.
+			helper := regexp.MustCompile(`\b` + strings.TrimPrefix(name, "integration/") + `\b`)
+			if !forTests || !helper.MatchString(drawing) {
+				t.Errorf("%s is not named", name)
+			}
+		}
+		for other := range imported {
+			if below := slices.Index(named, other); !forTests && 0 <= below && below <= line {
+				t.Errorf("%s imports %s, which is not below it", name, other)
+			}
+		}
+	}
+	for _, name := range named {
+		if _, ok := imports[name]; !ok {
+			t.Errorf("%s is named and does not exist", name)
+		}
+	}
+}
+
+// packages returns the packages of the repository, without the name of the module, and which others
+// of them each imports, apart from its tests.
+func packages(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	const top = "../.."
+	imports := map[string]map[string]bool{}
+	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := entry.Name(); entry.IsDir() && (name == "testdata" || name == "build" || path != top && strings.HasPrefix(name, ".")) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		name := strings.TrimPrefix(filepath.Dir(path), top+"/")
+		if _, ok := imports[name]; !ok {
+			imports[name] = map[string]bool{} // none, if the package has tests only
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			if other, ok := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), "gpustack/"); ok {
+				imports[name][other] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return imports
+}
