@@ -7,8 +7,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/bind"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
 )
 
 func newHostBindCommand(u *ui) *cli.Command {
@@ -50,7 +51,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
 			nvswitchFlag(),
-			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", prepare.VFIO, prepare.Stub}},
+			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}},
 			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
 			timeoutFlag(), dryRunFlag(), yesFlag(),
 		},
@@ -62,7 +63,7 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	opts := parseHostRelease(c, f)
 	opts.prepare.Allow = values(f, c, "allow", pci.ParseAddress)
 	opts.prepare.Driver = f.choice(c, "driver")
-	opts.prepare.NVSwitch = prepare.NVSwitch(f.choice(c, "nvswitch"))
+	opts.prepare.NVSwitch = machine.NVSwitch(f.choice(c, "nvswitch"))
 	opts.live = c.Bool("live")
 	opts.command = "host bind" + selected(c, "device", "vendor", "allow")
 	if d := opts.prepare.Driver; d != "" {
@@ -95,14 +96,14 @@ func (o driversOptions) explainBind(err error) error {
 	later := hostCommand{name: "host prepare", root: o.root}
 	return c.explain(err, func(leaf error) []string {
 		switch {
-		case errors.Is(leaf, prepare.ErrLive):
+		case errors.Is(leaf, bind.ErrLive):
 			now := c
 			now.flags = append([]string{"--live"}, c.flags...)
 			return []string{
 				remedy("bind at the next boot instead", later.with(o.prepare)),
 				remedy("unbind now, which may hang", now.with(o.prepare)),
 			}
-		case errors.Is(leaf, prepare.ErrNoGroup):
+		case errors.Is(leaf, bind.ErrNoGroup):
 			return []string{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
 		}
 		return nil
@@ -128,7 +129,7 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	plan, err := c.node.Bind(root, opts.prepare, c.uses, opts.live)
+	plan, err := bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.live)
 	if err != nil {
 		return opts.explainBind(err)
 	}

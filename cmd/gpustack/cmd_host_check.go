@@ -7,7 +7,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
-	"gpustack/host/prepare"
+	"gpustack/host/check"
+	"gpustack/host/machine"
 	"gpustack/nova"
 )
 
@@ -57,12 +58,12 @@ func parseHostCheck(c *cli.Context, f *faults) hostCheckOptions {
 
 // hostCheckReport is what host check prints, in the form that docs/json.md describes.
 type hostCheckReport struct {
-	Schema   int             `json:"schema"`
-	Host     scannedHost     `json:"host"`
-	Verdict  prepare.Verdict `json:"verdict"`
-	Passed   bool            `json:"passed"`
-	Findings []host.Finding  `json:"findings"`
-	Warnings []string        `json:"warnings"`
+	Schema   int            `json:"schema"`
+	Host     scannedHost    `json:"host"`
+	Verdict  check.Verdict  `json:"verdict"`
+	Passed   bool           `json:"passed"`
+	Findings []host.Finding `json:"findings"`
+	Warnings []string       `json:"warnings"`
 }
 
 func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
@@ -73,12 +74,12 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	if err := u.settled(ctx, root); err != nil {
 		return err
 	}
-	machine, err := prepare.ReadMachine(root)
-	if err != nil {
+	if err := machine.Find(root); err != nil {
 		return err
 	}
-	machine.VirtType = readVirtType(root)
-	report := newHostCheckReport(machine)
+	m := machine.Observe(root, machine.Check, machine.Options{})
+	m.VirtType = readVirtType(root)
+	report := newHostCheckReport(m)
 	u.warn(report.Warnings...)
 	if opts.format != formatTable {
 		err = u.show(opts.format, report)
@@ -90,30 +91,27 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 		return err
 	case !report.Passed:
 		return errDifferent
-	case report.Verdict == prepare.Unknown:
-		return fmt.Errorf("%s: %w", root.Path("/"), prepare.ErrUnseen)
+	case report.Verdict == check.Unknown:
+		return fmt.Errorf("%s: %w", root.Path("/"), check.ErrUnknown)
 	}
 	return nil
 }
 
 // readVirtType reads how nova-compute runs guests.
-func readVirtType(root host.Root) prepare.Look[string] {
+func readVirtType(root host.Root) machine.Look[string] {
 	value, file, err := nova.ReadVirtType(root)
-	return prepare.Look[string]{Value: value, File: file, Err: err}
+	return machine.Look[string]{Value: value, File: file, Err: err}
 }
 
-func newHostCheckReport(m prepare.Machine) hostCheckReport {
-	findings, verdict := prepare.Check(m)
+func newHostCheckReport(m machine.Machine) hostCheckReport {
+	findings, verdict := check.Verify(m)
 	return hostCheckReport{
-		Schema: 1,
-		Host: scannedHost{
-			Hostname: m.Facts.Hostname, Kernel: m.Facts.Kernel, Distribution: m.Facts.Distribution,
-			CPUVendor: m.Facts.CPUVendor, IOMMU: m.IOMMU, BootLoader: m.Facts.BootLoader,
-		},
+		Schema:   1,
+		Host:     newScannedHost(m),
 		Verdict:  verdict,
 		Passed:   !host.Failed(findings),
 		Findings: findings,
-		Warnings: append([]string{}, m.Warnings...),
+		Warnings: m.SortedWarnings(),
 	}
 }
 

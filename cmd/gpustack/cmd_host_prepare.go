@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -14,8 +13,10 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/guard"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
 
 func newHostPrepareCommand(u *ui) *cli.Command {
@@ -80,7 +81,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such device"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
 			nvswitchFlag(),
-			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", prepare.VFIO, prepare.Stub}},
+			choiceFlag{&cli.StringFlag{Name: "driver", Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}},
 			&cli.BoolFlag{Name: "allow-unsafe-interrupts", Usage: "for machines without interrupt remapping: guests may attack the host"},
 			&cli.BoolFlag{Name: "rebuild", Usage: "regenerate initramfs and menu on a root elsewhere too, and even if no file changes"},
 			&cli.BoolFlag{Name: "no-rebuild", Usage: "do not regenerate initramfs and menu"},
@@ -93,7 +94,7 @@ EXIT STATUS
 type hostPrepareOptions struct {
 	decision
 	root               string
-	prepare            prepare.Options
+	prepare            selection.Options
 	rebuild, noRebuild bool
 	ifPresent          bool
 	command            string // for the journal
@@ -118,14 +119,14 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 	opts := hostPrepareOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
-		prepare: prepare.Options{
+		prepare: selection.Options{
 			Add:      values(f, c, "device", pci.ParseSelector),
 			Vendors:  values(f, c, "vendor", pci.ParseID),
 			Only:     values(f, c, "only", pci.ParseSelector),
 			None:     c.Bool("none"),
 			Remove:   values(f, c, "remove", pci.ParseSelector),
 			Allow:    values(f, c, "allow", pci.ParseAddress),
-			NVSwitch: prepare.NVSwitch(f.choice(c, "nvswitch")),
+			NVSwitch: machine.NVSwitch(f.choice(c, "nvswitch")),
 			Driver:   f.choice(c, "driver"),
 			Unsafe:   c.Bool("allow-unsafe-interrupts"),
 		},
@@ -155,7 +156,7 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 type prepareReport struct {
 	report
 	Changes   []fileChange       `json:"changes"`
-	Functions []prepare.Function `json:"functions"`
+	Functions []machine.Function `json:"functions"`
 	Arguments argumentChange     `json:"arguments"`
 	Programs  []string           `json:"programs"`
 	Left      []string           `json:"left"`
@@ -182,33 +183,33 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		return err
 	}
 	var running guard.Running
-	var node prepare.Node
-	var runningErr, observeErr error
-	if opts.prepare.None {
-		node, observeErr = prepare.ObserveNone(root)
-	} else {
+	var runningErr error
+	subjects := machine.Boot
+	if !opts.prepare.None { // what the host needs must not keep functions from the host
+		subjects |= machine.Needs
 		running, runningErr = readRunning(root, driver.Live{Runner: runner})
-		node, observeErr = prepare.Observe(root, running)
 	}
+	m := machine.Observe(root, subjects, machine.Options{Running: running})
 	// On a machine without such a device nothing else matters.
-	if absent := node.Absent(opts.prepare); absent != nil {
+	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {
 		case opts.ifPresent:
 			return u.nothingPresent(opts, absent)
-		case observeErr != nil:
+		case m.Obstacles() != nil:
 			return opts.called().explain(absent, noMore)
 		}
 	}
-	if observeErr != nil {
-		return observeErr
-	}
 	if runningErr != nil {
 		// The session itself ends with the boot, and its interface has an address.
-		node.Warnings = append(node.Warnings, fmt.Sprintf("the interface of this ssh session is not determined: %v", runningErr))
+		m.Warnings = append(m.Warnings, fmt.Sprintf("the interface of this ssh session is not determined: %v", runningErr))
 	}
-	plan, err := prepare.New(root, node, opts.prepare)
+	want, err := prepare.NewWant(root, m, opts.prepare)
 	if err != nil {
 		return opts.called().explain(err, noMore)
+	}
+	plan, err := prepare.NewPlan(root, m, want)
+	if err != nil {
+		return err
 	}
 	work := prepareWork(plan, opts, root)
 	report := newPrepareReport(plan, work)
@@ -217,7 +218,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	}
 	if opts.format == formatTable {
 		u.warn(plan.Warnings...)
-		u.prepareTable(report, node)
+		u.prepareTable(report, m.Devices.Value)
 	}
 	return u.decide(opts.decision, "apply this plan?", &report, func() error {
 		return u.apply(ctx, engine, opts.format, work, &report)
@@ -257,7 +258,7 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) cha
 func newPrepareReport(plan prepare.Plan, work change.Work) prepareReport {
 	r := prepareReport{
 		Changes:   fileChanges(plan.Files),
-		Functions: append([]prepare.Function{}, plan.Functions...),
+		Functions: append([]machine.Function{}, plan.Functions...),
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
@@ -284,11 +285,10 @@ func commandLines(programs []host.Program) []string {
 }
 
 // prepareTable prints the plan for people.
-func (u *ui) prepareTable(r prepareReport, n prepare.Node) {
+func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	var rows [][]string
 	for _, f := range r.Functions {
-		i := slices.IndexFunc(n.Devices, func(d pci.Device) bool { return d.Address == f.Address })
-		d := n.Devices[i]
+		d := *devices.At(f.Address)
 		now := text(d.Driver)
 		if now == "" {
 			now = "-"

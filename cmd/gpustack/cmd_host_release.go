@@ -6,10 +6,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/bind"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
 
 func newHostReleaseCommand(u *ui) *cli.Command {
@@ -51,7 +52,7 @@ func parseHostRelease(c *cli.Context, f *faults) driversOptions {
 	return driversOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
-		prepare: prepare.Options{
+		prepare: selection.Options{
 			Add:     values(f, c, "device", pci.ParseSelector),
 			Vendors: values(f, c, "vendor", pci.ParseID),
 		},
@@ -77,7 +78,7 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	plan, err := c.node.Release(root, opts.prepare, c.uses, taken)
+	plan, err := bind.NewRelease(root, c.machine, opts.prepare, c.uses, taken)
 	if err != nil {
 		return opts.called("host release").explain(err, noMore)
 	}

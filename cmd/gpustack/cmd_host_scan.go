@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -13,8 +12,9 @@ import (
 	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/iommu"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
 
 func newHostScanCommand(u *ui) *cli.Command {
@@ -95,11 +95,12 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err := u.settled(ctx, root); err != nil {
 		return err
 	}
-	whole, err := scan(root, opts.scan)
+	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.scan})
+	whole, err := newScanReport(m)
 	if err != nil {
 		return err
 	}
-	recorded := whole.judge(root)
+	recorded := whole.judge(root, m)
 	shown, err := whole.narrow(opts, recorded)
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ type scanReport struct {
 // scannedDevice is a function with its state.
 type scannedDevice struct {
 	pci.Device
-	State *prepare.State `json:"state"` // nil for a bridge
+	State *selection.State `json:"state"` // nil for a bridge
 }
 
 // gpuCount counts the GPUs listed by their states. Virtual functions are left out.
@@ -154,57 +155,50 @@ type scannedHost struct {
 	BootLoader   *string     `json:"boot_loader"`
 }
 
-// scan reads the whole machine.
-func scan(root host.Root, opts pci.Options) (scanReport, error) {
-	var facts host.Facts
-	var factWarnings []string
-	var beside sync.WaitGroup
-	beside.Go(func() { facts, factWarnings = host.ReadFacts(root) })
-	devices, warnings, err := pci.Scan(root, opts)
-	beside.Wait()
-	if err != nil {
+func newScannedHost(m machine.Machine) scannedHost {
+	return scannedHost{
+		Hostname: m.Facts.Hostname, Kernel: m.Facts.Kernel, Distribution: m.Facts.Distribution,
+		CPUVendor: m.Facts.CPUVendor, IOMMU: m.IOMMU, BootLoader: m.Facts.BootLoader,
+	}
+}
+
+// newScanReport returns the report of a machine that was observed for [machine.Facts] and
+// [machine.IOMMU], without states.
+func newScanReport(m machine.Machine) (scanReport, error) {
+	if err := m.Devices.Err; err != nil {
 		return scanReport{}, err
 	}
-	state, stateWarnings := iommu.ReadState(root, devices)
+	devices := m.Devices.Value
 	scanned := make([]scannedDevice, len(devices))
 	for i := range devices {
 		scanned[i].Device = devices[i]
 	}
 	return scanReport{
-		Schema: 1,
-		Host: scannedHost{
-			Hostname:     facts.Hostname,
-			Kernel:       facts.Kernel,
-			Distribution: facts.Distribution,
-			CPUVendor:    facts.CPUVendor,
-			IOMMU:        state,
-			BootLoader:   facts.BootLoader,
-		},
+		Schema:   1,
+		Host:     newScannedHost(m),
 		Devices:  scanned,
 		Groups:   iommu.Groups(devices),
-		Warnings: append(append(append([]string{}, factWarnings...), stateWarnings...), warnings...),
+		Warnings: append([]string{}, m.Warnings...),
 	}, nil
 }
 
 // judge sets the state of every function. Which guests use functions is read only where a
 // driver of VFIO's is bound to one. recorded tells whether host prepare has recorded a selection,
 // or may have.
-func (r *scanReport) judge(root host.Root) (recorded bool) {
-	devices := r.devices()
-	var uses prepare.Uses
+func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
+	devices := m.Devices.Value
+	var uses machine.Uses
 	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
 		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
 	}
-	node := prepare.Node{Devices: devices}
-	var err error
-	if node.Recorded, err = prepare.ReadContract(root); err != nil { // only root may read it
+	if err := m.Contract.Err; err != nil { // only root may read it
 		r.Warnings = append(r.Warnings, fmt.Sprintf("which GPUs are prepared is unknown: %v", err))
 	}
-	recorded = node.Recorded != nil || err != nil
-	if node.Mediated, err = pci.ReadMediated(root, devices); err != nil {
+	if err := m.Mediated.Err; err != nil {
 		r.Warnings = append(r.Warnings, err.Error())
 	}
-	for i, s := range node.States(r.Groups, r.Host.IOMMU.Enabled, uses) {
+	recorded = m.Contract.Value != nil || !m.Contract.Seen()
+	for i, s := range selection.NewNode(m).States(r.Groups, r.Host.IOMMU.Enabled, uses) {
 		r.Devices[i].State = s
 	}
 	return recorded
@@ -278,15 +272,15 @@ func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded b
 		case s.Prepared():
 			n.Prepared++
 			continue
-		case s.Name == prepare.GuestReady:
+		case s.Name == selection.GuestReady:
 			n.GuestReady++
 			continue
-		case s.Name == prepare.UsedBy:
+		case s.Name == selection.UsedBy:
 			n.InUse++
 			continue
-		case s.Name == prepare.Blocked:
+		case s.Name == selection.Blocked:
 			n.Blocked++
-		case s.Name == prepare.NotKnown:
+		case s.Name == selection.NotKnown:
 			n.Unknown++
 		default:
 			n.Console++

@@ -12,8 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
-	"gpustack/host/guard"
-	"gpustack/host/pci"
+	"gpustack/host/machine"
 	"gpustack/host/snapshot"
 )
 
@@ -97,16 +96,16 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 		return err
 	}
 	var tree snapshot.Tree
-	report, err := scan(root.Recorded(&tree), pci.Options{})
+	m := machine.Observe(root.Recorded(&tree), machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
+	report, err := newScanReport(m)
 	if err != nil {
 		return err
 	}
 	u.warn(report.allWarnings()...)
-	if err := recordNeeds(root.Recorded(&tree)); err != nil {
+	if err := m.Needs.Err; err != nil {
 		u.warn(strings.Split(err.Error(), "\n")...)
 	}
-	// host prepare refuses functions with mediated devices.
-	if _, err := pci.ReadMediated(root.Recorded(&tree), report.devices()); err != nil {
+	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
 		u.warn(err.Error())
 	}
 	if opts.identity {
@@ -126,16 +125,6 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	}
 	u.note("stored what the scan read of %d functions in %s: read it before you send it", len(report.Devices), opts.file)
 	return nil
-}
-
-// recordNeeds reads what host prepare and host bind derive the host's needs from.
-func recordNeeds(root host.Root) error {
-	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		return err
-	}
-	_, err = guard.Needs(root, devices, guard.Running{})
-	return err
 }
 
 // writeSnapshot makes the file, or leaves none.

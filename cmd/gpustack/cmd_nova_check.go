@@ -9,8 +9,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
 	"gpustack/nova"
 	"gpustack/nova/check"
 )
@@ -121,7 +121,7 @@ func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
 // prepared returns the functions that host prepare has recorded for guests, or nil without a
 // record.
 func prepared(root host.Root) ([]pci.Address, error) {
-	contract, err := prepare.ReadContract(root)
+	contract, err := machine.ReadContract(root)
 	if contract == nil {
 		return nil, err
 	}

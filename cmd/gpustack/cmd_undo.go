@@ -15,8 +15,10 @@ import (
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
 	"gpustack/host"
+	"gpustack/host/bind"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/machine"
 	"gpustack/host/prepare"
 )
 
@@ -178,7 +180,7 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	if err := u.runner(root).Ready(plan.Programs); len(plan.Programs) > 0 && err != nil {
 		return err
 	}
-	contract, err := prepare.ReadContract(root)
+	contract, err := machine.ReadContract(root)
 	if err != nil {
 		return err
 	}
@@ -238,8 +240,8 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if err != nil {
 		return err
 	}
-	warnings, err := c.node.Refuse(plan, c.uses, opts.live)
-	if err = errors.Join(err, c.node.Needed(plan)); err != nil {
+	warnings, err := bind.Refuse(c.machine, plan, c.uses, opts.live)
+	if err = errors.Join(err, bind.Needed(c.machine, plan)); err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {

@@ -5,17 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/bind"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
 
 // What host bind, host release and undo have in common.
@@ -60,7 +61,7 @@ func driverChanges(plan driver.Plan) []driverChange {
 type driversOptions struct {
 	decision
 	root    string
-	prepare prepare.Options
+	prepare selection.Options
 	timeout time.Duration
 	live    bool
 	command string
@@ -68,12 +69,12 @@ type driversOptions struct {
 
 // changing is a change of drivers on a machine.
 type changing struct {
-	u      *ui
-	root   host.Root
-	kernel driver.Live
-	engine change.Engine
-	node   prepare.Node
-	uses   prepare.Uses
+	u       *ui
+	root    host.Root
+	kernel  driver.Live
+	engine  change.Engine
+	machine machine.Machine
+	uses    machine.Uses
 }
 
 // observe reads a machine, after what an interrupted run has left is recovered, but for the entry
@@ -85,17 +86,18 @@ func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout ti
 		return c, err
 	}
 	var running guard.Running
-	var err, nodeErr, usesErr error
-	if release {
-		c.node, nodeErr = prepare.ObserveRelease(root)
-	} else {
+	var err, usesErr error
+	subjects := machine.RunningKernel
+	if !release {
+		subjects |= machine.Needs
 		running, err = readRunning(root, c.kernel)
-		c.node, nodeErr = prepare.ObserveLive(root, running)
 	}
-	if nodeErr == nil {
-		c.uses, usesErr = prepare.ObserveUses(root, c.node.Devices, c.kernel.Ready() == nil)
+	c.machine = machine.Observe(root, subjects, machine.Options{Running: running})
+	unread := errors.Join(c.machine.Obstacles()...)
+	if unread == nil {
+		c.uses, usesErr = machine.ObserveUses(root, c.machine.Devices.Value, c.kernel.Ready() == nil)
 	}
-	return c, errors.Join(err, nodeErr, usesErr)
+	return c, errors.Join(err, unread, usesErr)
 }
 
 // readRunning reads what only the running machine shows: the ssh session that gpustack was
@@ -115,7 +117,7 @@ func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
 }
 
 // show prints a plan, and carries it out if the operator confirms it.
-func (c changing) show(ctx context.Context, opts driversOptions, plan prepare.Live, question string) error {
+func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan, question string) error {
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
 		return err
 	}
@@ -124,8 +126,8 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan prepare.Li
 	}
 	if opts.format == formatTable {
 		c.u.warn(plan.Warnings...)
-		c.u.driversTable(report, c.node)
-		if report.Changed && !plan.Release && c.node.Recorded == nil {
+		c.u.driversTable(report, c.machine.Devices.Value)
+		if report.Changed && !plan.Release && c.machine.Contract.Value == nil {
 			c.u.printf("\nlasts until the next boot; 'gpustack host prepare' makes it permanent\n")
 		}
 	}
@@ -147,11 +149,10 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan prepare.Li
 }
 
 // driversTable prints a plan for people.
-func (u *ui) driversTable(r driversReport, n prepare.Node) {
+func (u *ui) driversTable(r driversReport, devices pci.Devices) {
 	var rows [][]string
 	for _, a := range r.Functions {
-		i := slices.IndexFunc(n.Devices, func(d pci.Device) bool { return d.Address == a })
-		d := n.Devices[i]
+		d := *devices.At(a)
 		now, then := text(d.Driver), text(d.Driver)
 		for _, c := range r.Changes {
 			if c.Address == a {

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"gpustack/host/prepare"
+	"gpustack/host/machine"
 )
 
 // Formats of output.
@@ -49,7 +49,7 @@ func inventoryFlag(usage string) cli.Flag {
 func nvswitchFlag() cli.Flag {
 	return choiceFlag{&cli.StringFlag{
 		Name: "nvswitch", Usage: "which `SIDE` gets the NVSwitches of the GPUs: host or guest (default: as recorded)",
-	}, []string{"", string(prepare.SwitchesToHost), string(prepare.SwitchesToGuest)}}
+	}, []string{"", string(machine.SwitchesToHost), string(machine.SwitchesToGuest)}}
 }
 
 func dryRunFlag() cli.Flag {

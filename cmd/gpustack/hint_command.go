@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
 
 // explained is an error with its own hints, in place of those of its parts.
@@ -52,7 +52,7 @@ type hostCommand struct {
 }
 
 // with returns the whole command line for a selection.
-func (c hostCommand) with(o prepare.Options) string {
+func (c hostCommand) with(o selection.Options) string {
 	if o.None { // what is recorded is returned by host prepare alone
 		c = hostCommand{name: "host prepare", root: c.root, flags: slices.DeleteFunc(slices.Clone(c.flags), func(f string) bool { return f == "--live" })}
 	}
@@ -107,7 +107,7 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 		return nil
 	}
 	e := &explained{error: err}
-	var refused *prepare.Refused
+	var refused *selection.Refused
 	if errors.As(err, &refused) && len(refused.Ways) > 0 {
 		for _, w := range refused.Ways {
 			e.hints = append(e.hints, remedy(w.Purpose, c.with(w.Options)))
@@ -115,15 +115,15 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 		return e
 	}
 	for _, leaf := range split(err) {
-		var refusal *prepare.Refusal
+		var refusal *selection.Refusal
 		lines := more(leaf)
 		switch {
 		case lines != nil:
-		case errors.Is(leaf, prepare.ErrNoDevice), errors.As(leaf, &refusal) && hints(leaf) == nil:
+		case errors.Is(leaf, selection.ErrNoDevice), errors.As(leaf, &refusal) && hints(leaf) == nil:
 			lines = []string{remedy("list all functions", c.scan())}
-		case errors.Is(leaf, prepare.ErrNotSelected):
+		case errors.Is(leaf, selection.ErrNotSelected):
 			shown := hostCommand{name: c.name, root: c.root, flags: []string{"--dry-run"}}
-			lines = []string{remedy("show what is selected", shown.with(prepare.Options{}))}
+			lines = []string{remedy("show what is selected", shown.with(selection.Options{}))}
 		default:
 			lines = hints(leaf)
 		}
@@ -139,9 +139,9 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 // explainNeeded adds hints to an error of an undo that would bind what the host needs by now:
 // the command that binds those functions all the same.
 func (c hostCommand) explainNeeded(err error) error {
-	var o prepare.Options
+	var o selection.Options
 	for _, leaf := range split(err) {
-		var refusal *prepare.Refusal
+		var refusal *selection.Refusal
 		if !errors.As(leaf, &refusal) || refusal.Absolute || slices.Contains(o.Allow, refusal.Address) {
 			continue
 		}
@@ -150,7 +150,7 @@ func (c hostCommand) explainNeeded(err error) error {
 		}
 	}
 	return c.explain(err, func(leaf error) []string {
-		var refusal *prepare.Refusal
+		var refusal *selection.Refusal
 		if errors.As(leaf, &refusal) && !refusal.Absolute {
 			return []string{remedy("bind what can be bound although the host needs it", c.with(o))}
 		}

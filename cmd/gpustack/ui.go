@@ -26,9 +26,9 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
+	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
 )
 
 // ui is the only code that prints. Data goes to out, talk to talk.
@@ -259,23 +259,10 @@ func hint(err error) string {
 		{edit.ErrChanged, "run the command again: it plans anew"},
 		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
 		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
+		{initramfs.ErrOrder, "gpustack undo undoes the preparation; a script in scripts/init-top comes in between"},
 		{initramfs.ErrNoMaker, "gpustack works with initramfs-tools and dracut"},
 		{initramfs.ErrMaker, "gpustack works with initramfs-tools and dracut"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
-		{prepare.ErrNoBootLoader, "gpustack sets arguments through GRUB, GRUB with boot entries and systemd-boot; mount the boot partition (below the root with --root), then run gpustack again"},
-		{prepare.ErrBlind, "run gpustack as root, outside of containers"},
-		{prepare.ErrCPU, "gpustack knows Intel's, AMD's, Hygon's and ARM's"},
-		{prepare.ErrLive, "use 'gpustack host prepare' and reboot instead, or --live to unbind it now"},
-		{prepare.ErrNoDevice, "gpustack host scan --all lists them"},
-		{prepare.ErrNoDriver, "install a kernel that has it, or choose another with --driver"},
-		{prepare.ErrNoGroup, "the IOMMU is off: run 'gpustack host prepare' and reboot; if that is done, turn it on in the firmware's setup"},
-		{prepare.ErrNoKernel, "--root takes the top of a machine's file tree, with its kernels' modules below"},
-		{prepare.ErrNoModule, "install the package that has it, or reboot into the kernel whose modules are installed"},
-		{prepare.ErrNoMachine, "--root takes the top of a machine's file tree; on the machine itself leave it out"},
-		{initramfs.ErrOrder, "gpustack undo takes the preparation back; a script in scripts/init-top comes in between"},
-		{prepare.ErrUnseen, "the checks that say n/a tell what is missing; on the machine itself, as root, all of it is there"},
-		{prepare.ErrMediated, "remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove"},
-		{prepare.ErrVFs, "once no guest has one, write 0 to the function's sriov_numvfs"},
 		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
 		{host.ErrNotMounted, "mount them, or leave the programs to be run on the machine itself: without --rebuild"},
 	} {
@@ -283,7 +270,7 @@ func hint(err error) string {
 			return known.hint
 		}
 	}
-	var used *prepare.InUse
+	var used *machine.InUse
 	if errors.As(err, &used) {
 		return stop(used)
 	}
@@ -292,7 +279,7 @@ func hint(err error) string {
 
 // stop says how to end what uses a function. nvidia-persistenced and DCGM hold GPUs for
 // as long as they run.
-func stop(used *prepare.InUse) string {
+func stop(used *machine.InUse) string {
 	switch unit := used.Unit; {
 	case used.File == "":
 		return "gpustack host guests shows all; stop or migrate the guest first"

@@ -243,3 +243,19 @@ func (c *Change) drop(args ...string) {
 		}
 	}
 }
+
+// Lacking returns the wanted arguments that are missing. An argument is there if each word of its
+// comma-separated value is a word of one argument of the same name.
+func (a Args) Lacking(want []string) []string {
+	var lacking []string
+	for _, arg := range want {
+		name, value, _ := strings.Cut(arg, "=")
+		if !slices.ContainsFunc(a.Values(name), func(have string) bool {
+			words := strings.Split(have, ",")
+			return !slices.ContainsFunc(strings.Split(value, ","), func(w string) bool { return !slices.Contains(words, w) })
+		}) {
+			lacking = append(lacking, arg)
+		}
+	}
+	return lacking
+}

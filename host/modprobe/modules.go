@@ -136,3 +136,24 @@ func (m Modules) Match(modalias string) []string {
 	}
 	return modules
 }
+
+// Variant returns the variant driver of VFIO for a function of that modalias (Linux,
+// drivers/vfio/pci: nvgrace_gpu_vfio_pci and others, by aliases that begin with "vfio_pci:"), or "".
+func (m Modules) Variant(modalias *string) string {
+	if modalias == nil {
+		return ""
+	}
+	modules := m.Match("vfio_" + *modalias)
+	if len(modules) == 0 || modules[0] == "vfio_pci" {
+		return ""
+	}
+	return modules[0]
+}
+
+// UsuallyBuiltin returns the module of a driver that distributions build into their kernels, or "".
+// Kernels from before 5.2 do not list what those match.
+func UsuallyBuiltin(driver string) string {
+	return map[string]string{
+		"xhci_hcd": "xhci_pci", "ehci-pci": "ehci_pci", "ohci-pci": "ohci_pci", "uhci_hcd": "uhci_hcd",
+	}[driver]
+}

@@ -126,6 +126,24 @@ func (d *Device) IsBoardGPU() bool {
 	return d.IsNVIDIAGPU() && *d.Class == Controller3D && d.SRIOV.PF == nil
 }
 
+// DriverName returns the name of the function's driver, or "" for none.
+func (d *Device) DriverName() string {
+	if d.Driver == nil {
+		return ""
+	}
+	return *d.Driver
+}
+
+// IsVF reports whether the function is known to be a virtual function.
+func (d *Device) IsVF() bool {
+	return d.SRIOV.Role != nil && *d.SRIOV.Role == RoleVF
+}
+
+// IsConsole reports whether the function is known to be the console of the firmware.
+func (d *Device) IsConsole() bool {
+	return d.BootVGA != nil && *d.BootVGA
+}
+
 // LeavesAlone tells whether a driver holds a function without using it, so that
 // its group can be given to a guest: vfio-pci and its variants for one vendor's
 // devices (drivers/vfio/pci: mlx5_vfio_pci, nvgrace_gpu_vfio_pci, …), which all

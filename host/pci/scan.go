@@ -30,7 +30,7 @@ type Options struct {
 // Scan returns every function below root, in order of address, and warnings
 // about entries that are no function. It is an error, and no list, when the
 // list itself cannot be read.
-func Scan(root host.Root, opts Options) (devices []Device, warnings []string, err error) {
+func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err error) {
 	entries, err := root.ReadDir(devicesDir)
 	if err != nil {
 		if host.IsAbsent(err) {

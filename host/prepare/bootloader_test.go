@@ -2,11 +2,10 @@ package prepare_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
-	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -14,16 +13,8 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/hosttest"
 	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
-
-// variable writes a variable of the Boot Loader Interface.
-func variable(name, value string) step {
-	data := []byte{6, 0, 0, 0}
-	for _, unit := range utf16.Encode([]rune(value + "\x00")) {
-		data = binary.LittleEndian.AppendUint16(data, unit)
-	}
-	return write("sys/firmware/efi/efivars/"+name+"-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", string(data))
-}
 
 // TestBootRefused: machines whose next boot prepare could not change, or whose boot files are not
 // there, are refused with the command that helps.
@@ -38,7 +29,7 @@ func TestBootRefused(t *testing.T) {
 		fstab    = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\n"
 	)
 	live := write("proc/mounts", "/dev/sda2 / ext4 rw 0 0\nsystemd-1 /boot autofs rw 0 0\n")
-	booted := variable("LoaderInfo", "systemd-boot 252.33-1~deb12u1")
+	booted := hosttest.Variable("LoaderInfo", "systemd-boot 252.33-1~deb12u1")
 	notMounted := func(dir string) string { return dir + ": is in /etc/fstab but not mounted" }
 	for _, test := range []struct {
 		name, distro string
@@ -51,17 +42,17 @@ func TestBootRefused(t *testing.T) {
 		{"in another case", sdBoot, write("boot/efi/EFI/Linux/X.EFI", ""), strings.Replace(image, "cafe-6.12.0-1-amd64.efi", "X.EFI", 1), install},
 		{"of an entry that names it", sdBoot, write("boot/efi/loader/entries/x.conf", "uki /x.efi\n"), strings.Replace(image, kernel, "boot/efi/loader/entries/x.conf", 1), install},
 		{"a program of the firmware", sdBoot, write("boot/efi/loader/entries/x.conf", "efi /EFI/memtest86/memtest.efi\n"), "", ""},
-		{"the entry is the default", sdBoot, steps(write(kernel, ""), booted, variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf")), "", ""},
-		{"another system's entry is the default", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/entries/d00d-6.13.conf", "version 6.13\nmachine-id d00d\nlinux /d00d\n"), variable("LoaderEntryDefault", "d00d-6.13.conf")), image, pin},
+		{"the entry is the default", sdBoot, steps(write(kernel, ""), booted, hosttest.Variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf")), "", ""},
+		{"another system's entry is the default", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/entries/d00d-6.13.conf", "version 6.13\nmachine-id d00d\nlinux /d00d\n"), hosttest.Variable("LoaderEntryDefault", "d00d-6.13.conf")), image, pin},
 		{"the entry is the default of loader.conf", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "timeout 3\ndefault cafe-6.1*.conf\n")), "", ""},
 		{"the default of loader.conf is the image too", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-*\n")), image, pin},
 		{"a default of loader.conf that a variable overrides", sdBoot,
-			steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n"), variable("LoaderEntryDefault", "cafe-6.12.0-1-amd64.efi")), image, pin},
+			steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n"), hosttest.Variable("LoaderEntryDefault", "cafe-6.12.0-1-amd64.efi")), image, pin},
 		{"a default of loader.conf, and variables that cannot be read", sdBoot, steps(write(kernel, ""), write("boot/efi/loader/loader.conf", "default cafe-6.1*.conf\n")), image, install},
 		{"the image is started once", sdBoot,
-			steps(write(kernel, ""), booted, variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf"), variable("LoaderEntryOneShot", "cafe-6.12.0-1-amd64.efi")), image, pin},
+			steps(write(kernel, ""), booted, hosttest.Variable("LoaderEntryDefault", "cafe-6.1.0-28-amd64.conf"), hosttest.Variable("LoaderEntryOneShot", "cafe-6.12.0-1-amd64.efi")), image, pin},
 		{"the entry was started last", sdBoot,
-			steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default @saved\n"), variable("LoaderEntryLastBooted", "cafe-6.1.0-28-amd64.conf")), "", ""},
+			steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default @saved\n"), hosttest.Variable("LoaderEntryLastBooted", "cafe-6.1.0-28-amd64.conf")), "", ""},
 		{"what was started last is not known", sdBoot, steps(write(kernel, ""), booted, write("boot/efi/loader/loader.conf", "default @saved\n")), image, pin},
 
 		{"/boot is not mounted", grubTree, steps(live, write("etc/fstab", fstab+"UUID=2 /boot ext4 defaults 0 2\n")), notMounted("/boot"), "mount UUID=2 ROOT/boot"},
@@ -81,9 +72,9 @@ func TestBootRefused(t *testing.T) {
 		{"an fstab that cannot be read", grubTree, write("etc/fstab/x", ""), "/etc/fstab: not a regular file", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, node{cpu: "GenuineIntel", distro: test.distro}.archive())
+			root := hosttest.Lay(t, node{CPU: "GenuineIntel", Distro: test.distro}.Archive())
 			test.change(t, root)
-			_, err := plan(t, root, prepare.Options{})
+			_, err := plan(t, root, selection.Options{})
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -110,9 +101,9 @@ func TestBootRefused(t *testing.T) {
 // TestPartitionTwice: a boot partition that is reached by two names, by a link or as two mounts, is
 // changed once.
 func TestPartitionTwice(t *testing.T) {
-	root := hosttest.Lay(t, node{cpu: "GenuineIntel", distro: "debian-systemd-boot"}.archive())
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", Distro: "debian-systemd-boot"}.Archive())
 	link("efi", "boot/efi")(t, root)
-	p, err := plan(t, root, prepare.Options{})
+	p, err := plan(t, root, selection.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,10 +161,10 @@ func TestVariantDisagreement(t *testing.T) {
 			[]string{plain}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, node{cpu: "GenuineIntel", aliases: variant}.archive())
+			root := hosttest.Lay(t, node{CPU: "GenuineIntel", Aliases: variant}.Archive())
 			write("lib/modules/"+old+"/modules.dep", modules+"kernel/k4200_vfio_pci.ko:\n")(t, root)
 			test.change(t, root)
-			p, err := plan(t, root, prepare.Options{})
+			p, err := plan(t, root, selection.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,5 +181,65 @@ func TestVariantDisagreement(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestRemovedKernel: a kernel of which a package of modules has left a folder cannot start, and does
+// not keep the blacklist in /etc. Where a file may be that kernel, it can.
+func TestRemovedKernel(t *testing.T) {
+	const old = "5.10.0-19-amd64"
+	for _, test := range []struct {
+		name  string
+		step  step
+		start bool
+	}{
+		{"modules alone", steps(), false},
+		{"its configuration", write("boot/config-"+old, ""), false},
+		{"in /boot", write("boot/vmlinuz-"+old, ""), true},
+		{"under another name", write("boot/kernel-"+old+"-x86_64", ""), true},
+		{"beside its modules", write("lib/modules/"+old+"/vmlinuz", ""), true},
+		{"in the menu", write("boot/grub/grub.cfg", menuOf(old)), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
+			steps(write("lib/modules/"+old+"/modules.dep", "updates/dkms/nvidia.ko:\nkernel/vfio-pci.ko:\n"), test.step)(t, root)
+			p, err := plan(t, root, selection.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := strings.Contains(strings.Join(p.Warnings, "\n"), "kernel "+old+" has no initramfs"); said != test.start {
+				t.Errorf("%q", p.Warnings)
+			}
+			if covered := !strings.Contains(strings.Join(p.Warnings, "\n"), "gpustack=off"); covered == test.start {
+				t.Errorf("%q", p.Warnings)
+			}
+		})
+	}
+}
+
+// TestInitrdless: images of Ubuntu's for clouds have GRUB try kernels without an initramfs. Then no hook
+// runs: the plan says so, and the blacklist remains in /etc.
+func TestInitrdless(t *testing.T) {
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: "-- etc/default/grub.d/40-force-partuuid.cfg --\nGRUB_FORCE_PARTUUID=0b3e\n"}.Archive())
+	p, err := plan(t, root, selection.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, warning := range []string{
+		"GRUB_FORCE_PARTUUID is set: GRUB tries to start kernels without their initramfs, and then the host's drivers may bind functions first; set GRUB_FORCE_PARTUUID= in a file of /etc/default/grub.d that sorts last, then run update-grub",
+		"gpustack=off does not cover the blacklist (nouveau): it remains in /etc/modprobe.d, since GRUB tries to start kernels without their initramfs",
+	} {
+		if !slices.Contains(p.Warnings, warning) {
+			t.Errorf("no warning %q in %q", warning, p.Warnings)
+		}
+	}
+	for _, c := range p.Files {
+		if c.Name == "/"+hosttest.Ours && !strings.Contains(string(c.After.Content), "blacklist nouveau") {
+			t.Errorf("%s", c.After.Content)
+		}
+	}
+	write("etc/default/grub.d/99-site.cfg", "GRUB_FORCE_PARTUUID=\n")(t, root)
+	if p, err = plan(t, root, selection.Options{}); err != nil || strings.Contains(strings.Join(p.Warnings, "\n"), "initramfs") {
+		t.Errorf("%v %q", err, p.Warnings)
 	}
 }

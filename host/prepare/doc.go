@@ -1,8 +1,8 @@
-// Package prepare makes a machine ready to give PCI functions to guests: it
-// observes the machine, says what should be, plans the files that differ, and
-// records the result as a contract that the machine can be held against after its
-// reboot. Check does so, and says of any machine how far it has come.
+// Package prepare makes a machine ready to assign PCI functions to guests at its next boot: it says
+// what should be, plans the files that differ, and records the result as a contract that the machine
+// is compared with after its reboot (host/check). It runs the programs that regenerate boot menus
+// and initramfs, and verifies what they wrote.
 //
-// Does not: write anything (host/journal applies the plan), or bind functions now
-// (host/driver).
+// Does not: read the machine (host/machine), decide which functions are assigned (host/selection),
+// or bind functions now (host/bind).
 package prepare

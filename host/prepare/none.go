@@ -10,6 +10,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
+	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 )
 
@@ -18,7 +19,7 @@ const kernelCmdline = "/etc/kernel/cmdline"
 
 // planNone plans that nothing of host prepare remains but the journal: none of its files, hooks
 // and kernel arguments, and no record.
-func (n Node) planNone(root host.Root) (Plan, error) {
+func (n node) planNone(root host.Root) (Plan, error) {
 	entries, err := change.List(root)
 	if err != nil {
 		return Plan{}, err
@@ -61,7 +62,7 @@ func (n Node) planNone(root host.Root) (Plan, error) {
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
 	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
-	contract, err := edit.Remove(root, ContractFile)
+	contract, err := edit.Remove(root, machine.ContractFile)
 	p.Files = append(slices.Concat(menu, modules, early), contract)
 	return p, err
 }
@@ -70,7 +71,7 @@ func (n Node) planNone(root host.Root) (Plan, error) {
 // added. GRUB's configuration without ours has none of them. In boot entries they stand among
 // others: what was there before is known from the journal, and what that does not show is left
 // in place, with a warning.
-func (n Node) withoutArguments(root host.Root, entries []change.Entry, whole bool) (boot.Want, []string, error) {
+func (n node) withoutArguments(root host.Root, entries []change.Entry, whole bool) (boot.Want, []string, error) {
 	if !n.mixed() {
 		return boot.Want{}, nil, nil
 	}
@@ -89,11 +90,11 @@ func (n Node) withoutArguments(root host.Root, entries []change.Entry, whole boo
 		case strings.HasSuffix(name, ".ids"):
 			continue // taken out by the ids in it
 		case !known:
-			if len(lacking(n.Loader.Args(), []string{arg})) == 0 {
+			if len(n.Loader.Args().Lacking([]string{arg})) == 0 {
 				left = append(left, arg)
 			}
 			continue
-		case len(lacking(before, []string{arg})) == 0:
+		case len(before.Lacking([]string{arg})) == 0:
 			continue // the machine had it before
 		}
 		w.Absent = append(w.Absent, arg)
@@ -117,23 +118,23 @@ func (n Node) withoutArguments(root host.Root, entries []change.Entry, whole boo
 // withoutIDs returns the change that takes out the ids that host prepare has added to boot
 // entries. Ids that were there before remain, and so do ids of others, unless they were copied
 // there from modprobe's configuration, whose own lines count again.
-func (n Node) withoutIDs(before boot.Args) boot.Want {
+func (n node) withoutIDs(before boot.Args) boot.Want {
 	var w boot.Want
-	for _, driver := range []string{VFIO, Stub} {
+	for _, driver := range []string{machine.VFIO, machine.Stub} {
 		name := driver + ".ids="
 		if !slices.ContainsFunc(n.Recorded.Arguments, func(arg string) bool { return strings.HasPrefix(arg, name) }) {
 			continue
 		}
 		var kept, foreign, copied []string
 		for _, list := range n.foreignIDs(driver) {
-			foreign = addIDs(foreign, list)
+			foreign = modprobe.AddIDs(foreign, list)
 		}
 		for _, list := range values(n.Conf.Options(driver, "ids")) {
-			copied = addIDs(copied, list)
+			copied = modprobe.AddIDs(copied, list)
 		}
 		there := strings.Split(strings.Join(before.Values(driver+".ids"), ","), ",")
 		for _, list := range n.Loader.Args().Values(driver + ".ids") {
-			kept = addIDs(kept, list)
+			kept = modprobe.AddIDs(kept, list)
 		}
 		kept = slices.DeleteFunc(kept, func(id string) bool {
 			return !slices.Contains(there, id) && (!slices.Contains(foreign, id) || slices.Contains(copied, id))
@@ -189,7 +190,7 @@ func argumentsBefore(root host.Root, entries []change.Entry) (before boot.Args, 
 // returns all entries and false.
 func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
 	for i, e := range slices.Backward(entries) {
-		made := func(f change.File) bool { return f.Name == ContractFile && f.Before == nil }
+		made := func(f change.File) bool { return f.Name == machine.ContractFile && f.Before == nil }
 		if changedFiles(e) && slices.ContainsFunc(e.Files, made) {
 			return entries[i:], true
 		}

@@ -11,7 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/initramfs"
-	"gpustack/host/modprobe"
+	"gpustack/host/machine"
 )
 
 // ErrPutBack goes with an error of what a program has made.
@@ -167,7 +167,7 @@ func observeMenu(root host.Root, p host.Program, menu string) (product, error) {
 
 // inEffect is an error unless the entries have the arguments that are recorded.
 func inEffect(root host.Root, entries []boot.Entry) error {
-	contract, err := ReadContract(root)
+	contract, err := machine.ReadContract(root)
 	if err != nil || contract == nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func inEffect(root host.Root, entries []boot.Entry) error {
 // observeInstalled looks at the entry of one kernel, and at the initramfs beside it.
 func observeInstalled(root host.Root, release string) (product, error) {
 	facts, _ := host.ReadFacts(root) // what it warns of, Observe does
-	maker, err := initramfs.MakerOf(root, text(facts.Distribution))
+	maker, err := machine.ReadGenerator(root, facts)
 	if err != nil {
 		return product{}, err
 	}
@@ -201,23 +201,12 @@ func observeInstalled(root host.Root, release string) (product, error) {
 		if len(after) == 0 {
 			return fmt.Errorf("kernel %s: %w", release, boot.ErrNoEntries)
 		}
-		return errors.Join(inEffect(root, after), checkImages(root, maker, imagesOf(after)))
+		return errors.Join(inEffect(root, after), checkImages(root, maker, machine.ImagesOf(after)))
 	}}
-	for _, i := range imagesOf(before) {
+	for _, i := range machine.ImagesOf(before) {
 		made.files = append(made.files, i.Name)
 	}
 	return made, nil
-}
-
-// imagesOf are the initramfs that lie beside entries.
-func imagesOf(entries []boot.Entry) []initramfs.Image {
-	var images []initramfs.Image
-	for _, e := range entries {
-		for _, name := range e.Initrds {
-			images = append(images, initramfs.Image{Release: e.Release, Name: name})
-		}
-	}
-	return images
 }
 
 // restoreEntries gives entries back the arguments that they had before a program ran:
@@ -258,7 +247,7 @@ func observeImages(root host.Root) (product, error) {
 // checkImages is an error unless each initramfs has what the contract wants of it. With
 // no contract, as after undo, none must have anything of ours.
 func checkImages(root host.Root, maker initramfs.Maker, images []initramfs.Image) error {
-	contract, err := ReadContract(root)
+	contract, err := machine.ReadContract(root)
 	if err != nil {
 		return err
 	}
@@ -271,7 +260,7 @@ func checkImages(root host.Root, maker initramfs.Maker, images []initramfs.Image
 		switch {
 		case err != nil:
 		case contract != nil:
-			err = contract.verifyImage(root, maker, i.Release, content)
+			err = contract.VerifyImage(root, maker, i.Release, content)
 		case slices.ContainsFunc(content.Names, func(name string) bool { return strings.Contains(path.Base(name), "gpustack") }):
 			err = fmt.Errorf("%s: %w", i.Name, ErrStillThere)
 		}
@@ -280,39 +269,18 @@ func checkImages(root host.Root, maker initramfs.Maker, images []initramfs.Image
 	return errors.Join(errs...)
 }
 
-// verifyImage compares an initramfs with the contract. The script in it must be the recorded one,
-// and not what this release would write: an earlier one may have recorded it.
-func (c Contract) verifyImage(root host.Root, maker initramfs.Maker, release string, content initramfs.Content) error {
-	kernel, err := modprobe.ReadModules(root, release)
-	if err != nil {
-		return err
-	}
-	expected := initramfs.Expected{Release: release, Loadable: kernel.Loadable, Files: map[string][]byte{}}
-	for _, f := range c.Files {
-		if f.Name == maker.Script() {
-			expected.Script = f.Hash
-		}
-		if path.Dir(f.Name) == modprobe.Dir {
-			if expected.Files[f.Name], err = root.ReadFile(f.Name); err != nil {
-				return fmt.Errorf("%s: %w", f.Name, host.Cause(err))
-			}
-		}
-	}
-	return c.early([]modprobe.Modules{kernel}).Verify(content, maker, expected)
-}
-
 // Leftovers says, once a preparation is undone, which boot entries still have arguments
 // of it: those of kernels that were installed since, which began with what the others had.
-func Leftovers(root host.Root, undone *Contract) []string {
-	now, err := ReadContract(root)
+func Leftovers(root host.Root, undone *machine.Contract) []string {
+	now, err := machine.ReadContract(root)
 	if undone == nil || now != nil && err == nil {
 		return nil // another one holds
 	}
-	var loader Loader
+	var loader machine.Loader
 	var entries []boot.Entry
 	if err == nil {
 		facts, _ := host.ReadFacts(root)
-		loader, err = ReadLoader(root, facts, nil)
+		loader, err = machine.ReadLoader(root, facts, nil)
 	}
 	if _, grub := loader.(boot.Grub); grub && err == nil {
 		return nil // its menu is made anew as a whole

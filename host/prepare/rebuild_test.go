@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"syscall"
 
 	"gpustack/host"
 	"gpustack/host/edit"

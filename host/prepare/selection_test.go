@@ -2,28 +2,28 @@ package prepare_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"encoding/base64"
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
 
-// apply plans and carries out, with the change.
-func apply(t *testing.T, root host.Root, opts prepare.Options) prepare.Plan {
+// apply plans and carries out, with the journal.
+func apply(t *testing.T, root host.Root, opts selection.Options) prepare.Plan {
 	t.Helper()
 	p, err := plan(t, root, opts)
 	if err != nil {
@@ -38,16 +38,16 @@ func apply(t *testing.T, root host.Root, opts prepare.Options) prepare.Plan {
 	return p
 }
 
-func contractOf(t *testing.T, root host.Root) prepare.Contract {
+func contractOf(t *testing.T, root host.Root) machine.Contract {
 	t.Helper()
-	c, err := prepare.ReadContract(root)
+	c, err := machine.ReadContract(root)
 	if err != nil || c == nil {
 		t.Fatalf("%v, %v", c, err)
 	}
 	return *c
 }
 
-func addresses(functions []prepare.Function) string {
+func addresses(functions []machine.Function) string {
 	var words []string
 	for _, f := range functions {
 		words = append(words, f.Address.String())
@@ -62,26 +62,26 @@ const firstCard, secondCard, bothCards = "0000:01:00.0 0000:01:00.1", "0000:02:0
 func TestSelect(t *testing.T) {
 	for _, test := range []struct {
 		name              string
-		opts              func(*testing.T) prepare.Options
+		opts              func(*testing.T) selection.Options
 		without, recorded string
 	}{
-		{"nothing", func(*testing.T) prepare.Options { return prepare.Options{} }, bothCards, firstCard},
-		{"--device", func(t *testing.T) prepare.Options { return prepare.Options{Add: selectors(t, "0000:02:00.0")} }, secondCard, bothCards},
-		{"--vendor", func(*testing.T) prepare.Options { return prepare.Options{Vendors: []pci.ID{pci.NVIDIA}} }, bothCards, bothCards},
-		{"--only another", func(t *testing.T) prepare.Options { return prepare.Options{Only: selectors(t, "0000:02:00.0")} }, secondCard, secondCard},
-		{"--only the same", func(t *testing.T) prepare.Options { return prepare.Options{Only: selectors(t, "0000:01:00.0")} }, firstCard, firstCard},
-		{"--only a product", func(t *testing.T) prepare.Options { return prepare.Options{Only: selectors(t, "10de:11b4")} }, bothCards, bothCards},
-		{"--remove", func(t *testing.T) prepare.Options { return prepare.Options{Remove: selectors(t, "0000:01:00.0")} }, secondCard, "nothing is selected"},
-		{"--device and --remove", func(t *testing.T) prepare.Options {
-			return prepare.Options{Add: selectors(t, "10de:11b4"), Remove: selectors(t, "0000:01:00.0")}
+		{"nothing", func(*testing.T) selection.Options { return selection.Options{} }, bothCards, firstCard},
+		{"--device", func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.0")} }, secondCard, bothCards},
+		{"--vendor", func(*testing.T) selection.Options { return selection.Options{Vendors: []pci.ID{pci.NVIDIA}} }, bothCards, bothCards},
+		{"--only another", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "0000:02:00.0")} }, secondCard, secondCard},
+		{"--only the same", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "0000:01:00.0")} }, firstCard, firstCard},
+		{"--only a product", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "10de:11b4")} }, bothCards, bothCards},
+		{"--remove", func(t *testing.T) selection.Options { return selection.Options{Remove: selectors(t, "0000:01:00.0")} }, secondCard, "nothing is selected"},
+		{"--device and --remove", func(t *testing.T) selection.Options {
+			return selection.Options{Add: selectors(t, "10de:11b4"), Remove: selectors(t, "0000:01:00.0")}
 		}, secondCard, secondCard},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, recorded := range []bool{false, true} {
-				root := hosttest.Lay(t, node{cpu: "GenuineIntel"}.archive())
+				root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 				want := test.without
 				if recorded {
-					apply(t, root, prepare.Options{Add: selectors(t, "0000:01:00.0")})
+					apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")})
 					want = test.recorded
 				}
 				p, err := plan(t, root, test.opts(t))
@@ -100,37 +100,37 @@ func TestSelect(t *testing.T) {
 // TestOnlyReturns: what --only does not name is returned to the host, though it has gone or
 // has become another function, and what was allowed for it is not allowed any more.
 func TestOnlyReturns(t *testing.T) {
-	root := hosttest.Lay(t, node{cpu: "GenuineIntel", cardGroup: 11}.archive())
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", CardGroup: 11}.Archive())
 	nic, _ := pci.ParseAddress("0000:04:00.0")
-	apply(t, root, prepare.Options{Allow: []pci.Address{nic}})
+	apply(t, root, selection.Options{Allow: []pci.Address{nic}})
 	for _, f := range []string{"0", "1"} {
 		if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/device"), []byte("0x1bb1\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	apply(t, root, prepare.Options{Only: selectors(t, "0000:01:00.0")})
+	apply(t, root, selection.Options{Only: selectors(t, "0000:01:00.0")})
 	c := contractOf(t, root)
 	if addresses(c.Functions) != firstCard || len(c.Allowed) > 0 {
 		t.Errorf("%s, allowed %v", addresses(c.Functions), c.Allowed)
 	}
-	if _, err := plan(t, root, prepare.Options{Only: selectors(t, "0000:02:00.0")}); err == nil || !strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
+	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:02:00.0")}); err == nil || !strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
 		t.Errorf("%v", err)
 	}
-	if _, err := plan(t, root, prepare.Options{Only: selectors(t, "0000:99:00.0")}); !errors.Is(err, prepare.ErrNoDevice) {
+	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:99:00.0")}); !errors.Is(err, selection.ErrNoDevice) {
 		t.Errorf("%v", err)
 	}
 }
 
 // TestRemoveForgets: what was allowed for a removed function is refused again.
 func TestRemoveForgets(t *testing.T) {
-	root := hosttest.Lay(t, node{cpu: "GenuineIntel", cardGroup: 11}.archive())
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", CardGroup: 11}.Archive())
 	nic, _ := pci.ParseAddress("0000:04:00.0")
-	apply(t, root, prepare.Options{Allow: []pci.Address{nic}})
-	apply(t, root, prepare.Options{Remove: selectors(t, "0000:02:00.0")})
+	apply(t, root, selection.Options{Allow: []pci.Address{nic}})
+	apply(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0")})
 	if c := contractOf(t, root); addresses(c.Functions) != firstCard || len(c.Allowed) > 0 {
 		t.Errorf("%s, allowed %v", addresses(c.Functions), c.Allowed)
 	}
-	if _, err := plan(t, root, prepare.Options{Add: selectors(t, "0000:02:00.0")}); err == nil || !strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
+	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")}); err == nil || !strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
 		t.Errorf("%v", err)
 	}
 }
@@ -140,16 +140,16 @@ func TestRemoveForgets(t *testing.T) {
 func TestSuggestRenumbered(t *testing.T) {
 	for _, test := range []struct {
 		name     string
-		recorded prepare.Options
+		recorded selection.Options
 		moves    map[string]string
 		want     []string
 	}{
-		{"all", prepare.Options{}, map[string]string{"01": "05", "02": "06"}, []string{"select identical devices at other addresses: 0000:05:00.0 0000:06:00.0", "return all functions to the host: "}},
-		{"one", prepare.Options{}, map[string]string{"02": "06"}, []string{"select identical devices at other addresses: 0000:01:00.0 0000:06:00.0", "leave out what has changed: 0000:01:00.0"}},
-		{"one of two that are identical", prepare.Options{Add: selectors(t, "0000:01:00.0")}, map[string]string{"01": "05", "02": "06"}, []string{"return all functions to the host: "}},
+		{"all", selection.Options{}, map[string]string{"01": "05", "02": "06"}, []string{"select identical devices at other addresses: 0000:05:00.0 0000:06:00.0", "return all functions to the host: "}},
+		{"one", selection.Options{}, map[string]string{"02": "06"}, []string{"select identical devices at other addresses: 0000:01:00.0 0000:06:00.0", "leave out what has changed: 0000:01:00.0"}},
+		{"one of two that are identical", selection.Options{Add: selectors(t, "0000:01:00.0")}, map[string]string{"01": "05", "02": "06"}, []string{"return all functions to the host: "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, node{cpu: "GenuineIntel"}.archive())
+			root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 			apply(t, root, test.recorded)
 			for from, to := range test.moves {
 				for _, f := range []string{"0", "1"} {
@@ -159,8 +159,8 @@ func TestSuggestRenumbered(t *testing.T) {
 					}
 				}
 			}
-			_, err := plan(t, root, prepare.Options{})
-			var refused *prepare.Refused
+			_, err := plan(t, root, selection.Options{})
+			var refused *selection.Refused
 			if !errors.As(err, &refused) {
 				t.Fatal(err)
 			}
@@ -185,12 +185,12 @@ func TestSuggestRenumbered(t *testing.T) {
 // TestReplace: a function that has become another one is selected as what it is now if it is
 // removed and added by the same name.
 func TestReplace(t *testing.T) {
-	root := hosttest.Lay(t, node{cpu: "GenuineIntel"}.archive())
-	apply(t, root, prepare.Options{})
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
+	apply(t, root, selection.Options{})
 	if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00.0/device"), []byte("0x1bb1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan(t, root, prepare.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:02:00.0")})
+	p, err := plan(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:02:00.0")})
 	if err != nil || addresses(p.Functions) != bothCards {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
@@ -200,18 +200,18 @@ func TestReplace(t *testing.T) {
 // journal, and conflicting arguments that were replaced do not come back. Planned again there
 // is nothing to do.
 func TestNone(t *testing.T) {
-	for _, distro := range slices.Sorted(maps.Keys(distributions)) {
+	for _, distro := range slices.Sorted(maps.Keys(hosttest.Distributions)) {
 		for _, cpu := range []string{"GenuineIntel", "AuthenticAMD", "0x41"} {
 			for _, builtin := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s-%s-%v", distro, cpu, builtin), func(t *testing.T) {
 					t.Parallel()
-					root := hosttest.Lay(t, node{distro: distro, cpu: cpu, builtin: builtin, more: "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=1234:5678\n"}.archive())
+					root := hosttest.Lay(t, node{Distro: distro, CPU: cpu, Builtin: builtin, More: "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=1234:5678\n"}.Archive())
 					first := tree(t, root)
-					if p := apply(t, root, prepare.Options{None: true}); len(p.Files.Pending()) > 0 || p.Menu || p.Initramfs {
+					if p := apply(t, root, selection.Options{None: true}); len(p.Files.Pending()) > 0 || p.Menu || p.Initramfs {
 						t.Errorf("nothing is prepared, and yet: %v", p.Files.Pending())
 					}
-					apply(t, root, prepare.Options{Unsafe: true})
-					p := apply(t, root, prepare.Options{None: true})
+					apply(t, root, selection.Options{Unsafe: true})
+					p := apply(t, root, selection.Options{None: true})
 					if len(p.Functions) > 0 || !p.Initramfs || len(p.Warnings) > 1 { // of /proc/mounts
 						t.Errorf("%v, %q", p.Functions, p.Warnings)
 					}
@@ -233,10 +233,10 @@ func TestNone(t *testing.T) {
 					if diff := cmp.Diff(first, last, cmp.Transformer("grubenv", withoutPadding)); diff != "" {
 						t.Errorf("(-first +last):\n%s", diff)
 					}
-					if p, err := plan(t, root, prepare.Options{None: true}); err != nil || len(p.Files.Pending()) > 0 {
+					if p, err := plan(t, root, selection.Options{None: true}); err != nil || len(p.Files.Pending()) > 0 {
 						t.Errorf("again: %v, %v", p.Files.Pending(), err)
 					}
-					if c, err := prepare.ReadContract(root); c != nil || err != nil {
+					if c, err := machine.ReadContract(root); c != nil || err != nil {
 						t.Errorf("%v, %v", c, err)
 					}
 				})
@@ -255,7 +255,7 @@ func withoutPadding(text string) string {
 func TestNoneKeepsArguments(t *testing.T) {
 	const entry = "boot/loader/entries/f00d-6.1.0-28-amd64.conf"
 	lay := func(t *testing.T) host.Root {
-		distro := node{distro: "rhel9", cpu: "GenuineIntel"}.archive()
+		distro := node{Distro: "rhel9", CPU: "GenuineIntel"}.Archive()
 		return hosttest.Lay(t, strings.Replace(distro, "ro rhgb quiet $tuned_params", "ro iommu=pt vfio-pci.ids=1234:5678 rhgb quiet $tuned_params", 1))
 	}
 	options := func(t *testing.T, root host.Root) string {
@@ -269,11 +269,11 @@ func TestNoneKeepsArguments(t *testing.T) {
 	}
 	root := lay(t)
 	before := strings.Fields(options(t, root))
-	apply(t, root, prepare.Options{})
+	apply(t, root, selection.Options{})
 	if now := options(t, root); !strings.Contains(now, "intel_iommu=on") || !strings.Contains(now, "1234:5678,10de:11b4") {
 		t.Fatal(now)
 	}
-	if p := apply(t, root, prepare.Options{None: true}); len(p.Warnings) > 1 {
+	if p := apply(t, root, selection.Options{None: true}); len(p.Warnings) > 1 {
 		t.Errorf("%q", p.Warnings)
 	}
 	after := strings.Fields(options(t, root))
@@ -285,12 +285,12 @@ func TestNoneKeepsArguments(t *testing.T) {
 
 	// Changed by others since: the lines that the change replaced tell.
 	root = lay(t)
-	apply(t, root, prepare.Options{})
+	apply(t, root, selection.Options{})
 	text, _ := os.ReadFile(root.Path(entry))
 	if err := os.WriteFile(root.Path(entry), append(text, "# again\n"...), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if p := apply(t, root, prepare.Options{None: true}); len(p.Warnings) > 1 {
+	if p := apply(t, root, selection.Options{None: true}); len(p.Warnings) > 1 {
 		t.Errorf("%q", p.Warnings)
 	}
 	if now := options(t, root); !strings.Contains(now, " iommu=pt ") || strings.Contains(now, "intel_iommu") || !strings.Contains(now, "vfio-pci.ids=1234:5678") {
@@ -299,11 +299,11 @@ func TestNoneKeepsArguments(t *testing.T) {
 
 	// Without the journal what was there before is unknown.
 	root = lay(t)
-	apply(t, root, prepare.Options{})
+	apply(t, root, selection.Options{})
 	if err := os.RemoveAll(root.Path("/var/lib/gpustack/journal")); err != nil {
 		t.Fatal(err)
 	}
-	p := apply(t, root, prepare.Options{None: true})
+	p := apply(t, root, selection.Options{None: true})
 	if now := options(t, root); !strings.Contains(now, "intel_iommu=on") || !strings.Contains(now, "vfio-pci.ids=1234:5678") || strings.Contains(now, "10de") {
 		t.Error(now)
 	}
@@ -317,16 +317,12 @@ func TestNoneKeepsArguments(t *testing.T) {
 // them too.
 func TestNoneKeepsIDs(t *testing.T) {
 	for _, distro := range []string{"rhel9", "debian-systemd-boot", "fedora-systemd-boot"} {
-		archive := node{distro: distro, cpu: "GenuineIntel"}.archive()
+		archive := node{Distro: distro, CPU: "GenuineIntel"}.Archive()
 		const had = "vfio-pci.ids=10de:11b4,1234:5678"
 		root := hosttest.Lay(t, strings.ReplaceAll(strings.ReplaceAll(archive, "ro rhgb", "ro "+had+" rhgb"), "ro quiet", "ro "+had+" quiet"))
-		apply(t, root, prepare.Options{})
-		apply(t, root, prepare.Options{None: true})
-		n, err := prepare.Observe(root, guard.Running{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if args := n.Loader.Args().String(); !strings.Contains(args+" ", had+" ") || strings.Contains(args, "iommu") {
+		apply(t, root, selection.Options{})
+		apply(t, root, selection.Options{None: true})
+		if args := observe(root).Loader.Value.Args().String(); !strings.Contains(args+" ", had+" ") || strings.Contains(args, "iommu") {
 			t.Errorf("%s: %s", distro, args)
 		}
 	}
@@ -365,22 +361,22 @@ func TestNoneLater(t *testing.T) {
 			edit(t, root, "etc/default/grub", "rhgb", "intel_iommu=on iommu=pt rhgb")
 		}, func(*testing.T, host.Root) {}, entries + "f00d-6.1.0-28-amd64.conf", "options root=/dev/mapper/rhel-root ro intel_iommu=on iommu=pt rhgb quiet $tuned_params"},
 		{"the operator's own", "rhel9", func(t *testing.T, root host.Root) {
-			apply(t, root, prepare.Options{})
-			apply(t, root, prepare.Options{None: true})
+			apply(t, root, selection.Options{})
+			apply(t, root, selection.Options{None: true})
 			edit(t, root, entries+"f00d-6.1.0-28-amd64.conf", "ro rhgb", "ro iommu=pt rhgb")
 		}, func(*testing.T, host.Root) {}, entries + "f00d-6.1.0-28-amd64.conf", "options root=/dev/mapper/rhel-root ro iommu=pt rhgb quiet $tuned_params"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, node{distro: test.distro, cpu: "GenuineIntel"}.archive())
+			root := hosttest.Lay(t, node{Distro: test.distro, CPU: "GenuineIntel"}.Archive())
 			if test.before != nil {
 				test.before(t, root)
 			}
-			apply(t, root, prepare.Options{})
+			apply(t, root, selection.Options{})
 			if !strings.HasPrefix(test.name, "all") {
-				apply(t, root, prepare.Options{Unsafe: true})
+				apply(t, root, selection.Options{Unsafe: true})
 			}
 			test.after(t, root)
-			p := apply(t, root, prepare.Options{None: true})
+			p := apply(t, root, selection.Options{None: true})
 			data, err := os.ReadFile(root.Path(test.file))
 			is := func(line string) bool { return strings.TrimRight(line, " ") == test.line }
 			if err != nil || !slices.ContainsFunc(strings.Split(string(data), "\n"), is) {
@@ -395,29 +391,28 @@ func TestNoneLater(t *testing.T) {
 
 // TestAbsent: only a machine that shows all of its functions has none of them for certain.
 func TestAbsent(t *testing.T) {
-	text := strings.ReplaceAll(node{cpu: "GenuineIntel"}.archive(), "0x10de", "0x1002")
+	text := strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "0x10de", "0x1002")
 	for _, test := range []struct {
 		name, text string
-		opts       prepare.Options
+		opts       selection.Options
 		absent     bool
 	}{
-		{"no GPU of NVIDIA's", text, prepare.Options{}, true},
-		{"one", node{cpu: "GenuineIntel"}.archive(), prepare.Options{}, false},
-		{"the device named", text, prepare.Options{Add: selectors(t, "1002:11b4")}, false},
-		{"another", text, prepare.Options{Add: selectors(t, "0000:99:00.0")}, true},
-		{"one of two", text, prepare.Options{Add: selectors(t, "0000:99:00.0", "1002:11b4")}, false},
-		{"the only one named", text, prepare.Options{Only: selectors(t, "0000:99:00.0")}, true},
-		{"a vendor", text, prepare.Options{Vendors: []pci.ID{0x1234}}, true},
-		{"a vendor that cannot be read", strings.Replace(text, "0x1002", "?", 1), prepare.Options{}, false},
-		{"no boot loader either", strings.ReplaceAll(text, "etc/default/grub", "etc/default/x"), prepare.Options{}, true},
-		{"a record that cannot be read", text + "-- var/lib/gpustack/contract.json --\n{\n", prepare.Options{}, false},
+		{"no GPU of NVIDIA's", text, selection.Options{}, true},
+		{"one", node{CPU: "GenuineIntel"}.Archive(), selection.Options{}, false},
+		{"the device named", text, selection.Options{Add: selectors(t, "1002:11b4")}, false},
+		{"another", text, selection.Options{Add: selectors(t, "0000:99:00.0")}, true},
+		{"one of two", text, selection.Options{Add: selectors(t, "0000:99:00.0", "1002:11b4")}, false},
+		{"the only one named", text, selection.Options{Only: selectors(t, "0000:99:00.0")}, true},
+		{"a vendor", text, selection.Options{Vendors: []pci.ID{0x1234}}, true},
+		{"a vendor that cannot be read", strings.Replace(text, "0x1002", "?", 1), selection.Options{}, false},
+		{"no boot loader either", strings.ReplaceAll(text, "etc/default/grub", "etc/default/x"), selection.Options{}, true},
+		{"a record that cannot be read", text + "-- var/lib/gpustack/contract.json --\n{\n", selection.Options{}, false},
 	} {
-		n, _ := prepare.Observe(hosttest.Lay(t, test.text), guard.Running{})
-		if err := n.Absent(test.opts); (err != nil) != test.absent || err != nil && !errors.Is(err, prepare.ErrNoDevice) {
+		if err := selection.Absent(observe(hosttest.Lay(t, test.text)), test.opts); (err != nil) != test.absent || err != nil && !errors.Is(err, selection.ErrNoDevice) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	if err := (prepare.Node{}).Absent(prepare.Options{}); err != nil {
+	if err := selection.Absent(machine.Machine{Devices: machine.Look[pci.Devices]{Err: os.ErrNotExist}}, selection.Options{}); err != nil {
 		t.Errorf("nothing was read: %v", err)
 	}
 }
@@ -425,27 +420,27 @@ func TestAbsent(t *testing.T) {
 // TestNVSwitch: which functions go, what is recorded of the choice and what the plan says.
 func TestNVSwitch(t *testing.T) {
 	const gpus, switches = "0000:21:00.0 0000:22:00.0", "0000:23:00.0 0000:24:00.0"
-	const host, guest = prepare.SwitchesToHost, prepare.SwitchesToGuest
-	choose := func(choice prepare.NVSwitch, words ...string) prepare.Options {
-		return prepare.Options{Add: selectors(t, words...), NVSwitch: choice}
+	const host, guest = machine.SwitchesToHost, machine.SwitchesToGuest
+	choose := func(choice machine.NVSwitch, words ...string) selection.Options {
+		return selection.Options{Add: selectors(t, words...), NVSwitch: choice}
 	}
 	for _, test := range []struct {
 		name        string
-		first, then prepare.Options
+		first, then selection.Options
 		want        string
-		recorded    prepare.NVSwitch
+		recorded    machine.NVSwitch
 		warns       string
 	}{
-		{"host", choose(host, "10de:20b2"), prepare.Options{}, gpus, host, "nvidia-fabricmanager must be installed, enabled and have FABRIC_MODE=1"},
-		{"guest", choose(guest, "0000:21:00.0"), prepare.Options{}, gpus + " " + switches, guest,
+		{"host", choose(host, "10de:20b2"), selection.Options{}, gpus, host, "nvidia-fabricmanager must be installed, enabled and have FABRIC_MODE=1"},
+		{"guest", choose(guest, "0000:21:00.0"), selection.Options{}, gpus + " " + switches, guest,
 			`device_spec = {"vendor_id": "10de", "product_id": "1af1"}; alias = {"name": "NVSwitch", "vendor_id": "10de", "product_id": "1af1", "device_type": "type-PCI"}`},
-		{"the host gets them after all", choose(guest, "10de:20b2"), prepare.Options{NVSwitch: host}, gpus, host, "a partition must be activated before a guest with several GPUs starts, which Nova does not do"},
-		{"the guest gets them after all", choose(host, "0000:21:00.0"), prepare.Options{NVSwitch: guest}, gpus + " " + switches, guest, "Nova offers the NVSwitches only"},
-		{"all named, without a choice", choose("", "10de:20b2", "10de:1af1"), prepare.Options{}, gpus + " " + switches, "", "Nova offers the NVSwitches only"},
-		{"a GPU without NVLink", choose("", "0000:01:00.0"), prepare.Options{}, firstCard, "", ""},
+		{"the host gets them after all", choose(guest, "10de:20b2"), selection.Options{NVSwitch: host}, gpus, host, "a partition must be activated before a guest with several GPUs starts, which Nova does not do"},
+		{"the guest gets them after all", choose(host, "0000:21:00.0"), selection.Options{NVSwitch: guest}, gpus + " " + switches, guest, "Nova offers the NVSwitches only"},
+		{"all named, without a choice", choose("", "10de:20b2", "10de:1af1"), selection.Options{}, gpus + " " + switches, "", "Nova offers the NVSwitches only"},
+		{"a GPU without NVLink", choose("", "0000:01:00.0"), selection.Options{}, firstCard, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, board())
+			root := hosttest.Lay(t, hosttest.Board())
 			apply(t, root, test.first)
 			p := apply(t, root, test.then)
 			c := contractOf(t, root)
@@ -455,20 +450,20 @@ func TestNVSwitch(t *testing.T) {
 			if !strings.Contains(strings.Join(p.Warnings, "\n"), test.warns) {
 				t.Errorf("%q", p.Warnings)
 			}
-			text, _ := os.ReadFile(root.Path(prepare.ContractFile))
+			text, _ := os.ReadFile(root.Path(machine.ContractFile))
 			if strings.Contains(string(text), "nvswitch") != (test.recorded != "") {
 				t.Errorf("%s", text)
 			}
-			if p, err := plan(t, root, prepare.Options{}); err != nil || len(p.Files.Pending()) > 0 {
+			if p, err := plan(t, root, selection.Options{}); err != nil || len(p.Files.Pending()) > 0 {
 				t.Errorf("again: %v, %v", p.Files.Pending(), err)
 			}
 		})
 	}
 
 	// NVIDIA's driver serves the switches that remain with the host.
-	root := hosttest.Lay(t, strings.Replace(board(), "kernel/nouveau.ko.xz:\n", "kernel/nouveau.ko.xz:\nkernel/nvidia.ko.xz:\nkernel/nvidia-uvm.ko.xz:\n", 1))
-	for choice, blacklisted := range map[prepare.NVSwitch]bool{host: false, guest: true} {
-		p, err := plan(t, root, prepare.Options{NVSwitch: choice})
+	root := hosttest.Lay(t, strings.Replace(hosttest.Board(), "kernel/nouveau.ko.xz:\n", "kernel/nouveau.ko.xz:\nkernel/nvidia.ko.xz:\nkernel/nvidia-uvm.ko.xz:\n", 1))
+	for choice, blacklisted := range map[machine.NVSwitch]bool{host: false, guest: true} {
+		p, err := plan(t, root, selection.Options{NVSwitch: choice})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -487,7 +482,7 @@ func TestNVSwitch(t *testing.T) {
 // hgxB200 is a machine with two GPUs of an HGX B200 board, a ConnectX-7 function that manages
 // the NVSwitches, and an adapter with the same ids.
 func hgxB200(manager string) string {
-	commands, files, _ := strings.Cut(node{cpu: "GenuineIntel"}.archive(), "-- ")
+	commands, files, _ := strings.Cut(node{CPU: "GenuineIntel"}.Archive(), "-- ")
 	for address, f := range map[string]struct{ class, vendor, device, group string }{
 		"0000:31:00.0": {"030200", "10de", "2901", "31"}, "0000:32:00.0": {"030200", "10de", "2901", "32"},
 		"0000:41:00.0": {"020700", "15b3", "1021", "41"}, "0000:42:00.0": {"020700", "15b3", "1021", "42"},
@@ -507,23 +502,23 @@ func TestNVSwitchManagers(t *testing.T) {
 	const gpus = "0000:31:00.0 0000:32:00.0"
 	product := selectors(t, "10de:2901")
 	root := hosttest.Lay(t, hgxB200("SW_MNG"))
-	if _, err := plan(t, root, prepare.Options{Add: product}); fmt.Sprint(err) != separated(gpus, "0000:41:00.0") {
+	if _, err := plan(t, root, selection.Options{Add: product}); fmt.Sprint(err) != separated(gpus, "0000:41:00.0") {
 		t.Errorf("%v", err)
 	}
-	p, err := plan(t, root, prepare.Options{Add: product, NVSwitch: prepare.SwitchesToHost})
+	p, err := plan(t, root, selection.Options{Add: product, NVSwitch: machine.SwitchesToHost})
 	if err != nil || addresses(p.Functions) != gpus {
 		t.Errorf("%s, %v", addresses(p.Functions), err)
 	}
-	p, err = plan(t, root, prepare.Options{Add: product, NVSwitch: prepare.SwitchesToGuest})
-	if err != nil || addresses(p.Functions) != gpus+" 0000:41:00.0" || p.Functions[2].By != prepare.ByAddress {
+	p, err = plan(t, root, selection.Options{Add: product, NVSwitch: machine.SwitchesToGuest})
+	if err != nil || addresses(p.Functions) != gpus+" 0000:41:00.0" || p.Functions[2].By != machine.ByAddress {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
 	if !strings.Contains(strings.Join(p.Warnings, "\n"), `device_spec = {"address": "0000:41:00.0"}; alias = {"name": "NVSwitch", "vendor_id": "15b3", "product_id": "1021"`) {
 		t.Errorf("%q", p.Warnings)
 	}
 	// An adapter with the same ids goes by its address too.
-	p, err = plan(t, root, prepare.Options{Add: selectors(t, "0000:42:00.0")})
-	if err != nil || p.Functions[0].By != prepare.ByAddress {
+	p, err = plan(t, root, selection.Options{Add: selectors(t, "0000:42:00.0")})
+	if err != nil || p.Functions[0].By != machine.ByAddress {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
 
@@ -532,47 +527,13 @@ func TestNVSwitchManagers(t *testing.T) {
 	if err := os.WriteFile(vpd, []byte{0x90, 0xff}, 0o644); err != nil { // as unreadable as a closed file
 		t.Fatal(err)
 	}
-	if _, err := plan(t, root, prepare.Options{Add: product}); err == nil || !strings.Contains(err.Error(), "NVSwitches of the selected GPUs may be managed by 0000:41:00.0, whose vital product data cannot be read") {
+	if _, err := plan(t, root, selection.Options{Add: product}); err == nil || !strings.Contains(err.Error(), "NVSwitches of the selected GPUs may be managed by 0000:41:00.0, whose vital product data cannot be read") {
 		t.Errorf("%v", err)
 	}
-	if _, err := plan(t, root, prepare.Options{Add: selectors(t, "0000:41:00.0")}); err == nil || !strings.Contains(err.Error(), "may manage the NVSwitches of this machine") {
+	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:41:00.0")}); err == nil || !strings.Contains(err.Error(), "may manage the NVSwitches of this machine") {
 		t.Errorf("%v", err)
 	}
-	if _, err := plan(t, root, prepare.Options{Add: product, NVSwitch: prepare.SwitchesToHost}); err != nil {
+	if _, err := plan(t, root, selection.Options{Add: product, NVSwitch: machine.SwitchesToHost}); err != nil {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestFabric: GPUs whose NVSwitches remain with the host need NVIDIA's Fabric Manager.
-func TestFabric(t *testing.T) {
-	const config, unit = "usr/share/nvidia/nvswitch/fabricmanager.cfg", "lib/systemd/system/nvidia-fabricmanager.service"
-	const enabled = "etc/systemd/system/multi-user.target.wants/nvidia-fabricmanager.service"
-	for _, test := range []struct {
-		name   string
-		choice prepare.NVSwitch
-		files  map[string]string
-		status host.Status
-		seen   string
-	}{
-		{"not installed", prepare.SwitchesToHost, nil, host.Fail, "nvidia-fabricmanager.service is not installed"},
-		{"not enabled", prepare.SwitchesToHost, map[string]string{unit: "", config: "FABRIC_MODE=1\n"}, host.Fail, "nvidia-fabricmanager.service is not enabled"},
-		{"no mode", prepare.SwitchesToHost, map[string]string{unit: "", enabled: "", config: "# FABRIC_MODE=1\n"}, host.Fail, "/usr/share/nvidia/nvswitch/fabricmanager.cfg does not set FABRIC_MODE"},
-		{"another mode", prepare.SwitchesToHost, map[string]string{unit: "", enabled: "", config: "FABRIC_MODE=0\n"}, host.Fail, "/usr/share/nvidia/nvswitch/fabricmanager.cfg sets FABRIC_MODE=0"},
-		{"all of it", prepare.SwitchesToHost, map[string]string{unit: "", enabled: "", config: "FABRIC_MODE = 1\n"}, host.Pass, "nvidia-fabricmanager.service is enabled in shared NVSwitch mode"},
-		{"for a guest", prepare.SwitchesToGuest, nil, host.Pass, "NVSwitches are assigned to guests"},
-	} {
-		root := hosttest.Lay(t, board())
-		apply(t, root, prepare.Options{Add: selectors(t, "10de:20b2"), NVSwitch: test.choice})
-		for name, text := range test.files {
-			file := root.Path(name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		findings, _ := check(t, root)
-		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "fabric" })
-		if f := findings[i]; f.Status != test.status || f.Seen != test.seen {
-			t.Errorf("%s: %s %s", test.name, f.Status, f.Seen)
-		}
 	}
 }

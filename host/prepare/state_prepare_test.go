@@ -9,10 +9,13 @@ import (
 	"testing"
 
 	"gpustack/host/guard"
+	"gpustack/host/guest"
 	"gpustack/host/hosttest"
 	"gpustack/host/iommu"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
+	"gpustack/host/selection"
 )
 
 // anyMachine returns the functions of a machine that hardly exists, but could.
@@ -67,21 +70,18 @@ func anyMachine(r *rand.Rand) []pci.Device {
 // TestStatesAgree: host prepare accepts the GPUs of a vendor that can be prepared by their states,
 // and refuses each other one that the host has.
 func TestStatesAgree(t *testing.T) {
-	root := hosttest.Lay(t, node{cpu: "GenuineIntel"}.archive())
-	n, err := prepare.Observe(root, guard.Running{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
+	m := observe(root)
 	refusals := func(addresses []pci.Address) (reasons []string) {
-		var opts prepare.Options
+		var opts selection.Options
 		for _, a := range addresses {
 			opts.Add = append(opts.Add, selectors(t, a.String())...)
 		}
-		_, err := prepare.New(root, n, opts)
-		var refused *prepare.Refused
+		_, err := prepare.NewWant(root, m, opts)
+		var refused *selection.Refused
 		if errors.As(err, &refused) {
 			for _, err := range refused.Errors {
-				if separation := (*prepare.Separation)(nil); !errors.As(err, &separation) {
+				if separation := (*selection.Separation)(nil); !errors.As(err, &separation) {
 					reasons = append(reasons, err.Error())
 				}
 			}
@@ -93,27 +93,28 @@ func TestStatesAgree(t *testing.T) {
 	accepted, refused := 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		n.Devices, n.Mediated = anyMachine(r), map[pci.Address]int{}
-		for _, d := range n.Devices {
+		m.Devices.Value, m.Mediated.Value = anyMachine(r), map[pci.Address]int{}
+		for _, d := range m.Devices.Value {
 			if d.IsGPU() && r.IntN(8) == 0 {
-				n.Mediated[d.Address] = 1
+				m.Mediated.Value[d.Address] = 1
 			}
 		}
-		if n.Needs, err = guard.Needs(root, n.Devices, guard.Running{}); err != nil {
+		var err error
+		if m.Needs.Value, err = guard.Needs(root, m.Devices.Value, guard.Running{}); err != nil {
 			t.Fatal(err)
 		}
-		states := n.States(iommu.Groups(n.Devices), nil, idle)
+		states := selection.NewNode(m).States(iommu.Groups(m.Devices.Value), nil, machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}})
 		for _, vendor := range []pci.ID{0x10de, 0x1002} {
 			var good []pci.Address
-			for i, d := range n.Devices {
+			for i, d := range m.Devices.Value {
 				switch {
 				case !d.IsGPU() || !d.IsVendor(vendor):
 				case states[i].Preparable():
 					good = append(good, d.Address)
-				case states[i].Name == prepare.OfHost || states[i].Name == prepare.Blocked && (d.Driver == nil || *d.Driver != "vfio-pci"):
+				case states[i].Name == selection.OfHost || states[i].Name == selection.Blocked && (d.Driver == nil || *d.Driver != "vfio-pci"):
 					refused++
 					if refusals([]pci.Address{d.Address}) == nil {
-						t.Errorf("seed %d: %s is accepted\n%s", seed, d.Address, drawn(n.Devices, states))
+						t.Errorf("seed %d: %s is accepted\n%s", seed, d.Address, drawn(m.Devices.Value, states))
 					}
 				}
 			}
@@ -122,7 +123,7 @@ func TestStatesAgree(t *testing.T) {
 			}
 			accepted++
 			if reasons := refusals(good); reasons != nil {
-				t.Errorf("seed %d: %s\n%s", seed, strings.Join(reasons, "\n"), drawn(n.Devices, states))
+				t.Errorf("seed %d: %s\n%s", seed, strings.Join(reasons, "\n"), drawn(m.Devices.Value, states))
 			}
 		}
 		if t.Failed() {
@@ -134,7 +135,7 @@ func TestStatesAgree(t *testing.T) {
 	}
 }
 
-func drawn(devices []pci.Device, states []*prepare.State) string {
+func drawn(devices []pci.Device, states []*selection.State) string {
 	var lines []string
 	for i, d := range devices {
 		state, group := "-", "-"

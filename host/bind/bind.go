@@ -1,0 +1,365 @@
+// Package bind plans changes of drivers on the running machine: functions are bound for guests now,
+// or returned to their host drivers.
+//
+// Does not: read the machine (host/machine), or change drivers (host/driver).
+package bind
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/driver"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+)
+
+// Errors of functions whose driver cannot be changed on the running machine.
+var (
+	ErrLive     = host.WithHint(errors.New("on a running host may hang"), "use 'gpustack host prepare' and reboot instead, or --live to unbind it now")
+	ErrNoGroup  = host.WithHint(errors.New("is in no IOMMU group and cannot be assigned to a guest"), "the IOMMU is off: run 'gpustack host prepare' and reboot; if that is done, turn it on in the firmware's setup")
+	ErrNoModule = host.WithHint(errors.New("not available in the running kernel"), "install the package that has it, or reboot into the kernel whose modules are installed")
+	ErrBlind    = host.WithHint(errors.New("cannot determine which guests use these devices"), "run gpustack as root, outside of containers")
+	ErrNeeded   = errors.New("the host needs it")
+)
+
+// Plan changes drivers on the running machine.
+type Plan struct {
+	driver.Plan
+	Functions []pci.Address // all that were selected, and all that go with them
+	Warnings  []string
+}
+
+// node is a machine as a change of drivers needs it.
+type node struct {
+	selection.Node
+	kernel   *modprobe.Modules // of the running kernel; nil where its release is unknown
+	warnings []string
+}
+
+// newNode returns the machine as a change of drivers needs it. The error names all that was not
+// read.
+func newNode(m machine.Machine) (node, error) {
+	if err := errors.Join(m.Obstacles()...); err != nil {
+		return node{}, err
+	}
+	n := node{Node: selection.NewNode(m), warnings: slices.Clone(m.Warnings)}
+	for i := range n.Devices {
+		n.warnings = append(n.warnings, n.Devices[i].Warnings...)
+	}
+	if len(m.Kernels.Value) > 0 {
+		n.kernel = &m.Kernels.Value[0]
+	}
+	return n, nil
+}
+
+// withoutRecord returns the node and the options where functions are named: what was allowed
+// and which side gets the NVSwitches remain as recorded.
+func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
+	if r := n.Recorded; r != nil && opts.Named() {
+		opts.Allow = append(slices.Clone(opts.Allow), r.Allowed...)
+		opts.Allow = slices.DeleteFunc(opts.Allow, func(a pci.Address) bool { return n.Devices.At(a) == nil && slices.Contains(r.Allowed, a) })
+		if opts.Driver == "" {
+			opts.Driver = r.Driver
+		}
+		if opts.NVSwitch == "" && r.NVSwitch == machine.SwitchesToHost {
+			opts.NVSwitch = r.NVSwitch
+		}
+		// What goes to guests by the record is separated from nothing that is named.
+		for _, f := range r.Functions {
+			if d := n.Devices.At(f.Address); d != nil && (d.IsNVSwitch() || d.IsBoardGPU()) {
+				opts.Allow = append(opts.Allow, f.Address)
+			}
+		}
+		n.Recorded = nil
+	}
+	return n, opts
+}
+
+// NewPlan plans to bind functions for guests now: those that opts name, else those recorded,
+// else every NVIDIA display function, with all that go with them. live permits drivers
+// to be made to let go that may never do so.
+func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, live bool) (Plan, error) {
+	n, err := newNode(m)
+	if err != nil {
+		return Plan{}, err
+	}
+	record := n.Recorded
+	ways := n.search(root, opts)
+	n, opts = n.withoutRecord(opts)
+	s, err := n.Choose(opts)
+	if err != nil {
+		return Plan{}, ways.Refused(s, host.Split(err))
+	}
+	if refusals, _ := n.Refusals(s); len(refusals) > 0 {
+		return Plan{}, ways.Refused(s, refusals)
+	}
+	l := Plan{Functions: s.All, Warnings: n.warnings}
+	var goals []driver.Goal
+	var errs []error
+	stub := false
+	for _, a := range s.All {
+		d := n.Devices.At(a)
+		want := n.driverNow(d, opts)
+		held := d.DriverName()
+		if held == want || want == machine.Stub && held == machine.VFIO && isRecorded(record, a, machine.Stub) && uses.Guest(a) != nil {
+			continue // so it is, or libvirt has taken it from pci-stub for a guest
+		}
+		if d.IOMMUGroup == nil {
+			errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoGroup))
+		}
+		goals = append(goals, driver.Goal{Address: a, State: driver.State{Driver: driver.Name(want), Override: driver.Name(want)}})
+		stub = stub || want == machine.Stub
+	}
+	if stub {
+		l.Warnings = append(l.Warnings, "when a guest stops, libvirt hands functions that pci-stub has only by driver_override to the host's drivers; vfio-pci keeps them")
+	}
+	var planErr error
+	l.Plan, planErr = driver.New(root, n.Devices, goals, false)
+	errs = append(errs, planErr)
+	for _, name := range l.Load {
+		if n.kernel != nil && !n.kernel.Loadable(name) {
+			errs = append(errs, fmt.Errorf("driver %s: %w", name, ErrNoModule))
+		}
+	}
+	warnings, err := n.refuse(l.Plan, uses, live)
+	l.Warnings = append(l.Warnings, warnings...)
+	return l, errors.Join(append(errs, err)...)
+}
+
+// search returns what looks for options that NewPlan accepts: it has no record of its own, and
+// selects just what is named.
+func (n node) search(root host.Root, opts selection.Options) selection.Search {
+	return selection.Search{
+		Node: n.Node, Root: root, Options: opts,
+		Choose: func(o selection.Options) (selection.Selection, error) {
+			named, o := n.withoutRecord(o)
+			return named.Choose(o)
+		},
+		Try: func(o selection.Options) []error {
+			named, o := n.withoutRecord(o)
+			s, err := named.Choose(o)
+			if err != nil {
+				return host.Split(err)
+			}
+			refusals, _ := named.Refusals(s)
+			return refusals
+		},
+		Exact: func(functions []pci.Address) selection.Options {
+			named := n.Node
+			named.Recorded = nil
+			return named.Only(opts, functions)
+		},
+	}
+}
+
+// driverNow is the driver that is to hold a function: what is recorded, or, where VFIO
+// has one of its own for just such a device, that.
+func (n node) driverNow(d *pci.Device, opts selection.Options) string {
+	want := opts.Driver
+	if r := n.Recorded; r != nil && want == "" {
+		if f := r.At(d.Address); f != nil {
+			return f.Driver
+		}
+		want = r.Driver
+	}
+	if want == "" {
+		want = machine.VFIO
+	}
+	if want == machine.VFIO && n.kernel != nil {
+		return cmp.Or(n.kernel.Variant(d.Modalias), want)
+	}
+	return want
+}
+
+// NewRelease plans to return functions to the host now, to the drivers that they had before they
+// were bound: those that opts name, else those recorded and those in taken, else every NVIDIA
+// GPU. A function whose driver is unknown gets the one that the kernel has for it, or any that
+// binds it.
+func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, taken map[pci.Address]driver.State) (Plan, error) {
+	n, err := newNode(m)
+	if err != nil {
+		return Plan{}, err
+	}
+	n, opts = n.withoutRecord(opts)
+	if !opts.Named() {
+		var present []pci.Address
+		for a := range taken {
+			if n.Devices.At(a) != nil {
+				present = append(present, a)
+			}
+		}
+		if n.Recorded != nil {
+			// A function that has changed since was not bound: the others are returned.
+			rest, changed := n.Unchanged()
+			present = append(present, rest...)
+			for _, err := range changed {
+				n.warnings = append(slices.Clone(n.warnings), fmt.Sprintf("left out: %v", err))
+			}
+			if n.Recorded = nil; len(present) == 0 {
+				plan, err := driver.New(root, n.Devices, nil, true)
+				return Plan{Plan: plan, Functions: []pci.Address{}, Warnings: n.warnings}, err
+			}
+		}
+		opts = n.Only(opts, present)
+	}
+	s, err := n.Choose(opts)
+	if err != nil {
+		return Plan{}, err
+	}
+	l := Plan{Functions: s.All, Warnings: n.warnings}
+	drivers, err := readDrivers(root)
+	if err != nil {
+		return Plan{}, err
+	}
+	var goals []driver.Goal
+	for _, a := range s.All {
+		d := n.Devices.At(a)
+		goal := driver.Goal{Address: a}
+		was, known := taken[a]
+		switch held := d.DriverName(); {
+		case held != "" && !pci.LeavesAlone(held):
+			goal.Driver = driver.Name(held) // and no other is set to be the only one
+		case held == "" && d.DriverOverride == nil:
+			continue
+		case known:
+			goal.State = was
+		default:
+			goal.Driver = driver.Name(n.hostDriver(d, drivers))
+			goal.Any = goal.Driver == ""
+		}
+		goals = append(goals, goal)
+	}
+	var planErr, refusals error
+	l.Plan, planErr = driver.New(root, n.Devices, goals, true)
+	warnings, refusals := n.refuse(l.Plan, uses, true)
+	l.Warnings = append(l.Warnings, warnings...)
+	return l, errors.Join(planErr, refusals)
+}
+
+// readDrivers returns the drivers that the kernel has now, each with the module that it
+// is of: often, not always, of the same name (Linux, module_add_driver).
+func readDrivers(root host.Root) (map[string]string, error) {
+	const dir = "/sys/bus/pci/drivers"
+	names, err := root.ReadDir(dir)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	modules := map[string]string{}
+	for _, name := range names {
+		modules[name] = modprobe.Normal(name)
+		if usual := modprobe.UsuallyBuiltin(name); usual != "" {
+			modules[name] = usual
+		}
+		d, err := root.OpenDir(path.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err))
+		}
+		target, err := d.Readlink("module")
+		d.Close() //nolint:errcheck // only read from
+		switch {
+		case err == nil:
+			modules[name] = modprobe.Normal(path.Base(target))
+		case !host.IsAbsent(err): // a part of the kernel has none
+			return nil, fmt.Errorf("%s: %w", path.Join(dir, name, "module"), err)
+		}
+	}
+	return modules, nil
+}
+
+// hostDriver is the driver, of those that the kernel has now, that the function's alias
+// leads to, or "".
+func (n node) hostDriver(d *pci.Device, drivers map[string]string) string {
+	if d.Modalias == nil || n.kernel == nil {
+		return ""
+	}
+	for _, module := range n.kernel.Match(*d.Modalias) {
+		for name, of := range drivers {
+			if of == module {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// Refuse returns an error that names the functions of a plan that are in use now, so that their
+// drivers cannot be changed. It warns where that cannot be determined of a tree. live permits to
+// unbind drivers that may hang.
+func Refuse(m machine.Machine, p driver.Plan, uses machine.Uses, live bool) (warnings []string, err error) {
+	n, err := newNode(m)
+	if err != nil {
+		return nil, err
+	}
+	return n.refuse(p, uses, live)
+}
+
+func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []string, err error) {
+	if len(p.Changes) == 0 {
+		return nil, nil
+	}
+	var errs []error
+	switch blind := uses.Unknown(); {
+	case blind != "" && uses.Running:
+		errs = append(errs, fmt.Errorf("%w: %s", ErrBlind, blind))
+	case blind != "":
+		warnings = append(warnings, fmt.Sprintf("%v: %s", ErrBlind, blind))
+	}
+	vfs := n.Devices.VFs()
+	for _, c := range p.Changes {
+		d := n.Devices.At(c.Address)
+		if d == nil || c.Before.Driver == "" || c.Before.Driver == c.After.Driver {
+			continue // nothing has to let go
+		}
+		if used := uses.Guest(c.Address); used != nil {
+			errs = append(errs, used)
+		}
+		for _, h := range uses.Holders {
+			if h.Address == c.Address {
+				errs = append(errs, &machine.InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit})
+			}
+		}
+		if err := n.Virtualized(d, vfs); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.Address, err))
+		}
+		if held := string(c.Before.Driver); !live && mayHang(d, held) {
+			errs = append(errs, fmt.Errorf("%s: unbinding %s %w", c.Address, held, ErrLive))
+		}
+	}
+	return warnings, errors.Join(errs...)
+}
+
+// mayHang tells whether a driver of the host's is one that is known not to return from
+// letting a function go: those of GPUs, and NVIDIA's.
+func mayHang(d *pci.Device, held string) bool {
+	return !pci.LeavesAlone(held) && (d.IsGPU() || strings.HasPrefix(held, "nvidia"))
+}
+
+// Needed returns an error that names the functions that a plan would bind for guests and the host
+// needs.
+func Needed(m machine.Machine, p driver.Plan) error {
+	var errs []error
+	for _, c := range p.Changes {
+		for _, need := range m.Needs.Value {
+			if need.Address == c.Address && !p.Release {
+				errs = append(errs, &selection.Refusal{Address: c.Address, Reason: ErrNeeded.Error() + ": " + need.Reason, Absolute: need.Absolute, Err: ErrNeeded})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isRecorded reports whether a driver is recorded for a function.
+func isRecorded(c *machine.Contract, a pci.Address, driver string) bool {
+	f := c.At(a)
+	return f != nil && f.Driver == driver
+}

@@ -1,0 +1,70 @@
+package check
+
+import (
+	"fmt"
+	"math/bits"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+)
+
+// window is where a UEFI guest's firmware puts memory above 4 GiB, unless it is told how
+// far the processor's addresses reach (EDK II, OvmfPkg/OvmfPkg.dec,
+// PcdPciMmio64Size).
+const window = 32 << 30
+
+// bars looks for regions that found no place on the host, and for those that are too
+// large for guests as they are by default. The latter is said with a pass: nothing is
+// wrong with this host, nothing here could mend it, and a warning that never goes hides
+// others.
+func (v view) bars() []host.Finding {
+	if !v.Devices.Seen() {
+		return unread(v.Devices)
+	}
+	var findings []host.Finding
+	seen, large := false, 0
+	var largest uint64
+	for _, d := range v.ForGuests() {
+		i := v.Inspected[d.Address]
+		seen = seen || i.BARs != nil
+		var wide uint64
+		for _, b := range i.BARs {
+			if b.Unplaced {
+				findings = append(findings, host.Finding{
+					Status: host.Fail, File: machine.AttributeFile(d.Address, "resource"), Seen: fmt.Sprintf("%s: the host has no place for region %d, %s", d.Address, b.Number, size(b.Size)),
+					Effect: "neither host nor guest can use it",
+					Remedy: "switch on memory above 4 GiB in the firmware's setup: Above 4G Decoding, Large BAR; a newer firmware may place more",
+				})
+			}
+			if b.Wide && b.Prefetchable {
+				wide += b.Size
+				largest = max(largest, b.Size)
+			}
+		}
+		if wide > window {
+			large++
+		}
+	}
+	switch {
+	case findings != nil:
+		return findings
+	case !seen:
+		return na("the kernel shows no regions of functions for guests")
+	case large == 0:
+		return pass("all have a place; the largest above 4 GiB is of %s", size(largest))
+	}
+	f := pass("all have a place; %s with more than %s above 4 GiB, up to %s in one region", plural(large, "function"), size(window), size(largest))[0]
+	f.Effect = fmt.Sprintf("by default a UEFI guest has %s there for all of its functions, and does not see those that do not fit", size(window))
+	f.Remedy = "for UEFI guests let the flavor pass the processor's address size on: hw:maxphysaddr_mode=passthrough, from Nova 2023.1 on"
+	return one(f)
+}
+
+// size writes a power of two as people do.
+func size(n uint64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	if n == 0 {
+		return "0 bytes"
+	}
+	unit := (bits.Len64(n) - 1) / 10
+	return fmt.Sprintf("%d %s", n>>(10*unit), units[unit])
+}

@@ -1,0 +1,54 @@
+package check
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// withoutFramebuffer are the arguments that keep the kernel from using the firmware's
+// framebuffer (Linux, Documentation/admin-guide/kernel-parameters.txt,
+// initcall_blacklist; drivers/firmware/sysfb.c; Documentation/fb/modedb.rst).
+var withoutFramebuffer = []string{"initcall_blacklist=sysfb_init", "video=efifb:off", "video=vesafb:off", "video=simplefb:off"}
+
+// removesFramebuffers returns whether VFIO removes the firmware's framebuffer from a function that
+// it is bound to, which libvirt ensures before a guest starts: of VGA controllers, from Linux 6.0
+// on (drivers/vfio/pci/vfio_pci_core.c, vfio_pci_vga_init).
+func removesFramebuffers(release string, d *pci.Device) bool {
+	const vga = 0x0300
+	major, _, _ := strings.Cut(release, ".")
+	n, err := strconv.Atoi(major)
+	return err == nil && n >= 6 && d.Class != nil && *d.Class == vga
+}
+
+// bootVGA looks whether a GPU for guests is the one that the firmware's console is on.
+func (v view) bootVGA() []host.Finding {
+	if !v.Devices.Seen() {
+		return unread(v.Devices)
+	}
+	for _, d := range v.ForGuests() {
+		f := host.Finding{File: machine.AttributeFile(d.Address, "boot_vga"), Seen: d.Address.String() + " is the console of the firmware"}
+		switch {
+		case !d.IsConsole():
+			continue
+		case v.phase == unprepared:
+			f.Status = host.Fail
+			f.Effect = "gpustack host prepare refuses it: the host would be without a console"
+			f.Remedy = "make another display the first in the firmware's setup, or run 'gpustack host prepare --dry-run' for commands that leave it with the host or allow it"
+		case slices.ContainsFunc(v.Running.Value, func(arg string) bool { return slices.Contains(withoutFramebuffer, arg) }):
+			return pass("%s, and the kernel leaves its framebuffer alone", f.Seen)
+		case removesFramebuffers(v.kernel(), &d):
+			return pass("%s; on this kernel, VFIO removes the framebuffer from it", f.Seen)
+		default:
+			f.Status = host.Warn
+			f.Effect = "the kernel's framebuffer may hold its memory: then a guest with it does not start (can't reserve BAR)"
+			f.Remedy = "make another display the first in the firmware's setup, or add initcall_blacklist=sysfb_init to the kernel's arguments"
+		}
+		return one(f)
+	}
+	return pass("no function for guests is the console of the firmware")
+}

@@ -1,0 +1,36 @@
+package check
+
+import (
+	"gpustack/host"
+	"gpustack/host/machine"
+)
+
+// bus looks for cards that have fallen off it.
+func (v view) bus() []host.Finding {
+	if !v.Devices.Seen() {
+		return unread(v.Devices)
+	}
+	var findings []host.Finding
+	answer := 0
+	functions := v.ForGuests()
+	for _, d := range functions {
+		if v.isLost(d.Address) {
+			findings = append(findings, host.Finding{
+				Status: host.Fail, File: machine.AttributeFile(d.Address, "config"), Seen: d.Address.String() + " does not answer: all of its registers read ffff",
+				Effect: "a guest with it fails, or takes the host with it",
+				Remedy: "take it out of Nova's device_spec, and switch the host off and on; a mere reboot may not reset the card",
+			})
+		} else if v.Inspected[d.Address].Answers != nil {
+			answer++
+		}
+	}
+	switch {
+	case findings != nil:
+		return findings
+	case len(functions) == 0:
+		return na("there is no function for guests")
+	case answer < len(functions):
+		return na("the kernel shows the configuration of %d of %s", answer, plural(len(functions), "function"))
+	}
+	return pass("%s answer", plural(answer, "function"))
+}

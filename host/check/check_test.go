@@ -1,0 +1,884 @@
+package check_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/check"
+	"gpustack/host/hosttest"
+	"gpustack/host/initramfs"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/prepare"
+	"gpustack/host/selection"
+)
+
+func observe(root host.Root) machine.Machine {
+	return machine.Observe(root, machine.Check, machine.Options{})
+}
+
+func plan(t *testing.T, root host.Root, opts selection.Options) (prepare.Plan, error) {
+	t.Helper()
+	m := machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
+	want, err := prepare.NewWant(root, m, opts)
+	if err != nil {
+		return prepare.Plan{}, err
+	}
+	return prepare.NewPlan(root, m, want)
+}
+
+func apply(t *testing.T, root host.Root, opts selection.Options) prepare.Plan {
+	t.Helper()
+	p, err := plan(t, root, opts)
+	if err == nil {
+		err = p.Files.Apply(context.Background(), root)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func selectors(t *testing.T, words ...string) (list []pci.Selector) {
+	t.Helper()
+	for _, w := range words {
+		s, err := pci.ParseSelector(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// planned is the same server after host prepare, and before it is booted anew.
+func planned(t *testing.T, opts selection.Options) host.Root {
+	t.Helper()
+	root := bare(t)
+	// Every kernel gets the hook. What images hold is for TestImages.
+	for _, release := range []string{kernel, newer} {
+		write("boot/initrd.img-"+release, "")(t, root)
+		defer remove("boot/initrd.img-"+release)(t, root)
+	}
+	p, err := plan(t, root, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
+	if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", Change: change.Files{Root: root}.New(p.Files)}); err != nil {
+		t.Fatal(err)
+	}
+	replace("boot/grub/grub.cfg", "ro quiet", "ro quiet intel_iommu=on iommu=pt")(t, root)
+	return root
+}
+
+var reboot = steps(
+	write("proc/stat", fmt.Sprintf("btime %d\n", time.Now().Add(time.Hour).Unix())),
+	replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"),
+)
+
+// ready is the server after that boot.
+func ready(t *testing.T, opts selection.Options) host.Root {
+	t.Helper()
+	root := planned(t, opts)
+	held := opts.Driver
+	if held == "" {
+		held = machine.VFIO
+	}
+	steps(reboot, each(func(f string) step { return heldBy(f, held) }))(t, root)
+	return root
+}
+
+// off switches the IOMMU off: the kernel then has no units and no groups.
+var off = steps(
+	remove("sys/class/iommu/dmar0"), remove("sys/kernel/iommu_groups"), write("sys/kernel/iommu_groups/.keep", ""), remove("sys/kernel/iommu_groups/.keep"),
+	each(func(f string) step { return remove(function(f + "/iommu_group")) }),
+	remove("sys/devices/pci0000:00/0000:00:01.0/iommu_group"), remove("sys/devices/pci0000:00/0000:00:02.0/iommu_group"),
+	remove("sys/devices/pci0000:00/0000:00:17.0/iommu_group"), remove("sys/devices/pci0000:00/0000:00:19.0/iommu_group"),
+)
+
+// judge judges the tree.
+func judge(t *testing.T, root host.Root) ([]host.Finding, check.Verdict) {
+	t.Helper()
+	return check.Verify(observe(root))
+}
+
+// bad are the findings that warn or fail, each as a line.
+func bad(t *testing.T, findings []host.Finding) []string {
+	t.Helper()
+	var lines []string
+	for _, f := range findings {
+		if f.Status != host.Warn && f.Status != host.Fail {
+			continue
+		}
+		at := f.File
+		if f.Line > 0 {
+			at += fmt.Sprintf(":%d", f.Line)
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %s: %s", f.Status, f.Check, at, f.Seen))
+		if f.Seen == "" || f.Effect == "" || f.Remedy == "" {
+			t.Errorf("%s: seen %q, effect %q, remedy %q", f.Check, f.Seen, f.Effect, f.Remedy)
+		}
+	}
+	return lines
+}
+
+// The machines that cases change.
+const (
+	isBare    = "bare"
+	isPlanned = "planned"
+	isReady   = "ready"
+)
+
+// masters are those machines, each laid out once.
+func masters(t *testing.T) map[string]host.Root {
+	t.Helper()
+	return map[string]host.Root{isBare: bare(t), isPlanned: planned(t, selection.Options{}), isReady: ready(t, selection.Options{})}
+}
+
+// like lays out the same machine again.
+func like(t *testing.T, master host.Root) host.Root {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(master.Path("/"))); err != nil {
+		t.Fatal(err)
+	}
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// TestCheck: for every fail and every warning a machine with just that one.
+func TestCheck(t *testing.T) {
+	const (
+		grub     = "/boot/grub/grub.cfg: "
+		cmdline  = "/proc/cmdline: "
+		conf     = "/etc/modprobe.d/"
+		devices  = "/sys/bus/pci/devices/0000:"
+		contract = "/var/lib/gpustack/contract.json: "
+	)
+	machines := masters(t)
+	for _, test := range []struct {
+		name    string
+		from    string
+		change  step
+		verdict check.Verdict
+		want    []string
+	}{
+		{"nothing is wrong", isReady, steps(), check.Ready, nil},
+		{"not prepared", isBare, steps(), check.NotPrepared, []string{"fail prepared " + contract + "gpustack host prepare has not been run here"}},
+		{"gpustack=off", isReady, steps(replace("proc/cmdline", "quiet", "quiet gpustack=off"), heldBy("01:00.0", "nouveau")), check.PendingReboot,
+			[]string{"fail reboot " + cmdline + "booted with gpustack=off"}},
+
+		// Firmware and IOMMU.
+		{"the firmware offers none", isReady, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), check.NotReady,
+			[]string{"fail firmware /sys/firmware/acpi/tables: offers no IOMMU: there is no DMAR, IVRS, IORT or VIOT"}},
+		{"the firmware offers none, nothing prepared", isBare, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), check.NotPrepared,
+			[]string{"fail firmware /sys/firmware/acpi/tables: offers no IOMMU: there is no DMAR, IVRS, IORT or VIOT"}},
+		{"off for no reason that is seen", isReady, off, check.NotReady,
+			[]string{"fail iommu /sys/kernel/iommu_groups: off, though nothing among the kernel's arguments says so"}},
+		{"off by an argument", isBare, steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"), replace("boot/grub/grub.cfg", "quiet", "intel_iommu=off")), check.NotPrepared,
+			[]string{"fail iommu " + cmdline + "switched off by an argument of the kernel: intel_iommu=off"}},
+		{"never switched on", isBare, off, check.NotPrepared,
+			[]string{"fail iommu " + cmdline + "off, and the kernel was not told to use it: intel_iommu=on"}},
+		{"off, and it is not known what the kernel was told", isBare, steps(off, remove("proc/cmdline")), check.NotPrepared,
+			[]string{"fail iommu /sys/kernel/iommu_groups: off; what the kernel was told is not known"}},
+		{"off for AMD's processors, which needs no argument", isBare, steps(off, replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD"), remove(dmarFile), write("sys/firmware/acpi/tables/IVRS", "")), check.NotPrepared,
+			[]string{"fail iommu /sys/kernel/iommu_groups: off, though nothing among the kernel's arguments says so"}},
+		{"off until the reboot", isPlanned, off, check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"translated, and told not to be", isReady, replaceTypes("identity", "DMA"), check.Ready,
+			[]string{"warn iommu_type /sys/kernel/iommu_groups: DMA of 6 groups, though the kernel was told not to translate for the host"}},
+
+		// Interrupt remapping.
+		{"no interrupt remapping", isReady, write(dmarFile, dmar(0)), check.NotReady,
+			[]string{"fail interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware says that the platform has none"}},
+		{"a unit without", isReady, write("sys/class/iommu/dmar0/intel-iommu/ecap", "f020d7\n"), check.NotReady,
+			[]string{"fail interrupt_remapping /sys/class/iommu/dmar0/intel-iommu/ecap: dmar0 cannot remap interrupts"}},
+		{"switched off", isReady, replace("proc/cmdline", "quiet", "intremap=off"), check.NotReady,
+			[]string{"fail interrupt_remapping " + cmdline + "off by an argument of the kernel: intremap=off"}},
+		{"done without", isReady, steps(write(dmarFile, dmar(0)), write(unsafeFile, "Y\n")), check.Ready,
+			[]string{"warn interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware says that the platform has none"}},
+		{"done without for no reason", isReady, write(unsafeFile, "Y\n"), check.Ready,
+			[]string{"warn interrupt_remapping /" + unsafeFile + ": on, by the firmware and 1 unit, and VFIO is told to do without"}},
+
+		// Arguments.
+		{"booted without an argument", isReady, replace("proc/cmdline", " iommu=pt", ""), check.NotReady,
+			[]string{"fail arguments " + cmdline + "booted since, and yet without iommu=pt"}},
+		{"without it, and so without an IOMMU", isReady, steps(off, replace("proc/cmdline", "intel_iommu=on ", "")), check.NotReady,
+			[]string{"fail arguments " + cmdline + "booted since, and yet without intel_iommu=on"}},
+		{"an argument against what is recorded", isReady, replace("proc/cmdline", "iommu=pt", "iommu=pt amd_iommu=off iommu=soft"), check.NotReady,
+			[]string{"fail arguments " + cmdline + "iommu=soft stands against what is recorded"}},
+		{"further words are no fault", isReady, steps(replace("proc/cmdline", "intel_iommu=on", "intel-iommu=on,sm_on"), replace("boot/grub/grub.cfg", "intel_iommu=on", "intel_iommu=on,sm_on")), check.Ready, nil},
+		{"an entry without an argument", isReady, replace("boot/grub/grub.cfg", newer+" root=UUID=a ro quiet intel_iommu=on", newer+" root=UUID=a ro quiet"), check.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on"}},
+		{"an entry with what stands against", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro gpustack=off"), check.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has gpustack=off"}},
+		{"a file that takes the arguments from later menus", isReady, write("etc/default/grub.d/zzzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"), check.NotReady,
+			[]string{"fail next_boot /etc/default/grub.d/zzzz.cfg: the entry of a kernel installed later lacks intel_iommu=on iommu=pt"}},
+		{"a menu that was not made anew", isPlanned, replace("boot/grub/grub.cfg", " intel_iommu=on iommu=pt", ""), check.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on iommu=pt", "fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " lacks intel_iommu=on iommu=pt"}},
+		{"an entry with more than the kernel runs with", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro pci-stub.ids=10de:1"), check.Ready,
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has pci-stub.ids=10de:1 intel_iommu=on iommu=pt, the kernel runs with intel_iommu=on iommu=pt"}},
+		{"an argument that was given at the menu's prompt", isBare, steps(replace("proc/cmdline", "quiet", "quiet iommu=pt"), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg", "linux /boot/vmlinuz root=UUID=a\n")), check.NotPrepared,
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has no argument for the IOMMU, the kernel runs with iommu=pt", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+
+		// Modules.
+		{"the kernel that runs lacks the driver", isReady, replace("lib/modules/"+kernel+"/modules.dep", "vfio-pci", "x"), check.NotReady,
+			[]string{"fail kernels /lib/modules/" + kernel + ": kernel " + kernel + " has no vfio-pci"}},
+		{"the kernel that is booted next lacks it", isReady, replace("lib/modules/"+newer+"/modules.dep", "vfio-pci", "x"), check.NotReady,
+			[]string{"fail kernels /lib/modules/" + newer + ": kernel " + newer + " has no vfio-pci"}},
+		{"a kernel that was left lacks it", isReady, write("lib/modules/5.10.0/modules.dep", ""), check.Ready,
+			[]string{"warn kernels /lib/modules/5.10.0: kernel 5.10.0 has no vfio-pci"}},
+		{"a line that loses", isReady, write("etc/modprobe.d/vfio.conf", "# ours\noptions vfio_pci ids=1234:5678,10de:11b4\n"), check.Ready,
+			[]string{"warn ids " + conf + "vfio.conf:2: vfio-pci is told to take 1234:5678 here, and does not heed it: what counts is " + conf + "zz-gpustack.conf:5"}},
+		{"a line that loses, and whose ids are all in the one that counts", isReady, write("etc/modprobe.d/vfio.conf", "options vfio_pci ids=10de:11b4\n"), check.Ready, nil},
+		{"a line that wins, with all of ours", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,1234:5678\n"), check.Ready, nil},
+		{"a line that wins", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4\n"), check.NotReady,
+			[]string{"fail ids " + conf + "zzz.conf:1: vfio-pci is to take 10de:0e0a, and what counts is " + conf + "zzz.conf:1"}},
+		{"a line that loses to the kernel's arguments", isReady, steps(replace("proc/cmdline", "quiet", "vfio-pci.ids=10de:11b4"), replace("boot/grub/grub.cfg", "quiet", "vfio_pci.ids=10de:11b4")), check.NotReady,
+			[]string{"fail ids " + grub + "vfio-pci is to take 10de:0e0a, and what counts is the kernel's argument in /boot/grub/grub.cfg"}},
+		{"a line that takes the host's", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,8086:1533\n"), check.Ready,
+			[]string{"warn ids " + conf + "zzz.conf:1: vfio-pci is to take 8086:1533, and so takes 0000:00:19.0, which is to stay with the host"}},
+
+		// What host prepare refuses.
+		{"a group with a part of the host", isBare, group("01:00.0", 4), check.NotPrepared,
+			[]string{"fail preparable " + devices + "00:19.0: 0000:00:19.0: shares IOMMU group 4 with a selected device but is not part of it"}},
+		{"the host needs a card", isBare, steps(write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), check.NotPrepared,
+			[]string{"fail preparable " + devices + "01:00.1: 0000:01:00.1: the host needs it: carries the default route, through ib0"}},
+		{"a maker of initramfs images that is not known", isBare, steps(remove("usr/sbin/mkinitramfs"), write("usr/bin/booster", "")), check.NotPrepared,
+			[]string{"fail preparable : booster: initramfs maker not supported yet"}},
+		{"no GPU of NVIDIA's", isBare, steps(write(function("01:00.0/vendor"), "0x1002\n"), write(function("02:00.0/vendor"), "0x1002\n")), check.NotPrepared,
+			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA GPUs: no such function"}},
+		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), check.NotPrepared,
+			[]string{"fail boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"a GPU is the console and goes", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), check.Ready,
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"and the kernel is not known", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), remove("proc/sys/kernel/osrelease")), check.Ready,
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"and is no VGA controller", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write(function("01:00.0/class"), "0x038000\n")), check.Ready,
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), check.Ready, nil},
+		{"and vfio-pci removes the framebuffer", isReady, write(function("01:00.0/boot_vga"), "1\n"), check.Ready, nil},
+
+		// A boot that is not that of GRUB's menu.
+		{"the boot partition is not mounted", isReady, write("etc/fstab", "UUID=2 /boot ext4\n"), check.NotReady,
+			[]string{"fail next_boot /boot: /boot: is in /etc/fstab but not mounted"}},
+		{"the boot partition is not mounted, nothing prepared", isBare, write("etc/fstab", "UUID=2 /boot ext4\n"), check.NotPrepared,
+			[]string{"fail preparable : /boot: is in /etc/fstab but not mounted"}},
+		{"a unified kernel image", isReady, steps(hosttest.Variable("LoaderInfo", "systemd-boot 257"), write("efi/EFI/Linux/x.efi", ""), write("efi/loader/entries/x.conf", "linux /x\noptions root=UUID=a intel_iommu=on iommu=pt\n")), check.NotReady,
+			[]string{"fail next_boot /boot: unified kernel images (/efi/EFI/Linux/x.efi): gpustack cannot set kernel arguments on this system"}},
+		{"unified kernel images alone, and a menu that is left", isReady, write("efi/EFI/Linux/x.efi", ""), check.NotReady,
+			[]string{"fail next_boot /boot: unified kernel images: gpustack cannot set kernel arguments on this system"}},
+		{"a root that transactional-update keeps read-only", isReady, steps(write("usr/sbin/transactional-update", ""), write("proc/mounts", "/dev/none / btrfs ro 0 0\n")), check.Ready, nil},
+
+		// Functions.
+		{"a card has fallen off the bus", isReady, write(function("01:00.0/config"), strings.Repeat("\xff", 64)), check.NotReady,
+			[]string{"fail bus " + devices + "01:00.0/config: 0000:01:00.0 does not answer: all of its registers read ffff"}},
+		{"one that the kernel has not found out of", isReady, write(function("01:00.1/vendor"), "0xffff\n"), check.NotReady,
+			[]string{"fail bus " + devices + "01:00.1/config: 0000:01:00.1 does not answer: all of its registers read ffff"}},
+		{"a function is gone", isReady, remove("sys/bus/pci/devices/0000:02:00.1"), check.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is gone (10de:0e0a)"}},
+		{"a function is renumbered", isReady, steps(remove("sys/bus/pci/devices/0000:02:00.1"), link("sys/bus/pci/devices/0000:05:00.1", "../../../devices/pci0000:00/0000:00:02.0/0000:05:00.1"),
+			rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.1")), check.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 (10de:0e0a) is renumbered: it is 0000:05:00.1 now"}},
+		{"another function", isReady, write(function("02:00.1/device"), "0x10f0\n"), check.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is another function: 10de:10f0, and 10de:0e0a was recorded"}},
+		{"another board", isReady, write(function("02:00.0/subsystem_device"), "0x1097\n"), check.Drifted,
+			[]string{"fail functions " + devices + "02:00.0: 0000:02:00.0 is on another board: 103c:1097, and 103c:1096 was recorded"}},
+		{"another slot", isReady, steps(rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:01.0/0000:02:00.1"), link("sys/bus/pci/devices/0000:02:00.1", "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.1")), check.Drifted,
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is in another slot: below 0000:00:01.0, and 0000:00:02.0 was recorded"}},
+
+		// Drivers and groups.
+		{"a driver has been taken", isReady, heldBy("01:00.1", "snd_hda_intel"), check.Drifted,
+			[]string{"fail drivers " + devices + "01:00.1/driver: 0000:01:00.1 is held by snd_hda_intel instead of vfio-pci"}},
+		{"no driver", isReady, remove(function("02:00.0/driver")), check.Drifted,
+			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by no driver, and is to be by vfio-pci"}},
+		{"another one that leaves it alone", isReady, heldBy("02:00.0", "pci-stub"), check.Drifted,
+			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by pci-stub instead of vfio-pci"}},
+		{"a function has come into a group", isReady, link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/10"), check.Drifted,
+			[]string{"fail groups /sys/kernel/iommu_groups/10/devices: group 10 has 0000:00:19.0 too, which was not in it"}},
+		{"a function has gone from a group", isReady, group("02:00.1", 12), check.Drifted,
+			[]string{"fail groups /sys/kernel/iommu_groups/11/devices: group 11 no longer has 0000:02:00.1"}},
+		{"groups with other numbers are no fault", isReady, each(func(f string) step { return group(f, 20+int(f[1]-'0')) }), check.Ready, nil},
+		{"a function in no group", isReady, remove(function("02:00.0/iommu_group")), check.Drifted,
+			[]string{"fail groups " + devices + "02:00.0/iommu_group: 0000:02:00.0 is in no IOMMU group"}},
+		{"no reset", isReady, remove(function("02:00.0/reset_method")), check.Ready,
+			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no way to be reset that the kernel knows"}},
+		{"resets switched off", isReady, write(function("02:00.0/reset_method"), "\n"), check.Ready,
+			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no way to be reset that the kernel knows"}},
+		{"no place for memory", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n"), check.NotReady,
+			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no place for region 1, 64 GiB"}},
+		{"large regions are a hint", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n"), check.Ready, nil},
+
+		// The record.
+		{"a file is gone", isReady, remove(ours), check.Drifted, []string{"fail files /" + ours + ": /" + ours + " is gone"}},
+		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), check.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed since"}},
+		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), check.NotReady,
+			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was cut off while rebuilding"}},
+		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), check.Ready,
+			[]string{"warn journal /var/lib/gpustack/journal: entry 2 (repair-migration --apply) was interrupted, and its outcome is unknown"}},
+		{"to be booted", isPlanned, steps(), check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"to be booted, though the arguments were there before", isPlanned, replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), check.PendingReboot,
+			[]string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"to be booted, and nothing tells when it was", isPlanned, remove("proc/stat"), check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"bound without a boot", isPlanned, steps(replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, machine.VFIO) })), check.Ready, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := like(t, machines[test.from])
+			test.change(t, root)
+			findings, verdict := judge(t, root)
+			if verdict != test.verdict {
+				t.Errorf("verdict %s, want %s", verdict, test.verdict)
+			}
+			got := bad(t, findings)
+			for i := range got {
+				if before, after, ok := strings.Cut(got[i], "recorded at "); ok {
+					_, after, _ = strings.Cut(after, " ")
+					got[i] = before + "recorded at TIME " + after
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			var names []string
+			for _, f := range findings {
+				names = append(names, f.Check)
+			}
+			if diff := cmp.Diff(checks, slices.Compact(names)); diff != "" {
+				t.Errorf("checks (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// checks are the names of all checks, in their order.
+var checks = strings.Fields(`virtualization firmware secure_boot iommu iommu_type interrupt_remapping arguments next_boot kernels initramfs ids
+	preparable boot_vga bus functions drivers groups reset bars fabric files journal prepared reboot`)
+
+func replaceTypes(from, to string) step {
+	var all []step
+	for _, n := range []string{"1", "2", "3", "4", "10", "11"} {
+		all = append(all, replace("sys/kernel/iommu_groups/"+n+"/type", from, to))
+	}
+	return steps(all...)
+}
+
+func rename(from, to string) step {
+	return func(t *testing.T, root host.Root) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(root.Path(to)), 0o755), os.Rename(root.Path(from), root.Path(to))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// find returns the findings of a check, as lines.
+func find(findings []host.Finding, check string) string {
+	var lines []string
+	for _, f := range findings {
+		if f.Check == check {
+			line := string(f.Status) + ": " + f.Seen
+			if f.Status != host.Warn && f.Status != host.Fail && f.Remedy != "" {
+				line += "; " + f.Remedy
+			}
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestUnseen: what is absent, unreadable or makes no sense is never passed, and the words
+// say which it is. Nothing fails for it.
+func TestUnseen(t *testing.T) {
+	root := ready(t, selection.Options{})
+	const noDevices, noCommandLine = "n/a: /sys/bus/pci/devices is not there", "n/a: /proc/cmdline is not there"
+	for _, test := range []struct {
+		name    string
+		change  step
+		verdict check.Verdict
+		want    map[string]string // by check
+	}{
+		{"no sys", remove("sys"), check.Unknown, map[string]string{
+			"firmware": "n/a: /sys/firmware/acpi/tables is not there", "secure_boot": "n/a: the firmware has no such setting, or does not show it",
+			"iommu": "n/a: /sys/kernel/iommu_groups or /sys/class/iommu is not there", "interrupt_remapping": "n/a: the IOMMU is not on, or not seen",
+			"boot_vga": noDevices, "bus": noDevices, "functions": noDevices, "drivers": noDevices, "groups": noDevices, "reset": noDevices, "bars": noDevices,
+			"arguments": "pass: as recorded: intel_iommu=on iommu=pt", "reboot": "n/a: cannot be told without /proc/cmdline and /sys/bus/pci/devices",
+		}},
+		{"no proc", remove("proc"), check.Unknown, map[string]string{
+			"arguments": noCommandLine, "drivers": "pass: 4 functions held as recorded", "reboot": "n/a: cannot be told without /proc/cmdline and /sys/bus/pci/devices",
+		}},
+		{"no groups", steps(remove("sys/kernel/iommu_groups"), remove("sys/class/iommu"), each(func(f string) step { return remove(function(f + "/iommu_group")) })), check.Unknown, map[string]string{
+			"groups": "n/a: 0000:01:00.0: its group cannot be seen\nn/a: 0000:01:00.1: its group cannot be seen\nn/a: 0000:02:00.0: its group cannot be seen\nn/a: 0000:02:00.1: its group cannot be seen",
+			"iommu":  "pass: on: 4 groups", "iommu_type": "n/a: /sys/kernel/iommu_groups is not there",
+		}},
+		{"no menu", remove("boot"), check.Ready, map[string]string{"next_boot": "n/a: /boot: no boot menu that gpustack can read"}},
+		{"no kernels", remove("lib/modules"), check.Ready, map[string]string{"kernels": "n/a: /lib/modules: no installed kernel"}},
+		{"kernels that cannot be read", steps(remove("lib/modules"), write("lib/modules", "")), check.Ready, map[string]string{"kernels": "n/a: /lib/modules: not a directory"}},
+		{"a command line that is none", steps(remove("proc/cmdline"), write("proc/cmdline/x", "")), check.Unknown, map[string]string{"arguments": "n/a: /proc/cmdline: not a regular file"}},
+		{"modprobe's lines cannot be read", steps(remove("etc/modprobe.d"), write("etc/modprobe.d", "")), check.Ready, map[string]string{
+			"ids": "n/a: /etc/modprobe.d: not a directory", "files": "n/a: /etc/modprobe.d/zz-gpustack.conf: not a directory",
+		}},
+		{"a driver that cannot be read", steps(remove(function("01:00.0/driver")), write(function("01:00.0/driver"), "")), check.Unknown, map[string]string{
+			"drivers": "n/a: 0000:01:00.0: its driver cannot be read", "groups": "pass: 2 groups that could be given to guests, with the members recorded",
+		}},
+		{"ids that cannot be read", write(function("01:00.0/vendor"), "intel\n"), check.Unknown, map[string]string{"functions": "n/a: 0000:01:00.0: its ids could not be read"}},
+		{"a DMAR cut short, and units that do not tell", steps(write(dmarFile, "DMAR"), remove("sys/class/iommu/dmar0/intel-iommu")), check.Ready, map[string]string{
+			"firmware": "pass: offers an IOMMU: DMAR", "interrupt_remapping": "n/a: /sys/firmware/acpi/tables/DMAR: not a DMAR table",
+		}},
+		{"Secure Boot's setting cut short", write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06"), check.Ready, map[string]string{
+			"secure_boot": `n/a: /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c: not a variable of one byte: "\x06"`,
+		}},
+		{"no configuration of functions", each(func(f string) step { return remove(function(f + "/config")) }), check.Ready, map[string]string{"bus": "n/a: the kernel shows the configuration of 0 of 4 functions"}},
+		{"no regions", each(func(f string) step { return remove(function(f + "/resource")) }), check.Ready, map[string]string{"bars": "n/a: the kernel shows no regions of functions for guests"}},
+		{"a kernel that tells no resets", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method"))), check.Ready, map[string]string{"reset": "n/a: this kernel does not tell"}},
+		{"one that tells in the old way", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method")), write(function("01:00.0/reset"), ""), write(function("02:00.0/reset"), "")), check.Ready,
+			map[string]string{"reset": "pass: each of 2 GPUs can be reset"}},
+		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), check.Ready, map[string]string{
+			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: nothing awaits one",
+		}},
+		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":2}`), check.Unknown, map[string]string{
+			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack, this one reads schema 1", "reboot": "n/a: what is recorded is not known",
+			"arguments": "n/a: nothing is recorded that they could be held against", "functions": "n/a: what is recorded is not known", "drivers": "n/a: what is recorded is not known",
+			"files": "n/a: what is recorded is not known", "next_boot": "n/a: what is recorded is not known", "preparable": "n/a: what is recorded is not known",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := like(t, root)
+			test.change(t, root)
+			findings, verdict := judge(t, root)
+			if lines := bad(t, findings); verdict != test.verdict || len(lines) > 0 {
+				t.Errorf("verdict %s, want %s; %q", verdict, test.verdict, lines)
+			}
+			for name, want := range test.want {
+				if got := find(findings, name); got != want {
+					t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestUnreadable: what a user may not read is told apart, with what to do.
+func TestUnreadable(t *testing.T) {
+	m := observe(ready(t, selection.Options{}))
+	m.Contract = machine.Look[*machine.Contract]{File: machine.ContractFile, Err: fmt.Errorf("%s: %w", machine.ContractFile, os.ErrPermission)}
+	findings, verdict := check.Verify(m)
+	if verdict != check.Unknown || len(bad(t, findings)) > 0 {
+		t.Errorf("%s, %q", verdict, bad(t, findings))
+	}
+	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; run gpustack as root"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestSeen: what is told of a machine that is well.
+func TestSeen(t *testing.T) {
+	efi := "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	root := ready(t, selection.Options{})
+	for _, test := range []struct {
+		name, check, want string
+		change            step
+	}{
+		{"Intel's tables", "firmware", "pass: offers an IOMMU: DMAR", steps()},
+		{"an IOMMU without a table", "firmware", "pass: has no table of an IOMMU that is known here, and yet the kernel uses one", steps(remove(dmarFile), write("sys/firmware/acpi/tables/FACP", ""))},
+		{"Secure Boot off", "secure_boot", "pass: off, lockdown none: VFIO and the kernel's own modules work as always", steps()},
+		{"Secure Boot on", "secure_boot", "pass: on, lockdown integrity: VFIO and the kernel's own modules work as always", steps(write(efi, "\x06\x00\x00\x00\x01"), write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"))},
+		{"the IOMMU", "iommu", "pass: on: 6 groups, dmar0", steps()},
+		{"types", "iommu_type", "pass: DMA-FQ of 1 group, identity of 5 groups", write("sys/kernel/iommu_groups/3/type", "DMA-FQ\n")},
+		{"interrupts", "interrupt_remapping", "pass: on, by the firmware and 1 unit", steps()},
+		{"interrupts, without the firmware's word", "interrupt_remapping", "pass: on, by 1 unit", remove(dmarFile)},
+		{"AMD's interrupts", "interrupt_remapping", "pass: on: AMD's IOMMUs have it", replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD")},
+		{"ARM's interrupts", "interrupt_remapping", "n/a: not of this platform: its interrupt controller does it", write("proc/cpuinfo", "CPU implementer : 0x41\n")},
+		{"entries", "next_boot", "pass: 2 entries and what later kernels get with what is recorded", steps()},
+		{"kernels", "kernels", "pass: 2 kernels with vfio-pci", steps()},
+		{"images", "initramfs", "n/a: no initramfs of an installed kernel", steps()},
+		{"ids", "ids", "pass: each line that tells a driver which products to take is heeded", steps()},
+		{"functions", "functions", "pass: 4 functions where and what they were", steps()},
+		{"cards that answer", "bus", "pass: 4 functions answer", steps()},
+		{"resets", "reset", "pass: each of 2 GPUs can be reset: flr, bus", steps()},
+		{"regions", "bars", "pass: all have a place; the largest above 4 GiB is of 256 MiB", steps()},
+		{"large regions", "bars", "pass: all have a place; 1 function with more than 32 GiB above 4 GiB, up to 64 GiB in one region; for UEFI guests let the flavor pass the processor's address size on: hw:maxphysaddr_mode=passthrough, from Nova 2023.1 on",
+			write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n")},
+		{"files", "files", "pass: 5 files as written", steps()},
+		{"the record", "prepared", "pass: 4 functions recorded for vfio-pci", steps()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := like(t, root)
+			test.change(t, root)
+			findings, _ := judge(t, root)
+			if got := find(findings, test.check); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestPending: while a machine awaits its boot, what that will bring is said not to
+// apply yet, and what it will not bring fails as always.
+func TestPending(t *testing.T) {
+	root := planned(t, selection.Options{})
+	findings, _ := judge(t, root)
+	for name, want := range map[string]string{
+		"arguments": "n/a: come with the next boot: intel_iommu=on iommu=pt",
+		"drivers":   "n/a: 4 functions to be taken at the next boot",
+		"groups":    "n/a: 2 groups with functions that are to be taken at the next boot",
+		"functions": "pass: 4 functions where and what they were",
+	} {
+		if got := find(findings, name); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
+		}
+	}
+	steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"))(t, root)
+	findings, verdict := judge(t, root)
+	if got, want := find(findings, "iommu"), "n/a: off, until the machine is booted with what is recorded"; got != want || verdict != check.PendingReboot {
+		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+	write(function("01:00.0/device"), "0x0001\n")(t, root)
+	findings, verdict = judge(t, root)
+	if got, want := find(findings, "reboot"), "n/a: to come, but first what has failed above"; got != want || verdict != check.Drifted {
+		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+}
+
+// TestStub: functions of pci-stub are held as recorded, and on vfio-pci too while a
+// guest has their group open, and only then.
+func TestStub(t *testing.T) {
+	process := func(pid, opened string) step {
+		return steps(
+			write("proc/"+pid+"/stat", pid+" (qemu-system-x86) S 1 1 1 0 -1 0 1 1 1 1 1 1 1 1 20 0 1 0 100 1 1 1\n"),
+			write("proc/"+pid+"/cmdline", "/usr/bin/qemu-system-x86_64\x00"),
+			link("proc/"+pid+"/ns/pid", "pid:[4026531836]"),
+			link("proc/"+pid+"/fd/7", opened),
+		)
+	}
+	root := ready(t, selection.Options{Driver: machine.Stub})
+	for _, test := range []struct {
+		name    string
+		change  step
+		verdict check.Verdict
+		want    string
+	}{
+		{"all on pci-stub", steps(), check.Ready, "pass: 4 functions held as recorded"},
+		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), heldBy("01:00.0", "vfio-pci"), heldBy("01:00.1", "vfio-pci")), check.Ready, "pass: 4 functions held as recorded"},
+		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), heldBy("01:00.0", "vfio-pci")), check.Drifted, "fail: 0000:01:00.0 is held by vfio-pci instead of pci-stub"},
+		{"nothing tells who has it", heldBy("01:00.0", "vfio-pci"), check.Unknown,
+			"n/a: 0000:01:00.0 is held by vfio-pci instead of pci-stub, as while a guest has it; whether one has cannot be seen: /proc: process 1 is hidden, others may be too"},
+		{"the host has it", heldBy("01:00.0", "nouveau"), check.Drifted, "fail: 0000:01:00.0 is held by nouveau instead of pci-stub"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := like(t, root)
+			test.change(t, root)
+			findings, verdict := judge(t, root)
+			if got := find(findings, "drivers"); got != test.want || verdict != test.verdict {
+				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
+			}
+			if got, want := find(findings, "groups"), "pass: 2 groups that could be given to guests, with the members recorded"; test.verdict == check.Ready && got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+// TestGroupOfOthers: a function that is not recorded keeps a group from guests, if the
+// host works with it.
+func TestGroupOfOthers(t *testing.T) {
+	root := bare(t)
+	off(t, root) // so that groups are not known when it is prepared
+	p, err := plan(t, root, selection.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	steps(replace("proc/cmdline", "quiet", "intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, "vfio-pci") }),
+		each(func(f string) step { return group(f, 10+int(f[1]-'0')) }), write("sys/kernel/iommu_groups/11/type", "identity\n"), write("sys/class/iommu/dmar0/x", ""),
+		link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/11"))(t, root)
+	findings, verdict := judge(t, root)
+	want := "fail: group 11 has 0000:00:19.0, held by igb, and not part of a GPU's slot"
+	if got := find(findings, "groups"); got != want || verdict != check.Drifted {
+		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+}
+
+// TestImages: the initramfs of the kernel that runs, or is booted next, is to have what
+// is recorded; of others it is worth a warning.
+func TestImages(t *testing.T) {
+	m := observe(ready(t, selection.Options{}))
+	image := func(kernel string, err error) machine.Initramfs {
+		return machine.Initramfs{Kernel: kernel, File: "/boot/initrd.img-" + kernel, Err: err}
+	}
+	order := func(kernel string) error { return fmt.Errorf("/boot/initrd.img-%s: %w", kernel, initramfs.ErrOrder) }
+	for _, test := range []struct {
+		name    string
+		images  machine.Look[[]machine.Initramfs]
+		verdict check.Verdict
+		want    string
+	}{
+		{"all are well", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, nil)}}, check.Ready, "pass: 2 initramfs images with what is recorded"},
+		{"that of the kernel that runs", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, order(kernel)), image(newer, nil)}}, check.NotReady,
+			"fail: the initramfs of " + kernel + " does not take functions before udev starts"},
+		{"that of the kernel booted next", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, order(newer))}}, check.NotReady,
+			"fail: the initramfs of " + newer + " does not take functions before udev starts"},
+		{"that of another", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image("5.10.0", order("5.10.0"))}}, check.Ready,
+			"warn: the initramfs of 5.10.0 does not take functions before udev starts"},
+		{"one that cannot be read", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, os.ErrPermission), image(newer, nil)}}, check.Ready,
+			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
+		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, check.Ready, "n/a: /boot is not there"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m.Initramfs = test.images
+			findings, verdict := check.Verify(m)
+			if got := find(findings, "initramfs"); got != test.want || verdict != test.verdict {
+				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
+			}
+			bad(t, findings)
+		})
+	}
+}
+
+// TestRenumbered: where buses are renumbered, an identical device has the address that is recorded.
+// No plan gives it to guests.
+func TestRenumbered(t *testing.T) {
+	root := bare(t)
+	p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"0", "1"} {
+		const first, second = "sys/devices/pci0000:00/0000:00:01.0/0000:0", "sys/devices/pci0000:00/0000:00:02.0/0000:0"
+		steps(rename(second+"2:00."+f, second+"3:00."+f), rename(first+"1:00."+f, first+"2:00."+f),
+			link("sys/bus/pci/devices/0000:03:00."+f, "../../../devices/pci0000:00/0000:00:02.0/0000:03:00."+f),
+			link("sys/bus/pci/devices/0000:02:00."+f, "../../../devices/pci0000:00/0000:00:01.0/0000:02:00."+f),
+			remove("sys/bus/pci/devices/0000:01:00."+f))(t, root)
+	}
+	_, err = plan(t, root, selection.Options{})
+	const want = "0000:02:00.0: is not the function that was recorded (10de:11b4 below 0000:00:02.0)\n" +
+		"0000:02:00.1: is not the function that was recorded (10de:0e0a below 0000:00:02.0)"
+	if !errors.Is(err, selection.ErrChanged) || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if _, err := plan(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:03:00.0")}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSysfsPath: where the kernel has another folder for a function, with the same bridges, the
+// initramfs leaves it to the host. host check says so, and host prepare records the folder.
+func TestSysfsPath(t *testing.T) {
+	root := bare(t)
+	apply := func() {
+		t.Helper()
+		p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Files.Apply(context.Background(), root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	finding := func() string {
+		t.Helper()
+		findings, _ := judge(t, root)
+		bad(t, findings)
+		return find(findings, "functions")
+	}
+	if got := finding(); !strings.HasPrefix(got, "pass: ") {
+		t.Fatal(got)
+	}
+	const bridge = "sys/devices/pci0000:00/0000:00:02.0"
+	steps(rename(bridge, "sys/devices/platform/soc/pci0000:00/0000:00:02.0"), link("sys/bus/pci/devices/0000:00:02.0", "../../../devices/platform/soc/pci0000:00/0000:00:02.0"))(t, root)
+	for _, f := range []string{"0000:02:00.0", "0000:02:00.1"} {
+		link("sys/bus/pci/devices/"+f, "../../../devices/platform/soc/pci0000:00/0000:00:02.0/"+f)(t, root)
+	}
+	const want = "fail: 0000:02:00.0 is at /sys/devices/platform/soc/pci0000:00/0000:00:02.0/0000:02:00.0, and /" + bridge + "/0000:02:00.0 was recorded"
+	if got := finding(); !strings.Contains(got, want) {
+		t.Error(got)
+	}
+	apply()
+	if got := finding(); !strings.HasPrefix(got, "pass: ") {
+		t.Error(got)
+	}
+}
+
+// TestAnotherBoard: a function that is bound by its ids goes to guests whatever its board and slot
+// are. host check says that they differ, and host prepare records them.
+func TestAnotherBoard(t *testing.T) {
+	root := ready(t, selection.Options{})
+	write(function("02:00.0/subsystem_device"), "0x1097\n")(t, root)
+	functions := func() host.Finding {
+		t.Helper()
+		findings, _ := judge(t, root)
+		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "functions" })
+		return findings[i]
+	}
+	const remedy = "gpustack host prepare, if it is meant for guests: it records what is there now; else gpustack host prepare --remove 0000:02:00.0"
+	if got := functions(); got.Status != host.Fail || got.Remedy != remedy || got.Effect != "guests get this device: vfio-pci binds it by its ids" {
+		t.Errorf("%+v", got)
+	}
+	p, err := plan(t, root, selection.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	if got := functions(); got.Status != host.Pass {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestBecameConsole: a function that became the console after it was recorded is left to the host at
+// boot. host check names the way out, which records it as the console.
+func TestBecameConsole(t *testing.T) {
+	root := ready(t, selection.Options{})
+	steps(write(function("01:00.0/boot_vga"), "1\n"), remove(function("01:00.0/driver")))(t, root)
+	findings, verdict := judge(t, root)
+	const want = "fail: 0000:01:00.0 is held by no driver, and is to be by vfio-pci; since it was recorded, it has become the console"
+	if got := find(findings, "drivers"); got != want || verdict != check.Drifted {
+		t.Errorf("%s: %s", verdict, got)
+	}
+	if _, err := plan(t, root, selection.Options{}); err == nil {
+		t.Error("the console is planned for guests")
+	}
+	a, err := pci.ParseAddress("0000:01:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan(t, root, selection.Options{Allow: []pci.Address{a}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range p.Functions {
+		if f.BootVGA != (f.Address == a) {
+			t.Errorf("%s: boot_vga %t", f.Address, f.BootVGA)
+		}
+	}
+}
+
+// TestBlacklist: while a kernel has no initramfs with the hook, the blacklist is in /etc, and plan and
+// check say that gpustack=off does not cover it. It moves once every kernel has one. The files that
+// the hook writes for one boot are not the configuration of others: a machine booted with
+// gpustack=off can be prepared.
+func TestBlacklist(t *testing.T) {
+	root := bare(t)
+	write("boot/initrd.img-"+kernel, "")(t, root)
+	p, err := plan(t, root, selection.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const warning = "gpustack=off does not cover the blacklist (nouveau): it remains in /etc/modprobe.d for kernel " + newer + ", which has no initramfs in /boot"
+	if !slices.Contains(p.Warnings, warning) {
+		t.Errorf("%q", p.Warnings)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	finding := func() string {
+		findings, _ := judge(t, root)
+		bad(t, findings)
+		return find(findings, "initramfs")
+	}
+	const want = "warn: gpustack=off does not cover the blacklist here (nouveau)"
+	if got := finding(); !strings.Contains(got, want) {
+		t.Error(got)
+	}
+
+	steps(write("boot/initrd.img-"+newer, ""),
+		write("run/modprobe.d/gpustack-blacklist.conf", "blacklist nouveau\n"), write("run/modprobe.d/zzzzz-gpustack-off.conf", "options vfio-pci ids=\n"))(t, root)
+	p, err = plan(t, root, selection.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range p.Files.Pending() {
+		names = append(names, c.Name)
+	}
+	if diff := cmp.Diff([]string{"/" + ours, "/etc/initramfs-tools/scripts/init-top/gpustack", machine.ContractFile}, names); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+	if err := p.Files.Apply(context.Background(), root); err != nil {
+		t.Fatal(err)
+	}
+	if got := finding(); strings.Contains(got, "gpustack=off") {
+		t.Error(got)
+	}
+	if text, err := root.ReadFile("/" + ours); err != nil || strings.Contains(string(text), "blacklist") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestNoMachine: a folder that is no machine's is no machine without anything.
+func TestNoMachine(t *testing.T) {
+	if err := machine.Find(hosttest.Lay(t, "-- readme --\n")); !errors.Is(err, machine.ErrNoMachine) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFabric: GPUs whose NVSwitches remain with the host need NVIDIA's Fabric Manager.
+func TestFabric(t *testing.T) {
+	const config, unit = "usr/share/nvidia/nvswitch/fabricmanager.cfg", "lib/systemd/system/nvidia-fabricmanager.service"
+	const enabled = "etc/systemd/system/multi-user.target.wants/nvidia-fabricmanager.service"
+	for _, test := range []struct {
+		name   string
+		choice machine.NVSwitch
+		files  map[string]string
+		status host.Status
+		seen   string
+	}{
+		{"not installed", machine.SwitchesToHost, nil, host.Fail, "nvidia-fabricmanager.service is not installed"},
+		{"not enabled", machine.SwitchesToHost, map[string]string{unit: "", config: "FABRIC_MODE=1\n"}, host.Fail, "nvidia-fabricmanager.service is not enabled"},
+		{"no mode", machine.SwitchesToHost, map[string]string{unit: "", enabled: "", config: "# FABRIC_MODE=1\n"}, host.Fail, "/usr/share/nvidia/nvswitch/fabricmanager.cfg does not set FABRIC_MODE"},
+		{"another mode", machine.SwitchesToHost, map[string]string{unit: "", enabled: "", config: "FABRIC_MODE=0\n"}, host.Fail, "/usr/share/nvidia/nvswitch/fabricmanager.cfg sets FABRIC_MODE=0"},
+		{"all of it", machine.SwitchesToHost, map[string]string{unit: "", enabled: "", config: "FABRIC_MODE = 1\n"}, host.Pass, "nvidia-fabricmanager.service is enabled in shared NVSwitch mode"},
+		{"for a guest", machine.SwitchesToGuest, nil, host.Pass, "NVSwitches are assigned to guests"},
+	} {
+		root := hosttest.Lay(t, hosttest.Board())
+		apply(t, root, selection.Options{Add: selectors(t, "10de:20b2"), NVSwitch: test.choice})
+		for name, text := range test.files {
+			file := root.Path(name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		findings, _ := judge(t, root)
+		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "fabric" })
+		if f := findings[i]; f.Status != test.status || f.Seen != test.seen {
+			t.Errorf("%s: %s %s", test.name, f.Status, f.Seen)
+		}
+	}
+}
+
+// TestAcceleratorReset: check looks at how a processing accelerator can be reset.
+func TestAcceleratorReset(t *testing.T) {
+	root := ready(t, selection.Options{})
+	for _, f := range []string{"01:00.0", "02:00.0"} {
+		write(function(f+"/class"), "0x120000\n")(t, root)
+	}
+	findings, _ := judge(t, root)
+	for _, f := range findings {
+		if f.Check == "reset" && (f.Status != host.Pass || f.Seen != "each of 2 GPUs can be reset: flr, bus") {
+			t.Errorf("%s: %s", f.Status, f.Seen)
+		}
+	}
+}

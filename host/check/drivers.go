@@ -1,0 +1,77 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// drivers looks whether each recorded function is held by its driver.
+func (v view) drivers() []host.Finding {
+	if f := v.notComparable(); f != nil {
+		return f
+	}
+	var findings []host.Finding
+	held, waits := 0, 0
+	for _, f := range v.Contract.Value.Functions {
+		d := v.Devices.Value.At(f.Address)
+		if d == nil || v.unsettled[f.Address] {
+			continue
+		}
+		file := machine.AttributeFile(f.Address, "driver")
+		switch {
+		case d.DriverUnread():
+			findings = append(findings, host.Finding{Status: host.NA, File: file, Seen: f.Address.String() + ": its driver cannot be read"})
+		case f.IsHeldBy(d.DriverName()):
+			held++
+		case f.MayBeBorrowed(d.DriverName()) && d.IOMMUGroup != nil && v.Open.Value[*d.IOMMUGroup]:
+			held++
+		case f.MayBeBorrowed(d.DriverName()) && !v.Open.Seen():
+			findings = append(findings, host.Finding{
+				Status: host.NA, File: file,
+				Seen: fmt.Sprintf("%s is held by %s instead of %s, as while a guest has it; whether one has cannot be seen: %v", f.Address, *d.Driver, f.Driver, host.Cause(v.Open.Err)),
+			})
+		case v.phase == pending:
+			waits++
+		default:
+			findings = append(findings, drift(f, *d, file))
+		}
+	}
+	switch {
+	case findings != nil:
+		return findings
+	case waits > 0:
+		return na("%s to be taken at the next boot", plural(waits, "function"))
+	case held == 0:
+		return na("no recorded function is what and where it was")
+	}
+	f := pass("%s held as recorded", plural(held, "function"))
+	if lines := v.Claims.Value; len(lines) > 0 {
+		f[0].Effect = "the kernel's log says: " + strings.Join(slices.Compact(lines), "; ")
+	}
+	return f
+}
+
+func drift(f machine.Function, d pci.Device, file string) host.Finding {
+	finding := host.Finding{
+		Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is held by %s instead of %s", f.Address, d.DriverName(), f.Driver),
+		Effect: "its group cannot be given to a guest",
+		Remedy: "gpustack host bind takes it now, unless the host is meant to have it; what took it is in the kernel's log: journalctl -k -g " + f.Address.String(),
+	}
+	switch {
+	case d.Driver == nil:
+		finding.Seen = fmt.Sprintf("%s is held by no driver, and is to be by %s", f.Address, f.Driver)
+		finding.Effect = "no guest can have it"
+	case pci.LeavesAlone(*d.Driver):
+		finding.Effect = "a guest may have it, and what holds it is not what was planned"
+	}
+	if d.IsConsole() && !f.BootVGA {
+		finding.Seen += "; since it was recorded, it has become the console"
+		finding.Remedy = "make another display the first in the firmware's setup, or assign it to guests: gpustack host prepare --allow " + f.Address.String()
+	}
+	return finding
+}

@@ -1,0 +1,55 @@
+package check
+
+import (
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+)
+
+// fabric checks whether NVSwitches can serve the GPUs that go to guests.
+func (v view) fabric() []host.Finding {
+	switch {
+	case v.phase == unseen:
+		return na("what is recorded is unknown")
+	case v.phase == unprepared:
+		return na("nothing is recorded")
+	case !v.Devices.Seen():
+		return unread(v.Devices)
+	}
+	goes := func(a pci.Address) bool { return v.Recorded(a) != nil }
+	switch selection.Divided(v.Devices.Value, goes) {
+	case machine.SwitchesToGuest:
+		f := pass("NVSwitches are assigned to guests")[0]
+		f.Effect = "Nova offers them only with lines of their own in [pci] of nova.conf"
+		f.Remedy = strings.Join(selection.SwitchLines(v.Devices.Value, goes), "; ")
+		return one(f)
+	case machine.SwitchesToHost:
+	default:
+		return na("no GPU for guests is on a board with NVSwitches")
+	}
+	f, mode := v.Fabric.Value, v.Fabric.Value.Mode
+	finding := host.Finding{Status: host.Fail, File: machine.FabricConfig, Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: selection.NeedsFabric}
+	if v.Contract.Value.NVSwitch == "" {
+		finding.Status = host.Warn // recorded before there was a choice: the refusals were lifted one by one
+	}
+	switch {
+	case !v.Fabric.Seen():
+		return unread(v.Fabric)
+	case !f.Installed:
+		finding.File, finding.Seen = "", machine.FabricUnit+" is not installed"
+	case !f.Enabled:
+		finding.File, finding.Seen, finding.Remedy = "", machine.FabricUnit+" is not enabled", "systemctl enable --now "+machine.FabricUnit
+	case mode == "":
+		finding.Seen = machine.FabricConfig + " does not set " + machine.FabricMode
+	case mode != machine.SharedMode:
+		finding.Seen = machine.FabricConfig + " sets " + machine.FabricMode + "=" + mode
+	default:
+		done := pass("%s is enabled in shared NVSwitch mode", machine.FabricUnit)[0]
+		done.Effect = selection.NeedsPartition
+		return one(done)
+	}
+	return one(finding)
+}

@@ -1,0 +1,125 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/iommu"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// groups looks whether each group of recorded functions has the members that it had,
+// and could be given to a guest. A group that is wholly pci-stub's has no node of
+// VFIO's: its members are judged, as of every group.
+func (v view) groups() []host.Finding {
+	if f := v.notComparable(); f != nil {
+		if functions := v.ForGuests(); v.phase == unprepared && len(functions) > 0 {
+			return na("nothing is recorded; now they are held by %s", holders(functions))
+		}
+		return f
+	}
+	if !v.isOn() {
+		return na("the IOMMU is not on, or not seen")
+	}
+	byNumber := map[int]iommu.Group{}
+	for _, g := range iommu.Groups(v.Devices.Value) {
+		byNumber[g.Number] = g
+	}
+	var findings []host.Finding
+	done := map[int]bool{}
+	parted := map[pci.Address]bool{} // said to have left their group
+	waits := false
+	for _, f := range v.Contract.Value.Functions {
+		d := v.Devices.Value.At(f.Address)
+		if d == nil || v.unsettled[f.Address] {
+			continue
+		}
+		if d.IOMMUGroup == nil && !v.Types.Seen() {
+			findings = append(findings, host.Finding{Status: host.NA, File: machine.GroupsDir, Seen: fmt.Sprintf("%s: its group cannot be seen", f.Address)})
+			continue
+		}
+		if d.IOMMUGroup == nil {
+			parted[f.Address] = true
+			findings = append(findings, host.Finding{
+				Status: host.Fail, File: machine.AttributeFile(f.Address, "iommu_group"), Seen: f.Address.String() + " is in no IOMMU group",
+				Effect: "it cannot be given to a guest", Remedy: "the kernel's log tells why: journalctl -k -g 'DMAR|AMD-Vi|SMMU'",
+			})
+			continue
+		}
+		if number := *d.IOMMUGroup; !done[number] {
+			done[number] = true
+			found, wait := v.group(f, byNumber[number], parted)
+			findings = append(findings, found...)
+			waits = waits || wait
+		}
+	}
+	switch {
+	case findings != nil:
+		return findings
+	case len(done) == 0:
+		return na("no recorded function is what and where it was")
+	case waits:
+		return na("%s with functions that are to be taken at the next boot", plural(len(done), "group"))
+	}
+	return pass("%s that could be given to guests, with the members recorded", plural(len(done), "group"))
+}
+
+// group judges the group of a recorded function. What blocks it and is to be taken at
+// the next boot, or is found by another check, is not counted.
+func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bool) (findings []host.Finding, waits bool) {
+	finding := host.Finding{
+		Status: host.Fail, File: fmt.Sprintf("%s/%d/devices", machine.GroupsDir, g.Number),
+		Effect: fmt.Sprintf("group %d cannot be given to guests as was planned", g.Number),
+		Remedy: "another slot, kernel or firmware makes other groups; gpustack host prepare plans for what is there now",
+	}
+	var come []pci.Address
+	if f.Group != nil {
+		for _, a := range g.Members {
+			if !slices.Contains(f.Members, a) && !v.hasMovedTo(a) {
+				come = append(come, a)
+			}
+		}
+		for _, a := range f.Members {
+			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !slices.Contains(g.Members, a) {
+				parted[a] = true
+				finding.Seen = fmt.Sprintf("group %d no longer has %s", g.Number, a)
+				findings = append(findings, finding)
+			}
+		}
+		for _, a := range come {
+			finding.Seen = fmt.Sprintf("group %d has %s too, which was not in it", g.Number, a)
+			findings = append(findings, finding)
+		}
+	}
+	for _, b := range g.Blockers {
+		recorded := v.Recorded(b.Address) != nil
+		switch {
+		case recorded:
+			waits = waits || v.phase == pending
+		case !slices.Contains(come, b.Address):
+			finding.Seen = fmt.Sprintf("group %d has %s, %s", g.Number, b.Address, b.Reason)
+			finding.Remedy = "move one of the cards to another slot, or let both go to guests: gpustack host prepare --device " + b.Address.String()
+			findings = append(findings, finding)
+		}
+	}
+	return findings, waits
+}
+
+// holders names the drivers of functions.
+func holders(functions []pci.Device) string {
+	var names []string
+	for _, d := range functions {
+		name := d.DriverName()
+		if d.Driver == nil {
+			name = "no driver"
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

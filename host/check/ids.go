@@ -1,0 +1,146 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// heeded is what tells a driver which products to take, in the end.
+type heeded struct {
+	driver string
+	ids    []string
+	file   string
+	line   int // 0 for an argument of the kernel
+}
+
+func (h heeded) String() string {
+	if h.line == 0 {
+		return "the kernel's argument in " + h.file
+	}
+	return fmt.Sprintf("%s:%d", h.file, h.line)
+}
+
+// heeded finds it: of modprobe's lines the kernel keeps the last, and what its own
+// arguments say comes after all of them.
+func (v view) heeded(driver string) heeded {
+	h := heeded{driver: driver}
+	for _, o := range v.Conf.Value.Options(driver, "ids") {
+		h.ids, h.file, h.line = modprobe.AddIDs(nil, o.Value), o.File, o.Number
+	}
+	args, file := v.Running.Value, machine.CmdlineFile
+	if entries := normal(v.Entries.Value); len(entries) > 0 {
+		args, file = entries[0].Args, entries[0].File
+	}
+	if values := args.Values(driver + ".ids"); len(values) > 0 {
+		h.ids, h.file, h.line = modprobe.AddIDs(nil, values[len(values)-1]), file, 0
+	}
+	return h
+}
+
+// ids looks for lines that tell a driver which products to take, and are not heeded,
+// and for products that none takes or that are to stay.
+func (v view) ids() []host.Finding {
+	if !v.Conf.Seen() {
+		return unread(v.Conf)
+	}
+	var findings []host.Finding
+	lines := 0
+	for _, driver := range []string{machine.VFIO, machine.Stub} {
+		h := v.heeded(driver)
+		options := v.Conf.Value.Options(driver, "ids")
+		lines += len(options)
+		if missing := v.notTaken(h); missing != nil {
+			findings = append(findings, missing...)
+			continue
+		}
+		for _, o := range options {
+			if losing := without(modprobe.AddIDs(nil, o.Value), h.ids); len(losing) > 0 {
+				findings = append(findings, host.Finding{
+					Status: host.Warn, File: o.File, Line: o.Number,
+					Seen:   fmt.Sprintf("%s is told to take %s here, and does not heed it: what counts is %s", driver, strings.Join(losing, ","), h),
+					Effect: "those products stay with the host",
+					Remedy: "take the line out, or add its ids to the line that counts",
+				})
+			}
+		}
+		findings = append(findings, v.taken(h)...)
+	}
+	switch {
+	case findings != nil:
+		return findings
+	case v.phase == unseen:
+		return na("what is recorded is not known")
+	case lines == 0:
+		return pass("no line below %s tells a driver which products to take", modprobe.Dir)
+	}
+	return pass("each line that tells a driver which products to take is heeded")
+}
+
+// notTaken finds products that are recorded to be taken by ids, and are not. Those that
+// are recorded among the kernel's arguments are looked for there, and what a file of
+// ours that is gone has said by the check of files.
+func (v view) notTaken(h heeded) []host.Finding {
+	c := v.Contract.Value
+	if c == nil || c.Driver != h.driver || len(boot.Args(c.Arguments).Values(h.driver+".ids")) > 0 ||
+		slices.ContainsFunc(v.Files, func(l machine.Look[string]) bool { return l.Seen() && l.Value == "" }) {
+		return nil
+	}
+	var want []string
+	for _, f := range c.Functions {
+		if f.By == machine.ByIDs {
+			want = modprobe.AddIDs(want, f.VendorID.String()+":"+f.ProductID.String())
+		}
+	}
+	missing := without(want, h.ids)
+	if len(missing) == 0 {
+		return nil
+	}
+	f := host.Finding{
+		Status: host.Fail, File: h.file, Line: h.line,
+		Seen:   fmt.Sprintf("%s is to take %s, and what counts is %s", h.driver, strings.Join(missing, ","), h),
+		Effect: "from the next boot on the host keeps those functions",
+		Remedy: "gpustack host prepare takes such a line over, in a file that sorts after it",
+	}
+	if h.file == "" {
+		f.File, f.Remedy = modprobe.Dir, "gpustack host prepare writes it anew"
+		f.Seen = fmt.Sprintf("%s is to take %s, and no line tells it so", h.driver, strings.Join(missing, ","))
+	}
+	return one(f)
+}
+
+// taken finds functions that are to stay with the host, and that ids take from it.
+func (v view) taken(h heeded) []host.Finding {
+	if v.Contract.Value == nil {
+		return nil
+	}
+	var findings []host.Finding
+	for _, id := range h.ids {
+		selector, err := pci.ParseSelector(id)
+		if err != nil {
+			continue // with a subsystem or class, which takes fewer
+		}
+		for i := range v.Devices.Value {
+			if d := &v.Devices.Value[i]; selector.Matches(d) && v.Recorded(d.Address) == nil && !v.hasMovedTo(d.Address) {
+				findings = append(findings, host.Finding{
+					Status: host.Warn, File: h.file, Line: h.line,
+					Seen:   fmt.Sprintf("%s is to take %s, and so takes %s, which is to stay with the host", h.driver, id, d.Address),
+					Effect: "from the next boot on the host does without it",
+					Remedy: "take the id out there, and run gpustack host prepare",
+				})
+			}
+		}
+	}
+	return findings
+}
+
+// without returns the words that are not among others.
+func without(words, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return slices.Contains(others, w) })
+}

@@ -1,0 +1,97 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/initramfs"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+)
+
+// initramfs looks whether each kernel's initramfs binds functions before the host's drivers come, and
+// whether gpustack=off keeps the blacklist from applying.
+func (v view) initramfs() []host.Finding {
+	return append(v.hooks(), v.blacklist()...)
+}
+
+// blacklist finds a blacklist of ours in /etc, which applies to each boot.
+func (v view) blacklist() []host.Finding {
+	if v.Contract.Value == nil || !v.Conf.Seen() {
+		return nil
+	}
+	var modules []string
+	var first modprobe.Line
+	for _, line := range v.Conf.Value {
+		if line.Command == "blacklist" && slices.Contains(modprobe.OwnFiles(), line.File) {
+			if modules == nil {
+				first = line
+			}
+			modules = append(modules, line.Module)
+		}
+	}
+	if modules == nil {
+		return nil
+	}
+	return one(host.Finding{
+		Status: host.Warn, File: first.File, Line: first.Number,
+		Seen:   fmt.Sprintf("gpustack=off does not cover the blacklist here (%s)", strings.Join(modules, ", ")),
+		Effect: "booted with gpustack=off, the host does not load these drivers by itself",
+		Remedy: "gpustack host prepare moves the blacklist into the initramfs, once every kernel starts with one",
+	})
+}
+
+// hooks looks whether the initramfs of each kernel has the recorded hook: those made before host
+// prepare, or without the generator, do not.
+func (v view) hooks() []host.Finding {
+	switch {
+	case v.phase == unprepared:
+		return na("nothing is recorded that is to be in one")
+	case v.phase == unseen:
+		return na("what is recorded is not known")
+	case errors.Is(v.Initramfs.Err, machine.ErrNoInitramfs):
+		return na("%v", v.Initramfs.Err)
+	case !v.Initramfs.Seen():
+		return unread(v.Initramfs)
+	}
+	var findings []host.Finding
+	for _, i := range v.Initramfs.Value {
+		switch faults := faultsOf(i); {
+		case len(faults) > 0:
+			findings = append(findings, host.Finding{
+				Status: v.weight(i.Kernel), File: i.File,
+				Seen:   fmt.Sprintf("the initramfs of %s %s", i.Kernel, strings.Join(faults, "; ")),
+				Effect: "booted with it, drivers of the host may be faster",
+				Remedy: "make it anew: gpustack host prepare --rebuild",
+			})
+		case i.Err != nil:
+			findings = append(findings, blind(i.File, i.Err))
+		}
+	}
+	if findings == nil {
+		return pass("%s with what is recorded", plural(len(v.Initramfs.Value), "initramfs image"))
+	}
+	return findings
+}
+
+// faultsOf says what is wrong with an initramfs that could be looked into.
+func faultsOf(i machine.Initramfs) []string {
+	var missing, faults []string
+	for _, err := range host.Split(i.Err) {
+		fault := strings.TrimPrefix(err.Error(), i.File+": ")
+		switch {
+		case errors.Is(err, initramfs.ErrMissing):
+			fault = strings.TrimSuffix(fault, ": "+initramfs.ErrMissing.Error())
+			missing = append(missing, strings.TrimSuffix(fault, " of "+i.Kernel))
+		case errors.Is(err, initramfs.ErrDiffers), errors.Is(err, initramfs.ErrOrder):
+			faults = append(faults, fault)
+		}
+	}
+	if missing != nil {
+		faults = append([]string{"has no " + strings.Join(missing, ", ")}, faults...)
+	}
+	return faults
+}

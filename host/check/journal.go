@@ -1,0 +1,45 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/host/change"
+)
+
+// journal looks for a run that was cut off.
+func (v view) journal() []host.Finding {
+	switch e := v.CutOff.Value; {
+	case errors.Is(v.CutOff.Err, change.ErrLocked):
+		return one(host.Finding{
+			Status: host.Warn, File: change.Dir + "/journal", Seen: v.CutOff.Err.Error(),
+			Effect: "some of this is as it was, and some as it will be",
+			Remedy: "wait until it is done, and check again",
+		})
+	case !v.CutOff.Seen():
+		return unread(v.CutOff)
+	case e != nil:
+		effect := "files may be half of one plan and half of another"
+		if e.Kind == change.KindDrivers {
+			effect = "functions may be without a driver, or a group with two parties, until the next boot"
+		}
+		return one(host.Finding{
+			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was cut off while %s", e.ID, e.Command, e.Status),
+			Effect: effect,
+			Remedy: "run gpustack host prepare: it puts that right first",
+		})
+	}
+	if open := v.OpenRows; len(open) > 0 {
+		var findings []host.Finding
+		for _, e := range open {
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),
+				Effect: "rows of Nova's database and Placement's allocations may not match",
+				Remedy: fmt.Sprintf("gpustack repair-migration --apply determines it and completes or reverts the repair; gpustack undo %d undoes it", e.ID),
+			})
+		}
+		return findings
+	}
+	return pass("no run was cut off")
+}

@@ -1,0 +1,56 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+)
+
+// kernels looks whether each installed kernel has the drivers that hold functions.
+func (v view) kernels() []host.Finding {
+	if !v.Kernels.Seen() {
+		if errors.Is(v.Kernels.Err, machine.ErrNoKernel) {
+			return na("%v", withFile(host.ModulesDir, v.Kernels.Err.Error()))
+		}
+		return unread(v.Kernels)
+	}
+	drivers := []string{machine.VFIO}
+	if c := v.Contract.Value; c != nil {
+		drivers = nil
+		for _, f := range c.Functions {
+			if !slices.Contains(drivers, f.Driver) {
+				drivers = append(drivers, f.Driver)
+			}
+		}
+	}
+	var findings []host.Finding
+	for _, m := range v.Kernels.Value {
+		missing := slices.DeleteFunc(slices.Clone(drivers), func(d string) bool { return m.Loadable(d) || m.Builtin(d) })
+		if len(missing) > 0 {
+			findings = append(findings, host.Finding{
+				Status: v.weight(m.Release), File: host.ModulesDir + "/" + m.Release,
+				Seen:   fmt.Sprintf("kernel %s has no %s", m.Release, strings.Join(missing, ", ")),
+				Effect: "booted with it, the host keeps all functions",
+				Remedy: "install the rest of its modules, or remove that kernel",
+			})
+		}
+	}
+	if findings == nil {
+		return pass("%s with %s", plural(len(v.Kernels.Value), "kernel"), strings.Join(drivers, ", "))
+	}
+	return findings
+}
+
+// weight is how bad it is that a kernel lacks something: a fail of the one that runs,
+// of the one that is booted next, and of the only one.
+func (v view) weight(release string) host.Status {
+	entries := normal(v.Entries.Value)
+	if release == v.kernel() || len(v.Kernels.Value) == 1 || len(entries) > 0 && strings.HasSuffix(entries[0].Kernel, release) {
+		return host.Fail
+	}
+	return host.Warn
+}

@@ -1,0 +1,154 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+)
+
+// watched are the arguments by which a boot without a record is held against the next.
+var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough", machine.VFIO + ".ids", machine.Stub + ".ids", "vfio_iommu_type1.allow_unsafe_interrupts"}
+
+// nextBoot looks through the boot menu: whichever normal entry is taken, it is to have
+// what is recorded, and should be as the kernel that runs unless it is to be booted for
+// that.
+func (v view) nextBoot() []host.Finding {
+	switch {
+	case !v.Entries.Seen():
+		return v.unknownBoot()
+	case v.phase == unseen:
+		return na("what is recorded is not known")
+	}
+	entries := normal(v.Entries.Value)
+	running := watchedOf(v.Running.Value)
+	var findings []host.Finding
+	for _, e := range entries {
+		found := v.entry(e)
+		if next := watchedOf(e.Args); found == nil && !e.Later && v.Running.Seen() && !v.blamed() && modprobe.Normal(next) != modprobe.Normal(running) {
+			found = one(host.Finding{
+				Status: host.Warn, File: e.File,
+				Seen:   fmt.Sprintf("the entry of %s has %s, the kernel runs with %s", e.Kernel, orNone(next), orNone(running)),
+				Effect: "the next boot is another one than this",
+				Remedy: "look where they come from: the boot loader's configuration, or its prompt",
+			})
+		}
+		findings = append(findings, found...)
+	}
+	switch {
+	case findings != nil:
+		return findings
+	case v.phase != unprepared:
+		return pass("%s with what is recorded", counted(entries))
+	case !v.Running.Seen():
+		return na("what the kernel runs with is not known")
+	}
+	return pass("%s as the kernel runs: %s", counted(entries), orNone(running))
+}
+
+// unknownBoot reports that the next boot cannot be read. A prepared machine fails the check where
+// the boot files that gpustack reads are not those that the machine boots.
+func (v view) unknownBoot() []host.Finding {
+	f := unread(v.Entries)[0]
+	command := bootCommand(v.Entries.Err)
+	if command == "" {
+		return one(f)
+	}
+	f.Seen, f.Remedy = v.Entries.Err.Error(), command
+	if v.phase == pending || v.phase == booted {
+		f.Status = host.Fail
+		f.Effect = "the next boot may not have the recorded arguments: the host then keeps functions that are to go to guests"
+	}
+	return one(f)
+}
+
+// bootCommand returns the command that helps where the machine does not boot from the files that
+// gpustack reads, or "".
+func bootCommand(err error) string {
+	var unsupported *boot.Unsupported
+	var missing *boot.NotMounted
+	switch {
+	case errors.As(err, &unsupported):
+		return unsupported.Command
+	case errors.As(err, &missing):
+		return missing.Command
+	}
+	return ""
+}
+
+// blamed tells whether the kernel that runs is not as is recorded, which is said elsewhere.
+func (v view) blamed() bool {
+	return v.phase == pending || len(v.lacking) > 0 || v.phase == booted && len(v.against) > 0
+}
+
+// entry holds an entry against what is recorded.
+func (v view) entry(e boot.Entry) []host.Finding {
+	if v.phase == unprepared {
+		return nil
+	}
+	var findings []host.Finding
+	fail := func(seen, remedy string) {
+		findings = append(findings, host.Finding{
+			Status: host.Fail, File: e.File, Seen: "the entry of " + e.Kernel + seen,
+			Effect: "booted so, the host keeps functions that are to go to guests", Remedy: remedy,
+		})
+	}
+	if missing := e.Args.Lacking(v.wantedArguments()); len(missing) > 0 {
+		fail(" lacks "+strings.Join(missing, " "), "gpustack host prepare --rebuild puts it in")
+	}
+	against := v.contradicting(e.Args)
+	if slices.Contains(e.Args, offArgument) {
+		against = append(against, offArgument)
+	}
+	if len(against) > 0 {
+		fail(" has "+against.String(), "take it out of the boot loader's configuration")
+	}
+	return findings
+}
+
+// counted tells how many entries there are, and whether those of later kernels are known.
+func counted(entries []boot.Entry) string {
+	later := slices.ContainsFunc(entries, func(e boot.Entry) bool { return e.Later })
+	n, with := len(entries), ""
+	if later {
+		n, with = n-1, " and what later kernels get"
+	}
+	if n == 1 {
+		return "1 entry" + with
+	}
+	return fmt.Sprintf("%d entries%s", n, with)
+}
+
+// normal returns the entries of this machine that are not for recovery: those with the
+// root file system of the first.
+func normal(entries []boot.Entry) []boot.Entry {
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e boot.Entry) bool { return e.Recovery })
+	if len(entries) == 0 {
+		return nil
+	}
+	root := entries[0].Args.Values("root")
+	return slices.DeleteFunc(entries, func(e boot.Entry) bool { return !e.Later && !slices.Equal(root, e.Args.Values("root")) })
+}
+
+func watchedOf(args boot.Args) string {
+	var found boot.Args
+	for _, arg := range args {
+		name, _, _ := strings.Cut(arg, "=")
+		if slices.ContainsFunc(watched, func(w string) bool { return modprobe.Normal(w) == modprobe.Normal(name) }) {
+			found = append(found, arg)
+		}
+	}
+	return found.String()
+}
+
+func orNone(args string) string {
+	if args == "" {
+		return "no argument for the IOMMU"
+	}
+	return args
+}

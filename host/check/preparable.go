@@ -1,0 +1,76 @@
+package check
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/initramfs"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+)
+
+// preparable says what host prepare would refuse.
+func (v view) preparable() []host.Finding {
+	switch {
+	case v.phase == unseen:
+		return na("what is recorded is not known")
+	case v.phase != unprepared:
+		return na("is prepared")
+	case !v.Devices.Seen():
+		return unread(v.Devices)
+	}
+	var findings []host.Finding
+	consoles := false
+	refused := v.refused()
+	for _, err := range refused {
+		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "run 'gpustack host prepare --dry-run' for details"}
+		var refusal *selection.Refusal
+		var separation *selection.Separation
+		switch {
+		case bootCommand(err) != "":
+			f.Remedy = bootCommand(err)
+		case errors.As(err, &refusal):
+			if d := v.Devices.Value.At(refusal.Address); d.IsConsole() {
+				consoles = true
+				continue // boot_vga reports it
+			}
+			f.File = machine.AttributeFile(refusal.Address, "")
+		case errors.As(err, &separation) && len(refused) == 1: // else the command is refused too
+			f.Remedy = "run 'gpustack host prepare --nvswitch host' or 'gpustack host prepare --nvswitch guest'"
+		case errors.Is(err, selection.ErrNoDevice):
+			f.File = machine.DevicesDir
+			f.Effect = "gpustack host prepare selects nothing by default"
+			f.Remedy = "run 'gpustack host scan --all' and select functions with --device or --vendor"
+		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel), errors.Is(err, initramfs.ErrNoMaker), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
+			// A tree that is not whole is no machine that lacks it.
+			f.Status, f.Effect, f.Remedy = host.NA, "", ""
+		}
+		findings = append(findings, f)
+	}
+	switch {
+	case findings == nil && consoles:
+		return na("skipped: boot_vga fails")
+	case findings == nil:
+		return pass("gpustack host prepare selects %s", listAddresses(v.ForGuests()))
+	}
+	return findings
+}
+
+func listAddresses(devices []pci.Device) string {
+	var words []string
+	for _, d := range devices {
+		words = append(words, d.Address.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// refused returns what host prepare would refuse of the machine as it is.
+func (v view) refused() []error {
+	n := selection.NewNode(v.Machine)
+	s, err := n.Choose(selection.Options{})
+	refusals, _ := n.Refusals(s)
+	return slices.Concat(v.Obstacles(), host.Split(err), refusals, n.Shared(s))
+}

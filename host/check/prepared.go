@@ -1,0 +1,29 @@
+package check
+
+import (
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+)
+
+// prepared tells whether the machine has been prepared. It is not held against a machine
+// that something else keeps from it.
+func (v view) prepared(mended bool) host.Finding {
+	f := host.Finding{Check: "prepared", Status: host.NA, File: machine.ContractFile}
+	switch {
+	case v.phase == unseen:
+		f = blind(machine.ContractFile, v.Contract.Err)
+		f.Check = "prepared"
+	case v.phase != unprepared:
+		c := v.Contract.Value
+		f.Status, f.Seen = host.Pass, fmt.Sprintf("%s recorded for %s", plural(len(c.Functions), "function"), c.Driver)
+	case !mended:
+		f.Seen = "not yet: first what has failed above"
+	default:
+		f.Status, f.Seen = host.Fail, "gpustack host prepare has not been run here"
+		f.Effect = "the host keeps its GPUs"
+		f.Remedy = "gpustack host prepare --dry-run shows what it would do"
+	}
+	return f
+}

@@ -1,0 +1,53 @@
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// reset looks whether the kernel can reset each GPU for guests by itself.
+func (v view) reset() []host.Finding {
+	if !v.Devices.Seen() {
+		return unread(v.Devices)
+	}
+	// Kernels tell since 5.15, of functions that they can reset; older ones have a
+	// file reset for those.
+	tells := slices.ContainsFunc(v.Devices.Value, func(d pci.Device) bool { return d.ResetMethods != nil })
+	for _, i := range v.Inspected {
+		tells = tells || i.Resets
+	}
+	var findings []host.Finding
+	var methods []string
+	gpus := 0
+	for _, d := range v.ForGuests() {
+		if !d.IsGPU() {
+			continue // goes the way of its GPU
+		}
+		gpus++
+		if len(d.ResetMethods) > 0 || d.ResetMethods == nil && v.Inspected[d.Address].Resets {
+			methods = modprobe.AddIDs(methods, strings.Join(d.ResetMethods, ","))
+			continue
+		}
+		findings = append(findings, host.Finding{
+			Status: host.Warn, File: machine.AttributeFile(d.Address, "reset_method"), Seen: d.Address.String() + " has no way to be reset that the kernel knows",
+			Effect: "when its guest stops, the card may stay as it was, or dead until the host is switched off",
+			Remedy: "see whether a second guest gets a working card; if not, keep it out of Nova's device_spec",
+		})
+	}
+	switch {
+	case gpus == 0:
+		return na("there is no GPU for guests")
+	case !tells:
+		return na("this kernel does not tell")
+	case findings != nil:
+		return findings
+	case methods == nil:
+		return pass("each of %s can be reset", plural(gpus, "GPU"))
+	}
+	return pass("each of %s can be reset: %s", plural(gpus, "GPU"), strings.Join(methods, ", "))
+}

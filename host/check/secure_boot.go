@@ -1,0 +1,26 @@
+package check
+
+import (
+	"gpustack/host"
+)
+
+// secureBoot tells how far the machine is locked down, which is no hindrance: modules of
+// the distribution are signed, and neither VFIO nor driver_override is restricted
+// (kernel_lockdown(7)).
+func (v view) secureBoot() []host.Finding {
+	const harmless = ": VFIO and the kernel's own modules work as always"
+	if !v.SecureBoot.Seen() {
+		if !host.IsAbsent(v.SecureBoot.Err) {
+			return unread(v.SecureBoot)
+		}
+		return na("the firmware has no such setting, or does not show it")
+	}
+	state := "off"
+	if v.SecureBoot.Value {
+		state = "on"
+	}
+	if v.Lockdown.Seen() {
+		state += ", lockdown " + v.Lockdown.Value
+	}
+	return pass("%s%s", state, harmless)
+}

@@ -1,0 +1,56 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+)
+
+// virtualization looks whether the machine can run guests with KVM.
+func (v view) virtualization() []host.Finding {
+	flag := v.Virtualization.Value
+	noKVM := v.KVM.Seen() && !v.KVM.Value
+	switch {
+	case v.VirtType.Seen() && v.VirtType.Value == "qemu":
+		return na("guests are emulated: %s says virt_type = qemu", v.VirtType.File)
+	case v.Virtualization.Seen() && flag == "":
+		return v.cannotRunGuests(host.CPUInfo, "the CPU has neither vmx nor svm",
+			"turn on VT-x, or AMD-V (SVM), in the firmware's setup; for a virtual machine, nested virtualization on its host")
+	case noKVM && v.phase == pending && flag != "":
+		return na("%s is not there; the next boot loads KVM", machine.KVMFile)
+	case noKVM:
+		module := map[string]string{"vmx": "kvm_intel", "svm": "kvm_amd"}[flag]
+		if module == "" {
+			module = "kvm"
+		}
+		return v.cannotRunGuests(machine.KVMFile, machine.KVMFile+" is not there",
+			"modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: the firmware may have virtualization switched off")
+	case v.KVM.Seen() && flag != "":
+		return pass("the CPU has %s, and %s is there", flag, machine.KVMFile)
+	case v.KVM.Seen():
+		return pass("%s is there", machine.KVMFile)
+	case flag != "":
+		return pass("the CPU has %s", flag)
+	case !v.Virtualization.Seen():
+		return unread(v.Virtualization)
+	}
+	return unread(v.KVM)
+}
+
+// cannotRunGuests is a failure, unless nova.conf asks for emulation; whether it does may be
+// unknown, and then the failure says so.
+func (v view) cannotRunGuests(file, seen, remedy string) []host.Finding {
+	if err := v.VirtType.Err; err != nil && !host.IsAbsent(err) {
+		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", withFile(v.VirtType.File, host.Cause(err).Error()))
+		if errors.Is(err, os.ErrPermission) {
+			remedy = "run gpustack as root; unless guests are emulated, " + remedy
+		}
+	}
+	return one(host.Finding{
+		Status: host.Fail, File: file, Seen: seen,
+		Effect: "Nova cannot run guests with KVM on this host", Remedy: remedy,
+	})
+}

@@ -1,0 +1,262 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/edit"
+	"gpustack/host/initramfs"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// Errors of machines that gpustack cannot prepare.
+var (
+	ErrNoBootLoader = host.WithHint(errors.New("no boot loader found"), "gpustack sets kernel arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?")
+	ErrCPU          = host.WithHint(errors.New("IOMMU requirements unknown"), "gpustack supports CPUs by Intel, AMD, Hygon and ARM")
+	ErrNoKernel     = host.WithHint(errors.New("no installed kernel"), "--root takes the top of a machine's file tree, with the modules of its kernels below")
+)
+
+// Loader is what starts a machine's kernels, and what it tells them: GRUB, GRUB with
+// entries, systemd-boot.
+type Loader interface {
+	// Args are what a kernel gets. Where ours cannot be told from others', they are
+	// among them.
+	Args() boot.Args
+	// Entries are what can be started.
+	Entries(root host.Root) ([]boot.Entry, error)
+	// Later is what a kernel gets that is installed later, or nil for what the kernel
+	// gets that runs then.
+	Later(root host.Root) (*boot.Entry, error)
+	// Default is the release of the kernel that starts unless the operator chooses
+	// another, "" where it cannot be determined.
+	Default(root host.Root) (string, error)
+	// Plan plans what makes every entry, and those made later, have what is wanted.
+	Plan(root host.Root, want boot.Want) (edit.Plan, error)
+	// Programs make what follows from other arguments, or from another initramfs.
+	Programs(arguments, initramfs bool) []host.Program
+}
+
+// ReadLoader reads the configuration of the machine's boot loader. want is what its kernels are to
+// get, for the error that names the command which sets arguments elsewhere.
+func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error) {
+	if err := boot.Mounted(root); err != nil {
+		return nil, err
+	}
+	if err := boot.Supported(root, want); err != nil {
+		return nil, err
+	}
+	switch text(facts.BootLoader) {
+	case "grub":
+		return boot.ReadGrub(root)
+	case "grub-bls":
+		return boot.ReadBLS(root)
+	case "systemd-boot":
+		if err := boot.UnifiedDefault(root, want); err != nil {
+			return nil, err
+		}
+		return boot.ReadSystemdBoot(root)
+	}
+	return nil, ErrNoBootLoader
+}
+
+// ReadGenerator returns the program that makes the machine's initramfs.
+func ReadGenerator(root host.Root, facts host.Facts) (initramfs.Maker, error) {
+	return initramfs.MakerOf(root, text(facts.Distribution))
+}
+
+// findKernels lists the installed kernels.
+func (o *observer) findKernels() {
+	o.releases, o.listErr = host.Kernels(o.root)
+	if o.listErr == nil && len(o.releases) == 0 {
+		o.listErr = fmt.Errorf("%s: %w", host.ModulesDir, ErrNoKernel)
+	}
+}
+
+// readKernels reads what each installed kernel has: with vendors, also the aliases of their devices.
+func (o *observer) readKernels(vendors []string) {
+	kernels := make([]modprobe.Modules, len(o.releases))
+	errs := make([]error, len(o.releases))
+	var beside sync.WaitGroup
+	for i, release := range o.releases {
+		beside.Go(func() { kernels[i], errs[i] = modprobe.ReadModules(o.root, release, vendors...) })
+	}
+	beside.Wait()
+	o.Kernels = Saw(host.ModulesDir, kernels, errors.Join(append(errs, o.listErr)...))
+}
+
+// readRunningKernel reads the modules of the running kernel.
+func (o *observer) readRunningKernel() {
+	const file = "/proc/sys/kernel/osrelease"
+	data, err := o.root.ReadFile(file)
+	switch {
+	case host.IsAbsent(err):
+		o.warn(file + ": not there, so that which modules there are is not known")
+	case err != nil:
+		o.Kernels = Saw[[]modprobe.Modules](file, nil, fmt.Errorf("%s: %w", file, host.Cause(err)))
+	default:
+		m, err := modprobe.ReadModules(o.root, strings.TrimSpace(string(data)), vendors(o.Devices.Value)...)
+		o.Kernels = Saw(host.ModulesDir, []modprobe.Modules{m}, err)
+	}
+}
+
+// vendors returns the vendor ids of devices as aliases have them.
+func vendors(devices pci.Devices) (words []string) {
+	for i := range devices {
+		if v := devices[i].VendorID; v != nil {
+			words = append(words, fmt.Sprintf("%08X", uint16(*v)))
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(words)))
+}
+
+// readBoot reads what the next boot rests on beside the kernels' modules.
+func (o *observer) readBoot() {
+	if !o.reads(Boot) {
+		return
+	}
+	want, _ := boot.WantIOMMU(o.CPUVendor)
+	args := want.Args()
+	if c := o.Contract.Value; c != nil {
+		args = c.Arguments
+	}
+	loader, err := ReadLoader(o.root, o.Facts, args)
+	o.Loader = Saw("/boot", loader, err)
+	var entries []boot.Entry
+	var entriesErr error
+	if err == nil {
+		entries, entriesErr = loader.Entries(o.root)
+	}
+	maker, err := ReadGenerator(o.root, o.Facts)
+	o.Generator = Saw("/boot", maker, err)
+	o.readDefault()
+	images, err := initramfs.Images(o.root, o.releases)
+	if err == nil && o.Loader.Seen() {
+		images, err = withoutRemoved(o.root, images, entries, entriesErr)
+	}
+	o.Images = Saw("/boot", images, err)
+	if o.reads(Check) {
+		o.readEntries(entries, entriesErr)
+		o.readInitramfs()
+	}
+}
+
+// readDefault reads which kernel boots by default.
+func (o *observer) readDefault() {
+	newest := boot.Newest(o.releases)
+	if !o.Loader.Seen() {
+		o.Default = Saw("/boot", newest, nil)
+		return
+	}
+	release, err := o.Loader.Value.Default(o.root)
+	if !slices.Contains(o.releases, release) {
+		release = newest
+	}
+	o.Default = Saw("/boot", release, err)
+}
+
+// withoutRemoved leaves out kernels without an initramfs that cannot start: packages of modules
+// leave a folder in /lib/modules when the kernel is removed. A file in /boot that has the release in
+// its name may be a kernel, unless it is known to be another thing.
+func withoutRemoved(root host.Root, images []initramfs.Image, entries []boot.Entry, entriesErr error) ([]initramfs.Image, error) {
+	names, err := root.ReadDir("/boot")
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("/boot: %w", host.Cause(err))
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc([]string{"config-", "System.map-", "symvers-"}, func(other string) bool { return strings.HasPrefix(name, other) })
+	})
+	if entriesErr != nil {
+		return nil, entriesErr
+	}
+	if len(entries) == 0 && !slices.ContainsFunc(images, func(i initramfs.Image) bool { return i.Name != "" }) {
+		return images, nil // boot files are elsewhere
+	}
+	var left []initramfs.Image
+	for _, i := range images {
+		beside, err := root.Exists(path.Join(host.ModulesDir, i.Release, "vmlinuz"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path.Join(host.ModulesDir, i.Release), host.Cause(err))
+		}
+		if i.Name != "" || beside ||
+			slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, i.Release) }) ||
+			slices.ContainsFunc(entries, func(e boot.Entry) bool { return e.Release == i.Release || strings.Contains(e.Kernel, i.Release) }) {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}
+
+// cpuOf tells a processor's vendor by its host bridges, where nothing else does:
+// they have been part of the processor since there are IOMMUs in PCs.
+func cpuOf(devices pci.Devices) string {
+	vendors := map[pci.ID]string{0x8086: "intel", 0x1022: "amd", 0x1d94: "hygon"}
+	for i := range devices {
+		d := &devices[i]
+		if d.Class != nil && *d.Class == pci.HostBridge && d.VendorID != nil && vendors[*d.VendorID] != "" {
+			return vendors[*d.VendorID]
+		}
+	}
+	return "unknown"
+}
+
+// errNoEntries says that no boot menu was found that can be read.
+var errNoEntries = errors.New("no boot menu that gpustack can read")
+
+// readEntries reads what can be booted next, and last what a kernel gets that is installed later. Of
+// a tree that is not whole, the menu may be all that is there. A menu that the machine does not boot
+// from is not read. entries are those of the loader.
+func (o *observer) readEntries(entries []boot.Entry, err error) {
+	var unsupported *boot.Unsupported
+	var missing *boot.NotMounted
+	loaderErr := o.Loader.Err
+	if errors.As(loaderErr, &missing) || errors.As(loaderErr, &unsupported) && !unsupported.Menu {
+		o.Entries = Saw[[]boot.Entry]("/boot", nil, loaderErr)
+		return
+	}
+	if loaderErr != nil {
+		entries, err = boot.ReadMenus(o.root)
+		if err == nil && len(entries) == 0 {
+			err = loaderErr
+		}
+		o.Entries = Saw("/boot", entries, err)
+		return
+	}
+	if err == nil && len(entries) == 0 {
+		err = errNoEntries
+	}
+	if err != nil {
+		o.Entries = Saw("/boot", entries, err)
+		return
+	}
+	later, err := o.Loader.Value.Later(o.root)
+	if later != nil {
+		entries = append(entries, *later)
+	}
+	o.Entries = Saw("/boot", entries, err)
+}
+
+// Obstacles returns all that keeps functions of the machine from being bound, at the next boot or
+// now: what could not be read of its subjects, but for Check.
+func (m *Machine) Obstacles() []error {
+	if !m.Devices.Seen() {
+		return []error{m.Devices.Err}
+	}
+	_, known := boot.WantIOMMU(m.CPUVendor)
+	var cpuErr error
+	// Where others set the arguments, it is they who must know the CPU.
+	if unsupported := (*boot.Unsupported)(nil); m.subjects&Boot != 0 && !known && !errors.As(m.Loader.Err, &unsupported) {
+		cpuErr = fmt.Errorf("CPU %s: %w", m.CPUVendor, ErrCPU)
+	}
+	confErr := m.Conf.Err
+	if host.IsAbsent(confErr) {
+		confErr = nil
+	}
+	return host.Split(errors.Join(m.Loader.Err, cpuErr, m.Generator.Err, m.Kernels.Err, m.Default.Err, m.Images.Err, confErr, m.Contract.Err, m.Needs.Err, m.Mediated.Err))
+}

@@ -1,0 +1,33 @@
+package machine_test
+
+import (
+	"strings"
+	"testing"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/machine"
+)
+
+const recorded = `{"schema": 1, "driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [], "allow_unsafe_interrupts": false,
+"functions": [{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4", "subsystem_vendor_id": null, "subsystem_id": null,
+"path": [], "group": null, "members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}`
+
+// TestReadContract: a record of a later release can be read, one that lacks something cannot.
+func TestReadContract(t *testing.T) {
+	for _, c := range []struct{ name, old, new, want string }{
+		{"as it is", "", "", ""},
+		{"fields of a later release", `"by": "ids"`, `"by": "ids", "later": {}`, ""},
+		{"a field missing", `"driver": "vfio-pci", "selected"`, `"selected"`, "driver is missing"},
+		{"a field of a function missing", `, "by": "ids"`, ``, "functions[0].by is missing"},
+		{"a null address", `["0000:84:00.0"]`, `[null]`, "selected[0] is null"},
+		{"cut off", `"files": []}`, ``, "ends early"},
+		{"another schema", `"schema": 1`, `"schema": 2`, "another release of gpustack"},
+	} {
+		root := hosttest.Lay(t, "-- var/lib/gpustack/contract.json --\n"+strings.Replace(recorded, c.old, c.new, 1)+"\n")
+		contract, err := machine.ReadContract(root)
+		if c.want == "" && (err != nil || contract == nil || contract.Functions[0].Driver != "vfio-pci") ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %+v, %v, want %q", c.name, contract, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/initramfs"
+	"gpustack/host/modprobe"
+)
+
+// Initramfs is the initramfs of one kernel, compared with the contract.
+type Initramfs struct {
+	Kernel, File string
+	Err          error // what it lacks (host/initramfs), or why it could not be read
+}
+
+// ErrNoInitramfs says that no installed kernel has an initramfs.
+var ErrNoInitramfs = errors.New("no initramfs of an installed kernel")
+
+// readInitramfs compares the initramfs of each kernel with the contract: those in /boot, and those
+// that entries name. Where nothing is recorded, nothing is to be in one.
+func (o *observer) readInitramfs() {
+	contract := o.Contract.Value
+	if contract == nil {
+		return
+	}
+	if err := errors.Join(o.Generator.Err, o.Images.Err); err != nil {
+		o.Initramfs = Saw[[]Initramfs]("/boot", nil, err)
+		return
+	}
+	if o.listErr != nil && !errors.Is(o.listErr, ErrNoKernel) {
+		o.Initramfs = Saw[[]Initramfs](host.ModulesDir, nil, o.listErr)
+		return
+	}
+	var images []Initramfs
+	for _, i := range append(slices.Clone(o.Images.Value), ImagesOf(o.Entries.Value)...) {
+		if i.Name != "" && slices.Contains(o.releases, i.Release) {
+			images = append(images, Initramfs{Kernel: i.Release, File: i.Name})
+		}
+	}
+	if len(images) == 0 {
+		o.Initramfs = Saw[[]Initramfs]("/boot", nil, ErrNoInitramfs)
+		return
+	}
+	var beside sync.WaitGroup
+	for i := range images {
+		beside.Go(func() {
+			image := &images[i]
+			content, err := initramfs.Read(o.root, image.File, initramfs.Wanted)
+			if err == nil {
+				err = contract.VerifyImage(o.root, o.Generator.Value, image.Kernel, content)
+			}
+			image.Err = err
+		})
+	}
+	beside.Wait()
+	o.Initramfs = Saw("/boot", images, nil)
+}
+
+// ImagesOf returns the initramfs that lie beside entries.
+func ImagesOf(entries []boot.Entry) []initramfs.Image {
+	var images []initramfs.Image
+	for _, e := range entries {
+		for _, name := range e.Initrds {
+			images = append(images, initramfs.Image{Release: e.Release, Name: name})
+		}
+	}
+	return images
+}
+
+// VerifyImage compares an initramfs with the contract. The script in it must be the recorded one,
+// and not what this release would write: an earlier one may have recorded it.
+func (c Contract) VerifyImage(root host.Root, maker initramfs.Maker, release string, content initramfs.Content) error {
+	kernel, err := modprobe.ReadModules(root, release)
+	if err != nil {
+		return err
+	}
+	expected := initramfs.Expected{Release: release, Loadable: kernel.Loadable, Files: map[string][]byte{}}
+	for _, f := range c.Files {
+		if f.Name == maker.Script() {
+			expected.Script = f.Hash
+		}
+		if path.Dir(f.Name) == modprobe.Dir {
+			if expected.Files[f.Name], err = root.ReadFile(f.Name); err != nil {
+				return fmt.Errorf("%s: %w", f.Name, host.Cause(err))
+			}
+		}
+	}
+	return c.Early([]modprobe.Modules{kernel}).Verify(content, maker, expected)
+}
+
+// Early returns what happens in the initramfs of those kernels.
+func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
+	e := initramfs.Early{Driver: c.Driver}
+	for _, module := range OwnModules(c.Driver) {
+		if slices.ContainsFunc(kernels, func(m modprobe.Modules) bool { return m.Loadable(module) }) {
+			e.Modules = append(e.Modules, module)
+		}
+	}
+	for _, f := range c.Functions {
+		if f.By == ByAddress {
+			e.Take = append(e.Take, initramfs.Function{
+				Address: f.Address, Path: f.SysfsPath, Vendor: f.VendorID, Product: f.ProductID,
+				SubsystemVendor: f.SubsystemVendorID, Subsystem: f.SubsystemID, Driver: f.Driver,
+			})
+		}
+		if f.BootVGA {
+			e.Consoles = append(e.Consoles, f.Address)
+		}
+		if f.Driver != c.Driver && !slices.Contains(e.Variants, f.Driver) {
+			e.Variants = append(e.Variants, f.Driver)
+			e.Modules = append(e.Modules, f.Driver)
+		}
+	}
+	return e
+}
+
+// OwnModules are those that take functions with a driver.
+func OwnModules(driver string) []string {
+	if driver == Stub {
+		return []string{"pci_stub"}
+	}
+	return []string{"vfio", "vfio_iommu_type1", "vfio_pci"}
+}

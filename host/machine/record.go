@@ -1,0 +1,123 @@
+package machine
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/edit"
+	"gpustack/host/guest"
+	"gpustack/host/pci"
+)
+
+// readRecord reads what gpustack has written down, and what became of it.
+func (o *observer) readRecord() {
+	root, contract := o.root, o.Contract.Value
+	entries, err := change.List(root)
+	open, openErr := change.Machine(root).Open()
+	var cutOff *change.Entry
+	var openRows []change.Entry
+	for i, e := range open {
+		switch {
+		case openErr != nil: // locked
+		case e.Kind == change.KindFiles || e.Kind == change.KindDrivers:
+			cutOff = &open[i]
+		default:
+			openRows = append(openRows, e)
+		}
+	}
+	o.OpenRows = openRows
+	o.CutOff = Saw(change.Dir, cutOff, openErr)
+	o.Prepared = Saw(change.Dir, writtenAt(entries), err)
+	if contract == nil {
+		return
+	}
+	for _, f := range contract.Files {
+		file, err := edit.Read(root, f.Name)
+		o.Files = append(o.Files, Saw(f.Name, file.Hash(), err))
+	}
+	o.Paths = map[pci.Address]string{}
+	for _, f := range contract.Functions {
+		if f.SysfsPath == "" {
+			continue
+		}
+		if place, err := root.Real(AttributeFile(f.Address, "")); err == nil { // else the function is gone
+			o.Paths[f.Address] = place
+		}
+	}
+	o.Booted = readBootTime(root)
+	lines, file, err := host.KernelLog(root, contract.claims()...)
+	o.Claims = Saw(file, lines, err)
+}
+
+// claims are what the kernel's lines say of functions that a driver takes: by its ids
+// (Linux, drivers/vfio/pci/vfio_pci.c, vfio_pci_fill_ids), or each (drivers/pci/pci-stub.c).
+func (c Contract) claims() []string {
+	var words []string
+	for _, f := range c.Functions {
+		words = append(words, "vfio_pci: add ["+f.IDs(), "pci-stub "+f.Address.String()+": claimed by stub")
+	}
+	return words
+}
+
+// writtenAt is when the contract was last written, and all that goes with it: its
+// entry's end.
+func writtenAt(entries []change.Entry) *time.Time {
+	for _, e := range slices.Backward(entries) {
+		if e.Status == change.Done && slices.ContainsFunc(e.Files, func(f change.File) bool { return f.Name == ContractFile }) {
+			return e.Ended
+		}
+	}
+	return nil
+}
+
+// readBootTime reads when the machine was started (proc_stat(5), btime).
+func readBootTime(root host.Root) Look[time.Time] {
+	data, err := root.ReadFile(statFile)
+	if err != nil {
+		return Saw(statFile, time.Time{}, err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "btime "); ok {
+			seconds, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return Saw(statFile, time.Unix(seconds, 0).UTC(), err)
+		}
+	}
+	return Saw(statFile, time.Time{}, errors.New("has no btime"))
+}
+
+// inspect looks closer at the functions that go to guests, or would.
+func (o *observer) inspect() {
+	o.Inspected = map[pci.Address]pci.Inspection{}
+	borrowed := false
+	for _, d := range o.ForGuests() {
+		i, err := pci.Inspect(o.root, d.Address)
+		if err != nil {
+			o.warn(strings.Split(err.Error(), "\n")...)
+		}
+		o.Inspected[d.Address] = i
+		f := o.Recorded(d.Address)
+		borrowed = borrowed || f != nil && f.MayBeBorrowed(d.DriverName())
+	}
+	if !borrowed {
+		return
+	}
+	// A function that a guest's manager has taken to another driver of VFIO's is back
+	// when the guest stops.
+	report := guest.Observe(o.root, guest.NovaConf{}, time.Now())
+	o.Open = Saw("/proc", map[int]bool{}, nil)
+	for _, s := range report.Unread() {
+		if s.Name == "processes" || s.Name == "vfio" {
+			o.Open.Err = errors.New(s.Detail)
+		}
+	}
+	for _, h := range report.Holders {
+		if h.Group != nil {
+			o.Open.Value[*h.Group] = true
+		}
+	}
+}

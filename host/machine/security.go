@@ -1,0 +1,83 @@
+package machine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/iommu"
+)
+
+// Where the firmware and the kernel tell how far they trust root: a variable of four
+// bytes of attributes and one of value (UEFI specification, 3.3; Linux,
+// Documentation/filesystems/efivarfs.rst), and a list with the mode in use in brackets
+// (Linux, security/lockdown/lockdown.c).
+const (
+	secureBootFile = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	lockdownFile   = "/sys/kernel/security/lockdown"
+)
+
+// readJudged reads, of what host check judges, what Observe does not read beside the scan.
+func (o *observer) readJudged() {
+	firmware, err := iommu.ReadFirmware(o.root)
+	o.Firmware = Saw(iommu.TablesDir, firmware, err)
+	units, warnings, err := iommu.ReadUnits(o.root)
+	o.Units = Saw(UnitsDir, units, err)
+	o.warn(warnings...)
+	o.KVM = readKVM(o.root)
+	o.readSecurity()
+	if o.Contract.Value != nil {
+		o.Fabric = readFabric(o.root)
+	}
+	o.inspect()
+}
+
+func readTypes(root host.Root) Look[map[string]int] {
+	types, warnings, err := iommu.ReadTypes(root)
+	if err == nil && len(types) == 0 && len(warnings) > 0 {
+		err = errors.New(warnings[0])
+	}
+	return Saw(GroupsDir, types, err)
+}
+
+// KVMFile is how programs reach KVM (Linux, Documentation/virt/kvm/api.rst).
+const KVMFile = "/dev/kvm"
+
+// errNotRunning says that the tree is not the running machine's.
+var errNotRunning = errors.New("not the root of the running machine")
+
+// readKVM looks for KVM on the running machine. Of another tree /dev tells nothing.
+func readKVM(root host.Root) Look[bool] {
+	if root.Path("/") != "/" {
+		return Saw(KVMFile, false, errNotRunning)
+	}
+	ok, err := root.Exists(KVMFile)
+	return Saw(KVMFile, ok, err)
+}
+
+func (o *observer) readSecurity() {
+	data, err := o.root.ReadHead(secureBootFile, 5)
+	if err == nil && len(data) != 5 {
+		err = fmt.Errorf("not a variable of one byte: %q", data)
+	}
+	o.SecureBoot = Saw(secureBootFile, err == nil && data[4] == 1, err)
+
+	data, err = o.root.ReadHead(lockdownFile, 128)
+	_, mode, ok := bytes.Cut(data, []byte("["))
+	mode, _, ok2 := bytes.Cut(mode, []byte("]"))
+	if err == nil && (!ok || !ok2) {
+		err = fmt.Errorf("no mode in brackets: %q", data)
+	}
+	o.Lockdown = Saw(lockdownFile, string(mode), err)
+
+	data, err = o.root.ReadHead(UnsafeFile, 8)
+	o.Unsafe = Saw(UnsafeFile, strings.TrimSpace(string(data)) == "Y", err)
+}
+
+func readArguments(root host.Root) Look[boot.Args] {
+	data, err := root.ReadFile(CmdlineFile)
+	return Saw(CmdlineFile, boot.ParseArgs(string(data)), err)
+}

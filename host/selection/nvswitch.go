@@ -1,0 +1,78 @@
+package selection
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// Divided tells which side has the NVSwitches of a machine whose board GPUs are among some
+// functions: "" where it has none, or no such GPU is among them.
+func Divided(devices pci.Devices, goes func(pci.Address) bool) machine.NVSwitch {
+	side := machine.NVSwitch("")
+	gpus := false
+	for i := range devices {
+		d := &devices[i]
+		gpus = gpus || d.IsBoardGPU() && goes(d.Address)
+		switch {
+		case !d.IsNVSwitch():
+		case goes(d.Address):
+			return machine.SwitchesToGuest
+		default:
+			side = machine.SwitchesToHost
+		}
+	}
+	if !gpus {
+		return ""
+	}
+	return side
+}
+
+// What guests need to use GPUs over NVLink while the NVSwitches remain with the host.
+const (
+	NeedsFabric    = "nvidia-fabricmanager must be installed, enabled and have " + machine.FabricMode + "=" + machine.SharedMode + " in " + machine.FabricConfig
+	NeedsPartition = "a partition must be activated before a guest with several GPUs starts, which Nova does not do: offer flavors with a single GPU, which work without NVLink"
+)
+
+// SwitchLines returns what Nova must be configured with to offer the NVSwitches among some
+// functions: one device_spec for each, and an alias for each product.
+func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
+	var specs, aliases []string
+	for i := range devices {
+		d := &devices[i]
+		if !d.IsNVSwitch() || !goes(d.Address) || d.VendorID == nil || d.ProductID == nil {
+			continue
+		}
+		kind := pci.TypePCI
+		if d.DeviceType != nil {
+			kind = *d.DeviceType
+		}
+		spec := fmt.Sprintf(`device_spec = {"vendor_id": "%s", "product_id": "%s"}`, d.VendorID, d.ProductID)
+		if d.NVSwitchManager != nil { // ordinary adapters have the same ids
+			spec = fmt.Sprintf(`device_spec = {"address": "%s"}`, d.Address)
+		}
+		alias := fmt.Sprintf(`alias = {"name": "NVSwitch", "vendor_id": "%s", "product_id": "%s", "device_type": "%s"}`, d.VendorID, d.ProductID, kind)
+		if !slices.Contains(specs, spec) {
+			specs = append(specs, spec)
+		}
+		if !slices.Contains(aliases, alias) {
+			aliases = append(aliases, alias)
+		}
+	}
+	return append(specs, aliases...)
+}
+
+// NVSwitchWarnings says what the chosen side of the NVSwitches calls for.
+func (n Node) NVSwitchWarnings(s Selection) []string {
+	goes := func(a pci.Address) bool { return slices.Contains(s.All, a) }
+	switch Divided(n.Devices, goes) {
+	case machine.SwitchesToHost:
+		return []string{"NVSwitches remain with the host: " + NeedsFabric, "NVSwitches remain with the host: " + NeedsPartition}
+	case machine.SwitchesToGuest:
+		return []string{"Nova offers the NVSwitches only with lines of their own in [pci] of nova.conf: " + strings.Join(SwitchLines(n.Devices, goes), "; ")}
+	}
+	return nil
+}

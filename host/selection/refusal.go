@@ -1,0 +1,292 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// Refusal is a function that is not assigned to guests, and why.
+type Refusal struct {
+	Address  pci.Address
+	Reason   string
+	Absolute bool  // --allow does not lift it
+	Err      error // what it is an instance of, or nil
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("%s: %s", r.Address, r.Reason)
+}
+
+// Unwrap returns what the refusal is an instance of.
+func (r *Refusal) Unwrap() error {
+	return r.Err
+}
+
+// Refuse returns the absolute refusal of a function for a known reason.
+func Refuse(a pci.Address, err error) *Refusal {
+	return &Refusal{Address: a, Reason: err.Error(), Absolute: true, Err: err}
+}
+
+// Separation is a selection that parts the GPUs of a board from its NVSwitches, which work
+// together or not at all.
+type Separation struct {
+	Go, Remain []pci.Address // selected, and not
+	unread     bool          // the NVSwitches could not be determined
+}
+
+func (s *Separation) Error() string {
+	if s.unread {
+		return fmt.Sprintf("NVSwitches of the selected GPUs may be managed by %s, whose vital product data cannot be read: choose which side gets the NVSwitches", listed(s.Remain))
+	}
+	return fmt.Sprintf("GPUs and NVSwitches of one board would be separated: %s selected, %s not: choose which side gets the NVSwitches", shortened(s.Go), shortened(s.Remain))
+}
+
+func listed(addresses []pci.Address) string {
+	var words []string
+	for _, a := range addresses {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// Errors of functions of hosts that share a GPU between guests.
+var (
+	ErrVFs       = host.WithHint(errors.New("has virtual functions enabled"), "once no guest has one, write 0 to the function's sriov_numvfs")
+	ErrMediated  = host.WithHint(errors.New("has mediated devices"), "remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
+	errVF        = errors.New("is a virtual function of a GPU")
+	errSRIOV     = errors.New("cannot determine whether it has virtual functions or is one")
+	errSwitches  = errors.New("is an NVSwitch, and --nvswitch host keeps it with the host")
+	errVPDUnread = errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read")
+)
+
+// Virtualized returns an error if a function is divided among guests: by virtual functions that
+// are enabled, or by mediated devices. pfs is from physical.
+func (n Node) Virtualized(d *pci.Device, pfs map[pci.Address]int) error {
+	vfs := pfs[d.Address]
+	if d.SRIOV.NumVFs != nil {
+		vfs = max(vfs, *d.SRIOV.NumVFs)
+	}
+	switch {
+	case vfs > 0:
+		return fmt.Errorf("%w (%d)", ErrVFs, vfs)
+	case d.SRIOVUnread():
+		return errSRIOV
+	case n.Mediated[d.Address] > 0:
+		return fmt.Errorf("%w (%d)", ErrMediated, n.Mediated[d.Address])
+	}
+	return nil
+}
+
+// Shared returns the refusals of functions that are divided among guests. Functions that are
+// bound to a driver for passthrough already are exempt, as in Refuse: nothing is unbound.
+func (n Node) Shared(s Selection) (refusals []error) {
+	const vGPU = ": vGPU hosts are not prepared this way"
+	pfs := n.Devices.VFs()
+	for _, a := range s.All {
+		d := n.Devices.At(a)
+		if pci.LeavesAlone(d.DriverName()) {
+			continue
+		}
+		err := n.Virtualized(d, pfs)
+		if err == nil && d.IsVF() && d.IsNVIDIAGPU() {
+			err = errVF
+		}
+		if err == nil {
+			continue
+		}
+		reason := err.Error() + ": unbinding its driver would remove them"
+		switch {
+		case errors.Is(err, errSRIOV):
+			reason = err.Error()
+		case d.IsGPU():
+			reason = err.Error() + vGPU
+		}
+		refusals = append(refusals, &Refusal{Address: a, Reason: reason, Absolute: true, Err: err})
+	}
+	return refusals
+}
+
+// Refusals returns what must not go to guests, and the refusals that are lifted.
+func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
+	add := func(r *Refusal) {
+		if r.Absolute || !slices.Contains(s.Allowed, r.Address) {
+			refusals = append(refusals, r)
+		} else {
+			lifted = append(lifted, r)
+		}
+	}
+	for _, need := range n.Needs {
+		if slices.Contains(s.All, need.Address) {
+			add(&Refusal{Address: need.Address, Absolute: need.Absolute, Reason: "the host needs it: " + need.Reason})
+		}
+	}
+	ofCards := n.Devices.Card(s.Selected)
+	for _, a := range s.All {
+		d := n.Devices.At(a)
+		needed := n.isNeeded(a)
+		if !needed && !ofCards(d) {
+			add(&Refusal{Address: a, Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
+		}
+		switch {
+		case s.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch():
+			add(Refuse(a, errSwitches))
+		case d.VPDUnread():
+			add(&Refusal{Address: a, Reason: errVPDUnread.Error(), Err: errVPDUnread})
+		}
+	}
+	if separation := n.separation(s); separation != nil {
+		refusals = append(refusals, separation)
+	}
+	return refusals, lifted
+}
+
+// separation returns the board that the selection divides, or nil: GPUs that go to guests
+// need the choice of what becomes of the NVSwitches. --allow lifts it for single functions, as
+// releases before the choice had it.
+func (n Node) separation(s Selection) *Separation {
+	if s.NVSwitch == machine.SwitchesToHost {
+		return nil
+	}
+	var r, unknown Separation
+	gpus, switches := false, false
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		selected := slices.Contains(s.All, d.Address)
+		gpus = gpus || selected && d.IsBoardGPU()
+		switches = switches || selected && d.IsNVSwitch()
+		switch {
+		case selected && (d.IsBoardGPU() || d.IsNVSwitch()):
+			r.Go = append(r.Go, d.Address)
+		case selected || slices.Contains(s.Allowed, d.Address):
+		case d.VPDUnread():
+			unknown.Remain = append(unknown.Remain, d.Address)
+		case d.IsBoardGPU() || d.IsNVSwitch():
+			r.Remain = append(r.Remain, d.Address)
+		}
+	}
+	if !gpus && !switches {
+		return nil
+	}
+	r.Remain = slices.DeleteFunc(r.Remain, func(a pci.Address) bool {
+		isSwitch := n.Devices.At(a).IsNVSwitch()
+		return isSwitch && !gpus || !isSwitch && !switches
+	})
+	switch {
+	case len(r.Remain) > 0:
+		return &r
+	case gpus && len(unknown.Remain) > 0:
+		unknown.unread = true
+		return &unknown
+	}
+	return nil
+}
+
+// use is how one of the functions that are not recorded yet is in use.
+func (n Node) use(uses machine.Uses, a pci.Address) *machine.InUse {
+	if guest := uses.Guest(a); guest != nil {
+		return guest
+	}
+	i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a })
+	if i < 0 {
+		return nil
+	}
+	h := uses.Holders[i]
+	return &machine.InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit}
+}
+
+// IsNew tells whether a function is not recorded.
+func (n Node) IsNew(a pci.Address) bool {
+	return n.Recorded.At(a) == nil
+}
+
+// InUse returns the functions that are in use now and not recorded yet: their users would miss
+// them after the next boot.
+func (n Node) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []*Refusal) {
+	for _, a := range s.All {
+		by := n.use(uses, a)
+		if by == nil || !n.IsNew(a) {
+			continue
+		}
+		r := &Refusal{Address: a, Reason: "is in use: " + by.Who()}
+		if slices.Contains(s.Allowed, a) {
+			lifted = append(lifted, r)
+		} else {
+			refusals = append(refusals, r)
+		}
+	}
+	return refusals, lifted
+}
+
+// label names a function as an operator knows it: "NIC eno1 (mlx5_core)", by its network
+// interfaces or disks, else by its address.
+func (n Node) label(root host.Root, a pci.Address) string {
+	d := n.Devices.At(a)
+	names, err := root.ReadDir(path.Join(machine.DevicesDir, a.String(), "net"))
+	if err != nil || len(names) == 0 {
+		names = disks(root, a)
+	}
+	if len(names) == 0 {
+		return d.Label()
+	}
+	label := d.Kind() + " " + strings.Join(names, " ")
+	if d.Driver != nil {
+		label += " (" + *d.Driver + ")"
+	}
+	return label
+}
+
+// disks returns the names of the disks below a function, none where they cannot be read: they
+// are for a message alone.
+func disks(root host.Root, a pci.Address) (names []string) {
+	const blockDir = "/sys/class/block"
+	all, err := root.ReadDir(blockDir)
+	if err != nil {
+		return nil
+	}
+	dir, err := root.OpenDir(blockDir)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	for _, name := range all {
+		target, err := dir.Readlink(name)
+		partition, existsErr := root.Exists(path.Join(blockDir, name, "partition"))
+		if err == nil && existsErr == nil && !partition && strings.Contains(target, "/"+a.String()+"/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Leaving warns of what leaves the host because --allow lifts its refusal, as far as it is not
+// recorded already.
+func (n Node) Leaving(root host.Root, lifted []*Refusal) (warnings []string) {
+	var seen []pci.Address
+	for _, r := range lifted {
+		if !n.IsNew(r.Address) || slices.Contains(seen, r.Address) {
+			continue
+		}
+		seen = append(seen, r.Address)
+		var reasons []string
+		for _, o := range lifted {
+			if o.Address == r.Address {
+				reasons = append(reasons, o.Reason)
+			}
+		}
+		warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot (allowed; otherwise refused: %s)", r.Address, n.label(root, r.Address), strings.Join(reasons, "; ")))
+	}
+	return warnings
+}
+
+// isNeeded reports whether the host needs a function.
+func (n Node) isNeeded(a pci.Address) bool {
+	return slices.ContainsFunc(n.Needs, func(need guard.Need) bool { return need.Address == a })
+}

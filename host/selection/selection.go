@@ -1,0 +1,288 @@
+package selection
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// Options are what the operator asks for, beside what is recorded.
+type Options struct {
+	Add      []pci.Selector // without a record exactly these, with one these too
+	Vendors  []pci.ID       // GPUs of these, the same way
+	Only     []pci.Selector // the whole selection, recorded or not
+	None     bool           // the empty selection
+	Remove   []pci.Selector
+	Allow    []pci.Address    // refusals to be lifted
+	NVSwitch machine.NVSwitch // "" for the recorded choice
+	Driver   string           // "" for the recorded one, or vfio-pci
+	Unsafe   bool             // allow_unsafe_interrupts
+}
+
+// Errors of options that cannot be carried out.
+var (
+	ErrNoDevice    = host.WithHint(errors.New("no such function"), "'gpustack host scan --all' lists all functions")
+	ErrBridge      = errors.New("is a bridge and cannot be assigned to a guest")
+	ErrNotSelected = errors.New("is not selected")
+	ErrNothing     = errors.New("nothing is selected")
+	ErrChanged     = errors.New("is not the function that was recorded")
+	ErrNoIDs       = errors.New("vendor and product id cannot be read")
+	ErrNoDriver    = host.WithHint(errors.New("no installed kernel has it"), "install a kernel that has it, or choose another with --driver")
+	ErrStubTwins   = errors.New("pci-stub cannot bind one of several identical devices: libvirt would return it to the host driver when a guest stops")
+)
+
+// Named reports whether the options name functions. To host bind and host release, those are meant
+// then, and not what is recorded.
+func (o Options) Named() bool {
+	return len(o.Add)+len(o.Vendors) > 0
+}
+
+// Node is what of a machine decides which functions may be assigned to guests.
+type Node struct {
+	Devices  pci.Devices
+	Needs    []guard.Need
+	Mediated map[pci.Address]int // mediated devices, by the function that they are of
+	Recorded *machine.Contract   // nil where nothing is recorded
+}
+
+// NewNode returns it of a machine.
+func NewNode(m machine.Machine) Node {
+	return Node{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Recorded: m.Contract.Value}
+}
+
+// Selection is what was asked for, and all that goes with it.
+type Selection struct {
+	Selected, Allowed, All []pci.Address
+	NVSwitch               machine.NVSwitch
+}
+
+// chooser works out a selection and collects all errors of it.
+type chooser struct {
+	Node
+	opts Options
+	Selection
+	errs []error
+}
+
+func (c *chooser) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+// Choose works out what the options select. The error names everything that is wrong with
+// them, each a part of its own.
+func (n Node) Choose(opts Options) (Selection, error) {
+	c := chooser{Node: n, opts: opts, Selection: Selection{NVSwitch: opts.NVSwitch}}
+	if r := n.Recorded; r != nil {
+		c.Allowed = slices.Clone(r.Allowed)
+		c.NVSwitch = cmp.Or(opts.NVSwitch, r.NVSwitch)
+	}
+	switch {
+	case opts.Only != nil:
+		c.add(opts.Only)
+	case n.Recorded != nil:
+		c.Selected = slices.Clone(n.Recorded.Selected)
+	case !opts.Named():
+		c.addDefault()
+	}
+	c.add(opts.Add)
+	c.addVendors()
+	c.placeNVSwitches()
+	c.remove()
+	for _, a := range opts.Allow {
+		if n.Devices.At(a) == nil {
+			c.fail("%s: %w", a, ErrNoDevice)
+		}
+		c.Allowed = append(c.Allowed, a)
+	}
+	c.errs = append(c.changed(), c.errs...)
+	if c.errs == nil && len(c.Selected) == 0 {
+		c.fail("%w", ErrNothing)
+	}
+	if c.errs != nil {
+		return Selection{}, errors.Join(c.errs...)
+	}
+	s := c.Selection
+	s.Selected = pci.Unique(s.Selected)
+	s.All = n.Devices.Expand(s.Selected)
+	if opts.Only != nil || opts.Remove != nil {
+		// What was allowed for a function that is returned to the host is not allowed for ever.
+		s.Allowed = slices.DeleteFunc(s.Allowed, func(a pci.Address) bool {
+			d := n.Devices.At(a)
+			onBoard := d != nil && (d.IsNVSwitch() || d.IsBoardGPU())
+			return !slices.Contains(s.All, a) && !slices.Contains(opts.Allow, a) && !onBoard
+		})
+	}
+	s.Allowed = pci.Unique(s.Allowed)
+	return s, nil
+}
+
+// add selects the functions that selectors name.
+func (c *chooser) add(selectors []pci.Selector) {
+	for _, x := range selectors {
+		found := false
+		for i := range c.Devices {
+			if d := &c.Devices[i]; x.Matches(d) {
+				found = true
+				if d.IsBridge() {
+					c.errs = append(c.errs, Refuse(d.Address, ErrBridge))
+				}
+				c.Selected = append(c.Selected, d.Address)
+			}
+		}
+		if !found {
+			c.fail("%s: %w", x, ErrNoDevice)
+		}
+	}
+}
+
+// addVendors selects the GPUs of vendors. Virtual functions are selected by name alone.
+func (c *chooser) addVendors() {
+	for _, v := range c.opts.Vendors {
+		found := false
+		for i := range c.Devices {
+			if d := &c.Devices[i]; d.IsVendor(v) && d.IsGPU() && !d.IsVF() {
+				found = true
+				c.Selected = append(c.Selected, d.Address)
+			}
+		}
+		if !found {
+			c.fail("GPUs of vendor %s: %w", v, ErrNoDevice)
+		}
+	}
+}
+
+func (c *chooser) addDefault() {
+	c.Selected = c.Devices.Defaults()
+	if len(c.Selected) == 0 {
+		c.fail("NVIDIA GPUs: %w", ErrNoDevice)
+	}
+}
+
+// placeNVSwitches follows a choice that the options make: all of the board is selected for one
+// guest, or what was recorded of its NVSwitches is returned to the host.
+func (c *chooser) placeNVSwitches() {
+	if c.opts.NVSwitch == "" {
+		return
+	}
+	found := false
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		found = found || d.IsNVSwitch() || d.VPDUnread()
+		switch {
+		case c.opts.NVSwitch == machine.SwitchesToGuest && (d.IsNVSwitch() || d.IsBoardGPU()):
+			c.Selected = append(c.Selected, d.Address)
+		case c.opts.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch() && !c.names(d):
+			c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool { return a == d.Address })
+		}
+	}
+	if !found {
+		c.fail("NVSwitches: %w", ErrNoDevice)
+	}
+}
+
+// names tells whether a selector of the options names a function.
+func (c *chooser) names(d *pci.Device) bool {
+	return slices.ContainsFunc(slices.Concat(c.opts.Add, c.opts.Only), func(x pci.Selector) bool { return x.Matches(d) })
+}
+
+// remove takes functions out of the selection. Removed and added by the same name, a function
+// is selected as what it is now.
+func (c *chooser) remove() {
+	for _, x := range c.opts.Remove {
+		found := false
+		c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool {
+			d := c.Devices.At(a)
+			matches := x.String() == a.String() || d != nil && x.Matches(d)
+			found = found || matches
+			return matches && !slices.ContainsFunc(c.opts.Add, func(y pci.Selector) bool { return y.String() == x.String() })
+		})
+		if !found {
+			c.fail("%s: %w", x, ErrNotSelected)
+		}
+	}
+}
+
+// changed returns an error for each recorded function that is another one now, unless nothing
+// that it was recorded for remains selected.
+func (c *chooser) changed() (errs []error) {
+	if c.Recorded == nil {
+		return nil
+	}
+	for _, f := range c.Recorded.Functions {
+		if !f.IsAt(c.Devices) && !c.returned(f) {
+			errs = append(errs, Refuse(f.Address, fmt.Errorf("%w (%s)", ErrChanged, described(f))))
+		}
+	}
+	return errs
+}
+
+// returned tells whether a recorded function is no longer to go to guests: its card, or, for
+// one that shares a group, all cards in that.
+func (c *chooser) returned(f machine.Function) bool {
+	removed := func(a pci.Address) bool {
+		return slices.ContainsFunc(c.opts.Remove, func(x pci.Selector) bool { return x.String() == a.String() })
+	}
+	for _, a := range recordedFor(c.Recorded, f) {
+		if slices.Contains(c.Selected, a) && !removed(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// recordedFor returns the recorded selected functions that a function was recorded for: those
+// of its card, or else those of its group, or else all.
+func recordedFor(r *machine.Contract, f machine.Function) []pci.Address {
+	card := func(a pci.Address) bool { return a.SameSlot(f.Address) }
+	group := func(a pci.Address) bool { return slices.ContainsFunc(f.Members, a.SameSlot) }
+	for _, belongs := range []func(pci.Address) bool{card, group} {
+		if found := slices.DeleteFunc(slices.Clone(r.Selected), func(a pci.Address) bool { return !belongs(a) }); len(found) > 0 {
+			return found
+		}
+	}
+	return r.Selected
+}
+
+// Absent returns an error if the machine has none of the functions that the options name, or
+// no GPU where they name none and nothing is recorded. It returns nil where ids that cannot be
+// read may hide one.
+func Absent(m machine.Machine, opts Options) error {
+	n := NewNode(m)
+	if !m.Devices.Seen() || !m.Contract.Seen() || opts.None || n.Recorded != nil && !opts.Named() && opts.Only == nil {
+		return nil
+	}
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.VendorID == nil || d.ProductID == nil || d.Class == nil {
+			return nil
+		}
+	}
+	c := chooser{Node: n, opts: opts}
+	if opts.Named() || opts.Only != nil {
+		c.add(slices.Concat(opts.Only, opts.Add))
+		c.addVendors()
+	} else {
+		c.addDefault()
+	}
+	if len(c.Selected) > 0 {
+		return nil
+	}
+	return errors.Join(c.errs...)
+}
+
+// described returns what tells a recorded function from others.
+func described(f machine.Function) string {
+	if f.By == machine.ByIDs {
+		return f.IDs()
+	}
+	path := listed(f.Path)
+	if path == "" {
+		path = "the root bus"
+	}
+	return f.IDs() + " below " + path
+}

@@ -1,0 +1,226 @@
+package selection
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"gpustack/host/guard"
+	"gpustack/host/iommu"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// State is what a function is to guests at this moment.
+type State struct {
+	Name   StateName `json:"name"`
+	Guest  *string   `json:"guest"`  // its uuid, else its name or process; nil unless in use
+	Detail string    `json:"detail"` // for people; "" for none
+}
+
+// StateName is one of a few words.
+type StateName string
+
+// The states of functions. A function that the host keeps may have to: see host prepare.
+const (
+	OfHost     StateName = "host"
+	GuestReady StateName = "guest-ready"
+	Blocked    StateName = "blocked"
+	UsedBy     StateName = "in use"
+	NotKnown   StateName = "unknown"
+)
+
+// Details of functions of the host's.
+const (
+	onConsole  = "console"  // of the firmware or of the management controller
+	isPrepared = "prepared" // recorded by host prepare, and not bound, as before the next boot
+)
+
+// String writes the state as tables show it.
+func (s State) String() string {
+	switch {
+	case s.Guest != nil:
+		return string(s.Name) + " by " + *s.Guest
+	case s.Detail == "":
+		return string(s.Name)
+	case s.Name == Blocked || s.Name == NotKnown:
+		return string(s.Name) + ": " + s.Detail
+	}
+	return string(s.Name) + " (" + s.Detail + ")"
+}
+
+// States returns the state of each function, in their order, and nil for bridges, which no
+// guest gets. The node has all functions of the machine; its record is nil where nothing is
+// recorded or it cannot be read. groups are all of the machine's; on tells whether the IOMMU is,
+// and is nil where that is unknown.
+func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State {
+	byNumber := map[int]*iommu.Group{}
+	for i := range groups {
+		byNumber[groups[i].Number] = &groups[i]
+	}
+	obstacles := n.obstacles()
+	blind := uses.Unknown()
+	states := make([]*State, len(n.Devices))
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		if d.IsBridge() {
+			continue
+		}
+		s := State{Name: OfHost}
+		var g *iommu.Group
+		if d.IOMMUGroup != nil {
+			g = byNumber[*d.IOMMUGroup]
+		}
+		used := uses.Guest(d.Address)
+		free := pci.LeavesAlone(d.DriverName())
+		obstacle, refused := obstacles[d.Address]
+		switch {
+		case used != nil:
+			guest := used.Guest
+			if guest == "" {
+				guest = fmt.Sprintf("%s (pid %d)", used.Command, used.PID)
+			}
+			s = State{Name: UsedBy, Guest: &guest}
+		case d.DriverUnread():
+			s = State{Name: NotKnown, Detail: "its driver cannot be read"}
+		case !free && n.Recorded.At(d.Address) != nil:
+			s.Detail = isPrepared
+		case !free && refused:
+			s = obstacle
+		case !free && (d.IsConsole() || d.IsManagementConsole()):
+			s.Detail = onConsole
+		case !free:
+		case g == nil && on != nil:
+			s = State{Name: Blocked, Detail: "has no IOMMU group"}
+		case g == nil:
+			s = State{Name: NotKnown, Detail: "its IOMMU group is not shown"}
+		case g.Viable == nil:
+			s = State{Name: NotKnown, Detail: fmt.Sprintf("%s: %s", g.Blockers[0].Address, g.Blockers[0].Reason)}
+		case !*g.Viable:
+			s = State{Name: Blocked, Detail: n.shares(g.Blockers[0].Address, len(g.Blockers)-1)}
+		case blind == "":
+			s.Name = GuestReady
+		case strings.Contains(blind, fs.ErrPermission.Error()):
+			s = State{Name: GuestReady, Detail: "use unknown: run as root"}
+		default:
+			s = State{Name: GuestReady, Detail: "use unknown"}
+		}
+		states[i] = &s
+	}
+	return states
+}
+
+// obstacles returns the states of the GPUs that host prepare refuses, with the other functions of
+// their cards. It selects the GPUs of a vendor, and leaves out those whose refusals remain.
+// The choice that NVSwitches need, and what else the host needs, is not part of it.
+func (n Node) obstacles() map[pci.Address]State {
+	n.Needs = guard.Consoles(n.Devices)
+	byVendor := map[pci.ID][]pci.Address{}
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		if d.IsGPU() && !d.IsVF() && !d.IsManagementConsole() && d.VendorID != nil && !pci.LeavesAlone(d.DriverName()) && n.Recorded.At(d.Address) == nil {
+			byVendor[*d.VendorID] = append(byVendor[*d.VendorID], d.Address)
+		}
+	}
+	obstacles := map[pci.Address]State{}
+	for _, vendor := range slices.Sorted(maps.Keys(byVendor)) {
+		gpus := byVendor[vendor]
+		for before := 0; len(gpus) != before; {
+			before = len(gpus)
+			bad := n.refusedOf(gpus)
+			if bad == nil {
+				break
+			}
+			gpus = slices.DeleteFunc(gpus, func(a pci.Address) bool {
+				with := n.Devices.Expand([]pci.Address{a})
+				by := slices.DeleteFunc(slices.Clone(bad), func(r *Refusal) bool { return !slices.Contains(with, r.Address) })
+				if len(by) == 0 {
+					return false
+				}
+				for card, s := range n.obstacle(a, by) {
+					obstacles[card] = s
+				}
+				return true
+			})
+		}
+	}
+	return obstacles
+}
+
+// refusedOf returns the refusals of functions that are added to what is recorded, one for each
+// function.
+func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
+	if len(added) == 0 {
+		return nil
+	}
+	s := Selection{Selected: added}
+	if r := n.Recorded; r != nil {
+		s = Selection{Selected: slices.Concat(r.Selected, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch}
+	}
+	s.All = n.Devices.Expand(s.Selected)
+	refusals, _ := n.Refusals(s)
+	refusals = slices.Concat(n.Shared(s), refusals)
+	for _, a := range s.All {
+		if d := n.Devices.At(a); d.VendorID == nil || d.ProductID == nil {
+			refusals = append(refusals, Refuse(a, ErrNoIDs))
+		}
+	}
+	for _, err := range refusals {
+		var r *Refusal
+		if errors.As(err, &r) && !slices.ContainsFunc(refused, func(o *Refusal) bool { return o.Address == r.Address }) {
+			refused = append(refused, r)
+		}
+	}
+	return refused
+}
+
+// obstacle returns the state of a GPU by the refusals of functions that would go with it: by its
+// own, or else with that of the other functions of its card.
+func (n Node) obstacle(gpu pci.Address, refused []*Refusal) map[pci.Address]State {
+	if i := slices.IndexFunc(refused, func(r *Refusal) bool { return r.Address == gpu }); i >= 0 {
+		switch r := refused[i]; {
+		case r.Err == nil && len(refused) == 1:
+			return map[pci.Address]State{gpu: {Name: OfHost, Detail: onConsole}}
+		case r.Err == nil:
+			refused = slices.Delete(slices.Clone(refused), i, i+1)
+		case errors.Is(r, errSRIOV), errors.Is(r, ErrNoIDs):
+			return map[pci.Address]State{gpu: {Name: NotKnown, Detail: r.Err.Error()}}
+		default:
+			return map[pci.Address]State{gpu: {Name: Blocked, Detail: r.Err.Error()}}
+		}
+	}
+	states := map[pci.Address]State{}
+	for i := range n.Devices {
+		if o := &n.Devices[i]; o.Address == gpu || o.Address.SameSlot(gpu) && !o.IsGPU() && !o.IsBridge() && !o.IsVF() {
+			states[o.Address] = State{Name: Blocked, Detail: n.shares(refused[0].Address, len(refused)-1)}
+		}
+	}
+	return states
+}
+
+// shares says which function is in the same group or slot, and how many more there are.
+func (n Node) shares(with pci.Address, more int) string {
+	other := n.Devices.At(with)
+	detail := "shares its slot with " + other.Label()
+	if other.IOMMUGroup != nil {
+		detail = fmt.Sprintf("shares group %d with %s", *other.IOMMUGroup, other.Label())
+	}
+	if more > 0 {
+		detail += fmt.Sprintf(" and %d more", more)
+	}
+	return detail
+}
+
+// Preparable tells whether host prepare can bind a GPU in this state, as far as drivers and
+// groups show.
+func (s State) Preparable() bool {
+	return s.Name == OfHost && s.Detail == ""
+}
+
+// Prepared tells whether host prepare has recorded a function that the host still has.
+func (s State) Prepared() bool {
+	return s.Name == OfHost && s.Detail == isPrepared
+}

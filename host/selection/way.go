@@ -1,0 +1,386 @@
+package selection
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// Refused is the error of options that cannot be carried out: everything that is wrong with
+// them, and other options that can.
+type Refused struct {
+	Errors []error
+	Ways   []Way
+}
+
+func (r *Refused) Error() string {
+	return errors.Join(r.Errors...).Error()
+}
+
+// Unwrap returns each error.
+func (r *Refused) Unwrap() []error {
+	return r.Errors
+}
+
+// Way is a set of options that is accepted in place of one that is refused.
+type Way struct {
+	Purpose string // "leave 0000:84:00.0 with the host"
+	Options Options
+}
+
+// returnAll is the purpose of the empty Selection, which host prepare alone has.
+const returnAll = "return all functions to the host"
+
+// Search looks for ways out of a refusal by trying options without an effect.
+type Search struct {
+	Node    Node
+	Root    host.Root
+	Options Options                          // that are refused
+	Choose  func(Options) (Selection, error) // returns what options select
+	Try     func(Options) []error            // returns what is wrong with options
+	Exact   func([]pci.Address) Options      // returns options that select just these functions
+}
+
+// Only returns the options with functions as the whole selection.
+func (n Node) Only(opts Options, functions []pci.Address) Options {
+	opts.Remove, opts.Vendors, opts.Add, opts.Only = nil, nil, nil, nil
+	for _, a := range functions {
+		if selector, err := pci.ParseSelector(a.String()); err == nil {
+			opts.Only = append(opts.Only, selector)
+		}
+	}
+	if n.Recorded == nil { // then what is named is the selection
+		opts.Add, opts.Only = opts.Only, nil
+	}
+	with := n.Devices.Expand(functions)
+	opts.Allow = slices.DeleteFunc(slices.Clone(opts.Allow), func(a pci.Address) bool {
+		d := n.Devices.At(a)
+		return !slices.Contains(with, a) && d != nil && !d.IsNVSwitch() && !d.IsBoardGPU()
+	})
+	return opts
+}
+
+// Refused completes errors of the options with the ways out of them. s is the selection that
+// is refused, or none if the options do not lead to one.
+func (a Search) Refused(s Selection, errs []error) error {
+	r := &Refused{Errors: errs}
+	if s.All == nil {
+		r.Ways = a.mended(errs)
+	} else {
+		r.Ways = a.ways(s, errs)
+	}
+	return r
+}
+
+// mended returns options in place of those that do not lead to a selection.
+func (a Search) mended(errs []error) (ways []Way) {
+	o := a.Options
+	o.Add, o.Only, o.Remove = slices.Clone(o.Add), slices.Clone(o.Only), slices.Clone(o.Remove)
+	purpose := ""
+	for _, err := range errs {
+		var r *Refusal
+		isRefusal := errors.As(err, &r)
+		switch {
+		case errors.Is(err, ErrChanged) && isRefusal:
+			purpose = "leave out what has changed"
+			rest, _ := a.Node.Unchanged()
+			if found := a.Node.renumbered(rest); found != nil && ways == nil {
+				ways = append(ways, Way{"select identical devices at other addresses", a.Exact(found)})
+			}
+			if len(rest) == 0 {
+				purpose, o = returnAll, Options{None: true}
+			} else {
+				o = a.Exact(rest)
+			}
+		case errors.Is(err, ErrBridge) && isRefusal:
+			purpose = "select the GPUs behind the bridge"
+			o.Add = a.Node.behind(o.Add, r.Address)
+			o.Only = a.Node.behind(o.Only, r.Address)
+		case errors.Is(err, ErrNotSelected):
+			purpose = "remove the whole device"
+			o.Remove = a.Node.removable(o.Remove)
+			if len(o.Remove) == 0 {
+				return nil
+			}
+		case errors.Is(err, ErrNothing):
+			return []Way{{returnAll, Options{None: true}}}
+		default:
+			return nil
+		}
+	}
+	if o.None || a.leadsSomewhere(o) {
+		ways = append(ways, Way{purpose, o})
+	}
+	return ways
+}
+
+// leadsSomewhere tells whether options name a Selection, which may be refused for other reasons.
+func (a Search) leadsSomewhere(o Options) bool {
+	return !slices.ContainsFunc(a.Try(o), func(err error) bool {
+		return slices.ContainsFunc([]error{ErrNoDevice, ErrBridge, ErrNotSelected, ErrNothing, ErrChanged}, func(no error) bool { return errors.Is(err, no) })
+	})
+}
+
+// Unchanged returns the recorded selection without the functions that are others now, and an
+// error for each of those.
+func (n Node) Unchanged() (rest []pci.Address, changed []error) {
+	rest = slices.Clone(n.Recorded.Selected)
+	c := chooser{Node: n, Selection: Selection{Selected: slices.Clone(rest)}}
+	changed = c.changed()
+	for _, err := range changed {
+		var r *Refusal
+		if !errors.As(err, &r) {
+			continue
+		}
+		i := slices.IndexFunc(n.Recorded.Functions, func(f machine.Function) bool { return f.Address == r.Address })
+		gone := recordedFor(n.Recorded, n.Recorded.Functions[i])
+		rest = slices.DeleteFunc(rest, func(a pci.Address) bool { return slices.Contains(gone, a) })
+	}
+	return rest, changed
+}
+
+// renumbered returns rest, the recorded selection without the functions that have changed, with
+// as many identical devices at other addresses added as have changed. It returns nil where there
+// are more or fewer of them: then which of them was recorded is unknown.
+func (n Node) renumbered(rest []pci.Address) []pci.Address {
+	found := slices.Clone(rest)
+	changed := map[string]int{} // by product and board
+	for _, f := range n.Recorded.Functions {
+		if slices.Contains(n.Recorded.Selected, f.Address) && !slices.Contains(rest, f.Address) {
+			changed[board(&f.VendorID, &f.ProductID, f.SubsystemVendorID, f.SubsystemID)]++
+		}
+	}
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		key := board(d.VendorID, d.ProductID, d.SubsystemVendorID, d.SubsystemID)
+		if _, ok := changed[key]; ok && !slices.Contains(rest, d.Address) {
+			changed[key]--
+			found = append(found, d.Address)
+		}
+	}
+	for _, missing := range changed {
+		if missing != 0 {
+			return nil
+		}
+	}
+	return found
+}
+
+// board returns what identical devices have in common.
+func board(ids ...*pci.ID) (key string) {
+	for _, id := range ids {
+		if id != nil {
+			key += id.String()
+		}
+		key += ":"
+	}
+	return key
+}
+
+// behind replaces the selectors of a bridge by the GPUs behind it.
+func (n Node) behind(selectors []pci.Selector, bridge pci.Address) (replaced []pci.Selector) {
+	for _, x := range selectors {
+		if !x.Matches(n.Devices.At(bridge)) {
+			replaced = append(replaced, x)
+			continue
+		}
+		for i := range n.Devices {
+			d := &n.Devices[i]
+			if !d.IsGPU() || d.IsVF() || !slices.Contains(n.Devices.Path(d), bridge) {
+				continue
+			}
+			if gpu, err := pci.ParseSelector(d.Address.String()); err == nil {
+				replaced = append(replaced, gpu)
+			}
+		}
+	}
+	return replaced
+}
+
+// removable replaces names of functions that go with a selected device by that device's.
+func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
+	selected := n.Devices.Defaults()
+	if n.Recorded != nil {
+		selected = n.Recorded.Selected
+	}
+	for _, x := range selectors {
+		for _, s := range selected {
+			with := n.Devices.Expand([]pci.Address{s})
+			if !slices.ContainsFunc(with, func(a pci.Address) bool { d := n.Devices.At(a); return d != nil && x.Matches(d) }) {
+				continue
+			}
+			if device, err := pci.ParseSelector(s.String()); err == nil && !slices.Contains(replaced, device) {
+				replaced = append(replaced, device)
+			}
+		}
+	}
+	return replaced
+}
+
+// ways returns options that are accepted in place of refused ones: first those that leave the
+// refused functions with the host, then those that lift the refusals.
+func (a Search) ways(s Selection, errs []error) []Way {
+	var bad, absolute []pci.Address
+	modes := []machine.NVSwitch{a.Options.NVSwitch}
+	var ways []Way
+	propose := func(o Options, ok bool) {
+		if ok && !slices.ContainsFunc(ways, func(w Way) bool { return reflect.DeepEqual(w.Options, o) }) {
+			ways = append(ways, Way{a.purpose(s, o), o})
+		}
+	}
+	for _, err := range errs {
+		var r *Refusal
+		var separation *Separation
+		switch {
+		case errors.Is(err, errSwitches):
+			o := a.Options
+			o.NVSwitch = machine.SwitchesToGuest
+			propose(a.lift(o))
+		case errors.Is(err, ErrNoDriver), errors.Is(err, ErrStubTwins):
+			for _, driver := range []string{machine.VFIO, machine.Stub} {
+				o := a.Options
+				o.Driver = driver
+				propose(o, len(a.Try(o)) == 0)
+			}
+		}
+		switch {
+		case errors.As(err, &separation):
+			modes = []machine.NVSwitch{machine.SwitchesToHost, machine.SwitchesToGuest}
+			if a.Options.Remove != nil {
+				propose(a.removeBoard(s))
+			}
+		case errors.As(err, &r):
+			bad = append(bad, r.Address)
+			if r.Absolute {
+				absolute = append(absolute, r.Address)
+			}
+		}
+	}
+	for _, mode := range modes {
+		if rest := a.without(s, bad); len(bad) > 0 && len(rest) > 0 {
+			o := a.Exact(rest)
+			o.NVSwitch = mode
+			propose(o, len(a.Try(o)) == 0)
+		}
+		o := a.Options
+		if len(absolute) > 0 {
+			rest := a.without(s, absolute)
+			if len(rest) == 0 {
+				continue
+			}
+			o = a.Exact(rest)
+		}
+		o.NVSwitch = mode
+		propose(a.lift(o))
+	}
+	return ways
+}
+
+// removeBoard returns options in place of those that remove one side of a board alone: without
+// its NVSwitches it remains selected by --nvswitch host, and without its GPUs it is removed.
+func (a Search) removeBoard(s Selection) (o Options, ok bool) {
+	var rest []pci.Address
+	gpus := false
+	for _, f := range s.Selected {
+		d := a.Node.Devices.At(f)
+		gpus = gpus || d.IsBoardGPU()
+		if !d.IsNVSwitch() {
+			rest = append(rest, f)
+		}
+	}
+	if len(rest) == 0 {
+		return Options{None: true}, true
+	}
+	o = a.Exact(rest)
+	if gpus {
+		o.NVSwitch = machine.SwitchesToHost
+	}
+	return o, len(a.Try(o)) == 0
+}
+
+// without returns the selected functions that bring none of those along.
+func (a Search) without(s Selection, bad []pci.Address) []pci.Address {
+	return slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool {
+		return slices.ContainsFunc(a.Node.Devices.Expand([]pci.Address{f}), func(with pci.Address) bool { return slices.Contains(bad, with) })
+	})
+}
+
+// lift allows what options are refused for, until they are accepted or cannot be.
+func (a Search) lift(o Options) (Options, bool) {
+	o.Allow = slices.Clone(o.Allow)
+	for range len(a.Node.Devices) + 1 {
+		errs := a.Try(o)
+		if len(errs) == 0 {
+			return o, true
+		}
+		for _, err := range errs {
+			var r *Refusal
+			if !errors.As(err, &r) || r.Absolute {
+				return o, false
+			}
+			if !slices.Contains(o.Allow, r.Address) {
+				o.Allow = append(o.Allow, r.Address)
+			}
+		}
+	}
+	return o, false
+}
+
+// purpose says how options differ from what was asked for.
+func (a Search) purpose(s Selection, o Options) string {
+	if o.None {
+		return returnAll
+	}
+	var parts []string
+	if chosen, err := a.Choose(o); err == nil {
+		kept := slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool { return slices.Contains(chosen.All, f) })
+		if len(kept) > 0 {
+			parts = append(parts, "leave "+shortened(kept)+" with the host")
+		}
+	}
+	var labels, needed []string
+	for _, f := range o.Allow {
+		label := "the " + a.Node.label(a.Root, f)
+		switch {
+		case slices.Contains(a.Options.Allow, f):
+		case a.Node.isNeeded(f):
+			needed = append(needed, label)
+		default:
+			labels = append(labels, label)
+		}
+	}
+	if labels != nil {
+		parts = append(parts, "let "+strings.Join(labels, ", ")+" leave the host")
+	}
+	switch {
+	case len(needed) == 1:
+		parts = append(parts, "let "+needed[0]+" leave the host, which needs it")
+	case needed != nil:
+		parts = append(parts, "let "+strings.Join(needed, ", ")+" leave the host, which needs them")
+	}
+	if o.NVSwitch != a.Options.NVSwitch {
+		parts = append(parts, map[machine.NVSwitch]string{
+			machine.SwitchesToHost:  "keep the NVSwitches with the host",
+			machine.SwitchesToGuest: "assign all GPUs and NVSwitches to one guest",
+		}[o.NVSwitch])
+	}
+	if o.Driver != a.Options.Driver {
+		parts = append(parts, "use "+o.Driver)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// shortened lists a few addresses.
+func shortened(addresses []pci.Address) string {
+	const some = 3
+	if len(addresses) <= some+1 {
+		return listed(addresses)
+	}
+	return listed(addresses[:some]) + " and " + strconv.Itoa(len(addresses)-some) + " more"
+}
