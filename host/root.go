@@ -20,8 +20,9 @@ import (
 // Symbolic links are resolved as the machine itself would resolve them: an absolute target is a
 // path below the root, and no link leads out of the root.
 type Root struct {
-	dir string
-	rec Recorder
+	dir    string
+	rec    Recorder
+	memory *memory // of a root that reads once
 }
 
 // NewRoot returns the root at dir. It is an error if dir is not a directory.
@@ -61,9 +62,7 @@ const maxFile = 4 << 20
 
 // ReadFile returns the content of a regular file. A file larger than 4 MiB is an error.
 func (r Root) ReadFile(name string) ([]byte, error) {
-	data, err := r.readFile(name, maxFile)
-	r.recordFile(name, data, err)
-	return data, err
+	return r.readWhole(name, maxFile)
 }
 
 // maxTable is the size limit of ReadTable in bytes: more than 400,000 routes.
@@ -72,9 +71,19 @@ const maxTable = 64 << 20
 // ReadTable returns the content of a procfs file that grows with the machine's networks and
 // containers, such as routes and mounts. A file larger than 64 MiB is an error.
 func (r Root) ReadTable(name string) ([]byte, error) {
-	data, err := r.readFile(name, maxTable)
-	r.recordFile(name, data, err)
-	return data, err
+	return r.readWhole(name, maxTable)
+}
+
+func (r Root) readWhole(name string, most int64) ([]byte, error) {
+	read := func() ([]byte, error) {
+		data, err := r.readFile(name, most)
+		r.recordFile(name, data, err)
+		return data, err
+	}
+	if r.memory != nil {
+		return r.memory.file(name, most, true, read)
+	}
+	return read()
 }
 
 func (r Root) readFile(name string, most int64) ([]byte, error) {
@@ -96,9 +105,15 @@ func (r Root) readFile(name string, most int64) ([]byte, error) {
 
 // ReadHead returns the first n bytes of a regular file, or all of a shorter file.
 func (r Root) ReadHead(name string, n int) ([]byte, error) {
-	data, err := r.readHead(name, n)
-	r.recordFile(name, data, err)
-	return data, err
+	read := func() ([]byte, error) {
+		data, err := r.readHead(name, n)
+		r.recordFile(name, data, err)
+		return data, err
+	}
+	if r.memory != nil {
+		return r.memory.file(name, int64(n), false, read)
+	}
+	return read()
 }
 
 func (r Root) readHead(name string, n int) ([]byte, error) {
@@ -128,9 +143,15 @@ func (r Root) Open(name string) (*os.File, error) {
 
 // ReadDir returns the names in a directory, sorted.
 func (r Root) ReadDir(name string) ([]string, error) {
-	names, err := r.readDir(name)
-	r.recordDir(name, names, err)
-	return names, err
+	read := func() ([]string, error) {
+		names, err := r.readDir(name)
+		r.recordDir(name, names, err)
+		return names, err
+	}
+	if r.memory != nil {
+		return r.memory.dir(name, read)
+	}
+	return read()
 }
 
 func (r Root) readDir(name string) ([]string, error) {

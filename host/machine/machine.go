@@ -136,7 +136,7 @@ func Find(root host.Root) error {
 // Observe reads a machine, each file once. It changes nothing and runs no program. What cannot be
 // read is an error of its field.
 func Observe(root host.Root, subjects Subject, opts Options) Machine {
-	o := observer{root: root}
+	o := observer{root: root.Once(), live: root}
 	o.subjects = subjects
 	if o.reads(Record | Boot | RunningKernel | Check) {
 		o.readContract()
@@ -155,14 +155,14 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	var factWarnings []string
 	beside.Go(func() { factWarnings = o.readFacts() })
 	if o.reads(Check) {
-		beside.Go(func() { o.Running = readArguments(root) })
-		beside.Go(func() { o.Types = readTypes(root) })
+		beside.Go(func() { o.Running = readArguments(o.root) })
+		beside.Go(func() { o.Types = readTypes(o.root) })
 		o.readRecord()
 	}
 	if o.reads(Boot) && !o.needsAliases() {
 		beside.Go(func() { o.readKernels(nil) })
 	}
-	devices, scanWarnings, err := pci.Scan(root, opts.PCI)
+	devices, scanWarnings, err := pci.Scan(o.root, opts.PCI)
 	o.Devices = Saw(DevicesDir, devices, err)
 	if o.needsAliases() {
 		beside.Go(func() { o.readKernels(vendors(devices)) })
@@ -172,13 +172,13 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	}
 	var stateWarnings []string
 	if o.reads(IOMMU) {
-		o.IOMMU, stateWarnings = iommu.ReadState(root, devices)
+		o.IOMMU, stateWarnings = iommu.ReadState(o.root, devices)
 	}
 	if o.reads(Needs) {
 		o.readNeeds(opts.Running)
 	}
 	if o.reads(Needs | Mediated) {
-		mediated, err := pci.ReadMediated(root, devices)
+		mediated, err := pci.ReadMediated(o.root, devices)
 		o.Mediated = Saw(DevicesDir, mediated, err)
 	}
 	if o.reads(Boot) {
@@ -199,7 +199,8 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 // observer is a machine that is being read.
 type observer struct {
 	Machine
-	root     host.Root
+	root     host.Root // reads each file once
+	live     host.Root
 	releases []string // of installed kernels
 	listErr  error    // of reading them
 }

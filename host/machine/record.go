@@ -18,20 +18,10 @@ import (
 func (o *observer) readRecord() {
 	root, contract := o.root, o.Contract.Value
 	entries, err := change.List(root)
-	open, openErr := change.Machine(root).Open()
-	var cutOff *change.Entry
-	var openRows []change.Entry
-	for i, e := range open {
-		switch {
-		case openErr != nil: // locked
-		case e.Kind == change.KindFiles || e.Kind == change.KindDrivers:
-			cutOff = &open[i]
-		default:
-			openRows = append(openRows, e)
-		}
+	o.CutOff = Saw[*change.Entry](change.Dir, nil, err)
+	if slices.ContainsFunc(entries, change.Entry.IsOpen) {
+		o.readUnfinished()
 	}
-	o.OpenRows = openRows
-	o.CutOff = Saw(change.Dir, cutOff, openErr)
 	o.Prepared = Saw(change.Dir, writtenAt(entries), err)
 	if contract == nil {
 		return
@@ -52,6 +42,23 @@ func (o *observer) readRecord() {
 	o.Booted = readBootTime(root)
 	lines, file, err := host.KernelLog(root, contract.claims()...)
 	o.Claims = Saw(file, lines, err)
+}
+
+// readUnfinished reads which entries a run has not finished, and whether a run is at work on them now,
+// which may finish them meanwhile.
+func (o *observer) readUnfinished() {
+	open, err := change.Machine(o.live).Open()
+	var cutOff *change.Entry
+	for i, e := range open {
+		switch {
+		case err != nil: // locked
+		case e.Kind == change.KindFiles || e.Kind == change.KindDrivers:
+			cutOff = &open[i]
+		default:
+			o.OpenRows = append(o.OpenRows, e)
+		}
+	}
+	o.CutOff = Saw(change.Dir, cutOff, err)
 }
 
 // claims are what the kernel's lines say of functions that a driver takes: by its ids

@@ -1,0 +1,51 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/check"
+	"gpustack/host/machine"
+	"gpustack/host/selection"
+)
+
+// reads counts how often each file and each folder is read. Files that are only looked for are not
+// counted.
+type reads struct {
+	sync.Mutex
+	of map[string]int
+}
+
+func (r *reads) count(name string, read bool) {
+	r.Lock()
+	defer r.Unlock()
+	if read {
+		r.of[name]++
+	}
+}
+
+func (r *reads) File(name string, data []byte, err error) { r.count(name, data != nil || err != nil) }
+func (r *reads) Link(name, _ string, _ error)              { r.count(name, true) }
+func (r *reads) Dir(name string, names []string, _ error)  { r.count(name+"/", names != nil) }
+
+// TestReadOnce: host check reads each file, link and folder once, whatever state the machine is in.
+func TestReadOnce(t *testing.T) {
+	for name, root := range map[string]host.Root{"bare": bare(t), "planned": planned(t, selection.Options{}), "ready": ready(t, selection.Options{})} {
+		r := reads{of: map[string]int{}}
+		m := machine.Observe(root.Recorded(&r), machine.Check, machine.Options{})
+		check.Verify(m)
+		var twice []string
+		for file, n := range r.of {
+			if n > 1 {
+				twice = append(twice, fmt.Sprintf("%s: %d", file, n))
+			}
+		}
+		slices.Sort(twice)
+		if len(twice) > 0 || len(r.of) < 100 {
+			t.Errorf("%s: of %d read, more than once:\n%v", name, len(r.of), twice)
+		}
+	}
+}
