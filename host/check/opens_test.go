@@ -28,8 +28,8 @@ func (r *reads) count(name string, read bool) {
 }
 
 func (r *reads) File(name string, data []byte, err error) { r.count(name, data != nil || err != nil) }
-func (r *reads) Link(name, _ string, _ error)              { r.count(name, true) }
-func (r *reads) Dir(name string, names []string, _ error)  { r.count(name+"/", names != nil) }
+func (r *reads) Link(name, _ string, _ error)             { r.count(name, true) }
+func (r *reads) Dir(name string, names []string, _ error) { r.count(name+"/", names != nil) }
 
 // TestReadOnce: host check reads each file, link and folder once, whatever state the machine is in.
 func TestReadOnce(t *testing.T) {
