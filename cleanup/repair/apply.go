@@ -20,7 +20,8 @@ type Repairer struct {
 	Databases *novadb.Databases
 	Options   find.Options // with which the findings were made; rows are judged again with them
 	Books     Bookkeeper   // nil before SignIn was called, or if no unit changes allocations
-	// SignIn connects to Placement. It is called once, when a unit changes allocations.
+	// SignIn connects to Placement. It is called when a unit changes allocations, until it
+	// succeeds.
 	SignIn func(context.Context) (Bookkeeper, error)
 	Record func([]cleanup.Unit) error
 }

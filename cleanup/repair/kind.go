@@ -15,7 +15,7 @@ import (
 // Kind is the kind of changes of rows in Nova's databases, together with Placement's allocations.
 type Kind struct {
 	// Connect returns a Repairer for the databases. It is called when a recorded change is checked
-	// for an undo, or recovered, at most once for each.
+	// for an undo or recovered, at most once for each change, and may return the same Repairer.
 	Connect func(ctx context.Context) (*Repairer, error)
 	// Accept is the number of the entry that Recover closes with its rows and allocations as they
 	// are, 0 for none.
@@ -179,13 +179,16 @@ func (c *Change) outcome() change.Outcome {
 var errNoPlacement = errors.New("Placement is required but not configured") //nolint:staticcheck // a name
 
 // signIn signs in to Placement, once.
-func (r *Repairer) signIn(ctx context.Context) (err error) {
+func (r *Repairer) signIn(ctx context.Context) error {
 	switch {
 	case r.Books != nil:
 		return nil
 	case r.SignIn == nil:
 		return errNoPlacement
 	}
-	r.Books, err = r.SignIn(ctx)
+	books, err := r.SignIn(ctx)
+	if err == nil {
+		r.Books = books
+	}
 	return err
 }

@@ -169,7 +169,7 @@ type repairing struct {
 	opts      repairOptions
 	root      host.Root
 	placement map[string]string // [placement] of nova.conf
-	databases *novadb.Databases // nil before connect
+	repairer  *repair.Repairer  // nil before connect
 	report    repairReport
 }
 
@@ -185,14 +185,14 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.databases.Close()) }()
+	defer func() { err = errors.Join(err, repairer.Databases.Close()) }()
 	if err := r.interrupted(ctx); err != nil {
 		if opts.apply && opts.format != formatTable {
 			err = errors.Join(err, u.show(opts.format, r.report))
 		}
 		return err
 	}
-	unread := r.databases.Unread()
+	unread := repairer.Databases.Unread()
 	for _, e := range split(unread) {
 		if e != nil {
 			r.report.Warnings = append(r.report.Warnings, e.Error()) // and an error in the end
@@ -205,7 +205,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		u.repairTable(r.report)
 	}
 	if opts.apply {
-		err = r.repair(ctx, repairer)
+		err = r.repair(ctx)
 	} else if opts.format != formatTable {
 		err = u.show(opts.format, r.report)
 	}
@@ -216,15 +216,17 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	return err
 }
 
-// connect opens the databases and returns what repairs their rows. It signs in to Placement when a
-// repair changes allocations.
-func (r *repairing) connect(ctx context.Context) (_ *repair.Repairer, err error) {
-	if r.databases == nil {
-		if r.databases, err = novadb.Open(ctx, r.opts.where); err != nil {
-			return nil, err
-		}
+// connect opens the databases, once, and returns what repairs their rows. It signs in to Placement
+// when a repair changes allocations.
+func (r *repairing) connect(ctx context.Context) (*repair.Repairer, error) {
+	if r.repairer != nil {
+		return r.repairer, nil
 	}
-	return &repair.Repairer{Databases: r.databases, Options: r.opts.find, SignIn: func(ctx context.Context) (repair.Bookkeeper, error) {
+	databases, err := novadb.Open(ctx, r.opts.where)
+	if err != nil {
+		return nil, err
+	}
+	r.repairer = &repair.Repairer{Databases: databases, Options: r.opts.find, SignIn: func(ctx context.Context) (repair.Bookkeeper, error) {
 		o := r.opts.cloud.Options
 		if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" {
 			o.Service = cloud.NewService(r.placement)
@@ -234,7 +236,8 @@ func (r *repairing) connect(ctx context.Context) (_ *repair.Repairer, err error)
 			return nil, err
 		}
 		return c.Placement()
-	}}, nil
+	}}
+	return r.repairer, nil
 }
 
 // engine makes, recovers and undoes changes of rows, recorded on this machine.
@@ -268,7 +271,7 @@ func (r *repairing) interrupted(ctx context.Context) error {
 	if !r.opts.apply {
 		return nil
 	}
-	return errors.Join(r.databases.Unread(), r.recover(ctx, ids))
+	return errors.Join(r.repairer.Databases.Unread(), r.recover(ctx, ids))
 }
 
 // recover determines the outcome of open entries and completes or reverts their repairs, or
@@ -308,8 +311,8 @@ func (r *repairing) recover(ctx context.Context, ids []int) error {
 }
 
 // repair plans, shows and makes the repairs, and judges all rows again.
-func (r *repairing) repair(ctx context.Context, repairer *repair.Repairer) error {
-	units, placement, err := repairer.Plan(ctx, r.report.Findings, r.opts.most)
+func (r *repairing) repair(ctx context.Context) error {
+	units, placement, err := r.repairer.Plan(ctx, r.report.Findings, r.opts.most)
 	if placement != nil {
 		r.u.report(&r.report, "Placement cannot be reached: "+placement.Error())
 	}
@@ -322,7 +325,7 @@ func (r *repairing) repair(ctx context.Context, repairer *repair.Repairer) error
 		r.u.repairPlan(units)
 	}
 	return r.u.decide(r.opts.decision, "make these repairs?", &r.report, func() error {
-		err := r.apply(ctx, repairer, units)
+		err := r.apply(ctx, units)
 		if err != nil && ctx.Err() != nil {
 			return err // interrupted: the findings stay those of before
 		}
@@ -331,12 +334,12 @@ func (r *repairing) repair(ctx context.Context, repairer *repair.Repairer) error
 }
 
 // apply makes the repairs, recorded, and completes the report.
-func (r *repairing) apply(ctx context.Context, repairer *repair.Repairer, units []cleanup.Unit) error {
+func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	if err := r.u.beginRecorded(remedyRows); err != nil {
 		return err
 	}
 	last := 0
-	repairs := repair.NewChange(repairer, units, r.opts.wait, func(left int) {
+	repairs := repair.NewChange(r.repairer, units, r.opts.wait, func(left int) {
 		if left != last {
 			last = left
 			r.u.note("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, r.opts.wait)
@@ -363,7 +366,7 @@ func (r *repairing) apply(ctx context.Context, repairer *repair.Repairer, units 
 			return context.Cause(ctx)
 		case <-time.After(r.opts.settle):
 		}
-		return repairer.Settled(ctx, units)
+		return r.repairer.Settled(ctx, units)
 	}
 	return nil
 }
@@ -372,7 +375,7 @@ func (r *repairing) apply(ctx context.Context, repairer *repair.Repairer, units 
 func (r *repairing) find(ctx context.Context) error {
 	r.report.Findings = []cleanup.Finding{}
 	var err error
-	r.report.Summary, err = find.Rows(ctx, r.databases, r.opts.find, func(f cleanup.Finding) {
+	r.report.Summary, err = find.Rows(ctx, r.repairer.Databases, r.opts.find, func(f cleanup.Finding) {
 		if r.opts.all || f.Verdict != cleanup.Legitimate {
 			r.report.Findings = append(r.report.Findings, f)
 		}

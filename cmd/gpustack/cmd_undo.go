@@ -272,7 +272,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{&repair.Kind{Connect: func(ctx context.Context) (*repair.Repairer, error) {
 		repairer, err := r.connect(ctx)
 		if err == nil {
-			err = r.databases.Unread()
+			err = repairer.Databases.Unread()
 		}
 		return repairer, err
 	}}}}
@@ -283,8 +283,8 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		return err
 	}
 	defer func() {
-		if r.databases != nil {
-			err = errors.Join(err, r.databases.Close())
+		if r.repairer != nil {
+			err = errors.Join(err, r.repairer.Databases.Close())
 		}
 	}()
 	plan, err := engine.PlanUndo(ctx, entry.ID)
