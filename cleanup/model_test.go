@@ -637,7 +637,7 @@ func (w *world) settle(host, k int, f Finding) (why string, err error) {
 		return a
 	}
 	here := w.provider(i.host)
-	after, _, err := Books{holds(i.books), holds(m.books)}.Settle([]string{here}, []string{w.provider(1 - i.host)})
+	after, _, err := Allocations{holds(i.books), holds(m.books)}.Settle([]string{here}, []string{w.provider(1 - i.host)})
 	if err != nil {
 		return "", err
 	}

@@ -11,14 +11,14 @@ import (
 // Unit is a repair that is made as a whole or not at all: one migration of an instance is closed,
 // or all rows of one instance are written offline, or one row without an owner is.
 type Unit struct {
-	Cell      string   `json:"cell"`
-	Repair    Repair   `json:"repair"`
-	Instance  string   `json:"instance_uuid"` // "" for a row without an owner
-	Migration int64    `json:"migration_id"`  // 0 for offline repairs
-	Closes    string   `json:"closes"`
-	Devices   []Held   `json:"devices"` // free afterwards, or assigned to the instance
-	Placement *Booking `json:"placement"`
-	Rows      []Row    `json:"rows"` // the changes of rows, filled in by Preview and when they are written
+	Cell      string            `json:"cell"`
+	Repair    Repair            `json:"repair"`
+	Instance  string            `json:"instance_uuid"` // "" for a row without an owner
+	Migration int64             `json:"migration_id"`  // 0 for offline repairs
+	Closes    string            `json:"closes"`
+	Devices   []Held            `json:"devices"` // free afterwards, or assigned to the instance
+	Placement *AllocationChange `json:"placement"`
+	Rows      []Row             `json:"rows"` // the changes of rows, filled in by Preview and when they are written
 	// Reports has, for each host whose rows were written offline, the report_count that its
 	// nova-compute had then.
 	Reports  map[string]int64 `json:"report_counts"`
@@ -46,11 +46,11 @@ func (u *Unit) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Booking is a change of Placement's allocations.
-type Booking struct {
-	Consumer string `json:"migration"` // the migration's uuid
-	Before   Books  `json:"before"`
-	After    Books  `json:"after"`
+// AllocationChange is a change of Placement's allocations.
+type AllocationChange struct {
+	Consumer string      `json:"migration"` // the migration's uuid
+	Before   Allocations `json:"before"`
+	After    Allocations `json:"after"`
 }
 
 // Row is the change of a row: the values of some of its columns before and after it.

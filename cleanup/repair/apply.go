@@ -19,10 +19,10 @@ import (
 type Repairer struct {
 	Databases *novadb.Databases
 	Options   find.Options // with which the findings were made; rows are judged again with them
-	Books     Bookkeeper   // nil before SignIn was called, or if no unit changes allocations
+	Placement Placement    // nil before SignIn was called, or if no unit changes allocations
 	// SignIn connects to Placement. It is called when a unit changes allocations, until it
 	// succeeds.
-	SignIn func(context.Context) (Bookkeeper, error)
+	SignIn func(context.Context) (Placement, error)
 	Record func([]cleanup.Unit) error
 }
 

@@ -181,14 +181,14 @@ var errNoPlacement = errors.New("Placement is required but not configured") //no
 // signIn signs in to Placement, once.
 func (r *Repairer) signIn(ctx context.Context) error {
 	switch {
-	case r.Books != nil:
+	case r.Placement != nil:
 		return nil
 	case r.SignIn == nil:
 		return errNoPlacement
 	}
-	books, err := r.SignIn(ctx)
+	placement, err := r.SignIn(ctx)
 	if err == nil {
-		r.Books = books
+		r.Placement = placement
 	}
 	return err
 }

@@ -71,9 +71,9 @@ func TestRecord(t *testing.T) {
 func TestRecoverWithoutPlacement(t *testing.T) {
 	refused := errors.New("401")
 	kind := &Kind{Connect: func(context.Context) (*Repairer, error) {
-		return &Repairer{SignIn: func(context.Context) (Bookkeeper, error) { return nil, refused }}, nil
+		return &Repairer{SignIn: func(context.Context) (Placement, error) { return nil, refused }}, nil
 	}}
-	c := &Change{kind: kind, entry: 2, units: []cleanup.Unit{{State: cleanup.Begun, Placement: &cleanup.Booking{}}}}
+	c := &Change{kind: kind, entry: 2, units: []cleanup.Unit{{State: cleanup.Begun, Placement: &cleanup.AllocationChange{}}}}
 	save := func() error { t.Error("the entry was written"); return nil }
 	outcome, _, err := c.Recover(t.Context(), save)
 	if outcome != change.Open || !errors.Is(err, refused) || !strings.HasPrefix(err.Error(), "entry 2: ") {

@@ -19,10 +19,10 @@ var (
 	ErrImplausible = host.WithHint(errors.New("this does not look like the database of a running deployment"), "check that --conf or --database names the complete database of this cloud")
 )
 
-// Bookkeeper reads and writes allocations in Placement. SetAllocations makes one request and never
+// Placement reads and writes allocations in Placement. SetAllocations makes one request and never
 // repeats it: after an error other than a refusal, the request may have been applied, or may still
 // be applied later.
-type Bookkeeper interface {
+type Placement interface {
 	Allocations(ctx context.Context, consumer string) (cloud.Allocations, error)
 	Tree(ctx context.Context, name string) ([]string, error)
 	SetAllocations(ctx context.Context, consumers map[string]cloud.Allocations) error
@@ -43,22 +43,23 @@ func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most in
 	}
 	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Online }) {
 		if placement = r.signIn(ctx); placement == nil {
-			placement = r.Book(ctx, units)
+			placement = r.PlanAllocations(ctx, units)
 		}
 	}
 	if placement != nil {
 		// Never repair a row without its allocations: the scheduler would still count the
 		// device as used.
-		if err := r.Unbooked(ctx, units); err != nil {
+		if err := r.SkipAllocations(ctx, units); err != nil {
 			return nil, placement, err
 		}
 	}
 	return units, placement, r.Preview(ctx, units)
 }
 
-// Book plans the change of Placement's allocations for each unit that closes a migration. A unit
-// whose rows or allocations do not match a dead migration is skipped, with the reason.
-func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
+// PlanAllocations plans the change of Placement's allocations for each unit that closes a
+// migration. A unit whose rows or allocations do not match a dead migration is skipped, with the
+// reason.
+func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		u := &units[i]
 		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
@@ -85,7 +86,7 @@ func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 			continue
 		}
 		if changed {
-			u.Placement = &cleanup.Booking{Consumer: m.uuid, Before: before, After: after}
+			u.Placement = &cleanup.AllocationChange{Consumer: m.uuid, Before: before, After: after}
 		}
 	}
 	return nil
@@ -94,9 +95,9 @@ func (r *Repairer) Book(ctx context.Context, units []cleanup.Unit) error {
 // present reads the present allocations of a unit from Placement, and the providers of the nodes
 // that matter to Settle: here those of the instance's own node, there those of the other nodes of
 // the migration and of the freed devices. Reports prove that the instance is on none of the latter.
-func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m *migrated) (now cleanup.Books, here, there []string, err error) {
+func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m *migrated) (now cleanup.Allocations, here, there []string, err error) {
 	now.Migration.Providers = map[string]map[string]int{}
-	if here, err = r.Books.Tree(ctx, m.node); err != nil {
+	if here, err = r.Placement.Tree(ctx, m.node); err != nil {
 		return now, nil, nil, err
 	}
 	names := slices.Clone(m.nodes[:])
@@ -108,22 +109,22 @@ func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m *migrated) (n
 		if name == m.node || name == "" {
 			continue
 		}
-		tree, err := r.Books.Tree(ctx, name)
+		tree, err := r.Placement.Tree(ctx, name)
 		if err != nil {
 			return now, nil, nil, err
 		}
 		there = append(there, tree...)
 	}
-	if now.Instance, err = r.Books.Allocations(ctx, u.Instance); err != nil {
+	if now.Instance, err = r.Placement.Allocations(ctx, u.Instance); err != nil {
 		return now, nil, nil, err
 	}
 	if m.uuid != "" {
-		now.Migration, err = r.Books.Allocations(ctx, m.uuid)
+		now.Migration, err = r.Placement.Allocations(ctx, m.uuid)
 	}
 	return now, here, there, err
 }
 
-// migrated has the columns that Book needs.
+// migrated has the columns that PlanAllocations needs.
 type migrated struct {
 	uuid  string    // of the migration; "" before Newton, when migrations had no uuid
 	node  string    // of the instance; "" for none
@@ -147,8 +148,9 @@ func (r *Repairer) migrationOf(ctx context.Context, u *cleanup.Unit) (*migrated,
 	return &m, nil
 }
 
-// Unbooked marks the units that need Placement as skipped, with the steps to repair each by hand.
-func (r *Repairer) Unbooked(ctx context.Context, units []cleanup.Unit) error {
+// SkipAllocations marks the units that need Placement as skipped, with the steps to repair each by
+// hand.
+func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		u := &units[i]
 		if u.Repair != cleanup.Online || u.State != cleanup.Planned {

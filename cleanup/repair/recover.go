@@ -154,7 +154,7 @@ func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) e
 		case side == Neither:
 			return errors.New("its rows have been changed by something else")
 		default:
-			if _, err := r.book(ctx, u, side); err != nil {
+			if _, err := r.allocate(ctx, u, side); err != nil {
 				return err
 			}
 		}
@@ -164,7 +164,7 @@ func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) e
 }
 
 // empty returns whether neither consumer has allocations.
-func empty(b cleanup.Books) bool {
+func empty(b cleanup.Allocations) bool {
 	return len(b.Instance.Providers)+len(b.Migration.Providers) == 0
 }
 
@@ -209,7 +209,7 @@ func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing boo
 				}
 			}
 			if len(held) > 0 {
-				err := r.Books.SetAllocations(ctx, held)
+				err := r.Placement.SetAllocations(ctx, held)
 				if err != nil && !r.bump(ctx, held) {
 					return err
 				}

@@ -40,9 +40,9 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 		if errors.Is(err, errNotPosted) {
 			// The transaction is over and holds no lock. The request may have been applied, or
 			// may still be applied later.
-			side, bookErr := r.book(whole, u, "")
-			if bookErr != nil {
-				return errors.Join(err, bookErr)
+			side, allocErr := r.allocate(whole, u, "")
+			if allocErr != nil {
+				return errors.Join(err, allocErr)
 			}
 			if side != c.to {
 				return err
@@ -57,8 +57,8 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 	if err == nil || errors.Is(err, ErrUnknown) || u.Placement == nil || post {
 		return err
 	}
-	_, bookErr := r.book(whole, u, c.to.other())
-	return errors.Join(err, bookErr)
+	_, allocErr := r.allocate(whole, u, c.to.other())
+	return errors.Join(err, allocErr)
 }
 
 // again returns whether a transaction that failed may succeed when it is tried again.

@@ -34,7 +34,7 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
 			err = undoable(ctx, cell.DB, u, "")
 		}
 		if err == nil && u.Placement != nil {
-			err = r.booked(ctx, u)
+			err = r.checkAllocations(ctx, u)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", u.Name(), err)
@@ -73,9 +73,9 @@ func undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string
 	return nil
 }
 
-// booked returns an error unless Placement's allocations are those that the repair wrote. It notes
-// their generations in the unit.
-func (r *Repairer) booked(ctx context.Context, u *cleanup.Unit) error {
+// checkAllocations returns an error unless Placement's allocations are those that the repair
+// wrote. It notes their generations in the unit.
+func (r *Repairer) checkAllocations(ctx context.Context, u *cleanup.Unit) error {
 	now, side, err := r.stand(ctx, u)
 	if err != nil {
 		return err

@@ -226,7 +226,7 @@ func (r *repairing) connect(ctx context.Context) (*repair.Repairer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.repairer = &repair.Repairer{Databases: databases, Options: r.opts.find, SignIn: func(ctx context.Context) (repair.Bookkeeper, error) {
+	r.repairer = &repair.Repairer{Databases: databases, Options: r.opts.find, SignIn: func(ctx context.Context) (repair.Placement, error) {
 		o := r.opts.cloud.Options
 		if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" {
 			o.Service = cloud.NewService(r.placement)

@@ -138,8 +138,8 @@ func TestBooks(t *testing.T) {
 			}
 			units := cleanup.NewPlan(found)
 			recorded := 0
-			repairer := &repair.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { recorded++; return nil }}
-			if err := repairer.Book(t.Context(), units); err != nil || len(units) != 1 {
+			repairer := &repair.Repairer{Databases: databases, Options: options, Placement: b, Record: func([]cleanup.Unit) error { recorded++; return nil }}
+			if err := repairer.PlanAllocations(t.Context(), units); err != nil || len(units) != 1 {
 				t.Fatalf("%d units, %v", len(units), err)
 			}
 			err = repairer.Apply(t.Context(), units)
@@ -235,8 +235,8 @@ func TestBooksOfEvacuation(t *testing.T) {
 				t.Fatal(err)
 			}
 			units := cleanup.NewPlan(found)
-			repairer := &repair.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
-			if err := repairer.Book(t.Context(), units); err != nil || len(units) != 1 {
+			repairer := &repair.Repairer{Databases: databases, Options: options, Placement: b, Record: func([]cleanup.Unit) error { return nil }}
+			if err := repairer.PlanAllocations(t.Context(), units); err != nil || len(units) != 1 {
 				t.Fatalf("%d units, %v", len(units), err)
 			}
 			if err := repairer.Apply(t.Context(), units); err != nil {
@@ -305,8 +305,8 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 					t.Fatal(err)
 				}
 				units := cleanup.NewPlan(found)
-				repairer := &repair.Repairer{Databases: databases, Options: options, Books: b, Record: func([]cleanup.Unit) error { return nil }}
-				if err := repairer.Book(t.Context(), units); err != nil {
+				repairer := &repair.Repairer{Databases: databases, Options: options, Placement: b, Record: func([]cleanup.Unit) error { return nil }}
+				if err := repairer.PlanAllocations(t.Context(), units); err != nil {
 					t.Fatal(err)
 				}
 				if len(units) == 0 {

@@ -172,8 +172,8 @@ func newDead(t *testing.T) *dead {
 		t.Fatal(err)
 	}
 	d.units = cleanup.NewPlan(found)
-	d.repairer = &repair.Repairer{Databases: databases, Options: options, Books: d.placement, Record: func([]cleanup.Unit) error { return nil }}
-	if err := d.repairer.Book(t.Context(), d.units); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Planned {
+	d.repairer = &repair.Repairer{Databases: databases, Options: options, Placement: d.placement, Record: func([]cleanup.Unit) error { return nil }}
+	if err := d.repairer.PlanAllocations(t.Context(), d.units); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Planned {
 		t.Fatalf("%d units, %v", len(d.units), err)
 	}
 	return d

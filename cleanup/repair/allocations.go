@@ -28,19 +28,19 @@ func (s Side) other() Side {
 	return After
 }
 
-// sideOfBooks returns the side of the allocations of both consumers.
-func sideOfBooks(b *cleanup.Booking, now cleanup.Books) Side {
+// sideOfAllocations returns the side of the allocations of both consumers.
+func sideOfAllocations(b *cleanup.AllocationChange, now cleanup.Allocations) Side {
 	switch {
-	case sameBooks(now, b.After):
+	case sameAllocations(now, b.After):
 		return After
-	case sameBooks(now, b.Before):
+	case sameAllocations(now, b.Before):
 		return Before
 	}
 	return Neither
 }
 
-// sameBooks returns whether both consumers hold the same in a and in b.
-func sameBooks(a, b cleanup.Books) bool {
+// sameAllocations returns whether both consumers hold the same in a and in b.
+func sameAllocations(a, b cleanup.Allocations) bool {
 	return sameProviders(a.Instance, b.Instance) && sameProviders(a.Migration, b.Migration)
 }
 
@@ -49,36 +49,36 @@ func sameProviders(a, b cloud.Allocations) bool {
 }
 
 // stand reads a unit's allocations from Placement and returns their side.
-func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Books, side Side, err error) {
+func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Allocations, side Side, err error) {
 	p := u.Placement
-	if r.Books == nil {
+	if r.Placement == nil {
 		return now, "", errNoPlacement
 	}
-	if now.Instance, err = r.Books.Allocations(ctx, u.Instance); err != nil {
+	if now.Instance, err = r.Placement.Allocations(ctx, u.Instance); err != nil {
 		return now, "", err
 	}
 	if p.Consumer != "" {
-		if now.Migration, err = r.Books.Allocations(ctx, p.Consumer); err != nil {
+		if now.Migration, err = r.Placement.Allocations(ctx, p.Consumer); err != nil {
 			return now, "", err
 		}
 	}
-	return now, sideOfBooks(p, now), nil
+	return now, sideOfAllocations(p, now), nil
 }
 
 // post writes the allocations of a side with the generations recorded in the unit, in one request
 // that must be answered within postLimit.
 func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
-	if r.Books == nil {
+	if r.Placement == nil {
 		return errors.New("Placement is required but not configured") //nolint:staticcheck // a name
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
 	defer cancel()
-	return r.Books.SetAllocations(ctx, consumers(u, to, u.Placement.Before))
+	return r.Placement.SetAllocations(ctx, consumers(u, to, u.Placement.Before))
 }
 
 // consumers returns the allocations of the instance and of its migration at a side, with the
 // generations of seen.
-func consumers(u *cleanup.Unit, to Side, seen cleanup.Books) map[string]cloud.Allocations {
+func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cloud.Allocations {
 	p := u.Placement
 	target := p.Before
 	if to == After {
@@ -107,13 +107,13 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Books) map[string]cloud.Al
 	return all
 }
 
-// book brings the allocations of a unit to a side, or keeps their side if to is "". It writes them
-// in either case, with generations that it has just read: Placement then refuses an earlier
+// allocate brings the allocations of a unit to a side, or keeps their side if to is "". It writes
+// them in either case, with generations that it has just read: Placement then refuses an earlier
 // request that arrives late. Only an answered write counts. It returns the side.
 //
 // Errors: ErrUnknown if the allocations are at neither side (then nothing is written), or if
 // Placement does not answer or refuses the write.
-func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, error) {
+func (r *Repairer) allocate(ctx context.Context, u *cleanup.Unit, to Side) (Side, error) {
 	var err error
 	var refused map[string]cloud.Allocations
 	for range tries {
@@ -132,7 +132,7 @@ func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, er
 		if stays && reflect.DeepEqual(refused, wanted) && r.bump(ctx, wanted) {
 			return side, nil
 		}
-		if err = r.Books.SetAllocations(ctx, wanted); err == nil {
+		if err = r.Placement.SetAllocations(ctx, wanted); err == nil {
 			return side, nil
 		}
 		if errors.Is(err, cloud.ErrConflict) {
@@ -147,7 +147,7 @@ func (r *Repairer) book(ctx context.Context, u *cleanup.Unit, to Side) (Side, er
 // one consumer is enough: Placement then refuses a late request for all of them.
 func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocations) bool {
 	for name, a := range consumers {
-		if a.Generation != nil && r.Books.SetAllocations(ctx, map[string]cloud.Allocations{name: a}) == nil {
+		if a.Generation != nil && r.Placement.SetAllocations(ctx, map[string]cloud.Allocations{name: a}) == nil {
 			return true
 		}
 	}
@@ -156,7 +156,7 @@ func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocati
 
 // neither returns an error with the allocations of both consumers, and those before and after the
 // repair.
-func neither(u *cleanup.Unit, now cleanup.Books) error {
+func neither(u *cleanup.Unit, now cleanup.Allocations) error {
 	p := u.Placement
 	consumer := func(name string, is, before, after cloud.Allocations) string {
 		return fmt.Sprintf("%s holds %s (before the repair %s, after it %s)", name, cleanup.Providers(is), cleanup.Providers(before), cleanup.Providers(after))

@@ -10,20 +10,20 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// ErrBooks goes with allocations that a dead migration does not leave, so that nothing can be
+// ErrAllocations goes with allocations that a dead migration does not leave, so that nothing can be
 // concluded from them.
-var ErrBooks = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), "openstack resource provider allocation show UUID shows the allocations of the instance and of its migration") //nolint:staticcheck // a name
+var ErrAllocations = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), "openstack resource provider allocation show UUID shows the allocations of the instance and of its migration") //nolint:staticcheck // a name
 
-// Books are the allocations in Placement of an instance and of its migration
+// Allocations are the allocations in Placement of an instance and of its migration
 // (nova/conductor/tasks/migrate.py, replace_allocation_with_migration): while an instance is
 // moved, the migration holds the allocations on the source, and the instance those on the
 // destination.
-type Books struct {
+type Allocations struct {
 	Instance  cloud.Allocations `json:"instance"`
 	Migration cloud.Allocations `json:"migration"`
 }
 
-// Settle returns the books as they must be once the migration is closed: on its own host the
+// Settle returns the allocations as they must be once the migration is closed: on its own host the
 // instance holds its allocations there, or else those of the migration; on other hosts it holds
 // nothing, and the migration holds nothing at all. here are the providers of the instance's own
 // compute node, there those of nodes that the instance is proved not to be on. A provider in
@@ -31,13 +31,13 @@ type Books struct {
 // allocations there stay, except resource classes that it takes over from the migration: those
 // were for the migration's destination, perhaps on the sharing provider of another aggregate.
 //
-// Errors: ErrBooks.
+// Errors: ErrAllocations.
 //
 // An evacuation has no consumer of its own: the instance holds both hosts
 // (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
-func (b Books) Settle(here, there []string) (after Books, changed bool, err error) {
-	fail := func(why string) (Books, bool, error) {
-		return b, false, fmt.Errorf("%w: %s: the instance holds %s, its migration %s", ErrBooks, why, Providers(b.Instance), Providers(b.Migration))
+func (b Allocations) Settle(here, there []string) (after Allocations, changed bool, err error) {
+	fail := func(why string) (Allocations, bool, error) {
+		return b, false, fmt.Errorf("%w: %s: the instance holds %s, its migration %s", ErrAllocations, why, Providers(b.Instance), Providers(b.Migration))
 	}
 	instance, migration := split(b.Instance, here, there), split(b.Migration, here, there)
 	after = b
@@ -135,7 +135,7 @@ func Providers(a cloud.Allocations) string {
 }
 
 // Lines returns the change as text, one line for each consumer.
-func (b Booking) Lines(instance string) []string {
+func (b AllocationChange) Lines(instance string) []string {
 	lines := []string{fmt.Sprintf("instance %s: %s -> %s", instance, Providers(b.Before.Instance), Providers(b.After.Instance))}
 	if len(b.Before.Migration.Providers) > 0 {
 		lines = append(lines, fmt.Sprintf("migration %s: %s -> %s", b.Consumer, Providers(b.Before.Migration), Providers(b.After.Migration)))

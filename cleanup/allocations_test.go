@@ -73,10 +73,10 @@ func TestSettle(t *testing.T) {
 		"both hosts, and a migration":              {instance: "here VCPU 1, there VCPU 1", migration: "far PCI 1", err: "allocations on both hosts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := Books{holds(test.instance), holds(test.migration)}
+			b := Allocations{holds(test.instance), holds(test.migration)}
 			after, changed, err := b.Settle(here, there)
 			if test.err != "" {
-				if !errors.Is(err, ErrBooks) || !strings.Contains(err.Error(), test.err) || changed {
+				if !errors.Is(err, ErrAllocations) || !strings.Contains(err.Error(), test.err) || changed {
 					t.Errorf("%v, changed %v", err, changed)
 				}
 				return
@@ -93,7 +93,7 @@ func TestSettle(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := (Books{holds("there VCPU 1"), holds("")}).Settle(nil, there); !errors.Is(err, ErrBooks) {
+	if _, _, err := (Allocations{holds("there VCPU 1"), holds("")}).Settle(nil, there); !errors.Is(err, ErrAllocations) {
 		t.Errorf("no provider of the instance's node: %v", err)
 	}
 }
