@@ -224,14 +224,14 @@ func (e Engine) PlanUndo(ctx context.Context, id int) (UndoPlan, error) {
 
 func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (UndoPlan, error) {
 	u := UndoPlan{Entry: entry, Recorded: entry}
-	for _, earlier := range entries {
-		if earlier.ID < entry.ID && earlier.Kind == entry.Kind && earlier.IsOpen() {
-			return u, &EarlierOpen{Entry: entry, Earlier: earlier}
-		}
-	}
 	kind, err := e.kind(entry)
 	if err != nil {
 		return u, err
+	}
+	for _, earlier := range entries {
+		if earlier.ID < entry.ID && earlier.Kind == entry.Kind && earlier.IsOpen() && handles(kind, earlier) {
+			return u, &EarlierOpen{Entry: entry, Earlier: earlier}
+		}
 	}
 	if r, ok := kind.(rewriter); ok {
 		rewritten, err := r.Rewrite(entries, entry.ID)
@@ -268,6 +268,13 @@ func (e *EarlierOpen) Error() string {
 // Hint returns what ends the earlier entry.
 func (e *EarlierOpen) Hint() string {
 	return Left{Entry: e.Earlier}.remedy()
+}
+
+// handles reports whether a kind handles an entry of its name. A kind with a method Handles leaves
+// entries alone that belong elsewhere, such as to another cloud.
+func handles(k Kind, e Entry) bool {
+	h, ok := k.(interface{ Handles(e Entry) bool })
+	return !ok || h.Handles(e)
 }
 
 // kind returns the kind of an entry.

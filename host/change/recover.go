@@ -55,7 +55,7 @@ func (e Engine) Interrupted(ctx context.Context, p Purpose) ([]Left, error) {
 	for _, entry := range open {
 		l := Left{Entry: entry}
 		kind, kindErr := e.kind(entry)
-		l.Here = kindErr == nil
+		l.Here = kindErr == nil && handles(kind, entry)
 		if l.Here && lockedErr != nil {
 			return left, lockedErr
 		}
