@@ -119,7 +119,9 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 		obstacles = append(obstacles, l.Obstacle)
 		ids = append(ids, l.Entry.ID)
 		names = append(names, entryName(l.Entry.ID, l.Entry.Command))
-		warnings = append(warnings, l.Text())
+		if !recoveredBySome(l.Entry) { // warnInterrupted has named the others
+			warnings = append(warnings, l.Text())
+		}
 	}
 	if err := errors.Join(obstacles...); err != nil || len(ids) == 0 {
 		return err
@@ -165,16 +167,21 @@ func (u *ui) warnInterrupted(ctx context.Context, dir string) {
 			u.warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
 		}
 		for _, l := range left {
-			if l.Entry.Kind != change.KindFiles && l.Entry.Kind != change.KindDrivers {
+			if recoveredBySome(l.Entry) {
 				u.warn(l.Text())
 			}
 		}
 	}
 }
 
+// recoveredBySome reports whether only some commands recover an entry: those of its database or API.
+func recoveredBySome(e change.Entry) bool {
+	return e.Kind != change.KindFiles && e.Kind != change.KindDrivers
+}
+
 // apply makes a change, recorded, and completes its report.
 func (u *ui) apply(ctx context.Context, e change.Engine, format string, work change.Work, r reporter) error {
-	if err := u.beginRecorded(remedyMachine); err != nil {
+	if err := u.beginRecorded(remedyOf(work.Change.Kind())); err != nil {
 		return err
 	}
 	entry, err := e.Apply(ctx, work)

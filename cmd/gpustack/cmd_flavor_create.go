@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	udiff "github.com/aymanbagabas/go-udiff"
 	"github.com/urfave/cli/v2"
 
+	"gpustack/host/change"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
@@ -156,19 +156,17 @@ type flavorReport struct {
 	Cloud        string           `json:"cloud"`
 	Microversion string           `json:"microversion"`
 	Changes      []flavor.Request `json:"changes"`
-	Before       *flavorState     `json:"before"`
-	After        flavorState      `json:"after"`
+	Before       *flavor.State    `json:"before"`
+	After        flavor.State     `json:"after"`
 	Defaults     []string         `json:"defaults"`
-}
-
-// flavorState is a flavor with the ids of the projects that may use it.
-type flavorState struct {
-	cloud.Flavor
-	Projects []string `json:"projects"`
 }
 
 func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error {
 	c, compute, err := u.connect(ctx, opts.cloud)
+	if err != nil {
+		return err
+	}
+	engine, err := u.flavorEngine(ctx, compute, opts.decision)
 	if err != nil {
 		return err
 	}
@@ -181,28 +179,24 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 		return err
 	}
 	report := flavorReport{
-		report: newReport(plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(), Changes: append([]flavor.Request{}, plan.Requests()...),
-		After:    flavorState{plan.After, append([]string{}, plan.AfterAccess...)},
-		Defaults: append([]string{}, plan.Defaults...),
-	}
-	if plan.Before != nil {
-		report.Before = &flavorState{*plan.Before, append([]string{}, plan.BeforeAccess...)}
+		report: newReport(plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(),
+		Changes: append([]flavor.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
 	if opts.format == formatTable {
 		u.flavorPlan(report, plan)
 	}
 	return u.decide(opts.decision, "make these requests?", &report, func() error {
-		made, err := plan.Apply(ctx, compute)
-		if err != nil {
+		made := flavor.Kind{Compute: compute}.New(plan.Move)
+		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "flavor create " + made.After.Name, Change: made}, &report); err != nil {
 			return err
 		}
-		report.After.Flavor, report.Applied = made, true
+		report.After = *made.After
 		if opts.format == formatTable {
 			done := "changed"
 			if plan.Before == nil {
 				done = "created"
 			}
-			u.note("%s flavor %s, id %s", done, printable(made.Name), printable(made.ID))
+			u.note("%s flavor %s, id %s", done, printable(made.After.Name), printable(made.After.ID))
 		}
 		return nil
 	})
@@ -228,13 +222,8 @@ func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compu
 		o.flavor.Image = &image
 	}
 	if f := o.flavor.Find(all); f != nil {
-		f.ExtraSpecs, err = compute.ExtraSpecs(ctx, *f)
+		observed.Existing, err = flavor.Complete(ctx, compute, *f)
 		errs = append(errs, err)
-		if !f.Public {
-			observed.Access, err = compute.Access(ctx, *f)
-			errs = append(errs, err)
-		}
-		observed.Existing = f
 	}
 	return observed, errors.Join(errs...)
 }
@@ -245,21 +234,14 @@ func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
 	name := "flavor " + r.After.Name
 	u.printf("%s at %s (microversion %s)\n", printable(name), printable(r.Cloud), r.Microversion)
 	if !r.Changed {
-		u.printf("%s\nnothing to do: the flavor is as planned\n", printable(indented(flavor.Text(plan.Before, plan.BeforeAccess))))
+		u.printf("%s\nnothing to do: the flavor is as planned\n", printable(indented(flavor.Text(plan.Before))))
 		return
 	}
-	from := name
-	if plan.Before == nil {
-		from = "/dev/null"
-	}
-	u.diff(fileChange{Diff: udiff.Unified(from, name, flavor.Text(plan.Before, plan.BeforeAccess), flavor.Text(&plan.After, plan.AfterAccess))})
+	u.flavorDiff(plan.Move)
 	if len(r.Defaults) > 0 {
 		u.printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
-	u.printf("\nrequests:\n")
-	for _, request := range r.Changes {
-		u.printf("  %s %s\n", request.Method, printable(request.Path))
-	}
+	u.flavorRequests(r.Changes)
 }
 
 // indented returns text with each line indented.

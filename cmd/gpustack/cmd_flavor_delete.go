@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/host/change"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
@@ -51,11 +52,15 @@ type flavorDeleteReport struct {
 	report
 	Cloud   string           `json:"cloud"`
 	Changes []flavor.Request `json:"changes"`
-	Before  flavorState      `json:"before"`
+	Before  flavor.State     `json:"before"`
 }
 
 func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error {
 	_, compute, err := u.connect(ctx, opts.cloud)
+	if err != nil {
+		return err
+	}
+	engine, err := u.flavorEngine(ctx, compute, opts.decision)
 	if err != nil {
 		return err
 	}
@@ -67,10 +72,11 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 	if err != nil {
 		return err
 	}
-	if f.ExtraSpecs, err = compute.ExtraSpecs(ctx, f); err != nil {
+	before, err := flavor.Complete(ctx, compute, f)
+	if err != nil {
 		return err
 	}
-	if !isGPU(f) {
+	if !isGPU(before.Flavor) {
 		return &usageError{"flavor " + f.Name + " does not request devices", "delete it with: openstack flavor delete " + f.ID}
 	}
 	servers, err := compute.Servers(ctx, f.ID)
@@ -80,26 +86,16 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 	if err := flavor.CheckUnused(f, servers); err != nil {
 		return err
 	}
-	before := flavorState{Flavor: f}
-	if !f.Public {
-		if before.Projects, err = compute.Access(ctx, f); err != nil {
-			return err
-		}
-	}
-	report := flavorDeleteReport{report: newReport(true), Cloud: compute.URL, Before: before, Changes: []flavor.Request{{Method: "DELETE", Path: "/flavors/" + f.ID}}}
+	deletion := flavor.Kind{Compute: compute}.New(flavor.Move{Before: before})
+	report := flavorDeleteReport{report: newReport(true), Cloud: compute.URL, Before: *before, Changes: deletion.Requests()}
 	if opts.format == formatTable {
-		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(&f, before.Projects))))
-		u.printf("\nrequests:\n  DELETE /flavors/%s\n", printable(f.ID))
+		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(before))))
+		u.flavorRequests(report.Changes)
 	}
 	return u.decide(opts.decision, "delete it?", &report, func() error {
-		if cause := context.Cause(ctx); cause != nil {
-			return fmt.Errorf("%w, nothing was changed", cause)
-		}
-		// Whether a request whose answer is not waited for has deleted it would be unknown.
-		if err := compute.DeleteFlavor(context.WithoutCancel(ctx), f); err != nil {
+		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {
 			return err
 		}
-		report.Applied = true
 		if opts.format == formatTable {
 			u.note("deleted flavor %s", printable(f.Name))
 		}

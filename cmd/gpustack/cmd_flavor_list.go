@@ -72,7 +72,7 @@ type flavorListReport struct {
 
 // listedItem is a flavor that requests devices.
 type listedItem struct {
-	flavorState
+	flavor.State
 	Request nova.Request `json:"request"` // null if it is malformed
 	Met     *bool        `json:"can_be_met"`
 	Hosts   []string     `json:"hosts"`
@@ -107,7 +107,7 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	}
 	report := flavorListReport{Schema: 1, Cloud: compute.URL, Flavors: []listedItem{}, Warnings: []string{}}
 	for _, f := range gpuFlavors(all) {
-		item := listedItem{flavorState: flavorState{Flavor: f}}
+		item := listedItem{State: flavor.State{Flavor: f}}
 		if !f.Public {
 			item.Projects, err = compute.Access(ctx, f)
 			switch {

@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/nova/flavor"
 )
 
 func newHistoryCommand(u *ui) *cli.Command {
@@ -100,6 +101,12 @@ func changed(e change.Entry) string {
 			return err.Error()
 		}
 		return fmt.Sprintf("drivers of %d functions", len(record.Functions))
+	case change.KindObjects:
+		record, err := flavor.ParseRecord(e)
+		if err != nil {
+			return err.Error()
+		}
+		return "flavor " + record.Name()
 	case change.KindFiles:
 	default:
 		return e.Kind

@@ -20,6 +20,7 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
+	"gpustack/nova/flavor"
 )
 
 func newUndoCommand(u *ui) *cli.Command {
@@ -95,17 +96,18 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 // undoReport is what undo prints, in the form that docs/json.md describes.
 type undoReport struct {
 	report
-	Changes  []fileChange   `json:"changes"`
-	Drivers  []driverChange `json:"drivers"`
-	Repairs  []cleanup.Unit `json:"repairs"`
-	Programs []string       `json:"programs"`
-	Left     []string       `json:"left"`
+	Changes  []fileChange     `json:"changes"`
+	Drivers  []driverChange   `json:"drivers"`
+	Repairs  []cleanup.Unit   `json:"repairs"`
+	Requests []flavor.Request `json:"requests"`
+	Programs []string         `json:"programs"`
+	Left     []string         `json:"left"`
 }
 
 func newUndoReport(e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
 		report:  newReport(true, warnings...),
-		Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Programs: []string{}, Left: []string{},
+		Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
 	}
 	r.Entry = &e.ID
 	return r
@@ -122,6 +124,9 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	}
 	if entry.Kind == change.KindRows {
 		return undoRows(ctx, u, opts, root, entry)
+	}
+	if entry.Kind == change.KindObjects {
+		return undoFlavor(ctx, u, opts, store, entry)
 	}
 	engine := u.engine(root, opts.timeout)
 	engine.Store = store
@@ -219,7 +224,7 @@ func leftInPlace(plan change.UndoPlan) (warnings []string) {
 
 // undo undoes an entry and completes the report.
 func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
-	if err := u.beginRecorded(remedyMachine); err != nil {
+	if err := u.beginRecorded(remedyOf(entry.Kind)); err != nil {
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"gpustack/host/change"
 )
 
 // interruptedError is the cause of a context that SIGINT, SIGTERM or SIGHUP has ended. Engines
@@ -62,6 +64,14 @@ const (
 	remedyMachine    = "if 'gpustack history' shows an interrupted entry, the next command that changes this machine recovers it first"
 	remedyRows       = "if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it"
 )
+
+// remedyOf returns what can be done about a change of a kind.
+func remedyOf(kind string) string {
+	if kind == change.KindObjects {
+		return "if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it"
+	}
+	return remedyMachine
+}
 
 // beginRecorded is begin for a change that the journal records.
 func (p *progress) beginRecorded(remedy string) error {

@@ -36,6 +36,16 @@ func (q question) start(t *testing.T, typed string) *terminal.Session {
 	return terminal.Start(t, cmd, typed)
 }
 
+// unprivilegedEnv returns the environment of a user who records changes in a folder of the test.
+func unprivilegedEnv(t *testing.T) []string {
+	t.Helper()
+	env, err := stateHome(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return env
+}
+
 // questions are the commands whose question a test without privileges can reach; those of
 // drivers and databases are in folder integration.
 func questions() map[string]func(t *testing.T) question {
@@ -56,6 +66,7 @@ func questions() map[string]func(t *testing.T) question {
 				}
 				return flavors
 			}}
+			q.env = unprivilegedEnv(t)
 			for name, value := range c.Env() {
 				q.env = append(q.env, name+"="+value)
 			}
@@ -253,12 +264,12 @@ func TestInterruptedRequest(t *testing.T) {
 		status  int
 		want    string
 	}{
-		"once": {[]os.Signal{syscall.SIGINT}, false, 0, "gpustack: deleted flavor gpu.old\n" +
+		"once": {[]os.Signal{syscall.SIGINT}, false, 0, "gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it\ngpustack: deleted flavor gpu.old\n" +
 			"gpustack: the running step was the last: everything is done\n"},
-		"hangups are no second interrupt": {[]os.Signal{syscall.SIGHUP, syscall.SIGHUP}, false, 0, "gpustack: deleted flavor gpu.old\n" +
+		"hangups are no second interrupt": {[]os.Signal{syscall.SIGHUP, syscall.SIGHUP}, false, 0, "gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it\ngpustack: deleted flavor gpu.old\n" +
 			"gpustack: the running step was the last: everything is done\n"},
 		"twice": {[]os.Signal{syscall.SIGTERM, syscall.SIGINT}, true, 130, "gpustack: error: interrupted again, stopped at once\n" +
-			"gpustack: hint: the running step may have been carried out: check before you run the command again\n"},
+			"gpustack: hint: if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cloudtest.Start(t, 96)
@@ -272,7 +283,7 @@ func TestInterruptedRequest(t *testing.T) {
 				return false
 			}
 			cmd := exec.Command("gpustack", "flavor", "delete", "gpu.old", "--yes")
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+			cmd.Env = append(unprivilegedEnv(t), "PATH="+os.Getenv("PATH"))
 			for name, value := range c.Env() {
 				cmd.Env = append(cmd.Env, name+"="+value)
 			}
@@ -367,7 +378,7 @@ func TestInterruptedReading(t *testing.T) {
 				return true
 			}
 			cmd := exec.Command("gpustack", args...)
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+			cmd.Env = append(unprivilegedEnv(t), "PATH="+os.Getenv("PATH"))
 			for name, value := range c.Env() {
 				cmd.Env = append(cmd.Env, name+"="+value)
 			}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -17,7 +19,41 @@ import (
 var update = flag.Bool("update", false, "write what the commands print into the scripts")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"gpustack": main})
+	testscript.Main(m, map[string]func(){"gpustack": func() {
+		if os.Getenv("UNPRIVILEGED") != "" && os.Geteuid() == 0 {
+			unprivileged()
+		}
+		main()
+	}})
+}
+
+// unprivileged makes the program run as nobody: root records changes of flavors in the journal of
+// the machine, which tests do not touch.
+func unprivileged() {
+	for _, set := range []func(int) error{syscall.Setgid, syscall.Setuid} {
+		if err := set(nobody); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// nobody is the id of the user and of the group nobody.
+const nobody = 65534
+
+// stateHome makes a folder in which an unprivileged program records changes, and returns the
+// environment that names it.
+func stateHome(dir string) ([]string, error) {
+	state := filepath.Join(dir, "state")
+	err := os.Mkdir(state, 0o777)
+	if err == nil {
+		err = os.Chmod(state, 0o777)
+	}
+	// Folders of tests are private to their user.
+	for dir != filepath.Dir(dir) && dir != filepath.Clean(os.TempDir()) && err == nil {
+		err = os.Chmod(dir, 0o755)
+		dir = filepath.Dir(dir)
+	}
+	return []string{"UNPRIVILEGED=1", "XDG_STATE_HOME=" + state}, err
 }
 
 // TestScripts runs the binary as its users do: each script of testdata/script
@@ -36,7 +72,12 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
-			return nil
+			if filepath.Base(env.WorkDir) != "script-flavor" {
+				return nil
+			}
+			state, err := stateHome(env.WorkDir)
+			env.Vars = append(env.Vars, state...)
+			return errors.Join(err, os.Chmod(env.WorkDir, 0o777))
 		},
 	})
 }
@@ -58,5 +99,5 @@ func startCloud(ts *testscript.TestScript, _ bool, args []string) {
 	for name, value := range c.Env() {
 		ts.Setenv(name, value)
 	}
-	ts.Check(os.WriteFile(ts.MkAbs("clouds.yaml"), fmt.Appendf(nil, "clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("clouds.yaml"), fmt.Appendf(nil, "clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password), 0o644))
 }

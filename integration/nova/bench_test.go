@@ -28,9 +28,9 @@ func BenchmarkFlavorCreate(b *testing.B) {
 		race.Peer{Name: "openstack", Env: lab.Env(), Each: func(round int) []string {
 			return []string{"sh", "-ec", `openstack flavor create --vcpus 8 --ram 32768 --disk 80 "$0"; openstack flavor set --property pci_passthrough:alias=K4200:2 "$0"`, name("openstack", round)}
 		}},
-		race.Peer{Name: "bare", Env: lab.Env(), Each: func(round int) []string { return []string{bare, name("bare", round)} }},
+		race.Peer{Name: "bare", Env: lab.Env(), Each: func(round int) []string { return isolated(b, bare, name("bare", round)).Args }},
 		race.Peer{Name: "gpustack", Env: lab.Env(), Each: func(round int) []string {
-			return []string{gpustack, "flavor", "create", "K4200:2", "--name", name("gpustack", round), "--yes"}
+			return isolated(b, gpustack, "flavor", "create", "K4200:2", "--name", name("gpustack", round), "--yes").Args
 		}},
 	)
 }

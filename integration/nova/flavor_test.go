@@ -31,11 +31,21 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 )
 
+// isolated is a command for which a folder of the test is /var/lib, where root records changes.
+func isolated(t testing.TB, argv ...string) *exec.Cmd {
+	t.Helper()
+	lib := filepath.Join(filepath.Dir(gpustack), "lib", strings.ReplaceAll(t.Name(), "/", "-"))
+	if err := os.MkdirAll(lib, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount --bind "$1" /var/lib && shift && exec "$@"`, "sh", lib}, argv...)...)
+}
+
 // command runs gpustack, with these variables beside those that name no cloud. What
 // it prints must hold no secret, whatever else comes of it.
 func command(t testing.TB, env []string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := exec.Command(gpustack, args...)
+	cmd := isolated(t, append([]string{gpustack}, args...)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8"}, env...)
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
@@ -97,6 +107,7 @@ requests:
   POST /flavors
   POST /flavors/ID/os-extra_specs
 gpustack: warning: with --disk 0 the disk of a guest is as large as its image: cloud images are too small for CUDA, which needs 20 GiB or a volume
+gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it
 gpustack: created flavor gpu.k4200.2, id ID
 `
 	create := []string{"flavor", "create", "K4200:2", "--vcpus", "2", "--ram", "64", "--disk", "0", "--yes"}
@@ -155,6 +166,43 @@ gpustack: created flavor gpu.k4200.2, id ID
 	}
 }
 
+// TestUndoFlavor: undo of a deletion creates a flavor again as another client sees it, id,
+// properties, access and all; undo of its creation deletes it, unless another client has changed it
+// since.
+func TestUndoFlavor(t *testing.T) {
+	succeed(t, "flavor", "create", "K4200:1", "--name", "undone", "--vcpus", "3", "--ram", "512", "--disk", "5", "--ephemeral", "2", "--swap", "64",
+		"--description", "for the lab", "--private", "--project", "demo", "--hide-hypervisor", "--yes")
+	show := func() string {
+		return osc(t, "flavor", "show", "undone", "-f", "json")
+	}
+	before := show()
+	succeed(t, "flavor", "delete", "undone", "--yes")
+	succeed(t, "undo", "--yes")
+	if diff := cmp.Diff(before, show()); diff != "" {
+		t.Errorf("(-before +undone):\n%s", diff)
+	}
+	osc(t, "flavor", "set", "undone", "--property", "hw:mem_page_size=any")
+	_, stderr, status := command(t, lab.Env(), "undo", "--yes")
+	if status != 1 || !strings.Contains(stderr, "error: flavor undone has changed since: it has property hw:mem_page_size=any\n") {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+	osc(t, "flavor", "unset", "undone", "--property", "hw:mem_page_size")
+	// A change is undone too.
+	before = show()
+	succeed(t, "flavor", "create", "K4200:2", "--name", "undone", "--private", "--description", "", "--project", "admin", "--property", "hw:mem_page_size=any", "--yes")
+	if before == show() {
+		t.Error("no change")
+	}
+	succeed(t, "undo", "--yes")
+	if diff := cmp.Diff(before, show()); diff != "" {
+		t.Errorf("(-before +undone):\n%s", diff)
+	}
+	succeed(t, "undo", "--yes")
+	if got := rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name = 'undone'"); got[0][0] != "0" {
+		t.Error("it is still there")
+	}
+}
+
 // TestThreeCards: what no host has is told beforehand, and is so.
 func TestThreeCards(t *testing.T) {
 	succeed(t, "flavor", "create", "K4200:3", "--vcpus", "1", "--ram", "64", "--disk", "0", "--yes")
@@ -205,7 +253,7 @@ func TestPrivate(t *testing.T) {
 		t.Error(got)
 	}
 	want := `NAME  DEVICES  VCPUS  RAM  DISK  ACCESS  OTHER PROPERTIES
-admins  K4200:1  4  16 GiB  40 GiB  private, nobody
+admins  K4200:1  4  16 GiB  40 GiB  private, no project
 demos  K4200:1  4  16 GiB  20 GiB  ID
 `
 	if diff := cmp.Diff(want, regexp.MustCompile(`  +`).ReplaceAllString(succeed(t, "flavor", "list"), "  ")); diff != "" {

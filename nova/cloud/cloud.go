@@ -9,6 +9,7 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 )
 
 // Options are how to connect to a cloud.
@@ -70,6 +71,40 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 		e.Kind = ErrUnauthorized // the token was revoked or has expired
 	}
 	return cloud, err
+}
+
+// Scope is the part of a cloud in which requests are made.
+type Scope struct {
+	Cloud   string `json:"cloud"`      // the address of Nova's API
+	Region  string `json:"region"`     // "" for the only or the first region
+	Project string `json:"project_id"` // "" for credentials without a project
+}
+
+// String returns the scope for messages.
+func (s Scope) String() string {
+	text := s.Cloud
+	if s.Region != "" {
+		text += ", region " + s.Region
+	}
+	if s.Project != "" {
+		text += ", project " + s.Project
+	}
+	return text
+}
+
+// project returns the id of the project of the credentials, or "".
+func (c *Cloud) project() string {
+	token, ok := c.provider.GetAuthResult().(interface {
+		ExtractProject() (*tokens.Project, error)
+	})
+	if !ok {
+		return ""
+	}
+	p, err := token.ExtractProject()
+	if err != nil || p == nil {
+		return ""
+	}
+	return p.ID
 }
 
 // ask makes a request within the timeout. what is the beginning of its error.

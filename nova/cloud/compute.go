@@ -77,6 +77,11 @@ func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 	return compute, nil
 }
 
+// Scope returns the cloud, the region and the project in which requests are made.
+func (c *Compute) Scope() Scope {
+	return Scope{c.URL, c.cloud.endpoint.Region, c.cloud.project()}
+}
+
 // minor returns N of 2.N, or 0.
 func minor(version string) Microversion {
 	n, err := strconv.Atoi(strings.TrimPrefix(version, "2."))

@@ -22,12 +22,13 @@ type Flavor struct {
 	Ephemeral   int               `json:"ephemeral_gib"`
 	Swap        int               `json:"swap_mib"`
 	Public      bool              `json:"public"`
+	RxTxFactor  float64           `json:"rxtx_factor"` // 1 by default
 	Description string            `json:"description"` // always "" before microversion 2.55
 	ExtraSpecs  map[string]string `json:"extra_specs"` // nil: not read
 }
 
 func fromAPI(f *flavors.Flavor) Flavor {
-	return Flavor{f.ID, f.Name, f.VCPUs, f.RAM, f.Disk, f.Ephemeral, f.Swap, f.IsPublic, f.Description, f.ExtraSpecs}
+	return Flavor{f.ID, f.Name, f.VCPUs, f.RAM, f.Disk, f.Ephemeral, f.Swap, f.IsPublic, cmp.Or(f.RxTxFactor, 1), f.Description, f.ExtraSpecs}
 }
 
 // Flavors returns all flavors that the user may see, sorted by name; for an administrator also
@@ -101,6 +102,9 @@ func (c *Compute) CreateFlavor(ctx context.Context, f Flavor) (Flavor, error) {
 		ID: f.ID, Name: f.Name, VCPUs: f.VCPUs, RAM: f.RAM, Disk: &f.Disk,
 		Ephemeral: &f.Ephemeral, Swap: &f.Swap, IsPublic: &f.Public, Description: f.Description,
 	}
+	if f.RxTxFactor != 1 {
+		options.RxTxFactor = f.RxTxFactor
+	}
 	var made Flavor
 	err := c.cloud.ask(ctx, "creating flavor "+f.Name, func(ctx context.Context) error {
 		answer, err := flavors.Create(ctx, c.client, options).Extract()
@@ -132,9 +136,22 @@ func (c *Compute) GetFlavor(ctx context.Context, id string) (Flavor, error) {
 // DescribeFlavor changes a flavor's description, from microversion 2.55 on.
 func (c *Compute) DescribeFlavor(ctx context.Context, f Flavor, description string) error {
 	return c.cloud.ask(ctx, "describing flavor "+f.Name, func(ctx context.Context) error {
-		_, err := flavors.Update(ctx, c.client, f.ID, flavors.UpdateOpts{Description: description}).Extract()
+		_, err := flavors.Update(ctx, c.client, f.ID, newDescription(description)).Extract()
 		return err
 	})
+}
+
+// newDescription is the body of a request that changes a description. That of gophercloud cannot
+// remove one.
+type newDescription string
+
+// ToFlavorUpdateMap returns the body of the request.
+func (d newDescription) ToFlavorUpdateMap() (map[string]any, error) {
+	var description any
+	if d != "" {
+		description = string(d)
+	}
+	return map[string]any{"flavor": map[string]any{"description": description}}, nil
 }
 
 // SetExtraSpecs sets extra specs of a flavor and leaves others as they are. It returns those that
@@ -145,6 +162,17 @@ func (c *Compute) SetExtraSpecs(ctx context.Context, f Flavor, specs map[string]
 		return err
 	})
 	return set, err
+}
+
+// UnsetExtraSpec removes an extra spec of a flavor. It is no error if it is not set.
+func (c *Compute) UnsetExtraSpec(ctx context.Context, f Flavor, key string) error {
+	err := c.cloud.ask(ctx, "extra spec "+key+" of flavor "+f.Name, func(ctx context.Context) error {
+		return flavors.DeleteExtraSpec(ctx, c.client, f.ID, key).ExtractErr()
+	})
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // DeleteFlavor deletes a flavor. It is no error if the flavor does not exist.
@@ -182,6 +210,18 @@ func (c *Compute) Grant(ctx context.Context, f Flavor, project string) error {
 		return flavors.AddAccess(ctx, c.client, f.ID, flavors.AddAccessOpts{Tenant: project}).Err
 	})
 	if errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// Revoke no longer lets a project use a private flavor. It is no error if the project may not use
+// it.
+func (c *Compute) Revoke(ctx context.Context, f Flavor, project string) error {
+	err := c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
+		return flavors.RemoveAccess(ctx, c.client, f.ID, flavors.RemoveAccessOpts{Tenant: project}).Err
+	})
+	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/change"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
@@ -150,6 +151,24 @@ func gpu(changes ...string) *cloud.Flavor {
 		f.ExtraSpecs[key] = value
 	}
 	return f
+}
+
+// state is a flavor with its projects, as the cloud has them.
+func state(f *cloud.Flavor, projects []string) *flavor.State {
+	if f == nil {
+		return nil
+	}
+	return &flavor.State{Flavor: *f, Projects: projects}
+}
+
+// apply makes a plan without the journal, and returns the flavor.
+func apply(ctx context.Context, plan flavor.Plan, compute *cloud.Compute) (cloud.Flavor, error) {
+	c := flavor.Kind{Compute: compute}.New(plan.Move)
+	outcome, err := c.Apply(ctx, nil)
+	if (outcome == change.Stands) != (err == nil) {
+		err = errors.Join(err, fmt.Errorf("outcome %d", outcome))
+	}
+	return c.After.Flavor, err
 }
 
 // TestPlan: what is asked for against what is there, on clouds of all ages.
@@ -288,7 +307,7 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 			if newest == 0 {
 				newest = 96
 			}
-			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: min(newest, 86), Newest: newest, Existing: test.existing, Access: test.access})
+			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: min(newest, 86), Newest: newest, Existing: state(test.existing, test.access)})
 			if test.err != "" {
 				if err == nil || err.Error() != test.err || !errors.Is(err, flavor.ErrFixed) {
 					t.Errorf("%v\nwant %s", err, test.err)
@@ -389,7 +408,7 @@ func TestApply(t *testing.T) {
 				return true
 			}
 			c.Requests()
-			made, err := plan.Apply(context.Background(), compute)
+			made, err := apply(context.Background(), plan, compute)
 			if test.err != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), test.err) {
 					t.Errorf("%v\nwant %s", err, test.err)
@@ -437,7 +456,7 @@ func TestApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: test.options.Find(all), Access: is.Access})
+			again, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: state(test.options.Find(all), is.Access)})
 			if err != nil || again.Changed() {
 				t.Errorf("again: %s, %v", show(t, again), err)
 			}
@@ -466,7 +485,7 @@ func TestInterrupted(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	if _, err := plan.Apply(ctx, compute); err == nil || err.Error() != "nothing was changed: extra specs of flavor gpu.k4200.2: interrupted" {
+	if _, err := apply(ctx, plan, compute); err == nil || err.Error() != "nothing was changed: extra specs of flavor gpu.k4200.2: interrupted" {
 		t.Error(err)
 	}
 	if len(c.Flavors) > 0 {
@@ -474,52 +493,65 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptedChange: of a flavor that is there, the running request ends, no other is made,
-// and the error says so.
+// TestInterruptedChange: a change of a flavor that exists is made completely or not at all.
 func TestInterruptedChange(t *testing.T) {
-	for at, want := range []string{
-		"interrupted, nothing was changed",
-		"interrupted, flavor gpu.a100.1 keeps the changes of 1 of 3 requests",
-		"interrupted, flavor gpu.a100.1 keeps the changes of 2 of 3 requests",
-		"<nil>",
-	} {
-		c := cloudtest.Start(t, 96)
-		compute := connect(t, c)
-		c.Add("1", "gpu.a100.1", 8, 32768, 80, false, map[string]string{})
-		all, err := compute.FlavorsWithSpecs(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		description := "two"
-		options := flavor.Options{
-			Request: request(t, "A100:1"), Private: true, Description: &description, Projects: []cloud.Project{{ID: "lab", Name: "lab"}},
-		}
-		plan, err := flavor.NewPlan(options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: options.Find(all)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(plan.Requests()) != 3 {
-			t.Fatalf("%v", plan.Requests())
-		}
-		ctx, cancel := context.WithCancelCause(context.Background())
-		asked := 0
-		interrupt := func() {
-			if asked == at {
+	for at := range 4 {
+		for _, refused := range []bool{false, true} {
+			c := cloudtest.Start(t, 96)
+			compute := connect(t, c)
+			c.Add("1", "gpu.a100.1", 8, 32768, 80, false, map[string]string{"hw:cpu_policy": "shared"}).Access = []string{"own"}
+			before, err := flavor.Read(context.Background(), compute, "1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			description := "two"
+			options := flavor.Options{
+				Request: request(t, "A100:1"), Private: true, Description: &description, Projects: []cloud.Project{{ID: "lab", Name: "lab"}}, CPUPolicy: "dedicated",
+			}
+			plan, err := flavor.NewPlan(options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: before})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(plan.Requests()) != 3 {
+				t.Fatalf("%v", plan.Requests())
+			}
+			ctx, cancel := context.WithCancelCause(context.Background())
+			asked := 0
+			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				asked++
+				switch {
+				case asked != at:
+				case refused:
+					c.Do(r) // made, but the answer says otherwise
+					w.WriteHeader(http.StatusForbidden)
+					return true
+				default:
+					cancel(errors.New("interrupted"))
+				}
+				return false
+			}
+			if at == 0 && !refused {
 				cancel(errors.New("interrupted"))
 			}
-		}
-		c.Requests()
-		interrupt()
-		c.Fault = func(http.ResponseWriter, *http.Request) bool {
-			asked++
-			interrupt()
-			return false
-		}
-		if _, err := plan.Apply(ctx, compute); fmt.Sprint(err) != want {
-			t.Errorf("at %d: %v, want %s", at, err, want)
-		}
-		if lines, _ := c.Requests(); len(lines) != at {
-			t.Errorf("at %d: %q", at, lines)
+			_, err = apply(ctx, plan, compute)
+			cancel(nil)
+			c.Fault = nil
+			after, readErr := flavor.Read(context.Background(), compute, "1")
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			switch want := "nothing was changed"; {
+			case at == 0 && refused:
+				if err != nil || cmp.Equal(before, after) {
+					t.Errorf("no fault: %v, %v", after, err)
+				}
+			case err == nil || !strings.Contains(err.Error(), want):
+				t.Errorf("at %d: %v, want %s", at, err, want)
+			default:
+				if diff := cmp.Diff(before, after); diff != "" {
+					t.Errorf("at %d, refused %t (-before +after):\n%s", at, refused, diff)
+				}
+			}
 		}
 	}
 }

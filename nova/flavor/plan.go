@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/nova"
@@ -62,21 +61,14 @@ const (
 type Cloud struct {
 	Microversion cloud.Microversion // that requests use
 	Newest       cloud.Microversion // by which the release is recognized
-	Existing     *cloud.Flavor      // the flavor with the name; nil for none
-	Access       []string           // ids of the projects that may use it
+	Existing     *State             // the flavor with the name; nil for none
 }
 
 // Plan is a flavor before and after a change.
 type Plan struct {
-	Before       *cloud.Flavor // nil for a new flavor
-	After        cloud.Flavor  // without an ID if it is new
-	BeforeAccess []string      // ids of projects
-	AfterAccess  []string
-	Describe     bool              // Before's description changes
-	Set          map[string]string // extra specs that are added or changed
-	Grant        []cloud.Project   // projects that get access
-	Defaults     []string          // sizes by default
-	Warnings     []string
+	Move
+	Defaults []string // sizes by default
+	Warnings []string
 }
 
 // ErrFixed says that an existing flavor differs in a field that Nova cannot change.
@@ -86,47 +78,42 @@ var ErrFixed = host.WithHint(errors.New("cannot be changed"), "choose another --
 //
 // Errors: ErrFixed for each field that cannot be changed.
 func NewPlan(o Options, c Cloud) (Plan, error) {
-	p := Plan{Before: c.Existing, Set: map[string]string{}, BeforeAccess: c.Access}
+	p := Plan{Move: Move{Before: c.Existing, After: &State{}}}
 	specs := o.specs(c, p.warn)
+	after := p.After
 	if c.Existing == nil {
-		p.After = o.fresh(&p)
-		if o.Description != nil && c.Microversion < cloud.Descriptions {
-			p.After.Description = ""
-			p.warn("the description is not set: it requires microversion %s, but the cloud supports only %s", cloud.Descriptions, c.Microversion)
-		}
+		*after = o.fresh(&p)
 	} else {
-		p.After = *c.Existing
-		p.After.ExtraSpecs = maps.Clone(c.Existing.ExtraSpecs)
-		if err := o.fixed(*c.Existing); err != nil {
+		*after = *c.Existing
+		after.ExtraSpecs, after.Projects = maps.Clone(c.Existing.ExtraSpecs), slices.Clone(c.Existing.Projects)
+		if err := o.fixed(c.Existing.Flavor); err != nil {
 			return Plan{}, err
 		}
-		if o.Description != nil && *o.Description != c.Existing.Description {
-			if p.Describe = c.Microversion >= cloud.Descriptions; p.Describe {
-				p.After.Description = *o.Description
-			} else {
-				p.warn("the description is not set: it requires microversion %s, but the cloud supports only %s", cloud.Descriptions, c.Microversion)
-			}
-		}
 	}
+	switch {
+	case o.Description == nil || *o.Description == after.Description:
+	case c.Microversion >= cloud.Descriptions:
+		after.Description = *o.Description
+	default:
+		p.warn("the description is not set: it requires microversion %s, but the cloud supports only %s", cloud.Descriptions, c.Microversion)
+	}
+	set := false
 	for key, value := range specs {
-		if has, there := p.After.ExtraSpecs[key]; !there || !sameValue(key, has, value) {
-			p.Set[key] = value
-			p.After.ExtraSpecs[key] = value
+		if has, there := after.ExtraSpecs[key]; !there || !sameValue(key, has, value) {
+			after.ExtraSpecs[key], set = value, true
 		}
 	}
-	p.AfterAccess = slices.Clone(c.Access)
 	for _, project := range o.Projects {
-		if !slices.Contains(p.AfterAccess, project.ID) {
-			p.Grant = append(p.Grant, project)
-			p.AfterAccess = append(p.AfterAccess, project.ID)
+		if !slices.Contains(after.Projects, project.ID) {
+			after.Projects = append(after.Projects, project.ID)
 		}
 	}
-	if !p.After.Public && len(p.AfterAccess) == 0 {
+	if !after.Public && len(after.Projects) == 0 {
 		p.warn("no project but that of an administrator may use the flavor: --project names one")
 	}
-	if c.Existing != nil && len(p.Set) > 0 {
+	if c.Existing != nil && set {
 		if _, asks := c.Existing.ExtraSpecs[nova.RequestKey]; !asks {
-			p.warn("flavor %s exists and has not requested devices so far", p.After.Name)
+			p.warn("flavor %s exists and has not requested devices so far", after.Name)
 		}
 		p.warn("existing guests keep their devices and properties; new and resized guests get the changed flavor")
 	}
@@ -161,7 +148,7 @@ func (o Options) Find(all []cloud.Flavor) *cloud.Flavor {
 }
 
 // fresh returns a new flavor.
-func (o Options) fresh(p *Plan) cloud.Flavor {
+func (o Options) fresh(p *Plan) State {
 	n := o.Request.Devices()
 	choose := func(asked *int, each int, what string) int {
 		if asked != nil {
@@ -170,7 +157,7 @@ func (o Options) fresh(p *Plan) cloud.Flavor {
 		p.Defaults = append(p.Defaults, what)
 		return each * n
 	}
-	f := cloud.Flavor{Name: o.name(), Public: !o.Private, ExtraSpecs: map[string]string{}}
+	f := State{Flavor: cloud.Flavor{Name: o.name(), Public: !o.Private, RxTxFactor: 1, ExtraSpecs: map[string]string{}}, Projects: []string{}}
 	f.VCPUs = choose(o.VCPUs, vcpusEach, fmt.Sprintf("%d vCPUs", vcpusEach))
 	f.RAM = choose(o.RAM, ramEach, Size(ramEach, MiB)+" of RAM")
 	f.Disk = choose(o.Disk, diskEach, Size(diskEach, GiB)+" of disk")
@@ -179,9 +166,6 @@ func (o Options) fresh(p *Plan) cloud.Flavor {
 	}
 	if o.Swap != nil {
 		f.Swap = *o.Swap
-	}
-	if o.Description != nil {
-		f.Description = *o.Description
 	}
 	return f
 }
@@ -280,39 +264,4 @@ func (o Options) disk(p *Plan) {
 	case f.Disk < cudaDisk:
 		p.warn("a disk of %d GiB is too small for a cloud image with CUDA, which needs %d GiB", f.Disk, cudaDisk)
 	}
-}
-
-// Text returns a flavor with a line for each of its values, for diffs. access are ids of projects.
-func Text(f *cloud.Flavor, access []string) string {
-	if f == nil {
-		return ""
-	}
-	var b strings.Builder
-	line := func(key, value string) {
-		fmt.Fprintf(&b, "%-12s %s\n", key, value)
-	}
-	line("vcpus", fmt.Sprint(f.VCPUs))
-	line("ram", Size(f.RAM, MiB))
-	line("disk", Size(f.Disk, GiB))
-	if f.Ephemeral > 0 {
-		line("ephemeral", Size(f.Ephemeral, GiB))
-	}
-	if f.Swap > 0 {
-		line("swap", Size(f.Swap, MiB))
-	}
-	if f.Public {
-		line("access", "public")
-	} else {
-		line("access", "private")
-	}
-	for _, project := range access {
-		line("project", project)
-	}
-	if f.Description != "" {
-		line("description", f.Description)
-	}
-	for _, key := range slices.Sorted(maps.Keys(f.ExtraSpecs)) {
-		line("property", key+"="+f.ExtraSpecs[key])
-	}
-	return b.String()
 }

@@ -78,8 +78,9 @@ func New(newest int) *Cloud {
 	mux.HandleFunc("DELETE /v2.1/flavors/{id}", c.flavor(c.deleteFlavor))
 	mux.HandleFunc("GET /v2.1/flavors/{id}/os-extra_specs", c.flavor(c.showSpecs))
 	mux.HandleFunc("POST /v2.1/flavors/{id}/os-extra_specs", c.flavor(c.setSpecs))
+	mux.HandleFunc("DELETE /v2.1/flavors/{id}/os-extra_specs/{key}", c.flavor(c.unsetSpec))
 	mux.HandleFunc("GET /v2.1/flavors/{id}/os-flavor-access", c.flavor(c.showAccess))
-	mux.HandleFunc("POST /v2.1/flavors/{id}/action", c.flavor(c.addAccess))
+	mux.HandleFunc("POST /v2.1/flavors/{id}/action", c.flavor(c.changeAccess))
 	mux.HandleFunc("GET /v2.1/servers", c.listServers)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { // Glance's versions
 		w.WriteHeader(http.StatusMultipleChoices)
@@ -203,7 +204,7 @@ func (c *Cloud) signIn(w http.ResponseWriter, r *http.Request) {
 			map[string]any{"interface": "public", "region": "RegionOne", "region_id": "RegionOne", "url": c.server.URL + path},
 		}})
 	}
-	reply(w, map[string]any{"token": map[string]any{"expires_at": "2099-01-01T00:00:00.000000Z", "catalog": catalog}})
+	reply(w, map[string]any{"token": map[string]any{"expires_at": "2099-01-01T00:00:00.000000Z", "catalog": catalog, "project": map[string]any{"id": "id-of-" + c.Project, "name": c.Project}}})
 }
 
 func (c *Cloud) listProjects(w http.ResponseWriter, r *http.Request) {
@@ -365,10 +366,27 @@ func (c *Cloud) showAccess(w http.ResponseWriter, _ *http.Request, f *Flavor) {
 	reply(w, f.access())
 }
 
-func (c *Cloud) addAccess(w http.ResponseWriter, r *http.Request, f *Flavor) {
-	var request struct{ AddTenantAccess struct{ Tenant string } }
+func (c *Cloud) unsetSpec(w http.ResponseWriter, r *http.Request, f *Flavor) {
+	if _, there := f.Specs[r.PathValue("key")]; !there {
+		fail(w, http.StatusNotFound, "itemNotFound", "There is no such extra spec.")
+		return
+	}
+	delete(f.Specs, r.PathValue("key"))
+}
+
+func (c *Cloud) changeAccess(w http.ResponseWriter, r *http.Request, f *Flavor) {
+	var request struct{ AddTenantAccess, RemoveTenantAccess struct{ Tenant string } }
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		fail(w, http.StatusBadRequest, "badRequest", err.Error())
+		return
+	}
+	if project := request.RemoveTenantAccess.Tenant; project != "" {
+		if !slices.Contains(f.Access, project) {
+			fail(w, http.StatusNotFound, "itemNotFound", "Flavor access not found.")
+			return
+		}
+		f.Access = slices.DeleteFunc(f.Access, func(p string) bool { return p == project })
+		reply(w, f.access())
 		return
 	}
 	if slices.Contains(f.Access, request.AddTenantAccess.Tenant) {
