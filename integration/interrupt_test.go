@@ -199,7 +199,7 @@ func TestInterruptedDrivers(t *testing.T) {
 		asks  string
 	}{
 		"bind":    {false, []string{"host", "bind", "--device", "84:00.0", "--live"}, "bind them now?"},
-		"release": {true, []string{"host", "release", "--device", "84:00.0"}, "give them back now?"},
+		"release": {true, []string{"host", "release", "--device", "84:00.0"}, "release them now?"},
 		"undo":    {true, []string{"undo"}, "undo it?"},
 	} {
 		for what, interrupt := range map[string]func(*terminal.Session){
