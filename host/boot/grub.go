@@ -99,14 +99,11 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 }
 
 func readConfig(root host.Root, name string) (string, error) {
-	f, err := edit.Read(root, name)
+	data, err := root.ReadFile(name)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
 	}
-	if f == nil {
-		return "", fmt.Errorf("%s: %w", name, errors.New("no such file"))
-	}
-	return string(f.Content), nil
+	return string(data), nil
 }
 
 // readsDropIns reports whether grub-mkconfig, a shell script, reads the drop-in directory. Without

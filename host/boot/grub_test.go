@@ -270,7 +270,7 @@ func TestGrubRefused(t *testing.T) {
 			"/etc/default/grub:2: exits, so the files after it are not read"},
 		{"what the shell sets", map[string]string{"grub": "A=$0\nB=$A\nGRUB_CMDLINE_LINUX=\"quiet $B\"\n"},
 			"/etc/default/grub:3: GRUB_CMDLINE_LINUX depends on a variable of the shell: write out the value"},
-		{"no file", map[string]string{"other": ""}, "/etc/default/grub: no such file"},
+		{"no file", map[string]string{"other": ""}, "/etc/default/grub: no such file or directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := boot.ReadGrub(grubTree(t, test.files, true))

@@ -27,8 +27,7 @@ func (o *observer) readRecord() {
 		return
 	}
 	for _, f := range contract.Files {
-		file, err := edit.Read(root, f.Name)
-		o.Files = append(o.Files, Saw(f.Name, file.Hash(), err))
+		o.Files = append(o.Files, readHash(root, f.Name))
 	}
 	o.Paths = map[pci.Address]string{}
 	for _, f := range contract.Functions {
@@ -42,6 +41,15 @@ func (o *observer) readRecord() {
 	o.Booted = readBootTime(root)
 	lines, file, err := host.KernelLog(root, contract.claims()...)
 	o.Claims = Saw(file, lines, err)
+}
+
+// readHash returns the hash of a file, "" for a missing one.
+func readHash(root host.Root, name string) Look[string] {
+	data, err := root.ReadFile(name)
+	if host.IsAbsent(err) {
+		return Saw(name, "", nil)
+	}
+	return Saw(name, (&edit.File{Content: data}).Hash(), err)
 }
 
 // readUnfinished reads which entries a run has not finished, and whether a run is at work on them now,
