@@ -219,9 +219,9 @@ func TestDracutSpoiled(t *testing.T) {
 	node.write(t, "/etc/dracut.conf.d/zzz.conf", "omit_drivers+=\" vfio_iommu_type1 \"\ndracutmodules=base\n")
 	c := readImage(t, node.dracut(t, "--no-hostonly", "--gzip"))
 	err := node.early.Verify(c, initramfs.Dracut, node.expected(t))
-	const want = "/initramfs: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it\n" +
-		"/initramfs: /etc/modprobe.d/zzz-gpustack.conf: is not as it was planned\n" +
-		"/initramfs: module vfio_iommu_type1 of 6.1.0-28-amd64: is not in it"
+	const want = "/initramfs: lib/dracut/hooks/pre-udev/00-gpustack.sh: is missing\n" +
+		"/initramfs: /etc/modprobe.d/zzz-gpustack.conf: differs from what was planned\n" +
+		"/initramfs: module vfio_iommu_type1 of 6.1.0-28-amd64: is missing"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}

@@ -15,22 +15,21 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// maxWindow is how much a decompressor may look back: what the kernel's own for
-// zstd takes (Linux, lib/decompress_unzstd.c), and twice what the others' tools use.
+// maxWindow is the largest supported window of a decompressor in bytes: the kernel's own limit for
+// zstd (Linux, lib/decompress_unzstd.c), and twice the maximum that tools for the others use.
 const maxWindow = 128 << 20
 
-// method is a way to compress.
+// method is a compression method.
 type method struct {
 	name  string
-	magic string
-	// measure, where the decompressor may read beyond the end of its data, reads up
-	// to that end.
+	magic string // the first bytes
+	// measure reads up to the end of the compressed data. It is nil for decompressors that do
+	// not read beyond that end.
 	measure func(*source) error
-	open    func(*source) (io.ReadCloser, error)
+	open    func(*source) (io.ReadCloser, error) // nil: not supported
 }
 
-// methods are those that the kernel knows (Linux, lib/decompress.c; lib/Kconfig),
-// with as much of each beginning as tells it from anything else.
+// methods are the compression methods of the kernel (Linux, lib/decompress.c; lib/Kconfig).
 var methods = []method{
 	{"gzip", "\x1f\x8b", nil, openGzip},
 	{"zstd", "\x28\xb5\x2f\xfd", measureZstd, openZstd},
@@ -41,7 +40,7 @@ var methods = []method{
 	{"lzo", "\x89LZO\x00", nil, nil},
 }
 
-// methodOf tells how data is compressed by its beginning.
+// methodOf returns the compression method of data that starts with begin.
 func methodOf(begin []byte, at int64) (method, error) {
 	for _, m := range methods {
 		if !bytes.HasPrefix(begin, []byte(m.magic)) {
@@ -52,11 +51,11 @@ func methodOf(begin []byte, at int64) (method, error) {
 		}
 		return m, nil
 	}
-	return method{}, fmt.Errorf("%w: byte %d: %q, which begins neither an entry nor compressed data", ErrMalformed, at, begin)
+	return method{}, fmt.Errorf("%w: byte %d: neither an entry nor compressed data: %q", ErrMalformed, at, begin)
 }
 
-// openGzip reads RFC 1952. It is exact, since what it reads from offers single
-// bytes (compress/flate).
+// openGzip decompresses RFC 1952. It does not read beyond the data, because source is an
+// io.ByteReader (compress/flate).
 func openGzip(s *source) (io.ReadCloser, error) {
 	r, err := gzip.NewReader(s)
 	if err != nil {
@@ -67,14 +66,15 @@ func openGzip(s *source) (io.ReadCloser, error) {
 }
 
 func openZstd(s *source) (io.ReadCloser, error) {
-	r, err := zstd.NewReader(s, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	r, err := zstd.NewReader(s, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return nil, err
 	}
 	return r.IOReadCloser(), nil
 }
 
-// measureZstd reads a frame, block by block (RFC 8878, section 3.1.1).
+// measureZstd reads to the end of a frame, block by block (RFC 8878, section 3.1.1).
 func measureZstd(s *source) error {
 	begin, err := s.take(5)
 	if err != nil {
@@ -82,9 +82,9 @@ func measureZstd(s *source) error {
 	}
 	flags := begin[4]
 	single := flags >> 5 & 1
-	rest := 1 - int64(single)                         // the window's size
-	rest += []int64{0, 1, 2, 4}[flags&3]              // the dictionary's number
-	rest += []int64{int64(single), 2, 4, 8}[flags>>6] // the content's size
+	rest := 1 - int64(single)                         // window size
+	rest += []int64{0, 1, 2, 4}[flags&3]              // dictionary ID
+	rest += []int64{int64(single), 2, 4, 8}[flags>>6] // content size
 	sum := []int64{0, 4}[flags>>2&1]
 	if err := s.skip(rest); err != nil {
 		return err
@@ -97,10 +97,10 @@ func measureZstd(s *source) error {
 		block := uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16
 		length := int64(block >> 3)
 		switch block >> 1 & 3 {
-		case 1: // one byte, again and again
+		case 1: // one byte, repeated
 			length = 1
 		case 3:
-			return s.malformed("a block of an unknown kind")
+			return s.malformed("unknown block type")
 		}
 		if err := s.skip(length); err != nil {
 			return err
@@ -116,7 +116,7 @@ func openXZ(s *source) (io.ReadCloser, error) {
 	return io.NopCloser(r), err
 }
 
-// measureXZ reads a stream: blocks, an index and an end (The .xz File Format,
+// measureXZ reads to the end of a stream: blocks, an index and a footer (The .xz File Format,
 // version 1.1.0, section 2).
 func measureXZ(s *source) error {
 	begin, err := s.take(12)
@@ -139,43 +139,43 @@ func measureXZ(s *source) error {
 	return measureXZIndex(s)
 }
 
-// measureXZBlock reads a block's head, of which the first byte is read already, and
-// its chunks.
+// measureXZBlock reads the header of a block after its first byte, and its chunks.
 func measureXZBlock(s *source, head int, check int64) error {
 	b, err := s.take(head - 1)
 	if err != nil {
 		return err
 	}
 	fields := bytes.NewReader(b[1:])
+	const header = "malformed block header"
 	skip := int(b[0]>>6&1) + int(b[0]>>7&1) // sizes
 	for range skip {
 		if _, err := binary.ReadUvarint(fields); err != nil {
-			return s.malformed("the head of a block")
+			return s.malformed(header)
 		}
 	}
-	// Of several filters the last is LZMA2, in whose form the data is.
+	// The last of several filters is LZMA2, which determines the format of the data.
 	for range int(b[0]&3) + 1 {
 		filter, err := binary.ReadUvarint(fields)
 		if err != nil {
-			return s.malformed("the head of a block")
+			return s.malformed(header)
 		}
 		length, err := binary.ReadUvarint(fields)
 		if err != nil || length > uint64(fields.Len()) {
-			return s.malformed("the head of a block")
+			return s.malformed(header)
 		}
 		properties := make([]byte, length)
 		if _, err := io.ReadFull(fields, properties); err != nil {
-			return s.malformed("the head of a block")
+			return s.malformed(header)
 		}
 		const lzma2 = 0x21
 		if filter != lzma2 {
-			return fmt.Errorf("%w: a filter of number %#x", ErrCompression, filter)
+			return fmt.Errorf("%w: filter %#x", ErrCompression, filter)
 		}
 		if length != 1 || properties[0] > 40 {
-			return s.malformed("the head of a block")
+			return s.malformed(header)
 		}
 		if bits := properties[0]; uint64(2|bits&1)<<(bits/2+11) > maxWindow {
-			return fmt.Errorf("%w: it looks back more than %d bytes", ErrCompression, maxWindow)
+			return fmt.Errorf("%w: window larger than %d bytes", ErrCompression, maxWindow)
 		}
 	}
 	start := s.at
@@ -185,8 +185,8 @@ func measureXZBlock(s *source, head int, check int64) error {
 	return s.skip(-(s.at-start)&3 + check)
 }
 
-// measureLZMA2 reads chunks (the comment at the head of Linux,
-// lib/xz/xz_dec_lzma2.c, tells their form).
+// measureLZMA2 reads to the end of the chunks, whose format the first comment of Linux,
+// lib/xz/xz_dec_lzma2.c, describes.
 func measureLZMA2(s *source) error {
 	for {
 		control, err := s.ReadByte()
@@ -213,7 +213,7 @@ func measureLZMA2(s *source) error {
 			}
 			length = int64(binary.BigEndian.Uint16(b)) + 1
 		default:
-			return s.malformed("a chunk of an unknown kind")
+			return s.malformed("unknown chunk type")
 		}
 		if err := s.skip(length); err != nil {
 			return err
@@ -221,8 +221,7 @@ func measureLZMA2(s *source) error {
 	}
 }
 
-// measureXZIndex reads the index, of which the first byte is read already, and the
-// stream's end.
+// measureXZIndex reads the index after its first byte, and the footer of the stream.
 func measureXZIndex(s *source) error {
 	start := s.at - 1
 	records, err := binary.ReadUvarint(s)
@@ -236,19 +235,19 @@ func measureXZIndex(s *source) error {
 			}
 		}
 	}
-	const sum, end = 4, 12
-	return s.skip(-(s.at-start)&3 + sum + end)
+	const sum, footer = 4, 12
+	return s.skip(-(s.at-start)&3 + sum + footer)
 }
 
-// openLZMA reads what the tool lzma writes: thirteen bytes of properties, and data
-// with a mark at its end. It is exact, since what it reads from offers single bytes.
+// openLZMA decompresses the format of the tool lzma: thirteen bytes of properties, and data with an
+// end marker. It does not read beyond the data, because source is an io.ByteReader.
 func openLZMA(s *source) (io.ReadCloser, error) {
 	begin, err := s.peek(13)
 	if err != nil {
 		return nil, err
 	}
 	if len(begin) == 13 && binary.LittleEndian.Uint32(begin[1:]) > maxWindow {
-		return nil, fmt.Errorf("%w: it looks back more than %d bytes", ErrCompression, maxWindow)
+		return nil, fmt.Errorf("%w: window larger than %d bytes", ErrCompression, maxWindow)
 	}
 	r, err := lzma.NewReader(s)
 	return io.NopCloser(r), err
@@ -258,9 +257,9 @@ func openBzip2(s *source) (io.ReadCloser, error) {
 	return io.NopCloser(bzip2.NewReader(s)), nil
 }
 
-// measureBzip2 reads up to the mark at the end of the data, 48 bits that begin
-// anywhere in a byte, and the sum behind it (bzip2, decompress.c). That such bits
-// stand in the data before is as good as impossible; bzip2recover relies on it too.
+// measureBzip2 reads to the end marker, 48 bits that need not be aligned to bytes, and the checksum
+// after it (bzip2, decompress.c). The same bits are practically impossible in the data;
+// bzip2recover relies on that too.
 func measureBzip2(s *source) error {
 	if err := s.skip(4); err != nil {
 		return err
@@ -275,15 +274,14 @@ func measureBzip2(s *source) error {
 		for bit := 7; bit >= 0; bit-- {
 			seen = seen<<1 | uint64(b>>bit&1)
 			if seen&(1<<width-1) == mark {
-				return s.skip(4) // the sum, and what is left of its last byte
+				return s.skip(4) // the checksum and its padding
 			}
 		}
 	}
 }
 
-// lz4Reader reads the form of lz4 that the kernel does: blocks, each with its
-// length before it, until the data ends (lz4_Frame_format.md, "Legacy frame"). Where
-// zeros follow, they are the end too (Linux, lib/decompress_unlz4.c).
+// lz4Reader decompresses the kernel's format of lz4: blocks, each after its length, up to the end
+// of the data or to zeros (lz4_Frame_format.md, "Legacy frame"; Linux, lib/decompress_unlz4.c).
 type lz4Reader struct {
 	from     *source
 	packed   []byte
@@ -328,7 +326,7 @@ func (r *lz4Reader) next() error {
 	}
 	size := binary.LittleEndian.Uint32(length)
 	switch {
-	case size == lz4Magic: // another such run
+	case size == lz4Magic: // another frame
 		return nil
 	case int64(size) > int64(lz4.CompressBlockBound(lz4Block)):
 		return r.from.malformed("a block of %d bytes", size)

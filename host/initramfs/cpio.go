@@ -7,65 +7,67 @@ import (
 	"strconv"
 )
 
-// Bounds of what is kept in memory of an image.
+// Limits of what is kept in memory of an image.
 const (
-	maxName    = 4096     // with its zero: what the kernel takes (init/initramfs.c, PATH_MAX)
+	maxName    = 4096     // with its zero; the kernel's limit (init/initramfs.c, PATH_MAX)
 	maxNames   = 64 << 20 // bytes of all names
 	maxEntries = 1 << 20
 	maxFile    = 4 << 20  // bytes of a wanted file
-	maxLinked  = 64 << 10 // bytes of a file that is kept for a name that may come
-	maxFiles   = 64 << 20 // bytes of all such files
+	maxLinked  = 64 << 10 // bytes of a hard-linked file, of which a wanted name may follow
+	maxFiles   = 64 << 20 // bytes of all kept files
 )
 
-// archive collects what archives of cpio hold.
+// archive collects the content of cpio archives.
 type archive struct {
 	wanted  func(string) bool
 	names   map[string]bool
 	files   map[string][]byte
 	links   map[inode]*linked
 	entries int
-	length  int // of all names
-	kept    int // of all files
+	length  int // bytes of all names
+	kept    int // bytes of all files
 }
 
 func newArchive(wanted func(string) bool) *archive {
-	return &archive{wanted: wanted, names: map[string]bool{}, files: map[string][]byte{}, links: map[inode]*linked{}}
+	return &archive{
+		wanted: wanted,
+		names:  map[string]bool{}, files: map[string][]byte{}, links: map[inode]*linked{},
+	}
 }
 
-// inode tells which names are one file's.
+// inode identifies a file that may have several names.
 type inode struct {
 	major, minor, number uint32
 }
 
-// linked is a file with several names. One of their entries, for most writers the
-// last, has what it holds; the others have nothing.
+// linked is a file with several names (hard links). One of their entries contains the content, with
+// most writers the last one; the others are empty.
 type linked struct {
 	wanted  []string
-	left    uint32 // names to come
+	left    uint32 // number of names that follow
 	content []byte
-	lost    bool // was there, and is not kept
+	lost    bool // the content was not kept
 }
 
-// head is what an entry begins with, without what is of no interest here
-// (cpio(5) of libarchive; Linux, buffer-format.rst).
-type head struct {
+// header is the part of an entry's header that is used here (cpio(5) of libarchive; Linux,
+// buffer-format.rst).
+type header struct {
 	inode
 	mode, links, size uint32
-	sum               *uint32 // of what it holds, byte by byte
+	sum               *uint32 // sum of all bytes of the content; nil: none
 	name              string
 }
 
-// Kinds of files (inode(7)).
+// File types (inode(7)).
 const (
 	kindMask = 0o170000
 	regular  = 0o100000
 )
 
-// trailer names the entry at an archive's end. Links do not reach beyond it.
+// trailer is the name of the last entry of an archive. Hard links end there.
 const trailer = "TRAILER!!!"
 
-// read reads entries, and zeros between them, until something else follows or the
-// data ends.
+// read reads entries and the zeros between them, up to anything else or the end of the data.
 func (a *archive) read(s *source) error {
 	for {
 		next, err := s.peek(1)
@@ -90,12 +92,12 @@ func (a *archive) read(s *source) error {
 // entry reads one entry.
 func (a *archive) entry(s *source) error {
 	if s.at%4 != 0 {
-		return s.malformed("an entry that does not begin at a multiple of four")
+		return s.malformed("an entry that is not aligned to four bytes")
 	}
 	if a.entries++; a.entries > maxEntries {
 		return s.malformed("more than %d entries", maxEntries)
 	}
-	h, err := readHead(s)
+	h, err := readHeader(s)
 	if err != nil {
 		return err
 	}
@@ -124,8 +126,8 @@ func (a *archive) entry(s *source) error {
 	return err
 }
 
-// linked reads an entry of a file that has several names.
-func (a *archive) linked(s *source, h head, name string) error {
+// linked reads an entry of a file with several names.
+func (a *archive) linked(s *source, h header, name string) error {
 	l := a.links[h.inode]
 	if l == nil {
 		l = &linked{left: h.links}
@@ -152,7 +154,7 @@ func (a *archive) linked(s *source, h head, name string) error {
 		l.content, l.lost = nil, true
 	}
 	if l.lost && len(l.wanted) > 0 {
-		return s.malformed("%s: what it holds came before it, under another name, and is too much to be kept", name)
+		return s.malformed("%s: its content is in an earlier hard link and was too large to keep", name)
 	}
 	for _, n := range l.wanted {
 		a.files[n] = l.content
@@ -160,8 +162,8 @@ func (a *archive) linked(s *source, h head, name string) error {
 	return nil
 }
 
-// content returns what an entry holds that is kept.
-func (a *archive) content(s *source, h head) ([]byte, error) {
+// content returns the content of an entry to keep.
+func (a *archive) content(s *source, h header) ([]byte, error) {
 	if h.size > maxFile {
 		return nil, s.malformed("%s: more than %d bytes", h.name, maxFile)
 	}
@@ -173,56 +175,59 @@ func (a *archive) content(s *source, h head) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// readHead reads six letters, thirteen numbers of eight hexadecimal digits, and the
-// name, with zeros up to a multiple of four.
-func readHead(s *source) (head, error) {
+// readHeader reads six magic characters, thirteen numbers of eight hexadecimal digits, and the
+// name, padded with zeros to a multiple of four.
+func readHeader(s *source) (header, error) {
 	letters, err := s.take(6)
 	if err != nil {
-		return head{}, err
+		return header{}, err
 	}
 	magic := string(letters)
 	switch magic {
 	case "070701", "070702":
 	case "070707":
-		return head{}, s.malformed("an entry of cpio's old form, which the kernel does not read")
+		return header{}, s.malformed("an entry in cpio's old format, which the kernel does not support")
 	default:
-		return head{}, s.malformed("%q, which begins no entry", magic)
+		return header{}, s.malformed("unexpected %q instead of an entry", magic)
 	}
 	var numbers [13]uint32
 	for i := range numbers {
 		digits, err := s.take(8)
 		if err != nil {
-			return head{}, err
+			return header{}, err
 		}
 		n, err := strconv.ParseUint(string(digits), 16, 32)
 		if err != nil {
-			return head{}, s.malformed("%q, which is no number", digits)
+			return header{}, s.malformed("not a hexadecimal number: %q", digits)
 		}
 		numbers[i] = uint32(n)
 	}
-	h := head{inode: inode{numbers[7], numbers[8], numbers[0]}, mode: numbers[1], links: numbers[4], size: numbers[6]}
+	h := header{
+		inode: inode{major: numbers[7], minor: numbers[8], number: numbers[0]},
+		mode:  numbers[1], links: numbers[4], size: numbers[6],
+	}
 	if magic == "070702" {
 		h.sum = &numbers[12]
 	}
 	length := numbers[11]
 	if length > maxName {
-		return head{}, s.malformed("a name of %d bytes", length)
+		return header{}, s.malformed("a name of %d bytes, more than %d", length, maxName)
 	}
 	name, err := s.take(int(length))
 	if err != nil {
-		return head{}, err
+		return header{}, err
 	}
-	// Some writers fill it up with zeros, for what follows to be aligned.
+	// Some writers pad the name with zeros.
 	text, rest, ended := bytes.Cut(name, []byte{0})
 	if !ended || len(text) == 0 || len(bytes.Trim(rest, "\x00")) > 0 {
-		return head{}, s.malformed("%q, which is no name", name)
+		return header{}, s.malformed("not a file name: %q", name)
 	}
 	h.name = string(text)
 	return h, s.skip(-s.at & 3)
 }
 
-// copy copies what an entry holds.
-func (h head) copy(s *source, to io.Writer) error {
+// copy copies the content of an entry and verifies its checksum.
+func (h header) copy(s *source, to io.Writer) error {
 	if h.sum == nil {
 		return s.copy(to, int64(h.size))
 	}
@@ -231,12 +236,12 @@ func (h head) copy(s *source, to io.Writer) error {
 		return err
 	}
 	if h.mode&kindMask == regular && h.size > 0 && uint32(sum) != *h.sum {
-		return s.malformed("%s: its bytes add up to %08x, and not to %08x", h.name, uint32(sum), *h.sum)
+		return s.malformed("%s: checksum %08x instead of %08x", h.name, uint32(sum), *h.sum)
 	}
 	return nil
 }
 
-// summer adds bytes up.
+// summer is a writer that sums up all bytes.
 type summer uint32
 
 func (sum *summer) Write(p []byte) (int, error) {

@@ -1,8 +1,6 @@
-// Package initramfs gives functions to a driver of VFIO's while the kernel starts,
-// before udev loads the host's drivers, through the program that makes the
-// initramfs: initramfs-tools or dracut. It reads what an initramfs holds, and tells
-// whether that is what was wanted.
+// Package initramfs configures initramfs-tools and dracut so that the initramfs binds functions to
+// a VFIO driver before udev loads the host's drivers. It also reads initramfs images and verifies
+// that they do so.
 //
-// Does not: make the initramfs itself, or decide which functions to take
-// (host/prepare).
+// It does not run the generator or decide which functions to bind: that is host/prepare's part.
 package initramfs

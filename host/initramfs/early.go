@@ -14,50 +14,50 @@ import (
 	"gpustack/templates"
 )
 
-// The files of initramfs-tools that are ours (initramfs-tools(7)).
+// Files that gpustack adds to initramfs-tools (initramfs-tools(7)).
 const (
 	hookFile   = "/etc/initramfs-tools/hooks/gpustack"
 	scriptFile = "/etc/initramfs-tools/scripts/init-top/gpustack"
 )
 
-// The files of dracut that are ours: a module (dracut.modules(7)), whose number has
-// it installed after those that take what is configured for them, and configuration,
-// of which dracut reads only *.conf (dracut.conf(5)). They were tried with 051, 059
-// and 106 (Debian 11, 12 and 13), and the module's functions read in 049 (RHEL 8) and
-// 108.
+// Files that gpustack adds to dracut: a module (dracut.modules(7)), whose number makes dracut
+// install it after the modules that use the configuration, and configuration, of which dracut reads
+// only *.conf (dracut.conf(5)). They were tested with 051, 059 and 106 (Debian 11, 12 and 13); the
+// functions that the module calls also exist in 049 (RHEL 8) and 108.
 const (
 	moduleFile = "/usr/lib/dracut/modules.d/99gpustack/module-setup.sh"
 	preUdev    = "/usr/lib/dracut/modules.d/99gpustack/gpustack.sh"
 	confFile   = "/etc/dracut.conf.d/zz-gpustack.conf"
 )
 
-// Early is what happens in the initramfs before udev starts.
+// Early is what the initramfs does before udev starts.
 type Early struct {
 	Driver    string   // is loaded, and binds the devices of its ids= parameter
-	Variants  []string // drivers for single products that are loaded too
-	Modules   []string // are to be in the initramfs
+	Variants  []string // further drivers to load, for single products
+	Modules   []string // to include in the initramfs
 	Blacklist []string // modules that udev must not load by alias, unless gpustack=off is given
-	// ArgumentIDs are the products that the kernel's arguments have in ids= of the driver. An option
-	// of modprobe does not override these, so gpustack=off removes them from the driver.
+	// ArgumentIDs are the products in the driver's ids= among the kernel's arguments. modprobe's
+	// options do not override that ids=, so gpustack=off removes these products from the driver.
 	ArgumentIDs []Function
-	Take        []Function
+	// Take are the functions to bind by address.
+	Take []Function
 	// Consoles are the functions that were the console (boot_vga) when this was planned. No
 	// other console is bound.
 	Consoles []pci.Address
 }
 
-// Function is one that is bound by its address, if it is still the same device in the same slot.
+// Function is a function to bind by its address, if it is still the same device in the same slot.
 type Function struct {
 	Address pci.Address
-	// Path is its folder in sysfs, without links: the host bridge and all bridges above.
+	// Path is its directory in sysfs without links: the host bridge and all bridges above it.
 	Path            string
 	Vendor, Product pci.ID
-	// SubsystemVendor and Subsystem are nil where they could not be read: any match.
+	// SubsystemVendor and Subsystem are nil if they could not be read: any value matches.
 	SubsystemVendor, Subsystem *pci.ID
-	Driver                     string
+	Driver                     string // to bind it to
 }
 
-// Modalias returns a pattern of the shell that the function's modalias must match (Linux,
+// Modalias returns the shell pattern that the function's modalias must match (Linux,
 // drivers/pci/pci-sysfs.c, modalias_show).
 func (f Function) Modalias() string {
 	id := func(id *pci.ID) string {
@@ -69,7 +69,7 @@ func (f Function) Modalias() string {
 	return "pci:v" + id(&f.Vendor) + "d" + id(&f.Product) + "sv" + id(f.SubsystemVendor) + "sd" + id(f.Subsystem) + "bc*"
 }
 
-// file is one of ours.
+// file is a file that gpustack adds.
 type file struct {
 	name string
 	text *template.Template
@@ -84,7 +84,7 @@ var (
 			{hookFile, parse(templates.InitramfsHook), 0o755},
 			{scriptFile, script, 0o755},
 		},
-		// The configuration names the module, and so comes after it.
+		// The configuration refers to the module, so it is written after it.
 		Dracut: {
 			{moduleFile, parse(templates.DracutModule), 0o755},
 			{preUdev, hook, 0o755},
@@ -98,8 +98,7 @@ func parse(text string) *template.Template {
 	return template.Must(t.New("").Parse(text))
 }
 
-// Plan plans our files for the program that makes the initramfs, and that there are
-// none for another.
+// Plan plans to write the files for a generator and to remove those for any other.
 func (e Early) Plan(root host.Root, maker Maker) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, m := range []Maker{Tools, Dracut} {
@@ -125,14 +124,16 @@ func (e Early) plan(root host.Root, f file, wanted bool) (edit.Change, error) {
 	return edit.Put(root, f.name, text, f.mode, f.mode == 0o755)
 }
 
-// ErrPath says that a path cannot be a folder of sysfs.
-var ErrPath = errors.New("is not a path in sysfs")
+// ErrPath is the error of a function whose Path is not in sysfs, or not safe in the scripts'
+// quotes.
+var ErrPath = host.WithHint(errors.New("is not a sysfs path"),
+	"use --root with the top directory of a machine's file tree; leave it out on the machine itself")
 
-// sysfsPath describes the paths that the scripts have in quotes.
+// sysfsPath matches the paths that are safe inside quotes in the scripts.
 var sysfsPath = regexp.MustCompile(`^/sys/[0-9A-Za-z:._/-]+$`)
 
-// render fills in a text. Modules are spelled with "_", which each program
-// understands: of its lists of drivers, dracut turns only the first "-" into one.
+// render executes a template. Module names get "_" for "-": every generator understands that, while
+// dracut converts only the first "-" of its lists of drivers.
 func (e Early) render(t *template.Template) ([]byte, error) {
 	for _, f := range e.Take {
 		if !sysfsPath.MatchString(f.Path) {
@@ -148,7 +149,7 @@ func (e Early) render(t *template.Template) ([]byte, error) {
 	return []byte(b.String()), err
 }
 
-// normal is a module's name in the one spelling that names are compared in.
+// normal returns the name of a module with "_" for "-", the form in which names are compared.
 func normal(module string) string {
 	return strings.ReplaceAll(module, "-", "_")
 }

@@ -28,8 +28,8 @@ func address(t testing.TB, text string) pci.Address {
 	return a
 }
 
-// byIDs leaves it to modprobe's options what is taken; twins are taken by address,
-// one by a driver of its own.
+// byIDs binds by modprobe's ids= option alone; twins are identical devices bound by address, one of
+// them to another driver.
 func byIDs() initramfs.Early {
 	return initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}}
 }
@@ -54,7 +54,7 @@ func twins(t testing.TB) initramfs.Early {
 	return e
 }
 
-// TestPlan: what each maker is given stands in testdata.
+// TestPlan compares the files for each generator with testdata.
 func TestPlan(t *testing.T) {
 	for _, maker := range []initramfs.Maker{initramfs.Tools, initramfs.Dracut} {
 		for name, early := range map[string]initramfs.Early{
@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPath: a path that could end its quotes in a script, or is not the kernel's, is refused.
+// TestPath: a path that is not in sysfs or not safe in the scripts' quotes is an error.
 func TestPath(t *testing.T) {
 	for _, path := range []string{"", "/sys/devices/'; reboot; '", "/tmp/0000:65:00.0", "/sys/devices/a\nb", "/sys/$(reboot)"} {
 		e := twins(t)
@@ -100,8 +100,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestMakerChanges: when another program makes the initramfs, the files for the
-// first go, and others' files stay.
+// TestMakerChanges: after a change of generators, the files for the first one are removed and the
+// files of others remain.
 func TestMakerChanges(t *testing.T) {
 	root := hosttest.Lay(t, "-- etc/dracut.conf.d/site.conf --\n-- etc/initramfs-tools/hooks/site --\n")
 	files := func() string {

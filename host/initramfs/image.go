@@ -11,29 +11,28 @@ import (
 	"gpustack/host"
 )
 
-// Content is what an initramfs holds, as the kernel would unpack it: of several
-// entries of one name the last counts.
+// Content is the content of an initramfs as the kernel would unpack it: the last of several entries
+// with the same name counts.
 type Content struct {
-	Image string            // where it lies on the machine
-	Names []string          // of files, folders, links and devices: "etc/modprobe.d", sorted
-	Files map[string][]byte // what the wanted files hold
+	Image string            // path on the machine
+	Names []string          // of files, directories, links and devices: "etc/modprobe.d", sorted
+	Files map[string][]byte // content of the wanted files
 }
 
 // Errors of images that cannot be read.
 var (
-	// ErrMalformed says that an image is not what the kernel could unpack.
-	ErrMalformed = errors.New("malformed initramfs")
-	// ErrCompression says that an image is compressed in a way that gpustack cannot
-	// undo.
-	ErrCompression = errors.New("compression not supported")
+	// ErrMalformed is the error of an image that the kernel could not unpack.
+	ErrMalformed = host.WithHint(errors.New("malformed initramfs"),
+		"regenerate the initramfs (update-initramfs -u -k all, or dracut --force --regenerate-all), then run gpustack again")
+	// ErrCompression is the error of an image whose compression is not supported.
+	ErrCompression = host.WithHint(errors.New("compression not supported"),
+		"configure the initramfs generator to use gzip, zstd, xz, lz4, lzma or bzip2")
 )
 
-// Read reads an initramfs: all names, and what the files hold whose names are
-// wanted. Its form is that of the kernel (Linux,
-// Documentation/driver-api/early-userspace/buffer-format.rst, init/initramfs.c):
-// archives of cpio in a row, each plain or compressed, with zeros anywhere between.
-// The first are often plain, with microcode for the processor. Memory is bounded,
-// whatever the image.
+// Read reads an initramfs: all names, and the content of the files for which wanted returns true.
+// An image is a sequence of cpio archives, each plain or compressed, with zeros between them
+// (Linux, Documentation/driver-api/early-userspace/buffer-format.rst, init/initramfs.c). The first
+// ones are often plain and contain CPU microcode. The use of memory is bounded for any image.
 func Read(root host.Root, name string, wanted func(file string) bool) (Content, error) {
 	f, err := root.Open(name)
 	if err != nil {
@@ -47,7 +46,7 @@ func Read(root host.Root, name string, wanted func(file string) bool) (Content, 
 	return Content{Image: name, Names: slices.Sorted(maps.Keys(a.names)), Files: a.files}, nil
 }
 
-// readImage reads one archive after the other.
+// readImage reads all archives of an image.
 func readImage(image io.ReaderAt, a *archive) error {
 	for at := int64(0); ; {
 		s := newSource(image, at, 1<<62)
@@ -65,14 +64,13 @@ func readImage(image io.ReaderAt, a *archive) error {
 		}
 		length, err := a.readCompressed(image, at, method)
 		if err != nil {
-			return fmt.Errorf("%s data from byte %d on: %w", method.name, at, faultOf(err))
+			return fmt.Errorf("%s data from byte %d on: %w", method.name, at, asMalformed(err))
 		}
 		at += length
 	}
 }
 
-// readCompressed reads what one run of compressed data holds, and returns how long
-// the run is.
+// readCompressed reads one archive of compressed data and returns its compressed length.
 func (a *archive) readCompressed(image io.ReaderAt, at int64, m method) (int64, error) {
 	s := newSource(image, at, 1<<62)
 	if m.measure != nil {
@@ -93,14 +91,14 @@ func (a *archive) readCompressed(image io.ReaderAt, at int64, m method) (int64, 
 	if rest, err := in.peek(1); err != nil {
 		return 0, err
 	} else if len(rest) > 0 {
-		return 0, in.malformed("%q, which begins no entry", rest)
+		return 0, in.malformed("unexpected %q instead of an entry", rest)
 	}
 	return s.at - at, nil
 }
 
-// faultOf tells apart what the libraries say of data from what the system says of
-// the file.
-func faultOf(err error) error {
+// asMalformed marks an error of a decompressor as ErrMalformed, but not an error of reading the
+// file.
+func asMalformed(err error) error {
 	var system *fs.PathError
 	if errors.Is(err, ErrMalformed) || errors.Is(err, ErrCompression) || errors.As(err, &system) {
 		return err

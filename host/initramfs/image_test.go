@@ -22,7 +22,7 @@ import (
 	"gpustack/host"
 )
 
-// member is an entry of an archive, as far as a test cares.
+// member is an entry of an archive.
 type member struct {
 	name         string
 	mode         uint32 // a regular file's, if it is 0
@@ -32,7 +32,7 @@ type member struct {
 	fill         int // zeros after the name
 }
 
-// cpioOf writes entries as one archive without a trailer.
+// cpioOf returns an archive of entries without a trailer.
 func cpioOf(members ...member) string {
 	var b bytes.Buffer
 	pad := func() { b.WriteString(strings.Repeat("\x00", -b.Len()&3)) }
@@ -56,19 +56,19 @@ func cpioOf(members ...member) string {
 
 var end = member{name: trailer}
 
-// early and late are what most tests have in an image.
+// early and late are the archives that most tests use.
 var (
 	early = cpioOf(member{name: "kernel", mode: 0o40755}, member{name: "kernel/x86/microcode.bin", text: "code"}, end)
 	late  = cpioOf(member{name: ".", mode: 0o40755}, member{name: "./etc/wanted", text: "hello\n"}, member{name: "bin", mode: 0o120777, text: "usr/bin"}, end)
 )
 
-// bzipped are those two as bzip2 has made them smaller: Go has nothing that would.
+// bzipped are those two archives compressed with bzip2, for which Go has no compressor.
 var bzipped = map[string]string{
 	early: "QlpoOTFBWSZTWYInTXsAACv/gERICAAwAe3gIiQUAD4vkEAgAHUJUjTTQAGmgekGgSiEDQAAAGkXTBPFScQcZs5tkagBvfjcGHKjCMIkUVKB7VYqyeUTCDnM1YKWfW5pwiQ5aVpHTx6zYb0ekYWEp6+CQHCu/F3JFOFCQgidNew=",
 	late:  "QlpoOTFBWSZTWR/p0aUAADv/gERYCAAoAf3AIiQUAD9lnoAgAHIijRpoaGQGI0MRtAlTKZT0jQGT0nkmepBiNyHtIYqcHq7iB8QdEopvPtbPAHW2NLuOT09ZzgVhUCCB1BQkFCOeEClROg8BSTYs2eEbQllW4YZ0kN8XmpXQGjEFEGRRtPMXckU4UJAf6dGl",
 }
 
-// packers make each kind of compressed data.
+// packers compress data with each method.
 var packers = map[string]func(testing.TB, string) string{
 	"gzip": func(t testing.TB, text string) string {
 		var b bytes.Buffer
@@ -126,7 +126,7 @@ var packers = map[string]func(testing.TB, string) string{
 	},
 }
 
-// literals is a block of lz4 that repeats nothing.
+// literals returns an lz4 block without matches.
 func literals(text string) string {
 	if len(text) < 15 {
 		return string(rune(len(text)<<4)) + text
@@ -145,7 +145,7 @@ func packed(t testing.TB, b *bytes.Buffer, w io.WriteCloser, text string) string
 	return b.String()
 }
 
-// readText reads an image that is given as text.
+// readText reads an image from a string.
 func readText(t testing.TB, image string) (Content, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -159,7 +159,7 @@ func readText(t testing.TB, image string) (Content, error) {
 	return Read(root, "/initrd", func(name string) bool { return strings.HasSuffix(name, "wanted") })
 }
 
-// told puts what was read into few words.
+// told summarizes the content that was read.
 func told(c Content) string {
 	words := append([]string{}, c.Names...)
 	for i, name := range words {
@@ -170,8 +170,8 @@ func told(c Content) string {
 	return strings.Join(words, " ")
 }
 
-// TestCompressions: whatever the compression, what is before it, behind it and in it
-// is read, to the byte.
+// TestCompressions: with each method, archives before, in and after the compressed data are read
+// exactly.
 func TestCompressions(t *testing.T) {
 	const want = `bin etc/wanted="hello\n"`
 	both := "bin etc/wanted=\"hello\\n\" kernel kernel/x86/microcode.bin"
@@ -222,7 +222,7 @@ func TestCompressions(t *testing.T) {
 	}
 }
 
-// TestLarge: what is larger than any buffer on the way is read whole.
+// TestLarge: files larger than all buffers are read completely.
 func TestLarge(t *testing.T) {
 	noise := make([]byte, 300<<10)
 	state := uint32(1)
@@ -247,7 +247,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestArchives: entries are read as the kernel reads them.
+// TestArchives: archives are read as the kernel reads them.
 func TestArchives(t *testing.T) {
 	sum := func(n uint32) *uint32 { return &n }
 	for _, test := range []struct {
@@ -276,24 +276,27 @@ func TestArchives(t *testing.T) {
 		{"much that is not wanted, with several names",
 			cpioOf(member{name: "a", inode: 7, links: 2}, member{name: "b", inode: 7, links: 2, text: strings.Repeat("x", 5<<20)}, end), `a b`},
 
-		{"old form", "070707" + strings.Repeat("0", 100), "malformed initramfs: byte 6: an entry of cpio's old form, which the kernel does not read"},
-		{"not a head", "0707xx" + strings.Repeat("0", 104), `malformed initramfs: byte 6: "0707xx", which begins no entry`},
-		{"not a number", late[:40] + "xyz" + late[43:], `malformed initramfs: byte 46: "00xyz001", which is no number`},
-		{"not at a multiple of four", "\x00\x00" + late, "malformed initramfs: byte 2: an entry that does not begin at a multiple of four"},
-		{"a head cut short", late[:50], "malformed initramfs: byte 50: the data ends too early"},
-		{"a name cut short", late[:111], "malformed initramfs: byte 111: the data ends too early"},
-		{"no name", cpioOf(member{name: ""}), `malformed initramfs: byte 111: "\x00", which is no name`},
-		{"a name without an end", strings.Replace(cpioOf(member{name: "wanted"}), "wanted\x00", "wantedx", 1), `malformed initramfs: byte 117: "wantedx", which is no name`},
-		{"a name with more behind it", strings.Replace(cpioOf(member{name: "wanted"}), "wanted\x00", "wan\x00edx", 1), `malformed initramfs: byte 117: "wan\x00edx", which is no name`},
-		{"too long a name", cpioOf(member{name: "x", fill: maxName}), "malformed initramfs: byte 110: a name of 4098 bytes"},
-		{"a file cut short", cpioOf(member{name: "x", text: "12345678"})[:115], "malformed initramfs: byte 115: the data ends too early"},
-		{"a wrong sum", cpioOf(member{name: "x", text: "ab", sum: sum(196)}), "malformed initramfs: byte 114: x: its bytes add up to 000000c3, and not to 000000c4"},
-		{"too much that is wanted", cpioOf(member{name: "wanted", text: strings.Repeat("x", maxFile+1)}), "malformed initramfs: byte 120: wanted: more than 4194304 bytes"},
+		{"old form", "070707" + strings.Repeat("0", 100), "malformed initramfs: byte 6: an entry in cpio's old format, which the kernel does not support"},
+		{"not a head", "0707xx" + strings.Repeat("0", 104), `malformed initramfs: byte 6: unexpected "0707xx" instead of an entry`},
+		{"not a number", late[:40] + "xyz" + late[43:], `malformed initramfs: byte 46: not a hexadecimal number: "00xyz001"`},
+		{"not at a multiple of four", "\x00\x00" + late, "malformed initramfs: byte 2: an entry that is not aligned to four bytes"},
+		{"a head cut short", late[:50], "malformed initramfs: byte 50: unexpected end of data"},
+		{"a name cut short", late[:111], "malformed initramfs: byte 111: unexpected end of data"},
+		{"no name", cpioOf(member{name: ""}), `malformed initramfs: byte 111: not a file name: "\x00"`},
+		{"a name without an end", strings.Replace(cpioOf(member{name: "wanted"}), "wanted\x00", "wantedx", 1),
+			`malformed initramfs: byte 117: not a file name: "wantedx"`},
+		{"a name with more behind it", strings.Replace(cpioOf(member{name: "wanted"}), "wanted\x00", "wan\x00edx", 1),
+			`malformed initramfs: byte 117: not a file name: "wan\x00edx"`},
+		{"too long a name", cpioOf(member{name: "x", fill: maxName}), "malformed initramfs: byte 110: a name of 4098 bytes, more than 4096"},
+		{"a file cut short", cpioOf(member{name: "x", text: "12345678"})[:115], "malformed initramfs: byte 115: unexpected end of data"},
+		{"a wrong sum", cpioOf(member{name: "x", text: "ab", sum: sum(196)}), "malformed initramfs: byte 114: x: checksum 000000c3 instead of 000000c4"},
+		{"too much that is wanted", cpioOf(member{name: "wanted", text: strings.Repeat("x", maxFile+1)}),
+			"malformed initramfs: byte 120: wanted: more than 4194304 bytes"},
 		{"what a name holds was not kept",
 			cpioOf(member{name: "a", inode: 7, links: 2, text: strings.Repeat("x", maxLinked+1)}, member{name: "wanted", inode: 7, links: 2}, end),
-			"malformed initramfs: byte 65772: wanted: what it holds came before it, under another name, and is too much to be kept"},
-		{"not known", late + "\x89PNG\r\n\x1a\n", `malformed initramfs: byte 492: "\x89PNG\r\n", which begins neither an entry nor compressed data`},
-		{"a file system", strings.Repeat("\x00", 1080) + "\x53\xef\x01", `malformed initramfs: byte 1080: "S\xef\x01", which begins neither an entry nor compressed data`},
+			"malformed initramfs: byte 65772: wanted: its content is in an earlier hard link and was too large to keep"},
+		{"not known", late + "\x89PNG\r\n\x1a\n", `malformed initramfs: byte 492: neither an entry nor compressed data: "\x89PNG\r\n"`},
+		{"a file system", strings.Repeat("\x00", 1080) + "\x53\xef\x01", `malformed initramfs: byte 1080: neither an entry nor compressed data: "S\xef\x01"`},
 		{"lzo", late + "\x89LZO\x00\r\n\x1a\n", `byte 492: lzo: compression not supported`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -312,8 +315,7 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// TestCompressedFaults: of compressed data, an error says where it begins and what
-// is wrong with it.
+// TestCompressedFaults: an error in compressed data has the offset of the data and the reason.
 func TestCompressedFaults(t *testing.T) {
 	swap := func(text string, at int, with byte) string {
 		b := []byte(text)
@@ -326,17 +328,19 @@ func TestCompressedFaults(t *testing.T) {
 		name, image, want string
 		is                error
 	}{
-		{"junk within", early + packers["gzip"](t, late+"junk"), `gzip data from byte 384 on: malformed initramfs: byte 492: "j", which begins no entry`, ErrMalformed},
-		{"an entry cut short within", packers["zstd"](t, late[:300]), `zstd data from byte 0 on: malformed initramfs: byte 300: the data ends too early`, ErrMalformed},
+		{"junk within", early + packers["gzip"](t, late+"junk"),
+			`gzip data from byte 384 on: malformed initramfs: byte 492: unexpected "j" instead of an entry`, ErrMalformed},
+		{"an entry cut short within", packers["zstd"](t, late[:300]),
+			`zstd data from byte 0 on: malformed initramfs: byte 300: unexpected end of data`, ErrMalformed},
 		{"gzip's sum", swap(gz, -6, 1), "gzip data from byte 0 on: malformed initramfs: gzip: invalid checksum", ErrMalformed},
 		{"zstd's sum", swap(zst, -2, 1), "zstd data from byte 0 on: malformed initramfs: CRC check failed", ErrMalformed},
 		{"zstd's window", "\x28\xb5\x2f\xfd\x00\xff\x01\x00\x00", "zstd data from byte 0 on: malformed initramfs: ", ErrMalformed},
-		{"zstd's kinds of block", "\x28\xb5\x2f\xfd\x00\x58\x07\x00\x00", "zstd data from byte 0 on: malformed initramfs: byte 9: a block of an unknown kind", ErrMalformed},
-		{"xz's kinds of chunk", swap(xzd, 24, 0x7f), "xz data from byte 0 on: malformed initramfs: byte 25: a chunk of an unknown kind", ErrMalformed},
-		{"xz's filters", swap(xzd, 14, 4), "xz data from byte 0 on: compression not supported: a filter of number 0x4", ErrCompression},
-		{"xz's window", swap(xzd, 16, 40), "xz data from byte 0 on: compression not supported: it looks back more than 134217728 bytes", ErrCompression},
+		{"zstd's kinds of block", "\x28\xb5\x2f\xfd\x00\x58\x07\x00\x00", "zstd data from byte 0 on: malformed initramfs: byte 9: unknown block type", ErrMalformed},
+		{"xz's kinds of chunk", swap(xzd, 24, 0x7f), "xz data from byte 0 on: malformed initramfs: byte 25: unknown chunk type", ErrMalformed},
+		{"xz's filters", swap(xzd, 14, 4), "xz data from byte 0 on: compression not supported: filter 0x4", ErrCompression},
+		{"xz's window", swap(xzd, 16, 40), "xz data from byte 0 on: compression not supported: window larger than 134217728 bytes", ErrCompression},
 		{"xz's head", swap(xzd, 17, 1), "xz data from byte 0 on: malformed initramfs: ", ErrMalformed},
-		{"lzma's window", swap(lzm, 4, 0x7f), "lzma data from byte 0 on: compression not supported: it looks back more than 134217728 bytes", ErrCompression},
+		{"lzma's window", swap(lzm, 4, 0x7f), "lzma data from byte 0 on: compression not supported: window larger than 134217728 bytes", ErrCompression},
 		{"lz4's blocks", swap(lz, 7, 0x7f), "lz4 data from byte 0 on: malformed initramfs: byte 8: a block of 21", ErrMalformed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -348,7 +352,7 @@ func TestCompressedFaults(t *testing.T) {
 	}
 }
 
-// TestReadUnreadable: an image that is not there is no empty one.
+// TestReadUnreadable: a missing image is an error, not an empty image.
 func TestReadUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	root, err := host.NewRoot(dir)
@@ -363,8 +367,7 @@ func TestReadUnreadable(t *testing.T) {
 	}
 }
 
-// FuzzRead: no image makes the reader fail, use much memory, or read different
-// things when zeros follow.
+// FuzzRead: no image makes Read panic, use much memory, or return something else if zeros follow.
 func FuzzRead(f *testing.F) {
 	for name, pack := range packers {
 		f.Add([]byte(early + pack(f, late)))

@@ -10,31 +10,33 @@ import (
 	"gpustack/host"
 )
 
-// Maker is a program that makes initramfs.
+// Maker is a program that generates initramfs images.
 type Maker string
 
-// The makers that gpustack can tell what to put there.
+// The supported generators.
 const (
 	Tools  Maker = "initramfs-tools"
 	Dracut Maker = "dracut"
 )
 
-// ErrMaker says that the program which makes a machine's initramfs is none that
-// gpustack can tell what to put there.
-var ErrMaker = errors.New("initramfs maker not supported yet")
+const supportedHint = "gpustack supports initramfs-tools and dracut"
 
-// ErrNoMaker says that no such program was found.
-var ErrNoMaker = errors.New("no initramfs maker found")
+// Errors of MakerOf.
+var (
+	// ErrMaker is the error of a machine with a generator that is not supported.
+	ErrMaker = host.WithHint(errors.New("initramfs generator not supported"), supportedHint)
+	// ErrNoMaker is the error of a machine without a known generator.
+	ErrNoMaker = host.WithHint(errors.New("no initramfs generator found"), supportedHint)
+)
 
 const (
 	mkinitramfs     = "/usr/sbin/mkinitramfs"
 	updateInitramfs = "/usr/sbin/update-initramfs"
 )
 
-// MakerOf tells which program makes the machine's initramfs. It goes by the
-// programs, on a tree without any by what is there of their configuration, and where
-// that is of several or of none by the distribution: words of os-release's ID,
-// VERSION_ID or ID_LIKE.
+// MakerOf returns the machine's generator. It looks for installed programs, then for configuration
+// files. If those belong to several generators or to none, distribution decides: words of ID,
+// VERSION_ID or ID_LIKE of os-release.
 func MakerOf(root host.Root, distribution string) (Maker, error) {
 	programs, err := present(root, []trace{
 		{mkinitramfs, Tools}, {"/usr/bin/dracut", Dracut}, {"/usr/sbin/dracut", Dracut}, // older packages
@@ -70,13 +72,13 @@ func MakerOf(root host.Root, distribution string) (Maker, error) {
 	return "", ErrNoMaker
 }
 
-// trace is what tells of a maker.
+// trace is a file that shows that a generator is installed or configured.
 type trace struct {
 	file  string
 	maker Maker
 }
 
-// present returns the makers of which something is there, each once.
+// present returns the generators of the files that exist, each once.
 func present(root host.Root, traces []trace) ([]Maker, error) {
 	var makers []Maker
 	for _, t := range traces {
@@ -98,10 +100,10 @@ func supported(m Maker) (Maker, error) {
 	return m, nil
 }
 
-// ofBoth tells which of two programs is used: what update-initramfs runs, since the
-// hooks of Debian's kernel packages run that. It belongs to initramfs-tools, which
-// Debian does not install beside dracut (but beside dracut-core), and to newer
-// packages of dracut; without it the hook of initramfs-tools does nothing
+// ofBoth returns the generator in use if both programs are installed: the one that update-initramfs
+// runs, because the hooks of Debian's kernel packages run update-initramfs. That program is part of
+// initramfs-tools, which conflicts with Debian's dracut but not with dracut-core, and of newer
+// dracut packages. Without it, the hook of initramfs-tools does nothing
 // (/etc/kernel/postinst.d/initramfs-tools).
 func ofBoth(root host.Root) (Maker, error) {
 	text, err := root.ReadFile(updateInitramfs)
@@ -118,7 +120,8 @@ func ofBoth(root host.Root) (Maker, error) {
 	return "", fmt.Errorf("%s: runs neither mkinitramfs nor dracut: %w", updateInitramfs, ErrMaker)
 }
 
-// ofDistribution tells by a word of os-release what a distribution installs, or "".
+// ofDistribution returns the generator that a distribution installs, by a word of os-release, or
+// "".
 func ofDistribution(word string) Maker {
 	switch word {
 	case "debian", "ubuntu":
@@ -132,22 +135,20 @@ func ofDistribution(word string) Maker {
 	return ""
 }
 
-// Image is where a kernel's initramfs lies.
+// Image is the initramfs of a kernel.
 type Image struct {
-	Release string
-	Name    string // "" where there is none
+	Release string // of the kernel
+	Name    string // path on the machine; "" if the kernel has no initramfs
 }
 
-// imageNames are what distributions call the initramfs of a kernel: Debian
-// (update-initramfs, and /etc/kernel/postinst.d/dracut), RHEL and Fedora (dracut's
-// own default), and SUSE.
+// imageNames are the names of a kernel's initramfs: Debian's (update-initramfs, and
+// /etc/kernel/postinst.d/dracut), that of RHEL and Fedora (dracut's default), and SUSE's.
 var imageNames = []string{"initrd.img-%s", "initramfs-%s.img", "initrd-%s"}
 
-// Images returns where each kernel's initramfs lies: each there is, if a change of
-// makers has left several. A kernel without one is in the list, without a name: it
-// may be a leftover whose modules alone are there, or be built to start without;
-// neither program makes one for it, and started it would leave every function to
-// the host.
+// Images returns the initramfs of each kernel, or all of them if a change of generators has left
+// several. A kernel without one is in the list without a name: it may have been removed except for
+// its modules, or may boot without an initramfs. No generator makes one for it, and it would leave
+// every function to the host's drivers.
 func Images(root host.Root, releases []string) ([]Image, error) {
 	var images []Image
 	for _, release := range releases {
@@ -170,7 +171,7 @@ func Images(root host.Root, releases []string) ([]Image, error) {
 	return images, nil
 }
 
-// Programs are what makes those images anew.
+// Programs returns the programs that regenerate images.
 func (m Maker) Programs(images []Image) []host.Program {
 	if m == Tools {
 		return []host.Program{{Kind: host.UpdateInitramfs}}

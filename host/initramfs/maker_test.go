@@ -34,14 +34,14 @@ func TestMakerOf(t *testing.T) {
 		{"both, and update-initramfs is of dracut", tools + dracut + wrapper, "ubuntu 25.10", "dracut"},
 		{"both, and no update-initramfs", tools + dracut, "debian 12", "dracut"},
 		{"both, and update-initramfs is of neither", tools + dracut + other, "debian 12",
-			"/usr/sbin/update-initramfs: runs neither mkinitramfs nor dracut: initramfs maker not supported yet"},
+			"/usr/sbin/update-initramfs: runs neither mkinitramfs nor dracut: initramfs generator not supported"},
 		{"both, and update-initramfs cannot be read", tools + dracut + "mkdir usr/sbin/update-initramfs\n", "debian 12",
 			"/usr/sbin/update-initramfs: not a regular file"},
-		{"mkinitcpio", "-- usr/bin/mkinitcpio --\n", "arch", "mkinitcpio: initramfs maker not supported yet"},
-		{"booster", "-- usr/bin/booster --\n", "arch", "booster: initramfs maker not supported yet"},
+		{"mkinitcpio", "-- usr/bin/mkinitcpio --\n", "arch", "mkinitcpio: initramfs generator not supported"},
+		{"booster", "-- usr/bin/booster --\n", "arch", "booster: initramfs generator not supported"},
 		{"configuration of initramfs-tools", toolsConf, "", "initramfs-tools"},
 		{"configuration of dracut", dracConf, "debian 12", "dracut"},
-		{"configuration of mkinitcpio", "-- etc/mkinitcpio.conf --\n", "", "mkinitcpio: initramfs maker not supported yet"},
+		{"configuration of mkinitcpio", "-- etc/mkinitcpio.conf --\n", "", "mkinitcpio: initramfs generator not supported"},
 		{"configuration of both, on RHEL", toolsConf + dracConf, "rhel 9.4", "dracut"},
 		{"configuration of both, on Debian", toolsConf + dracConf, "debian 12", "initramfs-tools"},
 		{"configuration of both, elsewhere", toolsConf + dracConf, "void", "initramfs-tools"},
@@ -50,8 +50,8 @@ func TestMakerOf(t *testing.T) {
 		{"SLES by its name", "mkdir etc\n", "sles 15.5", "dracut"},
 		{"Leap by its name", "mkdir etc\n", "opensuse-leap 15.5", "dracut"},
 		{"by what it is like", "mkdir etc\n", "eurolinux 9.4 rhel fedora centos", "dracut"},
-		{"an unknown distribution", "mkdir etc\n", "void", "no initramfs maker found"},
-		{"no distribution", "mkdir etc\n", "", "no initramfs maker found"},
+		{"an unknown distribution", "mkdir etc\n", "void", "no initramfs generator found"},
+		{"no distribution", "mkdir etc\n", "", "no initramfs generator found"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			maker, err := initramfs.MakerOf(hosttest.Lay(t, commandsFirst(test.tree)), test.distribution)
@@ -69,7 +69,7 @@ func TestMakerOf(t *testing.T) {
 	}
 }
 
-// commandsFirst puts the commands of an archive before its files.
+// commandsFirst moves the commands of an archive before its files.
 func commandsFirst(tree string) string {
 	var commands, files string
 	for line := range strings.Lines(tree) {
@@ -82,8 +82,8 @@ func commandsFirst(tree string) string {
 	return commands + files
 }
 
-// TestImages: an image is found by each distribution's name for it, and made anew
-// where it lies. What is no kernel's own is left alone.
+// TestImages: images with the names of all distributions are found and regenerated in place. Other
+// files are ignored.
 func TestImages(t *testing.T) {
 	root := hosttest.Lay(t, `
 symlink boot/initrd -> initrd-5.14.21-default
@@ -125,7 +125,7 @@ symlink boot/initrd -> initrd-5.14.21-default
 	}
 }
 
-// TestImagesUnreadable: a folder where a boot partition should be is no absence.
+// TestImagesUnreadable: a boot partition that cannot be read is an error.
 func TestImagesUnreadable(t *testing.T) {
 	if images, err := initramfs.Images(hosttest.Lay(t, "-- boot --\nx\n"), []string{"6.1"}); err == nil {
 		t.Errorf("%v", images)

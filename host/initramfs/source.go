@@ -7,8 +7,7 @@ import (
 	"io"
 )
 
-// source is what is read from, and knows where it is. It reads no byte before it is
-// asked to, as far as anybody can tell from where it is.
+// source is a reader with a position. at counts consumed bytes, not bytes buffered by r.
 type source struct {
 	r  *bufio.Reader
 	at int64
@@ -24,14 +23,14 @@ func newSourceOf(r io.Reader) *source {
 	return &source{r: bufio.NewReaderSize(r, sourceBuffer)}
 }
 
-// Read reads what there is.
+// Read implements io.Reader.
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	s.at += int64(n)
 	return n, err
 }
 
-// ReadByte reads one byte: decompressors that are offered it read none too many.
+// ReadByte implements io.ByteReader. Decompressors that use it do not read beyond their data.
 func (s *source) ReadByte() (byte, error) {
 	b, err := s.r.ReadByte()
 	if err == nil {
@@ -40,7 +39,7 @@ func (s *source) ReadByte() (byte, error) {
 	return b, err
 }
 
-// peek returns the next bytes, fewer where the data ends.
+// peek returns the next n bytes without consuming them, or fewer at the end of the data.
 func (s *source) peek(n int) ([]byte, error) {
 	b, err := s.r.Peek(n)
 	if errors.Is(err, io.EOF) {
@@ -49,7 +48,7 @@ func (s *source) peek(n int) ([]byte, error) {
 	return b, err
 }
 
-// take reads bytes that must be there.
+// take reads n bytes. The end of the data is an error.
 func (s *source) take(n int) ([]byte, error) {
 	b := make([]byte, n)
 	got, err := io.ReadFull(s.r, b)
@@ -57,21 +56,21 @@ func (s *source) take(n int) ([]byte, error) {
 	return b, s.ended(err)
 }
 
-// copy copies bytes that must be there.
+// copy copies n bytes. The end of the data is an error.
 func (s *source) copy(to io.Writer, n int64) error {
 	got, err := io.CopyN(to, s.r, n)
 	s.at += got
 	return s.ended(err)
 }
 
-// skip passes over bytes that must be there.
+// skip skips n bytes. The end of the data is an error.
 func (s *source) skip(n int64) error {
 	return s.copy(io.Discard, n)
 }
 
 func (s *source) ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return s.malformed("the data ends too early")
+		return s.malformed("unexpected end of data")
 	}
 	return err
 }

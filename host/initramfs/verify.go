@@ -9,39 +9,47 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/edit"
 )
 
-// Errors of images that are not what was wanted.
+// regenerate is the hint for images that an up-to-date generator would make differently.
+const regenerate = "regenerate the initramfs (update-initramfs -u -k all, or dracut --force --regenerate-all)"
+
+// Errors of images that lack what was planned.
 var (
-	ErrMissing = errors.New("is not in it")
-	ErrDiffers = errors.New("is not as it was planned")
-	// ErrOrder says that an initramfs would load the host's drivers first.
-	ErrOrder = errors.New("does not take functions before udev starts")
+	// ErrMissing is the error of a file or module that an image lacks.
+	ErrMissing = host.WithHint(errors.New("is missing"), regenerate)
+	// ErrDiffers is the error of a file that differs from the planned one.
+	ErrDiffers = host.WithHint(errors.New("differs from what was planned"), regenerate)
+	// ErrOrder is the error of an image that would load the host's drivers first.
+	ErrOrder = host.WithHint(errors.New("does not bind functions before udev starts"),
+		"remove the script in scripts/init-top that changes the order; gpustack undo reverts the preparation")
 )
 
-// Expected is what an image is held against, beside what is to happen early.
+// Expected is the state that Verify compares an image with, besides Early.
 type Expected struct {
-	Release  string                   // the kernel's
-	Loadable func(module string) bool // that the kernel has the module as a file
-	Files    map[string][]byte        // by where they lie on the machine: what modprobe is told
-	Script   string                   // the hash of the script that runs before udev (edit.File.Hash)
+	Release  string                   // of the kernel
+	Loadable func(module string) bool // reports whether the kernel has the module as a file
+	Files    map[string][]byte        // modprobe's configuration, by path on the machine
+	Script   string                   // hash of the script that runs before udev (edit.File.Hash)
 }
 
-// Where an initramfs has what is ours. mkinitramfs writes the list of scripts in
-// the order in which they run (cache_run_scripts).
+// Names in an initramfs. mkinitramfs writes the list of scripts in the order in which they run
+// (cache_run_scripts).
 const (
 	scriptName = "scripts/init-top/gpustack"
 	orderName  = "scripts/init-top/ORDER"
 	hookName   = "00-gpustack.sh"
 )
 
-// hookDirs are where dracut's hooks lie that run before udev starts (dracut-init.sh,
-// inst_hook): of 049, 051 and 059 in lib/dracut, which is below usr where /lib is a
-// link, and of 106 in var/lib.
-var hookDirs = []string{"lib/dracut/hooks/pre-udev", "usr/lib/dracut/hooks/pre-udev", "var/lib/dracut/hooks/pre-udev"}
+// hookDirs are the directories of dracut's hooks that run before udev starts (dracut-init.sh,
+// inst_hook): lib/dracut in 049, 051 and 059, below usr if /lib is a link, and var/lib in 106.
+var hookDirs = []string{
+	"lib/dracut/hooks/pre-udev", "usr/lib/dracut/hooks/pre-udev", "var/lib/dracut/hooks/pre-udev",
+}
 
-// Wanted tells of which files Verify looks at what they hold.
+// Wanted reports whether Verify needs the content of a file.
 func Wanted(file string) bool {
 	switch dir, base := path.Split(file); {
 	case file == scriptName, file == orderName:
@@ -53,8 +61,7 @@ func Wanted(file string) bool {
 	}
 }
 
-// Script returns where the script that runs before udev lies on the machine: what it holds, the
-// images have.
+// Script returns the path on the machine of the script that images run before udev starts.
 func (m Maker) Script() string {
 	if m == Dracut {
 		return preUdev
@@ -62,39 +69,38 @@ func (m Maker) Script() string {
 	return scriptFile
 }
 
-// Verify returns an error unless an image has what it needs, and would bind the functions
-// before udev starts. All faults are in the error. The image must have been read with
-// the files that are Wanted.
+// Verify returns an error unless an image has all it needs and would bind the functions before udev
+// starts. The error contains everything that is wrong. c must have been read with Wanted.
 func (e Early) Verify(c Content, maker Maker, x Expected) error {
-	var faults []error
+	var errs []error
 	keep := func(thing string, err error) {
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %s: %w", c.Image, thing, err))
+			errs = append(errs, fmt.Errorf("%s: %s: %w", c.Image, thing, err))
 		}
 	}
 	name := scriptName
 	if maker == Dracut {
 		name = c.hook()
 	}
-	keep(name, c.holdsHash(name, x.Script))
+	keep(name, c.checkHash(name, x.Script))
 	if c.has(name) {
-		if err := c.ordered(maker); err != nil {
-			faults = append(faults, err)
+		if err := c.checkOrder(maker); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(x.Files)) {
-		keep(file, c.holds(strings.TrimPrefix(file, "/"), x.Files[file]))
+		keep(file, c.checkContent(strings.TrimPrefix(file, "/"), x.Files[file]))
 	}
 	for _, module := range e.Modules {
 		if x.Loadable(module) && !c.hasModule(x.Release, module) {
 			keep("module "+normal(module)+" of "+x.Release, ErrMissing)
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
-// ordered is an error unless the script of ours runs before udev starts.
-func (c Content) ordered(maker Maker) error {
+// checkOrder returns an error unless gpustack's script runs before udev starts.
+func (c Content) checkOrder(maker Maker) error {
 	ordered := c.orderedByTools
 	if maker == Dracut {
 		ordered = c.orderedByDracut
@@ -105,7 +111,8 @@ func (c Content) ordered(maker Maker) error {
 	return nil
 }
 
-// orderedByTools goes by the list of scripts, each a line that begins with its name.
+// orderedByTools reads the order of initramfs-tools' scripts from their list, in which each line
+// begins with the name of a script.
 func (c Content) orderedByTools() bool {
 	for line := range bytes.Lines(c.Files[orderName]) {
 		switch script, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" ")); string(script) {
@@ -118,9 +125,9 @@ func (c Content) orderedByTools() bool {
 	return false
 }
 
-// orderedByDracut goes by the folder of the hook. What runs the hooks there is a
-// unit of systemd's, Before=systemd-udevd.service, or else dracut's own init
-// (modules dracut-systemd and base). An image may have systemd without the former.
+// orderedByDracut reports whether the hook is in a directory that runs before udev. A systemd unit
+// with Before=systemd-udevd.service runs the hooks, or dracut's own init in images without systemd
+// (modules dracut-systemd and base). An image with systemd may lack that unit.
 func (c Content) orderedByDracut() bool {
 	if !c.has(c.hook()) {
 		return false
@@ -135,7 +142,7 @@ func (c Content) orderedByDracut() bool {
 	return c.has("init")
 }
 
-// hook returns where our hook is, or for messages where it should be.
+// hook returns the name of gpustack's hook, or the name that it should have, for messages.
 func (c Content) hook() string {
 	for _, dir := range hookDirs {
 		if name := path.Join(dir, hookName); c.has(name) {
@@ -145,14 +152,14 @@ func (c Content) hook() string {
 	return path.Join(hookDirs[0], hookName)
 }
 
-// has tells whether there is something of that name.
+// has reports whether the image has an entry with that name.
 func (c Content) has(name string) bool {
 	_, ok := slices.BinarySearch(c.Names, name)
 	return ok
 }
 
-// holds is an error unless a file holds just that.
-func (c Content) holds(name string, want []byte) error {
+// checkContent returns an error unless the image has a file with exactly that content.
+func (c Content) checkContent(name string, want []byte) error {
 	switch {
 	case !c.has(name):
 		return ErrMissing
@@ -162,8 +169,8 @@ func (c Content) holds(name string, want []byte) error {
 	return nil
 }
 
-// holdsHash returns an error unless a file holds what has that hash.
-func (c Content) holdsHash(name, hash string) error {
+// checkHash returns an error unless the image has a file with that hash.
+func (c Content) checkHash(name, hash string) error {
 	switch {
 	case !c.has(name):
 		return ErrMissing
@@ -173,7 +180,7 @@ func (c Content) holdsHash(name, hash string) error {
 	return nil
 }
 
-// hasModule tells whether a module of a kernel is there, compressed or not.
+// hasModule reports whether the image has a module of a kernel, compressed or not.
 func (c Content) hasModule(release, module string) bool {
 	return slices.ContainsFunc(c.Names, func(name string) bool {
 		below, ok := strings.CutPrefix(strings.TrimPrefix(name, "usr/"), "lib/modules/"+release+"/")

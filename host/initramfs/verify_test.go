@@ -19,10 +19,10 @@ const (
 	hook  = "usr/lib/dracut/hooks/pre-udev/00-gpustack.sh"
 )
 
-// image is what an initramfs with all that is wanted holds.
+// image is the content of an initramfs.
 type image map[string]string
 
-// imageOf lays out what a maker would make of our files.
+// imageOf returns the image that a generator would make of gpustack's files.
 func imageOf(t *testing.T, early initramfs.Early, maker initramfs.Maker) image {
 	t.Helper()
 	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
@@ -60,7 +60,7 @@ func (in image) content() initramfs.Content {
 	return c
 }
 
-// scriptHash is what a contract records of the script that runs before udev.
+// scriptHash returns the hash in a contract of the script that runs before udev.
 func scriptHash(t *testing.T, early initramfs.Early, maker initramfs.Maker) string {
 	t.Helper()
 	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
@@ -76,8 +76,8 @@ func scriptHash(t *testing.T, early initramfs.Early, maker initramfs.Maker) stri
 	return ""
 }
 
-// TestVerifyEarlier: an image has the script that is recorded, not the one that this release would
-// write. One without a record has the wrong one.
+// TestVerifyEarlier: an image must have the script that the contract records, not the one that this
+// release would write.
 func TestVerifyEarlier(t *testing.T) {
 	const earlier = "#!/bin/sh\nmodprobe vfio-pci\n"
 	early := byIDs()
@@ -85,7 +85,8 @@ func TestVerifyEarlier(t *testing.T) {
 		in := imageOf(t, early, maker)
 		name := map[initramfs.Maker]string{initramfs.Tools: "scripts/init-top/gpustack", initramfs.Dracut: hook}[maker]
 		in[name] = earlier
-		for hash, want := range map[string]error{(&edit.File{Content: []byte(earlier)}).Hash(): nil, "": initramfs.ErrDiffers, scriptHash(t, early, maker): initramfs.ErrDiffers} {
+		for hash, want := range map[string]error{(&edit.File{Content: []byte(earlier)}).Hash(): nil, "": initramfs.ErrDiffers,
+			scriptHash(t, early, maker): initramfs.ErrDiffers} {
 			err := early.Verify(in.content(), maker, initramfs.Expected{Release: "6.1.0-28-amd64", Loadable: func(string) bool { return true }, Script: hash})
 			if !errors.Is(err, want) {
 				t.Errorf("%s, recorded %q: %v, want %v", maker, hash, err, want)
@@ -94,14 +95,13 @@ func TestVerifyEarlier(t *testing.T) {
 	}
 }
 
-// moved gives something in an image another name.
+// moved renames an entry of an image.
 func (in image) moved(from, to string) {
 	in[to] = in[from]
 	delete(in, from)
 }
 
-// TestVerify: an image that lacks what is wanted is told of by its name and by the
-// thing, and all of it at once.
+// TestVerify: the error has everything that an image lacks, each with the image's name.
 func TestVerify(t *testing.T) {
 	const vfioPCI = "usr/lib/modules/6.1.0-28-amd64/kernel/drivers/vfio/pci/vfio-pci.ko.xz"
 	for _, test := range []struct {
@@ -113,16 +113,16 @@ func TestVerify(t *testing.T) {
 	}{
 		{"initramfs-tools", initramfs.Tools, func(image) {}, "", nil},
 		{"no script", initramfs.Tools, func(in image) { delete(in, "scripts/init-top/gpustack") },
-			"/boot/initrd: scripts/init-top/gpustack: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: scripts/init-top/gpustack: is missing", initramfs.ErrMissing},
 		{"another script", initramfs.Tools, func(in image) { in["scripts/init-top/gpustack"] += "#\n" },
-			"/boot/initrd: scripts/init-top/gpustack: is not as it was planned", initramfs.ErrDiffers},
+			"/boot/initrd: scripts/init-top/gpustack: differs from what was planned", initramfs.ErrDiffers},
 		{"udev first", initramfs.Tools, func(in image) {
 			in[order] = "/scripts/init-top/udev \"$@\"\n/scripts/init-top/gpustack \"$@\"\n"
-		}, "/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+		}, "/boot/initrd: does not bind functions before udev starts", initramfs.ErrOrder},
 		{"not run", initramfs.Tools, func(in image) { in[order] = "/scripts/init-top/gpustack-not \"$@\"\n" },
-			"/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+			"/boot/initrd: does not bind functions before udev starts", initramfs.ErrOrder},
 		{"no order", initramfs.Tools, func(in image) { delete(in, order) },
-			"/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+			"/boot/initrd: does not bind functions before udev starts", initramfs.ErrOrder},
 		{"no udev", initramfs.Tools, func(in image) { in[order] = "/scripts/init-top/gpustack \"$@\"\n" }, "", nil},
 
 		{"dracut", initramfs.Dracut, func(image) {}, "", nil},
@@ -133,45 +133,45 @@ func TestVerify(t *testing.T) {
 			delete(in, "etc/systemd/system/initrd.target.wants/dracut-pre-udev.service")
 		}, "", nil},
 		{"no hook", initramfs.Dracut, func(in image) { delete(in, hook) },
-			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is missing", initramfs.ErrMissing},
 		{"a later hook", initramfs.Dracut, func(in image) { in.moved(hook, "usr/lib/dracut/hooks/pre-trigger/00-gpustack.sh") },
-			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is missing", initramfs.ErrMissing},
 		{"another hook", initramfs.Dracut, func(in image) { in[hook] = "" },
-			"/boot/initrd: usr/lib/dracut/hooks/pre-udev/00-gpustack.sh: is not as it was planned", initramfs.ErrDiffers},
+			"/boot/initrd: usr/lib/dracut/hooks/pre-udev/00-gpustack.sh: differs from what was planned", initramfs.ErrDiffers},
 		{"nothing runs hooks", initramfs.Dracut, func(in image) {
 			delete(in, "etc/systemd/system/initrd.target.wants/dracut-pre-udev.service")
-		}, "/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+		}, "/boot/initrd: does not bind functions before udev starts", initramfs.ErrOrder},
 
 		{"nothing that starts", initramfs.Dracut, func(in image) {
 			delete(in, "usr/lib/systemd/systemd")
 			delete(in, "init")
-		}, "/boot/initrd: does not take functions before udev starts", initramfs.ErrOrder},
+		}, "/boot/initrd: does not bind functions before udev starts", initramfs.ErrOrder},
 
 		{"no modprobe.d", initramfs.Dracut, func(in image) { delete(in, conf) },
-			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is missing", initramfs.ErrMissing},
 		{"an old modprobe.d", initramfs.Tools, func(in image) { in[conf] = "options vfio-pci ids=10de:11b4\n" },
-			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not as it was planned", initramfs.ErrDiffers},
+			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: differs from what was planned", initramfs.ErrDiffers},
 		{"a module without a suffix", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.TrimSuffix(vfioPCI, ".xz")) }, "", nil},
 		{"modules below lib", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.TrimPrefix(vfioPCI, "usr/")) }, "", nil},
 		{"no module", initramfs.Tools, func(in image) { delete(in, vfioPCI) },
-			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is missing", initramfs.ErrMissing},
 		{"another kernel's module", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.Replace(vfioPCI, "28", "27", 1)) },
-			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is missing", initramfs.ErrMissing},
 		{"a module of a longer name", initramfs.Tools, func(in image) { in.moved(vfioPCI, strings.Replace(vfioPCI, "vfio-pci.ko", "vfio-pci-core.ko", 1)) },
-			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is missing", initramfs.ErrMissing},
 		{"all at once", initramfs.Tools, func(in image) {
 			delete(in, vfioPCI)
 			delete(in, conf)
 			delete(in, order)
-		}, "/boot/initrd: does not take functions before udev starts\n" +
-			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not in it\n" +
-			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+		}, "/boot/initrd: does not bind functions before udev starts\n" +
+			"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is missing\n" +
+			"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is missing", initramfs.ErrMissing},
 		{"nothing of ours", initramfs.Dracut, func(in image) { clear(in) },
-			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is not in it\n" +
-				"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is not in it\n" +
-				"/boot/initrd: module vfio_iommu_type1 of 6.1.0-28-amd64: is not in it\n" +
-				"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is not in it\n" +
-				"/boot/initrd: module nvgrace_gpu_vfio_pci of 6.1.0-28-amd64: is not in it", initramfs.ErrMissing},
+			"/boot/initrd: lib/dracut/hooks/pre-udev/00-gpustack.sh: is missing\n" +
+				"/boot/initrd: /etc/modprobe.d/zz-gpustack.conf: is missing\n" +
+				"/boot/initrd: module vfio_iommu_type1 of 6.1.0-28-amd64: is missing\n" +
+				"/boot/initrd: module vfio_pci of 6.1.0-28-amd64: is missing\n" +
+				"/boot/initrd: module nvgrace_gpu_vfio_pci of 6.1.0-28-amd64: is missing", initramfs.ErrMissing},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			early := twins(t)
