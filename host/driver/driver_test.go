@@ -469,7 +469,7 @@ func TestViable(t *testing.T) {
 		more         func(k *kernel)
 		want, last   string
 	}{
-		{"a sibling stays with the host", "vfio-pci", []string{"01:00.0"}, func(*kernel) {}, "IOMMU group 10: is not viable: 0000:01:00.1 held by snd_hda_intel", ""},
+		{"a sibling stays with the host", "vfio-pci", []string{"01:00.0"}, func(*kernel) {}, "IOMMU group 10: is not viable: 0000:01:00.1 bound to snd_hda_intel", ""},
 		{"a sibling has no driver", "vfio-pci", []string{"02:00.0", "02:00.1"}, func(*kernel) {}, "<nil>", "open 11"},
 		{"a guest was faster", "vfio-pci", []string{"02:00.0", "02:00.1"}, func(k *kernel) { k.stub = driver.ErrInUse }, "<nil>", "open 11"},
 		{"all is pci-stub's", "pci-stub", []string{"02:00.0", "02:00.1"}, func(k *kernel) { k.stub = unix.ENOENT }, "<nil>", `"0000:02:00.1" > drivers_probe`},

@@ -12,33 +12,34 @@ import (
 	"gpustack/host"
 )
 
-// tablesDir holds the firmware's ACPI tables, which only root may read (Linux,
+// tablesDir contains the firmware's ACPI tables, which only root can read (Linux,
 // Documentation/ABI/testing/sysfs-firmware-acpi).
 const tablesDir = "sys/firmware/acpi/tables"
 
-// dmar is the table in which Intel's platforms describe their IOMMU. AMD's have
-// IVRS, ARM's IORT, virtual machines VIOT (Linux, Documentation/arch/x86/iommu.rst
-// and Documentation/arch/arm64/acpi_object_usage.rst).
+// dmar is the table that describes the IOMMU of Intel platforms. AMD platforms have IVRS, ARM IORT,
+// virtual machines VIOT (Linux, Documentation/arch/x86/iommu.rst and
+// Documentation/arch/arm64/acpi_object_usage.rst).
 const dmar = "DMAR"
 
 var tables = []string{dmar, "IVRS", "IORT", "VIOT"}
 
-// Firmware is what the firmware tells of an IOMMU.
+// Firmware is what the firmware's tables show of an IOMMU.
 type Firmware struct {
-	Tables []string // none: it offers no IOMMU
-	// Remaps tells whether the platform can remap interrupts; nil unless there is a
-	// DMAR that could be read. RemapsErr says why it could not.
+	Tables []string // names of the tables; none: the firmware offers no IOMMU
+	// Remaps is whether the platform can remap interrupts; nil unless a DMAR table was read.
+	// RemapsErr is the error of reading it.
 	Remaps    *bool
 	RemapsErr error
 }
 
-// DMARFile is the table that says whether Intel's platforms remap interrupts.
+// DMARFile is the table that shows whether an Intel platform can remap interrupts.
 const DMARFile = "/" + tablesDir + "/" + dmar
 
-// TablesDir is where the kernel shows the firmware's tables.
+// TablesDir is the directory of the firmware's ACPI tables.
 const TablesDir = "/" + tablesDir
 
-// ReadFirmware looks which tables there are. It is an error if that cannot be seen.
+// ReadFirmware reads the names of the firmware's tables, and DMAR. It returns an error if the
+// directory cannot be read.
 func ReadFirmware(root host.Root) (Firmware, error) {
 	names, err := root.ReadDir(tablesDir)
 	if err != nil {
@@ -58,10 +59,9 @@ func ReadFirmware(root host.Root) (Firmware, error) {
 
 var errNoDMAR = errors.New("not a DMAR table")
 
-// readFlags reads the flags of the DMAR table, which follow its header of 36 bytes
-// and the width of addresses. The first tells whether interrupts can be remapped
-// (Intel, Virtualization Technology for Directed I/O, DMA Remapping Reporting
-// Structure; Linux, include/acpi/actbl1.h, ACPI_DMAR_INTR_REMAP).
+// readFlags reads INTR_REMAP, the first of the DMAR table's flags, which follow the header of 36
+// bytes and the address width (Intel, Virtualization Technology for Directed I/O, DMA Remapping
+// Reporting Structure; Linux, include/acpi/actbl1.h, ACPI_DMAR_INTR_REMAP).
 func readFlags(root host.Root) (*bool, error) {
 	const flagsAt, length = 37, 48
 	data, err := root.ReadHead(DMARFile, length)
@@ -78,13 +78,13 @@ func readFlags(root host.Root) (*bool, error) {
 // Unit is an IOMMU that the kernel uses: dmar0, ivhd0, smmu3.0x….
 type Unit struct {
 	Name string
-	// Remaps tells whether it can remap interrupts; nil where it does not say.
+	// Remaps is whether it can remap interrupts; nil if unknown.
 	Remaps *bool
 }
 
-// ReadUnits returns the units that the kernel uses, by name (Linux,
-// Documentation/ABI/testing/sysfs-class-iommu). Warnings name what could not be read
-// or understood of one.
+// ReadUnits returns the IOMMUs that the kernel uses, ordered by name (Linux,
+// Documentation/ABI/testing/sysfs-class-iommu). Warnings name the files that cannot be read or
+// parsed.
 func ReadUnits(root host.Root) (units []Unit, warnings []string, err error) {
 	names, err := root.ReadDir(unitsDir)
 	if err != nil {
@@ -104,10 +104,9 @@ func capabilities(unit string) string {
 	return path.Join(unitsDir, unit, "intel-iommu/ecap")
 }
 
-// readCapabilities reads the extended capabilities of an Intel unit, in hexadecimal
-// (Linux, Documentation/ABI/testing/sysfs-class-iommu-intel-iommu), whose bit 3 is
-// Interrupt Remapping support (Virtualization Technology for Directed I/O, Extended
-// Capability Register).
+// readCapabilities reads Interrupt Remapping support, bit 3 of the extended capabilities of an
+// Intel unit (Virtualization Technology for Directed I/O, Extended Capability Register), which are
+// in hexadecimal (Linux, Documentation/ABI/testing/sysfs-class-iommu-intel-iommu).
 func readCapabilities(root host.Root, unit string) (*bool, error) {
 	data, err := root.ReadHead(capabilities(unit), 64)
 	if host.IsAbsent(err) {
@@ -125,10 +124,10 @@ func readCapabilities(root host.Root, unit string) (*bool, error) {
 	return &remaps, nil
 }
 
-// ReadTypes counts the groups of each type: identity where the host's devices reach
-// memory untranslated, DMA or DMA-FQ where not (Linux,
-// Documentation/ABI/testing/sysfs-kernel-iommu_groups). Old kernels tell no types.
-// Warnings name groups whose type could not be read.
+// ReadTypes returns the number of groups of each type: "identity" if the host's devices access
+// memory without translation, otherwise "DMA" or "DMA-FQ" (Linux,
+// Documentation/ABI/testing/sysfs-kernel-iommu_groups). Old kernels show no types. Warnings name
+// the groups whose type cannot be read.
 func ReadTypes(root host.Root) (types map[string]int, warnings []string, err error) {
 	groups, err := root.ReadDir(groupsDir)
 	if err != nil {
@@ -165,7 +164,7 @@ func readType(dir *host.Dir, group string, buf []byte) (string, error) {
 	}
 	name := strings.TrimSpace(string(data))
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("not a type: %q", name)
+		return "", fmt.Errorf("not a group type: %q", name)
 	}
 	return name, nil
 }

@@ -11,7 +11,7 @@ import (
 	"gpustack/host/iommu"
 )
 
-// dmar is a table with those flags.
+// dmar returns a DMAR table with those flags.
 func dmar(flags string) string {
 	return "DMAR\x30\x00\x00\x00" + fmt.Sprintf("%-28s", "\x01\x00OEM") + "\x26" + flags + fmt.Sprintf("%-10s", "")
 }
@@ -102,7 +102,7 @@ DMA-FQ
 	if diff := cmp.Diff(map[string]int{"identity": 2, "DMA-FQ": 1}, types); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{`/sys/kernel/iommu_groups/4/type: not a type: ""`}, warnings); diff != "" {
+	if diff := cmp.Diff([]string{`/sys/kernel/iommu_groups/4/type: not a group type: ""`}, warnings); diff != "" {
 		t.Error(diff)
 	}
 	if _, _, err := iommu.ReadTypes(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {

@@ -1,8 +1,7 @@
-// Package iommu says how the IOMMU ties a machine's PCI functions together, and
-// what keeps a group of them from being given to a guest.
+// Package iommu determines a machine's IOMMU groups and what keeps a group from being assigned to a
+// guest, and reads the state of the IOMMU and the firmware's tables about it.
 //
-// Does not: read drivers or functions itself (host/pci), or change what drives
-// them (host/driver).
+// It does not read PCI functions and their drivers (host/pci) or bind them (host/driver).
 package iommu
 
 import (
@@ -13,26 +12,25 @@ import (
 	"gpustack/host/pci"
 )
 
-// Group is an IOMMU group: the functions that can reach each other's memory, and
-// so can only be given to a guest together.
+// Group is an IOMMU group: functions that can reach each other's memory, and so can only be
+// assigned to the same guest.
 type Group struct {
 	Number  int           `json:"number"`
 	Members []pci.Address `json:"members"`
-	// Viable tells whether VFIO would let a guest have the group as it is now.
-	// It is nil where a member cannot be judged and no other one blocks.
+	// Viable is whether VFIO would open the group in its present state. It is nil if that is
+	// unknown for a member and no other member blocks the group.
 	Viable   *bool     `json:"viable"`
 	Blockers []Blocker `json:"blockers"`
 }
 
-// Blocker is a member that keeps its group from being given, or that cannot be
-// judged, and why.
+// Blocker is a member that keeps its group from being viable, or may do so, and why.
 type Blocker struct {
 	Address pci.Address `json:"address"`
 	Reason  string      `json:"reason"`
 }
 
-// Groups returns the groups that devices are in, in order of number. Devices
-// must be all of a machine's, or groups will lack members.
+// Groups returns the groups of devices, ordered by number. devices must contain all devices of the
+// machine; otherwise groups lack blockers.
 func Groups(devices []pci.Device) []Group {
 	byNumber := map[int][]*pci.Device{}
 	for i := range devices {
@@ -42,15 +40,15 @@ func Groups(devices []pci.Device) []Group {
 	}
 	groups := make([]Group, 0, len(byNumber))
 	for _, number := range slices.Sorted(maps.Keys(byNumber)) {
-		groups = append(groups, judge(number, byNumber[number]))
+		groups = append(groups, newGroup(number, byNumber[number]))
 	}
 	return groups
 }
 
-// judge applies the kernel's rule (vfio_dev_viable in drivers/vfio/group.c; the
-// same since 5.18 by driver_managed_dma): each member must be a bridge, have no
-// driver, or have one that leaves the function alone.
-func judge(number int, members []*pci.Device) Group {
+// newGroup returns a group with its blockers by the kernel's rule (vfio_dev_viable in
+// drivers/vfio/group.c; since 5.18 driver_managed_dma, with the same effect): each member must be a
+// bridge, have no driver, or be bound to a driver that does not use DMA on its own.
+func newGroup(number int, members []*pci.Device) Group {
 	g := Group{Number: number, Members: members[0].GroupMembers, Blockers: []Blocker{}}
 	blocked, unknown := false, false
 	for _, d := range members {
@@ -62,12 +60,12 @@ func judge(number int, members []*pci.Device) Group {
 		case d.Driver == nil || pci.LeavesAlone(*d.Driver):
 		case d.Class == nil:
 			unknown = true
-			g.block(d, fmt.Sprintf("held by %s, and its class is unknown: a bridge would not matter", *d.Driver))
+			g.block(d, fmt.Sprintf("bound to %s, and its class is unknown: only a bridge would not block", *d.Driver))
 		default:
 			blocked = true
-			reason := "held by " + *d.Driver
+			reason := "bound to " + *d.Driver
 			if !besideGPU(d, members) {
-				reason += ", and not part of a GPU's slot"
+				reason += ", and not in a GPU's slot"
 			}
 			g.block(d, reason)
 		}
@@ -83,7 +81,7 @@ func (g *Group) block(d *pci.Device, reason string) {
 	g.Blockers = append(g.Blockers, Blocker{Address: d.Address, Reason: reason})
 }
 
-// besideGPU tells whether a function is in the slot of a GPU, or the group has no GPU.
+// besideGPU reports whether a function is in the slot of a GPU, or its group has no GPU.
 func besideGPU(d *pci.Device, members []*pci.Device) bool {
 	gpus := 0
 	for _, m := range members {

@@ -10,8 +10,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// group makes a tree of group 7 with functions "ADDRESS CLASS VENDOR DRIVER", -
-// for none.
+// group returns a tree of group 7 with functions "ADDRESS CLASS VENDOR DRIVER", - for none.
 func group(functions string) string {
 	comment, files := "", ""
 	for line := range strings.Lines(strings.TrimSpace(functions)) {
@@ -39,10 +38,10 @@ func TestViability(t *testing.T) {
 	}{
 		{"drivers of the host on all functions", `
 01:00.0 0300 10de nouveau
-01:00.1 0403 10de snd_hda_intel`, "false; 01:00.0 held by nouveau; 01:00.1 held by snd_hda_intel"},
+01:00.1 0403 10de snd_hda_intel`, "false; 01:00.0 bound to nouveau; 01:00.1 bound to snd_hda_intel"},
 		{"only function 0 bound", `
 01:00.0 0300 10de vfio-pci
-01:00.1 0403 10de snd_hda_intel`, "false; 01:00.1 held by snd_hda_intel"},
+01:00.1 0403 10de snd_hda_intel`, "false; 01:00.1 bound to snd_hda_intel"},
 		{"all bound", `
 01:00.0 0300 10de vfio-pci
 01:00.1 0403 10de vfio-pci`, "true"},
@@ -56,23 +55,23 @@ func TestViability(t *testing.T) {
 		{"a bridge may keep its driver", `
 00:01.0 0604 8086 pcieport
 01:00.0 0300 10de vfio-pci`, "true"},
-		{"an ISA bridge is an endpoint", "00:1f.0 0601 8086 lpc_ich", "false; 00:1f.0 held by lpc_ich"},
+		{"an ISA bridge is an endpoint", "00:1f.0 0601 8086 lpc_ich", "false; 00:1f.0 bound to lpc_ich"},
 		{"somebody else's device", `
 01:00.0 0300 10de vfio-pci
-02:00.0 0108 144d nvme`, "false; 02:00.0 held by nvme, and not part of a GPU's slot"},
+02:00.0 0108 144d nvme`, "false; 02:00.0 bound to nvme, and not in a GPU's slot"},
 		{"a foreign device beside an AMD accelerator", `
 01:00.0 1200 1002 vfio-pci
-02:00.0 0108 144d nvme`, "false; 02:00.0 held by nvme, and not part of a GPU's slot"},
-		{"a group without GPU", "02:00.0 0108 144d nvme", "false; 02:00.0 held by nvme"},
+02:00.0 0108 144d nvme`, "false; 02:00.0 bound to nvme, and not in a GPU's slot"},
+		{"a group without GPU", "02:00.0 0108 144d nvme", "false; 02:00.0 bound to nvme"},
 		{"a driver that cannot be read", `
 01:00.0 0300 10de vfio-pci
 01:00.1 0403 10de unreadable`, "null; 01:00.1 its driver cannot be read"},
 		{"what blocks for certain counts before what is unknown", `
 01:00.0 0300 10de nouveau
-01:00.1 0403 10de unreadable`, "false; 01:00.0 held by nouveau; 01:00.1 its driver cannot be read"},
+01:00.1 0403 10de unreadable`, "false; 01:00.0 bound to nouveau; 01:00.1 its driver cannot be read"},
 		{"a class that is unknown could be a bridge's", `
 01:00.0 0300 10de vfio-pci
-01:00.1 - 10de pcieport`, "null; 01:00.1 held by pcieport, and its class is unknown: a bridge would not matter"},
+01:00.1 - 10de pcieport`, "null; 01:00.1 bound to pcieport, and its class is unknown: only a bridge would not block"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			devices, _, err := pci.Scan(hosttest.Lay(t, group(test.functions)), pci.Options{})

@@ -8,24 +8,23 @@ import (
 	"gpustack/host/pci"
 )
 
-// State tells whether the IOMMU is on, in the form that docs/json.md describes.
+// State is whether the IOMMU is on, in the form that docs/json.md describes.
 type State struct {
-	Enabled *bool `json:"enabled"` // nil where the files do not say
+	Enabled *bool `json:"enabled"` // nil: unknown
 	Groups  int   `json:"groups"`
 }
 
-// Any kernel that can use an IOMMU has both folders, and leaves both empty when
-// there is none or it is off: one for its groups (Linux,
-// Documentation/ABI/testing/sysfs-kernel-iommu_groups), one for its units
-// (Documentation/ABI/testing/sysfs-class-iommu).
+// Directories of groups (Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups) and IOMMUs
+// (Documentation/ABI/testing/sysfs-class-iommu). Every kernel with IOMMU support has both. They are
+// empty if there is no IOMMU or it is off.
 const (
 	groupsDir = "sys/kernel/iommu_groups"
 	unitsDir  = "sys/class/iommu"
 )
 
-// ReadState tells whether the IOMMU is on, and counts its groups, those among
-// them that only devices name. A tree that lacks the folders cannot say that it
-// is off. Warnings name what could not be read.
+// ReadState returns whether the IOMMU is on and the number of its groups, including groups that
+// only a device names. In a tree without the directories, an IOMMU without groups is unknown, not
+// off. Warnings name the files that cannot be read.
 func ReadState(root host.Root, devices []pci.Device) (State, []string) {
 	r := stateReader{root: root, complete: true}
 	numbers := map[int]bool{}

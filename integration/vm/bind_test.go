@@ -58,7 +58,7 @@ func groupsAreTheKernels(m machine) {
 		name, function, driver string
 		want                   verdicts
 	}{
-		{"only function 0 is bound", display, vfioPCI, verdicts{Blockers: audio + " held by snd_hda_intel\n"}},
+		{"only function 0 is bound", display, vfioPCI, verdicts{Blockers: audio + " bound to snd_hda_intel\n"}},
 		{"function 1 has no driver", audio, "", verdicts{Kernel: true, Scan: true}},
 		{"function 1 is on pci-stub", audio, pciStub, verdicts{Kernel: true, Scan: true}},
 		{"both are bound", audio, vfioPCI, verdicts{Kernel: true, Scan: true}},
