@@ -10,24 +10,27 @@ import (
 	"gpustack/host"
 )
 
-// confDirs are where modprobe looks, a file in an earlier one hiding the file of
-// the same name in a later (modprobe.d(5)).
-var confDirs = []string{"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d"}
+// confDirs are the directories of modprobe's configuration. A file overrides files of the same name
+// in later directories (modprobe.d(5)).
+var confDirs = []string{
+	"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
+	"/lib/modprobe.d",
+}
 
-// Line is a command to modprobe.
+// Line is a command in modprobe's configuration.
 type Line struct {
 	File    string // on the machine
 	Number  int
 	Command string // options, softdep, blacklist, alias, install, remove
-	Module  string // in the normal spelling
+	Module  string // as Normal returns it
 	Rest    []string
 }
 
-// Conf is all that modprobe is told, in the order in which it reads it.
+// Conf is modprobe's configuration in the order in which modprobe reads it.
 type Conf []Line
 
-// ReadConf reads what modprobe reads, but for the files that keep names.
-func ReadConf(root host.Root, but ...string) (Conf, error) {
+// ReadConf reads modprobe's configuration without the files in except.
+func ReadConf(root host.Root, except ...string) (Conf, error) {
 	files := map[string]string{} // by base name
 	for _, dir := range confDirs {
 		names, err := root.ReadDir(dir)
@@ -42,7 +45,7 @@ func ReadConf(root host.Root, but ...string) (Conf, error) {
 	}
 	var conf Conf
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if slices.Contains(but, files[name]) {
+		if slices.Contains(except, files[name]) {
 			continue
 		}
 		data, err := root.ReadFile(files[name])
@@ -54,8 +57,8 @@ func ReadConf(root host.Root, but ...string) (Conf, error) {
 	return conf, nil
 }
 
-// parse reads the lines of one file. A backslash at a line's end continues it, and
-// what is not understood is passed over, as modprobe does.
+// parse parses the lines of a file as modprobe does: a backslash at the end continues a line, and
+// malformed lines are ignored.
 func parse(file, text string) Conf {
 	var conf Conf
 	number, joined := 0, ""
@@ -76,14 +79,13 @@ func parse(file, text string) Conf {
 	return conf
 }
 
-// Option is a value that a line gives a module's parameter.
+// Option is the value of a module's parameter in a line of configuration.
 type Option struct {
 	Line
 	Value string
 }
 
-// Options returns what a module's parameter is set to, in order: the kernel keeps
-// the last.
+// Options returns the values of a module's parameter in order. The kernel uses the last one.
 func (c Conf) Options(module, parameter string) []Option {
 	var options []Option
 	for _, line := range c {

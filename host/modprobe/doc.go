@@ -1,6 +1,5 @@
-// Package modprobe knows which modules each installed kernel has, what modprobe
-// is told about them, and the files in which gpustack tells it more.
+// Package modprobe reads the modules of each installed kernel and modprobe's configuration, and
+// plans gpustack's own configuration files.
 //
-// Does not: load modules, or decide which functions are bound by them
-// (host/prepare).
+// It does not load modules or decide which functions they bind (host/prepare).
 package modprobe

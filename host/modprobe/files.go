@@ -12,24 +12,24 @@ import (
 	"gpustack/templates"
 )
 
-// The files that are ours. modprobe reads files in order of their names, and of
-// several "options … ids=" lines the kernel keeps the last.
+// gpustack's files. modprobe reads files in order of their names, and of several "options … ids="
+// lines the kernel uses the last.
 const (
-	// Dir is where operators' files lie, and ours.
+	// Dir is the directory of gpustack's files and of the operator's own.
 	Dir      = "/etc/modprobe.d"
 	baseName = "zz-gpustack.conf"
 	loadFile = "/etc/modules-load.d/gpustack.conf"
 )
 
-// Functions is what modprobe shall be told about functions for guests.
+// Functions is modprobe's configuration for functions that are assigned to guests.
 type Functions struct {
 	Driver    string   // vfio-pci or pci-stub
-	IDs       []string // "10de:11b4"; none where modprobe is not to bind
-	TakenOver []Option // others' ids lines, whose ids are among IDs
-	Softdeps  []string // modules that would take the functions
-	Blacklist []string
-	Unsafe    bool
-	Load      []string // modules to be loaded at boot
+	IDs       []string // "10de:11b4"; none if the initramfs binds all functions by address
+	TakenOver []Option // ids= lines in files of others, whose IDs are repeated in IDs
+	Softdeps  []string // host drivers that must load after Driver
+	Blacklist []string // host drivers that must not load
+	Unsafe    bool     // allow_unsafe_interrupts=1
+	Load      []string // modules to load at boot
 }
 
 var functions = map[string]any{"join": strings.Join}
@@ -39,17 +39,18 @@ var (
 	loadConf      = template.Must(template.New("load").Parse(templates.ModulesLoad))
 )
 
-// ErrLast says that no file of ours could be read after somebody else's.
-var ErrLast = errors.New("sets ids in a file that sorts last")
+// ErrLast is the error of a file with ids= that modprobe reads after any of gpustack's files.
+var ErrLast = host.WithHint(errors.New("sets ids= and sorts after all names of gpustack's file"),
+	"rename that file so that its name sorts before zz")
 
-// RunFiles returns the files that the hook in the initramfs writes for one boot: the blacklist,
-// or with gpustack=off the options that make a driver bind nothing.
+// RunFiles returns the files that the script in the initramfs writes for one boot: the blacklist,
+// or with gpustack=off the options that make the driver bind nothing.
 func RunFiles() []string {
 	return []string{"/run/modprobe.d/gpustack-blacklist.conf", "/run/modprobe.d/zzzzz-gpustack-off.conf"}
 }
 
-// OwnFiles returns the names that our file may have. It gets the first one that sorts after every
-// file of others that sets a driver's ids.
+// OwnFiles returns the possible paths of gpustack's file. Plan uses the first one that sorts after
+// every other file that sets the driver's ids=.
 func OwnFiles() []string {
 	var names []string
 	for z := range 3 { // the file of gpustack=off sorts after these
@@ -58,7 +59,7 @@ func OwnFiles() []string {
 	return names
 }
 
-// Plan plans our files. conf is what others tell modprobe.
+// Plan plans gpustack's files. conf is modprobe's configuration without them.
 func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
 	var text, load strings.Builder
 	if err := functionsConf.Execute(&text, f); err != nil {

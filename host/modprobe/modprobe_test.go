@@ -11,8 +11,8 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// TestConf: files count in order of their names, wherever they are, and one hides
-// another of its name.
+// TestConf: files of all directories are read in order of their names, and one overrides files of
+// the same name.
 func TestConf(t *testing.T) {
 	root := hosttest.Lay(t, `
 -- etc/modprobe.d/b.conf --
@@ -68,7 +68,8 @@ alias usb:v1234p* usbthing
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string][2]bool{"vfio_pci": {true, false}, "vfio-pci": {true, false}, "nvidia": {true, false}, "xhci_pci": {false, true}, "vfio": {false, false}} {
+	for name, want := range map[string][2]bool{"vfio_pci": {true, false}, "vfio-pci": {true, false}, "nvidia": {true, false},
+		"xhci_pci": {false, true}, "vfio": {false, false}} {
 		if got := [2]bool{m.Loadable(name), m.Builtin(name)}; got != want {
 			t.Errorf("%s: loadable, built in: %v, want %v", name, got, want)
 		}
@@ -85,7 +86,7 @@ alias usb:v1234p* usbthing
 	}
 }
 
-// TestLast: our file sorts after whatever sets ids, or that is an error.
+// TestLast: gpustack's file sorts after every file that sets ids=, or Plan returns an error.
 func TestLast(t *testing.T) {
 	for _, test := range []struct{ foreign, want string }{
 		{"", "/etc/modprobe.d/zz-gpustack.conf"},
@@ -121,8 +122,7 @@ func TestLast(t *testing.T) {
 	}
 }
 
-// FuzzConf: what modprobe.d holds is read without a panic, and each option found
-// stands in the text.
+// FuzzConf: any text is parsed without a panic, and every parsed option occurs in it.
 func FuzzConf(f *testing.F) {
 	f.Add("options vfio-pci ids=1:2\nsoftdep a pre: b\\\n c\r\n# x\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -10,8 +10,8 @@ import (
 	"gpustack/host"
 )
 
-// Modules is what one installed kernel has, from the files that depmod and the
-// kernel's own build leave in its folder (modules.dep(5), depmod(8); Linux,
+// Modules are the modules of an installed kernel, from the files that depmod and the kernel's
+// build write to its modules directory (modules.dep(5), depmod(8); Linux,
 // Documentation/kbuild/kbuild.rst).
 type Modules struct {
 	Release  string
@@ -20,18 +20,18 @@ type Modules struct {
 	aliases  []alias
 }
 
-// alias says that a module drives what matches a pattern.
+// alias is a pattern of the devices that a module supports.
 type alias struct {
 	pattern, module string
 }
 
-// Normal is a module's name in the one spelling that names are compared in.
+// Normal returns the name of a module with "_" for "-", the form in which names are compared.
 func Normal(name string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// ReadModules reads what the kernel of that release has. Of aliases, only those of
-// PCI devices made by one of the vendors ("000010DE"), or by any, are kept.
+// ReadModules reads the modules of the kernel of that release. It keeps only aliases for PCI
+// devices of the vendors ("000010DE") and for devices of any vendor.
 func ReadModules(root host.Root, release string, vendors ...string) (Modules, error) {
 	m := Modules{Release: release, loadable: map[string]bool{}, builtin: map[string]bool{}}
 	dir := path.Join(host.ModulesDir, release)
@@ -72,7 +72,7 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 			m.aliases = append(m.aliases, alias{string(pattern), Normal(string(module))})
 		}
 	}
-	// "MODULE.alias=PATTERN", separated by zero bytes. Kernels have it since 5.2.
+	// "MODULE.alias=PATTERN", separated by zero bytes; exists since Linux 5.2.
 	info, err := read("modules.builtin.modinfo")
 	for field := range bytes.SplitSeq(info, []byte{0}) {
 		module, pattern, ok := bytes.Cut(field, []byte(".alias="))
@@ -83,16 +83,15 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 	return m, err
 }
 
-// moduleName takes the name out of "kernel/drivers/vfio/pci/vfio-pci.ko.zst".
+// moduleName returns "vfio_pci" for "kernel/drivers/vfio/pci/vfio-pci.ko.zst".
 func moduleName(file []byte) string {
 	base := file[bytes.LastIndexByte(file, '/')+1:]
 	base, _, _ = bytes.Cut(base, []byte(".ko"))
 	return Normal(string(base))
 }
 
-// ofVendor tells whether a pattern is for PCI devices, or for those that VFIO has
-// drivers of their own for, of one of the vendors or of any. It is asked for every
-// one of some twenty thousand lines.
+// ofVendor reports whether a pattern matches PCI devices of one of the vendors or of any vendor,
+// including patterns of VFIO's variant drivers. It is called for about twenty thousand lines.
 func ofVendor(pattern []byte, vendors []string) bool {
 	rest, ok := bytes.CutPrefix(bytes.TrimPrefix(pattern, []byte("vfio_")), []byte("pci:v"))
 	if !ok {
@@ -104,18 +103,18 @@ func ofVendor(pattern []byte, vendors []string) bool {
 	return slices.ContainsFunc(vendors, func(v string) bool { return bytes.HasPrefix(rest, []byte(v)) })
 }
 
-// Loadable tells whether the kernel has the module as a file.
+// Loadable reports whether the kernel has the module as a file.
 func (m Modules) Loadable(name string) bool {
 	return m.loadable[Normal(name)]
 }
 
-// Builtin tells whether the module is part of the kernel.
+// Builtin reports whether the module is built into the kernel.
 func (m Modules) Builtin(name string) bool {
 	return m.builtin[Normal(name)]
 }
 
-// Match returns the modules that would drive a device with that modalias, the
-// best match first: that of the fewest wildcards.
+// Match returns the modules that support a device with that modalias, ordered by the number of
+// wildcards in the pattern, fewest first.
 func (m Modules) Match(modalias string) []string {
 	type match struct {
 		module string

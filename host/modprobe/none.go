@@ -5,7 +5,7 @@ import (
 	"gpustack/host/edit"
 )
 
-// PlanNone plans that none of our files is there.
+// PlanNone plans to remove gpustack's files.
 func PlanNone(root host.Root) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, name := range append(OwnFiles(), loadFile) {
