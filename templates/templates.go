@@ -1,11 +1,14 @@
-// Package templates holds the literal texts of the files that gpustack owns, and
-// nothing else.
+// Package templates contains the texts of the files that gpustack writes, and nothing else.
+//
+// Machines that an earlier release prepared have the texts of that release: a changed text makes
+// the next gpustack host prepare there rewrite the file and its initramfs. Change them only for a
+// reason.
 package templates
 
 import _ "embed" // for the texts
 
-// Completion scripts. They ask the binary itself for what can come next, and so
-// never fall behind its commands.
+// Completion scripts. They ask the installed binary for completions, so they always match its
+// commands.
 var (
 	//go:embed completion/bash
 	BashCompletion string
@@ -15,14 +18,14 @@ var (
 	FishCompletion string
 )
 
-// GrubArguments is what changes kernel arguments, as a file of its own or as the
-// end of /etc/default/grub. Dash runs it under "set -e" (grub-mkconfig), so it
-// keeps to what POSIX has. Its command substitution leaves no variable behind.
+// GrubArguments changes kernel arguments, as a file of its own or at the end of /etc/default/grub.
+// grub-mkconfig runs it with "set -e", on Debian in dash, so it uses only POSIX shell. Its command
+// substitution keeps its variables out of the calling shell.
 //
 //go:embed grub/arguments.cfg
 var GrubArguments string
 
-// What modprobe is told, and what is loaded at boot.
+// Configuration of modprobe, and of modules to load at boot.
 var (
 	//go:embed modprobe/functions.conf
 	ModprobeFunctions string
@@ -30,15 +33,14 @@ var (
 	ModulesLoad string
 )
 
-// InitramfsTake is the part of a script, the same for each program that makes an
-// initramfs, that takes functions before udev starts. It is a template named
-// "take" to the scripts below.
+// InitramfsTake is the part of a script that binds functions before udev starts, common to all
+// initramfs generators. The scripts below include it as the template "take".
 //
 //go:embed initramfs/take
 var InitramfsTake string
 
-// What initramfs-tools is given: a hook that runs when an initramfs is made, and a
-// script that runs in it.
+// Files for initramfs-tools: a hook that runs when an initramfs is generated, and a script that
+// runs in the initramfs.
 var (
 	//go:embed initramfs-tools/hook
 	InitramfsHook string
@@ -46,8 +48,8 @@ var (
 	InitramfsScript string
 )
 
-// What dracut is given: a module, which is a script that runs when an initramfs is
-// made and a hook that runs in it, and configuration.
+// Files for dracut: a module, which consists of a script that runs when an initramfs is generated
+// and a hook that runs in the initramfs, and configuration.
 var (
 	//go:embed dracut/module-setup
 	DracutModule string
