@@ -13,14 +13,17 @@ import (
 // TestKernelLog: without a kmsg device a copy of the log is read, and a missing log differs from
 // a log without matching lines.
 func TestKernelLog(t *testing.T) {
-	const log = "[    0.000000] Linux version 6.1.0-28-amd64\n[    2.345678] pci-stub 0000:84:00.0: claimed by stub\nvfio_pci: add [10de:11b4[ffffffff:ffffffff]] class 0x000000/00000000\n"
+	const log = "[    0.000000] Linux version 6.1.0-28-amd64\n[    2.345678] pci-stub 0000:84:00.0: claimed by stub\n" +
+		"vfio_pci: add [10de:11b4[ffffffff:ffffffff]] class 0x000000/00000000\n"
 	for _, test := range []struct {
 		name, file, text string
 		want             []string
 		absent           bool
 	}{
-		{"of syslog", "var/log/dmesg", log, []string{"pci-stub 0000:84:00.0: claimed by stub", "vfio_pci: add [10de:11b4[ffffffff:ffffffff]] class 0x000000/00000000"}, false},
-		{"of sosreport", "sos_commands/kernel/dmesg", log, []string{"pci-stub 0000:84:00.0: claimed by stub", "vfio_pci: add [10de:11b4[ffffffff:ffffffff]] class 0x000000/00000000"}, false},
+		{"of syslog", "var/log/dmesg", log, []string{"pci-stub 0000:84:00.0: claimed by stub",
+			"vfio_pci: add [10de:11b4[ffffffff:ffffffff]] class 0x000000/00000000"}, false},
+		{"of sosreport", "sos_commands/kernel/dmesg", log,
+			[]string{"pci-stub 0000:84:00.0: claimed by stub", "vfio_pci: add [10de:11b4[ffffffff:ffffffff]] class 0x000000/00000000"}, false},
 		{"without the words", "var/log/dmesg", "[    0.000000] Linux version 6.1.0-28-amd64\n", nil, false},
 		{"none", "var/log/messages", log, nil, true},
 		{"a file in the place of the device", "dev/kmsg", log, nil, true},

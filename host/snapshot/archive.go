@@ -15,17 +15,17 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// Format is how a tree is written to one file.
+// Format is the format of an archive.
 type Format int
 
-// The formats: text that can be read, edited and kept beside a test, and the
-// archive that every machine can unpack by itself.
+// The formats: text that people can read and edit, also as part of a test, and an archive that
+// every machine can unpack without gpustack.
 const (
 	Txtar Format = iota
 	TarGz
 )
 
-// FormatOf chooses the format by the end of a file's name.
+// FormatOf returns the format by the suffix of a file's name.
 func FormatOf(file string) (Format, error) {
 	switch {
 	case strings.HasSuffix(file, ".txtar"):
@@ -36,10 +36,10 @@ func FormatOf(file string) (Format, error) {
 	return 0, fmt.Errorf("%s: neither .txtar nor .tar.gz", file)
 }
 
-// maxArchive bounds what is read of an archive, packed or unpacked.
+// maxArchive is the maximum number of bytes to read of an archive, packed or unpacked.
 const maxArchive = 256 << 20
 
-// Write writes the tree. The same tree gives the same bytes.
+// Write writes the tree to an archive. The same tree always gives the same bytes.
 func (t *Tree) Write(w io.Writer, format Format) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +54,7 @@ func (t *Tree) Write(w io.Writer, format Format) error {
 	return t.writeTxtar(w)
 }
 
-// Read reads a tree that Write has written, or a person.
+// Read reads a tree from an archive that Write or a person has written.
 func Read(r io.Reader, format Format) (*Tree, error) {
 	r = io.LimitReader(r, maxArchive)
 	if format == TarGz {
@@ -102,7 +102,7 @@ func readTarGz(r io.Reader) (*Tree, error) {
 	for {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			_, err := io.Copy(io.Discard, unzipped) // to where the checksum is
+			_, err := io.Copy(io.Discard, unzipped) // verifies the checksum at the end
 			return t, err
 		}
 		if err != nil {
@@ -131,26 +131,26 @@ func readTarGz(r io.Reader) (*Tree, error) {
 			}
 			t.put(name, entry{file, string(data)})
 		default:
-			return nil, fmt.Errorf("%s: neither file, folder nor link", name)
+			return nil, fmt.Errorf("%s: not a file, directory or symbolic link", name)
 		}
 	}
 }
 
-// In a txtar archive the comment before the first file has a line for each entry
-// that is no plain text file. Apart from base64 they are commands of testscript,
-// so that the archive is a test script too.
+// In a txtar archive, the comment before the first file has a line for each entry that is not a
+// plain text file. Except base64, the lines are commands of testscript, so that the archive is also
+// a test script.
 const (
 	cmdFolder     = "mkdir "     // mkdir NAME
 	cmdLink       = "symlink "   // symlink NAME -> TARGET
 	arrow         = " -> "       //
 	cmdUnreadable = "chmod 000 " // chmod 000 NAME
-	cmdBase64     = "base64 "    // base64 NAME: what the file below holds is encoded so
+	cmdBase64     = "base64 "    // base64 NAME: the content of that file is base64
 )
 
 func (t *Tree) writeTxtar(w io.Writer) error {
 	var comment strings.Builder
 	var archive txtar.Archive
-	implied := map[string]bool{} // folders that are made for what lies in them
+	implied := map[string]bool{} // directories that contain an entry
 	for name := range t.entries {
 		for dir := path.Dir(name); dir != "." && !implied[dir]; dir = path.Dir(dir) {
 			implied[dir] = true
@@ -165,7 +165,7 @@ func (t *Tree) writeTxtar(w io.Writer) error {
 			}
 		case link:
 			if strings.ContainsAny(e.data, "\n\r") || strings.Contains(name, arrow) {
-				return fmt.Errorf("%s: a link that txtar cannot hold", name)
+				return fmt.Errorf("%s: a symbolic link that a txtar archive cannot contain", name)
 			}
 			fmt.Fprintf(&comment, "%s%s%s%s\n", cmdLink, name, arrow, e.data)
 		case unreadable:
@@ -184,7 +184,7 @@ func (t *Tree) writeTxtar(w io.Writer) error {
 	return err
 }
 
-// plain tells whether a file comes out of a txtar archive as it went in.
+// plain reports whether a txtar archive can contain a file without encoding.
 func plain(name string, data []byte) bool {
 	back := txtar.Parse(txtar.Format(&txtar.Archive{Files: []txtar.File{{Name: name, Data: data}}}))
 	return len(back.Files) == 1 && back.Files[0].Name == name && bytes.Equal(back.Files[0].Data, data) &&
@@ -229,12 +229,12 @@ func readTxtar(r io.Reader) (*Tree, error) {
 		t.File(f.Name, f.Data, nil)
 	}
 	if t.Len() == 0 {
-		return nil, errors.New("holds no files: not a txtar archive")
+		return nil, errors.New("not a txtar archive: contains no files")
 	}
 	return t, nil
 }
 
-// command reads one line of the comment: a command, a remark or nothing.
+// command parses a line of the comment: a command, a remark after #, or an empty line.
 func (t *Tree) command(line string, encoded map[string]bool) error {
 	name, target := "", ""
 	e := entry{}
@@ -252,11 +252,11 @@ func (t *Tree) command(line string, encoded map[string]bool) error {
 	case strings.HasPrefix(line, cmdLink):
 		var ok bool
 		if name, target, ok = strings.Cut(line[len(cmdLink):], arrow); !ok || target == "" {
-			return fmt.Errorf("a link without target: %q", line)
+			return fmt.Errorf("symbolic link without target: %q", line)
 		}
 		e = entry{link, target}
 	default:
-		return fmt.Errorf("neither mkdir, symlink, chmod 000, base64 nor a remark: %q", line)
+		return fmt.Errorf("must be mkdir, symlink, chmod 000, base64 or a remark with #: %q", line)
 	}
 	if err := check(name); err != nil {
 		return err

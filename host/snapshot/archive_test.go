@@ -30,7 +30,7 @@ func record() *snapshot.Tree {
 	return &t
 }
 
-// look tells what lies below dir: a line for each file, link and folder.
+// look lists the tree below dir: a line for each file, link and directory.
 func look(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -77,7 +77,8 @@ func unpack(t *testing.T, tree *snapshot.Tree) string {
 
 func TestArchivesGiveTheTreeBack(t *testing.T) {
 	want := unpack(t, record())
-	for _, part := range []string{"list/a -rw-r--r-- text\n", "list/b Lrwxrwxrwx -> ../real/with space\n", "list/empty d", "closed ----------\n", "shut ----------\n", "odd/no-line-end -rw-r--r-- x\n"} {
+	for _, part := range []string{"list/a -rw-r--r-- text\n", "list/b Lrwxrwxrwx -> ../real/with space\n", "list/empty d",
+		"closed ----------\n", "shut ----------\n", "odd/no-line-end -rw-r--r-- x\n"} {
 		if !strings.Contains(want, part) {
 			t.Errorf("%q is not in\n%s", part, want)
 		}
@@ -130,18 +131,18 @@ func TestReadRefuses(t *testing.T) {
 		archive string
 		want    string
 	}{
-		{"nothing", snapshot.Txtar, "", "holds no files: not a txtar archive"},
-		{"prose", snapshot.Txtar, "once upon a time\n", `line 1: neither mkdir, symlink, chmod 000, base64 nor a remark: "once upon a time"`},
-		{"another command", snapshot.Txtar, "# x\nexec rm -rf /\n-- a --\n", `line 2: neither`},
-		{"a link without target", snapshot.Txtar, "symlink a\n", `line 1: a link without target`},
-		{"an absolute name", snapshot.Txtar, "-- /etc/passwd --\n", `not a name below a root: "/etc/passwd"`},
-		{"a climbing name", snapshot.Txtar, "-- a/../../b --\n", `not a name below a root`},
-		{"a climbing folder", snapshot.Txtar, "mkdir ..\n", `not a name below a root`},
+		{"nothing", snapshot.Txtar, "", "not a txtar archive: contains no files"},
+		{"prose", snapshot.Txtar, "once upon a time\n", `line 1: must be mkdir, symlink, chmod 000, base64 or a remark with #: "once upon a time"`},
+		{"another command", snapshot.Txtar, "# x\nexec rm -rf /\n-- a --\n", `line 2: must be`},
+		{"a link without target", snapshot.Txtar, "symlink a\n", `line 1: symbolic link without target`},
+		{"an absolute name", snapshot.Txtar, "-- /etc/passwd --\n", `not a relative path below a root: "/etc/passwd"`},
+		{"a climbing name", snapshot.Txtar, "-- a/../../b --\n", `not a relative path below a root`},
+		{"a climbing folder", snapshot.Txtar, "mkdir ..\n", `not a relative path below a root`},
 		{"wrong base64", snapshot.Txtar, "base64 a\n-- a --\n!\n", `a: illegal base64`},
 		{"no gzip", snapshot.TarGz, "plain", "unexpected EOF"},
-		{"a climbing name in a tar", snapshot.TarGz, packed(tar.Header{Name: "../b", Typeflag: tar.TypeReg}), `not a name below a root: "../b"`},
-		{"an absolute name in a tar", snapshot.TarGz, packed(tar.Header{Name: "/b", Typeflag: tar.TypeReg}), `not a name below a root: "/b"`},
-		{"a device", snapshot.TarGz, packed(tar.Header{Name: "b", Typeflag: tar.TypeBlock}), "b: neither file, folder nor link"},
+		{"a climbing name in a tar", snapshot.TarGz, packed(tar.Header{Name: "../b", Typeflag: tar.TypeReg}), `not a relative path below a root: "../b"`},
+		{"an absolute name in a tar", snapshot.TarGz, packed(tar.Header{Name: "/b", Typeflag: tar.TypeReg}), `not a relative path below a root: "/b"`},
+		{"a device", snapshot.TarGz, packed(tar.Header{Name: "b", Typeflag: tar.TypeBlock}), "b: not a file, directory or symbolic link"},
 		{"cut short", snapshot.TarGz, packed(tar.Header{Name: "b", Typeflag: tar.TypeReg})[:60], "unexpected EOF"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -203,8 +204,8 @@ func TestFormatOf(t *testing.T) {
 	}
 }
 
-// FuzzRead lays out whatever an archive holds: nothing may land outside, and
-// what was laid out comes back from an archive of its own.
+// FuzzRead unpacks any archive: nothing is written outside the directory, and a new archive of the
+// tree has the same content.
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	if err := record().Write(&b, snapshot.Txtar); err != nil {

@@ -1,8 +1,7 @@
-// Package snapshot keeps what was read of a machine's files as one small tree,
-// writes it to an archive that can be sent, and lays it out again, so that what
-// one machine showed can be seen on another through --root.
+// Package snapshot records the files that were read on a machine as a small tree, writes it to an
+// archive, and unpacks it, so that the same can be read elsewhere with --root.
 //
-// Does not: decide what to read. It is told, as a host.Recorder.
+// It does not decide what to read: it records as a host.Recorder.
 package snapshot
 
 import (
@@ -16,8 +15,8 @@ import (
 	"sync"
 )
 
-// Tree is a set of files, links and folders by their names below a root. The
-// zero Tree is empty and ready to record.
+// Tree is a set of files, links and directories by name below a root. The zero Tree is empty and
+// ready to record.
 type Tree struct {
 	mu      sync.Mutex
 	entries map[string]entry
@@ -29,7 +28,7 @@ const (
 	folder kind = iota
 	file
 	link
-	unreadable // is there, and gave an error when it was read
+	unreadable // exists, but reading it failed
 )
 
 type entry struct {
@@ -37,8 +36,8 @@ type entry struct {
 	data string // a file's content, a link's target
 }
 
-// put records an entry. What was read itself counts more than a name that only
-// stood in a folder's list.
+// put records an entry. A directory never replaces another entry, since names in a directory's
+// listing are recorded as directories until they are read.
 func (t *Tree) put(name string, e entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +50,7 @@ func (t *Tree) put(name string, e entry) {
 	t.entries[name] = e
 }
 
-// File records a file, as host.Recorder wants it.
+// File implements host.Recorder.
 func (t *Tree) File(name string, data []byte, err error) {
 	if err != nil {
 		t.put(name, entry{kind: unreadable})
@@ -60,7 +59,7 @@ func (t *Tree) File(name string, data []byte, err error) {
 	t.put(name, entry{file, string(data)})
 }
 
-// Link records a link, as host.Recorder wants it.
+// Link implements host.Recorder.
 func (t *Tree) Link(name, target string, err error) {
 	if err != nil {
 		t.put(name, entry{kind: unreadable})
@@ -69,8 +68,8 @@ func (t *Tree) Link(name, target string, err error) {
 	t.put(name, entry{link, target})
 }
 
-// Dir records a folder, as host.Recorder wants it. What it holds is taken for
-// folders until it is read.
+// Dir implements host.Recorder. It records the names in the directory as directories until they are
+// read.
 func (t *Tree) Dir(name string, names []string, err error) {
 	if err != nil {
 		t.put(name, entry{kind: unreadable})
@@ -82,7 +81,7 @@ func (t *Tree) Dir(name string, names []string, err error) {
 	}
 }
 
-// Remove takes files out of the tree.
+// Remove removes files from the tree.
 func (t *Tree) Remove(names ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +90,7 @@ func (t *Tree) Remove(names ...string) {
 	}
 }
 
-// Len returns how many entries the tree has.
+// Len returns the number of entries.
 func (t *Tree) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,17 +101,17 @@ func (t *Tree) names() []string {
 	return slices.Sorted(maps.Keys(t.entries))
 }
 
-// check tells whether a name from an archive is one that a tree can hold.
+// check returns an error unless a name from an archive is valid in a tree.
 func check(name string) error {
 	if name == "" || name == "." || path.IsAbs(name) || path.Clean(name) != name ||
 		name == ".." || strings.HasPrefix(name, "../") || strings.ContainsAny(name, "\n\r\x00") {
-		return fmt.Errorf("not a name below a root: %q", name)
+		return fmt.Errorf("not a relative path below a root: %q", name)
 	}
 	return nil
 }
 
-// Unpack lays the tree out in dir, which is made unless it is there and empty.
-// Nothing is written outside dir, whatever the archive says.
+// Unpack writes the tree to dir, which must be empty or not exist. No archive makes it write
+// outside dir.
 func (t *Tree) Unpack(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
