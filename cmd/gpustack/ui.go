@@ -25,7 +25,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
-	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
@@ -259,9 +258,6 @@ func hint(err error) string {
 		{edit.ErrChanged, "run the command again: it plans anew"},
 		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
 		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
-		{initramfs.ErrOrder, "gpustack undo undoes the preparation; a script in scripts/init-top comes in between"},
-		{initramfs.ErrNoMaker, "gpustack works with initramfs-tools and dracut"},
-		{initramfs.ErrMaker, "gpustack works with initramfs-tools and dracut"},
 		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
 		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
 		{host.ErrNotMounted, "mount them, or leave the programs to be run on the machine itself: without --rebuild"},

@@ -44,7 +44,7 @@ func (v view) preparable() []host.Finding {
 			f.File = machine.DevicesDir
 			f.Effect = "gpustack host prepare selects nothing by default"
 			f.Remedy = "run 'gpustack host scan --all' and select functions with --device or --vendor"
-		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel), errors.Is(err, initramfs.ErrNoMaker), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
+		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel), errors.Is(err, initramfs.ErrNoGenerator), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
 			// A tree that is not whole is no machine that lacks it.
 			f.Status, f.Effect, f.Remedy = host.NA, "", ""
 		}

@@ -79,7 +79,7 @@ type file struct {
 var (
 	script = parse(templates.InitramfsScript)
 	hook   = parse(templates.DracutHook)
-	files  = map[Maker][]file{
+	files  = map[Generator][]file{
 		Tools: {
 			{hookFile, parse(templates.InitramfsHook), 0o755},
 			{scriptFile, script, 0o755},
@@ -99,11 +99,11 @@ func parse(text string) *template.Template {
 }
 
 // Plan plans to write the files for a generator and to remove those for any other.
-func (e Early) Plan(root host.Root, maker Maker) (edit.Plan, error) {
+func (e Early) Plan(root host.Root, generator Generator) (edit.Plan, error) {
 	var plan edit.Plan
-	for _, m := range []Maker{Tools, Dracut} {
+	for _, m := range []Generator{Tools, Dracut} {
 		for _, f := range files[m] {
-			c, err := e.plan(root, f, m == maker)
+			c, err := e.plan(root, f, m == generator)
 			if err != nil {
 				return nil, err
 			}

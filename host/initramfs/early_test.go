@@ -56,14 +56,14 @@ func twins(t testing.TB) initramfs.Early {
 
 // TestPlan compares the files for each generator with testdata.
 func TestPlan(t *testing.T) {
-	for _, maker := range []initramfs.Maker{initramfs.Tools, initramfs.Dracut} {
+	for _, generator := range []initramfs.Generator{initramfs.Tools, initramfs.Dracut} {
 		for name, early := range map[string]initramfs.Early{
 			"ids":     byIDs(),
 			"twins":   twins(t),
 			"builtin": {Driver: "pci-stub", ArgumentIDs: []initramfs.Function{{Vendor: 0x10de, Product: 0x11b4}, {Vendor: 0x10de, Product: 0x0e0a}}},
 		} {
-			t.Run(string(maker)+"-"+name, func(t *testing.T) {
-				plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
+			t.Run(string(generator)+"-"+name, func(t *testing.T) {
+				plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), generator)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,7 +71,7 @@ func TestPlan(t *testing.T) {
 				for _, c := range plan.Pending() {
 					got.Files = append(got.Files, txtar.File{Name: c.Name + " " + os.FileMode(c.After.Mode).String(), Data: c.After.Content})
 				}
-				golden := filepath.Join("testdata", string(maker)+"-"+name+".txtar")
+				golden := filepath.Join("testdata", string(generator)+"-"+name+".txtar")
 				if *update {
 					if err := os.WriteFile(golden, txtar.Format(got), 0o644); err != nil {
 						t.Fatal(err)
@@ -100,9 +100,9 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestMakerChanges: after a change of generators, the files for the first one are removed and the
-// files of others remain.
-func TestMakerChanges(t *testing.T) {
+// TestGeneratorChanges: after a change of generators, the files for the first one are removed and
+// the files of others remain.
+func TestGeneratorChanges(t *testing.T) {
 	root := hosttest.Lay(t, "-- etc/dracut.conf.d/site.conf --\n-- etc/initramfs-tools/hooks/site --\n")
 	files := func() string {
 		var names []string
@@ -124,9 +124,9 @@ func TestMakerChanges(t *testing.T) {
 			"/usr/lib/dracut/modules.d/99gpustack/gpustack.sh\n/usr/lib/dracut/modules.d/99gpustack/module-setup.sh"
 	)
 	for _, step := range []struct {
-		maker   initramfs.Maker
-		want    string
-		pending int
+		generator initramfs.Generator
+		want      string
+		pending   int
 	}{
 		{initramfs.Dracut, dracut, 3},
 		{initramfs.Dracut, dracut, 0},
@@ -134,18 +134,18 @@ func TestMakerChanges(t *testing.T) {
 		{initramfs.Tools, tools, 0},
 		{initramfs.Dracut, dracut, 5},
 	} {
-		plan, err := byIDs().Plan(root, step.maker)
+		plan, err := byIDs().Plan(root, step.generator)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := len(plan.Pending()); n != step.pending {
-			t.Errorf("%s: %d changes, want %d", step.maker, n, step.pending)
+			t.Errorf("%s: %d changes, want %d", step.generator, n, step.pending)
 		}
 		if err := plan.Apply(context.Background(), root); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(strings.Split(step.want, "\n"), strings.Split(files(), "\n")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.maker, diff)
+			t.Errorf("%s (-want +got):\n%s", step.generator, diff)
 		}
 	}
 }

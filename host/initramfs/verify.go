@@ -62,7 +62,7 @@ func Wanted(file string) bool {
 }
 
 // Script returns the path on the machine of the script that images run before udev starts.
-func (m Maker) Script() string {
+func (m Generator) Script() string {
 	if m == Dracut {
 		return preUdev
 	}
@@ -71,7 +71,7 @@ func (m Maker) Script() string {
 
 // Verify returns an error unless an image has all it needs and would bind the functions before udev
 // starts. The error contains everything that is wrong. c must have been read with Wanted.
-func (e Early) Verify(c Content, maker Maker, x Expected) error {
+func (e Early) Verify(c Content, generator Generator, x Expected) error {
 	var errs []error
 	keep := func(thing string, err error) {
 		if err != nil {
@@ -79,12 +79,12 @@ func (e Early) Verify(c Content, maker Maker, x Expected) error {
 		}
 	}
 	name := scriptName
-	if maker == Dracut {
+	if generator == Dracut {
 		name = c.hook()
 	}
 	keep(name, c.checkHash(name, x.Script))
 	if c.has(name) {
-		if err := c.checkOrder(maker); err != nil {
+		if err := c.checkOrder(generator); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -100,9 +100,9 @@ func (e Early) Verify(c Content, maker Maker, x Expected) error {
 }
 
 // checkOrder returns an error unless gpustack's script runs before udev starts.
-func (c Content) checkOrder(maker Maker) error {
+func (c Content) checkOrder(generator Generator) error {
 	ordered := c.orderedByTools
-	if maker == Dracut {
+	if generator == Dracut {
 		ordered = c.orderedByDracut
 	}
 	if !ordered() {

@@ -23,9 +23,9 @@ const (
 type image map[string]string
 
 // imageOf returns the image that a generator would make of gpustack's files.
-func imageOf(t *testing.T, early initramfs.Early, maker initramfs.Maker) image {
+func imageOf(t *testing.T, early initramfs.Early, generator initramfs.Generator) image {
 	t.Helper()
-	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
+	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), generator)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,18 +61,18 @@ func (in image) content() initramfs.Content {
 }
 
 // scriptHash returns the hash in a contract of the script that runs before udev.
-func scriptHash(t *testing.T, early initramfs.Early, maker initramfs.Maker) string {
+func scriptHash(t *testing.T, early initramfs.Early, generator initramfs.Generator) string {
 	t.Helper()
-	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), maker)
+	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), generator)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range plan.Pending() {
-		if c.Name == maker.Script() {
+		if c.Name == generator.Script() {
 			return c.After.Hash()
 		}
 	}
-	t.Fatalf("%s: no script", maker)
+	t.Fatalf("%s: no script", generator)
 	return ""
 }
 
@@ -81,15 +81,15 @@ func scriptHash(t *testing.T, early initramfs.Early, maker initramfs.Maker) stri
 func TestVerifyEarlier(t *testing.T) {
 	const earlier = "#!/bin/sh\nmodprobe vfio-pci\n"
 	early := byIDs()
-	for _, maker := range []initramfs.Maker{initramfs.Tools, initramfs.Dracut} {
-		in := imageOf(t, early, maker)
-		name := map[initramfs.Maker]string{initramfs.Tools: "scripts/init-top/gpustack", initramfs.Dracut: hook}[maker]
+	for _, generator := range []initramfs.Generator{initramfs.Tools, initramfs.Dracut} {
+		in := imageOf(t, early, generator)
+		name := map[initramfs.Generator]string{initramfs.Tools: "scripts/init-top/gpustack", initramfs.Dracut: hook}[generator]
 		in[name] = earlier
 		for hash, want := range map[string]error{(&edit.File{Content: []byte(earlier)}).Hash(): nil, "": initramfs.ErrDiffers,
-			scriptHash(t, early, maker): initramfs.ErrDiffers} {
-			err := early.Verify(in.content(), maker, initramfs.Expected{Release: "6.1.0-28-amd64", Loadable: func(string) bool { return true }, Script: hash})
+			scriptHash(t, early, generator): initramfs.ErrDiffers} {
+			err := early.Verify(in.content(), generator, initramfs.Expected{Release: "6.1.0-28-amd64", Loadable: func(string) bool { return true }, Script: hash})
 			if !errors.Is(err, want) {
-				t.Errorf("%s, recorded %q: %v, want %v", maker, hash, err, want)
+				t.Errorf("%s, recorded %q: %v, want %v", generator, hash, err, want)
 			}
 		}
 	}
@@ -105,11 +105,11 @@ func (in image) moved(from, to string) {
 func TestVerify(t *testing.T) {
 	const vfioPCI = "usr/lib/modules/6.1.0-28-amd64/kernel/drivers/vfio/pci/vfio-pci.ko.xz"
 	for _, test := range []struct {
-		name  string
-		maker initramfs.Maker
-		spoil func(image)
-		want  string
-		is    error
+		name      string
+		generator initramfs.Generator
+		spoil     func(image)
+		want      string
+		is        error
 	}{
 		{"initramfs-tools", initramfs.Tools, func(image) {}, "", nil},
 		{"no script", initramfs.Tools, func(in image) { delete(in, "scripts/init-top/gpustack") },
@@ -175,10 +175,10 @@ func TestVerify(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			early := twins(t)
-			in := imageOf(t, early, test.maker)
-			script := scriptHash(t, early, test.maker)
+			in := imageOf(t, early, test.generator)
+			script := scriptHash(t, early, test.generator)
 			test.spoil(in)
-			err := early.Verify(in.content(), test.maker, initramfs.Expected{
+			err := early.Verify(in.content(), test.generator, initramfs.Expected{
 				Release:  "6.1.0-28-amd64",
 				Loadable: func(module string) bool { return module != "vfio" }, // is part of the kernel
 				Files:    map[string][]byte{"/" + conf: []byte("options vfio-pci ids=10de:2342\n")},

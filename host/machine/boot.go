@@ -67,8 +67,8 @@ func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error
 }
 
 // ReadGenerator returns the program that makes the machine's initramfs.
-func ReadGenerator(root host.Root, facts host.Facts) (initramfs.Maker, error) {
-	return initramfs.MakerOf(root, text(facts.Distribution))
+func ReadGenerator(root host.Root, facts host.Facts) (initramfs.Generator, error) {
+	return initramfs.GeneratorOf(root, text(facts.Distribution))
 }
 
 // findKernels lists the installed kernels.

@@ -75,7 +75,7 @@ func ImagesOf(entries []boot.Entry) []initramfs.Image {
 
 // VerifyImage compares an initramfs with the contract. The script in it must be the recorded one,
 // and not what this release would write: an earlier one may have recorded it.
-func (c Contract) VerifyImage(root host.Root, maker initramfs.Maker, release string, content initramfs.Content) error {
+func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, release string, content initramfs.Content) error {
 	kernel, err := modprobe.ReadModules(root, release)
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ type Machine struct {
 	// Of Boot, but for Kernels, which RunningKernel reads too.
 	Kernels   Look[[]modprobe.Modules] // of every installed kernel
 	Loader    Look[Loader]
-	Generator Look[initramfs.Maker]
+	Generator Look[initramfs.Generator]
 	Default   Look[string]            // release of the kernel that boots by default; the newest where that is unknown
 	Images    Look[[]initramfs.Image] // of the kernels that can start
 	Conf      Look[modprobe.Conf]     // the whole configuration of modprobe, but for the files of one boot

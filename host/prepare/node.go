@@ -18,7 +18,7 @@ type node struct {
 	Kernels        []modprobe.Modules
 	Default        string // release of the kernel that boots by default; the newest where that is unknown
 	Loader         machine.Loader
-	Maker          initramfs.Maker
+	Maker          initramfs.Generator
 	Images         []initramfs.Image
 	Conf           modprobe.Conf // what others tell modprobe
 	Warnings       []string

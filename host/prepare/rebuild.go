@@ -246,7 +246,7 @@ func observeImages(root host.Root) (product, error) {
 
 // checkImages is an error unless each initramfs has what the contract wants of it. With
 // no contract, as after undo, none must have anything of ours.
-func checkImages(root host.Root, maker initramfs.Maker, images []initramfs.Image) error {
+func checkImages(root host.Root, maker initramfs.Generator, images []initramfs.Image) error {
 	contract, err := machine.ReadContract(root)
 	if err != nil {
 		return err

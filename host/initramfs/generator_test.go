@@ -12,7 +12,7 @@ import (
 	"gpustack/host/initramfs"
 )
 
-func TestMakerOf(t *testing.T) {
+func TestGeneratorOf(t *testing.T) {
 	const (
 		tools     = "-- usr/sbin/mkinitramfs --\n"
 		dracut    = "-- usr/bin/dracut --\n"
@@ -54,15 +54,16 @@ func TestMakerOf(t *testing.T) {
 		{"no distribution", "mkdir etc\n", "", "no initramfs generator found"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			maker, err := initramfs.MakerOf(hosttest.Lay(t, commandsFirst(test.tree)), test.distribution)
-			got := string(maker)
+			generator, err := initramfs.GeneratorOf(hosttest.Lay(t, commandsFirst(test.tree)), test.distribution)
+			got := string(generator)
 			if err != nil {
 				got = err.Error()
 			}
 			if got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
-			if strings.Contains(got, "not supported") != errors.Is(err, initramfs.ErrMaker) || strings.HasPrefix(got, "no ") != errors.Is(err, initramfs.ErrNoMaker) {
+			if strings.Contains(got, "not supported") != errors.Is(err, initramfs.ErrUnsupported) ||
+				strings.HasPrefix(got, "no ") != errors.Is(err, initramfs.ErrNoGenerator) {
 				t.Errorf("%q is not the right error", err)
 			}
 		})

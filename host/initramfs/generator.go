@@ -10,23 +10,23 @@ import (
 	"gpustack/host"
 )
 
-// Maker is a program that generates initramfs images.
-type Maker string
+// Generator is a program that generates initramfs images.
+type Generator string
 
 // The supported generators.
 const (
-	Tools  Maker = "initramfs-tools"
-	Dracut Maker = "dracut"
+	Tools  Generator = "initramfs-tools"
+	Dracut Generator = "dracut"
 )
 
 const supportedHint = "gpustack supports initramfs-tools and dracut"
 
-// Errors of MakerOf.
+// Errors of GeneratorOf.
 var (
-	// ErrMaker is the error of a machine with a generator that is not supported.
-	ErrMaker = host.WithHint(errors.New("initramfs generator not supported"), supportedHint)
-	// ErrNoMaker is the error of a machine without a known generator.
-	ErrNoMaker = host.WithHint(errors.New("no initramfs generator found"), supportedHint)
+	// ErrUnsupported is the error of a machine with a generator that is not supported.
+	ErrUnsupported = host.WithHint(errors.New("initramfs generator not supported"), supportedHint)
+	// ErrNoGenerator is the error of a machine without a known generator.
+	ErrNoGenerator = host.WithHint(errors.New("no initramfs generator found"), supportedHint)
 )
 
 const (
@@ -34,10 +34,10 @@ const (
 	updateInitramfs = "/usr/sbin/update-initramfs"
 )
 
-// MakerOf returns the machine's generator. It looks for installed programs, then for configuration
-// files. If those belong to several generators or to none, distribution decides: words of ID,
-// VERSION_ID or ID_LIKE of os-release.
-func MakerOf(root host.Root, distribution string) (Maker, error) {
+// GeneratorOf returns the machine's generator. It looks for installed programs, then for
+// configuration files. If those belong to several generators or to none, distribution decides:
+// words of ID, VERSION_ID or ID_LIKE of os-release.
+func GeneratorOf(root host.Root, distribution string) (Generator, error) {
 	programs, err := present(root, []trace{
 		{mkinitramfs, Tools}, {"/usr/bin/dracut", Dracut}, {"/usr/sbin/dracut", Dracut}, // older packages
 		{"/usr/bin/mkinitcpio", "mkinitcpio"}, {"/usr/bin/booster", "booster"},
@@ -62,40 +62,40 @@ func MakerOf(root host.Root, distribution string) (Maker, error) {
 		return supported(configured[0])
 	}
 	for word := range strings.FieldsSeq(distribution) {
-		if maker := ofDistribution(word); maker != "" {
-			return maker, nil
+		if generator := ofDistribution(word); generator != "" {
+			return generator, nil
 		}
 	}
 	if len(configured) > 0 {
 		return supported(configured[0])
 	}
-	return "", ErrNoMaker
+	return "", ErrNoGenerator
 }
 
 // trace is a file that shows that a generator is installed or configured.
 type trace struct {
-	file  string
-	maker Maker
+	file      string
+	generator Generator
 }
 
 // present returns the generators of the files that exist, each once.
-func present(root host.Root, traces []trace) ([]Maker, error) {
-	var makers []Maker
+func present(root host.Root, traces []trace) ([]Generator, error) {
+	var generators []Generator
 	for _, t := range traces {
 		ok, err := root.Exists(t.file)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.file, host.Cause(err))
 		}
-		if ok && !slices.Contains(makers, t.maker) {
-			makers = append(makers, t.maker)
+		if ok && !slices.Contains(generators, t.generator) {
+			generators = append(generators, t.generator)
 		}
 	}
-	return makers, nil
+	return generators, nil
 }
 
-func supported(m Maker) (Maker, error) {
+func supported(m Generator) (Generator, error) {
 	if m != Tools && m != Dracut {
-		return "", fmt.Errorf("%s: %w", m, ErrMaker)
+		return "", fmt.Errorf("%s: %w", m, ErrUnsupported)
 	}
 	return m, nil
 }
@@ -105,7 +105,7 @@ func supported(m Maker) (Maker, error) {
 // initramfs-tools, which conflicts with Debian's dracut but not with dracut-core, and of newer
 // dracut packages. Without it, the hook of initramfs-tools does nothing
 // (/etc/kernel/postinst.d/initramfs-tools).
-func ofBoth(root host.Root) (Maker, error) {
+func ofBoth(root host.Root) (Generator, error) {
 	text, err := root.ReadFile(updateInitramfs)
 	switch {
 	case host.IsAbsent(err):
@@ -117,12 +117,12 @@ func ofBoth(root host.Root) (Maker, error) {
 	case strings.Contains(string(text), "dracut"):
 		return Dracut, nil
 	}
-	return "", fmt.Errorf("%s: runs neither mkinitramfs nor dracut: %w", updateInitramfs, ErrMaker)
+	return "", fmt.Errorf("%s: runs neither mkinitramfs nor dracut: %w", updateInitramfs, ErrUnsupported)
 }
 
 // ofDistribution returns the generator that a distribution installs, by a word of os-release, or
 // "".
-func ofDistribution(word string) Maker {
+func ofDistribution(word string) Generator {
 	switch word {
 	case "debian", "ubuntu":
 		return Tools
@@ -172,7 +172,7 @@ func Images(root host.Root, releases []string) ([]Image, error) {
 }
 
 // Programs returns the programs that regenerate images.
-func (m Maker) Programs(images []Image) []host.Program {
+func (m Generator) Programs(images []Image) []host.Program {
 	if m == Tools {
 		return []host.Program{{Kind: host.UpdateInitramfs}}
 	}
