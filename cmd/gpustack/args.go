@@ -8,22 +8,22 @@ import (
 	"github.com/xrash/smetrics"
 )
 
-// commandLine is a command line with its words sorted: as given, flags may stand
-// anywhere ("gpustack --root DIR host scan", "gpustack host snapshot FILE --root
-// DIR"). urfave/cli v2 parses only one order, command, flags, arguments, and would
-// take a flag after an argument for an argument, and run without it.
+// commandLine is a command line split into commands, flags and arguments. Users may write flags
+// anywhere ("gpustack --root DIR host scan", "gpustack host snapshot FILE --root DIR"), but
+// urfave/cli v2 accepts only the order command, flags, arguments; it would treat a flag after an
+// argument as an argument and ignore it.
 type commandLine struct {
 	app    *cli.App
-	faults *faults // commands and flags that do not exist
+	faults *faults // unknown commands and flags
 
-	path      []string // names of command and those above
+	path      []string // names of the command and its parents
 	command   *cli.Command
-	flags     [][]string // each with its value, if that is a word of its own
+	flags     [][]string // each with its value, if the value is a separate word
 	arguments []string
-	help      bool // is asked for, and answers any fault
+	help      bool // help is wanted, which takes precedence over errors
 }
 
-// parseLine sorts the words behind the program's own name.
+// parseLine splits a command line, whose first word is the program's name.
 func parseLine(a *cli.App, args []string) *commandLine {
 	line := &commandLine{app: a, faults: &faults{}}
 	for rest := args[min(1, len(args)):]; len(rest) > 0; {
@@ -34,7 +34,7 @@ func parseLine(a *cli.App, args []string) *commandLine {
 	return line
 }
 
-// take takes one word off the command line, and with a flag its value.
+// take consumes one word, and the value of a flag, and returns the remaining words.
 func (l *commandLine) take(words []string) (rest []string) {
 	word, rest := words[0], words[1:]
 	switch {
@@ -53,7 +53,7 @@ func (l *commandLine) take(words []string) (rest []string) {
 	return rest
 }
 
-// subcommands returns the commands that can come next.
+// subcommands returns the commands that may follow.
 func (l *commandLine) subcommands() []*cli.Command {
 	if l.command == nil {
 		return l.app.Commands
@@ -69,7 +69,7 @@ func (l *commandLine) known() []cli.Flag {
 	return l.command.Flags
 }
 
-// open returns the flag that the next word would be the value of.
+// open returns the flag whose value the next word is, or nil.
 func (l *commandLine) open() cli.Flag {
 	if len(l.flags) == 0 || len(l.arguments) > 0 {
 		return nil
@@ -92,7 +92,7 @@ func (l *commandLine) descend(name string) {
 		}
 	}
 	if len(l.faults.all) > 0 {
-		return // what follows a wrong command cannot be judged
+		return // words after an unknown command are not checked
 	}
 	known := names(subcommands)
 	l.faults.add(&usageError{
@@ -101,8 +101,8 @@ func (l *commandLine) descend(name string) {
 	})
 }
 
-// takeFlag takes a flag, whose command may not be known yet: a flag's name means
-// the same in all commands, and so tells whether a value follows.
+// takeFlag consumes a flag. Its command may still be unknown, but a flag has a value in all
+// commands or in none, so its name is enough to decide whether a value follows.
 func (l *commandLine) takeFlag(word string, rest []string) []string {
 	name, _, hasValue := cutFlag(word)
 	if name == "help" || name == "h" {
@@ -154,11 +154,11 @@ func takesValue(flag cli.Flag) bool {
 	return ok && documented.TakesValue()
 }
 
-// check makes faults of flags that the command does not have, or that lack their
-// values, and leaves them out.
+// check adds errors for flags that the command does not have or whose values are missing, and
+// removes these flags.
 func (l *commandLine) check() {
 	if len(l.faults.all) > 0 || len(l.subcommands()) > 0 && l.command != nil {
-		l.flags = nil // a wrong command, or none of a group, has none to hold them against
+		l.flags = nil // an unknown or incomplete command has no flags to check
 		return
 	}
 	var known []string
@@ -172,16 +172,16 @@ func (l *commandLine) check() {
 			l.faults.add(&usageError{"unknown flag " + words[0], didYouMean("--"+name, known) + l.faults.seeHelp()})
 			return true
 		case takesValue(flag) && len(words) == 1 && !hasValue:
-			l.faults.add(&usageError{words[0] + ": its value is missing", l.faults.seeHelp()})
+			l.faults.add(&usageError{words[0] + ": missing value", l.faults.seeHelp()})
 			return true
 		}
 		return false
 	})
 }
 
-// didYouMean is a question when one of the known words is much like word.
+// didYouMean suggests the closest known word, or returns "".
 func didYouMean(word string, known []string) string {
-	best, likeness := "", 0.85 // below that, words have little in common
+	best, likeness := "", 0.85 // words with a lower similarity have little in common
 	for _, k := range known {
 		if l := smetrics.JaroWinkler(word, k, 0.7, 4); l > likeness {
 			best, likeness = k, l
@@ -193,7 +193,7 @@ func didYouMean(word string, known []string) string {
 	return "did you mean " + best + "? "
 }
 
-// arranged returns the words in the order that urfave/cli parses.
+// arranged returns the words in the order that urfave/cli accepts.
 func (l *commandLine) arranged() []string {
 	line := append([]string{l.app.Name}, l.path...)
 	for _, words := range l.flags {

@@ -10,16 +10,16 @@ import (
 	"gpustack/templates"
 )
 
-// shells are those that gpustack completion has a script for.
+// shells are the shells with a completion script.
 var shells = []string{"bash", "zsh", "fish"}
 
 func newCompletionCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
-		Usage:     "print what makes a shell complete gpustack's commands and flags",
+		Usage:     "print a shell completion script",
 		ArgsUsage: strings.Join(shells, "|"),
 		Description: `
-Prints a script for one shell. make install puts all three where shells look.
+Prints the completion script of a shell. make install installs all three.
 
 EXAMPLES
   source <(gpustack completion bash)
@@ -27,7 +27,7 @@ EXAMPLES
 
 EXIT STATUS
   0  the script is printed
-  1  there is none for that shell`,
+  1  there is no script for that shell`,
 		Action: action(u, parseCompletion, runCompletion),
 	}
 }
@@ -49,16 +49,16 @@ func runCompletion(_ context.Context, u *ui, shell string) error {
 	return nil
 }
 
-// newCompleteCommand is what those scripts ask.
+// newCompleteCommand returns the hidden command that the completion scripts run.
 func newCompleteCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "complete",
-		Usage:     "print what can come next on a command line",
+		Usage:     "print completions of a command line",
 		ArgsUsage: "-- WORD…",
 		Hidden:    true,
 		Description: `
-Prints a line for each word that can complete the last WORD: the word, a tab, what
-it means. Prints nothing where a file name, or anything, can come.
+Prints a line for each completion of the last WORD: the completion, a tab, and its
+description. Prints nothing if a file name or any other word may follow.
 
 EXIT STATUS
   0  always`,
@@ -88,7 +88,7 @@ func runComplete(_ context.Context, u *ui, opts completeOptions) error {
 	return nil
 }
 
-// offers returns words, with their meanings, that can follow those given.
+// offers returns the completions of next after words, each with its description.
 func offers(a *cli.App, words []string, next string) (offers [][2]string) {
 	line := commandLine{app: a, faults: &faults{}}
 	for rest := words; len(rest) > 0; {

@@ -12,7 +12,7 @@ func newManCommand(u *ui) *cli.Command {
 		Usage:  "print the manual page",
 		Hidden: true,
 		Description: `
-Prints gpustack(8), made of the same texts as --help.
+Prints gpustack(8), which contains the same texts as --help.
 
 EXAMPLES
   gpustack man | man -l -

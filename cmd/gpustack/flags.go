@@ -14,7 +14,7 @@ const (
 	formatYAML  = "yaml"
 )
 
-// choiceFlag is a flag that takes one of a few words.
+// choiceFlag is a flag whose value must be one of words.
 type choiceFlag struct {
 	*cli.StringFlag
 	words []string
@@ -23,11 +23,10 @@ type choiceFlag struct {
 // Flags that several commands have, each declared once.
 
 func rootFlag() cli.Flag {
-	return &cli.StringFlag{Name: "root", Value: "/", Usage: "the `DIR` below which the machine's files lie"}
+	return &cli.StringFlag{Name: "root", Value: "/", Usage: "the `DIR` that contains the machine's file tree"}
 }
 
-// outputFlag takes the formats that a command can print; the first is what it
-// prints unasked.
+// outputFlag returns the flag for the formats of a command. The first one is the default.
 func outputFlag(formats ...string) cli.Flag {
 	return choiceFlag{&cli.StringFlag{
 		Name: "output", Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT` of the output: " + listed(formats, "or"),

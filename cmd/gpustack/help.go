@@ -7,11 +7,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The texts of --help are made here, once, from the tree of commands; man.go
-// makes the manual page from the same pieces. A command's Description is plain
-// text: paragraphs, headings in capitals, and below them lines indented by two.
+// This file formats --help from the tree of commands; man.go formats the manual page from the same
+// parts. A command's Description is plain text: paragraphs, headings in capitals, and below them
+// lines indented by two spaces.
 
-// helpText is the help of the command on a command line.
+// helpText returns the help of the command on a command line.
 func (l *commandLine) helpText() string {
 	path := strings.Join(l.path, " ")
 	switch {
@@ -72,8 +72,8 @@ func synopsis(path string, c *cli.Command) string {
 	return words
 }
 
-// listCommands and listFlags write a tab between their two columns, which are
-// aligned when they are printed.
+// listCommands and listFlags separate their two columns by a tab. The columns are aligned when they
+// are printed.
 
 func listCommands(prefix string, tree []*cli.Command) string {
 	var b strings.Builder
@@ -94,8 +94,8 @@ func listFlags(flags []cli.Flag) string {
 	return b.String() + "  -h, --help\tshow this help\n"
 }
 
-// describeFlag returns how a flag is written ("-o, --output FORMAT") and what it
-// does. The word in backquotes in its usage stands for its value.
+// describeFlag returns a flag's synopsis ("-o, --output FORMAT") and its description. The word in
+// backquotes in its usage is the name of its value.
 func describeFlag(flag cli.Flag) (spelling, usage string) {
 	var names []string
 	for _, name := range flag.Names() {

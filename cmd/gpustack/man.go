@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// manPage writes gpustack(8) in roff's man macros (groff_man(7)).
+// manPage returns gpustack(8) in roff's man macros (groff_man(7)).
 func manPage(a *cli.App) string {
 	var m roff
 	m.macro("TH", "GPUSTACK", "8", "", "gpustack "+a.Version, "")
@@ -66,7 +66,7 @@ func (m *roff) example(lines ...string) {
 	m.macro("fi")
 }
 
-// description sets a command's Description, whose form help.go tells.
+// description formats a command's Description, whose structure help.go describes.
 func (m *roff) description(text string) {
 	var example []string
 	flush := func() {
