@@ -259,7 +259,7 @@ func TestCheck(t *testing.T) {
 		{"the host needs a card", isBare, steps(write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), check.NotPrepared,
 			[]string{"fail preparable " + devices + "01:00.1: 0000:01:00.1: the host needs it: carries the default route, through ib0"}},
 		{"a maker of initramfs images that is not known", isBare, steps(remove("usr/sbin/mkinitramfs"), write("usr/bin/booster", "")), check.NotPrepared,
-			[]string{"fail preparable : booster: initramfs maker not supported yet"}},
+			[]string{"fail preparable : booster: initramfs generator not supported"}},
 		{"no GPU of NVIDIA's", isBare, steps(write(function("01:00.0/vendor"), "0x1002\n"), write(function("02:00.0/vendor"), "0x1002\n")), check.NotPrepared,
 			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA GPUs: no such function"}},
 		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), check.NotPrepared,
@@ -611,7 +611,7 @@ func TestGroupOfOthers(t *testing.T) {
 		each(func(f string) step { return group(f, 10+int(f[1]-'0')) }), write("sys/kernel/iommu_groups/11/type", "identity\n"), write("sys/class/iommu/dmar0/x", ""),
 		link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/11"))(t, root)
 	findings, verdict := judge(t, root)
-	want := "fail: group 11 has 0000:00:19.0, held by igb, and not part of a GPU's slot"
+	want := "fail: group 11 has 0000:00:19.0, bound to igb, and not in a GPU's slot"
 	if got := find(findings, "groups"); got != want || verdict != check.Drifted {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}
@@ -633,11 +633,11 @@ func TestImages(t *testing.T) {
 	}{
 		{"all are well", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, nil)}}, check.Ready, "pass: 2 initramfs images with what is recorded"},
 		{"that of the kernel that runs", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, order(kernel)), image(newer, nil)}}, check.NotReady,
-			"fail: the initramfs of " + kernel + " does not take functions before udev starts"},
+			"fail: the initramfs of " + kernel + " does not bind functions before udev starts"},
 		{"that of the kernel booted next", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, order(newer))}}, check.NotReady,
-			"fail: the initramfs of " + newer + " does not take functions before udev starts"},
+			"fail: the initramfs of " + newer + " does not bind functions before udev starts"},
 		{"that of another", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image("5.10.0", order("5.10.0"))}}, check.Ready,
-			"warn: the initramfs of 5.10.0 does not take functions before udev starts"},
+			"warn: the initramfs of 5.10.0 does not bind functions before udev starts"},
 		{"one that cannot be read", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, os.ErrPermission), image(newer, nil)}}, check.Ready,
 			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
 		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, check.Ready, "n/a: /boot is not there"},

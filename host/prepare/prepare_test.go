@@ -272,7 +272,7 @@ func TestRefusals(t *testing.T) {
 		{"a kernel without the driver", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "vfio-pci.ko", "vfio-xpci.ko"), nil, nil, nil, "driver vfio-pci: no installed kernel has it"},
 		{"no kernel", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "lib/modules/6", "lib/mod/6"), nil, nil, nil, "/lib/modules: no installed kernel"},
 		{"a bare tree", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/x", "etc/default/grub", "etc/default/x", "usr/sbin/grub-mkconfig", "usr/y").Replace(node{CPU: "GenuineIntel"}.Archive()), nil, nil, nil,
-			"no boot loader found\nno initramfs maker found"},
+			"no boot loader found\nno initramfs generator found"},
 		{"an unknown CPU, and systemd-boot without entries", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/bin/dracut", "etc/default/grub", "etc/default/x").Replace(node{CPU: "Zhaoxin", More: "-- efi/EFI/systemd/systemd-bootx64.efi --\n"}.Archive()), nil, nil, nil,
 			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries\nCPU zhaoxin: IOMMU requirements unknown"},
 	} {
