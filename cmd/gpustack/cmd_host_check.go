@@ -15,18 +15,18 @@ import (
 func newHostCheckCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
-		Usage: "tell whether the machine is ready to give GPUs to guests, and if not why",
+		Usage: "check whether the machine is ready to assign GPUs to guests",
 		Description: `
-Looks at everything that giving functions to guests rests on, in this order: CPU, firmware,
-IOMMU, kernel arguments now and at the next boot, modules of each kernel, the functions
-and their groups, and what host prepare has recorded. Each check says what it saw and,
-unless all is well, what to do. Reads files below the root, changes nothing and runs no
-program. Some files take root to be read.
+Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
+kernel arguments now and at the next boot, modules of each kernel, the functions and
+their IOMMU groups, and the record of host prepare. Each check prints what it found and,
+if that is not as it should be, the effect and a remedy. Reads files below the root,
+changes nothing and runs no program. Some files can be read by root only.
 
-Before host prepare it tells what stands in its way; after it, whether the machine has
-yet to be booted, is as was planned, or has drifted. What follows from a fault that is
-named already is not said again. What cannot be seen, such as in an archive that a
-support program has made, is n/a, and never a pass.
+Before host prepare, the checks show what would prevent it. After host prepare, they
+show whether a reboot is pending, whether the machine is as planned, or whether it has
+drifted. A check that depends on a failed check is skipped. Anything that cannot be read,
+for example in a support archive, is n/a, never pass.
 
 The formats json and yaml are described in docs/json.md.
 
@@ -37,8 +37,8 @@ EXAMPLES
 
 EXIT STATUS
   0  ready; there may be warnings
-  1  it could not be looked at
-  2  a check has failed: not prepared, to be booted, not ready or drifted`,
+  1  error, or not enough information to reach a verdict
+  2  a check has failed: not prepared, pending reboot, not ready or drifted`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
@@ -121,7 +121,7 @@ func (u *ui) hostCheckTable(r hostCheckReport) {
 	u.printf("\n%s\n", u.paint(bold, string(r.Verdict)+counted(r.Findings)))
 }
 
-// counted tells how many checks are not well.
+// counted returns how many findings fail or warn, for the last line.
 func counted(findings []host.Finding) string {
 	failed, warned := 0, 0
 	for _, f := range findings {

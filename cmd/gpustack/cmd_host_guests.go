@@ -21,17 +21,17 @@ func newHostGuestsCommand(u *ui) *cli.Command {
 		Usage: "show which guests hold which PCI functions right now",
 		Description: `
 Lists the processes that have a VFIO group or device open and the guests they run, every
-QEMU process, the domains that libvirt knows, also those of kolla's containers, and
-nova-compute, with the name the host has in Nova, its machine id and the time. Reads
-files below the root and changes nothing. It takes root, outside of containers.
+QEMU process, the libvirt domains (also of kolla's containers) and nova-compute, with the
+host's name in Nova, its machine id and the time. Reads files below the root and changes
+nothing. Must be run as root, outside of containers.
 
-The report, as json or yaml, is evidence for gpustack repair-migration: of each host that
-has to do with a guest, no older than ten minutes. What could not be read is named, and
-such a report proves nothing to be absent. The fields are described in docs/json.md.
+The report, as json or yaml, is evidence for 'gpustack repair-migration', which needs one
+of each host that is involved with a guest, not older than ten minutes. The report names
+what could not be read, and then proves no absence. docs/json.md describes the fields.
 
-Nova's host is read from /etc/nova/nova.conf and the files beside it that nova-compute
-reads, and from kolla's /etc/kolla/nova-compute/nova.conf; unless they name it, it is the
-machine's name.
+The host's name in Nova is read from /etc/nova/nova.conf and the files beside it that
+nova-compute reads, and from kolla's /etc/kolla/nova-compute/nova.conf. Without such a
+setting it is the hostname.
 
 EXAMPLES
   gpustack host guests
@@ -40,8 +40,8 @@ EXAMPLES
 
 EXIT STATUS
   0  everything could be read
-  1  the root could not be read
-  2  something could not be read, which the output names`,
+  1  error: the root cannot be read
+  2  something could not be read; the output names it`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
@@ -89,7 +89,7 @@ func (u *ui) guestsTable(r guestsReport) {
 		u.printf("\n")
 		u.table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO", "FUNCTIONS"}, rows)
 	} else if r.Complete {
-		u.printf("\nno guest, and nobody holds a function\n")
+		u.printf("\nno guest, and no process holds a function\n")
 	}
 	u.printf("\n")
 	for _, n := range r.NovaCompute {

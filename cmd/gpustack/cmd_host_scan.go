@@ -20,27 +20,27 @@ import (
 func newHostScanCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "scan",
-		Usage: "show the GPUs, their IOMMU groups and which of them guests can get",
+		Usage: "list GPUs, their IOMMU groups and which can be assigned to guests",
 		Description: `
 Lists the NVIDIA GPUs of a machine, every function that shares a slot or an IOMMU
-group with one of them, since guests get whole groups only, and NVSwitches. Reads
-files below the root, changes nothing and needs no privileges, except to see which
-guests use functions.
+group with one of them (only whole groups can be assigned to guests), and NVSwitches.
+Reads files below the root, changes nothing and needs no privileges, except to show
+which guests use functions.
 
 STATE is one of:
   host         bound to a host driver, or to no driver; (console): the host's console
                is on it; (prepared): recorded by host prepare, which only root can see
-  guest-ready  bound to VFIO with its whole group: a guest can get it
-  in use       a guest has it
-  blocked      no guest can get it: its group has another device of the host, or
-               it has virtual functions or mediated devices
+  guest-ready  bound to VFIO with its whole group: can be assigned to a guest
+  in use       assigned to a running guest
+  blocked      cannot be assigned to a guest: its group contains another device of the
+               host, or it has virtual functions or mediated devices
   unknown      the state depends on files that cannot be read
 
-The last lines say how many GPUs can be prepared, as far as drivers and groups show,
-and which command comes next.
+The last lines show how many GPUs can be prepared, judging by drivers and groups,
+and the next command to run.
 
-Filters look at all functions instead and pick those that match every kind of
-filter given. The formats json and yaml are described in docs/json.md.
+Filters select from all functions those that match every kind of filter given.
+The formats json and yaml are described in docs/json.md.
 
 EXAMPLES
   gpustack host scan
@@ -50,7 +50,7 @@ EXAMPLES
 
 EXIT STATUS
   0  the list is printed
-  1  it could not be read, or a device asked for does not exist`,
+  1  error: the list cannot be read, or a requested device does not exist`,
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatTree, formatJSON, formatYAML),

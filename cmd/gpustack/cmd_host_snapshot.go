@@ -19,29 +19,27 @@ import (
 func newHostSnapshotCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "snapshot",
-		Usage:     "store what host scan read, so that it can be seen elsewhere",
+		Usage:     "store what host scan reads in a file, to be replayed elsewhere",
 		ArgsUsage: "FILE.txtar|FILE.tar.gz",
 		Description: `
-Scans the machine and stores each file, link and folder that the scan read, and
-the mounts, swap areas, routes and addresses from which host prepare and host bind
-derive what the host needs. Laid out again with gpustack host unpack, it shows the
-same scan and needs on any machine through --root. The text form can be read before
-it is sent, and kept beside a test.
+Scans the machine and stores each file, link and folder that the scan reads, and the
+mounts, swap areas, routes and addresses from which host prepare and host bind derive
+what the host needs. After 'gpustack host unpack', --root DIR shows the same scan on any
+machine. The text form (.txtar) can be reviewed before it is sent.
 
-The machine's name is left out, and so is every serial number, unless --identity
-asks for them. Also left out are the processes, whose arguments show which guests use
-functions. FILE must not exist.
+Hostname and serial numbers are left out unless --identity is given. Processes, whose
+arguments show which guests use functions, are always left out. FILE must not exist.
 
 EXAMPLES
   gpustack host snapshot gpu1.txtar
   gpustack host snapshot gpu1.tar.gz --identity
 
 EXIT STATUS
-  0  FILE is written
-  1  it is not`,
+  0  FILE was written
+  1  error: no file was written`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			&cli.BoolFlag{Name: "identity", Usage: "store the machine's name, id and serial numbers too"},
+			&cli.BoolFlag{Name: "identity", Usage: "also store hostname, machine id and serial numbers"},
 		},
 		Action: action(u, parseHostSnapshot, runHostSnapshot),
 	}
@@ -123,7 +121,7 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err := writeSnapshot(&tree, opts); err != nil {
 		return err
 	}
-	u.note("stored what the scan read of %d functions in %s: read it before you send it", len(report.Devices), opts.file)
+	u.note("stored %d functions in %s: review the file before you send it", len(report.Devices), opts.file)
 	return nil
 }
 
@@ -146,19 +144,19 @@ func writeSnapshot(tree *snapshot.Tree, opts hostSnapshotOptions) error {
 func newHostUnpackCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "unpack",
-		Usage:     "lay out a snapshot or an example as a file tree for --root",
+		Usage:     "unpack a snapshot or an example into a file tree for --root",
 		ArgsUsage: "FILE.txtar|FILE.tar.gz DIR",
 		Description: `
-Makes DIR, which must be new or empty, and lays out in it what a snapshot holds.
-Nothing is written outside DIR.
+Creates DIR, which must not exist or be empty, and unpacks a snapshot into it. Writes
+nothing outside DIR.
 
 EXAMPLES
   gpustack host unpack examples/talk-2xk4200.txtar /tmp/node
   gpustack host scan --root /tmp/node
 
 EXIT STATUS
-  0  DIR holds the tree
-  1  it does not, or only part of it`,
+  0  DIR contains the whole tree
+  1  error: DIR is missing or incomplete`,
 		Action: action(u, parseHostUnpack, runHostUnpack),
 	}
 }

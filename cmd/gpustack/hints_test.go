@@ -134,7 +134,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"nothing left", talk, "", "host prepare", "", "host prepare --remove 10de:11b4", "nothing is selected", 1},
 		{"identical devices and pci-stub", talk, "", "", "", "host prepare --device 0000:84:00.0 --driver pci-stub", "pci-stub cannot bind one of several identical devices", 1},
 		{"no id", talk, file(first+"/device", "x"), "", "", "host prepare", "0000:84:00.0: vendor and product id cannot be read", 1},
-		{"no IOMMU group", twins, "", "", "", "host bind --live --dry-run --device 0000:65:00.0", "is in no IOMMU group", 1},
+		{"no IOMMU group", twins, "", "", "", "host bind --live --dry-run --device 0000:65:00.0", "has no IOMMU group", 1},
 		{"may hang", talk, "", "", "", "host bind --dry-run", "nouveau", 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {

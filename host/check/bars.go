@@ -31,9 +31,9 @@ func (v view) bars() []host.Finding {
 		for _, b := range i.BARs {
 			if b.Unplaced {
 				findings = append(findings, host.Finding{
-					Status: host.Fail, File: machine.AttributeFile(d.Address, "resource"), Seen: fmt.Sprintf("%s: the host has no place for region %d, %s", d.Address, b.Number, size(b.Size)),
-					Effect: "neither host nor guest can use it",
-					Remedy: "switch on memory above 4 GiB in the firmware's setup: Above 4G Decoding, Large BAR; a newer firmware may place more",
+					Status: host.Fail, File: machine.AttributeFile(d.Address, "resource"), Seen: fmt.Sprintf("%s: the host has no address space for region %d (%s)", d.Address, b.Number, size(b.Size)),
+					Effect: "neither the host nor a guest can use it",
+					Remedy: "turn on memory above 4 GiB in the firmware's setup (Above 4G Decoding, Large BAR); newer firmware may help",
 				})
 			}
 			if b.Wide && b.Prefetchable {
@@ -49,13 +49,13 @@ func (v view) bars() []host.Finding {
 	case findings != nil:
 		return findings
 	case !seen:
-		return na("the kernel shows no regions of functions for guests")
+		return na("the kernel shows no memory regions of functions for guests")
 	case large == 0:
-		return pass("all have a place; the largest above 4 GiB is of %s", size(largest))
+		return pass("all regions have address space; the largest above 4 GiB has %s", size(largest))
 	}
-	f := pass("all have a place; %s with more than %s above 4 GiB, up to %s in one region", plural(large, "function"), size(window), size(largest))[0]
-	f.Effect = fmt.Sprintf("by default a UEFI guest has %s there for all of its functions, and does not see those that do not fit", size(window))
-	f.Remedy = "for UEFI guests let the flavor pass the processor's address size on: hw:maxphysaddr_mode=passthrough, from Nova 2023.1 on"
+	f := pass("all regions have address space; %s with more than %s above 4 GiB, up to %s in one region", plural(large, "function"), size(window), size(largest))[0]
+	f.Effect = fmt.Sprintf("by default a UEFI guest has %s there for all its functions and does not see functions that do not fit", size(window))
+	f.Remedy = "for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2023.1 and later)"
 	return one(f)
 }
 

@@ -31,24 +31,24 @@ func (v view) bootVGA() []host.Finding {
 		return unread(v.Devices)
 	}
 	for _, d := range v.ForGuests() {
-		f := host.Finding{File: machine.AttributeFile(d.Address, "boot_vga"), Seen: d.Address.String() + " is the console of the firmware"}
+		f := host.Finding{File: machine.AttributeFile(d.Address, "boot_vga"), Seen: d.Address.String() + " is the firmware's console"}
 		switch {
 		case !d.IsConsole():
 			continue
 		case v.phase == unprepared:
 			f.Status = host.Fail
-			f.Effect = "gpustack host prepare refuses it: the host would be without a console"
-			f.Remedy = "make another display the first in the firmware's setup, or run 'gpustack host prepare --dry-run' for commands that leave it with the host or allow it"
+			f.Effect = "gpustack host prepare refuses it: the host would lose its console"
+			f.Remedy = "select another primary display in the firmware's setup, or run 'gpustack host prepare --dry-run' for commands that leave it with the host or allow it"
 		case slices.ContainsFunc(v.Running.Value, func(arg string) bool { return slices.Contains(withoutFramebuffer, arg) }):
-			return pass("%s, and the kernel leaves its framebuffer alone", f.Seen)
+			return pass("%s, but the kernel does not use its framebuffer", f.Seen)
 		case removesFramebuffers(v.kernel(), &d):
 			return pass("%s; on this kernel, VFIO removes the framebuffer from it", f.Seen)
 		default:
 			f.Status = host.Warn
-			f.Effect = "the kernel's framebuffer may hold its memory: then a guest with it does not start (can't reserve BAR)"
-			f.Remedy = "make another display the first in the firmware's setup, or add initcall_blacklist=sysfb_init to the kernel's arguments"
+			f.Effect = "the kernel's framebuffer may use its memory; then a guest with it does not start (can't reserve BAR)"
+			f.Remedy = "select another primary display in the firmware's setup, or add the kernel argument initcall_blacklist=sysfb_init"
 		}
 		return one(f)
 	}
-	return pass("no function for guests is the console of the firmware")
+	return pass("no function for guests is the firmware's console")
 }

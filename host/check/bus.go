@@ -16,9 +16,9 @@ func (v view) bus() []host.Finding {
 	for _, d := range functions {
 		if v.isLost(d.Address) {
 			findings = append(findings, host.Finding{
-				Status: host.Fail, File: machine.AttributeFile(d.Address, "config"), Seen: d.Address.String() + " does not answer: all of its registers read ffff",
-				Effect: "a guest with it fails, or takes the host with it",
-				Remedy: "take it out of Nova's device_spec, and switch the host off and on; a mere reboot may not reset the card",
+				Status: host.Fail, File: machine.AttributeFile(d.Address, "config"), Seen: d.Address.String() + " does not respond: all registers read ffff",
+				Effect: "a guest with it fails and may crash the host",
+				Remedy: "remove it from Nova's device_spec and power-cycle the host; a reboot may not reset the card",
 			})
 		} else if v.Inspected[d.Address].Answers != nil {
 			answer++
@@ -28,9 +28,9 @@ func (v view) bus() []host.Finding {
 	case findings != nil:
 		return findings
 	case len(functions) == 0:
-		return na("there is no function for guests")
+		return na("no function is selected for guests")
 	case answer < len(functions):
-		return na("the kernel shows the configuration of %d of %s", answer, plural(len(functions), "function"))
+		return na("the kernel shows the PCI configuration of %d of %s", answer, plural(len(functions), "function"))
 	}
-	return pass("%s answer", plural(answer, "function"))
+	return pass("%s respond", plural(answer, "function"))
 }

@@ -128,7 +128,7 @@ func blind(file string, err error) host.Finding {
 	f := host.Finding{Status: host.NA, File: file}
 	switch text := host.Cause(err).Error(); {
 	case host.IsAbsent(err):
-		f.Seen = file + " is not there"
+		f.Seen = file + " is missing"
 	case errors.Is(err, fs.ErrPermission):
 		f.Seen = withFile(file, text)
 		f.Remedy = "run gpustack as root"

@@ -185,42 +185,42 @@ func TestCheck(t *testing.T) {
 
 		// Firmware and IOMMU.
 		{"the firmware offers none", isReady, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), check.NotReady,
-			[]string{"fail firmware /sys/firmware/acpi/tables: offers no IOMMU: there is no DMAR, IVRS, IORT or VIOT"}},
+			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, IORT or VIOT)"}},
 		{"the firmware offers none, nothing prepared", isBare, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), check.NotPrepared,
-			[]string{"fail firmware /sys/firmware/acpi/tables: offers no IOMMU: there is no DMAR, IVRS, IORT or VIOT"}},
+			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, IORT or VIOT)"}},
 		{"off for no reason that is seen", isReady, off, check.NotReady,
-			[]string{"fail iommu /sys/kernel/iommu_groups: off, though nothing among the kernel's arguments says so"}},
+			[]string{"fail iommu /sys/kernel/iommu_groups: off, although no kernel argument turns it off"}},
 		{"off by an argument", isBare, steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"), replace("boot/grub/grub.cfg", "quiet", "intel_iommu=off")), check.NotPrepared,
-			[]string{"fail iommu " + cmdline + "switched off by an argument of the kernel: intel_iommu=off"}},
+			[]string{"fail iommu " + cmdline + "turned off by a kernel argument: intel_iommu=off"}},
 		{"never switched on", isBare, off, check.NotPrepared,
-			[]string{"fail iommu " + cmdline + "off, and the kernel was not told to use it: intel_iommu=on"}},
+			[]string{"fail iommu " + cmdline + "off: kernel argument missing: intel_iommu=on"}},
 		{"off, and it is not known what the kernel was told", isBare, steps(off, remove("proc/cmdline")), check.NotPrepared,
-			[]string{"fail iommu /sys/kernel/iommu_groups: off; what the kernel was told is not known"}},
+			[]string{"fail iommu /sys/kernel/iommu_groups: off; the kernel arguments are unknown"}},
 		{"off for AMD's processors, which needs no argument", isBare, steps(off, replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD"), remove(dmarFile), write("sys/firmware/acpi/tables/IVRS", "")), check.NotPrepared,
-			[]string{"fail iommu /sys/kernel/iommu_groups: off, though nothing among the kernel's arguments says so"}},
+			[]string{"fail iommu /sys/kernel/iommu_groups: off, although no kernel argument turns it off"}},
 		{"off until the reboot", isPlanned, off, check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
 		{"translated, and told not to be", isReady, replaceTypes("identity", "DMA"), check.Ready,
-			[]string{"warn iommu_type /sys/kernel/iommu_groups: DMA of 6 groups, though the kernel was told not to translate for the host"}},
+			[]string{"warn iommu_type /sys/kernel/iommu_groups: DMA for 6 groups, although passthrough for the host was requested"}},
 
 		// Interrupt remapping.
 		{"no interrupt remapping", isReady, write(dmarFile, dmar(0)), check.NotReady,
-			[]string{"fail interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware says that the platform has none"}},
+			[]string{"fail interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware reports that the platform does not support it"}},
 		{"a unit without", isReady, write("sys/class/iommu/dmar0/intel-iommu/ecap", "f020d7\n"), check.NotReady,
-			[]string{"fail interrupt_remapping /sys/class/iommu/dmar0/intel-iommu/ecap: dmar0 cannot remap interrupts"}},
+			[]string{"fail interrupt_remapping /sys/class/iommu/dmar0/intel-iommu/ecap: dmar0 does not support it"}},
 		{"switched off", isReady, replace("proc/cmdline", "quiet", "intremap=off"), check.NotReady,
-			[]string{"fail interrupt_remapping " + cmdline + "off by an argument of the kernel: intremap=off"}},
+			[]string{"fail interrupt_remapping " + cmdline + "turned off by a kernel argument: intremap=off"}},
 		{"done without", isReady, steps(write(dmarFile, dmar(0)), write(unsafeFile, "Y\n")), check.Ready,
-			[]string{"warn interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware says that the platform has none"}},
+			[]string{"warn interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware reports that the platform does not support it"}},
 		{"done without for no reason", isReady, write(unsafeFile, "Y\n"), check.Ready,
-			[]string{"warn interrupt_remapping /" + unsafeFile + ": on, by the firmware and 1 unit, and VFIO is told to do without"}},
+			[]string{"warn interrupt_remapping /" + unsafeFile + ": on, by the firmware and 1 unit, and VFIO is configured to work without it"}},
 
 		// Arguments.
 		{"booted without an argument", isReady, replace("proc/cmdline", " iommu=pt", ""), check.NotReady,
-			[]string{"fail arguments " + cmdline + "booted since, and yet without iommu=pt"}},
+			[]string{"fail arguments " + cmdline + "running kernel was booted without iommu=pt"}},
 		{"without it, and so without an IOMMU", isReady, steps(off, replace("proc/cmdline", "intel_iommu=on ", "")), check.NotReady,
-			[]string{"fail arguments " + cmdline + "booted since, and yet without intel_iommu=on"}},
+			[]string{"fail arguments " + cmdline + "running kernel was booted without intel_iommu=on"}},
 		{"an argument against what is recorded", isReady, replace("proc/cmdline", "iommu=pt", "iommu=pt amd_iommu=off iommu=soft"), check.NotReady,
-			[]string{"fail arguments " + cmdline + "iommu=soft stands against what is recorded"}},
+			[]string{"fail arguments " + cmdline + "iommu=soft conflicts with the prepared configuration"}},
 		{"further words are no fault", isReady, steps(replace("proc/cmdline", "intel_iommu=on", "intel-iommu=on,sm_on"), replace("boot/grub/grub.cfg", "intel_iommu=on", "intel_iommu=on,sm_on")), check.Ready, nil},
 		{"an entry without an argument", isReady, replace("boot/grub/grub.cfg", newer+" root=UUID=a ro quiet intel_iommu=on", newer+" root=UUID=a ro quiet"), check.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on"}},
@@ -233,7 +233,7 @@ func TestCheck(t *testing.T) {
 		{"an entry with more than the kernel runs with", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro pci-stub.ids=10de:1"), check.Ready,
 			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has pci-stub.ids=10de:1 intel_iommu=on iommu=pt, the kernel runs with intel_iommu=on iommu=pt"}},
 		{"an argument that was given at the menu's prompt", isBare, steps(replace("proc/cmdline", "quiet", "quiet iommu=pt"), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg", "linux /boot/vmlinuz root=UUID=a\n")), check.NotPrepared,
-			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has no argument for the IOMMU, the kernel runs with iommu=pt", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has no IOMMU argument, the kernel runs with iommu=pt", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
 
 		// Modules.
 		{"the kernel that runs lacks the driver", isReady, replace("lib/modules/"+kernel+"/modules.dep", "vfio-pci", "x"), check.NotReady,
@@ -243,15 +243,15 @@ func TestCheck(t *testing.T) {
 		{"a kernel that was left lacks it", isReady, write("lib/modules/5.10.0/modules.dep", ""), check.Ready,
 			[]string{"warn kernels /lib/modules/5.10.0: kernel 5.10.0 has no vfio-pci"}},
 		{"a line that loses", isReady, write("etc/modprobe.d/vfio.conf", "# ours\noptions vfio_pci ids=1234:5678,10de:11b4\n"), check.Ready,
-			[]string{"warn ids " + conf + "vfio.conf:2: vfio-pci is told to take 1234:5678 here, and does not heed it: what counts is " + conf + "zz-gpustack.conf:5"}},
+			[]string{"warn ids " + conf + "vfio.conf:2: ids=1234:5678 is ignored here for vfio-pci; " + conf + "zz-gpustack.conf:5 overrides it"}},
 		{"a line that loses, and whose ids are all in the one that counts", isReady, write("etc/modprobe.d/vfio.conf", "options vfio_pci ids=10de:11b4\n"), check.Ready, nil},
 		{"a line that wins, with all of ours", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,1234:5678\n"), check.Ready, nil},
 		{"a line that wins", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4\n"), check.NotReady,
-			[]string{"fail ids " + conf + "zzz.conf:1: vfio-pci is to take 10de:0e0a, and what counts is " + conf + "zzz.conf:1"}},
+			[]string{"fail ids " + conf + "zzz.conf:1: vfio-pci lacks ids=10de:0e0a; " + conf + "zzz.conf:1 overrides it"}},
 		{"a line that loses to the kernel's arguments", isReady, steps(replace("proc/cmdline", "quiet", "vfio-pci.ids=10de:11b4"), replace("boot/grub/grub.cfg", "quiet", "vfio_pci.ids=10de:11b4")), check.NotReady,
-			[]string{"fail ids " + grub + "vfio-pci is to take 10de:0e0a, and what counts is the kernel's argument in /boot/grub/grub.cfg"}},
+			[]string{"fail ids " + grub + "vfio-pci lacks ids=10de:0e0a; the kernel argument in /boot/grub/grub.cfg overrides it"}},
 		{"a line that takes the host's", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,8086:1533\n"), check.Ready,
-			[]string{"warn ids " + conf + "zzz.conf:1: vfio-pci is to take 8086:1533, and so takes 0000:00:19.0, which is to stay with the host"}},
+			[]string{"warn ids " + conf + "zzz.conf:1: ids=8086:1533 of vfio-pci also matches 0000:00:19.0, which should stay with the host"}},
 
 		// What host prepare refuses.
 		{"a group with a part of the host", isBare, group("01:00.0", 4), check.NotPrepared,
@@ -263,13 +263,13 @@ func TestCheck(t *testing.T) {
 		{"no GPU of NVIDIA's", isBare, steps(write(function("01:00.0/vendor"), "0x1002\n"), write(function("02:00.0/vendor"), "0x1002\n")), check.NotPrepared,
 			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA GPUs: no such function"}},
 		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), check.NotPrepared,
-			[]string{"fail boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+			[]string{"fail boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
 		{"a GPU is the console and goes", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), check.Ready,
-			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
 		{"and the kernel is not known", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), remove("proc/sys/kernel/osrelease")), check.Ready,
-			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
 		{"and is no VGA controller", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write(function("01:00.0/class"), "0x038000\n")), check.Ready,
-			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the console of the firmware"}},
+			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
 		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), check.Ready, nil},
 		{"and vfio-pci removes the framebuffer", isReady, write(function("01:00.0/boot_vga"), "1\n"), check.Ready, nil},
 
@@ -286,48 +286,48 @@ func TestCheck(t *testing.T) {
 
 		// Functions.
 		{"a card has fallen off the bus", isReady, write(function("01:00.0/config"), strings.Repeat("\xff", 64)), check.NotReady,
-			[]string{"fail bus " + devices + "01:00.0/config: 0000:01:00.0 does not answer: all of its registers read ffff"}},
+			[]string{"fail bus " + devices + "01:00.0/config: 0000:01:00.0 does not respond: all registers read ffff"}},
 		{"one that the kernel has not found out of", isReady, write(function("01:00.1/vendor"), "0xffff\n"), check.NotReady,
-			[]string{"fail bus " + devices + "01:00.1/config: 0000:01:00.1 does not answer: all of its registers read ffff"}},
-		{"a function is gone", isReady, remove("sys/bus/pci/devices/0000:02:00.1"), check.Drifted,
+			[]string{"fail bus " + devices + "01:00.1/config: 0000:01:00.1 does not respond: all registers read ffff"}},
+		{"a function is missing", isReady, remove("sys/bus/pci/devices/0000:02:00.1"), check.Drifted,
 			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is gone (10de:0e0a)"}},
 		{"a function is renumbered", isReady, steps(remove("sys/bus/pci/devices/0000:02:00.1"), link("sys/bus/pci/devices/0000:05:00.1", "../../../devices/pci0000:00/0000:00:02.0/0000:05:00.1"),
 			rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.1")), check.Drifted,
-			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 (10de:0e0a) is renumbered: it is 0000:05:00.1 now"}},
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 (10de:0e0a) was renumbered and is now at 0000:05:00.1"}},
 		{"another function", isReady, write(function("02:00.1/device"), "0x10f0\n"), check.Drifted,
-			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is another function: 10de:10f0, and 10de:0e0a was recorded"}},
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is a different function: 10de:10f0; recorded was 10de:0e0a"}},
 		{"another board", isReady, write(function("02:00.0/subsystem_device"), "0x1097\n"), check.Drifted,
-			[]string{"fail functions " + devices + "02:00.0: 0000:02:00.0 is on another board: 103c:1097, and 103c:1096 was recorded"}},
+			[]string{"fail functions " + devices + "02:00.0: 0000:02:00.0 is on a different board: 103c:1097; recorded was 103c:1096"}},
 		{"another slot", isReady, steps(rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:01.0/0000:02:00.1"), link("sys/bus/pci/devices/0000:02:00.1", "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.1")), check.Drifted,
-			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is in another slot: below 0000:00:01.0, and 0000:00:02.0 was recorded"}},
+			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is in a different slot: below 0000:00:01.0; recorded was 0000:00:02.0"}},
 
 		// Drivers and groups.
 		{"a driver has been taken", isReady, heldBy("01:00.1", "snd_hda_intel"), check.Drifted,
-			[]string{"fail drivers " + devices + "01:00.1/driver: 0000:01:00.1 is held by snd_hda_intel instead of vfio-pci"}},
+			[]string{"fail drivers " + devices + "01:00.1/driver: 0000:01:00.1 is bound to snd_hda_intel instead of vfio-pci"}},
 		{"no driver", isReady, remove(function("02:00.0/driver")), check.Drifted,
-			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by no driver, and is to be by vfio-pci"}},
+			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to no driver instead of vfio-pci"}},
 		{"another one that leaves it alone", isReady, heldBy("02:00.0", "pci-stub"), check.Drifted,
-			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is held by pci-stub instead of vfio-pci"}},
+			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to pci-stub instead of vfio-pci"}},
 		{"a function has come into a group", isReady, link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/10"), check.Drifted,
-			[]string{"fail groups /sys/kernel/iommu_groups/10/devices: group 10 has 0000:00:19.0 too, which was not in it"}},
+			[]string{"fail groups /sys/kernel/iommu_groups/10/devices: group 10 now also contains 0000:00:19.0"}},
 		{"a function has gone from a group", isReady, group("02:00.1", 12), check.Drifted,
-			[]string{"fail groups /sys/kernel/iommu_groups/11/devices: group 11 no longer has 0000:02:00.1"}},
+			[]string{"fail groups /sys/kernel/iommu_groups/11/devices: group 11 no longer contains 0000:02:00.1"}},
 		{"groups with other numbers are no fault", isReady, each(func(f string) step { return group(f, 20+int(f[1]-'0')) }), check.Ready, nil},
 		{"a function in no group", isReady, remove(function("02:00.0/iommu_group")), check.Drifted,
-			[]string{"fail groups " + devices + "02:00.0/iommu_group: 0000:02:00.0 is in no IOMMU group"}},
+			[]string{"fail groups " + devices + "02:00.0/iommu_group: 0000:02:00.0 has no IOMMU group"}},
 		{"no reset", isReady, remove(function("02:00.0/reset_method")), check.Ready,
-			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no way to be reset that the kernel knows"}},
+			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no reset method that the kernel supports"}},
 		{"resets switched off", isReady, write(function("02:00.0/reset_method"), "\n"), check.Ready,
-			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no way to be reset that the kernel knows"}},
+			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no reset method that the kernel supports"}},
 		{"no place for memory", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n"), check.NotReady,
-			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no place for region 1, 64 GiB"}},
+			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no address space for region 1 (64 GiB)"}},
 		{"large regions are a hint", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n"), check.Ready, nil},
 
 		// The record.
-		{"a file is gone", isReady, remove(ours), check.Drifted, []string{"fail files /" + ours + ": /" + ours + " is gone"}},
-		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), check.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed since"}},
+		{"a file is missing", isReady, remove(ours), check.Drifted, []string{"fail files /" + ours + ": /" + ours + " is missing"}},
+		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), check.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed by another program"}},
 		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), check.NotReady,
-			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was cut off while rebuilding"}},
+			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was interrupted while rebuilding"}},
 		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), check.Ready,
 			[]string{"warn journal /var/lib/gpustack/journal: entry 2 (repair-migration --apply) was interrupted, and its outcome is unknown"}},
 		{"to be booted", isPlanned, steps(), check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
@@ -405,7 +405,7 @@ func find(findings []host.Finding, check string) string {
 // say which it is. Nothing fails for it.
 func TestUnseen(t *testing.T) {
 	root := ready(t, selection.Options{})
-	const noDevices, noCommandLine = "n/a: /sys/bus/pci/devices is not there", "n/a: /proc/cmdline is not there"
+	const noDevices, noCommandLine = "n/a: /sys/bus/pci/devices is missing", "n/a: /proc/cmdline is missing"
 	for _, test := range []struct {
 		name    string
 		change  step
@@ -413,17 +413,17 @@ func TestUnseen(t *testing.T) {
 		want    map[string]string // by check
 	}{
 		{"no sys", remove("sys"), check.Unknown, map[string]string{
-			"firmware": "n/a: /sys/firmware/acpi/tables is not there", "secure_boot": "n/a: the firmware has no such setting, or does not show it",
-			"iommu": "n/a: /sys/kernel/iommu_groups or /sys/class/iommu is not there", "interrupt_remapping": "n/a: the IOMMU is not on, or not seen",
+			"firmware": "n/a: /sys/firmware/acpi/tables is missing", "secure_boot": "n/a: the firmware does not show a Secure Boot setting",
+			"iommu": "n/a: /sys/kernel/iommu_groups or /sys/class/iommu is missing", "interrupt_remapping": "n/a: the IOMMU is off or not shown",
 			"boot_vga": noDevices, "bus": noDevices, "functions": noDevices, "drivers": noDevices, "groups": noDevices, "reset": noDevices, "bars": noDevices,
-			"arguments": "pass: as recorded: intel_iommu=on iommu=pt", "reboot": "n/a: cannot be told without /proc/cmdline and /sys/bus/pci/devices",
+			"arguments": "pass: as recorded: intel_iommu=on iommu=pt", "reboot": "n/a: unknown without /proc/cmdline and /sys/bus/pci/devices",
 		}},
 		{"no proc", remove("proc"), check.Unknown, map[string]string{
-			"arguments": noCommandLine, "drivers": "pass: 4 functions held as recorded", "reboot": "n/a: cannot be told without /proc/cmdline and /sys/bus/pci/devices",
+			"arguments": noCommandLine, "drivers": "pass: 4 functions bound as recorded", "reboot": "n/a: unknown without /proc/cmdline and /sys/bus/pci/devices",
 		}},
 		{"no groups", steps(remove("sys/kernel/iommu_groups"), remove("sys/class/iommu"), each(func(f string) step { return remove(function(f + "/iommu_group")) })), check.Unknown, map[string]string{
-			"groups": "n/a: 0000:01:00.0: its group cannot be seen\nn/a: 0000:01:00.1: its group cannot be seen\nn/a: 0000:02:00.0: its group cannot be seen\nn/a: 0000:02:00.1: its group cannot be seen",
-			"iommu":  "pass: on: 4 groups", "iommu_type": "n/a: /sys/kernel/iommu_groups is not there",
+			"groups": "n/a: 0000:01:00.0: its IOMMU group cannot be read\nn/a: 0000:01:00.1: its IOMMU group cannot be read\nn/a: 0000:02:00.0: its IOMMU group cannot be read\nn/a: 0000:02:00.1: its IOMMU group cannot be read",
+			"iommu":  "pass: on: 4 groups", "iommu_type": "n/a: /sys/kernel/iommu_groups is missing",
 		}},
 		{"no menu", remove("boot"), check.Ready, map[string]string{"next_boot": "n/a: /boot: no boot menu that gpustack can read"}},
 		{"no kernels", remove("lib/modules"), check.Ready, map[string]string{"kernels": "n/a: /lib/modules: no installed kernel"}},
@@ -433,27 +433,27 @@ func TestUnseen(t *testing.T) {
 			"ids": "n/a: /etc/modprobe.d: not a directory", "files": "n/a: /etc/modprobe.d/zz-gpustack.conf: not a directory",
 		}},
 		{"a driver that cannot be read", steps(remove(function("01:00.0/driver")), write(function("01:00.0/driver"), "")), check.Unknown, map[string]string{
-			"drivers": "n/a: 0000:01:00.0: its driver cannot be read", "groups": "pass: 2 groups that could be given to guests, with the members recorded",
+			"drivers": "n/a: 0000:01:00.0: its driver cannot be read", "groups": "pass: 2 groups can be assigned to guests, with the recorded members",
 		}},
-		{"ids that cannot be read", write(function("01:00.0/vendor"), "intel\n"), check.Unknown, map[string]string{"functions": "n/a: 0000:01:00.0: its ids could not be read"}},
+		{"ids that cannot be read", write(function("01:00.0/vendor"), "intel\n"), check.Unknown, map[string]string{"functions": "n/a: 0000:01:00.0: vendor and product id cannot be read"}},
 		{"a DMAR cut short, and units that do not tell", steps(write(dmarFile, "DMAR"), remove("sys/class/iommu/dmar0/intel-iommu")), check.Ready, map[string]string{
-			"firmware": "pass: offers an IOMMU: DMAR", "interrupt_remapping": "n/a: /sys/firmware/acpi/tables/DMAR: not a DMAR table",
+			"firmware": "pass: IOMMU tables found: DMAR", "interrupt_remapping": "n/a: /sys/firmware/acpi/tables/DMAR: not a DMAR table",
 		}},
 		{"Secure Boot's setting cut short", write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06"), check.Ready, map[string]string{
 			"secure_boot": `n/a: /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c: not a variable of one byte: "\x06"`,
 		}},
-		{"no configuration of functions", each(func(f string) step { return remove(function(f + "/config")) }), check.Ready, map[string]string{"bus": "n/a: the kernel shows the configuration of 0 of 4 functions"}},
-		{"no regions", each(func(f string) step { return remove(function(f + "/resource")) }), check.Ready, map[string]string{"bars": "n/a: the kernel shows no regions of functions for guests"}},
-		{"a kernel that tells no resets", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method"))), check.Ready, map[string]string{"reset": "n/a: this kernel does not tell"}},
+		{"no configuration of functions", each(func(f string) step { return remove(function(f + "/config")) }), check.Ready, map[string]string{"bus": "n/a: the kernel shows the PCI configuration of 0 of 4 functions"}},
+		{"no regions", each(func(f string) step { return remove(function(f + "/resource")) }), check.Ready, map[string]string{"bars": "n/a: the kernel shows no memory regions of functions for guests"}},
+		{"a kernel that tells no resets", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method"))), check.Ready, map[string]string{"reset": "n/a: not shown by this kernel"}},
 		{"one that tells in the old way", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method")), write(function("01:00.0/reset"), ""), write(function("02:00.0/reset"), "")), check.Ready,
 			map[string]string{"reset": "pass: each of 2 GPUs can be reset"}},
 		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), check.Ready, map[string]string{
-			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: nothing awaits one",
+			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: no reboot is pending",
 		}},
 		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":2}`), check.Unknown, map[string]string{
-			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack, this one reads schema 1", "reboot": "n/a: what is recorded is not known",
-			"arguments": "n/a: nothing is recorded that they could be held against", "functions": "n/a: what is recorded is not known", "drivers": "n/a: what is recorded is not known",
-			"files": "n/a: what is recorded is not known", "next_boot": "n/a: what is recorded is not known", "preparable": "n/a: what is recorded is not known",
+			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack, this one reads schema 1", "reboot": "n/a: what is recorded is unknown",
+			"arguments": "n/a: nothing is recorded to compare them with", "functions": "n/a: what is recorded is unknown", "drivers": "n/a: what is recorded is unknown",
+			"files": "n/a: what is recorded is unknown", "next_boot": "n/a: what is recorded is unknown", "preparable": "n/a: what is recorded is unknown",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -494,27 +494,27 @@ func TestSeen(t *testing.T) {
 		name, check, want string
 		change            step
 	}{
-		{"Intel's tables", "firmware", "pass: offers an IOMMU: DMAR", steps()},
-		{"an IOMMU without a table", "firmware", "pass: has no table of an IOMMU that is known here, and yet the kernel uses one", steps(remove(dmarFile), write("sys/firmware/acpi/tables/FACP", ""))},
-		{"Secure Boot off", "secure_boot", "pass: off, lockdown none: VFIO and the kernel's own modules work as always", steps()},
-		{"Secure Boot on", "secure_boot", "pass: on, lockdown integrity: VFIO and the kernel's own modules work as always", steps(write(efi, "\x06\x00\x00\x00\x01"), write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"))},
+		{"Intel's tables", "firmware", "pass: IOMMU tables found: DMAR", steps()},
+		{"an IOMMU without a table", "firmware", "pass: no known IOMMU table, but the kernel uses an IOMMU", steps(remove(dmarFile), write("sys/firmware/acpi/tables/FACP", ""))},
+		{"Secure Boot off", "secure_boot", "pass: off, lockdown none: VFIO and signed modules work as usual", steps()},
+		{"Secure Boot on", "secure_boot", "pass: on, lockdown integrity: VFIO and signed modules work as usual", steps(write(efi, "\x06\x00\x00\x00\x01"), write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"))},
 		{"the IOMMU", "iommu", "pass: on: 6 groups, dmar0", steps()},
-		{"types", "iommu_type", "pass: DMA-FQ of 1 group, identity of 5 groups", write("sys/kernel/iommu_groups/3/type", "DMA-FQ\n")},
+		{"types", "iommu_type", "pass: DMA-FQ for 1 group, identity for 5 groups", write("sys/kernel/iommu_groups/3/type", "DMA-FQ\n")},
 		{"interrupts", "interrupt_remapping", "pass: on, by the firmware and 1 unit", steps()},
 		{"interrupts, without the firmware's word", "interrupt_remapping", "pass: on, by 1 unit", remove(dmarFile)},
-		{"AMD's interrupts", "interrupt_remapping", "pass: on: AMD's IOMMUs have it", replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD")},
-		{"ARM's interrupts", "interrupt_remapping", "n/a: not of this platform: its interrupt controller does it", write("proc/cpuinfo", "CPU implementer : 0x41\n")},
-		{"entries", "next_boot", "pass: 2 entries and what later kernels get with what is recorded", steps()},
+		{"AMD's interrupts", "interrupt_remapping", "pass: on: all AMD IOMMUs support it", replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD")},
+		{"ARM's interrupts", "interrupt_remapping", "n/a: not applicable: the interrupt controller of this platform does it", write("proc/cpuinfo", "CPU implementer : 0x41\n")},
+		{"entries", "next_boot", "pass: 2 entries and the template for later kernels as recorded", steps()},
 		{"kernels", "kernels", "pass: 2 kernels with vfio-pci", steps()},
 		{"images", "initramfs", "n/a: no initramfs of an installed kernel", steps()},
-		{"ids", "ids", "pass: each line that tells a driver which products to take is heeded", steps()},
-		{"functions", "functions", "pass: 4 functions where and what they were", steps()},
-		{"cards that answer", "bus", "pass: 4 functions answer", steps()},
+		{"ids", "ids", "pass: all ids= lines are effective", steps()},
+		{"functions", "functions", "pass: 4 functions unchanged, at the recorded addresses", steps()},
+		{"cards that answer", "bus", "pass: 4 functions respond", steps()},
 		{"resets", "reset", "pass: each of 2 GPUs can be reset: flr, bus", steps()},
-		{"regions", "bars", "pass: all have a place; the largest above 4 GiB is of 256 MiB", steps()},
-		{"large regions", "bars", "pass: all have a place; 1 function with more than 32 GiB above 4 GiB, up to 64 GiB in one region; for UEFI guests let the flavor pass the processor's address size on: hw:maxphysaddr_mode=passthrough, from Nova 2023.1 on",
+		{"regions", "bars", "pass: all regions have address space; the largest above 4 GiB has 256 MiB", steps()},
+		{"large regions", "bars", "pass: all regions have address space; 1 function with more than 32 GiB above 4 GiB, up to 64 GiB in one region; for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2023.1 and later)",
 			write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n")},
-		{"files", "files", "pass: 5 files as written", steps()},
+		{"files", "files", "pass: 5 files unchanged", steps()},
 		{"the record", "prepared", "pass: 4 functions recorded for vfio-pci", steps()},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -535,10 +535,10 @@ func TestPending(t *testing.T) {
 	root := planned(t, selection.Options{})
 	findings, _ := judge(t, root)
 	for name, want := range map[string]string{
-		"arguments": "n/a: come with the next boot: intel_iommu=on iommu=pt",
-		"drivers":   "n/a: 4 functions to be taken at the next boot",
-		"groups":    "n/a: 2 groups with functions that are to be taken at the next boot",
-		"functions": "pass: 4 functions where and what they were",
+		"arguments": "n/a: added at the next boot: intel_iommu=on iommu=pt",
+		"drivers":   "n/a: 4 functions to be bound at the next boot",
+		"groups":    "n/a: 2 groups with functions to be bound at the next boot",
+		"functions": "pass: 4 functions unchanged, at the recorded addresses",
 	} {
 		if got := find(findings, name); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
@@ -546,17 +546,17 @@ func TestPending(t *testing.T) {
 	}
 	steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"))(t, root)
 	findings, verdict := judge(t, root)
-	if got, want := find(findings, "iommu"), "n/a: off, until the machine is booted with what is recorded"; got != want || verdict != check.PendingReboot {
+	if got, want := find(findings, "iommu"), "n/a: off until the machine is booted with the recorded arguments"; got != want || verdict != check.PendingReboot {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}
 	write(function("01:00.0/device"), "0x0001\n")(t, root)
 	findings, verdict = judge(t, root)
-	if got, want := find(findings, "reboot"), "n/a: to come, but first what has failed above"; got != want || verdict != check.Drifted {
+	if got, want := find(findings, "reboot"), "n/a: skipped until the failures above are fixed"; got != want || verdict != check.Drifted {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}
 }
 
-// TestStub: functions of pci-stub are held as recorded, and on vfio-pci too while a
+// TestStub: functions of pci-stub are bound as recorded, and on vfio-pci too while a
 // guest has their group open, and only then.
 func TestStub(t *testing.T) {
 	process := func(pid, opened string) step {
@@ -574,12 +574,12 @@ func TestStub(t *testing.T) {
 		verdict check.Verdict
 		want    string
 	}{
-		{"all on pci-stub", steps(), check.Ready, "pass: 4 functions held as recorded"},
-		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), heldBy("01:00.0", "vfio-pci"), heldBy("01:00.1", "vfio-pci")), check.Ready, "pass: 4 functions held as recorded"},
-		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), heldBy("01:00.0", "vfio-pci")), check.Drifted, "fail: 0000:01:00.0 is held by vfio-pci instead of pci-stub"},
+		{"all on pci-stub", steps(), check.Ready, "pass: 4 functions bound as recorded"},
+		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), heldBy("01:00.0", "vfio-pci"), heldBy("01:00.1", "vfio-pci")), check.Ready, "pass: 4 functions bound as recorded"},
+		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), heldBy("01:00.0", "vfio-pci")), check.Drifted, "fail: 0000:01:00.0 is bound to vfio-pci instead of pci-stub"},
 		{"nothing tells who has it", heldBy("01:00.0", "vfio-pci"), check.Unknown,
-			"n/a: 0000:01:00.0 is held by vfio-pci instead of pci-stub, as while a guest has it; whether one has cannot be seen: /proc: process 1 is hidden, others may be too"},
-		{"the host has it", heldBy("01:00.0", "nouveau"), check.Drifted, "fail: 0000:01:00.0 is held by nouveau instead of pci-stub"},
+			"n/a: 0000:01:00.0 is bound to vfio-pci instead of pci-stub, as while a guest uses it; whether a guest uses it is unknown: /proc: process 1 is hidden, others may be too"},
+		{"the host has it", heldBy("01:00.0", "nouveau"), check.Drifted, "fail: 0000:01:00.0 is bound to nouveau instead of pci-stub"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := like(t, root)
@@ -588,7 +588,7 @@ func TestStub(t *testing.T) {
 			if got := find(findings, "drivers"); got != test.want || verdict != test.verdict {
 				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
 			}
-			if got, want := find(findings, "groups"), "pass: 2 groups that could be given to guests, with the members recorded"; test.verdict == check.Ready && got != want {
+			if got, want := find(findings, "groups"), "pass: 2 groups can be assigned to guests, with the recorded members"; test.verdict == check.Ready && got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
@@ -611,7 +611,7 @@ func TestGroupOfOthers(t *testing.T) {
 		each(func(f string) step { return group(f, 10+int(f[1]-'0')) }), write("sys/kernel/iommu_groups/11/type", "identity\n"), write("sys/class/iommu/dmar0/x", ""),
 		link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/11"))(t, root)
 	findings, verdict := judge(t, root)
-	want := "fail: group 11 has 0000:00:19.0, bound to igb, and not in a GPU's slot"
+	want := "fail: group 11 contains 0000:00:19.0, bound to igb, and not in a GPU's slot"
 	if got := find(findings, "groups"); got != want || verdict != check.Drifted {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}
@@ -631,7 +631,7 @@ func TestImages(t *testing.T) {
 		verdict check.Verdict
 		want    string
 	}{
-		{"all are well", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, nil)}}, check.Ready, "pass: 2 initramfs images with what is recorded"},
+		{"all are well", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, nil)}}, check.Ready, "pass: 2 initramfs images as recorded"},
 		{"that of the kernel that runs", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, order(kernel)), image(newer, nil)}}, check.NotReady,
 			"fail: the initramfs of " + kernel + " does not bind functions before udev starts"},
 		{"that of the kernel booted next", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, order(newer))}}, check.NotReady,
@@ -640,7 +640,7 @@ func TestImages(t *testing.T) {
 			"warn: the initramfs of 5.10.0 does not bind functions before udev starts"},
 		{"one that cannot be read", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, os.ErrPermission), image(newer, nil)}}, check.Ready,
 			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
-		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, check.Ready, "n/a: /boot is not there"},
+		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, check.Ready, "n/a: /boot is missing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m.Initramfs = test.images
@@ -711,7 +711,7 @@ func TestSysfsPath(t *testing.T) {
 	for _, f := range []string{"0000:02:00.0", "0000:02:00.1"} {
 		link("sys/bus/pci/devices/"+f, "../../../devices/platform/soc/pci0000:00/0000:00:02.0/"+f)(t, root)
 	}
-	const want = "fail: 0000:02:00.0 is at /sys/devices/platform/soc/pci0000:00/0000:00:02.0/0000:02:00.0, and /" + bridge + "/0000:02:00.0 was recorded"
+	const want = "fail: 0000:02:00.0 is at /sys/devices/platform/soc/pci0000:00/0000:00:02.0/0000:02:00.0; recorded was /" + bridge + "/0000:02:00.0"
 	if got := finding(); !strings.Contains(got, want) {
 		t.Error(got)
 	}
@@ -732,7 +732,7 @@ func TestAnotherBoard(t *testing.T) {
 		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "functions" })
 		return findings[i]
 	}
-	const remedy = "gpustack host prepare, if it is meant for guests: it records what is there now; else gpustack host prepare --remove 0000:02:00.0"
+	const remedy = "if it is meant for guests, gpustack host prepare records it; otherwise gpustack host prepare --remove 0000:02:00.0"
 	if got := functions(); got.Status != host.Fail || got.Remedy != remedy || got.Effect != "guests get this device: vfio-pci binds it by its ids" {
 		t.Errorf("%+v", got)
 	}
@@ -754,7 +754,7 @@ func TestBecameConsole(t *testing.T) {
 	root := ready(t, selection.Options{})
 	steps(write(function("01:00.0/boot_vga"), "1\n"), remove(function("01:00.0/driver")))(t, root)
 	findings, verdict := judge(t, root)
-	const want = "fail: 0000:01:00.0 is held by no driver, and is to be by vfio-pci; since it was recorded, it has become the console"
+	const want = "fail: 0000:01:00.0 is bound to no driver instead of vfio-pci; it became the console after it was recorded"
 	if got := find(findings, "drivers"); got != want || verdict != check.Drifted {
 		t.Errorf("%s: %s", verdict, got)
 	}

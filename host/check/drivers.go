@@ -33,7 +33,7 @@ func (v view) drivers() []host.Finding {
 		case f.MayBeBorrowed(d.DriverName()) && !v.Open.Seen():
 			findings = append(findings, host.Finding{
 				Status: host.NA, File: file,
-				Seen: fmt.Sprintf("%s is held by %s instead of %s, as while a guest has it; whether one has cannot be seen: %v", f.Address, *d.Driver, f.Driver, host.Cause(v.Open.Err)),
+				Seen: fmt.Sprintf("%s is bound to %s instead of %s, as while a guest uses it; whether a guest uses it is unknown: %v", f.Address, *d.Driver, f.Driver, host.Cause(v.Open.Err)),
 			})
 		case v.phase == pending:
 			waits++
@@ -45,33 +45,33 @@ func (v view) drivers() []host.Finding {
 	case findings != nil:
 		return findings
 	case waits > 0:
-		return na("%s to be taken at the next boot", plural(waits, "function"))
+		return na("%s to be bound at the next boot", plural(waits, "function"))
 	case held == 0:
-		return na("no recorded function is what and where it was")
+		return na("no recorded function is unchanged")
 	}
-	f := pass("%s held as recorded", plural(held, "function"))
+	f := pass("%s bound as recorded", plural(held, "function"))
 	if lines := v.Claims.Value; len(lines) > 0 {
-		f[0].Effect = "the kernel's log says: " + strings.Join(slices.Compact(lines), "; ")
+		f[0].Effect = "kernel log: " + strings.Join(slices.Compact(lines), "; ")
 	}
 	return f
 }
 
 func drift(f machine.Function, d pci.Device, file string) host.Finding {
 	finding := host.Finding{
-		Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is held by %s instead of %s", f.Address, d.DriverName(), f.Driver),
-		Effect: "its group cannot be given to a guest",
-		Remedy: "gpustack host bind takes it now, unless the host is meant to have it; what took it is in the kernel's log: journalctl -k -g " + f.Address.String(),
+		Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is bound to %s instead of %s", f.Address, d.DriverName(), f.Driver),
+		Effect: "its group cannot be assigned to a guest",
+		Remedy: "gpustack host bind binds it now; the kernel's log shows which driver claimed it: journalctl -k -g " + f.Address.String(),
 	}
 	switch {
 	case d.Driver == nil:
-		finding.Seen = fmt.Sprintf("%s is held by no driver, and is to be by %s", f.Address, f.Driver)
-		finding.Effect = "no guest can have it"
+		finding.Seen = fmt.Sprintf("%s is bound to no driver instead of %s", f.Address, f.Driver)
+		finding.Effect = "it cannot be assigned to a guest"
 	case pci.LeavesAlone(*d.Driver):
-		finding.Effect = "a guest may have it, and what holds it is not what was planned"
+		finding.Effect = "it can be assigned to a guest, but not as prepared"
 	}
 	if d.IsConsole() && !f.BootVGA {
-		finding.Seen += "; since it was recorded, it has become the console"
-		finding.Remedy = "make another display the first in the firmware's setup, or assign it to guests: gpustack host prepare --allow " + f.Address.String()
+		finding.Seen += "; it became the console after it was recorded"
+		finding.Remedy = "select another primary display in the firmware's setup, or assign it to guests: gpustack host prepare --allow " + f.Address.String()
 	}
 	return finding
 }

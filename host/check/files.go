@@ -8,29 +8,29 @@ import (
 func (v view) files() []host.Finding {
 	switch v.phase {
 	case unseen:
-		return na("what is recorded is not known")
+		return na("what is recorded is unknown")
 	case unprepared:
 		return na("nothing is recorded")
 	}
 	var findings []host.Finding
 	for i, f := range v.Contract.Value.Files {
-		finding := host.Finding{File: f.Name, Remedy: "gpustack host prepare writes it anew"}
+		finding := host.Finding{File: f.Name, Remedy: "gpustack host prepare writes it again"}
 		switch now := v.Files[i]; {
 		case !now.Seen():
 			finding = blind(f.Name, now.Err)
 		case now.Value == "":
-			finding.Status, finding.Seen = host.Fail, f.Name+" is gone"
-			finding.Effect = "a kernel that is installed or an initramfs that is made from now on does without it"
+			finding.Status, finding.Seen = host.Fail, f.Name+" is missing"
+			finding.Effect = "kernels installed and initramfs regenerated from now on lack it"
 		case now.Value != f.Hash:
-			finding.Status, finding.Seen = host.Warn, f.Name+" was changed since"
-			finding.Effect = "the next boot may not do what was planned"
+			finding.Status, finding.Seen = host.Warn, f.Name+" was changed by another program"
+			finding.Effect = "the next boot may differ from the plan"
 		default:
 			continue
 		}
 		findings = append(findings, finding)
 	}
 	if findings == nil {
-		return pass("%s as written", plural(len(v.Files), "file"))
+		return pass("%s unchanged", plural(len(v.Files), "file"))
 	}
 	return findings
 }

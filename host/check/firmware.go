@@ -13,13 +13,13 @@ func (v view) firmware() []host.Finding {
 	case !f.Seen():
 		return unread(f)
 	case len(f.Value.Tables) > 0:
-		return pass("offers an IOMMU: %s", strings.Join(f.Value.Tables, ", "))
+		return pass("IOMMU tables found: %s", strings.Join(f.Value.Tables, ", "))
 	case v.isOn():
-		return pass("has no table of an IOMMU that is known here, and yet the kernel uses one")
+		return pass("no known IOMMU table, but the kernel uses an IOMMU")
 	}
 	return one(host.Finding{
-		Status: host.Fail, File: iommu.TablesDir, Seen: "offers no IOMMU: there is no DMAR, IVRS, IORT or VIOT",
-		Effect: "without an IOMMU no function can be given to a guest",
-		Remedy: "switch it on in the firmware's setup: VT-d, AMD-Vi, SVM and IOMMU, or SMMU; of a virtual machine, in its definition",
+		Status: host.Fail, File: iommu.TablesDir, Seen: "no IOMMU table (DMAR, IVRS, IORT or VIOT)",
+		Effect: "without an IOMMU, no function can be assigned to a guest",
+		Remedy: "turn it on in the firmware's setup: VT-d, AMD-Vi, SVM and IOMMU, or SMMU; for a virtual machine, in its definition",
 	})
 }

@@ -17,12 +17,12 @@ import (
 func (v view) groups() []host.Finding {
 	if f := v.notComparable(); f != nil {
 		if functions := v.ForGuests(); v.phase == unprepared && len(functions) > 0 {
-			return na("nothing is recorded; now they are held by %s", holders(functions))
+			return na("nothing is recorded; bound now to %s", holders(functions))
 		}
 		return f
 	}
 	if !v.isOn() {
-		return na("the IOMMU is not on, or not seen")
+		return na("the IOMMU is off or not shown")
 	}
 	byNumber := map[int]iommu.Group{}
 	for _, g := range iommu.Groups(v.Devices.Value) {
@@ -38,14 +38,14 @@ func (v view) groups() []host.Finding {
 			continue
 		}
 		if d.IOMMUGroup == nil && !v.Types.Seen() {
-			findings = append(findings, host.Finding{Status: host.NA, File: machine.GroupsDir, Seen: fmt.Sprintf("%s: its group cannot be seen", f.Address)})
+			findings = append(findings, host.Finding{Status: host.NA, File: machine.GroupsDir, Seen: fmt.Sprintf("%s: its IOMMU group cannot be read", f.Address)})
 			continue
 		}
 		if d.IOMMUGroup == nil {
 			parted[f.Address] = true
 			findings = append(findings, host.Finding{
-				Status: host.Fail, File: machine.AttributeFile(f.Address, "iommu_group"), Seen: f.Address.String() + " is in no IOMMU group",
-				Effect: "it cannot be given to a guest", Remedy: "the kernel's log tells why: journalctl -k -g 'DMAR|AMD-Vi|SMMU'",
+				Status: host.Fail, File: machine.AttributeFile(f.Address, "iommu_group"), Seen: f.Address.String() + " has no IOMMU group",
+				Effect: "it cannot be assigned to a guest", Remedy: "the kernel's log shows why: journalctl -k -g 'DMAR|AMD-Vi|SMMU'",
 			})
 			continue
 		}
@@ -60,11 +60,11 @@ func (v view) groups() []host.Finding {
 	case findings != nil:
 		return findings
 	case len(done) == 0:
-		return na("no recorded function is what and where it was")
+		return na("no recorded function is unchanged")
 	case waits:
-		return na("%s with functions that are to be taken at the next boot", plural(len(done), "group"))
+		return na("%s with functions to be bound at the next boot", plural(len(done), "group"))
 	}
-	return pass("%s that could be given to guests, with the members recorded", plural(len(done), "group"))
+	return pass("%s can be assigned to guests, with the recorded members", plural(len(done), "group"))
 }
 
 // group judges the group of a recorded function. What blocks it and is to be taken at
@@ -72,8 +72,8 @@ func (v view) groups() []host.Finding {
 func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bool) (findings []host.Finding, waits bool) {
 	finding := host.Finding{
 		Status: host.Fail, File: fmt.Sprintf("%s/%d/devices", machine.GroupsDir, g.Number),
-		Effect: fmt.Sprintf("group %d cannot be given to guests as was planned", g.Number),
-		Remedy: "another slot, kernel or firmware makes other groups; gpustack host prepare plans for what is there now",
+		Effect: fmt.Sprintf("group %d cannot be assigned to guests as prepared", g.Number),
+		Remedy: "the slot, kernel or firmware determines the groups; gpustack host prepare adapts to the current ones",
 	}
 	var come []pci.Address
 	if f.Group != nil {
@@ -85,12 +85,12 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 		for _, a := range f.Members {
 			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !slices.Contains(g.Members, a) {
 				parted[a] = true
-				finding.Seen = fmt.Sprintf("group %d no longer has %s", g.Number, a)
+				finding.Seen = fmt.Sprintf("group %d no longer contains %s", g.Number, a)
 				findings = append(findings, finding)
 			}
 		}
 		for _, a := range come {
-			finding.Seen = fmt.Sprintf("group %d has %s too, which was not in it", g.Number, a)
+			finding.Seen = fmt.Sprintf("group %d now also contains %s", g.Number, a)
 			findings = append(findings, finding)
 		}
 	}
@@ -100,8 +100,8 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 		case recorded:
 			waits = waits || v.phase == pending
 		case !slices.Contains(come, b.Address):
-			finding.Seen = fmt.Sprintf("group %d has %s, %s", g.Number, b.Address, b.Reason)
-			finding.Remedy = "move one of the cards to another slot, or let both go to guests: gpustack host prepare --device " + b.Address.String()
+			finding.Seen = fmt.Sprintf("group %d contains %s, %s", g.Number, b.Address, b.Reason)
+			finding.Remedy = "move one of the cards to another slot, or assign both to guests: gpustack host prepare --device " + b.Address.String()
 			findings = append(findings, finding)
 		}
 	}

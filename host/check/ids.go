@@ -22,7 +22,7 @@ type heeded struct {
 
 func (h heeded) String() string {
 	if h.line == 0 {
-		return "the kernel's argument in " + h.file
+		return "the kernel argument in " + h.file
 	}
 	return fmt.Sprintf("%s:%d", h.file, h.line)
 }
@@ -64,9 +64,9 @@ func (v view) ids() []host.Finding {
 			if losing := without(modprobe.AddIDs(nil, o.Value), h.ids); len(losing) > 0 {
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: o.File, Line: o.Number,
-					Seen:   fmt.Sprintf("%s is told to take %s here, and does not heed it: what counts is %s", driver, strings.Join(losing, ","), h),
-					Effect: "those products stay with the host",
-					Remedy: "take the line out, or add its ids to the line that counts",
+					Seen:   fmt.Sprintf("ids=%[2]s is ignored here for %[1]s; %[3]s overrides it", driver, strings.Join(losing, ","), h),
+					Effect: "these products remain with the host",
+					Remedy: "remove the line, or add its ids to the effective one",
 				})
 			}
 		}
@@ -76,11 +76,11 @@ func (v view) ids() []host.Finding {
 	case findings != nil:
 		return findings
 	case v.phase == unseen:
-		return na("what is recorded is not known")
+		return na("what is recorded is unknown")
 	case lines == 0:
-		return pass("no line below %s tells a driver which products to take", modprobe.Dir)
+		return pass("no ids= line below %s", modprobe.Dir)
 	}
-	return pass("each line that tells a driver which products to take is heeded")
+	return pass("all ids= lines are effective")
 }
 
 // notTaken finds products that are recorded to be taken by ids, and are not. Those that
@@ -104,13 +104,13 @@ func (v view) notTaken(h heeded) []host.Finding {
 	}
 	f := host.Finding{
 		Status: host.Fail, File: h.file, Line: h.line,
-		Seen:   fmt.Sprintf("%s is to take %s, and what counts is %s", h.driver, strings.Join(missing, ","), h),
-		Effect: "from the next boot on the host keeps those functions",
-		Remedy: "gpustack host prepare takes such a line over, in a file that sorts after it",
+		Seen:   fmt.Sprintf("%s lacks ids=%s; %s overrides it", h.driver, strings.Join(missing, ","), h),
+		Effect: "from the next boot on these functions remain with the host",
+		Remedy: "gpustack host prepare merges such a line into a file that sorts after it",
 	}
 	if h.file == "" {
-		f.File, f.Remedy = modprobe.Dir, "gpustack host prepare writes it anew"
-		f.Seen = fmt.Sprintf("%s is to take %s, and no line tells it so", h.driver, strings.Join(missing, ","))
+		f.File, f.Remedy = modprobe.Dir, "gpustack host prepare writes it again"
+		f.Seen = fmt.Sprintf("%s lacks ids=%s; no line sets it", h.driver, strings.Join(missing, ","))
 	}
 	return one(f)
 }
@@ -130,9 +130,9 @@ func (v view) taken(h heeded) []host.Finding {
 			if d := &v.Devices.Value[i]; selector.Matches(d) && v.Recorded(d.Address) == nil && !v.hasMovedTo(d.Address) {
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: h.file, Line: h.line,
-					Seen:   fmt.Sprintf("%s is to take %s, and so takes %s, which is to stay with the host", h.driver, id, d.Address),
-					Effect: "from the next boot on the host does without it",
-					Remedy: "take the id out there, and run gpustack host prepare",
+					Seen:   fmt.Sprintf("ids=%[2]s of %[1]s also matches %[3]s, which should stay with the host", h.driver, id, d.Address),
+					Effect: "from the next boot on it is not available to the host",
+					Remedy: "remove the id there and run gpustack host prepare",
 				})
 			}
 		}

@@ -39,7 +39,7 @@ func (v view) blacklist() []host.Finding {
 	return one(host.Finding{
 		Status: host.Warn, File: first.File, Line: first.Number,
 		Seen:   fmt.Sprintf("gpustack=off does not cover the blacklist here (%s)", strings.Join(modules, ", ")),
-		Effect: "booted with gpustack=off, the host does not load these drivers by itself",
+		Effect: "booted with gpustack=off, the host does not load these drivers automatically",
 		Remedy: "gpustack host prepare moves the blacklist into the initramfs, once every kernel starts with one",
 	})
 }
@@ -49,9 +49,9 @@ func (v view) blacklist() []host.Finding {
 func (v view) hooks() []host.Finding {
 	switch {
 	case v.phase == unprepared:
-		return na("nothing is recorded that is to be in one")
+		return na("nothing is recorded for it")
 	case v.phase == unseen:
-		return na("what is recorded is not known")
+		return na("what is recorded is unknown")
 	case errors.Is(v.Initramfs.Err, machine.ErrNoInitramfs):
 		return na("%v", v.Initramfs.Err)
 	case !v.Initramfs.Seen():
@@ -64,15 +64,15 @@ func (v view) hooks() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: v.weight(i.Kernel), File: i.File,
 				Seen:   fmt.Sprintf("the initramfs of %s %s", i.Kernel, strings.Join(faults, "; ")),
-				Effect: "booted with it, drivers of the host may be faster",
-				Remedy: "make it anew: gpustack host prepare --rebuild",
+				Effect: "on next boot a host driver may claim the GPU first",
+				Remedy: "regenerate it: gpustack host prepare --rebuild",
 			})
 		case i.Err != nil:
 			findings = append(findings, blind(i.File, i.Err))
 		}
 	}
 	if findings == nil {
-		return pass("%s with what is recorded", plural(len(v.Initramfs.Value), "initramfs image"))
+		return pass("%s as recorded", plural(len(v.Initramfs.Value), "initramfs image"))
 	}
 	return findings
 }

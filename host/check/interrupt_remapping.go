@@ -12,10 +12,10 @@ import (
 // guests (Linux, drivers/vfio/vfio_iommu_type1.c, allow_unsafe_interrupts).
 func (v view) interruptRemapping() []host.Finding {
 	if !v.isOn() {
-		return na("the IOMMU is not on, or not seen")
+		return na("the IOMMU is off or not shown")
 	}
 	if v.CPUVendor == "arm" {
-		return na("not of this platform: its interrupt controller does it")
+		return na("not applicable: the interrupt controller of this platform does it")
 	}
 	remaps, file, why := v.remaps()
 	allowed := v.Unsafe.Seen() && v.Unsafe.Value
@@ -24,21 +24,21 @@ func (v view) interruptRemapping() []host.Finding {
 	case remaps == nil && v.Firmware.Value.RemapsErr != nil:
 		return one(blind(iommu.DMARFile, v.Firmware.Value.RemapsErr))
 	case remaps == nil:
-		return na("neither a table of the firmware nor a unit tells")
+		return na("shown neither by a firmware table nor by an IOMMU")
 	case *remaps && allowed:
-		f.Status, f.File, f.Seen = host.Warn, machine.UnsafeFile, why+", and VFIO is told to do without"
-		f.Effect = "were it ever off, nobody would notice, and guests could attack the host"
-		f.Remedy = "take out allow_unsafe_interrupts: among the kernel's arguments, below /etc/modprobe.d, or asked for with gpustack host prepare"
+		f.Status, f.File, f.Seen = host.Warn, machine.UnsafeFile, why+", and VFIO is configured to work without it"
+		f.Effect = "if it were turned off, this would go unnoticed, and guests could attack the host"
+		f.Remedy = "remove allow_unsafe_interrupts from the kernel arguments, from /etc/modprobe.d, or from the record of gpustack host prepare"
 	case *remaps:
 		return pass("%s", why)
 	case allowed:
 		f.Status = host.Warn
-		f.Effect = "VFIO is told to do without: a guest can attack the host through its function's interrupts"
-		f.Remedy = "give functions to guests only that are trusted as the host is, or switch it on"
+		f.Effect = "VFIO is configured to work without it: a guest can attack the host through interrupts of its function"
+		f.Remedy = "assign functions to trusted guests only, or turn it on"
 	default:
 		f.Status = host.Fail
-		f.Effect = "VFIO refuses to give a function to a guest"
-		f.Remedy = "switch it on in the firmware's setup; if all guests are trusted as the host is: gpustack host prepare --allow-unsafe-interrupts"
+		f.Effect = "VFIO refuses to assign functions to guests"
+		f.Remedy = "turn it on in the firmware's setup; if all guests are trusted: gpustack host prepare --allow-unsafe-interrupts"
 	}
 	return one(f)
 }
@@ -51,18 +51,18 @@ func (v view) remaps() (remaps *bool, file, why string) {
 	for _, arg := range v.Running.Value {
 		// Linux, Documentation/admin-guide/kernel-parameters.txt.
 		if arg == "intremap=off" || arg == "nointremap" {
-			return &no, machine.CmdlineFile, "off by an argument of the kernel: " + arg
+			return &no, machine.CmdlineFile, "turned off by a kernel argument: " + arg
 		}
 	}
 	switch v.CPUVendor {
 	case "amd", "hygon":
-		return &yes, "", "on: AMD's IOMMUs have it"
+		return &yes, "", "on: all AMD IOMMUs support it"
 	case "intel":
 	default:
 		return nil, "", ""
 	}
 	if f := v.Firmware.Value.Remaps; f != nil && !*f {
-		return &no, iommu.DMARFile, "the firmware says that the platform has none"
+		return &no, iommu.DMARFile, "the firmware reports that the platform does not support it"
 	}
 	var who []string
 	if v.Firmware.Value.Remaps != nil {
@@ -71,7 +71,7 @@ func (v view) remaps() (remaps *bool, file, why string) {
 	units := 0
 	for _, u := range v.Units.Value {
 		if u.Remaps != nil && !*u.Remaps {
-			return &no, machine.UnitsDir + "/" + u.Name + "/intel-iommu/ecap", u.Name + " cannot remap interrupts"
+			return &no, machine.UnitsDir + "/" + u.Name + "/intel-iommu/ecap", u.Name + " does not support it"
 		}
 		if u.Remaps != nil {
 			units++

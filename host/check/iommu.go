@@ -12,15 +12,15 @@ import (
 // iommu tells whether the kernel uses the IOMMU, and if not why.
 func (v view) iommu() []host.Finding {
 	fail := func(file, seen, remedy string) []host.Finding {
-		return one(host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be given to a guest", Remedy: remedy})
+		return one(host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be assigned to a guest", Remedy: remedy})
 	}
-	const prepare = "gpustack host prepare does so, for the next boot"
+	const prepare = "gpustack host prepare does this for the next boot"
 	want, _ := boot.WantIOMMU(v.CPUVendor)
 	switches := slices.DeleteFunc(want.Change(nil).Add, func(arg string) bool { return !strings.HasSuffix(arg, "=on") })
 	missing := v.Running.Value.Lacking(switches)
 	switch {
 	case v.IOMMU.Enabled == nil:
-		return na("%s or %s is not there", machine.GroupsDir, machine.UnitsDir)
+		return na("%s or %s is missing", machine.GroupsDir, machine.UnitsDir)
 	case v.isOn():
 		var names []string
 		for _, u := range v.Units.Value {
@@ -28,21 +28,21 @@ func (v view) iommu() []host.Finding {
 		}
 		return pass("on: %s", strings.Join(append([]string{plural(v.IOMMU.Groups, "group")}, names...), ", "))
 	case v.Firmware.Seen() && len(v.Firmware.Value.Tables) == 0:
-		return na("off, as the firmware offers none")
+		return na("off: the firmware has no IOMMU table")
 	case v.phase == pending && (len(v.lacking)+len(v.against) > 0):
-		return na("off, until the machine is booted with what is recorded")
+		return na("off until the machine is booted with the recorded arguments")
 	case v.phase == booted && (len(v.lacking)+len(v.against) > 0):
-		return na("off, as the kernel's arguments are not those that are recorded")
+		return na("off: the running kernel lacks the recorded arguments")
 	case len(v.against) > 0:
-		return fail(machine.CmdlineFile, "switched off by an argument of the kernel: "+v.against.String(), "take that out: "+prepare)
+		return fail(machine.CmdlineFile, "turned off by a kernel argument: "+v.against.String(), "remove it: "+prepare)
 	case v.Running.Seen() && len(missing) > 0:
-		return fail(machine.CmdlineFile, "off, and the kernel was not told to use it: "+strings.Join(missing, " "), "add that: "+prepare)
+		return fail(machine.CmdlineFile, "off: kernel argument missing: "+strings.Join(missing, " "), "add it: "+prepare)
 	}
-	const log = "the kernel's log tells why: journalctl -k -g 'DMAR|AMD-Vi|IOMMU|SMMU'"
+	const log = "the kernel's log shows why: journalctl -k -g 'DMAR|AMD-Vi|IOMMU|SMMU'"
 	if !v.Running.Seen() {
-		return fail(machine.GroupsDir, "off; what the kernel was told is not known", log)
+		return fail(machine.GroupsDir, "off; the kernel arguments are unknown", log)
 	}
-	return fail(machine.GroupsDir, "off, though nothing among the kernel's arguments says so", log)
+	return fail(machine.GroupsDir, "off, although no kernel argument turns it off", log)
 }
 
 func (v view) isOn() bool {

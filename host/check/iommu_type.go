@@ -14,23 +14,23 @@ import (
 func (v view) iommuType() []host.Finding {
 	switch {
 	case !v.isOn():
-		return na("the IOMMU is not on, or not seen")
+		return na("the IOMMU is off or not shown")
 	case !v.Types.Seen():
 		return unread(v.Types)
 	case len(v.Types.Value) == 0:
-		return na("this kernel does not tell")
+		return na("not shown by this kernel")
 	}
 	var types []string
 	for _, t := range slices.Sorted(maps.Keys(v.Types.Value)) {
-		types = append(types, fmt.Sprintf("%s of %s", t, plural(v.Types.Value[t], "group")))
+		types = append(types, fmt.Sprintf("%s for %s", t, plural(v.Types.Value[t], "group")))
 	}
 	seen := strings.Join(types, ", ")
 	asked := slices.Contains(v.Running.Value.Values("iommu"), "pt") || slices.Contains(v.Running.Value.Values("iommu.passthrough"), "1")
 	if asked && v.Types.Value["identity"] == 0 && len(v.against) == 0 {
 		return one(host.Finding{
-			Status: host.Warn, File: machine.GroupsDir, Seen: seen + ", though the kernel was told not to translate for the host",
-			Effect: "the host's own devices are slower than they need to be",
-			Remedy: "the kernel's log tells why: journalctl -k -g 'default domain'",
+			Status: host.Warn, File: machine.GroupsDir, Seen: seen + ", although passthrough for the host was requested",
+			Effect: "DMA by the host's own devices is slower than necessary",
+			Remedy: "the kernel's log shows why: journalctl -k -g 'default domain'",
 		})
 	}
 	return pass("%s", seen)

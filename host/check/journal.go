@@ -14,20 +14,20 @@ func (v view) journal() []host.Finding {
 	case errors.Is(v.CutOff.Err, change.ErrLocked):
 		return one(host.Finding{
 			Status: host.Warn, File: change.Dir + "/journal", Seen: v.CutOff.Err.Error(),
-			Effect: "some of this is as it was, and some as it will be",
-			Remedy: "wait until it is done, and check again",
+			Effect: "these findings may mix the state before and after that run",
+			Remedy: "wait until it ends, then check again",
 		})
 	case !v.CutOff.Seen():
 		return unread(v.CutOff)
 	case e != nil:
-		effect := "files may be half of one plan and half of another"
+		effect := "files may be changed in part"
 		if e.Kind == change.KindDrivers {
-			effect = "functions may be without a driver, or a group with two parties, until the next boot"
+			effect = "functions may have no driver, or a group may be split between host and guests, until the next boot"
 		}
 		return one(host.Finding{
-			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was cut off while %s", e.ID, e.Command, e.Status),
+			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted while %s", e.ID, e.Command, e.Status),
 			Effect: effect,
-			Remedy: "run gpustack host prepare: it puts that right first",
+			Remedy: "run gpustack host prepare: it recovers the entry first",
 		})
 	}
 	if open := v.OpenRows; len(open) > 0 {
@@ -41,5 +41,5 @@ func (v view) journal() []host.Finding {
 		}
 		return findings
 	}
-	return pass("no run was cut off")
+	return pass("no run was interrupted")
 }

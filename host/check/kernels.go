@@ -34,8 +34,8 @@ func (v view) kernels() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: v.weight(m.Release), File: host.ModulesDir + "/" + m.Release,
 				Seen:   fmt.Sprintf("kernel %s has no %s", m.Release, strings.Join(missing, ", ")),
-				Effect: "booted with it, the host keeps all functions",
-				Remedy: "install the rest of its modules, or remove that kernel",
+				Effect: "booted with it, all functions remain with the host",
+				Remedy: "install its missing modules, or remove this kernel",
 			})
 		}
 	}

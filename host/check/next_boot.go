@@ -23,7 +23,7 @@ func (v view) nextBoot() []host.Finding {
 	case !v.Entries.Seen():
 		return v.unknownBoot()
 	case v.phase == unseen:
-		return na("what is recorded is not known")
+		return na("what is recorded is unknown")
 	}
 	entries := normal(v.Entries.Value)
 	running := watchedOf(v.Running.Value)
@@ -34,8 +34,8 @@ func (v view) nextBoot() []host.Finding {
 			found = one(host.Finding{
 				Status: host.Warn, File: e.File,
 				Seen:   fmt.Sprintf("the entry of %s has %s, the kernel runs with %s", e.Kernel, orNone(next), orNone(running)),
-				Effect: "the next boot is another one than this",
-				Remedy: "look where they come from: the boot loader's configuration, or its prompt",
+				Effect: "the next boot will use different IOMMU arguments",
+				Remedy: "check where the difference comes from: the configuration or the prompt of the boot loader",
 			})
 		}
 		findings = append(findings, found...)
@@ -44,11 +44,11 @@ func (v view) nextBoot() []host.Finding {
 	case findings != nil:
 		return findings
 	case v.phase != unprepared:
-		return pass("%s with what is recorded", counted(entries))
+		return pass("%s as recorded", counted(entries))
 	case !v.Running.Seen():
-		return na("what the kernel runs with is not known")
+		return na("the arguments of the running kernel are unknown")
 	}
-	return pass("%s as the kernel runs: %s", counted(entries), orNone(running))
+	return pass("%s with the arguments of the running kernel: %s", counted(entries), orNone(running))
 }
 
 // unknownBoot reports that the next boot cannot be read. A prepared machine fails the check where
@@ -62,7 +62,7 @@ func (v view) unknownBoot() []host.Finding {
 	f.Seen, f.Remedy = v.Entries.Err.Error(), command
 	if v.phase == pending || v.phase == booted {
 		f.Status = host.Fail
-		f.Effect = "the next boot may not have the recorded arguments: the host then keeps functions that are to go to guests"
+		f.Effect = "the next boot may lack the recorded arguments; then functions for guests remain with the host"
 	}
 	return one(f)
 }
@@ -95,18 +95,18 @@ func (v view) entry(e boot.Entry) []host.Finding {
 	fail := func(seen, remedy string) {
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: e.File, Seen: "the entry of " + e.Kernel + seen,
-			Effect: "booted so, the host keeps functions that are to go to guests", Remedy: remedy,
+			Effect: "booted with this entry, functions for guests remain with the host", Remedy: remedy,
 		})
 	}
 	if missing := e.Args.Lacking(v.wantedArguments()); len(missing) > 0 {
-		fail(" lacks "+strings.Join(missing, " "), "gpustack host prepare --rebuild puts it in")
+		fail(" lacks "+strings.Join(missing, " "), "gpustack host prepare --rebuild adds it")
 	}
 	against := v.contradicting(e.Args)
 	if slices.Contains(e.Args, offArgument) {
 		against = append(against, offArgument)
 	}
 	if len(against) > 0 {
-		fail(" has "+against.String(), "take it out of the boot loader's configuration")
+		fail(" has "+against.String(), "remove it from the configuration of the boot loader")
 	}
 	return findings
 }
@@ -116,7 +116,7 @@ func counted(entries []boot.Entry) string {
 	later := slices.ContainsFunc(entries, func(e boot.Entry) bool { return e.Later })
 	n, with := len(entries), ""
 	if later {
-		n, with = n-1, " and what later kernels get"
+		n, with = n-1, " and the template for later kernels"
 	}
 	if n == 1 {
 		return "1 entry" + with
@@ -148,7 +148,7 @@ func watchedOf(args boot.Args) string {
 
 func orNone(args string) string {
 	if args == "" {
-		return "no argument for the IOMMU"
+		return "no IOMMU argument"
 	}
 	return args
 }

@@ -16,9 +16,9 @@ import (
 func (v view) preparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
-		return na("what is recorded is not known")
+		return na("what is recorded is unknown")
 	case v.phase != unprepared:
-		return na("is prepared")
+		return na("already prepared")
 	case !v.Devices.Seen():
 		return unread(v.Devices)
 	}

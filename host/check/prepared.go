@@ -19,11 +19,11 @@ func (v view) prepared(mended bool) host.Finding {
 		c := v.Contract.Value
 		f.Status, f.Seen = host.Pass, fmt.Sprintf("%s recorded for %s", plural(len(c.Functions), "function"), c.Driver)
 	case !mended:
-		f.Seen = "not yet: first what has failed above"
+		f.Seen = "skipped until the failures above are fixed"
 	default:
 		f.Status, f.Seen = host.Fail, "gpustack host prepare has not been run here"
-		f.Effect = "the host keeps its GPUs"
-		f.Remedy = "gpustack host prepare --dry-run shows what it would do"
+		f.Effect = "all GPUs remain with the host"
+		f.Remedy = "gpustack host prepare --dry-run shows the plan"
 	}
 	return f
 }

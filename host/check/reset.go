@@ -34,16 +34,16 @@ func (v view) reset() []host.Finding {
 			continue
 		}
 		findings = append(findings, host.Finding{
-			Status: host.Warn, File: machine.AttributeFile(d.Address, "reset_method"), Seen: d.Address.String() + " has no way to be reset that the kernel knows",
-			Effect: "when its guest stops, the card may stay as it was, or dead until the host is switched off",
-			Remedy: "see whether a second guest gets a working card; if not, keep it out of Nova's device_spec",
+			Status: host.Warn, File: machine.AttributeFile(d.Address, "reset_method"), Seen: d.Address.String() + " has no reset method that the kernel supports",
+			Effect: "when its guest stops, the card may keep its state, or be unusable until the host is power-cycled",
+			Remedy: "test whether a second guest gets a working card; if not, leave it out of Nova's device_spec",
 		})
 	}
 	switch {
 	case gpus == 0:
-		return na("there is no GPU for guests")
+		return na("no GPU is selected for guests")
 	case !tells:
-		return na("this kernel does not tell")
+		return na("not shown by this kernel")
 	case findings != nil:
 		return findings
 	case methods == nil:

@@ -8,12 +8,12 @@ import (
 // the distribution are signed, and neither VFIO nor driver_override is restricted
 // (kernel_lockdown(7)).
 func (v view) secureBoot() []host.Finding {
-	const harmless = ": VFIO and the kernel's own modules work as always"
+	const harmless = ": VFIO and signed modules work as usual"
 	if !v.SecureBoot.Seen() {
 		if !host.IsAbsent(v.SecureBoot.Err) {
 			return unread(v.SecureBoot)
 		}
-		return na("the firmware has no such setting, or does not show it")
+		return na("the firmware does not show a Secure Boot setting")
 	}
 	state := "off"
 	if v.SecureBoot.Value {

@@ -137,7 +137,7 @@ func (v view) findMoved(f machine.Function) {
 func (v view) notComparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
-		return na("what is recorded is not known")
+		return na("what is recorded is unknown")
 	case v.phase == unprepared:
 		return na("nothing is recorded")
 	case !v.Devices.Seen():

@@ -20,18 +20,18 @@ func (v view) virtualization() []host.Finding {
 		return v.cannotRunGuests(host.CPUInfo, "the CPU has neither vmx nor svm",
 			"turn on VT-x, or AMD-V (SVM), in the firmware's setup; for a virtual machine, nested virtualization on its host")
 	case noKVM && v.phase == pending && flag != "":
-		return na("%s is not there; the next boot loads KVM", machine.KVMFile)
+		return na("%s is missing; the next boot loads KVM", machine.KVMFile)
 	case noKVM:
 		module := map[string]string{"vmx": "kvm_intel", "svm": "kvm_amd"}[flag]
 		if module == "" {
 			module = "kvm"
 		}
-		return v.cannotRunGuests(machine.KVMFile, machine.KVMFile+" is not there",
-			"modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: the firmware may have virtualization switched off")
+		return v.cannotRunGuests(machine.KVMFile, machine.KVMFile+" is missing",
+			"modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: virtualization may be turned off in the firmware")
 	case v.KVM.Seen() && flag != "":
-		return pass("the CPU has %s, and %s is there", flag, machine.KVMFile)
+		return pass("the CPU has %s, and %s exists", flag, machine.KVMFile)
 	case v.KVM.Seen():
-		return pass("%s is there", machine.KVMFile)
+		return pass("%s exists", machine.KVMFile)
 	case flag != "":
 		return pass("the CPU has %s", flag)
 	case !v.Virtualization.Seen():

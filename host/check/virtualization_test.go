@@ -35,7 +35,7 @@ func TestVirtualization(t *testing.T) {
 		want    string
 	}{
 		{"a tree without flags", isReady, steps(), nil, check.Ready, "n/a: /proc/cpuinfo: no flags line"},
-		{"a tree without processors", isReady, remove("proc/cpuinfo"), nil, check.Ready, "n/a: /proc/cpuinfo is not there"},
+		{"a tree without processors", isReady, remove("proc/cpuinfo"), nil, check.Ready, "n/a: /proc/cpuinfo is missing"},
 		{"processors that cannot be read", isReady, steps(remove("proc/cpuinfo"), write("proc/cpuinfo/x", "")), nil, check.Ready, "n/a: /proc/cpuinfo: not a regular file"},
 		{"flags that are cut off", isReady, replace("proc/cpuinfo", "GenuineIntel\n", "GenuineIntel\nflags : "+strings.Repeat("avx512 ", 2000)), nil, check.Ready,
 			"n/a: /proc/cpuinfo: the flags line is truncated"},
@@ -51,15 +51,15 @@ func TestVirtualization(t *testing.T) {
 		{"without either, and not emulated", isReady, flags("smx"), []func(*machine.Machine){nova("kvm", nil)}, check.NotReady, "fail: the CPU has neither vmx nor svm"},
 		{"without either, and Nova's files cannot be read", isReady, flags("smx"), []func(*machine.Machine){nova("", fs.ErrPermission)}, check.NotReady,
 			"fail: the CPU has neither vmx nor svm (whether guests are emulated is unknown: /etc/nova/nova.conf: permission denied)"},
-		{"running, with KVM", isReady, flags("vmx"), []func(*machine.Machine){running(true)}, check.Ready, "pass: the CPU has vmx, and /dev/kvm is there"},
-		{"running on ARM, with KVM", isReady, steps(), []func(*machine.Machine){running(true)}, check.Ready, "pass: /dev/kvm is there"},
-		{"running, without KVM", isReady, flags("vmx"), []func(*machine.Machine){running(false)}, check.NotReady, "fail: /dev/kvm is not there"},
-		{"running on ARM, without KVM", isReady, steps(), []func(*machine.Machine){running(false)}, check.NotReady, "fail: /dev/kvm is not there"},
+		{"running, with KVM", isReady, flags("vmx"), []func(*machine.Machine){running(true)}, check.Ready, "pass: the CPU has vmx, and /dev/kvm exists"},
+		{"running on ARM, with KVM", isReady, steps(), []func(*machine.Machine){running(true)}, check.Ready, "pass: /dev/kvm exists"},
+		{"running, without KVM", isReady, flags("vmx"), []func(*machine.Machine){running(false)}, check.NotReady, "fail: /dev/kvm is missing"},
+		{"running on ARM, without KVM", isReady, steps(), []func(*machine.Machine){running(false)}, check.NotReady, "fail: /dev/kvm is missing"},
 		{"running, without KVM and emulated", isReady, steps(), []func(*machine.Machine){running(false), nova("qemu", nil)}, check.Ready,
 			"n/a: guests are emulated: /etc/nova/nova.conf says virt_type = qemu"},
 		{"running, KVM comes at the next boot", isPlanned, flags("vmx"), []func(*machine.Machine){running(false)}, check.PendingReboot,
-			"n/a: /dev/kvm is not there; the next boot loads KVM"},
-		{"running, KVM does not come by a boot", isPlanned, steps(), []func(*machine.Machine){running(false)}, check.NotReady, "fail: /dev/kvm is not there"},
+			"n/a: /dev/kvm is missing; the next boot loads KVM"},
+		{"running, KVM does not come by a boot", isPlanned, steps(), []func(*machine.Machine){running(false)}, check.NotReady, "fail: /dev/kvm is missing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := like(t, machines[test.from])

@@ -117,7 +117,7 @@ func killedAtAnyMoment(m machine) {
 	}
 	m.t.Logf("%d runs were cut off, %d of them with drivers half-way", cutOff, halfWay)
 	if cutOff == 0 {
-		m.t.Error("no run was cut off, which shows nothing")
+		m.t.Error("no run was interrupted, which shows nothing")
 	}
 	hand(release, "in the end")
 }
