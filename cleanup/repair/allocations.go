@@ -69,7 +69,7 @@ func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Allo
 // that must be answered within postLimit.
 func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
 	if r.Placement == nil {
-		return errors.New("Placement is required but not configured") //nolint:staticcheck // a name
+		return errNoPlacement
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
 	defer cancel()

@@ -23,6 +23,8 @@ type Repairer struct {
 	// SignIn connects to Placement. It is called when a unit changes allocations, until it
 	// succeeds.
 	SignIn func(context.Context) (Placement, error)
+	// Record records the units as they are now. It is called before the first write of a unit and
+	// after its end.
 	Record func([]cleanup.Unit) error
 }
 

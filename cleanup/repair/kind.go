@@ -176,7 +176,7 @@ func (c *Change) outcome() change.Outcome {
 }
 
 // errNoPlacement says that a unit changes allocations and there is no Placement to change them in.
-var errNoPlacement = errors.New("Placement is required but not configured") //nolint:staticcheck // a name
+var errNoPlacement = errors.New("Placement is required but not configured")
 
 // signIn signs in to Placement, once.
 func (r *Repairer) signIn(ctx context.Context) error {
