@@ -18,7 +18,6 @@ import (
 	"gpustack/cleanup/repair"
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -178,7 +177,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
-	if err := errors.Join(r.readGuests(), r.readConf()); err != nil {
+	if err := errors.Join(r.opts.find.ReadReports(opts.guests, opts.off, time.Now), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}
 	repairer, err := r.connect(ctx)
@@ -386,25 +385,8 @@ func (r *repairing) find(ctx context.Context) error {
 	return err
 }
 
-// readGuests reads guest reports and inventories, by which rows are judged besides the database.
-func (r *repairing) readGuests() error {
-	var reports []guest.Report
-	var errs []error
-	for _, file := range r.opts.guests {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		report, err := guest.Decode(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", file, err))
-		}
-		reports = append(reports, report)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
+// readInventories has rows compared with the devices that hosts have by their inventories.
+func (r *repairing) readInventories() error {
 	hosts, err := nova.ReadInventories(r.opts.inventories)
 	if err != nil {
 		return err
@@ -414,14 +396,6 @@ func (r *repairing) readGuests() error {
 		for i := range h.Devices {
 			r.opts.find.Present[h.Name] = append(r.opts.find.Present[h.Name], h.Devices[i].Address.String())
 		}
-	}
-	proof, err := cleanup.NewProof(reports, r.opts.off, time.Now)
-	if err != nil {
-		return err
-	}
-	r.opts.find.Held = cleanup.HeldIn(reports)
-	if len(reports)+len(r.opts.off) > 0 {
-		r.opts.find.Proof = proof
 	}
 	return nil
 }
