@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -185,17 +186,21 @@ func (r *Repairer) Plausible(ctx context.Context, units []cleanup.Unit) error {
 		if err != nil {
 			return err
 		}
-		for what, statement := range map[string]string{
-			"instances": "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0)",
-			"services":  "SELECT EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')",
+		var lacks []string
+		for _, table := range []struct{ name, statement string }{
+			{"instances", "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0)"},
+			{"services", "SELECT EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')"},
 		} {
 			var there bool
-			if err := c.DB.QueryRowContext(ctx, statement).Scan(&there); err != nil && !errors.Is(err, sql.ErrNoRows) {
-				return novadb.Explain(what, err)
+			if err := c.DB.QueryRowContext(ctx, table.statement).Scan(&there); err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return novadb.Explain(table.name, err)
 			}
 			if !there {
-				return fmt.Errorf("cell %s: %w: it has no %s", u.Cell, ErrImplausible, what)
+				lacks = append(lacks, "no "+table.name)
 			}
+		}
+		if len(lacks) > 0 {
+			return fmt.Errorf("cell %s: %w: it has %s", u.Cell, ErrImplausible, strings.Join(lacks, " and "))
 		}
 	}
 	return nil
