@@ -53,7 +53,7 @@ test-full: test
 	$(MAKE) fuzz FUZZTIME=2m
 
 unit:
-	.ci/gotest $$($(GO) list ./... | grep -v /integration)
+	GO=$(GO) .ci/gotest $$($(GO) list ./... | grep -v /integration)
 
 integration: build
 	TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 1h $(TESTS)

@@ -110,3 +110,32 @@ func TestApart(t *testing.T) {
 		t.Errorf("a changed machine: exit status %d: %s", status, talk)
 	}
 }
+
+// TestSetupUnprivileged runs .ci/setup as an ordinary user, whose commands run as they are.
+func TestSetupUnprivileged(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod":    "module gpustack\n\ngo 1.26.0\n",
+		"bin/go":    "#!/bin/sh\necho go1.26.0\n",
+		"bin/make":  "#!/bin/sh\necho make \"$@\", uid $(id -u), $GPUSTACK_APART\n",
+		".ci/setup": read(t, "../.ci/setup"), ".ci/apart": read(t, "../.ci/apart"), ".ci/packages": read(t, "../.ci/packages"),
+	} {
+		path := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// t.TempDir is in a folder that is closed to other users.
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", filepath.Join(dir, ".ci/setup"), "make", "unit")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GPUSTACK_APART=", "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+	if out, talk, status := try(t, cmd); status != 0 || talk != "" || out != "make unit, uid 65534, none\n" {
+		t.Errorf("exit status %d: %s%s", status, out, talk)
+	}
+}
