@@ -48,9 +48,15 @@ var refusedUndo = map[string]string{
 	"aa95e30 undoing repaired taken back allocated allocated": "row 1 of pci_devices has been changed since",
 }
 
+const laterName = " by a later release"
+
+// laterFields adds fields that this release does not know to an entry, its repairs, devices and rows.
+var laterFields = strings.NewReplacer(`"schema":`, `"later":{"a":[1]},"schema":`, `"cell":`, `"later":1,"cell":`, `"address":`, `"later":null,"address":`, `"table":`, `"later":"","table":`)
+
 // TestUpgradeKilled: of a repair of two devices by an earlier commit, which was done, undone, or
 // killed at each write of the journal, repair-migration and undo determine the outcome. In the end
-// all devices are available, or all are as before, and no entry is open.
+// all devices are available, or all are as before, and no entry is open. Fields of a later release
+// change nothing.
 func TestUpgradeKilled(t *testing.T) {
 	if commit, binary, ok := strings.Cut(*record, "="); ok {
 		recordRows(t, commit, binary)
@@ -68,6 +74,14 @@ func TestUpgradeKilled(t *testing.T) {
 			t.Errorf("%s: %d states", commit, len(states))
 		}
 		for _, s := range states {
+			if strings.HasPrefix(s.Name, "done ") {
+				later := s
+				later.Name += laterName
+				later.Entry = []byte(laterFields.Replace(string(s.Entry)))
+				states = append(states, later)
+			}
+		}
+		for _, s := range states {
 			for _, argv := range [][]string{undoTwo, repairTwo} {
 				t.Run(commit+" "+s.Name+" "+argv[0], func(t *testing.T) {
 					cell := stale(t, 2)
@@ -79,7 +93,7 @@ func TestUpgradeKilled(t *testing.T) {
 					}
 					left := columns(t)
 					out, err := exec.Command(gpustack, append(argv, "--root", root, "--yes")...).CombinedOutput()
-					if refused := refusedUndo[commit+" "+s.Name]; refused != "" && argv[0] == undoTwo[0] {
+					if refused := refusedUndo[commit+" "+strings.TrimSuffix(s.Name, laterName)]; refused != "" && argv[0] == undoTwo[0] {
 						if err == nil || !strings.Contains(string(out), refused) {
 							t.Errorf("%q: %v, want %q: %s", argv, err, refused, out)
 						}

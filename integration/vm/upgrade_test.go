@@ -37,6 +37,9 @@ const (
 // upgradeCard is a card whose functions have drivers of the host.
 var upgradeCard = []string{"0000:02:00.0", "0000:02:00.1"}
 
+// laterFields adds fields that this release does not know to an entry, its drivers and their states.
+var laterFields = strings.NewReplacer(`"schema":`, `"later":{"a":[1]},"schema":`, `"boot_id":`, `"later":1,"boot_id":`, `"address":`, `"later":null,"address":`, `"driver":`, `"later":"","driver":`)
+
 // undoesEarlierEntries: host bind and host release of earlier commits are undone, and recovered where
 // they were interrupted, with the outcome that they had with those commits.
 func undoesEarlierEntries(m machine) {
@@ -64,7 +67,11 @@ func undoesEarlierEntries(m machine) {
 				names = append(names, name)
 			}
 		}
-		for _, name := range names {
+		// A later release has fields that this one does not know.
+		for _, section := range []string{"/entry", "/drivers", "/undo"} {
+			sections["bind by a later release"+section] = laterFields.Replace(sections["bind"+section])
+		}
+		for _, name := range append(names, "bind by a later release") {
 			when := filepath.Base(filepath.Dir(file)) + " " + name
 			m.holdBy(sections[name+"/drivers"])
 			m.run("busybox", "rm", "-rf", upgradeJournal)
