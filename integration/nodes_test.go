@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// nodes is the folder of real machines as tables of PCI functions. Its README.md names the source of
-// each.
+// nodes is the folder of real machines as tables of PCI functions. Its README.md names the source
+// of each.
 const nodes = "testdata/nodes"
 
 // layNodes lays out every table, once for all tests, and returns the roots by table.

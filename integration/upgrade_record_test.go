@@ -24,7 +24,7 @@ var record = flag.String("record", "", "TestUpgrade: first write testdata/upgrad
 //
 // Of a run that was killed, there are up to three states for each status of the entry, from the
 // first place at which something changes to the last. Times of the journal are set to one value, so
-// that two recordings are the same, and an initramfs that was kept is a line of text. It needs
+// that two recordings are the same, and the copy of an initramfs is a line of text. It needs
 // strace.
 func recordUpgrade(t *testing.T, commit, binary string) {
 	t.Helper()
@@ -97,19 +97,19 @@ func (r recorder) killed(t *testing.T, lay func(testing.TB) string, command []st
 		argv := append([]string{"-f", "-qq", "-o", "/dev/null", "-e", "trace=" + place.call,
 			"-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", place.call, place.nth)}, r.argv(root, command)...)
 		if out, err := exec.Command("strace", argv...).CombinedOutput(); err == nil {
-			t.Fatalf("it was not killed: %s", out)
+			t.Fatalf("gpustack was not killed: %s", out)
 		}
 		s := r.state(t, root)
 		if s.status() == "done" || s.status() == "undone" {
-			continue // only the lock was left to be released, or nothing had begun
+			continue // the entry was complete, or the undo had not begun
 		}
 		states = append(states, s)
 	}
 	return some(states)
 }
 
-// killedBy runs a command once for each program of the machine, which kills it, and returns the
-// states that are left.
+// killedBy runs a command once for each program of the machine, which kills gpustack, and returns
+// the states that are left.
 func (r recorder) killedBy(t *testing.T, lay func(testing.TB) string, programs, command []string) []state {
 	t.Helper()
 	var states []state
@@ -121,7 +121,7 @@ func (r recorder) killedBy(t *testing.T, lay func(testing.TB) string, programs, 
 			t.Fatal(err)
 		}
 		if _, talk, status := try(t, mounted(root, r.argv(root, command)...)); status >= 0 {
-			t.Fatalf("it was not killed: exit status %d: %s", status, talk)
+			t.Fatalf("gpustack was not killed: exit status %d: %s", status, talk)
 		}
 		states = append(states, r.state(t, root))
 	}
@@ -161,8 +161,8 @@ func (r recorder) state(t *testing.T, root string) state {
 	return s
 }
 
-// some returns, of the states with each status, the first, the middle one and the last of those that
-// are different.
+// some returns, of the states with each status, the first, the middle one and the last of those
+// that are different.
 func some(states []state) []state {
 	var order []string
 	by := map[string][]state{}

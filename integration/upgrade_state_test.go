@@ -15,14 +15,14 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// A state is what one run of an earlier commit left of a machine: every folder and file that is
-// different from before, by its name below the root.
+// A state is a machine as one run of an earlier commit left it: every folder and file that differs
+// from before the run, by its name below the root.
 //
 // testdata/upgrade/COMMIT/MACHINE.txtar holds the states of a machine. In its comment are, for each
-// state, a line "state NAME", a line "verdict VERDICT" if host check of that commit was asked, and a
-// line for each difference: "NAME/ MODE" for a folder, "NAME MODE CONTENT" for a file, where CONTENT
-// is the name of the section with its content, and "NAME gone" for what is absent. A section whose
-// name ends in "-" has a newline at its end that the file does not have.
+// state, a line "state NAME", a line "verdict VERDICT" if host check of that commit was asked, and
+// a line for each difference: "NAME/ MODE" for a folder, "NAME MODE CONTENT" for a file, where
+// CONTENT is the name of the section with its content, and "NAME gone" for a file that was removed.
+// A section whose name ends in "-" has a newline at its end that the file does not have.
 type state struct {
 	name    string // its status, and a number: applying-1
 	verdict string // of host check, by that commit, "" if it was not asked
@@ -35,8 +35,8 @@ type stateFile struct {
 	text string
 }
 
-// status returns the status of the newest entry of the journal: applying, rebuilding, done, undoing,
-// unbuilding or undone; begun if there is none yet.
+// status returns the status of the newest entry of the journal: applying, rebuilding, done,
+// undoing, unbuilding or undone; begun if there is none yet.
 func (s state) status() string {
 	status, _, _ := strings.Cut(s.name, "-")
 	return status

@@ -20,8 +20,8 @@ import (
 const upgradeKernel = "6.1.0-28-amd64"
 
 // An upgradeMachine is a machine that earlier commits have changed, with one command. Before that,
-// it was testdata/upgrade/TREE.txtar. On Debian and RHEL, two GPUs are bound by their ids, and one of
-// two identical network cards is bound by its address.
+// it was testdata/upgrade/TREE.txtar. On Debian and RHEL, two GPUs are bound by their ids, and one
+// of two identical network cards is bound by its address.
 type upgradeMachine struct {
 	name, tree string
 	command    []string
@@ -84,8 +84,8 @@ func upgradeFile(commit, machine string) string {
 // was interrupted is recovered by the next run, both by undo and by the same command. Where the
 // command was complete, running it again changes only upgradeMoves.
 //
-// A commit that changes the format of the contract, the journal or the files adds the states that its
-// predecessor leaves (recordUpgrade).
+// A commit that changes the format of the contract, the journal or the files adds the states that
+// its predecessor leaves (recordUpgrade).
 func TestUpgrade(t *testing.T) {
 	if commit, binary, ok := strings.Cut(*record, "="); ok {
 		recordUpgrade(t, commit, binary)
@@ -167,13 +167,13 @@ func (u upgrade) test(t *testing.T, s state) {
 	root = u.left(t, s)
 	out, talk, status := u.run(t, root, u.command...)
 	if strings.Contains(out+talk, "hunter2") {
-		t.Errorf("it shows a secret: %s%s", out, talk)
+		t.Errorf("the output has a secret: %s%s", out, talk)
 	}
 	if status != 0 {
 		t.Fatalf("%s: exit status %d: %s", u.command, status, talk)
 	}
 	if recovers := s.status() == "applying" || s.status() == "undoing"; strings.Contains(talk, "gpustack: entry 1 was ") != recovers {
-		t.Errorf("it says that it recovers entry 1: %t, want %t: %s", !recovers, recovers, talk)
+		t.Errorf("the output says that entry 1 is recovered: %t, want %t: %s", !recovers, recovers, talk)
 	}
 	if diff := cmp.Diff(u.done, configured(t, root)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", u.command, diff)
@@ -235,7 +235,7 @@ func (u upgrade) testPrograms(t *testing.T, s state) {
 	}
 }
 
-// next tests what a machine that was prepared and booted, or configured, is planned to become.
+// next tests the plan of the next run, on a machine that was prepared and booted, or configured.
 func (u upgrade) next(t *testing.T) {
 	root := u.left(t, u.states["done"])
 	if u.image != "" {
@@ -271,8 +271,8 @@ func (u upgrade) next(t *testing.T) {
 	}
 }
 
-// TestDowngrade: a machine that a later release has changed is checked and undone, though journal and
-// record have fields that this release does not know.
+// TestDowngrade: a machine that a later release has changed is checked and undone, though journal
+// and record have fields that this release does not know.
 func TestDowngrade(t *testing.T) {
 	for _, m := range upgradeMachines {
 		t.Run(m.name, func(t *testing.T) {
@@ -388,7 +388,8 @@ func (m upgradeMachine) layPrograms(t testing.TB) (root string) {
 	return root
 }
 
-// prepared returns what lays out the machine after a binary has run its command.
+// prepared returns a function that lays out the machine as a binary leaves it that has run the
+// command.
 func (m upgradeMachine) prepared(binary string) func(testing.TB) (root string) {
 	return func(t testing.TB) string {
 		t.Helper()
@@ -398,7 +399,7 @@ func (m upgradeMachine) prepared(binary string) func(testing.TB) (root string) {
 	}
 }
 
-// boot makes a machine look as after its programs were run and it was booted.
+// boot changes the tree to that of the machine after its programs have run and it was booted.
 func (m upgradeMachine) boot(t *testing.T, root string) {
 	t.Helper()
 	write := func(name, text string) {
@@ -424,7 +425,7 @@ func (m upgradeMachine) boot(t *testing.T, root string) {
 	m.compose(t, root)
 }
 
-// compose makes the initramfs as the generator had, as far as gpustack looks at it.
+// compose makes the initramfs that the generator would make, as far as gpustack reads it.
 func (m upgradeMachine) compose(t *testing.T, root string) {
 	t.Helper()
 	dir := t.TempDir()

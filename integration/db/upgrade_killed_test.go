@@ -50,7 +50,8 @@ var refusedUndo = map[string]string{
 
 const laterName = " by a later release"
 
-// laterFields adds fields that this release does not know to an entry, its repairs, devices and rows.
+// laterFields adds fields that this release does not know to an entry, its repairs, devices and
+// rows.
 var laterFields = strings.NewReplacer(`"schema":`, `"later":{"a":[1]},"schema":`, `"cell":`, `"later":1,"cell":`, `"address":`, `"later":null,"address":`, `"table":`, `"later":"","table":`)
 
 // TestUpgradeKilled: of a repair of two devices by an earlier commit, which was done, undone, or
@@ -130,7 +131,10 @@ func TestUpgradeKilled(t *testing.T) {
 	}
 }
 
-// recordRows writes the states that the binary of a commit leaves. It needs strace.
+// recordRows writes the states that the binary of a commit leaves. It needs strace. recordUpgrade
+// of package integration describes how to build the binary:
+//
+//	go test ./integration/db -run TestUpgradeKilled -record aa95e30=/tmp/gpustack
 func recordRows(t *testing.T, commit, binary string) {
 	t.Helper()
 	var states []rowState

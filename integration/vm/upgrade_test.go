@@ -22,8 +22,8 @@ import (
 // each function of the card, "-" for none, and NAME/undo is the same after that commit has undone
 // it, empty if it found nothing to undo.
 //
-// They are recorded in a virtual machine, with the binary of the commit (see recordUpgrade of package
-// integration for how it is made):
+// They are recorded in a virtual machine, with the binary of the commit (see recordUpgrade of
+// package integration for how it is made):
 //
 //	go test ./integration/vm -run TestTopologies/intel/upgrade -record aa95e30=/tmp/gpustack
 var record = flag.String("record", "", "TestTopologies/intel/upgrade: write ../testdata/upgrade/COMMIT/drivers.txtar again, with the binary of that commit (`COMMIT=BINARY`)")
@@ -37,11 +37,12 @@ const (
 // upgradeCard is a card whose functions have drivers of the host.
 var upgradeCard = []string{"0000:02:00.0", "0000:02:00.1"}
 
-// laterFields adds fields that this release does not know to an entry, its drivers and their states.
+// laterFields adds fields that this release does not know to an entry, its drivers and their
+// states.
 var laterFields = strings.NewReplacer(`"schema":`, `"later":{"a":[1]},"schema":`, `"boot_id":`, `"later":1,"boot_id":`, `"address":`, `"later":null,"address":`, `"driver":`, `"later":"","driver":`)
 
-// undoesEarlierEntries: host bind and host release of earlier commits are undone, and recovered where
-// they were interrupted, with the outcome that they had with those commits.
+// undoesEarlierEntries: host bind and host release of earlier commits are undone, and recovered
+// where they were interrupted, with the outcome that they had with those commits.
 func undoesEarlierEntries(m machine) {
 	if commit, _, ok := strings.Cut(*record, "="); ok {
 		recordEntries(m, commit)
@@ -97,8 +98,8 @@ func undoesEarlierEntries(m machine) {
 	m.run("busybox", "rm", "-rf", "/var/lib/gpustack")
 }
 
-// recordEntries writes the entries that the binary of a commit leaves: done, undone, and killed with
-// the functions unchanged, half-way and changed, as far as kills meet them.
+// recordEntries writes the entries that the binary of a commit leaves: done, undone, and killed
+// with the functions unchanged, half-way and changed, as far as kills meet them.
 func recordEntries(m machine, commit string) {
 	device := []string{"--yes", "--device", upgradeCard[0]}
 	bind := slices.Concat([]string{"gpustack", "host", "bind", "--live"}, device)
