@@ -1,0 +1,208 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// withoutHint are the exported errors that have no hint, each with the reason. Names are those of
+// the package below the module, and of the variable or type.
+var withoutHint = map[string]string{
+	"host.ErrNoFlags":          "a finding of host check shows it, and has a remedy of its own",
+	"host.ErrStopped":          "the operator stopped the program that the text names",
+	"host.ProgramError":        "the last line of the program says what to do; what runs it adds a hint where it knows one",
+	"host/boot.FileError":      "the text has the file, the line and how to fix it",
+	"host/change.ErrNothing":   "it is the answer to undo where there is nothing to do",
+	"host/edit.ErrNotRegular":  "the text names the file, which the operator has to look at",
+	"host/prepare.ErrPutBack":  "it goes with the error of a program, which has the hint",
+	"host/selection.ErrBridge": "the text says why the device cannot be chosen",
+	"nova/cloud.Error":         "its Kind has the hint, which errors.As finds",
+	"nova/cloud.ErrConflict":   "the text has the message of the service, which names the object",
+	"nova/cloud.ErrNotFound":   "the text has the message of the service, which names the object",
+	"nova/conf.SyntaxError":    "the text has the line and what is wrong with it",
+}
+
+// TestErrorsHaveHints: every exported error variable (ErrX) and every exported error type of the
+// module carries a hint: the variable is made by host.WithHint, the type has a method Hint. Errors
+// whose text says all are listed in withoutHint.
+func TestErrorsHaveHints(t *testing.T) {
+	known := exportedErrors(t, "../..")
+	if len(known) < 50 {
+		t.Errorf("%d exported errors found", len(known))
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		reason, listed := withoutHint[name]
+		switch e := known[name]; {
+		case !e.hinted && !listed:
+			t.Errorf("%s: %s has no hint: make it with host.WithHint, give its type a method Hint, or list it in withoutHint", e.position, name)
+		case e.hinted && listed:
+			t.Errorf("%s: %s has a hint, and is listed in withoutHint", e.position, name)
+		case listed && reason == "":
+			t.Errorf("%s: no reason is listed for %s", e.position, name)
+		}
+	}
+	for name := range withoutHint {
+		if _, ok := known[name]; !ok {
+			t.Errorf("%s is listed in withoutHint, and is no exported error", name)
+		}
+	}
+}
+
+// An exportedError is an error variable or type.
+type exportedError struct {
+	position token.Position
+	hinted   bool
+	alias    string // the variable of another package that it is
+}
+
+// exportedErrors returns the exported errors of a module by name, without those of commands and
+// tests. A type is an error if it has a method Error, or embeds error.
+func exportedErrors(t *testing.T, root string) map[string]exportedError {
+	t.Helper()
+	positions := token.NewFileSet()
+	found := map[string]exportedError{}
+	hints := map[string]bool{}           // types that have a method Hint
+	types := map[string]token.Position{} // of all exported types
+	errorTypes := map[string]bool{}      // of those with a method Error
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, file)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains([]string{"integration", "build", "testdata"}, d.Name()) || name != "." && d.Name()[0] == '.'):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		syntax, err := parser.ParseFile(positions, file, nil, parser.SkipObjectResolution)
+		if err != nil || syntax.Name.Name == "main" {
+			return err
+		}
+		at := func(node ast.Node) token.Position {
+			p := positions.Position(node.Pos())
+			p.Filename = name
+			return p
+		}
+		in := path.Dir(filepath.ToSlash(name)) + "."
+		for _, declaration := range syntax.Decls {
+			switch declaration := declaration.(type) {
+			case *ast.FuncDecl:
+				receiver := receiverType(declaration)
+				if !ast.IsExported(receiver) {
+					continue
+				}
+				errorTypes[in+receiver] = errorTypes[in+receiver] || declaration.Name.Name == "Error"
+				hints[in+receiver] = hints[in+receiver] || declaration.Name.Name == "Hint"
+			case *ast.GenDecl:
+				for _, spec := range declaration.Specs {
+					switch spec := spec.(type) {
+					case *ast.TypeSpec:
+						if !spec.Name.IsExported() {
+							continue
+						}
+						types[in+spec.Name.Name] = at(spec)
+						if embedsError(spec.Type) {
+							errorTypes[in+spec.Name.Name] = true
+						}
+					case *ast.ValueSpec:
+						for i, variable := range spec.Names {
+							if declaration.Tok == token.VAR && strings.HasPrefix(variable.Name, "Err") {
+								e := exportedError{position: at(variable)}
+								if i < len(spec.Values) {
+									e.hinted, e.alias = isWithHint(spec.Values[i]), aliased(syntax, spec.Values[i])
+								}
+								found[in+variable.Name] = e
+							}
+						}
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, isError := range errorTypes {
+		if position, ok := types[name]; ok && isError {
+			found[name] = exportedError{position: position, hinted: hints[name]}
+		}
+	}
+	for name, e := range found {
+		if e.alias != "" {
+			e.hinted = found[e.alias].hinted
+			found[name] = e
+		}
+	}
+	return found
+}
+
+// receiverType returns the name of a method's type, "" for a function.
+func receiverType(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	t := f.Recv.List[0].Type
+	if pointer, ok := t.(*ast.StarExpr); ok {
+		t = pointer.X
+	}
+	if name, ok := t.(*ast.Ident); ok {
+		return name.Name
+	}
+	return "" // a generic type
+}
+
+// embedsError reports whether a type is a struct that embeds error.
+func embedsError(t ast.Expr) bool {
+	s, ok := t.(*ast.StructType)
+	return ok && slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool {
+		name, ok := f.Type.(*ast.Ident)
+		return ok && len(f.Names) == 0 && name.Name == "error"
+	})
+}
+
+// aliased returns the variable of another package of the module that an expression is, "" for
+// another expression.
+func aliased(file *ast.File, e ast.Expr) string {
+	selector, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	name, ok := selector.X.(*ast.Ident)
+	if !ok {
+		return ""
+	}
+	for _, spec := range file.Imports {
+		in, found := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), "gpustack/")
+		if found && path.Base(in) == name.Name {
+			return in + "." + selector.Sel.Name
+		}
+	}
+	return ""
+}
+
+// isWithHint reports whether an expression is a call of host.WithHint.
+func isWithHint(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		return f.Name == "WithHint"
+	case *ast.SelectorExpr:
+		return f.Sel.Name == "WithHint"
+	}
+	return false
+}
