@@ -137,7 +137,8 @@ func (m Modules) Match(modalias string) []string {
 }
 
 // Variant returns the variant driver of VFIO for a function of that modalias (Linux,
-// drivers/vfio/pci: nvgrace_gpu_vfio_pci and others, by aliases that begin with "vfio_pci:"), or "".
+// drivers/vfio/pci: nvgrace_gpu_vfio_pci and others, by aliases that begin with "vfio_pci:"), or
+// "".
 func (m Modules) Variant(modalias *string) string {
 	if modalias == nil {
 		return ""
