@@ -1,0 +1,205 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// repository is the top directory of the source tree.
+const repository = "../.."
+
+// forbidden are phrases that user-visible texts must not contain, each with the words to use
+// instead. It lists only phrases that cannot be right in another sense.
+var forbidden = []struct{ pattern, instead string }{
+	{`(hold|holds|held|holding)\b[^.;:"]{0,40}\bagainst`, "compare, check against"},
+	{`(stand|stands|speak|speaks) against`, "conflict with, does not match"},
+	{`anew`, "again; regenerate; plan again"},
+	{`(take|takes|taken|took|taking)( \w+){0,3} back`, "undo, revert, return to the host driver"},
+	{`(put|puts|putting)( \w+){0,2} right`, "repair, recover"},
+	{`(let|lets|letting)( \w+){0,2} go`, "unbind, release"},
+	{`(give|gives|gave|given) back`, "return to the host driver, restore"},
+	{`(have|has|had|gets?|got) hold of|gets? hold`, "bind, open"},
+	{`heeds?|heeded`, "ignores, accepts"},
+	{`twins?`, "identical device"},
+	{`(somebody|anybody|everybody|whoever|whosoever)`, "the user, operator, process or caller"},
+	{`nobody (is|has|can|may|will|else|knows|reads|could)`, "no user, no process"},
+	{`(can|could)(not| not) be told`, "cannot be determined, is unknown"},
+	{`(is|are|was|were) (not )?told`, "name what is reported, and to whom"},
+	{`(is|are) said`, "name what is printed"},
+	{`(is|are|was|were) passed over`, "is skipped, is ignored"},
+	{`(initramfs|image) makers?`, "initramfs generator"},
+	{`(is|are) not so`, "stale, inconsistent"},
+	{`the kernel does not return`, "the write is stuck in the kernel"},
+	{`without a word`, "silently"},
+	{`comes? of (it|leaving|this|that)`, "consequence, impact"},
+	{`is too little`, "must be at least N"},
+	{`(was|were|been) cut off`, "was interrupted, is truncated"},
+	{`aloud`, "as a warning"},
+	{`(ere|hither|thence|whence|wherefrom|thereof|therein|whereof)`, "plain words"},
+}
+
+// allowedStrings are literals with a forbidden phrase that must stay, each with its reason.
+var allowedStrings = map[string]string{
+	"taken back": "the state of an undone repair in journals and JSON of earlier releases",
+}
+
+// TestWording: string literals of the program and the documentation contain none of the forbidden
+// phrases. The texts of templates are exempt, also where the documentation shows them: machines
+// that earlier releases prepared have the same bytes.
+func TestWording(t *testing.T) {
+	exempt := templateLines(t)
+	var patterns []*regexp.Regexp
+	for _, f := range forbidden {
+		patterns = append(patterns, regexp.MustCompile(`(?i)\b(?:`+f.pattern+`)\b`))
+	}
+	check := func(file string, line int, text string) {
+		// A phrase may span a line break.
+		flat := strings.NewReplacer("\n", " ", "\t", " ").Replace(text)
+		for i, p := range patterns {
+			for _, at := range p.FindAllStringIndex(flat, -1) {
+				t.Errorf("%s:%d: %q: use: %s",
+					file, line+strings.Count(text[:at[0]], "\n"), flat[at[0]:at[1]], forbidden[i].instead)
+			}
+		}
+	}
+	for _, file := range sources(t, ".go") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "integration/") {
+			continue // texts of tests
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, filepath.Join(repository, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ImportSpec:
+				return false
+			case *ast.Field:
+				n.Tag = nil // not a text
+			case *ast.BasicLit:
+				text, err := strconv.Unquote(n.Value)
+				if _, ok := allowedStrings[text]; n.Kind == token.STRING && err == nil && !ok {
+					check(file, set.Position(n.Pos()).Line, text)
+				}
+			}
+			return true
+		})
+	}
+	for _, file := range sources(t, ".md") {
+		text, err := os.ReadFile(filepath.Join(repository, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		for i, line := range lines {
+			if exempt[strings.TrimLeft(line, "+- ")] {
+				lines[i] = ""
+			}
+		}
+		prose := strings.Join(lines, "\n")
+		for allowed := range allowedStrings {
+			prose = strings.ReplaceAll(prose, "`"+allowed+"`", "``")
+		}
+		check(file, 1, prose)
+	}
+}
+
+// templateLines returns the lines of the texts that gpustack writes to machines.
+func templateLines(t *testing.T) map[string]bool {
+	t.Helper()
+	lines := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(repository, "templates"), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(name) == ".go" {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		for line := range strings.Lines(string(text)) {
+			lines[strings.TrimSpace(line)] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+// maxComment is the maximum number of characters of a comment line, its indentation included.
+const maxComment = 100
+
+// TestCommentWidth: comment lines of all Go files have at most maxComment characters, except
+// directives, code blocks and lines of one long word, such as an address.
+func TestCommentWidth(t *testing.T) {
+	for _, file := range sources(t, ".go") {
+		text, err := os.ReadFile(filepath.Join(repository, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, text, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(text), "\n")
+		for _, group := range parsed.Comments {
+			for _, comment := range group.List {
+				first := set.Position(comment.Pos()).Line
+				for i := range strings.Split(comment.Text, "\n") {
+					line := lines[first+i-1]
+					bare := strings.TrimSpace(line)
+					exempt := slices.ContainsFunc([]string{"//go:", "//nolint", "//\t"}, func(prefix string) bool {
+						return strings.HasPrefix(bare, prefix)
+					})
+					if exempt || !strings.HasPrefix(bare, "//") || len(strings.Fields(bare)) <= 2 {
+						continue // a directive or code block, behind code, or not breakable
+					}
+					if n := utf8.RuneCountInString(line); n > maxComment {
+						t.Errorf("%s:%d: a comment line of %d characters, more than %d", file, first+i, n, maxComment)
+					}
+				}
+			}
+		}
+	}
+}
+
+// sources returns the files of the repository with a suffix, without test data, generated and
+// hidden directories.
+func sources(t *testing.T, suffix string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(repository, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := d.Name()
+		if d.IsDir() && name != repository && (base == "testdata" || base == "build" || strings.HasPrefix(base, ".")) {
+			return filepath.SkipDir
+		}
+		if !d.IsDir() && strings.HasSuffix(base, suffix) {
+			relative, err := filepath.Rel(repository, name)
+			if err != nil {
+				return err
+			}
+			files = append(files, relative)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 5 {
+		t.Fatalf("%d files with suffix %s: not the repository", len(files), suffix)
+	}
+	return files
+}
