@@ -32,7 +32,7 @@ var programDirs = []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 // Errors of programs.
 var (
 	// ErrNoProgram says that a program is not installed.
-	ErrNoProgram = errors.New("no such program")
+	ErrNoProgram = WithHint(errors.New("no such program"), "install it, or run it later: with --no-rebuild")
 	// ErrStopped says that a program was ended, or not started, because Runner.Stop was closed.
 	ErrStopped = errors.New("was stopped")
 )
@@ -52,7 +52,7 @@ func (r Runner) Find(program string) (string, error) {
 }
 
 // ErrNotMounted says that a root lacks what programs need that ask the kernel.
-var ErrNotMounted = errors.New("is not mounted there, and programs run there would ask it")
+var ErrNotMounted = WithHint(errors.New("is not mounted there, and programs run there would ask it"), "mount them, or run the programs on the machine itself: without --rebuild")
 
 // Ready is an error unless every program is there, and, on a root elsewhere, the
 // file systems of the kernel are mounted below it: grub-mkconfig without them writes

@@ -310,8 +310,8 @@ func TestInitramfsRead(t *testing.T) {
 }
 
 // TestCrashImages: the image of a crash kernel gets nothing that loads drivers for guests, from
-// initramfs-tools with a configuration as kdump-tools makes it, nor from dracut with the module that
-// mkdumprd adds.
+// initramfs-tools with a configuration as kdump-tools makes it, nor from dracut with the module
+// that mkdumprd adds.
 func TestCrashImages(t *testing.T) {
 	root := unpack(t, examples(t)["workstation-twins.txtar"])
 	run(t, gpustack, "host", "prepare", "--root", root, "--device", "0000:65:00.0", "--yes")

@@ -317,9 +317,9 @@ func onTerminal(t *testing.T, answer string, args ...string) (output string, sta
 	return s.Output(), status
 }
 
-// TestInterruptedAnywhere sends SIGINT at every third of the system calls by which prepare and undo
-// change files. Either the run was done before the signal counted, or it ends with 130 and all is as it
-// was, the journal too.
+// TestInterruptedAnywhere sends SIGINT at every third of the system calls by which prepare and
+// undo change files. Either the run was done before the signal counted, or it ends with 130 and
+// all is as it was, the journal too.
 func TestInterruptedAnywhere(t *testing.T) {
 	first := inPlace(t)
 	history := func(root string) string { return run(t, gpustack, "history", "--root", root, "-o", "json") }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// aptMachine is a folder that apt and dpkg install into, with a repository of its own. apart is what
-// .ci/apart gave the tests: none or overlay.
+// aptMachine is a folder that apt and dpkg install into, with a repository of its own. apart is
+// what .ci/apart gave the tests: none or overlay.
 type aptMachine struct {
 	root, repository, config, cache, apart string
 }

@@ -239,6 +239,11 @@ func (e *usageError) Error() string {
 	return e.problem
 }
 
+// Hint returns what to do about it, or "".
+func (e *usageError) Hint() string {
+	return e.hint
+}
+
 type rootOptions struct {
 	version bool
 	app     *cli.App

@@ -174,7 +174,8 @@ func (u *ui) warnInterrupted(ctx context.Context, dir string) {
 	}
 }
 
-// recoveredBySome reports whether only some commands recover an entry: those of its database or API.
+// recoveredBySome reports whether only some commands recover an entry: those of its database or
+// API.
 func recoveredBySome(e change.Entry) bool {
 	return e.Kind != change.KindFiles && e.Kind != change.KindDrivers
 }

@@ -26,37 +26,41 @@ import (
 func newUndoCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "undo",
-		Usage:     "take back what gpustack has changed",
+		Usage:     "undo what gpustack has changed",
 		ArgsUsage: "[ENTRY]",
 		Description: `
-Puts every file of an entry of the journal back as it was, byte for byte, with its
-permissions, owner and attributes, removes those that were made, and runs the
-programs again that make what derives from them. Without ENTRY it takes the latest
-that is not undone yet. A file that somebody has changed since is named, and then
-nothing is touched.
+Undoes an entry of the journal, the latest that is not undone yet without ENTRY. It shows
+what it will do, and asks.
 
-Of nova configure --placement, report_in_placement stays set: Nova cannot switch it
-off, and nova-compute does not start without it once its devices are in Placement.
+Files are restored byte for byte, with their permissions, owner and attributes, and
+programs that regenerate boot menus and initramfs images run again. If a file was edited
+since, undo names it and changes nothing. After nova configure --placement,
+report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start
+without it once its devices are in Placement.
 
-Of host bind and host release it gives functions back to what held them, unless the
-machine was started anew since, which did that.
+After host bind and host release, functions are bound to their former drivers again,
+unless the machine was booted since, which reverted it.
 
-Of repair-migration it restores rows of Nova's databases and Placement's
-allocations, unless Nova has gone on from there. The databases are found as that
-command finds them. If a repair was interrupted, undo first determines what was written.
+After repair-migration, rows of Nova's databases and Placement's allocations are restored,
+unless Nova has gone on from there. The databases are found as that command finds them.
+
+After flavor create, a flavor that is unchanged is deleted; after flavor delete, the
+flavor is created again with the same id.
+
+If a change was interrupted, undo first determines how far it came.
 
 EXAMPLES
   gpustack undo
   gpustack undo 3 --dry-run
 
 EXIT STATUS
-  0  the files are as they were
-  1  they could not be put back
-  2  --dry-run: there is something to put back
+  0  the entry is undone
+  1  it could not be undone; the error says what was changed
+  2  --dry-run: there is something to undo
   130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(),
-			&cli.BoolFlag{Name: "live", Usage: "of host release: unbind drivers too that may never return from it"},
+			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "of repair-migration: the `FILE` below the root"},
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
 		}, databaseFlags()...),

@@ -16,18 +16,19 @@ import (
 // withoutHint are the exported errors that have no hint, each with the reason. Names are those of
 // the package below the module, and of the variable or type.
 var withoutHint = map[string]string{
-	"host.ErrNoFlags":          "a finding of host check shows it, and has a remedy of its own",
-	"host.ErrStopped":          "the operator stopped the program that the text names",
-	"host.ProgramError":        "the last line of the program says what to do; what runs it adds a hint where it knows one",
-	"host/boot.FileError":      "the text has the file, the line and how to fix it",
-	"host/change.ErrNothing":   "it is the answer to undo where there is nothing to do",
-	"host/edit.ErrNotRegular":  "the text names the file, which the operator has to look at",
-	"host/prepare.ErrPutBack":  "it goes with the error of a program, which has the hint",
-	"host/selection.ErrBridge": "the text says why the device cannot be chosen",
-	"nova/cloud.Error":         "its Kind has the hint, which errors.As finds",
-	"nova/cloud.ErrConflict":   "the text has the message of the service, which names the object",
-	"nova/cloud.ErrNotFound":   "the text has the message of the service, which names the object",
-	"nova/conf.SyntaxError":    "the text has the line and what is wrong with it",
+	"host.ErrNoFlags":           "a finding of host check shows it, and has a remedy of its own",
+	"host.ErrStopped":           "the operator stopped the program that the text names",
+	"host.ProgramError":         "the last line of the program says what to do; what runs it adds a hint where it knows one",
+	"host/boot.FileError":       "the text has the file, the line and how to fix it",
+	"host/change.ErrUnfinished": "it goes with the error that prevents the recovery, which has the hint",
+	"host/change.ErrNothing":    "it is the answer to undo where there is nothing to do",
+	"host/edit.ErrNotRegular":   "the text names the file, which the operator has to look at",
+	"host/prepare.ErrPutBack":   "it goes with the error of a program, which has the hint",
+	"host/selection.ErrBridge":  "the text says why the device cannot be chosen",
+	"nova/cloud.Error":          "its Kind has the hint, which errors.As finds",
+	"nova/cloud.ErrConflict":    "the text has the message of the service, which names the object",
+	"nova/cloud.ErrNotFound":    "the text has the message of the service, which names the object",
+	"nova/conf.SyntaxError":     "the text has the line and what is wrong with it",
 }
 
 // TestErrorsHaveHints: every exported error variable (ErrX) and every exported error type of the

@@ -22,12 +22,8 @@ import (
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
-	"gpustack/host/machine"
-	"gpustack/host/modprobe"
-	"gpustack/host/pci"
 )
 
 // ui is the only code that prints. Data goes to out, talk to talk.
@@ -239,52 +235,10 @@ func hint(err error) string {
 	if errors.As(err, &hinted) {
 		return hinted.Hint()
 	}
-	var usage *usageError
-	var protected *edit.Protected
-	switch {
-	case errors.As(err, &usage):
-		return usage.hint
-	case errors.As(err, &protected):
-		return protected.Command() + ", then run gpustack again (lsattr -d " + protected.Place + " shows the attribute)"
-	case errors.Is(err, pci.ErrNoPCI):
-		return "--root takes the top of a machine's file tree, with its sys below; on the machine itself leave it out"
-	case errors.Is(err, fs.ErrPermission):
+	if errors.Is(err, fs.ErrPermission) {
 		return "run gpustack as root"
 	}
-	for _, known := range []struct {
-		err  error
-		hint string
-	}{
-		{edit.ErrChanged, "run the command again: it plans anew"},
-		{edit.ErrHardLinked, "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE"},
-		{edit.ErrMounted, "a container has it mounted: change the file it is mounted from"},
-		{modprobe.ErrLast, "rename that file so that it sorts before zz"},
-		{host.ErrNoProgram, "install it, or leave it to be run later with --no-rebuild"},
-		{host.ErrNotMounted, "mount them, or leave the programs to be run on the machine itself: without --rebuild"},
-	} {
-		if errors.Is(err, known.err) {
-			return known.hint
-		}
-	}
-	var used *machine.InUse
-	if errors.As(err, &used) {
-		return stop(used)
-	}
 	return ""
-}
-
-// stop says how to end what uses a function. nvidia-persistenced and DCGM hold GPUs for
-// as long as they run.
-func stop(used *machine.InUse) string {
-	switch unit := used.Unit; {
-	case used.File == "":
-		return "gpustack host guests shows all; stop or migrate the guest first"
-	case strings.HasSuffix(unit, ".service") && !strings.HasPrefix(unit, "user@"):
-		return "systemctl stop " + unit + ", and start it again afterwards if GPUs stay with the host"
-	case strings.HasSuffix(unit, ".scope"):
-		return "end it: it runs in " + unit + ", a container or a session"
-	}
-	return fmt.Sprintf("end process %d", used.PID)
 }
 
 // diffs prints changes of files, lines that come and go in colour. Whole files that

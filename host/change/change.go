@@ -138,7 +138,7 @@ const (
 )
 
 // ErrNotReverted goes with what could not be reverted.
-var ErrNotReverted = errors.New("could not be reverted")
+var ErrNotReverted = host.WithHint(errors.New("could not be reverted"), "the next gpustack command that changes this machine recovers the rest; 'gpustack history' shows the entry")
 
 // Run makes steps one after the other. The outcome is Stands when all are made. When ctx ends,
 // the running step ends first.

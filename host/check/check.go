@@ -1,5 +1,5 @@
-// Package check judges a machine: whether it is ready to assign GPUs to guests, and if not, why. Each
-// check has a file and a function named as in the output.
+// Package check judges a machine: whether it is ready to assign GPUs to guests, and if not, why.
+// Each check has a file and a function named as in the output.
 //
 // Does not: read the machine (host/machine) or change anything.
 package check
@@ -33,10 +33,10 @@ const (
 // ErrUnknown says that a machine does not show enough to be judged.
 var ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"), "the checks with status n/a name what is missing; run gpustack as root on the machine itself")
 
-// Verify judges a machine that was observed for [machine.Check]. Its findings come in the order in which one would look: the
-// CPU, the firmware, the IOMMU, arguments, modules, the functions and their groups, and what is
-// recorded. Each check has one at least. What follows from a fault that another check
-// names is not said again: it does not apply until that is mended.
+// Verify judges a machine that was observed for [machine.Check]. Its findings come in the order in
+// which one would look: the CPU, the firmware, the IOMMU, arguments, modules, the functions and
+// their groups, and what is recorded. Each check has one at least. What follows from a fault that
+// another check names is not said again: it does not apply until that is mended.
 func Verify(m machine.Machine) ([]host.Finding, Verdict) {
 	v := newView(m)
 	var findings []host.Finding

@@ -748,8 +748,8 @@ func TestAnotherBoard(t *testing.T) {
 	}
 }
 
-// TestBecameConsole: a function that became the console after it was recorded is left to the host at
-// boot. host check names the way out, which records it as the console.
+// TestBecameConsole: a function that became the console after it was recorded is left to the host
+// at boot. host check names the way out, which records it as the console.
 func TestBecameConsole(t *testing.T) {
 	root := ready(t, selection.Options{})
 	steps(write(function("01:00.0/boot_vga"), "1\n"), remove(function("01:00.0/driver")))(t, root)
@@ -776,9 +776,9 @@ func TestBecameConsole(t *testing.T) {
 	}
 }
 
-// TestBlacklist: while a kernel has no initramfs with the hook, the blacklist is in /etc, and plan and
-// check say that gpustack=off does not cover it. It moves once every kernel has one. The files that
-// the hook writes for one boot are not the configuration of others: a machine booted with
+// TestBlacklist: while a kernel has no initramfs with the hook, the blacklist is in /etc, and plan
+// and check say that gpustack=off does not cover it. It moves once every kernel has one. The files
+// that the hook writes for one boot are not the configuration of others: a machine booted with
 // gpustack=off can be prepared.
 func TestBlacklist(t *testing.T) {
 	root := bare(t)

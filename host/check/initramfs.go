@@ -12,8 +12,8 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// initramfs looks whether each kernel's initramfs binds functions before the host's drivers come, and
-// whether gpustack=off keeps the blacklist from applying.
+// initramfs looks whether each kernel's initramfs binds functions before the host's drivers come,
+// and whether gpustack=off keeps the blacklist from applying.
 func (v view) initramfs() []host.Finding {
 	return append(v.hooks(), v.blacklist()...)
 }

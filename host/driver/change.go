@@ -7,15 +7,14 @@ import (
 	"gpustack/host/pci"
 )
 
-// Change is what becomes of one function.
+// Change is the change of one function's driver.
 type Change struct {
 	Address pci.Address `json:"address"`
 	Group   *int        `json:"group"` // nil for none
 	Before  State       `json:"before"`
 	After   State       `json:"after"`
-	// Any says that whichever driver takes the function may have it, but for those
-	// that leave it alone: it goes back to the host. After names the one that did,
-	// once one has.
+	// Any says that any driver of the host that matches may claim the function. After names that
+	// driver once it has.
 	Any bool `json:"any"`
 }
 
@@ -25,15 +24,15 @@ type Write struct {
 	Value string `json:"value"`
 }
 
-// step is a write, and the state that it is for.
+// step is a write, and the state that it leads to.
 type step struct {
 	Write
 	does string // for people
 	to   State
-	any  bool // to.Driver is not known beforehand
+	any  bool // to.Driver is unknown beforehand
 }
 
-// Writes are the writes that make the change, in their order.
+// Writes returns the writes that make the change, in their order.
 func (c Change) Writes() []Write {
 	writes := []Write{}
 	for _, s := range c.steps(c.Before) {
@@ -42,14 +41,14 @@ func (c Change) Writes() []Write {
 	return writes
 }
 
-// steps make the change from wherever the function is.
+// steps returns the steps that make the change, from the state that the function is in.
 func (c Change) steps(from State) []step {
 	return steps(c.Address, from, c.After, c.Any)
 }
 
-// steps lead a function from one state to another. The driver that is to have it is set
-// as the only one that may before the function is free, so that no other can come first:
-// neither one that is told by ids to take all such functions, nor one that udev loads.
+// steps returns the steps from one state to another. driver_override is set before the function is
+// unbound, so that no other driver can claim it in between: neither one that has its ids, nor one
+// that udev loads.
 func steps(a pci.Address, from, to State, whichever bool) []step {
 	var list []step
 	at := from
@@ -91,12 +90,12 @@ func steps(a pci.Address, from, to State, whichever bool) []step {
 	return list
 }
 
-// inverse takes the change back.
+// inverse returns the change that undoes this one.
 func (c Change) inverse() Change {
 	return Change{Address: c.Address, Group: c.Group, Before: c.After, After: c.Before}
 }
 
-// reached tells whether a state is the one that the change leads to.
+// reached reports whether a state is the one that the change leads to.
 func (c Change) reached(s State) bool {
 	if c.Any && c.After.Driver == "" {
 		return s.Driver != "" && !pci.LeavesAlone(string(s.Driver)) && s.Override == c.After.Override

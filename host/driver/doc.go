@@ -1,10 +1,10 @@
-// Package driver changes which driver holds a PCI function of the running machine, now
-// and until its next boot: the one package that writes to sysfs.
+// Package driver binds PCI functions of the running machine to drivers, now and until its next
+// boot. It is the one package that writes to sysfs, and a kind of change of host/change.
 //
-// A write that the kernel takes proves nothing: after each, what it was for is read
-// back. A write that the kernel does not return from is left to a process of its own,
-// which may never end; gpustack does.
+// A write that the kernel accepts proves nothing: its effect is read back. A write may also block
+// in the kernel for ever: each is made by a process of its own, which gpustack abandons when its
+// time is over.
 //
-// Does not: choose functions or drivers, or refuse any (host/prepare), or start
-// programs itself (host).
+// It does not choose functions or drivers and refuses none (host/selection, host/bind), and does
+// not start programs itself (host).
 package driver

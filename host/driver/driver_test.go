@@ -399,8 +399,8 @@ func TestInterruptedRecovery(t *testing.T) {
 	}
 }
 
-// TestStuck: what the write is stuck in the kernel (uninterruptible sleep) from is not touched again, the rest goes
-// back, and the entry stays for the next run.
+// TestStuck: what the write is stuck in the kernel (uninterruptible sleep) from is not touched
+// again, the rest goes back, and the entry stays for the next run.
 func TestStuck(t *testing.T) {
 	root := lay(t)
 	k := newKernel(t, root)

@@ -10,7 +10,7 @@ import (
 	"gpustack/host"
 )
 
-// Requests to groups and containers, and what they answer (Linux,
+// Requests to groups and containers, and their answers (Linux,
 // include/uapi/linux/vfio.h; Documentation/driver-api/vfio.rst).
 const (
 	vfioGetAPIVersion       = ';'<<8 | (100 + 0)
@@ -27,12 +27,12 @@ type vfioGroupStatus struct {
 	size, flags uint32
 }
 
-// ErrInUse says that a guest has the group.
-var ErrInUse = errors.New("is in use")
+// ErrInUse says that a process, such as a guest's, has opened the group.
+var ErrInUse = host.WithHint(errors.New("is in use"), "'gpustack host guests' shows which guest has it")
 
-// TryGroup opens a group as a guest's process would, puts it into a container, and takes
-// it out and closes it again. That the group's node is there proves nothing: it comes
-// with the first of its functions.
+// TryGroup opens a group as QEMU does for a guest, adds it to a container, removes it from there
+// and closes it again. That the group's device node exists proves nothing: the kernel makes it with
+// the first function of the group.
 func (l Live) TryGroup(group int) error {
 	const containerFile = "/dev/vfio/vfio"
 	groupFile := fmt.Sprintf("/dev/vfio/%d", group)

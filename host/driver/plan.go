@@ -10,7 +10,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// Goal is what is to hold a function.
+// Goal is the driver that a function is to have.
 type Goal struct {
 	Address pci.Address
 	State
@@ -22,13 +22,13 @@ type Plan struct {
 	Release bool     // to the host, else to guests
 	Load    []string // drivers that the kernel does not have yet
 	Changes []Change
-	Groups  []int // IOMMU groups that a guest must be able to have in the end
+	Groups  []int // IOMMU groups that must be viable for a guest afterwards
 }
 
-// ErrUnread says that what holds a function cannot be told.
-var ErrUnread = errors.New("its driver cannot be read")
+// ErrUnread says that a scan could not read the driver of a function.
+var ErrUnread = host.WithHint(errors.New("its driver cannot be read"), "run gpustack as root")
 
-// New plans the changes that goals take. devices are all of the machine's.
+// New plans the changes that lead to goals. devices are all of the machine's.
 func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan, error) {
 	p := Plan{Release: release, Load: []string{}, Changes: []Change{}, Groups: []int{}}
 	var errs []error
@@ -54,7 +54,7 @@ func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan
 	return p, p.follow(root)
 }
 
-// follow adds what goes with the changes.
+// follow adds the modules that the changes need, and the groups that have to be viable afterwards.
 func (p *Plan) follow(root host.Root) error {
 	for _, c := range p.Changes {
 		if g := c.Group; g != nil && !p.Release && !slices.Contains(p.Groups, *g) {

@@ -20,7 +20,7 @@ const (
 	probeFile  = "/sys/bus/pci/drivers_probe"
 )
 
-// Name is a driver's, or "" for none, which JSON has as null.
+// Name is the name of a driver, or "" for none, which is null in JSON.
 type Name string
 
 // MarshalJSON writes null for none.
@@ -38,16 +38,16 @@ func (n Name) String() string {
 	return string(n)
 }
 
-// State is what holds a function, and what alone may.
+// State is the driver that a function is bound to, and the only one that may bind it.
 type State struct {
 	Driver   Name `json:"driver"`
 	Override Name `json:"driver_override"` // "" for any driver that matches
 }
 
-// ErrGone says that a function is no longer there.
-var ErrGone = errors.New("is not there")
+// ErrGone says that a function does not exist any more.
+var ErrGone = host.WithHint(errors.New("is not there"), "'gpustack host scan --all' lists all functions")
 
-// Read reads what holds a function.
+// Read reads the driver of a function and its driver_override.
 func Read(root host.Root, a pci.Address) (State, error) {
 	dir, err := root.OpenDir(path.Join(devicesDir, a.String()))
 	if host.IsAbsent(err) {
@@ -76,7 +76,7 @@ func Read(root host.Root, a pci.Address) (State, error) {
 	return s, nil
 }
 
-// stateOf is what a scan has read.
+// stateOf returns what a scan has read.
 func stateOf(d *pci.Device) State {
 	var s State
 	if d.Driver != nil {

@@ -20,12 +20,12 @@ import (
 // Errors of applying a change.
 var (
 	// ErrChanged says that a file is no longer what the change was computed from.
-	ErrChanged = errors.New("changed since the plan was made")
+	ErrChanged = host.WithHint(errors.New("changed since the plan was made"), "run the command again: it makes a new plan")
 	// ErrMounted says that a file is bind-mounted, into a container most often:
 	// it can be written to, but not replaced.
-	ErrMounted = errors.New("is a mount point, and cannot be replaced")
+	ErrMounted = host.WithHint(errors.New("is a mount point, and cannot be replaced"), "it is mounted into a container: change the file that it is mounted from")
 	// ErrTorn says that some files are changed and some are not.
-	ErrTorn = errors.New("the change stopped half-way and could not be taken back")
+	ErrTorn = host.WithHint(errors.New("the change stopped half-way and could not be rolled back"), "the next gpustack command that changes this machine recovers it")
 )
 
 // Apply makes the change, or changes nothing and returns an error. When it
@@ -108,6 +108,11 @@ func (e *Protected) Error() string {
 		return "its directory " + text
 	}
 	return text
+}
+
+// Hint returns the command that removes the protection.
+func (e *Protected) Hint() string {
+	return e.Command() + ", then run gpustack again (lsattr -d " + e.Place + " shows the attribute)"
 }
 
 // Command returns the command that removes the protection.

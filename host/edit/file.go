@@ -86,7 +86,7 @@ const maxSize = 4 << 20
 // Errors about files that cannot be changed safely.
 var (
 	ErrNotRegular = errors.New("not a regular file")
-	ErrHardLinked = errors.New("has several hard links, of which one alone would change")
+	ErrHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"), "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE")
 )
 
 // Read returns the file at name, or nil where there is none. It is an error if

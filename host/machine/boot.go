@@ -79,7 +79,8 @@ func (o *observer) findKernels() {
 	}
 }
 
-// readKernels reads what each installed kernel has: with vendors, also the aliases of their devices.
+// readKernels reads what each installed kernel has: with vendors, also the aliases of their
+// devices.
 func (o *observer) readKernels(vendors []string) {
 	kernels := make([]modprobe.Modules, len(o.releases))
 	errs := make([]error, len(o.releases))
@@ -162,8 +163,8 @@ func (o *observer) readDefault() {
 }
 
 // withoutRemoved leaves out kernels without an initramfs that cannot start: packages of modules
-// leave a folder in /lib/modules when the kernel is removed. A file in /boot that has the release in
-// its name may be a kernel, unless it is known to be another thing.
+// leave a folder in /lib/modules when the kernel is removed. A file in /boot that has the release
+// in its name may be a kernel, unless it is known to be another thing.
 func withoutRemoved(root host.Root, images []initramfs.Image, entries []boot.Entry, entriesErr error) ([]initramfs.Image, error) {
 	names, err := root.ReadDir("/boot")
 	if err != nil && !host.IsAbsent(err) {
@@ -209,9 +210,9 @@ func cpuOf(devices pci.Devices) string {
 // errNoEntries says that no boot menu was found that can be read.
 var errNoEntries = errors.New("no boot menu that gpustack can read")
 
-// readEntries reads what can be booted next, and last what a kernel gets that is installed later. Of
-// a tree that is not whole, the menu may be all that is there. A menu that the machine does not boot
-// from is not read. entries are those of the loader.
+// readEntries reads what can be booted next, and last what a kernel gets that is installed later.
+// Of a tree that is not whole, the menu may be all that is there. A menu that the machine does not
+// boot from is not read. entries are those of the loader.
 func (o *observer) readEntries(entries []boot.Entry, err error) {
 	var unsupported *boot.Unsupported
 	var missing *boot.NotMounted

@@ -52,8 +52,8 @@ func readHash(root host.Root, name string) Look[string] {
 	return Saw(name, (&edit.File{Content: data}).Hash(), err)
 }
 
-// readUnfinished reads which entries a run has not finished, and whether a run is at work on them now,
-// which may finish them meanwhile.
+// readUnfinished reads which entries a run has not finished, and whether a run is at work on them
+// now, which may finish them meanwhile.
 func (o *observer) readUnfinished() {
 	open, err := change.Machine(o.live).Open()
 	var cutOff *change.Entry

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gpustack/host"
@@ -11,7 +12,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// InUse is a function that somebody uses, and who does.
+// InUse is the error of a function that a process or a guest uses.
 type InUse struct {
 	Address pci.Address
 	PID     int
@@ -25,7 +26,21 @@ func (e *InUse) Error() string {
 	return e.Address.String() + ": " + e.Who()
 }
 
-// Who says who uses the function, and how.
+// Hint returns how to end that use. nvidia-persistenced and DCGM have GPUs open for as long as
+// they run.
+func (e *InUse) Hint() string {
+	switch {
+	case e.File == "":
+		return "'gpustack host guests' shows all guests; stop or migrate the guest first"
+	case strings.HasSuffix(e.Unit, ".service") && !strings.HasPrefix(e.Unit, "user@"):
+		return "systemctl stop " + e.Unit + ", and start it again afterwards if GPUs remain with the host"
+	case strings.HasSuffix(e.Unit, ".scope"):
+		return "end it: it runs in " + e.Unit + ", a container or a session"
+	}
+	return fmt.Sprintf("end process %d", e.PID)
+}
+
+// Who returns what uses the function, and how.
 func (e *InUse) Who() string {
 	who := fmt.Sprintf("%s (pid %d)", e.Command, e.PID)
 	if e.Unit != "" {
@@ -40,14 +55,14 @@ func (e *InUse) Who() string {
 	return "a guest has it: " + who
 }
 
-// Uses is who uses functions at this moment.
+// Uses are the processes and guests that use functions at this moment.
 type Uses struct {
 	Running bool // the tree is the running machine's: what cannot be told is an error
 	Holders []guard.Holder
 	Guests  guest.Report
 }
 
-// ObserveUses looks who uses functions.
+// ObserveUses reads which processes and guests use functions.
 func ObserveUses(root host.Root, devices pci.Devices, running bool) (Uses, error) {
 	holders, err := guard.Holders(root, devices)
 	return Uses{running, holders, guest.Observe(root, guest.NovaConf{}, time.Now())}, err

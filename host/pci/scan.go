@@ -18,7 +18,8 @@ import (
 const devicesDir = "sys/bus/pci/devices"
 
 // ErrNoPCI says that there is no PCI bus below the root.
-var ErrNoPCI = errors.New("no PCI devices folder")
+var ErrNoPCI = host.WithHint(errors.New("no PCI devices folder"),
+	"--root is the top directory of a machine's file tree, with its sys below; leave it out on the machine itself")
 
 // Options are the choices a scan leaves.
 type Options struct {

@@ -184,8 +184,8 @@ func TestVariantDisagreement(t *testing.T) {
 	}
 }
 
-// TestRemovedKernel: a kernel of which a package of modules has left a folder cannot start, and does
-// not keep the blacklist in /etc. Where a file may be that kernel, it can.
+// TestRemovedKernel: a kernel of which a package of modules has left a folder cannot start, and
+// does not keep the blacklist in /etc. Where a file may be that kernel, it can.
 func TestRemovedKernel(t *testing.T) {
 	const old = "5.10.0-19-amd64"
 	for _, test := range []struct {
@@ -217,8 +217,8 @@ func TestRemovedKernel(t *testing.T) {
 	}
 }
 
-// TestInitrdless: images of Ubuntu's for clouds have GRUB try kernels without an initramfs. Then no hook
-// runs: the plan says so, and the blacklist remains in /etc.
+// TestInitrdless: images of Ubuntu's for clouds have GRUB try kernels without an initramfs. Then
+// no hook runs: the plan says so, and the blacklist remains in /etc.
 func TestInitrdless(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: "-- etc/default/grub.d/40-force-partuuid.cfg --\nGRUB_FORCE_PARTUUID=0b3e\n"}.Archive())
 	p, err := plan(t, root, selection.Options{})
