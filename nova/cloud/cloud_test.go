@@ -74,9 +74,9 @@ func TestMicroversions(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := []cloud.Flavor{
-				{ID: "3", Name: "alone", VCPUs: 4, RAM: 8192, Disk: 40, ExtraSpecs: map[string]string{"hw:cpu_policy": "dedicated"}},
-				{ID: "2", Name: "gpu", VCPUs: 8, RAM: 16384, Disk: 40, Public: true, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}},
-				{ID: "1", Name: "small", VCPUs: 1, RAM: 512, Disk: 1, Public: true, ExtraSpecs: map[string]string{}},
+				{ID: "3", Name: "alone", VCPUs: 4, RAM: 8192, Disk: 40, RxTxFactor: 1, ExtraSpecs: map[string]string{"hw:cpu_policy": "dedicated"}},
+				{ID: "2", Name: "gpu", VCPUs: 8, RAM: 16384, Disk: 40, Public: true, RxTxFactor: 1, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}},
+				{ID: "1", Name: "small", VCPUs: 1, RAM: 512, Disk: 1, Public: true, RxTxFactor: 1, ExtraSpecs: map[string]string{}},
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -371,5 +371,21 @@ func TestProjectAndImage(t *testing.T) {
 	}
 	if _, err := signedIn.Image(context.Background(), "twice"); err == nil || err.Error() != "image twice: 2 images have that name; use the id" {
 		t.Error(err)
+	}
+}
+
+// TestScope: the region counts where both name one.
+func TestScope(t *testing.T) {
+	scope := cloud.Scope{Cloud: "http://nova/v2.1", Region: "one", Project: "p"}
+	for other, want := range map[cloud.Scope]bool{
+		scope:                              true,
+		{Cloud: scope.Cloud, Project: "p"}: true,
+		{Cloud: scope.Cloud, Region: "two", Project: "p"}:    false,
+		{Cloud: scope.Cloud, Region: "one"}:                  false,
+		{Cloud: "http://other", Region: "one", Project: "p"}: false,
+	} {
+		if scope.Is(other) != want || other.Is(scope) != want {
+			t.Errorf("%s and %s: %t", scope, other, !want)
+		}
 	}
 }

@@ -79,7 +79,7 @@ func (Kind) Name() string { return change.KindObjects }
 // Others stay as they are.
 func (k Kind) Handles(e change.Entry) bool {
 	r, err := ParseRecord(e)
-	return err == nil && r.Scope == k.Compute.Scope()
+	return err == nil && r.Is(k.Compute.Scope())
 }
 
 // New returns the change that makes a move. A new flavor gets an id, by which it is found again if
@@ -125,7 +125,7 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if p == change.ToLook {
 		return nil
 	}
-	if now := c.compute.Scope(); now != c.scope {
+	if now := c.compute.Scope(); !now.Is(c.scope) {
 		return fmt.Errorf("%w: %s, not %s", ErrOtherCloud, c.scope, now)
 	}
 	m := c.Move
