@@ -144,7 +144,7 @@ func size(c *cli.Context, f *faults, flag string, least int, parse func(string) 
 	}
 	n, err := parse(c.String(flag))
 	if err == nil && n < least {
-		err = fmt.Errorf("%s is too little", c.String(flag))
+		err = fmt.Errorf("must be at least %d", least)
 	}
 	f.each("--"+flag+": ", err, "")
 	return &n

@@ -49,6 +49,10 @@ flavor is created again with the same id.
 
 If a change was interrupted, undo first determines how far it came.
 
+For flavor create and flavor delete, it deletes the new flavor, restores the changed one,
+or creates the deleted one again with its id, unless the flavor has changed since. The
+options for the cloud are those of these commands.
+
 EXAMPLES
   gpustack undo
   gpustack undo 3 --dry-run

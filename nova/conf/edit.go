@@ -3,6 +3,7 @@ package conf
 import (
 	"errors"
 	"fmt"
+	"gpustack/host"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ type Setting struct {
 
 // ErrVerify says that the edited file would not have the intended options. It is an error of
 // gpustack.
-var ErrVerify = errors.New("the edited file would not have the intended options")
+var ErrVerify = host.WithHint(errors.New("the edited file would not have the intended options"), "set the option in the file by hand, and report the file as an error of gpustack")
 
 // Set returns the file with an option set. Lines that need not change stay as they are. A new line
 // is inserted after the other lines of the option, else after its commented default, else at the

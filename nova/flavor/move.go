@@ -54,9 +54,9 @@ type step struct {
 // Errors of moves.
 var (
 	// ErrExists says that another user has created a flavor with the name since the plan was made.
-	ErrExists = host.WithHint(errors.New("was created by another user meanwhile"), "run the command again: it plans anew")
+	ErrExists = host.WithHint(errors.New("was created by another user meanwhile"), "run the command again")
 	// ErrDrift says that Nova has made a different flavor than was requested.
-	ErrDrift = errors.New("is not as requested")
+	ErrDrift = host.WithHint(errors.New("is not as requested"), "see the log of nova-api; another program may have changed the flavor")
 )
 
 // steps returns the parts of the move.
