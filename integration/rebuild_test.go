@@ -182,7 +182,7 @@ func TestRebuild(t *testing.T) {
 		}
 		// Asked not to, it leaves the programs.
 		out, talk, status := live("host", "prepare", "--no-rebuild", "--dry-run")
-		if status != 2 || !strings.Contains(out, "left to be run on the machine: update-grub\n") {
+		if status != 2 || !strings.Contains(out, "run on the target machine: update-grub\n") {
 			t.Errorf("exit status %d: %s\n%s", status, talk, out)
 		}
 		if out, talk, status = live("host", "prepare", "--yes"); status != 0 || !strings.Contains(out, "then runs update-grub\n") {

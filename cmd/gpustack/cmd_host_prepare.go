@@ -336,6 +336,6 @@ func (u *ui) programs(run, left []string) {
 		u.printf("then runs %s\n", line)
 	}
 	for _, line := range left {
-		u.printf("left to be run on the machine: %s\n", line)
+		u.printf("run on the target machine: %s\n", line)
 	}
 }

@@ -80,8 +80,8 @@ type Scope struct {
 	Project string `json:"project_id"` // "" for credentials without a project
 }
 
-// Is reports whether two scopes are the same. A region that only one of them names does not count: the
-// address of the API is that of a region.
+// Is reports whether two scopes are the same. A region that only one of them names does not count:
+// the address of the API is that of a region.
 func (s Scope) Is(other Scope) bool {
 	if s.Region == "" || other.Region == "" {
 		s.Region, other.Region = "", ""
