@@ -74,32 +74,16 @@ func (c *chooser) fail(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// Choose works out what the options select. The error names everything that is wrong with
-// them, each a part of its own.
+// Choose returns what the options select. The error names everything that is wrong with them, each a
+// part of its own.
 func (n Node) Choose(opts Options) (Selection, error) {
-	c := chooser{Node: n, opts: opts, Selection: Selection{NVSwitch: opts.NVSwitch}}
-	if r := n.Recorded; r != nil {
-		c.Allowed = slices.Clone(r.Allowed)
-		c.NVSwitch = cmp.Or(opts.NVSwitch, r.NVSwitch)
-	}
-	switch {
-	case opts.Only != nil:
-		c.add(opts.Only)
-	case n.Recorded != nil:
-		c.Selected = slices.Clone(n.Recorded.Selected)
-	case !opts.Named():
-		c.addDefault()
-	}
+	c := chooser{Node: n, opts: opts}
+	c.start()
 	c.add(opts.Add)
 	c.addVendors()
 	c.placeNVSwitches()
 	c.remove()
-	for _, a := range opts.Allow {
-		if n.Devices.At(a) == nil {
-			c.fail("%s: %w", a, ErrNoDevice)
-		}
-		c.Allowed = append(c.Allowed, a)
-	}
+	c.allow()
 	c.errs = append(c.changed(), c.errs...)
 	if c.errs == nil && len(c.Selected) == 0 {
 		c.fail("%w", ErrNothing)
@@ -107,19 +91,51 @@ func (n Node) Choose(opts Options) (Selection, error) {
 	if c.errs != nil {
 		return Selection{}, errors.Join(c.errs...)
 	}
+	return c.complete(), nil
+}
+
+// start begins with the whole selection of the options, with what is recorded, or with the default.
+func (c *chooser) start() {
+	c.NVSwitch = c.opts.NVSwitch
+	if r := c.Recorded; r != nil {
+		c.Allowed = slices.Clone(r.Allowed)
+		c.NVSwitch = cmp.Or(c.opts.NVSwitch, r.NVSwitch)
+	}
+	switch {
+	case c.opts.Only != nil:
+		c.add(c.opts.Only)
+	case c.Recorded != nil:
+		c.Selected = slices.Clone(c.Recorded.Selected)
+	case !c.opts.Named():
+		c.addDefault()
+	}
+}
+
+// allow adds the functions whose refusals the options lift.
+func (c *chooser) allow() {
+	for _, a := range c.opts.Allow {
+		if c.Devices.At(a) == nil {
+			c.fail("%s: %w", a, ErrNoDevice)
+		}
+		c.Allowed = append(c.Allowed, a)
+	}
+}
+
+// complete returns the selection with all that goes with it. Where the options take functions away,
+// what was allowed for those is not allowed any longer.
+func (c *chooser) complete() Selection {
 	s := c.Selection
 	s.Selected = pci.Unique(s.Selected)
-	s.All = n.Devices.Expand(s.Selected)
-	if opts.Only != nil || opts.Remove != nil {
-		// What was allowed for a function that is returned to the host is not allowed for ever.
+	s.All = c.Devices.Expand(s.Selected)
+	if c.opts.Only != nil || c.opts.Remove != nil {
 		s.Allowed = slices.DeleteFunc(s.Allowed, func(a pci.Address) bool {
-			d := n.Devices.At(a)
+			d := c.Devices.At(a)
 			onBoard := d != nil && (d.IsNVSwitch() || d.IsBoardGPU())
-			return !slices.Contains(s.All, a) && !slices.Contains(opts.Allow, a) && !onBoard
+			return !slices.Contains(s.All, a) && !slices.Contains(c.opts.Allow, a) && !onBoard
 		})
 	}
 	s.Allowed = pci.Unique(s.Allowed)
-	return s, nil
+	return s
 }
 
 // add selects the functions that selectors name.
