@@ -165,20 +165,16 @@ func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
 // writers lists the processes that make a write, by their arguments. A tree that is not a running
 // machine has none.
 func writers(root host.Root) ([]writer, error) {
-	names, err := root.ReadDir("/proc")
+	pids, err := host.PIDs(root)
 	if host.IsAbsent(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("/proc: %w", host.Cause(err))
+		return nil, fmt.Errorf("%s: %w", host.ProcDir, host.Cause(err))
 	}
 	var list []writer
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		argv := arguments(root, path.Join("/proc", name))
+	for _, pid := range pids {
+		argv := arguments(root, host.ProcessFile(pid, ""))
 		if len(argv) == 5 && argv[1] == WriteCommand && argv[2] == "--" {
 			list = append(list, writer{pid, Write{argv[3], argv[4]}})
 		}
@@ -205,5 +201,5 @@ func arguments(root host.Root, dir string) []string {
 			}
 		}
 	}
-	return strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+	return host.ParseArguments(string(data))
 }

@@ -29,12 +29,12 @@ type Holder struct {
 // /proc has no holders.
 func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
 	h := holders{guard: guard{root: root, devices: devices}, known: map[string][]pci.Address{}}
-	names, err := root.ReadDir("/proc")
+	pids, err := host.PIDs(root)
 	if host.IsAbsent(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, h.cause("/proc", err)
+		return nil, h.cause(host.ProcDir, err)
 	}
 	if h.classes, err = h.list("/sys/class"); err != nil {
 		return nil, err
@@ -42,11 +42,9 @@ func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
 	if h.minors, err = h.nvidiaMinors(); err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			if err := h.process(pid); err != nil {
-				return nil, err
-			}
+	for _, pid := range pids {
+		if err := h.process(pid); err != nil {
+			return nil, err
 		}
 	}
 	slices.SortStableFunc(h.found, func(a, b Holder) int { return a.Address.Compare(b.Address) })
@@ -63,31 +61,14 @@ type holders struct {
 
 // process adds the functions whose devices a process has open (proc_pid_fd(5)).
 func (h *holders) process(pid int) error {
-	dir := path.Join("/proc", strconv.Itoa(pid))
-	gone := func(err error) bool { return host.IsAbsent(err) || errors.Is(err, unix.ESRCH) }
-	fds, err := h.root.ReadDir(path.Join(dir, "fd"))
-	if err != nil {
-		if gone(err) {
-			return nil
-		}
-		return h.cause(path.Join(dir, "fd"), err)
+	targets, err := host.Descriptors(h.root, pid)
+	if host.HasEnded(err) {
+		return nil
 	}
-	open, err := h.root.OpenDir(path.Join(dir, "fd"))
 	if err != nil {
-		if gone(err) {
-			return nil
-		}
-		return h.cause(path.Join(dir, "fd"), err)
+		return err
 	}
-	defer open.Close() //nolint:errcheck // only read from
-	for _, fd := range fds {
-		target, err := open.Readlink(fd)
-		if err != nil {
-			if gone(err) {
-				continue // just closed
-			}
-			return h.cause(path.Join(dir, "fd", fd), err)
-		}
+	for _, target := range targets {
 		file := strings.TrimSuffix(target, " (deleted)")
 		if !strings.HasPrefix(file, "/dev/") {
 			continue
@@ -102,7 +83,7 @@ func (h *holders) process(pid int) error {
 			}
 			h.found = append(h.found, Holder{
 				Address: a, File: file, PID: pid,
-				Command: h.line(dir, "comm"), Unit: unit(h.text(dir, "cgroup")),
+				Command: h.line(pid, "comm"), Unit: unit(h.text(pid, "cgroup")),
 			})
 		}
 	}
@@ -110,16 +91,16 @@ func (h *holders) process(pid int) error {
 }
 
 // text returns the content of a file of a process, for messages, or "" if it cannot be read.
-func (h *holders) text(dir, name string) string {
-	data, err := h.root.ReadFile(path.Join(dir, name))
+func (h *holders) text(pid int, name string) string {
+	data, err := h.root.ReadFile(host.ProcessFile(pid, name))
 	if err != nil {
 		return ""
 	}
 	return string(data)
 }
 
-func (h *holders) line(dir, name string) string {
-	line, _, _ := strings.Cut(h.text(dir, name), "\n")
+func (h *holders) line(pid int, name string) string {
+	line, _, _ := strings.Cut(h.text(pid, name), "\n")
 	return line
 }
 

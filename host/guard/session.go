@@ -3,9 +3,7 @@ package guard
 import (
 	"fmt"
 	"net/netip"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -74,29 +72,26 @@ func (g *guard) ways(client, server netip.Addr, addresses map[string][]netip.Add
 // not pass the variable on.
 func Connection(root host.Root, pid int) (string, error) {
 	for pid > 0 {
-		dir := path.Join("/proc", strconv.Itoa(pid))
-		environ, err := root.ReadFile(path.Join(dir, "environ"))
+		file := host.ProcessFile(pid, "environ")
+		environ, err := root.ReadFile(file)
 		if err != nil {
-			return "", fmt.Errorf("%s/environ: %w", dir, host.Cause(err))
+			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
 		}
 		for variable := range strings.SplitSeq(string(environ), "\x00") {
 			if value, ok := strings.CutPrefix(variable, "SSH_CONNECTION="); ok {
 				return value, nil
 			}
 		}
-		stat, err := root.ReadFile(path.Join(dir, "stat"))
+		file = host.ProcessFile(pid, "stat")
+		text, err := root.ReadFile(file)
+		var stat host.ProcessStat
+		if err == nil {
+			stat, err = host.ParseProcessStat(string(text))
+		}
 		if err != nil {
-			return "", fmt.Errorf("%s/stat: %w", dir, host.Cause(err))
+			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
 		}
-		// State and parent follow the name, which is in parentheses and may contain any
-		// character (proc_pid_stat(5)).
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if len(fields) < 2 {
-			return "", fmt.Errorf("%s/stat: has no parent: %.60q", dir, stat)
-		}
-		if pid, err = strconv.Atoi(fields[1]); err != nil {
-			return "", fmt.Errorf("%s/stat: its parent: %w", dir, err)
-		}
+		pid = stat.Parent
 	}
 	return "", nil
 }

@@ -86,15 +86,15 @@ func TestConnection(t *testing.T) {
 -- proc/10/environ --
 HOME=/root
 -- proc/10/stat --
-10 (sudo) S 20 1 1
+10 (sudo) S 20 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9
 -- proc/20/environ --
 -- proc/20/stat --
-20 (a) b) S 30 1 1
+20 (a) b) S 30 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9
 -- proc/30/environ --
 SE9NRT0vAFNTSF9DT05ORUNUSU9OPTE5Mi4wLjIuNyA0NzExIDE5Mi4wLjIuMSAyMgBYPXkA
 -- proc/40/environ --
 -- proc/40/stat --
-40 (systemd) S 0 1 1
+40 (systemd) S 0 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9
 -- proc/50/stat --
 `)
 	for pid, want := range map[int]string{

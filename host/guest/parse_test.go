@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
+
 	"gpustack/host/pci"
 )
 
@@ -19,7 +21,7 @@ func FuzzArguments(f *testing.F) {
 	f.Add("kvm\x00-device\x00{\"driver\":\"vfio-pci\",\"host\":\"0000:84:00.0\"}\x00")
 	f.Add("python3\x00-s\x00/usr/bin/nova-compute\x00")
 	f.Fuzz(func(t *testing.T, text string) {
-		argv := splitArguments(text)
+		argv := host.ParseArguments(valid(text))
 		q, err := parseQEMU(argv)
 		if q.uuid != nil && !slices.ContainsFunc(argv, func(a string) bool { return strings.EqualFold(strings.TrimSpace(a), *q.uuid) }) {
 			t.Errorf("uuid %q of %q", *q.uuid, argv)

@@ -1,14 +1,10 @@
 package guest
 
 import (
-	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 )
@@ -26,10 +22,8 @@ type process struct {
 
 // dir returns the directory of the process.
 func (p process) dir() string {
-	return fmt.Sprintf("/proc/%d", p.pid)
+	return host.ProcessFile(p.pid, "")
 }
-
-const procDir = "/proc"
 
 // firstPIDs is the target of /proc/1/ns/pid in the initial PID namespace, which has a fixed number
 // (Linux, include/uapi/linux/nsfs.h, PID_NS_INIT_INO). In any other namespace, /proc lacks the
@@ -42,31 +36,26 @@ const maxArguments = 6<<20 + 1
 // processes reads all processes, without those that end during the call.
 func (o *observer) processes() []process {
 	l := o.access(sourceProcesses)
-	names, err := o.root.ReadDir(procDir)
+	pids, err := host.PIDs(o.root)
 	if err != nil {
-		l.fail(procDir, err)
+		l.fail(host.ProcDir, err)
 		return nil
 	}
-	proc, err := o.root.OpenDir(procDir)
+	proc, err := o.root.OpenDir(host.ProcDir)
 	if err != nil {
-		l.fail(procDir, err)
+		l.fail(host.ProcDir, err)
 		return nil
 	}
 	defer proc.Close() //nolint:errcheck // only read from
 	var processes []process
 	reader := processReader{o, proc, make([]byte, maxArguments)}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid <= 0 {
-			continue
-		}
-		if p, ok := reader.read(name, pid); ok {
+	for _, pid := range pids {
+		if p, ok := reader.read(pid); ok {
 			processes = append(processes, p)
 		}
 	}
-	slices.SortFunc(processes, func(a, b process) int { return a.pid - b.pid })
 	o.checkVisible(processes)
-	l.read = append(l.read, fmt.Sprintf("%d of %s", len(processes), procDir))
+	l.read = append(l.read, fmt.Sprintf("%d of %s", len(processes), host.ProcDir))
 	files := o.access(sourceVFIO)
 	files.read = append(files.read, fmt.Sprintf("open files of %d processes", len(processes)))
 	return processes
@@ -77,7 +66,7 @@ func (o *observer) processes() []process {
 func (o *observer) checkVisible(processes []process) {
 	l := o.access(sourceProcesses)
 	if len(processes) == 0 || processes[0].pid != 1 {
-		l.failf("%s: process 1 is hidden, others may be too", procDir)
+		l.failf("%s: process 1 is hidden, others may be too", host.ProcDir)
 		return
 	}
 	dir, err := o.root.OpenDir("/proc/1/ns")
@@ -101,10 +90,10 @@ type processReader struct {
 }
 
 // read reads a process. It returns false if the process has ended or cannot be read.
-func (r processReader) read(name string, pid int) (process, bool) {
+func (r processReader) read(pid int) (process, bool) {
 	p := process{pid: pid}
 	l := r.access(sourceProcesses)
-	dir, _, err := r.proc.Enter(name)
+	dir, _, err := r.proc.Enter(strconv.Itoa(pid))
 	if err != nil {
 		r.note(l, p, "", err)
 		return p, false
@@ -122,7 +111,7 @@ func (r processReader) read(name string, pid int) (process, bool) {
 	if err != nil && r.note(l, p, "cmdline", err) {
 		return p, false
 	}
-	p.argv = splitArguments(string(data))
+	p.argv = host.ParseArguments(valid(string(data)))
 	ended := p.state == 'Z' || p.state == 'X'
 	switch {
 	case ended && p.threads > 1:
@@ -138,81 +127,40 @@ func (r processReader) read(name string, pid int) (process, bool) {
 
 // note records a failure to read a file of a process, unless the process has ended.
 func (r processReader) note(l *access, p process, file string, err error) (ended bool) {
-	if host.IsAbsent(err) || errors.Is(err, unix.ESRCH) {
-		if there, err := r.root.Exists(p.dir()); err == nil && !there {
-			return true
-		}
+	if ended = r.hasEnded(p, err); !ended {
+		l.failf("%s: %v", path.Join(p.dir(), file), host.Cause(err))
 	}
-	l.failf("%s: %v", path.Join(p.dir(), file), host.Cause(err))
-	return false
+	return ended
 }
 
-// files returns the targets of open file descriptors that contain "vfio" (proc_pid_fd(5)).
-func (r processReader) files(p process) []string {
-	l := r.access(sourceVFIO)
-	name := path.Join(p.dir(), "fd")
-	numbers, err := r.root.ReadDir(name)
-	if err != nil {
-		r.note(l, p, "fd", err)
-		return nil
+// hasEnded reports whether a process has ended, so that reading a file of it failed.
+func (r processReader) hasEnded(p process, err error) bool {
+	if !host.HasEnded(err) {
+		return false
 	}
-	if len(numbers) == 0 {
-		return nil
+	there, err := r.root.Exists(p.dir())
+	return err == nil && !there
+}
+
+// files returns the targets of open file descriptors that contain "vfio".
+func (r processReader) files(p process) (files []string) {
+	targets, err := host.Descriptors(r.root, p.pid)
+	if err != nil && !r.hasEnded(p, err) {
+		r.access(sourceVFIO).failf("%v", err)
 	}
-	dir, err := r.root.OpenDir(name)
-	if err != nil {
-		r.note(l, p, "fd", err)
-		return nil
-	}
-	defer dir.Close() //nolint:errcheck // only read from
-	var files []string
-	for _, number := range numbers {
-		target, err := dir.Readlink(number)
-		switch {
-		case host.IsAbsent(err), errors.Is(err, unix.ESRCH): // just closed
-		case err != nil: // the other descriptors would fail alike
-			l.failf("%s: %v", path.Join(name, number), err)
-			return files
-		case strings.Contains(target, "vfio"):
+	for _, target := range targets {
+		if strings.Contains(target, "vfio") {
 			files = append(files, target)
 		}
 	}
 	return files
 }
 
-// parseStat parses /proc/PID/stat (proc_pid_stat(5)). The name is in parentheses and may contain
-// any character, even parentheses.
+// parseStat parses /proc/PID/stat.
 func (p *process) parseStat(text string) error {
-	text = valid(text)
-	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
-	if open < 0 || end < open {
-		return fmt.Errorf("no name in parentheses: %.40q", text)
-	}
-	p.comm = text[open+1 : end]
-	// Fields are numbered as in the manual, from 1.
-	const state, threads, start = 3, 20, 22
-	fields := append([]string{"", "", ""}, strings.Fields(text[end+1:])...)
-	if len(fields) <= start {
-		return fmt.Errorf("only %d fields", len(fields)-1)
-	}
-	p.state = fields[state][0]
-	var err error
-	if p.threads, err = strconv.Atoi(fields[threads]); err != nil {
-		return fmt.Errorf("num_threads: %w", err)
-	}
-	if p.ticks, err = strconv.ParseUint(fields[start], 10, 64); err != nil {
-		return fmt.Errorf("starttime: %w", err)
-	}
-	return nil
-}
-
-// splitArguments parses /proc/PID/cmdline, in which each argument ends with a zero byte
-// (proc_pid_cmdline(5)).
-func splitArguments(text string) []string {
-	if text = strings.TrimSuffix(text, "\x00"); text == "" {
-		return nil
-	}
-	return strings.Split(valid(text), "\x00")
+	stat, err := host.ParseProcessStat(valid(text))
+	p.comm, p.state, p.threads, p.ticks = stat.Name, stat.State, stat.Threads, stat.Start
+	return err
 }
 
 // program returns the name of the program that a process was started as, or "".

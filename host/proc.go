@@ -1,0 +1,119 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProcDir is where the kernel shows processes (proc(5)). Paths and formats of its files are known
+// here alone.
+const ProcDir = "/proc"
+
+// PIDs returns the ids of all processes, in order. On a tree without processes the error says that
+// the folder is absent, or there are none.
+func PIDs(root Root) ([]int, error) {
+	names, err := root.ReadDir(ProcDir)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// ProcessFile returns the name of a file of a process, or with "" of its folder.
+func ProcessFile(pid int, file string) string {
+	return path.Join(ProcDir, strconv.Itoa(pid), file)
+}
+
+// HasEnded reports whether an error of reading a file of a process says that the process has ended
+// meanwhile, or has closed the descriptor.
+func HasEnded(err error) bool {
+	return IsAbsent(err) || errors.Is(err, unix.ESRCH)
+}
+
+// ProcessStat is what /proc/PID/stat shows.
+type ProcessStat struct {
+	Name    string // of the program, as the kernel cuts it off
+	State   byte   // Z for a process that has ended
+	Parent  int
+	Threads int
+	Start   uint64 // ticks from boot to its start
+}
+
+// ParseProcessStat parses /proc/PID/stat (proc_pid_stat(5)). The name stands in brackets and may
+// contain any character, brackets too.
+func ParseProcessStat(text string) (ProcessStat, error) {
+	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return ProcessStat{}, fmt.Errorf("no name in parentheses: %.40q", text)
+	}
+	s := ProcessStat{Name: text[open+1 : end]}
+	// Fields by the numbers of the manual, which counts from 1.
+	const state, parent, threads, start = 3, 4, 20, 22
+	fields := append([]string{"", "", ""}, strings.Fields(text[end+1:])...)
+	if len(fields) <= start {
+		return s, fmt.Errorf("only %d fields", len(fields)-1)
+	}
+	s.State = fields[state][0]
+	var err error
+	if s.Parent, err = strconv.Atoi(fields[parent]); err != nil {
+		return s, fmt.Errorf("ppid: %w", err)
+	}
+	if s.Threads, err = strconv.Atoi(fields[threads]); err != nil {
+		return s, fmt.Errorf("num_threads: %w", err)
+	}
+	if s.Start, err = strconv.ParseUint(fields[start], 10, 64); err != nil {
+		return s, fmt.Errorf("starttime: %w", err)
+	}
+	return s, nil
+}
+
+// ParseArguments parses /proc/PID/cmdline: each argument ends with a zero byte
+// (proc_pid_cmdline(5)). It returns nil for a process that shows none.
+func ParseArguments(text string) []string {
+	if text = strings.TrimSuffix(text, "\x00"); text == "" {
+		return nil
+	}
+	return strings.Split(text, "\x00")
+}
+
+// Descriptors returns the targets of the open file descriptors of a process (proc_pid_fd(5)). A
+// descriptor that is closed meanwhile is left out. An error names the file; HasEnded reports whether
+// it says that the process has ended. Targets read before the error are returned with it.
+func Descriptors(root Root, pid int) (targets []string, err error) {
+	name := ProcessFile(pid, "fd")
+	numbers, err := root.ReadDir(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, Cause(err))
+	}
+	if len(numbers) == 0 {
+		return nil, nil
+	}
+	dir, err := root.OpenDir(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, Cause(err))
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	for _, number := range numbers {
+		target, err := dir.Readlink(number)
+		switch {
+		case err == nil:
+			targets = append(targets, target)
+		case !HasEnded(err): // reading the others would fail, too
+			return targets, fmt.Errorf("%s: %w", path.Join(name, number), err)
+		}
+	}
+	return targets, nil
+}
