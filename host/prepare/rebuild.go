@@ -18,7 +18,7 @@ import (
 var ErrPutBack = errors.New("what was there before the program ran is back")
 
 // ErrStillThere says that an initramfs has what was taken back.
-var ErrStillThere = errors.New("still has files of gpustack's, which were taken back")
+var ErrStillThere = host.WithHint(errors.New("still has files of gpustack's, which were taken back"), "lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
 
 // Rebuild runs one of a plan's programs and checks what it made. Copies of the files that it
 // writes are kept until the check has passed, and are put back if it fails. Where an earlier run
