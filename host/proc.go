@@ -90,8 +90,8 @@ func ParseArguments(text string) []string {
 }
 
 // Descriptors returns the targets of the open file descriptors of a process (proc_pid_fd(5)). A
-// descriptor that is closed meanwhile is left out. An error names the file; HasEnded reports whether
-// it says that the process has ended. Targets read before the error are returned with it.
+// descriptor that is closed meanwhile is left out. An error names the file; HasEnded reports
+// whether it says that the process has ended. Targets read before the error are returned with it.
 func Descriptors(root Root, pid int) (targets []string, err error) {
 	name := ProcessFile(pid, "fd")
 	numbers, err := root.ReadDir(name)

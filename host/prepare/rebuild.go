@@ -17,8 +17,8 @@ import (
 // ErrPutBack goes with an error of what a program has made.
 var ErrPutBack = errors.New("what was there before the program ran is back")
 
-// ErrStillThere says that an initramfs has what was taken back.
-var ErrStillThere = host.WithHint(errors.New("still has files of gpustack's, which were taken back"), "lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
+// ErrStillThere says that an initramfs has files whose change was undone.
+var ErrStillThere = host.WithHint(errors.New("still has files of gpustack's, which were undone"), "lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
 
 // Rebuild runs one of a plan's programs and checks what it made. Copies of the files that it
 // writes are kept until the check has passed, and are put back if it fails. Where an earlier run
@@ -289,7 +289,7 @@ func Leftovers(root host.Root, undone *machine.Contract) []string {
 		entries, err = loader.Entries(root)
 	}
 	if err != nil {
-		return []string{fmt.Sprintf("whether entries of kernels that were installed since still have its arguments cannot be told: %v", err)}
+		return []string{fmt.Sprintf("cannot determine whether entries of kernels installed since then still have its arguments: %v", err)}
 	}
 	var leftovers []string
 	for _, e := range entries {

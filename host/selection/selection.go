@@ -74,8 +74,8 @@ func (c *chooser) fail(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// Choose returns what the options select. The error names everything that is wrong with them, each a
-// part of its own.
+// Choose returns what the options select. The error names everything that is wrong with them, each
+// a part of its own.
 func (n Node) Choose(opts Options) (Selection, error) {
 	c := chooser{Node: n, opts: opts}
 	c.start()
