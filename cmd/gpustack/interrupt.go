@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gpustack/host/change"
 )
@@ -174,3 +177,29 @@ func (u *ui) stopped() {
 // settleSignal is how long an answer waits for a signal that was sent before it, or right after:
 // the kernel and the Go runtime deliver the two in any order.
 const settleSignal = 100 * time.Millisecond
+
+// settleSignals waits until a signal that was sent before has been handled, which ends the run. On a
+// busy machine that takes longer than settleSignal. So it sends itself a signal that is handled
+// after it: of several pending signals the one with the lowest number is delivered first (Linux,
+// kernel/signal.c, next_signal), and SIGWINCH has the highest number of those that are caught.
+func (u *ui) settleSignals() {
+	select {
+	case <-u.handled: // of a window that was resized
+	default:
+	}
+	if unix.Kill(os.Getpid(), unix.SIGWINCH) == nil {
+		select {
+		case <-u.handled:
+		case <-time.After(time.Second):
+		}
+	}
+	time.Sleep(settleSignal)
+}
+
+// caughtUp tells settleSignals that all earlier signals have been handled.
+func (u *ui) caughtUp() {
+	select {
+	case u.handled <- struct{}{}:
+	default:
+	}
+}

@@ -23,7 +23,7 @@ func run(args []string) int {
 	debug.SetGCPercent(400)
 
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGWINCH)
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup(1) has it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
@@ -70,6 +70,10 @@ func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.C
 		case r := <-ended:
 			return r, true
 		case s := <-signals:
+			if s == syscall.SIGWINCH {
+				u.caughtUp()
+				continue
+			}
 			// While nothing is being changed, nothing has to be waited for: neither an answer
 			// to a question, nor a service, nor a file that the kernel does not return.
 			if first && !u.interrupt() {

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +36,7 @@ type ui struct {
 	colour   bool
 	unicode  bool
 	stop     chan struct{} // closed by a second signal, which ends running programs too
+	handled  chan struct{} // see settleSignals
 	progress
 }
 
@@ -53,6 +53,7 @@ func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 		colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
 		unicode:  isUTF8(getenv),
 		stop:     make(chan struct{}),
+		handled:  make(chan struct{}, 1),
 	}
 }
 
@@ -136,7 +137,7 @@ func (u *ui) confirm(question, format string) error {
 	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // nobody is left to tell
 	answer, err := u.readAnswer()
 	if err != nil {
-		time.Sleep(settleSignal) // a lost terminal ends the input and sends SIGHUP
+		u.settleSignals() // a lost terminal ends the input and sends SIGHUP
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -185,7 +186,7 @@ func (u *ui) readAnswer() (string, error) {
 		}
 	}
 	restore()
-	time.Sleep(settleSignal)
+	u.settleSignals()
 	// What was typed together with the answer still is a line of its own.
 	left, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	if err != nil || left == 0 {
