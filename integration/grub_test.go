@@ -93,7 +93,7 @@ func TestUpdateGrub(t *testing.T) {
 	}
 	prepared := read(t, menu)
 	_, talk, status := inDebian(t, root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
-	if status != 1 || !strings.Contains(talk, "with another root file system: /boot/vmlinuz-4.4.0-210-generic: root=/dev/loop0") ||
+	if status != 1 || !strings.Contains(talk, "the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0") ||
 		!strings.Contains(talk, "\ngpustack: error: what was there before the program ran is back\n") || read(t, menu) != prepared {
 		t.Errorf("exit status %d: %s\n%s", status, talk, cmp.Diff(prepared, read(t, menu)))
 	}

@@ -136,7 +136,7 @@ func TestGuestsInContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why := unread(r, "processes"); !strings.Contains(why, "of a container only") || r.Guests != nil {
+	if why := unread(r, "processes"); !strings.Contains(why, "only the processes of a container are visible") || r.Guests != nil {
 		t.Errorf("%s: %+v", why, r)
 	}
 	if why := unread(r, "vfio"); why != "" {

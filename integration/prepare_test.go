@@ -300,7 +300,7 @@ func TestLockHeld(t *testing.T) {
 	}
 	before := configured(t, root)
 	_, talk, status := try(t, exec.Command(gpustack, "host", "prepare", "--root", root, "--yes"))
-	want := "gpustack: error: /var/lib/gpustack/journal: another gpustack is changing this machine\ngpustack: hint: wait until it is done\n"
+	want := "gpustack: error: /var/lib/gpustack/journal: another gpustack is changing this machine\ngpustack: hint: wait until it has ended\n"
 	if status != 1 || talk != want {
 		t.Errorf("exit status %d, %s", status, talk)
 	}

@@ -143,11 +143,11 @@ func TestSpecOrder(t *testing.T) {
 		{name: "narrower, without", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:84:00.0"}`, want: refused(`/etc/nova/nova.conf:2: `, "would not get resource_class")},
 		{name: "narrower, in a list", alias: tagged, pci: `device_spec = [{"vendor_id": "8086"}, {"vendor_id": "10de", "product_id": "11b4", "address": "0000:84:00.0", "managed": "no"}]`, want: refused(`/etc/nova/nova.conf:2: `, "managed")},
 		{name: "a function's address, with a tag", alias: tagged, pci: `device_spec = {"address": "84:00.0", "managed": "no"}`, want: refused(`/etc/nova/nova.conf:2: `, "managed")},
-		{name: "a pattern that Go lacks", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "address": {"bus": "(?!84).*"}}`, want: refused(`/etc/nova/nova.conf:2: `, "cannot evaluate its address")},
+		{name: "a pattern that Go lacks", alias: tagged, pci: `device_spec = {"vendor_id": "10de", "address": {"bus": "(?!84).*"}}`, want: refused(`/etc/nova/nova.conf:2: `, "its address cannot be evaluated")},
 		{name: "in two files of unknown order", alias: tagged, pci: `device_spec = {"vendor_id": "10de"}`, files: map[string]string{"nova.conf.d/50-site.conf": "[pci]\ndevice_spec = {\"product_id\": \"11b4\"}\n"},
 			want: "^gpustack: error: /etc/nova/nova.conf:2 and /etc/nova/nova.conf.d/50-site.conf:2: both match devices of the planned device_spec .*the order in which Nova reads these files depends on how nova-compute is started"},
 		{name: "as a drop-in", alias: tagged, pci: `device_spec = {"vendor_id": "10de"}`, args: []string{"--drop-in"},
-			want: "^gpustack: error: /etc/nova/nova.conf:2: would shadow the planned device_spec .*depends on how nova-compute is started"},
+			want: "^gpustack: error: /etc/nova/nova.conf:2: shadows the planned device_spec .*depends on how nova-compute is started"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := "[pci]\n" + test.pci + "\n"
