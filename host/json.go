@@ -16,10 +16,15 @@ import (
 // into v, which must be a pointer.
 //
 // Unknown fields are ignored, so that this release can undo what a later one recorded. Everything
-// else is an error: a field that is missing, unless its tag says omitempty or absent:"zero" (a
-// field that early releases did not write), a field whose name
-// differs in case, null where v cannot hold it, and anything after the document. The error names
-// all missing fields by their place: functions[2].driver.
+// else is an error:
+//
+//   - a field that is missing, unless its tag says omitempty or absent:"zero" (early releases did
+//     not write it);
+//   - a field whose name differs in case;
+//   - null where v cannot hold it, unless the tag of the field says null:"zero";
+//   - data after the document.
+//
+// The error names all missing fields by their place: functions[2].driver.
 func DecodeJSON(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(v); err != nil {
@@ -52,7 +57,7 @@ func DecodeSchema(data []byte, schema int, v any) error {
 // missing returns an error for each place below at where a value of type t was decoded from less
 // than t needs. The data has been decoded before, so its types are right.
 func missing(at string, data []byte, t reflect.Type) (errs []error) {
-	if bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
+	if isNull(data) {
 		switch t.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
 			return nil
@@ -94,6 +99,10 @@ func missing(at string, data []byte, t reflect.Type) (errs []error) {
 	return errs
 }
 
+func isNull(data []byte) bool {
+	return bytes.Equal(bytes.TrimSpace(data), []byte("null"))
+}
+
 func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type) (errs []error) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -111,6 +120,7 @@ func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type)
 		place := strings.TrimPrefix(at+"."+name, ".")
 		value, ok := fields[name]
 		switch {
+		case ok && f.Tag.Get("null") == "zero" && isNull(value):
 		case ok:
 			errs = append(errs, missing(place, value, f.Type)...)
 		case !strings.Contains(options, "omitempty") && f.Tag.Get("absent") != "zero":

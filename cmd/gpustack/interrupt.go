@@ -178,8 +178,8 @@ func (u *ui) stopped() {
 // the kernel and the Go runtime deliver the two in any order.
 const settleSignal = 100 * time.Millisecond
 
-// settleSignals waits until a signal that was sent before has been handled, which ends the run. On a
-// busy machine that takes longer than settleSignal. So it sends itself a signal that is handled
+// settleSignals waits until a signal that was sent before has been handled, which ends the run. On
+// a busy machine that takes longer than settleSignal. So it sends itself a signal that is handled
 // after it: of several pending signals the one with the lowest number is delivered first (Linux,
 // kernel/signal.c, next_signal), and SIGWINCH has the highest number of those that are caught.
 func (u *ui) settleSignals() {

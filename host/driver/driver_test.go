@@ -729,6 +729,28 @@ func TestAwait(t *testing.T) {
 	}
 }
 
+// TestRecordLacks: a record that lacks a field is an error, not a plan that leaves a function
+// without a driver. Fields of a later release are ignored.
+func TestRecordLacks(t *testing.T) {
+	const function = `{"address":"0000:01:00.0","group":10,"before":{"driver":"nouveau","driver_override":null},"after":{"driver":"vfio-pci","driver_override":"vfio-pci"},"any":false,"colour":1}`
+	for name, test := range map[string]struct{ record, want string }{
+		"complete":    {`{"boot_id":"b0b0","release":false,"functions":[` + function + `]}`, ""},
+		"no before":   {`{"boot_id":"b0b0","release":false,"functions":[` + strings.Replace(function, "before", "earlier", 1) + `]}`, "entry 1: its drivers: malformed JSON: functions[0].before is missing"},
+		"no override": {`{"boot_id":"b0b0","release":false,"functions":[` + strings.Replace(function, "driver_override", "x", 1) + `]}`, "entry 1: its drivers: malformed JSON: functions[0].before.driver_override is missing"},
+		"nothing":     {`null`, "entry 1: its drivers: malformed JSON: the document is null"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := driver.ParseRecord(change.Entry{ID: 1, Kind: change.KindDrivers, Drivers: []byte(test.record)})
+			switch {
+			case test.want == "" && (err != nil || r.Functions[0].Before.Driver != "nouveau" || r.Functions[0].Before.Override != ""):
+				t.Errorf("%+v, %v", r, err)
+			case test.want != "" && (err == nil || err.Error() != test.want):
+				t.Errorf("%v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
 // FuzzRecord: whatever an entry contains, the result is an error or a plan.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"boot_id":"b0b0","release":false,"functions":[{"address":"0000:01:00.0","group":10,"before":{"driver":null,"driver_override":null},"after":{"driver":"nouveau","driver_override":null},"any":false}]}`))

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,7 +21,7 @@ type Record struct {
 // ParseRecord reads the detail of an entry of kind drivers.
 func ParseRecord(e change.Entry) (Record, error) {
 	var r Record
-	if err := json.Unmarshal(e.Drivers, &r); err != nil {
+	if err := host.DecodeJSON(e.Drivers, &r); err != nil {
 		return Record{}, fmt.Errorf("entry %d: its drivers: %w", e.ID, err)
 	}
 	return r, nil

@@ -40,8 +40,8 @@ func (n Name) String() string {
 
 // State is the driver that a function is bound to, and the only one that may bind it.
 type State struct {
-	Driver   Name `json:"driver"`
-	Override Name `json:"driver_override"` // "" for any driver that matches
+	Driver   Name `json:"driver" null:"zero"`
+	Override Name `json:"driver_override" null:"zero"` // "" for any driver that matches
 }
 
 // ErrGone says that a function does not exist any more.
