@@ -151,14 +151,18 @@ func (n Node) obstacles() map[pci.Address]State {
 }
 
 // refusedOf returns the refusals of functions that are added to what is recorded, one for each
-// function.
+// function. Recorded functions that the machine no longer has do not count.
 func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
 	if len(added) == 0 {
 		return nil
 	}
 	s := Selection{Selected: added}
 	if r := n.Recorded; r != nil {
-		s = Selection{Selected: slices.Concat(r.Selected, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch}
+		recorded := slices.DeleteFunc(slices.Clone(r.Selected), func(a pci.Address) bool {
+			f := r.At(a)
+			return f == nil || !f.IsAt(n.Devices)
+		})
+		s = Selection{Selected: slices.Concat(recorded, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch}
 	}
 	s.All = n.Devices.Expand(s.Selected)
 	refusals, _ := n.Refusals(s)

@@ -138,3 +138,27 @@ func TestStates(t *testing.T) {
 		})
 	}
 }
+
+// TestStatesOfChanged: functions that have moved to other addresses since they were recorded have
+// states as if they were not recorded.
+func TestStatesOfChanged(t *testing.T) {
+	address := func(s string) pci.Address {
+		a, err := pci.ParseAddress(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for _, now := range []string{"0000:05:00.0", "0000:01:00.1"} {
+		nvidia, quadro, display := pci.ID(0x10de), pci.ID(0x11b4), pci.Class(0x0300)
+		devices := pci.Devices{{Address: address(now), VendorID: &nvidia, ProductID: &quadro, Class: &display}}
+		recorded := address("0000:01:00.0")
+		node := selection.Node{Devices: devices, Recorded: &machine.Contract{
+			Selected:  []pci.Address{recorded},
+			Functions: []machine.Function{{Address: recorded, VendorID: nvidia, ProductID: quadro, By: machine.ByIDs}},
+		}}
+		if s := node.States(nil, new(bool), idle)[0]; s == nil || s.String() != "host" {
+			t.Errorf("%s: %v", now, s)
+		}
+	}
+}
