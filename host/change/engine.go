@@ -267,7 +267,7 @@ func (e *EarlierOpen) Error() string {
 
 // Hint returns what ends the earlier entry.
 func (e *EarlierOpen) Hint() string {
-	return Left{Entry: e.Earlier}.remedy()
+	return Left{Entry: e.Earlier}.Remedy()
 }
 
 // handles reports whether a kind handles an entry of its name. A kind with a method Handles leaves

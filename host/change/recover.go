@@ -22,13 +22,13 @@ type Left struct {
 func (l Left) Text() string {
 	e := l.Entry
 	if e.Kind == KindFiles || e.Kind == KindDrivers {
-		return fmt.Sprintf("entry %d (%s) was interrupted while %s: %s", e.ID, e.Command, e.Status, l.remedy())
+		return fmt.Sprintf("entry %d (%s) was interrupted while %s: %s", e.ID, e.Command, e.Status, l.Remedy())
 	}
-	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: %s", e.ID, e.Command, l.remedy())
+	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: %s", e.ID, e.Command, l.Remedy())
 }
 
-// remedy says what ends the entry.
-func (l Left) remedy() string {
+// Remedy says what ends the entry.
+func (l Left) Remedy() string {
 	switch l.Entry.Kind {
 	case KindFiles, KindDrivers:
 		return "the next command that changes this machine recovers it first"

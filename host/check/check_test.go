@@ -882,3 +882,22 @@ func TestAcceleratorReset(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptedElsewhere: of a change of databases or clouds that was interrupted, the remedy is
+// that of its kind.
+func TestInterruptedElsewhere(t *testing.T) {
+	for kind, want := range map[string]string{
+		change.KindRows:    "gpustack repair-migration --apply determines it",
+		change.KindObjects: "the next gpustack flavor create or delete in that cloud determines it",
+		"volumes":          "the release of gpustack that made it recovers it",
+	} {
+		root := bare(t)
+		entry := `{"schema":1,"id":1,"kind":"` + kind + `","command":"a command","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null}`
+		write("var/lib/gpustack/journal/0001.json", entry)(t, root)
+		findings, _ := judge(t, root)
+		f := findings[slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "journal" })]
+		if f.Status != host.Warn || f.Effect == "" || !strings.HasPrefix(f.Remedy, want) {
+			t.Errorf("%s: %+v", kind, f)
+		}
+	}
+}

@@ -30,15 +30,21 @@ func (v view) journal() []host.Finding {
 			Remedy: "run gpustack host prepare: it recovers the entry first",
 		})
 	}
-	if open := v.OpenRows; len(open) > 0 {
-		var findings []host.Finding
-		for _, e := range open {
-			findings = append(findings, host.Finding{
-				Status: host.Warn, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),
-				Effect: "rows of Nova's database and Placement's allocations may not match",
-				Remedy: fmt.Sprintf("gpustack repair-migration --apply determines it and completes or reverts the repair; gpustack undo %d undoes it", e.ID),
-			})
+	var findings []host.Finding
+	for _, e := range v.OpenElsewhere {
+		effect := "what it changed may be changed in part"
+		switch e.Kind {
+		case change.KindRows:
+			effect = "rows of Nova's database and Placement's allocations may not match"
+		case change.KindObjects:
+			effect = "a flavor may be created, changed or deleted in part"
 		}
+		findings = append(findings, host.Finding{
+			Status: host.Warn, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),
+			Effect: effect, Remedy: change.Left{Entry: e}.Remedy(),
+		})
+	}
+	if findings != nil {
 		return findings
 	}
 	return pass("no run was interrupted")

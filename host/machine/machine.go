@@ -86,9 +86,9 @@ type Judged struct {
 	Booted Look[time.Time]
 	Claims Look[[]string] // lines of the kernel's log about functions that our drivers claimed, as far as it goes back
 
-	Prepared Look[*time.Time]    // when the contract was written
-	CutOff   Look[*change.Entry] // a run that was interrupted
-	OpenRows []change.Entry      // repairs of database rows with an unknown outcome
+	Prepared      Look[*time.Time]    // when the contract was written
+	CutOff        Look[*change.Entry] // a run that was interrupted
+	OpenElsewhere []change.Entry      // repairs of database rows with an unknown outcome
 
 	Inspected map[pci.Address]pci.Inspection // of functions for guests
 	// Open are the groups that a process has open. It is read where a function is bound to a driver

@@ -63,7 +63,7 @@ func (o *observer) readUnfinished() {
 		case e.Kind == change.KindFiles || e.Kind == change.KindDrivers:
 			cutOff = &open[i]
 		default:
-			o.OpenRows = append(o.OpenRows, e)
+			o.OpenElsewhere = append(o.OpenElsewhere, e)
 		}
 	}
 	o.CutOff = Saw(change.Dir, cutOff, err)
