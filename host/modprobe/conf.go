@@ -49,6 +49,9 @@ func ReadConf(root host.Root, except ...string) (Conf, error) {
 			continue
 		}
 		data, err := root.ReadFile(files[name])
+		if host.IsAbsent(err) { // absent is only a whole configuration
+			return nil, fmt.Errorf("%s: link to a missing file", files[name])
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", files[name], host.Cause(err))
 		}

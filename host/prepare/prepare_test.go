@@ -379,3 +379,12 @@ func TestUnguarded(t *testing.T) {
 		}
 	}
 }
+
+// TestConfUnread: nothing is planned where a file of modprobe's configuration leads nowhere: it may
+// have had ids= lines, which the plan must repeat.
+func TestConfUnread(t *testing.T) {
+	const more = "symlink etc/modprobe.d/vfio.conf -> nowhere\n-- etc/modprobe.d/other.conf --\noptions vfio-pci ids=1234:5678\n"
+	if p, err := plan(t, hosttest.Lay(t, more+node{CPU: "GenuineIntel"}.Archive()), selection.Options{}); err == nil || !strings.Contains(err.Error(), "/etc/modprobe.d/vfio.conf: ") {
+		t.Errorf("%v, planned %v", err, p.Files.Pending())
+	}
+}
