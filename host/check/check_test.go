@@ -169,6 +169,8 @@ func TestCheck(t *testing.T) {
 		conf     = "/etc/modprobe.d/"
 		devices  = "/sys/bus/pci/devices/0000:"
 		contract = "/var/lib/gpustack/contract.json: "
+		// an initramfs: the end of a cpio archive
+		noFiles = "0707010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000" + "0000000B00000000TRAILER!!!\x00\x00\x00\x00"
 	)
 	machines := masters(t)
 	for _, test := range []struct {
@@ -330,6 +332,8 @@ func TestCheck(t *testing.T) {
 			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was interrupted while rebuilding"}},
 		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), check.Ready,
 			[]string{"warn journal /var/lib/gpustack/journal: entry 2 (repair-migration --apply) was interrupted, and its outcome is unknown"}},
+		{"an initramfs without the hook, and a boot menu that cannot be read", isReady, steps(write("boot/initrd.img-"+kernel, noFiles), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg/x", "")), check.NotReady,
+			[]string{"fail initramfs /boot/initrd.img-" + kernel + ": the initramfs of " + kernel + " has no scripts/init-top/gpustack, /etc/modprobe.d/zz-gpustack.conf, module vfio_pci"}},
 		{"to be booted", isPlanned, steps(), check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
 		{"to be booted, though the arguments were there before", isPlanned, replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), check.PendingReboot,
 			[]string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
@@ -447,6 +451,7 @@ func TestUnseen(t *testing.T) {
 		{"a kernel that tells no resets", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method"))), check.Ready, map[string]string{"reset": "n/a: not shown by this kernel"}},
 		{"one that tells in the old way", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method")), write(function("01:00.0/reset"), ""), write(function("02:00.0/reset"), "")), check.Ready,
 			map[string]string{"reset": "pass: each of 2 GPUs can be reset"}},
+		{"modprobe's lines lead nowhere", link("etc/modprobe.d/gone.conf", "nowhere"), check.Ready, map[string]string{"ids": "n/a: /etc/modprobe.d/gone.conf: link to a missing file"}},
 		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), check.Ready, map[string]string{
 			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: no reboot is pending",
 		}},

@@ -138,13 +138,14 @@ func (o *observer) readBoot() {
 	o.Generator = Saw("/boot", maker, err)
 	o.readDefault()
 	images, err := initramfs.Images(o.root, o.releases)
+	all := Saw("/boot", images, err)
 	if err == nil && o.Loader.Seen() {
 		images, err = withoutRemoved(o.root, images, entries, entriesErr)
 	}
 	o.Images = Saw("/boot", images, err)
 	if o.reads(Check) {
 		o.readEntries(entries, entriesErr)
-		o.readInitramfs()
+		o.readInitramfs(all)
 	}
 }
 

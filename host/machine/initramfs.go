@@ -23,13 +23,14 @@ type Initramfs struct {
 var ErrNoInitramfs = errors.New("no initramfs of an installed kernel")
 
 // readInitramfs compares the initramfs of each kernel with the contract: those in /boot, and those
-// that entries name. Where nothing is recorded, nothing is to be in one.
-func (o *observer) readInitramfs() {
+// that entries name, whether or not the entries can be read. Where nothing is recorded, nothing is to
+// be in one.
+func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 	contract := o.Contract.Value
 	if contract == nil {
 		return
 	}
-	if err := errors.Join(o.Generator.Err, o.Images.Err); err != nil {
+	if err := errors.Join(o.Generator.Err, all.Err); err != nil {
 		o.Initramfs = Saw[[]Initramfs]("/boot", nil, err)
 		return
 	}
@@ -38,7 +39,7 @@ func (o *observer) readInitramfs() {
 		return
 	}
 	var images []Initramfs
-	for _, i := range append(slices.Clone(o.Images.Value), ImagesOf(o.Entries.Value)...) {
+	for _, i := range append(slices.Clone(all.Value), ImagesOf(o.Entries.Value)...) {
 		if i.Name != "" && slices.Contains(o.releases, i.Release) {
 			images = append(images, Initramfs{Kernel: i.Release, File: i.Name})
 		}
