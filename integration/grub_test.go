@@ -94,7 +94,7 @@ func TestUpdateGrub(t *testing.T) {
 	prepared := read(t, menu)
 	_, talk, status := inDebian(t, root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
 	if status != 1 || !strings.Contains(talk, "the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0") ||
-		!strings.Contains(talk, "\ngpustack: error: what was there before the program ran is back\n") || read(t, menu) != prepared {
+		!strings.Contains(talk, "\ngpustack: error: the files from before the program ran were restored\n") || read(t, menu) != prepared {
 		t.Errorf("exit status %d: %s\n%s", status, talk, cmp.Diff(prepared, read(t, menu)))
 	}
 	if err := os.Remove(filepath.Join(root, "etc/loop")); err != nil {

@@ -206,12 +206,12 @@ func TestRebuild(t *testing.T) {
 		want       string
 		menu       string // what it has in the end
 	}{
-		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0p2 instead of root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"a menu without entries", "etc/empty", "gpustack: error: /boot/grub/grub.cfg: no boot entries\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not take effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"a module that is missing", "etc/few", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: module vfio_pci of 4.4.0-210-generic: is missing\ngpustack: error: what was there before the program ran is back\n", arguments},
-		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not bind functions before udev starts\ngpustack: error: what was there before the program ran is back\n", arguments},
+		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\ngpustack: error: the files from before the program ran were restored\n", arguments},
+		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0p2 instead of root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10\ngpustack: error: the files from before the program ran were restored\n", arguments},
+		{"a menu without entries", "etc/empty", "gpustack: error: /boot/grub/grub.cfg: no boot entries\ngpustack: error: the files from before the program ran were restored\n", arguments},
+		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not take effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\ngpustack: error: the files from before the program ran were restored\n", arguments},
+		{"a module that is missing", "etc/few", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: module vfio_pci of 4.4.0-210-generic: is missing\ngpustack: error: the files from before the program ran were restored\n", arguments},
+		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not bind functions before udev starts\ngpustack: error: the files from before the program ran were restored\n", arguments},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := layRebuild(t, test.mark)
@@ -276,7 +276,7 @@ func TestRebuildWithoutRoom(t *testing.T) {
 		"$2" host prepare --root "$1" --rebuild --yes || status=$?
 		cp -a "$1/boot" "$3"
 		exit $status`, "sh", root, gpustack, after))
-	const want = "module vfio_pci of 4.4.0-210-generic: is missing\ngpustack: error: what was there before the program ran is back\n"
+	const want = "module vfio_pci of 4.4.0-210-generic: is missing\ngpustack: error: the files from before the program ran were restored\n"
 	if status != 1 || !strings.Contains(talk, want) {
 		t.Errorf("exit status %d: %s", status, talk)
 	}

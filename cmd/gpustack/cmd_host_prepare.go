@@ -320,13 +320,13 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	case r.RebootRequired && len(rows) == 0:
 		u.printf("\ntakes effect at the next boot\n")
 	case r.RebootRequired:
-		u.printf("\ntakes effect at the next boot; gpustack=off among the kernel's arguments leaves every function to the host")
+		off := "gpustack=off"
 		for _, arg := range r.Arguments.Add {
 			if strings.Contains(arg, ".ids=") {
-				u.printf(", in the place of %s", arg)
+				off += " in place of " + arg
 			}
 		}
-		u.printf("\n")
+		u.printf("\ntakes effect at the next boot; with %s among the kernel arguments, every function remains with the host\n", off)
 	}
 }
 

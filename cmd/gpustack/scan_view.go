@@ -238,7 +238,7 @@ func hostLine(h scannedHost) string {
 	case *h.IOMMU.Enabled:
 		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", h.IOMMU.Groups))
 	default:
-		parts = append(parts, "IOMMU off (no groups: nothing can be given to a guest)")
+		parts = append(parts, "IOMMU off (no groups: nothing can be assigned to a guest)")
 	}
 	return strings.Join(parts, ", ")
 }

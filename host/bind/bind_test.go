@@ -102,13 +102,13 @@ func TestBind(t *testing.T) {
 		{"the console is not", "", console, card, idle, "0000:02:00.0: the host needs it: is the console (boot_vga)"},
 		{"VFIO's own driver for the product", "mkdir sys/bus/pci/drivers/odd_vfio_pci\n", alias, card, idle, strings.Replace(second, "nouveau > vfio-pci (vfio-pci)", "nouveau > odd_vfio_pci (odd_vfio_pci)", 1)},
 		{"a guest was started with it", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{{PID: 42, Command: "qemu-kvm", Asked: []pci.Address{{Bus: 2}}}}}},
-			"0000:02:00.0: a guest has it: qemu-kvm (pid 42)"},
+			"0000:02:00.0: assigned to guest qemu-kvm (pid 42)"},
 		{"who has what is not known", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Sources: []guest.Source{{Name: "vfio", State: guest.Unreadable, Detail: "no"}}}},
 			"cannot determine which guests use these devices: vfio: no"},
 		{"who has what is known in part", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x", Functions: []pci.Address{{Bus: 9}}}}, Sources: []guest.Source{{Name: "vfio", State: guest.Unreadable, Detail: "no"}}}},
 			"cannot determine which guests use these devices: vfio: no"},
 		{"what somebody has is not known", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x"}}}},
-			"cannot determine which guests use these devices: x (pid 7) has some that are not known"},
+			"cannot determine which guests use these devices: x (pid 7) has functions that are not known"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, hosttest.Running(test.links, test.files))

@@ -34,7 +34,7 @@ func (v view) kernels() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: v.weight(m.Release), File: host.ModulesDir + "/" + m.Release,
 				Seen:   fmt.Sprintf("kernel %s has no %s", m.Release, strings.Join(missing, ", ")),
-				Effect: "booted with it, all functions remain with the host",
+				Effect: "when it is booted, all functions remain with the host",
 				Remedy: "install its missing modules, or remove this kernel",
 			})
 		}

@@ -39,7 +39,7 @@ type Binder struct {
 // Errors of requests to the kernel.
 var (
 	// ErrChanged says that a function is not as the plan or the journal has it.
-	ErrChanged = host.WithHint(errors.New("is bound to another driver since"), "'gpustack host scan' shows the drivers; host bind and host release plan again from there")
+	ErrChanged = host.WithHint(errors.New("is now bound to another driver"), "'gpustack host scan' shows the drivers; host bind and host release plan again from there")
 	// ErrNotTaken says that the kernel accepted a write without effect.
 	ErrNotTaken = host.WithHint(errors.New("the kernel accepted the write but the driver did not change"), "the kernel's log says why: journalctl -k, or dmesg")
 	// ErrTakenAgain says that vfio-pci or pci-stub has claimed a function that is to be returned to

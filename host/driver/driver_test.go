@@ -145,7 +145,7 @@ func TestUndoElsewhere(t *testing.T) {
 	k.check(k.write(driver.Write{File: "/sys/bus/pci/drivers/vfio-pci/unbind", Value: "0000:02:00.0"}))
 	k.log = nil
 	_, err = b.Undo(context.Background(), e)
-	if want := "0000:02:00.0: is bound to another driver since (no driver)"; !errors.Is(err, driver.ErrChanged) || err.Error() != want || k.log != nil {
+	if want := "0000:02:00.0: is now bound to another driver (no driver)"; !errors.Is(err, driver.ErrChanged) || err.Error() != want || k.log != nil {
 		t.Errorf("%v, %v", err, k.log)
 	}
 	boot(t, root)
@@ -454,7 +454,7 @@ func TestChanged(t *testing.T) {
 	k.check(k.write(driver.Write{File: "/sys/bus/pci/drivers/nouveau/unbind", Value: "0000:01:00.0"}))
 	k.check(os.RemoveAll(root.Path("/sys/bus/pci/devices/0000:02:00.2")))
 	_, err := binder(t, root, k).Apply(context.Background(), p, "test")
-	want := "0000:01:00.0: is bound to another driver since (no driver)\n0000:02:00.2: is not there"
+	want := "0000:01:00.0: is now bound to another driver (no driver)\n0000:02:00.2: is not there"
 	if err == nil || err.Error() != want || len(k.log) > 0 {
 		t.Errorf("%v, %v", err, k.log)
 	}

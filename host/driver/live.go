@@ -26,7 +26,7 @@ type Live struct {
 }
 
 // ErrNotLive says that a tree's sys or proc is not the kernel's.
-var ErrNotLive = host.WithHint(errors.New("is not that of a running kernel"), "run it on the machine itself; --dry-run plans on any tree")
+var ErrNotLive = host.WithHint(errors.New("does not belong to a running kernel"), "run it on the machine itself; --dry-run plans on any tree")
 
 // Ready returns an error unless the root has the kernel's own file systems below it: writing to a
 // tree of files has no effect.

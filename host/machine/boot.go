@@ -98,7 +98,7 @@ func (o *observer) readRunningKernel() {
 	data, err := o.root.ReadFile(file)
 	switch {
 	case host.IsAbsent(err):
-		o.warn(file + ": not there, so that which modules there are is not known")
+		o.warn(file + " is missing: the available modules are unknown")
 	case err != nil:
 		o.Kernels = Saw[[]modprobe.Modules](file, nil, fmt.Errorf("%s: %w", file, host.Cause(err)))
 	default:

@@ -247,7 +247,7 @@ func (o *observer) readNeeds(running guard.Running) {
 	needs, err := guard.Needs(o.root, o.Devices.Value, running)
 	mounts, mountsErr := o.root.Exists("/proc/mounts")
 	if mountsErr == nil && !mounts {
-		o.warn("/proc/mounts: not there, so that the host's disks are not guarded")
+		o.warn("/proc/mounts is missing: the host's disks are not protected")
 	}
 	o.Needs = Saw("/proc/mounts", needs, errors.Join(err, mountsErr))
 }

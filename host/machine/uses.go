@@ -52,7 +52,7 @@ func (e *InUse) Who() string {
 	if e.Guest != "" {
 		who = e.Guest + ", " + who
 	}
-	return "a guest has it: " + who
+	return "assigned to guest " + who
 }
 
 // Uses are the processes and guests that use functions at this moment.
@@ -103,7 +103,7 @@ func (u Uses) Unknown() string {
 	}
 	for _, h := range u.Guests.Holders {
 		if h.Functions == nil {
-			return fmt.Sprintf("%s (pid %d) has some that are not known", h.Command, h.PID)
+			return fmt.Sprintf("%s (pid %d) has functions that are not known", h.Command, h.PID)
 		}
 	}
 	return ""

@@ -134,7 +134,7 @@ func TestVariantDisagreement(t *testing.T) {
 		modules  = "kernel/vfio.ko:\nkernel/vfio_iommu_type1.ko:\nkernel/vfio-pci.ko:\n"
 		old      = "6.1.0-28-amd64"
 		young    = "6.1.0-30-amd64"
-		noDriver = "kernel 6.1.0-30-amd64 has no k4200_vfio_pci: booted with it, no driver binds 0000:01:00.0, 0000:02:00.0"
+		noDriver = "kernel 6.1.0-30-amd64 has no k4200_vfio_pci: when it is booted, no driver binds 0000:01:00.0, 0000:02:00.0"
 		plain    = "kernel 6.1.0-28-amd64 has the variant driver k4200_vfio_pci for 0000:01:00.0, 0000:02:00.0, but 6.1.0-30-amd64, which boots by default, has none: vfio-pci is used"
 		another  = "kernel 6.1.0-30-amd64 has the variant driver k4200_new_vfio_pci for 0000:01:00.0, 0000:02:00.0, but 6.1.0-28-amd64, which boots by default, has k4200_vfio_pci: that one is used"
 	)

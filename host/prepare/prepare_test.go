@@ -368,7 +368,7 @@ func TestFirstBoot(t *testing.T) {
 
 // TestUnguarded: a tree that does not show what is mounted is said to be one.
 func TestUnguarded(t *testing.T) {
-	const warning = "/proc/mounts: not there, so that the host's disks are not guarded"
+	const warning = "/proc/mounts is missing: the host's disks are not protected"
 	for more, want := range map[string]bool{"": true, "-- proc/mounts --\n": false} {
 		p, err := plan(t, hosttest.Lay(t, node{CPU: "GenuineIntel", More: more}.Archive()), selection.Options{})
 		if err != nil {

@@ -14,11 +14,11 @@ import (
 	"gpustack/host/machine"
 )
 
-// ErrPutBack goes with an error of what a program has made.
-var ErrPutBack = errors.New("what was there before the program ran is back")
+// ErrPutBack is joined to the error of a failed program or of the check of its result.
+var ErrPutBack = errors.New("the files from before the program ran were restored")
 
-// ErrStillThere says that an initramfs has files whose change was undone.
-var ErrStillThere = host.WithHint(errors.New("still has files of gpustack's, which were undone"), "lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
+// ErrStillThere is the error of an initramfs that contains files of an undone preparation.
+var ErrStillThere = host.WithHint(errors.New("still contains files of gpustack that were removed"), "lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
 
 // Rebuild runs one of a plan's programs and checks what it made. Copies of the files that it
 // writes are kept until the check has passed, and are put back if it fails. Where an earlier run
@@ -283,13 +283,13 @@ func Leftovers(root host.Root, undone *machine.Contract) []string {
 		loader, err = machine.ReadLoader(root, facts, nil)
 	}
 	if _, grub := loader.(boot.Grub); grub && err == nil {
-		return nil // its menu is made anew as a whole
+		return nil // its menu is regenerated as a whole
 	}
 	if err == nil {
 		entries, err = loader.Entries(root)
 	}
 	if err != nil {
-		return []string{fmt.Sprintf("cannot determine whether entries of kernels installed since then still have its arguments: %v", err)}
+		return []string{fmt.Sprintf("cannot determine whether entries of kernels installed since still have the undone arguments: %v", err)}
 	}
 	var leftovers []string
 	for _, e := range entries {

@@ -136,7 +136,7 @@ func (n node) checkDriver(driver string, w *Want) error {
 	}
 	for _, m := range n.Kernels {
 		if !has(m) {
-			w.warnings = append(w.warnings, fmt.Sprintf("kernel %s has no %s: booted with it, the host keeps all functions", m.Release, driver))
+			w.warnings = append(w.warnings, fmt.Sprintf("kernel %s has no %s: when it is booted, all functions remain with the host", m.Release, driver))
 		}
 	}
 	return nil
@@ -208,7 +208,7 @@ func (n node) warnOfVariants(w *Want) {
 			case used == "":
 				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has none: vfio-pci is used", m.Release, other, n.Default)
 			case !m.Loadable(used) && !m.Builtin(used):
-				warning = fmt.Sprintf("kernel %s has no %s: booted with it, no driver binds ADDRESSES", m.Release, used)
+				warning = fmt.Sprintf("kernel %s has no %s: when it is booted, no driver binds ADDRESSES", m.Release, used)
 			case other != "":
 				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has %s: that one is used", m.Release, other, n.Default, used)
 			default:
@@ -473,7 +473,7 @@ func (n node) warnOfForeign(w *Want, lists []string) {
 			for i := range n.Devices {
 				d := &n.Devices[i]
 				if selector.Matches(d) && !slices.ContainsFunc(w.contract.Functions, func(f machine.Function) bool { return f.Address == d.Address }) {
-					w.warnings = append(w.warnings, fmt.Sprintf("%s stays with the host, but ids=%s, which others have set for %s, takes it", d.Address, list, w.contract.Driver))
+					w.warnings = append(w.warnings, fmt.Sprintf("%s remains with the host, but ids=%s, set for %s outside gpustack, matches it", d.Address, list, w.contract.Driver))
 				}
 			}
 		}
