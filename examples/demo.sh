@@ -7,6 +7,9 @@ gpustack=$(realpath "$1")
 examples=$(dirname "$(realpath "$0")")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+trap 'exit 129' HUP # dash runs the trap of EXIT only if the shell exits
+trap 'exit 130' INT
+trap 'exit 143' TERM
 cd "$dir"
 LC_ALL=C.UTF-8
 export LC_ALL
