@@ -142,7 +142,9 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 	defer u.end()
 	recovered, err := e.Recover(ctx, ids)
 	for _, r := range recovered {
-		u.note("entry %d %s", r.Entry.ID, r.Text)
+		if r.Text != "" {
+			u.note("entry %d %s", r.Entry.ID, r.Text)
+		}
 	}
 	return err
 }

@@ -467,6 +467,70 @@ func TestInterruptedRecovery(t *testing.T) {
 	}
 }
 
+// TestFailedRecovery: what could not be recovered is not reported as finished.
+func TestFailedRecovery(t *testing.T) {
+	for _, status := range []change.Status{change.Applying, change.Rebuilding, change.Undoing, change.Unbuilding} {
+		m := lay(t)
+		if _, err := m.open().Apply(t.Context(), m.work()); err != nil {
+			t.Fatal(err)
+		}
+		m.setStatus(status)
+		m.fail = errors.New("no space")
+		if status == change.Applying { // no program is run
+			m.fail = change.ErrEdited
+			if err := os.WriteFile(m.root.Path("/etc/grub"), []byte("edited\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		recovered, err := m.open().Recover(t.Context())
+		if !errors.Is(err, change.ErrUnfinished) || !errors.Is(err, m.fail) {
+			t.Errorf("%s: %v", status, err)
+		}
+		for _, r := range recovered {
+			if r.Text != "" {
+				t.Errorf("%s: entry %d %s", status, r.Entry.ID, r.Text)
+			}
+		}
+	}
+}
+
+// steady is a kind of change that is left open, and recovered whether the context has ended or not.
+type steady struct{ recovering func() }
+
+func (steady) Name() string                                                { return change.KindObjects }
+func (s steady) Open(context.Context, change.Entry) (change.Change, error) { return s, nil }
+func (steady) Kind() string                                                { return change.KindObjects }
+func (steady) Record(*change.Entry) error                                  { return nil }
+func (steady) Check(context.Context, change.Purpose) error                 { return nil }
+func (steady) Apply(context.Context, func() error) (change.Outcome, error) { return change.Open, nil }
+func (steady) Undo(context.Context, func() error) (change.Outcome, error) {
+	return change.Reverted, nil
+}
+func (s steady) Recover(context.Context, func() error) (change.Outcome, string, error) {
+	s.recovering()
+	return change.Stands, "", nil
+}
+
+// TestInterruptedBetweenEntries: when the context ends, the next entry is not begun.
+func TestInterruptedBetweenEntries(t *testing.T) {
+	m, stop := lay(t), errors.New("stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	kind := steady{func() { cancel(stop) }}
+	e := engine{change.Engine{Store: change.Machine(m.root), Kinds: []change.Kind{kind}}}
+	for range 2 {
+		if _, err := e.Apply(t.Context(), change.Work{Command: "test", Change: kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recovered, err := e.Recover(ctx)
+	if len(recovered) != 1 || !errors.Is(err, stop) || err.Error() != "stop, the next run recovers entry 2" {
+		t.Errorf("%v, %v", recovered, err)
+	}
+	if diff := cmp.Diff([]change.Status{change.Done, change.Applying}, m.statuses()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestLocked(t *testing.T) {
 	m := lay(t)
 	j, err := change.Machine(m.root).Lock()

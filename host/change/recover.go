@@ -77,8 +77,8 @@ func (e Engine) Interrupted(ctx context.Context, p Purpose) ([]Left, error) {
 type Recovered struct {
 	Entry   Entry // as it is now
 	Outcome Outcome
-	Change  Change // nil where only programs were left
-	Text    string
+	Change  Change // nil where the entry could not be opened
+	Text    string // what was found and done, "" after an error
 }
 
 // Recover ends the entries of the given numbers that earlier runs have left open. It goes on with
@@ -101,13 +101,18 @@ func (e Engine) Recover(ctx context.Context, ids []int) (recovered []Recovered, 
 		if !entry.IsOpen() || !slices.Contains(ids, entry.ID) {
 			continue
 		}
-		r := &running{e, j, entry, nil}
-		done, err := r.recover(ctx)
+		var done Recovered
+		err := context.Cause(ctx)
+		if err == nil {
+			r := &running{e, j, entry, nil}
+			done, err = r.recover(ctx)
+		}
 		cause := context.Cause(ctx)
 		switch {
 		case err != nil && cause != nil && errors.Is(err, cause):
 			return recovered, errors.Join(append(errs, fmt.Errorf("%w, the next run recovers entry %d", err, entry.ID))...)
 		case err != nil:
+			done.Text = "" // the error tells
 			errs = append(errs, errors.Join(fmt.Errorf("entry %d: %w", entry.ID, ErrUnfinished), err))
 		}
 		if err == nil || done.Change != nil {
