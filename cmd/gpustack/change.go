@@ -151,7 +151,7 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 
 // warnInterrupted warns, whatever the command is, of entries that only some commands recover:
 // those of databases and APIs. A journal that cannot be read because it belongs to root gives no
-// warning.
+// warning, and neither does an entry that a run may be working on.
 func (u *ui) warnInterrupted(ctx context.Context, dir string) {
 	if dir == "" {
 		dir = "/" // of commands that read no machine
@@ -163,13 +163,13 @@ func (u *ui) warnInterrupted(ctx context.Context, dir string) {
 	for _, store := range all {
 		left, err := change.Engine{Store: store}.Interrupted(ctx, change.ToLook)
 		switch {
-		case errors.Is(err, fs.ErrPermission), errors.Is(err, change.ErrLocked):
+		case errors.Is(err, fs.ErrPermission):
 			continue
 		case err != nil:
 			u.warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
 		}
 		for _, l := range left {
-			if recoveredBySome(l.Entry) {
+			if recoveredBySome(l.Entry) && !l.Running {
 				u.warn(l.Text())
 			}
 		}

@@ -138,6 +138,9 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	}
 	engine := u.engine(root, opts.timeout)
 	engine.Store = store
+	if err := engine.Known(entry); err != nil {
+		return err
+	}
 	// A change that was interrupted half-way is rolled back. One that only waits for its programs,
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {

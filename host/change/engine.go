@@ -277,6 +277,12 @@ func handles(k Kind, e Entry) bool {
 	return !ok || h.Handles(e)
 }
 
+// Known returns an error unless the kind of an entry is one of the engine's.
+func (e Engine) Known(entry Entry) error {
+	_, err := e.kind(entry)
+	return err
+}
+
 // kind returns the kind of an entry.
 func (e Engine) kind(entry Entry) (Kind, error) {
 	for _, k := range e.Kinds {
@@ -284,7 +290,8 @@ func (e Engine) kind(entry Entry) (Kind, error) {
 			return k, nil
 		}
 	}
-	return nil, fmt.Errorf("entry %d (%s): a change of kind %q cannot be handled here", entry.ID, entry.Command, entry.Kind)
+	err := fmt.Errorf("entry %d (%s): a change of kind %q cannot be handled here", entry.ID, entry.Command, entry.Kind)
+	return nil, host.WithHint(err, "use the release of gpustack that made the change")
 }
 
 // Undo undoes entry id, which PlanUndo has planned, under the journal's lock, where all is checked

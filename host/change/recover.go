@@ -16,6 +16,8 @@ type Left struct {
 	Here bool
 	// Obstacle, if it is set, prevents that now.
 	Obstacle error
+	// Running says that a run has locked the journal, which may be the one that made the entry.
+	Running bool
 }
 
 // Text says what is open, and what ends it: a warning of every command that does not.
@@ -53,7 +55,7 @@ func (e Engine) Interrupted(ctx context.Context, p Purpose) ([]Left, error) {
 	}
 	var left []Left
 	for _, entry := range open {
-		l := Left{Entry: entry}
+		l := Left{Entry: entry, Running: lockedErr != nil}
 		kind, kindErr := e.kind(entry)
 		l.Here = kindErr == nil && handles(kind, entry)
 		if l.Here && lockedErr != nil {
