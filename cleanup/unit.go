@@ -74,6 +74,11 @@ const (
 	Undone   State = "taken back" // undone; the value is that of earlier releases
 )
 
+// Known reports whether the state is one of this release's.
+func (s State) Known() bool {
+	return slices.Contains([]State{Planned, Written, Repaired, Skipped, Begun, Undone}, s)
+}
+
 // Name returns the migration that a unit closes, or else its devices.
 func (u Unit) Name() string {
 	if u.Repair == Online {

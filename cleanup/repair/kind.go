@@ -2,13 +2,13 @@ package repair
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"gpustack/cleanup"
+	"gpustack/host"
 	"gpustack/host/change"
 )
 
@@ -34,11 +34,21 @@ func (k *Kind) Open(_ context.Context, e change.Entry) (change.Change, error) {
 	return &Change{kind: k, entry: e.ID, undoing: e.Status == change.Undoing, units: units}, nil
 }
 
-// Units returns the units that an entry records.
+// Units returns the units that an entry records. A state that this release does not know is an
+// error: the rows of the unit may be written.
 func Units(e change.Entry) ([]cleanup.Unit, error) {
 	var units []cleanup.Unit
-	if err := json.Unmarshal(e.Rows, &units); err != nil {
-		return nil, fmt.Errorf("entry %d: %w", e.ID, err)
+	err := host.DecodeJSON(e.Detail(), &units)
+	if err == nil && len(units) == 0 {
+		err = errors.New("no repair is recorded")
+	}
+	for _, u := range units {
+		if !u.State.Known() {
+			err = errors.Join(err, fmt.Errorf("%s: unknown state %q", u.Name(), u.State))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("entry %d: rows: %w", e.ID, err)
 	}
 	return units, nil
 }

@@ -60,9 +60,16 @@ func TestRecord(t *testing.T) {
 	if err != nil || !units[0].Open() || units[0].Reports["gpu1"] != 7 {
 		t.Errorf("of an earlier release: %+v, %v", units, err)
 	}
-	e.ID, e.Rows = 3, json.RawMessage(`{}`)
-	if _, err := (&Kind{}).Open(t.Context(), e); err == nil || !strings.HasPrefix(err.Error(), "entry 3: ") {
-		t.Errorf("a damaged entry: %v", err)
+	for text, want := range map[string]string{
+		`{}`:   "malformed JSON: ",
+		`null`: "no repair is recorded",
+		`[]`:   "no repair is recorded",
+		`[{"repair": "online", "migration_id": 5, "state": "paused"}]`: `migration 5: unknown state "paused"`,
+	} {
+		e.ID, e.Rows = 3, json.RawMessage(text)
+		if _, err := (&Kind{}).Open(t.Context(), e); err == nil || !strings.HasPrefix(err.Error(), "entry 3: rows: "+want) {
+			t.Errorf("rows %s: %v, want %s", text, err, want)
+		}
 	}
 }
 

@@ -36,6 +36,26 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestDamagedRecord: a record that lacks something is an error. Without the boot, for example, the
+// change would count as reverted by a boot.
+func TestDamagedRecord(t *testing.T) {
+	const function = `{"address": "0000:84:00.0", "group": null, "any": false, "before": {"driver": null, "driver_override": null}, "after": {"driver": "vfio-pci", "driver_override": "vfio-pci"}}`
+	for text, want := range map[string]string{
+		`{"boot_id": "b0b0", "release": false, "functions": [` + function + `], "colour": 1}`: "",
+		`null`: "malformed JSON: the document is null",
+		`{"release": false, "functions": [` + function + `]}`:                                                             "malformed JSON: boot_id is missing",
+		`{"boot_id": "b0b0", "release": false, "functions": [` + strings.Replace(function, `"before"`, `"was"`, 1) + `]}`: "malformed JSON: functions[0].before is missing",
+	} {
+		r, err := driver.ParseRecord(change.Entry{ID: 3, Kind: change.KindDrivers, Drivers: []byte(text)})
+		switch {
+		case want == "" && (err != nil || r.Functions[0].Before != driver.State{} || r.Functions[0].After.Driver != "vfio-pci"):
+			t.Errorf("%+v, %v", r, err)
+		case want != "" && (err == nil || err.Error() != "entry 3: its drivers: "+want):
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // TestBindAndRelease: there, once more with nothing to do, and back, each write in
 // its order.
 func TestBindAndRelease(t *testing.T) {
@@ -726,28 +746,6 @@ func TestAwait(t *testing.T) {
 	}
 	if err := errors.Join(cmd.Wait(), <-end); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestRecordLacks: a record that lacks a field is an error, not a plan that leaves a function
-// without a driver. Fields of a later release are ignored.
-func TestRecordLacks(t *testing.T) {
-	const function = `{"address":"0000:01:00.0","group":10,"before":{"driver":"nouveau","driver_override":null},"after":{"driver":"vfio-pci","driver_override":"vfio-pci"},"any":false,"colour":1}`
-	for name, test := range map[string]struct{ record, want string }{
-		"complete":    {`{"boot_id":"b0b0","release":false,"functions":[` + function + `]}`, ""},
-		"no before":   {`{"boot_id":"b0b0","release":false,"functions":[` + strings.Replace(function, "before", "earlier", 1) + `]}`, "entry 1: its drivers: malformed JSON: functions[0].before is missing"},
-		"no override": {`{"boot_id":"b0b0","release":false,"functions":[` + strings.Replace(function, "driver_override", "x", 1) + `]}`, "entry 1: its drivers: malformed JSON: functions[0].before.driver_override is missing"},
-		"nothing":     {`null`, "entry 1: its drivers: malformed JSON: the document is null"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, err := driver.ParseRecord(change.Entry{ID: 1, Kind: change.KindDrivers, Drivers: []byte(test.record)})
-			switch {
-			case test.want == "" && (err != nil || r.Functions[0].Before.Driver != "nouveau" || r.Functions[0].Before.Override != ""):
-				t.Errorf("%+v, %v", r, err)
-			case test.want != "" && (err == nil || err.Error() != test.want):
-				t.Errorf("%v, want %s", err, test.want)
-			}
-		})
 	}
 }
 

@@ -21,7 +21,7 @@ type Record struct {
 // ParseRecord reads the detail of an entry of kind drivers.
 func ParseRecord(e change.Entry) (Record, error) {
 	var r Record
-	if err := host.DecodeJSON(e.Drivers, &r); err != nil {
+	if err := host.DecodeJSON(e.Detail(), &r); err != nil {
 		return Record{}, fmt.Errorf("entry %d: its drivers: %w", e.ID, err)
 	}
 	return r, nil
