@@ -125,7 +125,7 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout, false, 0)
+	c, err := u.observe(ctx, root, opts, false)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout, true, 0)
+	c, err := u.observe(ctx, root, opts, true)
 	if err != nil {
 		return err
 	}

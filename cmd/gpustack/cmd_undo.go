@@ -248,7 +248,7 @@ func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, e
 
 // undoDrivers shows and undoes what host bind or host release has done.
 func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
-	c, err := u.observe(ctx, root, opts.decision, opts.timeout, !binding.Release(), entry.ID)
+	c, err := u.observeDrivers(root, engine, opts.timeout, !binding.Release())
 	if err != nil {
 		return err
 	}

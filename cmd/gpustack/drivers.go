@@ -77,14 +77,19 @@ type changing struct {
 	uses    machine.Uses
 }
 
-// observe reads a machine, after what an interrupted run has left is recovered, but for the entry
-// except. To release functions, it reads nothing of what the host needs: that must not keep
-// functions from the host.
-func (u *ui) observe(ctx context.Context, root host.Root, d decision, timeout time.Duration, release bool, except int) (changing, error) {
-	c := changing{u: u, root: root, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, engine: u.engine(root, timeout)}
-	if err := u.recover(ctx, c.engine, d, except); err != nil {
-		return c, err
+// observe reads a machine, after what an interrupted run has left is recovered.
+func (u *ui) observe(ctx context.Context, root host.Root, opts driversOptions, release bool) (changing, error) {
+	engine := u.engine(root, opts.timeout)
+	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+		return changing{}, err
 	}
+	return u.observeDrivers(root, engine, opts.timeout, release)
+}
+
+// observeDrivers reads a machine. To release functions, it reads nothing of what the host needs:
+// that must not keep functions from the host.
+func (u *ui) observeDrivers(root host.Root, engine change.Engine, timeout time.Duration, release bool) (changing, error) {
+	c := changing{u: u, root: root, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, engine: engine}
 	var running guard.Running
 	var err, usesErr error
 	subjects := machine.RunningKernel

@@ -229,7 +229,8 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 		return u, err
 	}
 	for _, earlier := range entries {
-		if earlier.ID < entry.ID && earlier.Kind == entry.Kind && earlier.IsOpen() && handles(kind, earlier) {
+		// Commands that undo other kinds recover earlier entries first, and --dry-run warns of them.
+		if entry.Kind == KindRows && earlier.Kind == KindRows && earlier.ID < entry.ID && earlier.IsOpen() {
 			return u, &EarlierOpen{Entry: entry, Earlier: earlier}
 		}
 	}
@@ -256,7 +257,7 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 	return u, err
 }
 
-// EarlierOpen is the error of an undo that has to wait for an earlier entry of the same kind.
+// EarlierOpen is the error of an undo of rows that has to wait for an earlier entry of rows.
 type EarlierOpen struct {
 	Entry, Earlier Entry
 }
