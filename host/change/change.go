@@ -100,7 +100,7 @@ const (
 	ToApply   Purpose = iota
 	ToUndo            // also before the undo is shown
 	ToRecover         // before it is asked for
-	ToLook            // before a command reads what the change may be in the middle of
+	ToLook            // before a command reads or plans, and the change may be half made
 )
 
 // Outcome is what became of a change.

@@ -68,7 +68,7 @@ func (c *FileChange) Record(e *Entry) error {
 // the change is not mounted: missing boot entries count as those of kernels that were removed.
 // Whether files are as they were planned from, Apply checks at each file.
 func (c *FileChange) Check(_ context.Context, p Purpose) error {
-	if p == ToApply || p == ToLook {
+	if p == ToApply {
 		return nil
 	}
 	if slices.ContainsFunc(c.files, func(f File) bool { return f.Transient }) {
@@ -76,7 +76,7 @@ func (c *FileChange) Check(_ context.Context, p Purpose) error {
 			return err
 		}
 	}
-	if p == ToRecover {
+	if p != ToUndo {
 		return nil
 	}
 	_, err := c.Back()
