@@ -7,7 +7,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// arguments holds what the kernel runs with against what is recorded.
+// arguments compares the arguments of the running kernel with the recorded ones.
 func (v view) arguments() []host.Finding {
 	const lost = "what they configure is not in effect"
 	switch {

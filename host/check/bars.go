@@ -8,15 +8,14 @@ import (
 	"gpustack/host/machine"
 )
 
-// window is where a UEFI guest's firmware puts memory above 4 GiB, unless it is told how
-// far the processor's addresses reach (EDK II, OvmfPkg/OvmfPkg.dec,
+// window is the size of the address range in which a UEFI guest's firmware places memory above 4
+// GiB, unless QEMU passes the range of the processor's addresses (EDK II, OvmfPkg/OvmfPkg.dec,
 // PcdPciMmio64Size).
 const window = 32 << 30
 
-// bars looks for regions that found no place on the host, and for those that are too
-// large for guests as they are by default. The latter is said with a pass: nothing is
-// wrong with this host, nothing here could mend it, and a warning that never goes hides
-// others.
+// bars finds memory regions that have no address on the host, and regions that are too large for
+// guests with default settings. The latter are reported with a pass: nothing is wrong with this
+// host and nothing on it can change them, and a permanent warning would hide others.
 func (v view) bars() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)
@@ -59,7 +58,7 @@ func (v view) bars() []host.Finding {
 	return one(f)
 }
 
-// size writes a power of two as people do.
+// size returns a power of two with a binary unit, such as "32 GiB".
 func size(n uint64) string {
 	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	if n == 0 {

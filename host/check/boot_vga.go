@@ -25,7 +25,7 @@ func removesFramebuffers(release string, d *pci.Device) bool {
 	return err == nil && n >= 6 && d.Class != nil && *d.Class == vga
 }
 
-// bootVGA looks whether a GPU for guests is the one that the firmware's console is on.
+// bootVGA checks whether a GPU for guests shows the firmware's console.
 func (v view) bootVGA() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)

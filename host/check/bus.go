@@ -5,7 +5,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// bus looks for cards that have fallen off it.
+// bus finds cards that have fallen off the bus.
 func (v view) bus() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)

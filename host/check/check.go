@@ -1,7 +1,7 @@
-// Package check judges a machine: whether it is ready to assign GPUs to guests, and if not, why.
+// Package check determines whether a machine is ready to assign GPUs to guests, and if not, why.
 // Each check has a file and a function named as in the output.
 //
-// Does not: read the machine (host/machine) or change anything.
+// It does not read the machine (host/machine) and changes nothing.
 package check
 
 import (
@@ -15,12 +15,12 @@ import (
 	"gpustack/host/machine"
 )
 
-// Verdict is what all checks of a machine come to.
+// Verdict is the result of all checks of a machine.
 type Verdict string
 
-// The verdicts. A machine that has been prepared and booted since is ready, or drifted
-// where it is no longer what was recorded, or not ready for another reason. Unknown is
-// one that does not show enough of itself.
+// The verdicts. A prepared machine that was rebooted since is Ready, Drifted if it no longer
+// matches the record, or NotReady for another reason. Unknown means that not enough of the machine
+// can be read.
 const (
 	NotPrepared   Verdict = "not prepared"
 	PendingReboot Verdict = "pending reboot"
@@ -30,13 +30,14 @@ const (
 	Unknown       Verdict = "unknown"
 )
 
-// ErrUnknown says that a machine does not show enough to be judged.
+// ErrUnknown means that not enough of a machine can be read for a verdict.
 var ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"), "the checks with status n/a name what is missing; run gpustack as root on the machine itself")
 
-// Verify judges a machine that was observed for [machine.Check]. Its findings come in the order in
-// which one would look: the CPU, the firmware, the IOMMU, arguments, modules, the functions and
-// their groups, and what is recorded. Each check has one at least. What follows from a fault that
-// another check names is not said again: it does not apply until that is mended.
+// Verify runs all checks on a machine that was observed for [machine.Check]. Its findings are in
+// the order in which an operator would look for a problem: CPU, firmware, IOMMU, arguments,
+// modules, functions and their groups, and the record. Each check has at least one finding. A
+// check does not repeat what only follows from a failure of another check: it does not apply until
+// that is fixed.
 func Verify(m machine.Machine) ([]host.Finding, Verdict) {
 	v := newView(m)
 	var findings []host.Finding
@@ -77,7 +78,7 @@ func Verify(m machine.Machine) ([]host.Finding, Verdict) {
 	return findings, verdict(v, findings)
 }
 
-// verdict sums the findings up.
+// verdict derives the verdict from the findings.
 func verdict(v view, findings []host.Finding) Verdict {
 	failed := func(checks ...string) bool {
 		return slices.ContainsFunc(findings, func(f host.Finding) bool {
@@ -96,7 +97,7 @@ func verdict(v view, findings []host.Finding) Verdict {
 	case failed():
 		return NotReady
 	}
-	// What makes a machine ready must have been seen.
+	// Ready requires that these checks could be made.
 	for _, f := range findings {
 		if f.Status == host.NA && slices.Contains([]string{"arguments", "functions", "drivers", "groups"}, f.Check) {
 			return Unknown
@@ -105,7 +106,7 @@ func verdict(v view, findings []host.Finding) Verdict {
 	return Ready
 }
 
-// one is the finding of a check that has one alone.
+// one returns the finding of a check that has only one.
 func one(f host.Finding) []host.Finding {
 	return []host.Finding{f}
 }
@@ -114,7 +115,7 @@ func pass(format string, args ...any) []host.Finding {
 	return one(host.Finding{Status: host.Pass, Seen: fmt.Sprintf(format, args...)})
 }
 
-// na says why a check does not apply.
+// na returns a finding that says why a check does not apply.
 func na(format string, args ...any) []host.Finding {
 	return one(host.Finding{Status: host.NA, Seen: fmt.Sprintf(format, args...)})
 }
@@ -138,7 +139,7 @@ func blind(file string, err error) host.Finding {
 	return f
 }
 
-// withFile names the file, unless the text does so already.
+// withFile prefixes text with the file, unless text names it already.
 func withFile(file, text string) string {
 	if strings.Contains(text, file) {
 		return text
@@ -146,7 +147,7 @@ func withFile(file, text string) string {
 	return file + ": " + text
 }
 
-// plural counts in words: 1 group, 2 groups.
+// plural returns a number with its noun: "1 group", "2 groups".
 func plural(n int, what string) string {
 	if n != 1 {
 		what += "s"

@@ -10,7 +10,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// drivers looks whether each recorded function is held by its driver.
+// drivers checks whether each recorded function is bound to its recorded driver.
 func (v view) drivers() []host.Finding {
 	if f := v.notComparable(); f != nil {
 		return f

@@ -9,7 +9,7 @@ import (
 	"gpustack/host/selection"
 )
 
-// fabric checks whether NVSwitches can serve the GPUs that go to guests.
+// fabric checks whether NVSwitches can serve the GPUs that are assigned to guests.
 func (v view) fabric() []host.Finding {
 	switch {
 	case v.phase == unseen:
@@ -33,7 +33,7 @@ func (v view) fabric() []host.Finding {
 	f, mode := v.Fabric.Value, v.Fabric.Value.Mode
 	finding := host.Finding{Status: host.Fail, File: machine.FabricConfig, Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: selection.NeedsFabric}
 	if v.Contract.Value.NVSwitch == "" {
-		finding.Status = host.Warn // recorded before there was a choice: the refusals were lifted one by one
+		finding.Status = host.Warn // recorded before --nvswitch existed: each refusal was lifted with --allow
 	}
 	switch {
 	case !v.Fabric.Seen():

@@ -4,7 +4,7 @@ import (
 	"gpustack/host"
 )
 
-// files holds the files that host prepare has written against their hashes.
+// files compares the files that host prepare has written with their recorded hashes.
 func (v view) files() []host.Finding {
 	switch v.phase {
 	case unseen:

@@ -7,7 +7,7 @@ import (
 	"gpustack/host/iommu"
 )
 
-// firmware looks for the tables by which the firmware offers an IOMMU.
+// firmware checks for the ACPI tables that describe an IOMMU.
 func (v view) firmware() []host.Finding {
 	switch f := v.Firmware; {
 	case !f.Seen():

@@ -10,7 +10,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// functions looks whether each recorded function is where and what it was.
+// functions checks whether each recorded function is still the same device at the same address.
 func (v view) functions() []host.Finding {
 	if f := v.notComparable(); f != nil {
 		return f
@@ -27,7 +27,7 @@ func (v view) functions() []host.Finding {
 	return findings
 }
 
-// identity says what is another one about a function than is recorded.
+// identity returns a finding for each property in which a function differs from its record.
 func (v view) identity(f machine.Function) []host.Finding {
 	another := "gpustack host prepare --remove " + f.Address.String() + " returns it to the host; --device selects the function that is there now"
 	finding := host.Finding{

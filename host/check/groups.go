@@ -11,9 +11,9 @@ import (
 	"gpustack/host/pci"
 )
 
-// groups looks whether each group of recorded functions has the members that it had,
-// and could be given to a guest. A group that is wholly pci-stub's has no node of
-// VFIO's: its members are judged, as of every group.
+// groups checks whether the group of each recorded function has its recorded members and can be
+// assigned to a guest. A group in which all functions are bound to pci-stub has no VFIO device
+// node, so its members are checked, as in every group.
 func (v view) groups() []host.Finding {
 	if f := v.notComparable(); f != nil {
 		if functions := v.ForGuests(); v.phase == unprepared && len(functions) > 0 {
@@ -30,7 +30,7 @@ func (v view) groups() []host.Finding {
 	}
 	var findings []host.Finding
 	done := map[int]bool{}
-	parted := map[pci.Address]bool{} // said to have left their group
+	parted := map[pci.Address]bool{} // reported as no longer in their group
 	waits := false
 	for _, f := range v.Contract.Value.Functions {
 		d := v.Devices.Value.At(f.Address)
@@ -67,8 +67,8 @@ func (v view) groups() []host.Finding {
 	return pass("%s can be assigned to guests, with the recorded members", plural(len(done), "group"))
 }
 
-// group judges the group of a recorded function. What blocks it and is to be taken at
-// the next boot, or is found by another check, is not counted.
+// group checks the group of a recorded function. It ignores recorded functions that block the
+// group: either the next boot binds them, or another check reports them.
 func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bool) (findings []host.Finding, waits bool) {
 	finding := host.Finding{
 		Status: host.Fail, File: fmt.Sprintf("%s/%d/devices", machine.GroupsDir, g.Number),
@@ -108,7 +108,7 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 	return findings, waits
 }
 
-// holders names the drivers of functions.
+// holders returns the drivers that functions are bound to.
 func holders(functions []pci.Device) string {
 	var names []string
 	for _, d := range functions {

@@ -12,25 +12,25 @@ import (
 	"gpustack/host/pci"
 )
 
-// heeded is what tells a driver which products to take, in the end.
-type heeded struct {
+// effective is the setting that determines which products a driver claims.
+type effective struct {
 	driver string
 	ids    []string
 	file   string
 	line   int // 0 for an argument of the kernel
 }
 
-func (h heeded) String() string {
+func (h effective) String() string {
 	if h.line == 0 {
 		return "the kernel argument in " + h.file
 	}
 	return fmt.Sprintf("%s:%d", h.file, h.line)
 }
 
-// heeded finds it: of modprobe's lines the kernel keeps the last, and what its own
-// arguments say comes after all of them.
-func (v view) heeded(driver string) heeded {
-	h := heeded{driver: driver}
+// effective returns the effective ids= setting of a driver: the kernel uses the last of modprobe's
+// lines, and its own arguments override them all.
+func (v view) effective(driver string) effective {
+	h := effective{driver: driver}
 	for _, o := range v.Conf.Value.Options(driver, "ids") {
 		h.ids, h.file, h.line = modprobe.AddIDs(nil, o.Value), o.File, o.Number
 	}
@@ -44,8 +44,8 @@ func (v view) heeded(driver string) heeded {
 	return h
 }
 
-// ids looks for lines that tell a driver which products to take, and are not heeded,
-// and for products that none takes or that are to stay.
+// ids finds ids= lines that are ignored, recorded products that no effective line names, and ids
+// that also match functions which should stay with the host.
 func (v view) ids() []host.Finding {
 	if !v.Conf.Seen() {
 		return unread(v.Conf)
@@ -53,7 +53,7 @@ func (v view) ids() []host.Finding {
 	var findings []host.Finding
 	lines := 0
 	for _, driver := range []string{machine.VFIO, machine.Stub} {
-		h := v.heeded(driver)
+		h := v.effective(driver)
 		options := v.Conf.Value.Options(driver, "ids")
 		lines += len(options)
 		if missing := v.notTaken(h); missing != nil {
@@ -83,10 +83,10 @@ func (v view) ids() []host.Finding {
 	return pass("all ids= lines are effective")
 }
 
-// notTaken finds products that are recorded to be taken by ids, and are not. Those that
-// are recorded among the kernel's arguments are looked for there, and what a file of
-// ours that is gone has said by the check of files.
-func (v view) notTaken(h heeded) []host.Finding {
+// notTaken finds products that are recorded as bound by ids and are missing in the effective
+// setting. It skips records with ids in the kernel arguments, which other checks compare, and
+// records with a missing file, which the check "files" reports.
+func (v view) notTaken(h effective) []host.Finding {
 	c := v.Contract.Value
 	if c == nil || c.Driver != h.driver || len(boot.Args(c.Arguments).Values(h.driver+".ids")) > 0 ||
 		slices.ContainsFunc(v.Files, func(l machine.Look[string]) bool { return l.Seen() && l.Value == "" }) {
@@ -115,8 +115,8 @@ func (v view) notTaken(h heeded) []host.Finding {
 	return one(f)
 }
 
-// taken finds functions that are to stay with the host, and that ids take from it.
-func (v view) taken(h heeded) []host.Finding {
+// taken finds functions that should remain with the host and that the ids match.
+func (v view) taken(h effective) []host.Finding {
 	if v.Contract.Value == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (v view) taken(h heeded) []host.Finding {
 	for _, id := range h.ids {
 		selector, err := pci.ParseSelector(id)
 		if err != nil {
-			continue // with a subsystem or class, which takes fewer
+			continue // an id with a subsystem or class matches fewer functions
 		}
 		for i := range v.Devices.Value {
 			if d := &v.Devices.Value[i]; selector.Matches(d) && v.Recorded(d.Address) == nil && !v.hasMovedTo(d.Address) {
@@ -140,7 +140,7 @@ func (v view) taken(h heeded) []host.Finding {
 	return findings
 }
 
-// without returns the words that are not among others.
+// without returns the words that others does not contain.
 func without(words, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return slices.Contains(others, w) })
 }

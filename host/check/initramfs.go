@@ -12,13 +12,13 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// initramfs looks whether each kernel's initramfs binds functions before the host's drivers come,
-// and whether gpustack=off keeps the blacklist from applying.
+// initramfs checks whether each kernel's initramfs binds functions before a host driver can, and
+// whether gpustack=off disables the blacklist.
 func (v view) initramfs() []host.Finding {
 	return append(v.hooks(), v.blacklist()...)
 }
 
-// blacklist finds a blacklist of ours in /etc, which applies to each boot.
+// blacklist finds a blacklist of gpustack's in /etc, which gpustack=off cannot disable.
 func (v view) blacklist() []host.Finding {
 	if v.Contract.Value == nil || !v.Conf.Seen() {
 		return nil
@@ -44,8 +44,8 @@ func (v view) blacklist() []host.Finding {
 	})
 }
 
-// hooks looks whether the initramfs of each kernel has the recorded hook: those made before host
-// prepare, or without the generator, do not.
+// hooks checks whether the initramfs of each kernel contains the recorded hook. One that was made
+// before host prepare, or by another generator, does not.
 func (v view) hooks() []host.Finding {
 	switch {
 	case v.phase == unprepared:
@@ -77,7 +77,7 @@ func (v view) hooks() []host.Finding {
 	return findings
 }
 
-// faultsOf says what is wrong with an initramfs that could be looked into.
+// faultsOf returns what is wrong with an initramfs that could be read.
 func faultsOf(i machine.Initramfs) []string {
 	var missing, faults []string
 	for _, err := range host.Split(i.Err) {

@@ -8,8 +8,8 @@ import (
 	"gpustack/host/machine"
 )
 
-// interruptRemapping tells whether interrupts are remapped, without which VFIO gives nothing to
-// guests (Linux, drivers/vfio/vfio_iommu_type1.c, allow_unsafe_interrupts).
+// interruptRemapping checks whether interrupts are remapped. Without remapping VFIO assigns
+// nothing to guests (Linux, drivers/vfio/vfio_iommu_type1.c, allow_unsafe_interrupts).
 func (v view) interruptRemapping() []host.Finding {
 	if !v.isOn() {
 		return na("the IOMMU is off or not shown")
@@ -43,9 +43,9 @@ func (v view) interruptRemapping() []host.Finding {
 	return one(f)
 }
 
-// remaps tells whether interrupts are remapped, as far as that can be seen, and where.
-// AMD's IOMMUs all can (AMD I/O Virtualization Technology Specification, Interrupt
-// Remapping).
+// remaps returns whether interrupts are remapped, nil if that is unknown, with the file that shows
+// it and the reason. All IOMMUs of AMD can remap (AMD I/O Virtualization Technology Specification,
+// Interrupt Remapping).
 func (v view) remaps() (remaps *bool, file, why string) {
 	yes, no := true, false
 	for _, arg := range v.Running.Value {

@@ -9,7 +9,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// iommu tells whether the kernel uses the IOMMU, and if not why.
+// iommu checks whether the kernel uses the IOMMU, and if not, why.
 func (v view) iommu() []host.Finding {
 	fail := func(file, seen, remedy string) []host.Finding {
 		return one(host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be assigned to a guest", Remedy: remedy})

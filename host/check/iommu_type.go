@@ -10,7 +10,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// iommuType tells whether the host's own devices are translated too.
+// iommuType checks whether the IOMMU also translates for devices of the host.
 func (v view) iommuType() []host.Finding {
 	switch {
 	case !v.isOn():

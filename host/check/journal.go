@@ -8,7 +8,7 @@ import (
 	"gpustack/host/change"
 )
 
-// journal looks for a run that was cut off.
+// journal finds runs that were interrupted.
 func (v view) journal() []host.Finding {
 	switch e := v.CutOff.Value; {
 	case errors.Is(v.CutOff.Err, change.ErrLocked):

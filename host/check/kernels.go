@@ -10,7 +10,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// kernels looks whether each installed kernel has the drivers that hold functions.
+// kernels checks whether each installed kernel has the drivers that functions are to be bound to.
 func (v view) kernels() []host.Finding {
 	if !v.Kernels.Seen() {
 		if errors.Is(v.Kernels.Err, machine.ErrNoKernel) {
@@ -45,8 +45,8 @@ func (v view) kernels() []host.Finding {
 	return findings
 }
 
-// weight is how bad it is that a kernel lacks something: a fail of the one that runs,
-// of the one that is booted next, and of the only one.
+// weight returns the status for a kernel that lacks something: Fail for the running kernel, the
+// default kernel and the only kernel, else Warn.
 func (v view) weight(release string) host.Status {
 	entries := normal(v.Entries.Value)
 	if release == v.kernel() || len(v.Kernels.Value) == 1 || len(entries) > 0 && strings.HasSuffix(entries[0].Kernel, release) {

@@ -12,12 +12,12 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// watched are the arguments by which a boot without a record is held against the next.
+// watched are the arguments in which the next boot is compared with the running kernel on a
+// machine without a record.
 var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough", machine.VFIO + ".ids", machine.Stub + ".ids", "vfio_iommu_type1.allow_unsafe_interrupts"}
 
-// nextBoot looks through the boot menu: whichever normal entry is taken, it is to have
-// what is recorded, and should be as the kernel that runs unless it is to be booted for
-// that.
+// nextBoot checks each normal entry of the boot menu: it must have the recorded arguments, and
+// should have those of the running kernel unless a reboot is pending.
 func (v view) nextBoot() []host.Finding {
 	switch {
 	case !v.Entries.Seen():
@@ -81,12 +81,12 @@ func bootCommand(err error) string {
 	return ""
 }
 
-// blamed tells whether the kernel that runs is not as is recorded, which is said elsewhere.
+// blamed reports whether the running kernel does not match the record, which other checks report.
 func (v view) blamed() bool {
 	return v.phase == pending || len(v.lacking) > 0 || v.phase == booted && len(v.against) > 0
 }
 
-// entry holds an entry against what is recorded.
+// entry compares a boot entry with the record.
 func (v view) entry(e boot.Entry) []host.Finding {
 	if v.phase == unprepared {
 		return nil
@@ -111,7 +111,7 @@ func (v view) entry(e boot.Entry) []host.Finding {
 	return findings
 }
 
-// counted tells how many entries there are, and whether those of later kernels are known.
+// counted returns the number of entries, and whether the template for later kernels is among them.
 func counted(entries []boot.Entry) string {
 	later := slices.ContainsFunc(entries, func(e boot.Entry) bool { return e.Later })
 	n, with := len(entries), ""
@@ -124,8 +124,8 @@ func counted(entries []boot.Entry) string {
 	return fmt.Sprintf("%d entries%s", n, with)
 }
 
-// normal returns the entries of this machine that are not for recovery: those with the
-// root file system of the first.
+// normal returns the entries of this machine without recovery entries. An entry with another root
+// file system than the first one belongs to another system.
 func normal(entries []boot.Entry) []boot.Entry {
 	entries = slices.DeleteFunc(slices.Clone(entries), func(e boot.Entry) bool { return e.Recovery })
 	if len(entries) == 0 {

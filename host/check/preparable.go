@@ -12,7 +12,7 @@ import (
 	"gpustack/host/selection"
 )
 
-// preparable says what host prepare would refuse.
+// preparable reports what host prepare would refuse.
 func (v view) preparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
@@ -38,14 +38,14 @@ func (v view) preparable() []host.Finding {
 				continue // boot_vga reports it
 			}
 			f.File = machine.AttributeFile(refusal.Address, "")
-		case errors.As(err, &separation) && len(refused) == 1: // else the command is refused too
+		case errors.As(err, &separation) && len(refused) == 1: // with further refusals this command would be refused too
 			f.Remedy = "run 'gpustack host prepare --nvswitch host' or 'gpustack host prepare --nvswitch guest'"
 		case errors.Is(err, selection.ErrNoDevice):
 			f.File = machine.DevicesDir
 			f.Effect = "gpustack host prepare selects nothing by default"
 			f.Remedy = "run 'gpustack host scan --all' and select functions with --device or --vendor"
 		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel), errors.Is(err, initramfs.ErrNoGenerator), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
-			// A tree that is not whole is no machine that lacks it.
+			// In an incomplete tree, such as a snapshot, the file may only be missing from the tree.
 			f.Status, f.Effect, f.Remedy = host.NA, "", ""
 		}
 		findings = append(findings, f)
@@ -67,7 +67,7 @@ func listAddresses(devices []pci.Device) string {
 	return strings.Join(words, " ")
 }
 
-// refused returns what host prepare would refuse of the machine as it is.
+// refused returns the errors that host prepare would return for the machine in its current state.
 func (v view) refused() []error {
 	n := selection.NewNode(v.Machine)
 	s, err := n.Choose(selection.Options{})

@@ -7,8 +7,8 @@ import (
 	"gpustack/host/machine"
 )
 
-// prepared tells whether the machine has been prepared. It is not held against a machine
-// that something else keeps from it.
+// prepared checks whether the machine has been prepared. It does not apply while another check
+// fails.
 func (v view) prepared(mended bool) host.Finding {
 	f := host.Finding{Check: "prepared", Status: host.NA, File: machine.ContractFile}
 	switch {

@@ -8,7 +8,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// reboot tells whether what is recorded awaits a boot.
+// reboot checks whether the record takes effect only at the next boot.
 func (v view) reboot(mended bool) host.Finding {
 	f := host.Finding{Check: "reboot", Status: host.NA}
 	switch {

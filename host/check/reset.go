@@ -10,13 +10,13 @@ import (
 	"gpustack/host/pci"
 )
 
-// reset looks whether the kernel can reset each GPU for guests by itself.
+// reset checks whether the kernel can reset each GPU for guests.
 func (v view) reset() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)
 	}
-	// Kernels tell since 5.15, of functions that they can reset; older ones have a
-	// file reset for those.
+	// Since Linux 5.15 reset_method names the methods of functions that can be reset; older kernels
+	// only have the file reset for such functions.
 	tells := slices.ContainsFunc(v.Devices.Value, func(d pci.Device) bool { return d.ResetMethods != nil })
 	for _, i := range v.Inspected {
 		tells = tells || i.Resets
@@ -26,7 +26,7 @@ func (v view) reset() []host.Finding {
 	gpus := 0
 	for _, d := range v.ForGuests() {
 		if !d.IsGPU() {
-			continue // goes the way of its GPU
+			continue // is reset together with its GPU
 		}
 		gpus++
 		if len(d.ResetMethods) > 0 || d.ResetMethods == nil && v.Inspected[d.Address].Resets {

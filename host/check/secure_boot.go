@@ -4,9 +4,9 @@ import (
 	"gpustack/host"
 )
 
-// secureBoot tells how far the machine is locked down, which is no hindrance: modules of
-// the distribution are signed, and neither VFIO nor driver_override is restricted
-// (kernel_lockdown(7)).
+// secureBoot reports whether Secure Boot and kernel lockdown are active. Neither prevents
+// passthrough: the distribution's modules are signed, and neither VFIO nor driver_override is
+// restricted (kernel_lockdown(7)).
 func (v view) secureBoot() []host.Finding {
 	const harmless = ": VFIO and signed modules work as usual"
 	if !v.SecureBoot.Seen() {

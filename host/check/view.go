@@ -12,33 +12,33 @@ import (
 	"gpustack/host/pci"
 )
 
-// view is a machine with what several checks ask of it.
+// view is an observed machine with values that several checks use.
 type view struct {
 	machine.Machine
 	phase phase
-	// Of the arguments that the kernel runs with: what is recorded and not there, what
-	// stands against what the IOMMU needs, and whether they say gpustack=off.
+	// lacking are the recorded arguments that the running kernel does not have, against are its
+	// arguments that conflict with the IOMMU's needs, and off is true if it has gpustack=off.
 	lacking []string
 	against boot.Args
 	off     bool
-	// unsettled are recorded functions that are not what or where they were, or do not
-	// answer: nothing more is asked of them.
+	// unsettled are recorded functions that have changed, have moved or do not answer. Further checks
+	// skip them.
 	unsettled map[pci.Address]bool
-	// moved are the addresses that recorded functions have now, by those they had.
+	// moved maps the recorded address of each function that has moved to its current one.
 	moved map[pci.Address]pci.Address
 }
 
-// phase is how far a machine has come.
+// phase is the step between preparation and reboot that a machine has reached.
 type phase int
 
 const (
-	unseen     phase = iota // what is recorded could not be read
-	unprepared              // nothing is
-	pending                 // it is to be booted
-	booted                  // it has been booted
+	unseen     phase = iota // the record cannot be read
+	unprepared              // nothing is recorded
+	pending                 // recorded, takes effect at the next boot
+	booted                  // rebooted since it was recorded
 )
 
-// offArgument leaves every function to the host for one boot.
+// offArgument is the kernel argument with which every function remains with the host for one boot.
 const offArgument = "gpustack=off"
 
 func newView(m machine.Machine) view {
@@ -76,15 +76,15 @@ func (v view) judgePhase() phase {
 		}
 		return pending
 	}
-	// Nothing tells when. Arguments only a boot can bring, and what cannot be seen is not
-	// held against the machine.
+	// The time of the record or of the boot is unknown. Only a boot can bring missing arguments, so a
+	// reboot is pending. What cannot be read is no reason for a failure.
 	if len(v.lacking)+len(v.against) > 0 || !v.Running.Seen() {
 		return pending
 	}
 	return booted
 }
 
-// driversMissing tells whether a recorded function is not held as is recorded.
+// driversMissing reports whether a recorded function is not bound to its recorded driver.
 func (v view) driversMissing() bool {
 	return slices.ContainsFunc(v.Contract.Value.Functions, func(f machine.Function) bool {
 		d := v.Devices.Value.At(f.Address)
@@ -102,7 +102,7 @@ func (v view) isLost(a pci.Address) bool {
 	return d != nil && d.IsVendor(none)
 }
 
-// hasMovedTo tells whether a recorded function is at an address now.
+// hasMovedTo reports whether a recorded function has moved to an address.
 func (v view) hasMovedTo(a pci.Address) bool {
 	for _, now := range v.moved {
 		if now == a {
@@ -112,8 +112,8 @@ func (v view) hasMovedTo(a pci.Address) bool {
 	return false
 }
 
-// findMoved looks for a recorded function that is not at its address: it is the one
-// function that is the same, at an address that is not recorded.
+// findMoved records where a function has moved to that is no longer at its recorded address: to
+// the only unrecorded address with the same device.
 func (v view) findMoved(f machine.Function) {
 	same := func(d *pci.Device) bool {
 		return d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID &&
@@ -133,7 +133,7 @@ func (v view) findMoved(f machine.Function) {
 	}
 }
 
-// notComparable says why functions cannot be held against what is recorded.
+// notComparable returns a finding if functions cannot be compared with the record, else nil.
 func (v view) notComparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
@@ -146,7 +146,7 @@ func (v view) notComparable() []host.Finding {
 	return nil
 }
 
-// wantedArguments are those that are recorded.
+// wantedArguments returns the recorded kernel arguments.
 func (v view) wantedArguments() []string {
 	if v.Contract.Value == nil {
 		return nil
@@ -154,12 +154,11 @@ func (v view) wantedArguments() []string {
 	return v.Contract.Value.Arguments
 }
 
-// contradicting returns the arguments that stand against what the machine's IOMMU needs.
+// contradicting returns the arguments that conflict with the needs of the machine's IOMMU.
 func (v view) contradicting(args boot.Args) boot.Args {
 	want, _ := boot.WantIOMMU(v.CPUVendor)
 	against := want.Change(args).Drop
-	// A word that is there twice is no contradiction, and no more is one that is
-	// wanted in other words.
+	// A duplicate does not conflict, and neither does another spelling of a wanted argument.
 	return slices.DeleteFunc(against, func(arg string) bool {
 		_, value, _ := strings.Cut(arg, "=")
 		return !slices.ContainsFunc(strings.Split(strings.Trim(value, `"`), ","), func(w string) bool {
@@ -168,7 +167,7 @@ func (v view) contradicting(args boot.Args) boot.Args {
 	})
 }
 
-// listError returns why there is no list of functions, without the root's own path.
+// listError returns why the list of functions cannot be read, without the path of the root.
 func listError(err error) error {
 	if errors.Is(err, pci.ErrNoPCI) {
 		return fs.ErrNotExist

@@ -9,7 +9,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// virtualization looks whether the machine can run guests with KVM.
+// virtualization checks whether the machine can run guests with KVM.
 func (v view) virtualization() []host.Finding {
 	flag := v.Virtualization.Value
 	noKVM := v.KVM.Seen() && !v.KVM.Value
@@ -40,8 +40,8 @@ func (v view) virtualization() []host.Finding {
 	return unread(v.KVM)
 }
 
-// cannotRunGuests is a failure, unless nova.conf asks for emulation; whether it does may be
-// unknown, and then the failure says so.
+// cannotRunGuests returns a failure. If nova.conf cannot be read, it adds that guests may be
+// emulated.
 func (v view) cannotRunGuests(file, seen, remedy string) []host.Finding {
 	if err := v.VirtType.Err; err != nil && !host.IsAbsent(err) {
 		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", withFile(v.VirtType.File, host.Cause(err).Error()))
