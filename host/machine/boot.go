@@ -16,35 +16,35 @@ import (
 	"gpustack/host/pci"
 )
 
-// Errors of machines that gpustack cannot prepare.
+// Errors of machines that gpustack cannot prepare for passthrough.
 var (
 	ErrNoBootLoader = host.WithHint(errors.New("no boot loader found"), "gpustack sets kernel arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?")
 	ErrCPU          = host.WithHint(errors.New("IOMMU requirements unknown"), "gpustack supports CPUs by Intel, AMD, Hygon and ARM")
 	ErrNoKernel     = host.WithHint(errors.New("no installed kernel"), "--root takes the top of a machine's file tree, with the modules of its kernels below")
 )
 
-// Loader is what starts a machine's kernels, and what it tells them: GRUB, GRUB with
-// entries, systemd-boot.
+// Loader is the configuration of a machine's boot loader: GRUB, GRUB with boot entries, or
+// systemd-boot. It sets the arguments of the kernels.
 type Loader interface {
-	// Args are what a kernel gets. Where ours cannot be told from others', they are
-	// among them.
+	// Args returns the arguments of a kernel. Those of gpustack are included where they cannot be
+	// distinguished from others.
 	Args() boot.Args
-	// Entries are what can be started.
+	// Entries returns the boot entries.
 	Entries(root host.Root) ([]boot.Entry, error)
-	// Later is what a kernel gets that is installed later, or nil for what the kernel
-	// gets that runs then.
+	// Later returns the entry that a kernel gets which is installed later, or nil if it gets the
+	// arguments of the kernel that runs at that time.
 	Later(root host.Root) (*boot.Entry, error)
-	// Default is the release of the kernel that starts unless the operator chooses
-	// another, "" where it cannot be determined.
+	// Default returns the release of the kernel that boots unless the operator selects another, or ""
+	// if it cannot be determined.
 	Default(root host.Root) (string, error)
-	// Plan plans what makes every entry, and those made later, have what is wanted.
+	// Plan plans the changes after which every entry, present and later, has the wanted arguments.
 	Plan(root host.Root, want boot.Want) (edit.Plan, error)
-	// Programs make what follows from other arguments, or from another initramfs.
+	// Programs returns the programs that must run after arguments or an initramfs have changed.
 	Programs(arguments, initramfs bool) []host.Program
 }
 
-// ReadLoader reads the configuration of the machine's boot loader. want is what its kernels are to
-// get, for the error that names the command which sets arguments elsewhere.
+// ReadLoader reads the configuration of the machine's boot loader. want are the arguments that its
+// kernels need: if gpustack cannot set arguments here, the error names the command that sets them.
 func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error) {
 	if err := boot.Mounted(root); err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func (o *observer) findKernels() {
 	}
 }
 
-// readKernels reads what each installed kernel has: with vendors, also the aliases of their
-// devices.
+// readKernels reads the modules of each installed kernel and, for the vendors given, the aliases
+// of their devices.
 func (o *observer) readKernels(vendors []string) {
 	kernels := make([]modprobe.Modules, len(o.releases))
 	errs := make([]error, len(o.releases))
@@ -107,7 +107,7 @@ func (o *observer) readRunningKernel() {
 	}
 }
 
-// vendors returns the vendor ids of devices as aliases have them.
+// vendors returns the vendor ids of devices as they are written in aliases.
 func vendors(devices pci.Devices) (words []string) {
 	for i := range devices {
 		if v := devices[i].VendorID; v != nil {
@@ -117,7 +117,7 @@ func vendors(devices pci.Devices) (words []string) {
 	return slices.Compact(slices.Sorted(slices.Values(words)))
 }
 
-// readBoot reads what the next boot rests on beside the kernels' modules.
+// readBoot reads what determines the next boot, except the kernels' modules.
 func (o *observer) readBoot() {
 	if !o.reads(Boot) {
 		return
@@ -149,7 +149,7 @@ func (o *observer) readBoot() {
 	}
 }
 
-// readDefault reads which kernel boots by default.
+// readDefault determines the kernel that boots by default.
 func (o *observer) readDefault() {
 	newest := boot.Newest(o.releases)
 	if !o.Loader.Seen() {
@@ -163,9 +163,9 @@ func (o *observer) readDefault() {
 	o.Default = Saw("/boot", release, err)
 }
 
-// withoutRemoved leaves out kernels without an initramfs that cannot start: packages of modules
-// leave a folder in /lib/modules when the kernel is removed. A file in /boot that has the release
-// in its name may be a kernel, unless it is known to be another thing.
+// withoutRemoved leaves out kernels that have no initramfs and cannot start: packages of modules
+// leave a folder in /lib/modules when a kernel is removed. A file in /boot with the release in its
+// name may be a kernel, unless it is known to be something else.
 func withoutRemoved(root host.Root, images []initramfs.Image, entries []boot.Entry, entriesErr error) ([]initramfs.Image, error) {
 	names, err := root.ReadDir("/boot")
 	if err != nil && !host.IsAbsent(err) {
@@ -195,8 +195,8 @@ func withoutRemoved(root host.Root, images []initramfs.Image, entries []boot.Ent
 	return left, nil
 }
 
-// cpuOf tells a processor's vendor by its host bridges, where nothing else does:
-// they have been part of the processor since there are IOMMUs in PCs.
+// cpuOf determines the CPU vendor from the host bridges, where no other source shows it: host
+// bridges have been part of the processor since PCs have IOMMUs.
 func cpuOf(devices pci.Devices) string {
 	vendors := map[pci.ID]string{0x8086: "intel", 0x1022: "amd", 0x1d94: "hygon"}
 	for i := range devices {
@@ -208,12 +208,12 @@ func cpuOf(devices pci.Devices) string {
 	return "unknown"
 }
 
-// errNoEntries says that no boot menu was found that can be read.
+// errNoEntries means that no boot menu was found that gpustack can read.
 var errNoEntries = errors.New("no boot menu that gpustack can read")
 
-// readEntries reads what can be booted next, and last what a kernel gets that is installed later.
-// Of a tree that is not whole, the menu may be all that is there. A menu that the machine does not
-// boot from is not read. entries are those of the loader.
+// readEntries reads the boot entries, and last the one for kernels that are installed later. In an
+// incomplete tree only the menu may exist. A menu that the machine does not boot from is not read.
+// entries are those of the loader.
 func (o *observer) readEntries(entries []boot.Entry, err error) {
 	var unsupported *boot.Unsupported
 	var missing *boot.NotMounted
@@ -244,15 +244,15 @@ func (o *observer) readEntries(entries []boot.Entry, err error) {
 	o.Entries = Saw("/boot", entries, err)
 }
 
-// Obstacles returns all that keeps functions of the machine from being bound, at the next boot or
-// now: what could not be read of its subjects, but for Check.
+// Obstacles returns every reason why no function of the machine can be bound, at the next boot or
+// now: errors of reading its subjects, except Check.
 func (m *Machine) Obstacles() []error {
 	if !m.Devices.Seen() {
 		return []error{m.Devices.Err}
 	}
 	_, known := boot.WantIOMMU(m.CPUVendor)
 	var cpuErr error
-	// Where others set the arguments, it is they who must know the CPU.
+	// Where another tool sets the kernel arguments, that tool must know the CPU.
 	if unsupported := (*boot.Unsupported)(nil); m.subjects&Boot != 0 && !known && !errors.As(m.Loader.Err, &unsupported) {
 		cpuErr = fmt.Errorf("CPU %s: %w", m.CPUVendor, ErrCPU)
 	}

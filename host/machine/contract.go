@@ -10,34 +10,35 @@ import (
 	"gpustack/host/pci"
 )
 
-// ContractFile is where the contract lies.
+// ContractFile is the path of the contract.
 const ContractFile = change.Dir + "/contract.json"
 
-// Contract is what was asked for and what was planned for it: what the machine is
-// to be after its reboot.
+// Contract is the record that host prepare writes: what the operator selected, what was planned
+// for it, and so the state that the machine must have after its reboot.
 type Contract struct {
 	Schema   int           `json:"schema"`
 	Driver   string        `json:"driver"`
-	Selected []pci.Address `json:"selected"`                // by the operator, or as the default
-	Allowed  []pci.Address `json:"allowed"`                 // refusals that were lifted
-	Unsafe   bool          `json:"allow_unsafe_interrupts"` // was asked for
+	Selected []pci.Address `json:"selected"`                // by the operator or by default
+	Allowed  []pci.Address `json:"allowed"`                 // functions whose refusals --allow lifted
+	Unsafe   bool          `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
 	NVSwitch NVSwitch      `json:"nvswitch,omitempty"`      // "" where no choice was made
-	// Functions are all that go to guests: those selected, and all that go with them.
+	// Functions are all functions for guests: the selected ones, and the other functions of their
+	// cards and IOMMU groups.
 	Functions []Function `json:"functions"`
-	Arguments []string   `json:"arguments"` // that the kernel is to be started with
+	Arguments []string   `json:"arguments"` // of the kernel
 	Files     []Hash     `json:"files"`
 }
 
-// Function is one that goes to guests.
+// Function is the record of a function for guests.
 type Function struct {
 	Address           pci.Address   `json:"address"`
 	VendorID          pci.ID        `json:"vendor_id"`
 	ProductID         pci.ID        `json:"product_id"`
 	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
 	SubsystemID       *pci.ID       `json:"subsystem_id"`
-	Path              []pci.Address `json:"path"`                 // the bridges above, from the root port down
+	Path              []pci.Address `json:"path"`                 // the bridges above, outermost first
 	SysfsPath         string        `json:"sysfs_path,omitempty"` // its folder without links, if it is bound by address
-	BootVGA           bool          `json:"boot_vga,omitempty"`   // it was the console
+	BootVGA           bool          `json:"boot_vga,omitempty"`   // it was the firmware's console
 	Group             *int          `json:"group"`                // null while the IOMMU is off
 	Members           []pci.Address `json:"members"`
 	Driver            string        `json:"driver"`
@@ -49,9 +50,8 @@ func (f Function) IDs() string {
 	return f.VendorID.String() + ":" + f.ProductID.String()
 }
 
-// IsAt reports whether the device at the recorded address is the recorded function. Among those
-// that are bound by address there may be identical devices, which only the board and the slot tell
-// apart.
+// IsAt reports whether the device at the recorded address is the recorded function. Identical
+// devices, of which some are bound by address, differ only in their board and slot.
 func (f Function) IsAt(devices pci.Devices) bool {
 	d := devices.At(f.Address)
 	return d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID && (f.By == ByIDs ||
@@ -68,14 +68,14 @@ func (f Function) IsHeldBy(driver string) bool {
 	return modprobe.Normal(driver) == modprobe.Normal(f.Driver)
 }
 
-// MayBeBorrowed reports whether a driver may have got the function for a guest, in place of the
-// recorded one: libvirt binds managed devices from pci-stub to vfio-pci, or to a variant of it
+// MayBeBorrowed reports whether a function may be bound to a driver, other than the recorded one,
+// for a guest: libvirt binds managed devices from pci-stub to vfio-pci or one of its variants
 // (libvirt, src/hypervisor/virhostdev.c).
 func (f Function) MayBeBorrowed(driver string) bool {
 	return !f.IsHeldBy(driver) && pci.LeavesAlone(driver) && modprobe.Normal(driver) != modprobe.Normal(Stub)
 }
 
-// At returns the recorded function at an address, or nil. A nil contract has none.
+// At returns the record of the function at an address, or nil. A nil contract has no functions.
 func (c *Contract) At(a pci.Address) *Function {
 	if c == nil {
 		return nil
@@ -88,7 +88,7 @@ func (c *Contract) At(a pci.Address) *Function {
 	return nil
 }
 
-// NVSwitch says which side gets the NVSwitches of a board whose GPUs are assigned to guests.
+// NVSwitch is the side to which the NVSwitches of a board are assigned whose GPUs are for guests.
 type NVSwitch string
 
 // The NVSwitches remain with the host, which runs NVIDIA's Fabric Manager, or are assigned to one
@@ -102,15 +102,15 @@ const (
 // By is how a function is bound at boot.
 type By string
 
-// A driver takes every function of a product by ids, or one by its address: the
-// way for twins of which one stays, and where the kernel itself holds a driver
-// that would be faster.
+// A driver binds all functions of a product through ids=, or one function by its address. By
+// address are bound: functions of which an identical device remains with the host, and functions
+// for which the kernel has a built-in driver, which would bind first.
 const (
 	ByIDs     By = "ids"
 	ByAddress By = "address"
 )
 
-// Hash identifies what a file of ours holds.
+// Hash is the hash of the content of a file that gpustack wrote.
 type Hash struct {
 	Name string `json:"name"`
 	Hash string `json:"hash"`
@@ -119,7 +119,7 @@ type Hash struct {
 // Schema is the version of the contract's format.
 const Schema = 1
 
-// ReadContract returns what is recorded, or nil.
+// ReadContract returns the contract, or nil if nothing is recorded.
 func ReadContract(root host.Root) (*Contract, error) {
 	data, err := root.ReadFile(ContractFile)
 	if host.IsAbsent(err) {
@@ -135,7 +135,7 @@ func ReadContract(root host.Root) (*Contract, error) {
 	return &c, nil
 }
 
-// Drivers that leave a function alone until a guest gets it.
+// Drivers that bind a function for passthrough and do not use it.
 const (
 	VFIO = "vfio-pci"
 	Stub = "pci-stub"

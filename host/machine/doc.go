@@ -1,7 +1,7 @@
-// Package machine observes a machine: which PCI functions it has, what holds them, how it boots,
-// what host prepare has recorded of it and who uses what. Observe is the one observer; commands
-// say which subjects they need. Each field tells apart what was read, what is absent and what
-// could not be read.
+// Package machine observes a machine: its PCI functions and their drivers, how it boots, what host
+// prepare has recorded, and which guests and processes use functions. Observe is the only
+// observer; each command names the subjects that it needs. Each field distinguishes values that
+// were read, are absent, or could not be read.
 //
-// Does not: judge (host/check), select (host/selection) or write anything.
+// It does not judge a machine (host/check), select functions (host/selection) or write anything.
 package machine

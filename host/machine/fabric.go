@@ -8,7 +8,7 @@ import (
 	"gpustack/host"
 )
 
-// The service that programs NVSwitches which remain with the host, and its configuration
+// The service that programs the NVSwitches which remain with the host, and its configuration
 // (NVIDIA Fabric Manager User Guide, "Managing the Fabric Manager Service" and "Fabric Manager
 // Config Options": FABRIC_MODE=1 is the shared NVSwitch mode).
 const (
@@ -18,17 +18,17 @@ const (
 	SharedMode   = "1"
 )
 
-// unitDirs are where systemd reads units (systemd.unit(5)).
+// unitDirs are the folders from which systemd reads units (systemd.unit(5)).
 var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 
-// Fabric is what a machine shows of NVIDIA's Fabric Manager.
+// Fabric is the setup of NVIDIA's Fabric Manager on a machine.
 type Fabric struct {
 	Installed, Enabled bool
-	Mode               string // "" where the file does not set it
+	Mode               string // "" if the file does not set it
 }
 
-// readFabric reads how the Fabric Manager is set up. It is absent where neither unit nor
-// configuration is there.
+// readFabric reads the setup of the Fabric Manager. It is absent if neither its unit nor its
+// configuration exists.
 func readFabric(root host.Root) Look[Fabric] {
 	var f Fabric
 	for _, dir := range unitDirs {
@@ -60,7 +60,7 @@ func readFabric(root host.Root) Look[Fabric] {
 	}
 	for line := range strings.Lines(string(data)) {
 		if name, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(name) == FabricMode {
-			f.Mode = strings.TrimSpace(value) // the last one counts
+			f.Mode = strings.TrimSpace(value) // the last line applies
 		}
 	}
 	return Saw(FabricConfig, f, nil)

@@ -13,13 +13,13 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// Initramfs is the initramfs of one kernel, compared with the contract.
+// Initramfs is the initramfs of a kernel, compared with the contract.
 type Initramfs struct {
 	Kernel, File string
 	Err          error // what it lacks (host/initramfs), or why it could not be read
 }
 
-// ErrNoInitramfs says that no installed kernel has an initramfs.
+// ErrNoInitramfs means that no installed kernel has an initramfs.
 var ErrNoInitramfs = errors.New("no initramfs of an installed kernel")
 
 // readInitramfs compares the initramfs of each kernel with the contract: those in /boot, and those
@@ -63,7 +63,7 @@ func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 	o.Initramfs = Saw("/boot", images, nil)
 }
 
-// ImagesOf returns the initramfs that lie beside entries.
+// ImagesOf returns the initramfs images of boot entries.
 func ImagesOf(entries []boot.Entry) []initramfs.Image {
 	var images []initramfs.Image
 	for _, e := range entries {
@@ -75,7 +75,7 @@ func ImagesOf(entries []boot.Entry) []initramfs.Image {
 }
 
 // VerifyImage compares an initramfs with the contract. The script in it must be the recorded one,
-// and not what this release would write: an earlier one may have recorded it.
+// not the one that this release would write: an earlier release may have recorded it.
 func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, release string, content initramfs.Content) error {
 	kernel, err := modprobe.ReadModules(root, release)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, release
 	return c.Early([]modprobe.Modules{kernel}).Verify(content, maker, expected)
 }
 
-// Early returns what happens in the initramfs of those kernels.
+// Early returns what the initramfs of these kernels does to bind the recorded functions.
 func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
 	e := initramfs.Early{Driver: c.Driver}
 	for _, module := range OwnModules(c.Driver) {
@@ -121,7 +121,7 @@ func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
 	return e
 }
 
-// OwnModules are those that take functions with a driver.
+// OwnModules returns the modules that bind functions to a driver for passthrough.
 func OwnModules(driver string) []string {
 	if driver == Stub {
 		return []string{"pci_stub"}

@@ -20,7 +20,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// Places that several packages name.
+// Paths that several packages use.
 const (
 	DevicesDir  = "/sys/bus/pci/devices"
 	CmdlineFile = "/proc/cmdline"
@@ -31,98 +31,99 @@ const (
 	statFile = "/proc/stat"
 )
 
-// Machine is a machine as it is. Observe says which subject each field belongs to; fields of other
-// subjects are zero, without an error.
+// Machine is the observed state of a machine. Observe documents which subject fills which field;
+// fields of subjects that were not observed are zero, without an error.
 type Machine struct {
-	// Of every subject. Warnings name what could not be read or understood beside; those of single
-	// functions are in their Device.
+	// Observed for every subject. Warnings name other files that could not be read or parsed;
+	// warnings about single functions are in their Device.
 	Devices  Look[pci.Devices]
 	Warnings []string
 
-	// Of Record.
-	Contract Look[*Contract] // nil where nothing is recorded
+	// Observed for Record.
+	Contract Look[*Contract] // nil if nothing is recorded
 
-	// Of Facts.
+	// Observed for Facts.
 	Facts          host.Facts
 	CPUVendor      string       // as in Facts, else derived from the host bridges, else "unknown"
 	Virtualization Look[string] // the CPU flag that KVM needs: "vmx", "svm", or "" for neither
 
-	// Of IOMMU.
+	// Observed for IOMMU.
 	IOMMU iommu.State
 
-	// Of Boot, but for Kernels, which RunningKernel reads too.
+	// Observed for Boot; Kernels for RunningKernel too.
 	Kernels   Look[[]modprobe.Modules] // of every installed kernel
 	Loader    Look[Loader]
 	Generator Look[initramfs.Generator]
-	Default   Look[string]            // release of the kernel that boots by default; the newest where that is unknown
-	Images    Look[[]initramfs.Image] // of the kernels that can start
-	Conf      Look[modprobe.Conf]     // the whole configuration of modprobe, but for the files of one boot
+	Default   Look[string]            // release of the kernel that boots by default, or the newest if that is unknown
+	Images    Look[[]initramfs.Image] // of the kernels that can boot
+	Conf      Look[modprobe.Conf]     // modprobe's configuration, without the files that exist for one boot only
 
-	// Of Needs; Mediated also of its own.
+	// Observed for Needs; Mediated also for its own subject.
 	Needs    Look[[]guard.Need]
-	Mediated Look[map[pci.Address]int] // mediated devices, by the function that they are of
+	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
 
 	Judged
 
-	subjects Subject // that were read
+	subjects Subject // the observed subjects
 }
 
-// Judged is what only host check reads.
+// Judged are values that only host check uses.
 type Judged struct {
 	Firmware   Look[iommu.Firmware]
 	Units      Look[[]iommu.Unit]
-	Types      Look[map[string]int] // groups by their type
-	Unsafe     Look[bool]           // VFIO works without interrupt remapping
+	Types      Look[map[string]int] // number of groups of each type
+	Unsafe     Look[bool]           // VFIO assigns devices without interrupt remapping
 	SecureBoot Look[bool]
 	Lockdown   Look[string]
 	KVM        Look[bool]      // /dev/kvm exists; of the running machine only
 	Running    Look[boot.Args] // arguments of the running kernel
 	Entries    Look[[]boot.Entry]
-	Initramfs  Look[[]Initramfs] // where something is recorded
-	Fabric     Look[Fabric]      // where something is recorded
+	Initramfs  Look[[]Initramfs] // read only if something is recorded
+	Fabric     Look[Fabric]      // read only if something is recorded
 
-	Files  []Look[string]         // hashes of the contract's files, "" for a missing one
-	Paths  map[pci.Address]string // folders in sysfs of functions that are bound by address
+	Files  []Look[string]         // hashes of the contract's files, "" if missing
+	Paths  map[pci.Address]string // sysfs folders of functions that are bound by address
 	Booted Look[time.Time]
-	Claims Look[[]string] // lines of the kernel's log about functions that our drivers claimed, as far as it goes back
+	Claims Look[[]string] // kernel log lines about functions that drivers for passthrough claimed
 
 	Prepared      Look[*time.Time]    // when the contract was written
 	CutOff        Look[*change.Entry] // a run that was interrupted
 	OpenElsewhere []change.Entry      // repairs of database rows with an unknown outcome
 
 	Inspected map[pci.Address]pci.Inspection // of functions for guests
-	// Open are the groups that a process has open. It is read where a function is bound to a driver
-	// that libvirt may have bound it to for a guest.
+	// Open are the IOMMU groups that a process has open. They are read if a function is bound to a
+	// driver to which libvirt may have bound it for a guest.
 	Open Look[map[int]bool]
-	// VirtType is how Nova runs guests ([libvirt] virt_type of nova.conf). The caller sets it.
+	// VirtType is the [libvirt] virt_type of nova.conf. The caller sets it.
 	VirtType Look[string]
 }
 
-// Subject is a part of a machine that Observe reads beside its functions.
+// Subject is a part of a machine that Observe reads in addition to its functions.
 type Subject uint
 
-// The subjects. Each command reads only what it needs: what it does not need must not fail it.
+// The subjects. A command reads only what it needs, so that other unreadable files do not make it
+// fail.
 const (
 	Facts         Subject = 1 << iota // the machine's names, CPU and boot loader
 	IOMMU                             // whether the IOMMU is on
 	Record                            // the contract
 	Boot                              // the next boot: boot loader, kernels, initramfs, modprobe; includes Facts and Record
 	RunningKernel                     // the modules of the running kernel alone; includes Record
-	Needs                             // what the host needs; includes Mediated
+	Needs                             // functions that the host needs; includes Mediated
 	Mediated                          // mediated devices
-	Check                             // everything that host check judges
+	Check                             // everything that host check uses
 )
 
-// Options are what Observe cannot know by itself.
+// Options are inputs of Observe that are not in the tree.
 type Options struct {
-	Running guard.Running // what only the running machine shows, for Needs
+	Running guard.Running // state of the running machine, for Needs
 	PCI     pci.Options
 }
 
-// ErrNoMachine says that there is nothing of a machine below the root.
+// ErrNoMachine means that the root has no part of a system below it.
 var ErrNoMachine = host.WithHint(errors.New("no system found below this root"), "--root takes the top of a machine's file tree; on the machine itself, leave it out")
 
-// Find returns ErrNoMachine unless there is something of a machine below the root.
+// Find returns ErrNoMachine unless the root has a part of a system below it.
 func Find(root host.Root) error {
 	for _, name := range []string{DevicesDir, CmdlineFile, "/etc"} {
 		ok, err := root.Exists(name)
@@ -133,8 +134,8 @@ func Find(root host.Root) error {
 	return fmt.Errorf("%s: %w", root.Path("/"), ErrNoMachine)
 }
 
-// Observe reads a machine, each file once. It changes nothing and runs no program. What cannot be
-// read is an error of its field.
+// Observe reads a machine, each file once. It changes nothing and runs no program. A value that
+// cannot be read has the error in its field.
 func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	o := observer{root: root.Once(), live: root}
 	o.subjects = subjects
@@ -144,14 +145,14 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	if o.reads(Check) {
 		o.subjects |= IOMMU | Boot
 		if o.Contract.Seen() && o.Contract.Value == nil {
-			o.subjects |= Needs // what would keep it from being prepared
+			o.subjects |= Needs // for reasons that prevent preparation
 		}
 	}
 	if o.reads(Boot) {
 		o.subjects |= Facts
 		o.findKernels()
 	}
-	var beside sync.WaitGroup // what takes long, and writes fields of its own
+	var beside sync.WaitGroup // slow reads, each of fields of its own
 	var factWarnings []string
 	beside.Go(func() { factWarnings = o.readFacts() })
 	if o.reads(Check) {
@@ -196,16 +197,16 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	return o.Machine
 }
 
-// observer is a machine that is being read.
+// observer reads one machine.
 type observer struct {
 	Machine
 	root     host.Root // reads each file once
 	live     host.Root
-	releases []string // of installed kernels
-	listErr  error    // of reading them
+	releases []string // of the installed kernels
+	listErr  error    // error of reading the releases
 }
 
-// reads reports whether one of the subjects is read.
+// reads reports whether at least one of the subjects is observed.
 func (o *observer) reads(one Subject) bool {
 	return o.subjects&one != 0
 }
@@ -214,8 +215,8 @@ func (o *observer) warn(warnings ...string) {
 	o.Warnings = append(o.Warnings, warnings...)
 }
 
-// needsAliases reports whether the aliases of kernels are read: they say which drivers bind to a
-// function, which what is recorded already says. Reading them takes long.
+// needsAliases reports whether the aliases of kernels are needed. They show which drivers can bind
+// to a function, which a contract records already, and reading them is slow.
 func (o *observer) needsAliases() bool {
 	recorded := o.Contract.Value != nil || !o.Contract.Seen()
 	return o.reads(Boot) && (!o.reads(Check) || !recorded)
@@ -226,7 +227,7 @@ func (o *observer) readContract() {
 	o.Contract = Saw(ContractFile, contract, err)
 }
 
-// readFacts reads the facts and, as soon as the CPU is known, what the next boot rests on.
+// readFacts reads the facts and, once the CPU is known, what depends on it.
 func (o *observer) readFacts() (warnings []string) {
 	if !o.reads(Facts) {
 		return nil
@@ -242,7 +243,7 @@ func (o *observer) readFacts() (warnings []string) {
 	return warnings
 }
 
-// readNeeds reads what the host needs.
+// readNeeds determines which functions the host needs.
 func (o *observer) readNeeds(running guard.Running) {
 	needs, err := guard.Needs(o.root, o.Devices.Value, running)
 	mounts, mountsErr := o.root.Exists("/proc/mounts")
@@ -252,7 +253,7 @@ func (o *observer) readNeeds(running guard.Running) {
 	o.Needs = Saw("/proc/mounts", needs, errors.Join(err, mountsErr))
 }
 
-// readConf reads the configuration of modprobe. In a tree without its folder it is absent.
+// readConf reads the configuration of modprobe. It is absent in a tree without its folder.
 func (o *observer) readConf() {
 	conf, err := modprobe.ReadConf(o.root, modprobe.RunFiles()...)
 	if err == nil && conf == nil {
@@ -263,19 +264,19 @@ func (o *observer) readConf() {
 	o.Conf = Saw(modprobe.Dir, conf, err)
 }
 
-// AttributeFile returns the name of a file of a function's folder in sysfs, or with "" of the
-// folder.
+// AttributeFile returns the path of an attribute in a function's sysfs folder, or with "" that of
+// the folder.
 func AttributeFile(a pci.Address, attribute string) string {
 	return path.Join(DevicesDir, a.String(), attribute)
 }
 
-// Recorded returns what the contract says of an address, or nil.
+// Recorded returns the record of the function at an address, or nil.
 func (m *Machine) Recorded(a pci.Address) *Function {
 	return m.Contract.Value.At(a)
 }
 
-// ForGuests returns the functions that are recorded, or, where nothing is, those that host prepare
-// selects by itself.
+// ForGuests returns the recorded functions or, if nothing is recorded, the functions that host
+// prepare selects by default.
 func (m *Machine) ForGuests() (functions pci.Devices) {
 	devices := m.Devices.Value
 	if c := m.Contract.Value; c != nil {
@@ -299,7 +300,8 @@ func text(s *string) string {
 	return *s
 }
 
-// SortedWarnings returns the warnings, with those of single functions, each once. It is never nil.
+// SortedWarnings returns all warnings, those of single functions included, sorted and each once.
+// It is never nil.
 func (m *Machine) SortedWarnings() []string {
 	warnings := append([]string{}, m.Warnings...)
 	for i := range m.Devices.Value {

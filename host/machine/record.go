@@ -14,7 +14,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// readRecord reads what gpustack has written down, and what became of it.
+// readRecord reads the journal, the state of the files and functions that the contract records,
+// and when the machine was booted.
 func (o *observer) readRecord() {
 	root, contract := o.root, o.Contract.Value
 	entries, err := change.List(root)
@@ -34,7 +35,7 @@ func (o *observer) readRecord() {
 		if f.SysfsPath == "" {
 			continue
 		}
-		if place, err := root.Real(AttributeFile(f.Address, "")); err == nil { // else the function is gone
+		if place, err := root.Real(AttributeFile(f.Address, "")); err == nil { // otherwise the function is missing
 			o.Paths[f.Address] = place
 		}
 	}
@@ -52,8 +53,8 @@ func readHash(root host.Root, name string) Look[string] {
 	return Saw(name, (&edit.File{Content: data}).Hash(), err)
 }
 
-// readUnfinished reads which entries a run has not finished, and whether a run is at work on them
-// now, which may finish them meanwhile.
+// readUnfinished reads the open entries of the journal, unless a run that is active now may still
+// finish them.
 func (o *observer) readUnfinished() {
 	open, err := change.Machine(o.live).Open()
 	var cutOff *change.Entry
@@ -69,8 +70,9 @@ func (o *observer) readUnfinished() {
 	o.CutOff = Saw(change.Dir, cutOff, err)
 }
 
-// claims are what the kernel's lines say of functions that a driver takes: by its ids
-// (Linux, drivers/vfio/pci/vfio_pci.c, vfio_pci_fill_ids), or each (drivers/pci/pci-stub.c).
+// claims returns the texts with which the kernel logs that a driver for passthrough claims a
+// function: through its ids (Linux, drivers/vfio/pci/vfio_pci.c, vfio_pci_fill_ids), or any
+// (drivers/pci/pci-stub.c).
 func (c Contract) claims() []string {
 	var words []string
 	for _, f := range c.Functions {
@@ -79,8 +81,7 @@ func (c Contract) claims() []string {
 	return words
 }
 
-// writtenAt is when the contract was last written, and all that goes with it: its
-// entry's end.
+// writtenAt returns when the last completed entry that wrote the contract ended, or nil without one.
 func writtenAt(entries []change.Entry) *time.Time {
 	for _, e := range slices.Backward(entries) {
 		if e.Status == change.Done && slices.ContainsFunc(e.Files, func(f change.File) bool { return f.Name == ContractFile }) {
@@ -90,7 +91,7 @@ func writtenAt(entries []change.Entry) *time.Time {
 	return nil
 }
 
-// readBootTime reads when the machine was started (proc_stat(5), btime).
+// readBootTime reads when the machine was booted (proc_stat(5), btime).
 func readBootTime(root host.Root) Look[time.Time] {
 	data, err := root.ReadFile(statFile)
 	if err != nil {
@@ -105,7 +106,7 @@ func readBootTime(root host.Root) Look[time.Time] {
 	return Saw(statFile, time.Time{}, errors.New("has no btime"))
 }
 
-// inspect looks closer at the functions that go to guests, or would.
+// inspect inspects the functions that are, or would be, assigned to guests.
 func (o *observer) inspect() {
 	o.Inspected = map[pci.Address]pci.Inspection{}
 	borrowed := false
@@ -121,8 +122,8 @@ func (o *observer) inspect() {
 	if !borrowed {
 		return
 	}
-	// A function that a guest's manager has taken to another driver of VFIO's is back
-	// when the guest stops.
+	// libvirt may bind a function to another VFIO driver for a guest, and binds it back when the
+	// guest stops.
 	report := guest.Observe(o.root, guest.NovaConf{}, time.Now())
 	o.Open = Saw("/proc", map[int]bool{}, nil)
 	for _, s := range report.Unread() {

@@ -11,16 +11,16 @@ import (
 	"gpustack/host/iommu"
 )
 
-// Where the firmware and the kernel tell how far they trust root: a variable of four
-// bytes of attributes and one of value (UEFI specification, 3.3; Linux,
-// Documentation/filesystems/efivarfs.rst), and a list with the mode in use in brackets
-// (Linux, security/lockdown/lockdown.c).
+// The states of Secure Boot and kernel lockdown: a UEFI variable with four bytes of attributes and
+// one of value (UEFI specification, 3.3; Linux, Documentation/filesystems/efivarfs.rst), and a
+// list with the active mode in brackets (Linux, security/lockdown/lockdown.c).
 const (
 	secureBootFile = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 	lockdownFile   = "/sys/kernel/security/lockdown"
 )
 
-// readJudged reads, of what host check judges, what Observe does not read beside the scan.
+// readJudged reads those values of Judged that Observe does not read elsewhere, concurrently with
+// the scan.
 func (o *observer) readJudged() {
 	firmware, err := iommu.ReadFirmware(o.root)
 	o.Firmware = Saw(iommu.TablesDir, firmware, err)
@@ -43,13 +43,14 @@ func readTypes(root host.Root) Look[map[string]int] {
 	return Saw(GroupsDir, types, err)
 }
 
-// KVMFile is how programs reach KVM (Linux, Documentation/virt/kvm/api.rst).
+// KVMFile is the device through which programs use KVM (Linux, Documentation/virt/kvm/api.rst).
 const KVMFile = "/dev/kvm"
 
-// errNotRunning says that the tree is not the running machine's.
+// errNotRunning means that the tree is not the running machine's.
 var errNotRunning = errors.New("not the root of the running machine")
 
-// readKVM looks for KVM on the running machine. Of another tree /dev tells nothing.
+// readKVM reports whether the running machine has KVM. In another tree /dev shows nothing about
+// that.
 func readKVM(root host.Root) Look[bool] {
 	if root.Path("/") != "/" {
 		return Saw(KVMFile, false, errNotRunning)

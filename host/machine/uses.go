@@ -12,22 +12,22 @@ import (
 	"gpustack/host/pci"
 )
 
-// InUse is the error of a function that a process or a guest uses.
+// InUse is the error for a function that a process or a guest uses.
 type InUse struct {
 	Address pci.Address
 	PID     int
 	Command string
-	File    string // that a process has open, or "" for a guest
-	Unit    string // systemd's that the process belongs to, or "" for none
-	Guest   string // its uuid or name, or ""
+	File    string // the file that a process has open, or "" for a guest
+	Unit    string // the systemd unit of the process, or "" for none
+	Guest   string // the guest's uuid or name, or ""
 }
 
 func (e *InUse) Error() string {
 	return e.Address.String() + ": " + e.Who()
 }
 
-// Hint returns how to end that use. nvidia-persistenced and DCGM have GPUs open for as long as
-// they run.
+// Hint returns how to end the use. nvidia-persistenced and DCGM keep GPUs open for as long as they
+// run.
 func (e *InUse) Hint() string {
 	switch {
 	case e.File == "":
@@ -40,7 +40,7 @@ func (e *InUse) Hint() string {
 	return fmt.Sprintf("end process %d", e.PID)
 }
 
-// Who returns what uses the function, and how.
+// Who returns which process or guest uses the function, and how.
 func (e *InUse) Who() string {
 	who := fmt.Sprintf("%s (pid %d)", e.Command, e.PID)
 	if e.Unit != "" {
@@ -57,18 +57,18 @@ func (e *InUse) Who() string {
 
 // Uses are the processes and guests that use functions at this moment.
 type Uses struct {
-	Running bool // the tree is the running machine's: what cannot be told is an error
+	Running bool // the tree is the running machine's: unknown uses are an error
 	Holders []guard.Holder
 	Guests  guest.Report
 }
 
-// ObserveUses reads which processes and guests use functions.
+// ObserveUses determines which processes and guests use functions.
 func ObserveUses(root host.Root, devices pci.Devices, running bool) (Uses, error) {
 	holders, err := guard.Holders(root, devices)
 	return Uses{running, holders, guest.Observe(root, guest.NovaConf{}, time.Now())}, err
 }
 
-// Guest returns the guest that has a function, or nil.
+// Guest returns the guest that uses a function, or nil.
 func (u Uses) Guest(a pci.Address) *InUse {
 	name := func(uuid, name *string) string {
 		if uuid != nil {
@@ -89,8 +89,8 @@ func (u Uses) Guest(a pci.Address) *InUse {
 	return nil
 }
 
-// Unknown says why it is not known which guests have which functions, or "". What was read
-// of a source that could not be read whole does not count: a list may lack a guest.
+// Unknown returns why it cannot be determined which guests use which functions, or "". A source
+// that was read in part counts as unread: its list may lack a guest.
 func (u Uses) Unknown() string {
 	seen := u.Guests.Holders != nil && u.Guests.Guests != nil
 	for _, s := range u.Guests.Unread() {
