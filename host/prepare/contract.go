@@ -9,8 +9,8 @@ import (
 	"gpustack/host/machine"
 )
 
-// contractText writes a contract with a line for each field, and for each function and
-// file, so that its diff can be read.
+// contractText returns a contract as JSON with one line for each field, function and file, so that
+// its diff is readable.
 func contractText(c machine.Contract) ([]byte, error) {
 	var b bytes.Buffer
 	var errs []error
@@ -24,7 +24,7 @@ func contractText(c machine.Contract) ([]byte, error) {
 	field(",\n", "selected", c.Selected)
 	field(",\n", "allowed", c.Allowed)
 	field(",\n", "allow_unsafe_interrupts", c.Unsafe)
-	if c.NVSwitch != "" { // records made without the choice stay byte for byte as they are
+	if c.NVSwitch != "" { // keeps records without the choice byte for byte
 		field(",\n", "nvswitch", c.NVSwitch)
 	}
 	b.WriteString(",\n  \"functions\": ")
@@ -36,7 +36,7 @@ func contractText(c machine.Contract) ([]byte, error) {
 	return b.Bytes(), errors.Join(errs...)
 }
 
-// lines writes a list with a line for each element.
+// lines writes a list with one line for each element.
 func lines[T any](b *bytes.Buffer, list []T) error {
 	separator := "[\n"
 	for _, element := range list {

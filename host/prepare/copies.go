@@ -13,19 +13,19 @@ import (
 	"gpustack/host/edit"
 )
 
-// keptDir holds copies of the files that a program writes while it runs. It is on the root file
-// system: a boot partition seldom has room for them. A run that ends removes its copies. A run
-// that is killed, or that cannot put a file back, leaves them, and the program is run again by the
-// next run, which may be weeks later: the distribution may have replaced the file meanwhile. So
-// each copy has a record of the files that it stands for.
+// keptDir contains copies of the files that a program writes while it runs. It is on the root file
+// system: a boot partition seldom has room for copies. A run removes its copies when it ends. A
+// run that is killed, or that cannot restore a file, leaves them for the next run, which runs the
+// program again. That may be weeks later, when the distribution has replaced the file. So each
+// copy has a record of the file that it was made from.
 const keptDir = change.Dir + "/kept"
 
 // keptCopy is the record of a copy. A copy without one was made by an earlier release.
 type keptCopy struct {
 	File   string  `json:"file"`
 	Before string  `json:"before"` // stamp of the file that was copied
-	After  *string `json:"after"`  // stamp of what the program left, "" for no file; null unless the program ended
-	// Restoring is set while the file is put back, which may remove it first.
+	After  *string `json:"after"`  // stamp of the file that the program wrote, "" for no file; null unless the program ended
+	// Restoring is set while the file is restored, which may remove it first.
 	Restoring bool `json:"restoring,omitempty"`
 }
 
@@ -40,10 +40,10 @@ func recordName(file string) string {
 // copies are the copies that a run made.
 type copies []keptCopy
 
-// recoverCopies puts files back that an earlier run left changed, and returns whether there were
-// any. A file is put back only if it is what the program left then, or if it is incomplete or
-// missing because the program or the run was killed while writing it. Any other content has come
-// later and stays. No copy is left.
+// recoverCopies restores files that an earlier run left changed, and returns whether there were
+// any. It restores a file only if the file is as the program wrote it then, or if it is incomplete
+// or missing because the program or the run was killed while writing it. Any other content is
+// newer and remains. All copies are removed.
 func recoverCopies(root host.Root, made product) (restored bool, err error) {
 	for _, file := range made.files {
 		copied, err := root.Exists(keptName(file))
@@ -80,16 +80,17 @@ func (c keptCopy) recover(root host.Root, made product) (restored bool, err erro
 	return false, nil
 }
 
-// restore puts the file back, and records that first: a missing file whose copy is left is then
-// known not to be removed by others.
+// restore restores the file. It records that first: if the file is missing later while its copy
+// exists, then no other program has removed it.
 func (c keptCopy) restore(root host.Root) error {
 	c.Restoring = true
 	return errors.Join(c.write(root), edit.PutBack(root, keptName(c.File), c.File))
 }
 
-// recoverOrphans handles the copies of files that are missing, so that no program seems to make
-// them. It puts a file back that an earlier run or its program removed, and returns whether there
-// were any. The copies of others go, such as the initramfs of a kernel that was removed since.
+// recoverOrphans handles the copies of missing files, which no program's list of products
+// contains. It restores files that an earlier run or its program removed, and returns whether
+// there were any. It removes the other copies, such as that of an initramfs whose kernel was
+// removed since.
 func recoverOrphans(root host.Root) (restored bool, err error) {
 	names, err := root.ReadDir(keptDir)
 	if host.IsAbsent(err) {
@@ -155,8 +156,8 @@ func readRecord(root host.Root, name string) (keptCopy, error) {
 	return c, nil
 }
 
-// keepCopies copies those files that are there. Together with an error it returns the copies
-// made so far.
+// keepCopies copies those of the files that exist. On an error it also returns the copies made so
+// far.
 func keepCopies(root host.Root, files []string) (copies, error) {
 	var kept copies
 	for _, file := range files {
@@ -175,7 +176,7 @@ func keepCopies(root host.Root, files []string) (copies, error) {
 		}
 		c := keptCopy{File: file, Before: stamp}
 		kept = append(kept, c)
-		// The record comes first: a copy without one looks like that of an earlier release.
+		// Write the record first: a copy without one looks like that of an earlier release.
 		if err := c.write(root); err != nil {
 			return kept, err
 		}
@@ -194,8 +195,8 @@ func (c keptCopy) write(root host.Root) error {
 	return edit.Write(root, recordName(c.File), append(text, '\n'), 0o600)
 }
 
-// recordResult records what the program left of each file, so that a later run can tell it from
-// what came afterwards.
+// recordResult records the files that the program wrote, so that a later run can distinguish them
+// from later changes.
 func (c copies) recordResult(root host.Root) error {
 	var errs []error
 	for i := range c {
@@ -209,7 +210,7 @@ func (c copies) recordResult(root host.Root) error {
 	return errors.Join(errs...)
 }
 
-// putBack puts back the files that differ from their copies.
+// putBack restores the files that differ from their copies, and removes the copies.
 func (c copies) putBack(root host.Root) error {
 	var errs []error
 	for _, k := range c {
@@ -225,7 +226,7 @@ func (c copies) putBack(root host.Root) error {
 func (c copies) remove(root host.Root) error {
 	var errs []error
 	for _, k := range c {
-		// The copy goes before its record, for the reason given in keepCopies.
+		// Remove the copy before its record, for the reason given in keepCopies.
 		for _, name := range []string{keptName(k.File), recordName(k.File)} {
 			errs = append(errs, edit.RemoveLeftover(root, name), edit.RemoveFile(root, name))
 		}

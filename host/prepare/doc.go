@@ -1,8 +1,8 @@
-// Package prepare makes a machine ready to assign PCI functions to guests at its next boot: it
-// says what should be, plans the files that differ, and records the result as a contract that the
-// machine is compared with after its reboot (host/check). It runs the programs that regenerate
-// boot menus and initramfs, and verifies what they wrote.
+// Package prepare configures a machine so that its next boot binds PCI functions for guests: it
+// determines the wanted configuration, plans the files that differ, and records the result as a
+// contract with which host/check compares the machine after its reboot. It runs the programs that
+// regenerate boot menus and initramfs images, and verifies what they wrote.
 //
-// Does not: read the machine (host/machine), decide which functions are assigned (host/selection),
-// or bind functions now (host/bind).
+// It does not read the machine (host/machine), decide which functions are assigned
+// (host/selection) or bind functions immediately (host/bind).
 package prepare

@@ -10,21 +10,22 @@ import (
 	"gpustack/host/selection"
 )
 
-// node is a machine of which everything was read that a plan rests on.
+// node is a machine of which everything that a plan depends on was read.
 type node struct {
 	selection.Node
 	CPUVendor      string
-	Virtualization *string // the CPU flag that KVM needs, "" for neither; nil where the machine does not show it
+	Virtualization *string // the CPU flag that KVM needs, "" for neither; nil if unknown
 	Kernels        []modprobe.Modules
-	Default        string // release of the kernel that boots by default; the newest where that is unknown
+	Default        string // release of the kernel that boots by default, or the newest if that is unknown
 	Loader         machine.Loader
 	Maker          initramfs.Generator
 	Images         []initramfs.Image
-	Conf           modprobe.Conf // what others tell modprobe
+	Conf           modprobe.Conf // the configuration of modprobe without gpustack's files
 	Warnings       []string
 }
 
-// newNode returns the machine as a plan needs it. The error names all that was not read.
+// newNode returns the machine in the form that plans need. The error names everything that could
+// not be read.
 func newNode(m machine.Machine) (node, error) {
 	if err := errors.Join(m.Obstacles()...); err != nil {
 		return node{}, err
@@ -48,7 +49,7 @@ func newNode(m machine.Machine) (node, error) {
 	return n, nil
 }
 
-// anyKernel reports whether something holds for an installed kernel.
+// anyKernel reports whether a condition is true for at least one installed kernel.
 func (n node) anyKernel(holds func(modprobe.Modules) bool) bool {
 	return slices.ContainsFunc(n.Kernels, holds)
 }

@@ -14,11 +14,11 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// kernelCmdline is what kernels that are installed later get (kernel-install(8)).
+// kernelCmdline contains the arguments of kernels that are installed later (kernel-install(8)).
 const kernelCmdline = "/etc/kernel/cmdline"
 
-// planNone plans that nothing of host prepare remains but the journal: none of its files, hooks
-// and kernel arguments, and no record.
+// planNone plans the removal of everything that host prepare has written except the journal: its
+// files, hooks, kernel arguments and record.
 func (n node) planNone(root host.Root) (Plan, error) {
 	entries, err := change.List(root)
 	if err != nil {
@@ -36,7 +36,7 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	}
 	menu = slices.DeleteFunc(menu, func(c edit.Change) bool { return c.Action() == edit.Create })
 	for i, c := range menu {
-		if c.After != nil { // ids of others remain in entries, and never are in a part of ours
+		if c.After != nil { // entries may keep ids of others; files of gpustack never contain any
 			menu[i].After = &edit.File{Content: boot.WithoutOurs(c.After.Content), Meta: c.After.Meta}
 		}
 		if isOurs(c.Name) {
@@ -48,14 +48,14 @@ func (n node) planNone(root host.Root) (Plan, error) {
 		if before, known, err := original(root, entries, c.Name); err != nil {
 			return Plan{}, err
 		} else if known && before == nil {
-			menu[i].After = nil // host prepare made it
+			menu[i].After = nil // made by host prepare
 		}
 	}
 	modules, err := modprobe.PlanNone(root)
 	if err != nil {
 		return Plan{}, err
 	}
-	early, err := initramfs.Early{}.Plan(root, "") // no generator gets a hook
+	early, err := initramfs.Early{}.Plan(root, "") // removes the hook of every generator
 	if err != nil {
 		return Plan{}, err
 	}
@@ -67,10 +67,10 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	return p, err
 }
 
-// withoutArguments returns the change that takes out the kernel arguments that host prepare has
-// added. GRUB's configuration without ours has none of them. In boot entries they stand among
-// others: what was there before is known from the journal, and what that does not show is left
-// in place, with a warning.
+// withoutArguments returns the change that removes the kernel arguments which host prepare has
+// added. GRUB's configuration without gpustack's file has none of them. Boot entries contain them
+// among other arguments: the journal shows which ones were there before. Where it does not, they
+// are left in place, with a warning.
 func (n node) withoutArguments(root host.Root, entries []change.Entry, whole bool) (boot.Want, []string, error) {
 	if !n.mixed() {
 		return boot.Want{}, nil, nil
@@ -79,7 +79,7 @@ func (n node) withoutArguments(root host.Root, entries []change.Entry, whole boo
 	if err != nil {
 		return boot.Want{}, nil, err
 	}
-	if !known && whole { // host prepare changed no entry: they had all of it
+	if !known && whole { // host prepare changed no entry, so every argument was there before
 		before, known = n.Loader.Args(), true
 	}
 	w := n.withoutIDs(before)
@@ -88,14 +88,14 @@ func (n node) withoutArguments(root host.Root, entries []change.Entry, whole boo
 		name, value, _ := strings.Cut(arg, "=")
 		switch {
 		case strings.HasSuffix(name, ".ids"):
-			continue // taken out by the ids in it
+			continue // removed by withoutIDs
 		case !known:
 			if len(n.Loader.Args().Lacking([]string{arg})) == 0 {
 				left = append(left, arg)
 			}
 			continue
 		case len(before.Lacking([]string{arg})) == 0:
-			continue // the machine had it before
+			continue // was there before
 		}
 		w.Absent = append(w.Absent, arg)
 		for _, have := range n.Loader.Args().Values(name) {
@@ -115,9 +115,9 @@ func (n node) withoutArguments(root host.Root, entries []change.Entry, whole boo
 	return w, []string{warning}, nil
 }
 
-// withoutIDs returns the change that takes out the ids that host prepare has added to boot
-// entries. Ids that were there before remain, and so do ids of others, unless they were copied
-// there from modprobe's configuration, whose own lines count again.
+// withoutIDs returns the change that removes the ids which host prepare has added to boot entries.
+// Ids that were there before remain, and so do ids of others, unless they were copied there from
+// modprobe's configuration, whose own lines are effective again.
 func (n node) withoutIDs(before boot.Args) boot.Want {
 	var w boot.Want
 	for _, driver := range []string{machine.VFIO, machine.Stub} {
@@ -150,9 +150,10 @@ func (n node) withoutIDs(before boot.Args) boot.Want {
 	return w
 }
 
-// argumentsBefore returns the kernel arguments that boot entries had before the entries of the
-// journal changed them, as far as those show it. GRUB rewrites its environment at each boot, and
-// the first entries go with their kernels: then the lines that the first change replaced tell.
+// argumentsBefore returns the kernel arguments that boot entries had before the journal's entries
+// changed them, as far as the journal shows them. GRUB rewrites its environment at each boot, and
+// boot entries are removed with their kernels: then the lines that the first change replaced are
+// used.
 func argumentsBefore(root host.Root, entries []change.Entry) (before boot.Args, known bool, err error) {
 	names := map[string]bool{}
 	for _, e := range entries {
@@ -185,9 +186,9 @@ func argumentsBefore(root host.Root, entries []change.Entry) (before boot.Args, 
 	return before, known, nil
 }
 
-// sincePrepared returns the entries from the one on that made the record: what others changed
-// before it, as after an earlier --none, was there before host prepare. Without that entry it
-// returns all entries and false.
+// sincePrepared returns the journal entries from the one that created the record: other changes
+// before it, as after an earlier --none, preceded host prepare. Without that entry it returns all
+// entries and false.
 func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
 	for i, e := range slices.Backward(entries) {
 		made := func(f change.File) bool { return f.Name == machine.ContractFile && f.Before == nil }
@@ -203,8 +204,8 @@ func changedFiles(e change.Entry) bool {
 	return e.Kind == change.KindFiles && e.Status != change.Undone
 }
 
-// original returns what a file held before the first entry that changed it, nil if it was not
-// there. It is not known if the file was changed by others since.
+// original returns the content of a file before the first entry that changed it, nil if the file
+// did not exist. known is false if the file was changed outside gpustack since.
 func original(root host.Root, entries []change.Entry, name string) (content []byte, known bool, err error) {
 	now, err := edit.Read(root, name)
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"gpustack/host/machine"
 )
 
-// Plan is what is to be done to a machine.
+// Plan is a list of file changes and of the programs that must run after them.
 type Plan struct {
 	Files     edit.Plan
 	Functions []machine.Function
 	Arguments boot.Change
-	// Menu and Initramfs tell which generated files follow from the changes.
+	// Menu and Initramfs report which generated files the changes affect.
 	Menu, Initramfs bool
-	// Programs make those, and AllPrograms make them all.
+	// Programs regenerate the affected files, AllPrograms all of them.
 	Programs, AllPrograms []host.Program
 	Warnings              []string
 }
 
-// NewPlan plans what makes the machine as wanted.
+// NewPlan plans the changes that bring the machine to the wanted configuration.
 func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
@@ -63,8 +63,9 @@ func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 	return p, err
 }
 
-// programs make an initramfs for every kernel, and what the boot loader needs. Where
-// kernel-install makes initramfs itself, there is none of dracut's to be made anew.
+// programs returns the programs that regenerate the initramfs of every kernel and the boot
+// loader's files. Where kernel-install generates initramfs images itself, dracut is not run
+// separately.
 func (n node) programs(menu, initramfs bool) []host.Program {
 	var programs []host.Program
 	if initramfs {
@@ -73,7 +74,7 @@ func (n node) programs(menu, initramfs bool) []host.Program {
 	return append(programs, n.Loader.Programs(menu, initramfs)...)
 }
 
-// withoutImage returns the kernels that none of the programs gives an initramfs.
+// withoutImage returns the kernels for which no program generates an initramfs.
 func (n node) withoutImage() []string {
 	var releases []string
 	for _, i := range n.Images {
@@ -85,13 +86,13 @@ func (n node) withoutImage() []string {
 	return releases
 }
 
-// isOurs tells whether the whole file is ours.
+// isOurs reports whether gpustack owns the whole file.
 func isOurs(name string) bool {
 	return strings.Contains(name, "gpustack")
 }
 
-// planContract leaves a record alone that differs in groups alone: those that a
-// first boot with the IOMMU on has made are no change of what was agreed.
+// planContract does not rewrite a record that differs only in IOMMU groups: the first boot with
+// the IOMMU on creates groups, which does not change what was agreed.
 func (n node) planContract(root host.Root, c machine.Contract) (edit.Change, error) {
 	if n.Recorded != nil {
 		same := c

@@ -20,9 +20,9 @@ var ErrPutBack = errors.New("the files from before the program ran were restored
 // ErrStillThere is the error of an initramfs that contains files of an undone preparation.
 var ErrStillThere = host.WithHint(errors.New("still contains files of gpustack that were removed"), "lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
 
-// Rebuild runs one of a plan's programs and checks what it made. Copies of the files that it
-// writes are kept until the check has passed, and are put back if it fails. Where an earlier run
-// failed or was killed in between, Rebuild first puts back what that run left behind.
+// Rebuild runs one of a plan's programs and checks the files that it wrote. Copies of the former
+// files are kept until the check has passed, and are restored if it fails. Where an earlier run
+// failed or was killed in between, Rebuild first restores the files that it changed.
 func Rebuild(ctx context.Context, r host.Runner, program host.Program) error {
 	made, err := observeProduct(r.Root, program)
 	if err != nil {
@@ -32,7 +32,7 @@ func Rebuild(ctx context.Context, r host.Runner, program host.Program) error {
 	if err != nil {
 		return err
 	}
-	if restored { // the check compares with the files that were put back
+	if restored { // the check compares with the restored files
 		if made, err = observeProduct(r.Root, program); err != nil {
 			return err
 		}
@@ -59,9 +59,9 @@ func Rebuild(ctx context.Context, r host.Runner, program host.Program) error {
 	return errors.Join(err, kept.remove(r.Root))
 }
 
-// CurrentPrograms returns recorded programs as the machine needs them now: those for single
-// kernels are for the kernels that are installed. It is an error if a boot partition is not
-// mounted: the programs would write to its mount point.
+// CurrentPrograms returns recorded programs adapted to the machine's current kernels: programs
+// that run once for each kernel are run for the installed ones. It fails if a boot partition is
+// not mounted: the programs would write into its mount point.
 func CurrentPrograms(root host.Root, recorded []host.Program) ([]host.Program, error) {
 	if len(recorded) == 0 {
 		return nil, nil
@@ -100,15 +100,15 @@ func ofKernels(root host.Root, kind host.ProgramKind) ([]host.Program, error) {
 	return initramfs.Dracut.Programs(images), err
 }
 
-// product is what a program makes.
+// product is the output of a program.
 type product struct {
 	files []string
 	menu  bool         // the files are boot menus, else initramfs images
-	check func() error // an error unless the program made what it should
+	check func() error // returns an error if the program's output is wrong
 }
 
-// whole returns whether a file is complete: a menu with entries, or an initramfs that can be
-// read to its end. A program that is killed may leave a part of one.
+// whole reports whether a file is complete: a menu with entries, or an initramfs that can be read
+// to its end. A program that is killed may leave a part of one.
 func (p product) whole(root host.Root, name string) bool {
 	if p.menu {
 		entries, err := boot.ReadMenu(root, name)
@@ -118,7 +118,7 @@ func (p product) whole(root host.Root, name string) bool {
 	return err == nil
 }
 
-// observeProduct reads what there is before the program of a plan runs.
+// observeProduct reads the files that a program will replace, before it runs.
 func observeProduct(root host.Root, p host.Program) (product, error) {
 	switch p.Kind {
 	case host.UpdateGrub:
@@ -139,7 +139,8 @@ func observeProduct(root host.Root, p host.Program) (product, error) {
 	return product{check: func() error { return nil }}, nil
 }
 
-// observeMenu compares the menu that a program makes with the one before.
+// observeMenu returns the product of a program that generates a boot menu. Its check compares the
+// new menu with the old one.
 func observeMenu(root host.Root, p host.Program, menu string) (product, error) {
 	before, err := boot.ReadMenu(root, menu)
 	if err != nil {
@@ -165,7 +166,7 @@ func observeMenu(root host.Root, p host.Program, menu string) (product, error) {
 	}}, nil
 }
 
-// inEffect is an error unless the entries have the arguments that are recorded.
+// inEffect returns an error unless the entries have the recorded arguments.
 func inEffect(root host.Root, entries []boot.Entry) error {
 	contract, err := machine.ReadContract(root)
 	if err != nil || contract == nil {
@@ -174,9 +175,10 @@ func inEffect(root host.Root, entries []boot.Entry) error {
 	return boot.InEffect(entries, contract.Arguments)
 }
 
-// observeInstalled looks at the entry of one kernel, and at the initramfs beside it.
+// observeInstalled returns the product of kernel-install for one kernel: its boot entry and its
+// initramfs.
 func observeInstalled(root host.Root, release string) (product, error) {
-	facts, _ := host.ReadFacts(root) // what it warns of, Observe does
+	facts, _ := host.ReadFacts(root) // Observe reports the warnings
 	maker, err := machine.ReadGenerator(root, facts)
 	if err != nil {
 		return product{}, err
@@ -209,8 +211,8 @@ func observeInstalled(root host.Root, release string) (product, error) {
 	return made, nil
 }
 
-// restoreEntries gives entries back the arguments that they had before a program ran:
-// what they should be had been written into them.
+// restoreEntries writes the arguments of boot entries back that they had before a program ran: the
+// plan had already written the wanted ones.
 func restoreEntries(root host.Root, kept boot.Kept) error {
 	plan, err := kept.Restore(root)
 	if err != nil {
@@ -219,7 +221,7 @@ func restoreEntries(root host.Root, kept boot.Kept) error {
 	return plan.Apply(context.Background(), root)
 }
 
-// observeImages looks at what update-initramfs makes, for every kernel.
+// observeImages returns the product of update-initramfs: the initramfs of every kernel.
 func observeImages(root host.Root) (product, error) {
 	releases, err := host.Kernels(root)
 	if err != nil {
@@ -244,8 +246,8 @@ func observeImages(root host.Root) (product, error) {
 	return made, nil
 }
 
-// checkImages is an error unless each initramfs has what the contract wants of it. With
-// no contract, as after undo, none must have anything of ours.
+// checkImages returns an error unless each initramfs contains what the contract requires. Without
+// a contract, as after undo, none may contain files of gpustack.
 func checkImages(root host.Root, maker initramfs.Generator, images []initramfs.Image) error {
 	contract, err := machine.ReadContract(root)
 	if err != nil {
@@ -269,12 +271,12 @@ func checkImages(root host.Root, maker initramfs.Generator, images []initramfs.I
 	return errors.Join(errs...)
 }
 
-// Leftovers says, once a preparation is undone, which boot entries still have arguments
-// of it: those of kernels that were installed since, which began with what the others had.
+// Leftovers returns a warning for each boot entry that still has arguments of a preparation that
+// was undone: entries of kernels installed since then started with the arguments of the others.
 func Leftovers(root host.Root, undone *machine.Contract) []string {
 	now, err := machine.ReadContract(root)
 	if undone == nil || now != nil && err == nil {
-		return nil // another one holds
+		return nil // a newer record applies
 	}
 	var loader machine.Loader
 	var entries []boot.Entry
@@ -295,7 +297,7 @@ func Leftovers(root host.Root, undone *machine.Contract) []string {
 	for _, e := range entries {
 		var still boot.Args
 		for _, arg := range e.Args {
-			// What all have was there before.
+			// Arguments that all entries have were there before.
 			if slices.Contains(undone.Arguments, arg) && slices.ContainsFunc(entries, func(o boot.Entry) bool { return !o.Recovery && !slices.Contains(o.Args, arg) }) {
 				still = append(still, arg)
 			}

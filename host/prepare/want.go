@@ -15,9 +15,10 @@ import (
 	"gpustack/host/selection"
 )
 
-// Want is what should be: which functions are assigned to guests, and all that binds them at boot.
+// Want is the wanted configuration: the functions for guests, and everything that binds them at
+// boot.
 type Want struct {
-	none      bool // nothing of host prepare
+	none      bool // nothing of host prepare remains
 	contract  machine.Contract
 	arguments boot.Want
 	modprobe  modprobe.Functions
@@ -25,8 +26,8 @@ type Want struct {
 	warnings  []string
 }
 
-// NewWant returns what options want, together with what is recorded. Options that cannot be
-// carried out are a *selection.Refused.
+// NewWant returns the configuration that options and the existing record ask for. The error for
+// options that cannot be satisfied is a *selection.Refused.
 func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, error) {
 	n, err := newNode(m)
 	if err != nil || opts.None {
@@ -56,7 +57,7 @@ func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, e
 	return w, nil
 }
 
-// candidate checks selections of a node that a plan could be made of.
+// candidate checks whether selections of a node can be planned.
 type candidate struct {
 	root host.Root
 	node node
@@ -70,7 +71,7 @@ func (c *candidate) refusals(s selection.Selection) (refusals []error, lifted []
 	return slices.Concat(refusals, c.node.Shared(s), used), append(lifted, liftedUses...)
 }
 
-// try returns what is wrong with options.
+// try returns the errors of options.
 func (c *candidate) try(opts selection.Options) []error {
 	s, err := c.node.Choose(opts)
 	if err != nil {
@@ -127,8 +128,7 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 	return w, nil
 }
 
-// checkDriver is an error where no kernel has the driver, and a warning where one
-// has not.
+// checkDriver returns an error if no kernel has the driver, and warns if some kernels lack it.
 func (n node) checkDriver(driver string, w *Want) error {
 	has := func(m modprobe.Modules) bool { return m.Loadable(driver) || m.Builtin(driver) }
 	if !n.anyKernel(has) {
@@ -142,7 +142,7 @@ func (n node) checkDriver(driver string, w *Want) error {
 	return nil
 }
 
-// function returns the record of one function, with how it is bound.
+// function returns the record of one function, including how it is bound.
 func (n node) function(root host.Root, a pci.Address, all []pci.Address, driver string) (machine.Function, error) {
 	d := n.Devices.At(a)
 	if d.VendorID == nil || d.ProductID == nil {
@@ -160,7 +160,7 @@ func (n node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 	if variant := n.variant(d); driver == machine.VFIO && variant != "" {
 		f.Driver = variant
 	}
-	// Ordinary adapters have the ids of those that manage NVSwitches.
+	// Ordinary adapters have the same ids as the adapters that manage NVSwitches, so bind by address.
 	manages := d.NVSwitchManager != nil && *d.NVSwitchManager || d.VPDUnread()
 	if twin || f.Driver != driver || n.heldByKernel(d) || manages {
 		f.By = machine.ByAddress
@@ -178,9 +178,9 @@ func (n node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 	return f, err
 }
 
-// variant is the variant driver of VFIO for a device (Linux, drivers/vfio/pci: nvgrace_gpu_vfio_pci
-// and others, by aliases that begin with "vfio_pci:"), or "". Where kernels disagree, the one that
-// boots by default decides.
+// variant returns the VFIO variant driver for a device (Linux, drivers/vfio/pci:
+// nvgrace_gpu_vfio_pci and others, with aliases that begin with "vfio_pci:"), or "". Where kernels
+// differ, the default kernel decides.
 func (n node) variant(d *pci.Device) string {
 	i := slices.IndexFunc(n.Kernels, func(m modprobe.Modules) bool { return m.Release == n.Default })
 	if len(n.Kernels) == 0 {
@@ -189,8 +189,9 @@ func (n node) variant(d *pci.Device) string {
 	return n.Kernels[max(i, 0)].Variant(d.Modalias)
 }
 
-// warnOfVariants names the kernels that have another variant driver than the one that boots by
-// default, or none. By its address a function is bound to one driver, whatever kernel is booted.
+// warnOfVariants warns of kernels whose variant driver for a function differs from that of the
+// default kernel, or which have none. A function that is bound by its address gets the same driver
+// under every kernel.
 func (n node) warnOfVariants(w *Want) {
 	if w.contract.Driver != machine.VFIO {
 		return
@@ -212,7 +213,7 @@ func (n node) warnOfVariants(w *Want) {
 			case other != "":
 				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has %s: that one is used", m.Release, other, n.Default, used)
 			default:
-				continue // it has the module, which binds by address without an alias
+				continue // the kernel has the module, which binds by address without an alias
 			}
 			if addresses[warning] == nil {
 				warnings = append(warnings, warning)
@@ -225,8 +226,8 @@ func (n node) warnOfVariants(w *Want) {
 	}
 }
 
-// heldByKernel tells whether a kernel has a driver for the function in itself,
-// which then comes before any module.
+// heldByKernel reports whether a kernel has a built-in driver for the function, which binds before
+// any module is loaded.
 func (n node) heldByKernel(d *pci.Device) bool {
 	return n.anyKernel(func(m modprobe.Modules) bool {
 		if d.Modalias != nil && slices.ContainsFunc(m.Match(*d.Modalias), m.Builtin) {
@@ -242,7 +243,7 @@ func isOurDriver(module string) bool {
 	return name == modprobe.Normal(machine.Stub) || strings.Contains(name, "vfio")
 }
 
-// drivers returns the loadable modules that would take a function.
+// drivers returns the loadable modules that would bind a function.
 func (n node) drivers(d *pci.Device) []string {
 	var modules []string
 	for _, m := range n.Kernels {
@@ -263,7 +264,7 @@ func (n node) drivers(d *pci.Device) []string {
 	return modules
 }
 
-// softdeps are the modules that are to wait for the driver, where it is one.
+// softdeps returns the modules that must load after the driver, if it is a module.
 func (n node) softdeps(all []pci.Address, driver string) []string {
 	if !n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(driver) }) {
 		return nil
@@ -276,11 +277,11 @@ func (n node) softdeps(all []pci.Address, driver string) []string {
 	return slices.Compact(modules)
 }
 
-// nvidiaModules drive NVIDIA's display functions beside those that aliases name:
-// the kernel's own driver, and the parts of NVIDIA's.
+// nvidiaModules are the modules for NVIDIA's display functions besides those that aliases name:
+// the kernel's own driver and the parts of NVIDIA's.
 var nvidiaModules = []string{"nouveau", "nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm"}
 
-// blacklist are the drivers of GPUs of which none stays with the host.
+// blacklist returns the GPU drivers that no function of the host needs.
 func (n node) blacklist(all []pci.Address) []string {
 	var modules []string
 	staying := map[string]bool{}
@@ -322,9 +323,9 @@ func (n node) blacklist(all []pci.Address) []string {
 	return slices.Compact(modules)
 }
 
-// placeBlacklist has the hook in the initramfs write the blacklist at each boot, so that
-// gpustack=off leaves it out. A kernel that starts without an initramfs with the hook needs it in
-// /etc. The images of rescue entries do not count: they leave every device to the host.
+// placeBlacklist decides where the blacklist is written. The initramfs hook writes it at each
+// boot, unless the kernel has gpustack=off. A kernel that boots without an initramfs with the hook
+// needs it in /etc. Images of rescue entries do not count: they bind no functions for guests.
 func (n node) placeBlacklist(w *Want, all []pci.Address) {
 	modules, without := n.blacklist(all), n.withoutImage()
 	reason := ""
@@ -344,11 +345,10 @@ func (n node) placeBlacklist(w *Want, all []pci.Address) {
 	w.warnings = append(w.warnings, fmt.Sprintf("gpustack=off does not cover the blacklist (%s): it remains in %s%s", strings.Join(modules, ", "), modprobe.Dir, reason))
 }
 
-// load are the modules to be loaded at boot, as far as a kernel has them as such.
+// load returns the modules to load at boot, without those that no kernel has as a loadable module.
 func (n node) load(driver string) []string {
 	modules := append(machine.OwnModules(driver), "kvm")
-	// On a CPU without the feature the module cannot be loaded, and makes
-	// systemd-modules-load.service fail.
+	// Without the CPU feature the module cannot be loaded, and systemd-modules-load.service fails.
 	may := func(flag string) bool { return n.Virtualization == nil || *n.Virtualization == flag }
 	switch vendor := n.CPUVendor; {
 	case vendor == "intel" && may("vmx"):
@@ -361,10 +361,9 @@ func (n node) load(driver string) []string {
 	})
 }
 
-// placeIDs puts the ids where they count. What the kernel's command line says of a
-// module comes after all of modprobe's files, and alone counts for a driver that is
-// part of a kernel; of modprobe's lines the last counts. Others' ids in that place
-// are kept.
+// placeIDs writes the ids where they are effective. A module parameter on the kernel command line
+// overrides modprobe's files and is the only way for a built-in driver; of modprobe's lines the
+// last is effective. Ids of others in that place are kept.
 func (n node) placeIDs(w *Want) {
 	driver := w.contract.Driver
 	var ids []string
@@ -376,7 +375,7 @@ func (n node) placeIDs(w *Want) {
 		}
 	}
 	onCommandLine := n.foreignIDs(driver)
-	defer n.takeBack(w)
+	defer n.dropIDs(w)
 	options := n.Conf.Options(driver, "ids")
 	n.warnOfForeign(w, append(slices.Clone(onCommandLine), values(options)...))
 	if len(ids) == 0 {
@@ -388,7 +387,7 @@ func (n node) placeIDs(w *Want) {
 		for _, v := range onCommandLine {
 			merged = modprobe.AddIDs(merged, v)
 		}
-		if len(onCommandLine) == 0 { // modprobe's lines lose to ours from now on
+		if len(onCommandLine) == 0 { // the new argument overrides modprobe's lines
 			for _, o := range options {
 				merged = modprobe.AddIDs(merged, o.Value)
 			}
@@ -406,15 +405,15 @@ func (n node) placeIDs(w *Want) {
 	w.modprobe.IDs = modprobe.AddIDs(merged, strings.Join(ids, ","))
 }
 
-// mixed tells whether arguments of an earlier plan are among those of the boot loader:
-// GRUB's are made of files, of which ours are left out.
+// mixed reports whether the boot loader's arguments may include those of an earlier plan. GRUB's
+// do not: they are read without gpustack's file.
 func (n node) mixed() bool {
 	_, grub := n.Loader.(boot.Grub)
 	return n.Recorded != nil && !grub
 }
 
-// foreignIDs returns the ids of a driver among the kernel's arguments that others have
-// set. Where ours are among them, those are ours that were recorded.
+// foreignIDs returns the ids of a driver in the kernel arguments that others have set. Where
+// gpustack's may be among them, the recorded ones are left out.
 func (n node) foreignIDs(driver string) []string {
 	lists := n.Loader.Args().Values(driver + ".ids")
 	if !n.mixed() {
@@ -432,9 +431,9 @@ func (n node) foreignIDs(driver string) []string {
 	return foreign
 }
 
-// takeBack takes ids out of the arguments that an earlier plan has put there, and this
-// one does not want.
-func (n node) takeBack(w *Want) {
+// dropIDs removes ids from the kernel arguments that an earlier plan has added and this one does
+// not want.
+func (n node) dropIDs(w *Want) {
 	if !n.mixed() {
 		return
 	}
@@ -462,13 +461,14 @@ func values(options []modprobe.Option) []string {
 	return values
 }
 
-// warnOfForeign tells where somebody's ids take a function that is to stay.
+// warnOfForeign warns of functions that should remain with the host but match ids that others have
+// set.
 func (n node) warnOfForeign(w *Want, lists []string) {
 	for _, list := range lists {
 		for id := range strings.SplitSeq(list, ",") {
 			selector, err := pci.ParseSelector(id)
 			if err != nil {
-				continue // with a subsystem or class, which takes fewer
+				continue // an id with a subsystem or class matches fewer functions
 			}
 			for i := range n.Devices {
 				d := &n.Devices[i]
@@ -480,7 +480,8 @@ func (n node) warnOfForeign(w *Want, lists []string) {
 	}
 }
 
-// wasConsole reports whether a function is recorded as the console. Nothing is in no record.
+// wasConsole reports whether a function is recorded as the console. Without a record it returns
+// false.
 func wasConsole(c *machine.Contract, a pci.Address) bool {
 	f := c.At(a)
 	return f != nil && f.BootVGA
