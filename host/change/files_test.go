@@ -575,6 +575,42 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
+// TestListWhileForgetting: an entry that a run forgets while others list the journal is no error.
+func TestListWhileForgetting(t *testing.T) {
+	m := lay(t)
+	j, err := change.Machine(m.root).Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close() //nolint:errcheck // the test has ended
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			e := change.Entry{Kind: change.KindFiles, Command: "test"}
+			if err := errors.Join(j.Begin(&e), j.Forget(e)); err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for range 1000 {
+		if _, err := change.List(m.root); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUnreadable: a journal that is not understood is an error, never an empty one.
 func TestUnreadable(t *testing.T) {
 	const rest = `"command": "x", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null}`

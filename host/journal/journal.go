@@ -41,6 +41,16 @@ func (s Store) Path() string {
 	return s.entries()
 }
 
+// failed returns an error with the file or folder that it is of. A folder that belongs to another
+// user is most often that of the user who has called su(1) or sudo(8).
+func (s Store) failed(name string, err error) error {
+	err = fmt.Errorf("%s: %w", name, host.Cause(err))
+	if s.Dir != MachineDir && errors.Is(err, fs.ErrPermission) {
+		return host.WithHint(err, "set XDG_STATE_HOME or HOME to a folder that this user may write to: changes are recorded below it")
+	}
+	return err
+}
+
 // Errors of the journal.
 var (
 	ErrLocked  = host.WithHint(errors.New("another gpustack is changing this machine"), "wait until it has ended")
@@ -56,7 +66,7 @@ func (s Store) List() ([]Entry, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, s.failed(dir, err)
 	}
 	var entries []Entry
 	for _, name := range names {
@@ -66,6 +76,9 @@ func (s Store) List() ([]Entry, error) {
 			continue // a killed run left it
 		}
 		data, err := s.Root.ReadFile(path.Join(dir, name))
+		if host.IsAbsent(err) {
+			continue // a run has forgotten the entry since
+		}
 		if err == nil {
 			var e Entry
 			if e, err = parseEntry(data, id); err == nil {
@@ -73,7 +86,7 @@ func (s Store) List() ([]Entry, error) {
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s/%s: %w", dir, name, host.Cause(err))
+			return nil, s.failed(path.Join(dir, name), err)
 		}
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return a.ID - b.ID })
@@ -141,7 +154,7 @@ func (j *Journal) begin() error {
 		default:
 			// Above the journal's own folders, a directory that exists may not be writable.
 			if ok, existsErr := j.Root.Exists(dir); existsErr != nil || !ok {
-				return fmt.Errorf("%s: %w", dir, host.Cause(err))
+				return j.failed(dir, err)
 			}
 		}
 	}
@@ -172,7 +185,7 @@ func (s Store) lockDir(how int) (*os.File, error) {
 		dir, err = os.OpenFile(place, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.entries(), host.Cause(err))
+		return nil, s.failed(s.entries(), err)
 	}
 	err = unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -186,7 +199,7 @@ func (s Store) lockDir(how int) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", s.entries(), host.Cause(err)), dir.Close())
+		return nil, errors.Join(s.failed(s.entries(), err), dir.Close())
 	}
 	return dir, nil
 }
