@@ -66,12 +66,15 @@ func userStore() (change.Store, error) {
 	if !filepath.IsAbs(dir) { // such a value is invalid and is ignored
 		home := os.Getenv("HOME")
 		if !filepath.IsAbs(home) {
-			return change.Store{}, &usageError{"cannot determine where to record changes: neither XDG_STATE_HOME nor HOME is set", ""}
+			return change.Store{}, errNoHome
 		}
 		dir = filepath.Join(home, ".local/state")
 	}
 	return change.Store{Root: root, Dir: filepath.Join(dir, "gpustack")}, nil
 }
+
+// errNoHome says that a user other than root has no folder to record changes in.
+var errNoHome = host.WithHint(errors.New("cannot determine where to record changes: neither XDG_STATE_HOME nor HOME is set"), "set HOME or XDG_STATE_HOME to a folder of the user")
 
 // stores returns the stores that history and undo read: the user's, and the machine's. With
 // --root, that of the tree alone.
@@ -85,6 +88,9 @@ func stores(dir string) ([]change.Store, error) {
 		return []change.Store{machine}, nil
 	}
 	own, err := userStore()
+	if errors.Is(err, errNoHome) {
+		return []change.Store{machine}, nil // such a user has recorded nothing
+	}
 	if err != nil {
 		return nil, err
 	}

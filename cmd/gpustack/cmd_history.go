@@ -98,13 +98,13 @@ func changed(e change.Entry) string {
 	case change.KindDrivers:
 		record, err := driver.ParseRecord(e)
 		if err != nil {
-			return err.Error()
+			return inOneLine(err)
 		}
 		return fmt.Sprintf("drivers of %d functions", len(record.Functions))
 	case change.KindObjects:
 		record, err := flavor.ParseRecord(e)
 		if err != nil {
-			return err.Error()
+			return inOneLine(err)
 		}
 		return "flavor " + record.Name()
 	case change.KindFiles:
@@ -119,4 +119,9 @@ func changed(e change.Entry) string {
 		return first
 	}
 	return fmt.Sprintf("%s and %d more", strings.TrimSpace(first), len(e.Files)-1)
+}
+
+// inOneLine returns the text of an error as a cell of a table.
+func inOneLine(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }

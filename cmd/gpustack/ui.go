@@ -105,7 +105,7 @@ func (u *ui) catchUp() {
 // note says what was done, where that is not the output itself.
 func (u *ui) note(format string, args ...any) {
 	u.catchUp()
-	fmt.Fprintf(u.talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // nobody is left to tell
+	fmt.Fprintf(u.talk, "gpustack: %s\n", printable(fmt.Sprintf(format, args...))) //nolint:errcheck // nobody is left to tell
 }
 
 // confirm asks whether to go on. Where nobody can answer, or the plan is printed for
@@ -134,7 +134,7 @@ func (u *ui) confirm(question, format string) error {
 	if err := unix.IoctlSetInt(int(u.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // nobody is left to tell
+	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", printable(question)) //nolint:errcheck // nobody is left to tell
 	answer, err := u.readAnswer()
 	if err != nil {
 		u.settleSignals() // a lost terminal ends the input and sends SIGHUP
