@@ -196,8 +196,9 @@ func (c *Change) Undo(ctx context.Context, _ func() error) (change.Outcome, erro
 }
 
 // Recover determines from the cloud what an interrupted run has made. A new flavor that is
-// incomplete is deleted, unless instances have it: then it is completed. Of an existing flavor, the
-// changes that were made stay. An undo that has begun is completed.
+// incomplete is deleted, unless instances have it: then it is completed. One that another user has
+// changed stays as it is. Of an existing flavor, the changes that were made stay. An undo that has
+// begun is completed.
 func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, string, error) {
 	ctx = context.WithoutCancel(ctx)
 	is, err := c.read(ctx)
@@ -217,6 +218,8 @@ func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, s
 	case c.status != change.Undoing && m.Before != nil:
 		c.After = m.reached(is)
 		return change.Stands, "", nil
+	case m.Before == nil && !is.same(m.reached(is)):
+		return all, "was interrupted, and flavor " + is.Name + " was changed by another user since: it stays as it is", nil
 	case m.Before == nil:
 		servers, err := c.compute.Servers(ctx, is.ID)
 		if err != nil {
@@ -237,6 +240,9 @@ func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, s
 		if err := s.do(ctx, c.compute); err != nil {
 			return change.Open, "", err
 		}
+	}
+	if all == change.Reverted {
+		return all, "", nil
 	}
 	return all, "was interrupted: flavor " + is.Name + " was completed", nil
 }
@@ -302,9 +308,13 @@ func (m Move) progress(is *State) (made, left int) {
 	return made, left
 }
 
-// reached returns the state before a move, with the parts of the move that are made.
+// reached returns the state before a move, or that of a new flavor without extra specs and
+// projects, with the parts of the move that are made.
 func (m Move) reached(is *State) *State {
-	s := *m.Before
+	s := *m.After
+	if s.ExtraSpecs, s.Projects = nil, nil; m.Before != nil {
+		s = *m.Before
+	}
 	s.ExtraSpecs, s.Projects = maps.Clone(s.ExtraSpecs), slices.Clone(s.Projects)
 	if s.ExtraSpecs == nil {
 		s.ExtraSpecs = map[string]string{}

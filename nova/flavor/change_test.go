@@ -304,6 +304,40 @@ func TestKilledInUse(t *testing.T) {
 	}
 }
 
+// TestKilledAndChanged: an incomplete flavor that another user has changed since is not deleted, and
+// neither is a complete one of which another user has changed a value.
+func TestKilledAndChanged(t *testing.T) {
+	for name, touch := range map[string]func(f *cloudtest.Flavor){
+		"another value":    func(f *cloudtest.Flavor) { f.Specs["pci_passthrough:alias"] = "A100:2" },
+		"another property": func(f *cloudtest.Flavor) { f.Specs["own"] = "1" },
+		"another project":  func(f *cloudtest.Flavor) { f.Access = append(f.Access, "own") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJournal(t)
+			j.cloud.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/action") {
+					return false
+				}
+				w.WriteHeader(http.StatusInternalServerError)
+				return true
+			}
+			if _, err := j.apply(j.plan(nil)); err == nil {
+				t.Fatal("no error")
+			}
+			j.cloud.Fault = nil
+			touch(j.cloud.Flavors[0])
+			before := j.flavors()
+			recovered, err := j.engine.Recover(context.Background(), []int{1})
+			if err != nil || recovered[0].Entry.Status != change.Done || !strings.HasSuffix(recovered[0].Text, "was changed by another user since: it stays as it is") {
+				t.Errorf("%+v, %v", recovered, err)
+			}
+			if diff := cmp.Diff(before, j.flavors()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestOtherCloud: an interrupted entry of another cloud is no concern of this one's commands.
 func TestOtherCloud(t *testing.T) {
 	j := newJournal(t)
