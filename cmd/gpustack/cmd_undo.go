@@ -296,7 +296,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		return err // another run is working on the rows
 	}
 	if err := r.readConf(); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", entryName(entry.ID, entry.Command), err)
 	}
 	defer func() {
 		if r.repairer != nil {

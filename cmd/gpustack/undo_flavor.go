@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	udiff "github.com/aymanbagabas/go-udiff"
 
@@ -27,7 +28,7 @@ func (u *ui) flavorEngine(ctx context.Context, compute *cloud.Compute, d decisio
 func undoFlavor(ctx context.Context, u *ui, opts undoOptions, store change.Store, entry change.Entry) error {
 	_, compute, err := u.connect(ctx, opts.repair.cloud)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", entryName(entry.ID, entry.Command), err)
 	}
 	engine := change.Engine{Store: store, Kinds: []change.Kind{flavor.Kind{Compute: compute}}}
 	except := entry.ID
