@@ -14,7 +14,8 @@ import (
 // they are absent from the snapshot too. Several goroutines call a Recorder at once. It must not
 // keep data after a method returns.
 type Recorder interface {
-	// File records the content of a file, or the error of reading it.
+	// File records the content of a file, or the error of reading it. The content is nil where
+	// only the existence of the file was asked for.
 	File(name string, data []byte, err error)
 	// Link records the target of a symbolic link, or the error of reading it.
 	Link(name, target string, err error)

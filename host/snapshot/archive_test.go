@@ -237,3 +237,25 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestExists: a file or link that was read keeps its content when only its existence is asked for
+// later.
+func TestExists(t *testing.T) {
+	var tree snapshot.Tree
+	tree.Dir("proc", []string{"mounts"}, nil)
+	tree.File("proc/mounts", nil, nil)
+	tree.File("proc/mounts", []byte("none / tmpfs rw 0 0\n"), nil)
+	tree.File("proc/mounts", nil, nil)
+	tree.Link("proc/self", "1", nil)
+	tree.File("proc/self", nil, nil)
+	tree.File("proc/secret", nil, os.ErrPermission)
+	tree.File("proc/secret", nil, nil)
+	var text strings.Builder
+	if err := tree.Write(&text, snapshot.Txtar); err != nil {
+		t.Fatal(err)
+	}
+	const want = "chmod 000 proc/secret\nsymlink proc/self -> 1\n-- proc/mounts --\nnone / tmpfs rw 0 0\n"
+	if text.String() != want {
+		t.Errorf("%q, want %q", text.String(), want)
+	}
+}

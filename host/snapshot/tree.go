@@ -39,12 +39,17 @@ type entry struct {
 // put records an entry. A directory never replaces another entry, since names in a directory's
 // listing are recorded as directories until they are read.
 func (t *Tree) put(name string, e entry) {
+	t.record(name, e, e.kind == folder)
+}
+
+// record records an entry. A weak one never replaces another entry than a directory.
+func (t *Tree) record(name string, e entry, weak bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.entries == nil {
 		t.entries = map[string]entry{}
 	}
-	if _, known := t.entries[name]; known && e.kind == folder {
+	if before, known := t.entries[name]; known && weak && (e.kind == folder || before.kind != folder) {
 		return
 	}
 	t.entries[name] = e
@@ -56,7 +61,7 @@ func (t *Tree) File(name string, data []byte, err error) {
 		t.put(name, entry{kind: unreadable})
 		return
 	}
-	t.put(name, entry{file, string(data)})
+	t.record(name, entry{file, string(data)}, data == nil)
 }
 
 // Link implements host.Recorder.
