@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -24,7 +26,7 @@ import (
 //   - null where v cannot hold it, unless the tag of the field says null:"zero";
 //   - data after the document.
 //
-// The error names all missing fields by their place: functions[2].driver.
+// The error names all missing fields in one line, by their place: functions[2].driver.
 func DecodeJSON(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(v); err != nil {
@@ -36,7 +38,10 @@ func DecodeJSON(data []byte, v any) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("malformed JSON: more data after the document, at byte %d", d.InputOffset())
 	}
-	return errors.Join(missing("", data, reflect.TypeOf(v).Elem())...)
+	if problems := missing("", data, reflect.TypeOf(v).Elem()); len(problems) > 0 {
+		return fmt.Errorf("malformed JSON: %s", strings.Join(problems, ", "))
+	}
+	return nil
 }
 
 // DecodeSchema is DecodeJSON for a document whose field schema must have the value schema. That is
@@ -54,15 +59,15 @@ func DecodeSchema(data []byte, schema int, v any) error {
 	return DecodeJSON(data, v)
 }
 
-// missing returns an error for each place below at where a value of type t was decoded from less
+// missing returns a text for each place below at where a value of type t was decoded from less
 // than t needs. The data has been decoded before, so its types are right.
-func missing(at string, data []byte, t reflect.Type) (errs []error) {
+func missing(at string, data []byte, t reflect.Type) (problems []string) {
 	if isNull(data) {
 		switch t.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
 			return nil
 		}
-		return []error{fmt.Errorf("malformed JSON: %s is null", orDocument(at))}
+		return []string{orDocument(at) + " is null"}
 	}
 	if decodesItself(t) {
 		return nil
@@ -73,7 +78,7 @@ func missing(at string, data []byte, t reflect.Type) (errs []error) {
 	case reflect.Struct:
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(data, &fields); err != nil {
-			return []error{fmt.Errorf("malformed JSON: %s: %w", orDocument(at), err)}
+			return []string{fmt.Sprintf("%s: %v", orDocument(at), err)}
 		}
 		return missingFields(at, fields, t)
 	case reflect.Slice, reflect.Array:
@@ -82,33 +87,33 @@ func missing(at string, data []byte, t reflect.Type) (errs []error) {
 		}
 		var elements []json.RawMessage
 		if err := json.Unmarshal(data, &elements); err != nil {
-			return []error{fmt.Errorf("malformed JSON: %s: %w", orDocument(at), err)}
+			return []string{fmt.Sprintf("%s: %v", orDocument(at), err)}
 		}
 		for i, element := range elements {
-			errs = append(errs, missing(fmt.Sprintf("%s[%d]", at, i), element, t.Elem())...)
+			problems = append(problems, missing(fmt.Sprintf("%s[%d]", at, i), element, t.Elem())...)
 		}
 	case reflect.Map:
 		var elements map[string]json.RawMessage
 		if err := json.Unmarshal(data, &elements); err != nil {
-			return []error{fmt.Errorf("malformed JSON: %s: %w", orDocument(at), err)}
+			return []string{fmt.Sprintf("%s: %v", orDocument(at), err)}
 		}
-		for key, element := range elements {
-			errs = append(errs, missing(at+"."+key, element, t.Elem())...)
+		for _, key := range slices.Sorted(maps.Keys(elements)) {
+			problems = append(problems, missing(at+"."+key, elements[key], t.Elem())...)
 		}
 	}
-	return errs
+	return problems
 }
 
 func isNull(data []byte) bool {
 	return bytes.Equal(bytes.TrimSpace(data), []byte("null"))
 }
 
-func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type) (errs []error) {
+func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type) (problems []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous && name == "" {
-			errs = append(errs, missingFields(at, fields, f.Type)...)
+			problems = append(problems, missingFields(at, fields, f.Type)...)
 			continue
 		}
 		if !f.IsExported() || name == "-" {
@@ -122,12 +127,12 @@ func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type)
 		switch {
 		case ok && f.Tag.Get("null") == "zero" && isNull(value):
 		case ok:
-			errs = append(errs, missing(place, value, f.Type)...)
+			problems = append(problems, missing(place, value, f.Type)...)
 		case !strings.Contains(options, "omitempty") && f.Tag.Get("absent") != "zero":
-			errs = append(errs, fmt.Errorf("malformed JSON: %s is missing", place))
+			problems = append(problems, place+" is missing")
 		}
 	}
-	return errs
+	return problems
 }
 
 // decodesItself reports whether values of the type are decoded by a method of the type.

@@ -71,7 +71,7 @@ func TestDecodeJSON(t *testing.T) {
 		}
 	}
 	err := host.DecodeJSON([]byte(`{}`), new(document))
-	if err == nil || strings.Count(err.Error(), "is missing") != 9 {
+	if err == nil || strings.Count(err.Error(), "is missing") != 9 || strings.Contains(err.Error(), "\n") {
 		t.Errorf("not all missing fields are named: %v", err)
 	}
 }

@@ -127,7 +127,7 @@ func TestControllerAsksForReports(t *testing.T) {
 	if err := os.WriteFile(conf, []byte(wrong), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if stderr, status := configure("--yes"); status != 1 || !strings.Contains(stderr, "cannot determine whether every compute node reports its PCI devices to Placement: ") || !strings.Contains(stderr, "--computes-report asserts") {
+	if stderr, status := configure("--yes"); status != 1 || !strings.Contains(stderr, "cannot determine whether every compute node reports its PCI devices to Placement: ") || !strings.Contains(stderr, "assert with --computes-report") {
 		t.Errorf("a wrong password: exit status %d\n%s", status, stderr)
 	}
 	if stderr, status := configure("--dry-run", "--computes-report"); status != 2 || !strings.Contains(stderr, "is asserted by --computes-report, not verified") {
