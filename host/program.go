@@ -3,7 +3,6 @@ package host
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -28,7 +27,8 @@ const (
 	UpdateInitramfs ProgramKind = "update-initramfs" // initramfs-tools: regenerates every initramfs
 	Dracut          ProgramKind = "dracut"           // regenerates the initramfs File of one kernel
 	KernelInstall   ProgramKind = "kernel-install"   // makes the boot entry of one kernel
-	// OtherProgram is a program that a later release recorded: its result cannot be verified.
+	// OtherProgram is a program that a later release recorded, or one of the others with arguments
+	// of a later release: its result cannot be verified.
 	OtherProgram ProgramKind = ""
 )
 
@@ -60,8 +60,7 @@ func (p Program) Equal(q Program) bool {
 	return slices.Equal(p.Argv(), q.Argv())
 }
 
-// ParseProgram returns the program of an argument vector. It is an error if a known program has
-// other arguments than those that Argv returns.
+// ParseProgram returns the program of an argument vector. It is an error if it has no name.
 func ParseProgram(argv []string) (Program, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return Program{}, errors.New("a program without a name")
@@ -79,7 +78,7 @@ func ParseProgram(argv []string) (Program, error) {
 		return Program{other: slices.Clone(argv)}, nil
 	}
 	if !slices.Equal(p.Argv(), argv) || slices.Contains(argv, "") {
-		return Program{}, fmt.Errorf("%q: unexpected arguments of %s", strings.Join(argv, " "), p.Kind)
+		return Program{other: slices.Clone(argv)}, nil
 	}
 	return p, nil
 }

@@ -35,11 +35,24 @@ func TestProgramJSON(t *testing.T) {
 	}
 }
 
-func TestParseProgramErrors(t *testing.T) {
+// TestOtherPrograms: a known program with arguments of a later release does not make the journal
+// unreadable.
+func TestOtherPrograms(t *testing.T) {
 	for _, text := range []string{
-		`[]`, `[""]`, `null`, `"update-grub"`, `[1]`, `["update-grub","--now"]`, `["grub2-mkconfig"]`, `["grub2-mkconfig","-o"]`, `["grub2-mkconfig","-o",""]`,
-		`["update-initramfs"]`, `["dracut","--force","/boot/i"]`, `["dracut","-f","/boot/i","5.14"]`, `["kernel-install","remove","6.1","/k"]`,
+		`["mkinitcpio"]`, `["update-grub","--now"]`, `["grub2-mkconfig"]`, `["grub2-mkconfig","-o"]`, `["grub2-mkconfig","-o",""]`, `["update-initramfs"]`,
+		`["dracut","--force","/boot/i"]`, `["dracut","-f","/boot/i","5.14"]`, `["kernel-install","remove","6.1","/k"]`,
 	} {
+		var p host.Program
+		err := json.Unmarshal([]byte(text), &p)
+		written, writeErr := json.Marshal(p)
+		if err != nil || writeErr != nil || p.Kind != host.OtherProgram || string(written) != text {
+			t.Errorf("%s: %+v, written as %s: %v, %v", text, p, written, err, writeErr)
+		}
+	}
+}
+
+func TestParseProgramErrors(t *testing.T) {
+	for _, text := range []string{`[]`, `[""]`, `null`, `"update-grub"`, `[1]`} {
 		var p host.Program
 		if err := json.Unmarshal([]byte(`[`+text+`]`), &[]*host.Program{&p}); err == nil && text != "null" {
 			t.Errorf("%s: %+v", text, p)
