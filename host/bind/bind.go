@@ -1,7 +1,7 @@
-// Package bind plans changes of drivers on the running machine: functions are bound for guests now,
-// or returned to their host drivers.
+// Package bind plans changes of drivers on the running machine: it binds functions for guests
+// immediately, or returns them to their host drivers.
 //
-// Does not: read the machine (host/machine), or change drivers (host/driver).
+// It does not read the machine (host/machine) or change drivers (host/driver).
 package bind
 
 import (
@@ -29,22 +29,22 @@ var (
 	ErrNeeded   = errors.New("the host needs it")
 )
 
-// Plan changes drivers on the running machine.
+// Plan is a planned change of drivers on the running machine.
 type Plan struct {
 	driver.Plan
-	Functions []pci.Address // all that were selected, and all that go with them
+	Functions []pci.Address // the selected functions, and the others of their cards and groups
 	Warnings  []string
 }
 
-// node is a machine as a change of drivers needs it.
+// node is a machine of which everything that a change of drivers depends on was read.
 type node struct {
 	selection.Node
-	kernel   *modprobe.Modules // of the running kernel; nil where its release is unknown
+	kernel   *modprobe.Modules // modules of the running kernel; nil if its release is unknown
 	warnings []string
 }
 
-// newNode returns the machine as a change of drivers needs it. The error names all that was not
-// read.
+// newNode returns the machine in the form that plans need. The error names everything that could
+// not be read.
 func newNode(m machine.Machine) (node, error) {
 	if err := errors.Join(m.Obstacles()...); err != nil {
 		return node{}, err
@@ -59,8 +59,9 @@ func newNode(m machine.Machine) (node, error) {
 	return n, nil
 }
 
-// withoutRecord returns the node and the options where functions are named: what was allowed
-// and which side gets the NVSwitches remain as recorded.
+// withoutRecord returns the node and options to use when the options name functions: the recorded
+// selection is ignored, but the recorded driver, lifted refusals and side of the NVSwitches still
+// apply.
 func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	if r := n.Recorded; r != nil && opts.Named() {
 		opts.Allow = append(slices.Clone(opts.Allow), r.Allowed...)
@@ -71,7 +72,7 @@ func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 		if opts.NVSwitch == "" && r.NVSwitch == machine.SwitchesToHost {
 			opts.NVSwitch = r.NVSwitch
 		}
-		// What goes to guests by the record is separated from nothing that is named.
+		// Recorded functions of the board are not separated from the named ones.
 		for _, f := range r.Functions {
 			if d := n.Devices.At(f.Address); d != nil && (d.IsNVSwitch() || d.IsBoardGPU()) {
 				opts.Allow = append(opts.Allow, f.Address)
@@ -82,9 +83,9 @@ func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	return n, opts
 }
 
-// NewPlan plans to bind functions for guests now: those that opts name, else those recorded,
-// else every NVIDIA display function, with all that go with them. live permits drivers
-// to be made to let go that may never do so.
+// NewPlan plans to bind functions for guests immediately: those that opts name, else the recorded
+// ones, else every NVIDIA display function, each with the other functions of its card and group.
+// live permits unbinding drivers that may hang.
 func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, live bool) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
@@ -109,7 +110,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		want := n.driverNow(d, opts)
 		held := d.DriverName()
 		if held == want || want == machine.Stub && held == machine.VFIO && isRecorded(record, a, machine.Stub) && uses.Guest(a) != nil {
-			continue // so it is, or libvirt has taken it from pci-stub for a guest
+			continue // already bound, or libvirt has bound it from pci-stub for a guest
 		}
 		if d.IOMMUGroup == nil {
 			errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoGroup))
@@ -133,8 +134,8 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	return l, errors.Join(append(errs, err)...)
 }
 
-// search returns what looks for options that NewPlan accepts: it has no record of its own, and
-// selects just what is named.
+// search returns the search for options that NewPlan accepts. When options name functions, it
+// ignores the recorded selection.
 func (n node) search(root host.Root, opts selection.Options) selection.Search {
 	return selection.Search{
 		Node: n.Node, Root: root, Options: opts,
@@ -159,8 +160,8 @@ func (n node) search(root host.Root, opts selection.Options) selection.Search {
 	}
 }
 
-// driverNow is the driver that is to hold a function: what is recorded, or, where VFIO
-// has one of its own for just such a device, that.
+// driverNow returns the driver that a function is to be bound to: the requested or recorded one,
+// or a VFIO variant driver for this device.
 func (n node) driverNow(d *pci.Device, opts selection.Options) string {
 	want := opts.Driver
 	if r := n.Recorded; r != nil && want == "" {
@@ -178,10 +179,10 @@ func (n node) driverNow(d *pci.Device, opts selection.Options) string {
 	return want
 }
 
-// NewRelease plans to return functions to the host now, to the drivers that they had before they
-// were bound: those that opts name, else those recorded and those in taken, else every NVIDIA
-// GPU. A function whose driver is unknown gets the one that the kernel has for it, or any that
-// binds it.
+// NewRelease plans to return functions to the host immediately, to the drivers that they had
+// before they were bound: those that opts name, else the recorded ones and those in taken, else
+// every NVIDIA GPU. A function whose former driver is unknown gets the driver that the running
+// kernel has for it, or else any that matches.
 func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, taken map[pci.Address]driver.State) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
@@ -196,7 +197,7 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 			}
 		}
 		if n.Recorded != nil {
-			// A function that has changed since was not bound: the others are returned.
+			// A function that has changed since was not bound; return only the others.
 			rest, changed := n.Unchanged()
 			present = append(present, rest...)
 			for _, err := range changed {
@@ -225,7 +226,7 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 		was, known := taken[a]
 		switch held := d.DriverName(); {
 		case held != "" && !pci.LeavesAlone(held):
-			goal.Driver = driver.Name(held) // and no other is set to be the only one
+			goal.Driver = driver.Name(held) // it keeps this driver, without driver_override
 		case held == "" && d.DriverOverride == nil:
 			continue
 		case known:
@@ -243,8 +244,8 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 	return l, errors.Join(planErr, refusals)
 }
 
-// readDrivers returns the drivers that the kernel has now, each with the module that it
-// is of: often, not always, of the same name (Linux, module_add_driver).
+// readDrivers returns the drivers that the kernel has registered, each with its module, whose name
+// often but not always is the same (Linux, module_add_driver).
 func readDrivers(root host.Root) (map[string]string, error) {
 	const dir = "/sys/bus/pci/drivers"
 	names, err := root.ReadDir(dir)
@@ -269,15 +270,14 @@ func readDrivers(root host.Root) (map[string]string, error) {
 		switch {
 		case err == nil:
 			modules[name] = modprobe.Normal(path.Base(target))
-		case !host.IsAbsent(err): // a part of the kernel has none
+		case !host.IsAbsent(err): // built-in drivers have no module
 			return nil, fmt.Errorf("%s: %w", path.Join(dir, name, "module"), err)
 		}
 	}
 	return modules, nil
 }
 
-// hostDriver is the driver, of those that the kernel has now, that the function's alias
-// leads to, or "".
+// hostDriver returns the registered driver whose module matches the function's alias, or "".
 func (n node) hostDriver(d *pci.Device, drivers map[string]string) string {
 	if d.Modalias == nil || n.kernel == nil {
 		return ""
@@ -292,9 +292,9 @@ func (n node) hostDriver(d *pci.Device, drivers map[string]string) string {
 	return ""
 }
 
-// Refuse returns an error that names the functions of a plan that are in use now, so that their
-// drivers cannot be changed. It warns where that cannot be determined of a tree. live permits to
-// unbind drivers that may hang.
+// Refuse returns an error that names the functions of a plan which are in use, so that their
+// drivers cannot be changed. If a tree does not show that, it returns a warning instead. live
+// permits unbinding drivers that may hang.
 func Refuse(m machine.Machine, p driver.Plan, uses machine.Uses, live bool) (warnings []string, err error) {
 	n, err := newNode(m)
 	if err != nil {
@@ -318,7 +318,7 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	for _, c := range p.Changes {
 		d := n.Devices.At(c.Address)
 		if d == nil || c.Before.Driver == "" || c.Before.Driver == c.After.Driver {
-			continue // nothing has to let go
+			continue // nothing is unbound
 		}
 		if used := uses.Guest(c.Address); used != nil {
 			errs = append(errs, used)
@@ -338,14 +338,13 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	return warnings, errors.Join(errs...)
 }
 
-// mayHang tells whether a driver of the host's is one that is known not to return from
-// letting a function go: those of GPUs, and NVIDIA's.
+// mayHang reports whether unbinding a host driver may hang, as known of GPU drivers and NVIDIA's.
 func mayHang(d *pci.Device, held string) bool {
 	return !pci.LeavesAlone(held) && (d.IsGPU() || strings.HasPrefix(held, "nvidia"))
 }
 
-// Needed returns an error that names the functions that a plan would bind for guests and the host
-// needs.
+// Needed returns an error that names the functions which a plan would bind for guests although the
+// host needs them.
 func Needed(m machine.Machine, p driver.Plan) error {
 	var errs []error
 	for _, c := range p.Changes {

@@ -154,7 +154,7 @@ func (n node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 		Path: n.Devices.Path(d), Group: d.IOMMUGroup, Members: d.GroupMembers, Driver: driver, By: machine.ByIDs,
 		BootVGA: d.IsConsole() || wasConsole(n.Recorded, a),
 	}
-	twin := slices.ContainsFunc(n.Devices, func(o pci.Device) bool {
+	identical := slices.ContainsFunc(n.Devices, func(o pci.Device) bool {
 		return o.IsVendor(f.VendorID) && o.ProductID != nil && *o.ProductID == f.ProductID && !slices.Contains(all, o.Address)
 	})
 	if variant := n.variant(d); driver == machine.VFIO && variant != "" {
@@ -162,7 +162,7 @@ func (n node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 	}
 	// Ordinary adapters have the same ids as the adapters that manage NVSwitches, so bind by address.
 	manages := d.NVSwitchManager != nil && *d.NVSwitchManager || d.VPDUnread()
-	if twin || f.Driver != driver || n.heldByKernel(d) || manages {
+	if identical || f.Driver != driver || n.heldByKernel(d) || manages {
 		f.By = machine.ByAddress
 	}
 	if f.By == machine.ByIDs {

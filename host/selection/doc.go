@@ -1,6 +1,6 @@
-// Package selection decides which PCI functions may be assigned to guests: what options and the
-// contract select, what goes with it, why a function is refused, and which options are accepted
-// instead. It also says what each function is to guests now.
+// Package selection decides which PCI functions may be assigned to guests: which functions options
+// and the contract select, which others must be assigned with them, why a function is refused, and
+// which options are accepted instead. It also determines the current state of each function.
 //
-// Does not: read the machine (host/machine), or plan changes (host/prepare, host/bind).
+// It does not read the machine (host/machine) or plan changes (host/prepare, host/bind).
 package selection

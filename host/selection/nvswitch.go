@@ -9,8 +9,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// Divided tells which side has the NVSwitches of a machine whose board GPUs are among some
-// functions: "" where it has none, or no such GPU is among them.
+// Divided returns the side that has the NVSwitches if board GPUs are among the functions for which
+// goes returns true, or "" if the machine has no NVSwitches or no such GPU is among them.
 func Divided(devices pci.Devices, goes func(pci.Address) bool) machine.NVSwitch {
 	side := machine.NVSwitch("")
 	gpus := false
@@ -31,14 +31,14 @@ func Divided(devices pci.Devices, goes func(pci.Address) bool) machine.NVSwitch 
 	return side
 }
 
-// What guests need to use GPUs over NVLink while the NVSwitches remain with the host.
+// What guests need to use GPUs over NVLink while the host has the NVSwitches.
 const (
 	NeedsFabric    = "nvidia-fabricmanager must be installed, enabled and have " + machine.FabricMode + "=" + machine.SharedMode + " in " + machine.FabricConfig
 	NeedsPartition = "a partition must be activated before a guest with several GPUs starts, which Nova does not do: offer flavors with a single GPU, which work without NVLink"
 )
 
-// SwitchLines returns what Nova must be configured with to offer the NVSwitches among some
-// functions: one device_spec for each, and an alias for each product.
+// SwitchLines returns the [pci] lines with which Nova offers the NVSwitches among the functions
+// for which goes returns true: one device_spec for each, and an alias for each product.
 func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
 	var specs, aliases []string
 	for i := range devices {
@@ -51,7 +51,7 @@ func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
 			kind = *d.DeviceType
 		}
 		spec := fmt.Sprintf(`device_spec = {"vendor_id": "%s", "product_id": "%s"}`, d.VendorID, d.ProductID)
-		if d.NVSwitchManager != nil { // ordinary adapters have the same ids
+		if d.NVSwitchManager != nil { // ordinary adapters have the same ids, so the line must name the address
 			spec = fmt.Sprintf(`device_spec = {"address": "%s"}`, d.Address)
 		}
 		alias := fmt.Sprintf(`alias = {"name": "NVSwitch", "vendor_id": "%s", "product_id": "%s", "device_type": "%s"}`, d.VendorID, d.ProductID, kind)
@@ -65,7 +65,7 @@ func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
 	return append(specs, aliases...)
 }
 
-// NVSwitchWarnings says what the chosen side of the NVSwitches calls for.
+// NVSwitchWarnings returns the setup steps that the chosen side of the NVSwitches requires.
 func (n Node) NVSwitchWarnings(s Selection) []string {
 	goes := func(a pci.Address) bool { return slices.Contains(s.All, a) }
 	switch Divided(n.Devices, goes) {

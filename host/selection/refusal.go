@@ -13,19 +13,19 @@ import (
 	"gpustack/host/pci"
 )
 
-// Refusal is a function that is not assigned to guests, and why.
+// Refusal is the error for a function that must not be assigned to guests, with the reason.
 type Refusal struct {
 	Address  pci.Address
 	Reason   string
-	Absolute bool  // --allow does not lift it
-	Err      error // what it is an instance of, or nil
+	Absolute bool  // --allow cannot lift it
+	Err      error // the error that it wraps, or nil
 }
 
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s: %s", r.Address, r.Reason)
 }
 
-// Unwrap returns what the refusal is an instance of.
+// Unwrap returns Err.
 func (r *Refusal) Unwrap() error {
 	return r.Err
 }
@@ -35,10 +35,10 @@ func Refuse(a pci.Address, err error) *Refusal {
 	return &Refusal{Address: a, Reason: err.Error(), Absolute: true, Err: err}
 }
 
-// Separation is a selection that parts the GPUs of a board from its NVSwitches, which work
-// together or not at all.
+// Separation is the error for a selection that contains only some of the GPUs and NVSwitches of a
+// board, which work only together.
 type Separation struct {
-	Go, Remain []pci.Address // selected, and not
+	Go, Remain []pci.Address // the selected functions of the board, and the others
 	unread     bool          // the NVSwitches could not be determined
 }
 
@@ -67,8 +67,9 @@ var (
 	errVPDUnread = errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read")
 )
 
-// Virtualized returns an error if a function is divided among guests: by virtual functions that
-// are enabled, or by mediated devices. pfs is from physical.
+// Virtualized returns an error if a function is shared by guests, through enabled virtual
+// functions or through mediated devices. pfs maps each physical function to its number of virtual
+// functions (see [pci.Devices.VFs]).
 func (n Node) Virtualized(d *pci.Device, pfs map[pci.Address]int) error {
 	vfs := pfs[d.Address]
 	if d.SRIOV.NumVFs != nil {
@@ -85,8 +86,8 @@ func (n Node) Virtualized(d *pci.Device, pfs map[pci.Address]int) error {
 	return nil
 }
 
-// Shared returns the refusals of functions that are divided among guests. Functions that are
-// bound to a driver for passthrough already are exempt, as in Refuse: nothing is unbound.
+// Shared returns the refusals of functions that several guests share. Functions that are already
+// bound to a driver for passthrough are exempt, because nothing is unbound.
 func (n Node) Shared(s Selection) (refusals []error) {
 	const vGPU = ": vGPU hosts are not prepared this way"
 	pfs := n.Devices.VFs()
@@ -114,7 +115,7 @@ func (n Node) Shared(s Selection) (refusals []error) {
 	return refusals
 }
 
-// Refusals returns what must not go to guests, and the refusals that are lifted.
+// Refusals returns the refusals of a selection, and those that --allow lifts.
 func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 	add := func(r *Refusal) {
 		if r.Absolute || !slices.Contains(s.Allowed, r.Address) {
@@ -148,9 +149,9 @@ func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 	return refusals, lifted
 }
 
-// separation returns the board that the selection divides, or nil: GPUs that go to guests
-// need the choice of what becomes of the NVSwitches. --allow lifts it for single functions, as
-// releases before the choice had it.
+// separation returns an error if the selection contains only part of a board, or nil. GPUs for
+// guests require a choice of the side that gets the NVSwitches. --allow for single functions
+// replaces that choice, as in releases before --nvswitch.
 func (n Node) separation(s Selection) *Separation {
 	if s.NVSwitch == machine.SwitchesToHost {
 		return nil
@@ -189,7 +190,7 @@ func (n Node) separation(s Selection) *Separation {
 	return nil
 }
 
-// use is how one of the functions that are not recorded yet is in use.
+// use returns how a function that is not recorded yet is in use, or nil.
 func (n Node) use(uses machine.Uses, a pci.Address) *machine.InUse {
 	if guest := uses.Guest(a); guest != nil {
 		return guest
@@ -202,13 +203,13 @@ func (n Node) use(uses machine.Uses, a pci.Address) *machine.InUse {
 	return &machine.InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit}
 }
 
-// IsNew tells whether a function is not recorded.
+// IsNew reports whether a function is not recorded.
 func (n Node) IsNew(a pci.Address) bool {
 	return n.Recorded.At(a) == nil
 }
 
-// InUse returns the functions that are in use now and not recorded yet: their users would miss
-// them after the next boot.
+// InUse returns the refusals of functions that are in use now and not recorded yet, which their
+// users would lose at the next boot.
 func (n Node) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []*Refusal) {
 	for _, a := range s.All {
 		by := n.use(uses, a)
@@ -225,8 +226,8 @@ func (n Node) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []
 	return refusals, lifted
 }
 
-// label names a function as an operator knows it: "NIC eno1 (mlx5_core)", by its network
-// interfaces or disks, else by its address.
+// label returns a name that operators recognize, such as "NIC eno1 (mlx5_core)", from a function's
+// network interfaces or disks, or else its address.
 func (n Node) label(root host.Root, a pci.Address) string {
 	d := n.Devices.At(a)
 	names, err := root.ReadDir(path.Join(machine.DevicesDir, a.String(), "net"))
@@ -243,8 +244,8 @@ func (n Node) label(root host.Root, a pci.Address) string {
 	return label
 }
 
-// disks returns the names of the disks below a function, none where they cannot be read: they
-// are for a message alone.
+// disks returns the names of the disks below a function. Errors are ignored because the names are
+// only used in messages.
 func disks(root host.Root, a pci.Address) (names []string) {
 	const blockDir = "/sys/class/block"
 	all, err := root.ReadDir(blockDir)
@@ -266,8 +267,8 @@ func disks(root host.Root, a pci.Address) (names []string) {
 	return names
 }
 
-// Leaving warns of what leaves the host because --allow lifts its refusal, as far as it is not
-// recorded already.
+// Leaving returns warnings about functions that the host loses because --allow lifts their
+// refusal, unless they are recorded already.
 func (n Node) Leaving(root host.Root, lifted []*Refusal) (warnings []string) {
 	var seen []pci.Address
 	for _, r := range lifted {

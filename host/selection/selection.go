@@ -12,20 +12,20 @@ import (
 	"gpustack/host/pci"
 )
 
-// Options are what the operator asks for, beside what is recorded.
+// Options are the operator's choices, in addition to the record.
 type Options struct {
-	Add      []pci.Selector // without a record exactly these, with one these too
-	Vendors  []pci.ID       // GPUs of these, the same way
-	Only     []pci.Selector // the whole selection, recorded or not
-	None     bool           // the empty selection
+	Add      []pci.Selector // added to the recorded selection; without one, the whole selection
+	Vendors  []pci.ID       // GPUs of these vendors, added in the same way
+	Only     []pci.Selector // the whole selection, which replaces the recorded one
+	None     bool           // select nothing
 	Remove   []pci.Selector
-	Allow    []pci.Address    // refusals to be lifted
+	Allow    []pci.Address    // functions whose refusals are lifted
 	NVSwitch machine.NVSwitch // "" for the recorded choice
 	Driver   string           // "" for the recorded one, or vfio-pci
 	Unsafe   bool             // allow_unsafe_interrupts
 }
 
-// Errors of options that cannot be carried out.
+// Errors of options that cannot be satisfied.
 var (
 	ErrNoDevice    = host.WithHint(errors.New("no such function"), "'gpustack host scan --all' lists all functions")
 	ErrBridge      = errors.New("is a bridge and cannot be assigned to a guest")
@@ -37,32 +37,34 @@ var (
 	ErrStubTwins   = errors.New("pci-stub cannot bind one of several identical devices: libvirt would return it to the host driver when a guest stops")
 )
 
-// Named reports whether the options name functions. To host bind and host release, those are meant
-// then, and not what is recorded.
+// Named reports whether the options name functions. host bind and host release then use these
+// functions in place of the recorded ones.
 func (o Options) Named() bool {
 	return len(o.Add)+len(o.Vendors) > 0
 }
 
-// Node is what of a machine decides which functions may be assigned to guests.
+// Node is the part of an observed machine that determines which functions may be assigned to
+// guests.
 type Node struct {
 	Devices  pci.Devices
 	Needs    []guard.Need
-	Mediated map[pci.Address]int // mediated devices, by the function that they are of
-	Recorded *machine.Contract   // nil where nothing is recorded
+	Mediated map[pci.Address]int // number of mediated devices of each function
+	Recorded *machine.Contract   // nil if nothing is recorded
 }
 
-// NewNode returns it of a machine.
+// NewNode returns the Node of a machine.
 func NewNode(m machine.Machine) Node {
 	return Node{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Recorded: m.Contract.Value}
 }
 
-// Selection is what was asked for, and all that goes with it.
+// Selection is a set of functions for guests: the selected ones, and in All also the other
+// functions of their cards and groups.
 type Selection struct {
 	Selected, Allowed, All []pci.Address
 	NVSwitch               machine.NVSwitch
 }
 
-// chooser works out a selection and collects all errors of it.
+// chooser computes a selection and collects all its errors.
 type chooser struct {
 	Node
 	opts Options
@@ -74,8 +76,8 @@ func (c *chooser) fail(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// Choose returns what the options select. The error names everything that is wrong with them, each
-// a part of its own.
+// Choose returns the functions that the options select. The error joins one error for each
+// problem.
 func (n Node) Choose(opts Options) (Selection, error) {
 	c := chooser{Node: n, opts: opts}
 	c.start()
@@ -94,7 +96,7 @@ func (n Node) Choose(opts Options) (Selection, error) {
 	return c.complete(), nil
 }
 
-// start begins with the whole selection of the options, with what is recorded, or with the default.
+// start initializes the selection from the options, from the record, or with the default.
 func (c *chooser) start() {
 	c.NVSwitch = c.opts.NVSwitch
 	if r := c.Recorded; r != nil {
@@ -121,8 +123,8 @@ func (c *chooser) allow() {
 	}
 }
 
-// complete returns the selection with all that goes with it. Where the options take functions away,
-// what was allowed for those is not allowed any longer.
+// complete returns the selection with the other functions of the selected cards and groups. If the
+// options remove functions, their lifted refusals are dropped.
 func (c *chooser) complete() Selection {
 	s := c.Selection
 	s.Selected = pci.Unique(s.Selected)
@@ -157,7 +159,7 @@ func (c *chooser) add(selectors []pci.Selector) {
 	}
 }
 
-// addVendors selects the GPUs of vendors. Virtual functions are selected by name alone.
+// addVendors selects the GPUs of vendors. Virtual functions are only selected by address or id.
 func (c *chooser) addVendors() {
 	for _, v := range c.opts.Vendors {
 		found := false
@@ -180,8 +182,8 @@ func (c *chooser) addDefault() {
 	}
 }
 
-// placeNVSwitches follows a choice that the options make: all of the board is selected for one
-// guest, or what was recorded of its NVSwitches is returned to the host.
+// placeNVSwitches applies the option --nvswitch: for guest it selects the whole board, for host it
+// removes the NVSwitches that a record selects.
 func (c *chooser) placeNVSwitches() {
 	if c.opts.NVSwitch == "" {
 		return
@@ -202,13 +204,13 @@ func (c *chooser) placeNVSwitches() {
 	}
 }
 
-// names tells whether a selector of the options names a function.
+// names reports whether a selector of the options names a function.
 func (c *chooser) names(d *pci.Device) bool {
 	return slices.ContainsFunc(slices.Concat(c.opts.Add, c.opts.Only), func(x pci.Selector) bool { return x.Matches(d) })
 }
 
-// remove takes functions out of the selection. Removed and added by the same name, a function
-// is selected as what it is now.
+// remove removes functions from the selection. A function that is removed and added by the same
+// name is recorded again with its current properties.
 func (c *chooser) remove() {
 	for _, x := range c.opts.Remove {
 		found := false
@@ -224,8 +226,8 @@ func (c *chooser) remove() {
 	}
 }
 
-// changed returns an error for each recorded function that is another one now, unless nothing
-// that it was recorded for remains selected.
+// changed returns an error for each recorded function whose address now has another function or
+// none, unless the devices that it was recorded with are no longer selected.
 func (c *chooser) changed() (errs []error) {
 	if c.Recorded == nil {
 		return nil
@@ -238,8 +240,8 @@ func (c *chooser) changed() (errs []error) {
 	return errs
 }
 
-// returned tells whether a recorded function is no longer to go to guests: its card, or, for
-// one that shares a group, all cards in that.
+// returned reports whether a recorded function is returned to the host: no function that it was
+// recorded with remains selected.
 func (c *chooser) returned(f machine.Function) bool {
 	removed := func(a pci.Address) bool {
 		return slices.ContainsFunc(c.opts.Remove, func(x pci.Selector) bool { return x.String() == a.String() })
@@ -252,8 +254,8 @@ func (c *chooser) returned(f machine.Function) bool {
 	return true
 }
 
-// recordedFor returns the recorded selected functions that a function was recorded for: those
-// of its card, or else those of its group, or else all.
+// recordedFor returns the selected functions of the record because of which a function was
+// recorded: those of its card, or else of its group, or else all.
 func recordedFor(r *machine.Contract, f machine.Function) []pci.Address {
 	card := func(a pci.Address) bool { return a.SameSlot(f.Address) }
 	group := func(a pci.Address) bool { return slices.ContainsFunc(f.Members, a.SameSlot) }
@@ -265,9 +267,9 @@ func recordedFor(r *machine.Contract, f machine.Function) []pci.Address {
 	return r.Selected
 }
 
-// Absent returns an error if the machine has none of the functions that the options name, or
-// no GPU where they name none and nothing is recorded. It returns nil where ids that cannot be
-// read may hide one.
+// Absent returns an error if the machine has none of the functions that the options name, or no
+// GPU if the options name none and nothing is recorded. It returns nil if ids that cannot be read
+// may hide such a function.
 func Absent(m machine.Machine, opts Options) error {
 	n := NewNode(m)
 	if !m.Devices.Seen() || !m.Contract.Seen() || opts.None || n.Recorded != nil && !opts.Named() && opts.Only == nil {
@@ -291,7 +293,7 @@ func Absent(m machine.Machine, opts Options) error {
 	return errors.Join(c.errs...)
 }
 
-// described returns what tells a recorded function from others.
+// described returns the properties that identify a recorded function.
 func described(f machine.Function) string {
 	if f.By == machine.ByIDs {
 		return f.IDs()

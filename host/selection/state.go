@@ -14,17 +14,18 @@ import (
 	"gpustack/host/pci"
 )
 
-// State is what a function is to guests at this moment.
+// State is the current state of a function with regard to guests.
 type State struct {
 	Name   StateName `json:"name"`
-	Guest  *string   `json:"guest"`  // its uuid, else its name or process; nil unless in use
-	Detail string    `json:"detail"` // for people; "" for none
+	Guest  *string   `json:"guest"`  // its uuid, or else its name or process; nil unless in use
+	Detail string    `json:"detail"` // for people, "" for none
 }
 
-// StateName is one of a few words.
+// StateName is the name of a state.
 type StateName string
 
-// The states of functions. A function that the host keeps may have to: see host prepare.
+// The states of functions. A function in state host may be one that the host needs: host prepare
+// decides that.
 const (
 	OfHost     StateName = "host"
 	GuestReady StateName = "guest-ready"
@@ -33,13 +34,13 @@ const (
 	NotKnown   StateName = "unknown"
 )
 
-// Details of functions of the host's.
+// Details of functions in state host.
 const (
-	onConsole  = "console"  // of the firmware or of the management controller
-	isPrepared = "prepared" // recorded by host prepare, and not bound, as before the next boot
+	onConsole  = "console"  // console of the firmware or of the management controller
+	isPrepared = "prepared" // recorded by host prepare but not bound, as before the next boot
 )
 
-// String writes the state as tables show it.
+// String returns the state as tables show it.
 func (s State) String() string {
 	switch {
 	case s.Guest != nil:
@@ -52,10 +53,10 @@ func (s State) String() string {
 	return string(s.Name) + " (" + s.Detail + ")"
 }
 
-// States returns the state of each function, in their order, and nil for bridges, which no
-// guest gets. The node has all functions of the machine; its record is nil where nothing is
-// recorded or it cannot be read. groups are all of the machine's; on tells whether the IOMMU is,
-// and is nil where that is unknown.
+// States returns the state of each function, in the same order, with nil for bridges, which cannot
+// be assigned. The node must have all functions of the machine; its record is nil if nothing is
+// recorded or the record cannot be read. groups are all IOMMU groups of the machine. on is whether
+// the IOMMU is on, or nil if that is unknown.
 func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State {
 	byNumber := map[int]*iommu.Group{}
 	for i := range groups {
@@ -113,9 +114,10 @@ func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State
 	return states
 }
 
-// obstacles returns the states of the GPUs that host prepare refuses, with the other functions of
-// their cards. It selects the GPUs of a vendor, and leaves out those whose refusals remain.
-// The choice that NVSwitches need, and what else the host needs, is not part of it.
+// obstacles returns the states of the GPUs that host prepare would refuse, and of the other
+// functions of their cards. It selects all GPUs of a vendor, and leaves out those whose refusals
+// remain. Neither the choice that NVSwitches require nor other functions that the host needs are
+// considered.
 func (n Node) obstacles() map[pci.Address]State {
 	n.Needs = guard.Consoles(n.Devices)
 	byVendor := map[pci.ID][]pci.Address{}
@@ -181,8 +183,8 @@ func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
 	return refused
 }
 
-// obstacle returns the state of a GPU by the refusals of functions that would go with it: by its
-// own, or else with that of the other functions of its card.
+// obstacle returns the state of a GPU that is refused for itself, or else its state and those of
+// the other functions of its card, for refusals of functions that must be assigned with it.
 func (n Node) obstacle(gpu pci.Address, refused []*Refusal) map[pci.Address]State {
 	if i := slices.IndexFunc(refused, func(r *Refusal) bool { return r.Address == gpu }); i >= 0 {
 		switch r := refused[i]; {
@@ -205,7 +207,8 @@ func (n Node) obstacle(gpu pci.Address, refused []*Refusal) map[pci.Address]Stat
 	return states
 }
 
-// shares says which function is in the same group or slot, and how many more there are.
+// shares returns a text that names the function in the same group or slot, and the number of
+// further ones.
 func (n Node) shares(with pci.Address, more int) string {
 	other := n.Devices.At(with)
 	detail := "shares its slot with " + other.Label()
@@ -218,13 +221,13 @@ func (n Node) shares(with pci.Address, more int) string {
 	return detail
 }
 
-// Preparable tells whether host prepare can bind a GPU in this state, as far as drivers and
-// groups show.
+// Preparable reports whether host prepare can bind a GPU in this state, judging by drivers and
+// groups only.
 func (s State) Preparable() bool {
 	return s.Name == OfHost && s.Detail == ""
 }
 
-// Prepared tells whether host prepare has recorded a function that the host still has.
+// Prepared reports whether host prepare has recorded a function that is not bound yet.
 func (s State) Prepared() bool {
 	return s.Name == OfHost && s.Detail == isPrepared
 }

@@ -12,8 +12,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// Refused is the error of options that cannot be carried out: everything that is wrong with
-// them, and other options that can.
+// Refused is the error for options that cannot be satisfied: all their errors, and other options
+// that can be.
 type Refused struct {
 	Errors []error
 	Ways   []Way
@@ -23,28 +23,28 @@ func (r *Refused) Error() string {
 	return errors.Join(r.Errors...).Error()
 }
 
-// Unwrap returns each error.
+// Unwrap returns the errors.
 func (r *Refused) Unwrap() []error {
 	return r.Errors
 }
 
-// Way is a set of options that is accepted in place of one that is refused.
+// Way is a set of options that is accepted instead of refused ones.
 type Way struct {
 	Purpose string // "leave 0000:84:00.0 with the host"
 	Options Options
 }
 
-// returnAll is the purpose of the empty Selection, which host prepare alone has.
+// returnAll is the purpose of the empty selection, which only host prepare accepts.
 const returnAll = "return all functions to the host"
 
-// Search looks for ways out of a refusal by trying options without an effect.
+// Search finds accepted options by trying them without side effects.
 type Search struct {
 	Node    Node
 	Root    host.Root
-	Options Options                          // that are refused
-	Choose  func(Options) (Selection, error) // returns what options select
-	Try     func(Options) []error            // returns what is wrong with options
-	Exact   func([]pci.Address) Options      // returns options that select just these functions
+	Options Options                          // the refused options
+	Choose  func(Options) (Selection, error) // returns the selection of options
+	Try     func(Options) []error            // returns the errors of options
+	Exact   func([]pci.Address) Options      // returns options that select exactly these functions
 }
 
 // Only returns the options with functions as the whole selection.
@@ -55,7 +55,7 @@ func (n Node) Only(opts Options, functions []pci.Address) Options {
 			opts.Only = append(opts.Only, selector)
 		}
 	}
-	if n.Recorded == nil { // then what is named is the selection
+	if n.Recorded == nil { // without a record, the named functions are the selection
 		opts.Add, opts.Only = opts.Only, nil
 	}
 	with := n.Devices.Expand(functions)
@@ -66,8 +66,8 @@ func (n Node) Only(opts Options, functions []pci.Address) Options {
 	return opts
 }
 
-// Refused completes errors of the options with the ways out of them. s is the selection that
-// is refused, or none if the options do not lead to one.
+// Refused returns the errors of the options together with accepted alternatives. s is the refused
+// selection, or the zero Selection if the options do not lead to one.
 func (a Search) Refused(s Selection, errs []error) error {
 	r := &Refused{Errors: errs}
 	if s.All == nil {
@@ -78,7 +78,7 @@ func (a Search) Refused(s Selection, errs []error) error {
 	return r
 }
 
-// mended returns options in place of those that do not lead to a selection.
+// mended returns alternatives for options that do not lead to a selection.
 func (a Search) mended(errs []error) (ways []Way) {
 	o := a.Options
 	o.Add, o.Only, o.Remove = slices.Clone(o.Add), slices.Clone(o.Only), slices.Clone(o.Remove)
@@ -120,15 +120,16 @@ func (a Search) mended(errs []error) (ways []Way) {
 	return ways
 }
 
-// leadsSomewhere tells whether options name a Selection, which may be refused for other reasons.
+// leadsSomewhere reports whether options lead to a selection, which may still be refused for other
+// reasons.
 func (a Search) leadsSomewhere(o Options) bool {
 	return !slices.ContainsFunc(a.Try(o), func(err error) bool {
 		return slices.ContainsFunc([]error{ErrNoDevice, ErrBridge, ErrNotSelected, ErrNothing, ErrChanged}, func(no error) bool { return errors.Is(err, no) })
 	})
 }
 
-// Unchanged returns the recorded selection without the functions that are others now, and an
-// error for each of those.
+// Unchanged returns the recorded selection without functions that have changed, and an error for
+// each of these.
 func (n Node) Unchanged() (rest []pci.Address, changed []error) {
 	rest = slices.Clone(n.Recorded.Selected)
 	c := chooser{Node: n, Selection: Selection{Selected: slices.Clone(rest)}}
@@ -145,12 +146,12 @@ func (n Node) Unchanged() (rest []pci.Address, changed []error) {
 	return rest, changed
 }
 
-// renumbered returns rest, the recorded selection without the functions that have changed, with
-// as many identical devices at other addresses added as have changed. It returns nil where there
-// are more or fewer of them: then which of them was recorded is unknown.
+// renumbered returns rest, the recorded selection without changed functions, plus identical
+// devices at other addresses. It returns nil unless there are exactly as many of these as changed
+// functions: otherwise it is unknown which of them were recorded.
 func (n Node) renumbered(rest []pci.Address) []pci.Address {
 	found := slices.Clone(rest)
-	changed := map[string]int{} // by product and board
+	changed := map[string]int{} // number by product and board
 	for _, f := range n.Recorded.Functions {
 		if slices.Contains(n.Recorded.Selected, f.Address) && !slices.Contains(rest, f.Address) {
 			changed[board(&f.VendorID, &f.ProductID, f.SubsystemVendorID, f.SubsystemID)]++
@@ -172,7 +173,7 @@ func (n Node) renumbered(rest []pci.Address) []pci.Address {
 	return found
 }
 
-// board returns what identical devices have in common.
+// board returns a key that is the same for identical devices.
 func board(ids ...*pci.ID) (key string) {
 	for _, id := range ids {
 		if id != nil {
@@ -183,7 +184,7 @@ func board(ids ...*pci.ID) (key string) {
 	return key
 }
 
-// behind replaces the selectors of a bridge by the GPUs behind it.
+// behind replaces selectors of a bridge with selectors of the GPUs behind it.
 func (n Node) behind(selectors []pci.Selector, bridge pci.Address) (replaced []pci.Selector) {
 	for _, x := range selectors {
 		if !x.Matches(n.Devices.At(bridge)) {
@@ -203,7 +204,8 @@ func (n Node) behind(selectors []pci.Selector, bridge pci.Address) (replaced []p
 	return replaced
 }
 
-// removable replaces names of functions that go with a selected device by that device's.
+// removable replaces selectors of functions that are only assigned along with a selected device
+// with the selector of that device.
 func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 	selected := n.Devices.Defaults()
 	if n.Recorded != nil {
@@ -223,8 +225,8 @@ func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 	return replaced
 }
 
-// ways returns options that are accepted in place of refused ones: first those that leave the
-// refused functions with the host, then those that lift the refusals.
+// ways returns accepted alternatives for refused options: first those that leave the refused
+// functions with the host, then those that lift the refusals.
 func (a Search) ways(s Selection, errs []error) []Way {
 	var bad, absolute []pci.Address
 	modes := []machine.NVSwitch{a.Options.NVSwitch}
@@ -282,8 +284,9 @@ func (a Search) ways(s Selection, errs []error) []Way {
 	return ways
 }
 
-// removeBoard returns options in place of those that remove one side of a board alone: without
-// its NVSwitches it remains selected by --nvswitch host, and without its GPUs it is removed.
+// removeBoard returns an alternative for options that remove only the GPUs or only the NVSwitches
+// of a board: with --nvswitch host the GPUs remain selected without the NVSwitches, and without
+// GPUs the whole board is removed.
 func (a Search) removeBoard(s Selection) (o Options, ok bool) {
 	var rest []pci.Address
 	gpus := false
@@ -304,14 +307,15 @@ func (a Search) removeBoard(s Selection) (o Options, ok bool) {
 	return o, len(a.Try(o)) == 0
 }
 
-// without returns the selected functions that bring none of those along.
+// without returns the selected functions whose cards and groups contain none of the bad ones.
 func (a Search) without(s Selection, bad []pci.Address) []pci.Address {
 	return slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool {
 		return slices.ContainsFunc(a.Node.Devices.Expand([]pci.Address{f}), func(with pci.Address) bool { return slices.Contains(bad, with) })
 	})
 }
 
-// lift allows what options are refused for, until they are accepted or cannot be.
+// lift adds the functions to Allow whose refusals can be lifted, until the options are accepted.
+// It returns false if a refusal cannot be lifted.
 func (a Search) lift(o Options) (Options, bool) {
 	o.Allow = slices.Clone(o.Allow)
 	for range len(a.Node.Devices) + 1 {
@@ -332,7 +336,7 @@ func (a Search) lift(o Options) (Options, bool) {
 	return o, false
 }
 
-// purpose says how options differ from what was asked for.
+// purpose returns a text that says how options differ from the requested ones.
 func (a Search) purpose(s Selection, o Options) string {
 	if o.None {
 		return returnAll
@@ -376,7 +380,7 @@ func (a Search) purpose(s Selection, o Options) string {
 	return strings.Join(parts, ", ")
 }
 
-// shortened lists a few addresses.
+// shortened returns a text with the first few addresses.
 func shortened(addresses []pci.Address) string {
 	const some = 3
 	if len(addresses) <= some+1 {
