@@ -19,26 +19,25 @@ import (
 
 // Errors of applying a change.
 var (
-	// ErrChanged says that a file is no longer what the change was computed from.
+	// ErrChanged means that a file differs from the one that the change was computed from.
 	ErrChanged = host.WithHint(errors.New("changed since the plan was made"), "run the command again: it makes a new plan")
-	// ErrMounted says that a file is bind-mounted, into a container most often:
-	// it can be written to, but not replaced.
+	// ErrMounted means that a file is bind-mounted, usually into a container: it can be written to,
+	// but not replaced.
 	ErrMounted = host.WithHint(errors.New("is a mount point, and cannot be replaced"), "it is mounted into a container: change the file that it is mounted from")
-	// ErrTorn says that some files are changed and some are not.
+	// ErrTorn means that some files are changed and some are not.
 	ErrTorn = host.WithHint(errors.New("the change stopped half-way and could not be rolled back"), "the next gpustack command that changes this machine recovers it")
 )
 
-// Apply makes the change, or changes nothing and returns an error. When it
-// returns, the change is on the disk.
+// Apply makes the change, or changes nothing and returns an error. When it returns, the change is
+// on disk.
 func (c Change) Apply(root host.Root) error {
 	return Plan{c}.Apply(context.Background(), root)
 }
 
-// Apply makes all changes, or none. Every new content is on the disk, beside its
-// file, before the first file is touched: a full disk shows then. Should a file
-// fail to change after all, those before it are changed back; ErrTorn says that
-// this failed too. It stops in the same way between two files when ctx has ended, and returns
-// its cause.
+// Apply makes all changes, or none. It writes every new content to disk, next to its file, before
+// it replaces the first file, so that a full disk is noticed early. If a file cannot be replaced,
+// the ones before it are restored; ErrTorn means that this failed too. If ctx ends, Apply stops
+// between two files in the same way and returns the cause of ctx.
 func (p Plan) Apply(ctx context.Context, root host.Root) error {
 	pending := p.Pending()
 	for _, c := range pending {
@@ -62,7 +61,7 @@ func (p Plan) Apply(ctx context.Context, root host.Root) error {
 	return nil
 }
 
-// revert takes changes back that have been made, the last first.
+// revert undoes changes that have been made, the last first.
 func (p Plan) revert(root host.Root) error {
 	for _, c := range slices.Backward(p) {
 		if err := c.Inverse().Apply(root); err != nil {
@@ -72,7 +71,7 @@ func (p Plan) revert(root host.Root) error {
 	return nil
 }
 
-// clean removes what was made for changes that did not come to be.
+// clean removes the temporary files and folders of changes that were not made.
 func (p Plan) clean(root host.Root) error {
 	for _, c := range slices.Backward(p) {
 		if err := errors.Join(RemoveLeftover(root, c.Name), RemoveDirs(root, c.Dirs)); err != nil {
@@ -92,11 +91,11 @@ func (c Change) explain(err error) error {
 	return fmt.Errorf("%s: %w", c.Name, host.Cause(err))
 }
 
-// Protected is the error of a file that an attribute protects (chattr(1)) against root too.
+// Protected is the error for a file that an attribute protects against root too (chattr(1)).
 type Protected struct {
-	Place  string // of the file, or of its directory, below the root and with links resolved
+	Place  string // path of the file or its directory, below the root and with links resolved
 	IsDir  bool
-	Append bool // may only be appended to
+	Append bool // content may only be appended
 }
 
 func (e *Protected) Error() string {
@@ -144,7 +143,8 @@ func unprotected(place string) error {
 	return nil
 }
 
-// place is where the file lies, if it is still what the change was computed from.
+// place returns the path of the file, with links resolved. It is an error if the file differs from
+// the one that the change was computed from.
 func (c Change) place(root host.Root) (string, error) {
 	place, err := root.Resolve(c.Name)
 	if err != nil {
@@ -190,7 +190,7 @@ func (c Change) commit(root host.Root) error {
 	return syncDir(filepath.Dir(place))
 }
 
-// takePlace gives what was written beside a file the file's place, or removes it.
+// takePlace renames the temporary file to the file.
 func takePlace(place string) error {
 	temp := temporary(place)
 	if err := unix.Rename(temp, place); err != nil {
@@ -210,8 +210,8 @@ func makeDir(root host.Root, dir string) error {
 	return syncDir(filepath.Dir(place))
 }
 
-// RemoveDirs removes those folders that are empty, innermost first: what the
-// changes that made them have made, less what somebody has put there since.
+// RemoveDirs removes those of the folders that are empty, innermost first. Folders that a change
+// has created and that others have put files into remain.
 func RemoveDirs(root host.Root, dirs []string) error {
 	for i := len(dirs) - 1; i >= 0; i-- {
 		place, err := root.Resolve(dirs[i])
@@ -228,8 +228,8 @@ func RemoveDirs(root host.Root, dirs []string) error {
 	return nil
 }
 
-// Write puts a file of our own in place, whatever is there: for records that no
-// plan shows. The folder must be there.
+// Write writes a file of gpustack's, such as a record, which no plan shows. It replaces an
+// existing file. The folder must exist.
 func Write(root host.Root, name string, content []byte, mode uint32) error {
 	place, err := root.Resolve(name)
 	if err == nil {
@@ -244,7 +244,7 @@ func Write(root host.Root, name string, content []byte, mode uint32) error {
 	return nil
 }
 
-// RemoveLeftover removes what a run that was killed may have left beside a file.
+// RemoveLeftover removes the temporary file that a killed run may have left next to a file.
 func RemoveLeftover(root host.Root, name string) error {
 	place, err := root.Resolve(name)
 	if err == nil {
@@ -256,17 +256,16 @@ func RemoveLeftover(root host.Root, name string) error {
 	return nil
 }
 
-// temporary is where the new content of a file is written before it takes the
-// old one's place. The name begins with a dot and has no suffix, so that nothing
-// that reads *.conf or *.cfg takes it for configuration, and it is always the
-// same, so that the next run finds what a killed one left.
+// temporary returns the path of the temporary file with the new content of a file. Its name begins
+// with a dot and has no suffix, so that programs that read *.conf or *.cfg ignore it. It is always
+// the same, so that the next run finds the file that a killed one has left.
 func temporary(place string) string {
 	dir, base := filepath.Split(place)
 	return path.Join(dir, ".gpustack-"+strings.ReplaceAll(base, ".", "_"))
 }
 
-// writeBeside writes what is to take the place of a file. It is on the disk, or
-// not there, when this returns.
+// writeBeside writes the temporary file that will replace a file. It is complete on disk, or does
+// not exist, when writeBeside returns.
 func writeBeside(place string, f *File) error {
 	return makeBeside(place, f.Meta, func(out *os.File) error {
 		_, err := out.Write(f.Content)
@@ -293,7 +292,7 @@ func makeBeside(place string, meta Meta, write func(*os.File) error) error {
 	return nil
 }
 
-// finish gives a new file what it is to have beside its content, and sees it to the disk.
+// finish sets the owner, mode and attributes of a new file, and syncs it to disk.
 func finish(out *os.File, m Meta) error {
 	fd := int(out.Fd())
 	var stat unix.Stat_t
@@ -310,15 +309,15 @@ func finish(out *os.File, m Meta) error {
 			return err
 		}
 	}
-	// After the owner, whose change takes set-id bits away, and after an access
-	// control list, which brings permissions of its own.
+	// Set the mode after the owner, whose change clears set-id bits, and after an access control
+	// list, which brings permissions of its own.
 	if err := unix.Fchmod(fd, m.Mode); err != nil {
 		return fmt.Errorf("mode: %w", err)
 	}
 	return host.Cause(out.Sync())
 }
 
-// setXattrs gives a file those attributes and no other, apart from those that the kernel computes.
+// setXattrs sets exactly these attributes of a file, apart from those that the kernel computes.
 func setXattrs(fd int, want []Xattr) error {
 	present, err := readXattrs(fd)
 	if err != nil {
@@ -326,7 +325,7 @@ func setXattrs(fd int, want []Xattr) error {
 	}
 	for _, x := range want {
 		if slices.ContainsFunc(present, func(p Xattr) bool { return p.Name == x.Name && bytes.Equal(p.Value, x.Value) }) {
-			continue // the label that a new file gets by itself
+			continue // the default label of a new file
 		}
 		if !x.isPortable() {
 			continue

@@ -12,10 +12,10 @@ import (
 	"gpustack/host"
 )
 
-// Action is what a change does to a file.
+// Action is the effect of a change on a file.
 type Action string
 
-// The four actions. None is a change too: the file is as it shall be.
+// The four actions. None means that the file already is as planned.
 const (
 	None   Action = "none"
 	Create Action = "create"
@@ -23,27 +23,27 @@ const (
 	Delete Action = "delete"
 )
 
-// Change is what becomes of one file. It knows what it was computed from, and is
-// applied to nothing else.
+// Change is the planned change of one file. It is only applied to the file that it was computed
+// from.
 type Change struct {
-	Name   string // on the machine, with a leading slash
-	Before *File  // nil: not there
-	After  *File  // nil: not to be there
-	// Dirs are the folders that are missing on the way to the file, outermost
-	// first. They are made with it, and go with it.
+	Name   string // path on the machine, with a leading slash
+	Before *File  // nil if the file does not exist
+	After  *File  // nil if the file is removed
+	// Dirs are the missing parent folders of the file, outermost first. They are created with the
+	// file and removed with it.
 	Dirs []string
-	// Transient says that the file may go with what it belongs to, as a boot entry with its
-	// kernel: then there is nothing to take back.
+	// Transient means that the file may be removed together with what it belongs to, such as a boot
+	// entry with its kernel: then there is nothing to undo.
 	Transient bool
-	// Shown, if it is set, is what of a content a diff may show, line by line: a
-	// file may hold secrets.
+	// Shown, if not nil, returns the part of a content that a diff may show, line by line: a file may
+	// contain secrets.
 	Shown func(content []byte) []byte
 }
 
 // Plan is a list of changes, in the order in which they are made.
 type Plan []Change
 
-// Pending returns the changes that do something.
+// Pending returns the changes whose action is not None.
 func (p Plan) Pending() Plan {
 	var pending Plan
 	for _, c := range p {
@@ -54,9 +54,9 @@ func (p Plan) Pending() Plan {
 	return pending
 }
 
-// Put plans that the file at name holds content. A file that is there keeps its
-// owner, attributes and permissions; a new one belongs to whoever runs this and
-// gets mode. A script, whose mode counts, keeps no other: set exact.
+// Put plans that the file at name has this content. An existing file keeps its owner, attributes
+// and permissions; a new one belongs to the user who runs gpustack and gets mode. With exact set,
+// as for a script, an existing file gets mode too.
 func Put(root host.Root, name string, content []byte, mode uint32, exact bool) (Change, error) {
 	name = path.Clean("/" + name)
 	before, err := Read(root, name)
@@ -76,14 +76,14 @@ func Put(root host.Root, name string, content []byte, mode uint32, exact bool) (
 	return c, nil
 }
 
-// Remove plans that there is no file at name.
+// Remove plans that no file exists at name.
 func Remove(root host.Root, name string) (Change, error) {
 	name = path.Clean("/" + name)
 	before, err := Read(root, name)
 	return Change{Name: name, Before: before}, err
 }
 
-// missing returns the folders that are not there on the way to dir.
+// missing returns the folders on the path to dir, dir included, that do not exist.
 func missing(root host.Root, dir string) ([]string, error) {
 	var dirs []string
 	for ; dir != "/"; dir = path.Dir(dir) {
@@ -107,7 +107,7 @@ func missing(root host.Root, dir string) ([]string, error) {
 	return dirs, nil
 }
 
-// Action tells what the change does.
+// Action returns the effect of the change.
 func (c Change) Action() Action {
 	switch {
 	case c.Before.Equal(c.After):
@@ -120,13 +120,13 @@ func (c Change) Action() Action {
 	return Update
 }
 
-// Inverse is the change that takes this one back.
+// Inverse returns the change that undoes this one.
 func (c Change) Inverse() Change {
 	return Change{Name: c.Name, Before: c.After, After: c.Before, Dirs: c.Dirs}
 }
 
-// Diff shows the change as a unified diff, with a line for a mode that changes.
-// It is empty for none.
+// Diff returns the change as a unified diff, with a line for a changed mode. It is empty if
+// nothing changes.
 func (c Change) Diff() string {
 	if c.Action() == None {
 		return ""

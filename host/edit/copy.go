@@ -13,9 +13,9 @@ import (
 	"gpustack/host"
 )
 
-// Copy makes the file at to hold what the one at from holds, with its owner, mode and
-// attributes, in place of what was there. The folder must be there. Files may be large:
-// where the file system can, they share their blocks.
+// Copy copies the file at path from to path to, with its owner, mode and attributes, replacing the
+// file there. The folder must exist. Files may be large: if the file system supports it, both
+// share their blocks.
 func Copy(root host.Root, from, to string) error {
 	source, err := root.Resolve(from)
 	if err == nil {
@@ -58,9 +58,9 @@ func copyFile(source, target string) error {
 	return takePlace(target)
 }
 
-// PutBack copies the file at from, a copy that was made earlier, over the file at to. Copy
-// needs room for both files. Where the file system has none, as a small boot partition, PutBack
-// removes the file at to first, provided that the copy then fits.
+// PutBack restores the file at path to from its copy at path from. Copy needs room for both files.
+// If the file system has too little, as on a small boot partition, PutBack removes the file first,
+// provided that the copy then fits.
 func PutBack(root host.Root, from, to string) error {
 	err := Copy(root, from, to)
 	if !errors.Is(err, unix.ENOSPC) {
@@ -73,7 +73,7 @@ func PutBack(root host.Root, from, to string) error {
 	return errors.Join(RemoveFile(root, to), Copy(root, from, to))
 }
 
-// fitsInPlace returns whether the file system of to has room for from once to is removed.
+// fitsInPlace reports whether the file system of to has room for from once to is removed.
 func fitsInPlace(root host.Root, from, to string) (bool, error) {
 	source, err := root.Resolve(from)
 	if err != nil {
@@ -88,12 +88,12 @@ func fitsInPlace(root host.Root, from, to string) (bool, error) {
 	if err := errors.Join(unix.Stat(source, &needed), unix.Lstat(target, &present), unix.Statfs(filepath.Dir(target), &space)); err != nil {
 		return false, fmt.Errorf("%s: %w", to, err)
 	}
-	const blockSize = 512 // the unit of st_blocks (stat(2))
+	const blockSize = 512 // unit of st_blocks (stat(2))
 	return int64(space.Bavail)*space.Bsize+present.Blocks*blockSize > needed.Size+space.Bsize, nil
 }
 
-// Stamp identifies the content, permissions and owner of a regular file, which may be large.
-// It is "" where there is no file.
+// Stamp returns a string that identifies the content, permissions and owner of a regular file,
+// which may be large. It returns "" if there is no file.
 func Stamp(root host.Root, name string) (string, error) {
 	stamp, err := func() (string, error) {
 		place, err := root.Resolve(name)
@@ -127,8 +127,8 @@ func Stamp(root host.Root, name string) (string, error) {
 	return stamp, nil
 }
 
-// MakeDir makes a folder of our own for one who runs this alone, and those it lies in.
-// It is no error if they are there.
+// MakeDir creates a folder that only its owner can read, and its missing parents. It is no error
+// if they exist.
 func MakeDir(root host.Root, dir string) error {
 	missing, err := missing(root, dir)
 	if err != nil {
@@ -146,7 +146,7 @@ func MakeDir(root host.Root, dir string) error {
 	return nil
 }
 
-// RemoveFile removes a file of our own. It is no error if there is none.
+// RemoveFile removes a file. It is no error if the file does not exist.
 func RemoveFile(root host.Root, name string) error {
 	place, err := root.Resolve(name)
 	if err == nil {

@@ -1,7 +1,6 @@
-// Package edit changes a machine's files: a change is planned as a value, shown
-// as a diff, and applied so that at any moment the file is either what it was or
-// what it shall be.
+// Package edit changes a machine's files. A change is planned as a value, shown as a diff, and
+// applied atomically: at any moment a file has either its old or its new content.
 //
-// Does not: decide what a file should hold (the packages of its grammar), or
-// remember what was done (host/journal).
+// It does not decide what a file should contain (the packages of its grammar) or record changes
+// (host/journal).
 package edit

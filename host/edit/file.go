@@ -15,30 +15,28 @@ import (
 	"gpustack/host"
 )
 
-// File is a regular file as it stands: what it holds, and what is kept when its
-// content is replaced.
+// File is a regular file: its content, and the metadata that is kept when its content is replaced.
 type File struct {
 	Content []byte
 	Meta
 }
 
-// Meta is what a file has beside its content.
+// Meta is the metadata of a file.
 type Meta struct {
-	Mode   uint32  `json:"mode"` // permissions and set-id bits, as chmod(2) takes them
+	Mode   uint32  `json:"mode"` // permissions and set-id bits, as in chmod(2)
 	UID    int     `json:"uid"`
 	GID    int     `json:"gid"`
-	Xattrs []Xattr `json:"xattrs"` // by name; nil: those that a new file gets by itself
+	Xattrs []Xattr `json:"xattrs"` // by name; nil for those that a new file gets by default
 }
 
-// Xattr is an extended attribute: an SELinux label, an access control list.
+// Xattr is an extended attribute, such as an SELinux label or an access control list.
 type Xattr struct {
 	Name  string `json:"name"`
 	Value []byte `json:"value"`
 }
 
-// Equal tells whether content, permissions and owner are the same. Attributes do
-// not count: a new file gets a label by itself, and no plan changes one. Nil
-// stands for no file.
+// Equal reports whether content, permissions and owner are the same. Attributes are not compared:
+// a new file gets a default label, and no plan changes attributes. Nil stands for no file.
 func (f *File) Equal(g *File) bool {
 	if f == nil || g == nil {
 		return f == g
@@ -46,16 +44,16 @@ func (f *File) Equal(g *File) bool {
 	return bytes.Equal(f.Content, g.Content) && f.Mode == g.Mode && f.UID == g.UID && f.GID == g.GID
 }
 
-// Attributes in which the kernel keeps digests and signatures (Linux, security/integrity):
-// security.ima is over the content of a file, security.evm over its other attributes and, unless
-// it is a portable signature, over its inode.
+// Attributes in which the kernel stores digests and signatures (Linux, security/integrity):
+// security.ima covers the content of a file, security.evm its other attributes and, unless it is a
+// portable signature, its inode.
 const (
 	attributeIMA = "security.ima"
 	attributeEVM = "security.evm"
 )
 
-// With returns the file with another content. Attributes that hold for the old content only,
-// security.ima and security.evm, do not go over to it: the kernel computes its own.
+// With returns the file with another content. It drops security.ima and security.evm, which are
+// valid only for the old content; the kernel computes new ones.
 func (f *File) With(content []byte) *File {
 	g := &File{content, f.Meta}
 	if f.Xattrs != nil && !bytes.Equal(f.Content, content) {
@@ -64,7 +62,7 @@ func (f *File) With(content []byte) *File {
 	return g
 }
 
-// isPortable returns whether an attribute can be written to another inode. The kernel refuses
+// isPortable reports whether an attribute can be written to another inode. The kernel rejects
 // security.evm unless it is a portable signature (Linux, security/integrity/evm/evm_main.c,
 // evm_protect_xattr; security/integrity/integrity.h, EVM_XATTR_PORTABLE_DIGSIG).
 func (x Xattr) isPortable() bool {
@@ -72,7 +70,7 @@ func (x Xattr) isPortable() bool {
 	return x.Name != attributeEVM || len(x.Value) > 0 && x.Value[0] == portable
 }
 
-// Hash identifies the content; no file has "".
+// Hash returns the hash of the content, or "" for no file.
 func (f *File) Hash() string {
 	if f == nil {
 		return ""
@@ -80,7 +78,7 @@ func (f *File) Hash() string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(f.Content))
 }
 
-// maxSize bounds the files that are changed: configuration is small.
+// maxSize is the largest file that is changed, in bytes: configuration files are small.
 const maxSize = 4 << 20
 
 // Errors about files that cannot be changed safely.
@@ -89,8 +87,8 @@ var (
 	ErrHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"), "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE")
 )
 
-// Read returns the file at name, or nil where there is none. It is an error if
-// something else is there, or a link that leads nowhere.
+// Read returns the file at name, or nil if it does not exist. It is an error if something other
+// than a regular file is there, or a dangling link.
 func Read(root host.Root, name string) (*File, error) {
 	place, err := root.Resolve(name)
 	if err == nil {
@@ -133,7 +131,7 @@ func read(place string) (*File, error) {
 	return &File{content, Meta{stat.Mode &^ unix.S_IFMT, int(stat.Uid), int(stat.Gid), xattrs}}, nil
 }
 
-// readXattrs returns none where the file system has none to give.
+// readXattrs returns the attributes of a file, none if the file system does not support them.
 func readXattrs(fd int) ([]Xattr, error) {
 	buf := make([]byte, 1<<16) // XATTR_LIST_MAX, and XATTR_SIZE_MAX (linux/limits.h)
 	n, err := unix.Flistxattr(fd, buf)
