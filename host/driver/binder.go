@@ -14,7 +14,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// Kernel carries out a Binder's requests: [Live], or a test's.
+// Kernel makes a Binder's requests to the kernel. It is [Live], except in tests.
 type Kernel interface {
 	// Write writes to sysfs. The error is host.ErrStuck if the write is stuck in the kernel.
 	Write(w Write) error
@@ -22,17 +22,17 @@ type Kernel interface {
 	Load(ctx context.Context, driver string) error
 	// TryGroup opens and closes an IOMMU group, as a guest's process would.
 	TryGroup(group int) error
-	// Ready returns an error unless this is the running kernel of the root.
+	// Ready returns an error unless the root's sysfs and procfs are those of the running kernel.
 	Ready() error
 }
 
-// Binder is the kind of changes of drivers.
+// Binder is the kind of change that binds functions to drivers.
 type Binder struct {
 	Root   host.Root
 	Kernel Kernel
-	Settle time.Duration // how long the kernel has to show what was requested
-	// Patience is how long a write of an earlier run has to end before what it left is
-	// recovered or read.
+	Settle time.Duration // maximum time until a request has its effect
+	// Patience is how long to wait for an earlier run's write to end before its changes are recovered
+	// or read.
 	Patience time.Duration
 }
 
@@ -42,25 +42,25 @@ var (
 	ErrChanged = host.WithHint(errors.New("is now bound to another driver"), "'gpustack host scan' shows the drivers; host bind and host release plan again from there")
 	// ErrNotTaken says that the kernel accepted a write without effect.
 	ErrNotTaken = host.WithHint(errors.New("the kernel accepted the write but the driver did not change"), "the kernel's log says why: journalctl -k, or dmesg")
-	// ErrTakenAgain says that vfio-pci or pci-stub has claimed a function that is to be returned to
-	// the host.
+	// ErrTakenAgain means that vfio-pci or pci-stub has claimed a function again that is being
+	// returned to the host.
 	ErrTakenAgain = host.WithHint(errors.New("re-claimed the function through its ids= list"), "load the host's driver first with modprobe, or run 'gpustack host prepare --remove' and reboot")
-	// ErrNotViable says that no guest could be assigned a group.
+	// ErrNotViable means that a group cannot be assigned to a guest.
 	ErrNotViable = host.WithHint(errors.New("is not viable"), "the kernel's log says more: journalctl -k, or dmesg")
 )
 
-// poll is how often the kernel is asked whether it has done something.
+// poll is the interval at which the effect of a request is checked.
 const poll = 10 * time.Millisecond
 
-// Name is the kind's name in the journal.
+// Name returns the kind's name in the journal.
 func (Binder) Name() string { return change.KindDrivers }
 
-// New returns the change that a plan makes.
+// New returns the change for a plan.
 func (b Binder) New(p Plan) *Binding {
 	return &Binding{binder: b, plan: p, record: Record{Release: p.Release, Functions: slices.Clone(p.Changes)}}
 }
 
-// Open returns the change that an entry records.
+// Open returns the change that a journal entry records.
 func (b Binder) Open(_ context.Context, e change.Entry) (change.Change, error) {
 	r, err := ParseRecord(e)
 	return &Binding{binder: b, record: r, status: e.Status, current: true}, err
@@ -69,17 +69,17 @@ func (b Binder) Open(_ context.Context, e change.Entry) (change.Change, error) {
 // Binding is a change of drivers.
 type Binding struct {
 	binder Binder
-	plan   Plan // what Apply makes
+	plan   Plan // the plan that Apply carries out
 	record Record
-	// Of an entry:
+	// Set for an entry of the journal:
 	status  change.Status
-	current bool // this boot's
+	current bool // made in this boot
 }
 
-// Kind is the name of its kind.
+// Kind returns the name of its kind.
 func (*Binding) Kind() string { return change.KindDrivers }
 
-// Record writes the functions, and the boot that the change ends with, into an entry.
+// Record adds the functions and the boot id to an entry. The changes end with that boot.
 func (c *Binding) Record(e *change.Entry) error {
 	if c.record.Boot == "" {
 		boot, err := bootID(c.binder.Root)
@@ -91,9 +91,9 @@ func (c *Binding) Record(e *change.Entry) error {
 	return e.SetDetail(c.record)
 }
 
-// Check returns an error if a function has another driver than planned or recorded. What an
-// earlier boot has changed needs no check. Before recovery and before functions are read, writes
-// of an earlier run have to end (host.ErrStuck); recovery needs the running kernel.
+// Check returns an error if a function has another driver than planned or recorded. Changes of an
+// earlier boot need no check. Before recovery and before functions are read, writes of an earlier
+// run must have ended (host.ErrStuck); recovery needs the running kernel.
 func (c *Binding) Check(ctx context.Context, p change.Purpose) error {
 	if p == change.ToApply {
 		return c.binder.unchanged(c.plan.Changes)
@@ -103,7 +103,7 @@ func (c *Binding) Check(ctx context.Context, p change.Purpose) error {
 	}
 	if p == change.ToUndo {
 		if c.status != change.Done {
-			return nil // Recover looks
+			return nil // Recover checks the functions
 		}
 		_, err := c.Back()
 		return err
@@ -115,21 +115,22 @@ func (c *Binding) Check(ctx context.Context, p change.Purpose) error {
 	return err
 }
 
-// Functions are the functions of the change, as recorded: After of one that any driver may claim
-// names that driver once the change is made.
+// Functions returns the functions of the change, as recorded. If any driver may claim a function,
+// After names its driver once the change is made.
 func (c *Binding) Functions() []Change { return c.record.Functions }
 
-// Release reports whether functions are returned to the host, not assigned to guests.
+// Release reports whether functions are returned to the host rather than bound for guests.
 func (c *Binding) Release() bool { return c.record.Release }
 
-// Back returns the plan that undoes the change: it has no changes where the machine was booted
-// since. Its error names every function that prevents it.
+// Back returns the plan that undoes the change. It has no changes if the machine was rebooted
+// since. The error names every function that prevents it.
 func (c *Binding) Back() (Plan, error) {
 	return c.record.back(c.binder.Root)
 }
 
-// Apply makes the plan's changes, all or none. When ctx ends, the running step ends first, and then
-// all is rolled back. If the kernel is stuck in a step (host.ErrStuck), the change is open.
+// Apply makes all changes of the plan, or none. When ctx ends, the current step is completed, then
+// all changes are rolled back. If the kernel is stuck in a step (host.ErrStuck), the change
+// remains open.
 func (c *Binding) Apply(ctx context.Context, _ func() error) (change.Outcome, error) {
 	outcome, err := change.Run(ctx, c.binder.steps(c.plan), change.OnError)
 	if outcome != change.Stands {
@@ -146,9 +147,8 @@ func (c *Binding) Apply(ctx context.Context, _ func() error) (change.Outcome, er
 	return change.Stands, nil
 }
 
-// Undo returns functions to the drivers that they had before. Where that fails for one, the change
-// is open. When ctx ends, the running step ends first, and then all functions are bound again as
-// they were.
+// Undo returns functions to their former drivers. If that fails for one, the change remains open.
+// When ctx ends, the current step is completed, then all functions are bound again as they were.
 func (c *Binding) Undo(ctx context.Context, _ func() error) (change.Outcome, error) {
 	p, err := c.Back()
 	if err != nil {
@@ -164,9 +164,10 @@ func (c *Binding) Undo(ctx context.Context, _ func() error) (change.Outcome, err
 	}
 }
 
-// Recover ends, in this boot, what a killed run has left: an IOMMU group of which some functions
-// are changed and some are not goes to the host. One that is changed whole stays, since a guest
-// may have it already. When ctx ends, the running group is ended first.
+// Recover completes or reverts the changes that a killed run has left in this boot. An IOMMU group
+// with only some functions changed is returned to the host. A group with all functions changed
+// remains as it is, since a guest may use it already. When ctx ends, the current group is
+// completed first.
 func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, string, error) {
 	current, err := c.record.Current(c.binder.Root)
 	if err != nil {
@@ -203,7 +204,8 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 	return change.None, "", nil
 }
 
-// rolledBack adds to the error of an interrupted run what was rolled back and what was not.
+// rolledBack adds to the error of an interrupted run which changes were rolled back and which were
+// not.
 func rolledBack(ctx context.Context, err error, p Plan) error {
 	if cause := context.Cause(ctx); cause == nil || !errors.Is(err, cause) || errors.Is(err, change.ErrNotReverted) {
 		return err
@@ -215,7 +217,7 @@ func rolledBack(ctx context.Context, err error, p Plan) error {
 	return err
 }
 
-// unchanged returns an error unless all functions are as they were planned from.
+// unchanged returns an error unless all functions are in the state that the plan was made from.
 func (b Binder) unchanged(changes []Change) error {
 	var errs []error
 	for _, c := range changes {
@@ -228,7 +230,7 @@ func (b Binder) unchanged(changes []Change) error {
 	return errors.Join(errs...)
 }
 
-// steps are those of a plan: modules are loaded, functions bound, and in the end groups are opened.
+// steps returns the steps of a plan: load modules, bind functions, then open groups.
 func (b Binder) steps(p Plan) []change.Step {
 	var steps []change.Step
 	for _, name := range p.Load {
@@ -238,7 +240,7 @@ func (b Binder) steps(p Plan) []change.Step {
 		steps = append(steps, change.Step{
 			Apply: func(context.Context) error { return b.bring(c) },
 			Undo: func(context.Context) error {
-				if c.Any { // the driver that the probe has found is not in the plan
+				if c.Any { // the plan does not know the driver that the probe selects
 					now, err := Read(b.Root, c.Address)
 					if err != nil {
 						return err
@@ -255,8 +257,8 @@ func (b Binder) steps(p Plan) []change.Step {
 	return steps
 }
 
-// bring makes a change from wherever it has come to. A function that was bound to a third driver
-// meanwhile is left there, with an error.
+// bring makes a change, whatever part of it is already made. A function that was bound to a third
+// driver meanwhile is left as it is, with an error.
 func (b Binder) bring(c Change) error {
 	now, err := Read(b.Root, c.Address)
 	if err != nil {
@@ -273,7 +275,7 @@ func (b Binder) bring(c Change) error {
 	return nil
 }
 
-// do makes a write and checks that it has the effect that it was made for.
+// do makes a write and checks its effect.
 func (b Binder) do(a pci.Address, s step) error {
 	if err := b.Kernel.Write(s.Write); err != nil {
 		return err
@@ -290,7 +292,7 @@ func (b Binder) do(a pci.Address, s step) error {
 		case s.any && pci.LeavesAlone(string(now.Driver)):
 			return fmt.Errorf("%s %w", now.Driver, ErrTakenAgain)
 		case s.any && (now.Driver != "" || late):
-			return nil // or no driver matches it
+			return nil // or no driver of the host matches
 		case late && now.Override != s.to.Override:
 			return fmt.Errorf("%w: driver_override is %s", ErrNotTaken, now.Override)
 		case late:
@@ -299,9 +301,9 @@ func (b Binder) do(a pci.Address, s step) error {
 	}
 }
 
-// prove returns an error unless groups could be assigned to guests now, by the drivers of their
-// members, and, where one is bound to vfio-pci, by opening the group. A group that a guest has
-// opened meanwhile is proved by that.
+// prove returns an error unless groups can be assigned to guests: their members must have suitable
+// drivers, and if one is bound to vfio-pci, opening the group must succeed. A group that a guest
+// has opened meanwhile needs no further proof.
 func (b Binder) prove(groups []int) error {
 	if len(groups) == 0 {
 		return nil
@@ -324,7 +326,7 @@ func (b Binder) prove(groups []int) error {
 			continue
 		}
 		if !hasVFIO(devices, g.Number) {
-			continue // with pci-stub alone there is nothing to open
+			continue // with only pci-stub there is no group to open
 		}
 		if err := b.Kernel.TryGroup(g.Number); err != nil && !errors.Is(err, ErrInUse) {
 			errs = append(errs, fmt.Errorf("IOMMU group %d: %w", g.Number, err))

@@ -13,8 +13,8 @@ type Change struct {
 	Group   *int        `json:"group"` // nil for none
 	Before  State       `json:"before"`
 	After   State       `json:"after"`
-	// Any says that any driver of the host that matches may claim the function. After names that
-	// driver once it has.
+	// Any means that any matching host driver may claim the function. After names that driver once it
+	// is known.
 	Any bool `json:"any"`
 }
 
@@ -24,7 +24,7 @@ type Write struct {
 	Value string `json:"value"`
 }
 
-// step is a write, and the state that it leads to.
+// step is a write, with the state that it leads to.
 type step struct {
 	Write
 	does string // for people
@@ -47,8 +47,8 @@ func (c Change) steps(from State) []step {
 }
 
 // steps returns the steps from one state to another. driver_override is set before the function is
-// unbound, so that no other driver can claim it in between: neither one that has its ids, nor one
-// that udev loads.
+// unbound, so that no other driver can claim it in between: neither one with its ids nor one that
+// udev loads.
 func steps(a pci.Address, from, to State, whichever bool) []step {
 	var list []step
 	at := from
@@ -62,7 +62,7 @@ func steps(a pci.Address, from, to State, whichever bool) []step {
 		at.Override = n
 		file := path.Join(devicesDir, a.String(), "driver_override")
 		if n == "" {
-			add(file, "\n", "clear driver_override") // an empty write would not (Linux, driver_set_override)
+			add(file, "\n", "clear driver_override") // an empty write has no effect (Linux, driver_set_override)
 		} else {
 			add(file, string(n), fmt.Sprintf("set driver_override to %s", n))
 		}

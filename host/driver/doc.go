@@ -1,9 +1,9 @@
-// Package driver binds PCI functions of the running machine to drivers, now and until its next
-// boot. It is the one package that writes to sysfs, and a kind of change of host/change.
+// Package driver binds PCI functions of the running machine to drivers, immediately and until the
+// next boot. It is the only package that writes to sysfs, and a kind of change of host/change.
 //
 // A write that the kernel accepts proves nothing: its effect is read back. A write may also block
-// in the kernel for ever: each is made by a process of its own, which gpustack abandons when its
-// time is over.
+// in the kernel forever: each is made by a separate process, which gpustack abandons after a
+// timeout.
 //
 // It does not choose functions or drivers and refuses none (host/selection, host/bind), and does
 // not start programs itself (host).

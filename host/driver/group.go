@@ -10,8 +10,8 @@ import (
 	"gpustack/host"
 )
 
-// Requests to groups and containers, and their answers (Linux,
-// include/uapi/linux/vfio.h; Documentation/driver-api/vfio.rst).
+// ioctl requests to groups and containers, and their results (Linux, include/uapi/linux/vfio.h;
+// Documentation/driver-api/vfio.rst).
 const (
 	vfioGetAPIVersion       = ';'<<8 | (100 + 0)
 	vfioGroupGetStatus      = ';'<<8 | (100 + 3)
@@ -27,12 +27,12 @@ type vfioGroupStatus struct {
 	size, flags uint32
 }
 
-// ErrInUse says that a process, such as a guest's, has opened the group.
+// ErrInUse means that a process, such as a guest's, has opened the group.
 var ErrInUse = host.WithHint(errors.New("is in use"), "'gpustack host guests' shows which guest has it")
 
 // TryGroup opens a group as QEMU does for a guest, adds it to a container, removes it from there
-// and closes it again. That the group's device node exists proves nothing: the kernel makes it with
-// the first function of the group.
+// and closes it again. The existence of the group's device node proves nothing: the kernel creates
+// it with the first function of the group.
 func (l Live) TryGroup(group int) error {
 	const containerFile = "/dev/vfio/vfio"
 	groupFile := fmt.Sprintf("/dev/vfio/%d", group)

@@ -15,11 +15,11 @@ import (
 	"gpustack/host/change"
 )
 
-// DefaultTimeout is how long the kernel has for one write to sysfs. Unbinding the driver of a large
-// GPU takes seconds.
+// DefaultTimeout is the maximum time for one write to sysfs. Unbinding the driver of a large GPU
+// takes seconds.
 const DefaultTimeout = 10 * time.Second
 
-// Live is the kernel that runs here.
+// Live is the running kernel.
 type Live struct {
 	Runner  host.Runner
 	Timeout time.Duration // for one write
@@ -28,8 +28,8 @@ type Live struct {
 // ErrNotLive says that a tree's sys or proc is not the kernel's.
 var ErrNotLive = host.WithHint(errors.New("does not belong to a running kernel"), "run it on the machine itself; --dry-run plans on any tree")
 
-// Ready returns an error unless the root has the kernel's own file systems below it: writing to a
-// tree of files has no effect.
+// Ready returns an error unless the kernel's own file systems are below the root: writing to a
+// tree of plain files has no effect.
 func (l Live) Ready() error {
 	var errs []error
 	for _, fs := range []struct {
@@ -45,12 +45,12 @@ func (l Live) Ready() error {
 	return errors.Join(errs...)
 }
 
-// WriteCommand is the argument with which gpustack starts itself to make one write. A
-// file and a value follow, after "--".
+// WriteCommand is the hidden command with which gpustack starts itself to make one write. "--", a
+// file and a value follow.
 const WriteCommand = "write-attribute"
 
-// Write makes a write in a process of its own, which prints the number of the kernel's error, if
-// there is one.
+// Write makes a write in a separate process, which prints the number of the kernel's error, if
+// any.
 func (l Live) Write(w Write) error {
 	place, err := l.Runner.Root.Resolve(w.File)
 	if err != nil {
@@ -69,22 +69,21 @@ func (l Live) Write(w Write) error {
 	return nil
 }
 
-// WriteAttribute is what that process does: one write, as sysfs requires it (Linux,
-// Documentation/filesystems/sysfs.rst), to a file that exists. It returns the number of the
-// kernel's error, or 0.
+// WriteAttribute is the work of that process: one write to an existing file, as sysfs requires it
+// (Linux, Documentation/filesystems/sysfs.rst). It returns the number of the kernel's error, or 0.
 func WriteAttribute(file, value string) int {
 	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		_, err = unix.Write(fd, []byte(value))
-		unix.Close(fd) //nolint:errcheck // the kernel has answered
+		unix.Close(fd) //nolint:errcheck // the kernel has already accepted or rejected the write
 	}
 	var errno unix.Errno
 	errors.As(err, &errno)
 	return int(errno)
 }
 
-// Load loads the module of a driver, which has its name, with modprobe, and checks that the kernel
-// has the driver then.
+// Load loads a driver's module of the same name with modprobe, and checks that the kernel then has
+// the driver.
 func (l Live) Load(ctx context.Context, driver string) error {
 	if _, err := l.Runner.Run(ctx, []string{"modprobe", driver}); err != nil {
 		return err
@@ -96,7 +95,7 @@ func (l Live) Load(ctx context.Context, driver string) error {
 	return err
 }
 
-// ErrNoDriver says that the kernel does not have a driver after its module was loaded.
+// ErrNoDriver means that the kernel does not have a driver although its module was loaded.
 var ErrNoDriver = host.WithHint(errors.New("the kernel has no such driver afterwards"), "load the module that provides it with modprobe first")
 
 // writer is a process that makes a write.
@@ -106,14 +105,14 @@ type writer struct {
 }
 
 // Settled returns an error if an earlier run's sysfs write is still blocked in the kernel, or if
-// what it left cannot be read. Read-only commands call it first: reading driver_override would
-// block too. Unprivileged users cannot read the journal, but they can see the writing process in
-// /proc.
+// an interrupted change of drivers cannot be read. Read-only commands call it first: reading
+// driver_override would block too. Unprivileged users cannot read the journal, but they can see
+// the writing process in /proc.
 func (b Binder) Settled(ctx context.Context, s change.Store) error {
 	open, err := s.Open()
 	switch {
 	case errors.Is(err, change.ErrLocked):
-		// Between two writes functions can be read. If a write takes long, that run says more.
+		// Between two writes functions can be read. If a write takes long, its own run reports that.
 		awaitErr := Await(ctx, b.Root, b.Patience)
 		if !errors.Is(awaitErr, host.ErrStuck) {
 			return awaitErr
@@ -138,8 +137,8 @@ func (b Binder) Settled(ctx context.Context, s change.Store) error {
 }
 
 // Await waits until all writes of earlier runs have ended: a run that was killed leaves the
-// process that makes its write. While that is stuck in the kernel, reading the function's
-// driver_override blocks too, since it takes the same lock (Linux, driver_override_show in
+// process that makes its write. While that process is stuck in the kernel, reading the function's
+// driver_override blocks too, since it acquires the same lock (Linux, driver_override_show in
 // drivers/pci/pci-sysfs.c).
 func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
 	end := time.After(timeout)
@@ -162,8 +161,8 @@ func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
 	}
 }
 
-// writers lists the processes that make a write, by their arguments. A tree that is not a running
-// machine has none.
+// writers returns the processes that make a write, found by their arguments. A tree that is not a
+// running machine has none.
 func writers(root host.Root) ([]writer, error) {
 	pids, err := host.PIDs(root)
 	if host.IsAbsent(err) {
@@ -182,9 +181,9 @@ func writers(root host.Root) ([]writer, error) {
 	return list, nil
 }
 
-// arguments returns those of a process, none if it has ended or belongs to another user. Of a
-// process that was killed while the kernel blocks one of its threads, the first thread may have
-// ended, and only the others still show them.
+// arguments returns the arguments of a process, none if it has ended or belongs to another user.
+// If a process was killed while one of its threads blocks in the kernel, its first thread may have
+// ended, and only the other threads still show the arguments.
 func arguments(root host.Root, dir string) []string {
 	data, err := root.ReadHead(path.Join(dir, "cmdline"), host.MaxAttribute)
 	if err != nil {

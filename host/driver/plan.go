@@ -10,25 +10,25 @@ import (
 	"gpustack/host/pci"
 )
 
-// Goal is the driver that a function is to have.
+// Goal is the driver that a function should have.
 type Goal struct {
 	Address pci.Address
 	State
-	Any bool // as of a Change
+	Any bool // see Change
 }
 
-// Plan is what changes, in that order.
+// Plan is an ordered list of changes of drivers.
 type Plan struct {
-	Release bool     // to the host, else to guests
-	Load    []string // drivers that the kernel does not have yet
+	Release bool     // return to the host, not bind for guests
+	Load    []string // drivers whose modules must be loaded first
 	Changes []Change
 	Groups  []int // IOMMU groups that must be viable for a guest afterwards
 }
 
-// ErrUnread says that a scan could not read the driver of a function.
+// ErrUnread means that a scan could not read the driver of a function.
 var ErrUnread = host.WithHint(errors.New("its driver cannot be read"), "run gpustack as root")
 
-// New plans the changes that lead to goals. devices are all of the machine's.
+// New plans the changes that reach the goals. devices are all functions of the machine.
 func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan, error) {
 	p := Plan{Release: release, Load: []string{}, Changes: []Change{}, Groups: []int{}}
 	var errs []error
@@ -54,7 +54,7 @@ func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan
 	return p, p.follow(root)
 }
 
-// follow adds the modules that the changes need, and the groups that have to be viable afterwards.
+// follow adds the modules that the changes need, and the groups that must be viable afterwards.
 func (p *Plan) follow(root host.Root) error {
 	for _, c := range p.Changes {
 		if g := c.Group; g != nil && !p.Release && !slices.Contains(p.Groups, *g) {

@@ -11,10 +11,10 @@ import (
 	"gpustack/host/pci"
 )
 
-// Record is what the journal keeps of a plan.
+// Record is the journal's record of a plan.
 type Record struct {
 	Boot      string   `json:"boot_id"` // the changes end with this boot
-	Release   bool     `json:"release"` // to the host, else to guests
+	Release   bool     `json:"release"` // return to the host, not bind for guests
 	Functions []Change `json:"functions"`
 }
 
@@ -27,7 +27,7 @@ func ParseRecord(e change.Entry) (Record, error) {
 	return r, nil
 }
 
-// bootFile has another content for each boot (proc_sys_kernel(5)).
+// bootFile contains an id that differs for each boot (proc_sys_kernel(5)).
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
 func bootID(root host.Root) (string, error) {
@@ -38,8 +38,8 @@ func bootID(root host.Root) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// Current reports whether the machine was not booted since the record was made: a boot reverts the
-// change. A tree that runs nothing is another machine.
+// Current reports whether the machine was not rebooted since the record was made: a boot reverts
+// the change. In a tree that is not a running machine it returns false.
 func (r Record) Current(root host.Root) (bool, error) {
 	boot, err := bootID(root)
 	if host.IsAbsent(errors.Unwrap(err)) {
@@ -49,7 +49,7 @@ func (r Record) Current(root host.Root) (bool, error) {
 }
 
 // Taken returns the drivers that functions had before host bind bound them, for the functions that
-// the journal has in this boot.
+// the journal records for this boot.
 func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error) {
 	taken := map[pci.Address]State{}
 	for _, e := range entries {
@@ -75,7 +75,7 @@ func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error
 	return taken, nil
 }
 
-// back returns the plan that undoes the record, without changes where the machine was booted since.
+// back returns the plan that undoes the record, without changes if the machine was rebooted since.
 // Its error names every function that prevents it.
 func (r Record) back(root host.Root) (Plan, error) {
 	p := Plan{Release: !r.Release, Load: []string{}, Changes: []Change{}, Groups: []int{}}
@@ -120,8 +120,8 @@ func (r Record) groups() [][]Change {
 	return groups
 }
 
-// settle ends what is left half made of the changes of a group, and reports whether they stand in
-// the end. A function that was removed since needs nothing.
+// settle completes or reverts the changes of a group that a killed run has left half made, and
+// reports whether they are in effect in the end. A function that was removed since needs nothing.
 func (b Binder) settle(changes []Change, release bool) (stand bool, err error) {
 	before, after := true, true
 	for _, c := range changes {
@@ -142,7 +142,7 @@ func (b Binder) settle(changes []Change, release bool) (stand bool, err error) {
 		if !release {
 			c = c.inverse()
 		}
-		// A function that was bound to a third driver meanwhile stays there.
+		// A function that was bound to a third driver meanwhile remains bound to it.
 		if err := b.bring(c); err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrChanged) {
 			return false, err
 		}

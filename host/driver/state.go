@@ -13,14 +13,14 @@ import (
 	"gpustack/host/pci"
 )
 
-// The folders of functions and drivers (Linux, Documentation/ABI/testing/sysfs-bus-pci).
+// The sysfs folders of functions and drivers (Linux, Documentation/ABI/testing/sysfs-bus-pci).
 const (
 	devicesDir = "/sys/bus/pci/devices"
 	driversDir = "/sys/bus/pci/drivers"
 	probeFile  = "/sys/bus/pci/drivers_probe"
 )
 
-// Name is the name of a driver, or "" for none, which is null in JSON.
+// Name is the name of a driver. "" means none, which is null in JSON.
 type Name string
 
 // MarshalJSON writes null for none.
@@ -38,13 +38,14 @@ func (n Name) String() string {
 	return string(n)
 }
 
-// State is the driver that a function is bound to, and the only one that may bind it.
+// State is the driver that a function is bound to, and its driver_override, which permits only one
+// driver to bind it.
 type State struct {
 	Driver   Name `json:"driver" null:"zero"`
 	Override Name `json:"driver_override" null:"zero"` // "" for any driver that matches
 }
 
-// ErrGone says that a function does not exist any more.
+// ErrGone means that a function no longer exists.
 var ErrGone = host.WithHint(errors.New("is not there"), "'gpustack host scan --all' lists all functions")
 
 // Read reads the driver of a function and its driver_override.
@@ -69,14 +70,14 @@ func Read(root host.Root, a pci.Address) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("%s: driver_override: %w", a, err)
 	}
-	// The kernel prints a pointer to nothing as "(null)".
+	// The kernel shows an unset driver_override as "(null)".
 	if override := strings.TrimSuffix(string(text), "\n"); override != "(null)" {
 		s.Override = Name(override)
 	}
 	return s, nil
 }
 
-// stateOf returns what a scan has read.
+// stateOf returns the state that a scan has read.
 func stateOf(d *pci.Device) State {
 	var s State
 	if d.Driver != nil {
