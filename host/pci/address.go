@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Address is the place of a PCI function: domain, bus, slot and function number,
-// as the kernel writes it in directory names ("0000:84:00.1"). Domains are 16
-// bits on most machines and wider behind Intel VMD and Hyper-V.
+// Address is the address of a PCI function: domain, bus, slot and function number, as in the
+// kernel's directory names ("0000:84:00.1"). Domains have 16 bits on most machines and more behind
+// Intel VMD and Hyper-V.
 type Address struct {
 	Domain   uint32
 	Bus      uint8
@@ -17,8 +17,8 @@ type Address struct {
 	Function uint8 // 0 to 7
 }
 
-// ParseAddress reads an address as the kernel or a person writes it: hexadecimal
-// digits of either case, the domain left out when it is 0.
+// ParseAddress parses an address in the kernel's form or as people write it: hexadecimal digits of
+// either case, the domain optional if it is 0.
 func ParseAddress(s string) (Address, error) {
 	bad := func() (Address, error) {
 		return Address{}, fmt.Errorf("not a PCI address: %q", s)
@@ -50,8 +50,8 @@ func ParseAddress(s string) (Address, error) {
 	return Address{Domain: uint32(n[0]), Bus: uint8(n[1]), Slot: uint8(n[2]), Function: function[0] - '0'}, nil
 }
 
-// String writes the address as the kernel does (pci_setup_device in
-// drivers/pci/probe.c: "%04x:%02x:%02x.%d").
+// String returns the address in the kernel's form (pci_setup_device in drivers/pci/probe.c:
+// "%04x:%02x:%02x.%d").
 func (a Address) String() string {
 	return string(a.append(make([]byte, 0, 16)))
 }
@@ -78,8 +78,8 @@ func (a Address) Compare(b Address) int {
 	)
 }
 
-// SameSlot tells whether both functions are on one card, or more exactly in one
-// slot: the same but for the function number.
+// SameSlot reports whether both functions are in one slot, and so on one card: their addresses
+// differ at most in the function number.
 func (a Address) SameSlot(b Address) bool {
 	return a.Card() == b.Card()
 }
@@ -90,12 +90,12 @@ func (a Address) Card() Address {
 	return a
 }
 
-// MarshalText writes the address as String does.
+// MarshalText returns the address as String does.
 func (a Address) MarshalText() ([]byte, error) {
 	return a.append(nil), nil
 }
 
-// UnmarshalText reads what ParseAddress reads.
+// UnmarshalText accepts what ParseAddress accepts.
 func (a *Address) UnmarshalText(text []byte) (err error) {
 	*a, err = ParseAddress(string(text))
 	return err

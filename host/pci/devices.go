@@ -2,7 +2,7 @@ package pci
 
 import "slices"
 
-// Devices are the functions of a machine, in order of their addresses, as [Scan] returns them.
+// Devices are all functions of a machine, ordered by address, as [Scan] returns them.
 type Devices []Device
 
 // At returns the function at an address, or nil.
@@ -14,7 +14,7 @@ func (ds Devices) At(a Address) *Device {
 	return &ds[i]
 }
 
-// Path returns the bridges above a function, the outermost first. It is never nil.
+// Path returns the bridges above a function, outermost first. It is never nil.
 func (ds Devices) Path(d *Device) []Address {
 	const buses = 256
 	path := []Address{}
@@ -28,8 +28,9 @@ func (ds Devices) Path(d *Device) []Address {
 	return path
 }
 
-// Card returns whether a function is of the card of one of the selected functions: of its slot. A
-// virtual function, whose address may be in the slot of its physical one, is assigned alone.
+// Card returns a function that reports whether a device is on the card of a selected function: in
+// its slot. A virtual function, whose address may be in the slot of its physical one, is assigned
+// alone.
 func (ds Devices) Card(selected []Address) func(*Device) bool {
 	named, slots := map[Address]bool{}, map[Address]bool{}
 	for _, a := range selected {
@@ -43,9 +44,8 @@ func (ds Devices) Card(selected []Address) func(*Device) bool {
 	}
 }
 
-// Expand returns the selected functions with all functions of their cards, and with the endpoints
-// of all IOMMU groups that those are in, in order of address. While the IOMMU is off there are no
-// groups.
+// Expand returns the selected functions with all functions of their cards and all endpoints of the
+// IOMMU groups of these, ordered by address. While the IOMMU is off there are no groups.
 func (ds Devices) Expand(selected []Address) []Address {
 	groups, ofCard := map[int]bool{}, ds.Card(selected)
 	all := slices.Clone(selected)
@@ -65,7 +65,7 @@ func (ds Devices) Expand(selected []Address) []Address {
 	return Unique(all)
 }
 
-// Defaults returns the functions that host prepare selects where none is named or recorded.
+// Defaults returns the functions that host prepare selects if none are named or recorded.
 func (ds Devices) Defaults() (addresses []Address) {
 	for i := range ds {
 		if ds[i].Candidate {
@@ -75,7 +75,7 @@ func (ds Devices) Defaults() (addresses []Address) {
 	return addresses
 }
 
-// VFs returns how many virtual functions each physical function has.
+// VFs returns the number of virtual functions of each physical function.
 func (ds Devices) VFs() map[Address]int {
 	vfs := map[Address]int{}
 	for i := range ds {
@@ -86,7 +86,7 @@ func (ds Devices) VFs() map[Address]int {
 	return vfs
 }
 
-// Unique sorts addresses and returns each of them once. It is never nil.
+// Unique returns the addresses sorted, each once. It is never nil.
 func Unique(addresses []Address) []Address {
 	slices.SortFunc(addresses, Address.Compare)
 	return slices.Compact(append([]Address{}, addresses...))

@@ -12,30 +12,30 @@ import (
 	"gpustack/host"
 )
 
-// Inspection is what a function shows beside what Scan reads: worth a look at the few
-// functions that go to guests, and not at all of a machine's.
+// Inspection contains values that Scan does not read because they are slow to read: they are only
+// needed for the few functions that are for guests.
 type Inspection struct {
-	// Answers is false where the configuration space reads as all ones, as that of a
-	// card does which has fallen off the bus; nil where the kernel does not show it.
+	// Answers is false if the configuration space reads as all ones, as that of a card does which has
+	// fallen off the bus. It is nil if the kernel does not show it.
 	Answers *bool
-	// Resets tells that the kernel can reset this function alone.
+	// Resets reports whether the kernel can reset this function alone.
 	Resets bool
-	// BARs are the memory regions that the function asks for; nil where the kernel does
-	// not show them.
+	// BARs are the memory regions that the function requests. They are nil if the kernel does not
+	// show them.
 	BARs []BAR
 }
 
-// BAR is a region of memory addresses that a function answers at.
+// BAR is a memory region of a function.
 type BAR struct {
 	Number       int
 	Size         uint64
-	Wide         bool // may lie above 4 GiB
+	Wide         bool // may be placed above 4 GiB
 	Prefetchable bool
-	Unplaced     bool // the host found no addresses for it
+	Unplaced     bool // the host has assigned no addresses
 }
 
-// Inspect looks at one function (Linux, Documentation/ABI/testing/sysfs-bus-pci and
-// Documentation/PCI/sysfs-pci.rst). What the kernel does not show is no error.
+// Inspect reads an Inspection of one function (Linux, Documentation/ABI/testing/sysfs-bus-pci and
+// Documentation/PCI/sysfs-pci.rst). A value that the kernel does not show is no error.
 func Inspect(root host.Root, a Address) (Inspection, error) {
 	var i Inspection
 	dir := path.Join(devicesDir, a.String())
@@ -45,8 +45,8 @@ func Inspect(root host.Root, a Address) (Inspection, error) {
 		}
 		return fmt.Errorf("/%s: %w", path.Join(dir, name), host.Cause(err))
 	}
-	// The standard header, which everybody may read. A virtual function's ids read as
-	// all ones there, the rest does not (SR-IOV specification, 3.4.1).
+	// The standard header, which all users may read. In that of a virtual function the ids read as
+	// all ones, other fields do not (SR-IOV specification, 3.4.1).
 	header, configErr := root.ReadHead(path.Join(dir, "config"), 64)
 	if configErr == nil && len(header) > 0 {
 		answers := bytes.Count(header, []byte{0xff}) < len(header)
@@ -70,11 +70,11 @@ const (
 	regionUnset        = 0x20000000
 )
 
-// regions are the BARs of a function that is no bridge: the first lines of resource.
+// regions is the number of BARs of a function that is no bridge: the first lines of resource.
 const regions = 6
 
-// ParseResource reads a function's regions of memory, as sysfs shows them: a line for
-// each region, of its first address, its last, and its flags.
+// ParseResource parses a function's memory regions from the sysfs file resource: a line for each
+// region with its first address, its last address and its flags.
 func ParseResource(text string) ([]BAR, error) {
 	bars := []BAR{}
 	number := 0

@@ -1,8 +1,8 @@
 package pci
 
-// Kind is what an operator calls a function: "GPU", "NIC", "NVSwitch", "disk controller".
-// It follows from the class and, for NVSwitches and consoles, the vendor. It is "device"
-// where the class is unknown or has no common name (PCI Code and ID Assignment
+// Kind returns the operator's name for a kind of function: "GPU", "NIC", "NVSwitch", "disk
+// controller". It depends on the class and, for NVSwitches and consoles, on the vendor. It is
+// "device" if the class is unknown or has no common name (PCI Code and ID Assignment
 // Specification; Linux, include/linux/pci_ids.h).
 func (d *Device) Kind() string {
 	switch {
@@ -16,8 +16,8 @@ func (d *Device) Kind() string {
 	return d.Class.kind()
 }
 
-// Label names a function in a sentence: its kind, its address and, where it has one, its
-// driver, as in "NIC 0000:c3:00.0 (mlx5_core)".
+// Label returns a function's kind, address and driver, if any, for use in a sentence: "NIC
+// 0000:c3:00.0 (mlx5_core)".
 func (d *Device) Label() string {
 	label := d.Kind() + " " + d.Address.String()
 	if d.Driver != nil {
@@ -26,26 +26,26 @@ func (d *Device) Label() string {
 	return label
 }
 
-// IsGPU tells whether the function is known to be a GPU: a display controller or a
-// processing accelerator. Code that is about what a monitor shows asks IsDisplay instead.
+// IsGPU reports whether the function is known to be a GPU: a display controller or a processing
+// accelerator. Code that is concerned with monitors calls IsDisplay instead.
 func (d *Device) IsGPU() bool {
 	return d.Class != nil && d.Class.IsGPU()
 }
 
-// Makers of the display controllers in servers' management controllers.
+// Vendors of the display controllers in management controllers of servers.
 const (
 	aspeed ID = 0x1a03
 	matrox ID = 0x102b
 )
 
-// IsManagementConsole tells whether the function is known to be the display controller of a
+// IsManagementConsole reports whether the function is known to be the display controller of a
 // server's management controller.
 func (d *Device) IsManagementConsole() bool {
 	return d.IsDisplay() && (d.IsVendor(aspeed) || d.IsVendor(matrox))
 }
 
-// IsGPU tells whether the class is one that GPUs have: those of display controllers, and
-// those of processing accelerators (AMD's Instinct and Intel's Gaudi).
+// IsGPU reports whether the class is one that GPUs have: that of display controllers or of
+// processing accelerators (AMD's Instinct and Intel's Gaudi).
 func (c Class) IsGPU() bool {
 	return c.IsDisplay() || c.base() == 0x12
 }

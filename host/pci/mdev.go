@@ -8,15 +8,15 @@ import (
 	"gpustack/host"
 )
 
-// mediatedDir holds a link for each mediated device, whose target has the functions above it
-// among its elements (Linux, Documentation/driver-api/vfio-mediated-device.rst).
+// mediatedDir contains a link for each mediated device. The path of its target contains the
+// functions above it (Linux, Documentation/driver-api/vfio-mediated-device.rst).
 const mediatedDir = "/sys/bus/mdev/devices"
 
-// mediatedTypesDir is a folder of each function that can have mediated devices.
+// mediatedTypesDir is a sysfs folder of each function that supports mediated devices.
 const mediatedTypesDir = "mdev_supported_types"
 
-// ReadMediated returns how many mediated devices each function that Scan found has, as NVIDIA's
-// vGPUs are: by the list of all, and by the lists of each GPU.
+// ReadMediated returns the number of mediated devices, such as NVIDIA's vGPUs, of each function
+// that Scan found. It reads the list of all mediated devices and the list of each GPU.
 func ReadMediated(root host.Root, devices []Device) (map[Address]int, error) {
 	count, err := readMediated(root)
 	if err != nil {
@@ -72,7 +72,7 @@ func readMediated(root host.Root) (map[Address]int, error) {
 	for _, name := range names {
 		target, err := dir.Readlink(name)
 		if host.IsAbsent(err) {
-			continue // removed meanwhile
+			continue // removed since it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path.Join(mediatedDir, name), err)

@@ -14,8 +14,8 @@ import (
 	"gpustack/host"
 )
 
-// pciIDsFiles are where distributions keep the list of names, the first that is
-// there counting: Debian and Ubuntu, RHEL and SUSE, pciutils' own default.
+// pciIDsFiles are the paths of pci.ids on Debian and Ubuntu, on RHEL and SUSE, and pciutils'
+// default. The first that exists is used.
 var pciIDsFiles = []string{
 	"usr/share/misc/pci.ids",
 	"usr/share/hwdata/pci.ids",
@@ -24,7 +24,7 @@ var pciIDsFiles = []string{
 	"usr/share/pci.ids.gz",
 }
 
-// names are the names of some ids: those that a machine has.
+// names are the names of the ids that a machine has.
 type names struct {
 	vendors  map[ID]string
 	products map[product]string
@@ -34,7 +34,7 @@ type names struct {
 
 type product struct{ vendor, product ID }
 
-// wanted returns the ids that devices have, with empty names.
+// wanted returns the ids of devices, with empty names.
 func wanted(devices []Device) names {
 	n := names{map[ID]string{}, map[product]string{}, map[Class]string{}, map[uint8]string{}}
 	for i := range devices {
@@ -53,9 +53,8 @@ func wanted(devices []Device) names {
 	return n
 }
 
-// readNames returns the names of what devices have, from file if that is given,
-// on the machine the program runs on, else from the first pci.ids below the root.
-// Without one the names stay empty.
+// readNames returns the names for devices: from file, if given, on the machine where the program
+// runs, otherwise from the first pci.ids below the root. Without one the names are empty.
 func readNames(root host.Root, file string, devices []Device) (names, error) {
 	n := wanted(devices)
 	if file != "" {
@@ -79,7 +78,7 @@ func readNames(root host.Root, file string, devices []Device) (names, error) {
 		if err != nil {
 			return n, fmt.Errorf("/%s: %w", file, host.Cause(err))
 		}
-		// A recording gets the few lines that were of use, not a million bytes.
+		// A snapshot gets only the lines that were used, not a million bytes.
 		root.Record(strings.TrimSuffix(file, ".gz"), n.text())
 		return n, nil
 	}
@@ -97,9 +96,8 @@ func (n *names) findIn(r io.Reader, zipped bool) error {
 	return n.find(r)
 }
 
-// find goes once through a pci.ids file (its grammar stands in its own head) and
-// keeps the names of the ids that are wanted. A line it does not understand is
-// passed over, as lspci does: a name is no ground to stop.
+// find reads a pci.ids file once, whose head documents its grammar, and stores the names of the
+// wanted ids. It ignores malformed lines, as lspci does: names are not essential.
 func (n *names) find(r io.Reader) error {
 	s := section{names: n}
 	buf := make([]byte, 64<<10)
@@ -129,7 +127,7 @@ func (n *names) find(r io.Reader) error {
 	}
 }
 
-// section is the part of a pci.ids file that a line belongs to.
+// section is the part of a pci.ids file that a line is in.
 type section struct {
 	names *names
 	kind  sectionKind
@@ -178,7 +176,7 @@ func (s *section) line(line []byte) {
 	}
 }
 
-// keep keeps a name if it is wanted.
+// keep stores a name if it is wanted.
 func keep[K comparable](names map[K]string, key K, name []byte) bool {
 	_, want := names[key]
 	if want {
@@ -187,8 +185,8 @@ func keep[K comparable](names map[K]string, key K, name []byte) bool {
 	return want
 }
 
-// entry splits "10de  NVIDIA Corporation" into an id of so many lower-case
-// digits and a name.
+// entry splits "10de  NVIDIA Corporation" into an id with the given number of lower-case digits,
+// and a name.
 func entry(line []byte, digits int) (id uint16, name []byte, ok bool) {
 	if len(line) < digits+2 || line[digits] != ' ' {
 		return 0, nil, false
@@ -207,7 +205,7 @@ func entry(line []byte, digits int) (id uint16, name []byte, ok bool) {
 	return id, line[digits:], true
 }
 
-// text writes the names that were found as a pci.ids file of their own.
+// text returns the names that were found in the format of pci.ids.
 func (n *names) text() []byte {
 	var b bytes.Buffer
 	for _, vendor := range sortedKeys(n.vendors) {
@@ -238,7 +236,7 @@ func (n *names) text() []byte {
 	return b.Bytes()
 }
 
-// apply names one function, from the list first and from our own tables second.
+// apply sets the names of one function, from the list first and from the built-in tables second.
 func (n *names) apply(d *Device) {
 	if d.VendorID != nil {
 		d.Vendor = firstName(n.vendors[*d.VendorID], ownVendors[*d.VendorID])
@@ -252,7 +250,7 @@ func (n *names) apply(d *Device) {
 	if d.IsNVIDIAGPU() && d.Product != nil {
 		hint := AliasHint(*d.Product)
 		if *d.ProductID == 0x25b6 && d.SubsystemID != nil && *d.SubsystemID == 0x14a9 {
-			hint = "A16" // "A2 / A16": one product id, told apart by the board
+			hint = "A16" // "A2 / A16" share one product id; the subsystem id distinguishes them
 		}
 		if hint != "" {
 			d.AliasHint = &hint

@@ -1,7 +1,7 @@
 package pci
 
-// ownVendors are the vendors that stand beside GPUs in servers, named as pci.ids
-// names them, for machines without that file.
+// ownVendors are the vendors of devices that are common in GPU servers, named as in pci.ids, for
+// machines without that file.
 var ownVendors = map[ID]string{
 	0x1000: "Broadcom / LSI",
 	0x1002: "Advanced Micro Devices, Inc. [AMD/ATI]",
@@ -16,8 +16,8 @@ var ownVendors = map[ID]string{
 	0x8086: "Intel Corporation",
 }
 
-// ownClasses are the classes that are met beside GPUs in servers (PCI Code and
-// ID Assignment Specification), worded as pci.ids words them.
+// ownClasses are the classes of devices that are common in GPU servers (PCI Code and ID Assignment
+// Specification), named as in pci.ids.
 var ownClasses = map[Class]string{
 	0x0100: "SCSI storage controller",
 	0x0101: "IDE interface",
@@ -57,9 +57,9 @@ var ownClasses = map[Class]string{
 	0x1300: "Non-Essential Instrumentation",
 }
 
-// ownProduct names an NVIDIA product that is met in data centres and
-// workstations: chip, then product in brackets, as pci.ids does. It returns ""
-// for all others.
+// ownProduct returns the name of an NVIDIA product that is common in data centres and
+// workstations, as in pci.ids: the chip, then the product in brackets. It returns "" for all
+// others.
 func ownProduct(d *Device) string {
 	if !d.IsVendor(NVIDIA) {
 		return ""
@@ -67,8 +67,8 @@ func ownProduct(d *Device) string {
 	return ownProducts[*d.ProductID]
 }
 
-// The ids are facts of the hardware; NVIDIA lists them in the "Supported
-// Products" appendix of each driver's README, the PCI ID Repository names them.
+// NVIDIA lists the ids in the "Supported Products" appendix of each driver's README; the PCI ID
+// Repository has the names.
 var ownProducts = map[ID]string{
 	// Kepler
 	0x0fef: "GK107GL [GRID K340]",

@@ -13,24 +13,22 @@ import (
 	"gpustack/host"
 )
 
-// devicesDir holds a link for each function (Linux,
-// Documentation/ABI/testing/sysfs-bus-pci).
+// devicesDir contains a link for each function (Linux, Documentation/ABI/testing/sysfs-bus-pci).
 const devicesDir = "sys/bus/pci/devices"
 
-// ErrNoPCI says that there is no PCI bus below the root.
+// ErrNoPCI means that there is no PCI bus below the root.
 var ErrNoPCI = host.WithHint(errors.New("no PCI devices folder"),
 	"--root is the top directory of a machine's file tree, with its sys below; leave it out on the machine itself")
 
-// Options are the choices a scan leaves.
+// Options are the options of a scan.
 type Options struct {
-	// PCIIDs is a pci.ids file on the machine the program runs on, to be read
-	// instead of the one below the root.
+	// PCIIDs is the path of a pci.ids file on the machine where the program runs, read instead of the
+	// one below the root.
 	PCIIDs string
 }
 
-// Scan returns every function below root, in order of address, and warnings
-// about entries that are no function. It is an error, and no list, when the
-// list itself cannot be read.
+// Scan returns every function below root, ordered by address, and warnings about entries that are
+// not functions. If the list itself cannot be read, it returns an error and no devices.
 func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err error) {
 	entries, err := root.ReadDir(devicesDir)
 	if err != nil {
@@ -84,8 +82,8 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 	return devices, warnings, nil
 }
 
-// readAll fills in what each function's own folder says. Opening a file takes
-// most of a scan's time, and that the kernel does on several processors at once.
+// readAll reads the folder of each function. Most of a scan's time is spent opening files, which
+// the kernel can do on several processors at once.
 func readAll(dir *host.Dir, devices []Device) {
 	workers := min(runtime.GOMAXPROCS(0), 8, len(devices))
 	var group sync.WaitGroup
@@ -101,8 +99,8 @@ func readAll(dir *host.Dir, devices []Device) {
 }
 
 // attributes are the files and links that a function's folder may have (Linux,
-// Documentation/ABI/testing/sysfs-bus-pci). "config" is not among them: to read
-// it is a transaction on the bus.
+// Documentation/ABI/testing/sysfs-bus-pci). "config" is not among them: reading it is a
+// transaction on the bus.
 var attributes = []string{
 	class:           "class",
 	vendor:          "vendor",
@@ -145,19 +143,19 @@ const (
 	mediatedTypes
 )
 
-// reader reads one function after the other.
+// reader reads one function at a time.
 type reader struct {
 	devices *host.Dir
 	buf     []byte
 
-	// Of the function at hand:
+	// Values of the current function:
 	d       *Device
 	dir     *host.Dir
-	present uint64 // the attributes its folder lists, by bit
-	unread  uint64 // those of them that could not be read or understood
+	present uint64 // bit set of the attributes that its folder lists
+	unread  uint64 // bit set of those that could not be read or parsed
 }
 
-// values is what the pointers of one Device point to, made in one piece.
+// values contains the targets of the pointers of one Device, allocated together.
 type values struct {
 	class                                       Class
 	vendor, product, subsystemVendor, subsystem ID
@@ -190,14 +188,14 @@ func (r *reader) read(d *Device) {
 		r.warn("", err)
 		return
 	}
-	// The bridge a function sits behind is the folder its own folder is in;
-	// on a root bus that is "pci0000:00" instead.
+	// The parent folder is that of the bridge above; on a root bus it is "pci0000:00" instead.
 	if parent, err := ParseAddress(path.Base(path.Dir(target))); err == nil {
 		v.parent = parent
 		d.Parent = &v.parent
 	}
-	// Intel's VMD makes a domain of the devices behind it. Their host bridge is a folder in
-	// the controller's own (Linux, drivers/pci/controller/vmd.c): "0000:64:00.5/pci10000:00".
+	// Intel's VMD puts the devices behind it into a domain of their own. Their host bridge is a
+	// folder in the controller's folder (Linux, drivers/pci/controller/vmd.c):
+	// "0000:64:00.5/pci10000:00".
 	if i := strings.LastIndex(target, "/pci"); i > 0 {
 		if controller, err := ParseAddress(path.Base(target[:i])); err == nil {
 			v.controller = controller
@@ -212,7 +210,7 @@ func (r *reader) read(d *Device) {
 	d.Revision = file(r, revision, &v.revision, parseRevision)
 	d.Modalias = file(r, modalias, &v.modalias, parseText)
 	if d.DriverOverride = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
-		d.DriverOverride = nil // how the kernel prints that there is none
+		d.DriverOverride = nil // the kernel's text for an unset override
 	}
 	if d.NUMANode = file(r, numaNode, &v.numaNode, parseNUMANode); v.numaNode == noNUMANode {
 		d.NUMANode = nil
@@ -235,8 +233,8 @@ func (r *reader) read(d *Device) {
 	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF
 }
 
-// role derives the function's part in SR-IOV and what Nova will call it from
-// what was read. It gives up where that was not enough.
+// role derives the function's role in SR-IOV and its type in Nova from what was read. They are
+// empty if not enough could be read.
 func (r *reader) role() (Role, DeviceType) {
 	s := &r.d.SRIOV
 	switch {
@@ -249,15 +247,15 @@ func (r *reader) role() (Role, DeviceType) {
 	case *s.TotalVFs > 0 || s.NumVFs != nil && *s.NumVFs > 0:
 		return RolePF, TypePF
 	}
-	return RolePF, TypePCI // its driver allows no virtual function
+	return RolePF, TypePCI // its driver permits no virtual functions
 }
 
 func (r *reader) has(set uint64, a attribute) bool {
 	return set&(1<<a) != 0
 }
 
-// file reads and parses one small file into value and returns it, nil with a
-// warning where that cannot be done, nil without one where the file is absent.
+// file reads and parses one small file into value and returns value. It returns nil with a warning
+// if that fails, and nil without one if the file does not exist.
 func file[T any](r *reader, a attribute, value *T, parse func(string) (T, error)) *T {
 	if !r.has(r.present, a) {
 		return nil
@@ -269,7 +267,7 @@ func file[T any](r *reader, a attribute, value *T, parse func(string) (T, error)
 	return known(r, a, value, err)
 }
 
-// link does the same with the last element of a link's target.
+// link parses the last element of a link's target in the same way.
 func link[T any](r *reader, a attribute, value *T, parse func(string) (T, error)) *T {
 	if !r.has(r.present, a) {
 		return nil
@@ -285,7 +283,7 @@ func known[T any](r *reader, a attribute, value *T, err error) *T {
 	if err == nil {
 		return value
 	}
-	if !host.IsAbsent(err) { // a driver can go between list and look
+	if !host.IsAbsent(err) { // the driver may be unbound between list and read
 		r.unread |= 1 << a
 		r.warn(attributes[a], err)
 	}
@@ -325,7 +323,7 @@ func parseWords(s string) ([]string, error) {
 	return strings.Fields(s), err
 }
 
-// noNUMANode is how the kernel says that a function is near no node.
+// noNUMANode is the kernel's value for a function that is near no node.
 const noNUMANode = -1
 
 func parseNUMANode(s string) (int, error) {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Selector names functions as an operator does: one by its address, or all of a
-// product by vendor and product id ("10de:11b4").
+// Selector selects one function by its address, or all functions of a product by vendor and
+// product id ("10de:11b4").
 type Selector struct {
 	address         Address
 	vendor, product ID
 	byAddress       bool
 }
 
-// ParseSelector reads ADDRESS or VENDOR:PRODUCT.
+// ParseSelector parses ADDRESS or VENDOR:PRODUCT.
 func ParseSelector(s string) (Selector, error) {
 	if strings.Contains(s, ".") {
 		address, err := ParseAddress(s)
@@ -28,7 +28,7 @@ func ParseSelector(s string) (Selector, error) {
 	return Selector{vendor: v, product: p}, nil
 }
 
-// Matches tells whether the selector names d.
+// Matches reports whether the selector selects d.
 func (s Selector) Matches(d *Device) bool {
 	if s.byAddress {
 		return d.Address == s.address
@@ -43,14 +43,14 @@ func (s Selector) String() string {
 	return s.vendor.String() + ":" + s.product.String()
 }
 
-// ClassPrefix is a class, or all classes of one base class: "0302" stands for 3D
-// controllers, "03" for display controllers of any kind.
+// ClassPrefix is a class, or all classes of one base class: "0302" stands for 3D controllers, "03"
+// for all display controllers.
 type ClassPrefix struct {
 	class Class
-	base  bool // only the base class counts
+	base  bool // compare only the base class
 }
 
-// ParseClassPrefix reads two or four hexadecimal digits.
+// ParseClassPrefix parses two or four hexadecimal digits.
 func ParseClassPrefix(s string) (ClassPrefix, error) {
 	digits := strings.TrimPrefix(s, "0x")
 	base := len(digits) == 2
@@ -64,7 +64,7 @@ func ParseClassPrefix(s string) (ClassPrefix, error) {
 	return ClassPrefix{class: class, base: base}, nil
 }
 
-// Matches tells whether d is known to be of the class.
+// Matches reports whether d is known to be of the class.
 func (p ClassPrefix) Matches(d *Device) bool {
 	if d.Class == nil {
 		return false
@@ -75,20 +75,20 @@ func (p ClassPrefix) Matches(d *Device) bool {
 	return *d.Class == p.class
 }
 
-// Filter picks functions: those that match one of the values of each kind that
-// has any. The zero Filter picks all.
+// Filter selects functions that match at least one value of each kind that has any. The zero
+// Filter selects all.
 type Filter struct {
 	Vendors []ID
 	Classes []ClassPrefix
 	Devices []Selector
 }
 
-// IsZero tells whether the filter picks everything.
+// IsZero reports whether the filter selects every function.
 func (f Filter) IsZero() bool {
 	return len(f.Vendors)+len(f.Classes)+len(f.Devices) == 0
 }
 
-// Pick returns the functions that the filter picks, in their order.
+// Pick returns the functions that the filter selects, in their order.
 func (f Filter) Pick(devices []Device) []Device {
 	return pick(devices, func(d *Device) bool {
 		return anyOf(f.Vendors, d.IsVendor) &&
@@ -97,8 +97,8 @@ func (f Filter) Pick(devices []Device) []Device {
 	})
 }
 
-// Candidates returns the functions that host prepare would select by itself, their virtual
-// functions, all that share a slot or an IOMMU group with one of them, and NVSwitches.
+// Candidates returns the functions that host prepare would select by default, their virtual
+// functions, all functions that share a slot or an IOMMU group with one of them, and NVSwitches.
 func Candidates(devices []Device) []Device {
 	groups, slots := map[int]bool{}, map[Address]bool{}
 	for i := range devices {
@@ -124,7 +124,7 @@ func pick(devices []Device, want func(*Device) bool) []Device {
 	return picked
 }
 
-// anyOf tells whether one of the values matches, or there are none.
+// anyOf reports whether one of the values matches, or there are none.
 func anyOf[T any](values []T, matches func(T) bool) bool {
 	for _, v := range values {
 		if matches(v) {

@@ -10,8 +10,8 @@ import (
 	"gpustack/host"
 )
 
-// VPDField is one field of a function's vital product data: a keyword of two characters and
-// its value.
+// VPDField is a field of a function's vital product data: a keyword of two characters and its
+// value.
 type VPDField struct {
 	Keyword string
 	Value   []byte
@@ -28,8 +28,8 @@ const (
 
 var errVPD = errors.New("not vital product data")
 
-// ParseVPD returns the fields of the read-only and of the writable resource of vital product
-// data. Data that ends before the end tag is an error: the rest is unknown.
+// ParseVPD returns the fields of the read-only and the writable resource of vital product data.
+// Data without an end tag is an error: fields may be missing.
 func ParseVPD(data []byte) ([]VPDField, error) {
 	var fields []VPDField
 	for at := 0; at < len(data); {
@@ -73,12 +73,12 @@ func parseVPDFields(content []byte) ([]VPDField, error) {
 	return fields, nil
 }
 
-// nvswitchManager is what the vital product data of a ConnectX-7 function says that manages
-// the NVSwitches of an HGX B200 or B300 board (NVIDIA Fabric Manager User Guide, "NVLink
-// Subnet Manager": SMDL=SW_MNG). Vendor fields hold settings separated by colons.
+// nvswitchManager is the text in the vital product data of the ConnectX-7 functions that manage
+// the NVSwitches of an HGX B200 or B300 board (NVIDIA Fabric Manager User Guide, "NVLink Subnet
+// Manager": SMDL=SW_MNG). Vendor fields contain settings separated by colons.
 const nvswitchManager = "SMDL=SW_MNG"
 
-// managesNVSwitches returns whether vital product data is that of such a function.
+// managesNVSwitches reports whether vital product data is that of such a function.
 func managesNVSwitches(data []byte) (bool, error) {
 	fields, err := ParseVPD(data)
 	for _, f := range fields {
@@ -89,8 +89,8 @@ func managesNVSwitches(data []byte) (bool, error) {
 	return false, err
 }
 
-// reduceVPD leaves of vital product data what managesNVSwitches looks for: the rest holds
-// serial numbers.
+// reduceVPD returns only the part of vital product data that managesNVSwitches needs: the rest
+// contains serial numbers.
 func reduceVPD(data []byte) []byte {
 	manages, err := managesNVSwitches(data)
 	switch {
@@ -103,18 +103,18 @@ func reduceVPD(data []byte) []byte {
 	return []byte{vpdEnd << 3}
 }
 
-// mellanox makes ConnectX adapters; NVIDIA's own vendor id is another one.
+// mellanox is the vendor id of ConnectX adapters, which differs from NVIDIA's own.
 const mellanox ID = 0x15b3
 
-// mayManageNVSwitches tells whether the vital product data must be read to know what a
+// mayManageNVSwitches reports whether the vital product data is needed to determine what a
 // function is.
 func (d *Device) mayManageNVSwitches() bool {
 	return d.IsVendor(mellanox) && (d.Class == nil || d.Class.base() == 0x02) && d.SRIOV.PF == nil
 }
 
-// hidesNVSwitches tells whether a machine's NVSwitches may be managed by ConnectX functions:
-// it has GPUs of a board with NVSwitches, and none shows as a function. A 3D controller that
-// is newer than the tables of names may be one.
+// hidesNVSwitches reports whether a machine's NVSwitches may be managed by ConnectX functions: it
+// has GPUs of a board with NVSwitches, and no NVSwitch is a PCI function. A 3D controller that is
+// newer than the tables of names may be such a GPU.
 func hidesNVSwitches(devices []Device) bool {
 	hides := false
 	for i := range devices {
@@ -136,12 +136,12 @@ func hidesNVSwitches(devices []Device) bool {
 	return hides
 }
 
-// readNVSwitchManagers finds the functions that manage NVSwitches.
+// readNVSwitchManagers determines which functions manage NVSwitches.
 func readNVSwitchManagers(dir *host.Dir, devices []Device) {
 	if !hidesNVSwitches(devices) {
 		return
 	}
-	// The kernel waits for the device at every four bytes: the devices are read at the same time.
+	// The kernel waits for the device at every four bytes, so the devices are read concurrently.
 	var group sync.WaitGroup
 	for i := range devices {
 		if devices[i].mayManageNVSwitches() {
@@ -154,8 +154,8 @@ func readNVSwitchManagers(dir *host.Dir, devices []Device) {
 	group.Wait()
 }
 
-// readVPD reads the vital product data of one function. The kernel makes each read wait for
-// the device, up to its end tag, and shows the file to root alone.
+// readVPD reads the vital product data of one function. The kernel reads it from the device, up to
+// its end tag, and lets only root read the file.
 func (r *reader) readVPD(d *Device) {
 	r.d = d
 	dir, _, err := r.devices.Enter(d.Address.String())
@@ -171,7 +171,7 @@ func (r *reader) readVPD(d *Device) {
 		}
 	}
 	if host.IsAbsent(err) {
-		manages := false // the function has none
+		manages := false // the function has no vital product data
 		d.NVSwitchManager = &manages
 		return
 	}
