@@ -10,14 +10,14 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// app is the program for one command line.
+// app is the command-line application for one command line.
 type app struct {
 	*cli.App
 	line *commandLine
 	ui   *ui
 }
 
-// newApp holds the one list of commands.
+// newApp returns the application with the complete list of commands.
 func newApp(u *ui, args []string) app {
 	a := &cli.App{
 		Name:    "gpustack",
@@ -73,10 +73,10 @@ func (a app) run(ctx context.Context) error {
 	return a.RunContext(ctx, a.line.arranged())
 }
 
-// tame takes the habits out of urfave/cli v2 that an operator must not meet, for
-// every command: to print the whole help after a wrong flag, to leave a wrong
-// command to the help command, to exit by itself, to split values at commas.
-// A fifth, to take flags for arguments when they come after one, parseLine meets.
+// tame disables urfave/cli v2 defaults in every command: printing the whole help after a wrong
+// flag, treating a wrong command as an argument of the help command, exiting by itself, and
+// splitting values at commas. A fifth, treating flags after an argument as arguments, is handled
+// by parseLine.
 func tame(a *cli.App, f *faults) {
 	onUsageError := func(_ *cli.Context, err error, _ bool) error {
 		problem := strings.TrimSuffix(strings.Replace(err.Error(), " for -", " for --", 1), ": parse error")
@@ -86,8 +86,8 @@ func tame(a *cli.App, f *faults) {
 	a.Metadata = map[string]any{faultsKey: f}
 	a.OnUsageError = onUsageError
 	a.ExitErrHandler = func(*cli.Context, error) {}
-	a.HideHelp = true    // help.go has it
-	a.HideVersion = true // its flag would be -v too
+	a.HideHelp = true    // help.go prints it
+	a.HideVersion = true // its flag would also be -v
 	a.DisableSliceFlagSeparator = true
 	for path, command := range commands(a.Commands) {
 		command.OnUsageError = onUsageError
@@ -103,7 +103,7 @@ func tame(a *cli.App, f *faults) {
 	}
 }
 
-// commands goes through a tree of commands, with each one's path ("host scan").
+// commands iterates over a tree of commands, each with its path ("host scan").
 func commands(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
 	return func(yield func(string, *cli.Command) bool) {
 		for _, c := range tree {
@@ -128,7 +128,7 @@ func names(tree []*cli.Command) (names []string) {
 	return names
 }
 
-// listed joins words as a sentence does.
+// listed joins words into a list as in a sentence.
 func listed(words []string, and string) string {
 	last := len(words) - 1
 	if last < 1 {
@@ -137,9 +137,8 @@ func listed(words []string, and string) string {
 	return strings.Join(words[:last], ", ") + " " + and + " " + words[last]
 }
 
-// action joins a command's two halves: parse makes options of the command line
-// and collects what is wrong with it, all of it; run is not reached unless
-// nothing is.
+// action combines the two halves of a command. parse reads the options from the command line and
+// collects all its errors; run is called only if there are none.
 func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.Context, *ui, T) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		f := c.App.Metadata[faultsKey].(*faults)
@@ -159,9 +158,9 @@ func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.
 
 const faultsKey = "faults"
 
-// faults collects what is wrong with a command line.
+// faults collects the errors of a command line.
 type faults struct {
-	command string // as it was called
+	command string // as the user called it
 	all     []error
 }
 
@@ -179,8 +178,7 @@ func (f *faults) seeHelp() string {
 	return "see " + f.command + " --help"
 }
 
-// arguments returns what stands on the command line beside flags, which must be
-// as many as there are names.
+// arguments returns the positional arguments, of which there must be as many as names.
 func (f *faults) arguments(c *cli.Context, names ...string) []string {
 	given := c.Args().Slice()
 	for i, arg := range given {
@@ -214,7 +212,7 @@ func (f *faults) choice(c *cli.Context, name string) string {
 	return value
 }
 
-// values parses each value of a flag that can be repeated.
+// values parses each value of a repeatable flag.
 func values[T any](f *faults, c *cli.Context, flag string, parse func(string) (T, error)) []T {
 	var list []T
 	for _, s := range c.StringSlice(flag) {
@@ -230,7 +228,7 @@ func values[T any](f *faults, c *cli.Context, flag string, parse func(string) (T
 	return list
 }
 
-// usageError is a fault of the command line, and what to do about it.
+// usageError is an error in the command line, with a hint.
 type usageError struct {
 	problem, hint string
 }
@@ -239,7 +237,7 @@ func (e *usageError) Error() string {
 	return e.problem
 }
 
-// Hint returns what to do about it, or "".
+// Hint returns the hint, or "".
 func (e *usageError) Hint() string {
 	return e.hint
 }
@@ -254,7 +252,7 @@ func parseRoot(c *cli.Context, f *faults) rootOptions {
 	return rootOptions{c.Bool("version"), c.App}
 }
 
-// runRoot is gpustack without a command.
+// runRoot runs gpustack without a command.
 func runRoot(_ context.Context, u *ui, opts rootOptions) error {
 	if opts.version {
 		u.printf("gpustack %s\n", programVersion())

@@ -20,7 +20,7 @@ type commandLine struct {
 	command   *cli.Command
 	flags     [][]string // each with its value, if the value is a separate word
 	arguments []string
-	help      bool // help is wanted, which takes precedence over errors
+	help      bool // help is requested, which takes precedence over errors
 }
 
 // parseLine splits a command line, whose first word is the program's name.

@@ -18,22 +18,22 @@ import (
 	"gpustack/nova/conf"
 )
 
-// settle is how long the kernel has to show the effect of a write.
+// settle is the maximum time until a write has its effect.
 const settle = 2 * time.Second
 
-// runner starts programs of the machine below root. A second signal ends them.
+// runner returns what starts programs of the machine below root. A second signal ends them.
 func (u *ui) runner(root host.Root) host.Runner {
 	return host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
 }
 
-// binder changes drivers of the machine below root. The kernel has the timeout for each write to
-// sysfs, and for one of an earlier run that has not ended.
+// binder returns the kind of change for drivers of the machine below root. timeout is the maximum
+// time for each write to sysfs, and for waiting for an earlier run's write.
 func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
 	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Patience: timeout}
 }
 
-// engine makes and undoes changes of the machine below root, of files and of drivers. A command
-// that handles other kinds appends them.
+// engine returns the engine for changes of files and drivers of the machine below root. A command
+// that makes other kinds of changes appends them.
 func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 	runner := u.runner(root)
 	return change.Engine{
@@ -55,8 +55,8 @@ func keepReporting(e change.Entry, now, before []byte) ([]byte, error) {
 	return nova.KeepReporting(now, before)
 }
 
-// userStore returns where changes are recorded that do not need root: for root the machine's own
-// store, else a folder of the user (XDG Base Directory Specification 0.8, XDG_STATE_HOME).
+// userStore returns the store for changes that do not need root: the machine's own store for root,
+// otherwise a folder of the user (XDG Base Directory Specification 0.8, XDG_STATE_HOME).
 func userStore() (change.Store, error) {
 	root, err := host.NewRoot("/")
 	if err != nil || os.Geteuid() == 0 {
@@ -103,9 +103,8 @@ func stores(dir string) ([]change.Store, error) {
 	return []change.Store{own, machine}, nil
 }
 
-// recover asks whether earlier runs were interrupted, and recovers what they left, as every
-// command that changes something does before anything else. except is an entry that is not
-// recovered, or 0.
+// recover determines whether earlier runs were interrupted, and recovers their changes. Every
+// command that changes something calls it first. except is an entry that is not recovered, or 0.
 func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except int) error {
 	purpose := change.ToRecover
 	if d.dryRun {
@@ -182,13 +181,13 @@ func (u *ui) warnInterrupted(ctx context.Context, dir string) {
 	}
 }
 
-// recoveredBySome reports whether only some commands recover an entry: those of its database or
-// API.
+// recoveredBySome reports whether only some commands can recover an entry: those that access its
+// database or API.
 func recoveredBySome(e change.Entry) bool {
 	return e.Kind != change.KindFiles && e.Kind != change.KindDrivers
 }
 
-// apply makes a change, recorded, and completes its report.
+// apply makes a change, records it and completes its report.
 func (u *ui) apply(ctx context.Context, e change.Engine, format string, work change.Work, r reporter) error {
 	if err := u.beginRecorded(remedyOf(work.Change.Kind())); err != nil {
 		return err

@@ -43,14 +43,14 @@ func parseHistory(c *cli.Context, f *faults) historyOptions {
 	return historyOptions{c.String("root"), f.choice(c, "output")}
 }
 
-// historyReport is what history prints, in the form that docs/json.md describes.
+// historyReport is the output of history (docs/json.md).
 type historyReport struct {
 	Schema  int            `json:"schema"`
 	Entries []historyEntry `json:"entries"`
 }
 
 type historyEntry struct {
-	Journal string `json:"journal"` // the folder that the entry is in
+	Journal string `json:"journal"` // the folder of the journal that contains the entry
 	change.Entry
 }
 
@@ -90,7 +90,7 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 	return nil
 }
 
-// changed says in a few words what an entry has changed.
+// changed returns a short description of what an entry has changed.
 func changed(e change.Entry) string {
 	switch e.Kind {
 	case change.KindRows:

@@ -78,7 +78,7 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	return opts
 }
 
-// called returns the command for hints.
+// called returns the command as the user called it, for hints.
 func (o driversOptions) called(name string) hostCommand {
 	c := hostCommand{name: name, root: o.root}
 	if o.live {
@@ -110,7 +110,7 @@ func (o driversOptions) explainBind(err error) error {
 	})
 }
 
-// selected is how functions were selected on the command line, by those flags.
+// selected returns the part of the command line that selected functions, by those flags.
 func selected(c *cli.Context, flags ...string) (words string) {
 	for _, name := range flags {
 		for _, value := range c.StringSlice(name) {

@@ -56,7 +56,7 @@ func parseHostCheck(c *cli.Context, f *faults) hostCheckOptions {
 	return hostCheckOptions{c.String("root"), f.choice(c, "output")}
 }
 
-// hostCheckReport is what host check prints, in the form that docs/json.md describes.
+// hostCheckReport is the output of host check (docs/json.md).
 type hostCheckReport struct {
 	Schema   int            `json:"schema"`
 	Host     scannedHost    `json:"host"`
@@ -97,7 +97,7 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	return nil
 }
 
-// readVirtType reads how nova-compute runs guests.
+// readVirtType reads the virt_type of nova-compute.
 func readVirtType(root host.Root) machine.Look[string] {
 	value, file, err := nova.ReadVirtType(root)
 	return machine.Look[string]{Value: value, File: file, Err: err}
@@ -121,7 +121,7 @@ func (u *ui) hostCheckTable(r hostCheckReport) {
 	u.printf("\n%s\n", u.paint(bold, string(r.Verdict)+counted(r.Findings)))
 }
 
-// counted returns how many findings fail or warn, for the last line.
+// counted returns the number of failures and warnings, for the last line.
 func counted(findings []host.Finding) string {
 	failed, warned := 0, 0
 	for _, f := range findings {

@@ -61,7 +61,7 @@ func parseHostGuests(c *cli.Context, f *faults) hostGuestsOptions {
 	return hostGuestsOptions{c.String("root"), f.choice(c, "output"), c.StringSlice("conf")}
 }
 
-// guestsReport is what host guests prints, in the form that docs/json.md describes.
+// guestsReport is the output of host guests (docs/json.md).
 type guestsReport = guest.Report
 
 func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
@@ -81,8 +81,8 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 	return nil
 }
 
-// guestsTable prints a line for each guest and what it holds, then what else there is,
-// then what could not be read.
+// guestsTable prints a line for each guest and each group that it uses, then other users of
+// groups, then errors.
 func (u *ui) guestsTable(r guestsReport) {
 	u.printf("%s\n", printable(guestsLine(r)))
 	if rows := guestRows(r); len(rows) > 0 {
@@ -107,13 +107,13 @@ func (u *ui) guestsTable(r guestsReport) {
 	}
 }
 
-// guestsLine says in one line which machine this is, and when it was looked at.
+// guestsLine returns a line with the machine's name and the time of the observation.
 func guestsLine(r guestsReport) string {
 	return fmt.Sprintf("%s (by %s), machine %s, %s", text(r.NovaHost), text(r.NovaHostFrom), text(r.MachineID), r.Collected.Format(time.RFC3339))
 }
 
-// guestRows has a row for each guest that runs and each group it holds, for each other
-// holder, and for each domain that does not run.
+// guestRows returns a row for each running guest and each of its groups, for each other user of a
+// group, and for each domain that is not running.
 func guestRows(r guestsReport) [][]string {
 	held := map[int][]guest.Holder{}
 	for _, h := range r.Holders {
@@ -165,7 +165,7 @@ func vfioName(h guest.Holder) string {
 	return number(h.Group)
 }
 
-// listAddresses joins addresses; those that are not known are a question mark.
+// listAddresses joins addresses. Unknown ones are a question mark.
 func listAddresses(addresses []pci.Address) string {
 	if addresses == nil {
 		return "?"

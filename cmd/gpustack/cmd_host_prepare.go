@@ -97,10 +97,10 @@ type hostPrepareOptions struct {
 	prepare            selection.Options
 	rebuild, noRebuild bool
 	ifPresent          bool
-	command            string // for the journal
+	command            string // the command line, for the journal
 }
 
-// called returns the command for hints.
+// called returns the command as the user called it, for hints.
 func (o hostPrepareOptions) called() hostCommand {
 	c := hostCommand{name: "host prepare", root: o.root}
 	for _, flag := range []struct {
@@ -151,8 +151,7 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 	return opts
 }
 
-// prepareReport is what host prepare prints, in the form that docs/json.md
-// describes.
+// prepareReport is the output of host prepare (docs/json.md).
 type prepareReport struct {
 	report
 	Changes   []fileChange       `json:"changes"`
@@ -185,12 +184,12 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	var running guard.Running
 	var runningErr error
 	subjects := machine.Boot
-	if !opts.prepare.None { // what the host needs must not keep functions from the host
+	if !opts.prepare.None { // what the host needs must not prevent returning functions
 		subjects |= machine.Needs
 		running, runningErr = readRunning(root, driver.Live{Runner: runner})
 	}
 	m := machine.Observe(root, subjects, machine.Options{Running: running})
-	// On a machine without such a device nothing else matters.
+	// On a machine without such a device, other problems do not matter.
 	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {
 		case opts.ifPresent:
@@ -200,7 +199,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		}
 	}
 	if runningErr != nil {
-		// The session itself ends with the boot, and its interface has an address.
+		// The session ends with the reboot anyway, and its interface has an address.
 		m.Warnings = append(m.Warnings, fmt.Sprintf("the interface of this ssh session is not determined: %v", runningErr))
 	}
 	want, err := prepare.NewWant(root, m, opts.prepare)
@@ -225,12 +224,12 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	})
 }
 
-// noMore returns no hints beside those of the selection.
+// noMore returns no hints in addition to those of the selection.
 func noMore(error) []string {
 	return nil
 }
 
-// nothingPresent reports that a machine has none of the devices, which is no error.
+// nothingPresent prints that a machine has none of the devices, which is not an error.
 func (u *ui) nothingPresent(opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != formatTable {
@@ -240,7 +239,8 @@ func (u *ui) nothingPresent(opts hostPrepareOptions, absent error) error {
 	return nil
 }
 
-// prepareWork says which programs are run, and which are left.
+// prepareWork returns the work of a plan: its changes, the programs to run, and the programs left
+// to the operator.
 func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) change.Work {
 	work := change.Work{Command: opts.command, Change: change.Files{Root: root}.New(plan.Files)}
 	programs := plan.Programs
@@ -284,7 +284,7 @@ func commandLines(programs []host.Program) []string {
 	return lines
 }
 
-// prepareTable prints the plan for people.
+// prepareTable prints the plan as text.
 func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	var rows [][]string
 	for _, f := range r.Functions {
@@ -330,7 +330,7 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	}
 }
 
-// programs prints what runs after a plan's changes.
+// programs prints the programs that run after a plan's changes.
 func (u *ui) programs(run, left []string) {
 	for _, line := range run {
 		u.printf("then runs %s\n", line)

@@ -117,15 +117,15 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	return nil
 }
 
-// scanReport is what host scan prints, in the form that docs/json.md describes.
+// scanReport is the output of host scan (docs/json.md).
 type scanReport struct {
 	Schema   int             `json:"schema"`
 	Host     scannedHost     `json:"host"`
 	Devices  []scannedDevice `json:"devices"`
 	Groups   []iommu.Group   `json:"groups"`
 	GPUs     gpuCount        `json:"gpus"`
-	Next     string          `json:"next"`     // the command that comes next, "" for none
-	Warnings []string        `json:"warnings"` // of no device listed
+	Next     string          `json:"next"`     // the next command to run, "" for none
+	Warnings []string        `json:"warnings"` // except those of listed devices
 }
 
 // scannedDevice is a function with its state.
@@ -134,7 +134,7 @@ type scannedDevice struct {
 	State *selection.State `json:"state"` // nil for a bridge
 }
 
-// gpuCount counts the GPUs listed by their states. Virtual functions are left out.
+// gpuCount is the number of listed GPUs by state, without virtual functions.
 type gpuCount struct {
 	Listed     int `json:"listed"`
 	Preparable int `json:"preparable"`
@@ -162,8 +162,8 @@ func newScannedHost(m machine.Machine) scannedHost {
 	}
 }
 
-// newScanReport returns the report of a machine that was observed for [machine.Facts] and
-// [machine.IOMMU], without states.
+// newScanReport returns the report, without states, of a machine that was observed for
+// [machine.Facts] and [machine.IOMMU].
 func newScanReport(m machine.Machine) (scanReport, error) {
 	if err := m.Devices.Err; err != nil {
 		return scanReport{}, err
@@ -182,16 +182,16 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 	}, nil
 }
 
-// judge sets the state of every function. Which guests use functions is read only where a
-// driver of VFIO's is bound to one. recorded tells whether host prepare has recorded a selection,
-// or may have.
+// judge sets the state of every function. It determines which guests use functions only if a
+// driver for passthrough is bound to one. recorded is true if host prepare has recorded a
+// selection, or if that is unknown.
 func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 	devices := m.Devices.Value
 	var uses machine.Uses
 	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
 		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
 	}
-	if err := m.Contract.Err; err != nil { // only root may read it
+	if err := m.Contract.Err; err != nil { // only root can read it
 		r.Warnings = append(r.Warnings, fmt.Sprintf("which GPUs are prepared is unknown: %v", err))
 	}
 	if err := m.Mediated.Err; err != nil {
@@ -213,8 +213,8 @@ func (r scanReport) devices() []pci.Device {
 	return devices
 }
 
-// narrow leaves the devices that were asked for, and their groups, and counts their GPUs. It
-// is an error to ask for a device that is not there.
+// narrow returns the report with only the requested devices and their groups, and counts their
+// GPUs. Requesting a device that does not exist is an error.
 func (r scanReport) narrow(opts hostScanOptions, recorded bool) (scanReport, error) {
 	devices := r.devices()
 	if err := missing(opts.filter.Devices, devices); err != nil {
@@ -254,8 +254,8 @@ func (r scanReport) narrow(opts hostScanOptions, recorded bool) (scanReport, err
 	return r, nil
 }
 
-// count counts the GPUs listed: the NVIDIA ones, and, where a filter is given, those that it
-// picks. It names the command that comes next.
+// count counts the listed GPUs: the NVIDIA ones or, with a filter, those that it selects. It sets
+// the next command to run.
 func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded bool) {
 	var preparable, refused []pci.Address
 	n := &r.GPUs
@@ -296,10 +296,10 @@ func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded b
 		r.Next = "gpustack host check"
 		return
 	default:
-		gpus = refused // host prepare prints the ways out
+		gpus = refused // host prepare prints the alternatives
 	}
 	r.Next = "gpustack host prepare --dry-run"
-	// All NVIDIA GPUs are the default where nothing is recorded.
+	// All NVIDIA GPUs are the default if nothing is recorded.
 	if !recorded && !slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Candidate != slices.Contains(gpus, d.Address) }) {
 		return
 	}
@@ -308,7 +308,7 @@ func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded b
 	}
 }
 
-// missing is an error for each selector that names nothing.
+// missing returns an error for each selector that matches no function.
 func missing(selectors []pci.Selector, devices []pci.Device) error {
 	var faults []error
 	for _, s := range selectors {

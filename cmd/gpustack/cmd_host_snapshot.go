@@ -62,10 +62,10 @@ func parseHostSnapshot(c *cli.Context, f *faults) hostSnapshotOptions {
 	}
 }
 
-// snapshotFormat takes the format from the end of a file's name, if there is one.
+// snapshotFormat returns the format that a file's suffix stands for, if it has one.
 func snapshotFormat(f *faults, file string) snapshot.Format {
 	if file == "" {
-		return 0 // said already
+		return 0 // the missing argument is already reported
 	}
 	format, err := snapshot.FormatOf(file)
 	if err != nil {
@@ -74,7 +74,7 @@ func snapshotFormat(f *faults, file string) snapshot.Format {
 	return format
 }
 
-// identityFiles tell one machine from all others of its kind.
+// identityFiles returns the files that identify a single machine.
 func identityFiles() []string {
 	return append(host.HostnameFiles(),
 		"etc/machine-id",
@@ -125,7 +125,7 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	return nil
 }
 
-// writeSnapshot makes the file, or leaves none.
+// writeSnapshot writes the file. On an error it leaves no file.
 func writeSnapshot(tree *snapshot.Tree, opts hostSnapshotOptions) error {
 	out, err := os.OpenFile(opts.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

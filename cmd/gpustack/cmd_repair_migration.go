@@ -152,13 +152,13 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	return opts
 }
 
-// repairReport is what repair-migration prints, in the form that docs/json.md describes.
+// repairReport is the output of repair-migration (docs/json.md).
 type repairReport struct {
 	report
 	Summary  cleanup.Summary   `json:"summary"`
 	Findings []cleanup.Finding `json:"findings"`
 	Changes  []cleanup.Unit    `json:"changes"`
-	// Recovered are the repairs of interrupted entries, as they are now.
+	// Recovered are the repairs of interrupted entries with their current states.
 	Recovered []cleanup.Unit `json:"recovered"`
 }
 
@@ -194,7 +194,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	unread := repairer.Databases.Unread()
 	for _, e := range split(unread) {
 		if e != nil {
-			r.report.Warnings = append(r.report.Warnings, e.Error()) // and an error in the end
+			r.report.Warnings = append(r.report.Warnings, e.Error()) // the run returns the error in the end
 		}
 	}
 	if err := r.find(ctx); err != nil {
@@ -215,8 +215,8 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	return err
 }
 
-// connect opens the databases, once, and returns what repairs their rows. It signs in to Placement
-// when a repair changes allocations.
+// connect connects to the databases, once, and returns the repairer of their rows. It
+// authenticates with Placement if a repair changes allocations.
 func (r *repairing) connect(ctx context.Context) (*repair.Repairer, error) {
 	if r.repairer != nil {
 		return r.repairer, nil
@@ -239,13 +239,13 @@ func (r *repairing) connect(ctx context.Context) (*repair.Repairer, error) {
 	return r.repairer, nil
 }
 
-// engine makes, recovers and undoes changes of rows, recorded on this machine.
+// engine returns the engine for changes of rows, recorded on this machine.
 func (r *repairing) engine() change.Engine {
 	return change.Engine{Store: change.Machine(r.root), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
 }
 
-// interrupted handles the entries of rows that earlier runs have left open: with --apply it
-// recovers them, and nothing is repaired while one stays open; otherwise the report names them.
+// interrupted handles open entries of earlier runs. With --apply it recovers them, and repairs
+// nothing while one remains open; otherwise the report names them.
 func (r *repairing) interrupted(ctx context.Context) error {
 	left, err := r.engine().Interrupted(ctx, change.ToLook)
 	switch {
@@ -260,7 +260,7 @@ func (r *repairing) interrupted(ctx context.Context) error {
 	var ids []int
 	for _, l := range left {
 		switch {
-		case !l.Here: // of another kind
+		case !l.Here: // an entry of another kind
 		case r.opts.apply:
 			ids = append(ids, l.Entry.ID)
 		default:
@@ -309,7 +309,7 @@ func (r *repairing) recover(ctx context.Context, ids []int) error {
 	return err
 }
 
-// repair plans, shows and makes the repairs, and judges all rows again.
+// repair plans, shows and makes the repairs, and evaluates all rows again.
 func (r *repairing) repair(ctx context.Context) error {
 	units, placement, err := r.repairer.Plan(ctx, r.report.Findings, r.opts.most)
 	if placement != nil {
@@ -326,13 +326,13 @@ func (r *repairing) repair(ctx context.Context) error {
 	return r.u.decide(r.opts.decision, "make these repairs?", &r.report, func() error {
 		err := r.apply(ctx, units)
 		if err != nil && ctx.Err() != nil {
-			return err // interrupted: the findings stay those of before
+			return err // interrupted: the report keeps the earlier findings
 		}
 		return errors.Join(err, r.find(context.WithoutCancel(ctx)))
 	})
 }
 
-// apply makes the repairs, recorded, and completes the report.
+// apply makes the repairs, records them and completes the report.
 func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	if err := r.u.beginRecorded(remedyRows); err != nil {
 		return err
@@ -370,7 +370,7 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	return nil
 }
 
-// find judges all rows, for the report.
+// find evaluates all rows for the report.
 func (r *repairing) find(ctx context.Context) error {
 	r.report.Findings = []cleanup.Finding{}
 	var err error
@@ -385,7 +385,7 @@ func (r *repairing) find(ctx context.Context) error {
 	return err
 }
 
-// readInventories has rows compared with the devices that hosts have by their inventories.
+// readInventories compares the rows with the devices in inventories of hosts.
 func (r *repairing) readInventories() error {
 	hosts, err := nova.ReadInventories(r.opts.inventories)
 	if err != nil {
@@ -400,7 +400,7 @@ func (r *repairing) readInventories() error {
 	return nil
 }
 
-// readConf reads from nova.conf what the command line leaves open.
+// readConf reads from nova.conf the settings that the command line does not give.
 func (r *repairing) readConf() error {
 	o := &r.opts
 	named := o.where

@@ -77,7 +77,7 @@ type undoOptions struct {
 	root   string
 	id     int // 0: the latest
 	repair repairOptions
-	// Of drivers:
+	// Only for drivers:
 	timeout time.Duration
 	live    bool
 }
@@ -85,7 +85,7 @@ type undoOptions struct {
 func parseUndo(c *cli.Context, f *faults) undoOptions {
 	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live")}
 	if c.IsSet("timeout") {
-		opts.timeout = c.Duration("timeout") // parseCloud sees that it is a time
+		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
 	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"), where: novadb.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
 	for i, arg := range c.Args().Slice() {
@@ -101,7 +101,7 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 	return opts
 }
 
-// undoReport is what undo prints, in the form that docs/json.md describes.
+// undoReport is the output of undo (docs/json.md).
 type undoReport struct {
 	report
 	Changes  []fileChange     `json:"changes"`
@@ -246,7 +246,7 @@ func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, e
 	return err
 }
 
-// undoDrivers shows and undoes what host bind or host release has done.
+// undoDrivers shows and undoes the changes of host bind or host release.
 func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
 	c, err := u.observeDrivers(root, engine, opts.timeout, !binding.Release())
 	if err != nil {
@@ -281,8 +281,8 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	})
 }
 
-// undoRows shows and undoes what repair-migration has written. If the outcome of the entry is
-// unknown, the engine determines first what was written.
+// undoRows shows and undoes the changes of repair-migration. If the outcome of the entry is
+// unknown, the engine first determines what was written.
 func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry change.Entry) (err error) {
 	r := &repairing{u: u, opts: opts.repair, root: root}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{&repair.Kind{Connect: func(ctx context.Context) (*repair.Repairer, error) {

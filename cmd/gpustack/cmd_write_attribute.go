@@ -8,8 +8,8 @@ import (
 	"gpustack/host/driver"
 )
 
-// newWriteAttributeCommand is what gpustack starts itself with for one write to sysfs:
-// the kernel may never return from it.
+// newWriteAttributeCommand returns the hidden command with which gpustack starts itself for one
+// write to sysfs, which may block in the kernel forever.
 func newWriteAttributeCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      driver.WriteCommand,

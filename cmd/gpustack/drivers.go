@@ -19,7 +19,7 @@ import (
 	"gpustack/host/selection"
 )
 
-// What host bind, host release and undo have in common.
+// Code that host bind, host release and undo share.
 
 func timeoutFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "timeout", Value: driver.DefaultTimeout, Usage: "give the kernel `TIME` for each write to sysfs"}
@@ -34,8 +34,7 @@ func parseTimeout(c *cli.Context, f *faults) time.Duration {
 	return timeout
 }
 
-// driversReport is what host bind and host release print, in the form that docs/json.md
-// describes.
+// driversReport is the output of host bind and host release (docs/json.md).
 type driversReport struct {
 	report
 	Changes   []driverChange `json:"changes"`
@@ -57,7 +56,7 @@ func driverChanges(plan driver.Plan) []driverChange {
 	return changes
 }
 
-// driversOptions are those of host bind and host release.
+// driversOptions are the options of host bind and host release.
 type driversOptions struct {
 	decision
 	root    string
@@ -67,7 +66,7 @@ type driversOptions struct {
 	command string
 }
 
-// changing is a change of drivers on a machine.
+// changing is a planned change of drivers on an observed machine.
 type changing struct {
 	u       *ui
 	root    host.Root
@@ -105,9 +104,9 @@ func (u *ui) observeDrivers(root host.Root, engine change.Engine, timeout time.D
 	return c, errors.Join(err, unread, usesErr)
 }
 
-// readRunning reads what only the running machine shows: the ssh session that gpustack was
-// started in, and the addresses of its interfaces. Of every other root it is empty. What is
-// missing beside an error the guard derives from files, as far as those show it.
+// readRunning reads what only a running machine shows: the ssh session that gpustack was started
+// in, and the addresses of its interfaces. For any other root it returns the zero value. If it
+// fails, the guard derives what is missing from files, as far as they show it.
 func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
 	var running guard.Running
 	if kernel.Ready() != nil {
@@ -121,7 +120,7 @@ func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
 	return running, errors.Join(err, addressesErr)
 }
 
-// show prints a plan, and carries it out if the operator confirms it.
+// show prints a plan and carries it out if the operator confirms it.
 func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan, question string) error {
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
 		return err
@@ -184,7 +183,7 @@ func orDash(s string) string {
 	return s
 }
 
-// driverWrites prints what changes drivers, in its order.
+// driverWrites prints the module loads and writes of a plan, in their order.
 func (u *ui) driverWrites(changes []driverChange, load []string, groups []int) {
 	u.printf("\n")
 	for _, name := range load {

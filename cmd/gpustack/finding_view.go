@@ -7,9 +7,8 @@ import (
 	"gpustack/host"
 )
 
-// findings prints a line for each finding, and below it what else it says: where it
-// was seen unless all is well, what follows from it, and what to do, once for all of a
-// kind.
+// findings prints a line for each finding. Below it, unless the check passed, it prints the place,
+// the effect, and the remedy once for all findings with the same one.
 func (u *ui) findings(findings []host.Finding) {
 	names := len("CHECK")
 	for _, f := range findings {
@@ -56,7 +55,7 @@ func below(f host.Finding) (lines []string) {
 	return lines
 }
 
-// place is where a finding was seen.
+// place returns the file and line of a finding.
 func place(f host.Finding) string {
 	if f.Line > 0 {
 		return fmt.Sprintf("%s:%d", f.File, f.Line)

@@ -14,7 +14,7 @@ const (
 	formatYAML  = "yaml"
 )
 
-// choiceFlag is a flag whose value must be one of words.
+// choiceFlag is a flag whose value must be one of a list of words.
 type choiceFlag struct {
 	*cli.StringFlag
 	words []string

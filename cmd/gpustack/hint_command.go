@@ -10,20 +10,20 @@ import (
 	"gpustack/host/selection"
 )
 
-// explained is an error with its own hints, in place of those of its parts.
+// explained is an error whose hints replace those of its parts.
 type explained struct {
 	error
 	hints []string
 }
 
-// Unwrap returns the error in the form that split takes apart.
+// Unwrap returns the error in the form that split accepts.
 func (e *explained) Unwrap() []error {
 	return []error{e.error}
 }
 
-// hints returns what to do about an error, in the order of its parts.
+// hints returns the hints of an error, in the order of its parts.
 func hints(err error) []string {
-	if e, ok := err.(*explained); ok { //nolint:errorlint // the outermost one counts
+	if e, ok := err.(*explained); ok { //nolint:errorlint // only the outermost one applies
 		return e.hints
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -39,21 +39,21 @@ func hints(err error) []string {
 	return nil
 }
 
-// remedy is a hint that is a command: it can be copied as a whole.
+// remedy returns a hint that is a command, which can be copied as a whole.
 func remedy(purpose, command string) string {
 	return "to " + purpose + ": " + command
 }
 
-// hostCommand is a command that selects functions, as it was called.
+// hostCommand is a command that selects functions, as the user called it.
 type hostCommand struct {
 	name  string // "host prepare"
 	root  string
-	flags []string // others that hints keep
+	flags []string // other flags that hints repeat
 }
 
-// with returns the whole command line for a selection.
+// with returns the complete command line for a selection.
 func (c hostCommand) with(o selection.Options) string {
-	if o.None { // what is recorded is returned by host prepare alone
+	if o.None { // only host prepare can return everything that is recorded
 		c = hostCommand{name: "host prepare", root: c.root, flags: slices.DeleteFunc(slices.Clone(c.flags), func(f string) bool { return f == "--live" })}
 	}
 	words := []string{"gpustack", c.name}
@@ -100,8 +100,8 @@ func (c hostCommand) scan() string {
 	return command + " --all"
 }
 
-// explain adds complete commands as hints to an error of a selection. more returns those for
-// errors that this command alone has, or none.
+// explain adds complete commands as hints to an error of a selection. more returns the hints for
+// errors that only this command has, or none.
 func (c hostCommand) explain(err error, more func(error) []string) error {
 	if err == nil {
 		return nil
@@ -136,8 +136,8 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 	return e
 }
 
-// explainNeeded adds hints to an error of an undo that would bind what the host needs by now:
-// the command that binds those functions all the same.
+// explainNeeded adds hints to the error of an undo that would bind functions which the host needs
+// now: the command that binds them nevertheless.
 func (c hostCommand) explainNeeded(err error) error {
 	var o selection.Options
 	for _, leaf := range split(err) {
@@ -160,7 +160,7 @@ func (c hostCommand) explainNeeded(err error) error {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// shellWord quotes a word for a shell where it needs that.
+// shellWord quotes a word for a shell if necessary.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s

@@ -14,26 +14,26 @@ import (
 )
 
 // interruptedError is the cause of a context that SIGINT, SIGTERM or SIGHUP has ended. Engines
-// wrap it, by context.Cause, to say what was kept and what was rolled back; main turns every
-// error of such a run into exit status 130.
+// wrap it, through context.Cause, to name the changes that were kept and rolled back; main turns
+// every error of such a run into exit status 130.
 type interruptedError struct{}
 
 func (interruptedError) Error() string { return "interrupted" }
 
-// Is makes it a context.Canceled, which HTTP and database clients report.
+// Is reports that it is a context.Canceled, which HTTP and database clients return.
 func (interruptedError) Is(target error) bool { return target == context.Canceled }
 
-// progress is how far a run has come. A signal ends the run at once unless something is being
-// changed; then it ends the context, and the command ends its running step and rolls back.
+// progress is the progress of a run. A signal ends the run immediately unless a change is being
+// made; then it cancels the context, and the command completes its current step and rolls back.
 type progress struct {
 	mu          sync.Mutex
 	interrupted bool
-	mayChange   bool   // the command changes something
-	asking      bool   // a question waits for its answer
-	restore     func() // the terminal, while it does
+	mayChange   bool   // the command may change something
+	asking      bool   // a question waits for an answer
+	restore     func() // restores the terminal while asking
 	changing    bool
-	changed     bool // by a part of the run that has ended
-	// remedy is what an operator can do when the change is stopped at once.
+	changed     bool // an ended part of the run has changed something
+	// remedy is what an operator can do if the change is stopped immediately.
 	remedy string
 }
 
@@ -44,8 +44,8 @@ func (p *progress) changes() {
 	p.mayChange = true
 }
 
-// begin must be called before the first write. After a signal it returns an error: nothing may
-// be changed then.
+// begin must be called before the first write. After a signal it returns an error, and no change
+// may be made.
 func (p *progress) begin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,21 +54,21 @@ func (p *progress) begin() error {
 	}
 	p.changing = true
 	p.remedy = remedyUnrecorded
-	// All that the run does to files it does on one thread from here on, so that a test can stop
-	// it at each step (strace counts the system calls of each thread).
+	// From here on the run changes files on one thread only, so that a test can stop it at each step
+	// (strace counts the system calls of each thread).
 	runtime.LockOSThread()
 	return nil
 }
 
-// What an operator can do about a change that a second signal has stopped. It may have been
-// stopped before its entry in the journal was written.
+// Remedies for a change that a second signal has stopped, possibly before its entry in the journal
+// was written.
 const (
 	remedyUnrecorded = "the running step may have been carried out: check before you run the command again"
 	remedyMachine    = "if 'gpustack history' shows an interrupted entry, the next command that changes this machine recovers it first"
 	remedyRows       = "if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it"
 )
 
-// remedyOf returns what can be done about a change of a kind.
+// remedyOf returns the remedy for a change of a kind.
 func remedyOf(kind string) string {
 	if kind == change.KindObjects {
 		return "if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it"
@@ -76,7 +76,7 @@ func remedyOf(kind string) string {
 	return remedyMachine
 }
 
-// beginRecorded is begin for a change that the journal records.
+// beginRecorded does the same as begin for a change that the journal records.
 func (p *progress) beginRecorded(remedy string) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (p *progress) beginRecorded(remedy string) error {
 	return nil
 }
 
-// end must be called after the last write where the run goes on to read and to ask.
+// end must be called after the last write if the run goes on to read or ask.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,8 +95,8 @@ func (p *progress) end() {
 	p.changing = false
 }
 
-// ask marks that a question waits for its answer. After a signal it returns an error: no
-// question is asked then.
+// ask marks that a question waits for an answer. After a signal it returns an error, and no
+// question may be asked.
 func (p *progress) ask() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,9 +108,9 @@ func (p *progress) ask() error {
 }
 
 // change makes a change that a question needs, such as of the terminal's settings, and has a
-// signal restore what was there. It returns what restores it when the question is answered. After
-// a signal nothing is changed, and the error says so: between the change and the promise to
-// restore it no signal could do that.
+// signal restore the former state. It returns the function that restores it after the answer.
+// After a signal it changes nothing and returns an error: a signal that is already handled would
+// not restore the state.
 func (p *progress) change(change func() error, restore func()) (done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,16 +129,16 @@ func (p *progress) change(change func() error, restore func()) (done func(), err
 	}, nil
 }
 
-// answered marks that the question has got its answer.
+// answered marks that the question was answered.
 func (p *progress) answered() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asking = false
 }
 
-// interrupt handles the first signal. It returns whether something is being changed, so that
-// the run must end in order; it may end at once otherwise. It prints to talk alone: the
-// command still owns u.out.
+// interrupt handles the first signal. It returns whether a change is being made, so that the run
+// must end in order; otherwise it may end immediately. It prints only to talk, because the command
+// still uses u.out.
 func (u *ui) interrupt() (changing bool) {
 	p := &u.progress
 	p.mu.Lock()
@@ -165,8 +165,8 @@ func (u *ui) interrupt() (changing bool) {
 	return p.changing
 }
 
-// stopped prints that a second signal has ended the run, in the middle of a step most likely,
-// and what can be done about that.
+// stopped prints that a second signal has ended the run, probably in the middle of a step, and the
+// remedy.
 func (u *ui) stopped() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -174,8 +174,8 @@ func (u *ui) stopped() {
 	fmt.Fprintf(u.talk, text, u.remedy) //nolint:errcheck // there is no other place to report it
 }
 
-// settleSignal is how long an answer waits for a signal that was sent before it, or right after:
-// the kernel and the Go runtime deliver the two in any order.
+// settleSignal is how long an answer waits for a signal that was sent just before or after it: the
+// kernel and the Go runtime deliver the two in any order.
 const settleSignal = 100 * time.Millisecond
 
 // settleSignals waits until a signal that was sent before has been handled, which ends the run. On
@@ -184,7 +184,7 @@ const settleSignal = 100 * time.Millisecond
 // kernel/signal.c, next_signal), and SIGWINCH has the highest number of those that are caught.
 func (u *ui) settleSignals() {
 	select {
-	case <-u.handled: // of a window that was resized
+	case <-u.handled: // SIGWINCH of a resized window
 	default:
 	}
 	if unix.Kill(os.Getpid(), unix.SIGWINCH) == nil {
@@ -196,7 +196,7 @@ func (u *ui) settleSignals() {
 	time.Sleep(settleSignal)
 }
 
-// caughtUp tells settleSignals that all earlier signals have been handled.
+// caughtUp signals settleSignals that all earlier signals have been handled.
 func (u *ui) caughtUp() {
 	select {
 	case u.handled <- struct{}{}:

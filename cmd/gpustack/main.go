@@ -1,5 +1,6 @@
-// Command gpustack takes a bare GPU server to GPU instances booting under
-// OpenStack Nova, and back again. See README.md and gpustack --help.
+// Command gpustack configures GPU passthrough for OpenStack Nova on bare-metal hosts: it previews
+// every change as a diff, applies it, verifies it and can undo it. See README.md and gpustack
+// --help.
 package main
 
 import (
@@ -16,15 +17,14 @@ func main() {
 	os.Exit(run(os.Args))
 }
 
-// run is the whole program, and the only place that turns an error into an exit
-// status.
+// run runs the program for one command line. Only run turns errors into exit statuses.
 func run(args []string) int {
 	// Most commands end before the first collection would be worth its time.
 	debug.SetGCPercent(400)
 
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGWINCH)
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup(1) has it
+	if !signal.Ignored(syscall.SIGHUP) { // nohup(1) ignores it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	// Unless SIGPIPE is handled, a write to a closed standard output or standard error ends the
@@ -59,10 +59,10 @@ func run(args []string) int {
 	return 0
 }
 
-// wait waits for the result of a run. The first signal ends the run at once, so that there is
-// no result, unless something is being changed: then it ends the context of the run by cancel.
-// The second SIGINT or SIGTERM ends such a run within the time stopping. SIGHUP does not count
-// for that: a lost terminal can send it several times (bash(1), credentials(7)).
+// wait waits for the result of a run. The first signal ends the run immediately, without a result,
+// unless a change is being made: then it cancels the context of the run. The second SIGINT or
+// SIGTERM ends such a run after at most the time stopping. SIGHUP does not count as a second
+// signal: a lost terminal may send it several times (bash(1), credentials(7)).
 func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.CancelCauseFunc) (r result, ok bool) {
 	first := true
 	for interrupts := 0; interrupts < 2; {
@@ -74,8 +74,8 @@ func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.C
 				u.caughtUp()
 				continue
 			}
-			// While nothing is being changed, nothing has to be waited for: neither an answer
-			// to a question, nor a service, nor a file that the kernel does not return.
+			// While no change is being made, there is nothing to wait for: neither an answer to a question,
+			// nor a service, nor a file whose reading blocks in the kernel.
 			if first && !u.interrupt() {
 				return result{}, false
 			}
@@ -96,14 +96,14 @@ func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.C
 	}
 }
 
-// exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended, as
-// shells have it for SIGINT: 128+2.
+// exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended: 128+2, as
+// shells report SIGINT.
 const exitInterrupted = 130
 
-// stopping is how long a run has to end after a second signal.
+// stopping is the maximum time for a run to end after a second signal.
 const stopping = time.Second
 
-// result is what became of a run.
+// result is the outcome of a run.
 type result struct {
 	different bool // see errDifferent
 	err       error
@@ -119,6 +119,6 @@ func execute(ctx context.Context, u *ui, args []string) result {
 	return result{different, errors.Join(err, u.out.Flush())}
 }
 
-// errDifferent is no failure: what was looked at is not as it should be, which the
-// output has said.
+// errDifferent maps to exit status 2 (pending changes or failed checks). The output has already
+// named them.
 var errDifferent = errors.New("different")

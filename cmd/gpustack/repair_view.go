@@ -8,7 +8,7 @@ import (
 	"gpustack/cleanup/repair"
 )
 
-// repairTable prints the findings for people.
+// repairTable prints the findings as text.
 func (u *ui) repairTable(r repairReport) {
 	for i, f := range r.Findings {
 		if i > 0 {
@@ -97,7 +97,7 @@ func sqlValues(args []any) string {
 	return strings.Join(words, ", ")
 }
 
-// unitStates prints what became of units.
+// unitStates prints the states of units.
 func (u *ui) unitStates(prefix string, units []cleanup.Unit) {
 	for _, unit := range units {
 		note := unit.Note

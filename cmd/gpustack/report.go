@@ -6,19 +6,18 @@ import (
 	"reflect"
 )
 
-// report is the part of the output that every command that changes something has, in the form
-// that docs/json.md describes.
+// report is the part of the output that all commands have which change something (docs/json.md).
 type report struct {
 	Schema         int      `json:"schema"`
-	Changed        bool     `json:"changed"` // there is something to do
+	Changed        bool     `json:"changed"` // the plan has changes
 	Applied        bool     `json:"applied"`
-	Entry          *int     `json:"entry"` // in the journal
+	Entry          *int     `json:"entry"` // id of the journal entry
 	RebootRequired bool     `json:"reboot_required"`
 	Restart        []string `json:"restart"`
 	Warnings       []string `json:"warnings"`
 }
 
-// newReport returns a report of a plan.
+// newReport returns the report of a plan.
 func newReport(changed bool, warnings ...string) report {
 	return report{Schema: 1, Changed: changed, Restart: []string{}, Warnings: append([]string{}, warnings...)}
 }
@@ -26,16 +25,16 @@ func newReport(changed bool, warnings ...string) report {
 // common returns the part that every report has.
 func (r *report) common() *report { return r }
 
-// reporter is a pointer to a report of some command.
+// reporter is a pointer to a report of a command.
 type reporter interface{ common() *report }
 
-// warn prints a warning and adds it to the report.
+// report prints warnings and adds them to the report.
 func (u *ui) report(r reporter, warnings ...string) {
 	u.warn(warnings...)
 	r.common().Warnings = append(r.common().Warnings, warnings...)
 }
 
-// decision is what the operator has said about a plan beforehand.
+// decision is the operator's answer in advance, given by --yes or --dry-run.
 type decision struct {
 	format      string
 	dryRun, yes bool
@@ -44,9 +43,9 @@ type decision struct {
 // mayChange marks the options of commands that change something.
 func (decision) mayChange() {}
 
-// decide shows a plan's report and carries it out, if there is something to do and the operator
-// confirms it. act completes the report, which is printed in formats for machines: people have
-// seen the plan.
+// decide prints a plan's report and carries the plan out, if it has changes and the operator
+// confirms them. act completes the report. Text output shows only the plan; the formats for
+// programs are printed after act.
 func (u *ui) decide(d decision, question string, r reporter, act func() error) error {
 	show := func() error {
 		if d.format == formatTable {
@@ -65,7 +64,7 @@ func (u *ui) decide(d decision, question string, r reporter, act func() error) e
 			return errors.Join(show(), err)
 		}
 	}
-	u.catchUp() // the plan is there before programs talk
+	u.catchUp() // print the plan before programs print anything
 	if err := u.begin(); err != nil {
 		return err
 	}
@@ -73,14 +72,14 @@ func (u *ui) decide(d decision, question string, r reporter, act func() error) e
 	return errors.Join(show(), err)
 }
 
-// field is a part of a report: its name in JSON, and its value.
+// field is a part of a report: its name in JSON and its value.
 type field struct {
 	name  string
 	value reflect.Value
 }
 
-// fields returns the parts of a report in their order, those of embedded structs first, as
-// encoding/json has them: a field hides one of the same name in an embedded struct.
+// fields returns the parts of a report in the order of encoding/json, those of embedded structs
+// first: a field hides one of the same name in an embedded struct.
 func fields(report reflect.Value) (list []field) {
 	var own, embedded []field
 	names := map[string]bool{}
@@ -101,7 +100,7 @@ func fields(report reflect.Value) (list []field) {
 	return append(list, own...)
 }
 
-// recorded tells of a change that was made and recorded.
+// recorded prints that a change was made and recorded.
 func (u *ui) recorded(entry int) {
 	u.note("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)
 }

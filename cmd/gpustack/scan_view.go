@@ -10,8 +10,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// scanTable prints a line for each function, those of a group held together by a
-// bracket, and how many GPUs can be prepared.
+// scanTable prints a line for each function, with brackets around groups, and the number of GPUs
+// that can be prepared.
 func (u *ui) scanTable(r scanReport, all []scannedDevice, root string) {
 	u.printf("%s\n", printable(hostLine(r.Host)))
 	if len(r.Devices) == 0 {
@@ -65,7 +65,7 @@ func (u *ui) othersLines(all []scannedDevice, root string) {
 	u.printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", printable(next+atRoot(root)))
 }
 
-// gpuLines prints how many GPUs can be prepared, and the command that comes next.
+// gpuLines prints the number of GPUs that can be prepared, and the next command to run.
 func (u *ui) gpuLines(r scanReport, root string) {
 	n := r.GPUs
 	if n.Listed == 0 {
@@ -94,7 +94,7 @@ func (u *ui) gpuLines(r scanReport, root string) {
 	u.printf("\n%s. Next:\n  %s\n", line, printable(r.Next+atRoot(root)))
 }
 
-// atRoot returns the option for another root, as it is typed.
+// atRoot returns the --root option as typed, after a space, or "" for the running machine.
 func atRoot(root string) string {
 	if root == "/" {
 		return ""
@@ -102,9 +102,9 @@ func atRoot(root string) string {
 	return " --root " + shellWord(root)
 }
 
-// units puts functions together that belong together: those of a group, and where there
-// are no groups those of a slot. In a unit GPUs with their cards come first and bridges
-// last. Units come in the order of their first functions, those of NVSwitches last.
+// units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with
+// GPUs come first and bridges last. Units are ordered by their first functions, with those of
+// NVSwitches last.
 func units(devices []scannedDevice) [][]scannedDevice {
 	type key struct {
 		group int
@@ -149,9 +149,9 @@ func units(devices []scannedDevice) [][]scannedDevice {
 	return units
 }
 
-// scanTree prints the functions where they sit: below their host bridge and the
-// bridges between, and below the VMD controller whose domain they are in. Bridges and
-// controllers are shown whether they were asked for or not.
+// scanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
+// between, and the VMD controller that provides their domain. Bridges and controllers are always
+// shown.
 func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
 	u.printf("%s\n\n", printable(hostLine(r.Host)))
 	known := map[pci.Address]scannedDevice{}
@@ -159,7 +159,7 @@ func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
 		known[d.Address] = d
 	}
 	children := map[pci.Address][]scannedDevice{}
-	tops := map[string][]scannedDevice{} // by root bus
+	tops := map[string][]scannedDevice{} // top-level functions by root bus
 	placed := map[pci.Address]bool{}
 	var place func(d scannedDevice)
 	place = func(d scannedDevice) {
@@ -211,8 +211,8 @@ func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
 	u.gpuLines(r, root)
 }
 
-// rootBus names the host bridge's bus as sysfs does: the bus of the topmost
-// function, or its domain alone where the bridge above is not known.
+// rootBus returns the name of the host bridge's bus as in sysfs: the bus of the topmost function,
+// or only its domain if the bridge above is unknown.
 func rootBus(d pci.Device) string {
 	if d.Parent != nil {
 		return "below " + d.Parent.String()
@@ -221,7 +221,7 @@ func rootBus(d pci.Device) string {
 	return "pci" + bus[:strings.LastIndex(bus, ":")]
 }
 
-// hostLine says in one line which machine this is.
+// hostLine returns a line that describes the machine.
 func hostLine(h scannedHost) string {
 	var parts []string
 	for _, part := range []struct {
@@ -243,7 +243,7 @@ func hostLine(h scannedHost) string {
 	return strings.Join(parts, ", ")
 }
 
-// state is what a function is to guests; of a bridge, "".
+// state returns the state of a function, or "" for a bridge.
 func state(d scannedDevice) string {
 	if d.State == nil {
 		return ""
@@ -262,8 +262,8 @@ func unknownID(id *pci.ID) string {
 	return id.String()
 }
 
-// name is the product's name without the chip's where it has one of its own, and
-// the class where the product is not known.
+// name returns the product's name without that of its chip, or the class if the product is
+// unknown.
 func name(d pci.Device) string {
 	if d.Product == nil {
 		return cmp.Or(text(d.ClassName), "-")
@@ -276,7 +276,7 @@ func name(d pci.Device) string {
 	return *d.Product
 }
 
-// forNova is what Nova will call a GPU.
+// forNova returns Nova's device type and the suggested alias of an NVIDIA GPU.
 func forNova(d pci.Device) string {
 	if !d.IsNVIDIAGPU() || d.DeviceType == nil {
 		return ""

@@ -25,14 +25,14 @@ import (
 	"gpustack/host/edit"
 )
 
-// ui is the only code that prints. Data goes to out, talk to talk.
+// ui prints all output. Data is written to out, messages to talk.
 type ui struct {
 	out      *bufio.Writer
-	stdout   *output // below out
+	stdout   *output // the file that out writes to
 	talk     io.Writer
 	in       *os.File
-	terminal bool // out is one
-	asks     bool // somebody can answer
+	terminal bool // out is a terminal
+	asks     bool // questions can be answered
 	colour   bool
 	unicode  bool
 	stop     chan struct{} // closed by a second signal, which ends running programs too
@@ -57,11 +57,11 @@ func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 	}
 }
 
-// output is standard output. Once its reader has gone, data is discarded and no error: head(1)
-// has read what it wants, and a change must not end half-way because tee(1) has died.
+// output is standard output. Once its reader has closed it, data is discarded without an error:
+// head(1) has read what it needs, and a change must not be interrupted because tee(1) has ended.
 type output struct {
 	file   io.Writer
-	closed bool // the reader has gone
+	closed bool // the reader has closed it
 }
 
 func (o *output) Write(data []byte) (int, error) {
@@ -73,7 +73,8 @@ func (o *output) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// isUTF8 goes by the first locale variable that is set (locale(7)).
+// isUTF8 reports whether the locale uses UTF-8, according to the first locale variable that is set
+// (locale(7)).
 func isUTF8(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if value := strings.ToUpper(getenv(name)); value != "" {
@@ -83,34 +84,33 @@ func isUTF8(getenv func(string) string) bool {
 	return false
 }
 
-// printf prints data. An error shows when the output is flushed at the end.
+// printf prints data. An error is returned when the output is flushed at the end.
 func (u *ui) printf(format string, args ...any) {
-	fmt.Fprintf(u.out, format, args...) //nolint:errcheck // kept by the writer
+	fmt.Fprintf(u.out, format, args...) //nolint:errcheck // the writer keeps the error
 }
 
-// warn says something that the operator should know.
+// warn prints warnings.
 func (u *ui) warn(warnings ...string) {
 	u.catchUp()
 	for _, w := range warnings {
-		fmt.Fprintf(u.talk, "gpustack: warning: %s\n", printable(w)) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintf(u.talk, "gpustack: warning: %s\n", printable(w)) //nolint:errcheck // there is no other place to report it
 	}
 }
 
-// catchUp prints the data that is held back, so that it comes before the talk that
-// follows it. An error shows at the end.
+// catchUp flushes data, so that it is printed before the messages that follow. An error is
+// returned at the end.
 func (u *ui) catchUp() {
-	u.out.Flush() //nolint:errcheck // kept by the writer
+	u.out.Flush() //nolint:errcheck // the writer keeps the error
 }
 
-// note says what was done, where that is not the output itself.
+// note prints a message about what was done.
 func (u *ui) note(format string, args ...any) {
 	u.catchUp()
 	fmt.Fprintf(u.talk, "gpustack: %s\n", printable(fmt.Sprintf(format, args...))) //nolint:errcheck // nobody is left to tell
 }
 
-// confirm asks whether to go on. Where nobody can answer, or the plan is printed for
-// a machine, it is an error not to have said so beforehand, with --yes. While it waits, a signal
-// ends the run.
+// confirm asks whether to continue. Without a terminal, or if the output is for programs, it
+// returns an error: --yes must be given. While it waits, a signal ends the run.
 func (u *ui) confirm(question, format string) error {
 	const hint = "--yes goes on without a question, --dry-run stops after the plan"
 	switch {
@@ -130,7 +130,7 @@ func (u *ui) confirm(question, format string) error {
 		return err
 	}
 	defer u.answered()
-	// What was typed before the question is no answer to it (tcflush(3)).
+	// Input typed before the question is not an answer to it (tcflush(3)).
 	if err := unix.IoctlSetInt(int(u.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return fmt.Errorf("discard what was typed before the question: %w", err)
 	}
@@ -151,10 +151,10 @@ func (u *ui) confirm(question, format string) error {
 	return nil
 }
 
-// readAnswer reads a line from the terminal. Ctrl-C comes in its turn among what is typed:
-// as a signal it could arrive after a y that was typed later. The terminal hands it over as
-// a character that ends the line (termios(3): ISIG, VINTR, VEOL), and it becomes the signal
-// here.
+// readAnswer reads a line from the terminal. Ctrl-C is read in its order among the typed
+// characters: as a signal it could arrive after a y that was typed later. The terminal passes it
+// as a character that ends the line (termios(3): ISIG, VINTR, VEOL), and readAnswer turns it into
+// the signal.
 func (u *ui) readAnswer() (string, error) {
 	fd := int(u.in.Fd())
 	modes, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -187,7 +187,7 @@ func (u *ui) readAnswer() (string, error) {
 	}
 	restore()
 	u.settleSignals()
-	// What was typed together with the answer still is a line of its own.
+	// Input typed together with the answer remains as a separate line.
 	left, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	if err != nil || left == 0 {
 		return string(line), err
@@ -199,7 +199,7 @@ func (u *ui) readAnswer() (string, error) {
 	return string(line), nil
 }
 
-// interruptHere is Ctrl-C that was read as a character: the signal ends the run.
+// interruptHere sends the signal of a Ctrl-C that was read as a character, which ends the run.
 func interruptHere() error {
 	if err := unix.Kill(os.Getpid(), unix.SIGINT); err != nil {
 		return err
@@ -207,18 +207,18 @@ func interruptHere() error {
 	select {}
 }
 
-// fail prints an error, all of it if it is several, and what to do about it.
+// fail prints all parts of an error, and its hints.
 func (u *ui) fail(err error) {
 	u.catchUp()
 	for _, err := range split(err) {
-		fmt.Fprintf(u.talk, "gpustack: error: %s\n", printable(err.Error())) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintf(u.talk, "gpustack: error: %s\n", printable(err.Error())) //nolint:errcheck // there is no other place to report it
 	}
 	for _, h := range slices.Compact(hints(err)) {
-		fmt.Fprintf(u.talk, "gpustack: hint: %s\n", printable(h)) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintf(u.talk, "gpustack: hint: %s\n", printable(h)) //nolint:errcheck // there is no other place to report it
 	}
 }
 
-// split takes joined errors apart.
+// split returns the parts of joined errors.
 func split(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error
@@ -230,7 +230,7 @@ func split(err error) []error {
 	return []error{err}
 }
 
-// hint returns what to do about an error: the hint that it carries, if any.
+// hint returns the hint of an error, or "".
 func hint(err error) string {
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) {
@@ -242,8 +242,8 @@ func hint(err error) string {
 	return ""
 }
 
-// diffs prints changes of files, lines that come and go in colour. Whole files that
-// go, and gpustack's own records, are named: the other formats have them too.
+// diffs prints changes of files with added and removed lines in colour. Removed files and
+// gpustack's own records are only named: the other formats contain their content.
 func (u *ui) diffs(changes []fileChange) {
 	for _, c := range changes {
 		if c.Action != edit.Delete && !strings.HasPrefix(c.File, change.Dir) {
@@ -280,7 +280,7 @@ func (u *ui) diff(c fileChange) {
 	}
 }
 
-// show prints a value for machines.
+// show prints a value in a format for programs.
 func (u *ui) show(format string, value any) error {
 	encode := u.json
 	if format == formatYAML {
@@ -289,8 +289,8 @@ func (u *ui) show(format string, value any) error {
 	return encode(value)
 }
 
-// json prints a report with a line for each element of its lists, so that lines
-// can be searched and compared; to a terminal, indented all through.
+// json prints a report with one line for each element of its lists, so that lines can be searched
+// and compared. On a terminal everything is indented.
 func (u *ui) json(report any) error {
 	if u.terminal {
 		e := json.NewEncoder(u.out)
@@ -304,7 +304,7 @@ func (u *ui) json(report any) error {
 	encode := func(value reflect.Value) error {
 		b.Reset()
 		err := e.Encode(value.Interface())
-		u.out.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n"))) //nolint:errcheck // kept by the writer
+		u.out.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n"))) //nolint:errcheck // the writer keeps the error
 		return err
 	}
 	separator := "{"
@@ -332,7 +332,7 @@ func (u *ui) json(report any) error {
 	return nil
 }
 
-// yaml prints the very document that json prints, in the other notation.
+// yaml prints the same document as json in YAML.
 func (u *ui) yaml(value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -350,9 +350,9 @@ func (u *ui) yaml(value any) error {
 	return errors.Join(e.Encode(&document), e.Close())
 }
 
-// plainStyle lets go of JSON's braces and quotes, but for those of empty lists
-// and of text that some parser would take for something else: 0000:24:00.0 is a
-// number in base 60 to those of YAML 1.1, Python's among them.
+// plainStyle removes JSON's braces and quotes, except those of empty lists and of strings that
+// some parser would read as another type: 0000:24:00.0 is a number in base 60 to parsers of YAML
+// 1.1, such as Python's.
 func plainStyle(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 		return n.Encode(n.Value)
@@ -367,15 +367,15 @@ func plainStyle(n *yaml.Node) error {
 	return errors.Join(errs...)
 }
 
-// table prints a header and below it rows in columns. A header of one cell is a
-// title, and widens no column.
+// table prints a header and rows in columns. A header of one cell is a title and does not widen a
+// column.
 func (u *ui) table(header []string, rows [][]string) {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
-		fmt.Fprintln(w, printable(strings.Join(row, "\t"))) //nolint:errcheck // a buffer takes all
+		fmt.Fprintln(w, printable(strings.Join(row, "\t"))) //nolint:errcheck // a buffer accepts every write
 	}
-	w.Flush() //nolint:errcheck // a buffer takes all
+	w.Flush() //nolint:errcheck // a buffer accepts every write
 	title, body, _ := strings.Cut(b.String(), "\n")
 	u.printf("%s\n", u.paint(bold, strings.TrimRight(title, " ")))
 	for line := range strings.Lines(body) {
@@ -383,10 +383,10 @@ func (u *ui) table(header []string, rows [][]string) {
 	}
 }
 
-// help prints a help text, columns separated by tabs.
+// help prints a help text with columns separated by tabs.
 func (u *ui) help(text string) error {
 	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, text) //nolint:errcheck // Flush tells
+	fmt.Fprint(w, text) //nolint:errcheck // Flush returns the error
 	return w.Flush()
 }
 
@@ -404,7 +404,7 @@ func (u *ui) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// lines are the strokes that draw trees and brackets.
+// lines are the characters that draw trees and brackets.
 type lines struct {
 	tee, corner, pass, none    string // a tree's branch, last branch, passing trunk, nothing
 	top, middle, bottom, alone string // a bracket's parts
@@ -417,8 +417,7 @@ func (u *ui) lines() lines {
 	return lines{"|- ", "`- ", "|  ", "   ", "/ ", "| ", "\\ ", "  "}
 }
 
-// printable replaces what could steer a terminal: names and values may come from
-// anybody's archive.
+// printable replaces control characters: names and values may come from an untrusted archive.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsGraphic(r) || r == '\n' || r == '\t' {

@@ -12,8 +12,8 @@ import (
 	"gpustack/nova/flavor"
 )
 
-// flavorEngine returns what changes flavors of a cloud and records it, after the recovery of
-// changes that were interrupted.
+// flavorEngine returns the engine for changes of flavors of a cloud, after it has recovered
+// interrupted ones.
 func (u *ui) flavorEngine(ctx context.Context, compute *cloud.Compute, d decision) (change.Engine, error) {
 	store, err := userStore()
 	if err != nil {
@@ -41,11 +41,11 @@ func undoFlavor(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	switch {
 	case entry.IsOpen() && (errors.Is(err, change.ErrNoEntry) || errors.Is(err, change.ErrUndone)):
-		return nil // the recovery has undone it
+		return nil // the recovery has already undone it
 	case err != nil:
 		return err
 	case plan.Entry.IsOpen() && opts.dryRun:
-		return errDifferent // as the warning says
+		return errDifferent // the warning names the reason
 	}
 	move := plan.Change.(*flavor.Change).Inverse()
 	report := newUndoReport(plan.Entry)
