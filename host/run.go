@@ -51,8 +51,8 @@ func (r Runner) Find(program string) (string, error) {
 	return "", fmt.Errorf("%s: %w", program, ErrNoProgram)
 }
 
-// ErrNotMounted says that a root lacks what programs need that ask the kernel.
-var ErrNotMounted = WithHint(errors.New("is not mounted there, and programs run there would ask it"), "mount them, or run the programs on the machine itself: without --rebuild")
+// ErrNotMounted is the error of a root without the kernel's file systems, which programs need.
+var ErrNotMounted = WithHint(errors.New("is not mounted below the root, but programs that run there need it"), "mount them, or run the programs on the machine itself: without --rebuild")
 
 // Ready is an error unless every program is there, and, on a root elsewhere, the
 // file systems of the kernel are mounted below it: grub-mkconfig without them writes

@@ -10,8 +10,8 @@ import (
 	"gpustack/integration/terminal"
 )
 
-// TestScriptsInterrupted: Ctrl-C while a script of the checkout runs a program. No temporary file of
-// the script remains; of .ci/gotest, only an empty folder.
+// TestScriptsInterrupted: Ctrl-C while a script of the checkout runs a program. No temporary file
+// of the script remains; of .ci/gotest, only an empty folder.
 func TestScriptsInterrupted(t *testing.T) {
 	for _, test := range []struct {
 		program, script string // the script waits for the program

@@ -21,7 +21,7 @@ type app struct {
 func newApp(u *ui, args []string) app {
 	a := &cli.App{
 		Name:    "gpustack",
-		Usage:   "from a bare GPU server to GPU instances under OpenStack Nova, and back",
+		Usage:   "configure GPU passthrough for OpenStack Nova on bare-metal hosts",
 		Version: programVersion(),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "version", Usage: "print the version"},

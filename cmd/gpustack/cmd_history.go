@@ -16,7 +16,7 @@ import (
 func newHistoryCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "history",
-		Usage: "show what gpustack has changed on this machine",
+		Usage: "list the changes made by gpustack on this machine",
 		Description: `
 Lists the entries of the journal, oldest first, with the files, drivers, database rows or
 API objects that each has changed. Users other than root see what they have changed through

@@ -23,16 +23,16 @@ reads back which driver it has. Finally it opens each group, as a guest would. I
 fails, the steps before it are rolled back. Recorded: "gpustack undo" and "gpustack host
 release" return the functions to their drivers. Run again, it plans nothing.
 
-Selects exactly what --device and --vendor name, else what host prepare has recorded, else
-every NVIDIA GPU. What the host needs is refused: disks, network interfaces, this ssh
-session, the console. The error prints complete commands that are accepted; --allow lifts
-the refusal of one function, except that of the root file system's disk. Functions that
-processes or guests have open, or that have virtual functions or mediated devices, are
-refused too.
+--device and --vendor name exactly the functions that are selected. Without them, these are
+the functions that host prepare has recorded, or else every NVIDIA GPU. Functions that the
+host needs are refused: disks, network interfaces, this ssh session, the console. The error
+prints complete commands that are accepted; --allow lifts the refusal of one function,
+except that of the root file system's disk. Functions that processes or guests have open,
+or that have virtual functions or mediated devices, are refused too.
 
-Unbinding the driver of a GPU, nvidia and nouveau above all, may hang for ever. It is done
+Unbinding a GPU from its driver, above all nvidia and nouveau, may hang forever. It is done
 with --live only; host prepare and a reboot need no unbinding. A write to sysfs that does
-not return within --timeout is abandoned, and only a reboot helps.
+not return within --timeout is abandoned; then only a reboot helps.
 
 EXAMPLES
   gpustack host bind --dry-run

@@ -18,7 +18,7 @@ import (
 func newHostGuestsCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "guests",
-		Usage: "show which guests hold which PCI functions right now",
+		Usage: "show which guests use which PCI functions right now",
 		Description: `
 Lists the processes that have a VFIO group or device open and the guests they run, every
 QEMU process, the libvirt domains (also of kolla's containers) and nova-compute, with the
@@ -89,7 +89,7 @@ func (u *ui) guestsTable(r guestsReport) {
 		u.printf("\n")
 		u.table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO", "FUNCTIONS"}, rows)
 	} else if r.Complete {
-		u.printf("\nno guest, and no process holds a function\n")
+		u.printf("\nno guest, and no process uses a function\n")
 	}
 	u.printf("\n")
 	for _, n := range r.NovaCompute {

@@ -199,8 +199,8 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		}
 	}
 	if runningErr != nil {
-		// The session ends with the reboot anyway, and its interface has an address.
-		m.Warnings = append(m.Warnings, fmt.Sprintf("the interface of this ssh session is not determined: %v", runningErr))
+		// The session itself ends with the boot, and its interface has an address.
+		m.Warnings = append(m.Warnings, fmt.Sprintf("cannot determine the interface of this ssh session: %v", runningErr))
 	}
 	want, err := prepare.NewWant(root, m, opts.prepare)
 	if err != nil {
@@ -303,7 +303,7 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 			return
 		}
 		if len(r.Arguments.Drop) > 0 {
-			u.printf("\nkernel arguments that contradict: %s\n", r.Arguments.Drop)
+			u.printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)
 		}
 	case !r.Changed:
 		u.printf("nothing to do: this machine is not prepared\n")

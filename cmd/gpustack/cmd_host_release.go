@@ -20,12 +20,13 @@ func newHostReleaseCommand(u *ui) *cli.Command {
 		Description: `
 Returns the selected functions, together with all functions of their cards and IOMMU
 groups, to the drivers that they had before gpustack host bind. A function that has been
-bound to vfio-pci since the boot gets the driver that the kernel has for it. What it has
-then is read back. Recorded: "gpustack undo" binds the functions again. Run again, it plans
+bound to vfio-pci since the boot gets the driver that the kernel has for it. The drivers
+are read back. Recorded: "gpustack undo" binds the functions again. Run again, it plans
 nothing.
 
-Selects exactly what --device and --vendor name, else what host prepare has recorded and
-host bind has bound, else every NVIDIA GPU. What a guest has is refused.
+--device and --vendor name exactly the functions that are selected. Without them, these are
+the functions that host prepare has recorded and host bind has bound, or else every NVIDIA
+GPU. Functions that are assigned to a guest are refused.
 
 EXAMPLES
   gpustack host release --dry-run

@@ -19,7 +19,7 @@ import (
 func newHostSnapshotCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "snapshot",
-		Usage:     "store what host scan reads in a file, to be replayed elsewhere",
+		Usage:     "save the files that host scan reads, for use on another machine",
 		ArgsUsage: "FILE.txtar|FILE.tar.gz",
 		Description: `
 Scans the machine and stores each file, link and folder that the scan reads, and the
@@ -187,6 +187,6 @@ func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
 	if err := tree.Unpack(opts.dir); err != nil {
 		return err
 	}
-	u.note("laid out %s in %s", filepath.Base(opts.file), opts.dir)
+	u.note("unpacked %s in %s", filepath.Base(opts.file), opts.dir)
 	return nil
 }

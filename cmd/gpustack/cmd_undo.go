@@ -26,7 +26,7 @@ import (
 func newUndoCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "undo",
-		Usage:     "undo what gpustack has changed",
+		Usage:     "undo a change made by gpustack",
 		ArgsUsage: "[ENTRY]",
 		Description: `
 Undoes an entry of the journal, the latest that is not undone yet without ENTRY. It shows
@@ -44,14 +44,11 @@ unless the machine was booted since, which reverted it.
 After repair-migration, rows of Nova's databases and Placement's allocations are restored,
 unless Nova has gone on from there. The databases are found as that command finds them.
 
-After flavor create, a flavor that is unchanged is deleted; after flavor delete, the
-flavor is created again with the same id.
+After flavor create, the new flavor is deleted, or the changed one restored; after flavor
+delete, the flavor is created again with the same id. If the flavor has changed since, undo
+shows how and changes nothing. The options for the cloud are those of these commands.
 
 If a change was interrupted, undo first determines how far it came.
-
-For flavor create and flavor delete, it deletes the new flavor, restores the changed one,
-or creates the deleted one again with its id, unless the flavor has changed since. The
-options for the cloud are those of these commands.
 
 EXAMPLES
   gpustack undo

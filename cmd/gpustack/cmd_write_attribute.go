@@ -21,8 +21,8 @@ Writes VALUE to FILE in one piece, and prints the number of the kernel's error, 
 for none.
 
 EXIT STATUS
-  0  the kernel has answered
-  1  it was not asked`,
+  0  the write has returned
+  1  the write was not attempted`,
 		Action: action(u, parseWriteAttribute, runWriteAttribute),
 	}
 }

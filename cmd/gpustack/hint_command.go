@@ -152,7 +152,7 @@ func (c hostCommand) explainNeeded(err error) error {
 	return c.explain(err, func(leaf error) []string {
 		var refusal *selection.Refusal
 		if errors.As(leaf, &refusal) && !refusal.Absolute {
-			return []string{remedy("bind what can be bound although the host needs it", c.with(o))}
+			return []string{remedy("bind these functions although the host needs them", c.with(o))}
 		}
 		return nil
 	})

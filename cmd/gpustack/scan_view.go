@@ -234,7 +234,7 @@ func hostLine(h scannedHost) string {
 	}
 	switch {
 	case h.IOMMU.Enabled == nil:
-		parts = append(parts, "IOMMU unknown (these files do not say)")
+		parts = append(parts, "IOMMU unknown (not shown by these files)")
 	case *h.IOMMU.Enabled:
 		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", h.IOMMU.Groups))
 	default:

@@ -112,7 +112,7 @@ func (u *ui) note(format string, args ...any) {
 // confirm asks whether to continue. Without a terminal, or if the output is for programs, it
 // returns an error: --yes must be given. While it waits, a signal ends the run.
 func (u *ui) confirm(question, format string) error {
-	const hint = "--yes goes on without a question, --dry-run stops after the plan"
+	const hint = "--yes continues without asking, --dry-run stops after the plan"
 	switch {
 	case !u.asks:
 		return &usageError{"nothing was changed: there is no terminal to ask on", hint}

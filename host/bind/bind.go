@@ -119,7 +119,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		stub = stub || want == machine.Stub
 	}
 	if stub {
-		l.Warnings = append(l.Warnings, "when a guest stops, libvirt hands functions that pci-stub has only by driver_override to the host's drivers; vfio-pci keeps them")
+		l.Warnings = append(l.Warnings, "when a guest stops, libvirt returns functions to host drivers if only driver_override binds them to pci-stub; with vfio-pci they stay bound")
 	}
 	var planErr error
 	l.Plan, planErr = driver.New(root, n.Devices, goals, false)

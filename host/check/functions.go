@@ -29,7 +29,7 @@ func (v view) functions() []host.Finding {
 
 // identity returns a finding for each property in which a function differs from its record.
 func (v view) identity(f machine.Function) []host.Finding {
-	another := "gpustack host prepare --remove " + f.Address.String() + " returns it to the host; --device selects the function that is there now"
+	another := "gpustack host prepare --remove " + f.Address.String() + " removes it from the record; --device selects the function that is there now"
 	finding := host.Finding{
 		Status: host.Fail, File: machine.AttributeFile(f.Address, ""),
 		Effect: "Nova would offer a different function to guests, or none",

@@ -99,7 +99,7 @@ func (v view) entry(e boot.Entry) []host.Finding {
 		})
 	}
 	if missing := e.Args.Lacking(v.wantedArguments()); len(missing) > 0 {
-		fail(" lacks "+strings.Join(missing, " "), "gpustack host prepare --rebuild adds it")
+		fail(" lacks "+strings.Join(missing, " "), "gpustack host prepare --rebuild adds what is missing")
 	}
 	against := v.contradicting(e.Args)
 	if slices.Contains(e.Args, offArgument) {

@@ -15,7 +15,7 @@ func (v view) virtualization() []host.Finding {
 	noKVM := v.KVM.Seen() && !v.KVM.Value
 	switch {
 	case v.VirtType.Seen() && v.VirtType.Value == "qemu":
-		return na("guests are emulated: %s says virt_type = qemu", v.VirtType.File)
+		return na("guests are emulated: virt_type = qemu in %s", v.VirtType.File)
 	case v.Virtualization.Seen() && flag == "":
 		return v.cannotRunGuests(host.CPUInfo, "the CPU has neither vmx nor svm",
 			"turn on VT-x, or AMD-V (SVM), in the firmware's setup; for a virtual machine, nested virtualization on its host")
