@@ -22,7 +22,7 @@ type memory struct {
 	files, dirs map[string]*remembered
 }
 
-// remembered is one file or folder. Whoever reads it holds its lock, so that the others wait.
+// remembered is one file or folder. Its lock is held while it is read, so that other readers wait.
 type remembered struct {
 	sync.Mutex
 	done  bool

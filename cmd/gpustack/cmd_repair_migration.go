@@ -404,7 +404,7 @@ func (r *repairing) readInventories() error {
 func (r *repairing) readConf() error {
 	o := &r.opts
 	named := o.where
-	o.where = whereOf(r.root, nova.Databases{}, o.cloud.Timeout)
+	o.where = databasesOf(r.root, nova.Databases{}, o.cloud.Timeout)
 	o.where.API, o.where.Database = named.API, named.Database
 	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
 		return err // then only Placement and the templates of URLs would be read from nova.conf
@@ -414,7 +414,7 @@ func (r *repairing) readConf() error {
 		return err
 	}
 	o.find.Down, r.placement = d.Down, d.Placement
-	o.where = whereOf(r.root, d, o.cloud.Timeout)
+	o.where = databasesOf(r.root, d, o.cloud.Timeout)
 	o.where.Database = named.Database
 	// With the API database of another cloud, all instances would be missing.
 	if named.Database != "" || named.API != "" {

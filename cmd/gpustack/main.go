@@ -74,8 +74,8 @@ func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.C
 				u.caughtUp()
 				continue
 			}
-			// While no change is being made, there is nothing to wait for: neither an answer to a question,
-			// nor a service, nor a file whose reading blocks in the kernel.
+			// While nothing is being changed, the run ends without waiting for an answer to a
+			// question, for a service, or for a read that hangs in the kernel.
 			if first && !u.interrupt() {
 				return result{}, false
 			}

@@ -25,8 +25,8 @@ const (
 // are in use, if nova-scheduler used Placement for PCI devices now.
 var errNotReporting = host.WithHint(errors.New("cannot turn on pci_in_placement"), "on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone")
 
-// whereOf returns the databases that nova.conf names. Each must answer within timeout.
-func whereOf(root host.Root, d nova.Databases, timeout time.Duration) novadb.Where {
+// databasesOf returns the databases that nova.conf names. Each must answer within timeout.
+func databasesOf(root host.Root, d nova.Databases, timeout time.Duration) novadb.Where {
 	return novadb.Where{
 		API: d.API, APIParameters: d.APIParameters, Local: d.Main, Parameters: d.MainParameters,
 		Root: root, Limits: novadb.Limits{Connect: timeout},
@@ -89,7 +89,7 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigur
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	databases, err := novadb.Open(ctx, whereOf(root, d, opts.timeout))
+	databases, err := novadb.Open(ctx, databasesOf(root, d, opts.timeout))
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ type ui struct {
 	stdout   *output // the file that out writes to
 	talk     io.Writer
 	in       *os.File
-	terminal bool // out is a terminal
+	terminal bool // out is one
 	asks     bool // questions can be answered
 	colour   bool
 	unicode  bool
@@ -106,11 +106,12 @@ func (u *ui) catchUp() {
 // note prints a message about what was done.
 func (u *ui) note(format string, args ...any) {
 	u.catchUp()
-	fmt.Fprintf(u.talk, "gpustack: %s\n", printable(fmt.Sprintf(format, args...))) //nolint:errcheck // nobody is left to tell
+	fmt.Fprintf(u.talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // there is no other place to report it
 }
 
-// confirm asks whether to continue. Without a terminal, or if the output is for programs, it
-// returns an error: --yes must be given. While it waits, a signal ends the run.
+// confirm asks whether to go on. Without a terminal, and where the plan is printed as JSON or YAML,
+// it returns an error: --yes is required there. While it waits for the answer, a signal ends the
+// run.
 func (u *ui) confirm(question, format string) error {
 	const hint = "--yes continues without asking, --dry-run stops after the plan"
 	switch {
@@ -134,7 +135,7 @@ func (u *ui) confirm(question, format string) error {
 	if err := unix.IoctlSetInt(int(u.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", printable(question)) //nolint:errcheck // nobody is left to tell
+	fmt.Fprintf(u.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // there is no other place to report it
 	answer, err := u.readAnswer()
 	if err != nil {
 		u.settleSignals() // a lost terminal ends the input and sends SIGHUP
@@ -351,8 +352,8 @@ func (u *ui) yaml(value any) error {
 }
 
 // plainStyle removes JSON's braces and quotes, except those of empty lists and of strings that
-// some parser would read as another type: 0000:24:00.0 is a number in base 60 to parsers of YAML
-// 1.1, such as Python's.
+// a parser may read as another type: parsers of YAML 1.1, such as Python's, read 0000:24:00.0 as
+// a number in base 60.
 func plainStyle(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 		return n.Encode(n.Value)
@@ -417,7 +418,8 @@ func (u *ui) lines() lines {
 	return lines{"|- ", "`- ", "|  ", "   ", "/ ", "| ", "\\ ", "  "}
 }
 
-// printable replaces control characters: names and values may come from an untrusted archive.
+// printable replaces control characters, which a terminal would execute: names and values may
+// come from an archive that another user has made.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsGraphic(r) || r == '\n' || r == '\t' {

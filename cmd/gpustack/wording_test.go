@@ -18,7 +18,7 @@ import (
 // repository is the top directory of the source tree.
 const repository = "../.."
 
-// forbidden are phrases that user-visible texts must not contain, each with the words to use
+// forbidden are phrases that texts and comments must not contain, each with the words to use
 // instead. It lists only phrases that cannot be right in another sense.
 var forbidden = []struct{ pattern, instead string }{
 	{`(hold|holds|held|holding)\b[^.;:"]{0,40}\bagainst`, "compare, check against"},
@@ -45,6 +45,13 @@ var forbidden = []struct{ pattern, instead string }{
 	{`is too little`, "must be at least N"},
 	{`(was|were|been) cut off`, "was interrupted, is truncated"},
 	{`aloud`, "as a warning"},
+	{`is back`, "was restored"},
+	{`booted with it`, "when it is booted"},
+	{`laid out`, "unpacked"},
+	{`(files|kernel|firmware|tree) (does|do) not (say|tell)`, "does not show"},
+	{`would ask (it|them|that)`, "needs it"},
+	{`that contradict`, "that conflict"},
+	{`hands? functions`, "returns functions to host drivers"},
 	{`(ere|hither|thence|whence|wherefrom|thereof|therein|whereof)`, "plain words"},
 }
 
@@ -53,9 +60,9 @@ var allowedStrings = map[string]string{
 	"taken back": "the state of an undone repair in journals and JSON of earlier releases",
 }
 
-// TestWording: string literals of the program and the documentation contain none of the forbidden
-// phrases. The texts of templates are exempt, also where the documentation shows them: machines
-// that earlier releases prepared have the same bytes.
+// TestWording: string literals and comments of the program and the documentation contain none of
+// the forbidden phrases. The texts of templates are exempt, also where the documentation shows
+// them: machines that earlier releases prepared have the same bytes.
 func TestWording(t *testing.T) {
 	exempt := templateLines(t)
 	var patterns []*regexp.Regexp
@@ -77,9 +84,12 @@ func TestWording(t *testing.T) {
 			continue // texts of tests
 		}
 		set := token.NewFileSet()
-		parsed, err := parser.ParseFile(set, filepath.Join(repository, file), nil, 0)
+		parsed, err := parser.ParseFile(set, filepath.Join(repository, file), nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, group := range parsed.Comments {
+			check(file, set.Position(group.Pos()).Line, group.Text())
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {

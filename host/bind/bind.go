@@ -83,9 +83,9 @@ func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	return n, opts
 }
 
-// NewPlan plans to bind functions for guests immediately: those that opts name, else the recorded
-// ones, else every NVIDIA display function, each with the other functions of its card and group.
-// live permits unbinding drivers that may hang.
+// NewPlan plans to bind functions for guests now: those that opts name, else those recorded, else
+// every NVIDIA display function, each with all functions of its card and IOMMU group. live permits
+// unbinding drivers whose unbinding may hang.
 func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, live bool) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
@@ -318,7 +318,7 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	for _, c := range p.Changes {
 		d := n.Devices.At(c.Address)
 		if d == nil || c.Before.Driver == "" || c.Before.Driver == c.After.Driver {
-			continue // nothing is unbound
+			continue // no driver is unbound
 		}
 		if used := uses.Guest(c.Address); used != nil {
 			errs = append(errs, used)
@@ -338,7 +338,7 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	return warnings, errors.Join(errs...)
 }
 
-// mayHang reports whether unbinding a host driver may hang, as known of GPU drivers and NVIDIA's.
+// mayHang reports whether unbinding a host driver is known to hang: drivers of GPUs, and NVIDIA's.
 func mayHang(d *pci.Device, held string) bool {
 	return !pci.LeavesAlone(held) && (d.IsGPU() || strings.HasPrefix(held, "nvidia"))
 }

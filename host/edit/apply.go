@@ -61,7 +61,7 @@ func (p Plan) Apply(ctx context.Context, root host.Root) error {
 	return nil
 }
 
-// revert undoes changes that have been made, the last first.
+// revert reverts changes that have been made, the last one first.
 func (p Plan) revert(root host.Root) error {
 	for _, c := range slices.Backward(p) {
 		if err := c.Inverse().Apply(root); err != nil {
@@ -210,8 +210,8 @@ func makeDir(root host.Root, dir string) error {
 	return syncDir(filepath.Dir(place))
 }
 
-// RemoveDirs removes those of the folders that are empty, innermost first. Folders that a change
-// has created and that others have put files into remain.
+// RemoveDirs removes folders that changes have made, innermost first, unless they contain files
+// of others by now.
 func RemoveDirs(root host.Root, dirs []string) error {
 	for i := len(dirs) - 1; i >= 0; i-- {
 		place, err := root.Resolve(dirs[i])

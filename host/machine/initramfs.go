@@ -23,8 +23,7 @@ type Initramfs struct {
 var ErrNoInitramfs = errors.New("no initramfs of an installed kernel")
 
 // readInitramfs compares the initramfs of each kernel with the contract: those in /boot, and those
-// that entries name, whether or not the entries can be read. Where nothing is recorded, nothing is to
-// be in one.
+// that entries name, whether or not the entries can be read. Without a contract it reads none.
 func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 	contract := o.Contract.Value
 	if contract == nil {

@@ -81,7 +81,7 @@ func (c Contract) claims() []string {
 	return words
 }
 
-// writtenAt returns when the last completed entry that wrote the contract ended, or nil without one.
+// writtenAt returns when the last completed entry that wrote the contract ended, nil without one.
 func writtenAt(entries []change.Entry) *time.Time {
 	for _, e := range slices.Backward(entries) {
 		if e.Status == change.Done && slices.ContainsFunc(e.Files, func(f change.File) bool { return f.Name == ContractFile }) {

@@ -45,8 +45,8 @@ func Inspect(root host.Root, a Address) (Inspection, error) {
 		}
 		return fmt.Errorf("/%s: %w", path.Join(dir, name), host.Cause(err))
 	}
-	// The standard header, which all users may read. In that of a virtual function the ids read as
-	// all ones, other fields do not (SR-IOV specification, 3.4.1).
+	// The standard header, which all users may read. In that of a virtual function, the ids
+	// read as all ones, other fields do not (SR-IOV specification, 3.4.1).
 	header, configErr := root.ReadHead(path.Join(dir, "config"), 64)
 	if configErr == nil && len(header) > 0 {
 		answers := bytes.Count(header, []byte{0xff}) < len(header)

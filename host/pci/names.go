@@ -96,8 +96,9 @@ func (n *names) findIn(r io.Reader, zipped bool) error {
 	return n.find(r)
 }
 
-// find reads a pci.ids file once, whose head documents its grammar, and stores the names of the
-// wanted ids. It ignores malformed lines, as lspci does: names are not essential.
+// find reads a pci.ids file once (its grammar is in its first lines) and keeps the names of the ids
+// that are wanted. Lines that do not match the grammar are skipped, as lspci does: a missing name
+// is no reason to fail.
 func (n *names) find(r io.Reader) error {
 	s := section{names: n}
 	buf := make([]byte, 64<<10)
