@@ -187,6 +187,6 @@ func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
 	if err := tree.Unpack(opts.dir); err != nil {
 		return err
 	}
-	u.note("unpacked %s in %s", filepath.Base(opts.file), opts.dir)
+	u.note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
 	return nil
 }
