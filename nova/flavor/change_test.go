@@ -304,8 +304,8 @@ func TestKilledInUse(t *testing.T) {
 	}
 }
 
-// TestKilledAndChanged: an incomplete flavor that another user has changed since is not deleted, and
-// neither is a complete one of which another user has changed a value.
+// TestKilledAndChanged: an incomplete flavor that another user has changed since is not deleted,
+// and neither is a complete one of which another user has changed a value.
 func TestKilledAndChanged(t *testing.T) {
 	for name, touch := range map[string]func(f *cloudtest.Flavor){
 		"another value":    func(f *cloudtest.Flavor) { f.Specs["pci_passthrough:alias"] = "A100:2" },
