@@ -582,7 +582,7 @@ func TestListWhileForgetting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.Close() //nolint:errcheck // the test has ended
+	defer j.Close()
 	stop, stopped := make(chan struct{}), make(chan error)
 	go func() {
 		for {
