@@ -117,12 +117,13 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 	var ids []int
 	var names, warnings []string
 	var obstacles []error
+	kind := change.KindFiles
 	for _, l := range left {
 		if !l.Here || l.Entry.ID == except {
 			continue // warnInterrupted has named it
 		}
 		obstacles = append(obstacles, l.Obstacle)
-		ids = append(ids, l.Entry.ID)
+		kind, ids = l.Entry.Kind, append(ids, l.Entry.ID)
 		names = append(names, entryName(l.Entry.ID, l.Entry.Command))
 		if !recoveredBySome(l.Entry) { // warnInterrupted has named the others
 			warnings = append(warnings, l.Text())
@@ -141,7 +142,7 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 			return err
 		}
 	}
-	if err := u.beginRecorded(remedyMachine); err != nil {
+	if err := u.beginRecorded(remedyOf(kind)); err != nil {
 		return err
 	}
 	defer u.end()

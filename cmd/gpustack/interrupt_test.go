@@ -327,6 +327,57 @@ func TestInterruptedRequest(t *testing.T) {
 	}
 }
 
+// TestStoppedRecovery: the hint of a recovery that a second interrupt has stopped is that of the
+// changes that it recovers.
+func TestStoppedRecovery(t *testing.T) {
+	c := cloudtest.Start(t, 96)
+	env := append(unprivilegedEnv(t), "PATH="+os.Getenv("PATH"))
+	for name, value := range c.Env() {
+		env = append(env, name+"="+value)
+	}
+	run := func() (*exec.Cmd, *strings.Builder) {
+		cmd, talk := exec.Command("gpustack", "flavor", "create", "A100:1", "--yes"), new(strings.Builder)
+		cmd.Env, cmd.Stderr = env, talk
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, talk
+	}
+	c.Fault = func(w http.ResponseWriter, r *http.Request) bool { // no answer about the flavor
+		if !strings.Contains(r.URL.Path, "/flavors") || strings.HasSuffix(r.URL.Path, "/detail") {
+			return false
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	}
+	cmd, _ := run()
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("no error")
+	}
+	reached, goOn := make(chan struct{}, 1), make(chan struct{})
+	defer close(goOn)
+	c.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/flavors/") && !strings.HasSuffix(r.URL.Path, "/detail") {
+			reached <- struct{}{}
+			<-goOn
+		}
+		return false
+	}
+	cmd, talk := run()
+	<-reached
+	for range 2 {
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // they are not to be merged into one
+	}
+	cmd.Wait()
+	const want = "gpustack: hint: if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it\n"
+	if !strings.HasSuffix(talk.String(), want) {
+		t.Errorf("%s, want %q:\n%s", cmd.ProcessState, want, talk)
+	}
+}
+
 // TestAnswered: only an answer that was typed after the question counts; the end of input is
 // a no.
 func TestAnswered(t *testing.T) {
