@@ -123,7 +123,11 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	if err != nil {
 		return err
 	}
-	store, entry, err := pickEntry(opts.root, opts.id)
+	all, err := stores(opts.root)
+	if err != nil {
+		return err
+	}
+	store, entry, err := pickEntry(all, opts.id)
 	if err != nil {
 		return err
 	}
@@ -163,11 +167,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 
 // pickEntry returns entry id, or the latest that is not undone where id is 0, from the first store
 // that has it.
-func pickEntry(dir string, id int) (change.Store, change.Entry, error) {
-	all, err := stores(dir)
-	if err != nil {
-		return change.Store{}, change.Entry{}, err
-	}
+func pickEntry(all []change.Store, id int) (change.Store, change.Entry, error) {
 	var first error
 	for _, store := range all {
 		entries, err := store.List()
@@ -175,8 +175,8 @@ func pickEntry(dir string, id int) (change.Store, change.Entry, error) {
 			return store, change.Entry{}, err
 		}
 		entry, err := change.Pick(entries, id)
-		if err == nil {
-			return store, entry, nil
+		if err == nil || errors.Is(err, change.ErrUndone) {
+			return store, entry, err
 		}
 		first = cmp.Or(first, err)
 	}
