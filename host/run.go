@@ -63,10 +63,13 @@ func (r Runner) Ready(programs []Program) error {
 		_, err := r.Find(p.Argv()[0])
 		errs = append(errs, err)
 	}
-	for dir, magic := range map[string]int64{"/proc": unix.PROC_SUPER_MAGIC, "/sys": unix.SYSFS_MAGIC} {
+	for _, mount := range []struct {
+		dir   string
+		magic int64
+	}{{"/proc", unix.PROC_SUPER_MAGIC}, {"/sys", unix.SYSFS_MAGIC}} {
 		var stat unix.Statfs_t
-		if err := unix.Statfs(r.Root.Path(dir), &stat); err != nil || stat.Type != magic {
-			errs = append(errs, fmt.Errorf("%s: %w", r.Root.Path(dir), ErrNotMounted))
+		if err := unix.Statfs(r.Root.Path(mount.dir), &stat); err != nil || stat.Type != mount.magic {
+			errs = append(errs, fmt.Errorf("%s: %w", r.Root.Path(mount.dir), ErrNotMounted))
 		}
 	}
 	var stat unix.Stat_t
