@@ -1,5 +1,4 @@
-// Package integration holds the binary against real parts: programs that do a
-// part of its job, the machine it runs on, and what it was built to change. Its
-// tests fail where such a part is missing; make integration runs them in a tree
-// where all are installed (.ci/inside).
+// Package integration tests the binary with real parts: programs that do part of its job, the
+// machine that it runs on, and the systems that it changes. Its tests fail where such a part is
+// missing; make integration runs them in a tree where all are installed (.ci/inside).
 package integration

@@ -13,7 +13,7 @@ type Database struct {
 	db   *DB
 }
 
-// URL is its address with the password, as Nova is told it.
+// URL returns its address with the password, as in Nova's configuration.
 func (d Database) URL() string {
 	return d.db.URL(d.Name)
 }

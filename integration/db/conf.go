@@ -14,7 +14,7 @@ import (
 //go:embed conf/nova.conf
 var novaConf string
 
-// URL is the address of a database as Nova is told it: an SQLAlchemy URL with the
+// URL returns the address of a database as in Nova's configuration: an SQLAlchemy URL with the
 // password of User in it, where a dollar sign stands for itself.
 func (db *DB) URL(database string) string {
 	return db.url(db.Server.Address, database, nil)

@@ -10,7 +10,7 @@
 //
 // The oracle does what concerns PCI devices of the first audit after nova-compute's
 // start: it loads the rows, takes the hypervisor's list, allocates what instances of
-// the node have claimed, and frees what nobody has. Not what an audit does with
+// the node have claimed, and frees devices without an instance. Not what an audit does with
 // migrations beside that: it neither allocates what an incoming one has claimed, nor
 // marks one as error that is not the one of the migration context.
 //

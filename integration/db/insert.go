@@ -49,10 +49,9 @@ func orNull(text string) any {
 	return text
 }
 
-// Insert puts a row into a table and returns its id. Columns that are not given have
-// what Nova's models would give them, as far as that is told from the schema: now for
-// created_at, 0 for deleted, nothing where nothing is allowed, else zero or an empty
-// text.
+// Insert inserts a row into a table and returns its id. Other columns than the given ones have the
+// defaults of Nova's models, as far as the schema shows them: the current time for created_at, 0
+// for deleted, NULL where that is allowed, otherwise zero or an empty text.
 func (d Database) Insert(t testing.TB, table string, row Row) int64 {
 	t.Helper()
 	id, err := d.insert(t.Context(), table, row)
@@ -105,8 +104,7 @@ type column struct {
 	key              bool // of the primary key
 }
 
-// value is what the column has when nothing is said; ok is false where the server
-// knows.
+// value returns the default of a column; ok is false if the server has one.
 func (c column) value() (value any, ok bool) {
 	switch {
 	case c.name == "created_at":

@@ -9,7 +9,7 @@ import (
 type Tracked struct {
 	// Changes are to the rows, by address; none if Nova is content with them.
 	Changes []Change
-	// Pools are what is free, as the scheduler is told.
+	// Pools are the free devices, as reported to the scheduler.
 	Pools []Pool
 	// Offers is by alias how many a flavor could ask for and be let on the node.
 	Offers map[string]int

@@ -101,5 +101,5 @@ func (s *Server) Query(ctx context.Context, statements string) ([][]string, erro
 	return rows, nil
 }
 
-// unescape takes back what --batch does to white space in a value.
+// unescape undoes the escapes of --batch for white space in a value.
 var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00", `\\`, `\`)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// startNeutron serves in Neutron's place. Nova asks it about each server, also about
-// those without networks, and is told that there are none of what it asks for:
-// GET /v2.0/security-groups gives {"security_groups": []}.
+// startNeutron starts a server in place of Neutron. Nova queries it for each server, also for
+// those without networks, and gets empty lists: GET /v2.0/security-groups returns
+// {"security_groups": []}.
 func (l *Lab) startNeutron() error {
 	listener, err := net.Listen("tcp4", address(l.ports.Neutron))
 	if err != nil {

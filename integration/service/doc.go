@@ -1,4 +1,4 @@
-// Package service runs the server programs that tests are held against, so that
+// Package service runs the server programs that tests use, so that
 // none outlives the test: each is the first process of a PID namespace of its own
 // and is killed when the process that started it ends, however that ends. When the
 // first process of such a namespace goes, the kernel kills the rest of it, see

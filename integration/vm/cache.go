@@ -22,10 +22,10 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "gpustack-vm"), err
 }
 
-// cached returns a folder that is made once for each key, which must tell all that
-// goes into it. It is made beside its place and then renamed: whoever finds it finds
-// it whole. Processes that want to make one of a kind at the same time wait for each
-// other.
+// cached returns a folder that is made once for each key. The key must identify everything that
+// the folder depends on. The folder is made under another name and then renamed, so that other
+// processes only find it when it is complete. Processes that make the same kind at the same time
+// wait for each other.
 func cached(ctx context.Context, kind, key string, build func(ctx context.Context, dir string) error) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -50,7 +50,7 @@ func cached(ctx context.Context, kind, key string, build func(ctx context.Contex
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil // made while this process waited
 	}
-	// Nobody else makes one now: what lies here is of processes that were killed.
+	// This process has the lock, so these folders are left by processes that were killed.
 	left, err := filepath.Glob(filepath.Join(cache, ".making-"+kind+"-*"))
 	if err != nil {
 		return "", err

@@ -296,10 +296,9 @@ func (m *Machine) Ask(ctx context.Context, r agent.Request) (agent.Reply, error)
 	return *message.Reply, nil
 }
 
-// Reboot has the machine start anew, by a program of its own. That ends QEMU, and
-// another one is started on what the machine has left on its disk: in one that goes on,
-// whatever was code before makes pages slow to write afterwards (QEMU 7.2: seconds for
-// one page, which Linux takes for a processor that is stuck).
+// Reboot reboots the machine by a program of its own. That ends QEMU, and a new QEMU is started
+// with the machine's disk: in a QEMU that goes on, pages that contained code before are slow to
+// write (QEMU 7.2: seconds for one page, which Linux reports as a stuck processor).
 func (m *Machine) Reboot(ctx context.Context, argv ...string) error {
 	if err := json.NewEncoder(m.line).Encode(agent.Request{Argv: argv}); err != nil {
 		return m.failure(err)

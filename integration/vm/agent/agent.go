@@ -84,7 +84,7 @@ func serve(r Request) Reply {
 	return Reply{Stdout: stdout.String(), Stderr: stderr.String(), Status: cmd.ProcessState.ExitCode(), Took: took}
 }
 
-// errImmortal says that a program was killed in vain: the kernel does not return to it.
+// errImmortal means that a program was killed but does not end: it is stuck in the kernel.
 var errImmortal = errors.New("it was killed, and does not go")
 
 // wait waits for a program's end, and kills it after a time unless that is 0.

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hide takes a function, and keeps what it has opened only as a message in a socket that
-// nobody receives (unix(7), SCM_RIGHTS): the function is in use, and no process has it
-// among its open files. It ends, and lets the function go, when it is killed.
+// hide opens a function and keeps the descriptor only as a message in a socket that no process
+// receives (unix(7), SCM_RIGHTS): the function is in use, and no process has it among its open
+// files. It ends, and the function is closed, when it is killed.
 func hide(group, address string) error {
 	t, fds := take(group, address)
 	if !t.Device {
