@@ -9,19 +9,19 @@ import (
 	"gpustack/host/journal"
 )
 
-// What the journal stores, for the packages above, which do not import it.
+// Types that the journal stores, for packages that must not import it.
 type (
-	// Entry is one recorded change.
+	// Entry is the record of one change.
 	Entry = journal.Entry
-	// File is the record of what was done to one file.
+	// File is the record of the change of one file.
 	File = journal.File
-	// Status is how far an entry has come.
+	// Status is the state of an entry.
 	Status = journal.Status
-	// Store is a folder with a journal in it.
+	// Store is a folder that contains a journal.
 	Store = journal.Store
 )
 
-// The statuses of an entry, in the order in which it goes through them.
+// The statuses of an entry, in their order.
 const (
 	Applying   = journal.Applying
 	Rebuilding = journal.Rebuilding
@@ -39,7 +39,7 @@ const (
 	KindObjects = journal.KindObjects
 )
 
-// Dir is where everything that gpustack records about a machine lies.
+// Dir is the folder with everything that gpustack records about a machine.
 const Dir = journal.MachineDir
 
 // Machine returns the store of the machine below root.
@@ -49,50 +49,50 @@ func Machine(root host.Root) Store {
 
 // Errors of recorded changes.
 var (
-	// ErrLocked says that another gpustack has locked the journal.
+	// ErrLocked means that another gpustack has locked the journal.
 	ErrLocked = journal.ErrLocked
-	// ErrNoEntry says that there is no such entry.
+	// ErrNoEntry means that the journal has no such entry.
 	ErrNoEntry = journal.ErrNoEntry
-	// ErrUndone says that an entry is undone already.
+	// ErrUndone means that an entry is already undone.
 	ErrUndone = journal.ErrUndone
-	// ErrEdited says that a file was edited after the change.
+	// ErrEdited means that a file was edited after the change.
 	ErrEdited = journal.ErrEdited
-	// ErrUnfinished goes with what prevents the recovery of an entry.
+	// ErrUnfinished is joined to the reason why an entry cannot be recovered.
 	ErrUnfinished = errors.New("was interrupted, and cannot be recovered yet")
-	// ErrNotRolledBack goes with what prevents the rollback of an entry.
+	// ErrNotRolledBack is joined to the reason why an entry could not be rolled back.
 	ErrNotRolledBack = host.WithHint(errors.New("could not be rolled back"), "'gpustack history' shows the entry; the next command that changes this machine recovers it first")
 )
 
 // Kind is one kind of change.
 type Kind interface {
-	// Name is the kind's name in the journal.
+	// Name returns the kind's name in the journal.
 	Name() string
-	// Open returns the change that an entry of this kind records, as far as it has come by the
-	// entry's status. It touches nothing.
+	// Open returns the change that an entry of this kind records, in the state that the entry's
+	// status implies. It changes nothing.
 	Open(ctx context.Context, e Entry) (Change, error)
 }
 
 // Change is a change of one kind: planned, or recorded in an entry.
 type Change interface {
-	// Kind is the name of its kind.
+	// Kind returns the name of its kind.
 	Kind() string
-	// Record writes into an entry what it takes to undo the change, and to tell after a crash
-	// how far it came.
+	// Record adds to an entry what is needed to undo the change and to determine its state after a
+	// crash.
 	Record(e *Entry) error
-	// Check returns an error that names all that prevents the purpose. It touches nothing.
+	// Check returns an error that names everything that prevents the purpose. It changes nothing.
 	Check(ctx context.Context, p Purpose) error
-	// Apply makes the change, or what is left of it. save writes the entry as Record has it
-	// then.
+	// Apply makes the change, or the rest of it. save writes the entry with what Record then adds.
 	Apply(ctx context.Context, save func() error) (Outcome, error)
-	// Undo undoes the change. Where ctx ends, a change of which all or nothing is made makes again
-	// what it has undone: the outcome is Stands, and the error wraps the cause of ctx.
+	// Undo undoes the change. When ctx ends, an atomic change makes again what it has undone: the
+	// outcome is Stands, and the error wraps the cause of ctx.
 	Undo(ctx context.Context, save func() error) (Outcome, error)
-	// Recover ends what a killed run has left half made or half undone, by the status of the
-	// entry that the change was opened from. Its text, which may be empty, says what was found.
+	// Recover completes or reverts what a killed run has left half made or half undone, according to
+	// the status of the entry that the change was opened from. The returned text, which may be empty,
+	// describes the state that was found.
 	Recover(ctx context.Context, save func() error) (Outcome, string, error)
 }
 
-// Purpose is what a change is checked for.
+// Purpose is the purpose of a Check.
 type Purpose int
 
 // Purposes of Check.
@@ -103,49 +103,49 @@ const (
 	ToLook            // before a command reads or plans, and the change may be half made
 )
 
-// Outcome is what became of a change.
+// Outcome is the result of applying, undoing or recovering a change.
 type Outcome int
 
-// Outcomes. With an error, they tell what the error has left.
+// Outcomes. With an error, they describe the state after the error.
 const (
-	// Open: it is half made or not known; a later run recovers it.
+	// Open: the change is half made or its state is unknown; a later run recovers it.
 	Open Outcome = iota
-	// Stands: it is made, all of it or the parts that stand by themselves.
+	// Stands: the change is made, completely or in those parts that are independent of each other.
 	Stands
-	// None: nothing was changed, or all was rolled back; the entry goes.
+	// None: nothing was changed, or everything was rolled back; the entry is removed.
 	None
-	// Reverted: it is undone; the entry stays, as undone.
+	// Reverted: the change is undone; the entry is kept with status undone.
 	Reverted
-	// Partly: some of the parts that stand by themselves are undone, the others can be undone
-	// later; the entry stays, as done.
+	// Partly: some of the independent parts are undone, the others can be undone later; the entry is
+	// kept with status done.
 	Partly
 )
 
-// Step is one part of a change that is made all or not at all.
+// Step is a part of a change that is made completely or not at all.
 type Step struct {
 	Apply func(ctx context.Context) error
-	// Undo reverts the step from wherever it has come to. Nil where nothing is to be reverted.
+	// Undo reverts the step, whatever part of it was made. It is nil if there is nothing to revert.
 	Undo func(ctx context.Context) error
 }
 
-// Rollback says when Run rolls back.
+// Rollback is the condition under which Run rolls back.
 type Rollback int
 
-// When Run rolls back.
+// Conditions under which Run rolls back.
 const (
 	OnError     Rollback = iota // when a step fails, or ctx ends
-	OnInterrupt                 // when ctx ends; after another error the change is open
+	OnInterrupt                 // when ctx ends; after another error the outcome is Open
 )
 
-// ErrNotReverted goes with what could not be reverted.
+// ErrNotReverted is joined to the error of a step that could not be reverted.
 var ErrNotReverted = host.WithHint(errors.New("could not be reverted"), "the next gpustack command that changes this machine recovers the rest; 'gpustack history' shows the entry")
 
-// Run makes steps one after the other. The outcome is Stands when all are made. When ctx ends,
-// the running step ends first.
+// Run makes steps one after the other. The outcome is Stands if all are made. When ctx ends, the
+// current step is completed first.
 //
-// Where it rolls back, the steps that were made are reverted, the last first, the failed one
-// included: the outcome is None. It is Open where a step could not be reverted (ErrNotReverted),
-// or where the kernel is stuck in one (host.ErrStuck), which is out of reach then.
+// If Run rolls back, the steps that were made are reverted, the last first, the failed one
+// included: the outcome is None. It is Open if a step could not be reverted (ErrNotReverted), or
+// if the kernel is stuck in a step (host.ErrStuck), which cannot be reverted then.
 func Run(ctx context.Context, steps []Step, when Rollback) (Outcome, error) {
 	made, err := run(ctx, steps)
 	if err == nil {
@@ -170,7 +170,7 @@ func Run(ctx context.Context, steps []Step, when Rollback) (Outcome, error) {
 	return None, err
 }
 
-// run returns how many steps are to be reverted after an error.
+// run returns the number of steps to revert after an error.
 func run(ctx context.Context, steps []Step) (begun int, err error) {
 	for i, s := range steps {
 		if cause := context.Cause(ctx); cause != nil {

@@ -11,29 +11,29 @@ import (
 	"gpustack/host/journal"
 )
 
-// Engine makes changes, recorded in one store.
+// Engine makes and undoes changes, and records them in one store.
 type Engine struct {
 	Store Store
-	// Kinds are those that can be undone and recovered here.
+	// Kinds are the kinds that this engine can undo and recover.
 	Kinds []Kind
 	// Run runs a program on the machine that the files belong to.
 	Run func(ctx context.Context, program host.Program) error
-	// Current, if it is set, returns the programs that recorded ones are by now: programs for
-	// one kernel are run for the kernels that are installed.
+	// Current, if not nil, returns recorded programs adapted to the machine: programs that run once
+	// for each kernel are run for the installed kernels.
 	Current func(recorded []host.Program) ([]host.Program, error)
 }
 
-// Work is a change, and the programs that regenerate what derives from it, which are run, or left
-// to the operator.
+// Work is a change with the programs that regenerate files after it. They are run, or left to the
+// operator.
 type Work struct {
-	Command  string // its name in the journal
+	Command  string // the command line, for the journal
 	Change   Change
 	Programs []host.Program
 	Left     []host.Program
 	Restart  []string
 }
 
-// running is a change on its way, under the journal's lock.
+// running is a change that is being made, under the journal's lock.
 type running struct {
 	Engine
 	journal *journal.Journal
@@ -50,12 +50,11 @@ func (r *running) save() error {
 }
 
 // Apply makes a change and runs its programs. It returns the entry, without a number if nothing
-// was recorded or nothing remains. Should a program fail, the change stays, and the entry at
-// rebuilding: the next run goes on from there, or it is undone.
+// was recorded or the entry was removed. If a program fails, the change remains and the entry has
+// the status rebuilding: the next run continues from there, or the change is undone.
 //
-// When ctx ends, the running step ends first. What the change has made is rolled back, and
-// programs that had begun run again. Where that fails, the entry is left for the next run to
-// recover.
+// When ctx ends, the current step is completed first. Then the change is rolled back, and programs
+// that were started are run again. If that fails, the next run recovers the entry.
 func (e Engine) Apply(ctx context.Context, w Work) (entry Entry, err error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return Entry{}, fmt.Errorf("%w, nothing was changed", cause)
@@ -89,7 +88,7 @@ func (e Engine) Apply(ctx context.Context, w Work) (entry Entry, err error) {
 	return r.end(Stands, nil)
 }
 
-// end writes the status that follows from an outcome.
+// end writes the status for an outcome.
 func (r *running) end(outcome Outcome, err error) (Entry, error) {
 	status := r.entry.Status
 	switch outcome {
@@ -108,8 +107,8 @@ func (r *running) end(outcome Outcome, err error) (Entry, error) {
 	return r.entry, errors.Join(err, recordErr)
 }
 
-// abandon rolls back a change that is made, and runs again the programs that had begun. failed is
-// their error, if there was one beside the end of ctx.
+// abandon rolls back a change that is made, and runs the programs again that were started. failed
+// is the error of a program, if one failed in addition to the end of ctx.
 func (r *running) abandon(ctx context.Context, begun []host.Program, failed error) (Entry, error) {
 	cause := context.Cause(ctx)
 	ctx = context.WithoutCancel(ctx)
@@ -121,7 +120,7 @@ func (r *running) abandon(ctx context.Context, begun []host.Program, failed erro
 		outcome += ", and these programs were run again: " + commandLines(begun)
 	}
 	err := func() error {
-		// If this run is killed now, the next one finishes the way back.
+		// If this run is killed now, the next one completes the rollback.
 		if err := r.journal.SetStatus(&r.entry, Undoing); err != nil {
 			return err
 		}
@@ -142,9 +141,9 @@ func (r *running) abandon(ctx context.Context, begun []host.Program, failed erro
 	return Entry{}, errors.Join(failed, fmt.Errorf("%w, %s", cause, outcome))
 }
 
-// build runs the programs of an entry on its way to an end. It returns those that it has begun,
-// the one that has failed among them, and the cause of ctx where that has kept others from
-// being started.
+// build runs the programs of an entry, whose status is end when they have succeeded. It returns
+// the programs that were started, a failed one included, and the cause of ctx if that prevented
+// others from being started.
 func (r *running) build(ctx context.Context, end Status) (begun []host.Program, err error) {
 	if len(r.entry.Programs) == 0 {
 		return nil, nil
@@ -193,23 +192,23 @@ func commandLines(programs []host.Program) string {
 	return strings.Join(lines, ", ")
 }
 
-// UndoPlan is an undo as it is shown: the entry as it will be undone, its change, and the programs
-// that are run, or left to the operator, by now.
+// UndoPlan is a planned undo: the entry, its change, and the programs to run or left to the
+// operator, adapted to the machine.
 type UndoPlan struct {
-	Entry    Entry // rewritten where its kind leaves something
+	Entry    Entry // rewritten if its kind keeps part of the change
 	Change   Change
-	Recorded Entry // as the journal has it
+	Recorded Entry // as recorded in the journal
 	Programs []host.Program
 	Left     []host.Program
 }
 
-// rewriter is a kind that rewrites entries before one is undone.
+// rewriter is a kind that rewrites entries before an entry is undone.
 type rewriter interface {
 	Rewrite(entries []Entry, id int) ([]Entry, error)
 }
 
-// PlanUndo plans the undo of entry id, or of the latest that is not undone yet where id is 0. Its
-// error names all that prevents it.
+// PlanUndo plans the undo of entry id, or of the latest that is not undone if id is 0. Its error
+// names everything that prevents the undo.
 func (e Engine) PlanUndo(ctx context.Context, id int) (UndoPlan, error) {
 	entries, err := e.Store.List()
 	if err != nil {
@@ -266,13 +265,13 @@ func (e *EarlierOpen) Error() string {
 	return fmt.Sprintf("entry %d: entry %d (%s), before it, was interrupted, and its outcome is unknown", e.Entry.ID, e.Earlier.ID, e.Earlier.Command)
 }
 
-// Hint returns what ends the earlier entry.
+// Hint returns how to complete the earlier entry.
 func (e *EarlierOpen) Hint() string {
 	return Left{Entry: e.Earlier}.Remedy()
 }
 
-// handles reports whether a kind handles an entry of its name. A kind with a method Handles leaves
-// entries alone that belong elsewhere, such as to another cloud.
+// handles reports whether a kind handles an entry with its name. A kind with a method Handles does
+// not handle entries that belong elsewhere, such as to another cloud.
 func handles(k Kind, e Entry) bool {
 	h, ok := k.(interface{ Handles(e Entry) bool })
 	return !ok || h.Handles(e)
@@ -295,11 +294,11 @@ func (e Engine) kind(entry Entry) (Kind, error) {
 	return nil, host.WithHint(err, "use the release of gpustack that made the change")
 }
 
-// Undo undoes entry id, which PlanUndo has planned, under the journal's lock, where all is checked
-// again. An entry that was interrupted is recovered first.
+// Undo undoes entry id, which PlanUndo has planned. It checks everything again under the journal's
+// lock. An entry that was interrupted is recovered first.
 //
-// When ctx ends, the running step ends first. Then the change is made again, and programs that
-// had begun run again: the entry is as it was, and the error wraps the cause of ctx.
+// When ctx ends, the current step is completed first. Then the change is made again, and programs
+// that were started are run again: the entry is as it was, and the error wraps the cause of ctx.
 func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return Entry{}, fmt.Errorf("%w, nothing was changed", cause)
@@ -327,7 +326,7 @@ func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
 	switch entry.Status {
 	case Applying, Undoing:
 		if entry.Kind == KindFiles {
-			break // undone from wherever it has come to
+			break // an undo starts from any state
 		}
 		outcome, _, err := u.Change.Recover(ctx, r.save)
 		if ended, err := r.end(outcome, err); err != nil || outcome != Stands {
@@ -356,8 +355,8 @@ func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
 	return r.end(Reverted, nil)
 }
 
-// rewrite writes what the kind of an entry rewrites. Oldest first: should this run be killed, the
-// entry itself still leads to where the next run begins.
+// rewrite writes the entries that the kind of an entry rewrites, oldest first: if this run is
+// killed in between, the entry itself is unchanged, and the next run starts again from it.
 func (e Engine) rewrite(j *journal.Journal, entries []Entry, id int) error {
 	for _, k := range e.Kinds {
 		r, ok := k.(rewriter)
@@ -377,8 +376,8 @@ func (e Engine) rewrite(j *journal.Journal, entries []Entry, id int) error {
 	return nil
 }
 
-// redo makes a change again that was undone, and runs again the programs that had begun. failed is
-// their error, if there was one beside the end of ctx.
+// redo makes a change again that was undone, and runs the programs again that were started. failed
+// is the error of a program, if one failed in addition to the end of ctx.
 func (r *running) redo(ctx context.Context, was Entry, begun []host.Program, failed error) (Entry, error) {
 	cause := context.Cause(ctx)
 	ctx = context.WithoutCancel(ctx)
@@ -387,14 +386,14 @@ func (r *running) redo(ctx context.Context, was Entry, begun []host.Program, fai
 	}
 	outcome := fmt.Sprintf("entry %d stays as it was", was.ID)
 	err := func() error {
-		// If this run is killed now, the next one finishes the undo.
+		// If this run is killed now, the next one completes the undo.
 		if err := r.journal.SetStatus(&r.entry, Undoing); err != nil {
 			return err
 		}
 		if _, err := r.change.Apply(ctx, r.save); err != nil {
 			return err
 		}
-		// An undo that was interrupted before had not run them over these files.
+		// An earlier, interrupted undo had not run them for these files.
 		if was.Status == Done && len(begun) > 0 {
 			outcome += ", and these programs were run again: " + commandLines(begun)
 			if err := r.journal.SetStatus(&r.entry, Rebuilding); err != nil {
@@ -412,7 +411,7 @@ func (r *running) redo(ctx context.Context, was Entry, begun []host.Program, fai
 	return was, errors.Join(failed, fmt.Errorf("%w, %s", cause, outcome))
 }
 
-// Pick returns entry id, or the latest that is not undone yet where id is 0.
+// Pick returns entry id, or the latest that is not undone if id is 0.
 func Pick(entries []Entry, id int) (Entry, error) {
 	for _, e := range slices.Backward(entries) {
 		switch {
@@ -430,5 +429,5 @@ func Pick(entries []Entry, id int) (Entry, error) {
 	return Entry{}, fmt.Errorf("entry %d: %w", id, ErrNoEntry)
 }
 
-// ErrNothing says that no entry is left to undo.
+// ErrNothing means that there is no entry to undo.
 var ErrNothing = errors.New("nothing to undo")

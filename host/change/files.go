@@ -16,16 +16,16 @@ import (
 // Files is the kind of changes of files.
 type Files struct {
 	Root host.Root
-	// Masked, if it is set, returns what a diff may show of a file that holds secrets.
+	// Masked, if not nil, returns the part of a file with secrets that a diff may show.
 	Masked func(content []byte) []byte
-	// Keep, if it is set, says what undo leaves of files.
+	// Keep, if not nil, returns what undo keeps of files.
 	Keep Keep
 }
 
-// Name is the kind's name in the journal.
+// Name returns the kind's name in the journal.
 func (Files) Name() string { return KindFiles }
 
-// New returns the change that a plan makes.
+// New returns the change for a plan.
 func (k Files) New(plan edit.Plan) *FileChange {
 	c := &FileChange{root: k.Root, plan: plan.Pending()}
 	made := map[string]bool{}
@@ -49,24 +49,24 @@ func (k Files) Open(_ context.Context, e Entry) (Change, error) {
 type FileChange struct {
 	root   host.Root
 	files  []File
-	plan   edit.Plan // what Apply makes
-	back   edit.Plan // what Undo makes
+	plan   edit.Plan // carried out by Apply
+	back   edit.Plan // carried out by Undo
 	status Status    // of the entry that it was opened from
 	masked func([]byte) []byte
 }
 
-// Kind is the name of its kind.
+// Kind returns the name of its kind.
 func (*FileChange) Kind() string { return KindFiles }
 
-// Record writes the files' records into an entry.
+// Record adds the files' records to an entry.
 func (c *FileChange) Record(e *Entry) error {
 	e.Files = append([]File{}, c.files...)
 	return nil
 }
 
 // Check returns an error if a file was edited since, or if a boot partition with boot entries of
-// the change is not mounted: missing boot entries count as those of kernels that were removed.
-// Whether files are as they were planned from, Apply checks at each file.
+// the change is not mounted: otherwise missing boot entries would count as those of removed
+// kernels. Apply itself checks whether files have changed since they were planned.
 func (c *FileChange) Check(_ context.Context, p Purpose) error {
 	if p == ToApply {
 		return nil
@@ -84,7 +84,7 @@ func (c *FileChange) Check(_ context.Context, p Purpose) error {
 }
 
 // Back returns the plan that undoes the change, the last file first. Its error names every file
-// that prevents that.
+// that prevents the undo.
 func (c *FileChange) Back() (edit.Plan, error) {
 	var plan edit.Plan
 	var errs []error
@@ -99,7 +99,7 @@ func (c *FileChange) Back() (edit.Plan, error) {
 	return plan, errors.Join(errs...)
 }
 
-// Apply makes the change, all of it or nothing.
+// Apply makes the change completely or not at all.
 func (c *FileChange) Apply(ctx context.Context, _ func() error) (Outcome, error) {
 	err := c.plan.Apply(ctx, c.root)
 	switch {
@@ -113,7 +113,7 @@ func (c *FileChange) Apply(ctx context.Context, _ func() error) (Outcome, error)
 	return None, err
 }
 
-// Undo restores the files, all of them or none.
+// Undo restores all files or none.
 func (c *FileChange) Undo(ctx context.Context, _ func() error) (Outcome, error) {
 	var err error
 	if c.back, err = c.Back(); err != nil {
@@ -122,7 +122,7 @@ func (c *FileChange) Undo(ctx context.Context, _ func() error) (Outcome, error) 
 	err = c.restore(ctx)
 	switch {
 	case err == nil:
-		c.plan = nil // what makes the change again
+		c.plan = nil // the plan that makes the change again
 		for i, e := range slices.Backward(c.back) {
 			e = e.Inverse()
 			e.Dirs = c.files[len(c.files)-1-i].Dirs
@@ -135,7 +135,8 @@ func (c *FileChange) Undo(ctx context.Context, _ func() error) (Outcome, error) 
 	return Open, err
 }
 
-// restore makes the plan back, and removes what was made for the change.
+// restore carries out the plan that undoes the change, and removes folders that were created for
+// the change.
 func (c *FileChange) restore(ctx context.Context) error {
 	for _, f := range c.files {
 		if err := edit.RemoveLeftover(c.root, f.Name); err != nil {
@@ -165,20 +166,20 @@ func (c *FileChange) Recover(ctx context.Context, save func() error) (Outcome, s
 	}
 }
 
-// interrupted reports whether an error says that ctx has ended, and that nothing is half made.
+// interrupted reports whether an error means that ctx has ended and that nothing is half made.
 func interrupted(ctx context.Context, err error) bool {
 	cause := context.Cause(ctx)
 	return cause != nil && errors.Is(err, cause) && !errors.Is(err, edit.ErrTorn)
 }
 
-// Keep returns what undo of an entry is to leave of a file of it: now is the file's content,
-// before what undo would make of it, and nil is no file. It returns before where nothing is to be
-// left.
+// Keep returns the content that undo of an entry leaves in one of its files. now is the file's
+// content, before is the content that undo would restore; nil means no file. It returns before if
+// nothing is to be kept.
 type Keep func(e Entry, now, before []byte) ([]byte, error)
 
-// Rewrite returns the entries that have to be rewritten so that undoing entry id leaves what Keep
-// says, oldest first: the entry itself and those before it that lead up to its files, so that they
-// can be undone after it. It is empty where Keep leaves nothing.
+// Rewrite returns the entries that must be rewritten so that undo of entry id keeps what Keep
+// returns, oldest first: the entry itself and the earlier ones that lead to its files, so that
+// they can be undone after it. It is empty if Keep keeps nothing.
 func (k Files) Rewrite(entries []Entry, id int) ([]Entry, error) {
 	at := slices.IndexFunc(entries, func(e Entry) bool { return e.ID == id })
 	if k.Keep == nil || at < 0 {
@@ -201,7 +202,7 @@ func (k Files) Rewrite(entries []Entry, id int) ([]Entry, error) {
 		}
 		c, err := f.Undo(k.Root)
 		if err != nil || now == nil || f.Before.Is(now) {
-			continue // Check tells, or there is nothing to leave
+			continue // Check reports it, or there is nothing to keep
 		}
 		kept, err := k.Keep(entries[at], now.Content, content(c.After))
 		if err != nil {
@@ -245,10 +246,11 @@ func content(f *edit.File) []byte {
 	if f == nil {
 		return nil
 	}
-	return append([]byte{}, f.Content...) // an empty file is one
+	return append([]byte{}, f.Content...) // not nil: an empty file exists
 }
 
-// leaving is a file with another content, or one that would not be there without it.
+// leaving returns a file with another content; meta is that of a file that would not exist
+// otherwise.
 func leaving(f *edit.File, meta edit.Meta, content []byte) *edit.File {
 	if f == nil {
 		f = &edit.File{Meta: meta}

@@ -12,15 +12,15 @@ import (
 // Left is an entry that an earlier run has left open.
 type Left struct {
 	Entry Entry
-	// Here says that its kind can be recovered by this run.
+	// Here reports whether this run can recover its kind.
 	Here bool
-	// Obstacle, if it is set, prevents that now.
+	// Obstacle, if not nil, is the reason why it cannot be recovered now.
 	Obstacle error
 	// Running says that a run has locked the journal, which may be the one that made the entry.
 	Running bool
 }
 
-// Text says what is open, and what ends it: a warning of every command that does not.
+// Text returns a warning that names the open entry and the command that completes it.
 func (l Left) Text() string {
 	e := l.Entry
 	if e.Kind == KindFiles || e.Kind == KindDrivers {
@@ -42,9 +42,9 @@ func (l Left) Remedy() string {
 	return "the release of gpustack that made it recovers it"
 }
 
-// Interrupted returns what earlier runs have left open, of every kind, oldest first. Every command
-// that changes something asks it before anything else. With p ToRecover, entries that can be
-// recovered here are checked for what prevents that; with ToLook, for what prevents reading.
+// Interrupted returns the entries of every kind that earlier runs have left open, oldest first.
+// Every command that changes something calls it first. With p ToRecover, entries that can be
+// recovered here are checked for obstacles to recovery; with ToLook, for obstacles to reading.
 //
 // Errors: ErrLocked, together with the entries, if another run is working on one that could be
 // recovered here.
@@ -75,19 +75,19 @@ func (e Engine) Interrupted(ctx context.Context, p Purpose) ([]Left, error) {
 	return left, nil
 }
 
-// Recovered is what became of an entry that was open.
+// Recovered is an entry that was recovered.
 type Recovered struct {
-	Entry   Entry // as it is now
+	Entry   Entry // after the recovery
 	Outcome Outcome
 	Change  Change // nil where the entry could not be opened
 	Text    string // what was found and done, "" after an error
 }
 
-// Recover ends the entries of the given numbers that earlier runs have left open. It goes on with
-// the next entry where one cannot be recovered; such an entry stays as it is. When ctx ends, the
-// running step ends first, and the rest is left for the next run.
+// Recover recovers the entries with the given numbers, which earlier runs have left open. It
+// continues with the next entry if one cannot be recovered, which then remains unchanged. When ctx
+// ends, the current step is completed first, and the rest is left for the next run.
 //
-// Errors: ErrUnfinished, with what prevents it.
+// Errors: ErrUnfinished, joined to the reason.
 func (e Engine) Recover(ctx context.Context, ids []int) (recovered []Recovered, err error) {
 	j, err := e.Store.Lock()
 	if err != nil {

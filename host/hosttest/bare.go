@@ -50,7 +50,7 @@ func Link(name, target string) Step {
 	}
 }
 
-// Replace puts a text in the place of another, which must be there.
+// Replace replaces a text, which must exist in the file.
 func Replace(name, from, to string) Step {
 	return func(t *testing.T, root host.Root) {
 		t.Helper()
@@ -71,8 +71,7 @@ func Steps(all ...Step) Step {
 	}
 }
 
-// Function names an attribute of a function, "01:00.0/vendor", in its place below the
-// bridges.
+// Function returns the path below the bridges of a function's attribute, such as "01:00.0/vendor".
 func Function(attribute string) string {
 	bridge := map[string]string{"01:00": "pci0000:00/0000:00:01.0", "02:00": "pci0000:00/0000:00:02.0"}[attribute[:5]]
 	return path.Join("sys/devices", bridge, "0000:"+attribute)
@@ -89,7 +88,7 @@ func Group(function_ string, number int) Step {
 // Cards are the functions of the two cards.
 var Cards = []string{"01:00.0", "01:00.1", "02:00.0", "02:00.1"}
 
-// Each does a step for the functions of the cards.
+// Each applies a step to the functions of the cards.
 func Each(do func(function_ string) Step) Step {
 	var all []Step
 	for _, f := range Cards {
@@ -99,20 +98,20 @@ func Each(do func(function_ string) Step) Step {
 }
 
 const (
-	Kernel     = "6.1.0-28-amd64" // that runs
-	Newer      = "6.1.0-30-amd64" // that is installed too
+	Kernel     = "6.1.0-28-amd64" // the running kernel
+	Newer      = "6.1.0-30-amd64" // installed too
 	DMARFile   = "sys/firmware/acpi/tables/DMAR"
 	UnsafeFile = "sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"
 	Ours       = "etc/modprobe.d/zz-gpustack.conf"
 )
 
-// DMAR is a firmware's table with those flags.
+// DMAR returns a firmware's DMAR table with these flags.
 func DMAR(flags byte) string {
 	return "DMAR\x30\x00\x00\x00" + strings.Repeat(" ", 28) + "\x26" + string([]byte{flags}) + strings.Repeat(" ", 10)
 }
 
-// Bare is a server with two cards of two functions each, behind bridges of their own, a
-// disk and a network card, two kernels, and nothing prepared. Its IOMMU is on.
+// Bare returns an unprepared server with two cards of two functions each, behind separate bridges,
+// a disk, a network card and two kernels. Its IOMMU is on.
 func Bare(t *testing.T) host.Root {
 	t.Helper()
 	const vfio = "kernel/vfio/vfio-pci.ko:\nkernel/pci/pci-stub.ko:\nkernel/gpu/nouveau.ko:\nkernel/sound/snd-hda-intel.ko:\n"
@@ -189,7 +188,7 @@ for x in ${sysconfdir}/default/grub.d/*.cfg ; do
 	return root
 }
 
-// Variable writes a variable of the Boot Loader Interface.
+// Variable sets a variable of the Boot Loader Interface.
 func Variable(name, value string) Step {
 	data := []byte{6, 0, 0, 0}
 	for _, unit := range utf16.Encode([]rune(value + "\x00")) {

@@ -1,4 +1,4 @@
-// Package hosttest lays out machines for tests.
+// Package hosttest creates file trees of machines for tests.
 package hosttest
 
 import (
@@ -9,8 +9,8 @@ import (
 	"gpustack/host/snapshot"
 )
 
-// Lay lays out a machine that is written as a txtar archive (host/snapshot tells
-// its form), in a folder that goes with the test.
+// Lay unpacks a machine from a txtar archive, whose format host/snapshot documents, into a
+// temporary folder of the test.
 func Lay(t testing.TB, archive string) host.Root {
 	t.Helper()
 	tree, err := snapshot.Read(strings.NewReader(archive), snapshot.Txtar)

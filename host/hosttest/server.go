@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Server is a machine with two cards of two functions each, 01:00 and 02:00, a disk
-// and a network card, on Debian unless its distribution is another.
+// Server is a machine with two cards of two functions each, 01:00 and 02:00, a disk and a network
+// card. Its distribution is Debian by default.
 type Server struct {
-	Distro    string // "" for debian
+	Distro    string // "" for Debian
 	CPU       string // vendor_id, or for arm64 the implementer
-	Builtin   bool   // the kernel has vfio-pci and pci-stub in itself
+	Builtin   bool   // vfio-pci and pci-stub are built into the kernel
 	NoGroups  bool   // the IOMMU is off
-	Holds     string // a driver of the host that the kernel has in itself
+	Holds     string // a host driver that is built into the kernel
 	Aliases   string // more lines of modules.alias
-	CardGroup int    // of the network card
-	More      string // files of the archive
+	CardGroup int    // group of the network card
+	More      string // further files of the archive
 }
 
 // Archive returns the machine as a txtar archive, for [Lay].
@@ -66,7 +66,8 @@ func (n Server) Archive() string {
 	return commands.String() + files.String() + Distributions[n.Distro] + n.More
 }
 
-// Distributions are how distributions start kernels and make initramfs.
+// Distributions are the files with which each distribution starts kernels and generates initramfs
+// images.
 var Distributions = map[string]string{
 	"debian": `-- etc/default/grub --
 GRUB_CMDLINE_LINUX_DEFAULT="quiet"
@@ -189,7 +190,7 @@ initrd     /beef/6.1.0-28-amd64/initrd
 `,
 }
 
-// Board is an HGX board on AMD: two GPUs and two NVSwitches, each behind a bridge.
+// Board returns an HGX board on AMD: two GPUs and two NVSwitches, each behind a bridge.
 func Board() string {
 	text := Server{CPU: "AuthenticAMD"}.Archive()
 	commands, files, _ := strings.Cut(text, "-- ")
@@ -205,8 +206,8 @@ func Board() string {
 	return commands + "-- " + files
 }
 
-// Running is a server, up and running, with vfio-pci loaded, and what
-// is there besides: links and folders, then files.
+// Running returns a running server with vfio-pci loaded, and with further links and folders, and
+// files.
 func Running(links, files string) string {
 	for _, address := range []string{"0000:01:00.0", "0000:01:00.1", "0000:02:00.0", "0000:02:00.1"} {
 		if name := "sys/bus/pci/devices/" + address + "/driver_override"; !strings.Contains(files, name) {
@@ -217,8 +218,8 @@ func Running(links, files string) string {
 		Server{CPU: "GenuineIntel", CardGroup: 13, More: "-- proc/sys/kernel/osrelease --\n6.1.0-28-amd64\n-- proc/mounts --\n" + files}.Archive()
 }
 
-// Instinct is the running server with an MI300X, which is a processing accelerator
-// (class 1200) and has no display.
+// Instinct returns the running server with an MI300X, which is a processing accelerator (class
+// 1200) without display outputs.
 func Instinct() string {
 	const at = "sys/bus/pci/devices/0000:05:00.0"
 	return "symlink " + at + "/driver -> ../../drivers/amdgpu\nsymlink " + at + "/iommu_group -> ../../../../kernel/iommu_groups/20\nmkdir sys/bus/pci/drivers/amdgpu\n" +
