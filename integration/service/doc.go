@@ -8,5 +8,5 @@
 // So each program takes itself for process 1. Programs that name temporary files by
 // their process, as MariaDB does, must not share a folder for them: set TMPDIR.
 //
-// Does not: know any program, restart one that ended, or use a shell.
+// It is independent of the programs, does not restart them and uses no shell.
 package service

@@ -1,5 +1,5 @@
 // Package check finds errors in the PCI configuration of controllers and compute nodes: in their
 // nova.conf files, in flavors, and against the hardware that inventories list.
 //
-// Does not: read files (nova), talk to a cloud (nova/cloud), or change anything.
+// It does not read files (nova), talk to a cloud (nova/cloud), or change anything.
 package check

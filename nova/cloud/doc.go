@@ -2,5 +2,5 @@
 // client reads. It authenticates, negotiates microversions, retries requests that failed
 // temporarily, and reports each error in one line.
 //
-// Does not: decide which requests to make (nova/flavor, cleanup), or print.
+// It does not decide which requests to make (nova/flavor, cleanup), or print.
 package cloud

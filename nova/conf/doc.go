@@ -1,5 +1,6 @@
 // Package conf parses nova.conf as oslo.config does, and edits single options without changing any
 // other byte.
 //
-// Does not: know what an option means or which release reads it (nova), or write files (host/edit).
+// It does not know what an option means or which release reads it (nova), or write files
+// (host/edit).
 package conf
