@@ -575,6 +575,33 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
+// TestLockWhileClosing: a run that locks a journal which another one removes again at that moment
+// finds it locked, or makes it.
+func TestLockWhileClosing(t *testing.T) {
+	store := change.Machine(hosttest.Lay(t, tree))
+	errs := make(chan error)
+	for range 2 {
+		go func() {
+			for range 500 {
+				j, err := store.Lock()
+				if err == nil {
+					err = j.Close()
+				}
+				if err != nil && !errors.Is(err, change.ErrLocked) {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range 2 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestListWhileForgetting: an entry that a run forgets while others list the journal is no error.
 func TestListWhileForgetting(t *testing.T) {
 	m := lay(t)

@@ -105,6 +105,9 @@ func (s Store) Open() ([]Entry, error) {
 	if errors.Is(err, ErrLocked) {
 		return open, fmt.Errorf("entry %d (%s): %w", open[0].ID, open[0].Command, ErrLocked)
 	}
+	if host.IsAbsent(err) {
+		return nil, nil // the run has forgotten its entry, and removed the folder
+	}
 	if err != nil {
 		return open, err
 	}
@@ -137,7 +140,23 @@ func (s Store) Lock() (*Journal, error) {
 	return j, nil
 }
 
-func (j *Journal) begin() error {
+// begin locks the folder of the entries, and makes it where it is missing. It tries again where a
+// command that only reads holds the lock for a moment, shared, and where another run removes the
+// folder that it has made for nothing.
+func (j *Journal) begin() (err error) {
+	for range 5 {
+		if err = j.makeDirs(); err == nil {
+			j.lock, err = j.lockDir(unix.LOCK_EX)
+		}
+		if !errors.Is(err, ErrLocked) && !host.IsAbsent(err) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+func (j *Journal) makeDirs() error {
 	for _, dir := range ancestors(j.entries()) {
 		mode := fs.FileMode(0o700)
 		if dir == "/var" || dir == "/var/lib" {
@@ -158,15 +177,7 @@ func (j *Journal) begin() error {
 			}
 		}
 	}
-	// A command that only reads holds the lock for a moment, shared.
-	var err error
-	for range 5 {
-		if j.lock, err = j.lockDir(unix.LOCK_EX); !errors.Is(err, ErrLocked) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return err
+	return nil
 }
 
 // ancestors returns a folder and those above it, outermost first, without the root.
