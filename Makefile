@@ -34,7 +34,7 @@ build:
 	@if build/gpustack --version >/dev/null; then \
 		build/gpustack man >build/gpustack.8 && \
 		for shell in bash zsh fish; do build/gpustack completion $$shell >build/gpustack.$$shell || exit 1; done; \
-	else echo "build/gpustack does not run on this machine: no manual page and no completion" >&2; fi
+	else rm -f $(filter-out build/gpustack,$(BUILT)); echo "build/gpustack does not run on this machine: no manual page and no completion" >&2; fi
 
 # The main job, on an example node laid out in a temporary folder.
 demo: build

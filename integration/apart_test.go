@@ -88,6 +88,10 @@ func TestApart(t *testing.T) {
 		}
 	}
 
+	if out, talk, status := apart("env -u HOME", "echo $GPUSTACK_APART, $HOME"); status != 0 || out != "overlay, /root\n" {
+		t.Errorf("without HOME: exit status %d: %s%s", status, out, talk)
+	}
+
 	// It is policy-rc.d that kept the service from starting.
 	if out, talk, status := apart("", `printf '#!/bin/sh\n' >/usr/sbin/policy-rc.d; dpkg --install "$DEB" >/dev/null`); status != 0 {
 		t.Errorf("exit status %d: %s%s", status, out, talk)
