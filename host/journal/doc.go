@@ -1,9 +1,10 @@
-// Package journal stores what was done to a machine: the entries, their lock and their list.
+// Package journal stores the record of changes of a machine: its entries, their lock and their
+// list.
 //
-// An entry is written before anything is touched. It says for each file how to get from what it
-// became back to what it was: the pieces of text that differ and no line beside them, so that no
-// secret of a neighbouring line gets into it.
+// An entry is written before anything is changed. For each file it contains what is needed to
+// restore the content before the change from the content after it: only the parts of text that
+// differ, without the lines around them, so that no secret of a neighbouring line is recorded.
 //
-// It does not apply, recover or undo a change: that is host/change, the only package that
-// imports this one.
+// It does not apply, recover or undo a change: that is the task of host/change, the only package
+// that imports this one.
 package journal

@@ -9,17 +9,17 @@ import (
 	"gpustack/host"
 )
 
-// Status is how far an entry has come.
+// Status is the state of an entry.
 type Status string
 
-// The statuses of an entry, in the order in which it goes through them. A run
-// that was killed leaves one of those that end in -ing.
+// The statuses of an entry, in their order. A run that was killed leaves an entry with one of
+// those that end in -ing.
 const (
 	Applying   Status = "applying"   // the change is being made
-	Rebuilding Status = "rebuilding" // the change is made, programs regenerate what derives from it
+	Rebuilding Status = "rebuilding" // the change is made, programs regenerate the files that depend on it
 	Done       Status = "done"
 	Undoing    Status = "undoing"    // the change is being reverted
-	Unbuilding Status = "unbuilding" // the change is reverted, programs regenerate what derives from it
+	Unbuilding Status = "unbuilding" // the change is reverted, programs regenerate the files that depend on it
 	Undone     Status = "undone"
 )
 
@@ -34,7 +34,7 @@ type Entry struct {
 	Ended    *time.Time     `json:"ended"` // when the status became done or undone
 	Files    []File         `json:"files"`
 	Programs []host.Program `json:"programs"`              // run after the change is made, and after it is undone
-	Left     []host.Program `json:"left"`                  // programs that the operator runs then
+	Left     []host.Program `json:"left"`                  // programs left to the operator
 	Restart  []string       `json:"restart" absent:"zero"` // services that read the files when they start
 
 	Rows    json.RawMessage `json:"rows" absent:"zero"`    // of KindRows
@@ -50,7 +50,7 @@ const (
 	KindObjects = "objects" // of OpenStack's APIs
 )
 
-// IsOpen reports whether the run that made or undid the entry has not come to its end.
+// IsOpen reports whether the run that applied or undid the entry was not completed.
 func (e Entry) IsOpen() bool {
 	return e.Status != Done && e.Status != Undone
 }
@@ -89,9 +89,9 @@ func (e Entry) Detail() json.RawMessage {
 
 const schema = 1
 
-// parseEntry reads an entry. Fields that it does not know were written by a later release and
-// are ignored: after a downgrade the entry can still be undone. The kind may be unknown too; then
-// the entry can be listed only.
+// parseEntry parses an entry. Unknown fields were written by a later release and are ignored:
+// after a downgrade the entry can still be undone. The kind may be unknown too; then the entry can
+// only be listed.
 func parseEntry(data []byte, id int) (Entry, error) {
 	var e Entry
 	if err := host.DecodeSchema(data, schema, &e); err != nil {

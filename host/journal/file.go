@@ -11,26 +11,26 @@ import (
 	"gpustack/host/edit"
 )
 
-// File is what was done to one file, and how to get back.
+// File is the record of the change of one file, with what is needed to restore it.
 type File struct {
 	Name   string   `json:"name"`
 	Before *State   `json:"before"`               // null: the file did not exist
 	After  *State   `json:"after"`                // null: the file was removed
-	Dirs   []string `json:"dirs"`                 // made for it
-	Back   []Piece  `json:"back"`                 // from after to before
+	Dirs   []string `json:"dirs"`                 // folders created for it
+	Back   []Piece  `json:"back"`                 // turns the content after the change into that before it
 	Secret bool     `json:"secret" absent:"zero"` // the rest of the file may hold secrets and must not be shown
 	// Transient files may be removed with what they belong to, and then need no undo.
 	Transient bool `json:"transient" absent:"zero"`
 }
 
-// State is what a file was, without its content.
+// State is the state of a file without its content.
 type State struct {
 	Hash string `json:"hash"`
 	edit.Meta
 }
 
-// Piece is a part of a file that was different before: Text instead of the Length bytes at
-// Offset of what the file became.
+// Piece is a part of a file that differed before the change: Text replaces the Length bytes at
+// Offset of the content after the change.
 type Piece struct {
 	Offset int    `json:"offset"`
 	Length int    `json:"length"`
@@ -41,7 +41,7 @@ type Piece struct {
 func NewFile(c edit.Change) File {
 	f := File{Name: c.Name, Before: state(c.Before), After: state(c.After), Dirs: c.Dirs, Secret: c.Shown != nil, Transient: c.Transient}
 	if c.Before == nil {
-		return f // there is no content to get back to
+		return f // there is no content to start from
 	}
 	var after []byte
 	if c.After != nil {
@@ -58,7 +58,7 @@ func state(f *edit.File) *State {
 	return &State{f.Hash(), f.Meta}
 }
 
-// Is reports whether a file is in that state. A nil state is that of no file.
+// Is reports whether a file is in that state. A nil state means that no file exists.
 func (s *State) Is(f *edit.File) bool {
 	if s == nil || f == nil {
 		return s == nil && f == nil
@@ -66,11 +66,11 @@ func (s *State) Is(f *edit.File) bool {
 	return s.Hash == f.Hash() && s.Mode == f.Mode && s.UID == f.UID && s.GID == f.GID
 }
 
-// ErrEdited says that a file was edited after gpustack had changed it: undo would lose that edit.
+// ErrEdited means that a file was edited after gpustack had changed it: undo would lose that edit.
 var ErrEdited = host.WithHint(errors.New("was edited since"), "keep or revert that edit, or undo later entries first: gpustack history lists them")
 
-// Undo returns the change that restores the file. Its action is none where the file is restored
-// already.
+// Undo returns the change that restores the file. Its action is none if the file is already
+// restored.
 //
 // Errors: ErrEdited.
 func (f File) Undo(root host.Root) (edit.Change, error) {
@@ -96,8 +96,8 @@ func (f File) Undo(root host.Root) (edit.Change, error) {
 	return c, nil
 }
 
-// Restore returns the file as it was before the change, given the file as it was after it; nil
-// where there was none. Whether the result is right, its hash shows.
+// Restore returns the file before the change, computed from the file after it, or nil if it did
+// not exist. The hash shows whether the result is right.
 func (f File) Restore(after *edit.File) *edit.File {
 	if f.Before == nil {
 		return nil
@@ -109,8 +109,8 @@ func (f File) Restore(after *edit.File) *edit.File {
 	return &edit.File{Content: f.assemble(content), Meta: f.Before.Meta}
 }
 
-// Previous returns the file as it was before the change, given the file as it was after it. It
-// returns false if that is not what the change left.
+// Previous returns the file before the change, computed from the file after it. It returns false
+// if after is not the file that the change left.
 func (f File) Previous(after *edit.File) (*edit.File, bool) {
 	if f.After == nil != (after == nil) || after != nil && f.After.Hash != after.Hash() {
 		return nil, false
@@ -119,8 +119,8 @@ func (f File) Previous(after *edit.File) (*edit.File, bool) {
 	return before, before == nil || before.Hash() == f.Before.Hash
 }
 
-// Replaced returns the lines of the file that the change replaced or removed, nil if it made the
-// file.
+// Replaced returns the lines of the file that the change replaced or removed, nil if it created
+// the file.
 func (f File) Replaced() []byte {
 	if f.Before == nil {
 		return nil
@@ -132,8 +132,8 @@ func (f File) Replaced() []byte {
 	return lines
 }
 
-// assemble puts the pieces in their places; where they have none, the result has
-// another hash.
+// assemble inserts the pieces at their offsets. If they do not fit, the hash of the result
+// differs.
 func (f File) assemble(after []byte) []byte {
 	var b bytes.Buffer
 	at := 0
@@ -149,14 +149,15 @@ func (f File) assemble(after []byte) []byte {
 	return b.Bytes()
 }
 
-// Between returns the record with other states of a file that remains, and so do its folders.
+// Between returns the record with two other states of the file. The file exists in both, so its
+// folders remain.
 func (f File) Between(after, before *edit.File) File {
 	f.After, f.Before, f.Dirs = state(after), state(before), nil
 	f.Back = pieces(after.Content, before.Content)
 	return f
 }
 
-// pieces lead from one content of a file to another.
+// pieces returns the pieces that turn one content of a file into another.
 func pieces(from, to []byte) []Piece {
 	var all []Piece
 	for _, e := range udiff.Lines(string(from), string(to)) {

@@ -18,13 +18,13 @@ import (
 	"gpustack/host/edit"
 )
 
-// MachineDir is where everything that gpustack records about a machine lies.
+// MachineDir is the folder with everything that gpustack records about a machine.
 const MachineDir = "/var/lib/gpustack"
 
-// Store is a folder with a journal in it.
+// Store is a folder that contains a journal.
 type Store struct {
 	Root host.Root
-	Dir  string // below the root, in which the entries have a folder of their own
+	Dir  string // below the root; the entries are in a subfolder of it
 }
 
 // Machine returns the store of the machine below root.
@@ -36,7 +36,7 @@ func (s Store) entries() string {
 	return path.Join(s.Dir, "journal")
 }
 
-// Path returns where the entries lie, below the root.
+// Path returns the path of the folder with the entries, below the root.
 func (s Store) Path() string {
 	return s.entries()
 }
@@ -73,7 +73,7 @@ func (s Store) List() ([]Entry, error) {
 		number, ok := strings.CutSuffix(name, ".json")
 		id, err := strconv.Atoi(number)
 		if !ok || err != nil {
-			continue // a killed run left it
+			continue // left by a run that was killed
 		}
 		data, err := s.Root.ReadFile(path.Join(dir, name))
 		if host.IsAbsent(err) {
@@ -93,14 +93,14 @@ func (s Store) List() ([]Entry, error) {
 	return entries, nil
 }
 
-// Open returns the entries whose run has not come to its end, oldest first. With ErrLocked it
-// returns those that a running gpustack may be working on.
+// Open returns the entries whose run was not completed, oldest first. With ErrLocked it returns
+// those that a running gpustack may be working on.
 func (s Store) Open() ([]Entry, error) {
 	open, err := s.open()
 	if err != nil || len(open) == 0 {
 		return nil, err
 	}
-	// A run that locks the journal at this moment finds it locked, and tries again.
+	// A run that tries to lock the journal at this moment fails, and tries again.
 	lock, err := s.lockDir(unix.LOCK_SH)
 	if errors.Is(err, ErrLocked) {
 		return open, fmt.Errorf("entry %d (%s): %w", open[0].ID, open[0].Command, ErrLocked)
@@ -125,16 +125,16 @@ type Journal struct {
 	Store
 	lock *os.File
 	now  func() time.Time
-	made []string // folders made to hold it
+	made []string // folders created for it
 }
 
-// Lock locks the journal, making it where there is none.
+// Lock locks the journal and creates it if necessary.
 //
 // Errors: ErrLocked.
 func (s Store) Lock() (*Journal, error) {
 	j := &Journal{Store: s, now: time.Now}
 	if err := j.begin(); err != nil {
-		j.Close() //nolint:errcheck // the first error tells
+		j.Close() //nolint:errcheck // the first error is returned
 		return nil, err
 	}
 	return j, nil
@@ -180,7 +180,7 @@ func (j *Journal) makeDirs() error {
 	return nil
 }
 
-// ancestors returns a folder and those above it, outermost first, without the root.
+// ancestors returns a folder and its parents, outermost first, without the root.
 func ancestors(dir string) (dirs []string) {
 	for ; dir != "/" && dir != "."; dir = path.Dir(dir) {
 		dirs = append([]string{dir}, dirs...)
@@ -188,7 +188,7 @@ func ancestors(dir string) (dirs []string) {
 	return dirs
 }
 
-// lockDir locks the folder of the entries, shared or not, until the file is closed.
+// lockDir locks the folder of the entries, shared or exclusively, until the file is closed.
 func (s Store) lockDir(how int) (*os.File, error) {
 	place, err := s.Root.Resolve(s.entries())
 	var dir *os.File
@@ -203,7 +203,7 @@ func (s Store) lockDir(how int) (*os.File, error) {
 		err = ErrLocked
 	}
 	if err == nil {
-		// Between making the folder and locking it, another may have removed it.
+		// Another run may have removed the folder between its creation and the lock.
 		var here, locked unix.Stat_t
 		if err = errors.Join(unix.Stat(place, &here), unix.Fstat(int(dir.Fd()), &locked)); err == nil && here.Ino != locked.Ino {
 			err = ErrLocked
@@ -215,7 +215,7 @@ func (s Store) lockDir(how int) (*os.File, error) {
 	return dir, nil
 }
 
-// Close releases the lock. It removes folders that Lock made and nothing was written to.
+// Close releases the lock. It removes folders that Lock created and nothing was written to.
 func (j *Journal) Close() error {
 	var err error
 	if names, readErr := j.Root.ReadDir(j.entries()); readErr == nil && len(names) == 0 {
@@ -227,8 +227,8 @@ func (j *Journal) Close() error {
 	return errors.Join(err, j.lock.Close())
 }
 
-// Begin completes an entry with its number and the time, and writes it: before anything is
-// touched.
+// Begin sets the number and the time of an entry and writes it. It must be called before anything
+// is changed.
 func (j *Journal) Begin(e *Entry) error {
 	entries, err := j.List()
 	if err != nil {
@@ -247,7 +247,7 @@ func (j *Journal) Begin(e *Entry) error {
 	return nil
 }
 
-// SetStatus writes how far an entry has come.
+// SetStatus sets and writes the status of an entry.
 func (j *Journal) SetStatus(e *Entry, status Status) error {
 	e.Status = status
 	if !e.IsOpen() {
@@ -261,7 +261,7 @@ func (j *Journal) time() time.Time {
 	return j.now().UTC().Round(time.Second)
 }
 
-// Write writes an entry as it is.
+// Write writes an entry unchanged.
 func (j *Journal) Write(e Entry) error {
 	text, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
@@ -270,7 +270,7 @@ func (j *Journal) Write(e Entry) error {
 	return edit.Write(j.Root, j.name(e), append(text, '\n'), 0o600)
 }
 
-// Forget removes an entry of which nothing remains.
+// Forget removes an entry whose change has left nothing.
 func (j *Journal) Forget(e Entry) error {
 	name := j.name(e)
 	if err := edit.RemoveLeftover(j.Root, name); err != nil {
