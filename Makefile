@@ -36,7 +36,7 @@ build:
 		for shell in bash zsh fish; do build/gpustack completion $$shell >build/gpustack.$$shell || exit 1; done; \
 	else rm -f $(filter-out build/gpustack,$(BUILT)); echo "build/gpustack does not run on this machine: no manual page and no completion" >&2; fi
 
-# The main job, on an example node laid out in a temporary folder.
+# Prepares, checks and configures an example node in a temporary folder.
 demo: build
 	@examples/demo.sh build/gpustack
 

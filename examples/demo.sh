@@ -1,6 +1,6 @@
 #!/bin/sh
-# demo.sh GPUSTACK: the main job on an example node, laid out in a temporary
-# folder. Needs no privileges, and leaves nothing behind.
+# demo.sh GPUSTACK: prepares, checks and configures an example node in a temporary
+# folder, and undoes it. It needs no privileges and removes the folder at the end.
 set -eu
 
 gpustack=$(realpath "$1")
@@ -33,6 +33,6 @@ run host check --root node || [ $? = 2 ]
 run nova configure --root node --role all --alias K4200=10de:11b4 --yes
 run undo --root node --yes
 run undo --root node --yes
-# Back as at first; what is new is where the journal lies.
+# Everything is as before, except for the journal.
 echo '$ diff -r --no-dereference first node'
 diff -r --no-dereference first node || [ $? = 1 ]
