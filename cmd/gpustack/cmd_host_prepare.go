@@ -199,7 +199,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		}
 	}
 	if runningErr != nil {
-		// The session itself ends with the boot, and its interface has an address.
+		// The session ends with the reboot anyway, and its interface has an address.
 		m.Warnings = append(m.Warnings, fmt.Sprintf("cannot determine the interface of this ssh session: %v", runningErr))
 	}
 	want, err := prepare.NewWant(root, m, opts.prepare)

@@ -191,7 +191,7 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
 		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
 	}
-	if err := m.Contract.Err; err != nil { // only root may read it
+	if err := m.Contract.Err; err != nil { // only root can read it
 		r.Warnings = append(r.Warnings, fmt.Sprintf("cannot determine which GPUs are prepared: %v", err))
 	}
 	if err := m.Mediated.Err; err != nil {

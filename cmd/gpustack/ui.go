@@ -31,7 +31,7 @@ type ui struct {
 	stdout   *output // the file that out writes to
 	talk     io.Writer
 	in       *os.File
-	terminal bool // out is one
+	terminal bool // out is a terminal
 	asks     bool // questions can be answered
 	colour   bool
 	unicode  bool

@@ -16,7 +16,7 @@ type Left struct {
 	Here bool
 	// Obstacle, if not nil, is the reason why it cannot be recovered now.
 	Obstacle error
-	// Running says that a run has locked the journal, which may be the one that made the entry.
+	// Running means that a run has locked the journal, which may be the one that made the entry.
 	Running bool
 }
 
@@ -114,7 +114,7 @@ func (e Engine) Recover(ctx context.Context, ids []int) (recovered []Recovered, 
 		case err != nil && cause != nil && errors.Is(err, cause):
 			return recovered, errors.Join(append(errs, fmt.Errorf("%w, the next run recovers entry %d", err, entry.ID))...)
 		case err != nil:
-			done.Text = "" // the error tells
+			done.Text = "" // the error contains it
 			errs = append(errs, errors.Join(fmt.Errorf("entry %d: %w", entry.ID, ErrUnfinished), err))
 		}
 		if err == nil || done.Change != nil {

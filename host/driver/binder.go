@@ -38,9 +38,9 @@ type Binder struct {
 
 // Errors of requests to the kernel.
 var (
-	// ErrChanged says that a function is not as the plan or the journal has it.
+	// ErrChanged means that a function does not have the driver that the plan or the journal expects.
 	ErrChanged = host.WithHint(errors.New("is now bound to another driver"), "'gpustack host scan' shows the drivers; host bind and host release plan again from there")
-	// ErrNotTaken says that the kernel accepted a write without effect.
+	// ErrNotTaken means that the kernel accepted a write that had no effect.
 	ErrNotTaken = host.WithHint(errors.New("the kernel accepted the write but the driver did not change"), "the kernel's log says why: journalctl -k, or dmesg")
 	// ErrTakenAgain means that vfio-pci or pci-stub has claimed a function again that is being
 	// returned to the host.

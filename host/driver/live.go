@@ -25,7 +25,7 @@ type Live struct {
 	Timeout time.Duration // for one write
 }
 
-// ErrNotLive says that a tree's sys or proc is not the kernel's.
+// ErrNotLive means that a tree's /sys or /proc is not that of the running kernel.
 var ErrNotLive = host.WithHint(errors.New("does not belong to a running kernel"), "run it on the machine itself; --dry-run plans on any tree")
 
 // Ready returns an error unless the kernel's own file systems are below the root: writing to a

@@ -32,8 +32,8 @@ type Change struct {
 	// Dirs are the missing parent folders of the file, outermost first. They are created with the
 	// file and removed with it.
 	Dirs []string
-	// Transient says that the file may go with what it belongs to, as a boot entry with its
-	// kernel: then there is nothing to revert.
+	// Transient means that the file may be removed together with what it belongs to, such as a boot
+	// entry with its kernel: then there is nothing to revert.
 	Transient bool
 	// Shown, if not nil, returns the part of a content that a diff may show, line by line: a file may
 	// contain secrets.
@@ -54,9 +54,9 @@ func (p Plan) Pending() Plan {
 	return pending
 }
 
-// Put plans that the file at name holds content. A file that is there keeps its
-// owner, attributes and permissions; a new one belongs to the user of this process
-// and gets mode. A script, whose mode counts, keeps no other: set exact.
+// Put plans that the file at name has this content. An existing file keeps its owner, attributes
+// and permissions; a new one belongs to the user who runs gpustack and gets mode. With exact set,
+// as for a script, an existing file gets mode too.
 func Put(root host.Root, name string, content []byte, mode uint32, exact bool) (Change, error) {
 	name = path.Clean("/" + name)
 	before, err := Read(root, name)
