@@ -22,11 +22,13 @@ import (
 
 // Errors of functions whose driver cannot be changed on the running machine.
 var (
-	ErrLive     = host.WithHint(errors.New("on a running host may hang"), "use 'gpustack host prepare' and reboot instead, or --live to unbind it now")
-	ErrNoGroup  = host.WithHint(errors.New("has no IOMMU group and cannot be assigned to a guest"), "the IOMMU is off: run 'gpustack host prepare' and reboot; if that is done, turn it on in the firmware's setup")
-	ErrNoModule = host.WithHint(errors.New("not available in the running kernel"), "install the package that has it, or reboot into the kernel whose modules are installed")
-	ErrBlind    = host.WithHint(errors.New("cannot determine which guests use these devices"), "run gpustack as root, outside of containers")
-	ErrNeeded   = errors.New("the host needs it")
+	ErrLive    = host.WithHint(errors.New("on a running host may hang"), "use 'gpustack host prepare' and reboot instead, or --live to unbind it now")
+	ErrNoGroup = host.WithHint(errors.New("has no IOMMU group and cannot be assigned to a guest"),
+		"the IOMMU is off: run 'gpustack host prepare' and reboot; if that is done, turn it on in the firmware's setup")
+	ErrNoModule = host.WithHint(errors.New("not available in the running kernel"),
+		"install the package that has it, or reboot into the kernel whose modules are installed")
+	ErrBlind  = host.WithHint(errors.New("cannot determine which guests use these devices"), "run gpustack as root, outside of containers")
+	ErrNeeded = errors.New("the host needs it")
 )
 
 // Plan is a planned change of drivers on the running machine.
