@@ -30,7 +30,8 @@ func (v view) bars() []host.Finding {
 		for _, b := range i.BARs {
 			if b.Unplaced {
 				findings = append(findings, host.Finding{
-					Status: host.Fail, File: machine.AttributeFile(d.Address, "resource"), Seen: fmt.Sprintf("%s: the host has no address space for region %d (%s)", d.Address, b.Number, size(b.Size)),
+					Status: host.Fail, File: machine.AttributeFile(d.Address, "resource"),
+					Seen:   fmt.Sprintf("%s: the host has no address space for region %d (%s)", d.Address, b.Number, size(b.Size)),
 					Effect: "neither the host nor a guest can use it",
 					Remedy: "turn on memory above 4 GiB in the firmware's setup (Above 4G Decoding, Large BAR); newer firmware may help",
 				})
@@ -52,7 +53,8 @@ func (v view) bars() []host.Finding {
 	case large == 0:
 		return pass("all regions have address space; the largest above 4 GiB has %s", size(largest))
 	}
-	f := pass("all regions have address space; %s with more than %s above 4 GiB, up to %s in one region", plural(large, "function"), size(window), size(largest))[0]
+	f := pass("all regions have address space; %s with more than %s above 4 GiB, up to %s in one region",
+		plural(large, "function"), size(window), size(largest))[0]
 	f.Effect = fmt.Sprintf("by default a UEFI guest has %s there for all its functions and does not see functions that do not fit", size(window))
 	f.Remedy = "for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2023.1 and later)"
 	return one(f)

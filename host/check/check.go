@@ -31,7 +31,8 @@ const (
 )
 
 // ErrUnknown means that not enough of a machine can be read for a verdict.
-var ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"), "the checks with status n/a name what is missing; run gpustack as root on the machine itself")
+var ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"),
+	"the checks with status n/a name what is missing; run gpustack as root on the machine itself")
 
 // Verify runs all checks on a machine that was observed for [machine.Check]. Its findings are in
 // the order in which an operator would look for a problem: CPU, firmware, IOMMU, arguments,

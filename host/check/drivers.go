@@ -33,7 +33,8 @@ func (v view) drivers() []host.Finding {
 		case f.MayBeBorrowed(d.DriverName()) && !v.Open.Seen():
 			findings = append(findings, host.Finding{
 				Status: host.NA, File: file,
-				Seen: fmt.Sprintf("%s is bound to %s instead of %s, as while a guest uses it; whether a guest uses it is unknown: %v", f.Address, *d.Driver, f.Driver, host.Cause(v.Open.Err)),
+				Seen: fmt.Sprintf("%s is bound to %s instead of %s, as while a guest uses it; whether a guest uses it is unknown: %v",
+					f.Address, *d.Driver, f.Driver, host.Cause(v.Open.Err)),
 			})
 		case v.phase == pending:
 			waits++

@@ -31,7 +31,8 @@ func (v view) fabric() []host.Finding {
 		return na("no GPU for guests is on a board with NVSwitches")
 	}
 	f, mode := v.Fabric.Value, v.Fabric.Value.Mode
-	finding := host.Finding{Status: host.Fail, File: machine.FabricConfig, Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: selection.NeedsFabric}
+	finding := host.Finding{Status: host.Fail, File: machine.FabricConfig,
+		Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: selection.NeedsFabric}
 	if v.Contract.Value.NVSwitch == "" {
 		finding.Status = host.Warn // recorded before --nvswitch existed: each refusal was lifted with --allow
 	}

@@ -45,7 +45,8 @@ func (v view) identity(f machine.Function) []host.Finding {
 		}
 		if moved, ok := v.moved[f.Address]; ok {
 			finding.Seen = fmt.Sprintf("%s (%s) was renumbered and is now at %s", f.Address, was, moved)
-			finding.Remedy = "gpustack host prepare --remove " + f.Address.String() + " --device " + moved.String() + "; the same in Nova's device_spec, if it names addresses"
+			finding.Remedy = "gpustack host prepare --remove " + f.Address.String() + " --device " + moved.String() +
+				"; the same in Nova's device_spec, if it names addresses"
 		}
 	case d.VendorID == nil || d.ProductID == nil:
 		return na("%s: vendor and product id cannot be read", f.Address)

@@ -14,7 +14,8 @@ import (
 
 // watched are the arguments in which the next boot is compared with the running kernel on a
 // machine without a record.
-var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough", machine.VFIO + ".ids", machine.Stub + ".ids", "vfio_iommu_type1.allow_unsafe_interrupts"}
+var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough", machine.VFIO + ".ids",
+	machine.Stub + ".ids", "vfio_iommu_type1.allow_unsafe_interrupts"}
 
 // nextBoot checks each normal entry of the boot menu: it must have the recorded arguments, and
 // should have those of the running kernel unless a reboot is pending.

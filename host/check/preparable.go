@@ -44,7 +44,8 @@ func (v view) preparable() []host.Finding {
 			f.File = machine.DevicesDir
 			f.Effect = "gpustack host prepare selects nothing by default"
 			f.Remedy = "run 'gpustack host scan --all' and select functions with --device or --vendor"
-		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel), errors.Is(err, initramfs.ErrNoGenerator), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
+		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel),
+			errors.Is(err, initramfs.ErrNoGenerator), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
 			// In an incomplete tree, such as a snapshot, the file may only be missing from the tree.
 			f.Status, f.Effect, f.Remedy = host.NA, "", ""
 		}
