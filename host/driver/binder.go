@@ -39,12 +39,14 @@ type Binder struct {
 // Errors of requests to the kernel.
 var (
 	// ErrChanged means that a function does not have the driver that the plan or the journal expects.
-	ErrChanged = host.WithHint(errors.New("is now bound to another driver"), "'gpustack host scan' shows the drivers; host bind and host release plan again from there")
+	ErrChanged = host.WithHint(errors.New("is now bound to another driver"),
+		"'gpustack host scan' shows the drivers; host bind and host release plan again from there")
 	// ErrNotTaken means that the kernel accepted a write that had no effect.
 	ErrNotTaken = host.WithHint(errors.New("the kernel accepted the write but the driver did not change"), "the kernel's log says why: journalctl -k, or dmesg")
 	// ErrTakenAgain means that vfio-pci or pci-stub has claimed a function again that is being
 	// returned to the host.
-	ErrTakenAgain = host.WithHint(errors.New("re-claimed the function through its ids= list"), "load the host's driver first with modprobe, or run 'gpustack host prepare --remove' and reboot")
+	ErrTakenAgain = host.WithHint(errors.New("re-claimed the function through its ids= list"),
+		"load the host's driver first with modprobe, or run 'gpustack host prepare --remove' and reboot")
 	// ErrNotViable means that a group cannot be assigned to a guest.
 	ErrNotViable = host.WithHint(errors.New("is not viable"), "the kernel's log says more: journalctl -k, or dmesg")
 )

@@ -45,7 +45,8 @@ func (l Live) TryGroup(group int) error {
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	status := vfioGroupStatus{size: uint32(unsafe.Sizeof(vfioGroupStatus{}))}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), vfioGroupGetStatus, uintptr(unsafe.Pointer(&status))); errno != 0 { //nolint:gosec // an ioctl takes a pointer
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), vfioGroupGetStatus,
+		uintptr(unsafe.Pointer(&status))); errno != 0 { //nolint:gosec // an ioctl takes a pointer
 		return fmt.Errorf("%s: its status: %w", groupFile, errno)
 	}
 	if status.flags&vfioGroupViable == 0 {
