@@ -25,7 +25,8 @@ var (
 	// but not replaced.
 	ErrMounted = host.WithHint(errors.New("is a mount point, and cannot be replaced"), "it is mounted into a container: change the file that it is mounted from")
 	// ErrTorn means that some files are changed and some are not.
-	ErrTorn = host.WithHint(errors.New("the change stopped half-way and could not be rolled back"), "the next gpustack command that changes this machine recovers it")
+	ErrTorn = host.WithHint(errors.New("the change stopped half-way and could not be rolled back"),
+		"the next gpustack command that changes this machine recovers it")
 )
 
 // Apply makes the change, or changes nothing and returns an error. When it returns, the change is

@@ -84,7 +84,8 @@ const maxSize = 4 << 20
 // Errors about files that cannot be changed safely.
 var (
 	ErrNotRegular = errors.New("not a regular file")
-	ErrHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"), "make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE")
+	ErrHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"),
+		"make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE")
 )
 
 // Read returns the file at name, or nil if it does not exist. It is an error if something other
