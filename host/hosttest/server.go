@@ -54,7 +54,8 @@ func (n Server) Archive() string {
 		loadable += "kernel/" + m + ".ko.xz:\n"
 	}
 	fmt.Fprintf(&files, "-- %smodules.dep --\n%s-- %smodules.builtin --\n%s", kernel, loadable, kernel, builtin)
-	fmt.Fprintf(&files, "-- %smodules.alias --\nalias pci:v000010DEd*sv*sd*bc03sc*i* nouveau\nalias pci:v*d*sv*sd*bc04sc03i00* snd_hda_intel\nalias pci:v00008086d00001533sv*sd*bc*sc*i* igb\n%s", kernel, n.Aliases)
+	fmt.Fprintf(&files, "-- %smodules.alias --\nalias pci:v000010DEd*sv*sd*bc03sc*i* nouveau\n"+
+		"alias pci:v*d*sv*sd*bc04sc03i00* snd_hda_intel\nalias pci:v00008086d00001533sv*sd*bc*sc*i* igb\n%s", kernel, n.Aliases)
 	key := "vendor_id"
 	if strings.HasPrefix(n.CPU, "0x") {
 		key = "CPU implementer"
@@ -222,7 +223,8 @@ func Running(links, files string) string {
 // 1200) without display outputs.
 func Instinct() string {
 	const at = "sys/bus/pci/devices/0000:05:00.0"
-	return "symlink " + at + "/driver -> ../../drivers/amdgpu\nsymlink " + at + "/iommu_group -> ../../../../kernel/iommu_groups/20\nmkdir sys/bus/pci/drivers/amdgpu\n" +
+	return "symlink " + at + "/driver -> ../../drivers/amdgpu\nsymlink " + at +
+		"/iommu_group -> ../../../../kernel/iommu_groups/20\nmkdir sys/bus/pci/drivers/amdgpu\n" +
 		Running("", "-- "+at+"/class --\n0x120000\n-- "+at+"/vendor --\n0x1002\n-- "+at+"/device --\n0x74a1\n-- "+at+"/driver_override --\n(null)\n"+
 			"-- "+at+"/modalias --\npci:v00001002d000074A1sv0sd0bc12sc00i00\n"+
 			"-- lib/modules/6.1.0-28-amd64/modules.dep --\nkernel/amdgpu.ko:\nkernel/vfio-pci.ko:\nkernel/pci-stub.ko:\n")
