@@ -18,9 +18,10 @@ import (
 
 // Errors of machines that gpustack cannot prepare for passthrough.
 var (
-	ErrNoBootLoader = host.WithHint(errors.New("no boot loader found"), "gpustack sets kernel arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?")
-	ErrCPU          = host.WithHint(errors.New("IOMMU requirements unknown"), "gpustack supports CPUs by Intel, AMD, Hygon and ARM")
-	ErrNoKernel     = host.WithHint(errors.New("no installed kernel"), "--root takes the top of a machine's file tree, with the modules of its kernels below")
+	ErrNoBootLoader = host.WithHint(errors.New("no boot loader found"),
+		"gpustack sets kernel arguments through GRUB, GRUB with boot entries and systemd-boot; is the boot partition mounted below the root?")
+	ErrCPU      = host.WithHint(errors.New("IOMMU requirements unknown"), "gpustack supports CPUs by Intel, AMD, Hygon and ARM")
+	ErrNoKernel = host.WithHint(errors.New("no installed kernel"), "--root takes the top of a machine's file tree, with the modules of its kernels below")
 )
 
 // Loader is the configuration of a machine's boot loader: GRUB, GRUB with boot entries, or
@@ -260,5 +261,6 @@ func (m *Machine) Obstacles() []error {
 	if host.IsAbsent(confErr) {
 		confErr = nil
 	}
-	return host.Split(errors.Join(m.Loader.Err, cpuErr, m.Generator.Err, m.Kernels.Err, m.Default.Err, m.Images.Err, confErr, m.Contract.Err, m.Needs.Err, m.Mediated.Err))
+	return host.Split(errors.Join(m.Loader.Err, cpuErr, m.Generator.Err, m.Kernels.Err, m.Default.Err, m.Images.Err, confErr,
+		m.Contract.Err, m.Needs.Err, m.Mediated.Err))
 }

@@ -121,7 +121,8 @@ type Options struct {
 }
 
 // ErrNoMachine means that the root has no part of a system below it.
-var ErrNoMachine = host.WithHint(errors.New("no system found below this root"), "--root takes the top of a machine's file tree; on the machine itself, leave it out")
+var ErrNoMachine = host.WithHint(errors.New("no system found below this root"),
+	"--root takes the top of a machine's file tree; on the machine itself, leave it out")
 
 // Find returns ErrNoMachine unless the root has a part of a system below it.
 func Find(root host.Root) error {
