@@ -48,7 +48,8 @@ func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
 	for _, release := range n.withoutImage() {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("kernel %s has no initramfs in /boot to bind functions early: when it is booted, host drivers may keep them", release))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("kernel %s has no initramfs in /boot to bind functions early: when it is booted, host drivers may keep them",
+			release))
 	}
 	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
 	p.Files = slices.Concat(menu, modules, early)

@@ -18,7 +18,8 @@ import (
 var ErrPutBack = errors.New("the files from before the program ran were restored")
 
 // ErrStillThere is the error of an initramfs that contains files of an undone preparation.
-var ErrStillThere = host.WithHint(errors.New("still contains files of gpustack that were removed"), "lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
+var ErrStillThere = host.WithHint(errors.New("still contains files of gpustack that were removed"),
+	"lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
 
 // Rebuild runs one of a plan's programs and checks the files that it wrote. Copies of the former
 // files are kept until the check has passed, and are restored if it fails. Where an earlier run

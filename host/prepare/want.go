@@ -94,7 +94,8 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 	if driver == "" {
 		driver = machine.VFIO
 	}
-	w := Want{contract: machine.Contract{Schema: machine.Schema, Driver: driver, Selected: s.Selected, Allowed: s.Allowed, NVSwitch: s.NVSwitch, Unsafe: unsafe, Files: []machine.Hash{}}}
+	w := Want{contract: machine.Contract{Schema: machine.Schema, Driver: driver, Selected: s.Selected, Allowed: s.Allowed,
+		NVSwitch: s.NVSwitch, Unsafe: unsafe, Files: []machine.Hash{}}}
 	if err := n.checkDriver(driver, &w); err != nil {
 		return Want{}, err
 	}
@@ -207,11 +208,13 @@ func (n node) warnOfVariants(w *Want) {
 			case used == other:
 				continue
 			case used == "":
-				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has none: vfio-pci is used", m.Release, other, n.Default)
+				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has none: vfio-pci is used",
+					m.Release, other, n.Default)
 			case !m.Loadable(used) && !m.Builtin(used):
 				warning = fmt.Sprintf("kernel %s has no %s: when it is booted, no driver binds ADDRESSES", m.Release, used)
 			case other != "":
-				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has %s: that one is used", m.Release, other, n.Default, used)
+				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has %s: that one is used",
+					m.Release, other, n.Default, used)
 			default:
 				continue // the kernel has the module, which binds by address without an alias
 			}
@@ -342,7 +345,8 @@ func (n node) placeBlacklist(w *Want, all []pci.Address) {
 		return
 	}
 	w.modprobe.Blacklist = modules
-	w.warnings = append(w.warnings, fmt.Sprintf("gpustack=off does not cover the blacklist (%s): it remains in %s%s", strings.Join(modules, ", "), modprobe.Dir, reason))
+	w.warnings = append(w.warnings, fmt.Sprintf("gpustack=off does not cover the blacklist (%s): it remains in %s%s",
+		strings.Join(modules, ", "), modprobe.Dir, reason))
 }
 
 // load returns the modules to load at boot, without those that no kernel has as a loadable module.
@@ -473,7 +477,8 @@ func (n node) warnOfForeign(w *Want, lists []string) {
 			for i := range n.Devices {
 				d := &n.Devices[i]
 				if selector.Matches(d) && !slices.ContainsFunc(w.contract.Functions, func(f machine.Function) bool { return f.Address == d.Address }) {
-					w.warnings = append(w.warnings, fmt.Sprintf("%s remains with the host, but ids=%s, set for %s outside gpustack, matches it", d.Address, list, w.contract.Driver))
+					w.warnings = append(w.warnings, fmt.Sprintf("%s remains with the host, but ids=%s, set for %s outside gpustack, matches it",
+						d.Address, list, w.contract.Driver))
 				}
 			}
 		}
