@@ -44,9 +44,11 @@ type Separation struct {
 
 func (s *Separation) Error() string {
 	if s.unread {
-		return fmt.Sprintf("NVSwitches of the selected GPUs may be managed by %s, whose vital product data cannot be read: choose which side gets the NVSwitches", listed(s.Remain))
+		return fmt.Sprintf("NVSwitches of the selected GPUs may be managed by %s, whose vital product data cannot be read: choose which side gets the NVSwitches",
+			listed(s.Remain))
 	}
-	return fmt.Sprintf("GPUs and NVSwitches of one board would be separated: %s selected, %s not: choose which side gets the NVSwitches", shortened(s.Go), shortened(s.Remain))
+	return fmt.Sprintf("GPUs and NVSwitches of one board would be separated: %s selected, %s not: choose which side gets the NVSwitches",
+		shortened(s.Go), shortened(s.Remain))
 }
 
 func listed(addresses []pci.Address) string {
@@ -282,7 +284,8 @@ func (n Node) Leaving(root host.Root, lifted []*Refusal) (warnings []string) {
 				reasons = append(reasons, o.Reason)
 			}
 		}
-		warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot (allowed; otherwise refused: %s)", r.Address, n.label(root, r.Address), strings.Join(reasons, "; ")))
+		warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot (allowed; otherwise refused: %s)",
+			r.Address, n.label(root, r.Address), strings.Join(reasons, "; ")))
 	}
 	return warnings
 }
