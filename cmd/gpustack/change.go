@@ -74,7 +74,8 @@ func userStore() (change.Store, error) {
 }
 
 // errNoHome means that a user other than root has no folder to record changes in.
-var errNoHome = host.WithHint(errors.New("cannot determine where to record changes: neither XDG_STATE_HOME nor HOME is set"), "set HOME or XDG_STATE_HOME to a folder of the user")
+var errNoHome = host.WithHint(errors.New("cannot determine where to record changes: neither XDG_STATE_HOME nor HOME is set"),
+	"set HOME or XDG_STATE_HOME to a folder of the user")
 
 // stores returns the stores that history and undo read: the user's, and the machine's. With
 // --root, that of the tree alone.

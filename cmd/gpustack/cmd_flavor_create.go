@@ -56,7 +56,8 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "project", Usage: "let `PROJECT`, a name or an id, use it (repeatable; requires --private)"},
 			&cli.StringFlag{Name: "description", Usage: "set the description to `TEXT`"},
 			&cli.StringSliceFlag{Name: "property", Usage: "set the extra spec `KEY=VALUE` (repeatable)"},
-			choiceFlag{&cli.StringFlag{Name: "numa-policy", Usage: "NUMA affinity of the devices: `POLICY` required, preferred, legacy or socket"}, []string{"", "required", "preferred", "legacy", "socket"}},
+			choiceFlag{&cli.StringFlag{Name: "numa-policy",
+				Usage: "NUMA affinity of the devices: `POLICY` required, preferred, legacy or socket"}, []string{"", "required", "preferred", "legacy", "socket"}},
 			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPU pinning: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
 			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old NVIDIA drivers on Windows (Error 43)"},
 			&cli.StringFlag{Name: "image", Usage: "check disk and RAM against `IMAGE`, a name or an id"},
@@ -119,7 +120,8 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 			f.each("--property: ", err, "")
 		case twice:
 			f.add(&usageError{"--property: " + key + " is given twice", ""})
-		case key == "hw:cpu_policy" && o.CPUPolicy != "", key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "", strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor:
+		case key == "hw:cpu_policy" && o.CPUPolicy != "", key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "",
+			strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor:
 			f.add(&usageError{"--property: " + key + " is set by another option", ""})
 		}
 		o.Properties[key] = value

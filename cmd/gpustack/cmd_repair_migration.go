@@ -173,7 +173,8 @@ type repairing struct {
 }
 
 func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err error) {
-	r := &repairing{u: u, opts: opts, report: repairReport{report: newReport(false), Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}}
+	r := &repairing{u: u, opts: opts, report: repairReport{report: newReport(false), Findings: []cleanup.Finding{},
+		Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}}
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
@@ -421,7 +422,8 @@ func (r *repairing) readConf() error {
 		o.where.API, o.where.APIParameters = named.API, ""
 	}
 	if o.where.API == "" && o.where.Database == "" {
-		return &usageError{o.conf + ": has no [api_database] connection", "run gpustack on a controller; or give --database with the URL of one cell, and --api-database with that of nova_api"}
+		return &usageError{o.conf + ": has no [api_database] connection",
+			"run gpustack on a controller; or give --database with the URL of one cell, and --api-database with that of nova_api"}
 	}
 	return nil
 }

@@ -84,7 +84,8 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
-	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"), where: novadb.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
+	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"),
+		where: novadb.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
 	for i, arg := range c.Args().Slice() {
 		id, err := strconv.Atoi(arg)
 		switch {

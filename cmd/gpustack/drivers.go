@@ -126,7 +126,8 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		return err
 	}
 	report := driversReport{
-		report: newReport(len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions, Load: plan.Load, Groups: plan.Groups,
+		report: newReport(len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions,
+		Load: plan.Load, Groups: plan.Groups,
 	}
 	if opts.format == formatTable {
 		c.u.warn(plan.Warnings...)

@@ -23,7 +23,8 @@ const (
 
 // errNotReporting says that guests with devices could not be scheduled, or would get devices that
 // are in use, if nova-scheduler used Placement for PCI devices now.
-var errNotReporting = host.WithHint(errors.New("cannot turn on pci_in_placement"), "on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone")
+var errNotReporting = host.WithHint(errors.New("cannot turn on pci_in_placement"),
+	"on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone")
 
 // databasesOf returns the databases that nova.conf names. Each must answer within timeout.
 func databasesOf(root host.Root, d nova.Databases, timeout time.Duration) novadb.Where {
@@ -58,7 +59,8 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 		for _, e := range split(missing) {
 			reasons = append(reasons, e.Error())
 		}
-		return reportAsserted, []string{"that every compute node reports its PCI devices to Placement is asserted by --computes-report, not verified: " + strings.Join(reasons, "; ")}, nil
+		return reportAsserted, []string{"that every compute node reports its PCI devices to Placement is asserted by --computes-report, not verified: " +
+			strings.Join(reasons, "; ")}, nil
 	default:
 		for _, e := range split(missing) {
 			errs = append(errs, &usageError{
