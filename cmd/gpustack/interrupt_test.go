@@ -301,7 +301,15 @@ func TestInterruptedRequest(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			<-reached
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-reached:
+			case err := <-ended:
+				close(goOn)
+				text, readErr := os.ReadFile(talk)
+				t.Fatalf("it ended before the request: %v: %s, %v", err, text, readErr)
+			}
 			for _, s := range test.signals {
 				if err := cmd.Process.Signal(s); err != nil {
 					t.Fatal(err)
@@ -311,7 +319,7 @@ func TestInterruptedRequest(t *testing.T) {
 			if !test.again {
 				close(goOn)
 			}
-			cmd.Wait()
+			<-ended
 			if test.again {
 				close(goOn)
 			}
