@@ -140,9 +140,9 @@ func (s Store) Lock() (*Journal, error) {
 	return j, nil
 }
 
-// begin locks the folder of the entries, and makes it where it is missing. It tries again where a
-// command that only reads holds the lock for a moment, shared, and where another run removes the
-// folder that it has made for nothing.
+// begin locks the folder of the entries and creates it if necessary. It tries again while a
+// read-only command holds a shared lock for a moment, and if another run removes the empty folder
+// that it has created.
 func (j *Journal) begin() (err error) {
 	for range 5 {
 		if err = j.makeDirs(); err == nil {
