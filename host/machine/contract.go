@@ -129,10 +129,24 @@ func ReadContract(root host.Root) (*Contract, error) {
 	if err == nil {
 		err = host.DecodeSchema(data, Schema, &c)
 	}
+	if err == nil {
+		err = c.check()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ContractFile, host.Cause(err))
 	}
 	return &c, nil
+}
+
+// check returns an error unless each selected function is among the recorded ones, as in every
+// contract that host prepare writes: without its record, it cannot be compared with the machine.
+func (c *Contract) check() error {
+	for _, a := range c.Selected {
+		if c.At(a) == nil {
+			return fmt.Errorf("malformed: selected %s is not among the functions", a)
+		}
+	}
+	return nil
 }
 
 // Drivers that bind a function for passthrough and do not use it.
