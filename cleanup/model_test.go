@@ -117,7 +117,8 @@ func (w *world) step(what string, n int) bool {
 		if !w.hosts[host].up || card < 0 || len(w.instances) == 3 {
 			return false
 		}
-		w.instances = append(w.instances, &modelInstance{host: host, hostName: w.hosts[host].name, vm: "active", runs: map[int]int{host: card}, thread: -1, books: map[string]bool{w.provider(host): true, w.disks(host): true}})
+		w.instances = append(w.instances, &modelInstance{host: host, hostName: w.hosts[host].name, vm: "active",
+			runs: map[int]int{host: card}, thread: -1, books: map[string]bool{w.provider(host): true, w.disks(host): true}})
 		w.take(host, card, len(w.instances))
 	case "migrate": // the destination claims; the source begins to copy, whatever is left of a try before
 		if !settled || i.thread >= 0 || !w.hosts[0].up || !w.hosts[1].up || w.freeCard(1-i.host) < 0 {
@@ -331,17 +332,19 @@ func (w *world) rows() string {
 // recorded before: it must end in the same rows.
 func TestModelIsNova(t *testing.T) {
 	for name, test := range map[string]struct{ history, rows, instance, moves string }{
-		"boot and delete":                      {"boot 0, delete 0", "", "deleted  @0", ""},
-		"in flight":                            {"boot 0, migrate 0, copied 0", "gpu1:0=1 gpu2:0=1", "active resize_finish @1", "post-migrating"},
-		"VERIFY_RESIZE":                        {"boot 0, migrate 0, copied 0, finished 0", "gpu1:0=1 gpu2:0=1", "resized  @1", "finished"},
-		"confirmed":                            {"boot 0, migrate 0, copied 0, finished 0, confirm 0", "gpu2:0=1", "active  @1", "confirmed"},
-		"reverted":                             {"boot 0, migrate 0, copied 0, finished 0, revert 0", "gpu1:0=1", "active  @0", "reverted"},
-		"deleted while down":                   {"boot 0, kill 0, delete 0, archive 0", "gpu1:0=1", "deleted  @0", ""},
-		"and started again":                    {"boot 0, kill 0, delete 0, archive 0, start 0", "", "deleted  @0", ""},
-		"destination killed, deleted":          {"boot 0, migrate 0, copied 0, kill 1, reset 0, delete 0", "gpu2:0=1", "deleted  @1", ""},
-		"and started":                          {"boot 0, migrate 0, copied 0, kill 1, reset 0, delete 0, start 1", "", "deleted  @1", ""},
-		"destination killed, comes back":       {"boot 0, migrate 0, copied 0, kill 1, start 1, audit 0", "gpu1:0=1 gpu2:0=1", "active resize_finish @1", "post-migrating"},
-		"and its state is reset":               {"boot 0, migrate 0, copied 0, kill 1, start 1, reset 0, audit 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @1", "post-migrating"},
+		"boot and delete":             {"boot 0, delete 0", "", "deleted  @0", ""},
+		"in flight":                   {"boot 0, migrate 0, copied 0", "gpu1:0=1 gpu2:0=1", "active resize_finish @1", "post-migrating"},
+		"VERIFY_RESIZE":               {"boot 0, migrate 0, copied 0, finished 0", "gpu1:0=1 gpu2:0=1", "resized  @1", "finished"},
+		"confirmed":                   {"boot 0, migrate 0, copied 0, finished 0, confirm 0", "gpu2:0=1", "active  @1", "confirmed"},
+		"reverted":                    {"boot 0, migrate 0, copied 0, finished 0, revert 0", "gpu1:0=1", "active  @0", "reverted"},
+		"deleted while down":          {"boot 0, kill 0, delete 0, archive 0", "gpu1:0=1", "deleted  @0", ""},
+		"and started again":           {"boot 0, kill 0, delete 0, archive 0, start 0", "", "deleted  @0", ""},
+		"destination killed, deleted": {"boot 0, migrate 0, copied 0, kill 1, reset 0, delete 0", "gpu2:0=1", "deleted  @1", ""},
+		"and started":                 {"boot 0, migrate 0, copied 0, kill 1, reset 0, delete 0, start 1", "", "deleted  @1", ""},
+		"destination killed, comes back": {"boot 0, migrate 0, copied 0, kill 1, start 1, audit 0", "gpu1:0=1 gpu2:0=1",
+			"active resize_finish @1", "post-migrating"},
+		"and its state is reset": {"boot 0, migrate 0, copied 0, kill 1, start 1, reset 0, audit 0, audit 1",
+			"gpu1:0=1 gpu2:0=1", "active  @1", "post-migrating"},
 		"source killed, comes back":            {"boot 0, migrate 0, kill 0, start 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @0", "migrating"},
 		"the copy fails":                       {"boot 0, migrate 0, fail 0, audit 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @0", "error"},
 		"evacuated":                            {"boot 0, kill 0, evacuate 0, audit 1", "gpu1:0=1 gpu2:0=1", "active  @1", "done"},
@@ -380,7 +383,8 @@ func (w *world) facts(host, k int) (Device, Facts) {
 	row := func(h, k int) Device {
 		c := w.hosts[h].cards[k]
 		changed, owner := w.at(c.changed), fmt.Sprintf("%08d-0000-0000-0000-000000000000", c.owner)
-		return Device{ID: int64(h*len(w.hosts[h].cards) + k + 1), Node: nodes[h].ID, Address: fmt.Sprintf("0000:8%d:00.0", k), Type: TypePCI, Status: StatusAllocated, Instance: &owner, Updated: &changed}
+		return Device{ID: int64(h*len(w.hosts[h].cards) + k + 1), Node: nodes[h].ID, Address: fmt.Sprintf("0000:8%d:00.0", k),
+			Type: TypePCI, Status: StatusAllocated, Instance: &owner, Updated: &changed}
 	}
 	d := row(host, k)
 	i := w.instances[w.hosts[host].cards[k].owner-1]
@@ -390,7 +394,8 @@ func (w *world) facts(host, k int) (Device, Facts) {
 	}
 	f := Facts{Now: now, Down: time.Minute, Node: &nodes[host], Service: service(nodes[host], seen), Proof: honest{w}}
 	if !i.archived {
-		f.Instance = &Instance{UUID: *d.Instance, VMState: &i.vm, Deleted: i.deleted, Host: &i.hostName, Node: &i.hostName, Asked: true, Requests: []Request{{Count: 1}}}
+		f.Instance = &Instance{UUID: *d.Instance, VMState: &i.vm, Deleted: i.deleted, Host: &i.hostName, Node: &i.hostName,
+			Asked: true, Requests: []Request{{Count: 1}}}
 		if i.task != "" {
 			f.Instance.Task = &i.task
 		}
@@ -500,7 +505,8 @@ func TestHistories(t *testing.T) {
 	if testing.Short() {
 		histories = 4000
 	}
-	steps := []string{"boot", "boot", "migrate", "migrate", "copied", "copied", "finished", "finished", "confirm", "revert", "fail", "kill", "start", "start", "reset", "reset", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
+	steps := []string{"boot", "boot", "migrate", "migrate", "copied", "copied", "finished", "finished", "confirm", "revert",
+		"fail", "kill", "start", "start", "reset", "reset", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	cases := map[Case]int{}

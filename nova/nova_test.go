@@ -24,9 +24,12 @@ func TestReleases(t *testing.T) {
 		options []string // sections in the order of a new file
 		filters string
 	}{
-		{"mitaka", []string{"[DEFAULT]", "pci_alias", "pci_passthrough_whitelist", "scheduler_default_filters"}, "RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
-		{"newton", []string{"[DEFAULT]", "pci_alias", "pci_passthrough_whitelist", "scheduler_default_filters"}, "RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
-		{"ocata", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
+		{"mitaka", []string{"[DEFAULT]", "pci_alias", "pci_passthrough_whitelist", "scheduler_default_filters"},
+			"RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
+		{"newton", []string{"[DEFAULT]", "pci_alias", "pci_passthrough_whitelist", "scheduler_default_filters"},
+			"RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
+		{"ocata", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"},
+			"RetryFilter,AvailabilityZoneFilter,RamFilter,DiskFilter" + since},
 		{"pike", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "RetryFilter,AvailabilityZoneFilter" + since},
 		{"stein", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "RetryFilter,AvailabilityZoneFilter" + since},
 		{"train", []string{"[pci]", "alias", "passthrough_whitelist", "[filter_scheduler]", "enabled_filters"}, "AvailabilityZoneFilter" + since},
@@ -102,12 +105,14 @@ func TestInstalled(t *testing.T) {
 	for _, test := range []struct{ name, tree, want string }{
 		{"Debian", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 2:26.2.2-1~deb12u3\n", "zed"},
 		{"Ubuntu", "-- var/lib/dpkg/status --\nPackage: python3-nova\nStatus: install ok installed\nVersion: 3:29.0.1-0ubuntu1.3\n", "2024.1"},
-		{"removed", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: deinstall ok config-files\nVersion: 2:26.2.2-1\n", "cannot determine the release of Nova: no installed Nova found"},
+		{"removed", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: deinstall ok config-files\nVersion: 2:26.2.2-1\n",
+			"cannot determine the release of Nova: no installed Nova found"},
 		{"RPM", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1-py3.9.egg-info\n-- usr/lib/python3.9/site-packages/novaclient-1.0.dist-info/x --\n", "yoga"},
 		{"kolla", "mkdir var/lib/kolla/venv/lib/python3.10/site-packages/nova-28.1.0.dist-info\n", "2023.2"},
 		{"openstack-ansible", "mkdir openstack/venvs/nova-27.1.0/lib/python3.10/site-packages/nova-27.1.0.dist-info\n", "2023.1"},
 		{"Mitaka's Python", "mkdir usr/lib/python2.7/site-packages/nova-13.1.4-py2.7.egg-info\n", "mitaka"},
-		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n", "cannot determine the release of Nova: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info contains version 12, which is not between mitaka and 2026.1"},
+		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n",
+			"cannot determine the release of Nova: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info contains version 12, which is not between mitaka and 2026.1"},
 		{"two", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1.dist-info\nmkdir opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info\n",
 			"cannot determine the release of Nova: more than one is installed: 2023.1 (/opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info), yoga (/usr/lib/python3.9/site-packages/nova-25.2.1.dist-info)"},
 	} {
@@ -155,7 +160,8 @@ func TestHosts(t *testing.T) {
 		{"no VFs allowed", []nova.Host{host("a", "20b2/0")}, "A100=20b2 type-PCI"},
 		{"products of one name", []nova.Host{host("a", "20b2", "20b0")}, "A100-20b2=20b2 type-PCI, A100-20b0=20b0 type-PCI"},
 		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de-ffff=ffff type-PCI"},
-		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")}, "product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},
+		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")},
+			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w, err := nova.NewWant(nova.Options{Role: nova.Controller, Release: 26, Hosts: test.hosts})
@@ -206,7 +212,8 @@ func TestTwins(t *testing.T) {
 		{"none given", []pci.Address{}, false, "alias K4200: no function of 10de:11b4 on this machine is prepared for guests"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a}, Machine: nova.Machine{Devices: devices, Given: test.given}, ByAddress: test.byAddress})
+			w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a},
+				Machine: nova.Machine{Devices: devices, Given: test.given}, ByAddress: test.byAddress})
 			var got []string
 			for _, s := range w.Specs {
 				if s.Address == nil {

@@ -18,7 +18,8 @@ func TestSpecLines(t *testing.T) {
 	const ours = `{"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_K"}`
 	for _, test := range []struct{ name, before, after string }{
 		{"in a list, before a broader one", "device_spec = [" + ours + ", {\"vendor_id\": \"10de\"}]\n", ""},
-		{"in a list, with the talk's name", "device_spec = [{\"vendor_id\": \"8086\"}, {\"name\": \"K\", \"vendor_id\": \"10DE\", \"product_id\": \"11b4\", \"resource_class\": \"CUSTOM_K\"}]\n", ""},
+		{"in a list, with the talk's name", "device_spec = [{\"vendor_id\": \"8086\"}, {\"name\": \"K\", \"vendor_id\": \"10DE\", \"product_id\": \"11b4\", \"resource_class\": \"CUSTOM_K\"}]\n",
+			""},
 		{"between others", "device_spec = {\"vendor_id\": \"8086\"}\ndevice_spec=" + ours + "\ndevice_spec = {\"vendor_id\": \"10de\"}\n", ""},
 		{"in a list, behind a broader one", "device_spec = [{\"vendor_id\": \"10de\"}, " + ours + ", {\"product_id\":\"1\"}]\n",
 			"device_spec = " + ours + "\ndevice_spec = [{\"vendor_id\": \"10de\"}, {\"product_id\":\"1\"}]\n"},
@@ -27,8 +28,10 @@ func TestSpecLines(t *testing.T) {
 		{"tabs and lines that move", "device_spec = {\"vendor_id\": \"10de\"}\npassthrough_whitelist = {\n \t\"vendor_id\":\t\"8086\"}\n",
 			"device_spec = {\n \t\"vendor_id\":\t\"8086\"}\ndevice_spec = " + ours + "\ndevice_spec = {\"vendor_id\": \"10de\"}\n"},
 		{"the older one in its place", "device_spec   =   {\"vendor_id\": \"0x10DE\", \"product_id\": \"11B4\"}\n", "device_spec   =   " + ours + "\n"},
-		{"a faulty one does not count", "device_spec = {\"address\": \"4*:00.0\", \"x\": \"y\"}\n", "device_spec = {\"address\": \"4*:00.0\", \"x\": \"y\"}\ndevice_spec = " + ours + "\n"},
-		{"a pattern for everything", "device_spec = {\"address\": {\"domain\": \".*\", \"bus\": \"\"}}\n", "device_spec = " + ours + "\ndevice_spec = {\"address\": {\"domain\": \".*\", \"bus\": \"\"}}\n"},
+		{"a faulty one does not count", "device_spec = {\"address\": \"4*:00.0\", \"x\": \"y\"}\n",
+			"device_spec = {\"address\": \"4*:00.0\", \"x\": \"y\"}\ndevice_spec = " + ours + "\n"},
+		{"a pattern for everything", "device_spec = {\"address\": {\"domain\": \".*\", \"bus\": \"\"}}\n",
+			"device_spec = " + ours + "\ndevice_spec = {\"address\": {\"domain\": \".*\", \"bus\": \"\"}}\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := nova.ParseAlias("K=10de:11b4,resource_class=CUSTOM_K")
@@ -64,7 +67,8 @@ func TestSpecLines(t *testing.T) {
 func TestSameDevices(t *testing.T) {
 	for _, test := range []struct{ second, want string }{
 		{"B=10de:20b2,device_type=type-VF", ""},
-		{"B=10de:20b2,device_type=type-VF,resource_class=CUSTOM_B", `alias B: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: {"vendor_id": "10de", "product_id": "20b2"}, {"vendor_id": "10de", "product_id": "20b2", "resource_class": "CUSTOM_B"}`},
+		{"B=10de:20b2,device_type=type-VF,resource_class=CUSTOM_B",
+			`alias B: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: {"vendor_id": "10de", "product_id": "20b2"}, {"vendor_id": "10de", "product_id": "20b2", "resource_class": "CUSTOM_B"}`},
 	} {
 		var aliases []nova.Alias
 		for _, text := range []string{"A=10de:20b2,device_type=type-PF", test.second} {
@@ -145,10 +149,12 @@ func TestKeptDevices(t *testing.T) {
 		{"the function's address", "device_spec = {\"address\": \"0000:88:00.0\"}\n",
 			`/etc/nova/nova.conf:2: {"address": "0000:88:00.0"} offers 0000:88:00.0 to guests, but the device remains with the host`},
 		{"with a tag that is not gpustack's", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"x\": \"1\"}\n",
-			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` + one + `: devices that both specs match would lose its x`},
+			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` +
+				one + `: devices that both specs match would lose its x`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			after, _, err := planSpecs(t, nova.Options{Release: 26, Machine: nova.Machine{Devices: devices, Given: []pci.Address{devices[0].Address}}}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
+			after, _, err := planSpecs(t, nova.Options{Release: 26,
+				Machine: nova.Machine{Devices: devices, Given: []pci.Address{devices[0].Address}}}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
 			got := after["nova.conf"]
 			if err != nil {
 				got = err.Error()
@@ -175,11 +181,15 @@ func TestRerun(t *testing.T) {
 		warning, err  string
 	}{
 		{name: "a broader one with tags behind", before: map[string]string{"nova.conf": ours + rest}},
-		{name: "a tag is added before a broader one", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": ours + rest}, after: map[string]string{"nova.conf": a + rest}},
+		{name: "a tag is added before a broader one", alias: ",resource_class=CUSTOM_A",
+			before: map[string]string{"nova.conf": ours + rest}, after: map[string]string{"nova.conf": a + rest}},
 		{name: "a broader one with tags in front", before: map[string]string{"nova.conf": rest + ours}, err: "would lose its resource_class"},
-		{name: "another value", alias: ",resource_class=CUSTOM_B", before: map[string]string{"nova.conf": a + rest}, after: map[string]string{"nova.conf": strings.Replace(a, "_A", "_B", 1) + rest},
+		{name: "another value", alias: ",resource_class=CUSTOM_B", before: map[string]string{"nova.conf": a + rest},
+			after:   map[string]string{"nova.conf": strings.Replace(a, "_A", "_B", 1) + rest},
 			warning: `/etc/nova/nova.conf:2: resource_class changes from "CUSTOM_A" to "CUSTOM_B"`},
-		{name: "managed", options: nova.Options{Managed: "no"}, before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"yes\"}\n"}, after: map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"no\"}\n"},
+		{name: "managed", options: nova.Options{Managed: "no"},
+			before:  map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"yes\"}\n"},
+			after:   map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"no\"}\n"},
 			warning: `/etc/nova/nova.conf:2: managed changes from "yes" to "no"`},
 		{name: "a tag that would vanish", before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"one_time_use\": \"true\"}\n"}, err: "would lose its one_time_use"},
 		{name: "by address, then by ids with a tag", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first + second}, after: map[string]string{"nova.conf": a}},

@@ -83,10 +83,12 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", text, got, want)
 		}
 	}
-	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?read_timeout=1.5&connect_timeout=3"); err != nil || c.ReadTimeout != 1500*time.Millisecond || c.Timeout != 3*time.Second || !c.ParseTime {
+	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?read_timeout=1.5&connect_timeout=3"); err != nil ||
+		c.ReadTimeout != 1500*time.Millisecond || c.Timeout != 3*time.Second || !c.ParseTime {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?ssl_check_hostname=true"); err != nil || c.TLS == nil || c.TLS.ServerName != "db" || c.TLS.InsecureSkipVerify {
+	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?ssl_check_hostname=true"); err != nil || c.TLS == nil ||
+		c.TLS.ServerName != "db" || c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -99,25 +101,26 @@ func TestReadDefaults(t *testing.T) {
 	for name, test := range map[string]struct {
 		file, url, want string
 	}{
-		"as TripleO has it":           {"[tripleo]\nbind-address=172.16.2.10\nssl=1\n", pymysql + "nova:x@db" + tripleo, "nova x db:3306 172.16.2.10"},
-		"the URL counts first":        {"[tripleo]\nuser=a\npassword=b\nhost=c\nport=1\n", pymysql + "nova:x@db:2" + tripleo, "nova x db:2 "},
-		"what the URL lacks":          {"[tripleo]\nUser : a\npassword = 'b # c'\nhost=c\nport=1\n", pymysql + tripleo, "a b # c c:1 "},
-		"no host":                     {"[tripleo]\nhost=secret@db\n", pymysql + tripleo, "the host is not a host name or an IP address"},
-		"an encrypted key":            {"[tripleo]\nssl-password=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf: ssl-password is not supported"},
-		"not read by PyMySQL":         {"[tripleo]\nssl-enforce=1\nssl_cipher=HIGH\nhost=c\n", pymysql + tripleo, "  c:3306 "},
-		"mysqlclient: other TLS":      {"[tripleo]\nssl_enforce=1\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: ssl-enforce is not supported"},
-		"mysqlclient: a fingerprint":  {"[tripleo]\nhost=c\nssl-fp=secret\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: ssl-fp is not supported"},
-		"mysqlclient: alias":          {"[tripleo]\ntls-ca=secret\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: tls-ca is not supported"},
-		"mysqlclient: tls-version":    {"[tripleo]\ntls-version=TLSv1.2\nhost=c\n[mysqld]\nssl-crl=/x\n", mysqldb + tripleo, "  c:3306 "},
-		"another group":               {"[client]\nhost=c\n", pymysql + tripleo, "  localhost:3306 "},
-		"[DEFAULT]":                   {"[DEFAULT]\nhost=c\nuser=d\n[tripleo]\nuser\n", pymysql + tripleo, "  c:3306 "},
-		"client by default":           {"[client]\nhost=c\n", pymysql + "/nova?read_default_file=/etc/my.cnf.d/tripleo.cnf", "  c:3306 "},
-		"a socket":                    {"[tripleo]\nsocket=/run/s\n", pymysql + "db" + tripleo, "  /run/s "},
-		"no port":                     {"[tripleo]\nport=mysql\n", pymysql + tripleo, `/etc/my.cnf.d/tripleo.cnf: port: "mysql" is not a port`},
-		"a group twice":               {"[tripleo]\n[tripleo]\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: duplicate group"},
-		"an option twice":             {"[a]\nb=secret\nb=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: duplicate option"},
-		"in no group":                 {"b=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:1: option before the first group"},
-		"continued":                   {"[tripleo]\npassword=\n secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: lines that continue a value are not supported"},
+		"as TripleO has it":          {"[tripleo]\nbind-address=172.16.2.10\nssl=1\n", pymysql + "nova:x@db" + tripleo, "nova x db:3306 172.16.2.10"},
+		"the URL counts first":       {"[tripleo]\nuser=a\npassword=b\nhost=c\nport=1\n", pymysql + "nova:x@db:2" + tripleo, "nova x db:2 "},
+		"what the URL lacks":         {"[tripleo]\nUser : a\npassword = 'b # c'\nhost=c\nport=1\n", pymysql + tripleo, "a b # c c:1 "},
+		"no host":                    {"[tripleo]\nhost=secret@db\n", pymysql + tripleo, "the host is not a host name or an IP address"},
+		"an encrypted key":           {"[tripleo]\nssl-password=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf: ssl-password is not supported"},
+		"not read by PyMySQL":        {"[tripleo]\nssl-enforce=1\nssl_cipher=HIGH\nhost=c\n", pymysql + tripleo, "  c:3306 "},
+		"mysqlclient: other TLS":     {"[tripleo]\nssl_enforce=1\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: ssl-enforce is not supported"},
+		"mysqlclient: a fingerprint": {"[tripleo]\nhost=c\nssl-fp=secret\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: ssl-fp is not supported"},
+		"mysqlclient: alias":         {"[tripleo]\ntls-ca=secret\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: tls-ca is not supported"},
+		"mysqlclient: tls-version":   {"[tripleo]\ntls-version=TLSv1.2\nhost=c\n[mysqld]\nssl-crl=/x\n", mysqldb + tripleo, "  c:3306 "},
+		"another group":              {"[client]\nhost=c\n", pymysql + tripleo, "  localhost:3306 "},
+		"[DEFAULT]":                  {"[DEFAULT]\nhost=c\nuser=d\n[tripleo]\nuser\n", pymysql + tripleo, "  c:3306 "},
+		"client by default":          {"[client]\nhost=c\n", pymysql + "/nova?read_default_file=/etc/my.cnf.d/tripleo.cnf", "  c:3306 "},
+		"a socket":                   {"[tripleo]\nsocket=/run/s\n", pymysql + "db" + tripleo, "  /run/s "},
+		"no port":                    {"[tripleo]\nport=mysql\n", pymysql + tripleo, `/etc/my.cnf.d/tripleo.cnf: port: "mysql" is not a port`},
+		"a group twice":              {"[tripleo]\n[tripleo]\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: duplicate group"},
+		"an option twice":            {"[a]\nb=secret\nb=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:3: duplicate option"},
+		"in no group":                {"b=secret\n", pymysql + tripleo, "/etc/my.cnf.d/tripleo.cnf:1: option before the first group"},
+		"continued": {"[tripleo]\npassword=\n secret\n", pymysql + tripleo,
+			"/etc/my.cnf.d/tripleo.cnf:3: lines that continue a value are not supported"},
 		"indented":                    {"[tripleo]\n  user = a\n  host = c\n", pymysql + tripleo, "a  c:3306 "},
 		"mysqlclient: both groups":    {"[tripleo]\nhost=c\n[mysqld]\nuser=no\n[client]\nuser=a\nhost=d\n", mysqldb + tripleo, "a  d:3306 "},
 		"mysqlclient: twice":          {"[tripleo]\nhost=c\nbind_address=1.2.3.4\nhost=d\n", mysqldb + tripleo, "  d:3306 1.2.3.4"},
@@ -126,17 +129,19 @@ func TestReadDefaults(t *testing.T) {
 		"mysqlclient: comment or not": {"[tripleo]\npassword=secret #x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf:2: a value with a # must be quoted"},
 		"mysqlclient: include":        {"!include /etc/more.d/a.cnf\n[tripleo]\nuser=a\n", mysqldb + tripleo, "a  included:3306 "},
 		"mysqlclient: includedir":     {"!includedir /etc/mysql\n[tripleo]\nuser=a\n", mysqldb + tripleo, "a  debian:3306 "},
-		"mysqlclient: one of them":    {"!includedir /etc/more.d\n[tripleo]\nuser=a\n", mysqldb + tripleo, "/etc/more.d/a.cnf: only the library of MySQL reads the file"},
-		"mysqlclient: itself":         {"[client]\n!include /etc/my.cnf.d/tripleo.cnf\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: the file includes itself"},
-		"mysqlclient: a directive":    {"!exclude /x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: !exclude is not a directive"},
-		"a relative path":             {"", pymysql + "db/nova?read_default_file=my.cnf", `argument read_default_file: "my.cnf" is not an absolute path`},
-		"a file that does not exist":  {"", pymysql + "nova:secret@db/nova?read_default_file=/etc/none.cnf", "read_default_file: stat "},
-		"only a group":                {"", pymysql + "/nova?read_default_group=etc", "  etc:3306 "},
-		"mysqlclient: only a group":   {"", mysqldb + "/nova?read_default_group=etc", "  debian:3306 "},
+		"mysqlclient: one of them": {"!includedir /etc/more.d\n[tripleo]\nuser=a\n", mysqldb + tripleo,
+			"/etc/more.d/a.cnf: only the library of MySQL reads the file"},
+		"mysqlclient: itself":        {"[client]\n!include /etc/my.cnf.d/tripleo.cnf\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: the file includes itself"},
+		"mysqlclient: a directive":   {"!exclude /x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: !exclude is not a directive"},
+		"a relative path":            {"", pymysql + "db/nova?read_default_file=my.cnf", `argument read_default_file: "my.cnf" is not an absolute path`},
+		"a file that does not exist": {"", pymysql + "nova:secret@db/nova?read_default_file=/etc/none.cnf", "read_default_file: stat "},
+		"only a group":               {"", pymysql + "/nova?read_default_group=etc", "  etc:3306 "},
+		"mysqlclient: only a group":  {"", mysqldb + "/nova?read_default_group=etc", "  debian:3306 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := machine(t, map[string]string{
-				"etc/my.cnf.d/tripleo.cnf": test.file, "etc/more.d/a.cnf": "[client]\nhost=included\n", "etc/more.d/b.txt": "[client]\nhost=not\n", "etc/mysql/client.cnf": "[client]\ndefault-character-set=utf8 # x\n[mysqld]\nuser=mysql\n",
+				"etc/my.cnf.d/tripleo.cnf": test.file, "etc/more.d/a.cnf": "[client]\nhost=included\n",
+				"etc/more.d/b.txt": "[client]\nhost=not\n", "etc/mysql/client.cnf": "[client]\ndefault-character-set=utf8 # x\n[mysqld]\nuser=mysql\n",
 				"etc/my.cnf": "[etc]\nhost=etc\n", "etc/mysql/my.cnf": "[client]\nhost=debian\n",
 			})
 			target, err := ParseURL(root, test.url)
@@ -155,7 +160,8 @@ func TestReadDefaults(t *testing.T) {
 
 // TestTLS: what each driver verifies is verified, and at least what the URL asks for.
 func TestTLS(t *testing.T) {
-	root := machine(t, map[string]string{"etc/ca.pem": authority, "etc/certs/0123abcd.0": authority, "etc/certs/README": "no certificate", "etc/my.cnf": "[client]\nssl-ca=/etc/ca.pem\n[on]\nssl\n[cipher]\nssl-cipher=HIGH\n[capath]\nssl-capath=/etc/certs\n", "etc/mysql/my.cnf": "[alias]\nssl_cipher=HIGH\n[off]\nssl-mode=DISABLED\n[maybe]\nssl-mode=PREFERRED\n[bare]\nssl\n"})
+	root := machine(t, map[string]string{"etc/ca.pem": authority, "etc/certs/0123abcd.0": authority,
+		"etc/certs/README": "no certificate", "etc/my.cnf": "[client]\nssl-ca=/etc/ca.pem\n[on]\nssl\n[cipher]\nssl-cipher=HIGH\n[capath]\nssl-capath=/etc/certs\n", "etc/mysql/my.cnf": "[alias]\nssl_cipher=HIGH\n[off]\nssl-mode=DISABLED\n[maybe]\nssl-mode=PREFERRED\n[bare]\nssl\n"})
 	for url, want := range map[string]string{
 		"mysql+pymysql://db/nova":                                                                       "none",
 		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem":                                                    "name",

@@ -266,8 +266,9 @@ func TestInterruptedRequest(t *testing.T) {
 	}{
 		"once": {[]os.Signal{syscall.SIGINT}, false, 0, "gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it\ngpustack: deleted flavor gpu.old\n" +
 			"gpustack: the running step was the last: everything is done\n"},
-		"hangups are no second interrupt": {[]os.Signal{syscall.SIGHUP, syscall.SIGHUP}, false, 0, "gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it\ngpustack: deleted flavor gpu.old\n" +
-			"gpustack: the running step was the last: everything is done\n"},
+		"hangups are no second interrupt": {[]os.Signal{syscall.SIGHUP, syscall.SIGHUP}, false, 0,
+			"gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it\ngpustack: deleted flavor gpu.old\n" +
+				"gpustack: the running step was the last: everything is done\n"},
 		"twice": {[]os.Signal{syscall.SIGTERM, syscall.SIGINT}, true, 130, "gpustack: error: interrupted again, stopped at once\n" +
 			"gpustack: hint: if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it\n"},
 	} {

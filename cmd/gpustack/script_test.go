@@ -99,5 +99,6 @@ func startCloud(ts *testscript.TestScript, _ bool, args []string) {
 	for name, value := range c.Env() {
 		ts.Setenv(name, value)
 	}
-	ts.Check(os.WriteFile(ts.MkAbs("clouds.yaml"), fmt.Appendf(nil, "clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password), 0o644))
+	ts.Check(os.WriteFile(ts.MkAbs("clouds.yaml"),
+		fmt.Appendf(nil, "clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password), 0o644))
 }

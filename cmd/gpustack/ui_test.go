@@ -42,7 +42,8 @@ type testReport struct {
 // awkward are texts that a YAML parser could take for something else.
 func awkward() testReport {
 	return testReport{Schema: 1, Empty: []string{}, Texts: []string{
-		"0000:24:00.0", "0300", "1e04", "10de", "0x10", "yes", "n", "null", "~", "", "- a", "a: b", "#", "é\x01", "R&D <x>", "12:30:45", "1_000", "!tag", "2026-11-21",
+		"0000:24:00.0", "0300", "1e04", "10de", "0x10", "yes", "n", "null", "~", "", "- a", "a: b", "#", "é\x01", "R&D <x>",
+		"12:30:45", "1_000", "!tag", "2026-11-21",
 	}}
 }
 

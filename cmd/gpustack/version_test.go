@@ -6,7 +6,8 @@ import (
 )
 
 func TestVersion(t *testing.T) {
-	commit := []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "72aac5b1b2c3d4e5f60718293a4b5c6d7e8f9012"}, {Key: "vcs.modified", Value: "false"}}
+	commit := []debug.BuildSetting{{Key: "vcs", Value: "git"},
+		{Key: "vcs.revision", Value: "72aac5b1b2c3d4e5f60718293a4b5c6d7e8f9012"}, {Key: "vcs.modified", Value: "false"}}
 	modified := append(commit[:2:2], debug.BuildSetting{Key: "vcs.modified", Value: "true"})
 	for _, test := range []struct {
 		name, linked string

@@ -107,7 +107,7 @@ func TestBind(t *testing.T) {
 			"cannot determine which guests use these devices: vfio: no"},
 		{"who has what is known in part", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x", Functions: []pci.Address{{Bus: 9}}}}, Sources: []guest.Source{{Name: "vfio", State: guest.Unreadable, Detail: "no"}}}},
 			"cannot determine which guests use these devices: vfio: no"},
-		{"what somebody has is not known", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x"}}}},
+		{"it is unknown what uses them", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Guests: []guest.Guest{}, Holders: []guest.Holder{{PID: 7, Command: "x"}}}},
 			"cannot determine which guests use these devices: x (pid 7) has functions that are not known"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -557,7 +557,8 @@ func TestOtherKinds(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			m := &machine{t: t, root: hosttest.Lay(t, "-- var/lib/gpustack/journal/0001.json --\n"+
-				`{"schema": 1, "id": 1, "kind": "`+kind+`", "command": "test", "status": "applying", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "colour": 1}`+"\n")}
+				`{"schema": 1, "id": 1, "kind": "`+kind+`", "command": "test", "status": "applying", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "colour": 1}`+
+				"\n")}
 			left, err := m.open().Interrupted(t.Context(), change.ToRecover)
 			if err != nil || len(left) != 1 || left[0].Here || left[0].Text() != want {
 				t.Errorf("%+v, %v", left, err)

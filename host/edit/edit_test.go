@@ -37,7 +37,8 @@ func TestChanges(t *testing.T) {
 		diff             string
 	}{
 		{"an update", "/etc/default/grub", "A=1\nB=3\n", 0o755, edit.Update, "--- /etc/default/grub\n+++ /etc/default/grub\n@@ -1,2 +1,2 @@\n A=1\n-B=2\n+B=3\n"},
-		{"no final newline", "etc/default/grub", "A=1\nB=2", 0, edit.Update, "--- /etc/default/grub\n+++ /etc/default/grub\n@@ -1,2 +1,2 @@\n A=1\n-B=2\n+B=2\n\\ No newline at end of file\n"},
+		{"no final newline", "etc/default/grub", "A=1\nB=2", 0, edit.Update,
+			"--- /etc/default/grub\n+++ /etc/default/grub\n@@ -1,2 +1,2 @@\n A=1\n-B=2\n+B=2\n\\ No newline at end of file\n"},
 		{"the same", "/etc/default/grub", "A=1\nB=2\n", 0o755, edit.None, ""},
 		{"a new file", "/etc/empty/new", "x\n", 0o644, edit.Create, "--- /dev/null\n+++ /etc/empty/new\n@@ -0,0 +1 @@\n+x\n"},
 		{"a new script", "/etc/empty/new", "x\n", 0o755, edit.Create, "new file mode 755\n--- /dev/null\n+++ /etc/empty/new\n@@ -0,0 +1 @@\n+x\n"},

@@ -20,7 +20,8 @@ func TestReadContract(t *testing.T) {
 		{"a field missing", `"driver": "vfio-pci", "selected"`, `"selected"`, "driver is missing"},
 		{"a field of a function missing", `, "by": "ids"`, ``, "functions[0].by is missing"},
 		{"a null address", `["0000:84:00.0"]`, `[null]`, "selected[0] is null"},
-		{"a selected function without its record", `["0000:84:00.0"]`, `["0000:84:00.0", "0000:85:00.0"]`, "malformed: selected 0000:85:00.0 is not among the functions"},
+		{"a selected function without its record", `["0000:84:00.0"]`, `["0000:84:00.0", "0000:85:00.0"]`,
+			"malformed: selected 0000:85:00.0 is not among the functions"},
 		{"cut off", `"files": []}`, ``, "ends early"},
 		{"another schema", `"schema": 1`, `"schema": 2`, "another release of gpustack"},
 	} {

@@ -219,7 +219,8 @@ func TestVariations(t *testing.T) {
 		{"foreign-ids", node{CPU: "GenuineIntel", More: "-- etc/modprobe.d/vfio.conf --\noptions vfio_pci disable_vga=1 ids=1234:5678\n"}, selection.Options{}},
 		{"foreign-ids-last", node{CPU: "GenuineIntel", More: "-- etc/modprobe.d/zzz.conf --\noptions vfio-pci ids=1234:5678,10de:11b4\n"}, selection.Options{}},
 		{"unsafe-interrupts", node{CPU: "GenuineIntel"}, selection.Options{Unsafe: true}},
-		{"held-by-the-kernel", node{CPU: "AuthenticAMD", Holds: "snd-hda-intel", More: "-- lib/modules/6.1.0-28-amd64/modules.builtin.modinfo --\nsnd_hda_intel.alias=pci:v*d*sv*sd*bc04sc03i00*\x00\n"}, selection.Options{}},
+		{"held-by-the-kernel", node{CPU: "AuthenticAMD", Holds: "snd-hda-intel",
+			More: "-- lib/modules/6.1.0-28-amd64/modules.builtin.modinfo --\nsnd_hda_intel.alias=pci:v*d*sv*sd*bc04sc03i00*\x00\n"}, selection.Options{}},
 		{"variant", node{CPU: "GenuineIntel", Aliases: "alias vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i* k4200_vfio_pci\nalias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci\n"}, selection.Options{}},
 		{"foreign-member-allowed", node{CPU: "GenuineIntel", CardGroup: 10}, selection.Options{}},
 	} {

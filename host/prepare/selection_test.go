@@ -113,7 +113,8 @@ func TestOnlyReturns(t *testing.T) {
 	if addresses(c.Functions) != firstCard || len(c.Allowed) > 0 {
 		t.Errorf("%s, allowed %v", addresses(c.Functions), c.Allowed)
 	}
-	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:02:00.0")}); err == nil || !strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
+	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:02:00.0")}); err == nil ||
+		!strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
 		t.Errorf("%v", err)
 	}
 	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:99:00.0")}); !errors.Is(err, selection.ErrNoDevice) {
@@ -130,7 +131,8 @@ func TestRemoveForgets(t *testing.T) {
 	if c := contractOf(t, root); addresses(c.Functions) != firstCard || len(c.Allowed) > 0 {
 		t.Errorf("%s, allowed %v", addresses(c.Functions), c.Allowed)
 	}
-	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")}); err == nil || !strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
+	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")}); err == nil ||
+		!strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
 		t.Errorf("%v", err)
 	}
 }
@@ -144,9 +146,12 @@ func TestSuggestRenumbered(t *testing.T) {
 		moves    map[string]string
 		want     []string
 	}{
-		{"all", selection.Options{}, map[string]string{"01": "05", "02": "06"}, []string{"select identical devices at other addresses: 0000:05:00.0 0000:06:00.0", "return all functions to the host: "}},
-		{"one", selection.Options{}, map[string]string{"02": "06"}, []string{"select identical devices at other addresses: 0000:01:00.0 0000:06:00.0", "leave out what has changed: 0000:01:00.0"}},
-		{"one of two that are identical", selection.Options{Add: selectors(t, "0000:01:00.0")}, map[string]string{"01": "05", "02": "06"}, []string{"return all functions to the host: "}},
+		{"all", selection.Options{}, map[string]string{"01": "05", "02": "06"},
+			[]string{"select identical devices at other addresses: 0000:05:00.0 0000:06:00.0", "return all functions to the host: "}},
+		{"one", selection.Options{}, map[string]string{"02": "06"},
+			[]string{"select identical devices at other addresses: 0000:01:00.0 0000:06:00.0", "leave out what has changed: 0000:01:00.0"}},
+		{"one of two that are identical", selection.Options{Add: selectors(t, "0000:01:00.0")},
+			map[string]string{"01": "05", "02": "06"}, []string{"return all functions to the host: "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
@@ -205,7 +210,8 @@ func TestNone(t *testing.T) {
 			for _, builtin := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s-%s-%v", distro, cpu, builtin), func(t *testing.T) {
 					t.Parallel()
-					root := hosttest.Lay(t, node{Distro: distro, CPU: cpu, Builtin: builtin, More: "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=1234:5678\n"}.Archive())
+					root := hosttest.Lay(t, node{Distro: distro, CPU: cpu, Builtin: builtin,
+						More: "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=1234:5678\n"}.Archive())
 					first := tree(t, root)
 					if p := apply(t, root, selection.Options{None: true}); len(p.Files.Pending()) > 0 || p.Menu || p.Initramfs {
 						t.Errorf("nothing is prepared, and yet: %v", p.Files.Pending())
@@ -359,7 +365,8 @@ func TestNoneLater(t *testing.T) {
 		{"all of them the operator's own", "rhel9", func(t *testing.T, root host.Root) {
 			edit(t, root, entries+"f00d-6.1.0-28-amd64.conf", "ro rhgb", "ro intel_iommu=on iommu=pt rhgb")
 			edit(t, root, "etc/default/grub", "rhgb", "intel_iommu=on iommu=pt rhgb")
-		}, func(*testing.T, host.Root) {}, entries + "f00d-6.1.0-28-amd64.conf", "options root=/dev/mapper/rhel-root ro intel_iommu=on iommu=pt rhgb quiet $tuned_params"},
+		}, func(*testing.T, host.Root) {}, entries + "f00d-6.1.0-28-amd64.conf",
+			"options root=/dev/mapper/rhel-root ro intel_iommu=on iommu=pt rhgb quiet $tuned_params"},
 		{"the operator's own", "rhel9", func(t *testing.T, root host.Root) {
 			apply(t, root, selection.Options{})
 			apply(t, root, selection.Options{None: true})
@@ -408,7 +415,8 @@ func TestAbsent(t *testing.T) {
 		{"no boot loader either", strings.ReplaceAll(text, "etc/default/grub", "etc/default/x"), selection.Options{}, true},
 		{"a record that cannot be read", text + "-- var/lib/gpustack/contract.json --\n{\n", selection.Options{}, false},
 	} {
-		if err := selection.Absent(observe(hosttest.Lay(t, test.text)), test.opts); (err != nil) != test.absent || err != nil && !errors.Is(err, selection.ErrNoDevice) {
+		if err := selection.Absent(observe(hosttest.Lay(t, test.text)), test.opts); (err != nil) != test.absent || err != nil &&
+			!errors.Is(err, selection.ErrNoDevice) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
@@ -434,8 +442,10 @@ func TestNVSwitch(t *testing.T) {
 		{"host", choose(host, "10de:20b2"), selection.Options{}, gpus, host, "nvidia-fabricmanager must be installed, enabled and have FABRIC_MODE=1"},
 		{"guest", choose(guest, "0000:21:00.0"), selection.Options{}, gpus + " " + switches, guest,
 			`device_spec = {"vendor_id": "10de", "product_id": "1af1"}; alias = {"name": "NVSwitch", "vendor_id": "10de", "product_id": "1af1", "device_type": "type-PCI"}`},
-		{"the host gets them after all", choose(guest, "10de:20b2"), selection.Options{NVSwitch: host}, gpus, host, "a partition must be activated before a guest with several GPUs starts, which Nova does not do"},
-		{"the guest gets them after all", choose(host, "0000:21:00.0"), selection.Options{NVSwitch: guest}, gpus + " " + switches, guest, "Nova offers the NVSwitches only"},
+		{"the host gets them after all", choose(guest, "10de:20b2"), selection.Options{NVSwitch: host}, gpus, host,
+			"a partition must be activated before a guest with several GPUs starts, which Nova does not do"},
+		{"the guest gets them after all", choose(host, "0000:21:00.0"), selection.Options{NVSwitch: guest}, gpus + " " + switches,
+			guest, "Nova offers the NVSwitches only"},
 		{"all named, without a choice", choose("", "10de:20b2", "10de:1af1"), selection.Options{}, gpus + " " + switches, "", "Nova offers the NVSwitches only"},
 		{"a GPU without NVLink", choose("", "0000:01:00.0"), selection.Options{}, firstCard, "", ""},
 	} {
@@ -461,7 +471,8 @@ func TestNVSwitch(t *testing.T) {
 	}
 
 	// NVIDIA's driver serves the switches that remain with the host.
-	root := hosttest.Lay(t, strings.Replace(hosttest.Board(), "kernel/nouveau.ko.xz:\n", "kernel/nouveau.ko.xz:\nkernel/nvidia.ko.xz:\nkernel/nvidia-uvm.ko.xz:\n", 1))
+	root := hosttest.Lay(t, strings.Replace(hosttest.Board(), "kernel/nouveau.ko.xz:\n",
+		"kernel/nouveau.ko.xz:\nkernel/nvidia.ko.xz:\nkernel/nvidia-uvm.ko.xz:\n", 1))
 	for choice, blacklisted := range map[machine.NVSwitch]bool{host: false, guest: true} {
 		p, err := plan(t, root, selection.Options{NVSwitch: choice})
 		if err != nil {
@@ -473,7 +484,8 @@ func TestNVSwitch(t *testing.T) {
 				text += string(c.After.Content)
 			}
 		}
-		if strings.Contains(text, "echo 'blacklist nvidia'\n") != blacklisted || strings.Contains(text, "echo 'blacklist nvidia_uvm'\n") != blacklisted || !strings.Contains(text, "echo 'blacklist nouveau'\n") {
+		if strings.Contains(text, "echo 'blacklist nvidia'\n") != blacklisted ||
+			strings.Contains(text, "echo 'blacklist nvidia_uvm'\n") != blacklisted || !strings.Contains(text, "echo 'blacklist nouveau'\n") {
 			t.Errorf("%s: %s", choice, text)
 		}
 	}
@@ -513,7 +525,8 @@ func TestNVSwitchManagers(t *testing.T) {
 	if err != nil || addresses(p.Functions) != gpus+" 0000:41:00.0" || p.Functions[2].By != machine.ByAddress {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
-	if !strings.Contains(strings.Join(p.Warnings, "\n"), `device_spec = {"address": "0000:41:00.0"}; alias = {"name": "NVSwitch", "vendor_id": "15b3", "product_id": "1021"`) {
+	if !strings.Contains(strings.Join(p.Warnings, "\n"),
+		`device_spec = {"address": "0000:41:00.0"}; alias = {"name": "NVSwitch", "vendor_id": "15b3", "product_id": "1021"`) {
 		t.Errorf("%q", p.Warnings)
 	}
 	// An adapter with the same ids goes by its address too.
@@ -527,10 +540,12 @@ func TestNVSwitchManagers(t *testing.T) {
 	if err := os.WriteFile(vpd, []byte{0x90, 0xff}, 0o644); err != nil { // as unreadable as a closed file
 		t.Fatal(err)
 	}
-	if _, err := plan(t, root, selection.Options{Add: product}); err == nil || !strings.Contains(err.Error(), "NVSwitches of the selected GPUs may be managed by 0000:41:00.0, whose vital product data cannot be read") {
+	if _, err := plan(t, root, selection.Options{Add: product}); err == nil ||
+		!strings.Contains(err.Error(), "NVSwitches of the selected GPUs may be managed by 0000:41:00.0, whose vital product data cannot be read") {
 		t.Errorf("%v", err)
 	}
-	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:41:00.0")}); err == nil || !strings.Contains(err.Error(), "may manage the NVSwitches of this machine") {
+	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:41:00.0")}); err == nil ||
+		!strings.Contains(err.Error(), "may manage the NVSwitches of this machine") {
 		t.Errorf("%v", err)
 	}
 	if _, err := plan(t, root, selection.Options{Add: product, NVSwitch: machine.SwitchesToHost}); err != nil {

@@ -103,7 +103,8 @@ func TestStatesAgree(t *testing.T) {
 		if m.Needs.Value, err = guard.Needs(root, m.Devices.Value, guard.Running{}); err != nil {
 			t.Fatal(err)
 		}
-		states := selection.NewNode(m).States(iommu.Groups(m.Devices.Value), nil, machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}})
+		states := selection.NewNode(m).States(iommu.Groups(m.Devices.Value), nil,
+			machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}})
 		for _, vendor := range []pci.ID{0x10de, 0x1002} {
 			var good []pci.Address
 			for i, d := range m.Devices.Value {

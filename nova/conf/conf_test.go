@@ -74,7 +74,8 @@ func TestSet(t *testing.T) {
 		return s
 	}
 	single := func(values ...string) conf.Setting {
-		return conf.Setting{Names: []conf.Name{{Section: "filter_scheduler", Key: "enabled_filters"}, {Section: "DEFAULT", Key: "scheduler_default_filters"}}, Values: values}
+		return conf.Setting{Names: []conf.Name{{Section: "filter_scheduler", Key: "enabled_filters"},
+			{Section: "DEFAULT", Key: "scheduler_default_filters"}}, Values: values}
 	}
 	for _, test := range []struct {
 		name, in string
@@ -97,20 +98,28 @@ func TestSet(t *testing.T) {
 		{"from an old name in another section", "[DEFAULT]\npci_alias = A\nx = y\n[pci]\n#alias=\n", multi("A"), "[DEFAULT]\nx = y\n[pci]\n#alias=\nalias = A\n"},
 		{"from an old name in its place", "[pci]\npassthrough_whitelist = A # x\n", spec("A # x", "B"), "[pci]\ndevice_spec = A # x\ndevice_spec = B\n"},
 		{"in order: before another", "[pci]\nx = y\ndevice_spec=B\n", ordered("A", "B"), "[pci]\nx = y\ndevice_spec = A\ndevice_spec=B\n"},
-		{"in order: between two", "[pci]\ndevice_spec = A\n# about C\ndevice_spec = C\n", ordered("A", "B", "C"), "[pci]\ndevice_spec = A\n# about C\ndevice_spec = B\ndevice_spec = C\n"},
+		{"in order: between two", "[pci]\ndevice_spec = A\n# about C\ndevice_spec = C\n", ordered("A", "B", "C"),
+			"[pci]\ndevice_spec = A\n# about C\ndevice_spec = B\ndevice_spec = C\n"},
 		{"in order: exchanged", "[pci]\ndevice_spec = A\ndevice_spec = B\n", ordered("B", "A"), "[pci]\ndevice_spec = B\ndevice_spec = A\n"},
-		{"in order: moved to the front", "[pci]\ndevice_spec = A\ndevice_spec = B\ndevice_spec = C\n", ordered("C", "A", "B"), "[pci]\ndevice_spec = C\ndevice_spec = A\ndevice_spec = B\n"},
-		{"in order: in place of another", "[pci]\ndevice_spec: A\ndevice_spec: X\n  Y\nz = z\n", ordered("A", "B", "C"), "[pci]\ndevice_spec: A\ndevice_spec: B\ndevice_spec = C\nz = z\n"},
-		{"in order: an old name is read first", "[pci]\ndevice_spec = B\npassthrough_whitelist = A\n", ordered("A", "B"), "[pci]\ndevice_spec = A\ndevice_spec = B\n"},
+		{"in order: moved to the front", "[pci]\ndevice_spec = A\ndevice_spec = B\ndevice_spec = C\n", ordered("C", "A", "B"),
+			"[pci]\ndevice_spec = C\ndevice_spec = A\ndevice_spec = B\n"},
+		{"in order: in place of another", "[pci]\ndevice_spec: A\ndevice_spec: X\n  Y\nz = z\n", ordered("A", "B", "C"),
+			"[pci]\ndevice_spec: A\ndevice_spec: B\ndevice_spec = C\nz = z\n"},
+		{"in order: an old name is read first", "[pci]\ndevice_spec = B\npassthrough_whitelist = A\n", ordered("A", "B"),
+			"[pci]\ndevice_spec = A\ndevice_spec = B\n"},
 		{"in order: an old name in its place", "[pci]\npassthrough_whitelist=A\n", ordered("A", "B"), "[pci]\ndevice_spec=A\ndevice_spec = B\n"},
-		{"in order: from DEFAULT", "[DEFAULT]\npci_passthrough_whitelist = A\n[pci]\n#device_spec =\ndevice_spec = B\n", ordered("A", "B"), "[DEFAULT]\n[pci]\n#device_spec =\ndevice_spec = A\ndevice_spec = B\n"},
-		{"in order: sections again", "[pci]\ndevice_spec = B\n[z]\n[PCI]\ndevice_spec = C\n", ordered("A", "B", "C", "D"), "[pci]\ndevice_spec = A\ndevice_spec = B\n[z]\n[PCI]\ndevice_spec = C\ndevice_spec = D\n"},
-		{"in order: twice the same", "[pci]\ndevice_spec = A\ndevice_spec = A\n", ordered("A", "B", "A"), "[pci]\ndevice_spec = A\ndevice_spec = B\ndevice_spec = A\n"},
+		{"in order: from DEFAULT", "[DEFAULT]\npci_passthrough_whitelist = A\n[pci]\n#device_spec =\ndevice_spec = B\n",
+			ordered("A", "B"), "[DEFAULT]\n[pci]\n#device_spec =\ndevice_spec = A\ndevice_spec = B\n"},
+		{"in order: sections again", "[pci]\ndevice_spec = B\n[z]\n[PCI]\ndevice_spec = C\n", ordered("A", "B", "C", "D"),
+			"[pci]\ndevice_spec = A\ndevice_spec = B\n[z]\n[PCI]\ndevice_spec = C\ndevice_spec = D\n"},
+		{"in order: twice the same", "[pci]\ndevice_spec = A\ndevice_spec = A\n", ordered("A", "B", "A"),
+			"[pci]\ndevice_spec = A\ndevice_spec = B\ndevice_spec = A\n"},
 		{"DOS line ends", "[pci]\r\nx = y\r\n", multi("A"), "[pci]\r\nx = y\r\nalias = A\r\n"},
 		{"a section in capitals", "[PCI]\nALIAS = B\n", multi("A"), "[PCI]\nALIAS = B\nalias = A\n"},
 		{"a value that needs quotes", "[pci]\n", multi("\"A\"", " B "), "[pci]\nalias = \"\"A\"\"\nalias = \" B \"\n"},
 		{"a single value in place", "[filter_scheduler]\nenabled_filters=A,B\n", single("A,B,C"), "[filter_scheduler]\nenabled_filters=A,B,C\n"},
-		{"a single value: the last counts", "[filter_scheduler]\nenabled_filters=A\nenabled_filters=B\n", single("B,C"), "[filter_scheduler]\nenabled_filters=A\nenabled_filters=B,C\n"},
+		{"a single value: the last counts", "[filter_scheduler]\nenabled_filters=A\nenabled_filters=B\n", single("B,C"),
+			"[filter_scheduler]\nenabled_filters=A\nenabled_filters=B,C\n"},
 		{"a single value from an old name", "[DEFAULT]\nscheduler_default_filters=A\n", single("A,B"), "[DEFAULT]\n\n[filter_scheduler]\nenabled_filters = A,B\n"},
 		{"a single value away", "[filter_scheduler]\nenabled_filters=A\nenabled_filters=B\n[z]\n", single(), "[filter_scheduler]\n[z]\n"},
 	} {
@@ -159,7 +168,8 @@ func FuzzSet(f *testing.F) {
 		s := conf.Setting{Names: alias, Values: []string{value}, Multi: true}
 		after, err := file.Set(s)
 		if err != nil {
-			if errors.Is(err, conf.ErrVerify) && !strings.ContainsAny(value, "'\"\x1c\x1d\x1e\x1f") && strings.TrimSpace(value) == value && !strings.Contains(err.Error(), "go-ini") {
+			if errors.Is(err, conf.ErrVerify) && !strings.ContainsAny(value, "'\"\x1c\x1d\x1e\x1f") &&
+				strings.TrimSpace(value) == value && !strings.Contains(err.Error(), "go-ini") {
 				t.Errorf("%q: %v", text, err)
 			}
 			return

@@ -138,17 +138,32 @@ func TestUndoRefused(t *testing.T) {
 		change func(j *journal, f *cloudtest.Flavor)
 		want   string
 	}{
-		"another extra spec":       {"create", func(_ *journal, f *cloudtest.Flavor) { f.Specs["quota:y"] = "1" }, "flavor gpu has changed since: it has property quota:y=1"},
-		"an extra spec is gone":    {"create", func(_ *journal, f *cloudtest.Flavor) { delete(f.Specs, "hw:cpu_policy") }, "flavor gpu has changed since: it does not have property hw:cpu_policy=dedicated"},
-		"a description":            {"change", func(_ *journal, f *cloudtest.Flavor) { f.Body["description"] = "x" }, "flavor gpu has changed since: it has description x, it does not have description two"},
-		"another project":          {"create", func(_ *journal, f *cloudtest.Flavor) { f.Access = append(f.Access, "else") }, "flavor gpu has changed since: it has project else"},
-		"another field":            {"create", func(_ *journal, f *cloudtest.Flavor) { f.Body["vcpus"] = 2 }, "flavor gpu has changed since: it has vcpus 2, it does not have vcpus 4"},
-		"another name":             {"create", func(_ *journal, f *cloudtest.Flavor) { f.Body["name"] = "mine" }, "flavor gpu has changed since: its name is mine"},
-		"gone":                     {"create", func(j *journal, _ *cloudtest.Flavor) { j.cloud.Flavors = nil }, "flavor gpu has changed since: it does not exist"},
-		"in use":                   {"create", func(j *journal, f *cloudtest.Flavor) { j.cloud.Servers["s"] = f.Body["id"].(string) }, "flavor gpu: is in use by 1 instance: s"},
-		"the id is taken":          {"delete", func(j *journal, _ *cloudtest.Flavor) { j.cloud.Add("1", "other", 1, 1, 1, true, nil) }, "flavor gpu has changed since: it exists"},
-		"the name is taken":        {"delete", func(j *journal, _ *cloudtest.Flavor) { j.cloud.Add("2", "gpu", 1, 1, 1, true, nil) }, "flavor gpu has changed since: another flavor with id 2 has the name"},
-		"credentials of elsewhere": {"create", func(j *journal, _ *cloudtest.Flavor) { j.compute = nil }, "the change was made in another cloud, region or project: "},
+		"another extra spec": {"create", func(_ *journal, f *cloudtest.Flavor) { f.Specs["quota:y"] = "1" },
+			"flavor gpu has changed since: it has property quota:y=1"},
+		"an extra spec is gone": {"create", func(_ *journal, f *cloudtest.Flavor) { delete(f.Specs, "hw:cpu_policy") },
+			"flavor gpu has changed since: it does not have property hw:cpu_policy=dedicated"},
+		"a description": {"change", func(_ *journal, f *cloudtest.Flavor) { f.Body["description"] = "x" },
+			"flavor gpu has changed since: it has description x, it does not have description two"},
+		"another project": {"create", func(_ *journal, f *cloudtest.Flavor) { f.Access = append(f.Access, "else") },
+			"flavor gpu has changed since: it has project else"},
+		"another field": {"create", func(_ *journal, f *cloudtest.Flavor) { f.Body["vcpus"] = 2 },
+			"flavor gpu has changed since: it has vcpus 2, it does not have vcpus 4"},
+		"another name": {"create", func(_ *journal, f *cloudtest.Flavor) { f.Body["name"] = "mine" }, "flavor gpu has changed since: its name is mine"},
+		"gone":         {"create", func(j *journal, _ *cloudtest.Flavor) { j.cloud.Flavors = nil }, "flavor gpu has changed since: it does not exist"},
+		"in use": {"create", func(j *journal,
+			f *cloudtest.Flavor) {
+			j.cloud.Servers["s"] = f.Body["id"].(string)
+		}, "flavor gpu: is in use by 1 instance: s"},
+		"the id is taken": {"delete", func(j *journal,
+			_ *cloudtest.Flavor) {
+			j.cloud.Add("1", "other", 1, 1, 1, true, nil)
+		}, "flavor gpu has changed since: it exists"},
+		"the name is taken": {"delete", func(j *journal,
+			_ *cloudtest.Flavor) {
+			j.cloud.Add("2", "gpu", 1, 1, 1, true, nil)
+		}, "flavor gpu has changed since: another flavor with id 2 has the name"},
+		"credentials of elsewhere": {"create", func(j *journal, _ *cloudtest.Flavor) { j.compute = nil },
+			"the change was made in another cloud, region or project: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJournal(t)

@@ -106,7 +106,8 @@ func FuzzParseRequest(f *testing.F) {
 
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]string{
-		"4096 MiB": "4096", "4G MiB": "4096", "4GiB MiB": "4096", "4gb MiB": "4096", "1.5T MiB": "1572864", "0.5G MiB": "512", "1048576K MiB": "1024", "2097152B MiB": "2",
+		"4096 MiB": "4096", "4G MiB": "4096", "4GiB MiB": "4096", "4gb MiB": "4096", "1.5T MiB": "1572864", "0.5G MiB": "512",
+		"1048576K MiB": "1024", "2097152B MiB": "2",
 		"40 GiB": "40", "40G GiB": "40", "2T GiB": "2048", "2048M GiB": "2", "0 GiB": "0",
 		"1500M GiB":      "1500M is not a whole number of GiB",
 		"1.5 GiB":        "1.5 is not a whole number of GiB",
@@ -145,7 +146,8 @@ func request(t *testing.T, spec string) nova.Request {
 }
 
 func gpu(changes ...string) *cloud.Flavor {
-	f := &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", VCPUs: 8, RAM: 32 << 10, Disk: 80, Public: true, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}}
+	f := &cloud.Flavor{ID: "7", Name: "gpu.k4200.2", VCPUs: 8, RAM: 32 << 10, Disk: 80, Public: true,
+		ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}}
 	for _, change := range changes {
 		key, value, _ := strings.Cut(change, "=")
 		f.ExtraSpecs[key] = value
@@ -192,7 +194,8 @@ POST /flavors/ID/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2
 		},
 		"new, with everything": {
 			options: flavor.Options{
-				Name: "big", VCPUs: number(1), RAM: number(512), Disk: number(100), Ephemeral: number(5), Swap: number(64), Private: true, Projects: []cloud.Project{{ID: "p"}},
+				Name: "big", VCPUs: number(1), RAM: number(512), Disk: number(100), Ephemeral: number(5), Swap: number(64),
+				Private: true, Projects: []cloud.Project{{ID: "p"}},
 				Description: text("for rendering"), Properties: map[string]string{"hw:numa_nodes": "1"}, NUMAPolicy: "socket", CPUPolicy: "dedicated", HideHypervisor: true,
 			},
 			requests: `POST /flavors {"flavor":{"OS-FLV-EXT-DATA:ephemeral":5,"description":"for rendering","disk":100,"id":"ID","name":"big","os-flavor-access:is_public":false,"ram":512,"swap":64,"vcpus":1}}
@@ -215,7 +218,8 @@ POST /flavors/ID/action {"addTenantAccess":{"tenant":"p"}}`,
 		"left unfinished": {
 			existing: bare,
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2"}}`,
-			warnings: []string{"flavor gpu.k4200.2 exists and has not requested devices so far", "existing guests keep their devices and properties; new and resized guests get the changed flavor"},
+			warnings: []string{"flavor gpu.k4200.2 exists and has not requested devices so far",
+				"existing guests keep their devices and properties; new and resized guests get the changed flavor"},
 		},
 		"only what differs": {
 			options:  flavor.Options{CPUPolicy: "dedicated", Description: text("new"), Properties: map[string]string{"hw:numa_nodes": "1"}},
@@ -266,14 +270,16 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 		"2.65: hidden by the old name": {
 			newest: 65, options: flavor.Options{HideHypervisor: true}, existing: bare,
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hide_hypervisor_id":"true","pci_passthrough:alias":"K4200:2"}}`,
-			warnings: []string{"flavor gpu.k4200.2 exists and has not requested devices so far", "existing guests keep their devices and properties; new and resized guests get the changed flavor"},
+			warnings: []string{"flavor gpu.k4200.2 exists and has not requested devices so far",
+				"existing guests keep their devices and properties; new and resized guests get the changed flavor"},
 		},
 		"2.87: hidden by the old name, since it may be Ussuri; no socket": {
 			newest: 87, options: flavor.Options{HideHypervisor: true, NUMAPolicy: "socket"}, existing: bare,
 			requests: `POST /flavors/7/os-extra_specs {"extra_specs":{"hide_hypervisor_id":"true","pci_passthrough:alias":"K4200:2"}}`,
 			warnings: []string{
 				"--numa-policy socket is not set: this release of Nova does not support it",
-				"flavor gpu.k4200.2 exists and has not requested devices so far", "existing guests keep their devices and properties; new and resized guests get the changed flavor",
+				"flavor gpu.k4200.2 exists and has not requested devices so far",
+				"existing guests keep their devices and properties; new and resized guests get the changed flavor",
 			},
 		},
 		"a NUMA policy without a topology": {
@@ -373,13 +379,19 @@ func TestApply(t *testing.T) {
 		"the answer of making is lost": {request: "POST /v2.1/flavors", fault: lose, heard: true, flavors: 1},
 		"the question is lost":         {request: "POST /v2.1/flavors", fault: lose, flavors: 1},
 		"the answer of extra specs":    {request: "POST os-extra_specs", fault: lose, heard: true, flavors: 1},
-		"access is granted, unheard":   {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}}, request: "POST action", fault: lose, heard: true, flavors: 1},
-		"503 once":                     {request: "POST os-extra_specs", fault: refuse(503), flavors: 1},
-		"making is refused":            {request: "POST /v2.1/flavors", fault: refuse(403), err: "nothing was changed: creating flavor gpu.k4200.2: permission denied: not so (HTTP 403, req-"},
-		"extra specs are refused":      {request: "POST os-extra_specs", fault: refuse(400), err: "nothing was changed: extra specs of flavor gpu.k4200.2: not so (HTTP 400, req-"},
-		"access is refused":            {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}}, request: "POST action", fault: refuse(404), err: "nothing was changed: access to flavor gpu.k4200.2 for project p: not found: not so (HTTP 404, req-"},
-		"somebody was faster":          {twin: true, err: "flavor gpu.k4200.2: was created by another user meanwhile", flavors: 1},
-		"Nova answers something else":  {request: "POST /v2.1/flavors", fault: func(w http.ResponseWriter) { fmt.Fprint(w, `{"flavor": {"id": "x", "vcpus": 1}}`) }, heard: true, err: "nothing was changed: flavor gpu.k4200.2: is not as requested:\nvcpus        1\n"},
+		"access is granted, unheard": {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}},
+			request: "POST action", fault: lose, heard: true, flavors: 1},
+		"503 once": {request: "POST os-extra_specs", fault: refuse(503), flavors: 1},
+		"making is refused": {request: "POST /v2.1/flavors", fault: refuse(403),
+			err: "nothing was changed: creating flavor gpu.k4200.2: permission denied: not so (HTTP 403, req-"},
+		"extra specs are refused": {request: "POST os-extra_specs", fault: refuse(400),
+			err: "nothing was changed: extra specs of flavor gpu.k4200.2: not so (HTTP 400, req-"},
+		"access is refused": {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}},
+			request: "POST action", fault: refuse(404), err: "nothing was changed: access to flavor gpu.k4200.2 for project p: not found: not so (HTTP 404, req-"},
+		"somebody was faster": {twin: true, err: "flavor gpu.k4200.2: was created by another user meanwhile", flavors: 1},
+		"Nova answers something else": {request: "POST /v2.1/flavors",
+			fault: func(w http.ResponseWriter) { fmt.Fprint(w, `{"flavor": {"id": "x", "vcpus": 1}}`) }, heard: true,
+			err: "nothing was changed: flavor gpu.k4200.2: is not as requested:\nvcpus        1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cloudtest.Start(t, 96)
@@ -456,7 +468,8 @@ func TestApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: state(test.options.Find(all), is.Access)})
+			again, err := flavor.NewPlan(test.options,
+				flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: state(test.options.Find(all), is.Access)})
 			if err != nil || again.Changed() {
 				t.Errorf("again: %s, %v", show(t, again), err)
 			}
