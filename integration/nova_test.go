@@ -78,9 +78,9 @@ func besidesReporting(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNova: Nova, which is told by what its package installs, reads from the edited file just what
-// was asked for: the alias that a flavor names, the spec that compute offers, filters that load;
-// every other option is as before. Again there is nothing to do, and undo gives the same bytes.
+// TestNova: Nova with the defaults of its package reads from the edited file just what was planned:
+// the alias that a flavor names, the spec that compute offers, filters that load; every other
+// option is as before. A second run has nothing to do, and undo restores the same bytes.
 func TestNova(t *testing.T) {
 	peer := startAnswerer(t, "ask_nova.py")
 	installed, err := filepath.Glob("/usr/lib/python3/dist-packages/nova-*-info")

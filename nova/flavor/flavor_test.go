@@ -388,7 +388,7 @@ func TestApply(t *testing.T) {
 			err: "nothing was changed: extra specs of flavor gpu.k4200.2: not so (HTTP 400, req-"},
 		"access is refused": {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}},
 			request: "POST action", fault: refuse(404), err: "nothing was changed: access to flavor gpu.k4200.2 for project p: not found: not so (HTTP 404, req-"},
-		"somebody was faster": {twin: true, err: "flavor gpu.k4200.2: was created by another user meanwhile", flavors: 1},
+		"another user was faster": {twin: true, err: "flavor gpu.k4200.2: was created by another user meanwhile", flavors: 1},
 		"Nova answers something else": {request: "POST /v2.1/flavors",
 			fault: func(w http.ResponseWriter) { fmt.Fprint(w, `{"flavor": {"id": "x", "vcpus": 1}}`) }, heard: true,
 			err: "nothing was changed: flavor gpu.k4200.2: is not as requested:\nvcpus        1\n"},
