@@ -12,7 +12,8 @@ import (
 
 // ErrAllocations goes with allocations that a dead migration does not leave, so that nothing can be
 // concluded from them.
-var ErrAllocations = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), "openstack resource provider allocation show UUID shows the allocations of the instance and of its migration") //nolint:staticcheck // a name
+var ErrAllocations = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), //nolint:staticcheck // a name
+	"openstack resource provider allocation show UUID shows the allocations of the instance and of its migration")
 
 // Allocations are the allocations in Placement of an instance and of its migration
 // (nova/conductor/tasks/migrate.py, replace_allocation_with_migration): while an instance is

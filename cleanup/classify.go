@@ -244,7 +244,8 @@ func (c *classifier) request() (request Request, why string) {
 			rivals = append(rivals, d.Address)
 		}
 		if len(rivals) > fits[0].Count {
-			return request, fmt.Sprintf("the instance has open requests for %d such device(s), but its guest uses more that are free: %s", fits[0].Count, strings.Join(rivals, ", "))
+			return request, fmt.Sprintf("the instance has open requests for %d such device(s), but its guest uses more that are free: %s",
+				fits[0].Count, strings.Join(rivals, ", "))
 		}
 	}
 	return fits[0], ""
@@ -489,7 +490,8 @@ func (c *classifier) here() {
 	case i.Context != nil:
 		c.is(CaseContext, Suspicious, "the instance is on this node, but still has the context of migration %d, which is over", i.Context.Migration)
 		c.Consequence = "Nova counts the devices of both hosts as the instance's, and marks its next migration as failed"
-		c.Steps = fmt.Sprintf("check that migration %d is over; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0", i.Context.Migration, i.UUID)
+		c.Steps = fmt.Sprintf("check that migration %d is over; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0",
+			i.Context.Migration, i.UUID)
 		return
 	}
 	c.is(CaseLegitimate, Legitimate, "the instance is on this node")
@@ -588,7 +590,8 @@ func (c *classifier) closes(m *Migration, status string) {
 		freed = append(freed, d.Address+" of "+d.Host)
 	}
 	c.Closes, c.Frees = status, c.freed()
-	c.repairs(Online, "correct Placement's allocations, then set migration %d to %s; the audit of nova-compute then frees the instance's devices on other nodes: %s", m.ID, status, strings.Join(freed, ", "))
+	c.repairs(Online, "correct Placement's allocations, then set migration %d to %s; the audit of nova-compute then frees the instance's devices on other nodes: %s",
+		m.ID, status, strings.Join(freed, ", "))
 	if m.Type == "migration" || m.Type == "resize" {
 		c.Leaves = "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"
 	}

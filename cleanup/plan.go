@@ -36,7 +36,8 @@ func NewPlan(findings []Finding) []Unit {
 		}
 		u := units[k]
 		if u == nil {
-			u = &Unit{Cell: f.Cell, Repair: f.Repair, Instance: instance, Migration: k.migration, Closes: f.Closes, State: Planned, Rows: []Row{}, Reports: map[string]int64{}}
+			u = &Unit{Cell: f.Cell, Repair: f.Repair, Instance: instance, Migration: k.migration, Closes: f.Closes, State: Planned,
+				Rows: []Row{}, Reports: map[string]int64{}}
 			units[k] = u
 		}
 		u.Findings = append(u.Findings, f)

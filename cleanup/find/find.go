@@ -109,7 +109,8 @@ func (r *reader) eachHeld(ctx context.Context, judge func([]cleanup.Device) erro
 	var free []cleanup.Device
 	for _, node := range slices.Sorted(maps.Keys(r.held)) {
 		for some := range slices.Chunk(slices.Sorted(maps.Keys(r.held[node])), batch) {
-			devices, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+where+" ORDER BY id", slices.Concat([]any{node}, anys(some), args)...)
+			devices, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+where+
+				" ORDER BY id", slices.Concat([]any{node}, anys(some), args)...)
 			if err != nil {
 				return err
 			}

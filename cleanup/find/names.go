@@ -105,7 +105,8 @@ func (n *names) loadGroup(ctx context.Context, g group) error {
 			equal[key] = append(equal[key], name)
 		}
 		return err
-	}, "SELECT g.name, n."+g.column+" FROM compute_nodes n JOIN (SELECT MIN("+text+") AS name FROM compute_nodes GROUP BY "+text+" HAVING COUNT(DISTINCT CAST("+g.column+" AS BINARY)) > 1) g ON "+n.expression(g, "n.")+" = g.name")
+	}, "SELECT g.name, n."+g.column+" FROM compute_nodes n JOIN (SELECT MIN("+text+") AS name FROM compute_nodes GROUP BY "+
+		text+" HAVING COUNT(DISTINCT CAST("+g.column+" AS BINARY)) > 1) g ON "+n.expression(g, "n.")+" = g.name")
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,8 @@ func (r *reader) readServices(ctx context.Context) error {
 		err := rows.Scan(&s.Host, &s.Forced, &s.LastSeen, &s.Reports)
 		services = append(services, s)
 		return err
-	}, "SELECT COALESCE(host, ''), COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+r.column("services", "last_seen_up", "updated_at")+", created_at), report_count FROM services WHERE deleted = 0 AND `binary` = 'nova-compute'")
+	}, "SELECT COALESCE(host, ''), COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+
+		r.column("services", "last_seen_up", "updated_at")+", created_at), report_count FROM services WHERE deleted = 0 AND `binary` = 'nova-compute'")
 	if err != nil {
 		return err
 	}

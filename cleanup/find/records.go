@@ -14,7 +14,8 @@ import (
 )
 
 func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, error) {
-	e := records{instances: map[string]cleanup.Instance{}, migrations: map[string][]cleanup.Migration{}, held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
+	e := records{instances: map[string]cleanup.Instance{}, migrations: map[string][]cleanup.Migration{},
+		held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
 	var uuids []any
 	seen := map[string]bool{}
 	holders := map[string]bool{} // guests, which need not be instances of Nova
@@ -126,7 +127,8 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		}
 		e.instances[cleanup.KeyOf(i.UUID)] = i
 		return nil
-	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
+	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+
+		novadb.Places(len(uuids))+")", uuids...)
 }
 
 // readMigrations reads the migrations that are not over, and the evacuations that nova-compute
@@ -135,7 +137,8 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 	return r.query(ctx, "migrations", func(rows *sql.Rows) error {
 		var m cleanup.Migration
 		var changed sql.NullTime
-		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost, &m.DestNode, &m.CrossCell, &changed); err != nil {
+		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost,
+			&m.DestNode, &m.CrossCell, &changed); err != nil {
 			return err
 		}
 		m.Changed = changed.Time
@@ -154,9 +157,13 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 		}
 		e.migrations[cleanup.KeyOf(m.Instance)] = append(e.migrations[cleanup.KeyOf(m.Instance)], m)
 		return nil
-	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), instance_uuid, COALESCE("+r.column("migrations", "migration_type", "'migration'")+", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at)
+	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), instance_uuid, COALESCE("+
+		r.column("migrations", "migration_type", "'migration'")+
+		", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+
+		r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at)
 		FROM migrations WHERE deleted = 0 AND instance_uuid IN (`+novadb.Places(len(uuids))+`)
-		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done') ORDER BY id`, uuids...)
+		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+
+		r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done') ORDER BY id`, uuids...)
 }
 
 func (r *reader) readHeld(ctx context.Context, e *records, uuids []any) error {
@@ -174,7 +181,8 @@ func (r *reader) readHeld(ctx context.Context, e *records, uuids []any) error {
 		}
 		e.held[cleanup.KeyOf(*d.Instance)] = append(e.held[cleanup.KeyOf(*d.Instance)], h)
 		return nil
-	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND instance_uuid IN ("+novadb.Places(len(uuids))+") ORDER BY id", uuids...)
+	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND instance_uuid IN ("+
+		novadb.Places(len(uuids))+") ORDER BY id", uuids...)
 }
 
 // lookElsewhere looks in the API database and in other cells for instances that this cell does
@@ -267,7 +275,8 @@ func (r *reader) readRivals(ctx context.Context, e *records, devices []cleanup.D
 	}
 	for _, node := range slices.Sorted(maps.Keys(wanted)) {
 		for some := range slices.Chunk(wanted[node], batch) {
-			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+" ORDER BY id", append([]any{node}, anys(some)...)...)
+			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+
+				" ORDER BY id", append([]any{node}, anys(some)...)...)
 			if err != nil {
 				return err
 			}

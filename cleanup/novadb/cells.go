@@ -59,8 +59,9 @@ func (c Cell) IsCell0() bool {
 // Errors of databases.
 var (
 	ErrNoDatabase = host.WithHint(errors.New("no database is given"), "run gpustack on a controller, whose nova.conf names the databases, or give --database")
-	ErrNoCells    = host.WithHint(errors.New("nova_api has no cells"), "nova-manage cell_v2 list_cells lists the cells; check that [api_database] is the database of this cloud")
-	ErrNoCell     = host.WithHint(errors.New("no such cell"), "nova-manage cell_v2 list_cells lists the cells; without --cell, all cells are read")
+	ErrNoCells    = host.WithHint(errors.New("nova_api has no cells"),
+		"nova-manage cell_v2 list_cells lists the cells; check that [api_database] is the database of this cloud")
+	ErrNoCell = host.WithHint(errors.New("no such cell"), "nova-manage cell_v2 list_cells lists the cells; without --cell, all cells are read")
 )
 
 // Open connects to the databases and reads a first answer from each, from all cells at

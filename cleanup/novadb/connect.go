@@ -54,7 +54,8 @@ const syncWait = 7
 // transaction on a connection of Databases returns it in place of the driver's error. The
 // exceptions are a deadlock and a failed certification, which are returned as they are:
 // the server has rolled back.
-var ErrCommitUnknown = host.WithHint(errors.New("the outcome of COMMIT is unknown"), "gpustack repair-migration --apply determines it and completes or reverts the repair")
+var ErrCommitUnknown = host.WithHint(errors.New("the outcome of COMMIT is unknown"),
+	"gpustack repair-migration --apply determines it and completes or reverts the repair")
 
 // connect connects to a database and reads a first answer. Every connection of the pool
 // has the limits, LockWait and syncWait. Errors name the database and its address.

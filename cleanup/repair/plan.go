@@ -16,8 +16,10 @@ import (
 
 // Errors of planning.
 var (
-	ErrTooMany     = host.WithHint(errors.New("more repairs than allowed at once"), "check that this is the intended cloud; raise --max, or repair fewer rows with --host or --instance")
-	ErrImplausible = host.WithHint(errors.New("this does not look like the database of a running deployment"), "check that --conf or --database names the complete database of this cloud")
+	ErrTooMany = host.WithHint(errors.New("more repairs than allowed at once"),
+		"check that this is the intended cloud; raise --max, or repair fewer rows with --host or --instance")
+	ErrImplausible = host.WithHint(errors.New("this does not look like the database of a running deployment"),
+		"check that --conf or --database names the complete database of this cloud")
 )
 
 // Placement reads and writes allocations in Placement. SetAllocations makes one request and never
@@ -139,7 +141,8 @@ func (r *Repairer) migrationOf(ctx context.Context, u *cleanup.Unit) (*migrated,
 		return nil, err
 	}
 	var m migrated
-	err = cell.DB.QueryRowContext(ctx, "SELECT COALESCE(m.uuid, ''), COALESCE(i.node, ''), COALESCE(m.source_node, ''), COALESCE(m.dest_node, '') FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?", u.Migration).Scan(&m.uuid, &m.node, &m.nodes[0], &m.nodes[1])
+	err = cell.DB.QueryRowContext(ctx, "SELECT COALESCE(m.uuid, ''), COALESCE(i.node, ''), COALESCE(m.source_node, ''), COALESCE(m.dest_node, '') FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?",
+		u.Migration).Scan(&m.uuid, &m.node, &m.nodes[0], &m.nodes[1])
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -166,7 +169,8 @@ func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) er
 			show += ", and the same of " + m.uuid
 		}
 		u.State = cleanup.Skipped
-		u.Note = "Placement is needed. By hand: " + show + "; the instance must hold what it has on its own host, its migration nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
+		u.Note = "Placement is needed. By hand: " + show +
+			"; the instance must hold what it has on its own host, its migration nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
 	}
 	return nil
 }

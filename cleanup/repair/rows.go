@@ -28,7 +28,8 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	var instance int64
 	var extra sql.NullInt64
 	var text sql.NullString
-	err = tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0", u.Instance).Scan(&instance, &extra, &text)
+	err = tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
+		u.Instance).Scan(&instance, &extra, &text)
 	if err != nil {
 		return nil, novadb.Explain("instances", err)
 	}
@@ -117,7 +118,8 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, freed []any,
 			err := rows.Scan(&id)
 			ids = append(ids, id)
 			return err
-		}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND instance_uuid IS NULL AND status IN ('unavailable', 'unclaimable') AND "+where+" ORDER BY id"+locking, append([]any{d.Node}, args...)...)
+		}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND instance_uuid IS NULL AND status IN ('unavailable', 'unclaimable') AND "+
+			where+" ORDER BY id"+locking, append([]any{d.Node}, args...)...)
 		return ids, err
 	}
 	var ids []int64
@@ -126,7 +128,8 @@ func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, freed []any,
 		ids, err = related("parent_addr = ?", d.Address)
 	case d.Type == cleanup.TypeVF && d.Parent != nil:
 		var taken bool
-		err = tx.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND parent_addr = ? AND status <> 'available' AND id NOT IN ("+novadb.Places(len(freed))+"))", append([]any{d.Node, *d.Parent}, freed...)...).Scan(&taken)
+		err = tx.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND parent_addr = ? AND status <> 'available' AND id NOT IN ("+
+			novadb.Places(len(freed))+"))", append([]any{d.Node, *d.Parent}, freed...)...).Scan(&taken)
 		if err == nil && !taken {
 			ids, err = related("address = ?", *d.Parent)
 		}

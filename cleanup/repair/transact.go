@@ -141,7 +141,8 @@ func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context
 		return novadb.Explain("cell "+cell.Name, err)
 	}
 	defer conn.Close() //nolint:errcheck // it goes back to the pool
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d, SESSION wait_timeout = %d", novadb.LockWait, idleLimit)); err != nil {
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d, SESSION wait_timeout = %d",
+		novadb.LockWait, idleLimit)); err != nil {
 		return novadb.Explain("cell "+cell.Name, err)
 	}
 	// A lost connection has lost its variables too.
@@ -192,7 +193,8 @@ func lock(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (limited context.Con
 			{"migrations", "SELECT id FROM migrations WHERE deleted = 0 AND instance_uuid = ? FOR UPDATE", []any{u.Instance}},
 		}
 	}
-	statements = append(statements, statement{"pci_devices", "SELECT id FROM pci_devices WHERE id IN (" + novadb.Places(len(ids)) + ") ORDER BY id FOR UPDATE", ids})
+	statements = append(statements, statement{"pci_devices",
+		"SELECT id FROM pci_devices WHERE id IN (" + novadb.Places(len(ids)) + ") ORDER BY id FOR UPDATE", ids})
 	limited, cancel = context.WithCancel(ctx)
 	waiting := limited
 	for i, s := range statements {

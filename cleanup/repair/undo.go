@@ -131,7 +131,8 @@ func kept(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) (i
 		ids = append(ids, d.ID)
 	}
 	var n int
-	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM pci_devices WHERE deleted = 0 AND instance_uuid = ? AND id IN ("+novadb.Places(len(ids))+") "+locking, append([]any{u.Instance}, ids...)...).Scan(&n)
+	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM pci_devices WHERE deleted = 0 AND instance_uuid = ? AND id IN ("+
+		novadb.Places(len(ids))+") "+locking, append([]any{u.Instance}, ids...)...).Scan(&n)
 	if err != nil {
 		return 0, novadb.Explain("pci_devices", err)
 	}
