@@ -15,80 +15,116 @@ import (
 var ErrAllocations = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), //nolint:staticcheck // a name
 	"openstack resource provider allocation show UUID shows the allocations of the instance and of its migration")
 
-// Allocations are the allocations in Placement of an instance and of its migration
+// Allocations are the allocations in Placement of an instance and of its migrations
 // (nova/conductor/tasks/migrate.py, replace_allocation_with_migration): while an instance is
 // moved, the migration holds the allocations on the source, and the instance those on the
 // destination.
 type Allocations struct {
-	Instance  cloud.Allocations `json:"instance"`
-	Migration cloud.Allocations `json:"migration"`
+	Instance   cloud.Allocations            `json:"instance"`
+	Migrations map[string]cloud.Allocations `json:"migrations"` // by the migration's uuid
 }
 
-// Settle returns the allocations as they must be once the migration is closed: on its own host the
-// instance holds its allocations there, or else those of the migration; on other hosts it holds
-// nothing, and the migration holds nothing at all. here are the providers of the instance's own
-// compute node, there those of nodes that the instance is proved not to be on. A provider in
-// neither list shares its resources (disks, addresses) with several hosts. The instance's
-// allocations there stay, except resource classes that it takes over from the migration: those
+// Sites are the resource providers of the compute nodes that Settle tells apart. A provider in
+// none of the lists shares its resources (disks, addresses) with several hosts.
+type Sites struct {
+	Here  []string // of the instance's own node
+	There []string // of nodes that the instance is proved not to be on
+	// Kept are those of other nodes that migrations which are not closed go to or from. What
+	// such a migration needs there is not released.
+	Kept []string
+	// Moving says that a migration which is not closed holds the allocations on Here.
+	Moving bool
+}
+
+// Settle returns the allocations as they must be once the migrations in b are closed: on its own
+// host the instance holds its allocations there, or else those of one of the migrations; on nodes
+// of There it holds nothing, and the migrations hold nothing at all. The instance's allocations
+// on sharing providers stay, except resource classes that it takes over from a migration: those
 // were for the migration's destination, perhaps on the sharing provider of another aggregate.
 //
 // Errors: ErrAllocations.
 //
 // An evacuation has no consumer of its own: the instance holds both hosts
 // (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
-func (b Allocations) Settle(here, there []string) (after Allocations, changed bool, err error) {
+func (b Allocations) Settle(s Sites) (after Allocations, changed bool, err error) {
 	fail := func(why string) (Allocations, bool, error) {
-		return b, false, fmt.Errorf("%w: %s: the instance holds %s, its migration %s", ErrAllocations, why, Providers(b.Instance), Providers(b.Migration))
+		return b, false, fmt.Errorf("%w: %s: %s", ErrAllocations, why, b.Text())
 	}
-	instance, migration := split(b.Instance, here, there), split(b.Migration, here, there)
-	after = b
-	after.Migration.Providers = map[string]map[string]int{}
+	instance := split(b.Instance, s)
+	third, held, kept := instance.third, false, instance.kept
+	var holders []string // migrations with allocations on the instance's own host
+	after = Allocations{Instance: b.Instance, Migrations: map[string]cloud.Allocations{}}
+	for _, uuid := range slices.Sorted(maps.Keys(b.Migrations)) {
+		a := b.Migrations[uuid]
+		migration := split(a, s)
+		third, held = third || migration.third, held || len(a.Providers) > 0
+		kept = merge(migration.kept, kept)
+		if len(migration.here) > 0 {
+			holders = append(holders, uuid)
+		}
+		a.Providers = map[string]map[string]int{}
+		after.Migrations[uuid] = a
+	}
 	switch {
-	case len(here) == 0:
+	case len(s.Here) == 0:
 		return fail("the instance's compute node is no resource provider")
-	case instance.third || migration.third:
+	case third:
 		return fail("they include a third compute node")
-	case len(instance.here) > 0 && len(migration.here) > 0:
+	case len(instance.here) > 0 && len(holders) > 0:
 		return fail("both have allocations on the instance's own host")
-	case len(instance.here) > 0 && len(instance.there) > 0 && len(b.Migration.Providers) > 0:
-		return fail("the instance has allocations on both hosts, and its migration has some too")
-	case len(instance.here) > 0:
-		after.Instance.Providers = merge(instance.foreign, instance.here)
-	case len(migration.here) > 0:
+	case len(holders) > 1, len(holders) == 1 && s.Moving:
+		return fail("several migrations have allocations on the instance's own host")
+	case len(instance.here) > 0 && len(instance.there) > 0 && held:
+		return fail("the instance has allocations on both hosts, and a migration has some too")
+	case len(holders) == 1:
 		// It is where it was: what it had there is what the migration holds.
-		after.Instance.Providers = merge(without(instance.foreign, b.Migration), migration.foreign, migration.here)
+		migration := split(b.Migrations[holders[0]], s)
+		after.Instance.Providers = merge(without(instance.foreign, b.Migrations[holders[0]]), migration.foreign, migration.here, kept)
+	case len(instance.here) > 0, s.Moving:
+		after.Instance.Providers = merge(instance.foreign, instance.here, kept)
 	default:
 		return fail("neither has allocations on the instance's own host")
 	}
-	changed = len(b.Migration.Providers) > 0 || len(instance.there) > 0
-	if !changed {
+	same := maps.EqualFunc(b.Instance.Providers, after.Instance.Providers, func(x, y map[string]int) bool { return maps.Equal(x, y) })
+	if !held && same {
 		return b, false, nil
 	}
 	return after, true, nil
 }
 
-// allocated has the allocations of a consumer by the node of the provider.
-type allocated struct {
-	here, there, foreign map[string]map[string]int
-	third                bool // resources that only compute nodes have are held on another provider
+// Text returns what each consumer holds.
+func (b Allocations) Text() string {
+	text := "the instance holds " + Providers(b.Instance)
+	for _, uuid := range slices.Sorted(maps.Keys(b.Migrations)) {
+		text += ", migration " + uuid + " " + Providers(b.Migrations[uuid])
+	}
+	return text
 }
 
-func split(a cloud.Allocations, here, there []string) allocated {
-	s := allocated{here: map[string]map[string]int{}, there: map[string]map[string]int{}, foreign: map[string]map[string]int{}}
+// allocated has the allocations of a consumer by the node of the provider.
+type allocated struct {
+	here, there, kept, foreign map[string]map[string]int
+	third                      bool // resources that only compute nodes have are held on another provider
+}
+
+func split(a cloud.Allocations, s Sites) allocated {
+	parts := allocated{here: map[string]map[string]int{}, there: map[string]map[string]int{}, kept: map[string]map[string]int{}, foreign: map[string]map[string]int{}}
 	for provider, held := range a.Providers {
 		switch {
-		case slices.Contains(here, provider):
-			s.here[provider] = held
-		case slices.Contains(there, provider):
-			s.there[provider] = held
+		case slices.Contains(s.Here, provider):
+			parts.here[provider] = held
+		case slices.Contains(s.Kept, provider):
+			parts.kept[provider] = held
+		case slices.Contains(s.There, provider):
+			parts.there[provider] = held
 		default:
-			s.foreign[provider] = held
+			parts.foreign[provider] = held
 			for class := range held {
-				s.third = s.third || ofCompute(class)
+				parts.third = parts.third || ofCompute(class)
 			}
 		}
 	}
-	return s
+	return parts
 }
 
 // ofCompute returns whether only compute nodes have a resource class: sharing providers have
@@ -138,8 +174,10 @@ func Providers(a cloud.Allocations) string {
 // Lines returns the change as text, one line for each consumer.
 func (b AllocationChange) Lines(instance string) []string {
 	lines := []string{fmt.Sprintf("instance %s: %s -> %s", instance, Providers(b.Before.Instance), Providers(b.After.Instance))}
-	if len(b.Before.Migration.Providers) > 0 {
-		lines = append(lines, fmt.Sprintf("migration %s: %s -> %s", b.Consumer, Providers(b.Before.Migration), Providers(b.After.Migration)))
+	for _, uuid := range slices.Sorted(maps.Keys(b.Before.Migrations)) {
+		if before, after := b.Before.Migrations[uuid], b.After.Migrations[uuid]; len(before.Providers)+len(after.Providers) > 0 {
+			lines = append(lines, fmt.Sprintf("migration %s: %s -> %s", uuid, Providers(before), Providers(after)))
+		}
 	}
 	return lines
 }

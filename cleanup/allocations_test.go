@@ -44,7 +44,9 @@ func TestSettle(t *testing.T) {
 	here, there := []string{"here", "card"}, []string{"there", "far"}
 	for name, test := range map[string]struct {
 		instance, migration string
-		want                string // of the instance; its migration holds nothing then
+		other               string // what a second migration that is closed too holds
+		moving              bool   // a migration that is not closed holds here
+		want                string // of the instance; its migrations hold nothing then
 		unchanged           bool
 		err                 string
 	}{
@@ -77,29 +79,46 @@ func TestSettle(t *testing.T) {
 		"a third node's card":                      {instance: "here VCPU 1, third CUSTOM_PCI_10DE_11B4 1, share DISK_GB 80", err: "a third compute node"},
 		"the migration holds a third node":         {instance: "here VCPU 1", migration: "third VCPU 1", err: "a third compute node"},
 		"both hosts, and a migration":              {instance: "here VCPU 1, there VCPU 1", migration: "far PCI 1", err: "allocations on both hosts"},
+		// Several migrations are closed.
+		"two, still where it was":    {instance: "there VCPU 1", migration: "here VCPU 1", other: "far PCI 1", want: "here VCPU 1"},
+		"two, the other one has it":  {instance: "far PCI 1", migration: "there VCPU 1", other: "here VCPU 1, card PCI 1", want: "card PCI 1, here VCPU 1"},
+		"two, where it was going":    {instance: "here VCPU 1", migration: "there VCPU 1", other: "far PCI 1", want: "here VCPU 1"},
+		"two, both hold here":        {instance: "there VCPU 1", migration: "here VCPU 1", other: "card PCI 1", err: "several migrations have"},
+		"two, one on a third node":   {instance: "here VCPU 1", migration: "there VCPU 1", other: "third VCPU 1", err: "a third compute node"},
+		"two, evacuations and a try": {instance: "there VCPU 1", migration: "here VCPU 1, far PCI 1", other: "", want: "here VCPU 1"},
+		// A migration is left open.
+		"what the open one needs":              {instance: "here VCPU 1, open VCPU 1", want: "here VCPU 1, open VCPU 1", unchanged: true},
+		"and what it does not need":            {instance: "here VCPU 1, open VCPU 1, there VCPU 1", want: "here VCPU 1, open VCPU 1"},
+		"the open one holds here":              {instance: "open VCPU 1", moving: true, want: "open VCPU 1", unchanged: true},
+		"the open one holds here, and another": {instance: "open VCPU 1, there VCPU 1", moving: true, want: "open VCPU 1"},
+		"the closed one and the open one":      {instance: "open VCPU 1", migration: "here VCPU 1", moving: true, err: "several migrations have"},
+		"the closed one holds here":            {instance: "open VCPU 1", migration: "here VCPU 1", want: "here VCPU 1, open VCPU 1"},
+		"the closed one holds what is needed":  {instance: "there VCPU 1", migration: "here VCPU 1, open PCI 1", want: "here VCPU 1, open PCI 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := Allocations{holds(test.instance), holds(test.migration)}
-			after, changed, err := b.Settle(here, there)
+			sites := Sites{Here: here, There: there, Kept: []string{"open"}, Moving: test.moving}
+			b := Allocations{holds(test.instance), map[string]cloud.Allocations{"m1": holds(test.migration), "m2": holds(test.other)}}
+			after, changed, err := b.Settle(sites)
 			if test.err != "" {
 				if !errors.Is(err, ErrAllocations) || !strings.Contains(err.Error(), test.err) || changed {
 					t.Errorf("%v, changed %v", err, changed)
 				}
 				return
 			}
-			if got := written(after.Instance); err != nil || got != test.want || changed == test.unchanged || len(after.Migration.Providers) > 0 {
-				t.Errorf("%q and %q, changed %v, %v", got, written(after.Migration), changed, err)
+			if got := written(after.Instance); err != nil || got != test.want || changed == test.unchanged ||
+				len(after.Migrations["m1"].Providers)+len(after.Migrations["m2"].Providers) > 0 {
+				t.Errorf("%q, %s, changed %v, %v", got, after.Text(), changed, err)
 			}
-			if written(b.Instance) != written(holds(test.instance)) || written(b.Migration) != written(holds(test.migration)) {
+			if written(b.Instance) != written(holds(test.instance)) || written(b.Migrations["m1"]) != written(holds(test.migration)) {
 				t.Error("what was before has changed")
 			}
-			again, changed, err := after.Settle(here, there)
+			again, changed, err := after.Settle(sites)
 			if err != nil || changed || written(again.Instance) != test.want {
 				t.Errorf("again: %q, changed %v, %v", written(again.Instance), changed, err)
 			}
 		})
 	}
-	if _, _, err := (Allocations{holds("there VCPU 1"), holds("")}).Settle(nil, there); !errors.Is(err, ErrAllocations) {
+	if _, _, err := (Allocations{Instance: holds("there VCPU 1")}).Settle(Sites{There: there}); !errors.Is(err, ErrAllocations) {
 		t.Errorf("no provider of the instance's node: %v", err)
 	}
 }

@@ -19,6 +19,12 @@ type Proof interface {
 	// Reported returns whether there is a complete and fresh report of the host from after
 	// since.
 	Reported(host string, since time.Time) (bool, string)
+	// NotRunning is Absent, but a domain of the instance that is defined and does not run is
+	// no objection.
+	NotRunning(host, instance, address string, since time.Time) (bool, string)
+	// Present returns whether a complete and fresh report from after since shows the guest of
+	// the instance on the host: running, or defined and not running.
+	Present(host, instance string, running bool, since time.Time) (bool, string)
 	// Stopped returns whether nova-compute does not run on the host, by its report or by the
 	// operator's declaration.
 	Stopped(host string, since time.Time) (bool, string)
@@ -60,7 +66,10 @@ type Held struct {
 	Host     string `json:"host"`
 	NodeName string `json:"node"`
 
-	Own bool `json:"-"` // whether the instance is on that node, as the database compares names
+	// As the database compares names:
+	Own  bool    `json:"-"` // whether the instance is on that node
+	From []int64 `json:"-"` // the instance's migrations from that node, of those in Facts
+	To   []int64 `json:"-"` // and those to that node
 }
 
 // up returns whether Nova considers nova-compute of the node up
@@ -77,7 +86,7 @@ const (
 
 // Classify judges a row.
 func Classify(d Device, f Facts) Finding {
-	c := &classifier{Finding{Cell: f.Cell, Device: d, Frees: []Held{}}, d, f}
+	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}}, d, f}
 	if f.Node != nil {
 		c.Host, c.Node = f.Node.Host, f.Node.Name
 	}
@@ -167,7 +176,7 @@ func (c *classifier) odd() {
 	if c.Verdict == Suspicious {
 		reason += "; apart from that: " + c.Reason
 	}
-	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Frees: []Held{}}
+	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Closings: []Closing{}, Frees: []Held{}}
 	c.is(CaseOdd, Unknown, "%s", reason)
 	c.Steps = "correct these records or rename the host, then run gpustack repair-migration again"
 }
@@ -499,78 +508,23 @@ func (c *classifier) here() {
 
 // away judges a row of an instance that is on another node, or on none.
 func (c *classifier) away() {
-	var open *Migration
 	for k := range c.f.Migrations {
 		m := &c.f.Migrations[k]
-		switch {
-		case m.Type == "evacuation" && m.Status == "done" && m.FromHost:
+		if m.Type == "evacuation" && m.Status == "done" && m.FromHost {
 			// nova-compute reads the record when it starts, to destroy the guest's remains here.
 			c.is(CaseElsewhere, Stale, "the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest")
 			c.Migration, c.Consequence = &m.ID, takenForNothing
 			c.repairs(ByNova, "start nova-compute on %s; do not change the migration's record before", c.f.Node.Host)
 			return
-		case !m.Over() && m.touches() && (open == nil || open.Status == "error"):
-			open = m
 		}
 	}
-	if open == nil {
-		c.is(CaseElsewhere, Stale, "the instance is elsewhere, and no open migration goes to or from this node")
-		c.Consequence = "operations on the instance that look up its devices fail, and Nova does not assign the device to any instance"
-		c.free()
+	if all, worst := c.keepers(); worst != nil {
+		c.kept(all, worst)
 		return
 	}
-	c.Migration = &open.ID
-	c.Consequence = keptByNova
-	switch i := c.f.Instance; {
-	case open.CrossCell:
-		c.is(CaseLegitimate, Legitimate, "its %s crosses cells", open)
-	case open.Status == "error" && (open.isMove() || open.Type == "live-migration" || open.Type == "evacuation"):
-		c.is(CaseError, Stale, "%s keeps the device, but the instance is not on this node", open)
-		c.closes(open, "failed")
-		c.needsAbsence(open)
-	case !open.isMove():
-		c.is(CaseStuck, Unknown, "%s is open, and records of its type must not be changed", open)
-		c.Steps = "see what became of it, with openstack server migration list --server"
-	case open.Status == "finished" && settled(*i, "active", "stopped", "error"):
-		c.is(CaseReset, Stale, "%s waits to be confirmed or reverted, but the instance is no longer in state resized: its state was reset", open)
-		status := "confirmed"
-		if !open.Arrived {
-			status = "failed" // the instance is not on the destination of the resize
-		}
-		c.closes(open, status)
-		c.Leaves = "the folder " + *c.d.Instance + "_resize with the guest's old disk on " + open.SourceHost + "; " + c.Leaves
-		c.needsDeath(open)
-	case settled(*i, "active", "stopped"):
-		c.is(CaseStuck, Stale, "%s is open, but the instance is in no task", open)
-		c.closes(open, "failed")
-		c.needsDeath(open)
-	default:
-		c.is(CaseStuck, Unknown, "%s is open", open)
-	}
-	c.othersAreDead(open)
-}
-
-// othersAreDead makes the verdict unknown unless every other open migration of the instance is
-// dead: closing this one would release the allocations of a live one. For a migration in error,
-// the reports of the hosts whose devices are freed must be from after it failed.
-func (c *classifier) othersAreDead(closed *Migration) {
-	for k := range c.f.Migrations {
-		m := &c.f.Migrations[k]
-		if c.Repair != Online || m == closed || m.Over() {
-			continue
-		}
-		if m.Status == "error" {
-			c.needsAbsence(m)
-			continue
-		}
-		if m.CrossCell || !m.isMove() {
-			c.Verdict, c.Repair = Unknown, NoRepair
-			c.Reason += fmt.Sprintf(", but %s is open", m)
-			c.Steps = "see what became of it, with openstack server migration list --server"
-			return
-		}
-		c.needsDeath(m)
-	}
+	c.is(CaseElsewhere, Stale, "the instance is elsewhere, and no open migration goes to or from this node")
+	c.Consequence = "operations on the instance that look up its devices fail, and Nova does not assign the device to any instance"
+	c.free()
 }
 
 // settled returns whether the instance is in one of these states.
@@ -581,79 +535,6 @@ func settled(i Instance, states ...string) bool {
 		}
 	}
 	return false
-}
-
-// closes plans to close a migration, which frees devices.
-func (c *classifier) closes(m *Migration, status string) {
-	var freed []string
-	for _, d := range c.freed() {
-		freed = append(freed, d.Address+" of "+d.Host)
-	}
-	c.Closes, c.Frees = status, c.freed()
-	c.repairs(Online, "correct Placement's allocations, then set migration %d to %s; the audit of nova-compute then frees the instance's devices on other nodes: %s",
-		m.ID, status, strings.Join(freed, ", "))
-	if m.Type == "migration" || m.Type == "resize" {
-		c.Leaves = "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"
-	}
-}
-
-// freed returns the devices that nova-compute frees once the migration is closed: those of the
-// instance on all nodes other than its own.
-func (c *classifier) freed() []Held {
-	var list []Held
-	for _, d := range c.f.Held {
-		if !d.Own {
-			list = append(list, d)
-		}
-	}
-	return list
-}
-
-// unproved makes the verdict unknown until the hosts have reported; why is the reason.
-func (c *classifier) unproved(why string, hosts ...string) {
-	c.Verdict, c.Repair = Unknown, NoRepair
-	c.Reason += ", but " + why
-	c.Steps = reportSteps(hosts...) + "; then: " + c.Steps
-}
-
-// needsAbsence makes the verdict unknown unless reports prove that no guest uses any device that
-// closing the migration frees.
-func (c *classifier) needsAbsence(m *Migration) {
-	for _, d := range c.freed() {
-		if c.Verdict != Stale {
-			return
-		}
-		if ok, why := c.absent(d, m.Changed); !ok {
-			c.unproved(why, d.Host)
-		}
-	}
-	if m.Type == "live-migration" && c.Verdict == Stale {
-		for _, host := range []string{m.SourceHost, m.DestHost} {
-			if ok, why := c.reported(host, m.Changed); !ok {
-				c.unproved(why, host)
-				return
-			}
-		}
-	}
-}
-
-// needsDeath makes the verdict unknown unless reports prove the same as for needsAbsence, and
-// that nova-compute on both hosts was restarted after the migration's last change: a thread that
-// still copies its disk would have ended.
-func (c *classifier) needsDeath(m *Migration) {
-	c.needsAbsence(m)
-	for _, host := range []string{m.SourceHost, m.DestHost} {
-		if c.Verdict != Stale {
-			return
-		}
-		ok, why := false, noReport(host)
-		if c.f.Proof != nil {
-			ok, why = c.f.Proof.Restarted(host, m.Changed)
-		}
-		if !ok {
-			c.unproved(why, m.SourceHost, m.DestHost)
-		}
-	}
 }
 
 // offline sets what is missing to write the row: nova-compute must be stopped, and no guest may
@@ -672,21 +553,7 @@ func (c *classifier) absent(d Held, since time.Time) (bool, string) {
 	if c.f.Proof == nil {
 		return false, noReport(d.Host)
 	}
-	if d.Updated != nil && d.Updated.After(since) {
-		since = *d.Updated
-	}
-	owner := ""
-	if d.Instance != nil {
-		owner = *d.Instance
-	}
-	return c.f.Proof.Absent(d.Host, owner, d.Address, since)
-}
-
-func (c *classifier) reported(host string, since time.Time) (bool, string) {
-	if c.f.Proof == nil {
-		return false, noReport(host)
-	}
-	return c.f.Proof.Reported(host, since)
+	return absentBy(c.f.Proof, d, since)
 }
 
 func noReport(host string) string {

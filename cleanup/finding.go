@@ -57,14 +57,23 @@ type Finding struct {
 	Reason      string  `json:"reason"`      // why the verdict follows
 	Consequence string  `json:"consequence"` // of leaving the row; "" for legitimate ones
 	Repair      Repair  `json:"repair"`
-	Steps       string  `json:"steps"`  // what the repair does, or what the operator should do
-	Leaves      string  `json:"leaves"` // what remains after the repair
-	Needs       string  `json:"needs"`  // what is missing for the repair; "" for nothing
-	Migration   *int64  `json:"migration_id"`
-	Closes      string  `json:"closes"`     // the status that closes the migration
-	Frees       []Held  `json:"frees"`      // the devices that nova-compute frees then
-	Claims      string  `json:"claims"`     // the instance that a free device is assigned to
-	Request     string  `json:"request_id"` // the request of that instance
+	Steps       string  `json:"steps"`        // what the repair does, or what the operator should do
+	Leaves      string  `json:"leaves"`       // what remains after the repair
+	Needs       string  `json:"needs"`        // what is missing for the repair; "" for nothing
+	Migration   *int64  `json:"migration_id"` // the migration that keeps the row
+
+	Closings []Closing `json:"closings"`   // the migrations to close, by id
+	Frees    []Held    `json:"frees"`      // the devices that nova-compute frees then
+	Claims   string    `json:"claims"`     // the instance that a free device is assigned to
+	Request  string    `json:"request_id"` // the request of that instance
+
+	closer closer // of the instance, to close further migrations together with these
+}
+
+// Closing is a migration with the status that closes it.
+type Closing struct {
+	Migration int64  `json:"migration_id"`
+	Status    string `json:"status"`
 }
 
 // Summary counts the judged rows by verdict. Free rows that are consistent are not judged.

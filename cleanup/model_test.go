@@ -12,17 +12,18 @@ import (
 )
 
 // world is a model of what Nova writes into its rows, step by step, together with the truth: where
-// guests are, and which threads still carry a migration on. It has two hosts with three cards
-// each, and a few instances, whose disks are on a sharing provider: one for both hosts, or one for
+// guests are, and which threads still carry a migration on. It has three hosts with three cards
+// each, and a few instances, whose disks are on a sharing provider: one for all hosts, or one for
 // each host's aggregate. A host's name changes its letter case, which the database ignores. First
 // the histories of a real Nova in integration/nova are replayed on the model (TestModelIsNova),
 // then random histories.
 type world struct {
 	hour      int // each step takes one
-	hosts     [2]modelHost
+	hosts     [3]modelHost
 	instances []*modelInstance
 
 	aggregates bool // each host has a sharing provider of its own
+	old        bool // a Nova before Victoria, whose audit ignores migrations in error
 }
 
 type modelHost struct {
@@ -49,8 +50,9 @@ type modelInstance struct {
 	books    map[string]bool // providers of which it holds something in Placement
 
 	// The truth.
-	runs   map[int]int // hosts on which the guest is, and the card that it uses there
-	thread int         // the host whose nova-compute carries a migration on; -1: none
+	runs   map[int]int  // hosts on which the guest is, and the card that it uses there
+	left   map[int]bool // hosts on which libvirt has its domain defined, and it does not run
+	thread int          // the host whose nova-compute carries a migration on; -1: none
 }
 
 type modelMove struct {
@@ -102,7 +104,7 @@ func (w *world) take(host, card, owner int) { w.hosts[host].cards[card] = modelC
 // step does one thing, if it can be done in this state of the world; false if not.
 func (w *world) step(what string, n int) bool {
 	w.hour++
-	host := n % 2
+	host := n % len(w.hosts)
 	var i *modelInstance
 	id := 0
 	if len(w.instances) > 0 {
@@ -111,6 +113,10 @@ func (w *world) step(what string, n int) bool {
 	}
 	alive := i != nil && !i.deleted
 	settled := alive && i.task == "" && (i.vm == "active" || i.vm == "stopped")
+	to := 0 // where the instance is to go
+	if i != nil {
+		to = (i.host + 1 + n/6%2) % len(w.hosts)
+	}
 	switch what {
 	case "boot":
 		card := w.freeCard(host)
@@ -118,19 +124,19 @@ func (w *world) step(what string, n int) bool {
 			return false
 		}
 		w.instances = append(w.instances, &modelInstance{host: host, hostName: w.hosts[host].name, vm: "active",
-			runs: map[int]int{host: card}, thread: -1, books: map[string]bool{w.provider(host): true, w.disks(host): true}})
+			runs: map[int]int{host: card}, left: map[int]bool{}, thread: -1, books: map[string]bool{w.provider(host): true, w.disks(host): true}})
 		w.take(host, card, len(w.instances))
 	case "migrate": // the destination claims; the source begins to copy, whatever is left of a try before
-		if !settled || i.thread >= 0 || !w.hosts[0].up || !w.hosts[1].up || w.freeCard(1-i.host) < 0 {
+		// The scheduler's claim fails for an instance that holds allocations, none of them on its own
+		// host: Placement refuses to create the consumer.
+		if !settled || i.thread >= 0 || !w.hosts[i.host].up || !w.hosts[to].up || w.freeCard(to) < 0 || !i.books[w.provider(i.host)] {
 			return false
 		}
-		to := 1 - i.host
 		card := w.freeCard(to)
 		w.take(to, card, id)
 		m := w.begin(i, "migration", "migrating", to, card)
-		if i.books[w.provider(i.host)] { // nova/conductor/tasks/migrate.py, replace_allocation_with_migration
-			m.books, i.books = i.books, map[string]bool{w.provider(to): true, w.disks(to): true}
-		}
+		// nova/conductor/tasks/migrate.py, replace_allocation_with_migration
+		m.books, i.books = i.books, map[string]bool{w.provider(to): true, w.disks(to): true}
 		i.task, i.thread = "resize_migrating", i.host
 	case "copied": // the source hands over
 		m := w.move(i, "migrating")
@@ -139,6 +145,8 @@ func (w *world) step(what string, n int) bool {
 		}
 		m.status, m.changed = "post-migrating", w.hour
 		i.host, i.hostName, i.task, i.thread, i.runs = m.to, w.hosts[m.to].name, "resize_finish", m.to, map[int]int{m.to: m.toCard}
+		i.left[m.from] = true // until it is confirmed
+		delete(i.left, m.to)
 	case "finished":
 		m := w.move(i, "post-migrating")
 		if m == nil || i.thread != m.to || i.task != "resize_finish" {
@@ -148,7 +156,7 @@ func (w *world) step(what string, n int) bool {
 		i.vm, i.task, i.thread = "resized", "", -1
 	case "confirm", "revert":
 		m := w.move(i, "finished")
-		if m == nil || i.vm != "resized" || !w.hosts[0].up || !w.hosts[1].up {
+		if m == nil || i.vm != "resized" || !w.hosts[m.from].up || !w.hosts[m.to].up {
 			return false
 		}
 		leave, card := m.from, m.card
@@ -161,6 +169,7 @@ func (w *world) step(what string, n int) bool {
 			}
 		}
 		m.changed, m.books, i.vm = w.hour, nil, "active"
+		delete(i.left, m.from)
 		w.take(leave, card, 0)
 	case "fail": // the copy ends in an error
 		m := w.move(i, "migrating")
@@ -168,6 +177,16 @@ func (w *world) step(what string, n int) bool {
 			return false
 		}
 		m.status, m.changed, i.task, i.thread = "error", w.hour, "", -1
+		if n%2 == 0 { // nova/compute/manager.py, _revert_allocation
+			i.books, m.books = m.books, nil
+		}
+	case "finish fails": // on the destination, which has the guest already
+		m := w.move(i, "post-migrating")
+		if m == nil || i.thread != m.to {
+			return false
+		}
+		m.status, m.changed, i.vm, i.task, i.thread = "error", w.hour, "error", "", -1
+		m.books = nil // _delete_allocation_after_move
 	case "kill":
 		if !w.hosts[host].up {
 			return false
@@ -195,7 +214,7 @@ func (w *world) step(what string, n int) bool {
 		}
 		w.start(host)
 	case "reset": // an operator's word, whatever goes on
-		if !alive || i.task == "" && i.vm != "resized" {
+		if !alive || i.task == "" && i.vm != "resized" && i.vm != "error" {
 			return false
 		}
 		i.vm, i.task = "active", ""
@@ -210,6 +229,7 @@ func (w *world) step(what string, n int) bool {
 		for h := range w.hosts {
 			if w.hosts[h].up {
 				delete(i.runs, h)
+				delete(i.left, h)
 				w.audit(h)
 			}
 		}
@@ -220,10 +240,9 @@ func (w *world) step(what string, n int) bool {
 		i.archived = true
 	case "evacuate", "evacuation fails": // from a host that is believed to be off
 		// Which of two aggregates' disks are whose, Placement does not show afterwards.
-		if w.aggregates || !settled || i.thread >= 0 || i.host < 0 || w.hosts[i.host].up || !w.hosts[1-i.host].up || w.freeCard(1-i.host) < 0 {
+		if w.aggregates || !settled || i.thread >= 0 || i.host < 0 || w.hosts[i.host].up || !w.hosts[to].up || w.freeCard(to) < 0 {
 			return false
 		}
-		to := 1 - i.host
 		card := w.freeCard(to)
 		w.take(to, card, id)
 		m := w.begin(i, "evacuation", "done", to, card)
@@ -233,6 +252,7 @@ func (w *world) step(what string, n int) bool {
 			break
 		}
 		i.runs[to], i.host, i.hostName = card, to, w.hosts[to].name // and it may still run where it was
+		delete(i.left, to)
 	case "letters": // the host is reinstalled with its name in another letter case; its row keeps the old one
 		if w.hosts[host].up {
 			return false
@@ -284,6 +304,7 @@ func (w *world) start(host int) {
 		}
 		if i.deleted {
 			delete(i.runs, host)
+			delete(i.left, host)
 		}
 		if i.host == host && i.task == "resize_migrating" {
 			i.task = ""
@@ -301,18 +322,17 @@ func (w *world) start(host int) {
 // audit is clean_usage.
 func (w *world) audit(host int) {
 	for k, c := range w.hosts[host].cards {
-		if c.owner == 0 {
-			continue
-		}
-		i := w.instances[c.owner-1]
-		kept := !i.deleted && i.host == host
-		for _, m := range i.moves {
-			kept = kept || m.open() && (m.from == host || m.to == host)
-		}
-		if !kept {
+		if c.owner != 0 && !w.instances[c.owner-1].keeps(host, w.old) {
 			w.take(host, k, 0)
 		}
 	}
+}
+
+// keeps tells whether Nova keeps the instance's cards on a host.
+func (i *modelInstance) keeps(host int, old bool) bool {
+	return !i.deleted && i.host == host || slices.ContainsFunc(i.moves, func(m *modelMove) bool {
+		return m.open() && (m.from == host || m.to == host) && (!old || m.status != "error")
+	})
 }
 
 // rows are the taken cards, as "gpu1:0=1 gpu2:1=1".
@@ -435,10 +455,24 @@ func (p honest) Absent(host, uuid, address string, _ time.Time) (bool, string) {
 		return true, ""
 	}
 	h, i := p.find(host, uuid)
+	if i.left[h] {
+		return false, "has the guest defined"
+	}
+	return p.NotRunning(host, uuid, address, time.Time{})
+}
+
+func (p honest) NotRunning(host, uuid, address string, _ time.Time) (bool, string) {
+	h, i := p.find(host, uuid)
 	if _, runs := i.runs[h]; runs {
 		return false, "has the guest"
 	}
 	return p.Holder(host, address, time.Time{}).Guest == "", "a guest uses the card"
+}
+
+func (p honest) Present(host, uuid string, running bool, _ time.Time) (bool, string) {
+	h, i := p.find(host, uuid)
+	_, runs := i.runs[h]
+	return running && runs, "does not run the guest"
 }
 
 func (p honest) Restarted(host string, since time.Time) (bool, string) {
@@ -487,7 +521,7 @@ func (w *world) needed(host, k int) string {
 		return ""
 	case i.host == host && cards == 1:
 		return "the instance lives here, and has no other card"
-	case i.thread >= 0:
+	case i.thread >= 0 && (m.from == host || m.to == host):
 		return "its migration is carried on"
 	case i.task != "":
 		return "nobody has said that its task is dead"
@@ -505,19 +539,19 @@ func TestHistories(t *testing.T) {
 	if testing.Short() {
 		histories = 4000
 	}
-	steps := []string{"boot", "boot", "migrate", "migrate", "copied", "copied", "finished", "finished", "confirm", "revert",
-		"fail", "kill", "start", "start", "reset", "reset", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
+	steps := []string{"boot", "boot", "migrate", "migrate", "migrate", "fail", "copied", "copied", "finished", "finished", "confirm", "revert",
+		"fail", "finish fails", "kill", "start", "start", "reset", "reset", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	cases := map[Case]int{}
 	repairs := map[Repair]int{}
-	skipped, letters := 0, 0
+	skipped, letters, several, partly, domains := 0, 0, 0, 0, 0
 	for n := range histories {
 		w := newWorld()
-		w.aggregates = n%3 == 0
+		w.aggregates, w.old = n%3 == 0, n%5 == 0
 		var history []string
 		for range 25 {
-			what, k := steps[random.IntN(len(steps))], random.IntN(6)
+			what, k := steps[random.IntN(len(steps))], random.IntN(12)
 			if !w.step(what, k) {
 				continue
 			}
@@ -543,28 +577,48 @@ func TestHistories(t *testing.T) {
 					case needed == "" && got.Verdict == Legitimate:
 						fail("what nobody needs is called legitimate")
 					}
-					if got.Verdict == Stale && got.Needs == "" && (got.Repair == Online || got.Repair == Offline) && random.IntN(3) == 0 {
-						if got.Repair == Online {
-							why, err := w.settle(host, k, got)
-							if why != "" {
-								fail(why)
-							}
+					if got.Verdict != Stale || got.Needs != "" || got.Repair != Online && got.Repair != Offline || random.IntN(3) > 0 {
+						continue
+					}
+					units := NewPlan([]Finding{got})
+					if got.Repair == Online && random.IntN(2) == 0 {
+						units = NewPlan(w.findings(w.hosts[host].cards[k].owner))
+					}
+					for _, u := range units {
+						if u.Repair != got.Repair || u.State != Planned {
+							continue
+						}
+						if u.Repair == Online {
+							open, err := w.settle(u, fail)
 							if err != nil {
 								skipped++
 								continue // Placement is not torn for it
 							}
+							if len(u.Closings) > 1 {
+								several++
+							}
+							if open > 0 {
+								partly++
+							}
+							if strings.Contains(u.Findings[0].Leaves, "virsh undefine") {
+								domains++
+							}
 						}
-						repairs[got.Repair]++
-						if why := w.repair(host, k, got); why != "" {
+						repairs[u.Repair]++
+						if why := w.repair(u); why != "" {
 							fail(why)
 						}
-						history = append(history, fmt.Sprintf("(repair %s gpu%d:%d)", got.Repair, host+1, k))
+						history = append(history, fmt.Sprintf("(%s repair of %s)", u.Repair, u.Name()))
 					}
 				}
 			}
 		}
 	}
-	t.Logf("repairs: %v, %d more skipped for Placement; verdicts by case: %v, %d of instances whose host has other letters", repairs, skipped, cases, letters)
+	t.Logf("repairs: %v, %d of several migrations, %d with others left open, %d with domains left, %d more skipped for Placement; verdicts by case: %v, %d of instances whose host has other letters",
+		repairs, several, partly, domains, skipped, cases, letters)
+	if several == 0 || partly == 0 || domains == 0 {
+		t.Error("no repair closed several migrations, left others open, or left a domain")
+	}
 	if letters == 0 || skipped > repairs[Online] {
 		t.Errorf("%d verdicts of instances whose host has other letters, %d repairs skipped for Placement", letters, skipped)
 	}
@@ -580,58 +634,76 @@ func TestHistories(t *testing.T) {
 	}
 }
 
+// findings are the verdicts on all cards of an instance.
+func (w *world) findings(owner int) (all []Finding) {
+	for h := range w.hosts {
+		for k, c := range w.hosts[h].cards {
+			if c.owner == owner {
+				all = append(all, Classify(w.facts(h, k)))
+			}
+		}
+	}
+	return all
+}
+
+// instance is the one of a unit.
+func (w *world) instance(u Unit) *modelInstance {
+	_, i := honest{w}.find("gpu1", u.Instance)
+	return i
+}
+
 // repair does to the model what a repair does to the rows, and says what is wrong with
 // what comes of it; "" for nothing.
-func (w *world) repair(host, k int, f Finding) string {
-	i := w.instances[w.hosts[host].cards[k].owner-1]
-	needed := map[[2]int]string{}
+func (w *world) repair(u Unit) string {
+	type card struct{ host, card int }
+	i := w.instance(u)
+	needed, kept := map[card]string{}, map[card]bool{}
 	for h := range w.hosts {
-		for c := range w.hosts[h].cards {
-			if w.hosts[h].cards[c].owner != 0 {
-				needed[[2]int{h, c}] = w.needed(h, c)
+		for c, held := range w.hosts[h].cards {
+			if held.owner != 0 {
+				needed[card{h, c}] = w.needed(h, c)
+				kept[card{h, c}] = w.instances[held.owner-1].keeps(h, w.old)
 			}
 		}
 	}
 	w.hour++
-	if f.Repair == Offline {
-		w.take(host, k, 0)
-	} else {
-		m := i.moves[*f.Migration-1]
-		m.status, m.changed = f.Closes, w.hour
-		for h := range w.hosts {
-			if w.hosts[h].up {
-				w.audit(h)
-			}
-		}
-		for _, d := range f.Frees {
-			h, c := int(d.Host[3]-'1'), int(d.Address[6]-'0')
-			if w.hosts[h].up && w.hosts[h].cards[c].owner != 0 && !w.kept(i, h) {
-				return "the audit has not freed " + d.Address + " of " + d.Host
-			}
+	freed := map[card]bool{}
+	for _, d := range u.Devices {
+		freed[card{int(d.Host[3] - '1'), int(d.Address[6] - '0')}] = true
+	}
+	if u.Repair == Offline {
+		for c := range freed {
+			w.take(c.host, c.card, 0)
 		}
 	}
-	for at, why := range needed {
-		if why != "" && w.hosts[at[0]].cards[at[1]].owner == 0 {
-			return fmt.Sprintf("card %d of gpu%d was freed, but %s", at[1], at[0]+1, why)
+	for _, c := range u.Closings {
+		m := i.moves[c.Migration-1]
+		m.status, m.changed = c.Status, w.hour
+	}
+	for h := range w.hosts {
+		if w.hosts[h].up && u.Repair == Online {
+			w.audit(h)
 		}
 	}
-	if w.hosts[host].cards[k].owner != 0 && w.hosts[host].up && (f.Repair == Offline || !w.kept(i, host)) {
-		return "the card is not free"
+	for c, why := range needed {
+		free := w.hosts[c.host].cards[c.card].owner == 0
+		switch {
+		case free && why != "":
+			return fmt.Sprintf("card %d of gpu%d was freed, but %s", c.card, c.host+1, why)
+		case free && !freed[c] && kept[c] && !w.old:
+			return fmt.Sprintf("card %d of gpu%d was freed, which was not planned", c.card, c.host+1)
+		case !free && freed[c] && w.hosts[c.host].up:
+			return fmt.Sprintf("card %d of gpu%d is not free", c.card, c.host+1)
+		}
 	}
 	return ""
 }
 
-// kept tells whether another open migration of the instance has Nova keep its cards on
-// a host: then it takes another repair.
-func (w *world) kept(i *modelInstance, host int) bool {
-	return slices.ContainsFunc(i.moves, func(m *modelMove) bool { return m.open() && (m.from == host || m.to == host) })
-}
-
-// settle does to the model's Placement what an online repair does first, and says what
-// is wrong with what comes of it; err says that the repair is skipped.
-func (w *world) settle(host, k int, f Finding) (why string, err error) {
-	i := w.instances[w.hosts[host].cards[k].owner-1]
-	m := i.moves[*f.Migration-1]
+// settle does to the model's Placement what an online repair does first, and fails if something is
+// wrong with what comes of it. It returns how many migrations are left open; err says that the
+// repair is skipped.
+func (w *world) settle(u Unit, fail func(string)) (open int, err error) {
+	i := w.instance(u)
 	holds := func(providers map[string]bool) cloud.Allocations {
 		a := cloud.Allocations{Providers: map[string]map[string]int{}}
 		for p := range providers {
@@ -643,13 +715,49 @@ func (w *world) settle(host, k int, f Finding) (why string, err error) {
 		return a
 	}
 	here := w.provider(i.host)
-	after, _, err := Allocations{holds(i.books), holds(m.books)}.Settle([]string{here}, []string{w.provider(1 - i.host)})
+	s := Sites{Here: []string{here}, There: slices.Clone(u.Vacated)}
+	b := Allocations{holds(i.books), map[string]cloud.Allocations{}}
+	for n, m := range i.moves {
+		nodes := []string{w.provider(m.from), w.provider(m.to)}
+		switch {
+		case u.Closes(int64(n + 1)):
+			s.There = append(s.There, nodes...)
+			b.Migrations[fmt.Sprint(n)] = holds(m.books)
+		case m.open() || m.kind == "evacuation" && m.status == "done":
+			open++
+			s.Kept = append(s.Kept, nodes...)
+			s.Moving = s.Moving || m.books[here]
+		}
+	}
+	after, _, err := b.Settle(s)
 	if err != nil {
-		return "", err
+		return open, err
 	}
-	if got := Providers(after.Instance); got != fmt.Sprint(slices.Sorted(slices.Values([]string{here, w.disks(i.host)}))) || len(after.Migration.Providers) > 0 {
-		return fmt.Sprintf("Placement: the instance is on %s and holds %s, its migration %s", here, got, Providers(after.Migration)), nil
+	for uuid, a := range after.Migrations {
+		if len(a.Providers) > 0 {
+			fail(fmt.Sprintf("Placement: migration %s holds %s", uuid, Providers(a)))
+		}
 	}
-	m.books, i.books = nil, map[string]bool{here: true, w.disks(i.host): true}
-	return "", nil
+	got := Providers(after.Instance)
+	if want := fmt.Sprint(slices.Sorted(slices.Values([]string{here, w.disks(i.host)}))); open == 0 && got != want {
+		fail(fmt.Sprintf("Placement: the instance is on %s and holds %s", here, got))
+	}
+	if len(after.Instance.Providers[here]) == 0 && !s.Moving {
+		fail(fmt.Sprintf("Placement: the instance is on %s and holds %s", here, got))
+	}
+	for p := range after.Instance.Providers {
+		if p != here && !slices.Contains(s.Kept, p) && !strings.HasPrefix(p, "disks") {
+			fail(fmt.Sprintf("Placement: the instance is on %s and holds %s", here, got))
+		}
+	}
+	for n, m := range i.moves {
+		if u.Closes(int64(n + 1)) {
+			m.books = nil
+		}
+	}
+	i.books = map[string]bool{}
+	for p := range after.Instance.Providers {
+		i.books[p] = true
+	}
+	return open, nil
 }

@@ -8,65 +8,87 @@ import (
 )
 
 // NewPlan makes units of the stale findings that gpustack can repair now. It leaves out findings
-// with Needs. Of several migrations of one instance only the first is closed: what the others
-// need is known only after that.
+// with Needs. Migrations of one instance are closed together as far as that is proved to be safe;
+// the unit of others is skipped.
 func NewPlan(findings []Finding) []Unit {
 	type key struct {
-		cell      string
-		repair    Repair
-		instance  string
-		migration int64
-		device    int64 // of a row without an owner
+		cell     string
+		repair   Repair
+		instance string
+		device   int64 // of a row without an owner
 	}
-	units := map[key]*Unit{}
+	groups := map[key][]Finding{}
 	for _, f := range findings {
 		if f.Verdict != Stale || f.Needs != "" || f.Repair != Online && f.Repair != Offline {
 			continue
 		}
-		instance := f.Claims
+		k := key{cell: f.Cell, repair: f.Repair, instance: f.Claims}
 		if f.Device.Instance != nil {
-			instance = *f.Device.Instance
+			k.instance = *f.Device.Instance
 		}
-		k := key{cell: f.Cell, repair: f.Repair, instance: instance}
-		switch {
-		case f.Repair == Online:
-			k.migration = *f.Migration
-		case instance == "":
+		if k.instance == "" {
 			k.device = f.Device.ID
 		}
-		u := units[k]
-		if u == nil {
-			u = &Unit{Cell: f.Cell, Repair: f.Repair, Instance: instance, Migration: k.migration, Closes: f.Closes, State: Planned,
-				Rows: []Row{}, Reports: map[string]int64{}}
-			units[k] = u
+		groups[k] = append(groups[k], f)
+	}
+	list := []Unit{}
+	for k, group := range groups {
+		slices.SortFunc(group, func(a, b Finding) int { return cmp.Compare(a.Device.ID, b.Device.ID) })
+		u := Unit{Cell: k.cell, Repair: k.repair, Instance: k.instance, Closings: []Closing{}, State: Planned, Rows: []Row{}, Reports: map[string]int64{}}
+		if k.repair == Online {
+			list = append(list, u.closeTogether(group)...)
+			continue
 		}
-		u.Findings = append(u.Findings, f)
-		if f.Repair == Online {
-			u.Devices = slices.Clone(f.Frees) // the same for each row that the migration keeps
-		} else {
+		u.Findings = group
+		for _, f := range group {
 			u.Devices = append(u.Devices, Held{Device: f.Device, Host: f.Host, NodeName: f.Node})
 		}
+		list = append(list, u)
 	}
-	var list []Unit
-	for _, u := range units {
+	for _, u := range list {
 		slices.SortFunc(u.Devices, func(a, b Held) int { return cmp.Compare(a.ID, b.ID) })
-		slices.SortFunc(u.Findings, func(a, b Finding) int { return cmp.Compare(a.Device.ID, b.Device.ID) })
-		list = append(list, *u)
 	}
 	slices.SortFunc(list, func(a, b Unit) int {
-		return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.Migration, b.Migration), cmp.Compare(a.Devices[0].ID, b.Devices[0].ID))
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.first(), b.first()), cmp.Compare(a.Devices[0].ID, b.Devices[0].ID))
 	})
-	closed := map[string]int64{}
-	for i := range list {
-		u := &list[i]
-		if u.Repair != Online {
-			continue
-		}
-		if first, ok := closed[u.Cell+" "+u.Instance]; ok {
-			u.State, u.Note = Skipped, fmt.Sprintf("migration %d of the same instance is closed first: run the command again afterwards", first)
-			continue
-		}
-		closed[u.Cell+" "+u.Instance] = u.Migration
-	}
 	return list
+}
+
+// first returns the first migration that a unit closes, 0 for an offline repair.
+func (u Unit) first() int64 {
+	if len(u.Closings) == 0 {
+		return 0
+	}
+	return u.Closings[0].Migration
+}
+
+// closeTogether returns a unit that closes the migrations of as many of an instance's findings as
+// possible, and skipped units for the others. What is proved of two sets of migrations need not be
+// proved of both: closing both can free a device that either set alone leaves to the other.
+func (u Unit) closeTogether(findings []Finding) []Unit {
+	all := []Unit{u}
+	for _, f := range findings {
+		ids := idsOf(f.Closings)
+		together := &all[0]
+		joined := f.closer.close(slices.Concat(idsOf(together.Closings), ids))
+		if joined.unproved == "" {
+			together.Closings, together.Devices, together.Vacated = joined.closings, joined.frees, joined.vacated
+			together.Findings = append(together.Findings, f)
+			continue
+		}
+		alone := u
+		alone.Closings, alone.Devices, alone.Findings = f.Closings, slices.Clone(f.Frees), []Finding{f}
+		alone.State = Skipped
+		alone.Note = fmt.Sprintf("%s is closed first, because closing it together with %s is not proved to be safe: %s; run gpustack repair-migration again afterwards",
+			together.Name(), alone.Name(), joined.unproved)
+		all = append(all, alone)
+	}
+	return all
+}
+
+func idsOf(closings []Closing) (ids []int64) {
+	for _, c := range closings {
+		ids = append(ids, c.Migration)
+	}
+	return ids
 }

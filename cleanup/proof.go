@@ -183,6 +183,29 @@ func (p reported) Reported(host string, since time.Time) (bool, string) {
 	})
 }
 
+func (p reported) NotRunning(host, instance, address string, since time.Time) (bool, string) {
+	if p.Off(host) {
+		return true, ""
+	}
+	a, err := pci.ParseAddress(address)
+	if err != nil {
+		return false, err.Error()
+	}
+	return p.ask(host, func(r hostReport) guest.Answer {
+		c := p.claim(host, since)
+		c.Guest, c.Functions = instance, []pci.Address{a}
+		return r.about(instance, a).NotRunning(c)
+	})
+}
+
+func (p reported) Present(host, instance string, running bool, since time.Time) (bool, string) {
+	return p.ask(host, func(r hostReport) guest.Answer {
+		c := p.claim(host, since)
+		c.Guest = instance
+		return r.about(instance, pci.Address{}).Present(c, running)
+	})
+}
+
 func (p reported) Stopped(host string, since time.Time) (bool, string) {
 	if p.Off(host) {
 		return true, ""

@@ -6,17 +6,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"gpustack/nova/cloud"
 )
 
-// Unit is a repair that is made as a whole or not at all: one migration of an instance is closed,
+// Unit is a repair that is made as a whole or not at all: migrations of one instance are closed,
 // or all rows of one instance are written offline, or one row without an owner is.
 type Unit struct {
 	Cell      string            `json:"cell"`
 	Repair    Repair            `json:"repair"`
 	Instance  string            `json:"instance_uuid"` // "" for a row without an owner
-	Migration int64             `json:"migration_id"`  // 0 for offline repairs
-	Closes    string            `json:"closes"`
-	Devices   []Held            `json:"devices"` // free afterwards, or assigned to the instance
+	Closings  []Closing         `json:"closings"`      // by id; none for offline repairs
+	Devices   []Held            `json:"devices"`       // free afterwards, or assigned to the instance
 	Placement *AllocationChange `json:"placement"`
 	Rows      []Row             `json:"rows"` // the changes of rows, filled in by Preview and when they are written
 	// Reports has, for each host whose rows were written offline, the report_count that its
@@ -27,18 +28,25 @@ type Unit struct {
 	Note     string           `json:"note"` // why the unit was skipped or is unknown, or how it was accepted
 
 	Findings []Finding `json:"-"` // from which the unit was planned
+	Vacated  []string  `json:"-"` // names of nodes that the instance is proved not to be on
 }
 
 // UnmarshalJSON reads a unit from a journal. Releases that wrote one row per unit recorded
-// the report_count of its only host as a number.
+// the report_count of its only host as a number, and those that closed one migration per unit
+// recorded its id and status beside the unit's other fields.
 func (u *Unit) UnmarshalJSON(text []byte) error {
 	type unit Unit
 	recorded := struct {
 		*unit
-		Count int64 `json:"report_count"`
+		Count     int64  `json:"report_count"`
+		Migration int64  `json:"migration_id"`
+		Closes    string `json:"closes"`
 	}{unit: (*unit)(u)}
 	if err := json.Unmarshal(text, &recorded); err != nil {
 		return err
+	}
+	if u.Closings == nil && recorded.Migration != 0 {
+		u.Closings = []Closing{{recorded.Migration, recorded.Closes}}
 	}
 	if u.Reports == nil && u.Repair == Offline && len(u.Devices) > 0 {
 		u.Reports = map[string]int64{u.Devices[0].Host: recorded.Count}
@@ -48,9 +56,31 @@ func (u *Unit) UnmarshalJSON(text []byte) error {
 
 // AllocationChange is a change of Placement's allocations.
 type AllocationChange struct {
-	Consumer string      `json:"migration"` // the migration's uuid
-	Before   Allocations `json:"before"`
-	After    Allocations `json:"after"`
+	Before Allocations `json:"before"`
+	After  Allocations `json:"after"`
+}
+
+// UnmarshalJSON reads a change from a journal. Releases that closed one migration per unit
+// recorded the migration's uuid once, and its allocations without it.
+func (b *AllocationChange) UnmarshalJSON(text []byte) error {
+	type sides AllocationChange
+	type one struct {
+		Migration cloud.Allocations `json:"migration"`
+	}
+	recorded := struct {
+		*sides
+		Consumer string `json:"migration"`
+	}{sides: (*sides)(b)}
+	if err := json.Unmarshal(text, &recorded); err != nil || recorded.Consumer == "" {
+		return err
+	}
+	var held struct{ Before, After one }
+	if err := json.Unmarshal(text, &held); err != nil {
+		return err
+	}
+	b.Before.Migrations = map[string]cloud.Allocations{recorded.Consumer: held.Before.Migration}
+	b.After.Migrations = map[string]cloud.Allocations{recorded.Consumer: held.After.Migration}
+	return nil
 }
 
 // Row is the change of a row: the values of some of its columns before and after it.
@@ -79,10 +109,10 @@ func (s State) Known() bool {
 	return slices.Contains([]State{Planned, Written, Repaired, Skipped, Begun, Undone}, s)
 }
 
-// Name returns the migration that a unit closes, or else its devices.
+// Name returns the migrations that a unit closes, or else its devices.
 func (u Unit) Name() string {
 	if u.Repair == Online {
-		return fmt.Sprintf("migration %d", u.Migration)
+		return migrationsText(u.Closings)
 	}
 	var names []string
 	for i, d := range u.Devices {
@@ -93,6 +123,27 @@ func (u Unit) Name() string {
 		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// migrationsText returns the ids of migrations as part of a sentence.
+func migrationsText(closings []Closing) string {
+	switch len(closings) {
+	case 0:
+		return "no migration"
+	case 1:
+		return fmt.Sprintf("migration %d", closings[0].Migration)
+	}
+	var ids []string
+	for _, c := range closings {
+		ids = append(ids, fmt.Sprint(c.Migration))
+	}
+	last := len(ids) - 1
+	return "migrations " + strings.Join(ids[:last], ", ") + " and " + ids[last]
+}
+
+// Closes returns whether the unit closes a migration.
+func (u Unit) Closes(migration int64) bool {
+	return slices.ContainsFunc(u.Closings, func(c Closing) bool { return c.Migration == migration })
 }
 
 // Back returns the changes that undo those of a unit's rows, the last first.

@@ -80,6 +80,17 @@ func (l *located) Reported(host string, since time.Time) (bool, string) {
 	return l.ask(host, func(name string) (bool, string) { return l.Proof.Reported(name, since) })
 }
 
+func (l *located) NotRunning(host, instance, address string, since time.Time) (bool, string) {
+	if l.Off(host) {
+		return true, ""
+	}
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.NotRunning(name, instance, address, since) })
+}
+
+func (l *located) Present(host, instance string, running bool, since time.Time) (bool, string) {
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.Present(name, instance, running, since) })
+}
+
 func (l *located) Stopped(host string, since time.Time) (bool, string) {
 	if l.Off(host) {
 		return true, ""

@@ -59,8 +59,20 @@ func (r *reader) place(ctx context.Context, e *records) error {
 		i := e.instances[uuid]
 		for k := range held {
 			var err error
-			if held[k].Own, err = r.on(ctx, i, r.nodes[held[k].Node]); err != nil {
+			n := r.nodes[held[k].Node]
+			if held[k].Own, err = r.on(ctx, i, n); err != nil {
 				return err
+			}
+			for _, m := range e.migrations[uuid] {
+				if err := r.seen(ctx, &m, n); err != nil {
+					return err
+				}
+				if m.From {
+					held[k].From = append(held[k].From, m.ID)
+				}
+				if m.To {
+					held[k].To = append(held[k].To, m.ID)
+				}
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	"gpustack/cleanup"
 	"gpustack/nova/cloud"
@@ -28,7 +29,7 @@ func (s Side) other() Side {
 	return After
 }
 
-// sideOfAllocations returns the side of the allocations of both consumers.
+// sideOfAllocations returns the side of the allocations of all consumers.
 func sideOfAllocations(b *cleanup.AllocationChange, now cleanup.Allocations) Side {
 	switch {
 	case sameAllocations(now, b.After):
@@ -39,9 +40,9 @@ func sideOfAllocations(b *cleanup.AllocationChange, now cleanup.Allocations) Sid
 	return Neither
 }
 
-// sameAllocations returns whether both consumers hold the same in a and in b.
+// sameAllocations returns whether all consumers hold the same in a and in b.
 func sameAllocations(a, b cleanup.Allocations) bool {
-	return sameProviders(a.Instance, b.Instance) && sameProviders(a.Migration, b.Migration)
+	return sameProviders(a.Instance, b.Instance) && maps.EqualFunc(a.Migrations, b.Migrations, sameProviders)
 }
 
 func sameProviders(a, b cloud.Allocations) bool {
@@ -50,19 +51,28 @@ func sameProviders(a, b cloud.Allocations) bool {
 
 // stand reads a unit's allocations from Placement and returns their side.
 func (r *Repairer) stand(ctx context.Context, u *cleanup.Unit) (now cleanup.Allocations, side Side, err error) {
-	p := u.Placement
 	if r.Placement == nil {
 		return now, "", errNoPlacement
 	}
-	if now.Instance, err = r.Placement.Allocations(ctx, u.Instance); err != nil {
+	now, err = r.allocations(ctx, u.Instance, slices.Sorted(maps.Keys(u.Placement.Before.Migrations)))
+	if err != nil {
 		return now, "", err
 	}
-	if p.Consumer != "" {
-		if now.Migration, err = r.Placement.Allocations(ctx, p.Consumer); err != nil {
-			return now, "", err
+	return now, sideOfAllocations(u.Placement, now), nil
+}
+
+// allocations reads the allocations of an instance and of migrations, by their uuids.
+func (r *Repairer) allocations(ctx context.Context, instance string, migrations []string) (now cleanup.Allocations, err error) {
+	now.Migrations = map[string]cloud.Allocations{}
+	if now.Instance, err = r.Placement.Allocations(ctx, instance); err != nil {
+		return now, err
+	}
+	for _, uuid := range migrations {
+		if now.Migrations[uuid], err = r.Placement.Allocations(ctx, uuid); err != nil {
+			return now, err
 		}
 	}
-	return now, sideOfAllocations(p, now), nil
+	return now, nil
 }
 
 // post writes the allocations of a side with the generations recorded in the unit, in one request
@@ -76,7 +86,7 @@ func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
 	return r.Placement.SetAllocations(ctx, consumers(u, to, u.Placement.Before))
 }
 
-// consumers returns the allocations of the instance and of its migration at a side, with the
+// consumers returns the allocations of the instance and of its migrations at a side, with the
 // generations of seen.
 func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cloud.Allocations {
 	p := u.Placement
@@ -87,14 +97,17 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cl
 	of := func(a, seen cloud.Allocations) cloud.Allocations {
 		a.Generation = seen.Generation
 		// Placement returns no project for a consumer without allocations.
-		for _, known := range []cloud.Allocations{p.Before.Instance, p.Before.Migration} {
+		for _, known := range slices.Concat([]cloud.Allocations{p.Before.Instance}, slices.Collect(maps.Values(p.Before.Migrations))) {
 			if a.Project == "" {
 				a.Project, a.User = known.Project, known.User
 			}
 		}
 		return a
 	}
-	all := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance), p.Consumer: of(target.Migration, seen.Migration)}
+	all := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance)}
+	for uuid, a := range target.Migrations {
+		all[uuid] = of(a, seen.Migrations[uuid])
+	}
 	for name, a := range all {
 		// Placement creates an unknown consumer even for an empty allocation, and from then on
 		// refuses requests that call the consumer new
@@ -154,7 +167,7 @@ func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocati
 	return false
 }
 
-// neither returns an error with the allocations of both consumers, and those before and after the
+// neither returns an error with the allocations of all consumers, and those before and after the
 // repair.
 func neither(u *cleanup.Unit, now cleanup.Allocations) error {
 	p := u.Placement
@@ -162,8 +175,8 @@ func neither(u *cleanup.Unit, now cleanup.Allocations) error {
 		return fmt.Sprintf("%s holds %s (before the repair %s, after it %s)", name, cleanup.Providers(is), cleanup.Providers(before), cleanup.Providers(after))
 	}
 	text := consumer("instance "+u.Instance, now.Instance, p.Before.Instance, p.After.Instance)
-	if p.Consumer != "" {
-		text += "; " + consumer("migration "+p.Consumer, now.Migration, p.Before.Migration, p.After.Migration)
+	for _, uuid := range slices.Sorted(maps.Keys(p.Before.Migrations)) {
+		text += "; " + consumer("migration "+uuid, now.Migrations[uuid], p.Before.Migrations[uuid], p.After.Migrations[uuid])
 	}
 	return fmt.Errorf("Placement's allocations have changed since: %s", text) //nolint:staticcheck // a name
 }

@@ -46,7 +46,7 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *c
 		}
 	}
 	if u.Repair != cleanup.Offline {
-		return judged.Now, nil
+		return judged.Now, checkClosings(u, cleanup.NewPlan(judged.Findings))
 	}
 	// forced_down does not stop nova-compute from reporting, so only silence counts.
 	for _, d := range u.Devices {
@@ -57,10 +57,21 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *c
 	return judged.Now, nil
 }
 
+// checkClosings returns an error unless the unit's findings, judged again, are planned as the same
+// unit: what closing all its migrations frees depends on more rows than each finding does.
+func checkClosings(u *cleanup.Unit, again []cleanup.Unit) error {
+	for _, is := range again {
+		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && sameDevices(is.Devices, u.Devices) {
+			return nil
+		}
+	}
+	return fmt.Errorf("what closing %s frees has %w", u.Name(), errChanged)
+}
+
 // sameFinding returns whether a row was judged the same twice, for the same reason and with the
 // same repair.
 func sameFinding(a, b cleanup.Finding) bool {
-	return a.Case == b.Case && a.Verdict == b.Verdict && a.Repair == b.Repair && a.Closes == b.Closes && a.Needs == b.Needs &&
+	return a.Case == b.Case && a.Verdict == b.Verdict && a.Repair == b.Repair && slices.Equal(a.Closings, b.Closings) && a.Needs == b.Needs &&
 		a.Claims == b.Claims && a.Request == b.Request && sameDevices(a.Frees, b.Frees) && sameDevice(a.Device, b.Device)
 }
 

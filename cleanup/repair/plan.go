@@ -59,8 +59,8 @@ func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most in
 	return units, placement, r.Preview(ctx, units)
 }
 
-// PlanAllocations plans the change of Placement's allocations for each unit that closes a
-// migration. A unit whose rows or allocations do not match a dead migration is skipped, with the
+// PlanAllocations plans the change of Placement's allocations for each unit that closes
+// migrations. A unit whose rows or allocations do not match dead migrations is skipped, with the
 // reason.
 func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
@@ -68,88 +68,131 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
 			continue
 		}
-		m, err := r.migrationOf(ctx, u)
+		m, err := r.migrationsOf(ctx, u)
 		if err != nil {
 			return err
 		}
-		if m == nil || m.node == "" {
-			u.State, u.Note = cleanup.Skipped, "the instance is on no compute node and so has no allocations of its own"
-			if m == nil {
-				u.Note = fmt.Sprintf("migration %d or its instance is gone", u.Migration)
-			}
+		if len(m.closed) < len(u.Closings) {
+			u.State, u.Note = cleanup.Skipped, u.Name()+" or the instance is gone"
 			continue
 		}
-		before, here, there, err := r.present(ctx, u, m)
+		if m.node == "" {
+			u.State, u.Note = cleanup.Skipped, "the instance is on no compute node and so has no allocations of its own"
+			continue
+		}
+		before, sites, err := r.present(ctx, u, m)
 		if err != nil {
 			return err
 		}
-		after, changed, err := before.Settle(here, there)
+		after, changed, err := before.Settle(sites)
 		if err != nil {
 			u.State, u.Note = cleanup.Skipped, err.Error()
 			continue
 		}
 		if changed {
-			u.Placement = &cleanup.AllocationChange{Consumer: m.uuid, Before: before, After: after}
+			u.Placement = &cleanup.AllocationChange{Before: before, After: after}
 		}
 	}
 	return nil
 }
 
 // present reads the present allocations of a unit from Placement, and the providers of the nodes
-// that matter to Settle: here those of the instance's own node, there those of the other nodes of
-// the migration and of the freed devices. Reports prove that the instance is on none of the latter.
-func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m *migrated) (now cleanup.Allocations, here, there []string, err error) {
-	now.Migration.Providers = map[string]map[string]int{}
-	if here, err = r.Placement.Tree(ctx, m.node); err != nil {
-		return now, nil, nil, err
+// that matter to Settle. The instance is not on the other nodes of the closed migrations, nor, by
+// the reports, on those of Vacated, as far as no other migration may still move it there.
+func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m migrated) (now cleanup.Allocations, s cleanup.Sites, err error) {
+	if s.Here, err = r.Placement.Tree(ctx, m.node); err != nil {
+		return now, s, err
 	}
-	names := slices.Clone(m.nodes[:])
-	for _, device := range u.Devices {
-		names = append(names, device.NodeName)
+	there := slices.Clone(u.Vacated)
+	for _, closed := range m.closed {
+		there = append(there, closed.nodes[:]...)
 	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if name == m.node || name == "" {
+	var kept, others []string
+	for _, open := range m.open {
+		kept = append(kept, open.nodes[:]...)
+		if open.uuid != "" {
+			others = append(others, open.uuid)
+		}
+	}
+	if s.There, err = r.trees(ctx, m.node, there); err != nil {
+		return now, s, err
+	}
+	if s.Kept, err = r.trees(ctx, m.node, kept); err != nil {
+		return now, s, err
+	}
+	var uuids []string
+	for _, closed := range m.closed {
+		if closed.uuid != "" {
+			uuids = append(uuids, closed.uuid)
+		}
+	}
+	if now, err = r.allocations(ctx, u.Instance, uuids); err != nil {
+		return now, s, err
+	}
+	for _, uuid := range others {
+		a, err := r.Placement.Allocations(ctx, uuid)
+		if err != nil {
+			return now, s, err
+		}
+		s.Moving = s.Moving || slices.ContainsFunc(s.Here, func(provider string) bool { return len(a.Providers[provider]) > 0 })
+	}
+	return now, s, nil
+}
+
+// trees returns the resource providers of nodes, apart from one node.
+func (r *Repairer) trees(ctx context.Context, but string, nodes []string) (all []string, err error) {
+	nodes = slices.Clone(nodes)
+	slices.Sort(nodes)
+	for _, name := range slices.Compact(nodes) {
+		if name == but || name == "" {
 			continue
 		}
 		tree, err := r.Placement.Tree(ctx, name)
 		if err != nil {
-			return now, nil, nil, err
+			return nil, err
 		}
-		there = append(there, tree...)
+		all = append(all, tree...)
 	}
-	if now.Instance, err = r.Placement.Allocations(ctx, u.Instance); err != nil {
-		return now, nil, nil, err
-	}
-	if m.uuid != "" {
-		now.Migration, err = r.Placement.Allocations(ctx, m.uuid)
-	}
-	return now, here, there, err
+	return all, nil
 }
 
-// migrated has the columns that PlanAllocations needs.
+// migrated has what PlanAllocations needs of the rows of an instance.
 type migrated struct {
-	uuid  string    // of the migration; "" before Newton, when migrations had no uuid
-	node  string    // of the instance; "" for none
+	node   string  // of the instance; "" for none
+	closed []moved // the migrations that the unit closes
+	open   []moved // other migrations that need the allocations of their nodes
+}
+
+// moved has the columns of a migration that PlanAllocations needs.
+type moved struct {
+	uuid  string    // "" before Newton, when migrations had no uuid
 	nodes [2]string // source and destination; "" if unknown
 }
 
-// migrationOf reads the migration of a unit. It returns nil if there is no such row.
-func (r *Repairer) migrationOf(ctx context.Context, u *cleanup.Unit) (*migrated, error) {
+// migrationsOf reads the migrations of a unit's instance. Beside those that are not over, an
+// evacuation that is done needs the allocations on its source: nova-compute releases them when it
+// starts there (nova/compute/manager.py, _destroy_evacuated_instances).
+func (r *Repairer) migrationsOf(ctx context.Context, u *cleanup.Unit) (all migrated, err error) {
 	cell, err := r.Databases.Cell(u.Cell)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
-	var m migrated
-	err = cell.DB.QueryRowContext(ctx, "SELECT COALESCE(m.uuid, ''), COALESCE(i.node, ''), COALESCE(m.source_node, ''), COALESCE(m.dest_node, '') FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.id = ?",
-		u.Migration).Scan(&m.uuid, &m.node, &m.nodes[0], &m.nodes[1])
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, novadb.Explain(fmt.Sprintf("migration %d", u.Migration), err)
-	}
-	return &m, nil
+	err = novadb.Query(ctx, cell.DB, u.Name(), func(rows *sql.Rows) error {
+		var id int64
+		var m moved
+		var open bool
+		err := rows.Scan(&id, &m.uuid, &all.node, &m.nodes[0], &m.nodes[1], &open)
+		switch {
+		case u.Closes(id):
+			all.closed = append(all.closed, m)
+		case open:
+			all.open = append(all.open, m)
+		}
+		return err
+	}, `SELECT m.id, COALESCE(m.uuid, ''), COALESCE(i.node, ''), COALESCE(m.source_node, ''), COALESCE(m.dest_node, ''),
+		m.status IS NULL OR m.status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR m.migration_type = 'evacuation' AND m.status = 'done'
+		FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.deleted = 0 AND m.instance_uuid = ? ORDER BY m.id`, u.Instance)
+	return all, err
 }
 
 // SkipAllocations marks the units that need Placement as skipped, with the steps to repair each by
@@ -160,13 +203,15 @@ func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) er
 		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
 			continue
 		}
-		m, err := r.migrationOf(ctx, u)
+		m, err := r.migrationsOf(ctx, u)
 		if err != nil {
 			return err
 		}
 		show := "openstack resource provider allocation show " + u.Instance
-		if m != nil && m.uuid != "" {
-			show += ", and the same of " + m.uuid
+		for _, closed := range m.closed {
+			if closed.uuid != "" {
+				show += ", and the same of " + closed.uuid
+			}
 		}
 		u.State = cleanup.Skipped
 		u.Note = "Placement is needed. By hand: " + show +

@@ -163,9 +163,14 @@ func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) e
 	return nil
 }
 
-// empty returns whether neither consumer has allocations.
+// empty returns whether no consumer has allocations.
 func empty(b cleanup.Allocations) bool {
-	return len(b.Instance.Providers)+len(b.Migration.Providers) == 0
+	for _, a := range b.Migrations {
+		if len(a.Providers) > 0 {
+			return false
+		}
+	}
+	return len(b.Instance.Providers) == 0
 }
 
 // closeUnit sets the final state of an open unit whose rows are at a side.
@@ -202,19 +207,16 @@ func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing boo
 			if err != nil {
 				return err
 			}
-			held := map[string]cloud.Allocations{}
-			for name, a := range map[string]cloud.Allocations{u.Instance: now.Instance, u.Placement.Consumer: now.Migration} {
-				if a.Generation != nil {
-					held[name] = a
-				}
-			}
+			held := maps.Clone(now.Migrations)
+			held[u.Instance] = now.Instance
+			maps.DeleteFunc(held, func(_ string, a cloud.Allocations) bool { return a.Generation == nil })
 			if len(held) > 0 {
 				err := r.Placement.SetAllocations(ctx, held)
 				if err != nil && !r.bump(ctx, held) {
 					return err
 				}
 			}
-			note += fmt.Sprintf("; the instance holds %s, its migration %s", cleanup.Providers(now.Instance), cleanup.Providers(now.Migration))
+			note += "; " + now.Text()
 		}
 		closeUnit(u, side, undoing, note)
 		u.Note = note

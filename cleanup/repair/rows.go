@@ -20,21 +20,24 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	if u.Repair == cleanup.Offline {
 		return offlineRows(ctx, tx, u, at, locking)
 	}
-	migration, err := read(ctx, tx, "migrations", u.Migration, "status", "updated_at")
-	if err != nil {
-		return nil, err
+	var rows []cleanup.Row
+	for _, c := range u.Closings {
+		row, err := read(ctx, tx, "migrations", c.Migration, "status", "updated_at")
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row.With(map[string]*string{"status": &c.Status, "updated_at": &at}))
 	}
-	rows := []cleanup.Row{migration.With(map[string]*string{"status": &u.Closes, "updated_at": &at})}
 	var instance int64
 	var extra sql.NullInt64
 	var text sql.NullString
-	err = tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
+	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
 		u.Instance).Scan(&instance, &extra, &text)
 	if err != nil {
 		return nil, novadb.Explain("instances", err)
 	}
 	if text.Valid {
-		if c, err := cleanup.ParseContext(text.String); err == nil && c.Migration == u.Migration {
+		if c, err := cleanup.ParseContext(text.String); err == nil && u.Closes(c.Migration) {
 			row, err := read(ctx, tx, "instance_extra", extra.Int64, "migration_context", "updated_at")
 			if err != nil {
 				return nil, err

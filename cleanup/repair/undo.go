@@ -83,8 +83,12 @@ func (r *Repairer) checkAllocations(ctx context.Context, u *cleanup.Unit) error 
 	if side != After {
 		return neither(u, now)
 	}
-	p := u.Placement
-	p.Before.Instance.Generation, p.Before.Migration.Generation = now.Instance.Generation, now.Migration.Generation
+	before := &u.Placement.Before
+	before.Instance.Generation = now.Instance.Generation
+	for uuid, a := range before.Migrations {
+		a.Generation = now.Migrations[uuid].Generation
+		before.Migrations[uuid] = a
+	}
 	return nil
 }
 

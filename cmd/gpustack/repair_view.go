@@ -122,7 +122,7 @@ func (u *ui) undoPlan(unit cleanup.Unit, s repair.Standing) {
 	}
 	if p := unit.Placement; p != nil {
 		u.printf("  POST /allocations\n")
-		back := cleanup.AllocationChange{Consumer: p.Consumer, Before: p.After, After: p.Before}
+		back := cleanup.AllocationChange{Before: p.After, After: p.Before}
 		for _, line := range back.Lines(unit.Instance) {
 			u.printf("    %s\n", printable(line))
 		}

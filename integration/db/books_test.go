@@ -257,21 +257,30 @@ func TestBooksOfEvacuation(t *testing.T) {
 	}
 }
 
-// TestBooksOfTwoEvacuations: after two evacuations in error the instance holds three hosts.
-// Closing one of them releases what it holds on every host whose report proves that no guest
-// uses the device there, the other is closed by the next run.
+// TestBooksOfTwoEvacuations: after two evacuations in error the instance holds three hosts. One
+// repair closes both, if the reports of both hosts prove that no guest uses the devices there. If
+// one cannot be closed, the other is, and what the instance holds for the open one stays.
 func TestBooksOfTwoEvacuations(t *testing.T) {
 	u := UUID(1)
 	card := map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
 	all := map[string]map[string]int{"provider of gpu1": card, "provider of gpu2": card, "provider of gpu3": card}
+	without := func(hosts ...string) map[string]map[string]int {
+		left := maps.Clone(all)
+		for _, host := range hosts {
+			delete(left, "provider of "+host)
+		}
+		return left
+	}
 	for name, test := range map[string]struct {
 		noCard  bool          // the instance has no row of gpu3
 		changed time.Duration // how long ago the second evacuation failed
-		states  []cleanup.State
+		closed  string
+		holds   map[string]map[string]int
+		frees   []bool // the cards of gpu2 and gpu3
 	}{
-		"both reported":                      {changed: time.Hour, states: []cleanup.State{cleanup.Written, cleanup.Written}},
-		"one failed after the reports":       {changed: -time.Hour, states: []cleanup.State{}},
-		"no device on the host of the other": {noCard: true, changed: time.Hour, states: []cleanup.State{cleanup.Skipped}},
+		"both reported":                      {changed: time.Hour, closed: "migrations 3 and 4", holds: without("gpu2", "gpu3"), frees: []bool{true, true}},
+		"one failed after the reports":       {changed: -time.Hour, closed: "migration 3", holds: without("gpu2"), frees: []bool{true, false}},
+		"no device on the host of the other": {noCard: true, changed: time.Hour, closed: "migration 3", holds: without("gpu2"), frees: []bool{true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reset(t)
@@ -298,37 +307,30 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 				t.Fatal(err)
 			}
 			options := find.Options{Proof: proof}
-			states := []cleanup.State{}
-			for range 2 {
+			plan := func() []cleanup.Unit {
 				var found []cleanup.Finding
 				if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 					t.Fatal(err)
 				}
-				units := cleanup.NewPlan(found)
-				repairer := &repair.Repairer{Databases: databases, Options: options, Placement: b, Record: func([]cleanup.Unit) error { return nil }}
-				if err := repairer.PlanAllocations(t.Context(), units); err != nil {
-					t.Fatal(err)
-				}
-				if len(units) == 0 {
-					break
-				}
-				if err := repairer.Apply(t.Context(), units); err != nil {
-					t.Fatal(err)
-				}
-				states = append(states, units[0].State)
-				if units[0].State != cleanup.Written {
-					break
-				}
-				if diff := cmp.Diff(map[string]map[string]int{"provider of gpu1": card}, b.held[u].Providers); diff != "" {
-					t.Errorf("Placement (-want +got):\n%s", diff)
-				}
+				return cleanup.NewPlan(found)
 			}
-			if diff := cmp.Diff(test.states, states); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			units := plan()
+			if len(units) != 1 || units[0].Name() != test.closed {
+				t.Fatalf("%+v", units)
 			}
-			for _, node := range nodes[1:] {
+			repairer := &repair.Repairer{Databases: databases, Options: options, Placement: b, Record: func([]cleanup.Unit) error { return nil }}
+			if err := errors.Join(repairer.PlanAllocations(t.Context(), units), repairer.Apply(t.Context(), units)); err != nil || units[0].State != cleanup.Written {
+				t.Fatalf("%v, %s (%s)", err, units[0].State, units[0].Note)
+			}
+			if diff := cmp.Diff(test.holds, b.held[u].Providers); diff != "" || b.changes != 1 {
+				t.Errorf("%d changes of Placement (-want +got):\n%s", b.changes, diff)
+			}
+			if again := plan(); len(again) > 0 {
+				t.Errorf("a second run repairs %s", again[0].Name())
+			}
+			for k, node := range nodes[1:] {
 				changes := database.Track(t, cell, node, cell.Reported(t, node)).Changes
-				if frees := slices.Contains(changes, Change{first, "status", "allocated", "available"}); frees != (len(test.states) == 2) {
+				if frees := slices.Contains(changes, Change{first, "status", "allocated", "available"}); frees != test.frees[k] {
 					t.Errorf("Nova frees the card of node %d: %v", node, frees)
 				}
 			}

@@ -351,7 +351,7 @@ func TestCutOff(t *testing.T) {
 			}
 			u.State = cleanup.Begun
 			if test.posted {
-				seen := map[string]cloud.Allocations{d.uuid: u.Placement.After.Instance, migrationUUID: u.Placement.After.Migration}
+				seen := map[string]cloud.Allocations{d.uuid: u.Placement.After.Instance, migrationUUID: u.Placement.After.Migrations[migrationUUID]}
 				for consumer, a := range seen {
 					a.Generation = d.placement.held[consumer].Generation
 					seen[consumer] = a

@@ -1,0 +1,397 @@
+package cleanup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// closer judges which open migrations of an instance can be closed together. nova-compute keeps
+// the instance's devices on a node for as long as one open migration goes to or from the node
+// (nova/compute/resource_tracker.py, _update_available_resource; nova/pci/manager.py,
+// clean_usage): closing some frees the devices that only these keep.
+type closer struct {
+	instance   Instance
+	migrations []Migration
+	held       []Held
+	proof      Proof // nil: no host has reported
+}
+
+// prospect is what closing migrations leads to.
+type prospect struct {
+	closings []Closing
+	frees    []Held
+	vacated  []string // names of nodes that the instance is proved not to be on
+	leaves   string
+	hosts    []string // of which reports are needed
+	unproved string   // why the migrations must not be closed; "" if they may
+}
+
+// keptBy returns whether a migration goes to or from the device's node.
+func (h Held) keptBy(migration int64) bool {
+	return slices.Contains(h.From, migration) || slices.Contains(h.To, migration)
+}
+
+// close returns what closing the open migrations with these ids together leads to.
+func (c closer) close(ids []int64) prospect {
+	var p prospect
+	var closed, left []Migration
+	for _, m := range c.migrations {
+		switch {
+		case m.Over():
+		case slices.Contains(ids, m.ID):
+			closed = append(closed, m)
+			_, status := m.closing(c.instance)
+			p.closings = append(p.closings, Closing{m.ID, status})
+		default:
+			left = append(left, m)
+		}
+	}
+	slices.SortFunc(p.closings, func(a, b Closing) int { return int(a.Migration - b.Migration) })
+	var atRisk []Held
+	p.frees, atRisk = c.frees(closed, left)
+	proved := slices.Concat(p.frees, atRisk)
+	p.hosts = c.hosts(closed, proved)
+	domains := map[int64]bool{}
+	p.unproved = c.unproved(closed, left, proved, domains)
+	p.leaves = c.leaves(closed, domains)
+	for _, h := range c.held {
+		if slices.ContainsFunc(p.frees, func(f Held) bool { return f.ID == h.ID }) || c.vacant(h, closed) {
+			p.vacated = append(p.vacated, h.NodeName)
+		}
+	}
+	return p
+}
+
+// frees returns the instance's devices on other nodes that only closed migrations keep. Before
+// Victoria, migrations in error kept nothing: atRisk are the devices that Nova may free although
+// such a migration is left open.
+func (c closer) frees(closed, left []Migration) (frees, atRisk []Held) {
+	frees = []Held{}
+	for _, h := range c.held {
+		keeps := func(m Migration) bool { return h.keptBy(m.ID) }
+		keepsAlways := func(m Migration) bool { return keeps(m) && m.Status != "error" }
+		switch {
+		case h.Own || !slices.ContainsFunc(closed, keeps):
+		case !slices.ContainsFunc(left, keeps):
+			frees = append(frees, h)
+		case !slices.ContainsFunc(left, keepsAlways) && slices.ContainsFunc(closed, keepsAlways):
+			atRisk = append(atRisk, h)
+		}
+	}
+	return frees, atRisk
+}
+
+// vacant returns whether reports prove that the instance is not on the node of a device that no
+// open migration keeps. Such a report is not required.
+func (c closer) vacant(h Held, closed []Migration) bool {
+	if h.Own || slices.ContainsFunc(c.migrations, func(m Migration) bool { return !m.Over() && h.keptBy(m.ID) }) {
+		return false
+	}
+	return !slices.ContainsFunc(closed, func(m Migration) bool {
+		absent, _ := c.absent(h, m.Changed)
+		return !absent
+	})
+}
+
+// hosts returns the hosts whose reports are needed to close migrations and free devices.
+func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
+	add := func(names ...string) {
+		for _, name := range names {
+			if !slices.Contains(hosts, name) {
+				hosts = append(hosts, name)
+			}
+		}
+	}
+	for _, h := range freed {
+		add(h.Host)
+	}
+	for _, m := range closed {
+		leaves := slices.ContainsFunc(freed, func(h Held) bool { return m.leavesDomain(h) })
+		if m.mayLive() || m.Type == "live-migration" {
+			add(c.hostOf(m, true))
+		}
+		if m.mayLive() || m.Type == "live-migration" || leaves {
+			add(c.hostOf(m, false))
+		}
+	}
+	slices.Sort(hosts)
+	return hosts
+}
+
+// hostOf returns the source or the destination of a migration, as its compute node has the name.
+func (c closer) hostOf(m Migration, source bool) string {
+	name := m.DestHost
+	if source {
+		name = m.SourceHost
+	}
+	for _, h := range c.held {
+		if source && slices.Contains(h.From, m.ID) || !source && slices.Contains(h.To, m.ID) {
+			return h.Host
+		}
+	}
+	return name
+}
+
+// unproved returns why the migrations must not be closed, "" if they may: none of them can be
+// carried on by a thread, and no guest uses any of the devices. It notes in domains the migrations
+// whose source has the guest's domain still defined.
+func (c closer) unproved(closed, left []Migration, freed []Held, domains map[int64]bool) string {
+	for _, m := range left {
+		if m.CrossCell {
+			return fmt.Sprintf("%s is open", m)
+		}
+	}
+	for _, m := range closed {
+		if _, status := m.closing(c.instance); status == "" || m.CrossCell {
+			return fmt.Sprintf("%s is open", m)
+		}
+		if m.Odd != "" {
+			return m.Odd
+		}
+	}
+	for _, h := range freed {
+		for _, m := range closed {
+			if !h.keptBy(m.ID) {
+				continue
+			}
+			why, leftover := c.unused(h, m)
+			if why != "" {
+				return why
+			}
+			domains[m.ID] = domains[m.ID] || leftover
+		}
+	}
+	for _, m := range closed {
+		for _, host := range []string{m.SourceHost, m.DestHost} {
+			ok, why := true, ""
+			switch {
+			case m.mayLive():
+				ok, why = c.restarted(host, m.Changed)
+			case m.Type == "live-migration":
+				ok, why = c.reported(host, m.Changed)
+			}
+			if !ok {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// unused returns why a guest may use a device that a migration keeps, "" if none does. leftover
+// says that the guest's domain is still defined on the device's host: libvirt keeps it there until
+// the resize is confirmed (nova/virt/libvirt/driver.py, migrate_disk_and_power_off and
+// _cleanup_resize). It does not use the device while the guest is on the destination.
+func (c closer) unused(h Held, m Migration) (why string, leftover bool) {
+	absent, why := c.absent(h, m.Changed)
+	if absent {
+		return "", false
+	}
+	if c.proof == nil || !m.leavesDomain(h) {
+		return why, false
+	}
+	if ok, why := c.proof.NotRunning(h.Host, c.instance.UUID, h.Address, h.later(m.Changed)); !ok {
+		return why, false
+	}
+	if !settled(c.instance, "active", "stopped") {
+		return fmt.Sprintf("%s, and vm_state %s does not say whether the guest runs on %s", why, *c.instance.VMState, m.DestHost), false
+	}
+	if ok, why := c.proof.Present(m.DestHost, c.instance.UUID, settled(c.instance, "active"), m.Changed); !ok {
+		return why, false
+	}
+	return "", true
+}
+
+// leaves returns what remains after the migrations are closed. domains are the migrations whose
+// source has the guest's domain still defined.
+func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
+	var list []string
+	moves := false
+	for _, m := range closed {
+		moves = moves || m.isMove()
+		remains := "the folder " + c.instance.UUID + "_resize with the guest's old disk"
+		switch {
+		case domains[m.ID]:
+			remains = "the guest's domain (virsh undefine " + c.instance.UUID + " --managed-save --nvram) and " + remains
+		case m.isMove() && m.Arrived && m.Status != "error", m.Status == "finished":
+		default:
+			continue
+		}
+		list = append(list, "on "+c.hostOf(m, true)+" what confirming the resize would have removed: "+remains)
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	if moves {
+		list = append(list, "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them")
+	}
+	return strings.Join(list, "; ")
+}
+
+func (c closer) absent(h Held, since time.Time) (bool, string) {
+	if c.proof == nil {
+		return false, noReport(h.Host)
+	}
+	return absentBy(c.proof, h, since)
+}
+
+func (c closer) restarted(host string, since time.Time) (bool, string) {
+	if c.proof == nil {
+		return false, noReport(host)
+	}
+	return c.proof.Restarted(host, since)
+}
+
+func (c closer) reported(host string, since time.Time) (bool, string) {
+	if c.proof == nil {
+		return false, noReport(host)
+	}
+	return c.proof.Reported(host, since)
+}
+
+// absentBy returns whether no guest uses a device, by a report from after since and after the
+// row's last change.
+func absentBy(p Proof, h Held, since time.Time) (bool, string) {
+	owner := ""
+	if h.Instance != nil {
+		owner = *h.Instance
+	}
+	return p.Absent(h.Host, owner, h.Address, h.later(since))
+}
+
+// later returns the later of a time and of the row's last change.
+func (h Held) later(since time.Time) time.Time {
+	if h.Updated != nil && h.Updated.After(since) {
+		return *h.Updated
+	}
+	return since
+}
+
+// closing returns the case of an open migration of an instance that is in no task, and the status
+// that closes the migration, "" if its record must not be changed.
+func (m Migration) closing(i Instance) (letter Case, status string) {
+	switch {
+	case m.Status == "error" && (m.isMove() || m.Type == "live-migration" || m.Type == "evacuation"):
+		return CaseError, "failed"
+	case !m.isMove():
+		return CaseStuck, ""
+	case m.Status == "finished" && settled(i, "active", "stopped", "error"):
+		if !m.Arrived {
+			return CaseReset, "failed" // the instance is not on the destination of the resize
+		}
+		return CaseReset, "confirmed"
+	case settled(i, "active", "stopped"):
+		return CaseStuck, "failed"
+	}
+	return CaseStuck, ""
+}
+
+// mayLive returns whether a thread of nova-compute may carry the migration on. A finished one
+// waits for the operator, and one in error has ended.
+func (m Migration) mayLive() bool {
+	return m.Status != "error" && m.Status != "finished"
+}
+
+// leavesDomain returns whether the migration has moved the guest away from the device's node, so
+// that libvirt has the guest's domain still defined there. From post-migrating on, the guest is
+// the destination's (nova/compute/manager.py, _resize_instance).
+func (m Migration) leavesDomain(h Held) bool {
+	return m.isMove() && m.Arrived && slices.Contains(h.From, m.ID) && slices.Contains([]string{"post-migrating", "finished", "error"}, m.Status)
+}
+
+// keepers returns the open migrations to or from the row's node, and the one that decides the
+// case: one that cannot be closed, or else one that is not in error.
+func (c *classifier) keepers() (all []Migration, worst *Migration) {
+	rank := func(m Migration) int {
+		_, status := m.closing(*c.f.Instance)
+		switch {
+		case m.CrossCell:
+			return 3
+		case status == "":
+			return 2
+		case m.Status != "error":
+			return 1
+		}
+		return 0
+	}
+	for k, m := range c.f.Migrations {
+		if m.Over() || !m.touches() {
+			continue
+		}
+		all = append(all, m)
+		if worst == nil || rank(m) > rank(*worst) || m.Status == "error" && rank(m) == 0 && rank(*worst) == 0 {
+			worst = &c.f.Migrations[k]
+		}
+	}
+	return all, worst
+}
+
+// kept judges a row of an instance that is elsewhere, but has open migrations to or from the row's
+// node: all of them must be closed.
+func (c *classifier) kept(all []Migration, worst *Migration) {
+	c.Migration = &worst.ID
+	c.Consequence = keptByNova
+	letter, status := worst.closing(*c.f.Instance)
+	switch {
+	case worst.CrossCell:
+		c.is(CaseLegitimate, Legitimate, "its %s crosses cells", worst)
+		return
+	case status == "" && !worst.isMove():
+		c.is(CaseStuck, Unknown, "%s is open, and records of its type must not be changed", worst)
+		c.Steps = "see what became of it, with openstack server migration list --server"
+		return
+	case status == "":
+		c.is(CaseStuck, Unknown, "%s is open", worst)
+		return
+	case letter == CaseError:
+		c.is(letter, Stale, "%s keeps the device, but the instance is not on this node", worst)
+	case letter == CaseReset:
+		c.is(letter, Stale, "%s waits to be confirmed or reverted, but the instance is no longer in state resized: its state was reset", worst)
+	default:
+		c.is(letter, Stale, "%s is open, but the instance is in no task", worst)
+	}
+	var ids []int64
+	for _, m := range all {
+		ids = append(ids, m.ID)
+		if m.ID != worst.ID {
+			c.Reason += fmt.Sprintf("; %s keeps the device too", m)
+		}
+	}
+	c.closer = closer{*c.f.Instance, c.f.Migrations, c.f.Held, c.f.Proof}
+	c.closes(c.closer.close(ids))
+}
+
+// closes plans to close migrations, or makes the verdict unknown until that is proved to be safe.
+func (c *classifier) closes(p prospect) {
+	var freed []string
+	for _, d := range p.frees {
+		freed = append(freed, d.Address+" of "+d.Host)
+	}
+	c.Closings, c.Frees, c.Leaves = p.closings, p.frees, p.leaves
+	c.repairs(Online, "correct Placement's allocations, then set %s; the audit of nova-compute then frees the instance's devices on other nodes: %s",
+		closingsText(p.closings), strings.Join(freed, ", "))
+	if p.unproved != "" {
+		c.Verdict, c.Repair = Unknown, NoRepair
+		c.Reason += ", but " + p.unproved
+		c.Steps = reportSteps(p.hosts...) + "; then: " + c.Steps
+	}
+}
+
+// closingsText returns migrations and the statuses that close them as part of a sentence.
+func closingsText(closings []Closing) string {
+	var parts []string
+	for len(closings) > 0 {
+		var same, others []Closing
+		for _, c := range closings {
+			if c.Status == closings[0].Status {
+				same = append(same, c)
+			} else {
+				others = append(others, c)
+			}
+		}
+		parts = append(parts, migrationsText(same)+" to "+same[0].Status)
+		closings = others
+	}
+	return strings.Join(parts, ", ")
+}
