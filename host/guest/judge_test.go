@@ -97,6 +97,80 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
+// TestNotRunning: a domain of the guest itself that is defined and does not run is no trace of it;
+// everything else is, and so is a domain of another guest.
+func TestNotRunning(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(r *guest.Report, c *guest.Claim)
+		want   string // reasons, "" for proven
+	}{
+		{"defined", func(*guest.Report, *guest.Claim) {}, ""},
+		{"in other letters", func(_ *guest.Report, c *guest.Claim) { c.Guest = strings.ToUpper(uuidV) }, ""},
+		{"absent", func(r *guest.Report, _ *guest.Claim) { r.Domains = []guest.Domain{} }, ""},
+		{"libvirt runs it", func(r *guest.Report, _ *guest.Claim) { r.Domains[0].Running = true },
+			"gpu2.example.net: guest " + uuidV + " is a running domain, /etc/libvirt/qemu/v.xml\ngpu2.example.net: 0000:88:00.0 belongs to the running domain " + uuidV},
+		{"a process runs it", func(r *guest.Report, _ *guest.Claim) {
+			uuid := uuidV
+			r.Guests = append(r.Guests, guest.Guest{PID: 9, Command: "qemu-kvm", UUID: &uuid})
+		}, "gpu2.example.net: guest " + uuidV + " is running, pid 9 (qemu-kvm)"},
+		{"its group is open", func(_ *guest.Report, c *guest.Claim) { c.Functions = functions(t, "84:00.1") },
+			"gpu2.example.net: 0000:84:00.1 is in use by pid 42 (qemu-system-x86 of guest " + uuidU + ")"},
+		{"of another guest", func(_ *guest.Report, c *guest.Claim) { c.Guest = other },
+			"gpu2.example.net: 0000:88:00.0 belongs to the defined domain " + uuidV},
+		{"incomplete", func(r *guest.Report, _ *guest.Claim) { r.Complete = false }, "report of gpu2.example.net is incomplete"},
+		{"before the change", func(_ *guest.Report, c *guest.Claim) { c.Since = now },
+			"report of gpu2.example.net is of 2026-03-01T09:00:00Z, which is not after the last change at 2026-03-01T09:00:00Z"},
+		{"of no guest", func(_ *guest.Report, c *guest.Claim) { c.Guest = "" }, "no guest is given"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := node(t)
+			c := guest.Claim{Host: "gpu2.example.net", Guest: uuidV, Functions: functions(t, "88:00.0"), Since: now.Add(-time.Hour), Now: now}
+			test.change(&r, &c)
+			got := r.NotRunning(c)
+			if diff := cmp.Diff(test.want, strings.Join(got.Reasons, "\n")); diff != "" || got.Proven != (test.want == "") {
+				t.Errorf("proven %t (-want +got):\n%s", got.Proven, diff)
+			}
+			if diff := cmp.Diff(node(t).Domains, r.Domains); diff != "" && test.name == "defined" {
+				t.Errorf("the report has changed: %s", diff)
+			}
+		})
+	}
+}
+
+// TestPresent: a report shows where a guest is, if it is complete, fresh and of that host.
+func TestPresent(t *testing.T) {
+	for _, test := range []struct {
+		name             string
+		change           func(r *guest.Report, c *guest.Claim)
+		running, stopped string // reasons, "" for proven
+	}{
+		{"it runs", func(*guest.Report, *guest.Claim) {}, "", "gpu2.example.net: guest " + uuidU + " is running, although it is to be stopped"},
+		{"by libvirt alone", func(r *guest.Report, c *guest.Claim) { c.Guest, r.Domains[0].Running = uuidV, true },
+			"", "gpu2.example.net: guest " + uuidV + " is running, although it is to be stopped"},
+		{"defined", func(_ *guest.Report, c *guest.Claim) { c.Guest = uuidV }, "gpu2.example.net: guest " + uuidV + " is not running", ""},
+		{"absent", func(_ *guest.Report, c *guest.Claim) { c.Guest = other },
+			"gpu2.example.net: guest " + other + " is not running", "gpu2.example.net: guest " + other + " is not defined"},
+		{"of another host", func(_ *guest.Report, c *guest.Claim) { c.Host = "gpu1" }, "report of gpu2.example.net is not a report of host gpu1",
+			"report of gpu2.example.net is not a report of host gpu1\ngpu2.example.net: guest " + uuidU + " is running, although it is to be stopped"},
+		{"too old", func(_ *guest.Report, c *guest.Claim) { c.Guest, c.Now = uuidV, now.Add(14*time.Minute) },
+			"report of gpu2.example.net is 14 min old\ngpu2.example.net: guest " + uuidV + " is not running", "report of gpu2.example.net is 14 min old"},
+		{"no guest", func(_ *guest.Report, c *guest.Claim) { c.Guest = "" }, "gpu2.example.net: guest  is not running", "gpu2.example.net: guest  is not defined"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := node(t)
+			c := guest.Claim{Host: "gpu2.example.net", Guest: uuidU, Since: now.Add(-time.Hour), Now: now}
+			test.change(&r, &c)
+			for running, want := range map[bool]string{true: test.running, false: test.stopped} {
+				got := r.Present(c, running)
+				if diff := cmp.Diff(want, strings.Join(got.Reasons, "\n")); diff != "" || got.Proven != (want == "") {
+					t.Errorf("running %t: proven %t (-want +got):\n%s", running, got.Proven, diff)
+				}
+			}
+		})
+	}
+}
+
 func TestNovaCompute(t *testing.T) {
 	started := now.Add(-time.Hour).Add(50 * time.Second) // 08:00:50
 	for _, test := range []struct {
