@@ -688,7 +688,7 @@ func (w *world) repair(u Unit) string {
 	for c, why := range needed {
 		free := w.hosts[c.host].cards[c.card].owner == 0
 		switch {
-		case free && why != "":
+		case free && why != "" && (kept[c] || freed[c]): // Nova's own audit frees others
 			return fmt.Sprintf("card %d of gpu%d was freed, but %s", c.card, c.host+1, why)
 		case free && !freed[c] && kept[c] && !w.old:
 			return fmt.Sprintf("card %d of gpu%d was freed, which was not planned", c.card, c.host+1)

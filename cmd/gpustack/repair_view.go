@@ -75,21 +75,50 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 func (u *ui) rows(rows []cleanup.Row) {
 	for _, row := range rows {
 		statement, args := repair.Statement(row)
-		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args)))
+		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args, row.Table)))
+		for _, side := range []map[string]*string{row.Before, row.After} {
+			for _, line := range contextLines(row.Table, side[migrationContext]) {
+				u.printf("    %s\n", printable(line))
+			}
+		}
 	}
 }
 
-// sqlValues returns the values of a statement as text.
-func sqlValues(args []any) string {
+// migrationContext is the column of instance_extra whose values, of several kB, are described
+// instead of printed. The journal and -o json have them in full.
+const migrationContext = "migration_context"
+
+// contextLines returns what a migration_context holds, nothing if the column has no value or one
+// that is not in Nova's format, which is printed in full.
+func contextLines(table string, value *string) []string {
+	if table != "instance_extra" || value == nil {
+		return nil
+	}
+	lines, err := cleanup.DescribeContext(*value)
+	if err != nil {
+		return nil
+	}
+	lines[0] = "the " + migrationContext + ", " + lines[0] + ":"
+	for i := range lines[1:] {
+		lines[1+i] = "  " + lines[1+i]
+	}
+	return lines
+}
+
+// sqlValues returns the values of a statement on a table as text.
+func sqlValues(args []any, table string) string {
 	var words []string
 	for _, a := range args {
 		switch v := a.(type) {
 		case *string:
-			if v == nil {
+			switch {
+			case v == nil:
 				words = append(words, "NULL")
-				continue
+			case contextLines(table, v) != nil:
+				words = append(words, "the "+migrationContext)
+			default:
+				words = append(words, quoted(*v))
 			}
-			words = append(words, quoted(*v))
 		default:
 			words = append(words, fmt.Sprint(v))
 		}
