@@ -28,7 +28,53 @@ import (
 //
 // The error names all missing fields in one line, by their place: functions[2].driver.
 func DecodeJSON(data []byte, v any) error {
+	if err := decode(data, v); err != nil {
+		return err
+	}
+	document, err := decodeTree(data)
+	if err != nil {
+		return err
+	}
+	return complete(document, v)
+}
+
+// DecodeSchema is DecodeJSON for a document whose field schema must have the value schema. That is
+// checked first: with another one, the other fields may be others too.
+func DecodeSchema(data []byte, schema int, v any) error {
+	document, err := decodeTree(data)
+	if err != nil {
+		return err
+	}
+	if fields, ok := document.(map[string]any); ok {
+		found, ok := fields["schema"]
+		if !ok {
+			return errors.New("malformed JSON: schema is missing")
+		}
+		if found != json.Number(strconv.Itoa(schema)) {
+			text, err := json.Marshal(found)
+			return errors.Join(err, fmt.Errorf("schema %s was written by another release of gpustack, this one reads schema %d", text, schema))
+		}
+	}
+	if err := decode(data, v); err != nil {
+		return err
+	}
+	return complete(document, v)
+}
+
+// decode decodes a document, which must be all of data.
+func decode(data []byte, v any) error {
+	return decodeWith(json.NewDecoder(bytes.NewReader(data)), v)
+}
+
+// decodeTree decodes a document into maps and lists, in which a field is either there or not.
+func decodeTree(data []byte) (tree any, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	err = decodeWith(d, &tree)
+	return tree, err
+}
+
+func decodeWith(d *json.Decoder, v any) error {
 	if err := d.Decode(v); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return errors.New("the JSON document ends early")
@@ -38,31 +84,21 @@ func DecodeJSON(data []byte, v any) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("malformed JSON: more data after the document, at byte %d", d.InputOffset())
 	}
-	if problems := missing("", data, reflect.TypeOf(v).Elem()); len(problems) > 0 {
+	return nil
+}
+
+// complete returns an error if a document lacks anything that v, which was decoded from it, needs.
+func complete(document, v any) error {
+	if problems := missing("", document, reflect.TypeOf(v).Elem()); len(problems) > 0 {
 		return fmt.Errorf("malformed JSON: %s", strings.Join(problems, ", "))
 	}
 	return nil
 }
 
-// DecodeSchema is DecodeJSON for a document whose field schema must have the value schema. That is
-// checked first: with another one, the other fields may be others too.
-func DecodeSchema(data []byte, schema int, v any) error {
-	var document struct {
-		Schema json.RawMessage `json:"schema"`
-	}
-	if err := DecodeJSON(data, &document); err != nil {
-		return err
-	}
-	if found := string(document.Schema); found != strconv.Itoa(schema) {
-		return fmt.Errorf("schema %s was written by another release of gpustack, this one reads schema %d", found, schema)
-	}
-	return DecodeJSON(data, v)
-}
-
 // missing returns a text for each place below at where a value of type t was decoded from less
-// than t needs. The data has been decoded before, so its types are right.
-func missing(at string, data []byte, t reflect.Type) (problems []string) {
-	if isNull(data) {
+// than t needs. The value has been decoded before, so its types are right.
+func missing(at string, value any, t reflect.Type) (problems []string) {
+	if value == nil {
 		switch t.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
 			return nil
@@ -74,29 +110,20 @@ func missing(at string, data []byte, t reflect.Type) (problems []string) {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return missing(at, data, t.Elem())
+		return missing(at, value, t.Elem())
 	case reflect.Struct:
-		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(data, &fields); err != nil {
-			return []string{fmt.Sprintf("%s: %v", orDocument(at), err)}
-		}
+		fields, _ := value.(map[string]any)
 		return missingFields(at, fields, t)
 	case reflect.Slice, reflect.Array:
-		if t.Elem().Kind() == reflect.Uint8 {
-			return nil // base64
-		}
-		var elements []json.RawMessage
-		if err := json.Unmarshal(data, &elements); err != nil {
-			return []string{fmt.Sprintf("%s: %v", orDocument(at), err)}
-		}
+		elements, _ := value.([]any) // a string in base64 has none
 		for i, element := range elements {
+			if isWhole(element) {
+				continue
+			}
 			problems = append(problems, missing(fmt.Sprintf("%s[%d]", at, i), element, t.Elem())...)
 		}
 	case reflect.Map:
-		var elements map[string]json.RawMessage
-		if err := json.Unmarshal(data, &elements); err != nil {
-			return []string{fmt.Sprintf("%s: %v", orDocument(at), err)}
-		}
+		elements, _ := value.(map[string]any)
 		for _, key := range slices.Sorted(maps.Keys(elements)) {
 			problems = append(problems, missing(at+"."+key, elements[key], t.Elem())...)
 		}
@@ -104,11 +131,16 @@ func missing(at string, data []byte, t reflect.Type) (problems []string) {
 	return problems
 }
 
-func isNull(data []byte) bool {
-	return bytes.Equal(bytes.TrimSpace(data), []byte("null"))
+// isWhole reports whether nothing can be missing in a value: it is neither null nor has elements.
+func isWhole(value any) bool {
+	switch value.(type) {
+	case nil, map[string]any, []any:
+		return false
+	}
+	return true
 }
 
-func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type) (problems []string) {
+func missingFields(at string, fields map[string]any, t reflect.Type) (problems []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -122,10 +154,13 @@ func missingFields(at string, fields map[string]json.RawMessage, t reflect.Type)
 		if name == "" {
 			name = f.Name
 		}
-		place := strings.TrimPrefix(at+"."+name, ".")
 		value, ok := fields[name]
+		if isWhole(value) {
+			continue
+		}
+		place := strings.TrimPrefix(at+"."+name, ".")
 		switch {
-		case ok && f.Tag.Get("null") == "zero" && isNull(value):
+		case ok && value == nil && f.Tag.Get("null") == "zero":
 		case ok:
 			problems = append(problems, missing(place, value, f.Type)...)
 		case !strings.Contains(options, "omitempty") && f.Tag.Get("absent") != "zero":
