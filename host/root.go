@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -92,10 +93,16 @@ func (r Root) readFile(name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
+	var b bytes.Buffer
+	b.Grow(int(min(info.Size(), most)) + bytes.MinRead) // procfs and sysfs show other sizes
+	if _, err := b.ReadFrom(io.LimitReader(f, most+1)); err != nil {
+		return nil, err
+	}
+	data := b.Bytes()
 	if int64(len(data)) > most {
 		err = fmt.Errorf("larger than %d bytes", most)
 		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: err}
@@ -125,6 +132,8 @@ func (r Root) readHead(name string, n int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, int64(n)))
 }
 
+var errNotRegular = errors.New("not a regular file")
+
 // Open opens a regular file for reading. It is not recorded.
 func (r Root) Open(name string) (*os.File, error) {
 	place, err := r.Resolve(name)
@@ -136,7 +145,7 @@ func (r Root) Open(name string) (*os.File, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() { // opening a pipe would block
-		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: errors.New("not a regular file")}
+		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: errNotRegular}
 	}
 	return os.Open(place)
 }
