@@ -108,17 +108,18 @@ func readBootTime(root host.Root) Look[time.Time] {
 
 // inspect inspects the functions that are, or would be, assigned to guests.
 func (o *observer) inspect() {
-	o.Inspected = map[pci.Address]pci.Inspection{}
 	borrowed := false
+	var addresses []pci.Address
 	for _, d := range o.ForGuests() {
-		i, err := pci.Inspect(o.root, d.Address)
-		if err != nil {
-			o.warn(strings.Split(err.Error(), "\n")...)
-		}
-		o.Inspected[d.Address] = i
+		addresses = append(addresses, d.Address)
 		f := o.Recorded(d.Address)
 		borrowed = borrowed || f != nil && f.MayBeBorrowed(d.DriverName())
 	}
+	inspected, err := pci.Inspect(o.root, addresses)
+	if err != nil {
+		o.warn(strings.Split(err.Error(), "\n")...)
+	}
+	o.Inspected = inspected
 	if !borrowed {
 		return
 	}

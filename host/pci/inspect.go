@@ -34,11 +34,27 @@ type BAR struct {
 	Unplaced     bool // the host has assigned no addresses
 }
 
-// Inspect reads an Inspection of one function (Linux, Documentation/ABI/testing/sysfs-bus-pci and
+// Inspect reads an Inspection of each function (Linux, Documentation/ABI/testing/sysfs-bus-pci and
 // Documentation/PCI/sysfs-pci.rst). A value that the kernel does not show is no error.
-func Inspect(root host.Root, a Address) (Inspection, error) {
-	var i Inspection
-	dir := path.Join(devicesDir, a.String())
+func Inspect(root host.Root, functions []Address) (map[Address]Inspection, error) {
+	inspected := make(map[Address]Inspection, len(functions))
+	top, err := root.OpenDir("/")
+	if err != nil {
+		return inspected, fmt.Errorf("/: %w", host.Cause(err))
+	}
+	defer top.Close() //nolint:errcheck // only read from
+	var errs []error
+	buf := make([]byte, host.MaxAttribute)
+	for _, a := range functions {
+		i, err := inspect(top, path.Join(devicesDir, a.String()), buf)
+		inspected[a] = i
+		errs = append(errs, err)
+	}
+	return inspected, errors.Join(errs...)
+}
+
+// inspect inspects the function whose folder is dir.
+func inspect(top *host.Dir, dir string, buf []byte) (i Inspection, err error) {
 	fault := func(name string, err error) error {
 		if err == nil || host.IsAbsent(err) {
 			return nil
@@ -47,14 +63,15 @@ func Inspect(root host.Root, a Address) (Inspection, error) {
 	}
 	// The standard header, which all users may read. In that of a virtual function, the ids
 	// read as all ones, other fields do not (SR-IOV specification, 3.4.1).
-	header, configErr := root.ReadHead(path.Join(dir, "config"), 64)
+	const headerSize = 64
+	header, configErr := top.ReadBelow(path.Join(dir, "config"), buf[:headerSize])
 	if configErr == nil && len(header) > 0 {
 		answers := bytes.Count(header, []byte{0xff}) < len(header)
 		i.Answers = &answers
 	}
-	resets, resetErr := root.Exists(path.Join(dir, "reset"))
+	resets, resetErr := top.ExistsBelow(path.Join(dir, "reset"))
 	i.Resets = resets
-	resource, resourceErr := root.ReadHead(path.Join(dir, "resource"), host.MaxAttribute)
+	resource, resourceErr := top.ReadBelow(path.Join(dir, "resource"), buf)
 	if resourceErr == nil {
 		i.BARs, resourceErr = ParseResource(string(resource))
 	}

@@ -45,7 +45,8 @@ func TestInspect(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			i, err := pci.Inspect(hosttest.Lay(t, test.tree), a)
+			all, err := pci.Inspect(hosttest.Lay(t, test.tree), []pci.Address{a})
+			i := all[a]
 			answers, bars := "null", "null"
 			if i.Answers != nil {
 				answers = fmt.Sprint(*i.Answers)
