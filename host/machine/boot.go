@@ -78,16 +78,31 @@ func (o *observer) findKernels() {
 	if o.listErr == nil && len(o.releases) == 0 {
 		o.listErr = fmt.Errorf("%s: %w", host.ModulesDir, ErrNoKernel)
 	}
+	o.names = map[string]func() (modprobe.Modules, error){}
+	for _, release := range o.releases {
+		o.names[release] = sync.OnceValues(func() (modprobe.Modules, error) { return modprobe.ReadNames(o.root, release) })
+	}
 }
 
-// readKernels reads the modules of each installed kernel and, for the vendors given, the aliases
-// of their devices.
-func (o *observer) readKernels(vendors []string) {
+// readNames reads which modules each installed kernel has.
+func (o *observer) readNames() {
+	o.readKernels(func(release string) (modprobe.Modules, error) { return o.names[release]() })
+}
+
+// readAliases reads the modules of each installed kernel, with the aliases of the devices.
+func (o *observer) readAliases(devices pci.Devices) {
+	vendors := vendors(devices)
+	o.readKernels(func(release string) (modprobe.Modules, error) {
+		return modprobe.ReadModules(o.root, release, vendors...)
+	})
+}
+
+func (o *observer) readKernels(read func(release string) (modprobe.Modules, error)) {
 	kernels := make([]modprobe.Modules, len(o.releases))
 	errs := make([]error, len(o.releases))
 	var beside sync.WaitGroup
 	for i, release := range o.releases {
-		beside.Go(func() { kernels[i], errs[i] = modprobe.ReadModules(o.root, release, vendors...) })
+		beside.Go(func() { kernels[i], errs[i] = read(release) })
 	}
 	beside.Wait()
 	o.Kernels = Saw(host.ModulesDir, kernels, errors.Join(append(errs, o.listErr)...))

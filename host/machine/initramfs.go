@@ -39,8 +39,10 @@ func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 	}
 	var images []Initramfs
 	for _, i := range append(slices.Clone(all.Value), ImagesOf(o.Entries.Value)...) {
-		if i.Name != "" && slices.Contains(o.releases, i.Release) {
-			images = append(images, Initramfs{Kernel: i.Release, File: i.Name})
+		image := Initramfs{Kernel: i.Release, File: i.Name}
+		known := slices.ContainsFunc(images, func(other Initramfs) bool { return other.Kernel == i.Release && other.File == i.Name })
+		if i.Name != "" && !known && slices.Contains(o.releases, i.Release) {
+			images = append(images, image)
 		}
 	}
 	if len(images) == 0 {
@@ -52,8 +54,12 @@ func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 		beside.Go(func() {
 			image := &images[i]
 			content, err := initramfs.Read(o.root, image.File, initramfs.Wanted)
+			var kernel modprobe.Modules
 			if err == nil {
-				err = contract.VerifyImage(o.root, o.Generator.Value, image.Kernel, content)
+				kernel, err = o.names[image.Kernel]()
+			}
+			if err == nil {
+				err = contract.VerifyImage(o.root, o.Generator.Value, kernel, content)
 			}
 			image.Err = err
 		})
@@ -73,22 +79,20 @@ func ImagesOf(entries []boot.Entry) []initramfs.Image {
 	return images
 }
 
-// VerifyImage compares an initramfs with the contract. The script in it must be the recorded one,
-// not the one that this release would write: an earlier release may have recorded it.
-func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, release string, content initramfs.Content) error {
-	kernel, err := modprobe.ReadModules(root, release)
-	if err != nil {
-		return err
-	}
-	expected := initramfs.Expected{Release: release, Loadable: kernel.Loadable, Files: map[string][]byte{}}
+// VerifyImage compares an initramfs of a kernel with the contract. The script in it must be the
+// recorded one, not the one that this release would write: an earlier release may have recorded it.
+func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, kernel modprobe.Modules, content initramfs.Content) error {
+	expected := initramfs.Expected{Release: kernel.Release, Loadable: kernel.Loadable, Files: map[string][]byte{}}
 	for _, f := range c.Files {
 		if f.Name == maker.Script() {
 			expected.Script = f.Hash
 		}
 		if path.Dir(f.Name) == modprobe.Dir {
-			if expected.Files[f.Name], err = root.ReadFile(f.Name); err != nil {
+			content, err := root.ReadFile(f.Name)
+			if err != nil {
 				return fmt.Errorf("%s: %w", f.Name, host.Cause(err))
 			}
+			expected.Files[f.Name] = content
 		}
 	}
 	return c.Early([]modprobe.Modules{kernel}).Verify(content, maker, expected)

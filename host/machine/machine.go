@@ -162,12 +162,12 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.readRecord()
 	}
 	if o.reads(Boot) && !o.needsAliases() {
-		beside.Go(func() { o.readKernels(nil) })
+		beside.Go(o.readNames)
 	}
 	devices, scanWarnings, err := pci.Scan(o.root, opts.PCI)
 	o.Devices = Saw(DevicesDir, devices, err)
 	if o.needsAliases() {
-		beside.Go(func() { o.readKernels(vendors(devices)) })
+		beside.Go(func() { o.readAliases(devices) })
 	}
 	if o.reads(RunningKernel) {
 		o.readRunningKernel()
@@ -203,8 +203,9 @@ type observer struct {
 	Machine
 	root     host.Root // reads each file once
 	live     host.Root
-	releases []string // of the installed kernels
-	listErr  error    // error of reading the releases
+	releases []string                                    // of the installed kernels
+	listErr  error                                       // error of reading the releases
+	names    map[string]func() (modprobe.Modules, error) // of each release, read once
 }
 
 // reads reports whether at least one of the subjects is observed.

@@ -30,35 +30,37 @@ func Normal(name string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// ReadModules reads the modules of the kernel of that release. It keeps only aliases for PCI
-// devices of the vendors ("000010DE") and for devices of any vendor.
-func ReadModules(root host.Root, release string, vendors ...string) (Modules, error) {
-	m := Modules{Release: release, loadable: map[string]bool{}, builtin: map[string]bool{}}
-	dir := path.Join(host.ModulesDir, release)
-	read := func(name string) ([]byte, error) {
-		data, err := root.ReadFile(path.Join(dir, name))
-		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err))
-		}
-		return data, nil
-	}
-	dep, err := read("modules.dep")
+// ReadNames reads which modules the kernel of that release has, without their aliases, which are
+// most of the text.
+func ReadNames(root host.Root, release string) (Modules, error) {
+	m := Modules{Release: release}
+	dep, err := readList(root, release, "modules.dep")
 	if err != nil {
 		return m, err
 	}
-	for line := range bytes.Lines(dep) {
-		if file, _, ok := bytes.Cut(line, []byte(":")); ok {
+	// One conversion for all names, which are parts of the text.
+	m.loadable = make(map[string]bool, bytes.Count(dep, []byte("\n")))
+	for line := range strings.Lines(Normal(string(dep))) {
+		if file, _, ok := strings.Cut(line, ":"); ok {
 			m.loadable[moduleName(file)] = true
 		}
 	}
-	builtin, err := read("modules.builtin")
+	builtin, err := readList(root, release, "modules.builtin")
+	m.builtin = make(map[string]bool, bytes.Count(builtin, []byte("\n")))
+	for line := range strings.Lines(Normal(string(builtin))) {
+		m.builtin[moduleName(strings.TrimSpace(line))] = true
+	}
+	return m, err
+}
+
+// ReadModules reads the modules of the kernel of that release. It keeps only aliases for PCI
+// devices of the vendors ("000010DE") and for devices of any vendor.
+func ReadModules(root host.Root, release string, vendors ...string) (Modules, error) {
+	m, err := ReadNames(root, release)
 	if err != nil {
 		return m, err
 	}
-	for line := range bytes.Lines(builtin) {
-		m.builtin[moduleName(bytes.TrimSpace(line))] = true
-	}
-	aliases, err := read("modules.alias")
+	aliases, err := readList(root, release, "modules.alias")
 	if err != nil {
 		return m, err
 	}
@@ -73,7 +75,7 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 		}
 	}
 	// "MODULE.alias=PATTERN", separated by zero bytes; exists since Linux 5.2.
-	info, err := read("modules.builtin.modinfo")
+	info, err := readList(root, release, "modules.builtin.modinfo")
 	for field := range bytes.SplitSeq(info, []byte{0}) {
 		module, pattern, ok := bytes.Cut(field, []byte(".alias="))
 		if ok && ofVendor(pattern, vendors) {
@@ -83,11 +85,21 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 	return m, err
 }
 
-// moduleName returns "vfio_pci" for "kernel/drivers/vfio/pci/vfio-pci.ko.zst".
-func moduleName(file []byte) string {
-	base := file[bytes.LastIndexByte(file, '/')+1:]
-	base, _, _ = bytes.Cut(base, []byte(".ko"))
-	return Normal(string(base))
+// readList reads a file of a kernel's modules directory, nil if it is absent.
+func readList(root host.Root, release, name string) ([]byte, error) {
+	file := path.Join(host.ModulesDir, release, name)
+	data, err := root.ReadFile(file)
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+	}
+	return data, nil
+}
+
+// moduleName returns "vfio_pci" for "kernel/drivers/vfio/pci/vfio_pci.ko.zst".
+func moduleName(file string) string {
+	base := file[strings.LastIndexByte(file, '/')+1:]
+	base, _, _ = strings.Cut(base, ".ko")
+	return base
 }
 
 // ofVendor reports whether a pattern matches PCI devices of one of the vendors or of any vendor,

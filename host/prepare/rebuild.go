@@ -12,6 +12,7 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 )
 
 // ErrPutBack is joined to the error of a failed program or of the check of its result.
@@ -263,7 +264,10 @@ func checkImages(root host.Root, maker initramfs.Generator, images []initramfs.I
 		switch {
 		case err != nil:
 		case contract != nil:
-			err = contract.VerifyImage(root, maker, i.Release, content)
+			var kernel modprobe.Modules
+			if kernel, err = modprobe.ReadNames(root, i.Release); err == nil {
+				err = contract.VerifyImage(root, maker, kernel, content)
+			}
 		case slices.ContainsFunc(content.Names, func(name string) bool { return strings.Contains(path.Base(name), "gpustack") }):
 			err = fmt.Errorf("%s: %w", i.Name, ErrStillThere)
 		}
