@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/check"
+	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/nova"
 )
@@ -20,8 +21,12 @@ func newHostCheckCommand(u *ui) *cli.Command {
 Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
 kernel arguments now and at the next boot, modules of each kernel, the functions and
 their IOMMU groups, and the record of host prepare. Each check prints what it found and,
-if that is not as it should be, the effect and a remedy. Reads files below the root,
-changes nothing and runs no program. Some files can be read by root only.
+if that is not as it should be, the effect and a remedy. Reads files below the root and
+runs no program. Some files can be read by root only.
+
+Changes nothing but a cache: run by root on the machine itself, without --root, it
+remembers the contents of initramfs images in /var/cache/gpustack/initramfs.json, so that
+each image is unpacked once. That file may be deleted at any time.
 
 Before host prepare, the checks show what would prevent it. After host prepare, they
 show whether a reboot is pending, whether the machine is as planned, or whether it has
@@ -77,7 +82,7 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	if err := machine.Find(root); err != nil {
 		return err
 	}
-	m := machine.Observe(root, machine.Check, machine.Options{})
+	m := observeForCheck(root)
 	m.VirtType = readVirtType(root)
 	report := newHostCheckReport(m)
 	u.warn(report.Warnings...)
@@ -95,6 +100,20 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 		return fmt.Errorf("%s: %w", root.Path("/"), check.ErrUnknown)
 	}
 	return nil
+}
+
+// observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
+// contain. In another tree, which may be evidence, it changes nothing.
+func observeForCheck(root host.Root) machine.Machine {
+	if root.Path("/") != "/" {
+		return machine.Observe(root, machine.Check, machine.Options{})
+	}
+	images := initramfs.NewMemory(root, programVersion())
+	m := machine.Observe(root, machine.Check, machine.Options{Images: images})
+	if err := images.Save(); err != nil {
+		m.Warnings = append(m.Warnings, fmt.Sprintf("the cache of initramfs images is not used: %v", err))
+	}
+	return m
 }
 
 // readVirtType reads the virt_type of nova-compute.

@@ -43,6 +43,13 @@ const (
 	hookName   = "00-gpustack.sh"
 )
 
+// Ends of the names that images with systemd have: its program, and the unit that runs the hooks
+// before udev starts.
+const (
+	systemdName = "lib/systemd/systemd"
+	preUdevName = "/initrd.target.wants/dracut-pre-udev.service"
+)
+
 // hookDirs are the directories of dracut's hooks that run before udev starts (dracut-init.sh,
 // inst_hook): lib/dracut in 049, 051 and 059, below usr if /lib is a link, and var/lib in 106.
 var hookDirs = []string{
@@ -133,9 +140,9 @@ func (c Content) orderedByDracut() bool {
 		return false
 	}
 	for _, name := range c.Names {
-		if strings.HasSuffix(name, "lib/systemd/systemd") {
+		if strings.HasSuffix(name, systemdName) {
 			return slices.ContainsFunc(c.Names, func(unit string) bool {
-				return strings.HasSuffix(unit, "/initrd.target.wants/dracut-pre-udev.service")
+				return strings.HasSuffix(unit, preUdevName)
 			})
 		}
 	}
@@ -183,8 +190,21 @@ func (c Content) checkHash(name, hash string) error {
 // hasModule reports whether the image has a module of a kernel, compressed or not.
 func (c Content) hasModule(release, module string) bool {
 	return slices.ContainsFunc(c.Names, func(name string) bool {
-		below, ok := strings.CutPrefix(strings.TrimPrefix(name, "usr/"), "lib/modules/"+release+"/")
-		base, suffix, ko := strings.Cut(path.Base(below), ".ko")
-		return ok && ko && (suffix == "" || suffix[0] == '.') && normal(base) == normal(module)
+		of, found, ok := moduleIn(name)
+		return ok && of == release && found == normal(module)
 	})
+}
+
+// moduleIn returns the release and the module of which a name in an image is the file.
+func moduleIn(name string) (release, module string, ok bool) {
+	below, ok := strings.CutPrefix(strings.TrimPrefix(name, "usr/"), "lib/modules/")
+	if !ok {
+		return "", "", false
+	}
+	release, below, ok = strings.Cut(below, "/")
+	if !ok {
+		return "", "", false
+	}
+	base, suffix, ok := strings.Cut(path.Base(below), ".ko")
+	return release, normal(base), ok && (suffix == "" || suffix[0] == '.')
 }

@@ -2,6 +2,7 @@ package initramfs_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -178,12 +179,13 @@ func TestVerify(t *testing.T) {
 			in := imageOf(t, early, test.generator)
 			script := scriptHash(t, early, test.generator)
 			test.spoil(in)
-			err := early.Verify(in.content(), test.generator, initramfs.Expected{
+			expected := initramfs.Expected{
 				Release:  "6.1.0-28-amd64",
 				Loadable: func(module string) bool { return module != "vfio" }, // is part of the kernel
 				Files:    map[string][]byte{"/" + conf: []byte("options vfio-pci ids=10de:2342\n")},
 				Script:   script,
-			})
+			}
+			err := early.Verify(in.content(), test.generator, expected)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -193,6 +195,12 @@ func TestVerify(t *testing.T) {
 			}
 			if !errors.Is(err, test.is) {
 				t.Errorf("%v is not the right error", err)
+			}
+			// What a Memory keeps leads to the same answer.
+			kept := in.content()
+			kept.Names = initramfs.Essence(kept.Names)
+			if keptErr := early.Verify(kept, test.generator, expected); fmt.Sprint(keptErr) != fmt.Sprint(err) {
+				t.Errorf("of what is remembered: %v, want %v", keptErr, err)
 			}
 		})
 	}

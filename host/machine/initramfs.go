@@ -53,7 +53,7 @@ func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 	for i := range images {
 		beside.Go(func() {
 			image := &images[i]
-			content, err := initramfs.Read(o.root, image.File, initramfs.Wanted)
+			content, err := o.images.Read(o.root, image.File)
 			var kernel modprobe.Modules
 			if err == nil {
 				kernel, err = o.names[image.Kernel]()

@@ -118,6 +118,8 @@ const (
 type Options struct {
 	Running guard.Running // state of the running machine, for Needs
 	PCI     pci.Options
+	// Images remembers the initramfs images that Check unpacks. The caller saves it.
+	Images *initramfs.Memory
 }
 
 // ErrNoMachine means that the root has no part of a system below it.
@@ -138,7 +140,7 @@ func Find(root host.Root) error {
 // Observe reads a machine, each file once. It changes nothing and runs no program. A value that
 // cannot be read has the error in its field.
 func Observe(root host.Root, subjects Subject, opts Options) Machine {
-	o := observer{root: root.Once(), live: root}
+	o := observer{root: root.Once(), live: root, images: opts.Images}
 	o.subjects = subjects
 	if o.reads(Record | Boot | RunningKernel | Check) {
 		o.readContract()
@@ -206,6 +208,7 @@ type observer struct {
 	releases []string                                    // of the installed kernels
 	listErr  error                                       // error of reading the releases
 	names    map[string]func() (modprobe.Modules, error) // of each release, read once
+	images   *initramfs.Memory
 }
 
 // reads reports whether at least one of the subjects is observed.

@@ -1,0 +1,149 @@
+package edit_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host/edit"
+	"gpustack/host/hosttest"
+)
+
+// newCache returns a cache with a file that contains "old", and the folder of the cache.
+func newCache(t *testing.T) (edit.Cache, string) {
+	t.Helper()
+	root := hosttest.Lay(t, "mkdir etc\n")
+	c := edit.Cache{Root: root, Dir: "/var/cache/gpustack"}
+	if _, err := c.Read("file"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("without a cache: %v", err)
+	}
+	if err := c.Write("file", []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	return c, root.Path(c.Dir)
+}
+
+func TestCache(t *testing.T) {
+	c, dir := newCache(t)
+	if _, err := c.Read("none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	// A killed writer leaves a part of the next content.
+	if err := os.WriteFile(filepath.Join(dir, ".gpustack-file"), []byte("ne"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := c.Read("file"); err != nil || string(text) != "old" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := c.Write("file", []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := c.Read("file"); err != nil || string(text) != "new" {
+		t.Errorf("%q, %v", text, err)
+	}
+	for name, want := range map[string]fs.FileMode{"": 0o700 | fs.ModeDir, "file": 0o600} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
+			t.Errorf("%q: %v, %v, want %v", name, info.Mode(), err, want)
+		}
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+		t.Errorf("left: %v, %v", names, err)
+	}
+}
+
+// TestUnsafeCache: what another user can have written is neither read nor written through.
+func TestUnsafeCache(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil    func(dir string) error
+		isFolder bool // the folder is unsafe: nothing is written to it
+	}{
+		"a file that its group may write to": {spoil: func(dir string) error { return os.Chmod(filepath.Join(dir, "file"), 0o660) }},
+		"a file that all may write to":       {spoil: func(dir string) error { return os.Chmod(filepath.Join(dir, "file"), 0o602) }},
+		"a link": {spoil: func(dir string) error {
+			return errors.Join(os.Rename(filepath.Join(dir, "file"), dir+".file"), os.Symlink(dir+".file", filepath.Join(dir, "file")))
+		}},
+		"a hard link": {spoil: func(dir string) error { return os.Link(filepath.Join(dir, "file"), dir+".file") }},
+		"a pipe": {spoil: func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, "file")), unix.Mkfifo(filepath.Join(dir, "file"), 0o600))
+		}},
+		"a folder that all may write to": {spoil: func(dir string) error { return os.Chmod(dir, 0o1777) }, isFolder: true},
+		"a linked folder": {spoil: func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".moved"), os.Symlink(dir+".moved", dir))
+		}, isFolder: true},
+		"a file in place of the folder": {spoil: func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".moved"), os.WriteFile(dir, nil, 0o600))
+		}, isFolder: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, dir := newCache(t)
+			if err := test.spoil(dir); err != nil {
+				t.Fatal(err)
+			}
+			if text, err := c.Read("file"); !errors.Is(err, edit.ErrUnsafe) {
+				t.Errorf("%q, %v", text, err)
+			}
+			err := c.Write("file", []byte("new"))
+			if errors.Is(err, edit.ErrUnsafe) != test.isFolder || err != nil && !test.isFolder {
+				t.Errorf("write: %v", err)
+			}
+			if text, readErr := c.Read("file"); !test.isFolder && (readErr != nil || string(text) != "new") {
+				t.Errorf("after the write: %q, %v", text, readErr)
+			}
+			for _, elsewhere := range []string{dir + ".file", dir + ".moved/file"} {
+				if text, err := os.ReadFile(elsewhere); err == nil && string(text) != "old" {
+					t.Errorf("%s was written to: %q", elsewhere, text)
+				}
+			}
+		})
+	}
+}
+
+// TestCacheInParallel: a reader sees a whole content, whoever writes.
+func TestCacheInParallel(t *testing.T) {
+	c, dir := newCache(t)
+	content := func(i int) string { return strings.Repeat(fmt.Sprint(i), 1<<16) }
+	var runs sync.WaitGroup
+	for i := range 8 {
+		runs.Go(func() {
+			for range 5 {
+				if err := c.Write("file", []byte(content(i))); err != nil {
+					t.Error(err)
+				}
+				text, err := c.Read("file")
+				if err != nil || string(text) != "old" && (len(text) == 0 || string(text) != content(int(text[0]-'0'))) {
+					t.Errorf("%d bytes, %v", len(text), err)
+				}
+			}
+		})
+	}
+	runs.Wait()
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+		t.Errorf("left: %v, %v", names, err)
+	}
+}
+
+// TestLockedCache: while another process writes, nothing is written.
+func TestLockedCache(t *testing.T) {
+	c, dir := newCache(t)
+	other, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write("file", []byte("new")); err != nil {
+		t.Error(err)
+	}
+	if text, err := c.Read("file"); err != nil || string(text) != "old" {
+		t.Errorf("%q, %v", text, err)
+	}
+}

@@ -1,0 +1,4 @@
+package initramfs
+
+// Essence is what a Memory keeps of an image's names.
+var Essence = essence
