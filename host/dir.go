@@ -1,8 +1,6 @@
 package host
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"path"
@@ -64,40 +62,25 @@ func (d *Dir) Enter(name string) (sub *Dir, target string, err error) {
 	return &Dir{root: d.root, name: place, fd: fd}, target, nil
 }
 
-// Lists returns which of names the directory contains, as a bit set: bit i stands for names[i],
-// 64 names at most. buf is scratch space for getdents(2). One listing is cheaper than a failed
-// open for each absent file.
-func (d *Dir) Lists(names []string, buf []byte) (set uint64, err error) {
-	for {
-		n, err := unix.Getdents(d.fd, buf)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || n == 0 {
-			return set, err
-		}
-		for entries := buf[:n]; len(entries) > 0; {
-			name, rest := nextEntry(entries)
-			for i, wanted := range names {
-				if string(name) == wanted {
-					set |= 1 << i
-				}
-			}
-			entries = rest
-		}
+// Exists reports whether the directory has an entry. It is not recorded.
+func (d *Dir) Exists(name string) (bool, error) {
+	err := unix.Faccessat(d.fd, name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
 	}
+	return err == nil, err
 }
 
-// nextEntry splits the first struct linux_dirent64 (getdents(2)) off entries: inode and offset
-// of eight bytes each, the length of the entry, its type, and its name padded with zeros.
-func nextEntry(entries []byte) (name, rest []byte) {
-	const lengthAt, nameAt = 16, 19
-	length := binary.NativeEndian.Uint16(entries[lengthAt:])
-	name = entries[nameAt:length]
-	if end := bytes.IndexByte(name, 0); end >= 0 {
-		name = name[:end]
+// Record reads attributes for the recorder, if the root has one. Callers that need only one of
+// several files with the same content call it for the others, which other programs read and
+// earlier versions that replay a snapshot.
+func (d *Dir) Record(buf []byte, names ...string) {
+	if d.root.rec == nil {
+		return
 	}
-	return name, entries[length:]
+	for _, name := range names {
+		d.ReadAttribute(name, buf) //nolint:errcheck // recorded too
+	}
 }
 
 // MaxAttribute is the size of the longest sysfs attribute: a memory page
@@ -155,9 +138,14 @@ func (d *Dir) readAttribute(name string, buf []byte) ([]byte, error) {
 // Readlink returns the unresolved target of a symbolic link. The error is EINVAL if name is not
 // a link.
 func (d *Dir) Readlink(name string) (string, error) {
-	var buf [unix.PathMax]byte
-	n, err := unix.Readlinkat(d.fd, name, buf[:])
-	target := string(buf[:max(n, 0)])
+	var short [256]byte // a path in sysfs is shorter, and clearing a larger buffer takes longer than the call
+	n, err := unix.Readlinkat(d.fd, name, short[:])
+	target := string(short[:max(n, 0)])
+	if n == len(short) {
+		var buf [unix.PathMax]byte
+		n, err = unix.Readlinkat(d.fd, name, buf[:])
+		target = string(buf[:max(n, 0)])
+	}
 	if d.root.rec != nil && !errors.Is(err, unix.EINVAL) {
 		d.root.recordLink(path.Join(d.name, name), target, err)
 	}

@@ -177,30 +177,13 @@ v
 	if _, err := dir.ReadAttribute("absent", buf); !host.IsAbsent(err) {
 		t.Errorf("absent: %v", err)
 	}
-	set, err := dir.Lists([]string{"value", "absent", "folder", "val"}, buf)
-	if set != 0b101 || err != nil {
-		t.Errorf("lists %b, %v", set, err)
-	}
-}
-
-// TestListsLargeFolders: a directory larger than the buffer takes several calls of getdents(2).
-func TestListsLargeFolders(t *testing.T) {
-	root := hosttest.Lay(t, "-- dir/first --\n")
-	for i := range 500 {
-		name := root.Path("dir/" + strings.Repeat("n", 100) + string(rune('a'+i%26)) + strings.Repeat("m", i/26))
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
+	for name, want := range map[string]bool{"value": true, "folder": true, "link": true, "absent": false} {
+		if ok, err := dir.Exists(name); ok != want || err != nil {
+			t.Errorf("%s exists: %v, %v", name, ok, err)
 		}
 	}
-	dir, err := root.OpenDir("dir")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	last := strings.Repeat("n", 100) + "f" + strings.Repeat("m", 19)
-	set, err := dir.Lists([]string{"first", last}, make([]byte, 4096))
-	if set != 0b11 || err != nil {
-		t.Errorf("lists %b, %v", set, err)
+	if ok, err := dir.Exists("value/below"); ok || !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("below a file: %v, %v", ok, err)
 	}
 }
 

@@ -5,13 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"gpustack/integration/race"
 )
 
 // BenchmarkScan times whole processes that list the same functions with names,
-// one after the other in each round: gpustack, lspci, and a program that asks ghw.
+// one after the other in each round: gpustack, lspci, and a program that asks ghw;
+// and gpustack listing only GPUs and what is in their slots and groups.
 // The ratios are gpustack's time to theirs, round by round, the median of them.
 func BenchmarkScan(b *testing.B) {
 	ghwscan := filepath.Join(scratch, "ghwscan")
@@ -19,13 +21,16 @@ func BenchmarkScan(b *testing.B) {
 		b.Fatalf("%v: %s", err, out)
 	}
 	bench := func(name, root string) {
-		b.Run(name, func(b *testing.B) {
-			addNames(b, root)
-			race.Run(b,
-				race.Peer{Name: "lspci", Argv: []string{"lspci", "-D", "-nnk", "-O", "sysfs.path=" + filepath.Join(root, "sys/bus/pci")}},
+		addNames(b, root)
+		lspci := race.Peer{Name: "lspci", Argv: []string{"lspci", "-D", "-nnk", "-O", "sysfs.path=" + filepath.Join(root, "sys/bus/pci")}}
+		b.Run(name+"/all", func(b *testing.B) {
+			race.Run(b, lspci,
 				race.Peer{Name: "ghw", Argv: []string{ghwscan, root}},
 				race.Peer{Name: "gpustack", Argv: []string{gpustack, "host", "scan", "--all", "-o", "json", "--root", root}},
 			)
+		})
+		b.Run(name+"/gpus", func(b *testing.B) {
+			race.Run(b, lspci, race.Peer{Name: "gpustack", Argv: []string{gpustack, "host", "scan", "--root", root}})
 		})
 	}
 	for _, functions := range []int{483, 4096} {
@@ -136,8 +141,9 @@ func layServer(b *testing.B, root string, functions int) {
 			"class": class, "vendor": vendor, "device": device,
 			"subsystem_vendor": vendor, "subsystem_device": device, "revision": "0xa1", "numa_node": "0",
 			"driver_override": "(null)", "reset_method": "flr bus",
-			"modalias": fmt.Sprintf("pci:v0000%sd0000%ssv0000%ssd0000%sbc%ssc%si%s",
-				vendor[2:], device[2:], vendor[2:], device[2:], class[2:4], class[4:6], class[6:]),
+			// As the kernel writes it: with upper-case digits.
+			"modalias": "pci:v0000" + upper(vendor) + "d0000" + upper(device) + "sv0000" + upper(vendor) + "sd0000" + upper(device) +
+				"bc" + upper(class)[:2] + "sc" + upper(class)[2:4] + "i" + upper(class)[4:],
 		} {
 			write(b, filepath.Join(root, dir, name), text+"\n")
 		}
@@ -146,6 +152,11 @@ func layServer(b *testing.B, root string, functions int) {
 		link(b, filepath.Join(root, "sys/bus/pci/devices", address), filepath.Join(root, dir))
 	}
 	writeConfigs(b, root)
+}
+
+// upper returns a hexadecimal number without its prefix, with upper-case digits.
+func upper(number string) string {
+	return strings.ToUpper(strings.TrimPrefix(number, "0x"))
 }
 
 func write(b *testing.B, path, text string) {

@@ -289,7 +289,7 @@ func commandLines(programs []host.Program) []string {
 func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	var rows [][]string
 	for _, f := range r.Functions {
-		d := *devices.At(f.Address)
+		d := devices.At(f.Address)
 		now := text(d.Driver)
 		if now == "" {
 			now = "-"

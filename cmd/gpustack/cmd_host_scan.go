@@ -69,7 +69,7 @@ type hostScanOptions struct {
 	format string
 	all    bool
 	filter pci.Filter
-	scan   pci.Options
+	pciIDs string
 }
 
 func parseHostScan(c *cli.Context, f *faults) hostScanOptions {
@@ -83,8 +83,29 @@ func parseHostScan(c *cli.Context, f *faults) hostScanOptions {
 			Vendors: values(f, c, "vendor", pci.ParseID),
 			Classes: values(f, c, "class", pci.ParseClassPrefix),
 		},
-		scan: pci.Options{PCIIDs: c.String("pci-ids")},
+		pciIDs: c.String("pci-ids"),
 	}
+}
+
+// lists returns a function that reports whether a device is to be listed, and nil if all are.
+func (o hostScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
+	switch {
+	case !o.filter.IsZero():
+		return o.filter.Matches
+	case o.all:
+		return nil
+	}
+	return pci.Candidates(devices)
+}
+
+// scan returns the options of the scan: it reads only the functions that are to be listed.
+func (o hostScanOptions) scan() pci.Options {
+	scan := pci.Options{PCIIDs: o.pciIDs}
+	// A tree shows drivers and states of the bridges above, too.
+	if o.lists(nil) != nil && o.format != formatTree {
+		scan.Needs = o.lists
+	}
+	return scan
 }
 
 func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
@@ -95,13 +116,13 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err := u.settled(ctx, root); err != nil {
 		return err
 	}
-	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.scan})
+	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.scan()})
 	whole, err := newScanReport(m)
 	if err != nil {
 		return err
 	}
 	recorded := whole.judge(root, m)
-	shown, err := whole.narrow(opts, recorded)
+	shown, err := whole.narrow(opts, m.Devices.Value, recorded)
 	if err != nil {
 		return err
 	}
@@ -130,7 +151,7 @@ type scanReport struct {
 
 // scannedDevice is a function with its state.
 type scannedDevice struct {
-	pci.Device
+	*pci.Device
 	State *selection.State `json:"state"` // nil for a bridge
 }
 
@@ -171,7 +192,7 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 	devices := m.Devices.Value
 	scanned := make([]scannedDevice, len(devices))
 	for i := range devices {
-		scanned[i].Device = devices[i]
+		scanned[i].Device = &devices[i]
 	}
 	return scanReport{
 		Schema:   1,
@@ -186,9 +207,8 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 // driver for passthrough is bound to one. recorded is true if host prepare has recorded a
 // selection, or if that is unknown.
 func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
-	devices := m.Devices.Value
 	var uses machine.Uses
-	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
+	if slices.ContainsFunc(r.Devices, func(d scannedDevice) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
 		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
 	}
 	if err := m.Contract.Err; err != nil { // only root can read it
@@ -204,59 +224,35 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 	return recorded
 }
 
-// devices returns the functions without their states.
-func (r scanReport) devices() []pci.Device {
-	devices := make([]pci.Device, len(r.Devices))
-	for i := range r.Devices {
-		devices[i] = r.Devices[i].Device
-	}
-	return devices
-}
-
 // narrow returns the report with only the requested devices and their groups, and counts their
 // GPUs. Requesting a device that does not exist is an error.
-func (r scanReport) narrow(opts hostScanOptions, recorded bool) (scanReport, error) {
-	devices := r.devices()
+func (r scanReport) narrow(opts hostScanOptions, devices pci.Devices, recorded bool) (scanReport, error) {
 	if err := missing(opts.filter.Devices, devices); err != nil {
 		return scanReport{}, err
 	}
-	picked := devices
-	switch {
-	case !opts.filter.IsZero():
-		picked = opts.filter.Pick(devices)
-	case !opts.all:
-		picked = pci.Candidates(devices)
-	}
-	listed, groups := map[pci.Address]bool{}, map[int]bool{}
-	for _, d := range picked {
-		listed[d.Address] = true
-		if d.IOMMUGroup != nil {
-			groups[*d.IOMMUGroup] = true
-		}
-	}
 	all := r.Devices
-	r.Devices = make([]scannedDevice, 0, len(picked))
-	for _, d := range all {
-		if listed[d.Address] {
+	if lists := opts.lists(devices); lists != nil {
+		groups := map[int]bool{}
+		r.Devices = []scannedDevice{}
+		for _, d := range all {
+			if !lists(d.Device) {
+				r.Warnings = append(r.Warnings, d.Warnings...)
+				continue
+			}
 			r.Devices = append(r.Devices, d)
-		} else {
-			r.Warnings = append(r.Warnings, d.Warnings...)
+			if d.IOMMUGroup != nil {
+				groups[*d.IOMMUGroup] = true
+			}
 		}
+		r.Groups = slices.DeleteFunc(r.Groups, func(g iommu.Group) bool { return !groups[g.Number] })
 	}
-	r.count(all, opts, recorded)
-	shown := []iommu.Group{}
-	for _, g := range r.Groups {
-		if groups[g.Number] {
-			shown = append(shown, g)
-		}
-	}
-	r.Groups = shown
+	r.count(devices, opts, recorded)
 	return r, nil
 }
 
 // count counts the listed GPUs: the NVIDIA ones or, with a filter, those that it selects. It sets
 // the next command to run.
-func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded bool) {
+func (r *scanReport) count(devices pci.Devices, opts hostScanOptions, recorded bool) {
 	var preparable, refused []pci.Address
 	n := &r.GPUs
 	for _, d := range r.Devices {
@@ -300,7 +296,7 @@ func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded b
 	}
 	r.Next = "gpustack host prepare --dry-run"
 	// All NVIDIA GPUs are the default if nothing is recorded.
-	if !recorded && !slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Candidate != slices.Contains(gpus, d.Address) }) {
+	if !recorded && slices.Equal(gpus, devices.Defaults()) {
 		return
 	}
 	for _, gpu := range gpus {
@@ -309,10 +305,10 @@ func (r *scanReport) count(all []scannedDevice, opts hostScanOptions, recorded b
 }
 
 // missing returns an error for each selector that matches no function.
-func missing(selectors []pci.Selector, devices []pci.Device) error {
+func missing(selectors []pci.Selector, devices pci.Devices) error {
 	var faults []error
 	for _, s := range selectors {
-		if len((pci.Filter{Devices: []pci.Selector{s}}).Pick(devices)) == 0 {
+		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
 			faults = append(faults, &usageError{
 				fmt.Sprintf("device %s: not among the %d PCI functions of this machine", s, len(devices)),
 				"gpustack host scan --all lists them",

@@ -61,6 +61,9 @@ func TestJSONIsDescribed(t *testing.T) {
 func fieldNames(of reflect.Type) []string {
 	var names []string
 	var nested []reflect.Type // each type once
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
 	for i := range of.NumField() {
 		field := of.Field(i)
 		if field.Type == reflect.TypeFor[report]() {

@@ -157,7 +157,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 func (u *ui) driversTable(r driversReport, devices pci.Devices) {
 	var rows [][]string
 	for _, a := range r.Functions {
-		d := *devices.At(a)
+		d := devices.At(a)
 		now, then := text(d.Driver), text(d.Driver)
 		for _, c := range r.Changes {
 			if c.Address == a {

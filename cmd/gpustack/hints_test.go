@@ -74,6 +74,9 @@ func TestHintsLeadSomewhere(t *testing.T) {
 	talk, hgx, twins := example(t, "talk-2xk4200"), example(t, "hgx-8xa100"), example(t, "workstation-twins")
 	const first, second = "sys/devices/pci0000:80/0000:80:02.0/0000:84:00.0", "sys/devices/pci0000:80/0000:80:03.0/0000:88:00.0"
 	file := func(name, text string) string { return "-- " + name + " --\n" + text + "\n" }
+	other := func(function string) string {
+		return file(function+"/modalias", "pci:v000010DEd00001BB1sv0000103Csd00001096bc03sc00i00")
+	}
 	inUse := "mkdir proc/7/fd\nmkdir sys/" + strings.TrimPrefix(first, "sys/") + "/drm/card3\n" +
 		"symlink proc/7/fd/3 -> /dev/dri/card3\nsymlink sys/class/drm/card3 -> ../../" + strings.TrimPrefix(first, "sys/") + "/drm/card3\n" +
 		file("proc/7/comm", "nvidia-persiste") + file("proc/7/stat", "7 (x) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1")
@@ -135,13 +138,13 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"one of a board's GPUs, recorded with all", hgx, "", board, "", "host prepare --only 0000:07:00.0",
 			"GPUs and NVSwitches of one board would be separated", 2},
 		{"no such device", talk, "", "", "", "host prepare --device 0000:99:00.0", "0000:99:00.0: no such function", 1},
-		{"one is changed", talk, "", "host prepare", file(second+"/device", "0x1bb1"), "host prepare", "0000:88:00.0: is not the function that was recorded", 1},
-		{"all are changed", talk, "", "host prepare", file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"),
+		{"one is changed", talk, "", "host prepare", other(second), "host prepare", "0000:88:00.0: is not the function that was recorded", 1},
+		{"all are changed", talk, "", "host prepare", other(second) + other(first),
 			"host prepare", "0000:84:00.0: is not the function that was recorded", 1},
-		{"one is changed, bound now", talk, "", "host prepare", file(second+"/device", "0x1bb1"), "host bind --live --dry-run",
+		{"one is changed, bound now", talk, "", "host prepare", other(second), "host bind --live --dry-run",
 			"0000:88:00.0: is not the function that was recorded", 1},
 		{"all are changed, bound now", talk, "", "host prepare",
-			file(second+"/device", "0x1bb1") + file(first+"/device", "0x1bb1"), "host bind --live --dry-run", "0000:84:00.0: is not the function that was recorded", 1},
+			other(second) + other(first), "host bind --live --dry-run", "0000:84:00.0: is not the function that was recorded", 1},
 		{"one is the console by now, bound now", talk, "", "host prepare", file(first+"/boot_vga", "1"),
 			"host bind --live --dry-run", "0000:84:00.0: the host needs it: is the console", 2},
 		{"removed by its other function", talk, "", "host prepare", "", "host prepare --remove 0000:84:00.1", "0000:84:00.1: is not selected", 1},
@@ -149,7 +152,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"nothing left", talk, "", "host prepare", "", "host prepare --remove 10de:11b4", "nothing is selected", 1},
 		{"identical devices and pci-stub", talk, "", "", "", "host prepare --device 0000:84:00.0 --driver pci-stub",
 			"pci-stub cannot bind one of several identical devices", 1},
-		{"no id", talk, file(first+"/device", "x"), "", "", "host prepare", "0000:84:00.0: vendor and product id cannot be read", 1},
+		{"no id", talk, file(first+"/modalias", "x") + file(first+"/device", "x"), "", "", "host prepare", "0000:84:00.0: vendor and product id cannot be read", 1},
 		{"no IOMMU group", twins, "", "", "", "host bind --live --dry-run --device 0000:65:00.0", "has no IOMMU group", 1},
 		{"may hang", talk, "", "", "", "host bind --dry-run", "nouveau", 2},
 	} {

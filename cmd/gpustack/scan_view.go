@@ -213,7 +213,7 @@ func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
 
 // rootBus returns the name of the host bridge's bus as in sysfs: the bus of the topmost function,
 // or only its domain if the bridge above is unknown.
-func rootBus(d pci.Device) string {
+func rootBus(d *pci.Device) string {
 	if d.Parent != nil {
 		return "below " + d.Parent.String()
 	}
@@ -251,7 +251,7 @@ func state(d scannedDevice) string {
 	return d.State.String()
 }
 
-func ids(d pci.Device) string {
+func ids(d *pci.Device) string {
 	return unknownID(d.VendorID) + ":" + unknownID(d.ProductID)
 }
 
@@ -264,7 +264,7 @@ func unknownID(id *pci.ID) string {
 
 // name returns the product's name without that of its chip, or the class if the product is
 // unknown.
-func name(d pci.Device) string {
+func name(d *pci.Device) string {
 	if d.Product == nil {
 		return cmp.Or(text(d.ClassName), "-")
 	}
@@ -277,7 +277,7 @@ func name(d pci.Device) string {
 }
 
 // forNova returns Nova's device type and the suggested alias of an NVIDIA GPU.
-func forNova(d pci.Device) string {
+func forNova(d *pci.Device) string {
 	if !d.IsNVIDIAGPU() || d.DeviceType == nil {
 		return ""
 	}

@@ -181,7 +181,7 @@ func TestReleaseChanged(t *testing.T) {
 		warnings int
 	}{
 		{"another", func(root host.Root, at string) error {
-			return os.WriteFile(root.Path(at+"device"), []byte("0x1bb1\n"), 0o644)
+			return os.WriteFile(root.Path(at+"modalias"), []byte("pci:v000010DEd00001BB1sv00000000sd00000000bc03sc00i00\n"), 0o644)
 		}, []string{"02"}, selection.Options{}, "0000:01:00.0 vfio-pci > nouveau\n", 1},
 		{"gone", func(root host.Root, at string) error { return os.RemoveAll(root.Path(at)) }, []string{"02"}, selection.Options{}, "0000:01:00.0 vfio-pci > nouveau\n", 2},
 		{"all gone", func(root host.Root, at string) error { return os.RemoveAll(root.Path(at)) }, []string{"01", "02"}, selection.Options{}, "", 4},

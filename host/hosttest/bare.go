@@ -166,7 +166,6 @@ for x in ${sysconfdir}/default/grub.d/*.cfg ; do
 			Link("sys/bus/pci/devices/0000:"+function_, "../../../devices/"+at),
 			Write(dir+"/class", "0x"+class+"\n"), Write(dir+"/vendor", "0x"+vendor+"\n"), Write(dir+"/device", "0x"+product+"\n"),
 			Write(dir+"/subsystem_vendor", "0x103c\n"), Write(dir+"/subsystem_device", "0x1096\n"),
-			Write(dir+"/modalias", "pci:v\n"),
 			Write(dir+"/config", "\xde\x10\xb4\x11"+strings.Repeat("\x00", 60)),
 			Write(dir+"/resource", "0x00000000d1000000 0x00000000d1ffffff 0x0000000000040200\n0x0000380000000000 0x000038000fffffff 0x000000000014220c\n"),
 			Link(dir+"/driver", strings.Repeat("../", strings.Count(dir, "/"))+"bus/pci/drivers/"+driver),

@@ -33,11 +33,11 @@ func (n Server) Archive() string {
 		}
 	}
 	for i, bus := range []string{"01", "02"} {
-		function("0000:"+bus+":00.0", "030000", "10de:11b4", "pci:v000010DEd000011B4sv0sd0bc03sc00i00", "nouveau", 10+i)
-		function("0000:"+bus+":00.1", "040300", "10de:0e0a", "pci:v000010DEd00000E0Asv0sd0bc04sc03i00", "snd_hda_intel", 10+i)
+		function("0000:"+bus+":00.0", "030000", "10de:11b4", "pci:v000010DEd000011B4sv00000000sd00000000bc03sc00i00", "nouveau", 10+i)
+		function("0000:"+bus+":00.1", "040300", "10de:0e0a", "pci:v000010DEd00000E0Asv00000000sd00000000bc04sc03i00", "snd_hda_intel", 10+i)
 	}
-	function("0000:03:00.0", "010601", "8086:8d02", "pci:v00008086d00008D02sv0sd0bc01sc06i01", "ahci", 12)
-	function("0000:04:00.0", "020000", "8086:1533", "pci:v00008086d00001533sv0sd0bc02sc00i00", "igb", n.CardGroup)
+	function("0000:03:00.0", "010601", "8086:8d02", "pci:v00008086d00008D02sv00000000sd00000000bc01sc06i01", "ahci", 12)
+	function("0000:04:00.0", "020000", "8086:1533", "pci:v00008086d00001533sv00000000sd00000000bc02sc00i00", "igb", n.CardGroup)
 	const kernel = "lib/modules/6.1.0-28-amd64/"
 	loadable, builtin := "", ""
 	for _, m := range []string{"vfio", "vfio_iommu_type1", "vfio-pci", "pci-stub"} {
@@ -226,6 +226,6 @@ func Instinct() string {
 	return "symlink " + at + "/driver -> ../../drivers/amdgpu\nsymlink " + at +
 		"/iommu_group -> ../../../../kernel/iommu_groups/20\nmkdir sys/bus/pci/drivers/amdgpu\n" +
 		Running("", "-- "+at+"/class --\n0x120000\n-- "+at+"/vendor --\n0x1002\n-- "+at+"/device --\n0x74a1\n-- "+at+"/driver_override --\n(null)\n"+
-			"-- "+at+"/modalias --\npci:v00001002d000074A1sv0sd0bc12sc00i00\n"+
+			"-- "+at+"/modalias --\npci:v00001002d000074A1sv00000000sd00000000bc12sc00i00\n"+
 			"-- lib/modules/6.1.0-28-amd64/modules.dep --\nkernel/amdgpu.ko:\nkernel/vfio-pci.ko:\nkernel/pci-stub.ko:\n")
 }

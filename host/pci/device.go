@@ -34,6 +34,7 @@ type Device struct {
 	// nil on machines without NVSwitches and on machines whose NVSwitches are PCI functions.
 	NVSwitchManager *bool `json:"nvswitch_manager,omitempty"`
 
+	whole        bool // everything was read, not only what identifies the function
 	driverUnread bool
 	vpdUnread    bool
 	sriovUnread  bool

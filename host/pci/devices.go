@@ -1,17 +1,24 @@
 package pci
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // Devices are all functions of a machine, ordered by address, as [Scan] returns them.
 type Devices []Device
 
 // At returns the function at an address, or nil.
 func (ds Devices) At(a Address) *Device {
-	i, ok := slices.BinarySearchFunc(ds, a, func(d Device, a Address) int { return d.Address.Compare(a) })
+	i, ok := ds.index(a)
 	if !ok {
 		return nil
 	}
 	return &ds[i]
+}
+
+func (ds Devices) index(a Address) (int, bool) {
+	return sort.Find(len(ds), func(i int) int { return a.Compare(ds[i].Address) })
 }
 
 // Path returns the bridges above a function, outermost first. It is never nil.

@@ -25,6 +25,11 @@ type Options struct {
 	// PCIIDs is the path of a pci.ids file on the machine where the program runs, read instead of the
 	// one below the root.
 	PCIIDs string
+	// Needs returns a function that reports which of all functions the caller needs; nil if it needs
+	// all. Scan reads these, NVIDIA's GPUs and all functions that share a slot or an IOMMU group with
+	// one of them. Of other functions only Address, Class, the ids, Modalias, IOMMUGroup,
+	// GroupMembers, Parent, Controller and the names are set.
+	Needs func([]Device) func(*Device) bool
 }
 
 // Scan returns every function below root, ordered by address, and warnings about entries that are
@@ -56,8 +61,12 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 		return nil, nil, fmt.Errorf("%s: %w", root.Path(devicesDir), host.Cause(err))
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	readAll(dir, devices)
-
+	s := scanner{dir: dir, devices: devices}
+	s.identify(opts.Needs == nil)
+	if opts.Needs != nil {
+		needs := opts.Needs(devices)
+		s.complete(func(d *Device) bool { return d.IsNVIDIAGPU() || needs(d) })
+	}
 	names, err := readNames(root, opts.PCIIDs, devices)
 	if err != nil {
 		if opts.PCIIDs != "" {
@@ -65,82 +74,110 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 		}
 		warnings = append(warnings, err.Error())
 	}
-	members := map[int][]Address{}
 	for i := range devices {
-		if g := devices[i].IOMMUGroup; g != nil {
-			members[*g] = append(members[*g], devices[i].Address)
-		}
+		names.apply(&devices[i])
 	}
-	for i := range devices {
-		d := &devices[i]
-		names.apply(d)
-		if d.IOMMUGroup != nil {
-			d.GroupMembers = members[*d.IOMMUGroup]
-		}
-	}
-	readNVSwitchManagers(dir, devices)
+	s.readNVSwitchManagers()
 	return devices, warnings, nil
 }
 
-// readAll reads the folder of each function. Most of a scan's time is spent opening files, which
-// the kernel can do on several processors at once.
-func readAll(dir *host.Dir, devices []Device) {
-	workers := min(runtime.GOMAXPROCS(0), 8, len(devices))
+// scanner reads the functions of a machine.
+type scanner struct {
+	dir     *host.Dir
+	devices Devices
+}
+
+// identify reads of each function what identifies it and its IOMMU group; with whole, everything.
+func (s *scanner) identify(whole bool) {
+	s.parallel(len(s.devices), func(r *reader, i int) { r.read(&s.devices[i], true, whole) })
+	members := map[int][]Address{}
+	for i := range s.devices {
+		if g := s.devices[i].IOMMUGroup; g != nil {
+			members[*g] = append(members[*g], s.devices[i].Address)
+		}
+	}
+	for i := range s.devices {
+		if d := &s.devices[i]; d.IOMMUGroup != nil {
+			d.GroupMembers = members[*d.IOMMUGroup]
+		}
+	}
+}
+
+// complete reads the rest of the needed functions, and of those that share a slot or an IOMMU group
+// with one of them, directly or through others: whether a function can be assigned to a guest
+// depends on all of these.
+func (s *scanner) complete(needs func(*Device) bool) {
+	var unread []int // indices, which are found in the order of addresses first
+	add := func(i int) {
+		if d := &s.devices[i]; !d.whole {
+			d.whole = true
+			unread = append(unread, i)
+		}
+	}
+	for i := range s.devices {
+		if needs(&s.devices[i]) {
+			add(i)
+		}
+	}
+	groups := map[int]bool{}
+	for n := 0; n < len(unread); n++ {
+		i := unread[n]
+		d := &s.devices[i]
+		for k := i - 1; k >= 0 && s.devices[k].Address.SameSlot(d.Address); k-- {
+			add(k)
+		}
+		for k := i + 1; k < len(s.devices) && s.devices[k].Address.SameSlot(d.Address); k++ {
+			add(k)
+		}
+		if d.IOMMUGroup == nil || groups[*d.IOMMUGroup] {
+			continue
+		}
+		groups[*d.IOMMUGroup] = true
+		for _, a := range d.GroupMembers {
+			if k, ok := s.devices.index(a); ok {
+				add(k)
+			}
+		}
+	}
+	s.parallel(len(unread), func(r *reader, n int) { r.read(&s.devices[unread[n]], false, true) })
+}
+
+// parallel calls read for the numbers below count. Most of a scan's time is spent opening files,
+// which the kernel can do on several processors at once.
+func (s *scanner) parallel(count int, read func(r *reader, n int)) {
+	workers := min(runtime.GOMAXPROCS(0), 8, count)
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
-			r := reader{devices: dir, buf: make([]byte, host.MaxAttribute+1)}
-			for i := w; i < len(devices); i += workers {
-				r.read(&devices[i])
+			r := reader{devices: s.dir, buf: make([]byte, host.MaxAttribute+1)}
+			for n := w; n < count; n += workers {
+				read(&r, n)
 			}
 		})
 	}
 	group.Wait()
 }
 
-// attributes are the files and links that a function's folder may have (Linux,
-// Documentation/ABI/testing/sysfs-bus-pci). "config" is not among them: reading it is a
-// transaction on the bus.
-var attributes = []string{
-	class:           "class",
-	vendor:          "vendor",
-	device:          "device",
-	subsystemVendor: "subsystem_vendor",
-	subsystemDevice: "subsystem_device",
-	revision:        "revision",
-	modalias:        "modalias",
-	driverOverride:  "driver_override",
-	numaNode:        "numa_node",
-	bootVGA:         "boot_vga",
-	resetMethod:     "reset_method",
-	sriovTotalVFs:   "sriov_totalvfs",
-	sriovNumVFs:     "sriov_numvfs",
-	driver:          "driver",
-	iommuGroup:      "iommu_group",
-	physfn:          "physfn",
-	mediatedTypes:   mediatedTypesDir,
-}
-
-type attribute int
-
+// Files and links that a function's folder may have (Linux,
+// Documentation/ABI/testing/sysfs-bus-pci). "config" is not among them: reading it is a transaction
+// on the bus.
 const (
-	class attribute = iota
-	vendor
-	device
-	subsystemVendor
-	subsystemDevice
-	revision
-	modalias
-	driverOverride
-	numaNode
-	bootVGA
-	resetMethod
-	sriovTotalVFs
-	sriovNumVFs
-	driver
-	iommuGroup
-	physfn
-	mediatedTypes
+	class           = "class"
+	vendor          = "vendor"
+	device          = "device"
+	subsystemVendor = "subsystem_vendor"
+	subsystemDevice = "subsystem_device"
+	revision        = "revision"
+	modalias        = "modalias"
+	driverOverride  = "driver_override"
+	numaNode        = "numa_node"
+	bootVGA         = "boot_vga"
+	resetMethod     = "reset_method"
+	sriovTotalVFs   = "sriov_totalvfs"
+	sriovNumVFs     = "sriov_numvfs"
+	driver          = "driver"
+	iommuGroup      = "iommu_group"
+	physfn          = "physfn"
 )
 
 // reader reads one function at a time.
@@ -148,46 +185,63 @@ type reader struct {
 	devices *host.Dir
 	buf     []byte
 
-	// Values of the current function:
-	d       *Device
-	dir     *host.Dir
-	present uint64 // bit set of the attributes that its folder lists
-	unread  uint64 // bit set of those that could not be read or parsed
+	d   *Device   // the current function
+	dir *host.Dir // its folder
 }
 
-// values contains the targets of the pointers of one Device, allocated together.
-type values struct {
-	class                                       Class
-	vendor, product, subsystemVendor, subsystem ID
-	revision, driver, override, modalias        string
-	group, numaNode, totalVFs, numVFs           int
-	parent, controller, pf                      Address
-	bootVGA                                     bool
-	resetMethods                                []string
-	role                                        Role
-	deviceType                                  DeviceType
+// identity contains the targets of the pointers of one Device that identify it, allocated together.
+type identity struct {
+	Modalias
+	modalias           string
+	group              int
+	parent, controller Address
 }
 
-func (r *reader) read(d *Device) {
-	v := new(values)
-	r.d, r.present, r.unread = d, 0, 0
-	d.GroupMembers = []Address{}
-	d.Warnings = []string{}
+// properties contains the targets of its other pointers.
+type properties struct {
+	revision, driver, override string
+	numaNode, totalVFs, numVFs int
+	pf                         Address
+	bootVGA                    bool
+	resetMethods               []string
+	role                       Role
+	deviceType                 DeviceType
+}
+
+// read reads a function: with identify what identifies it, with complete the rest. The rest can be
+// read by a second call.
+func (r *reader) read(d *Device, identify, complete bool) {
+	r.d = d
+	d.whole = complete
+	if identify {
+		d.GroupMembers = []Address{}
+		d.Warnings = []string{}
+	} else if d.driverUnread {
+		return // the first call could not enter its folder
+	}
 	name := d.Address.String()
 	dir, target, err := r.devices.Enter(name)
-	if target != "" && path.Base(target) != name {
+	if identify && target != "" && path.Base(target) != name {
 		r.warn("", fmt.Errorf("leads to %s", target))
-	}
-	if err == nil {
-		defer dir.Close() //nolint:errcheck // only read from
-		r.dir = dir
-		r.present, err = dir.Lists(attributes, r.buf)
 	}
 	if err != nil {
 		d.driverUnread = true
 		r.warn("", err)
 		return
 	}
+	defer dir.Close() //nolint:errcheck // only read from
+	r.dir = dir
+	if identify {
+		r.identify(target)
+	}
+	if complete {
+		r.complete()
+	}
+}
+
+// identify reads what identifies the function and its place. target leads to its folder.
+func (r *reader) identify(target string) {
+	d, v := r.d, new(identity)
 	// The parent folder is that of the bridge above; on a root bus it is "pci0000:00" instead.
 	if parent, err := ParseAddress(path.Base(path.Dir(target))); err == nil {
 		v.parent = parent
@@ -202,45 +256,79 @@ func (r *reader) read(d *Device) {
 			d.Controller = &v.controller
 		}
 	}
-	d.Class = file(r, class, &v.class, ParseClass)
-	d.VendorID = file(r, vendor, &v.vendor, ParseID)
-	d.ProductID = file(r, device, &v.product, ParseID)
-	d.SubsystemVendorID = file(r, subsystemVendor, &v.subsystemVendor, ParseID)
-	d.SubsystemID = file(r, subsystemDevice, &v.subsystem, ParseID)
-	d.Revision = file(r, revision, &v.revision, parseRevision)
-	d.Modalias = file(r, modalias, &v.modalias, parseText)
-	if d.DriverOverride = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
+	d.IOMMUGroup, _ = link(r, iommuGroup, &v.group, parseCount)
+	// One file has what five others have, and opening a file takes longer than reading it.
+	if d.Modalias, _ = file(r, modalias, &v.modalias, parseText); d.Modalias != nil {
+		var err error
+		if v.Modalias, err = ParseModalias(v.modalias); err == nil {
+			d.Class, d.VendorID, d.ProductID = &v.Class, &v.Vendor, &v.Product
+			d.SubsystemVendorID, d.SubsystemID = &v.SubsystemVendor, &v.Subsystem
+			r.dir.Record(r.buf, class, vendor, device, subsystemVendor, subsystemDevice)
+			return
+		}
+		r.warn(modalias, err)
+	}
+	d.Class, _ = file(r, class, &v.Class, ParseClass)
+	d.VendorID, _ = file(r, vendor, &v.Vendor, ParseID)
+	d.ProductID, _ = file(r, device, &v.Product, ParseID)
+	d.SubsystemVendorID, _ = file(r, subsystemVendor, &v.SubsystemVendor, ParseID)
+	d.SubsystemID, _ = file(r, subsystemDevice, &v.Subsystem, ParseID)
+}
+
+// complete reads the other properties of the function.
+func (r *reader) complete() {
+	d, v := r.d, new(properties)
+	d.Revision, _ = file(r, revision, &v.revision, parseRevision)
+	if d.DriverOverride, _ = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
 		d.DriverOverride = nil // the kernel's text for an unset override
 	}
-	if d.NUMANode = file(r, numaNode, &v.numaNode, parseNUMANode); v.numaNode == noNUMANode {
+	if d.NUMANode, _ = file(r, numaNode, &v.numaNode, parseNUMANode); v.numaNode == noNUMANode {
 		d.NUMANode = nil
 	}
-	d.BootVGA = file(r, bootVGA, &v.bootVGA, parseBool)
-	if file(r, resetMethod, &v.resetMethods, parseWords) != nil {
+	if d.mayBeVGA() && r.has(bootVGA) {
+		d.BootVGA, _ = file(r, bootVGA, &v.bootVGA, parseBool)
+	}
+	if methods, _ := file(r, resetMethod, &v.resetMethods, parseWords); methods != nil {
 		d.ResetMethods = v.resetMethods
 	}
-	d.Driver = link(r, driver, &v.driver, parseText)
-	d.IOMMUGroup = link(r, iommuGroup, &v.group, parseCount)
-	d.SRIOV.PF = link(r, physfn, &v.pf, ParseAddress)
-	d.SRIOV.TotalVFs = file(r, sriovTotalVFs, &v.totalVFs, parseCount)
-	d.SRIOV.NumVFs = file(r, sriovNumVFs, &v.numVFs, parseCount)
-	if v.role, v.deviceType = r.role(); v.role != "" {
+	d.Driver, d.driverUnread = link(r, driver, &v.driver, parseText)
+	var pfUnread, totalUnread, numUnread bool
+	if !d.IsBridge() { // only endpoints have or are virtual functions (Linux, sriov_init in drivers/pci/iov.c)
+		d.SRIOV.PF, pfUnread = link(r, physfn, &v.pf, ParseAddress)
+		if r.has(sriovTotalVFs) { // the kernel shows both files or neither
+			d.SRIOV.TotalVFs, totalUnread = file(r, sriovTotalVFs, &v.totalVFs, parseCount)
+			d.SRIOV.NumVFs, numUnread = file(r, sriovNumVFs, &v.numVFs, parseCount)
+		}
+	}
+	if v.role, v.deviceType = d.SRIOV.role(pfUnread || totalUnread); v.role != "" {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
 	}
-	d.mediates = r.has(r.present, mediatedTypes)
-	d.driverUnread = r.has(r.unread, driver)
-	d.sriovUnread = r.has(r.unread, physfn) || r.has(r.unread, sriovTotalVFs) || r.has(r.unread, sriovNumVFs)
+	d.mediates = d.IsGPU() && r.has(mediatedTypesDir)
+	d.sriovUnread = pfUnread || totalUnread || numUnread
 	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF
 }
 
-// role derives the function's role in SR-IOV and its type in Nova from what was read. They are
-// empty if not enough could be read.
-func (r *reader) role() (Role, DeviceType) {
-	s := &r.d.SRIOV
+// has reports whether the function's folder may have an optional file, which is faster than opening
+// it in vain. If that cannot be determined, opening the file returns the error.
+func (r *reader) has(name string) bool {
+	exists, err := r.dir.Exists(name)
+	return exists || err != nil
+}
+
+// mayBeVGA reports whether the kernel shows boot_vga of a function of this class (Linux,
+// pci_is_vga in include/linux/pci.h and pci_is_display in later releases).
+func (d *Device) mayBeVGA() bool {
+	const undefinedVGA Class = 0x0001 // PCI_CLASS_NOT_DEFINED_VGA
+	return d.Class == nil || d.Class.IsDisplay() || *d.Class == undefinedVGA
+}
+
+// role derives a function's role in SR-IOV and its type in Nova. They are empty if not enough could
+// be read.
+func (s *SRIOV) role(unread bool) (Role, DeviceType) {
 	switch {
 	case s.PF != nil:
 		return RoleVF, TypeVF
-	case r.has(r.unread, physfn), r.has(r.unread, sriovTotalVFs):
+	case unread:
 		return "", ""
 	case s.TotalVFs == nil:
 		return RoleNone, TypePCI
@@ -250,44 +338,34 @@ func (r *reader) role() (Role, DeviceType) {
 	return RolePF, TypePCI // its driver permits no virtual functions
 }
 
-func (r *reader) has(set uint64, a attribute) bool {
-	return set&(1<<a) != 0
-}
-
-// file reads and parses one small file into value and returns value. It returns nil with a warning
-// if that fails, and nil without one if the file does not exist.
-func file[T any](r *reader, a attribute, value *T, parse func(string) (T, error)) *T {
-	if !r.has(r.present, a) {
-		return nil
-	}
-	data, err := r.dir.ReadAttribute(attributes[a], r.buf)
+// file reads and parses one small file into value and returns value. If that fails, it returns nil
+// with a warning, and unread is true; if the file does not exist, nil without one.
+func file[T any](r *reader, name string, value *T, parse func(string) (T, error)) (_ *T, unread bool) {
+	data, err := r.dir.ReadAttribute(name, r.buf)
 	if err == nil {
 		*value, err = parse(strings.TrimSuffix(string(data), "\n"))
 	}
-	return known(r, a, value, err)
+	return known(r, name, value, err)
 }
 
 // link parses the last element of a link's target in the same way.
-func link[T any](r *reader, a attribute, value *T, parse func(string) (T, error)) *T {
-	if !r.has(r.present, a) {
-		return nil
-	}
-	target, err := r.dir.Readlink(attributes[a])
+func link[T any](r *reader, name string, value *T, parse func(string) (T, error)) (_ *T, unread bool) {
+	target, err := r.dir.Readlink(name)
 	if err == nil {
 		*value, err = parse(path.Base(target))
 	}
-	return known(r, a, value, err)
+	return known(r, name, value, err)
 }
 
-func known[T any](r *reader, a attribute, value *T, err error) *T {
-	if err == nil {
-		return value
+func known[T any](r *reader, name string, value *T, err error) (_ *T, unread bool) {
+	switch {
+	case err == nil:
+		return value, false
+	case host.IsAbsent(err):
+		return nil, false
 	}
-	if !host.IsAbsent(err) { // the driver may be unbound between list and read
-		r.unread |= 1 << a
-		r.warn(attributes[a], err)
-	}
-	return nil
+	r.warn(name, err)
+	return nil, true
 }
 
 func (r *reader) warn(name string, err error) {

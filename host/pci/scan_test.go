@@ -26,6 +26,9 @@ func scan(t *testing.T, tree string) ([]pci.Device, []string) {
 
 const dir = "/sys/bus/pci/devices/0000:84:00.0"
 
+// modalias is a well-formed one.
+const modalias = "modalias = pci:v000010DEd000011B4sv0000103Csd00001096bc03sc02i00"
+
 // TestAttributes shows, for each attribute, what becomes of its value when it is
 // right, absent, malformed and unreadable. Fields are named as in JSON.
 func TestAttributes(t *testing.T) {
@@ -51,7 +54,19 @@ func TestAttributes(t *testing.T) {
 		{"subsystem", "subsystem_device = 0x0518", "subsystem_id", `"0518"`, ""},
 		{"revision", "revision = 0xA1", "revision", `"a1"`, ""},
 		{"revision malformed", "revision = a1a1", "revision", `null`, `/revision: not a revision of two hexadecimal digits: "a1a1"`},
-		{"modalias", "modalias = pci:v000010DEd000011B4", "modalias", `"pci:v000010DEd000011B4"`, ""},
+		{"modalias", modalias, "modalias", `"pci:v000010DEd000011B4sv0000103Csd00001096bc03sc02i00"`, ""},
+		{"vendor from the modalias alone", modalias, "vendor_id", `"10de"`, ""},
+		{"product from the modalias alone", modalias, "product_id", `"11b4"`, ""},
+		{"subsystem vendor from the modalias alone", modalias, "subsystem_vendor_id", `"103c"`, ""},
+		{"subsystem from the modalias alone", modalias, "subsystem_id", `"1096"`, ""},
+		{"class from the modalias alone", modalias, "class", `"0302"`, ""},
+		{"files beside a modalias are not read", modalias + "\nvendor = NVIDIA\nclass = 0x3D\nmkdir device", "vendor_id", `"10de"`, ""},
+		{"modalias malformed", "modalias = pci:v000010DEd000011B4", "modalias", `"pci:v000010DEd000011B4"`,
+			`/modalias: not the modalias of a PCI function: "pci:v000010DEd000011B4"`},
+		{"modalias in lower case", "modalias = pci:v000010ded000011b4sv0000103csd00001096bc03sc02i00\nvendor = 0x8086", "vendor_id", `"8086"`,
+			`/modalias: not the modalias of a PCI function: "pci:v000010ded000011b4sv0000103csd00001096bc03sc02i00"`},
+		{"files beside a malformed modalias", "modalias = pci:\nvendor = 0x10de", "vendor_id", `"10de"`, `/modalias: not the modalias of a PCI function: "pci:"`},
+		{"files beside an unreadable modalias", "mkdir modalias\nclass = 0x030200", "class", `"0302"`, `/modalias: is a directory`},
 		{"modalias empty", "modalias =", "modalias", `null`, `/modalias: empty`},
 		{"modalias of bytes that steer a terminal", "modalias = pci:\x1b[31m", "modalias", `null`, `/modalias: not plain text: "pci:\x1b[31m"`},
 		{"driver", "symlink driver -> ../../drivers/nouveau", "driver", `"nouveau"`, ""},
@@ -288,9 +303,11 @@ symlink iommu_group -> ../../../../kernel/iommu_groups/9`))
 }
 
 // FuzzAttributes feeds one value to every attribute: the list must stand, and
-// each attribute must be known, absent or warned of.
+// each attribute must be known, absent or warned of. boot_vga is not read of
+// functions of another class, and a text that is no modalias is shown with a warning.
 func FuzzAttributes(f *testing.F) {
-	for _, seed := range []string{"0x10de\n", "0x030000\n", "-1\n", "(null)\n", "1\n", "flr bus\n", "", "\x00\n", "0x", "ff\nff\n"} {
+	for _, seed := range []string{"0x10de\n", "0x030000\n", "-1\n", "(null)\n", "1\n", "flr bus\n", "", "\x00\n", "0x", "ff\nff\n",
+		"pci:v000010DEd000011B4sv0000103Csd00001096bc03sc00i00\n"} {
 		f.Add([]byte(seed))
 	}
 	names := []string{
@@ -318,10 +335,11 @@ func FuzzAttributes(f *testing.F) {
 		}
 		d := devices[0]
 		known := 0
+		_, noModalias := pci.ParseModalias(strings.TrimSuffix(string(value), "\n"))
 		for _, is := range []bool{
 			d.Class != nil, d.VendorID != nil, d.ProductID != nil, d.SubsystemVendorID != nil, d.SubsystemID != nil,
-			d.Revision != nil, d.Modalias != nil, d.DriverOverride != nil || strings.TrimSuffix(string(value), "\n") == "(null)",
-			d.NUMANode != nil || strings.TrimSuffix(string(value), "\n") == "-1", d.BootVGA != nil, d.ResetMethods != nil,
+			d.Revision != nil, d.Modalias != nil && noModalias == nil, d.DriverOverride != nil || strings.TrimSuffix(string(value), "\n") == "(null)",
+			d.NUMANode != nil || strings.TrimSuffix(string(value), "\n") == "-1", d.BootVGA != nil || d.Class != nil && !d.IsDisplay() && *d.Class != 1, d.ResetMethods != nil,
 			d.SRIOV.TotalVFs != nil, d.SRIOV.NumVFs != nil,
 		} {
 			if is {

@@ -88,18 +88,17 @@ func (f Filter) IsZero() bool {
 	return len(f.Vendors)+len(f.Classes)+len(f.Devices) == 0
 }
 
-// Pick returns the functions that the filter selects, in their order.
-func (f Filter) Pick(devices []Device) []Device {
-	return pick(devices, func(d *Device) bool {
-		return anyOf(f.Vendors, d.IsVendor) &&
-			anyOf(f.Classes, func(p ClassPrefix) bool { return p.Matches(d) }) &&
-			anyOf(f.Devices, func(s Selector) bool { return s.Matches(d) })
-	})
+// Matches reports whether the filter selects a function.
+func (f Filter) Matches(d *Device) bool {
+	return anyOf(f.Vendors, d.IsVendor) &&
+		anyOf(f.Classes, func(p ClassPrefix) bool { return p.Matches(d) }) &&
+		anyOf(f.Devices, func(s Selector) bool { return s.Matches(d) })
 }
 
-// Candidates returns the functions that host prepare would select by default, their virtual
-// functions, all functions that share a slot or an IOMMU group with one of them, and NVSwitches.
-func Candidates(devices []Device) []Device {
+// Candidates returns a function that reports whether a device is one that host prepare would select
+// by default, a virtual function of one, in the slot or IOMMU group of such a device, or an
+// NVSwitch.
+func Candidates(devices []Device) func(*Device) bool {
 	groups, slots := map[int]bool{}, map[Address]bool{}
 	for i := range devices {
 		if d := &devices[i]; d.IsNVIDIAGPU() {
@@ -109,19 +108,9 @@ func Candidates(devices []Device) []Device {
 			}
 		}
 	}
-	return pick(devices, func(d *Device) bool {
+	return func(d *Device) bool {
 		return slots[d.Address.Card()] || d.IsNVSwitch() || d.IOMMUGroup != nil && groups[*d.IOMMUGroup]
-	})
-}
-
-func pick(devices []Device, want func(*Device) bool) []Device {
-	picked := []Device{}
-	for i := range devices {
-		if want(&devices[i]) {
-			picked = append(picked, devices[i])
-		}
 	}
-	return picked
 }
 
 // anyOf reports whether one of the values matches, or there are none.

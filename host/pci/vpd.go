@@ -137,17 +137,18 @@ func hidesNVSwitches(devices []Device) bool {
 }
 
 // readNVSwitchManagers determines which functions manage NVSwitches.
-func readNVSwitchManagers(dir *host.Dir, devices []Device) {
-	if !hidesNVSwitches(devices) {
+func (s *scanner) readNVSwitchManagers() {
+	if !hidesNVSwitches(s.devices) {
 		return
 	}
+	s.complete((*Device).mayManageNVSwitches)
 	// The kernel waits for the device at every four bytes, so the devices are read concurrently.
 	var group sync.WaitGroup
-	for i := range devices {
-		if devices[i].mayManageNVSwitches() {
+	for i := range s.devices {
+		if s.devices[i].mayManageNVSwitches() {
 			group.Go(func() {
-				r := reader{devices: dir, buf: make([]byte, host.MaxAttribute+1)}
-				r.readVPD(&devices[i])
+				r := reader{devices: s.dir, buf: make([]byte, host.MaxAttribute+1)}
+				r.readVPD(&s.devices[i])
 			})
 		}
 	}

@@ -268,8 +268,8 @@ func TestRefusals(t *testing.T) {
 		{"a disk of the host", node{CPU: "GenuineIntel", More: "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n"}.Archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},
 			"0000:03:00.0: the host needs it: may carry /dev/root, mounted at /: its disk is not determined"},
 		{"nothing is left", node{CPU: "GenuineIntel"}.Archive(), nil, []string{"10de:11b4"}, nil, "nothing is selected"},
-		{"no NVIDIA card", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "0x10de", "0x1002"), nil, nil, nil, "NVIDIA GPUs: no such function"},
-		{"no id", strings.Replace(node{CPU: "GenuineIntel"}.Archive(), "0x0e0a", "e0a", 1), nil, nil, nil, "0000:01:00.1: vendor and product id cannot be read"},
+		{"no NVIDIA card", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "pci:v000010DE", "pci:v00001002"), nil, nil, nil, "NVIDIA GPUs: no such function"},
+		{"no id", strings.NewReplacer("0x0e0a", "e0a", "d00000E0Asv0", "dE0Asv0").Replace(node{CPU: "GenuineIntel"}.Archive()), []string{"0000:01:00.0"}, nil, nil, "0000:01:00.1: vendor and product id cannot be read"},
 		{"a kernel without the driver", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "vfio-pci.ko", "vfio-xpci.ko"), nil, nil, nil, "driver vfio-pci: no installed kernel has it"},
 		{"no kernel", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "lib/modules/6", "lib/mod/6"), nil, nil, nil, "/lib/modules: no installed kernel"},
 		{"a bare tree", strings.NewReplacer("usr/sbin/mkinitramfs", "usr/x", "etc/default/grub", "etc/default/x", "usr/sbin/grub-mkconfig", "usr/y").Replace(node{CPU: "GenuineIntel"}.Archive()), nil, nil, nil,
@@ -310,7 +310,8 @@ func TestReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"0", "1"} {
-		if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/device"), []byte("0x1bb1\n"), 0o644); err != nil {
+		if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/modalias"),
+			[]byte("pci:v000010DEd00001BB1sv00000000sd00000000bc03sc00i00\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -398,7 +398,7 @@ func TestNoneLater(t *testing.T) {
 
 // TestAbsent: only a machine that shows all of its functions has none of them for certain.
 func TestAbsent(t *testing.T) {
-	text := strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "0x10de", "0x1002")
+	text := strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "pci:v000010DE", "pci:v00001002")
 	for _, test := range []struct {
 		name, text string
 		opts       selection.Options
@@ -411,7 +411,7 @@ func TestAbsent(t *testing.T) {
 		{"one of two", text, selection.Options{Add: selectors(t, "0000:99:00.0", "1002:11b4")}, false},
 		{"the only one named", text, selection.Options{Only: selectors(t, "0000:99:00.0")}, true},
 		{"a vendor", text, selection.Options{Vendors: []pci.ID{0x1234}}, true},
-		{"a vendor that cannot be read", strings.Replace(text, "0x1002", "?", 1), selection.Options{}, false},
+		{"a vendor that cannot be read", strings.Replace(text, "pci:v00001002", "pci:v", 1) + "-- sys/bus/pci/devices/0000:01:00.0/vendor --\n?\n", selection.Options{}, false},
 		{"no boot loader either", strings.ReplaceAll(text, "etc/default/grub", "etc/default/x"), selection.Options{}, true},
 		{"a record that cannot be read", text + "-- var/lib/gpustack/contract.json --\n{\n", selection.Options{}, false},
 	} {

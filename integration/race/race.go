@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -19,10 +21,11 @@ type Peer struct {
 }
 
 // Run runs peers in turn, the last being ours, and reports the median time of each,
-// the median ratio of ours to each other's, and the processor's time that ours takes.
+// the median ratio of ours to each other's, in time that passed and in the processor's
+// time, the processor's time that ours takes, and the machine's load at the end.
 func Run(b *testing.B, peers ...Peer) {
 	times := make([][]float64, len(peers))
-	var cpu []float64
+	cpu := make([][]float64, len(peers))
 	for b.Loop() {
 		for i, p := range peers {
 			argv := p.Argv
@@ -36,24 +39,44 @@ func Run(b *testing.B, peers ...Peer) {
 				b.Fatalf("%q: %v\n%s", argv, err, out)
 			}
 			times[i] = append(times[i], milliseconds(time.Since(start)))
-			if i == len(peers)-1 {
-				cpu = append(cpu, milliseconds(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()))
-			}
+			cpu[i] = append(cpu[i], milliseconds(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()))
 		}
 	}
-	ours := times[len(peers)-1]
+	last := len(peers) - 1
 	for i, p := range peers {
-		if i < len(peers)-1 {
-			ratios := make([]float64, len(ours))
-			for round := range ours {
-				ratios[round] = ours[round] / times[i][round]
-			}
-			b.ReportMetric(median(ratios), "of-"+p.Name)
+		if i < last {
+			b.ReportMetric(ratio(times[last], times[i]), "of-"+p.Name)
+			b.ReportMetric(ratio(cpu[last], cpu[i]), "cpu-of-"+p.Name)
 		}
 		b.ReportMetric(median(times[i]), p.Name+"-ms")
 	}
-	b.ReportMetric(median(cpu), "own-cpu-ms")
+	b.ReportMetric(median(cpu[last]), "own-cpu-ms")
+	b.ReportMetric(load(b), "load")
 	b.ReportMetric(0, "ns/op") // of all peers together, it says nothing
+}
+
+// ratio returns the median ratio of ours to theirs, round by round.
+func ratio(ours, theirs []float64) float64 {
+	ratios := make([]float64, len(ours))
+	for round := range ours {
+		ratios[round] = ours[round] / theirs[round]
+	}
+	return median(ratios)
+}
+
+// load returns the number of processes that ran or waited for the processor in the last minute
+// (proc_loadavg(5)).
+func load(b *testing.B) float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		b.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	load, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return load
 }
 
 func milliseconds(d time.Duration) float64 {
