@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/guest"
 	"gpustack/integration/evidence"
 )
 
@@ -84,6 +85,32 @@ func TestRepair(t *testing.T) {
 	type reports map[string]func(*testing.T) string
 	gone := func(host string) func(*testing.T) string {
 		return func(t *testing.T) string { return evidence.Write(t, evidence.Report(host, evidence.Stopped)) }
+	}
+	// Reports of nova-compute's that have been up for a time, and of a resize's leavings.
+	at := func(up time.Duration, host string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			started := time.Now().UTC().Add(-up)
+			return evidence.Write(t, evidence.Report(host, func(r *guest.Report) { r.NovaCompute[0].Started = &started }))
+		}
+	}
+	defines := func(host string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			return evidence.Write(t, evidence.Report(host, evidence.Defines(t, first, u)))
+		}
+	}
+	holds := func(host string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			return evidence.Write(t, evidence.Report(host, evidence.Holds(t, first, u)))
+		}
+	}
+	resized := func(status string) func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
+		return func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
+			old := Row{"updated_at": Ago(2 * time.Hour)}
+			c.Instance(t, u, "gpu2", "active", "")
+			c.Card(t, gpu1, first, "allocated", u, old)
+			c.Card(t, gpu2, first, "allocated", u, old)
+			c.Migration(t, 3, u, "resize", status, "gpu1", "gpu2", old)
+		}
 	}
 	for name, test := range map[string]struct {
 		host    []HostOption // of gpu1
@@ -376,6 +403,42 @@ func TestRepair(t *testing.T) {
 			found: []string{"gpu1 0000:80:00.0 B unknown", "gpu1 0000:81:00.0 C unknown", "gpu1 0000:82:00.0 S unknown"},
 			left:  []string{"gpu1 0000:80:00.0 B unknown", "gpu1 0000:81:00.0 C unknown", "gpu1 0000:82:00.0 S unknown"},
 			cards: []string{"allocated " + UUID(10), "allocated " + UUID(11), "allocated " + UUID(12)},
+		},
+		"C: of two hosts that two dead migrations went to, one has reported": {
+			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
+				gpu3 := c.Compute(t, "gpu3")
+				old := Row{"updated_at": Ago(2 * time.Hour)}
+				c.Instance(t, u, "gpu1", "active", "")
+				c.Card(t, gpu1, first, "allocated", u, old)
+				c.Card(t, gpu2, first, "allocated", u, old)
+				c.Card(t, gpu3, first, "allocated", u, old)
+				c.Migration(t, 3, u, "migration", "migrating", "gpu1", "gpu2", old)
+				c.Migration(t, 4, u, "migration", "migrating", "gpu1", "gpu3", old)
+			},
+			reports: reports{"gpu1": at(20*time.Minute, "gpu1"), "gpu2": at(20*time.Minute, "gpu2")},
+			found:   []string{"gpu2 " + first + " C stale online", "gpu3 " + first + " C unknown"},
+			left:    []string{"gpu2 " + first + " C stale online", "gpu3 " + first + " C unknown"}, // there is no Placement
+			cards:   []string{"allocated " + u},
+		},
+		"S: libvirt has the source's domain defined": {
+			rows:    resized("finished"),
+			reports: reports{"gpu1": defines("gpu1"), "gpu2": holds("gpu2")},
+			found:   []string{"gpu1 " + first + " S stale online"}, left: []string{"gpu1 " + first + " S stale online"}, cards: []string{"allocated " + u},
+		},
+		"S: and the guest is on no host": {
+			rows:    resized("finished"),
+			reports: reports{"gpu1": defines("gpu1"), "gpu2": at(20*time.Minute, "gpu2")},
+			found:   []string{"gpu1 " + first + " S unknown"}, left: []string{"gpu1 " + first + " S unknown"}, cards: []string{"allocated " + u},
+		},
+		"C: libvirt has the source's domain defined": {
+			rows:    resized("post-migrating"),
+			reports: reports{"gpu1": defines("gpu1"), "gpu2": holds("gpu2")},
+			found:   []string{"gpu1 " + first + " C stale online"}, left: []string{"gpu1 " + first + " C stale online"}, cards: []string{"allocated " + u},
+		},
+		"S: nova-compute has been up all the time": {
+			rows:    resized("finished"),
+			reports: reports{"gpu1": at(100*time.Hour, "gpu1"), "gpu2": at(100*time.Hour, "gpu2")},
+			found:   []string{"gpu1 " + first + " S stale online"}, left: []string{"gpu1 " + first + " S stale online"}, cards: []string{"allocated " + u},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

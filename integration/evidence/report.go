@@ -52,6 +52,19 @@ func Holds(t testing.TB, address, uuid string) func(*guest.Report) {
 	}
 }
 
+// Defines is a host whose libvirt has a domain defined that has a device and does not run, as a
+// resize leaves it on its source.
+func Defines(t testing.TB, address, uuid string) func(*guest.Report) {
+	t.Helper()
+	a, err := pci.ParseAddress(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(r *guest.Report) {
+		r.Domains = append(r.Domains, guest.Domain{UUID: uuid, Name: "instance-00000001", Functions: []pci.Address{a}, Files: []string{"/etc/libvirt/qemu/instance-00000001.xml"}})
+	}
+}
+
 // Write writes a report as host guests prints it, and returns the file.
 func Write(t testing.TB, r guest.Report) string {
 	t.Helper()
