@@ -463,7 +463,7 @@ func TestCases(t *testing.T) {
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"}, want: "S unknown: " + reset + ", but gpu2: the guest is not defined"},
 		"S: its domain is left, vm_state does not tell": {device: mine, instance: instance("error @gpu2"), migrations: move("finished"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
-			want: "S unknown: " + reset + ", but gpu1 has the guest, and vm_state error does not say whether the guest runs on gpu2"},
+			want: "S unknown: " + reset + ", but gpu1 has the guest, and vm_state error does not say whether the guest runs on gpu2 (if it does: openstack server set --state active)"},
 		"S: its domain is left, the destination has not reported": {device: mine, instance: instance("active @gpu2"), migrations: move("finished"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, silent: "gpu2"}, want: "S unknown: " + reset + ", but no guest report of gpu2 was given"},
 		"S: nobody has reported": {device: mine, instance: instance("error @gpu2"), migrations: move("finished"), held: both,
