@@ -44,19 +44,20 @@ type Facts struct {
 	Service *Service  // of the node's host; nil: there is none, or it is deleted
 	Down    time.Duration
 
-	Instance   *Instance   // of this cell; nil: it has none
-	OtherCell  string      // the other cell that has the instance; "" for none
-	Mapped     bool        // nova_api.instance_mappings has it
-	Incomplete string      // why other cells or the API database could not be read; "" if they were
-	Here       bool        // the instance, or else the holder, is on the node, as the database compares names
-	Migrations []Migration // of the instance, without deleted ones
-	Held       []Held      // the instance's claimed and allocated devices, on all nodes of the cell
-	Related    []Device    // the functions of the same card: parent or children
-	Holder     *Instance   // of a device without an owner: the instance whose guest uses it
-	Rivals     []Device    // the free devices of the node that the holder's guest uses, including this one
-	Claim      bool        // whether the device may be assigned to the holder
-	Vanished   bool        // the host's inventory does not have the device
-	Odd        []string    // why the row is unknown: records that Nova does not write, hosts with equal names
+	Instance   *Instance         // of this cell; nil: it has none
+	OtherCell  string            // the other cell that has the instance; "" for none
+	Mapped     bool              // nova_api.instance_mappings has it
+	Incomplete string            // why other cells or the API database could not be read; "" if they were
+	Here       bool              // the instance, or else the holder, is on the node, as the database compares names
+	Migrations []Migration       // of the instance, without deleted ones
+	ContextOf  *ContextMigration // that the instance's migration_context names; nil: the instance has none
+	Held       []Held            // the instance's claimed and allocated devices, on all nodes of the cell
+	Related    []Device          // the functions of the same card: parent or children
+	Holder     *Instance         // of a device without an owner: the instance whose guest uses it
+	Rivals     []Device          // the free devices of the node that the holder's guest uses, including this one
+	Claim      bool              // whether the device may be assigned to the holder
+	Vanished   bool              // the host's inventory does not have the device
+	Odd        []string          // why the row is unknown: records that Nova does not write, hosts with equal names
 	Proof      Proof
 }
 
@@ -145,7 +146,7 @@ func (c *classifier) holder() {
 	use := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.LastChange())
 	own := c.d.Instance != nil && KeyOf(*c.d.Instance) == KeyOf(use.Guest)
 	switch {
-	case use.Guest == "" || own && c.Verdict == Legitimate:
+	case use.Guest == "" || own && (c.Verdict == Legitimate || c.Case == CaseContext):
 		return
 	case own:
 		c.Verdict, c.Repair, c.Migration = Suspicious, NoRepair, nil
@@ -497,10 +498,7 @@ func (c *classifier) here() {
 		c.Steps = "reinstall the device, or move or delete the instance; then restart nova-compute, which deletes the row once the device is free"
 		return
 	case i.Context != nil:
-		c.is(CaseContext, Suspicious, "the instance is on this node, but still has the context of migration %d, which is over", i.Context.Migration)
-		c.Consequence = "Nova counts the devices of both hosts as the instance's, and marks its next migration as failed"
-		c.Steps = fmt.Sprintf("check that migration %d is over; then: UPDATE instance_extra SET migration_context = NULL WHERE instance_uuid = '%s' AND deleted = 0",
-			i.Context.Migration, i.UUID)
+		c.context(i)
 		return
 	}
 	c.is(CaseLegitimate, Legitimate, "the instance is on this node")

@@ -63,6 +63,18 @@ func numbered(id int64, spec string) Migration {
 	return m
 }
 
+// contextOf gives the instance the context of a migration, after changes to its record.
+func contextOf(spec string, changes ...func(*ContextMigration)) func(*Facts) {
+	m := ContextMigration{Found: true}
+	if spec != "" {
+		m.Migration = migration(spec)
+	}
+	for _, change := range changes {
+		change(&m)
+	}
+	return func(f *Facts) { f.Instance.Context, f.ContextOf = &Context{12}, &m }
+}
+
 func service(node Node, seen time.Duration) *Service {
 	at := now.Add(-seen)
 	return &Service{Host: node.Host, LastSeen: &at}
@@ -398,9 +410,34 @@ func TestCases(t *testing.T) {
 			change: func(f *Facts) { f.Vanished = true }, want: "G suspicious: the instance is on this node, but the host no longer has the device"},
 		"G: pulled, and its owner is gone": {device: mine, instance: instance("deleted"),
 			change: func(f *Facts) { f.Vanished = true }, want: "A stale nova: the instance is gone"},
-		"J: a context is left": {device: mine, instance: instance("active @gpu1"),
-			change: func(f *Facts) { f.Instance.Context = &Context{12} },
-			want:   "J suspicious: the instance is on this node, but still has the context of migration 12, which is over"},
+		"J: the migration is over": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
+			want: "J stale context: the instance is on this node and has no open migration, but still has the context of migration 12; its status is 'failed'"},
+		"J: the guest runs where it should": {device: mine, instance: instance("active @gpu1"), proof: reports{holder: u},
+			change: contextOf("migration failed gpu1 gpu2"),
+			want:   "J stale context: the instance is on this node and has no open migration, but still has the context of migration 12; its status is 'failed'"},
+		"J: the migration is purged": {device: mine, instance: instance("error @gpu1"), change: contextOf("", func(m *ContextMigration) { *m = ContextMigration{} }),
+			want: "J stale context: the instance is on this node and has no open migration, but still has the context of migration 12; its record is purged"},
+		"J: the migration is deleted": {device: mine, instance: instance("active @gpu1"),
+			change: contextOf("migration error gpu1 gpu2", func(m *ContextMigration) { m.Deleted = true }),
+			want:   "J stale context: the instance is on this node and has no open migration, but still has the context of migration 12; its record is deleted"},
+		"J: error is not over": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration error gpu1 gpu2"),
+			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; migration 12 (migration) 'error' gpu1->gpu2 is not over"},
+		"J: it was not read": {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Instance.Context = &Context{12} },
+			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; its record was not read"},
+		"J: of another instance": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration failed gpu1 gpu2", func(m *ContextMigration) { m.Instance = "other" }),
+			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; migration 12 belongs to instance other"},
+		"J: across cells": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration confirmed gpu1 gpu2", func(m *ContextMigration) { m.CrossCell = true }),
+			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; migration 12 crosses cells"},
+		"J: an evacuation that is done": {device: mine, instance: instance("active @gpu1"), change: contextOf("evacuation done gpu2 gpu1"),
+			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; nova-compute on gpu2 still has to read the record of migration 12 (evacuation) 'done' gpu2->gpu1"},
+		"J: without a time": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration failed gpu1 gpu2", func(m *ContextMigration) { m.Changed = time.Time{} }),
+			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; migration 12 (migration) 'failed' gpu1->gpu2 has no time of its last change"},
+		"J: the migration has just ended": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration reverted gpu1 gpu2", func(m *ContextMigration) { m.Changed = now.Add(-time.Minute) }),
+			want: "J stale context needs migration 12 unchanged for 5m0s: nova-compute may clear the context itself: the instance is on this node and has no open migration, but still has the context of migration 12; its status is 'reverted'"},
+		"a context, and the instance is resized": {device: mine, instance: instance("resized @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
+			want: "legitimate: the instance is in state resized"},
+		"a context, and the instance is in a task": {device: mine, instance: instance("active resize_prep @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
+			want: "legitimate: the instance is in task resize_prep"},
 		"a context, and its migration": {device: mine, instance: instance("active @gpu1"), migrations: move("error"),
 			change: func(f *Facts) { f.Instance.Context = &Context{12} },
 			want:   "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},

@@ -39,10 +39,11 @@ type Repair string
 
 // Repairs.
 const (
-	NoRepair Repair = ""
-	ByNova   Repair = "nova"    // nova-compute repairs the row, at its next audit or when it starts
-	Online   Repair = "online"  // close the migration, so that nova-compute's audit frees the device
-	Offline  Repair = "offline" // write the row while nova-compute on its host is down
+	NoRepair     Repair = ""
+	ByNova       Repair = "nova"    // nova-compute repairs the row, at its next audit or when it starts
+	Online       Repair = "online"  // close the migration, so that nova-compute's audit frees the device
+	Offline      Repair = "offline" // write the row while nova-compute on its host is down
+	ClearContext Repair = "context" // clear the instance's migration_context
 )
 
 // Finding is the judgement of a row, with its grounds and its repair.

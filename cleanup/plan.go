@@ -19,7 +19,7 @@ func NewPlan(findings []Finding) []Unit {
 	}
 	groups := map[key][]Finding{}
 	for _, f := range findings {
-		if f.Verdict != Stale || f.Needs != "" || f.Repair != Online && f.Repair != Offline {
+		if f.Verdict != Stale || f.Needs != "" || f.Repair != Online && f.Repair != Offline && f.Repair != ClearContext {
 			continue
 		}
 		k := key{cell: f.Cell, repair: f.Repair, instance: f.Claims}

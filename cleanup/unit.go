@@ -11,7 +11,8 @@ import (
 )
 
 // Unit is a repair that is made as a whole or not at all: migrations of one instance are closed,
-// or all rows of one instance are written offline, or one row without an owner is.
+// or all rows of one instance are written offline, or its migration context is cleared, or one row
+// without an owner is written.
 type Unit struct {
 	Cell      string            `json:"cell"`
 	Repair    Repair            `json:"repair"`
@@ -109,10 +110,13 @@ func (s State) Known() bool {
 	return slices.Contains([]State{Planned, Written, Repaired, Skipped, Begun, Undone}, s)
 }
 
-// Name returns the migrations that a unit closes, or else its devices.
+// Name returns the migrations that a unit closes, the context that it clears, or else its devices.
 func (u Unit) Name() string {
-	if u.Repair == Online {
+	switch u.Repair {
+	case Online:
 		return migrationsText(u.Closings)
+	case ClearContext:
+		return "the migration context of instance " + u.Instance
 	}
 	var names []string
 	for i, d := range u.Devices {

@@ -18,6 +18,7 @@ type records struct {
 	other      map[string]string // cell by instance
 	mapped     map[string]bool
 	incomplete string
+	contexts   map[int64]cleanup.ContextMigration    // by the migration that a context names
 	related    map[int64]map[string][]cleanup.Device // by node and address, its own or its parent's
 }
 
@@ -98,6 +99,7 @@ func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records,
 		return nil
 	}
 	f.Instance = &i
+	f.ContextOf = e.contextOf(i)
 	if *d.Instance != i.UUID {
 		f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, but the instance has uuid %q", *d.Instance, i.UUID))
 	}

@@ -35,6 +35,9 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 		if err := errors.Join(r.readInstances(ctx, &e, uuids), r.readMigrations(ctx, &e, uuids), r.readHeld(ctx, &e, uuids)); err != nil {
 			return e, err
 		}
+		if err := r.readContexts(ctx, &e); err != nil {
+			return e, err
+		}
 		if err := r.place(ctx, &e); err != nil {
 			return e, err
 		}

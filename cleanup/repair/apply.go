@@ -176,6 +176,10 @@ func (r *Repairer) Wait(ctx context.Context, units []cleanup.Unit, patience time
 			if err != nil {
 				return err
 			}
+			if !free && u.Repair == cleanup.ClearContext {
+				u.Note = "the instance has a migration context again"
+				return errors.Join(fmt.Errorf("%s: %s: run gpustack repair-migration again", u.Name(), u.Note), r.Record(units))
+			}
 			if !free {
 				left++
 				continue
@@ -223,11 +227,15 @@ func (r *Repairer) Settled(ctx context.Context, units []cleanup.Unit) error {
 	return errors.Join(errs...)
 }
 
-// free returns whether none of a unit's devices belongs to its instance any more.
+// free returns whether none of a unit's devices belongs to its instance any more, or whether the
+// migration context that the unit clears is gone.
 func (r *Repairer) free(ctx context.Context, u *cleanup.Unit) (bool, error) {
 	cell, err := r.cell(u)
 	if err != nil {
 		return false, err
+	}
+	if u.Repair == cleanup.ClearContext {
+		return cleared(ctx, cell.DB, u)
 	}
 	n, err := kept(ctx, cell.DB, u, "")
 	return n == 0, err

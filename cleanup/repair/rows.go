@@ -17,8 +17,11 @@ import (
 // the time to write, by the database's clock.
 func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
 	at := now.UTC().Format(time.DateTime)
-	if u.Repair == cleanup.Offline {
+	switch u.Repair {
+	case cleanup.Offline:
 		return offlineRows(ctx, tx, u, at, locking)
+	case cleanup.ClearContext:
+		return contextRows(ctx, tx, u, at)
 	}
 	var rows []cleanup.Row
 	for _, c := range u.Closings {
@@ -45,20 +48,8 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 			rows = append(rows, row.With(map[string]*string{"migration_context": nil, "updated_at": &at}))
 		}
 	}
-	// On a cluster, reading locks nothing on other nodes. Writing makes a concurrent change of
-	// the instance there fail, or this one.
-	row, err := read(ctx, tx, "instances", instance, "host", "node", "vm_state", "task_state", "updated_at")
-	if err != nil {
-		return nil, err
-	}
-	// In the second in which Nova saved the row, it would be equal before and after.
-	changed := at
-	if before := row.Before["updated_at"]; before != nil && *before >= at {
-		if t, err := time.Parse(time.DateTime, *before); err == nil {
-			changed = t.Add(time.Second).Format(time.DateTime)
-		}
-	}
-	return append(rows, row.With(map[string]*string{"updated_at": &changed})), nil
+	guard, err := guardRow(ctx, tx, instance, at)
+	return append(rows, guard), err
 }
 
 // offlineRows returns the changes for all devices of a unit, each row once. It notes the

@@ -1,0 +1,60 @@
+package repair
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+)
+
+// contextRows returns the changes that clear the migration context of a unit's instance. The whole
+// context stays in the journal, as the value before.
+func contextRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at string) ([]cleanup.Row, error) {
+	var instance, extra int64
+	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id FROM instances i JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
+		u.Instance).Scan(&instance, &extra)
+	if err != nil {
+		return nil, novadb.Explain("instance_extra", err)
+	}
+	row, err := read(ctx, tx, "instance_extra", extra, "migration_context", "updated_at")
+	if err != nil {
+		return nil, err
+	}
+	if row.Before["migration_context"] == nil {
+		return nil, fmt.Errorf("instance_extra of %s has %w: the instance has no migration context", u.Instance, errChanged)
+	}
+	guard, err := guardRow(ctx, tx, instance, at)
+	return []cleanup.Row{row.With(map[string]*string{"migration_context": nil, "updated_at": &at}), guard}, err
+}
+
+// guardRow returns the change of updated_at in an instance's row. On a cluster, reading locks
+// nothing on other nodes. Writing makes a concurrent change of the instance there fail, or this
+// one.
+func guardRow(ctx context.Context, tx *sql.Tx, instance int64, at string) (cleanup.Row, error) {
+	row, err := read(ctx, tx, "instances", instance, "host", "node", "vm_state", "task_state", "updated_at")
+	if err != nil {
+		return row, err
+	}
+	// In the second in which Nova saved the row, it would be equal before and after.
+	changed := at
+	if before := row.Before["updated_at"]; before != nil && *before >= at {
+		if t, err := time.Parse(time.DateTime, *before); err == nil {
+			changed = t.Add(time.Second).Format(time.DateTime)
+		}
+	}
+	return row.With(map[string]*string{"updated_at": &changed}), nil
+}
+
+// cleared returns whether the unit's instance has no migration context.
+func cleared(ctx context.Context, q rowQuerier, u *cleanup.Unit) (bool, error) {
+	var n int
+	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM instance_extra WHERE deleted = 0 AND instance_uuid = ? AND migration_context IS NOT NULL",
+		u.Instance).Scan(&n)
+	if err != nil {
+		return false, novadb.Explain("instance_extra", err)
+	}
+	return n == 0, nil
+}
