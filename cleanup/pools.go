@@ -1,0 +1,322 @@
+package cleanup
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// CasePools is the case of a compute node, not of a row.
+const CasePools Case = "O" // compute_nodes.pci_stats does not match the node's rows
+
+// PoolsQuiet is for how long no row of a node must have changed before its pools are judged:
+// nova-compute writes pci_stats and the rows in different transactions, with requests to Placement
+// between them (nova/compute/resource_tracker.py, _update).
+const PoolsQuiet = 5 * time.Minute
+
+// Pool identifies devices that nova-compute counts together, by the keys that every release
+// has (nova/pci/stats.py, PciDeviceStats.pool_keys). Tags split these pools further, by the
+// device_spec of nova.conf on that host, which the database does not have.
+type Pool struct {
+	Vendor, Product, Type string
+
+	NUMA string // "" for a device without a NUMA node
+}
+
+// String returns the devices of the pool as text.
+func (p Pool) String() string {
+	text := p.Vendor + ":" + p.Product
+	if p.Type != "" {
+		text += " " + p.Type
+	}
+	if p.NUMA != "" {
+		text += " of NUMA node " + p.NUMA
+	}
+	return text
+}
+
+// Stats are the free devices that nova-compute has last reported to nova-scheduler.
+type Stats struct {
+	Counts map[Pool]int
+
+	// Keys that a pool of an old release lacks: dev_type (before Mitaka), numa_node (before Kilo).
+	noType, noNUMA bool
+}
+
+// errStats goes with a pci_stats that Nova reads as empty, or cannot read.
+var errStats = errors.New("pci_stats is not in Nova's format")
+
+// ParseStats reads compute_nodes.pci_stats: a PciDevicePoolList, or a dictionary or a list of
+// dictionaries as releases before Juno wrote (nova/objects/pci_device_pool.py, from_pci_stats).
+func ParseStats(text []byte) (Stats, error) {
+	type pool map[string]any
+	var list struct {
+		Name string `json:"nova_object.name"`
+		Data *struct {
+			Objects []struct {
+				Data pool `json:"nova_object.data"`
+			} `json:"objects"`
+		} `json:"nova_object.data"`
+	}
+	var pools []pool
+	if err := json.Unmarshal(text, &list); err == nil && list.Data != nil {
+		for _, object := range list.Data.Objects {
+			pools = append(pools, object.Data)
+		}
+	} else if json.Unmarshal(text, &pools) != nil {
+		var one pool
+		if err := json.Unmarshal(text, &one); err != nil {
+			return Stats{}, fmt.Errorf("%w: %w", errStats, err)
+		}
+		pools = []pool{one}
+	}
+	s := Stats{Counts: map[Pool]int{}}
+	for i, p := range pools {
+		if err := s.add(p); err != nil {
+			return Stats{}, fmt.Errorf("%w: pool %d: %w", errStats, i, err)
+		}
+	}
+	return s.fold(), nil
+}
+
+// add adds a pool of pci_stats.
+func (s *Stats) add(pool map[string]any) error {
+	text := func(from map[string]any, key string) string {
+		value, _ := from[key].(string)
+		return value
+	}
+	p := Pool{Vendor: text(pool, "vendor_id"), Product: text(pool, "product_id"), Type: text(pool, "dev_type")}
+	if tags, ok := pool["tags"].(map[string]any); ok {
+		p.Type = text(tags, "dev_type")
+	}
+	count, ok := pool["count"].(float64)
+	if p.Vendor == "" || p.Product == "" || !ok {
+		return errors.New("it has no vendor_id, product_id or count")
+	}
+	switch numa := pool["numa_node"].(type) {
+	case float64:
+		p.NUMA = fmt.Sprint(int(numa))
+	case nil:
+		_, known := pool["numa_node"]
+		s.noNUMA = s.noNUMA || !known
+	default:
+		return fmt.Errorf("numa_node is %v", numa)
+	}
+	s.noType = s.noType || p.Type == ""
+	s.Counts[p] += int(count)
+	return nil
+}
+
+// known returns a pool by the keys that all pools of the node have.
+func (s Stats) known(p Pool) Pool {
+	if s.noType {
+		p.Type = ""
+	}
+	if s.noNUMA {
+		p.NUMA = ""
+	}
+	return p
+}
+
+// fold counts pools together that differ only by keys which some of them lack.
+func (s Stats) fold() Stats {
+	counts := map[Pool]int{}
+	for p, n := range s.Counts {
+		counts[s.known(p)] += n
+	}
+	s.Counts = counts
+	return s
+}
+
+// Free counts rows with status available.
+type Free struct {
+	Count int // without an owner
+	// Owned rows have an instance_uuid left (case H). nova-compute counts them as long as a
+	// device_spec matches the device; it cannot delete the row when none does any more
+	// (nova/objects/pci_device.py, remove).
+	Owned int
+}
+
+// NodeStats are the facts about the pools of one compute node.
+type NodeStats struct {
+	Cell    string
+	Now     time.Time // of the database's clock
+	Down    time.Duration
+	Node    Node
+	Service *Service // nil: there is none, or it is deleted
+	Stats   []byte   // pci_stats; nil for NULL
+	Rows    map[Pool]Free
+	Changed time.Time // of the row that changed last, deleted rows among them; zero if no row has a time
+}
+
+// PoolDifference is a pool that does not match the node's rows.
+type PoolDifference struct {
+	Vendor   string `json:"vendor_id"`
+	Product  string `json:"product_id"`
+	Type     string `json:"dev_type"`
+	NUMA     *int   `json:"numa_node"`
+	Recorded int    `json:"recorded"` // free devices by pci_stats
+	Free     int    `json:"free"`     // rows with status available
+
+	pool Pool
+}
+
+func newDifference(p Pool, recorded, free int) PoolDifference {
+	d := PoolDifference{p.Vendor, p.Product, p.Type, nil, recorded, free, p}
+	if numa, err := strconv.Atoi(p.NUMA); err == nil {
+		d.NUMA = &numa
+	}
+	return d
+}
+
+// PoolFinding is the judgement of a compute node whose pools do not match its rows.
+type PoolFinding struct {
+	Cell        string           `json:"cell"`
+	Host        string           `json:"host"`
+	Node        string           `json:"node"`
+	Case        Case             `json:"case"`
+	Verdict     Verdict          `json:"verdict"`
+	Pools       []PoolDifference `json:"pools"`
+	Evidence    string           `json:"evidence"`
+	Reason      string           `json:"reason"`
+	Consequence string           `json:"consequence"`
+	Steps       string           `json:"steps"`
+}
+
+// Unjudged is something that was not judged, with the reason.
+type Unjudged struct {
+	Cell string `json:"cell"`
+	Host string `json:"host"`
+	Node string `json:"node"`
+	Why  string `json:"why"`
+}
+
+// Differences returns the pools that do not match the rows, sorted. A node without rows and
+// without pci_stats has none.
+//
+// Errors: pci_stats is NULL although the node has free rows, or cannot be read.
+func (n NodeStats) Differences() ([]PoolDifference, error) {
+	if n.Stats == nil {
+		if len(n.Rows) > 0 {
+			return nil, errors.New("pci_stats is NULL, although the node has free devices")
+		}
+		return nil, nil
+	}
+	s, err := ParseStats(n.Stats)
+	if err != nil {
+		return nil, err
+	}
+	rows := map[Pool]Free{}
+	for p, free := range n.Rows {
+		sum := rows[s.known(p)]
+		rows[s.known(p)] = Free{sum.Count + free.Count, sum.Owned + free.Owned}
+	}
+	for p := range s.Counts {
+		rows[p] = Free{rows[p].Count, rows[p].Owned} // also of a pool that no row is in
+	}
+	var differences []PoolDifference
+	for p, free := range rows {
+		if counted := s.Counts[p]; counted < free.Count || counted > free.Count+free.Owned {
+			differences = append(differences, newDifference(p, counted, free.Count+free.Owned))
+		}
+	}
+	slices.SortFunc(differences, func(a, b PoolDifference) int { return strings.Compare(a.pool.String(), b.pool.String()) })
+	return differences, nil
+}
+
+// ClassifyPools judges the pools of a node. It returns a finding, or why they are not judged, or
+// neither if they match. Only differences of a node whose nova-compute is up and none of whose
+// rows has changed for PoolsQuiet are findings: all others may be corrected by the next audit, or
+// when nova-compute starts.
+func ClassifyPools(n NodeStats) (*PoolFinding, *Unjudged) {
+	unjudged := func(why string) (*PoolFinding, *Unjudged) {
+		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}
+	}
+	differences, err := n.Differences()
+	if err != nil {
+		return unjudged(err.Error())
+	}
+	if len(differences) == 0 {
+		return nil, nil
+	}
+	f := Facts{Now: n.Now, Down: n.Down, Service: n.Service, Node: &n.Node}
+	quiet := n.Now.Sub(n.Changed)
+	switch {
+	case !f.up():
+		return unjudged(textOf(differences) + ", but " + (&classifier{f: f}).compute() + ": nova-scheduler does not use the node, and nova-compute corrects them when it starts")
+	case quiet < PoolsQuiet && !n.Changed.IsZero():
+		return unjudged(fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", textOf(differences), age(max(0, quiet)), PoolsQuiet))
+	}
+	unchanged := "no row of the node has a time of change"
+	if !n.Changed.IsZero() {
+		unchanged = "no row of the node changed for " + age(quiet)
+	}
+	return &PoolFinding{
+		Cell: n.Cell, Host: n.Node.Host, Node: n.Node.Name, Case: CasePools, Verdict: Suspicious, Pools: differences,
+		Evidence:    (&classifier{f: f}).compute() + "; " + unchanged,
+		Reason:      textOf(differences),
+		Consequence: consequenceOf(differences),
+		Steps:       "restart nova-compute on " + n.Node.Host + ": it reads its rows when it starts, and then reports its free devices again",
+	}, nil
+}
+
+// textOf returns differences as text.
+func textOf(differences []PoolDifference) string {
+	var all []string
+	for _, d := range differences {
+		all = append(all, fmt.Sprintf("pci_stats has %d free %s, the rows have %d", d.Recorded, d.pool, d.Free))
+	}
+	return strings.Join(all, "; ")
+}
+
+// consequenceOf returns the impact of the differences.
+func consequenceOf(differences []PoolDifference) string {
+	var more, less bool
+	for _, d := range differences {
+		more, less = more || d.Recorded > d.Free, less || d.Recorded < d.Free
+	}
+	var all []string
+	if less {
+		all = append(all, "nova-scheduler does not use free devices of the node")
+	}
+	if more {
+		all = append(all, "nova-scheduler sends guests to the node for devices that it does not have free")
+	}
+	return strings.Join(all, "; ")
+}
+
+// PoolReport is what was found about the pools of all compute nodes.
+type PoolReport struct {
+	Judged    bool          `json:"judged"`
+	Why       string        `json:"why"`   // no node was judged; "" if nodes were
+	Nodes     int           `json:"nodes"` // whose pci_stats was compared
+	Findings  []PoolFinding `json:"findings"`
+	NotJudged []Unjudged    `json:"not_judged"`
+}
+
+// Add judges a node and adds it to the report.
+func (r *PoolReport) Add(n NodeStats) {
+	r.Nodes++
+	finding, unjudged := ClassifyPools(n)
+	if finding != nil {
+		r.Findings = append(r.Findings, *finding)
+	}
+	if unjudged != nil {
+		r.NotJudged = append(r.NotJudged, *unjudged)
+	}
+}
+
+// Sort sorts the report by cell, host and node.
+func (r *PoolReport) Sort() {
+	slices.SortFunc(r.Findings, func(a, b PoolFinding) int {
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
+	})
+	slices.SortFunc(r.NotJudged, func(a, b Unjudged) int {
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
+	})
+}
