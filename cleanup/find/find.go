@@ -131,21 +131,11 @@ func (r *reader) eachHeld(ctx context.Context, judge func([]cleanup.Device) erro
 
 // wanted returns the condition for rows that the options select.
 func (r *reader) wanted(ctx context.Context) (where string, args []any, err error) {
-	if r.options.Host != "" {
-		hosts, err := r.names.spellings(ctx, "compute_nodes.host", r.options.Host)
-		if err != nil {
-			return "", nil, err
-		}
-		nodes, err := r.names.spellings(ctx, "compute_nodes.hypervisor_hostname", r.options.Host)
-		if err != nil {
-			return "", nil, err
-		}
-		ids := []any{int64(0)} // no node has it
-		for _, id := range slices.Sorted(maps.Keys(r.nodes)) {
-			if n := r.nodes[id]; slices.Contains(hosts, n.Host) || slices.Contains(nodes, n.Name) {
-				ids = append(ids, id)
-			}
-		}
+	ids, err := r.hostNodes(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	if ids != nil {
 		where, args = where+" AND compute_node_id IN ("+novadb.Places(len(ids))+")", append(args, ids...)
 	}
 	if r.options.Instance != "" {
@@ -155,6 +145,28 @@ func (r *reader) wanted(ctx context.Context) (where string, args []any, err erro
 		where, args = where+" AND address = ?", append(args, r.options.Address)
 	}
 	return where, args, nil
+}
+
+// hostNodes returns the ids of the compute nodes that Options.Host selects, nil if it selects all.
+func (r *reader) hostNodes(ctx context.Context) ([]any, error) {
+	if r.options.Host == "" {
+		return nil, nil
+	}
+	hosts, err := r.names.spellings(ctx, "compute_nodes.host", r.options.Host)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := r.names.spellings(ctx, "compute_nodes.hypervisor_hostname", r.options.Host)
+	if err != nil {
+		return nil, err
+	}
+	ids := []any{int64(0)} // no node has it
+	for _, id := range slices.Sorted(maps.Keys(r.nodes)) {
+		if n := r.nodes[id]; slices.Contains(hosts, n.Host) || slices.Contains(nodes, n.Name) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // devices reads live rows.

@@ -33,6 +33,11 @@ no guest uses it, or as free although one does. This command reads the rows of e
 cell, each in one consistent snapshot. For each suspicious row it prints a verdict, the
 evidence, the impact of leaving it and how to fix it. Without --apply it changes nothing.
 
+It also compares what nova-compute has reported to the scheduler (compute_nodes.pci_stats)
+with the rows, and the allocations on PCI devices in Placement with instances and
+migrations, if nova.conf or the OS_ variables have credentials for Placement. It never
+repairs those: each finding has the commands to do so.
+
 Some verdicts need proof from the compute hosts: --guests reads reports that "gpustack
 host guests -o json" printed there within the last ten minutes. Without these reports, a
 row is unknown if its repair could free a device that a guest uses. --apply repairs what
@@ -43,6 +48,8 @@ is proved stale:
   offline  the row is written while nova-compute on that host is down, confirmed by
            missed heartbeats and by the host's own report; --host-is-off replaces the
            report. --claim also assigns free devices to the guests that use them
+  context  the migration context that a migration has left is cleared; no device
+           changes its owner
 
 Each repair of an instance is one transaction. It judges all rows again, changes only
 values that it has read, and is recorded on this machine: "gpustack undo" undoes the
@@ -71,8 +78,8 @@ EXAMPLES
 
 EXIT STATUS
   0  every row is free or legitimate
-  1  rows could not be read or repaired
-  2  rows are, or remain, stale, suspicious or unknown
+  1  rows or allocations could not be read or repaired
+  2  rows, pools or allocations are, or remain, stale, suspicious or unknown
   130  interrupted: committed repairs remain, are listed and can be undone; nothing else was changed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
@@ -155,9 +162,11 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 // repairReport is the output of repair-migration (docs/json.md).
 type repairReport struct {
 	report
-	Summary  cleanup.Summary   `json:"summary"`
-	Findings []cleanup.Finding `json:"findings"`
-	Changes  []cleanup.Unit    `json:"changes"`
+	Summary     cleanup.Summary          `json:"summary"`
+	Findings    []cleanup.Finding        `json:"findings"`
+	Pools       cleanup.PoolReport       `json:"pools"`
+	Allocations cleanup.AllocationReport `json:"allocations"`
+	Changes     []cleanup.Unit           `json:"changes"`
 	// Recovered are the repairs of interrupted entries with their current states.
 	Recovered []cleanup.Unit `json:"recovered"`
 }
@@ -169,6 +178,7 @@ type repairing struct {
 	root      host.Root
 	placement map[string]string // [placement] of nova.conf
 	repairer  *repair.Repairer  // nil before connect
+	unread    error             // what Placement has not answered; returned in the end
 	report    repairReport
 }
 
@@ -209,8 +219,8 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	} else if opts.format != formatTable {
 		err = u.show(opts.format, r.report)
 	}
-	err = errors.Join(err, unread)
-	if s := r.report.Summary; err == nil && s.Stale+s.Suspicious+s.Unknown > 0 {
+	err = errors.Join(err, unread, r.unread)
+	if s := r.report.Summary; err == nil && s.Stale+s.Suspicious+s.Unknown+len(r.report.Pools.Findings)+len(r.report.Allocations.Findings) > 0 {
 		err = errDifferent
 	}
 	return err
@@ -227,17 +237,28 @@ func (r *repairing) connect(ctx context.Context) (*repair.Repairer, error) {
 		return nil, err
 	}
 	r.repairer = &repair.Repairer{Databases: databases, Options: r.opts.find, SignIn: func(ctx context.Context) (repair.Placement, error) {
-		o := r.opts.cloud.Options
-		if o.Cloud == "" && os.Getenv("OS_CLOUD") == "" && os.Getenv("OS_AUTH_URL") == "" {
-			o.Service = cloud.NewService(r.placement)
-		}
-		c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
-		if err != nil {
-			return nil, err
-		}
-		return c.Placement()
+		return r.signIn(ctx)
 	}}
 	return r.repairer, nil
+}
+
+// signIn authenticates with Placement.
+func (r *repairing) signIn(ctx context.Context) (*cloud.Placement, error) {
+	o := r.opts.cloud.Options
+	if !r.ownCredentials() {
+		o.Service = cloud.NewService(r.placement)
+	}
+	c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
+	if err != nil {
+		return nil, err
+	}
+	return c.Placement()
+}
+
+// ownCredentials returns whether the operator has given credentials, which are used instead of
+// those in nova.conf.
+func (r *repairing) ownCredentials() bool {
+	return r.opts.cloud.Cloud != "" || os.Getenv("OS_CLOUD") != "" || os.Getenv("OS_AUTH_URL") != ""
 }
 
 // engine returns the engine for changes of rows, recorded on this machine.
@@ -371,8 +392,35 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	return nil
 }
 
-// find evaluates all rows for the report.
+// find evaluates all rows, pools and allocations for the report.
 func (r *repairing) find(ctx context.Context) error {
+	return errors.Join(r.findRows(ctx), r.findPools(ctx), r.findAllocations(ctx))
+}
+
+func (r *repairing) findPools(ctx context.Context) (err error) {
+	r.report.Pools, err = find.Pools(ctx, r.repairer.Databases, r.opts.find)
+	return err
+}
+
+// findAllocations judges the allocations in Placement, if there is one.
+func (r *repairing) findAllocations(ctx context.Context) (err error) {
+	r.report.Allocations, r.unread = cleanup.AllocationReport{Findings: []cleanup.AllocationFinding{}}, nil
+	if !r.ownCredentials() && cloud.NewService(r.placement) == nil {
+		r.report.Allocations.Why = "no Placement is configured: nova.conf has no [placement] auth_url, and neither OS_CLOUD nor OS_AUTH_URL is set"
+		return nil
+	}
+	placement, err := r.signIn(ctx)
+	if err != nil {
+		r.unread = err
+		r.report.Allocations.Why = err.Error()
+		return nil
+	}
+	r.report.Allocations, r.unread, err = find.Allocations(ctx, r.repairer.Databases, r.opts.find, placement)
+	return err
+}
+
+// findRows evaluates all rows for the report.
+func (r *repairing) findRows(ctx context.Context) error {
 	r.report.Findings = []cleanup.Finding{}
 	var err error
 	r.report.Summary, err = find.Rows(ctx, r.repairer.Databases, r.opts.find, func(f cleanup.Finding) {

@@ -19,24 +19,31 @@ func (u *ui) repairTable(r repairReport) {
 			where = fmt.Sprintf("compute node %d", f.Device.Node)
 		}
 		title := fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status)
-		verdict := strings.ToUpper(string(f.Verdict))
-		if f.Case != "" {
-			verdict += " (case " + string(f.Case) + ")"
-		}
-		u.printf("%s  %s\n", u.paint(bold, printable(title)), u.paint(map[cleanup.Verdict]string{cleanup.Stale: red, cleanup.Legitimate: green}[f.Verdict], verdict))
-		for _, line := range [][2]string{
+		u.found(title, f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps}, {"needs", f.Needs}, {"leaves", f.Leaves},
-		} {
-			if line[1] != "" {
-				u.printf("  %-7s %s\n", line[0], printable(line[1]))
-			}
-		}
+		})
 	}
 	s := r.Summary
 	if len(r.Findings) > 0 {
 		u.printf("\n")
 	}
 	u.printf("%d stale, %d suspicious, %d unknown, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Legitimate)
+	u.poolTable(r.Pools)
+	u.allocationTable(r.Allocations)
+}
+
+// found prints a finding: its title and verdict, and a line for each text that is not empty.
+func (u *ui) found(title string, v cleanup.Verdict, letter cleanup.Case, lines [][2]string) {
+	verdict := strings.ToUpper(string(v))
+	if letter != "" {
+		verdict += " (case " + string(letter) + ")"
+	}
+	u.printf("%s  %s\n", u.paint(bold, printable(title)), u.paint(map[cleanup.Verdict]string{cleanup.Stale: red, cleanup.Legitimate: green}[v], verdict))
+	for _, line := range lines {
+		if line[1] != "" {
+			u.printf("  %-7s %s\n", line[0], printable(line[1]))
+		}
+	}
 }
 
 // repairPlan prints the planned repairs with their statements.
@@ -61,6 +68,9 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 			}
 		}
 		u.rows(unit.Rows)
+		if unit.Repair == cleanup.ClearContext {
+			continue // its devices stay the instance's
+		}
 		for _, d := range unit.Devices {
 			verb := "frees"
 			if d.Instance == nil && unit.Instance != "" {

@@ -36,11 +36,20 @@ func (p *Placement) PCIProviders(ctx context.Context) (all []Provider, err error
 }
 
 // Consumers returns the consumers that have an allocation on a provider, sorted.
-func (p *Placement) Consumers(ctx context.Context, provider string) (consumers []string, err error) {
-	err = p.cloud.ask(ctx, "allocations on resource provider "+provider, func(ctx context.Context) error {
+func (p *Placement) Consumers(ctx context.Context, provider string) ([]string, error) {
+	held, err := p.HeldOn(ctx, provider)
+	return slices.Sorted(maps.Keys(held)), err
+}
+
+// HeldOn returns what consumers hold on a provider: amounts by resource class, by consumer.
+func (p *Placement) HeldOn(ctx context.Context, provider string) (map[string]map[string]int, error) {
+	held := map[string]map[string]int{}
+	err := p.cloud.ask(ctx, "allocations on resource provider "+provider, func(ctx context.Context) error {
 		answer, err := resourceproviders.GetAllocations(ctx, p.client, provider).Extract()
-		consumers = slices.Sorted(maps.Keys(answer.Allocations))
+		for consumer, a := range answer.Allocations {
+			held[consumer] = a.Resources
+		}
 		return err
 	})
-	return consumers, err
+	return held, err
 }

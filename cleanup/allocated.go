@@ -1,0 +1,253 @@
+package cleanup
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/nova/cloud"
+)
+
+// CaseAllocated is the case of an allocation in Placement, not of a row.
+const CaseAllocated Case = "P" // a PCI provider is allocated to a consumer that is gone, elsewhere or over
+
+// AllocationsQuiet is for how long the records of a consumer must not have changed before its
+// allocations are judged: Nova changes its rows and the allocations one after the other, an
+// instance's row before its allocations when it is deleted, for example
+// (nova/compute/manager.py, _complete_deletion).
+const AllocationsQuiet = 5 * time.Minute
+
+// Allocation is what a consumer holds on the resource provider of a PCI device.
+type Allocation struct {
+	Cell      string         `json:"cell"` // of the provider's compute node; "" if no cell has it
+	Host      string         `json:"host"`
+	Node      string         `json:"node"`
+	Provider  string         `json:"provider"` // its UUID
+	Name      string         `json:"name"`     // of the provider: the node's name and the device's address
+	Consumer  string         `json:"consumer"`
+	Resources map[string]int `json:"resources"` // amounts by resource class
+}
+
+// Consumer is what Nova's databases know of a consumer in Placement.
+type Consumer struct {
+	Instances  []PlacedInstance   // rows of instances with its uuid, of all cells, deleted ones too
+	Migrations []ContextMigration // rows of migrations with its uuid, of all cells, deleted ones too
+	Open       []Migration        // migrations of these instances that are not over, and evacuations of which a host has still to read the record
+	Requested  bool               // nova_api.build_requests has it: an instance that is in no cell yet
+	Mapped     bool               // nova_api.instance_mappings has it
+	Queued     bool               // that row says that the API has deleted the instance
+	Incomplete string             // why a cell or the API database could not be read; "" if all were
+	Changed    time.Time          // of the record that changed last
+	Now        time.Time          // by the clock of that record's database
+	Here       bool               // a live instance is on the provider's compute node
+
+	// Whole is all that the consumer holds, nil if that was not read.
+	Whole *cloud.Allocations
+}
+
+// PlacedInstance is a row of instances in some cell.
+type PlacedInstance struct {
+	Instance
+	Cell    string
+	Changed time.Time
+}
+
+// AllocationFinding is the judgement of an allocation.
+type AllocationFinding struct {
+	Allocation
+	Case        Case    `json:"case"`
+	Verdict     Verdict `json:"verdict"`
+	Instance    string  `json:"instance_uuid"` // that the allocation is, or was, for; "" if unknown
+	Migration   *int64  `json:"migration_id"`  // nil if the consumer is not a migration
+	Evidence    string  `json:"evidence"`
+	Reason      string  `json:"reason"`
+	Consequence string  `json:"consequence"`
+	Steps       string  `json:"steps"`
+}
+
+// ClassifyAllocation judges an allocation. It returns nil for a legitimate one. recent is whether
+// the allocation is not judged because a record of the consumer has changed within
+// AllocationsQuiet, or an instance is being built.
+func ClassifyAllocation(a Allocation, c Consumer) (found *AllocationFinding, recent bool) {
+	f := &AllocationFinding{Allocation: a, Case: CaseAllocated, Verdict: Suspicious,
+		Consequence: "Placement counts the device as used, so that no other instance gets it (pci_in_placement)"}
+	switch {
+	case c.judge(f):
+		return nil, false
+	case c.Requested, f.Verdict == Suspicious && !c.Changed.IsZero() && c.Now.Sub(c.Changed) < AllocationsQuiet:
+		return nil, true
+	}
+	f.Evidence = c.evidence(a)
+	return f, false
+}
+
+// live returns the row of the instance that is not deleted, or else any row of it, nil if there is
+// none.
+func (c Consumer) live() *PlacedInstance {
+	if len(c.Instances) == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(c.Instances, func(i PlacedInstance) bool { return !i.Deleted })
+	return &c.Instances[max(0, i)]
+}
+
+// judge fills in why an allocation is wrong, and returns whether it is legitimate.
+func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
+	unknown := func(reason string, args ...any) {
+		f.Verdict, f.Case, f.Reason = Unknown, CaseLegitimate, fmt.Sprintf(reason, args...)
+		f.Steps = "openstack resource provider allocation show " + f.Consumer + " shows all that the consumer holds; see which service made it"
+	}
+	i := c.live()
+	if i != nil {
+		f.Instance = i.UUID
+	}
+	switch {
+	case i != nil && !i.Deleted:
+		return c.placed(f, i)
+	case len(c.Migrations) > 0:
+		m := c.Migrations[0]
+		f.Instance, f.Migration = m.Instance, &m.ID
+		if slices.ContainsFunc(c.Migrations, func(m ContextMigration) bool { return !m.Deleted && !m.Over() }) {
+			return true
+		}
+		if m.CrossCell && c.Incomplete != "" {
+			unknown("%s is over, but crosses cells, and %s", m, c.Incomplete)
+			break
+		}
+		f.Reason = fmt.Sprintf("%s is over, but still holds the allocation", m)
+		if m.Deleted {
+			f.Reason = fmt.Sprintf("%s is deleted, but still holds the allocation", m)
+		}
+	case c.Incomplete != "":
+		unknown("the consumer was not found, or is deleted in one cell, but %s", c.Incomplete)
+	case i != nil:
+		f.Reason = "the instance is deleted"
+	case c.Mapped && !c.Queued:
+		unknown("the consumer is an instance that is mapped to a cell, but no cell has it")
+	case c.Mapped:
+		f.Instance, f.Reason = f.Consumer, "the instance is deleted, and its row is purged"
+	case c.Whole != nil && ofInstance(*c.Whole):
+		f.Instance, f.Reason = f.Consumer, "no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as instances of Nova do: its row is purged"
+	default:
+		unknown("no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova")
+	}
+	if f.Verdict == Suspicious {
+		f.Steps = "check with gpustack host guests on " + cmp.Or(f.Host, "the host") + " that no guest uses the device; then: openstack resource provider allocation show " + f.Consumer +
+			", and openstack resource provider allocation delete " + f.Consumer
+	}
+	return false
+}
+
+// placed judges the allocation of an instance that exists.
+func (c Consumer) placed(f *AllocationFinding, i *PlacedInstance) (legitimate bool) {
+	if c.Here || inFlight(i.Instance) != "" || slices.ContainsFunc(c.Open, func(m Migration) bool { return m.CrossCell || m.touches() || m.FromHost }) {
+		return true
+	}
+	where := "on no host"
+	if i.Host != nil {
+		where = "on " + *i.Host
+	}
+	f.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where, cmp.Or(f.Host, "the compute node of the provider, which no cell has"))
+	f.Steps = "openstack resource provider allocation show " + i.UUID + "; then: openstack resource provider allocation unset --provider " + f.Provider + " " + i.UUID
+	return false
+}
+
+// ofInstance returns whether a consumer holds what only instances and their migrations hold on a
+// compute node.
+func ofInstance(a cloud.Allocations) bool {
+	for _, held := range a.Providers {
+		for _, class := range []string{"VCPU", "PCPU", "MEMORY_MB"} {
+			if held[class] > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// evidence returns the records that the verdict is based on, in one line.
+func (c Consumer) evidence(a Allocation) string {
+	words := []string{fmt.Sprintf("consumer %s holds %s on %s", a.Consumer, resources(a.Resources), a.Name)}
+	for _, i := range c.Instances {
+		words = append(words, placed(i))
+	}
+	for _, m := range c.Migrations {
+		words = append(words, m.String())
+	}
+	for _, m := range c.Open {
+		words = append(words, m.String())
+	}
+	if !c.Changed.IsZero() {
+		words = append(words, "unchanged for "+age(c.Now.Sub(c.Changed)))
+	}
+	return strings.Join(words, "; ")
+}
+
+func placed(i PlacedInstance) string {
+	text := "instance " + short(i.UUID)
+	if i.Deleted {
+		return text + " deleted in cell " + i.Cell
+	}
+	if i.VMState != nil {
+		text += " " + *i.VMState
+	}
+	if i.Host != nil {
+		text += " on " + *i.Host
+	}
+	return text + " in cell " + i.Cell
+}
+
+// resources returns amounts of resource classes as the openstack command writes them.
+func resources(held map[string]int) string {
+	var all []string
+	for _, class := range slices.Sorted(maps.Keys(held)) {
+		all = append(all, fmt.Sprintf("%s=%d", class, held[class]))
+	}
+	return strings.Join(all, ",")
+}
+
+// Moved are the allocations of an instance that exists and of migrations of it that are over: what
+// they hold now, and what is right.
+type Moved struct {
+	Instance      string
+	Before, After Allocations
+}
+
+// Commands returns the openstack commands that make allocations right. Those of migrations are
+// deleted first: a device can be allocated only once.
+func (m Moved) Commands() string {
+	var commands []string
+	project, user := m.After.Instance.Project, m.After.Instance.User
+	for _, uuid := range slices.Sorted(maps.Keys(m.Before.Migrations)) {
+		held := m.Before.Migrations[uuid]
+		if len(held.Providers) > 0 {
+			commands = append(commands, "openstack resource provider allocation delete "+uuid)
+		}
+		// Placement returns no project for a consumer without allocations.
+		project, user = cmp.Or(project, held.Project), cmp.Or(user, held.User)
+	}
+	set := "openstack --os-placement-api-version 1.28 resource provider allocation set " + m.Instance + " --project-id " + project + " --user-id " + user
+	for _, provider := range slices.Sorted(maps.Keys(m.After.Instance.Providers)) {
+		set += " --allocation rp=" + provider + "," + resources(m.After.Instance.Providers[provider])
+	}
+	return "at one go, while no operation on the instance runs: " + strings.Join(append(commands, set), "; ")
+}
+
+// AllocationReport is what was found about the allocations on PCI providers.
+type AllocationReport struct {
+	Judged    bool                `json:"judged"` // all allocations on the selected providers were
+	Why       string              `json:"why"`    // not all were judged; "" if they were
+	Providers int                 `json:"providers"`
+	Recent    int                 `json:"recent"` // allocations that were not judged because a record changed just now
+	Findings  []AllocationFinding `json:"findings"`
+}
+
+// Sort sorts the findings by cell, provider and consumer.
+func (r *AllocationReport) Sort() {
+	slices.SortFunc(r.Findings, func(a, b AllocationFinding) int {
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Name, b.Name), strings.Compare(a.Consumer, b.Consumer))
+	})
+}

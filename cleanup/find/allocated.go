@@ -1,0 +1,519 @@
+package find
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+	"gpustack/nova/cloud"
+)
+
+// Placement reads resource providers and allocations.
+type Placement interface {
+	PCIProviders(ctx context.Context) ([]cloud.Provider, error)
+	HeldOn(ctx context.Context, provider string) (map[string]map[string]int, error)
+	Allocations(ctx context.Context, consumer string) (cloud.Allocations, error)
+	Tree(ctx context.Context, name string) ([]string, error)
+}
+
+// holding is an allocation with the row of the provider's compute node.
+type holding struct {
+	cleanup.Allocation
+	node cleanup.Node
+}
+
+// Allocations judges what consumers hold on the resource providers of PCI devices. It changes
+// nothing.
+//
+// Nova makes an allocation after the records that explain it (the build request of a new
+// instance, the record of a migration), and removes it before these records end or just after. So
+// Placement is read first and the databases afterwards: an allocation that they do not explain
+// then is not one that they will explain later. It may have been removed meanwhile. Suspect
+// allocations are therefore read a second time, from Placement and then from the databases.
+// They are reported if they still exist and are judged the same, and if no record of their consumer
+// has changed for cleanup.AllocationsQuiet.
+//
+// Errors: those of the databases. unread is what Placement has not answered; the report says so
+// too, and has the findings about the other allocations.
+func Allocations(ctx context.Context, d *novadb.Databases, o Options, p Placement) (report cleanup.AllocationReport, unread, err error) {
+	report.Findings = []cleanup.AllocationFinding{}
+	providers, unread := p.PCIProviders(ctx)
+	if unread != nil || len(providers) == 0 {
+		report.Why = "no compute node reports PCI devices to Placement (report_in_placement)"
+		if unread != nil {
+			report.Why = unread.Error()
+		}
+		return report, unread, nil
+	}
+	a := &allocator{all: d, options: o, placement: p, report: &report}
+	var places []holding
+	if err := a.within(ctx, func(v *view) (err error) { places, err = v.places(ctx, a, providers); return err }); err != nil {
+		return report, nil, err
+	}
+	held, unread := a.held(ctx, places)
+	suspects, err := a.judge(ctx, held, nil)
+	if err == nil && len(suspects) > 0 {
+		var again []holding
+		var unreadAgain error
+		whole := map[string]*cloud.Allocations{}
+		again, unreadAgain = a.still(ctx, suspects, whole)
+		unread = errors.Join(unread, unreadAgain)
+		if suspects, err = a.judge(ctx, again, whole); err == nil {
+			err = a.steps(ctx, suspects, whole)
+		}
+	}
+	for _, s := range suspects {
+		if o.Instance == "" || cleanup.KeyOf(s.Instance) == cleanup.KeyOf(o.Instance) {
+			report.Findings = append(report.Findings, s.AllocationFinding)
+		}
+	}
+	report.Sort()
+	if unread != nil {
+		report.Why = strings.ReplaceAll(unread.Error(), "\n", ", ")
+	}
+	report.Judged = report.Why == ""
+	return report, unread, err
+}
+
+// allocator judges the allocations on PCI providers.
+type allocator struct {
+	all       *novadb.Databases
+	options   Options
+	placement Placement
+	report    *cleanup.AllocationReport
+}
+
+// view are snapshots of all cells.
+type view struct {
+	readers    []*reader
+	incomplete string // why not all cells or the API database are read
+}
+
+// within opens a consistent read-only snapshot of each cell and calls act.
+func (a *allocator) within(ctx context.Context, act func(*view) error) error {
+	v := &view{}
+	if a.all.API == nil {
+		v.incomplete = "the API database is not configured, so other cells could not be read"
+	} else if err := a.all.Unread(); err != nil {
+		v.incomplete = strings.ReplaceAll(err.Error(), "\n", ", ")
+	}
+	for _, c := range a.all.All() {
+		tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		if err != nil {
+			return novadb.Explain("cell "+c.Name, err)
+		}
+		defer tx.Rollback() //nolint:errcheck // nothing was written
+		r, err := newReader(ctx, tx, a.all, c, a.options)
+		if err != nil {
+			return fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+		v.readers = append(v.readers, r)
+	}
+	return act(v)
+}
+
+// places returns the selected providers with their compute nodes, without consumers. A provider's
+// root is that of its compute node, which has the uuid of the row in compute_nodes.
+func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provider) (places []holding, err error) {
+	type place struct {
+		cell     string
+		node     cleanup.Node
+		selected bool
+	}
+	at := map[string]place{}
+	for _, r := range v.readers {
+		hosts, err := r.hostNodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+			var id int64
+			var uuid string
+			err := rows.Scan(&id, &uuid)
+			n := r.nodes[id]
+			if known, ok := at[uuid]; !ok || known.node.Deleted {
+				at[uuid] = place{r.cell.Name, n, a.options.selects(r.cell) && (hosts == nil || slices.Contains(hosts, any(id)))}
+			}
+			return err
+		}, "SELECT id, "+r.column("compute_nodes", "uuid", "''")+" FROM compute_nodes WHERE "+r.column("compute_nodes", "uuid", "NULL")+" IS NOT NULL")
+		if err != nil {
+			return nil, err
+		}
+	}
+	whole := v.incomplete == "" && a.options.Host == "" && a.options.Cell == ""
+	for _, p := range providers {
+		where, known := at[p.Root]
+		address := a.options.Address == "" || strings.HasSuffix(p.Name, "_"+strings.ToUpper(a.options.Address))
+		if known && where.selected && address || !known && whole && address {
+			places = append(places, holding{cleanup.Allocation{Cell: where.cell, Host: where.node.Host, Node: where.node.Name, Provider: p.UUID, Name: p.Name}, where.node})
+		}
+	}
+	a.report.Providers = len(places)
+	return places, nil
+}
+
+// beside is how many requests to Placement are made at the same time.
+const beside = 8
+
+// atOnce calls ask for each index below n, several at the same time, until ctx ends.
+func atOnce(ctx context.Context, n int, ask func(i int)) {
+	var wait sync.WaitGroup
+	free := make(chan struct{}, beside)
+	for i := range n {
+		free <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		wait.Go(func() {
+			defer func() { <-free }()
+			ask(i)
+		})
+	}
+	wait.Wait()
+}
+
+// held reads what consumers hold on providers.
+func (a *allocator) held(ctx context.Context, places []holding) (all []holding, unread error) {
+	answers, failures := make([]map[string]map[string]int, len(places)), make([]error, len(places))
+	atOnce(ctx, len(places), func(i int) {
+		answers[i], failures[i] = a.placement.HeldOn(ctx, places[i].Provider)
+	})
+	for i, answer := range answers {
+		for _, consumer := range slices.Sorted(maps.Keys(answer)) {
+			h := places[i]
+			h.Consumer, h.Resources = consumer, answer[consumer]
+			all = append(all, h)
+		}
+	}
+	return all, errors.Join(context.Cause(ctx), some(failures, "resource providers"))
+}
+
+// some returns one of several failures with their number.
+func some(failures []error, of string) error {
+	failed := slices.DeleteFunc(slices.Clone(failures), func(err error) bool { return err == nil })
+	if len(failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d %s could not be read: %w", len(failed), len(failures), of, failed[0])
+}
+
+// suspect is a finding that may have been made while Nova was changing something.
+type suspect struct {
+	cleanup.AllocationFinding
+	at holding
+}
+
+// still reads all allocations of the suspects' consumers into whole, and returns the allocations
+// that still exist.
+func (a *allocator) still(ctx context.Context, suspects []suspect, whole map[string]*cloud.Allocations) (again []holding, unread error) {
+	var consumers []string
+	for _, s := range suspects {
+		consumers = append(consumers, s.Consumer)
+	}
+	slices.Sort(consumers)
+	consumers = slices.Compact(consumers)
+	answers, failures := make([]cloud.Allocations, len(consumers)), make([]error, len(consumers))
+	atOnce(ctx, len(consumers), func(i int) {
+		answers[i], failures[i] = a.placement.Allocations(ctx, consumers[i])
+	})
+	for i, consumer := range consumers {
+		if failures[i] == nil {
+			whole[consumer] = &answers[i]
+		}
+	}
+	for _, s := range suspects {
+		if now := whole[s.Consumer]; now != nil && maps.Equal(now.Providers[s.Provider], s.Resources) {
+			again = append(again, s.at)
+		}
+	}
+	return again, errors.Join(context.Cause(ctx), some(failures, "consumers"))
+}
+
+// chunk is how many consumers are looked up at a time.
+const chunk = 1000
+
+// judge judges allocations by new snapshots of the databases. whole has all allocations of the
+// consumers, as far as they were read.
+func (a *allocator) judge(ctx context.Context, held []holding, whole map[string]*cloud.Allocations) (suspects []suspect, err error) {
+	if len(held) == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(held, func(x, y holding) int { return strings.Compare(x.Consumer, y.Consumer) })
+	err = a.within(ctx, func(v *view) error {
+		for some := range slices.Chunk(held, chunk) {
+			known, err := v.consumers(ctx, a.all.API, some)
+			if err != nil {
+				return err
+			}
+			for _, h := range some {
+				facts, err := known[cleanup.KeyOf(h.Consumer)].relativeTo(ctx, h)
+				if err != nil {
+					return err
+				}
+				facts.Whole = whole[h.Consumer]
+				found, recent := cleanup.ClassifyAllocation(h.Allocation, facts)
+				if recent {
+					a.report.Recent++
+				}
+				if found != nil {
+					suspects = append(suspects, suspect{*found, h})
+				}
+			}
+		}
+		return nil
+	})
+	return suspects, err
+}
+
+// known is what the databases know of a consumer.
+type known struct {
+	cleanup.Consumer
+	instances []*reader // of the cell of each instance
+	moves     []move    // of these instances, that are not over, or are evacuations that are done
+}
+
+// move is a migration with the reader of its cell.
+type move struct {
+	cleanup.Migration
+	reader *reader
+}
+
+// changed notes the age of a record, if it is the one that changed last.
+func (k *known) changed(r *reader, at time.Time) {
+	if k.Changed.IsZero() || r.now.Sub(at) < k.Now.Sub(k.Changed) {
+		k.Changed, k.Now = at, r.now
+	}
+}
+
+// relativeTo returns the facts about a consumer relative to the compute node of an allocation.
+func (k *known) relativeTo(ctx context.Context, h holding) (cleanup.Consumer, error) {
+	c := k.Consumer
+	for n, i := range c.Instances {
+		r := k.instances[n]
+		if i.Deleted || r.cell.Name != h.Cell {
+			continue
+		}
+		on, err := r.on(ctx, i.Instance, h.node)
+		if err != nil {
+			return c, err
+		}
+		c.Here = c.Here || on
+	}
+	for _, m := range k.moves {
+		if err := m.reader.seen(ctx, &m.Migration, h.node); err != nil {
+			return c, err
+		}
+		c.Open = append(c.Open, m.Migration)
+	}
+	return c, nil
+}
+
+// consumers reads what the databases know of the consumers of allocations. The keys are KeyOf their
+// uuids.
+func (v *view) consumers(ctx context.Context, api *sql.DB, held []holding) (map[string]*known, error) {
+	all := map[string]*known{}
+	var uuids []any
+	for _, h := range held {
+		if key := cleanup.KeyOf(h.Consumer); all[key] == nil {
+			all[key] = &known{Consumer: cleanup.Consumer{Incomplete: v.incomplete}}
+			uuids = append(uuids, h.Consumer)
+		}
+	}
+	places := "(" + novadb.Places(len(uuids)) + ")"
+	for _, r := range v.readers {
+		if err := r.placed(ctx, all, places, uuids); err != nil {
+			return nil, err
+		}
+		if err := r.moved(ctx, all, places, uuids); err != nil {
+			return nil, err
+		}
+	}
+	if api == nil {
+		return all, nil
+	}
+	err := novadb.Query(ctx, api, "nova_api.instance_mappings", func(rows *sql.Rows) error {
+		var uuid string
+		var queued bool
+		err := rows.Scan(&uuid, &queued)
+		if c := all[cleanup.KeyOf(uuid)]; c != nil {
+			c.Mapped, c.Queued = true, queued
+		}
+		return err
+	}, "SELECT instance_uuid, COALESCE(queued_for_delete, 0) <> 0 FROM instance_mappings WHERE instance_uuid IN "+places, uuids...)
+	if err != nil {
+		return nil, err
+	}
+	// A build request exists until the instance is in a cell (nova/conductor/manager.py,
+	// schedule_and_build_instances).
+	return all, novadb.Query(ctx, api, "nova_api.build_requests", func(rows *sql.Rows) error {
+		var uuid string
+		err := rows.Scan(&uuid)
+		if c := all[cleanup.KeyOf(uuid)]; c != nil {
+			c.Requested = true
+		}
+		return err
+	}, "SELECT COALESCE(instance_uuid, '') FROM build_requests WHERE instance_uuid IN "+places, uuids...)
+}
+
+// placed reads the instances among consumers.
+func (r *reader) placed(ctx context.Context, all map[string]*known, places string, uuids []any) error {
+	return r.query(ctx, "instances", func(rows *sql.Rows) error {
+		var i cleanup.PlacedInstance
+		var changed, deleted sql.NullTime
+		err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &i.Deleted, &changed, &deleted)
+		i.Cell, i.Changed = r.cell.Name, latest(changed, deleted)
+		if c := all[cleanup.KeyOf(i.UUID)]; c != nil {
+			c.Instances, c.instances = append(c.Instances, i), append(c.instances, r)
+			c.changed(r, i.Changed)
+		}
+		return err
+	}, "SELECT uuid, host, node, vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances WHERE uuid IN "+places, uuids...)
+}
+
+// moved reads the migrations among consumers, and the migrations of instances among them.
+func (r *reader) moved(ctx context.Context, all map[string]*known, places string, uuids []any) error {
+	own, err := r.migrations(ctx, r.column("migrations", "uuid", "NULL")+" IN "+places, uuids...)
+	if err != nil {
+		return err
+	}
+	for _, m := range own {
+		if c := all[cleanup.KeyOf(m.UUID)]; c != nil {
+			c.Migrations = append(c.Migrations, m)
+			c.changed(r, m.Changed)
+		}
+	}
+	of, err := r.migrations(ctx, "deleted = 0 AND instance_uuid IN "+places, uuids...)
+	for _, m := range of {
+		c := all[cleanup.KeyOf(m.Instance)]
+		if c == nil {
+			continue
+		}
+		c.changed(r, m.Changed)
+		// nova-compute reads the record of an evacuation that is done when it starts, and then
+		// removes the instance's allocations on its host (nova/compute/manager.py,
+		// _destroy_evacuated_instances).
+		if !m.Over() || m.Type == "evacuation" && m.Status == "done" {
+			c.moves = append(c.moves, move{m.Migration, r})
+		}
+	}
+	return err
+}
+
+// steps replaces the steps of findings whose instance exists: what the instance and its migrations
+// among the findings hold is settled as a repair would do it. What matches no dead migration, or
+// belongs to an instance that still moves, is left to the operator.
+func (a *allocator) steps(ctx context.Context, suspects []suspect, whole map[string]*cloud.Allocations) error {
+	instances := map[string][]*suspect{}
+	for i := range suspects {
+		if s := &suspects[i]; s.Verdict == cleanup.Suspicious && s.Instance != "" {
+			instances[cleanup.KeyOf(s.Instance)] = append(instances[cleanup.KeyOf(s.Instance)], s)
+		}
+	}
+	nodes, moving, err := a.nodesOf(ctx, slices.Sorted(maps.Keys(instances)))
+	if err != nil {
+		return err
+	}
+	trees := map[string][]string{}
+	for _, key := range slices.Sorted(maps.Keys(instances)) {
+		node, exists := nodes[key]
+		if !exists {
+			continue
+		}
+		text, consumers := "", map[string]bool{}
+		for _, s := range instances[key] {
+			consumers[s.Consumer] = true
+		}
+		if !moving[key] {
+			text = a.settle(ctx, node, instances[key], whole, trees)
+		}
+		if text == "" {
+			consumers[instances[key][0].Instance] = true
+			text = "the instance must hold what it has on its own host, and migrations that are over nothing: see what they hold with openstack resource provider allocation show " +
+				strings.Join(slices.Sorted(maps.Keys(consumers)), ", ") + ", and correct it with openstack resource provider allocation set, unset and delete"
+		}
+		for _, s := range instances[key] {
+			s.Steps = text
+		}
+	}
+	return nil
+}
+
+// nodesOf returns the nodes of instances that exist, and which of them have a migration that is not
+// over. The keys are KeyOf their uuids.
+func (a *allocator) nodesOf(ctx context.Context, instances []string) (nodes map[string]string, moving map[string]bool, err error) {
+	nodes, moving = map[string]string{}, map[string]bool{}
+	for some := range slices.Chunk(instances, chunk) {
+		uuids, places := anys(some), "("+novadb.Places(len(some))+")"
+		err := a.within(ctx, func(v *view) error {
+			for _, r := range v.readers {
+				err := r.query(ctx, "instances", func(rows *sql.Rows) error {
+					var uuid, node string
+					err := rows.Scan(&uuid, &node)
+					nodes[cleanup.KeyOf(uuid)] = node
+					return err
+				}, "SELECT uuid, COALESCE(node, '') FROM instances WHERE deleted = 0 AND uuid IN "+places, uuids...)
+				if err != nil {
+					return err
+				}
+				migrations, err := r.migrations(ctx, "deleted = 0 AND instance_uuid IN "+places, uuids...)
+				if err != nil {
+					return err
+				}
+				for _, m := range migrations {
+					moving[cleanup.KeyOf(m.Instance)] = moving[cleanup.KeyOf(m.Instance)] || !m.Over()
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nodes, moving, nil
+}
+
+// settle returns the commands that make the allocations of an instance and of its migrations right,
+// "" if they do not match what dead migrations leave, or Placement does not answer.
+func (a *allocator) settle(ctx context.Context, node string, of []*suspect, whole map[string]*cloud.Allocations, trees map[string][]string) string {
+	var errs []error
+	tree := func(node string) []string {
+		if _, known := trees[node]; !known && node != "" {
+			var err error
+			trees[node], err = a.placement.Tree(ctx, node)
+			errs = append(errs, err)
+		}
+		return trees[node]
+	}
+	read := func(consumer string) cloud.Allocations {
+		if known := whole[consumer]; known != nil {
+			return *known
+		}
+		held, err := a.placement.Allocations(ctx, consumer)
+		errs = append(errs, err)
+		return held
+	}
+	m := cleanup.Moved{Instance: of[0].Instance, Before: cleanup.Allocations{Instance: read(of[0].Instance), Migrations: map[string]cloud.Allocations{}}}
+	sites := cleanup.Sites{Here: tree(node)}
+	for _, s := range of {
+		if s.Migration != nil {
+			m.Before.Migrations[s.Consumer] = read(s.Consumer)
+		}
+		if s.at.node.Name != node {
+			sites.There = append(sites.There, tree(s.at.node.Name)...)
+		}
+	}
+	after, changed, err := m.Before.Settle(sites)
+	if err != nil || !changed || errors.Join(errs...) != nil {
+		return ""
+	}
+	m.After = after
+	return m.Commands()
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"gpustack/cleanup"
+)
+
+// poolTable prints the compute nodes whose pools do not match their rows, and a summary.
+func (u *ui) poolTable(r cleanup.PoolReport) {
+	for _, f := range r.Findings {
+		u.printf("\n")
+		u.found(nodeName(f.Host, f.Node)+" pci_stats", f.Verdict, f.Case, [][2]string{
+			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
+		})
+	}
+	if len(r.Findings) > 0 {
+		u.printf("\n")
+	}
+	if !r.Judged {
+		u.printf("pools not judged: %s\n", printable(r.Why))
+		return
+	}
+	u.printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, len(r.Findings), len(r.NotJudged))
+	hosts := map[string][]string{} // by reason
+	var reasons []string
+	for _, n := range r.NotJudged {
+		if hosts[n.Why] == nil {
+			reasons = append(reasons, n.Why)
+		}
+		hosts[n.Why] = append(hosts[n.Why], nodeName(n.Host, n.Node))
+	}
+	for _, reason := range reasons {
+		u.printf("  not judged: %s: %s\n", printable(firstOf(hosts[reason])), printable(reason))
+	}
+}
+
+// firstOf returns the first of many names, as text.
+func firstOf(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// nodeName returns the name of a compute node: that of its host, if the host has only this one.
+func nodeName(host, node string) string {
+	if node == host {
+		return host
+	}
+	return host + " (node " + node + ")"
+}
+
+// allocationTable prints the allocations that are not legitimate, and a summary.
+func (u *ui) allocationTable(r cleanup.AllocationReport) {
+	unknown := 0
+	for _, f := range r.Findings {
+		if f.Verdict == cleanup.Unknown {
+			unknown++
+		}
+		u.printf("\n")
+		u.found(f.Name+" allocated to "+f.Consumer, f.Verdict, f.Case, [][2]string{
+			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
+		})
+	}
+	if len(r.Findings) > 0 {
+		u.printf("\n")
+	}
+	if r.Providers > 0 || r.Judged {
+		u.printf("allocations on %d PCI providers: %d suspicious, %d unknown", r.Providers, len(r.Findings)-unknown, unknown)
+		if r.Recent > 0 {
+			u.printf(", %d changed just now and not judged", r.Recent)
+		}
+		u.printf("\n")
+	}
+	if !r.Judged {
+		u.printf("allocations not judged: %s\n", printable(r.Why))
+	}
+}
