@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"slices"
@@ -24,7 +25,8 @@ func (r *reader) migrations(ctx context.Context, where string, args ...any) (lis
 		r.column("migrations", "migration_type", "'migration'")+
 		", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+
 		r.column("migrations", "cross_cell_move", "0")+", 0) <> 0, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM migrations WHERE "+
-		where+" ORDER BY id", args...)
+		where, args...)
+	slices.SortFunc(list, func(a, b cleanup.ContextMigration) int { return cmp.Compare(a.ID, b.ID) })
 	return list, err
 }
 

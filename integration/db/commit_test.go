@@ -16,6 +16,7 @@ type Proxy struct {
 
 	mu   sync.Mutex
 	next func(forward func())
+	seen func(packet []byte) (cut bool)
 	all  sync.WaitGroup
 }
 
@@ -46,6 +47,20 @@ func (p *Proxy) lose(what func(forward func())) {
 	p.next = what
 }
 
+// Watch has each packet of clients shown to a function, which may end its connection.
+func (p *Proxy) Watch(seen func(packet []byte) (cut bool)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = seen
+}
+
+// watched returns whether a packet ends its connection.
+func (p *Proxy) watched(packet []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen != nil && p.seen(packet[4:])
+}
+
 // take returns what is to become of a COMMIT, once.
 func (p *Proxy) take() func(func()) {
 	p.mu.Lock()
@@ -70,6 +85,10 @@ func (p *Proxy) serve(client net.Conn) {
 	for {
 		packet, err := readPacket(client)
 		if err != nil {
+			return
+		}
+		if p.watched(packet) {
+			client.Close()
 			return
 		}
 		if bytes.Equal(packet[4:], []byte("\x03COMMIT")) { // COM_QUERY

@@ -14,6 +14,7 @@ import functools
 import inspect
 import json
 import os
+import random
 import sys
 import uuid
 
@@ -22,6 +23,7 @@ from oslo_serialization import jsonutils
 import nova.conf
 import nova.config
 import nova.context
+from nova import exception
 from nova import objects
 from nova.compute import vm_states
 from nova.objects import fields
@@ -124,6 +126,50 @@ def offers(tracker):
     return most
 
 
+def recorded(question):
+    """The free devices that a tracker counts when it has loaded the rows of each node, and
+    those that pci_stats of the node has."""
+    with cell(question["database"]) as context:
+        answer = []
+        for node_id in question["nodes"]:
+            node = objects.ComputeNode.get_by_id(context, node_id)
+            tracker = manager.PciDevTracker(context, node)
+            had = [dict(p.to_dict()) for p in node.pci_device_pools or []]
+            answer.append({"loaded": pools(tracker.stats.pools), "recorded": pools(had)})
+        return {"nodes": answer}
+
+
+def churn(question):
+    """Has the tracker of a node claim, allocate and free devices, as its guests come and go,
+    and writes pci_stats and rows as ResourceTracker._update does."""
+    with cell(question["database"]) as context:
+        node = objects.ComputeNode.get_by_id(context, question["compute_node_id"])
+        tracker = manager.PciDevTracker(context, node)
+        chosen = random.Random(question["seed"])
+        guests, refused = {}, 0
+        for _ in range(question["steps"]):
+            if guests and chosen.random() < 0.4:
+                gone = chosen.choice(sorted(guests))
+                tracker.free_instance(context, guests.pop(gone))
+                continue
+            guest = objects.Instance(context, uuid=str(uuid.UUID(int=chosen.getrandbits(128))))
+            guest.pci_devices = objects.PciDeviceList(objects=[])
+            wanted = requests(chosen.choice(question["aliases"]))
+            try:
+                tracker.claim_instance(
+                    context, objects.InstancePCIRequests(instance_uuid=guest.uuid, requests=wanted), None)
+            except exception.NovaException:
+                refused += 1
+                continue
+            if chosen.random() < 0.8:
+                tracker.allocate_instance(guest)
+            guests[guest.uuid] = guest
+        node.pci_device_pools = tracker.stats.to_device_pools_obj()
+        node.save()
+        tracker.save(context)
+        return {"guests": len(guests), "refused": refused}
+
+
 def flavor(spec):
     """A flavor whose pci_passthrough:alias is the text given."""
     made = objects.Flavor(
@@ -193,7 +239,7 @@ def save(question):
         return {"updated_at": str(instance.updated_at)}
 
 
-ANSWERS = {"track": track, "extra": extra, "context": migration_context, "save": save}
+ANSWERS = {"track": track, "recorded": recorded, "churn": churn, "extra": extra, "context": migration_context, "save": save}
 
 
 def main():
