@@ -117,3 +117,28 @@ func Descriptors(root Root, pid int) (targets []string, err error) {
 	}
 	return targets, nil
 }
+
+// Mapped returns the files that a process has mapped into its memory, each once (proc_pid_maps(5)).
+// A mapping keeps its file open after the descriptor is closed. An error names the file; HasEnded
+// reports whether it says that the process has ended.
+func Mapped(root Root, pid int) ([]string, error) {
+	name := ProcessFile(pid, "maps")
+	data, err := root.ReadTable(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, Cause(err))
+	}
+	var files []string
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		// Address, permissions, offset, device and inode have no slash but that of the path.
+		i := strings.IndexByte(line, '/')
+		if i < 0 {
+			continue
+		}
+		if file := strings.TrimSuffix(line[i:], "\n"); !seen[file] {
+			seen[file] = true
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}

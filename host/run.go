@@ -24,6 +24,9 @@ type Runner struct {
 	Talk io.Writer
 	// Stop, if it is set, ends running programs once it is closed, and lets none start.
 	Stop <-chan struct{}
+	// Limit, if it is not 0, is the time after which a running program is killed. It is for
+	// programs that write no files.
+	Limit time.Duration
 }
 
 // programDirs are where a machine's administration programs lie (hier(7)).
@@ -35,6 +38,8 @@ var (
 	ErrNoProgram = WithHint(errors.New("no such program"), "install it, or run it later: with --no-rebuild")
 	// ErrStopped says that a program was ended, or not started, because Runner.Stop was closed.
 	ErrStopped = errors.New("was stopped")
+	// ErrLimit means that a program was killed because it did not end within Runner.Limit.
+	ErrLimit = WithHint(errors.New("did not end in time"), "run it by hand to see where it hangs; the kernel's log may say more: journalctl -k")
 )
 
 // Find returns where a program lies below the root.
@@ -163,9 +168,15 @@ func (r Runner) wait(cmd *exec.Cmd) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	var late <-chan time.Time
+	if r.Limit > 0 {
+		late = time.After(r.Limit)
+	}
 	select {
 	case err := <-ended:
 		return err
+	case <-late:
+		return r.kill(cmd, ended)
 	case <-r.Stop:
 	}
 	repeat := time.NewTicker(again)
@@ -181,4 +192,18 @@ func (r Runner) wait(cmd *exec.Cmd) error {
 		case <-repeat.C:
 		}
 	}
+}
+
+// kill kills a program, with all processes that it started, that did not end within Limit. One
+// that is in uninterruptible sleep is left behind.
+func (r Runner) kill(cmd *exec.Cmd, ended <-chan error) error {
+	err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+	if errors.Is(err, unix.ESRCH) {
+		err = nil
+	}
+	select {
+	case <-ended: //nolint:errcheck // that it was killed
+	case <-time.After(killed):
+	}
+	return errors.Join(fmt.Errorf("%w (%s)", ErrLimit, r.Limit), err)
 }

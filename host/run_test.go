@@ -99,3 +99,19 @@ func await(t *testing.T, name string) {
 	}
 	t.Errorf("%s is not made", name)
 }
+
+// TestLimit: a program that does not end within the limit is killed, with those that it started.
+func TestLimit(t *testing.T) {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	_, err = host.Runner{Root: root, Limit: 100 * time.Millisecond}.Run(t.Context(), []string{"sh", "-c", "sleep 60; sleep 60"})
+	if took := time.Since(begun); !errors.Is(err, host.ErrLimit) || took > 30*time.Second {
+		t.Errorf("%v after %s", err, took)
+	}
+	if out, err := (host.Runner{Root: root, Limit: time.Minute}).Run(t.Context(), []string{"sh", "-c", "echo x"}); string(out) != "x\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+}
