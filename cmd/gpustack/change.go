@@ -21,6 +21,10 @@ import (
 // settle is the maximum time until a write has its effect.
 const settle = 2 * time.Second
 
+// serviceTimeout is the default time until a service has stopped or started. systemd gives a
+// service 90 s to stop (systemd-system.conf(5), DefaultTimeoutStopSec), and then kills it.
+const serviceTimeout = 100 * time.Second
+
 // runner returns what starts programs of the machine below root. A second signal ends them.
 func (u *ui) runner(root host.Root) host.Runner {
 	return host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
@@ -29,7 +33,7 @@ func (u *ui) runner(root host.Root) host.Runner {
 // binder returns the kind of change for drivers of the machine below root. timeout is the maximum
 // time for each write to sysfs, and for waiting for an earlier run's write.
 func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
-	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Patience: timeout}
+	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout}
 }
 
 // engine returns the engine for changes of files and drivers of the machine below root. A command

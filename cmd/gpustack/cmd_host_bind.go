@@ -34,9 +34,17 @@ Unbinding a GPU from its driver, above all nvidia and nouveau, may hang forever.
 with --live only; host prepare and a reboot need no unbinding. A write to sysfs that does
 not return within --timeout is abandoned; then only a reboot helps.
 
+The driver nvidia hangs while a GPU is open or in persistence mode. --stop-services stops
+nvidia-persistenced, DCGM and dcgm-exporter, and nvidia-fabricmanager if no GPU stays with
+the host, where they have a GPU open, switches off persistence mode, and checks that no
+process has the GPU open before it is unbound. It starts the services again if GPUs stay
+with the host; else undo and host release do. Every other process that has the GPU open
+is listed and refused. No module is unloaded.
+
 EXAMPLES
   gpustack host bind --dry-run
   gpustack host bind --device 0000:84:00.0 --live
+  gpustack host bind --device 0000:84:00.0 --live --stop-services
   gpustack host bind --driver pci-stub --yes
 
 EXIT STATUS
@@ -54,6 +62,8 @@ EXIT STATUS
 			choiceFlag{&cli.StringFlag{Name: "driver",
 				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}},
 			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
+			&cli.BoolFlag{Name: "stop-services", Usage: "with --live: stop NVIDIA's services that have the GPUs open, and switch off persistence mode"},
+			&cli.DurationFlag{Name: "service-timeout", Value: serviceTimeout, Usage: "give each service `TIME` to stop or start"},
 			timeoutFlag(), dryRunFlag(), yesFlag(),
 		},
 		Action: action(u, parseHostBind, runHostBind),
@@ -65,7 +75,13 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	opts.prepare.Allow = values(f, c, "allow", pci.ParseAddress)
 	opts.prepare.Driver = f.choice(c, "driver")
 	opts.prepare.NVSwitch = machine.NVSwitch(f.choice(c, "nvswitch"))
-	opts.live = c.Bool("live")
+	opts.mode = bind.Mode{Live: c.Bool("live"), StopServices: c.Bool("stop-services")}
+	if opts.mode.StopServices && !opts.mode.Live {
+		f.add(&usageError{"--stop-services requires --live", f.seeHelp()})
+	}
+	if opts.service = c.Duration("service-timeout"); opts.service <= 0 {
+		f.add(&usageError{"--service-timeout: not a time to wait: " + opts.service.String(), "--service-timeout takes a time such as 30s or 2m"})
+	}
 	opts.command = "host bind" + selected(c, "device", "vendor", "allow")
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d
@@ -73,8 +89,11 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 	if s := opts.prepare.NVSwitch; s != "" {
 		opts.command += " --nvswitch " + string(s)
 	}
-	if opts.live {
+	if opts.mode.Live {
 		opts.command += " --live"
+	}
+	if opts.mode.StopServices {
+		opts.command += " --stop-services"
 	}
 	return opts
 }
@@ -82,8 +101,11 @@ func parseHostBind(c *cli.Context, f *faults) driversOptions {
 // called returns the command as the user called it, for hints.
 func (o driversOptions) called(name string) hostCommand {
 	c := hostCommand{name: name, root: o.root}
-	if o.live {
+	if o.mode.Live {
 		c.flags = append(c.flags, "--live")
+	}
+	if o.mode.StopServices {
+		c.flags = append(c.flags, "--stop-services")
 	}
 	if o.dryRun {
 		c.flags = append(c.flags, "--dry-run")
@@ -104,6 +126,10 @@ func (o driversOptions) explainBind(err error) error {
 				remedy("bind at the next boot instead", later.with(o.prepare)),
 				remedy("unbind now, which may hang", now.with(o.prepare)),
 			}
+		case errors.Is(leaf, bind.ErrStoppable):
+			stopping := o
+			stopping.mode = bind.Mode{Live: true, StopServices: true}
+			return []string{remedy("stop NVIDIA's services first", stopping.called("host bind").with(o.prepare))}
 		case errors.Is(leaf, bind.ErrNoGroup):
 			return []string{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
 		}
@@ -130,7 +156,16 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	plan, err := bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.live)
+	plan, err := bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
+	if opts.mode.Live {
+		observed, servicesErr := c.services(ctx, plan.Plan)
+		if servicesErr != nil {
+			return servicesErr
+		}
+		if observed {
+			plan, err = bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
+		}
+	}
 	if err != nil {
 		return opts.explainBind(err)
 	}

@@ -28,6 +28,9 @@ nothing.
 the functions that host prepare has recorded and host bind has bound, or else every NVIDIA
 GPU. Functions that are assigned to a guest are refused.
 
+When a GPU returns to the driver nvidia, services that host bind --stop-services has
+stopped are started, and persistence mode is switched on again where it was.
+
 EXAMPLES
   gpustack host release --dry-run
   gpustack host release --device 0000:84:00.0 --yes
@@ -57,7 +60,7 @@ func parseHostRelease(c *cli.Context, f *faults) driversOptions {
 			Add:     values(f, c, "device", pci.ParseSelector),
 			Vendors: values(f, c, "vendor", pci.ParseID),
 		},
-		timeout: parseTimeout(c, f),
+		timeout: parseTimeout(c, f), service: serviceTimeout,
 		command: "host release" + selected(c, "device", "vendor"),
 	}
 }
@@ -79,7 +82,11 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	plan, err := bind.NewRelease(root, c.machine, opts.prepare, c.uses, taken)
+	stopped, err := driver.Stopped(root, entries)
+	if err != nil {
+		return err
+	}
+	plan, err := bind.NewRelease(root, c.machine, opts.prepare, c.uses, taken, stopped)
 	if err != nil {
 		return opts.called("host release").explain(err, noMore)
 	}

@@ -39,7 +39,8 @@ report_in_placement stays set: Nova cannot switch it off, and nova-compute does 
 without it once its devices are in Placement.
 
 After host bind and host release, functions are bound to their former drivers again,
-unless the machine was booted since, which reverted it.
+unless the machine was booted since, which reverted it. Services that were stopped are
+started, and persistence mode is switched on again.
 
 After repair-migration, rows of Nova's databases and Placement's allocations are restored,
 unless Nova has gone on from there. The databases are found as that command finds them.
@@ -104,6 +105,8 @@ type undoReport struct {
 	report
 	Changes  []fileChange     `json:"changes"`
 	Drivers  []driverChange   `json:"drivers"`
+	Stop     [][]string       `json:"stop"`
+	Start    [][]string       `json:"start"`
 	Repairs  []cleanup.Unit   `json:"repairs"`
 	Requests []flavor.Request `json:"requests"`
 	Programs []string         `json:"programs"`
@@ -113,7 +116,7 @@ type undoReport struct {
 func newUndoReport(e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
 		report:  newReport(true, warnings...),
-		Changes: []fileChange{}, Drivers: []driverChange{}, Repairs: []cleanup.Unit{}, Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
+		Changes: []fileChange{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{}, Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
 	}
 	r.Entry = &e.ID
 	return r
@@ -254,22 +257,27 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if err != nil {
 		return err
 	}
+	if opts.live {
+		if _, err := c.services(ctx, plan); err != nil {
+			return err
+		}
+	}
 	warnings, err := bind.Refuse(c.machine, plan, c.uses, opts.live)
 	if err = errors.Join(err, bind.Needed(c.machine, plan)); err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
-	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
+	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Services.Before())+len(plan.Services.Afterwards()) > 0 && !opts.dryRun {
 		return err
 	}
 	report := newUndoReport(entry, warnings...)
-	report.Drivers = driverChanges(plan)
+	report.Drivers, report.Stop, report.Start = driverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
 	if opts.format == formatTable {
 		u.warn(warnings...)
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
-		if len(plan.Changes) == 0 {
+		if len(plan.Changes)+len(report.Stop)+len(report.Start) == 0 {
 			u.printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
-			u.driverWrites(report.Drivers, plan.Load, plan.Groups)
+			u.driverWrites(report.Drivers, plan)
 		}
 	}
 	return u.decide(opts.decision, "undo it?", &report, func() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -41,6 +42,18 @@ type driversReport struct {
 	Functions []pci.Address  `json:"functions"`
 	Load      []string       `json:"load"`
 	Groups    []int          `json:"groups"`
+	Holders   []holder       `json:"holders"`
+	Stop      [][]string     `json:"stop"`
+	Start     [][]string     `json:"start"`
+}
+
+// holder is a process of a service that is stopped.
+type holder struct {
+	Address pci.Address `json:"address"`
+	File    string      `json:"file"`
+	PID     int         `json:"pid"`
+	Command string      `json:"command"`
+	Unit    string      `json:"unit"`
 }
 
 type driverChange struct {
@@ -62,7 +75,8 @@ type driversOptions struct {
 	root    string
 	prepare selection.Options
 	timeout time.Duration
-	live    bool
+	service time.Duration // for a service to stop or start
+	mode    bind.Mode
 	command string
 }
 
@@ -104,6 +118,16 @@ func (u *ui) observeDrivers(root host.Root, engine change.Engine, timeout time.D
 	return c, errors.Join(err, unread, usesErr)
 }
 
+// services adds what services keep a plan's functions open, and the persistence mode of GPUs. It
+// changes nothing unless the plan unbinds the driver nvidia on the running machine: nvidia-smi
+// initializes the GPUs.
+func (c *changing) services(ctx context.Context, plan driver.Plan) (observed bool, err error) {
+	if len(plan.Idle()) == 0 || !c.uses.Running {
+		return false, nil
+	}
+	return true, c.uses.ObserveServices(ctx, c.kernel.Run, c.machine.Devices.Value)
+}
+
 // readRunning reads what only a running machine shows: the ssh session that gpustack was started
 // in, and the addresses of its interfaces. For any other root it returns the zero value. If it
 // fails, the guard derives what is missing from files, as far as they show it.
@@ -127,17 +151,22 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 	}
 	report := driversReport{
 		report: newReport(len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions,
-		Load: plan.Load, Groups: plan.Groups,
+		Load: plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
+	}
+	for _, h := range plan.Holders {
+		report.Holders = append(report.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
 	}
 	if opts.format == formatTable {
 		c.u.warn(plan.Warnings...)
-		c.u.driversTable(report, c.machine.Devices.Value)
+		c.u.driversTable(report, plan, c.machine.Devices.Value)
 		if report.Changed && !plan.Release && c.machine.Contract.Value == nil {
 			c.u.printf("\nlasts until the next boot; 'gpustack host prepare' makes it permanent\n")
 		}
 	}
 	return c.u.decide(opts.decision, question, &report, func() error {
-		binding := c.u.binder(c.root, opts.timeout).New(plan.Plan)
+		binder := c.u.binder(c.root, opts.timeout)
+		binder.Service = opts.service
+		binding := binder.New(plan.Plan)
 		err := c.u.apply(ctx, c.engine, opts.format, change.Work{Command: opts.command, Change: binding}, &report)
 		report.RebootRequired = errors.Is(err, host.ErrStuck)
 		if err != nil {
@@ -154,7 +183,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 }
 
 // driversTable prints a plan for people.
-func (u *ui) driversTable(r driversReport, devices pci.Devices) {
+func (u *ui) driversTable(r driversReport, plan bind.Plan, devices pci.Devices) {
 	var rows [][]string
 	for _, a := range r.Functions {
 		d := devices.At(a)
@@ -174,7 +203,13 @@ func (u *ui) driversTable(r driversReport, devices pci.Devices) {
 		u.printf("\nnothing to do: the drivers are as planned\n")
 		return
 	}
-	u.driverWrites(r.Changes, r.Load, r.Groups)
+	if len(plan.Holders) > 0 {
+		u.printf("\nopen now, by services that are stopped:\n")
+	}
+	for _, h := range plan.Holders {
+		u.printf("%s\n", printable(h.Error()))
+	}
+	u.driverWrites(r.Changes, plan.Plan)
 }
 
 func orDash(s string) string {
@@ -184,10 +219,23 @@ func orDash(s string) string {
 	return s
 }
 
-// driverWrites prints the module loads and writes of a plan, in their order.
-func (u *ui) driverWrites(changes []driverChange, load []string, groups []int) {
+// driverWrites prints the programs and writes of a plan, in their order.
+func (u *ui) driverWrites(changes []driverChange, plan driver.Plan) {
 	u.printf("\n")
-	for _, name := range load {
+	programs := func(list [][]string, services int, wait string) {
+		for i, argv := range list {
+			line := strings.Join(argv, " ")
+			if i < services {
+				line += wait
+			}
+			u.printf("%s\n", printable(line))
+		}
+	}
+	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
+	for _, a := range plan.Idle() {
+		u.printf("check that no process has %s open\n", a)
+	}
+	for _, name := range plan.Load {
 		u.printf("modprobe %s\n", printable(name))
 	}
 	for _, c := range changes {
@@ -195,9 +243,10 @@ func (u *ui) driverWrites(changes []driverChange, load []string, groups []int) {
 			u.printf("write %s to %s\n", quoted(w.Value), printable(w.File))
 		}
 	}
-	for _, g := range groups {
+	for _, g := range plan.Groups {
 		u.printf("open IOMMU group %d, to check that it is viable\n", g)
 	}
+	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
 }
 
 // settled returns an error if an earlier run's sysfs write is still blocked in the kernel.

@@ -14,6 +14,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
@@ -31,10 +32,17 @@ var (
 	ErrNeeded = errors.New("the host needs it")
 )
 
+// Mode says what may be done to the host so that functions leave it.
+type Mode struct {
+	Live         bool // unbind drivers whose unbinding may hang
+	StopServices bool // stop the services that keep functions open, and switch off persistence mode
+}
+
 // Plan is a planned change of drivers on the running machine.
 type Plan struct {
 	driver.Plan
-	Functions []pci.Address // the selected functions, and the others of their cards and groups
+	Functions []pci.Address  // the selected functions, and the others of their cards and groups
+	Holders   []guard.Holder // the processes of services that are stopped
 	Warnings  []string
 }
 
@@ -86,9 +94,9 @@ func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 }
 
 // NewPlan plans to bind functions for guests now: those that opts name, else those recorded, else
-// every NVIDIA display function, each with all functions of its card and IOMMU group. live permits
-// unbinding drivers whose unbinding may hang.
-func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, live bool) (Plan, error) {
+// every NVIDIA display function, each with all functions of its card and IOMMU group. A plan that
+// is refused is returned with the error.
+func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, mode Mode) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
 		return Plan{}, err
@@ -131,7 +139,13 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 			errs = append(errs, fmt.Errorf("driver %s: %w", name, ErrNoModule))
 		}
 	}
-	warnings, err := n.refuse(l.Plan, uses, live)
+	if mode.StopServices {
+		var servicesErr error
+		l.Services, servicesErr = n.services(l.Plan, uses)
+		errs = append(errs, servicesErr)
+	}
+	l.Holders = stopped(l.Plan, uses)
+	warnings, err := n.refuse(l.Plan, uses, mode.Live)
 	l.Warnings = append(l.Warnings, warnings...)
 	return l, errors.Join(append(errs, err)...)
 }
@@ -181,11 +195,12 @@ func (n node) driverNow(d *pci.Device, opts selection.Options) string {
 	return want
 }
 
-// NewRelease plans to return functions to the host immediately, to the drivers that they had
-// before they were bound: those that opts name, else the recorded ones and those in taken, else
-// every NVIDIA GPU. A function whose former driver is unknown gets the driver that the running
-// kernel has for it, or else any that matches.
-func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, taken map[pci.Address]driver.State) (Plan, error) {
+// NewRelease plans to return functions to the host immediately, to the drivers that they had before
+// they were bound: those that opts name, else the recorded ones and those in taken, else every
+// NVIDIA GPU. A function whose former driver is unknown gets the driver that the running kernel has
+// for it, or else any that matches. When a GPU returns to the driver nvidia, the services that host
+// bind has stopped are started.
+func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, taken map[pci.Address]driver.State, stopped driver.Services) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
 		return Plan{}, err
@@ -241,6 +256,16 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 	}
 	var planErr, refusals error
 	l.Plan, planErr = driver.New(root, n.Devices, goals, true)
+	var returned []pci.Address
+	for _, c := range l.Changes {
+		if c.After.Driver == nvidia {
+			returned = append(returned, c.Address)
+		}
+	}
+	if len(returned) > 0 {
+		l.Services.Start = stopped.Start
+		l.Services.On = slices.DeleteFunc(slices.Clone(stopped.On), func(a pci.Address) bool { return !slices.Contains(returned, a) })
+	}
 	warnings, refusals := n.refuse(l.Plan, uses, true)
 	l.Warnings = append(l.Warnings, warnings...)
 	return l, errors.Join(planErr, refusals)
@@ -316,25 +341,33 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	case blind != "":
 		warnings = append(warnings, fmt.Sprintf("%v: %s", ErrBlind, blind))
 	}
-	vfs := n.Devices.VFs()
+	vfs, stay := n.Devices.VFs(), len(n.stay(p)) > 0
 	for _, c := range p.Changes {
 		d := n.Devices.At(c.Address)
 		if d == nil || c.Before.Driver == "" || c.Before.Driver == c.After.Driver {
 			continue // no driver is unbound
 		}
+		unbound := string(c.Before.Driver)
 		if used := uses.Guest(c.Address); used != nil {
 			errs = append(errs, used)
 		}
 		for _, h := range uses.Holders {
-			if h.Address == c.Address {
-				errs = append(errs, &machine.InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit})
+			if h.Address == c.Address && !stops(p.Services, h) {
+				errs = append(errs, held(h, stay))
+			}
+		}
+		if live && unbound == nvidia && d.IsGPU() {
+			warning, err := persistent(c.Address, p.Services, uses)
+			errs = append(errs, err)
+			if warning != "" && !slices.Contains(warnings, warning) {
+				warnings = append(warnings, warning)
 			}
 		}
 		if err := n.Virtualized(d, vfs); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Address, err))
 		}
-		if held := string(c.Before.Driver); !live && mayHang(d, held) {
-			errs = append(errs, fmt.Errorf("%s: unbinding %s %w", c.Address, held, ErrLive))
+		if !live && mayHang(d, unbound) {
+			errs = append(errs, fmt.Errorf("%s: unbinding %s %w", c.Address, unbound, ErrLive))
 		}
 	}
 	return warnings, errors.Join(errs...)

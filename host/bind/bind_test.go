@@ -112,7 +112,7 @@ func TestBind(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, hosttest.Running(test.links, test.files))
-			l, err := bind.NewPlan(root, observe(root), test.opts(t), test.uses, true)
+			l, err := bind.NewPlan(root, observe(root), test.opts(t), test.uses, bind.Mode{Live: true})
 			got := brief(l)
 			if err != nil {
 				got = err.Error()
@@ -157,7 +157,7 @@ func TestRelease(t *testing.T) {
 				archive = archive[:from] + line + archive[end:]
 			}
 			root := hosttest.Lay(t, archive)
-			l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, test.taken)
+			l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, test.taken, driver.Services{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestReleaseChanged(t *testing.T) {
 					}
 				}
 			}
-			l, err := bind.NewRelease(root, observe(root), test.opts, idle, nil)
+			l, err := bind.NewRelease(root, observe(root), test.opts, idle, nil, driver.Services{})
 			if err != nil || brief(l) != test.want {
 				t.Errorf("%v, %s", err, brief(l))
 			}
@@ -234,7 +234,7 @@ func TestNeeded(t *testing.T) {
 // TestAccelerator: unbinding the driver of a processing accelerator may hang, as that of a GPU.
 func TestAccelerator(t *testing.T) {
 	root := hosttest.Lay(t, hosttest.Instinct())
-	_, err := bind.NewPlan(root, observe(root), selection.Options{Vendors: []pci.ID{0x1002}}, idle, false)
+	_, err := bind.NewPlan(root, observe(root), selection.Options{Vendors: []pci.ID{0x1002}}, idle, bind.Mode{})
 	if !errors.Is(err, bind.ErrLive) {
 		t.Errorf("bind without --live: %v", err)
 	}

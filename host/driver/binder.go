@@ -24,6 +24,8 @@ type Kernel interface {
 	TryGroup(group int) error
 	// Ready returns an error unless the root's sysfs and procfs are those of the running kernel.
 	Ready() error
+	// Run runs a program of the machine that stops or starts services, or shows them.
+	Run(ctx context.Context, argv []string) ([]byte, error)
 }
 
 // Binder is the kind of change that binds functions to drivers.
@@ -31,14 +33,17 @@ type Binder struct {
 	Root   host.Root
 	Kernel Kernel
 	Settle time.Duration // maximum time until a request has its effect
-	// Patience is how long to wait for an earlier run's write to end before its changes are recovered
-	// or read.
+	// Service is the maximum time until a service has stopped or started.
+	Service time.Duration
+	// Patience is how long to wait for an earlier run's write to end before its changes are
+	// recovered or read.
 	Patience time.Duration
 }
 
 // Errors of requests to the kernel.
 var (
-	// ErrChanged means that a function does not have the driver that the plan or the journal expects.
+	// ErrChanged means that a function does not have the driver that the plan or the journal
+	// expects.
 	ErrChanged = host.WithHint(errors.New("is now bound to another driver"),
 		"'gpustack host scan' shows the drivers; host bind and host release plan again from there")
 	// ErrNotTaken means that the kernel accepted a write that had no effect.
@@ -59,7 +64,7 @@ func (Binder) Name() string { return change.KindDrivers }
 
 // New returns the change for a plan.
 func (b Binder) New(p Plan) *Binding {
-	return &Binding{binder: b, plan: p, record: Record{Release: p.Release, Functions: slices.Clone(p.Changes)}}
+	return &Binding{binder: b, plan: p, record: Record{Release: p.Release, Functions: slices.Clone(p.Changes), Services: p.Services}}
 }
 
 // Open returns the change that a journal entry records.
@@ -90,6 +95,7 @@ func (c *Binding) Record(e *change.Entry) error {
 		}
 		c.record.Boot = boot
 	}
+	c.record.Services = c.record.Services.listed()
 	return e.SetDetail(c.record)
 }
 
@@ -168,14 +174,15 @@ func (c *Binding) Undo(ctx context.Context, _ func() error) (change.Outcome, err
 
 // Recover completes or reverts the changes that a killed run has left in this boot. An IOMMU group
 // with only some functions changed is returned to the host. A group with all functions changed
-// remains as it is, since a guest may use it already. When ctx ends, the current group is
-// completed first.
+// remains as it is, since a guest may use it already. Services that were stopped are started again
+// if the driver nvidia has a GPU then. When ctx ends, the current group is completed first.
 func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, string, error) {
 	current, err := c.record.Current(c.binder.Root)
 	if err != nil {
 		return change.Open, "", err
 	}
 	var stay []Change
+	var left []string
 	if current {
 		for _, group := range c.record.groups() {
 			if err := context.Cause(ctx); err != nil {
@@ -189,6 +196,19 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 				stay = append(stay, group...)
 			}
 		}
+		// Functions that did not return to the host bring no services with them.
+		if !c.record.Services.none() && (len(stay) > 0 || !c.record.Release) {
+			if err := context.Cause(ctx); err != nil {
+				return change.Open, "", err
+			}
+			if left, err = c.binder.restore(ctx, &c.record.Services); err != nil {
+				return change.Open, "", err
+			}
+		}
+	}
+	also := ""
+	if len(left) > 0 {
+		also = "; " + strings.Join(left, "; ")
 	}
 	switch {
 	case len(stay) > 0:
@@ -197,7 +217,11 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 		for _, f := range stay {
 			names = append(names, f.Address.String())
 		}
-		return change.Stands, "was interrupted: complete IOMMU groups stay as changed: " + strings.Join(names, ", "), nil
+		return change.Stands, "was interrupted: complete IOMMU groups stay as changed: " + strings.Join(names, ", ") + also, nil
+	case c.status == change.Undoing && also != "":
+		return change.Reverted, "was being undone: finished" + also, nil
+	case also != "":
+		return change.None, "was interrupted: rolled back" + also, nil
 	case c.status == change.Undoing:
 		return change.Reverted, "", nil
 	case !current:
@@ -213,6 +237,9 @@ func rolledBack(ctx context.Context, err error, p Plan) error {
 		return err
 	}
 	err = fmt.Errorf("%w, all drivers were rolled back", err)
+	if !p.Services.none() {
+		err = fmt.Errorf("%w, and services are as before", err)
+	}
 	if len(p.Load) > 0 {
 		err = fmt.Errorf("%w; modules stay loaded: %s", err, strings.Join(p.Load, ", "))
 	}
@@ -232,9 +259,43 @@ func (b Binder) unchanged(changes []Change) error {
 	return errors.Join(errs...)
 }
 
-// steps returns the steps of a plan: load modules, bind functions, then open groups.
+// steps returns the steps of a plan: stop services, load modules, bind functions, open groups,
+// then start services.
 func (b Binder) steps(p Plan) []change.Step {
 	var steps []change.Step
+	run := func(ctx context.Context, argv []string) error {
+		_, err := b.Kernel.Run(ctx, argv)
+		return err
+	}
+	// Persistence mode returns once the daemon that keeps it runs again, so by the first step.
+	var switched []pci.Address
+	if len(p.Services.Off) > 0 {
+		steps = append(steps, change.Step{
+			Apply: func(context.Context) error { return nil },
+			Undo: func(ctx context.Context) error {
+				var errs []error
+				for _, a := range switched {
+					errs = append(errs, run(ctx, persistence(a, true)))
+				}
+				return errors.Join(errs...)
+			},
+		})
+	}
+	for _, unit := range p.Services.Stop {
+		steps = append(steps, change.Step{
+			Apply: func(ctx context.Context) error { return b.stop(ctx, unit) },
+			Undo:  func(ctx context.Context) error { return b.start(ctx, unit) },
+		})
+	}
+	for _, a := range p.Services.Off {
+		steps = append(steps, change.Step{Apply: func(ctx context.Context) error {
+			switched = append(switched, a)
+			return run(ctx, persistence(a, false))
+		}})
+	}
+	if functions := p.Idle(); len(functions) > 0 {
+		steps = append(steps, change.Step{Apply: func(ctx context.Context) error { return b.idle(ctx, functions) }})
+	}
 	for _, name := range p.Load {
 		steps = append(steps, change.Step{Apply: func(ctx context.Context) error { return b.Kernel.Load(ctx, name) }})
 	}
@@ -255,6 +316,16 @@ func (b Binder) steps(p Plan) []change.Step {
 	}
 	if len(p.Groups) > 0 {
 		steps = append(steps, change.Step{Apply: func(context.Context) error { return b.prove(p.Groups) }})
+	}
+	for _, unit := range p.Services.Start {
+		steps = append(steps, change.Step{
+			Apply: func(ctx context.Context) error { return b.start(ctx, unit) },
+			// So that it finds the GPUs that return when it is started again.
+			Undo: func(ctx context.Context) error { return b.stop(ctx, unit) },
+		})
+	}
+	for _, a := range p.Services.On {
+		steps = append(steps, change.Step{Apply: func(ctx context.Context) error { return run(ctx, persistence(a, true)) }})
 	}
 	return steps
 }

@@ -3,7 +3,7 @@
 //
 // A write that the kernel accepts proves nothing: its effect is read back. A write may also block
 // in the kernel forever: each is made by a separate process, which gpustack abandons after a
-// timeout.
+// timeout. Services that keep GPUs open are stopped before and started afterwards.
 //
 // It does not choose functions or drivers and refuses none (host/selection, host/bind), and does
 // not start programs itself (host).

@@ -602,6 +602,20 @@ func die(dir, what, when string) int {
 		}
 	}
 	b := binder(t, root, k)
+	if kind, ok := strings.CutPrefix(what, "service "); ok {
+		die := k.die
+		k = serve(t, root)
+		k.die = die
+		b = binder(t, root, k)
+		switch kind {
+		case "one":
+			_, err = b.Apply(context.Background(), servicePlan(t, root, "02"), "test")
+		case "both":
+			_, err = b.Apply(context.Background(), servicePlan(t, root, "01", "02"), "test")
+		default:
+			_, err = b.Undo(context.Background(), entries(t, root)[0])
+		}
+	}
 	switch what {
 	case "bind":
 		_, err = b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test")

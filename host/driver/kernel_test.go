@@ -83,6 +83,10 @@ type kernel struct {
 	deaf  func(w driver.Write) bool  // takes a write, and does nothing
 	die   func(count int, done bool) // may kill the process
 	stub  error                      // of TryGroup
+
+	// How a unit answers: it stays in a state, or fails.
+	stays func(verb, unit string) string
+	smi   error // of nvidia-smi
 }
 
 func newKernel(t testing.TB, root host.Root) *kernel {
@@ -94,6 +98,7 @@ func newKernel(t testing.TB, root host.Root) *kernel {
 		fault: func(driver.Write) error { return nil },
 		deaf:  func(driver.Write) bool { return false },
 		die:   func(int, bool) {},
+		stays: func(string, string) string { return "" },
 	}
 }
 
@@ -293,7 +298,7 @@ type machineBinder struct {
 
 func binder(t testing.TB, root host.Root, k driver.Kernel) machineBinder {
 	t.Helper()
-	b := driver.Binder{Root: root, Kernel: k, Settle: 30e6}
+	b := driver.Binder{Root: root, Kernel: k, Settle: 30e6, Service: 30e6}
 	return machineBinder{b, change.Engine{Store: change.Machine(root), Kinds: []change.Kind{b}}}
 }
 

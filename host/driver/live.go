@@ -95,6 +95,17 @@ func (l Live) Load(ctx context.Context, driver string) error {
 	return err
 }
 
+// programLimit is the maximum time for a program that stops, starts or shows services, none of
+// which waits for a service. nvidia-smi initializes each GPU, which takes seconds.
+const programLimit = 2 * time.Minute
+
+// Run runs a program of the machine and returns its output, which is not shown.
+func (l Live) Run(ctx context.Context, argv []string) ([]byte, error) {
+	runner := l.Runner
+	runner.Talk, runner.Limit = nil, programLimit
+	return runner.Run(ctx, argv)
+}
+
 // ErrNoDriver means that the kernel does not have a driver although its module was loaded.
 var ErrNoDriver = host.WithHint(errors.New("the kernel has no such driver afterwards"), "load the module that provides it with modprobe first")
 
@@ -112,7 +123,8 @@ func (b Binder) Settled(ctx context.Context, s change.Store) error {
 	open, err := s.Open()
 	switch {
 	case errors.Is(err, change.ErrLocked):
-		// Between two writes functions can be read. If a write takes long, its own run reports that.
+		// Between two writes functions can be read. If a write takes long, its own run reports
+		// that.
 		awaitErr := Await(ctx, b.Root, b.Patience)
 		if !errors.Is(awaitErr, host.ErrStuck) {
 			return awaitErr

@@ -23,6 +23,8 @@ type Plan struct {
 	Load    []string // drivers whose modules must be loaded first
 	Changes []Change
 	Groups  []int // IOMMU groups that must be viable for a guest afterwards
+	// Services change before and after the drivers.
+	Services Services
 }
 
 // ErrUnread means that a scan could not read the driver of a function.

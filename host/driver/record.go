@@ -16,6 +16,7 @@ type Record struct {
 	Boot      string   `json:"boot_id"` // the changes end with this boot
 	Release   bool     `json:"release"` // return to the host, not bind for guests
 	Functions []Change `json:"functions"`
+	Services  Services `json:"services" absent:"zero"` // earlier releases changed none
 }
 
 // ParseRecord reads the detail of an entry of kind drivers.
@@ -75,6 +76,40 @@ func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error
 	return taken, nil
 }
 
+// Stopped returns the services that host bind has stopped, and that have not been started since by
+// host bind or host release, as far as the journal records it for this boot: they are to be started
+// when a GPU returns to the driver nvidia. Were are the GPUs that were in persistence mode.
+func Stopped(root host.Root, entries []change.Entry) (Services, error) {
+	var s Services
+	for _, e := range entries {
+		if e.Kind != change.KindDrivers || e.Status != change.Done {
+			continue
+		}
+		r, err := ParseRecord(e)
+		if err != nil {
+			return Services{}, err
+		}
+		if current, err := r.Current(root); err != nil || !current {
+			if err != nil {
+				return Services{}, err
+			}
+			continue
+		}
+		for _, u := range slices.Backward(r.Services.Stop) {
+			if !slices.Contains(s.Start, u) {
+				s.Start = append(s.Start, u)
+			}
+		}
+		s.Start = slices.DeleteFunc(s.Start, func(u string) bool { return slices.Contains(r.Services.Start, u) })
+		for _, a := range r.Services.Were {
+			if !slices.Contains(s.On, a) {
+				s.On = append(s.On, a)
+			}
+		}
+	}
+	return s, nil
+}
+
 // back returns the plan that undoes the record, without changes if the machine was rebooted since.
 // Its error names every function that prevents it.
 func (r Record) back(root host.Root) (Plan, error) {
@@ -98,6 +133,7 @@ func (r Record) back(root host.Root) (Plan, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Plan{}, err
 	}
+	p.Services = r.Services.inverse()
 	return p, p.follow(root)
 }
 

@@ -14,19 +14,66 @@ import (
 	"gpustack/host/pci"
 )
 
-// Holder is a process that has a device of a function open. Unbinding the function from its driver
-// may block until the process closes it.
+// Holder is a process, or the kernel's console, that has a device of a function open. Unbinding the
+// function from its driver may block until the device is closed. It is an error that names both.
 type Holder struct {
 	Address pci.Address
 	File    string // "/dev/nvidia0"
-	PID     int
-	Command string // as the kernel names the process
+	PID     int    // 0 for the kernel's console
+	Command string // as the kernel names the process, or the virtual console's name in sysfs
 	Unit    string // its systemd unit, or ""
+	// Service reports whether Unit is a service of the host's own systemd: neither a user's, nor
+	// one inside a container.
+	Service bool
+	// Shared means that File is a node of NVIDIA's driver that serves all its GPUs.
+	Shared bool
+}
+
+func (h Holder) Error() string {
+	return h.Address.String() + ": " + h.Who()
+}
+
+// Who returns which process has the function open, and how.
+func (h Holder) Who() string {
+	if h.PID == 0 {
+		return fmt.Sprintf("the framebuffer console (%s) uses %s", h.Command, h.File)
+	}
+	who := fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
+	if h.Unit != "" {
+		who = fmt.Sprintf("%s (pid %d, %s)", h.Command, h.PID, h.Unit)
+	}
+	who += " has " + h.File + " open"
+	if h.Shared {
+		who += ", through which it may use any GPU of the nvidia driver"
+	}
+	return who
+}
+
+// Hint returns how to end the use. nvidia-persistenced and DCGM keep GPUs open for as long as they
+// run.
+func (h Holder) Hint() string {
+	switch {
+	case h.PID == 0:
+		return "write 0 to /sys/class/vtconsole/" + h.Command + "/bind: the console has no picture until 1 is written"
+	case h.Service:
+		return "systemctl stop " + h.Unit + ", and start it again afterwards if GPUs remain with the host"
+	case strings.HasSuffix(h.Unit, ".scope"):
+		return "end it: it runs in " + h.Unit + ", a container or a session"
+	}
+	return fmt.Sprintf("end process %d", h.PID)
 }
 
 // Holders returns the processes that have devices open, ordered by address. A process that ends
 // during the call is left out; a process whose files cannot be read is an error. A tree without
 // /proc has no holders.
+//
+// What NVIDIA's driver waits for is its usage count of the GPU (open-gpu-kernel-modules,
+// nv_pci_remove_helper in kernel-open/nvidia/nv-pci.c). It counts open nodes /dev/nvidiaN, and GPUs
+// that a process has registered through /dev/nvidia-uvm (nvUvmInterfaceRegisterGpu) or attached
+// through /dev/nvidiactl (NV_ESC_ATTACH_GPUS_TO_FD), which neither /proc nor sysfs shows. So a
+// process with a shared node open holds every GPU of the driver, but one with only /dev/nvidiactl
+// and nodes /dev/nvidiaN, as programs that read GPUs have, only those. Memory that is mapped from a
+// node keeps the node open after its descriptor is closed.
 func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
 	h := holders{guard: guard{root: root, devices: devices}, known: map[string][]pci.Address{}}
 	pids, err := host.PIDs(root)
@@ -42,10 +89,14 @@ func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
 	if h.minors, err = h.nvidiaMinors(); err != nil {
 		return nil, err
 	}
+	h.driven = h.drivenBy("nvidia")
 	for _, pid := range pids {
 		if err := h.process(pid); err != nil {
 			return nil, err
 		}
+	}
+	if err := h.console(); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(h.found, func(a, b Holder) int { return a.Address.Compare(b.Address) })
 	return h.found, nil
@@ -55,6 +106,7 @@ type holders struct {
 	guard
 	classes []string
 	minors  map[string]pci.Address   // of /dev/nvidiaN
+	driven  []pci.Address            // bound to nvidia
 	known   map[string][]pci.Address // by name of a device node
 	found   []Holder
 }
@@ -68,9 +120,25 @@ func (h *holders) process(pid int) error {
 	if err != nil {
 		return err
 	}
+	if len(h.driven) > 0 {
+		mapped, err := host.Mapped(h.root, pid)
+		if err != nil && !host.HasEnded(err) {
+			return err
+		}
+		targets = append(targets, mapped...)
+	}
+	var files []string
+	ownGPU := false
 	for _, target := range targets {
 		file := strings.TrimSuffix(target, " (deleted)")
-		if !strings.HasPrefix(file, "/dev/") {
+		if strings.HasPrefix(file, "/dev/") && !slices.Contains(files, file) {
+			files = append(files, file)
+			_, minor := nvidiaMinor(file)
+			ownGPU = ownGPU || minor
+		}
+	}
+	for _, file := range files {
+		if file == nvidiaControl && ownGPU {
 			continue
 		}
 		addresses, err := h.of(file)
@@ -81,13 +149,42 @@ func (h *holders) process(pid int) error {
 			if slices.ContainsFunc(h.found, func(f Holder) bool { return f.PID == pid && f.Address == a }) {
 				continue
 			}
+			unit, service := unit(h.text(pid, "cgroup"))
 			h.found = append(h.found, Holder{
-				Address: a, File: file, PID: pid,
-				Command: h.line(pid, "comm"), Unit: unit(h.text(pid, "cgroup")),
+				Address: a, File: file, PID: pid, Command: h.line(pid, "comm"), Unit: unit, Service: service,
+				Shared: sharedByGPUs(file),
 			})
 		}
 	}
 	return nil
+}
+
+// The nodes of NVIDIA's driver (its README, "Device nodes"; open-gpu-kernel-modules,
+// nvidia-modprobe/modprobe-utils).
+const (
+	nvidiaNode    = "/dev/nvidia"
+	nvidiaControl = "/dev/nvidiactl"
+	nvidiaSwitch  = "/dev/nvidia-nvswitch" // followed by a number, or "ctl"
+)
+
+// nvidiaMinor returns the number of a node /dev/nvidiaN.
+func nvidiaMinor(file string) (minor string, ok bool) {
+	minor, ok = strings.CutPrefix(file, nvidiaNode)
+	if _, err := strconv.ParseUint(minor, 10, 32); err != nil {
+		return "", false
+	}
+	return minor, ok
+}
+
+// sharedByGPUs reports whether a node serves all GPUs of NVIDIA's driver: a process that has it
+// open may use any of them. Capabilities (/dev/nvidia-caps/...) and NVLink's node are opened to
+// prove a permission, and switches are functions of their own.
+func sharedByGPUs(file string) bool {
+	if file == nvidiaControl {
+		return true
+	}
+	rest, ok := strings.CutPrefix(file, nvidiaNode+"-")
+	return ok && !strings.HasPrefix(rest, "caps") && rest != "nvlink" && !strings.HasPrefix(file, nvidiaSwitch)
 }
 
 // text returns the content of a file of a process, for messages, or "" if it cannot be read.
@@ -105,21 +202,22 @@ func (h *holders) line(pid int, name string) string {
 }
 
 // of returns the functions of a device node. It looks for the node's name in every device class;
-// NVIDIA's nodes belong to no class and are matched by their minor numbers. The control nodes that
-// all NVIDIA GPUs share belong to no function.
+// NVIDIA's nodes belong to no class and are matched by their names.
 func (h *holders) of(file string) ([]pci.Address, error) {
 	if addresses, ok := h.known[file]; ok {
 		return addresses, nil
 	}
 	var addresses []pci.Address
 	name := path.Base(file)
-	if minor, ok := strings.CutPrefix(file, "/dev/nvidia"); ok {
-		if a, ok := h.minors[minor]; ok {
-			addresses = append(addresses, a)
-		} else if _, err := strconv.Atoi(minor); err == nil {
-			// The minor belongs to an unknown GPU: count every GPU bound to the driver.
-			addresses = h.drivenBy("nvidia")
-		}
+	minor, numbered := nvidiaMinor(file)
+	a, known := h.minors[minor]
+	switch {
+	case numbered && known:
+		addresses = append(addresses, a)
+	case numbered, sharedByGPUs(file): // a number of no known GPU may be any GPU's
+		addresses = append(addresses, h.driven...)
+	case strings.HasPrefix(file, nvidiaSwitch):
+		addresses = h.drivenBy("nvidia-nvswitch")
 	}
 	for _, class := range h.classes {
 		dir := path.Join("/sys/class", class)
@@ -195,20 +293,57 @@ func (h *holders) nvidiaMinors() (map[string]pci.Address, error) {
 	return minors, nil
 }
 
+// console adds the kernel's console on framebuffers of functions bound to nvidia. Which framebuffer
+// a virtual console is on is not shown, so that each counts (Linux,
+// Documentation/fb/fbcon.rst).
+func (h *holders) console() error {
+	for _, a := range h.driven {
+		buffers, err := h.list(path.Join("/sys/bus/pci/devices", a.String(), "graphics"))
+		if err != nil {
+			return err
+		}
+		if len(buffers) == 0 {
+			continue
+		}
+		const dir = "/sys/class/vtconsole"
+		consoles, err := h.list(dir)
+		if err != nil {
+			return err
+		}
+		for _, name := range consoles {
+			kind, err := h.attribute(path.Join(dir, name, "name"))
+			if err != nil {
+				return err
+			}
+			bound, err := h.attribute(path.Join(dir, name, "bind"))
+			if err != nil {
+				return err
+			}
+			if strings.Contains(kind, "frame buffer") && bound == "1" {
+				h.found = append(h.found, Holder{Address: a, File: "/dev/" + buffers[0], Command: name})
+			}
+		}
+	}
+	return nil
+}
+
 // unit returns the systemd unit that a process belongs to by its control group (cgroups(7)): the
-// innermost service or scope. Containers run in scopes.
-func unit(cgroup string) string {
+// innermost service or scope. Containers run in scopes. service reports whether only slices are
+// above the unit, so that it is the host's own.
+func unit(cgroup string) (name string, service bool) {
 	for line := range strings.Lines(cgroup) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) < 3 || parts[1] != "" && parts[1] != "name=systemd" {
 			continue
 		}
-		elements := strings.Split(parts[2], "/")
-		for _, e := range slices.Backward(elements) {
-			if strings.HasSuffix(e, ".service") || strings.HasSuffix(e, ".scope") {
-				return e
+		elements := strings.Split(strings.TrimPrefix(parts[2], "/"), "/")
+		for i, e := range slices.Backward(elements) {
+			if !strings.HasSuffix(e, ".service") && !strings.HasSuffix(e, ".scope") {
+				continue
 			}
+			inner := slices.ContainsFunc(elements[:i], func(above string) bool { return !strings.HasSuffix(above, ".slice") })
+			return e, strings.HasSuffix(e, ".service") && !inner
 		}
 	}
-	return ""
+	return "", false
 }

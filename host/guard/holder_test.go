@@ -115,3 +115,79 @@ func TestHoldersBlind(t *testing.T) {
 		})
 	}
 }
+
+// TestNVIDIAHolders: which GPUs a process holds by the nodes of NVIDIA's driver that it has open or
+// mapped, and whether its unit is a service of the host.
+func TestNVIDIAHolders(t *testing.T) {
+	const gpus = `symlink sys/bus/pci/devices/0000:06:00.0/driver -> ../../drivers/nvidia
+symlink sys/bus/pci/devices/0000:07:00.0/driver -> ../../drivers/nvidia
+symlink sys/bus/pci/devices/0000:08:00.0/driver -> ../../drivers/nvidia-nvswitch
+`
+	const numbers = `-- sys/bus/pci/devices/0000:06:00.0/class --
+0x030200
+-- sys/bus/pci/devices/0000:07:00.0/class --
+0x030200
+-- sys/bus/pci/devices/0000:08:00.0/class --
+0x068000
+-- proc/driver/nvidia/gpus/0000:06:00.0/information --
+Device Minor: 0
+-- proc/driver/nvidia/gpus/0000:07:00.0/information --
+Device Minor: 1
+-- proc/10/comm --
+python3
+`
+	open := func(files ...string) string {
+		tree := ""
+		for i, f := range files {
+			tree += fmt.Sprintf("symlink proc/10/fd/%d -> %s\n", i+3, f)
+		}
+		return tree
+	}
+	cgroup := func(path string) string { return "-- proc/10/cgroup --\n0::" + path + "\n" }
+	const shared = ", through which it may use any GPU of the nvidia driver"
+	for _, test := range []struct{ name, links, files, want string }{
+		{"the control node alone", open("/dev/nvidiactl"), "",
+			"0000:06:00.0: python3 (pid 10) has /dev/nvidiactl open" + shared + "\n0000:07:00.0: python3 (pid 10) has /dev/nvidiactl open" + shared + "\n"},
+		{"a program that reads one GPU", open("/dev/nvidiactl", "/dev/nvidia1"), "", "0000:07:00.0: python3 (pid 10) has /dev/nvidia1 open\n"},
+		{"CUDA on one GPU", open("/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"), "",
+			"0000:06:00.0: python3 (pid 10) has /dev/nvidia-uvm open" + shared + "\n0000:07:00.0: python3 (pid 10) has /dev/nvidia1 open\n"},
+		{"a capability, and NVLink", open("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps-imex-channels/channel0", "/dev/nvidia-nvlink"), "", ""},
+		{"a switch", open("/dev/nvidia-nvswitch0"), "", "0000:08:00.0: python3 (pid 10) has /dev/nvidia-nvswitch0 open\n"},
+		{"memory of a closed node", "mkdir proc/10/fd\n", "-- proc/10/maps --\n7f00-7f01 r-xp 00000000 fe:01 17 /usr/bin/python3\n7f02-7f03 rw-s 00000000 00:06 42                         /dev/nvidia1 (deleted)\n7ffc-7ffd rw-p 00000000 00:00 0 [stack]\n",
+			"0000:07:00.0: python3 (pid 10) has /dev/nvidia1 open\n"},
+		{"memory that cannot be read", "mkdir proc/10/fd\nmkdir proc/10/maps\n", "", "/proc/10/maps: not a regular file"},
+		{"a service", open("/dev/nvidia1"), cgroup("/system.slice/nvidia-dcgm.service/sub"), "0000:07:00.0: python3 (pid 10, nvidia-dcgm.service) has /dev/nvidia1 open, a service\n"},
+		{"a user's service", open("/dev/nvidia1"), cgroup("/user.slice/user-1.slice/user@1.service/app.slice/nvidia-dcgm.service"),
+			"0000:07:00.0: python3 (pid 10, nvidia-dcgm.service) has /dev/nvidia1 open\n"},
+		{"a service inside a container", open("/dev/nvidia1"), cgroup("/lxc.payload.c1/system.slice/nvidia-dcgm.service"),
+			"0000:07:00.0: python3 (pid 10, nvidia-dcgm.service) has /dev/nvidia1 open\n"},
+		{"the console", "mkdir proc/10/fd\nmkdir sys/bus/pci/devices/0000:06:00.0/graphics/fb0\n",
+			"-- sys/class/vtconsole/vtcon0/name --\n(S) VGA+\n-- sys/class/vtconsole/vtcon0/bind --\n1\n-- sys/class/vtconsole/vtcon1/name --\n(M) frame buffer device\n-- sys/class/vtconsole/vtcon1/bind --\n1\n",
+			"0000:06:00.0: the framebuffer console (vtcon1) uses /dev/fb0\n"},
+		{"the console elsewhere", "mkdir proc/10/fd\nmkdir sys/bus/pci/devices/0000:06:00.0/graphics/fb0\n",
+			"-- sys/class/vtconsole/vtcon1/name --\n(M) frame buffer device\n-- sys/class/vtconsole/vtcon1/bind --\n0\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, gpus+test.links+numbers+test.files)
+			devices, _, err := pci.Scan(root, pci.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			holders, err := guard.Holders(root, devices)
+			got := ""
+			for _, h := range holders {
+				got += h.Error()
+				if h.Service {
+					got += ", a service"
+				}
+				got += "\n"
+			}
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,24 +1,23 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/driver"
 	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 )
 
-// InUse is the error for a function that a process or a guest uses.
+// InUse is the error for a function that a guest uses.
 type InUse struct {
 	Address pci.Address
 	PID     int
 	Command string
-	File    string // the file that a process has open, or "" for a guest
-	Unit    string // the systemd unit of the process, or "" for none
 	Guest   string // the guest's uuid or name, or ""
 }
 
@@ -26,29 +25,14 @@ func (e *InUse) Error() string {
 	return e.Address.String() + ": " + e.Who()
 }
 
-// Hint returns how to end the use. nvidia-persistenced and DCGM keep GPUs open for as long as they
-// run.
-func (e *InUse) Hint() string {
-	switch {
-	case e.File == "":
-		return "'gpustack host guests' shows all guests; stop or migrate the guest first"
-	case strings.HasSuffix(e.Unit, ".service") && !strings.HasPrefix(e.Unit, "user@"):
-		return "systemctl stop " + e.Unit + ", and start it again afterwards if GPUs remain with the host"
-	case strings.HasSuffix(e.Unit, ".scope"):
-		return "end it: it runs in " + e.Unit + ", a container or a session"
-	}
-	return fmt.Sprintf("end process %d", e.PID)
+// Hint returns how to end the use.
+func (*InUse) Hint() string {
+	return "'gpustack host guests' shows all guests; stop or migrate the guest first"
 }
 
-// Who returns which process or guest uses the function, and how.
+// Who returns which guest uses the function.
 func (e *InUse) Who() string {
 	who := fmt.Sprintf("%s (pid %d)", e.Command, e.PID)
-	if e.Unit != "" {
-		who = fmt.Sprintf("%s (pid %d, %s)", e.Command, e.PID, e.Unit)
-	}
-	if e.File != "" {
-		return who + " has " + e.File + " open"
-	}
 	if e.Guest != "" {
 		who = e.Guest + ", " + who
 	}
@@ -60,12 +44,36 @@ type Uses struct {
 	Running bool // the tree is the running machine's: unknown uses are an error
 	Holders []guard.Holder
 	Guests  guest.Report
+	// Units are the states of the services that may be stopped, and of all that systemd stops with
+	// them, by name. Persistence says whether GPUs of the driver nvidia are in persistence mode.
+	Units       map[string]driver.Unit
+	Persistence Look[map[pci.Address]bool]
 }
 
 // ObserveUses determines which processes and guests use functions.
 func ObserveUses(root host.Root, devices pci.Devices, running bool) (Uses, error) {
 	holders, err := guard.Holders(root, devices)
-	return Uses{running, holders, guest.Observe(root, guest.NovaConf{}, time.Now())}, err
+	return Uses{Running: running, Holders: holders, Guests: guest.Observe(root, guest.NovaConf{}, time.Now())}, err
+}
+
+// ObserveServices adds what programs of the running machine show: the services among the holders
+// that may be stopped, and the persistence mode of GPUs. nvidia-smi is started only if the driver
+// nvidia has a GPU.
+func (u *Uses) ObserveServices(ctx context.Context, run driver.Program, devices pci.Devices) (err error) {
+	var names []string
+	for _, h := range u.Holders {
+		if h.Service && slices.Contains(driver.Owned(false), h.Unit) && !slices.Contains(names, h.Unit) {
+			names = append(names, h.Unit)
+		}
+	}
+	if len(names) > 0 {
+		u.Units, err = driver.ReadUnits(ctx, run, names)
+	}
+	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.DriverName() == "nvidia" }) {
+		modes, err := driver.ReadPersistence(ctx, run)
+		u.Persistence = Saw("nvidia-smi", modes, err)
+	}
+	return err
 }
 
 // Guest returns the guest that uses a function, or nil.

@@ -192,17 +192,17 @@ func (n Node) separation(s Selection) *Separation {
 	return nil
 }
 
-// use returns how a function that is not recorded yet is in use, or nil.
-func (n Node) use(uses machine.Uses, a pci.Address) *machine.InUse {
+// use returns how a function is in use, or "". A process that may use any GPU, by a node that
+// serves all of them, is not counted: it loses nothing if it uses another.
+func use(uses machine.Uses, a pci.Address) string {
 	if guest := uses.Guest(a); guest != nil {
-		return guest
+		return guest.Who()
 	}
-	i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a })
+	i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a && !h.Shared && h.PID != 0 })
 	if i < 0 {
-		return nil
+		return ""
 	}
-	h := uses.Holders[i]
-	return &machine.InUse{Address: h.Address, PID: h.PID, Command: h.Command, File: h.File, Unit: h.Unit}
+	return uses.Holders[i].Who()
 }
 
 // IsNew reports whether a function is not recorded.
@@ -214,11 +214,11 @@ func (n Node) IsNew(a pci.Address) bool {
 // users would lose at the next boot.
 func (n Node) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []*Refusal) {
 	for _, a := range s.All {
-		by := n.use(uses, a)
-		if by == nil || !n.IsNew(a) {
+		by := use(uses, a)
+		if by == "" || !n.IsNew(a) {
 			continue
 		}
-		r := &Refusal{Address: a, Reason: "is in use: " + by.Who()}
+		r := &Refusal{Address: a, Reason: "is in use: " + by}
 		if slices.Contains(s.Allowed, a) {
 			lifted = append(lifted, r)
 		} else {
