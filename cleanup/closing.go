@@ -105,7 +105,9 @@ func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
 		}
 	}
 	for _, h := range freed {
-		add(h.Host)
+		if c.proof == nil || !c.proof.Off(h.Host) {
+			add(h.Host)
+		}
 	}
 	for _, m := range closed {
 		leaves := slices.ContainsFunc(freed, func(h Held) bool { return m.leavesDomain(h) })
@@ -358,7 +360,7 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 			c.Reason += fmt.Sprintf("; %s keeps the device too", m)
 		}
 	}
-	c.closer = closer{*c.f.Instance, c.f.Migrations, c.f.Held, c.f.Proof}
+	c.closer = &closer{*c.f.Instance, c.f.Migrations, c.f.Held, c.f.Proof}
 	c.closes(c.closer.close(ids))
 }
 

@@ -68,7 +68,7 @@ type Finding struct {
 	Claims   string    `json:"claims"`     // the instance that a free device is assigned to
 	Request  string    `json:"request_id"` // the request of that instance
 
-	closer closer // of the instance, to close further migrations together with these
+	closer *closer // of the instance, to close further migrations together with these
 }
 
 // Closing is a migration with the status that closes it.

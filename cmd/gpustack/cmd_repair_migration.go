@@ -43,8 +43,9 @@ host guests -o json" printed there within the last ten minutes. Without these re
 row is unknown if its repair could free a device that a guest uses. --apply repairs what
 is proved stale:
 
-  online   Placement's allocations are corrected and the dead migration is closed, so
-           that nova-compute's own audit frees the devices; no service is touched
+  online   Placement's allocations are corrected and the instance's dead migrations are
+           closed, so that nova-compute's own audit frees the devices; no service is
+           touched
   offline  the row is written while nova-compute on that host is down, confirmed by
            missed heartbeats and by the host's own report; --host-is-off replaces the
            report. --claim also assigns free devices to the guests that use them
