@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -39,9 +40,10 @@ type Proof interface {
 // Facts are everything besides the row itself that the verdict on a device's row depends on.
 type Facts struct {
 	Cell    string
-	Now     time.Time // of the database's clock
-	Node    *Node     // nil: no such row
-	Service *Service  // of the node's host; nil: there is none, or it is deleted
+	Now     time.Time     // of the database's clock
+	Busy    time.Duration // how long an instance may be busy; 0 for BusyAfter
+	Node    *Node         // nil: no such row
+	Service *Service      // of the node's host; nil: there is none, or it is deleted
 	Down    time.Duration
 
 	Instance   *Instance         // of this cell; nil: it has none
@@ -87,6 +89,7 @@ const (
 
 // Classify judges a row.
 func Classify(d Device, f Facts) Finding {
+	f.Busy = cmp.Or(f.Busy, BusyAfter)
 	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}}, d, f}
 	if f.Node != nil {
 		c.Host, c.Node = f.Node.Host, f.Node.Name
@@ -105,7 +108,7 @@ type classifier struct {
 }
 
 func (c *classifier) is(letter Case, verdict Verdict, reason string, args ...any) {
-	c.Case, c.Verdict, c.Reason = letter, verdict, fmt.Sprintf(reason, args...)
+	c.Case, c.Verdict, c.Reason, c.Busy = letter, verdict, fmt.Sprintf(reason, args...), nil
 }
 
 // repairs sets how the row is repaired. Only stale rows are repaired; for others the steps are
@@ -146,7 +149,7 @@ func (c *classifier) holder() {
 	use := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.LastChange())
 	own := c.d.Instance != nil && KeyOf(*c.d.Instance) == KeyOf(use.Guest)
 	switch {
-	case use.Guest == "" || own && (c.Verdict == Legitimate || c.Case == CaseContext):
+	case use.Guest == "" || own && (c.Verdict == Legitimate || c.Case == CaseContext || c.Case == CaseBusy):
 		return
 	case own:
 		c.Verdict, c.Repair, c.Migration = Suspicious, NoRepair, nil
@@ -327,8 +330,7 @@ func (c *classifier) deletedNode() {
 	case i == nil && c.f.OtherCell == "" && c.f.Mapped:
 		c.is(CaseNode, Unknown, "the instance is mapped to a cell, but no cell has it")
 		return
-	case i != nil && !i.Deleted && inFlight(*i) != "":
-		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
+	case i != nil && !i.Deleted && c.inFlight():
 		return
 	case i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseNode, Suspicious, "the compute node is deleted, but the instance is still on it")
@@ -374,8 +376,7 @@ func (c *classifier) blocked() {
 func (c *classifier) available() {
 	i := c.f.Instance
 	switch {
-	case i != nil && !i.Deleted && inFlight(*i) != "":
-		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
+	case i != nil && !i.Deleted && c.inFlight():
 	case c.d.Instance == nil && c.d.Request == nil:
 		c.is(CaseLegitimate, Legitimate, "free")
 	case c.openHere() != nil:
@@ -420,29 +421,12 @@ func (c *classifier) owned() {
 		c.Consequence = takenForNothing
 	case i == nil, i.Deleted:
 		c.gone()
-	case inFlight(*i) != "":
-		c.is(CaseLegitimate, Legitimate, "%s", inFlight(*i))
+	case c.inFlight():
 	case !c.f.Here:
 		c.away()
 	default:
 		c.here()
 	}
-}
-
-// inFlight describes a state of an instance in which Nova is still changing its rows; "" for
-// other states.
-func inFlight(i Instance) string {
-	switch {
-	case i.Task != nil:
-		return "the instance is in task " + *i.Task
-	case i.VMState == nil:
-		return "the instance has no state"
-	}
-	switch *i.VMState {
-	case "building", "resized", "soft-delete":
-		return "the instance is in state " + *i.VMState
-	}
-	return ""
 }
 
 // gone judges a row of an instance that does not exist any more.
@@ -468,6 +452,16 @@ func (c *classifier) free() {
 	}
 	c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", host)
 	c.offline()
+}
+
+// latest returns the latest of the times that are known.
+func latest(times ...*time.Time) (last time.Time, known bool) {
+	for _, t := range times {
+		if t != nil && (!known || t.After(last)) {
+			last, known = *t, true
+		}
+	}
+	return last, known
 }
 
 // here judges a row of an instance that is on the row's node.

@@ -32,7 +32,8 @@ func device(node Node, status, owner string) Device {
 
 // instance is "vm_state[ task][ @host]".
 func instance(spec string) *Instance {
-	i := &Instance{UUID: u}
+	changed := now.Add(-3 * time.Hour)
+	i := &Instance{UUID: u, Changed: &changed}
 	for k, word := range strings.Fields(spec) {
 		switch {
 		case word[0] == '@':
@@ -236,14 +237,14 @@ func TestCases(t *testing.T) {
 			want: "legitimate: the instance is in state soft-delete"},
 		"in error, on this node": {device: mine, instance: instance("error @gpu1"), migrations: move("error"),
 			want: "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},
-		"building":          {device: mine, instance: instance("building spawning"), want: "legitimate: the instance is in task spawning"},
-		"building, no task": {device: mine, instance: instance("building"), want: "legitimate: the instance is in state building"},
+		"building":          {device: mine, instance: instance("building spawning"), want: "T busy: the instance is in task spawning, unchanged for 3 h"},
+		"building, no task": {device: mine, instance: instance("building"), want: "T busy: the instance is in state building, unchanged for 3 h"},
 		"claimed at boot": {device: device(gpu1, StatusClaimed, u),
-			instance: instance("building spawning @gpu1"), want: "legitimate: the instance is in task spawning"},
+			instance: instance("building spawning @gpu1"), want: "T busy: the instance is in task spawning, unchanged for 3 h"},
 		"resize in flight, source": {device: mine, instance: instance("active resize_migrating @gpu1"),
-			migrations: move("migrating"), held: both, proof: ok, want: "legitimate: the instance is in task resize_migrating"},
+			migrations: move("migrating"), held: both, proof: reports{stayedOn: "gpu2"}, want: "T busy: the instance is in task resize_migrating, unchanged for 3 h"},
 		"resize in flight, source, flipped": {device: mine, instance: instance("active resize_finish @gpu2"),
-			migrations: move("post-migrating"), held: both, proof: ok, want: "legitimate: the instance is in task resize_finish"},
+			migrations: move("post-migrating"), held: both, proof: reports{stayedOn: "gpu2"}, want: "T busy: the instance is in task resize_finish, unchanged for 3 h"},
 		"VERIFY_RESIZE, source": {device: mine, instance: instance("resized @gpu2"), migrations: move("finished"),
 			held: both, proof: ok, want: "legitimate: the instance is in state resized"},
 		"VERIFY_RESIZE, destination": {device: mine, instance: instance("resized @gpu1"),
@@ -251,12 +252,12 @@ func TestCases(t *testing.T) {
 		"resize on one host": {device: mine, instance: asked(1, "resized @gpu1"),
 			migrations: []Migration{migration("resize finished gpu1 gpu1")}, held: []Held{on(gpu1), on(gpu1)}, want: "legitimate: the instance is in state resized"},
 		"live migration runs": {device: mine, instance: instance("active migrating @gpu2"),
-			migrations: []Migration{migration("live-migration running gpu2 gpu1")}, proof: ok, want: "legitimate: the instance is in task migrating"},
+			migrations: []Migration{migration("live-migration running gpu2 gpu1")}, proof: reports{stayedOn: "gpu2"}, want: "T busy: the instance is in task migrating, unchanged for 3 h"},
 		"evacuation rebuilds": {device: mine, instance: instance("active rebuilding @gpu2"),
-			migrations: []Migration{migration("evacuation accepted gpu1 gpu2")}, proof: ok, want: "legitimate: the instance is in task rebuilding"},
+			migrations: []Migration{migration("evacuation accepted gpu1 gpu2")}, proof: reports{stayedOn: "gpu2"}, want: "T busy: the instance is in task rebuilding, unchanged for 3 h"},
 		"across cells": {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"),
 			held: both, proof: ok, change: func(f *Facts) { f.Migrations[0].CrossCell = true },
-			want: "legitimate: its migration 12 (migration) 'migrating' gpu1->gpu2 crosses cells"},
+			want: "T busy: its migration 12 (migration) 'migrating' gpu1->gpu2 crosses cells, unchanged for 3 h"},
 		"ironic: the host is not the node": {device: mine, node: &Node{ID: 1, Host: "ironic", Name: "gpu1"},
 			instance: &Instance{UUID: u, VMState: text("active"), Host: text("ironic"), Node: text("gpu1")}, want: "legitimate: the instance is on this node"},
 		"PF blocked by a VF": {device: pf(StatusUnavailable), related: []Device{vf(StatusAllocated)},
@@ -378,7 +379,7 @@ func TestCases(t *testing.T) {
 		"D: the instance is on it": {device: mine, node: &deleted, instance: instance("active @gpu1"),
 			want: "D suspicious: the compute node is deleted, but the instance is still on it"},
 		"D: the instance is in a task": {device: mine, node: &deleted, instance: instance("active resize_finish @gpu2"),
-			want: "legitimate: the instance is in task resize_finish"},
+			want: "T busy: the instance is in task resize_finish, unchanged for 3 h"},
 		"D: the instance is mapped, in no cell": {device: mine, node: &deleted, change: func(f *Facts) { f.Mapped = true },
 			want: "D unknown: the instance is mapped to a cell, but no cell has it"},
 		"D: the instance may be in a cell unread": {device: mine, node: &deleted,
@@ -437,7 +438,7 @@ func TestCases(t *testing.T) {
 		"a context, and the instance is resized": {device: mine, instance: instance("resized @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
 			want: "legitimate: the instance is in state resized"},
 		"a context, and the instance is in a task": {device: mine, instance: instance("active resize_prep @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
-			want: "legitimate: the instance is in task resize_prep"},
+			want: "T busy: the instance is in task resize_prep, unchanged for 3 h"},
 		"a context, and its migration": {device: mine, instance: instance("active @gpu1"), migrations: move("error"),
 			change: func(f *Facts) { f.Instance.Context = &Context{12} },
 			want:   "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},
@@ -450,7 +451,7 @@ func TestCases(t *testing.T) {
 		"H: free, and its owner is here": {device: device(gpu1, StatusAvailable, u), instance: instance("active @gpu1"),
 			proof: ok, want: "H unknown: the instance is on this node and may use the device"},
 		"H: free, and its owner is on the way": {device: device(gpu1, StatusAvailable, u),
-			instance: instance("active resize_prep @gpu2"), proof: ok, want: "legitimate: the instance is in task resize_prep"},
+			instance: instance("active resize_prep @gpu2"), proof: reports{stayedOn: "gpu2"}, want: "T busy: the instance is in task resize_prep, unchanged for 3 h"},
 		"I: taken by nobody": {device: device(gpu1, StatusAllocated, ""), want: "I stale nova: the device is taken but has no owner"},
 		"I: taken by nobody, compute down": {device: device(gpu1, StatusClaimed, ""), down: true, proof: ok,
 			want: "I stale offline: the device is taken but has no owner"},
@@ -543,6 +544,115 @@ func describe(f Finding) string {
 		words = append(words, "needs "+f.Needs)
 	}
 	return fmt.Sprintf("%s: %s", strings.Join(words, " "), f.Reason)
+}
+
+// TestBusy: rows of an instance in a task are never repaired. They are listed when the task is old,
+// or when no nova-compute can be at work on it.
+func TestBusy(t *testing.T) {
+	hours := func(n float64) *time.Time {
+		at := now.Add(-time.Duration(n * float64(time.Hour)))
+		return &at
+	}
+	mine := device(gpu1, StatusAllocated, u)
+	const reset = "; if no process works on the instance any more, reset its state: openstack server set --state active " + u +
+		" (--state error if its guest does not run), then run gpustack repair-migration again"
+	for name, s := range map[string]struct {
+		instance   *Instance
+		changed    *time.Time // of the instance
+		migrations []Migration
+		moved      float64 // hours since the migrations' last change
+		after      time.Duration
+		hidden     bool
+		proof      Proof
+		action     Action
+		want       string
+		listed     bool
+		steps      string
+	}{
+		"young": {instance: instance("active resize_migrating @gpu1"), changed: hours(5.9),
+			want: "T busy: the instance is in task resize_migrating, unchanged for 5 h"},
+		"old": {instance: instance("active resize_migrating @gpu1"), changed: hours(7), action: Action{Name: "migrate", Request: "req-1",
+			Open: []string{"compute_resize_instance on gpu1"}, Hosts: []string{"gpu1"}}, listed: true,
+			want:  "T busy: the instance is in task resize_migrating, unchanged for 7 h",
+			steps: "look in the logs of gpu1 for req-1" + reset + ". Guest reports of these hosts tell whether nova-compute was started since"},
+		"without an action": {instance: instance("building spawning"), changed: hours(7), listed: true,
+			want:  "T busy: the instance is in task spawning, unchanged for 7 h",
+			steps: "look in the logs of gpu1 for " + u + reset + ". Guest reports of these hosts tell whether nova-compute was started since"},
+		"without a state": {instance: &Instance{UUID: u}, changed: hours(70), listed: true, want: "T busy: the instance has no state, unchanged for 2 d"},
+		"a lower limit": {instance: instance("active image_snapshot @gpu1"), changed: hours(2), after: time.Hour, listed: true,
+			want: "T busy: the instance is in task image_snapshot, unchanged for 2 h"},
+		"the migration goes on": {instance: instance("active migrating @gpu1"), changed: hours(7), moved: 0.1,
+			migrations: []Migration{migration("live-migration running gpu1 gpu2")},
+			want:       "T busy: the instance is in task migrating, unchanged for 6 min"},
+		"a migration that is over does not count": {instance: instance("active rebooting @gpu1"), changed: hours(7), moved: 0.1, listed: true,
+			migrations: []Migration{migration("evacuation done gpu1 gpu2")},
+			want:       "T busy: the instance is in task rebooting, unchanged for 7 h"},
+		"of unknown age": {instance: instance("active migrating @gpu1"), listed: true,
+			want: "T busy: the instance is in task migrating, and the time of its last change is unknown"},
+		"of unknown age, and nova-compute was restarted": {instance: instance("active migrating @gpu1"), listed: true, proof: reports{},
+			want: "T busy: the instance is in task migrating, and the time of its last change is unknown"},
+		"clocks differ": {instance: instance("active migrating @gpu1"), changed: hours(-0.1),
+			want: "T busy: the instance is in task migrating, with a time of last change that is 6 min in the future"},
+		"far in the future": {instance: instance("active migrating @gpu1"), changed: hours(-7), listed: true,
+			want: "T busy: the instance is in task migrating, with a time of last change that is 7 h in the future"},
+		"both computes were restarted": {instance: instance("active resize_finish @gpu2"), changed: hours(1), moved: 2, proof: reports{}, listed: true,
+			migrations: []Migration{migration("migration post-migrating gpu1 gpu2")}, action: Action{Name: "migrate", Request: "req-1", Hosts: []string{"ctl1"}},
+			want:  "T suspicious: the instance is in task resize_finish, unchanged for 1 h, but nova-compute on gpu1 and on gpu2 was started after that: no process works on it any more",
+			steps: "look in the logs of ctl1, gpu1, gpu2 for req-1" + reset},
+		"one compute was restarted": {instance: instance("active resize_finish @gpu2"), changed: hours(1), moved: 2, proof: reports{stayedOn: "gpu1"},
+			migrations: []Migration{migration("migration post-migrating gpu1 gpu2")},
+			want:       "T busy: the instance is in task resize_finish, unchanged for 1 h"},
+		"one compute has not reported": {instance: instance("active resize_finish @gpu2"), changed: hours(1), moved: 2, proof: reports{silent: "gpu2"},
+			migrations: []Migration{migration("migration post-migrating gpu1 gpu2")},
+			want:       "T busy: the instance is in task resize_finish, unchanged for 1 h"},
+		"no destination yet": {instance: instance("active rebuilding @gpu1"), changed: hours(1), moved: 2, proof: reports{},
+			migrations: []Migration{{ID: 12, Type: "evacuation", Status: "accepted", SourceHost: "gpu1", SourceNode: "gpu1"}},
+			want:       "T busy: the instance is in task rebuilding, unchanged for 1 h"},
+		"without a migration, its host was restarted": {instance: instance("active image_snapshot @gpu1"), changed: hours(1), proof: reports{stayedOn: "gpu2"}, listed: true,
+			want: "T suspicious: the instance is in task image_snapshot, unchanged for 1 h, but nova-compute on gpu1 was started after that: no process works on it any more"},
+		"a migration in error carries nothing on": {instance: instance("active image_snapshot @gpu1"), changed: hours(1), moved: 100, proof: reports{stayedOn: "gpu2"}, listed: true,
+			migrations: []Migration{migration("migration error gpu1 gpu2")},
+			want:       "T suspicious: the instance is in task image_snapshot, unchanged for 1 h, but nova-compute on gpu1 was started after that: no process works on it any more"},
+		"across cells, of nova-conductor's": {instance: instance("active resize_migrating @gpu1"), changed: hours(1), moved: 2, proof: reports{},
+			migrations: []Migration{func() Migration { m := migration("migration migrating gpu1 gpu2"); m.CrossCell = true; return m }()},
+			want:       "T busy: the instance is in task resize_migrating, unchanged for 1 h"},
+		// What waits for an operator may wait for long.
+		"an old VERIFY_RESIZE": {instance: instance("resized @gpu2"), changed: hours(1000), moved: 1000, proof: reports{},
+			migrations: []Migration{migration("migration finished gpu1 gpu2")}, want: "legitimate: the instance is in state resized"},
+		"and one that is being confirmed": {instance: instance("resized resize_confirming @gpu2"), changed: hours(7), moved: 1000, listed: true,
+			migrations: []Migration{migration("migration confirming gpu1 gpu2")}, want: "T busy: the instance is in task resize_confirming, unchanged for 7 h"},
+		"an old VERIFY_RESIZE across cells, in the source's": {instance: instance("active resize_migrated @gpu1"), changed: hours(1000), hidden: true,
+			want: "legitimate: the instance was resized into another cell and waits to be confirmed or reverted"},
+		"soft-deleted long ago":            {instance: instance("soft-delete @gpu1"), changed: hours(1000), want: "legitimate: the instance is in state soft-delete"},
+		"soft-deleted, and being restored": {instance: instance("soft-delete restoring @gpu1"), changed: hours(7), listed: true, want: "T busy: the instance is in task restoring, unchanged for 7 h"},
+		"the guest uses the device, as ever": {instance: instance("active rebooting @gpu1"), changed: hours(1), proof: reports{holder: u, stayedOn: "gpu1"},
+			want: "T busy: the instance is in task rebooting, unchanged for 1 h"},
+		"another guest uses the device": {instance: instance("active rebooting @gpu1"), changed: hours(7), proof: reports{holder: "other", stayedOn: "gpu1"}, listed: true,
+			want: "L suspicious: guest other uses the device, but Nova has not assigned the device to it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.instance.Changed, s.instance.Hidden = s.changed, s.hidden
+			for k := range s.migrations {
+				s.migrations[k].Changed = *hours(s.moved)
+			}
+			f := Facts{Now: now, Down: time.Minute, Busy: s.after, Node: &gpu1, Service: service(gpu1, time.Second), Instance: s.instance, Migrations: s.migrations, Proof: s.proof}
+			byBytes(&f)
+			got := Classify(mine, f)
+			if got.Busy != nil && got.Listed() && s.action.Request != "" {
+				got.Asks(s.action)
+			}
+			if describe(got) != s.want || got.Listed() != s.listed || got.Repair != NoRepair || (got.Case == CaseBusy) != (got.Busy != nil) {
+				t.Errorf("listed %v: %s\nwant %s", got.Listed(), describe(got), s.want)
+			}
+			if s.steps != "" && got.Steps != s.steps {
+				t.Errorf("%s\nwant %s", got.Steps, s.steps)
+			}
+			var sum Summary
+			if sum.Count(got); sum.Different() != s.listed {
+				t.Errorf("%+v", sum)
+			}
+		})
+	}
 }
 
 // TestEvidence: one line that an operator can check.

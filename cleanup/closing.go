@@ -337,7 +337,8 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 	letter, status := worst.closing(*c.f.Instance)
 	switch {
 	case worst.CrossCell:
-		c.is(CaseLegitimate, Legitimate, "its %s crosses cells", worst)
+		c.Migration, c.Consequence = nil, ""
+		c.busy(fmt.Sprintf("its %s crosses cells", worst))
 		return
 	case status == "" && !worst.isMove():
 		c.is(CaseStuck, Unknown, "%s is open, and records of its type must not be changed", worst)

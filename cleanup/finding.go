@@ -7,6 +7,7 @@ type Verdict string
 const (
 	Stale      Verdict = "stale"      // proved: the row does not describe the device
 	Suspicious Verdict = "suspicious" // wrong, but a repair is not proved to be safe
+	Busy       Verdict = "busy"       // Nova is still changing the instance's rows, or has stopped to
 	Legitimate Verdict = "legitimate"
 	Unknown    Verdict = "unknown" // depends on records that could not be read, or on missing reports
 )
@@ -29,6 +30,7 @@ const (
 	CaseTooMany    Case = "K" // the instance has more devices than it requests
 	CaseInUse      Case = "L" // free, but a guest uses the device
 	CaseStatus     Case = "M" // a status that Nova does not write
+	CaseBusy       Case = "T" // the instance is in a task, being built or without a state
 	CaseReset      Case = "S" // kept by a finished resize whose state was reset
 	CaseOdd        Case = "X" // depends on records that Nova does not write, or on hosts with equal names
 	CaseLegitimate Case = ""
@@ -67,8 +69,14 @@ type Finding struct {
 	Frees    []Held    `json:"frees"`      // the devices that nova-compute frees then
 	Claims   string    `json:"claims"`     // the instance that a free device is assigned to
 	Request  string    `json:"request_id"` // the request of that instance
+	Busy     *Work     `json:"busy"`       // of case T; nil for others
 
 	closer *closer // of the instance, to close further migrations together with these
+}
+
+// Listed returns whether a report names the row.
+func (f Finding) Listed() bool {
+	return f.Verdict != Legitimate && (f.Verdict != Busy || f.Busy.Long)
 }
 
 // Closing is a migration with the status that closes it.
@@ -82,19 +90,31 @@ type Summary struct {
 	Stale      int `json:"stale"`
 	Suspicious int `json:"suspicious"`
 	Unknown    int `json:"unknown"`
+	Busy       int `json:"busy"`
+	BusyLong   int `json:"busy_long"` // those of Busy that are busy for too long
 	Legitimate int `json:"legitimate"`
 }
 
-// Count adds a row of a verdict.
-func (s *Summary) Count(v Verdict) {
-	switch v {
+// Count adds a row.
+func (s *Summary) Count(f Finding) {
+	switch f.Verdict {
 	case Stale:
 		s.Stale++
 	case Suspicious:
 		s.Suspicious++
 	case Unknown:
 		s.Unknown++
+	case Busy:
+		s.Busy++
+		if f.Busy.Long {
+			s.BusyLong++
+		}
 	case Legitimate:
 		s.Legitimate++
 	}
+}
+
+// Different returns whether rows need an operator or a repair.
+func (s Summary) Different() bool {
+	return s.Stale+s.Suspicious+s.Unknown+s.BusyLong > 0
 }

@@ -43,6 +43,7 @@ type modelCard struct {
 type modelInstance struct {
 	host     int    // -1: none
 	hostName string // as it was written
+	changed  int    // when Nova wrote the row
 	vm, task string
 	deleted  bool
 	archived bool
@@ -101,8 +102,25 @@ func (w *world) freeCard(host int) int {
 
 func (w *world) take(host, card, owner int) { w.hosts[host].cards[card] = modelCard{owner, w.hour} }
 
+// noteChanges returns a function that notes when the rows of instances have been written since.
+func (w *world) noteChanges() func() {
+	row := func(i *modelInstance) string { return fmt.Sprint(i.host, i.vm, i.task, i.deleted) }
+	before := map[*modelInstance]string{}
+	for _, i := range w.instances {
+		before[i] = row(i)
+	}
+	return func() {
+		for _, i := range w.instances {
+			if before[i] != row(i) {
+				i.changed = w.hour
+			}
+		}
+	}
+}
+
 // step does one thing, if it can be done in this state of the world; false if not.
 func (w *world) step(what string, n int) bool {
+	defer w.noteChanges()()
 	w.hour++
 	host := n % len(w.hosts)
 	var i *modelInstance
@@ -416,6 +434,8 @@ func (w *world) facts(host, k int) (Device, Facts) {
 	if !i.archived {
 		f.Instance = &Instance{UUID: *d.Instance, VMState: &i.vm, Deleted: i.deleted, Host: &i.hostName, Node: &i.hostName,
 			Asked: true, Requests: []Request{{Count: 1}}}
+		written := w.at(i.changed)
+		f.Instance.Changed = &written
 		if i.task != "" {
 			f.Instance.Task = &i.task
 		}
@@ -545,7 +565,7 @@ func TestHistories(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	cases := map[Case]int{}
 	repairs := map[Repair]int{}
-	skipped, letters, several, partly, domains := 0, 0, 0, 0, 0
+	skipped, letters, several, partly, domains, dead := 0, 0, 0, 0, 0, 0
 	for n := range histories {
 		w := newWorld()
 		w.aggregates, w.old = n%3 == 0, n%5 == 0
@@ -576,6 +596,11 @@ func TestHistories(t *testing.T) {
 						fail("what is needed is called stale")
 					case needed == "" && got.Verdict == Legitimate:
 						fail("what nobody needs is called legitimate")
+					case got.Case == CaseBusy && got.Verdict == Suspicious && w.instances[w.hosts[host].cards[k].owner-1].thread >= 0:
+						fail("a task that is carried on is called suspicious")
+					}
+					if got.Case == CaseBusy && got.Verdict == Suspicious {
+						dead++
 					}
 					if got.Verdict != Stale || got.Needs != "" || got.Repair != Online && got.Repair != Offline || random.IntN(3) > 0 {
 						continue
@@ -619,10 +644,13 @@ func TestHistories(t *testing.T) {
 	if several == 0 || partly == 0 || domains == 0 {
 		t.Error("no repair closed several migrations, left others open, or left a domain")
 	}
+	if dead == 0 {
+		t.Error("no task was called suspicious")
+	}
 	if letters == 0 || skipped > repairs[Online] {
 		t.Errorf("%d verdicts of instances whose host has other letters, %d repairs skipped for Placement", letters, skipped)
 	}
-	for _, c := range []Case{CaseGone, CaseError, CaseStuck, CaseElsewhere, CaseReset} {
+	for _, c := range []Case{CaseGone, CaseError, CaseStuck, CaseElsewhere, CaseReset, CaseBusy} {
 		if cases[c] == 0 {
 			t.Errorf("no history led to case %s", c)
 		}

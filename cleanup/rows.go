@@ -76,6 +76,9 @@ type Instance struct {
 	VMState *string `json:"vm_state"`
 	Task    *string `json:"task_state"`
 	Deleted bool    `json:"deleted"`
+	Hidden  bool    `json:"hidden"` // the copy in the other cell of a move across cells is the one to see
+
+	Changed *time.Time `json:"changed"` // updated_at, or else created_at
 
 	// Of instance_extra.
 	Asked    bool      `json:"asked"` // whether pci_requests could be read

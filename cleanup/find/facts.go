@@ -40,7 +40,7 @@ func (r *reader) judge(ctx context.Context, devices []cleanup.Device) ([]cleanup
 
 // facts returns the facts about a row, relative to its node.
 func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanup.Facts, error) {
-	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Incomplete: e.incomplete}
+	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Busy: r.options.BusyAfter, Incomplete: e.incomplete}
 	if r.proof != nil {
 		f.Proof = r.proof
 	}

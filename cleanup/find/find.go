@@ -14,15 +14,16 @@ import (
 
 // Options select the rows to judge, and hold what they are judged by besides the databases.
 type Options struct {
-	Cell     string // a cell's name or uuid; "" for all
-	Host     string
-	Instance string
-	Address  string
-	Down     time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
-	Proof    cleanup.Proof       // nil: no host has reported
-	Present  map[string][]string // addresses of all devices of a host, for hosts with an inventory
-	Claim    bool                // whether free devices may be assigned to the guests that use them
-	Held     []cleanup.HeldBy    // devices in use by the hosts' reports, whose free rows are judged too
+	Cell      string // a cell's name or uuid; "" for all
+	Host      string
+	Instance  string
+	Address   string
+	Down      time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
+	BusyAfter time.Duration       // after which rows of a busy instance are listed; 0 for cleanup.BusyAfter
+	Proof     cleanup.Proof       // nil: no host has reported
+	Present   map[string][]string // addresses of all devices of a host, for hosts with an inventory
+	Claim     bool                // whether free devices may be assigned to the guests that use them
+	Held      []cleanup.HeldBy    // devices in use by the hosts' reports, whose free rows are judged too
 }
 
 // downTime is the default of service_down_time (nova/conf/service.py), in seconds.
@@ -45,7 +46,7 @@ func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup
 		}
 		found = true
 		err := findIn(ctx, d, c, o, func(f cleanup.Finding) {
-			s.Count(f.Verdict)
+			s.Count(f)
 			emit(f)
 		})
 		if err != nil {
@@ -70,10 +71,16 @@ func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, 
 	}
 	judge := func(devices []cleanup.Device) error {
 		findings, err := r.judge(ctx, devices)
+		if err != nil {
+			return err
+		}
+		if err := r.explainBusy(ctx, findings); err != nil {
+			return err
+		}
 		for _, f := range findings {
 			emit(f)
 		}
-		return err
+		return nil
 	}
 	if err := r.eachOdd(ctx, judge); err != nil {
 		return err

@@ -54,7 +54,7 @@ func (r *reader) begin(ctx context.Context) error {
 		err := rows.Scan(&name, &c.charset, &c.name)
 		r.columns[name], r.names.collations[name] = true, c
 		return err
-	}, "SELECT CONCAT(table_name, '.', column_name), COALESCE(character_set_name, ''), COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', 'instances')")
+	}, "SELECT CONCAT(table_name, '.', column_name), COALESCE(character_set_name, ''), COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', 'instances', 'instance_actions', 'instance_actions_events')")
 	if err != nil {
 		return err
 	}

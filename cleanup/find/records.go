@@ -120,7 +120,7 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		var i cleanup.Instance
 		var deleted sql.NullInt64
 		var requests, migration *string
-		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &deleted, &requests, &migration); err != nil {
+		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &deleted, &i.Changed, &i.Hidden, &requests, &migration); err != nil {
 			return err
 		}
 		var errs []error
@@ -142,7 +142,8 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		}
 		e.instances[cleanup.KeyOf(i.UUID)] = i
 		return nil
-	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+
+	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, COALESCE(i.updated_at, i.created_at), COALESCE("+
+		r.column("instances", "hidden", "0")+", 0) <> 0, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+
 		novadb.Places(len(uuids))+")", uuids...)
 }
 

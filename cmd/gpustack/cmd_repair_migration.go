@@ -68,6 +68,11 @@ VERDICTS
   suspicious  something is wrong, but a repair is not proved to be safe
   unknown     the database alone does not prove it, or the row depends on an odd record;
               the steps name the hosts to get reports from, or the record
+  busy        the instance is in a task, being built or moved across cells; never
+              repaired, and listed only after --busy-after without a change, with the
+              request and the hosts whose logs tell what became of it. Suspicious if
+              guest reports show that nova-compute was started since the last change
+  legitimate  the row is right; listed only with --all
 
 EXAMPLES
   gpustack repair-migration
@@ -78,9 +83,10 @@ EXAMPLES
   gpustack repair-migration --guests gpu1.json --guests gpu2.json --apply
 
 EXIT STATUS
-  0  every row is free or legitimate
+  0  every row is free, legitimate, or busy for no longer than --busy-after
   1  rows or allocations could not be read or repaired
-  2  rows, pools or allocations are, or remain, stale, suspicious or unknown
+  2  rows, pools or allocations are, or remain, stale, suspicious or unknown, or rows
+     busy for longer
   130  interrupted: committed repairs remain, are listed and can be undone; nothing else was changed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
@@ -92,7 +98,8 @@ EXIT STATUS
 			&cli.StringFlag{Name: "host", Usage: "judge only rows of `HOST`"},
 			&cli.StringFlag{Name: "instance", Usage: "judge only rows of the instance `UUID`"},
 			&cli.StringFlag{Name: "device", Usage: "judge only rows of the PCI `ADDRESS`"},
-			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows too"},
+			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows and all busy rows too"},
+			&cli.DurationFlag{Name: "busy-after", Value: cleanup.BusyAfter, Usage: "list rows whose instance has been busy for longer than `TIME`"},
 			&cli.StringSliceFlag{Name: "guests", Usage: "guest report `FILE` from 'gpustack host guests -o json' (repeatable)"},
 			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json' (repeatable)"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
@@ -128,8 +135,9 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	f.arguments(c)
 	opts := repairOptions{
 		decision: parseDecision(c, f), root: c.String("root"), conf: c.String("conf"),
-		where:  novadb.Where{API: c.String("api-database"), Database: c.String("database")},
-		find:   find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim")},
+		where: novadb.Where{API: c.String("api-database"), Database: c.String("database")},
+		find: find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
+			BusyAfter: c.Duration("busy-after")},
 		all:    c.Bool("all"),
 		apply:  c.Bool("apply"),
 		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
@@ -147,6 +155,9 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 		if c.IsSet(flag) && !opts.apply {
 			f.add(&usageError{"--" + flag + " requires --apply", ""})
 		}
+	}
+	if opts.find.BusyAfter <= 0 {
+		f.add(&usageError{"--busy-after must be longer than 0", ""})
 	}
 	if opts.most < 1 {
 		f.add(&usageError{"--max must be at least 1", ""})
@@ -221,7 +232,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		err = u.show(opts.format, r.report)
 	}
 	err = errors.Join(err, unread, r.unread)
-	if s := r.report.Summary; err == nil && s.Stale+s.Suspicious+s.Unknown+len(r.report.Pools.Findings)+len(r.report.Allocations.Findings) > 0 {
+	if err == nil && (r.report.Summary.Different() || len(r.report.Pools.Findings)+len(r.report.Allocations.Findings) > 0) {
 		err = errDifferent
 	}
 	return err
@@ -425,7 +436,7 @@ func (r *repairing) findRows(ctx context.Context) error {
 	r.report.Findings = []cleanup.Finding{}
 	var err error
 	r.report.Summary, err = find.Rows(ctx, r.repairer.Databases, r.opts.find, func(f cleanup.Finding) {
-		if r.opts.all || f.Verdict != cleanup.Legitimate {
+		if r.opts.all || f.Listed() {
 			r.report.Findings = append(r.report.Findings, f)
 		}
 	})

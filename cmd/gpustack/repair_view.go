@@ -27,7 +27,11 @@ func (u *ui) repairTable(r repairReport) {
 	if len(r.Findings) > 0 {
 		u.printf("\n")
 	}
-	u.printf("%d stale, %d suspicious, %d unknown, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Legitimate)
+	long := ""
+	if s.BusyLong > 0 {
+		long = fmt.Sprintf(" (%d for too long)", s.BusyLong)
+	}
+	u.printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
 	u.poolTable(r.Pools)
 	u.allocationTable(r.Allocations)
 }

@@ -176,8 +176,12 @@ func TestRepair(t *testing.T) {
 				c.Migration(t, 0, UUID(50), "migration", "migrating", "gpu1", "gpu2", Row{"cross_cell_move": true})
 			},
 			reports: reports{
-				"gpu1": func(t *testing.T) string { return evidence.Write(t, evidence.Report("gpu1")) },
-				"gpu2": func(t *testing.T) string { return evidence.Write(t, evidence.Report("gpu2")) },
+				"gpu1": func(t *testing.T) string {
+					return evidence.Write(t, evidence.Report("gpu1", evidence.RunningFor(90*time.Hour)))
+				},
+				"gpu2": func(t *testing.T) string {
+					return evidence.Write(t, evidence.Report("gpu2", evidence.RunningFor(90*time.Hour)))
+				},
 			},
 			// The last of these is one whose guest is in error where it is, and has a card
 			// on the other host, which the failed migration keeps: a true case B there.

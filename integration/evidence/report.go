@@ -38,6 +38,16 @@ func Stopped(r *guest.Report) {
 	r.NovaCompute = []guest.NovaCompute{}
 }
 
+// RunningFor is a host whose nova-compute was started a while ago.
+func RunningFor(ago time.Duration) func(*guest.Report) {
+	return func(r *guest.Report) {
+		started := r.Collected.Add(-ago)
+		for k := range r.NovaCompute {
+			r.NovaCompute[k].Started = &started
+		}
+	}
+}
+
 // Holds is a host with a guest that has a device.
 func Holds(t testing.TB, address, uuid string) func(*guest.Report) {
 	t.Helper()

@@ -1,0 +1,192 @@
+package cleanup
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// BusyAfter is for how long an instance may be busy before its rows are listed, by default: copying
+// the disk of a resize takes hours on slow networks, but not a night.
+const BusyAfter = 6 * time.Hour
+
+// Work describes an instance whose rows Nova is still changing, or has stopped to change.
+type Work struct {
+	State   string   `json:"state"`       // what the instance is busy with
+	Age     *int64   `json:"age_seconds"` // since Nova last changed the instance or its open migrations; nil: unknown
+	Long    bool     `json:"long"`        // for longer than --busy-after, or for an unknown time
+	Request string   `json:"request_id"`  // of the instance's latest action with an event that has not finished, or else of its latest action
+	Action  string   `json:"action"`      // of that request
+	Hosts   []string `json:"hosts"`       // where its logs are
+}
+
+// working describes why Nova is still changing the rows of an instance; "" if it is not.
+func working(i Instance) string {
+	switch {
+	case waiting(i) != "":
+		return ""
+	case i.Task != nil:
+		return "the instance is in task " + *i.Task
+	case i.VMState == nil:
+		return "the instance has no state"
+	case *i.VMState == "building":
+		return "the instance is in state building"
+	}
+	return ""
+}
+
+// waiting describes a state in which an instance keeps its devices for as long as an operator, a
+// user or Nova's settings want, so that its age means nothing: resized waits to be confirmed or
+// reverted (resize_confirm_window), soft-delete to be restored or reclaimed
+// (reclaim_instance_interval). While a resize across cells waits, the hidden copy in the source
+// cell stays in task resize_migrated (nova/conductor/tasks/cross_cell_migrate.py). "" for other
+// states.
+func waiting(i Instance) string {
+	switch {
+	case i.Hidden && i.Task != nil && *i.Task == "resize_migrated":
+		return "the instance was resized into another cell and waits to be confirmed or reverted"
+	case i.Task != nil:
+		return ""
+	case settled(i, "resized", "soft-delete"):
+		return "the instance is in state " + *i.VMState
+	}
+	return ""
+}
+
+// inFlight describes a state of an instance in which its rows prove nothing; "" for other states.
+func inFlight(i Instance) string {
+	return cmp.Or(waiting(i), working(i))
+}
+
+// inFlight judges the row of an instance that is busy, or waits to be moved or deleted. It returns
+// false for other instances.
+func (c *classifier) inFlight() bool {
+	i := c.f.Instance
+	switch {
+	case waiting(*i) != "":
+		c.is(CaseLegitimate, Legitimate, "%s", waiting(*i))
+	case working(*i) != "":
+		c.busy(working(*i))
+	default:
+		return false
+	}
+	return true
+}
+
+// busy judges the row of an instance that Nova is still changing. Such a row is never repaired:
+// rows say nothing about a process that is still at work. It is suspicious when nova-compute
+// on each host that could be at work was started after the last change.
+func (c *classifier) busy(state string) {
+	last, known := c.lastWork()
+	idle := c.f.Now.Sub(last)
+	long := !known || idle.Abs() > c.f.Busy // clocks differ, but not by hours
+	text := state + ", and the time of its last change is unknown"
+	switch {
+	case known && idle < 0:
+		text = state + ", with a time of last change that is " + age(-idle) + " in the future"
+	case known:
+		text = state + ", unchanged for " + age(idle)
+	}
+	hosts := c.workers()
+	c.is(CaseBusy, Busy, "%s", text)
+	b := &Work{State: state, Long: long, Hosts: slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h == "" })}
+	if known {
+		seconds := int64(idle.Seconds())
+		b.Age = &seconds
+	}
+	if known && c.restarted(hosts, last) {
+		c.is(CaseBusy, Suspicious, "%s, but nova-compute on %s was started after that: no process works on it any more", text, strings.Join(hosts, " and on "))
+	}
+	c.Busy = b
+	if c.Verdict == Suspicious || long {
+		c.Consequence = "if no process works on the instance any more, its devices remain taken until its state is reset"
+		c.advise()
+	}
+}
+
+// lastWork returns when Nova last changed the instance or an open migration of it. While a disk is
+// copied, Nova changes neither. known is false if the time is not recorded for the instance.
+func (c *classifier) lastWork() (last time.Time, known bool) {
+	if c.f.Instance.Changed == nil {
+		return last, false
+	}
+	times := []*time.Time{c.f.Instance.Changed}
+	for k := range c.f.Migrations {
+		if m := &c.f.Migrations[k]; !m.Over() && !m.Changed.IsZero() {
+			times = append(times, &m.Changed)
+		}
+	}
+	return latest(times...)
+}
+
+// workers returns the hosts whose nova-compute may be at work on the instance: those of its open
+// migrations, or else its own, or else that of the row.
+func (c *classifier) workers() []string {
+	var hosts []string
+	for _, m := range c.f.Migrations {
+		if !m.Over() && m.Status != "error" {
+			hosts = append(hosts, m.SourceHost, m.DestHost)
+		}
+	}
+	if i := c.f.Instance; len(hosts) == 0 && i.Host != nil {
+		hosts = append(hosts, *i.Host)
+	}
+	if len(hosts) == 0 && c.f.Node != nil {
+		hosts = append(hosts, c.f.Node.Host)
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// restarted returns whether nova-compute on each of the hosts was started after since, or the host
+// is off. A migration without a destination is still being scheduled, and one across cells is
+// carried on by nova-conductor.
+func (c *classifier) restarted(hosts []string, since time.Time) bool {
+	if c.f.Proof == nil || slices.ContainsFunc(c.f.Migrations, func(m Migration) bool { return m.CrossCell && !m.Over() }) {
+		return false
+	}
+	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(host string) bool {
+		ok, _ := c.f.Proof.Restarted(host, since)
+		return host == "" || !ok && !c.f.Proof.Off(host)
+	})
+}
+
+// Action is an action on an instance (instance_actions), with what is known of its events
+// (instance_actions_events).
+type Action struct {
+	Name    string
+	Request string
+	Open    []string // events that have begun and not finished
+	Hosts   []string // of its open events, or else of all
+}
+
+// Asks adds the action that a busy instance's rows are explained by.
+func (f *Finding) Asks(a Action) {
+	b := *f.Busy
+	b.Request, b.Action = a.Request, a.Name
+	b.Hosts = slices.Concat(b.Hosts, a.Hosts)
+	slices.Sort(b.Hosts)
+	b.Hosts = slices.Compact(b.Hosts)
+	f.Busy = &b
+	f.Evidence += fmt.Sprintf("; request %s (%s)", a.Request, a.Name)
+	if len(a.Open) > 0 {
+		f.Evidence += ", not finished: " + strings.Join(a.Open, ", ")
+	}
+	f.advise()
+}
+
+// advise sets the steps for a row of an instance that is busy for too long.
+func (f *Finding) advise() {
+	uuid := ""
+	if f.Device.Instance != nil {
+		uuid = *f.Device.Instance
+	}
+	f.Steps = fmt.Sprintf("look in the logs of %s for %s; if no process works on the instance any more, reset its state: "+
+		"openstack server set --state active %s (--state error if its guest does not run), then run gpustack repair-migration again",
+		strings.Join(f.Busy.Hosts, ", "), cmp.Or(f.Busy.Request, uuid), uuid)
+	if f.Verdict == Busy {
+		f.Steps += ". Guest reports of these hosts tell whether nova-compute was started since"
+	}
+}
