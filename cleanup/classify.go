@@ -49,6 +49,7 @@ type Facts struct {
 	Instance   *Instance         // of this cell; nil: it has none
 	OtherCell  string            // the other cell that has the instance; "" for none
 	Mapped     bool              // nova_api.instance_mappings has it
+	Renamed    *Held             // of a deleted node that the instance is on by its name: the same device on a live node of the host
 	Incomplete string            // why other cells or the API database could not be read; "" if they were
 	Here       bool              // the instance, or else the holder, is on the node, as the database compares names
 	Migrations []Migration       // of the instance, without deleted ones
@@ -331,6 +332,8 @@ func (c *classifier) deletedNode() {
 		c.is(CaseNode, Unknown, "the instance is mapped to a cell, but no cell has it")
 		return
 	case i != nil && !i.Deleted && c.inFlight():
+		return
+	case i != nil && !i.Deleted && c.renamed():
 		return
 	case i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseNode, Suspicious, "the compute node is deleted, but the instance is still on it")

@@ -17,6 +17,7 @@ type records struct {
 	held       map[string][]cleanup.Held
 	other      map[string]string // cell by instance
 	mapped     map[string]bool
+	renamed    map[int64]cleanup.Held // by row of a deleted node
 	incomplete string
 	contexts   map[int64]cleanup.ContextMigration    // by the migration that a context names
 	related    map[int64]map[string][]cleanup.Device // by node and address, its own or its parent's
@@ -79,6 +80,9 @@ func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records,
 	if d.Instance != nil {
 		owner = cleanup.KeyOf(*d.Instance)
 		f.OtherCell, f.Mapped = e.other[owner], e.mapped[owner]
+		if h, ok := e.renamed[d.ID]; ok {
+			f.Renamed = &h
+		}
 	}
 	i, known := e.instances[owner]
 	if d.Instance != nil || known {
@@ -92,6 +96,13 @@ func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records,
 	}
 	if f.Here, err = r.on(ctx, i, n); err != nil {
 		return err
+	}
+	if f.Here && n.Deleted {
+		there, err := r.replaced(ctx, i, n)
+		if err != nil {
+			return err
+		}
+		f.Here = !there
 	}
 	if d.Instance == nil {
 		f.Holder, f.Claim = &i, r.options.Claim

@@ -51,7 +51,7 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 			r.lookElsewhere(ctx, &e, missing)
 		}
 	}
-	return e, errors.Join(r.readRelated(ctx, &e, devices), r.readRivals(ctx, &e, devices))
+	return e, errors.Join(r.readRelated(ctx, &e, devices), r.readRivals(ctx, &e, devices), r.readRenamed(ctx, &e, devices))
 }
 
 // place fills in what does not depend on the judged row: which devices are on their instance's
