@@ -48,7 +48,8 @@ type Facts struct {
 
 	Instance   *Instance         // of this cell; nil: it has none
 	OtherCell  string            // the other cell that has the instance; "" for none
-	Mapped     bool              // nova_api.instance_mappings has it
+	Mapped     bool              // nova_api.instance_mappings has it, and does not say that it was deleted
+	Purged     bool              // nova_api.instance_mappings says that it was deleted
 	Renamed    *Held             // of a deleted node that the instance is on by its name: the same device on a live node of the host
 	Incomplete string            // why other cells or the API database could not be read; "" if they were
 	Here       bool              // the instance, or else the holder, is on the node, as the database compares names
@@ -436,7 +437,12 @@ func (c *classifier) owned() {
 func (c *classifier) gone() {
 	if m := c.openHere(); m != nil {
 		c.is(CaseGone, Suspicious, "the instance is gone, but its %s is open", m)
-		c.Consequence = keptByNova
+		c.Consequence = "nova-compute does not free the device while the migration is open"
+		c.Steps = fmt.Sprintf("check that no nova-compute works on migration %d; then: UPDATE migrations SET status = 'failed' WHERE id = %d AND status = %s",
+			m.ID, m.ID, sqlText(m.Status))
+		if m.Type == "evacuation" && m.Status != "error" {
+			c.Steps = fmt.Sprintf("start nova-compute on %s, which reads the record of migration %d to remove the guest; do not change the record", m.SourceHost, m.ID)
+		}
 		return
 	}
 	c.is(CaseGone, Stale, "the instance is gone")
@@ -444,17 +450,41 @@ func (c *classifier) gone() {
 	c.free()
 }
 
+// auditTime is how long nova-compute may take to free a device: its audit runs every minute by
+// default (update_resources_interval) and may take longer than a minute itself.
+const auditTime = 10 * time.Minute
+
 // free plans to free a device: nova-compute does that itself while it runs or when it starts
 // (nova/pci/manager.py, clean_usage); while it is down, gpustack can.
 func (c *classifier) free() {
 	host := c.f.Node.Host
-	if c.f.up() {
-		c.Needs = ""
+	if !c.f.up() {
+		c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", host)
+		c.offline()
+		return
+	}
+	c.Needs = ""
+	since, known := c.freeSince()
+	if known && c.f.Now.Sub(since) <= auditTime {
 		c.repairs(ByNova, "wait: nova-compute on %s frees the device at its next audit (update_resources_interval, a minute by default)", host)
 		return
 	}
-	c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", host)
-	c.offline()
+	c.Reason += "; nova-compute on " + host + " is up, but has not freed the device"
+	if known {
+		c.Reason += " for " + age(c.f.Now.Sub(since))
+	}
+	c.repairs(ByNova, "if nova-compute on %s was started less than %s ago, wait for its audit; otherwise restart it: it reads the rows when it starts, and frees the device. "+
+		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", host, age(auditTime), c.f.Node.Name)
+}
+
+// freeSince returns the last change of the row and of its instance, after which nova-compute
+// could free the device. known is false if neither time is recorded.
+func (c *classifier) freeSince() (since time.Time, known bool) {
+	times := []*time.Time{c.d.Updated}
+	if i := c.f.Instance; i != nil {
+		times = append(times, i.Changed, i.DeletedAt)
+	}
+	return latest(times...)
 }
 
 // latest returns the latest of the times that are known.
@@ -503,18 +533,26 @@ func (c *classifier) here() {
 
 // away judges a row of an instance that is on another node, or on none.
 func (c *classifier) away() {
+	var evacuated *Migration
 	for k := range c.f.Migrations {
-		m := &c.f.Migrations[k]
-		if m.Type == "evacuation" && m.Status == "done" && m.FromHost {
-			// nova-compute reads the record when it starts, to destroy the guest's remains here.
-			c.is(CaseElsewhere, Stale, "the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest")
-			c.Migration, c.Consequence = &m.ID, takenForNothing
-			c.repairs(ByNova, "start nova-compute on %s; do not change the migration's record before", c.f.Node.Host)
-			return
+		if m := &c.f.Migrations[k]; m.Type == "evacuation" && m.Status == "done" && m.FromHost {
+			evacuated = m
 		}
 	}
 	if all, worst := c.keepers(); worst != nil {
 		c.kept(all, worst)
+		if evacuated != nil {
+			c.Reason += fmt.Sprintf("; the instance was evacuated from this host by migration %d", evacuated.ID)
+			c.Steps += fmt.Sprintf("; do not change migration %d (evacuation): nova-compute on %s reads its record when it starts, to remove the guest",
+				evacuated.ID, c.f.Node.Host)
+		}
+		return
+	}
+	if evacuated != nil {
+		// nova-compute reads the record when it starts, to destroy the guest's remains here.
+		c.is(CaseElsewhere, Stale, "the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest")
+		c.Migration, c.Consequence = &evacuated.ID, takenForNothing
+		c.repairs(ByNova, "start nova-compute on %s; do not change the migration's record before", c.f.Node.Host)
 		return
 	}
 	c.is(CaseElsewhere, Stale, "the instance is elsewhere, and no open migration goes to or from this node")
@@ -594,6 +632,8 @@ func (c *classifier) owner() string {
 	switch {
 	case i == nil && c.f.OtherCell != "":
 		return name + " in cell " + c.f.OtherCell
+	case i == nil && c.f.Purged:
+		return name + " in no cell; its mapping says that it was deleted (queued_for_delete)"
 	case i == nil:
 		return name + " in no cell"
 	case i.Deleted:

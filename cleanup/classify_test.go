@@ -224,6 +224,10 @@ func TestCases(t *testing.T) {
 	move := func(status string) []Migration { return []Migration{migration("migration " + status + " gpu1 gpu2")} }
 	ok := reports{}
 	const reset = "migration 12 (migration) 'finished' gpu1->gpu2 waits to be confirmed or reverted, but the instance is no longer in state resized: its state was reset"
+	evacuated := migration("evacuation done gpu1 gpu2")
+	evacuated.ID = 13
+	const notFreed = "; nova-compute on gpu1 is up, but has not freed the device for 3 h"
+	recently := now.Add(-2 * time.Minute)
 
 	for name, s := range map[string]state{
 		// Never stale.
@@ -259,6 +263,9 @@ func TestCases(t *testing.T) {
 		"across cells": {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"),
 			held: both, proof: ok, change: func(f *Facts) { f.Migrations[0].CrossCell = true },
 			want: "T busy: its migration 12 (migration) 'migrating' gpu1->gpu2 crosses cells, unchanged for 3 h"},
+		"B: across cells, in error": {device: mine, instance: instance("active @gpu2"), migrations: move("error"),
+			held: both, proof: ok, change: func(f *Facts) { f.Migrations[0].CrossCell = true },
+			want: "B unknown: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but crosses cells: this cell does not have all records of the instance"},
 		"ironic: the host is not the node": {device: mine, node: &Node{ID: 1, Host: "ironic", Name: "gpu1"},
 			instance: &Instance{UUID: u, VMState: text("active"), Host: text("ironic"), Node: text("gpu1")}, want: "legitimate: the instance is on this node"},
 		"PF blocked by a VF": {device: pf(StatusUnavailable), related: []Device{vf(StatusAllocated)},
@@ -268,7 +275,11 @@ func TestCases(t *testing.T) {
 		"free, on a node that is deleted": {device: device(gpu1, StatusAvailable, ""), node: &deleted,
 			want: "legitimate: the compute node is deleted, and the row has no owner"},
 		// A
-		"A: deleted, compute up": {device: mine, instance: instance("deleted"), want: "A stale nova: the instance is gone"},
+		"A: deleted, compute up": {device: mine, instance: instance("deleted"), want: "A stale nova: the instance is gone" + notFreed},
+		"A: just deleted, compute up": {device: mine, instance: instance("deleted"), change: func(f *Facts) { f.Instance.DeletedAt = &recently },
+			want: "A stale nova: the instance is gone"},
+		"A: purged, and its mapping says that it was deleted": {device: mine, down: true, proof: ok, change: func(f *Facts) { f.Purged = true },
+			want: "A stale offline: the instance is gone"},
 		"A: deleted, compute down": {device: mine, instance: instance("deleted"), down: true,
 			want: "A stale offline needs no guest report of gpu1 was given; or confirmation that the host is off (--host-is-off gpu1): the instance is gone"},
 		"A: deleted, compute down, proved": {device: mine, instance: instance("deleted"), down: true, proof: ok, want: "A stale offline: the instance is gone"},
@@ -276,7 +287,7 @@ func TestCases(t *testing.T) {
 			proof: reports{holder: u}, want: "A suspicious: guest 1f975a18… uses the device although the instance is gone"},
 		"A: deleted, with an open migration": {device: mine, instance: instance("deleted"), migrations: move("migrating"),
 			want: "A suspicious: the instance is gone, but its migration 12 (migration) 'migrating' gpu1->gpu2 is open"},
-		"A: purged": {device: mine, want: "A stale nova: the instance is gone"},
+		"A: purged": {device: mine, want: "A stale nova: the instance is gone" + notFreed},
 		"A: purged, but mapped": {device: mine, change: func(f *Facts) { f.Mapped = true },
 			want: "A unknown: the instance is mapped to a cell, but no cell has it"},
 		"A: purged, and a cell cannot be read": {device: mine, change: func(f *Facts) { f.Incomplete = "cell2 does not answer" },
@@ -360,8 +371,15 @@ func TestCases(t *testing.T) {
 		"C: the destination has its domain": {device: device(gpu2, StatusAllocated, u), node: &gpu2, instance: instance("active @gpu1"), migrations: move("post-migrating"),
 			held: both, proof: reports{guest: "gpu2", leftover: true, runs: "gpu1"},
 			want: "C unknown: migration 12 (migration) 'post-migrating' gpu1->gpu2 is open, but the instance is in no task, but gpu2 has the guest"},
+		"C: in error": {device: mine, instance: instance("error @gpu2"), migrations: move("migrating"), held: both, proof: ok,
+			want: "C stale online failed: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task"},
+		"C: in error, nobody has reported": {device: mine, instance: instance("error @gpu2"), migrations: move("migrating"), held: both,
+			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task, but no guest report of gpu1 was given"},
+		"C: in error, its thread may be alive": {device: mine, instance: instance("error @gpu2"), migrations: move("migrating"), held: both,
+			proof: reports{stayedOn: "gpu2"},
+			want:  "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task, but nova-compute of gpu2 has been running since before"},
 		"C: paused": {device: mine, instance: instance("paused @gpu2"), migrations: move("migrating"),
-			held: both, proof: ok, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open"},
+			held: both, proof: ok, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task, and in state paused"},
 		"C: an open evacuation (10.3)": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("evacuation accepted gpu1 gpu2")}, held: both, proof: ok,
 			want: "C unknown: migration 12 (evacuation) 'accepted' gpu1->gpu2 is open, and records of its type must not be changed"},
@@ -405,17 +423,23 @@ func TestCases(t *testing.T) {
 			change: func(f *Facts) { f.Incomplete = "cell2 does not answer" }, want: "D unknown: the instance was not found, but cell2 does not answer"},
 		// E
 		"E: elsewhere, compute up": {device: mine, instance: instance("active @gpu2"), held: both,
-			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
+			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
 		"E: elsewhere, compute down": {device: mine, instance: instance("active @gpu2"), held: both, down: true,
 			proof: ok, want: "E stale offline: the instance is elsewhere, and no open migration goes to or from this node"},
 		"E: evacuated (10.3)": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("evacuation done gpu1 gpu2")}, held: both, down: true, proof: ok,
 			want: "E stale nova: the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest"},
+		"B: evacuated, and an older migration is in error": {device: mine, instance: instance("active @gpu2"),
+			migrations: []Migration{migration("migration error gpu1 gpu2"), evacuated}, held: both, down: true, proof: ok,
+			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node; the instance was evacuated from this host by migration 13"},
+		"B: the same, and nobody has reported": {device: mine, instance: instance("active @gpu2"),
+			migrations: []Migration{migration("migration error gpu1 gpu2"), evacuated}, held: both, down: true,
+			want: "B unknown: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node, but no guest report of gpu1 was given; the instance was evacuated from this host by migration 13"},
 		"E: shelved and offloaded": {device: mine, instance: instance("shelved_offloaded"),
-			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
+			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
 		"E: a migration of other hosts is open": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu3 gpu2")}, held: both,
-			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node"},
+			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
 		// F
 		"F: VF, and the PF is free": {down: true, device: vf(StatusUnavailable), related: []Device{pf(StatusAvailable)},
 			proof: ok, want: "F stale offline: no function of the card is taken that could block this one"},
@@ -429,7 +453,7 @@ func TestCases(t *testing.T) {
 		"G: the card was pulled": {device: mine, instance: instance("active @gpu1"),
 			change: func(f *Facts) { f.Vanished = true }, want: "G suspicious: the instance is on this node, but the host no longer has the device"},
 		"G: pulled, and its owner is gone": {device: mine, instance: instance("deleted"),
-			change: func(f *Facts) { f.Vanished = true }, want: "A stale nova: the instance is gone"},
+			change: func(f *Facts) { f.Vanished = true }, want: "A stale nova: the instance is gone" + notFreed},
 		"J: the migration is over": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
 			want: "J stale context: the instance is on this node and has no open migration, but still has the context of migration 12; its status is 'failed'"},
 		"J: the guest runs where it should": {device: mine, instance: instance("active @gpu1"), proof: reports{holder: u},
@@ -471,7 +495,7 @@ func TestCases(t *testing.T) {
 			proof: ok, want: "H unknown: the instance is on this node and may use the device"},
 		"H: free, and its owner is on the way": {device: device(gpu1, StatusAvailable, u),
 			instance: instance("active resize_prep @gpu2"), proof: reports{stayedOn: "gpu2"}, want: "T busy: the instance is in task resize_prep, unchanged for 3 h"},
-		"I: taken by nobody": {device: device(gpu1, StatusAllocated, ""), want: "I stale nova: the device is taken but has no owner"},
+		"I: taken by nobody": {device: device(gpu1, StatusAllocated, ""), want: "I stale nova: the device is taken but has no owner" + notFreed},
 		"I: taken by nobody, compute down": {device: device(gpu1, StatusClaimed, ""), down: true, proof: ok,
 			want: "I stale offline: the device is taken but has no owner"},
 		"K: more than it asks for": {device: mine, instance: asked(1, "active @gpu1"),

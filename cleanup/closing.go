@@ -283,7 +283,7 @@ func (m Migration) closing(i Instance) (letter Case, status string) {
 			return CaseReset, "failed" // the instance is not on the destination of the resize
 		}
 		return CaseReset, "confirmed"
-	case settled(i, "active", "stopped"):
+	case settled(i, "active", "stopped", "error"):
 		return CaseStuck, "failed"
 	}
 	return CaseStuck, ""
@@ -336,6 +336,10 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 	c.Consequence = keptByNova
 	letter, status := worst.closing(*c.f.Instance)
 	switch {
+	case worst.CrossCell && worst.Status == "error":
+		c.is(CaseError, Unknown, "%s keeps the device, but crosses cells: this cell does not have all records of the instance", worst)
+		c.Steps = "compare the instance in both cells, and see what became of the move: openstack server migration list --server " + c.f.Instance.UUID
+		return
 	case worst.CrossCell:
 		c.Migration, c.Consequence = nil, ""
 		c.busy(fmt.Sprintf("its %s crosses cells", worst))
@@ -345,7 +349,8 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 		c.Steps = "see what became of it, with openstack server migration list --server"
 		return
 	case status == "":
-		c.is(CaseStuck, Unknown, "%s is open", worst)
+		c.is(CaseStuck, Unknown, "%s is open, but the instance is in no task, and in state %s", worst, *c.f.Instance.VMState)
+		c.Steps = "bring the instance into state active, stopped or error (unpause, resume, unrescue or unshelve it), then run gpustack repair-migration again"
 		return
 	case letter == CaseError:
 		c.is(letter, Stale, "%s keeps the device, but the instance is not on this node", worst)

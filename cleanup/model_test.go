@@ -231,11 +231,14 @@ func (w *world) step(what string, n int) bool {
 			return false
 		}
 		w.start(host)
-	case "reset": // an operator's word, whatever goes on
+	case "reset", "reset to error": // an operator's word, whatever goes on
 		if !alive || i.task == "" && i.vm != "resized" && i.vm != "error" {
 			return false
 		}
 		i.vm, i.task = "active", ""
+		if what == "reset to error" {
+			i.vm = "error"
+		}
 	case "delete":
 		if !alive {
 			return false
@@ -560,7 +563,7 @@ func TestHistories(t *testing.T) {
 		histories = 4000
 	}
 	steps := []string{"boot", "boot", "migrate", "migrate", "migrate", "fail", "copied", "copied", "finished", "finished", "confirm", "revert",
-		"fail", "finish fails", "kill", "start", "start", "reset", "reset", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
+		"fail", "finish fails", "kill", "start", "start", "reset", "reset", "reset to error", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	cases := map[Case]int{}

@@ -78,7 +78,8 @@ type Instance struct {
 	Deleted bool    `json:"deleted"`
 	Hidden  bool    `json:"hidden"` // the copy in the other cell of a move across cells is the one to see
 
-	Changed *time.Time `json:"changed"` // updated_at, or else created_at
+	Changed   *time.Time `json:"changed"` // updated_at, or else created_at
+	DeletedAt *time.Time `json:"deleted_at"`
 
 	// Of instance_extra.
 	Asked    bool      `json:"asked"` // whether pci_requests could be read

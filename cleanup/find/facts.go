@@ -17,6 +17,7 @@ type records struct {
 	held       map[string][]cleanup.Held
 	other      map[string]string // cell by instance
 	mapped     map[string]bool
+	purged     map[string]bool
 	renamed    map[int64]cleanup.Held // by row of a deleted node
 	incomplete string
 	contexts   map[int64]cleanup.ContextMigration    // by the migration that a context names
@@ -79,7 +80,7 @@ func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records,
 	owner := cleanup.KeyOf(use.Guest)
 	if d.Instance != nil {
 		owner = cleanup.KeyOf(*d.Instance)
-		f.OtherCell, f.Mapped = e.other[owner], e.mapped[owner]
+		f.OtherCell, f.Mapped, f.Purged = e.other[owner], e.mapped[owner], e.purged[owner]
 		if h, ok := e.renamed[d.ID]; ok {
 			f.Renamed = &h
 		}

@@ -15,7 +15,7 @@ import (
 
 func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, error) {
 	e := records{instances: map[string]cleanup.Instance{}, migrations: map[string][]cleanup.Migration{},
-		held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
+		held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, purged: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
 	var uuids []any
 	seen := map[string]bool{}
 	holders := map[string]bool{} // guests, which need not be instances of Nova
@@ -120,7 +120,7 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		var i cleanup.Instance
 		var deleted sql.NullInt64
 		var requests, migration *string
-		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &deleted, &i.Changed, &i.Hidden, &requests, &migration); err != nil {
+		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &deleted, &i.DeletedAt, &i.Changed, &i.Hidden, &requests, &migration); err != nil {
 			return err
 		}
 		var errs []error
@@ -142,7 +142,7 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		}
 		e.instances[cleanup.KeyOf(i.UUID)] = i
 		return nil
-	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, COALESCE(i.updated_at, i.created_at), COALESCE("+
+	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, i.deleted_at, COALESCE(i.updated_at, i.created_at), COALESCE("+
 		r.column("instances", "hidden", "0")+", 0) <> 0, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+
 		novadb.Places(len(uuids))+")", uuids...)
 }
@@ -208,13 +208,7 @@ func (r *reader) lookElsewhere(ctx context.Context, e *records, uuids []any) {
 		e.incomplete = "the API database is not configured, so other cells could not be read"
 		return
 	}
-	err := novadb.Query(ctx, r.all.API, "nova_api.instance_mappings", func(rows *sql.Rows) error {
-		var uuid string
-		err := rows.Scan(&uuid)
-		e.mapped[cleanup.KeyOf(uuid)] = true
-		return err
-	}, "SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
-	errs := []error{err, r.all.Unread()}
+	errs := []error{r.readMappings(ctx, e, uuids), r.all.Unread()}
 	for _, c := range r.all.All() {
 		if c.Name == r.cell.Name && c.UUID == r.cell.UUID {
 			continue
@@ -229,6 +223,25 @@ func (r *reader) lookElsewhere(ctx context.Context, e *records, uuids []any) {
 	if err := errors.Join(errs...); err != nil {
 		e.incomplete = strings.ReplaceAll(err.Error(), "\n", ", ")
 	}
+}
+
+// readMappings reads which instances are mapped to a cell, and which of these the API has deleted,
+// by queued_for_delete: the column exists from Rocky on, and is NULL in older rows.
+func (r *reader) readMappings(ctx context.Context, e *records, uuids []any) error {
+	deleted := "0"
+	err := novadb.Query(ctx, r.all.API, "nova_api columns", func(rows *sql.Rows) error {
+		return rows.Scan(&deleted)
+	}, "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'instance_mappings' AND column_name = 'queued_for_delete'")
+	if err != nil {
+		return err
+	}
+	return novadb.Query(ctx, r.all.API, "nova_api.instance_mappings", func(rows *sql.Rows) error {
+		var uuid string
+		var purged bool
+		err := rows.Scan(&uuid, &purged)
+		e.mapped[cleanup.KeyOf(uuid)], e.purged[cleanup.KeyOf(uuid)] = !purged, purged
+		return err
+	}, "SELECT instance_uuid, COALESCE("+deleted+", 0) <> 0 FROM instance_mappings WHERE instance_uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
 }
 
 // readRelated reads the rows of functions of the same cards, for blocked rows and for free rows

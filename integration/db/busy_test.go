@@ -67,6 +67,8 @@ func TestBusyRows(t *testing.T) {
 	put("gpu1", "active", "resize_migrated", 900*time.Hour, With(Row{"hidden": true}))                     // 08
 	move(put("gpu2", "active", "", 7*time.Hour), "migration", "migrating", 7*time.Hour)                    // 09: across cells
 	update(t, "UPDATE nova_cell1.migrations SET cross_cell_move = 1 WHERE instance_uuid = ?", UUID(9))
+	move(put("gpu2", "active", "", 7*time.Hour), "migration", "error", 7*time.Hour) // 0a: and in error
+	update(t, "UPDATE nova_cell1.migrations SET cross_cell_move = 1 WHERE instance_uuid = ?", UUID(10))
 
 	type output struct {
 		Summary  cleanup.Summary
@@ -100,6 +102,7 @@ func TestBusyRows(t *testing.T) {
 		`gpu1 05 T busy "req-build" "create" [ctl2 gpu1] of unknown age`,
 		`gpu1 06 T busy "" "" [gpu1]`,
 		`gpu1 09 T busy "" "" [gpu1 gpu2]`,
+		`gpu1 0a B unknown`,
 		`gpu2 01 T busy "req-migrate" "migrate" [gpu1 gpu2]`,
 	}
 	before := cell.Dump(t, "pci_devices")
@@ -108,7 +111,7 @@ func TestBusyRows(t *testing.T) {
 		if diff := cmp.Diff(want, lines(o)); diff != "" || status != 2 {
 			t.Errorf("%q: exit status %d, (-want +got):\n%s", args, status, diff)
 		}
-		wantSum := cleanup.Summary{Busy: 9, BusyLong: 5, Legitimate: 5}
+		wantSum := cleanup.Summary{Unknown: 1, Busy: 9, BusyLong: 5, Legitimate: 6}
 		if diff := cmp.Diff(wantSum, o.Summary); diff != "" {
 			t.Errorf("%q: summary (-want +got):\n%s", args, diff)
 		}
@@ -116,7 +119,7 @@ func TestBusyRows(t *testing.T) {
 	if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
 		t.Errorf("it has written (-before +after):\n%s", diff)
 	}
-	if o, _ := run("--all"); len(o.Findings) != 14 {
+	if o, _ := run("--all"); len(o.Findings) != 16 {
 		t.Errorf("--all: %q", lines(o))
 	}
 	if o, status := run("--busy-after", "10h", "--device", "0000:01:00.0"); status != 0 || len(o.Findings) > 0 || o.Summary.Busy != 2 {
