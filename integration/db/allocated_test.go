@@ -1,0 +1,436 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+	"gpustack/nova/cloud"
+)
+
+// shelf is a Placement with a provider for each card, whose name is that of its node with the
+// address, and with what consumers hold.
+type shelf struct {
+	mu        sync.Mutex
+	roots     map[string]string                    // uuids of compute nodes, by name
+	providers []string                             // names
+	held      map[string]map[string]map[string]int // by consumer and provider
+	asked     int
+	most      int // requests at the same time
+	now       int
+	failing   string       // a provider whose allocations cannot be read
+	then      func(*shelf) // called once all providers were read
+	without   error        // of the list of providers
+}
+
+func (s *shelf) PCIProviders(context.Context) (all []cloud.Provider, err error) {
+	for _, name := range s.providers {
+		node, _, _ := strings.Cut(name, "_")
+		all = append(all, cloud.Provider{UUID: name, Name: name, Root: s.roots[node]})
+	}
+	return all, s.without
+}
+
+func (s *shelf) HeldOn(_ context.Context, provider string) (map[string]map[string]int, error) {
+	s.mu.Lock()
+	s.asked++
+	s.now++
+	s.most = max(s.most, s.now)
+	last := s.asked == len(s.providers)
+	on := map[string]map[string]int{}
+	for consumer, providers := range s.held {
+		if resources := providers[provider]; resources != nil {
+			on[consumer] = resources
+		}
+	}
+	s.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now--
+	if last && s.then != nil {
+		s.then(s)
+	}
+	if provider == s.failing {
+		return nil, errors.New("503")
+	}
+	return on, nil
+}
+
+func (s *shelf) Allocations(_ context.Context, consumer string) (cloud.Allocations, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cloud.Allocations{Providers: s.held[consumer], Project: "p", User: "u"}, nil
+}
+
+func (s *shelf) Tree(_ context.Context, name string) (tree []string, err error) {
+	for _, p := range s.providers {
+		if strings.HasPrefix(p, name+"_") {
+			tree = append(tree, p)
+		}
+	}
+	return append(tree, s.roots[name]), nil
+}
+
+// newShelf has two cards of each of these compute nodes.
+func newShelf(t testing.TB, hosts ...string) *shelf {
+	t.Helper()
+	s := &shelf{roots: map[string]string{}, held: map[string]map[string]map[string]int{}}
+	for _, host := range hosts {
+		rows, err := database.rows(t.Context(), "SELECT uuid FROM nova_cell1.compute_nodes WHERE host = ?", host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.roots[host] = "root of " + host
+		if len(rows) > 0 {
+			s.roots[host] = rows[0][0]
+		}
+		s.providers = append(s.providers, host+"_0000:84:00.0", host+"_0000:88:00.0")
+	}
+	return s
+}
+
+// hold gives a consumer a card, as NODE/1 or NODE/2, or CPUs of a node, as NODE.
+func (s *shelf) hold(consumer string, what ...string) {
+	s.held[consumer] = map[string]map[string]int{}
+	for _, w := range what {
+		node, card, _ := strings.Cut(w, "/")
+		switch card {
+		case "":
+			s.held[consumer][s.roots[node]] = map[string]int{"VCPU": 8}
+		case "1":
+			s.held[consumer][node+"_0000:84:00.0"] = oneCard
+		default:
+			s.held[consumer][node+"_0000:88:00.0"] = oneCard
+		}
+	}
+}
+
+// TestAllocations: which allocations on PCI devices are found, of real rows of all cells.
+func TestAllocations(t *testing.T) {
+	u, m := UUID(1), migrationUUID
+	old := Row{"updated_at": Ago(time.Hour)}
+	quiet := With(old)
+	for name, test := range map[string]struct {
+		rows    func(t *testing.T, c *Cell, s *shelf)
+		options find.Options
+		want    []string
+		recent  int
+		steps   string // of the first
+	}{
+		"on its own host": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "")
+			s.hold(u, "gpu1", "gpu1/1", "gpu1/2")
+		}},
+		"on its own host, in other letters": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "GPU1", "active", "", quiet)
+			s.hold(u, "gpu1", "gpu1/1")
+		}},
+		"elsewhere": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
+		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2"},
+			steps: "at one go, while no operation on the instance runs: openstack --os-placement-api-version 1.28 resource provider allocation set " + u +
+				" --project-id p --user-id u --allocation rp=ROOT1,VCPU=8 --allocation rp=gpu1_0000:84:00.0,CUSTOM_PCI_10DE_11B4=1"},
+		"elsewhere, in a task": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "unshelving", quiet)
+			s.hold(u, "gpu2/2")
+		}},
+		"elsewhere since a minute": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", With(Row{"updated_at": Ago(time.Minute)}))
+			s.hold(u, "gpu2/2")
+		}, recent: 1},
+		"elsewhere, and a migration of it has just ended": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Migration(t, 3, u, "migration", "reverted", "gpu1", "gpu2", Row{"updated_at": Ago(time.Minute)})
+			s.hold(u, "gpu2/2")
+		}, recent: 1},
+		"while it migrates": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Migration(t, 3, u, "migration", "migrating", "gpu1", "gpu2", old, Row{"uuid": m})
+			s.hold(u, "gpu2", "gpu2/1")
+			s.hold(m, "gpu1", "gpu1/1")
+		}},
+		"after a migration in error (case B)": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Migration(t, 3, u, "migration", "error", "gpu1", "gpu2", old, Row{"uuid": m})
+			s.hold(u, "gpu2", "gpu2/1")
+			s.hold(m, "gpu1", "gpu1/1")
+		}},
+		// 10.1: closed by hand, without its allocations.
+		"after a migration that was closed by hand": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Migration(t, 3, u, "migration", "failed", "gpu1", "gpu2", old, Row{"uuid": m})
+			s.hold(u, "gpu2", "gpu2/1")
+			s.hold(m, "gpu1", "gpu1/1")
+		}, want: []string{
+			"gpu1_0000:84:00.0 " + m + " P suspicious: migration 3 (migration) 'failed' gpu1->gpu2 is over, but still holds the allocation",
+			"gpu2_0000:84:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2",
+		}, steps: "at one go, while no operation on the instance runs: openstack resource provider allocation delete " + m + "; openstack --os-placement-api-version 1.28 resource provider allocation set " + u +
+			" --project-id p --user-id u --allocation rp=ROOT1,VCPU=8 --allocation rp=gpu1_0000:84:00.0,CUSTOM_PCI_10DE_11B4=1"},
+		"that, while another migration runs": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Migration(t, 3, u, "migration", "failed", "gpu1", "gpu2", old, Row{"uuid": m})
+			c.Migration(t, 4, u, "migration", "migrating", "gpu1", "gpu3", old)
+			s.hold(m, "gpu1", "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + m + " P suspicious: migration 3 (migration) 'failed' gpu1->gpu2 is over, but still holds the allocation"},
+			steps: "the instance must hold what it has on its own host, and migrations that are over nothing: see what they hold with openstack resource provider allocation show " + u + ", " + m +
+				", and correct it with openstack resource provider allocation set, unset and delete"},
+		"evacuated, until its host returns (11.11)": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Migration(t, 3, u, "evacuation", "done", "gpu2", "gpu1", old)
+			s.hold(u, "gpu1", "gpu1/1", "gpu2", "gpu2/1")
+		}},
+		"VERIFY_RESIZE": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu2", "resized", "", quiet)
+			c.Migration(t, 3, u, "migration", "finished", "gpu1", "gpu2", old, Row{"uuid": m})
+			s.hold(u, "gpu2", "gpu2/1")
+			s.hold(m, "gpu1", "gpu1/1")
+		}},
+		"deleted": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "deleted", "", InstanceDeleted(time.Hour), quiet)
+			s.hold(u, "gpu1", "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + u + " P suspicious: the instance is deleted"},
+			steps: "check with gpustack host guests on gpu1 that no guest uses the device; then: openstack resource provider allocation show " + u + ", and openstack resource provider allocation delete " + u},
+		"deleted just now": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "deleted", "", InstanceDeleted(time.Minute), quiet)
+			s.hold(u, "gpu1", "gpu1/1")
+		}, recent: 1},
+		"the migration of an instance that is deleted": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "deleted", "", InstanceDeleted(time.Hour), quiet)
+			c.Migration(t, 3, u, "migration", "migrating", "gpu1", "gpu2", old, Row{"uuid": m}, Deleted(time.Hour))
+			s.hold(m, "gpu1", "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + m + " P suspicious: migration 3 (migration) 'migrating' gpu1->gpu2 is deleted, but still holds the allocation"}},
+		"purged": {rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1") },
+			want: []string{"gpu1_0000:84:00.0 " + u + " P suspicious: no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as instances of Nova do: its row is purged"}},
+		"purged, but for its mapping": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.db.API.Insert(t, "instance_mappings", Row{"instance_uuid": u, "cell_id": c.id, "project_id": "project", "user_id": "user", "queued_for_delete": true})
+			s.hold(u, "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + u + " P suspicious: the instance is deleted, and its row is purged"}},
+		"mapped, but in no cell": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.db.API.Insert(t, "instance_mappings", Row{"instance_uuid": u, "cell_id": c.id, "project_id": "project", "user_id": "user", "queued_for_delete": false})
+			s.hold(u, "gpu1", "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + u + "  unknown: the consumer is an instance that is mapped to a cell, but no cell has it"}},
+		"scheduled just now": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.db.API.Insert(t, "instance_mappings", Row{"instance_uuid": u, "project_id": "project", "user_id": "user", "queued_for_delete": false})
+			c.db.API.Insert(t, "build_requests", Row{"instance_uuid": u, "project_id": "project"})
+			s.hold(u, "gpu1", "gpu1/1")
+		}, recent: 1},
+		"of another service": {rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold("blazar", "gpu1/1") },
+			want: []string{"gpu1_0000:84:00.0 blazar  unknown: no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova"}},
+		"in another cell": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			cell2 := database.AddCell(t, "cell2")
+			cell2.Compute(t, "far")
+			cell2.Instance(t, u, "far", "active", "", quiet)
+			s.hold(u, "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + u + " P suspicious: the instance is on far, and no open migration of it is to or from gpu1"}},
+		"in the other cell of a resize across cells": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			cell2 := database.AddCell(t, "cell2")
+			cell2.Compute(t, "far")
+			cell2.Instance(t, u, "far", "active", "", quiet)
+			cell2.Migration(t, 3, u, "migration", "finished", "gpu1", "far", old, Row{"cross_cell_move": true, "uuid": m})
+			s.hold(m, "gpu1/1")
+			s.hold(u, "far", "gpu1/2")
+		}},
+		"the compute node is gone": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			s.hold(u, "gpu1/1", "gone/1")
+		}, want: []string{"gone_0000:84:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from the compute node of the provider, which no cell has"}},
+		"of another host":     {options: find.Options{Host: "gpu2"}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
+		"of another cell":     {options: find.Options{Cell: "cell0"}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
+		"of another instance": {options: find.Options{Instance: UUID(2)}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
+		"of another device":   {options: find.Options{Address: "0000:88:00.0"}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
+		"it is removed meanwhile": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "deleted", "", InstanceDeleted(time.Hour), quiet)
+			s.hold(u, "gpu1", "gpu1/1")
+			s.then = func(s *shelf) { delete(s.held, u) }
+		}},
+		"a migration arrives meanwhile": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			s.hold(u, "gpu1", "gpu1/1", "gpu2/1")
+			s.then = func(*shelf) {
+				c.Migration(t, 3, u, "migration", "pre-migrating", "gpu1", "gpu2")
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			cell := database.Cell1
+			for _, host := range []string{"gpu1", "gpu2", "gpu3"} {
+				cell.Compute(t, host)
+			}
+			s := newShelf(t, "gpu1", "gpu2", "gpu3", "gone")
+			test.rows(t, cell, s)
+			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer databases.Close()
+			report, unread, err := find.Allocations(t.Context(), databases, test.options, s)
+			if err != nil || unread != nil || !report.Judged {
+				t.Fatalf("%v, %v, %+v", err, unread, report)
+			}
+			var got []string
+			for _, f := range report.Findings {
+				got = append(got, fmt.Sprintf("%s %s %s %s: %s", f.Name, f.Consumer, f.Case, f.Verdict, f.Reason))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" || report.Recent != test.recent {
+				t.Errorf("%d recent (-want +got):\n%s", report.Recent, diff)
+			}
+			steps := strings.ReplaceAll(test.steps, "ROOT1", s.roots["gpu1"])
+			if steps != "" && (len(report.Findings) == 0 || !sameWords(report.Findings[0].Steps, steps)) {
+				t.Errorf("steps %q\nwant %q", report.Findings[0].Steps, steps)
+			}
+		})
+	}
+}
+
+// sameWords returns whether two texts have the same words: the order of providers is that of their
+// uuids.
+func sameWords(a, b string) bool {
+	words := func(text string) []string { return slices.Sorted(slices.Values(strings.Split(text, " --"))) }
+	return slices.Equal(words(a), words(b))
+}
+
+// TestAllocationsUnread: what Placement or a cell does not answer is said, and hides nothing else.
+func TestAllocationsUnread(t *testing.T) {
+	reset(t)
+	cell := database.Cell1
+	cell.Compute(t, "gpu1")
+	cell.Instance(t, UUID(1), "gpu1", "deleted", "", InstanceDeleted(time.Hour), With(Row{"updated_at": Ago(time.Hour)}))
+	s := newShelf(t, "gpu1")
+	s.hold(UUID(1), "gpu1", "gpu1/1")
+	open := func(w novadb.Where) *novadb.Databases {
+		databases, err := novadb.Open(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { databases.Close() })
+		return databases
+	}
+	databases := open(novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+	judge := func(d *novadb.Databases) (cleanup.AllocationReport, error) {
+		report, unread, err := find.Allocations(t.Context(), d, find.Options{}, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report, unread
+	}
+	s.failing = "gpu1_0000:88:00.0"
+	if report, unread := judge(databases); unread == nil || report.Judged || report.Why != "1 of 2 resource providers could not be read: 503" || len(report.Findings) != 1 {
+		t.Errorf("a provider: %v, %+v", unread, report)
+	}
+	s.failing = ""
+	one := open(novadb.Where{Database: database.URL("nova_cell1")})
+	if report, unread := judge(one); unread != nil || len(report.Findings) != 1 || report.Findings[0].Verdict != cleanup.Unknown ||
+		report.Findings[0].Reason != "the consumer was not found, or is deleted in one cell, but the API database is not configured, so other cells could not be read" {
+		t.Errorf("one cell: %v, %+v", unread, report)
+	}
+	s.without = errors.New("504")
+	if report, unread := judge(databases); unread == nil || report.Judged || report.Why != "504" || len(report.Findings) != 0 {
+		t.Errorf("the list: %v, %+v", unread, report)
+	}
+	s.without, s.providers = nil, nil
+	if report, unread := judge(databases); unread != nil || report.Judged || report.Why != "no compute node reports PCI devices to Placement (report_in_placement)" {
+		t.Errorf("none: %v, %+v", unread, report)
+	}
+}
+
+// TestManyAllocations: each provider is asked for once, several at the same time, and what is
+// legitimate is asked for no further.
+func TestManyAllocations(t *testing.T) {
+	const hosts = 500
+	reset(t)
+	cell := database.Cell1
+	var names []string
+	for i := range hosts {
+		names = append(names, fmt.Sprintf("gpu%d", i))
+		cell.Compute(t, names[i])
+	}
+	const insert = "INSERT INTO nova_cell1.instances (uuid, host, node, vm_state, deleted, created_at, hidden) SELECT LPAD(seq, 36, '0'), CONCAT('gpu', seq DIV 2), CONCAT('gpu', seq DIV 2), 'active', 0, UTC_TIMESTAMP(), 0 FROM nova_cell1.seq_0_to_999"
+	if _, err := database.SQL.ExecContext(t.Context(), insert); err != nil {
+		t.Fatal(err)
+	}
+	s := newShelf(t, names...)
+	for i := range 2 * hosts {
+		s.hold(fmt.Sprintf("%036d", i), names[i/2], fmt.Sprintf("%s/%d", names[i/2], 1+i%2))
+	}
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer databases.Close()
+	begin := time.Now()
+	report, unread, err := find.Allocations(t.Context(), databases, find.Options{}, s)
+	if err != nil || unread != nil || len(report.Findings) > 0 || report.Providers != 2*hosts {
+		t.Errorf("%v, %v, %+v", err, unread, report)
+	}
+	t.Logf("%d providers: %.2f s, %d requests, %d at the same time", report.Providers, time.Since(begin).Seconds(), s.asked, s.most)
+	if s.asked != 2*hosts || s.most < 2 || s.most > 8 {
+		t.Errorf("%d requests, %d at the same time", s.asked, s.most)
+	}
+}
+
+// TestPlacementSilent: without Placement's credentials the report says that allocations were not
+// judged; a Placement that does not answer makes the exit status 1, and hides no row.
+func TestPlacementSilent(t *testing.T) {
+	reset(t)
+	cell := database.Cell1
+	gpu1 := cell.Compute(t, "gpu1")
+	cell.Instance(t, UUID(2), "gpu1", "active", "")
+	root := machine(t)
+	type output struct {
+		Summary struct{ Stale int }
+		Pools   struct {
+			Judged bool
+			Nodes  int
+		}
+		Allocations struct {
+			Judged   bool
+			Why      string
+			Findings []any
+		}
+	}
+	read := func(args ...string) (o output, stderr string, status int) {
+		t.Helper()
+		stdout, stderr, status := repairMigration(t, root, append([]string{"-o", "json"}, args...)...)
+		if err := json.Unmarshal([]byte(stdout), &o); err != nil {
+			t.Fatalf("exit status %d, %s: %v", status, stderr, err)
+		}
+		return o, stderr, status
+	}
+	const absent = "no Placement is configured: nova.conf has no [placement] auth_url, and neither OS_CLOUD nor OS_AUTH_URL is set"
+	if o, stderr, status := read(); status != 0 || o.Allocations.Judged || o.Allocations.Why != absent || o.Allocations.Findings == nil || !o.Pools.Judged || o.Pools.Nodes != 1 {
+		t.Errorf("exit status %d, %s%+v", status, stderr, o)
+	}
+	stdout, _, _ := repairMigration(t, root)
+	if !strings.HasSuffix(stdout, "pools of 1 compute nodes: 0 suspicious, 0 not judged\nallocations not judged: "+absent+"\n") {
+		t.Error(stdout)
+	}
+	conf, err := os.OpenFile(filepath.Join(root, "etc/nova/nova.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conf.WriteString("\n[placement]\nauth_url = http://" + listen(t, func(net.Conn) {}) + "/v3\nusername = nova\npassword = x\nproject_name = service\n"); err != nil {
+		t.Fatal(err)
+	}
+	cell.Card(t, gpu1, first, "allocated", UUID(1))
+	o, stderr, status := read("--timeout", "1s")
+	if status != 1 || o.Allocations.Judged || !strings.HasPrefix(o.Allocations.Why, "authentication at http://") || o.Summary.Stale != 1 || !strings.Contains(stderr, "gpustack: error: "+o.Allocations.Why) {
+		t.Errorf("exit status %d, %s%+v", status, stderr, o)
+	}
+}
