@@ -6,7 +6,6 @@ import (
 	"path"
 	"strings"
 
-	udiff "github.com/aymanbagabas/go-udiff"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
@@ -133,16 +132,16 @@ func (c Change) Diff() string {
 	}
 	var b strings.Builder
 	from, to := c.Name, c.Name
-	var before, after string
+	var before, after []byte
 	if c.Before == nil {
 		from = "/dev/null"
 	} else {
-		before = string(c.Before.Content)
+		before = c.Before.Content
 	}
 	if c.After == nil {
 		to = "/dev/null"
 	} else {
-		after = string(c.After.Content)
+		after = c.After.Content
 	}
 	switch {
 	case c.Before == nil && c.After.Mode&0o111 != 0:
@@ -151,8 +150,8 @@ func (c Change) Diff() string {
 		fmt.Fprintf(&b, "old mode %o\nnew mode %o\n", c.Before.Mode, c.After.Mode)
 	}
 	if c.Shown != nil {
-		before, after = string(c.Shown([]byte(before))), string(c.Shown([]byte(after)))
+		before, after = c.Shown(before), c.Shown(after)
 	}
-	b.WriteString(udiff.Unified(from, to, before, after))
+	b.WriteString(unified(from, to, before, after))
 	return b.String()
 }

@@ -118,18 +118,19 @@ func read(place string) (*File, error) {
 		return nil, err
 	}
 	defer in.Close() //nolint:errcheck // only read from
-	content, err := io.ReadAll(io.LimitReader(in, maxSize+1))
-	if err != nil {
+	var content bytes.Buffer
+	content.Grow(int(min(stat.Size, maxSize)) + bytes.MinRead)
+	if _, err := content.ReadFrom(io.LimitReader(in, maxSize+1)); err != nil {
 		return nil, err
 	}
-	if len(content) > maxSize {
+	if content.Len() > maxSize {
 		return nil, fmt.Errorf("larger than %d bytes", maxSize)
 	}
 	xattrs, err := readXattrs(int(in.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("extended attributes: %w", err)
 	}
-	return &File{content, Meta{stat.Mode &^ unix.S_IFMT, int(stat.Uid), int(stat.Gid), xattrs}}, nil
+	return &File{content.Bytes(), Meta{stat.Mode &^ unix.S_IFMT, int(stat.Uid), int(stat.Gid), xattrs}}, nil
 }
 
 // readXattrs returns the attributes of a file, none if the file system does not support them.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	udiff "github.com/aymanbagabas/go-udiff"
-
 	"gpustack/host"
 	"gpustack/host/edit"
 )
@@ -160,7 +158,7 @@ func (f File) Between(after, before *edit.File) File {
 // pieces returns the pieces that turn one content of a file into another.
 func pieces(from, to []byte) []Piece {
 	var all []Piece
-	for _, e := range udiff.Lines(string(from), string(to)) {
+	for _, e := range edit.Lines(from, to) {
 		all = append(all, Piece{e.Start, e.End - e.Start, []byte(e.New)})
 	}
 	return all
