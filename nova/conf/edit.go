@@ -55,8 +55,7 @@ func (f *File) Set(s Setting) (*File, error) {
 	if len(e.want)+len(e.gone)+len(e.text)+len(e.before) == 0 {
 		return f, nil
 	}
-	text := e.assemble()
-	after, err := Parse(text)
+	after, err := parse(e.assemble())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrVerify, err)
 	}
@@ -268,17 +267,23 @@ func encode(value string) string {
 }
 
 // assemble returns the text of the edited file.
-func (e *editor) assemble() []byte {
+func (e *editor) assemble() string {
 	f := e.file
 	at, opening := e.place()
 	end := f.lineEnd()
-	text := make([]byte, 0, len(f.text)+1024)
-	write := func(line, end string) { text = append(append(text, line...), end...) }
+	var text strings.Builder
+	text.Grow(len(f.text) + 1024)
+	last := "" // the end of the last line
+	write := func(line, end string) {
+		text.WriteString(line)
+		text.WriteString(end)
+		last = end
+	}
 	insert := func(values, opening []string) {
 		if len(values) == 0 {
 			return
 		}
-		if n := len(text); n > 0 && text[n-1] != '\n' && text[n-1] != '\r' {
+		if text.Len() > 0 && last == "" {
 			write("", end)
 		}
 		for _, l := range opening {
@@ -304,7 +309,7 @@ func (e *editor) assemble() []byte {
 	if at == len(f.lines) {
 		insert(e.want, opening)
 	}
-	return text
+	return text.String()
 }
 
 // lineEnd returns the line end of the file.
@@ -417,12 +422,24 @@ func Verify(f, after *File, names ...Name) error {
 	return nil
 }
 
+// uncommented returns the text without empty lines and comments, which are most of a sample file and
+// take go-ini most of its time. No option continues after such a line: Parse rejects that.
+func (f *File) uncommented() []byte {
+	var text []byte
+	for _, l := range f.lines {
+		if !isBlank(l.text) && l.text[0] != '#' && l.text[0] != ';' {
+			text = append(append(text, l.text...), '\n')
+		}
+	}
+	return text
+}
+
 // goINI parses the file with go-ini, with the options that come closest to oslo.config.
 func (f *File) goINI() (map[Name][]string, error) {
 	file, err := ini.LoadSources(ini.LoadOptions{
 		AllowShadows: true, AllowDuplicateShadowValues: true, AllowPythonMultilineValues: true,
 		IgnoreInlineComment: true, PreserveSurroundedQuote: true, IgnoreContinuation: true, KeyValueDelimiters: "=:",
-	}, f.Bytes())
+	}, f.uncommented())
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package conf
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -10,7 +11,7 @@ import (
 
 // File is a configuration file, line by line.
 type File struct {
-	text     []byte
+	text     string
 	lines    []line
 	sections []section
 	options  []Option
@@ -83,20 +84,24 @@ func (e *SyntaxError) Error() string {
 // Parse reads a file by the grammar of oslo.config 1.0 to 10 (iniparser.py,
 // BaseParser.parse; cfg.py, ConfigParser). What oslo.config rejects is a [SyntaxError].
 func Parse(text []byte) (*File, error) {
-	if !utf8.Valid(text) {
-		for i, l := range split(string(text)) {
+	return parse(string(text))
+}
+
+func parse(text string) (*File, error) {
+	f := &File{text: text, lines: split(text)}
+	if !utf8.ValidString(text) {
+		for i, l := range f.lines {
 			if !utf8.ValidString(l.text) {
 				return nil, &SyntaxError{i + 1, "not UTF-8"}
 			}
 		}
 	}
-	f := &File{text: slices.Clone(text), lines: split(string(text))}
-	if strings.HasPrefix(string(text), "\ufeff") {
+	if strings.HasPrefix(text, "\ufeff") {
 		return nil, &SyntaxError{1, "byte order mark at the beginning of the file"}
 	}
 	p := parser{file: f}
 	for i, l := range f.lines {
-		if problem := p.line(i, strings.TrimRightFunc(l.text, isSpace)); problem != "" {
+		if problem := p.line(i, trimRight(l.text)); problem != "" {
 			return nil, &SyntaxError{i + 1, problem}
 		}
 	}
@@ -135,7 +140,7 @@ func (p *parser) line(i int, text string) (problem string) {
 		p.open = false
 	default:
 		p.open = false
-		at := strings.IndexAny(text, ":=")
+		at := indexSign(text)
 		if at < 0 {
 			return "not an option, a section header or a comment"
 		}
@@ -168,26 +173,72 @@ func isSpace(r rune) bool {
 	return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f
 }
 
+// trimRight returns a line without trailing white space. It is called for each of the thousands of
+// lines of a sample file, of which few have any.
+func trimRight(text string) string {
+	if text == "" || isGraphic(text[len(text)-1]) {
+		return text
+	}
+	return strings.TrimRightFunc(text, isSpace)
+}
+
+// isBlank reports whether a line is empty or white space.
+func isBlank(text string) bool {
+	return text == "" || !isGraphic(text[0]) && strings.TrimFunc(text, isSpace) == ""
+}
+
+// isGraphic reports whether a byte is a character of ASCII that isSpace does not match.
+func isGraphic(b byte) bool {
+	return ' ' < b && b < utf8.RuneSelf
+}
+
+// indexSign returns the index of the first colon or equals sign, or -1.
+func indexSign(text string) int {
+	for i := range len(text) {
+		if text[i] == ':' || text[i] == '=' {
+			return i
+		}
+	}
+	return -1
+}
+
 // split splits text at the line ends that Python recognizes.
 func split(text string) []line {
 	lines := make([]line, 0, strings.Count(text, "\n")+1)
-	for rest := range strings.Lines(text) {
-		for rest != "" {
-			at := strings.IndexByte(rest, '\r')
-			end := at + 1
-			if at < 0 || rest[at:] == "\r\n" {
-				at, end = len(strings.TrimSuffix(strings.TrimSuffix(rest, "\n"), "\r")), len(rest)
-			}
-			lines = append(lines, line{rest[:at], rest[at:end]})
-			rest = rest[end:]
-		}
+	for l := range linesOf(text) {
+		lines = append(lines, l)
 	}
 	return lines
 }
 
+// linesOf returns the lines of split one by one.
+func linesOf(text string) iter.Seq[line] {
+	returns := strings.Contains(text, "\r")
+	return func(yield func(line) bool) {
+		for text != "" {
+			at := strings.IndexByte(text, '\n')
+			end := at + 1
+			if at < 0 {
+				at, end = len(text), len(text)
+			}
+			if returns {
+				if i := strings.IndexByte(text[:at], '\r'); i >= 0 && (i+1 < at || at == len(text)) {
+					at, end = i, i+1 // it ends the line by itself
+				} else if i >= 0 {
+					at = i
+				}
+			}
+			if !yield(line{text[:at], text[at:end]}) {
+				return
+			}
+			text = text[end:]
+		}
+	}
+}
+
 // Bytes returns the text of the file.
 func (f *File) Bytes() []byte {
-	return slices.Clone(f.text)
+	return []byte(f.text)
 }
 
 // Options returns all options in the order of the file.

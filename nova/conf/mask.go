@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"bytes"
 	"regexp"
 	"strings"
 )
@@ -34,25 +35,25 @@ func hasSecret(text string) bool {
 func Masked(text []byte) []byte {
 	masked := make([]byte, 0, len(text))
 	hidden := false // the current option
-	for _, l := range split(string(text)) {
+	for l := range linesOf(string(text)) {
 		shown := l.text
-		trimmed := strings.TrimLeft(shown, "#; \t")
-		at := strings.IndexAny(trimmed, ":=")
+		sign := indexSign(shown)
 		switch {
-		case strings.TrimFunc(shown, isSpace) == "" || shown[0] == '[':
+		case isBlank(shown) || shown[0] == '[':
 			hidden = false
 		case (shown[0] == ' ' || shown[0] == '\t') && hidden:
 			shown = " ***"
 		case shown[0] == ' ' || shown[0] == '\t':
-		case at >= 0:
-			key := strings.TrimFunc(trimmed[:at], isSpace)
+		case sign >= 0:
+			trimmed := strings.TrimLeft(shown, "#; \t")
+			key := strings.TrimFunc(trimmed[:sign-(len(shown)-len(trimmed))], isSpace)
 			// Most lines of a sample file are prose; names of options contain no white space.
 			hidden = !strings.ContainsAny(key, " \t") && isSecret(key) || hasSecret(trimmed)
 			if hidden {
-				shown = shown[:len(shown)-len(trimmed)+at+1] + " ***"
+				shown = shown[:sign+1] + " ***"
 			}
 		}
-		if hasSecret(shown) {
+		if sign >= 0 && hasSecret(shown) {
 			shown = "***"
 		}
 		masked = append(append(masked, shown...), l.end...)
@@ -78,8 +79,16 @@ var owners = []struct {
 // Owner returns the tool that generates a file and where an operator sets its options, or "" if no
 // tool generates it.
 func Owner(name string, text []byte) (owner, where string) {
+	end := 0
+	for range 20 {
+		if at := bytes.IndexByte(text[end:], '\n'); at >= 0 {
+			end += at + 1
+		} else {
+			end = len(text)
+		}
+	}
 	var head strings.Builder
-	for i, l := range split(string(text)) {
+	for i, l := range split(string(text[:end])) {
 		if i >= 20 || l.text != "" && !strings.HasPrefix(l.text, "#") && !strings.HasPrefix(l.text, ";") {
 			break
 		}
