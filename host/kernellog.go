@@ -15,19 +15,11 @@ var kernelLogs = []string{"/var/log/dmesg", "/sos_commands/kernel/dmesg"}
 
 const kmsg = "/dev/kmsg"
 
-// KernelLog returns the lines of the kernel log that contain one of words, and the file they
+// KernelLog returns the lines of the kernel log for which wanted returns true, and the file they
 // were read from. That is the running kernel's log (Linux, Documentation/ABI/testing/dev-kmsg),
 // whose oldest lines may have been overwritten, or, in a tree without that device, a copy. If
 // there is no copy either, the error matches IsAbsent.
-func KernelLog(root Root, words ...string) (lines []string, file string, err error) {
-	wanted := func(line string) bool {
-		for _, w := range words {
-			if strings.Contains(line, w) {
-				return true
-			}
-		}
-		return false
-	}
+func KernelLog(root Root, wanted func(line string) bool) (lines []string, file string, err error) {
 	lines, err = readKmsg(root, wanted)
 	if !IsAbsent(err) {
 		return lines, kmsg, err

@@ -185,16 +185,18 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 // driversTable prints a plan for people.
 func (u *ui) driversTable(r driversReport, plan bind.Plan, devices pci.Devices) {
 	var rows [][]string
+	after := map[pci.Address]string{}
+	for _, c := range r.Changes {
+		after[c.Address] = string(c.After.Driver)
+		if c.Any {
+			after[c.Address] = "(any that matches)"
+		}
+	}
 	for _, a := range r.Functions {
 		d := devices.At(a)
 		now, then := text(d.Driver), text(d.Driver)
-		for _, c := range r.Changes {
-			if c.Address == a {
-				then = string(c.After.Driver)
-				if c.Any {
-					then = "(any that matches)"
-				}
-			}
+		if changed, ok := after[a]; ok {
+			then = changed
 		}
 		rows = append(rows, []string{a.String(), ids(d), name(d), number(d.IOMMUGroup), orDash(now), orDash(then)})
 	}

@@ -77,13 +77,14 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 	}
 	var come []pci.Address
 	if f.Group != nil {
+		recorded, members := pci.Set(f.Members), pci.Set(g.Members)
 		for _, a := range g.Members {
-			if !slices.Contains(f.Members, a) && !v.hasMovedTo(a) {
+			if !recorded[a] && !v.movedTo[a] {
 				come = append(come, a)
 			}
 		}
 		for _, a := range f.Members {
-			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !slices.Contains(g.Members, a) {
+			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !members[a] {
 				parted[a] = true
 				finding.Seen = fmt.Sprintf("group %d no longer contains %s", g.Number, a)
 				findings = append(findings, finding)
@@ -94,12 +95,13 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 			findings = append(findings, finding)
 		}
 	}
+	reported := pci.Set(come)
 	for _, b := range g.Blockers {
 		recorded := v.Recorded(b.Address) != nil
 		switch {
 		case recorded:
 			waits = waits || v.phase == pending
-		case !slices.Contains(come, b.Address):
+		case !reported[b.Address]:
 			finding.Seen = fmt.Sprintf("group %d contains %s, %s", g.Number, b.Address, b.Reason)
 			finding.Remedy = "move one of the cards to another slot, or assign both to guests: gpustack host prepare --device " + b.Address.String()
 			findings = append(findings, finding)

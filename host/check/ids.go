@@ -127,7 +127,7 @@ func (v view) taken(h effective) []host.Finding {
 			continue // an id with a subsystem or class matches fewer functions
 		}
 		for i := range v.Devices.Value {
-			if d := &v.Devices.Value[i]; selector.Matches(d) && v.Recorded(d.Address) == nil && !v.hasMovedTo(d.Address) {
+			if d := &v.Devices.Value[i]; selector.Matches(d) && v.Recorded(d.Address) == nil && !v.movedTo[d.Address] {
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: h.file, Line: h.line,
 					Seen:   fmt.Sprintf("ids=%[2]s of %[1]s also matches %[3]s, which should stay with the host", h.driver, id, d.Address),

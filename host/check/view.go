@@ -24,8 +24,10 @@ type view struct {
 	// unsettled are recorded functions that have changed, have moved or do not answer. Further checks
 	// skip them.
 	unsettled map[pci.Address]bool
-	// moved maps the recorded address of each function that has moved to its current one.
-	moved map[pci.Address]pci.Address
+	// moved maps the recorded address of each function that has moved to its current one, and movedTo
+	// contains these current addresses.
+	moved   map[pci.Address]pci.Address
+	movedTo map[pci.Address]bool
 }
 
 // phase is the step between preparation and reboot that a machine has reached.
@@ -43,15 +45,15 @@ const offArgument = "gpustack=off"
 
 func newView(m machine.Machine) view {
 	m.Devices.Err = listError(m.Devices.Err)
-	v := view{Machine: m, unsettled: map[pci.Address]bool{}, moved: map[pci.Address]pci.Address{}}
+	v := view{Machine: m, unsettled: map[pci.Address]bool{}, moved: map[pci.Address]pci.Address{}, movedTo: map[pci.Address]bool{}}
 	if v.Running.Seen() {
 		v.lacking = v.Running.Value.Lacking(v.wantedArguments())
 		v.against = v.contradicting(v.Running.Value)
 		v.off = slices.Contains(v.Running.Value, offArgument)
 	}
 	if v.Contract.Value != nil && m.Devices.Seen() {
+		v.findMoved()
 		for _, f := range v.Contract.Value.Functions {
-			v.findMoved(f)
 			v.unsettled[f.Address] = len(v.identity(f)) > 0 || v.isLost(f.Address)
 		}
 	}
@@ -102,34 +104,41 @@ func (v view) isLost(a pci.Address) bool {
 	return d != nil && d.IsVendor(none)
 }
 
-// hasMovedTo reports whether a recorded function has moved to an address.
-func (v view) hasMovedTo(a pci.Address) bool {
-	for _, now := range v.moved {
-		if now == a {
-			return true
-		}
+// findMoved records where functions have moved to that are no longer at their recorded addresses:
+// each to the only unrecorded address with the same device.
+func (v view) findMoved() {
+	type product struct {
+		vendor, product pci.ID
+		function        uint8
 	}
-	return false
-}
-
-// findMoved records where a function has moved to that is no longer at its recorded address: to
-// the only unrecorded address with the same device.
-func (v view) findMoved(f machine.Function) {
-	same := func(d *pci.Device) bool {
-		return d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID &&
-			!machine.Differs(d.SubsystemVendorID, f.SubsystemVendorID) && !machine.Differs(d.SubsystemID, f.SubsystemID)
-	}
-	if same(v.Devices.Value.At(f.Address)) {
-		return
-	}
-	var found []pci.Address
+	unrecorded := map[product][]*pci.Device{}
 	for i := range v.Devices.Value {
-		if d := &v.Devices.Value[i]; same(d) && d.Address.Function == f.Address.Function && v.Recorded(d.Address) == nil {
-			found = append(found, d.Address)
+		if d := &v.Devices.Value[i]; d.VendorID != nil && d.ProductID != nil && v.Recorded(d.Address) == nil {
+			p := product{*d.VendorID, *d.ProductID, d.Address.Function}
+			unrecorded[p] = append(unrecorded[p], d)
 		}
 	}
-	if len(found) == 1 {
-		v.moved[f.Address] = found[0]
+	for _, f := range v.Contract.Value.Functions {
+		sameBoard := func(d *pci.Device) bool {
+			return !machine.Differs(d.SubsystemVendorID, f.SubsystemVendorID) && !machine.Differs(d.SubsystemID, f.SubsystemID)
+		}
+		d := v.Devices.Value.At(f.Address)
+		if d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID && sameBoard(d) {
+			continue
+		}
+		var found []pci.Address
+		for _, d := range unrecorded[product{f.VendorID, f.ProductID, f.Address.Function}] {
+			if sameBoard(d) {
+				found = append(found, d.Address)
+			}
+			if len(found) > 1 {
+				break
+			}
+		}
+		if len(found) == 1 {
+			v.moved[f.Address] = found[0]
+			v.movedTo[found[0]] = true
+		}
 	}
 }
 

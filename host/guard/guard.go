@@ -33,8 +33,9 @@ type Running struct {
 }
 
 // Needs returns all needs that the files below root and the running machine show, ordered by
-// address. It fails closed: a file that cannot be read is an error, because it may hide a need.
-func Needs(root host.Root, devices []pci.Device, running Running) ([]Need, error) {
+// address. devices are all functions of the machine. It fails closed: a file that cannot be read is
+// an error, because it may hide a need.
+func Needs(root host.Root, devices pci.Devices, running Running) ([]Need, error) {
 	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}}
 	err := errors.Join(g.readMounts(), g.readRoutes())
 	err = errors.Join(err, g.fileSystems(), g.swaps(), g.network(running), g.session(running))
@@ -45,7 +46,7 @@ func Needs(root host.Root, devices []pci.Device, running Running) ([]Need, error
 
 type guard struct {
 	root    host.Root
-	devices []pci.Device
+	devices pci.Devices
 	found   []reason
 	at      map[reason]int // index in found, by the reason without absolute
 	mounts  []mount
@@ -236,9 +237,8 @@ func (g *guard) functions(target string) ([]pci.Address, error) {
 // endpoint reports whether a function is listed and can be assigned to a guest. A function of
 // unknown class counts.
 func (g *guard) endpoint(a pci.Address) bool {
-	return slices.ContainsFunc(g.devices, func(d pci.Device) bool {
-		return d.Address == a && (d.Class == nil || !d.Class.IsBridge())
-	})
+	d := g.devices.At(a)
+	return d != nil && !d.IsBridge()
 }
 
 // Consoles returns the needs of the firmware's boot display and the management controller's

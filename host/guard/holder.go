@@ -74,7 +74,7 @@ func (h Holder) Hint() string {
 // process with a shared node open holds every GPU of the driver, but one with only /dev/nvidiactl
 // and nodes /dev/nvidiaN, as programs that read GPUs have, only those. Memory that is mapped from a
 // node keeps the node open after its descriptor is closed.
-func Holders(root host.Root, devices []pci.Device) ([]Holder, error) {
+func Holders(root host.Root, devices pci.Devices) ([]Holder, error) {
 	h := holders{guard: guard{root: root, devices: devices}, known: map[string][]pci.Address{}}
 	pids, err := host.PIDs(root)
 	if host.IsAbsent(err) {
@@ -128,10 +128,13 @@ func (h *holders) process(pid int) error {
 		targets = append(targets, mapped...)
 	}
 	var files []string
+	listed := map[string]bool{}
 	ownGPU := false
+	found := map[pci.Address]bool{}
 	for _, target := range targets {
 		file := strings.TrimSuffix(target, " (deleted)")
-		if strings.HasPrefix(file, "/dev/") && !slices.Contains(files, file) {
+		if strings.HasPrefix(file, "/dev/") && !listed[file] {
+			listed[file] = true
 			files = append(files, file)
 			_, minor := nvidiaMinor(file)
 			ownGPU = ownGPU || minor
@@ -146,9 +149,10 @@ func (h *holders) process(pid int) error {
 			return err
 		}
 		for _, a := range addresses {
-			if slices.ContainsFunc(h.found, func(f Holder) bool { return f.PID == pid && f.Address == a }) {
+			if found[a] {
 				continue
 			}
+			found[a] = true
 			unit, service := unit(h.text(pid, "cgroup"))
 			h.found = append(h.found, Holder{
 				Address: a, File: file, PID: pid, Command: h.line(pid, "comm"), Unit: unit, Service: service,

@@ -50,6 +50,12 @@ func Groups(devices []pci.Device) []Group {
 // bridge, have no driver, or be bound to a driver that does not use DMA on its own.
 func newGroup(number int, members []*pci.Device) Group {
 	g := Group{Number: number, Members: members[0].GroupMembers, Blockers: []Blocker{}}
+	gpus := map[pci.Address]bool{} // slots
+	for _, d := range members {
+		if d.IsGPU() {
+			gpus[d.Address.Card()] = true
+		}
+	}
 	blocked, unknown := false, false
 	for _, d := range members {
 		switch {
@@ -64,7 +70,7 @@ func newGroup(number int, members []*pci.Device) Group {
 		default:
 			blocked = true
 			reason := "bound to " + *d.Driver
-			if !besideGPU(d, members) {
+			if len(gpus) > 0 && !gpus[d.Address.Card()] {
 				reason += ", and not in a GPU's slot"
 			}
 			g.block(d, reason)
@@ -79,18 +85,4 @@ func newGroup(number int, members []*pci.Device) Group {
 
 func (g *Group) block(d *pci.Device, reason string) {
 	g.Blockers = append(g.Blockers, Blocker{Address: d.Address, Reason: reason})
-}
-
-// besideGPU reports whether a function is in the slot of a GPU, or its group has no GPU.
-func besideGPU(d *pci.Device, members []*pci.Device) bool {
-	gpus := 0
-	for _, m := range members {
-		if m.IsGPU() {
-			gpus++
-			if m.Address.SameSlot(d.Address) {
-				return true
-			}
-		}
-	}
-	return gpus == 0
 }

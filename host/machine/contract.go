@@ -22,8 +22,8 @@ type Contract struct {
 	Allowed  []pci.Address `json:"allowed"`                 // functions whose refusals --allow lifted
 	Unsafe   bool          `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
 	NVSwitch NVSwitch      `json:"nvswitch,omitempty"`      // "" where no choice was made
-	// Functions are all functions for guests: the selected ones, and the other functions of their
-	// cards and IOMMU groups.
+	// Functions are all functions for guests, ordered by address: the selected ones, and the other
+	// functions of their cards and IOMMU groups.
 	Functions []Function `json:"functions"`
 	Arguments []string   `json:"arguments"` // of the kernel
 	Files     []Hash     `json:"files"`
@@ -80,12 +80,11 @@ func (c *Contract) At(a pci.Address) *Function {
 	if c == nil {
 		return nil
 	}
-	for i := range c.Functions {
-		if f := &c.Functions[i]; f.Address == a {
-			return f
-		}
+	i, ok := slices.BinarySearchFunc(c.Functions, a, func(f Function, a pci.Address) int { return f.Address.Compare(a) })
+	if !ok {
+		return nil
 	}
-	return nil
+	return &c.Functions[i]
 }
 
 // NVSwitch is the side to which the NVSwitches of a board are assigned whose GPUs are for guests.
@@ -130,6 +129,8 @@ func ReadContract(root host.Root) (*Contract, error) {
 		err = host.DecodeSchema(data, Schema, &c)
 	}
 	if err == nil {
+		// As host prepare writes them; a person may have edited the file.
+		slices.SortStableFunc(c.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
 		err = c.check()
 	}
 	if err != nil {

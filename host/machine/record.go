@@ -40,7 +40,7 @@ func (o *observer) readRecord() {
 		}
 	}
 	o.Booted = readBootTime(root)
-	lines, file, err := host.KernelLog(root, contract.claims()...)
+	lines, file, err := host.KernelLog(root, contract.claims())
 	o.Claims = Saw(file, lines, err)
 }
 
@@ -70,15 +70,24 @@ func (o *observer) readUnfinished() {
 	o.CutOff = Saw(change.Dir, cutOff, err)
 }
 
-// claims returns the texts with which the kernel logs that a driver for passthrough claims a
-// function: through its ids (Linux, drivers/vfio/pci/vfio_pci.c, vfio_pci_fill_ids), or any
-// (drivers/pci/pci-stub.c).
-func (c Contract) claims() []string {
-	var words []string
+// claims returns a function that reports whether the kernel logs with a line that a driver for
+// passthrough claims a recorded function: through its ids (Linux, drivers/vfio/pci/vfio_pci.c,
+// vfio_pci_fill_ids), or any (drivers/pci/pci-stub.c).
+func (c Contract) claims() func(line string) bool {
+	ids, addresses := map[string]bool{}, map[string]bool{}
 	for _, f := range c.Functions {
-		words = append(words, "vfio_pci: add ["+f.IDs(), "pci-stub "+f.Address.String()+": claimed by stub")
+		ids[f.IDs()] = true
+		addresses[f.Address.String()] = true
 	}
-	return words
+	return func(line string) bool {
+		const length = len("10de:11b4")
+		if _, added, ok := strings.Cut(line, "vfio_pci: add ["); ok && len(added) >= length && ids[added[:length]] {
+			return true
+		}
+		_, claimed, ok := strings.Cut(line, "pci-stub ")
+		address, _, by := strings.Cut(claimed, ": claimed by stub")
+		return ok && by && addresses[address]
+	}
 }
 
 // writtenAt returns when the last completed entry that wrote the contract ended, nil without one.

@@ -76,25 +76,36 @@ func (u *Uses) ObserveServices(ctx context.Context, run driver.Program, devices 
 	return err
 }
 
-// Guest returns the guest that uses a function, or nil.
+// Guest returns the guest that uses a function, or nil. For many functions, ByGuests is faster.
 func (u Uses) Guest(a pci.Address) *InUse {
+	return u.ByGuests()[a]
+}
+
+// ByGuests returns the guest that uses each function which a guest uses.
+func (u Uses) ByGuests() map[pci.Address]*InUse {
 	name := func(uuid, name *string) string {
 		if uuid != nil {
 			return *uuid
 		}
 		return text(name)
 	}
-	for _, h := range u.Guests.Holders {
-		if slices.Contains(h.Functions, a) {
-			return &InUse{Address: a, PID: h.PID, Command: h.Command, Guest: name(h.UUID, h.Name)}
+	used := map[pci.Address]*InUse{}
+	add := func(functions []pci.Address, by InUse) {
+		for _, a := range functions {
+			if used[a] == nil {
+				of := by
+				of.Address = a
+				used[a] = &of
+			}
 		}
+	}
+	for _, h := range u.Guests.Holders {
+		add(h.Functions, InUse{PID: h.PID, Command: h.Command, Guest: name(h.UUID, h.Name)})
 	}
 	for _, g := range u.Guests.Guests {
-		if slices.Contains(g.Asked, a) {
-			return &InUse{Address: a, PID: g.PID, Command: g.Command, Guest: name(g.UUID, g.Name)}
-		}
+		add(g.Asked, InUse{PID: g.PID, Command: g.Command, Guest: name(g.UUID, g.Name)})
 	}
-	return nil
+	return used
 }
 
 // Unknown returns why it cannot be determined which guests use which functions, or "". A source

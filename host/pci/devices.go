@@ -21,6 +21,16 @@ func (ds Devices) index(a Address) (int, bool) {
 	return sort.Find(len(ds), func(i int) int { return a.Compare(ds[i].Address) })
 }
 
+// Slot returns the functions that are in a function's slot, itself among them.
+func (ds Devices) Slot(a Address) Devices {
+	first, _ := ds.index(a.Card())
+	last := first
+	for last < len(ds) && ds[last].Address.SameSlot(a) {
+		last++
+	}
+	return ds[first:last]
+}
+
 // Path returns the bridges above a function, outermost first. It is never nil.
 func (ds Devices) Path(d *Device) []Address {
 	const buses = 256
@@ -72,6 +82,51 @@ func (ds Devices) Expand(selected []Address) []Address {
 	return Unique(all)
 }
 
+// With returns a function that returns those of others, by their indices in ascending order, which
+// Expand adds to a single function, and the function itself if it is one of them. It takes the time
+// of one Expand for all functions together. The caller must not change what it returns.
+func (ds Devices) With(others []Address) func(Address) []int {
+	bySlot, byGroup := map[Address][]int{}, map[int][]int{}
+	alone := map[Address][]int{} // others that Expand adds to nothing: bridges, and what is gone
+	for i, a := range others {
+		switch d := ds.At(a); {
+		case d == nil || d.IsBridge():
+			alone[a] = append(alone[a], i)
+		case d.IOMMUGroup != nil:
+			byGroup[*d.IOMMUGroup] = append(byGroup[*d.IOMMUGroup], i)
+		case d.IsVF():
+			alone[a] = append(alone[a], i)
+		default:
+			bySlot[a.Card()] = append(bySlot[a.Card()], i)
+		}
+	}
+	return func(a Address) []int {
+		found := [][]int{alone[a]}
+		members := ds.Slot(a)
+		if d := ds.At(a); d != nil && d.IsVF() {
+			members = Devices{*d} // it is assigned alone
+		} else {
+			found = append(found, bySlot[a.Card()])
+		}
+		groups := map[int]bool{}
+		for i := range members {
+			d := &members[i]
+			if d.IsBridge() || d.IsVF() && d.Address != a || d.IOMMUGroup == nil || groups[*d.IOMMUGroup] {
+				continue
+			}
+			groups[*d.IOMMUGroup] = true
+			found = append(found, byGroup[*d.IOMMUGroup])
+		}
+		found = slices.DeleteFunc(found, func(indices []int) bool { return len(indices) == 0 })
+		if len(found) == 1 {
+			return found[0]
+		}
+		all := slices.Concat(found...)
+		slices.Sort(all)
+		return all
+	}
+}
+
 // Defaults returns the functions that host prepare selects if none are named or recorded.
 func (ds Devices) Defaults() (addresses []Address) {
 	for i := range ds {
@@ -91,6 +146,15 @@ func (ds Devices) VFs() map[Address]int {
 		}
 	}
 	return vfs
+}
+
+// Set returns the addresses as a set.
+func Set(addresses []Address) map[Address]bool {
+	set := make(map[Address]bool, len(addresses))
+	for _, a := range addresses {
+		set[a] = true
+	}
+	return set
 }
 
 // Unique returns the addresses sorted, each once. It is never nil.

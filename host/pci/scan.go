@@ -123,11 +123,9 @@ func (s *scanner) complete(needs func(*Device) bool) {
 	for n := 0; n < len(unread); n++ {
 		i := unread[n]
 		d := &s.devices[i]
-		for k := i - 1; k >= 0 && s.devices[k].Address.SameSlot(d.Address); k-- {
-			add(k)
-		}
-		for k := i + 1; k < len(s.devices) && s.devices[k].Address.SameSlot(d.Address); k++ {
-			add(k)
+		first, _ := s.devices.index(d.Address.Card())
+		for k := range s.devices.Slot(d.Address) {
+			add(first + k)
 		}
 		if d.IOMMUGroup == nil || groups[*d.IOMMUGroup] {
 			continue

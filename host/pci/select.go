@@ -28,6 +28,11 @@ func ParseSelector(s string) (Selector, error) {
 	return Selector{vendor: v, product: p}, nil
 }
 
+// Address returns the address of a selector that selects one function by its address.
+func (s Selector) Address() (a Address, ok bool) {
+	return s.address, s.byAddress
+}
+
 // Matches reports whether the selector selects d.
 func (s Selector) Matches(d *Device) bool {
 	if s.byAddress {

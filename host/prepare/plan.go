@@ -99,10 +99,9 @@ func (n node) planContract(root host.Root, c machine.Contract) (edit.Change, err
 		same := c
 		same.Functions = slices.Clone(c.Functions)
 		for i := range same.Functions {
-			for _, r := range n.Recorded.Functions {
-				if f := &same.Functions[i]; r.Address == f.Address && r.Group == nil {
-					f.Group, f.Members = nil, r.Members
-				}
+			f := &same.Functions[i]
+			if r := n.Recorded.At(f.Address); r != nil && r.Group == nil {
+				f.Group, f.Members = nil, r.Members
 			}
 		}
 		recorded, err := contractText(*n.Recorded)

@@ -100,8 +100,15 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 		return Want{}, err
 	}
 	var errs []error
+	selected := pci.Set(s.All)
+	staying := map[string]bool{} // products of which a function remains with the host
+	for i := range n.Devices {
+		if d := &n.Devices[i]; d.VendorID != nil && d.ProductID != nil && !selected[d.Address] {
+			staying[machine.Function{VendorID: *d.VendorID, ProductID: *d.ProductID}.IDs()] = true
+		}
+	}
 	for _, a := range s.All {
-		f, err := n.function(root, a, s.All, driver)
+		f, err := n.function(root, a, staying, driver)
 		errs = append(errs, err)
 		w.contract.Functions = append(w.contract.Functions, f)
 	}
@@ -121,7 +128,7 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 	n.warnOfVariants(&w)
 	w.early = w.contract.Early(n.Kernels)
 	n.placeIDs(&w)
-	n.placeBlacklist(&w, s.All)
+	n.placeBlacklist(&w, selected)
 	for _, f := range w.arguments.Flags {
 		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Option)
 	}
@@ -143,8 +150,9 @@ func (n node) checkDriver(driver string, w *Want) error {
 	return nil
 }
 
-// function returns the record of one function, including how it is bound.
-func (n node) function(root host.Root, a pci.Address, all []pci.Address, driver string) (machine.Function, error) {
+// function returns the record of one function, including how it is bound. staying has the products
+// of which a function remains with the host.
+func (n node) function(root host.Root, a pci.Address, staying map[string]bool, driver string) (machine.Function, error) {
 	d := n.Devices.At(a)
 	if d.VendorID == nil || d.ProductID == nil {
 		return machine.Function{}, selection.Refuse(a, selection.ErrNoIDs)
@@ -155,15 +163,12 @@ func (n node) function(root host.Root, a pci.Address, all []pci.Address, driver 
 		Path: n.Devices.Path(d), Group: d.IOMMUGroup, Members: d.GroupMembers, Driver: driver, By: machine.ByIDs,
 		BootVGA: d.IsConsole() || wasConsole(n.Recorded, a),
 	}
-	identical := slices.ContainsFunc(n.Devices, func(o pci.Device) bool {
-		return o.IsVendor(f.VendorID) && o.ProductID != nil && *o.ProductID == f.ProductID && !slices.Contains(all, o.Address)
-	})
 	if variant := n.variant(d); driver == machine.VFIO && variant != "" {
 		f.Driver = variant
 	}
 	// Ordinary adapters have the same ids as the adapters that manage NVSwitches, so bind by address.
 	manages := d.NVSwitchManager != nil && *d.NVSwitchManager || d.VPDUnread()
-	if identical || f.Driver != driver || n.heldByKernel(d) || manages {
+	if staying[f.IDs()] || f.Driver != driver || n.heldByKernel(d) || manages {
 		f.By = machine.ByAddress
 	}
 	if f.By == machine.ByIDs {
@@ -285,13 +290,13 @@ func (n node) softdeps(all []pci.Address, driver string) []string {
 var nvidiaModules = []string{"nouveau", "nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm"}
 
 // blacklist returns the GPU drivers that no function of the host needs.
-func (n node) blacklist(all []pci.Address) []string {
+func (n node) blacklist(selected map[pci.Address]bool) []string {
 	var modules []string
 	staying := map[string]bool{}
 	nvidia, stays, fabric := false, false, false
 	for i := range n.Devices {
 		d := &n.Devices[i]
-		goes := slices.Contains(all, d.Address)
+		goes := selected[d.Address]
 		switch {
 		case !goes:
 			for _, m := range n.drivers(d) {
@@ -329,8 +334,8 @@ func (n node) blacklist(all []pci.Address) []string {
 // placeBlacklist decides where the blacklist is written. The initramfs hook writes it at each
 // boot, unless the kernel has gpustack=off. A kernel that boots without an initramfs with the hook
 // needs it in /etc. Images of rescue entries do not count: they bind no functions for guests.
-func (n node) placeBlacklist(w *Want, all []pci.Address) {
-	modules, without := n.blacklist(all), n.withoutImage()
+func (n node) placeBlacklist(w *Want, selected map[pci.Address]bool) {
+	modules, without := n.blacklist(selected), n.withoutImage()
 	reason := ""
 	if g, ok := n.Loader.(boot.Grub); ok && g.SkipsInitramfs() {
 		w.warnings = append(w.warnings, "GRUB_FORCE_PARTUUID is set: GRUB tries to start kernels without their initramfs, and then the host's drivers may bind functions first; "+
@@ -372,8 +377,10 @@ func (n node) placeIDs(w *Want) {
 	driver := w.contract.Driver
 	var ids []string
 	var products []initramfs.Function
+	placed := map[string]bool{}
 	for _, f := range w.contract.Functions {
-		if f.By == machine.ByIDs && !slices.Contains(ids, f.IDs()) {
+		if f.By == machine.ByIDs && !placed[f.IDs()] {
+			placed[f.IDs()] = true
 			ids = append(ids, f.IDs())
 			products = append(products, initramfs.Function{Vendor: f.VendorID, Product: f.ProductID})
 		}
@@ -423,11 +430,13 @@ func (n node) foreignIDs(driver string) []string {
 	if !n.mixed() {
 		return lists
 	}
+	ours := map[string]bool{}
+	for _, f := range n.Recorded.Functions {
+		ours[f.IDs()] = ours[f.IDs()] || f.By == machine.ByIDs
+	}
 	var foreign []string
 	for _, list := range lists {
-		ids := slices.DeleteFunc(strings.Split(list, ","), func(id string) bool {
-			return slices.ContainsFunc(n.Recorded.Functions, func(f machine.Function) bool { return f.By == machine.ByIDs && id == f.IDs() })
-		})
+		ids := slices.DeleteFunc(strings.Split(list, ","), func(id string) bool { return ours[id] })
 		if len(ids) > 0 {
 			foreign = append(foreign, strings.Join(ids, ","))
 		}
@@ -476,7 +485,7 @@ func (n node) warnOfForeign(w *Want, lists []string) {
 			}
 			for i := range n.Devices {
 				d := &n.Devices[i]
-				if selector.Matches(d) && !slices.ContainsFunc(w.contract.Functions, func(f machine.Function) bool { return f.Address == d.Address }) {
+				if selector.Matches(d) && w.contract.At(d.Address) == nil {
 					w.warnings = append(w.warnings, fmt.Sprintf("%s remains with the host, but ids=%s, set for %s outside gpustack, matches it",
 						d.Address, list, w.contract.Driver))
 				}

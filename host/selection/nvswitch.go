@@ -2,7 +2,6 @@ package selection
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"gpustack/host/machine"
@@ -41,6 +40,7 @@ const (
 // for which goes returns true: one device_spec for each, and an alias for each product.
 func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
 	var specs, aliases []string
+	listed := map[string]bool{}
 	for i := range devices {
 		d := &devices[i]
 		if !d.IsNVSwitch() || !goes(d.Address) || d.VendorID == nil || d.ProductID == nil {
@@ -55,19 +55,21 @@ func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
 			spec = fmt.Sprintf(`device_spec = {"address": "%s"}`, d.Address)
 		}
 		alias := fmt.Sprintf(`alias = {"name": "NVSwitch", "vendor_id": "%s", "product_id": "%s", "device_type": "%s"}`, d.VendorID, d.ProductID, kind)
-		if !slices.Contains(specs, spec) {
+		if !listed[spec] {
 			specs = append(specs, spec)
 		}
-		if !slices.Contains(aliases, alias) {
+		if !listed[alias] {
 			aliases = append(aliases, alias)
 		}
+		listed[spec], listed[alias] = true, true
 	}
 	return append(specs, aliases...)
 }
 
 // NVSwitchWarnings returns the setup steps that the chosen side of the NVSwitches requires.
 func (n Node) NVSwitchWarnings(s Selection) []string {
-	goes := func(a pci.Address) bool { return slices.Contains(s.All, a) }
+	selected := pci.Set(s.All)
+	goes := func(a pci.Address) bool { return selected[a] }
 	switch Divided(n.Devices, goes) {
 	case machine.SwitchesToHost:
 		return []string{"NVSwitches remain with the host: " + NeedsFabric, "NVSwitches remain with the host: " + NeedsPartition}

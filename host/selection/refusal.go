@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -119,23 +118,23 @@ func (n Node) Shared(s Selection) (refusals []error) {
 
 // Refusals returns the refusals of a selection, and those that --allow lifts.
 func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
+	selected, allowed, needed := pci.Set(s.All), pci.Set(s.Allowed), n.needed()
 	add := func(r *Refusal) {
-		if r.Absolute || !slices.Contains(s.Allowed, r.Address) {
+		if r.Absolute || !allowed[r.Address] {
 			refusals = append(refusals, r)
 		} else {
 			lifted = append(lifted, r)
 		}
 	}
 	for _, need := range n.Needs {
-		if slices.Contains(s.All, need.Address) {
+		if selected[need.Address] {
 			add(&Refusal{Address: need.Address, Absolute: need.Absolute, Reason: "the host needs it: " + need.Reason})
 		}
 	}
 	ofCards := n.Devices.Card(s.Selected)
 	for _, a := range s.All {
 		d := n.Devices.At(a)
-		needed := n.isNeeded(a)
-		if !needed && !ofCards(d) {
+		if !needed[a] && !ofCards(d) {
 			add(&Refusal{Address: a, Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
 		}
 		switch {
@@ -158,17 +157,18 @@ func (n Node) separation(s Selection) *Separation {
 	if s.NVSwitch == machine.SwitchesToHost {
 		return nil
 	}
+	ofSelection, allowed := pci.Set(s.All), pci.Set(s.Allowed)
 	var r, unknown Separation
 	gpus, switches := false, false
 	for i := range n.Devices {
 		d := &n.Devices[i]
-		selected := slices.Contains(s.All, d.Address)
+		selected := ofSelection[d.Address]
 		gpus = gpus || selected && d.IsBoardGPU()
 		switches = switches || selected && d.IsNVSwitch()
 		switch {
 		case selected && (d.IsBoardGPU() || d.IsNVSwitch()):
 			r.Go = append(r.Go, d.Address)
-		case selected || slices.Contains(s.Allowed, d.Address):
+		case selected || allowed[d.Address]:
 		case d.VPDUnread():
 			unknown.Remain = append(unknown.Remain, d.Address)
 		case d.IsBoardGPU() || d.IsNVSwitch():
@@ -192,17 +192,19 @@ func (n Node) separation(s Selection) *Separation {
 	return nil
 }
 
-// use returns how a function is in use, or "". A process that may use any GPU, by a node that
-// serves all of them, is not counted: it loses nothing if it uses another.
-func use(uses machine.Uses, a pci.Address) string {
-	if guest := uses.Guest(a); guest != nil {
-		return guest.Who()
+// used returns how functions are in use. A process that may use any GPU, by a node that serves all
+// of them, is not counted: it loses nothing if it uses another.
+func used(uses machine.Uses) map[pci.Address]string {
+	used := map[pci.Address]string{}
+	for _, h := range slices.Backward(uses.Holders) { // the first one counts
+		if !h.Shared && h.PID != 0 {
+			used[h.Address] = h.Who()
+		}
 	}
-	i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a && !h.Shared && h.PID != 0 })
-	if i < 0 {
-		return ""
+	for a, guest := range uses.ByGuests() {
+		used[a] = guest.Who()
 	}
-	return uses.Holders[i].Who()
+	return used
 }
 
 // IsNew reports whether a function is not recorded.
@@ -213,13 +215,14 @@ func (n Node) IsNew(a pci.Address) bool {
 // InUse returns the refusals of functions that are in use now and not recorded yet, which their
 // users would lose at the next boot.
 func (n Node) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []*Refusal) {
+	allowed, used := pci.Set(s.Allowed), used(uses)
 	for _, a := range s.All {
-		by := use(uses, a)
+		by := used[a]
 		if by == "" || !n.IsNew(a) {
 			continue
 		}
 		r := &Refusal{Address: a, Reason: "is in use: " + by}
-		if slices.Contains(s.Allowed, a) {
+		if allowed[a] {
 			lifted = append(lifted, r)
 		} else {
 			refusals = append(refusals, r)
@@ -272,25 +275,29 @@ func disks(root host.Root, a pci.Address) (names []string) {
 // Leaving returns warnings about functions that the host loses because --allow lifts their
 // refusal, unless they are recorded already.
 func (n Node) Leaving(root host.Root, lifted []*Refusal) (warnings []string) {
-	var seen []pci.Address
+	reasons := map[pci.Address][]string{}
+	var leaving []pci.Address
 	for _, r := range lifted {
-		if !n.IsNew(r.Address) || slices.Contains(seen, r.Address) {
+		if !n.IsNew(r.Address) {
 			continue
 		}
-		seen = append(seen, r.Address)
-		var reasons []string
-		for _, o := range lifted {
-			if o.Address == r.Address {
-				reasons = append(reasons, o.Reason)
-			}
+		if reasons[r.Address] == nil {
+			leaving = append(leaving, r.Address)
 		}
+		reasons[r.Address] = append(reasons[r.Address], r.Reason)
+	}
+	for _, a := range leaving {
 		warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot (allowed; otherwise refused: %s)",
-			r.Address, n.label(root, r.Address), strings.Join(reasons, "; ")))
+			a, n.label(root, a), strings.Join(reasons[a], "; ")))
 	}
 	return warnings
 }
 
-// isNeeded reports whether the host needs a function.
-func (n Node) isNeeded(a pci.Address) bool {
-	return slices.ContainsFunc(n.Needs, func(need guard.Need) bool { return need.Address == a })
+// needed returns the functions that the host needs.
+func (n Node) needed() map[pci.Address]bool {
+	needed := map[pci.Address]bool{}
+	for _, need := range n.Needs {
+		needed[need.Address] = true
+	}
+	return needed
 }

@@ -130,10 +130,11 @@ func (c *chooser) complete() Selection {
 	s.Selected = pci.Unique(s.Selected)
 	s.All = c.Devices.Expand(s.Selected)
 	if c.opts.Only != nil || c.opts.Remove != nil {
+		selected, allowed := pci.Set(s.All), pci.Set(c.opts.Allow)
 		s.Allowed = slices.DeleteFunc(s.Allowed, func(a pci.Address) bool {
 			d := c.Devices.At(a)
 			onBoard := d != nil && (d.IsNVSwitch() || d.IsBoardGPU())
-			return !slices.Contains(s.All, a) && !slices.Contains(c.opts.Allow, a) && !onBoard
+			return !selected[a] && !allowed[a] && !onBoard
 		})
 	}
 	s.Allowed = pci.Unique(s.Allowed)
@@ -144,8 +145,12 @@ func (c *chooser) complete() Selection {
 func (c *chooser) add(selectors []pci.Selector) {
 	for _, x := range selectors {
 		found := false
-		for i := range c.Devices {
-			if d := &c.Devices[i]; x.Matches(d) {
+		devices := c.Devices
+		if a, ok := x.Address(); ok {
+			devices = devices.Slot(a)
+		}
+		for i := range devices {
+			if d := &devices[i]; x.Matches(d) {
 				found = true
 				if d.IsBridge() {
 					c.errs = append(c.errs, Refuse(d.Address, ErrBridge))
@@ -189,6 +194,7 @@ func (c *chooser) placeNVSwitches() {
 		return
 	}
 	found := false
+	remain := map[pci.Address]bool{}
 	for i := range c.Devices {
 		d := &c.Devices[i]
 		found = found || d.IsNVSwitch() || d.VPDUnread()
@@ -196,9 +202,10 @@ func (c *chooser) placeNVSwitches() {
 		case c.opts.NVSwitch == machine.SwitchesToGuest && (d.IsNVSwitch() || d.IsBoardGPU()):
 			c.Selected = append(c.Selected, d.Address)
 		case c.opts.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch() && !c.names(d):
-			c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool { return a == d.Address })
+			remain[d.Address] = true
 		}
 	}
+	c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool { return remain[a] })
 	if !found {
 		c.fail("NVSwitches: %w", ErrNoDevice)
 	}
@@ -210,17 +217,43 @@ func (c *chooser) names(d *pci.Device) bool {
 }
 
 // remove removes functions from the selection. A function that is removed and added by the same
-// name is recorded again with its current properties.
+// name is recorded again with its current properties. Each selector must match a function that no
+// earlier one has removed.
 func (c *chooser) remove() {
-	for _, x := range c.opts.Remove {
-		found := false
-		c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool {
-			d := c.Devices.At(a)
-			matches := x.String() == a.String() || d != nil && x.Matches(d)
-			found = found || matches
-			return matches && !slices.ContainsFunc(c.opts.Add, func(y pci.Selector) bool { return y.String() == x.String() })
-		})
-		if !found {
+	added := map[pci.Selector]bool{}
+	for _, x := range c.opts.Add {
+		added[x] = true
+	}
+	byAddress := map[pci.Address][]int{} // indices in the options
+	var products []int
+	for i, x := range c.opts.Remove {
+		if a, ok := x.Address(); ok {
+			byAddress[a] = append(byAddress[a], i)
+		} else {
+			products = append(products, i)
+		}
+	}
+	found := make([]bool, len(c.opts.Remove))
+	c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool {
+		matching := byAddress[a]
+		if d := c.Devices.At(a); d != nil && len(products) > 0 {
+			matching = slices.Clone(matching)
+			for _, i := range products {
+				if c.opts.Remove[i].Matches(d) {
+					matching = append(matching, i)
+				}
+			}
+			slices.Sort(matching)
+		}
+		for _, i := range matching {
+			if found[i] = true; !added[c.opts.Remove[i]] {
+				return true
+			}
+		}
+		return false
+	})
+	for i, x := range c.opts.Remove {
+		if !found[i] {
 			c.fail("%s: %w", x, ErrNotSelected)
 		}
 	}
@@ -232,39 +265,47 @@ func (c *chooser) changed() (errs []error) {
 	if c.Recorded == nil {
 		return nil
 	}
+	remaining := pci.Set(c.Selected)
+	for _, x := range c.opts.Remove {
+		if a, ok := x.Address(); ok {
+			delete(remaining, a)
+		}
+	}
+	recordedFor := recordedFor(c.Recorded)
 	for _, f := range c.Recorded.Functions {
-		if !f.IsAt(c.Devices) && !c.returned(f) {
+		// Without one of those that it was recorded for, it is returned to the host.
+		selected := func(a pci.Address) bool { return remaining[a] }
+		if !f.IsAt(c.Devices) && slices.ContainsFunc(recordedFor(f), selected) {
 			errs = append(errs, Refuse(f.Address, fmt.Errorf("%w (%s)", ErrChanged, described(f))))
 		}
 	}
 	return errs
 }
 
-// returned reports whether a recorded function is returned to the host: no function that it was
-// recorded with remains selected.
-func (c *chooser) returned(f machine.Function) bool {
-	removed := func(a pci.Address) bool {
-		return slices.ContainsFunc(c.opts.Remove, func(x pci.Selector) bool { return x.String() == a.String() })
+// recordedFor returns a function that returns the selected functions of the record because of which
+// a function was recorded: those of its card, or else of its group, or else all.
+func recordedFor(r *machine.Contract) func(machine.Function) []pci.Address {
+	cards := map[pci.Address][]pci.Address{}
+	for _, a := range r.Selected {
+		cards[a.Card()] = append(cards[a.Card()], a)
 	}
-	for _, a := range recordedFor(c.Recorded, f) {
-		if slices.Contains(c.Selected, a) && !removed(a) {
-			return false
-		}
-	}
-	return true
-}
-
-// recordedFor returns the selected functions of the record because of which a function was
-// recorded: those of its card, or else of its group, or else all.
-func recordedFor(r *machine.Contract, f machine.Function) []pci.Address {
-	card := func(a pci.Address) bool { return a.SameSlot(f.Address) }
-	group := func(a pci.Address) bool { return slices.ContainsFunc(f.Members, a.SameSlot) }
-	for _, belongs := range []func(pci.Address) bool{card, group} {
-		if found := slices.DeleteFunc(slices.Clone(r.Selected), func(a pci.Address) bool { return !belongs(a) }); len(found) > 0 {
+	return func(f machine.Function) []pci.Address {
+		if found := cards[f.Address.Card()]; len(found) > 0 {
 			return found
 		}
+		var found []pci.Address
+		members := map[pci.Address]bool{}
+		for _, a := range f.Members {
+			if card := a.Card(); !members[card] {
+				members[card] = true
+				found = append(found, cards[card]...)
+			}
+		}
+		if len(found) > 0 {
+			return found
+		}
+		return r.Selected
 	}
-	return r.Selected
 }
 
 // Absent returns an error if the machine has none of the functions that the options name, or no

@@ -63,7 +63,7 @@ func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State
 		byNumber[groups[i].Number] = &groups[i]
 	}
 	obstacles := n.obstacles()
-	blind := uses.Unknown()
+	blind, guests := uses.Unknown(), uses.ByGuests()
 	states := make([]*State, len(n.Devices))
 	for i := range n.Devices {
 		d := &n.Devices[i]
@@ -75,7 +75,7 @@ func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State
 		if d.IOMMUGroup != nil {
 			g = byNumber[*d.IOMMUGroup]
 		}
-		used := uses.Guest(d.Address)
+		used := guests[d.Address]
 		free := pci.LeavesAlone(d.DriverName())
 		obstacle, refused := obstacles[d.Address]
 		switch {
@@ -136,15 +136,23 @@ func (n Node) obstacles() map[pci.Address]State {
 			if bad == nil {
 				break
 			}
+			var addresses []pci.Address
+			own := map[pci.Address]*Refusal{}
+			for _, r := range bad {
+				addresses = append(addresses, r.Address)
+				own[r.Address] = r
+			}
+			with := n.Devices.With(addresses)
 			gpus = slices.DeleteFunc(gpus, func(a pci.Address) bool {
-				with := n.Devices.Expand([]pci.Address{a})
-				by := slices.DeleteFunc(slices.Clone(bad), func(r *Refusal) bool { return !slices.Contains(with, r.Address) })
+				by := with(a)
 				if len(by) == 0 {
 					return false
 				}
-				for card, s := range n.obstacle(a, by) {
-					obstacles[card] = s
+				first := bad[by[0]].Address
+				if first == a && len(by) > 1 {
+					first = bad[by[1]].Address
 				}
+				maps.Copy(obstacles, n.obstacle(a, own[a], first, len(by)))
 				return true
 			})
 		}
@@ -174,9 +182,11 @@ func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
 			refusals = append(refusals, Refuse(a, ErrNoIDs))
 		}
 	}
+	seen := map[pci.Address]bool{}
 	for _, err := range refusals {
 		var r *Refusal
-		if errors.As(err, &r) && !slices.ContainsFunc(refused, func(o *Refusal) bool { return o.Address == r.Address }) {
+		if errors.As(err, &r) && !seen[r.Address] {
+			seen[r.Address] = true
 			refused = append(refused, r)
 		}
 	}
@@ -184,24 +194,27 @@ func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
 }
 
 // obstacle returns the state of a GPU that is refused for itself, or else its state and those of
-// the other functions of its card, for refusals of functions that must be assigned with it.
-func (n Node) obstacle(gpu pci.Address, refused []*Refusal) map[pci.Address]State {
-	if i := slices.IndexFunc(refused, func(r *Refusal) bool { return r.Address == gpu }); i >= 0 {
-		switch r := refused[i]; {
-		case r.Err == nil && len(refused) == 1:
+// the other functions of its card, for refusals of functions that must be assigned with it. own is
+// its own refusal or nil, other the first function that is refused apart from it, and count the
+// number of refusals.
+func (n Node) obstacle(gpu pci.Address, own *Refusal, other pci.Address, count int) map[pci.Address]State {
+	if own != nil {
+		switch {
+		case own.Err == nil && count == 1:
 			return map[pci.Address]State{gpu: {Name: OfHost, Detail: onConsole}}
-		case r.Err == nil:
-			refused = slices.Delete(slices.Clone(refused), i, i+1)
-		case errors.Is(r, errSRIOV), errors.Is(r, ErrNoIDs):
-			return map[pci.Address]State{gpu: {Name: NotKnown, Detail: r.Err.Error()}}
+		case own.Err == nil:
+			count-- // the others matter
+		case errors.Is(own, errSRIOV), errors.Is(own, ErrNoIDs):
+			return map[pci.Address]State{gpu: {Name: NotKnown, Detail: own.Err.Error()}}
 		default:
-			return map[pci.Address]State{gpu: {Name: Blocked, Detail: r.Err.Error()}}
+			return map[pci.Address]State{gpu: {Name: Blocked, Detail: own.Err.Error()}}
 		}
 	}
 	states := map[pci.Address]State{}
-	for i := range n.Devices {
-		if o := &n.Devices[i]; o.Address == gpu || o.Address.SameSlot(gpu) && !o.IsGPU() && !o.IsBridge() && !o.IsVF() {
-			states[o.Address] = State{Name: Blocked, Detail: n.shares(refused[0].Address, len(refused)-1)}
+	slot := n.Devices.Slot(gpu)
+	for i := range slot {
+		if o := &slot[i]; o.Address == gpu || !o.IsGPU() && !o.IsBridge() && !o.IsVF() {
+			states[o.Address] = State{Name: Blocked, Detail: n.shares(other, count-1)}
 		}
 	}
 	return states

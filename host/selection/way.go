@@ -58,10 +58,10 @@ func (n Node) Only(opts Options, functions []pci.Address) Options {
 	if n.Recorded == nil { // without a record, the named functions are the selection
 		opts.Add, opts.Only = opts.Only, nil
 	}
-	with := n.Devices.Expand(functions)
+	with := pci.Set(n.Devices.Expand(functions))
 	opts.Allow = slices.DeleteFunc(slices.Clone(opts.Allow), func(a pci.Address) bool {
 		d := n.Devices.At(a)
-		return !slices.Contains(with, a) && d != nil && !d.IsNVSwitch() && !d.IsBoardGPU()
+		return !with[a] && d != nil && !d.IsNVSwitch() && !d.IsBoardGPU()
 	})
 	return opts
 }
@@ -134,16 +134,18 @@ func (n Node) Unchanged() (rest []pci.Address, changed []error) {
 	rest = slices.Clone(n.Recorded.Selected)
 	c := chooser{Node: n, Selection: Selection{Selected: slices.Clone(rest)}}
 	changed = c.changed()
+	recordedFor := recordedFor(n.Recorded)
+	gone := map[pci.Address]bool{}
 	for _, err := range changed {
 		var r *Refusal
 		if !errors.As(err, &r) {
 			continue
 		}
-		i := slices.IndexFunc(n.Recorded.Functions, func(f machine.Function) bool { return f.Address == r.Address })
-		gone := recordedFor(n.Recorded, n.Recorded.Functions[i])
-		rest = slices.DeleteFunc(rest, func(a pci.Address) bool { return slices.Contains(gone, a) })
+		for _, a := range recordedFor(*n.Recorded.At(r.Address)) {
+			gone[a] = true
+		}
 	}
-	return rest, changed
+	return slices.DeleteFunc(rest, func(a pci.Address) bool { return gone[a] }), changed
 }
 
 // renumbered returns rest, the recorded selection without changed functions, plus identical
@@ -151,16 +153,17 @@ func (n Node) Unchanged() (rest []pci.Address, changed []error) {
 // functions: otherwise it is unknown which of them were recorded.
 func (n Node) renumbered(rest []pci.Address) []pci.Address {
 	found := slices.Clone(rest)
+	selected, remains := pci.Set(n.Recorded.Selected), pci.Set(rest)
 	changed := map[string]int{} // number by product and board
 	for _, f := range n.Recorded.Functions {
-		if slices.Contains(n.Recorded.Selected, f.Address) && !slices.Contains(rest, f.Address) {
+		if selected[f.Address] && !remains[f.Address] {
 			changed[board(&f.VendorID, &f.ProductID, f.SubsystemVendorID, f.SubsystemID)]++
 		}
 	}
 	for i := range n.Devices {
 		d := &n.Devices[i]
 		key := board(d.VendorID, d.ProductID, d.SubsystemVendorID, d.SubsystemID)
-		if _, ok := changed[key]; ok && !slices.Contains(rest, d.Address) {
+		if _, ok := changed[key]; ok && !remains[d.Address] {
 			changed[key]--
 			found = append(found, d.Address)
 		}
@@ -211,13 +214,21 @@ func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 	if n.Recorded != nil {
 		selected = n.Recorded.Selected
 	}
+	done := map[pci.Address]bool{}
 	for _, x := range selectors {
+		var matching []pci.Address
+		for i := range n.Devices {
+			if d := &n.Devices[i]; x.Matches(d) {
+				matching = append(matching, d.Address)
+			}
+		}
+		with := n.Devices.With(matching)
 		for _, s := range selected {
-			with := n.Devices.Expand([]pci.Address{s})
-			if !slices.ContainsFunc(with, func(a pci.Address) bool { d := n.Devices.At(a); return d != nil && x.Matches(d) }) {
+			if done[s] || len(with(s)) == 0 {
 				continue
 			}
-			if device, err := pci.ParseSelector(s.String()); err == nil && !slices.Contains(replaced, device) {
+			done[s] = true
+			if device, err := pci.ParseSelector(s.String()); err == nil {
 				replaced = append(replaced, device)
 			}
 		}
@@ -309,15 +320,15 @@ func (a Search) removeBoard(s Selection) (o Options, ok bool) {
 
 // without returns the selected functions whose cards and groups contain none of the bad ones.
 func (a Search) without(s Selection, bad []pci.Address) []pci.Address {
-	return slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool {
-		return slices.ContainsFunc(a.Node.Devices.Expand([]pci.Address{f}), func(with pci.Address) bool { return slices.Contains(bad, with) })
-	})
+	with := a.Node.Devices.With(bad)
+	return slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool { return len(with(f)) > 0 })
 }
 
 // lift adds the functions to Allow whose refusals can be lifted, until the options are accepted.
 // It returns false if a refusal cannot be lifted.
 func (a Search) lift(o Options) (Options, bool) {
 	o.Allow = slices.Clone(o.Allow)
+	allowed := pci.Set(o.Allow)
 	for range len(a.Node.Devices) + 1 {
 		errs := a.Try(o)
 		if len(errs) == 0 {
@@ -328,7 +339,8 @@ func (a Search) lift(o Options) (Options, bool) {
 			if !errors.As(err, &r) || r.Absolute {
 				return o, false
 			}
-			if !slices.Contains(o.Allow, r.Address) {
+			if !allowed[r.Address] {
+				allowed[r.Address] = true
 				o.Allow = append(o.Allow, r.Address)
 			}
 		}
@@ -343,17 +355,19 @@ func (a Search) purpose(s Selection, o Options) string {
 	}
 	var parts []string
 	if chosen, err := a.Choose(o); err == nil {
-		kept := slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool { return slices.Contains(chosen.All, f) })
+		taken := pci.Set(chosen.All)
+		kept := slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool { return taken[f] })
 		if len(kept) > 0 {
 			parts = append(parts, "leave "+shortened(kept)+" with the host")
 		}
 	}
 	var labels, needed []string
+	allowed, ofHost := pci.Set(a.Options.Allow), a.Node.needed()
 	for _, f := range o.Allow {
 		label := "the " + a.Node.label(a.Root, f)
 		switch {
-		case slices.Contains(a.Options.Allow, f):
-		case a.Node.isNeeded(f):
+		case allowed[f]:
+		case ofHost[f]:
 			needed = append(needed, label)
 		default:
 			labels = append(labels, label)
