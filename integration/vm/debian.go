@@ -43,14 +43,14 @@ func fromDisk(ctx context.Context, dir, disk, lab string) (Boot, error) {
 	}, nil
 }
 
-// writeLab makes the second disk: what is mounted on /lab.
-func writeLab(ctx context.Context, disk string, programs Programs) error {
+// writeLab makes the second disk: what is mounted on /lab, the programs and NVIDIA's module.
+func writeLab(ctx context.Context, disk string, programs Programs, nvidia string) error {
 	dir, err := os.MkdirTemp(filepath.Dir(disk), "lab-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	for name, from := range map[string]string{"gpustack": programs.Gpustack, "guest": programs.Guest} {
+	for name, from := range map[string]string{"gpustack": programs.Gpustack, "guest": programs.Guest, "nvidia.ko": nvidia} {
 		data, err := os.ReadFile(from)
 		if err != nil {
 			return err

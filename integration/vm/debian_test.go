@@ -22,8 +22,12 @@ func disked(t *testing.T, topology Topology, m maker) machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	module, err := nvidiaModule(t.Context(), linux)
+	if err != nil {
+		t.Fatal(err)
+	}
 	lab := filepath.Join(scratch, "lab")
-	if err := writeLab(t.Context(), lab, programs); err != nil {
+	if err := writeLab(t.Context(), lab, programs, module); err != nil {
 		t.Fatal(err)
 	}
 	boot, err := fromDisk(t.Context(), t.TempDir(), disk, lab)
@@ -82,12 +86,12 @@ type cycle struct {
 	arguments string // that the kernel gets
 	cards     []string
 	// The rest is not looked at each time.
-	refusals, off bool
+	refusals, off, nvidia bool
 }
 
 var cycles = []cycle{
 	// All K4200 by ids; the other card by its address, for it has twins that stay.
-	{name: "vfio-pci", cpu: intel, maker: initramfsTools, driver: vfioPCI, arguments: "intel_iommu=on iommu=pt", cards: []string{theirs, plainCard}, refusals: true},
+	{name: "vfio-pci", cpu: intel, maker: initramfsTools, driver: vfioPCI, arguments: "intel_iommu=on iommu=pt", cards: []string{theirs, plainCard}, refusals: true, nvidia: true},
 	{name: "pci-stub", cpu: intel, maker: initramfsTools, driver: pciStub, arguments: "intel_iommu=on iommu=pt", cards: []string{theirs}, off: true},
 	{name: "AMD", cpu: amd, maker: initramfsTools, driver: vfioPCI, arguments: "iommu=pt", cards: []string{theirs, plainCard}, off: true},
 	{name: "dracut", cpu: intel, maker: dracut, driver: vfioPCI, arguments: "intel_iommu=on iommu=pt", cards: []string{theirs, plainCard}, off: true},
@@ -126,6 +130,11 @@ func (c cycle) run(t *testing.T) {
 		m.hostIsGuarded()
 		drivers(first, "after refusals")
 		step("what is the host's is refused")
+	}
+	if c.nvidia {
+		t.Run("nvidia", func(t *testing.T) { machine{m.Machine, t}.nvidiaServices() })
+		drivers(first, "without nvidia")
+		step("NVIDIA's driver and services")
 	}
 
 	prepare := []string{"gpustack", "host", "prepare", "--driver", c.driver, "--yes"}

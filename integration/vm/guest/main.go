@@ -4,7 +4,7 @@
 //
 //	guest                     serves requests on the second serial port, as process 1 too
 //	guest vfio GROUP ADDRESS  takes a function as QEMU would, and says how far it came
-//	guest hold FILE           opens a file, says so, and holds it
+//	guest hold FILE...        opens files, says so, and holds them
 //	guest hide GROUP ADDRESS  takes a function as vfio does, so that no process shows it
 package main
 
@@ -32,8 +32,8 @@ func run(args []string) error {
 		return serve()
 	case len(args) == 3 && args[0] == "vfio":
 		return vfio(args[1], args[2])
-	case len(args) == 2 && args[0] == "hold":
-		return hold(args[1])
+	case len(args) >= 2 && args[0] == "hold":
+		return hold(args[1:])
 	case len(args) == 3 && args[0] == "hide":
 		return hide(args[1], args[2])
 	}
@@ -77,10 +77,12 @@ func raw(line *os.File) error {
 	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
 }
 
-// hold keeps a file open until it is killed.
-func hold(name string) error {
-	if _, err := unix.Open(name, unix.O_RDWR, 0); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+// hold keeps files open until it is killed.
+func hold(names []string) error {
+	for _, name := range names {
+		if _, err := unix.Open(name, unix.O_RDWR, 0); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	fmt.Println("held")
 	return unix.Pause()
