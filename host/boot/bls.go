@@ -50,7 +50,7 @@ func ReadBLS(root host.Root) (BLS, error) {
 		if err != nil {
 			return BLS{}, err
 		}
-		b.env = b.env.set(kernelOpts, value)
+		b.env = b.env.setKernelOpts(value)
 	}
 	if b.cmdline, err = edit.Read(root, kernelCmdline); err != nil {
 		return BLS{}, err
@@ -155,6 +155,29 @@ func (b BLS) Programs(_, _ bool) []host.Program {
 	return nil
 }
 
+// planEnvironment plans the change of kernelopts, which may only be the menu's default yet.
+func (b BLS) planEnvironment(root host.Root, env environment) (edit.Change, error) {
+	before, _ := b.env.get(kernelOpts)
+	after, _ := env.get(kernelOpts)
+	c := edit.Change{Name: grubEnv, Before: b.env.file, After: b.env.file}
+	w := &edit.Value{Name: kernelOpts, Before: []string{}, After: []string{after}}
+	if before != after {
+		var err error
+		if c, err = env.plan(root); err != nil {
+			return edit.Change{}, err
+		}
+	}
+	if c.Before != nil {
+		if there, err := parseEnvironment(c.Before); err == nil {
+			if value, ok := there.get(kernelOpts); ok {
+				w.Before = []string{value}
+			}
+		}
+	}
+	c.Meaning = &edit.Meaning{Grammar: meaningEnv, Whole: w, Values: values(ParseArgs(before), ParseArgs(after))}
+	return c, nil
+}
+
 // Plan plans the change of every entry except the rescue entry, and of the arguments of kernels
 // installed later. It is an error if a variable that other programs write, such as tuned's
 // tuned_params, would still conflict.
@@ -168,25 +191,32 @@ func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
 	if b.uses(kernelOpts) {
 		value, _ := env.get(kernelOpts)
 		if change := want.Change(ParseArgs(value)); !change.IsZero() {
-			env = env.set(kernelOpts, change.edit(value))
-			if err := put(env.plan(root)); err != nil {
-				return nil, err
-			}
+			env = env.setKernelOpts(change.edit(value))
+		}
+		c, err := b.planEnvironment(root, env)
+		if err := put(c, err); err != nil {
+			return nil, err
 		}
 	}
 	for _, e := range b.entries {
 		if e.isRescue() {
+			plan = append(plan, e.known(values(b.args(e, b.env), b.args(e, env))))
 			continue
 		}
 		text := string(e.file.Content)
 		if change := want.Change(b.args(e, env)); !change.IsZero() {
 			text = e.edit(change)
 		}
-		if err := put(e.plan(root, text)); err != nil {
+		c, err := e.plan(root, text)
+		if err != nil {
 			return nil, err
 		}
 		edited := typeOne{e.file, e.name, strings.SplitAfter(text, "\n")}
 		after := b.args(edited, env)
+		if c.Action() == edit.None {
+			c = e.known(values(b.args(e, b.env), after)) // what it gets from variables
+		}
+		plan = append(plan, c)
 		if change := want.Change(after); !change.IsZero() {
 			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, ErrNotInEffect, grubEnv, change.Drop)
 		}

@@ -145,7 +145,18 @@ func (e typeOne) edit(c Change) string {
 func (e typeOne) plan(root host.Root, text string) (edit.Change, error) {
 	c, err := edit.Put(root, e.name, []byte(text), e.file.Mode, false)
 	c.Transient = true
+	after := parseEntry(e.name, &edit.File{Content: []byte(text)})
+	c.Meaning = &edit.Meaning{Grammar: meaningEntry, Values: values(ParseArgs(e.all("options")), ParseArgs(after.all("options")))}
 	return c, err
+}
+
+// known returns a plan that leaves the entry as it is, with values that it gets from elsewhere. It
+// is recorded, so that undo can tell the entries of kernels that are installed later.
+func (e typeOne) known(vs []edit.Value) edit.Change {
+	if vs == nil {
+		vs = []edit.Value{}
+	}
+	return edit.Change{Name: e.name, Before: e.file, After: e.file, Transient: true, Meaning: &edit.Meaning{Grammar: meaningEntry, Values: vs}}
 }
 
 func (e typeOne) entry(args Args) Entry {
@@ -199,8 +210,19 @@ const kernelCmdline = "/etc/kernel/cmdline"
 // planCmdline plans the change of that file. Lines that begin with # are comments, though not for
 // every program that reads the file.
 func planCmdline(root host.Root, f *edit.File, want Want) (edit.Change, error) {
-	lines := slices.Collect(strings.Lines(string(f.Content)))
-	change := want.Change(cmdlineArgs(f.Content))
+	before := cmdlineArgs(f.Content)
+	content := editCmdline(f.Content, want.Change(before))
+	c, err := edit.Put(root, kernelCmdline, content, f.Mode, false)
+	if err == nil && !want.Change(cmdlineArgs(c.After.Content)).IsZero() {
+		err = fmt.Errorf("%s: %w", kernelCmdline, ErrNotInEffect)
+	}
+	c.Meaning = &edit.Meaning{Grammar: meaningCmdline, Values: values(before, cmdlineArgs(content))}
+	return c, err
+}
+
+// editCmdline returns the content of that file after a change of its arguments.
+func editCmdline(content []byte, change Change) []byte {
+	lines := slices.Collect(strings.Lines(string(content)))
 	last := -1
 	for i, line := range lines {
 		if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "#") {
@@ -233,11 +255,7 @@ func planCmdline(root host.Root, f *edit.File, want Want) (edit.Change, error) {
 		}
 		b.WriteString(change.Add.String() + "\n")
 	}
-	c, err := edit.Put(root, kernelCmdline, []byte(b.String()), f.Mode, false)
-	if err == nil && !want.Change(cmdlineArgs(c.After.Content)).IsZero() {
-		err = fmt.Errorf("%s: %w", kernelCmdline, ErrNotInEffect)
-	}
-	return c, err
+	return []byte(b.String())
 }
 
 func laterByCmdline(f *edit.File) *Entry {

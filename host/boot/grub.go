@@ -237,9 +237,13 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 	var changes edit.Plan
 	// A grub-mkconfig that has started or ceased to read the drop-in directory leaves gpustack's
 	// arguments in the wrong file: write one of the files and clear the other.
-	c, err := edit.Put(root, grubDefault, []byte(withBlock(g.scripts[0].text, inPlace)), 0o644, false)
+	text := withBlock(g.scripts[0].text, inPlace)
+	c, err := edit.Put(root, grubDefault, []byte(text), 0o644, false)
 	if err != nil {
 		return nil, err
+	}
+	if c.Action() != edit.None {
+		c.Meaning = g.meaning(text, change)
 	}
 	if changes = append(changes, c); own != "" {
 		c, err = edit.Put(root, grubOwn, []byte(own), 0o644, false)
@@ -250,6 +254,15 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 		return nil, err
 	}
 	return append(changes, c), nil
+}
+
+// meaning returns the meaning of a change of /etc/default/grub to text. Its values are those of
+// gpustack's part alone: a variable that it filters arguments out of has them still.
+func (g Grub) meaning(text string, change Change) *edit.Meaning {
+	w := &edit.Value{Name: strings.TrimSpace(blockBegin), Before: []string{}, After: []string{}}
+	w.Before = append(w.Before, block.FindAllString(g.all[0].text, -1)...)
+	w.After = append(w.After, block.FindAllString(text, -1)...)
+	return &edit.Meaning{Grammar: meaningDefaults, Whole: w, Values: values(g.Args(), change.Apply(g.Args()))}
 }
 
 // Markers around gpustack's part of a file that others own.

@@ -36,6 +36,10 @@ func readEnvironment(root host.Root) (environment, error) {
 	if err != nil || f == nil {
 		return environment{}, err
 	}
+	return parseEnvironment(f)
+}
+
+func parseEnvironment(f *edit.File) (environment, error) {
 	text, ok := strings.CutPrefix(string(f.Content), envHeader)
 	if !ok {
 		return environment{}, fmt.Errorf("%s: %w", grubEnv, errEnvironment)
@@ -76,11 +80,11 @@ func (env environment) get(name string) (string, bool) {
 	return "", false
 }
 
-// set returns the environment with a variable set to a value.
-func (env environment) set(name, value string) environment {
-	line := name + "=" + envQuote.ReplaceAllString(value, `\$0`)
+// setKernelOpts returns the environment with another value of kernelopts.
+func (env environment) setKernelOpts(value string) environment {
+	line := kernelOpts + "=" + envQuote.ReplaceAllString(value, `\$0`)
 	lines := slices.Clone(env.lines)
-	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, name+"=") })
+	at := slices.IndexFunc(lines, isKernelOpts)
 	if at < 0 {
 		lines = append(lines, line)
 	} else {
@@ -89,21 +93,43 @@ func (env environment) set(name, value string) environment {
 	return environment{env.file, lines}
 }
 
-// plan plans to write the environment to its file.
-func (env environment) plan(root host.Root) (edit.Change, error) {
+// withoutKernelOpts returns the environment without kernelopts.
+func (env environment) withoutKernelOpts() environment {
+	return environment{env.file, slices.DeleteFunc(slices.Clone(env.lines), isKernelOpts)}
+}
+
+func isKernelOpts(line string) bool {
+	return strings.HasPrefix(line, kernelOpts+"=")
+}
+
+// content returns the environment as it is in its file.
+func (env environment) content() ([]byte, error) {
 	text := envHeader
 	for _, line := range env.lines {
 		text += line + "\n"
 	}
-	size, mode := envSize, uint32(0o644)
+	size := envSize
 	if env.file != nil {
-		size, mode = len(env.file.Content), env.file.Mode
+		size = len(env.file.Content)
 	}
 	if len(text) > size {
-		return edit.Change{}, fmt.Errorf("%s: %w: needs %d bytes, the file has %d",
+		return nil, fmt.Errorf("%s: %w: needs %d bytes, the file has %d",
 			grubEnv, ErrNotInEffect, len(text), size)
 	}
-	return edit.Put(root, grubEnv, []byte(text+strings.Repeat("#", size-len(text))), mode, false)
+	return []byte(text + strings.Repeat("#", size-len(text))), nil
+}
+
+// plan plans to write the environment to its file.
+func (env environment) plan(root host.Root) (edit.Change, error) {
+	content, err := env.content()
+	if err != nil {
+		return edit.Change{}, err
+	}
+	mode := uint32(0o644)
+	if env.file != nil {
+		mode = env.file.Mode
+	}
+	return edit.Put(root, grubEnv, content, mode, false)
 }
 
 var envReference = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)

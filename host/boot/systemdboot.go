@@ -214,6 +214,7 @@ func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, e := range b.entries {
 		if e.isRescue() {
+			plan = append(plan, e.known(nil))
 			continue
 		}
 		before := ParseArgs(e.all("options"))
@@ -241,5 +242,7 @@ func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
 	}
 	args := want.Change(b.seed).Apply(b.seed)
 	c, err := edit.Put(root, kernelCmdline, []byte(args.String()+"\n"), 0o644, false)
+	c.Meaning = &edit.Meaning{Grammar: meaningCmdline, Values: values(b.seed, args),
+		Whole: &edit.Value{Name: kernelCmdline, Before: []string{}, After: []string{args.String()}}}
 	return append(plan, c), err
 }

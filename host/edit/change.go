@@ -34,6 +34,8 @@ type Change struct {
 	// Transient means that the file may be removed together with what it belongs to, such as a boot
 	// entry with its kernel: then there is nothing to revert.
 	Transient bool
+	// Meaning, if not nil, is the change by its values. It is recorded even if nothing changes.
+	Meaning *Meaning
 	// Shown, if not nil, returns the part of a content that a diff may show, line by line: a file may
 	// contain secrets.
 	Shown func(content []byte) []byte

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	for i, c := range menu {
 		if c.After != nil { // entries may keep ids of others; files of gpustack never contain any
 			menu[i].After = &edit.File{Content: boot.WithoutOurs(c.After.Content), Meta: c.After.Meta}
+			if !bytes.Equal(menu[i].After.Content, c.After.Content) {
+				menu[i].Meaning = nil // of other contents
+			}
 		}
 		if isOurs(c.Name) {
 			menu[i].After = nil
