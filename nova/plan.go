@@ -146,6 +146,9 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 			return Plan{}, err
 		}
 		c.Shown = conf.Masked
+		if s.file != s.before && !s.isOurs {
+			c.Meaning = meaning(s.before, s.file)
+		}
 		p.plan.Files = append(p.plan.Files, c)
 	}
 	p.plan.Restart = p.restart()

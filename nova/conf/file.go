@@ -265,3 +265,9 @@ func (f *File) Sections() []string {
 	}
 	return names
 }
+
+// ParseName returns the name that String returned.
+func ParseName(text string) (Name, bool) {
+	section, key, ok := strings.Cut(strings.TrimPrefix(text, "["), "]")
+	return Name{section, strings.TrimPrefix(key, " ")}, ok && strings.HasPrefix(text, "[")
+}
