@@ -40,9 +40,10 @@ func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
 // that makes other kinds of changes appends them.
 func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 	runner := u.runner(root)
+	files := change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert}}
 	return change.Engine{
 		Store: change.Machine(root),
-		Kinds: []change.Kind{change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting}, u.binder(root, timeout)},
+		Kinds: []change.Kind{files, u.binder(root, timeout)},
 		Run:   func(ctx context.Context, p host.Program) error { return prepare.Rebuild(ctx, runner, p) },
 		Current: func(recorded []host.Program) ([]host.Program, error) {
 			return prepare.CurrentPrograms(root, recorded)

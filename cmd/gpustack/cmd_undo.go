@@ -34,9 +34,16 @@ what it will do, and asks.
 
 Files are restored byte for byte, with their permissions, owner and attributes, and
 programs that regenerate boot menus and initramfs images run again. If a file was edited
-since, undo names it and changes nothing. After nova configure --placement,
-report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start
-without it once its devices are in Placement.
+since, undo names it and changes nothing.
+
+Other programs, such as grubby, GRUB and the packages of kernels, write to boot entries,
+grubenv, /etc/kernel/cmdline, /etc/default/grub and nova.conf too. If such a file was changed
+since, undo removes or restores only what gpustack has set, also in entries of kernels that
+were installed since. If a kernel argument or option that gpustack has set was changed, undo
+names the file, line and value and changes nothing.
+
+After nova configure --placement, report_in_placement stays set: Nova cannot switch it off,
+and nova-compute does not start without it once its devices are in Placement.
 
 After host bind and host release, functions are bound to their former drivers again,
 unless the machine was booted since, which reverted it. Services that were stopped are
@@ -201,7 +208,7 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(entry, leftInPlace(plan)...)
+	report := newUndoReport(entry, undoWarnings(plan.Rewriting)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
 	report.RebootRequired = len(entry.Programs)+len(entry.Left) > 0
 	report.Restart = append(report.Restart, entry.Restart...)
@@ -223,13 +230,17 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	})
 }
 
-// leftInPlace names the files in which undo leaves report_in_placement set.
-func leftInPlace(plan change.UndoPlan) (warnings []string) {
-	for i, f := range plan.Entry.Files {
-		was := plan.Recorded.Files[i].Before
-		if f.Before != nil && (was == nil || f.Before.Hash != was.Hash) {
-			warnings = append(warnings, f.Name+": report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start without it once its devices are in Placement")
-		}
+// undoWarnings names the files in which undo leaves report_in_placement set, and those that it
+// undoes by value.
+func undoWarnings(r change.Rewriting) (warnings []string) {
+	for _, name := range r.Kept {
+		warnings = append(warnings, name+": report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start without it once its devices are in Placement")
+	}
+	for _, name := range r.ByValue {
+		warnings = append(warnings, name+": was changed since: only the values that gpustack set are undone, the rest of the file remains")
+	}
+	for _, name := range r.Beside {
+		warnings = append(warnings, name+": has values of gpustack, as a kernel that was installed since gets them: they are undone too")
 	}
 	return warnings
 }

@@ -195,16 +195,41 @@ func commandLines(programs []host.Program) string {
 // UndoPlan is a planned undo: the entry, its change, and the programs to run or left to the
 // operator, adapted to the machine.
 type UndoPlan struct {
-	Entry    Entry // rewritten if its kind keeps part of the change
-	Change   Change
-	Recorded Entry // as recorded in the journal
-	Programs []host.Program
-	Left     []host.Program
+	Entry     Entry // as Rewriting has it
+	Change    Change
+	Programs  []host.Program
+	Left      []host.Program
+	Rewriting Rewriting
 }
 
-// rewriter is a kind that rewrites entries before an entry is undone.
+// rewriter is a kind that rewrites entries before an entry is undone or recovered.
 type rewriter interface {
-	Rewrite(entries []Entry, id int) ([]Entry, error)
+	Rewrite(entries []Entry, id int) (Rewriting, error)
+}
+
+// rewrite returns how the kind of an entry rewrites entries before it is undone or recovered, and
+// the entry as it is then.
+func rewrite(kind Kind, entries []Entry, entry Entry) (Rewriting, Entry, error) {
+	r, ok := kind.(rewriter)
+	if !ok {
+		return Rewriting{}, entry, nil
+	}
+	rewriting, err := r.Rewrite(entries, entry.ID)
+	if n := len(rewriting.Entries); n > 0 {
+		entry = rewriting.Entries[n-1]
+	}
+	return rewriting, entry, err
+}
+
+// write writes the entries of a rewriting, oldest first: if this run is killed in between, the
+// entry itself is unchanged, and the next run starts again from it.
+func (r Rewriting) write(j *journal.Journal) error {
+	for _, entry := range r.Entries {
+		if err := j.Write(entry); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // PlanUndo plans the undo of entry id, or of the latest that is not undone if id is 0. Its error
@@ -222,7 +247,7 @@ func (e Engine) PlanUndo(ctx context.Context, id int) (UndoPlan, error) {
 }
 
 func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (UndoPlan, error) {
-	u := UndoPlan{Entry: entry, Recorded: entry}
+	u := UndoPlan{Entry: entry}
 	kind, err := e.kind(entry)
 	if err != nil {
 		return u, err
@@ -233,17 +258,19 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 			return u, &EarlierOpen{Entry: entry, Earlier: earlier}
 		}
 	}
-	if r, ok := kind.(rewriter); ok {
-		rewritten, err := r.Rewrite(entries, entry.ID)
-		if err != nil {
+	if u.Change, err = kind.Open(ctx, entry); err != nil {
+		return u, err
+	}
+	if _, ok := kind.(rewriter); ok {
+		if err := u.Change.Check(ctx, ToRecover); err != nil {
 			return u, err
 		}
-		if len(rewritten) > 0 {
-			u.Entry = rewritten[len(rewritten)-1]
+		if u.Rewriting, u.Entry, err = rewrite(kind, entries, entry); err != nil {
+			return u, err
 		}
-	}
-	if u.Change, err = kind.Open(ctx, u.Entry); err != nil {
-		return u, err
+		if u.Change, err = kind.Open(ctx, u.Entry); err != nil {
+			return u, err
+		}
 	}
 	err = u.Change.Check(ctx, ToUndo)
 	u.Programs, u.Left = entry.Programs, entry.Left
@@ -319,7 +346,7 @@ func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
 	if err != nil {
 		return entry, err
 	}
-	if err := e.rewrite(j, entries, entry.ID); err != nil {
+	if err := u.Rewriting.write(j); err != nil {
 		return entry, err
 	}
 	r := &running{e, j, u.Entry, u.Change}
@@ -353,27 +380,6 @@ func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
 		return r.entry, err
 	}
 	return r.end(Reverted, nil)
-}
-
-// rewrite writes the entries that the kind of an entry rewrites, oldest first: if this run is
-// killed in between, the entry itself is unchanged, and the next run starts again from it.
-func (e Engine) rewrite(j *journal.Journal, entries []Entry, id int) error {
-	for _, k := range e.Kinds {
-		r, ok := k.(rewriter)
-		if !ok {
-			continue
-		}
-		rewritten, err := r.Rewrite(entries, id)
-		if err != nil {
-			return err
-		}
-		for _, entry := range rewritten {
-			if err := j.Write(entry); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // redo makes a change again that was undone, and runs the programs again that were started. failed

@@ -1,14 +1,12 @@
 package change
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"gpustack/host"
-	"gpustack/host/boot"
 	"gpustack/host/edit"
 	"gpustack/host/journal"
 )
@@ -20,7 +18,19 @@ type Files struct {
 	Masked func(content []byte) []byte
 	// Keep, if not nil, returns what undo keeps of files.
 	Keep Keep
+	// Reverts undo changes by value. Those of host/boot's grammars need not be among them.
+	Reverts map[string]Revert
+	// Older, if not nil, returns the meaning of a file's change that an earlier release recorded
+	// without it, or nil if it cannot be determined.
+	Older func(e Entry, f File) (*edit.Meaning, error)
 }
+
+// Revert returns the content of a file of a grammar in which the values of a change are as before
+// it, or nil if the file is to be removed. Everything else remains. inherited means that the file
+// got the values from another one.
+//
+// Errors: all values that were changed since, each an *edit.ChangedValue.
+type Revert func(file string, m edit.Meaning, now []byte, inherited bool) ([]byte, error)
 
 // Name returns the kind's name in the journal.
 func (Files) Name() string { return KindFiles }
@@ -28,6 +38,11 @@ func (Files) Name() string { return KindFiles }
 // New returns the change for a plan.
 func (k Files) New(plan edit.Plan) *FileChange {
 	c := &FileChange{root: k.Root, plan: plan.Pending()}
+	for _, p := range plan {
+		if p.Action() == edit.None && p.Meaning != nil {
+			c.unchanged = append(c.unchanged, journal.Unchanged{Name: p.Name, Meaning: *p.Meaning})
+		}
+	}
 	made := map[string]bool{}
 	for _, p := range c.plan {
 		f := journal.NewFile(p)
@@ -42,17 +57,19 @@ func (k Files) New(plan edit.Plan) *FileChange {
 
 // Open returns the change that an entry records.
 func (k Files) Open(_ context.Context, e Entry) (Change, error) {
-	return &FileChange{root: k.Root, files: e.Files, status: e.Status, masked: k.Masked}, nil
+	return &FileChange{root: k.Root, files: e.Files, unchanged: e.Unchanged, status: e.Status, masked: k.Masked}, nil
 }
 
 // FileChange is a change of files.
 type FileChange struct {
-	root   host.Root
-	files  []File
-	plan   edit.Plan // carried out by Apply
-	back   edit.Plan // carried out by Undo
-	status Status    // of the entry that it was opened from
-	masked func([]byte) []byte
+	root  host.Root
+	files []File
+	// unchanged are files that are recorded although the change leaves them as they are.
+	unchanged []journal.Unchanged
+	plan      edit.Plan // carried out by Apply
+	back      edit.Plan // carried out by Undo
+	status    Status    // of the entry that it was opened from
+	masked    func([]byte) []byte
 }
 
 // Kind returns the name of its kind.
@@ -60,7 +77,7 @@ func (*FileChange) Kind() string { return KindFiles }
 
 // Record adds the files' records to an entry.
 func (c *FileChange) Record(e *Entry) error {
-	e.Files = append([]File{}, c.files...)
+	e.Files, e.Unchanged = append([]File{}, c.files...), c.unchanged
 	return nil
 }
 
@@ -71,13 +88,8 @@ func (c *FileChange) Check(_ context.Context, p Purpose) error {
 	if p == ToApply {
 		return nil
 	}
-	if slices.ContainsFunc(c.files, func(f File) bool { return f.Transient }) {
-		if err := boot.Mounted(c.root); err != nil {
-			return err
-		}
-	}
-	if p != ToUndo {
-		return nil
+	if err := mounted(c.root, c.files); err != nil || p != ToUndo {
+		return err
 	}
 	_, err := c.Back()
 	return err
@@ -176,71 +188,6 @@ func interrupted(ctx context.Context, err error) bool {
 // content, before is the content that undo would restore; nil means no file. It returns before if
 // nothing is to be kept.
 type Keep func(e Entry, now, before []byte) ([]byte, error)
-
-// Rewrite returns the entries that must be rewritten so that undo of entry id keeps what Keep
-// returns, oldest first: the entry itself and the earlier ones that lead to its files, so that
-// they can be undone after it. It is empty if Keep keeps nothing.
-func (k Files) Rewrite(entries []Entry, id int) ([]Entry, error) {
-	at := slices.IndexFunc(entries, func(e Entry) bool { return e.ID == id })
-	if k.Keep == nil || at < 0 {
-		return nil, nil
-	}
-	rewritten := map[int]Entry{}
-	replace := func(i, file int, f File) {
-		e, again := rewritten[i]
-		if !again {
-			e = entries[i]
-			e.Files = slices.Clone(e.Files)
-		}
-		e.Files[file] = f
-		rewritten[i] = e
-	}
-	for n, f := range entries[at].Files {
-		now, err := edit.Read(k.Root, f.Name)
-		if err != nil {
-			return nil, err
-		}
-		c, err := f.Undo(k.Root)
-		if err != nil || now == nil || f.Before.Is(now) {
-			continue // Check reports it, or there is nothing to keep
-		}
-		kept, err := k.Keep(entries[at], now.Content, content(c.After))
-		if err != nil {
-			return nil, err
-		}
-		if bytes.Equal(kept, content(c.After)) {
-			continue
-		}
-		before, after := c.After, leaving(c.After, now.Meta, kept)
-		replace(at, n, f.Between(now, after))
-		for i := at - 1; i >= 0; i-- {
-			e := entries[i]
-			m := slices.IndexFunc(e.Files, func(g File) bool { return g.Name == f.Name })
-			if e.Status == Undone || m < 0 {
-				continue
-			}
-			g := e.Files[m]
-			if !g.After.Is(before) {
-				break // cannot be undone, or was rewritten by a run that was killed
-			}
-			first := g.Restore(before)
-			kept, err := k.Keep(entries[at], now.Content, content(first))
-			if err != nil {
-				return nil, err
-			}
-			left := leaving(first, after.Meta, kept)
-			replace(i, m, g.Between(after, left))
-			before, after = first, left
-		}
-	}
-	var all []Entry
-	for i := range at + 1 {
-		if e, ok := rewritten[i]; ok {
-			all = append(all, e)
-		}
-	}
-	return all, nil
-}
 
 func content(f *edit.File) []byte {
 	if f == nil {

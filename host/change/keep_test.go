@@ -80,8 +80,9 @@ func TestKeep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rewritten, err := change.Files{Root: m.root, Keep: keepX}.Rewrite(entries, 3)
-		if err != nil || len(rewritten) != 3 {
+		rewriting, err := change.Files{Root: m.root, Keep: keepX}.Rewrite(entries, 3)
+		rewritten := rewriting.Entries
+		if err != nil || len(rewriting.Entries) != 3 {
 			t.Fatalf("%d entries, %v", len(rewritten), err)
 		}
 		j, err := change.Machine(m.root).Lock()

@@ -108,7 +108,7 @@ func (e Engine) Recover(ctx context.Context, ids []int) (recovered []Recovered, 
 		err := context.Cause(ctx)
 		if err == nil {
 			r := &running{e, j, entry, nil}
-			done, err = r.recover(ctx)
+			done, err = r.recover(ctx, entries)
 		}
 		cause := context.Cause(ctx)
 		switch {
@@ -125,7 +125,7 @@ func (e Engine) Recover(ctx context.Context, ids []int) (recovered []Recovered, 
 	return recovered, errors.Join(errs...)
 }
 
-func (r *running) recover(ctx context.Context) (Recovered, error) {
+func (r *running) recover(ctx context.Context, entries []Entry) (Recovered, error) {
 	kind, err := r.kind(r.entry)
 	if err != nil {
 		return Recovered{}, err
@@ -136,6 +136,19 @@ func (r *running) recover(ctx context.Context) (Recovered, error) {
 	}
 	if err := r.change.Check(ctx, ToRecover); err != nil {
 		return Recovered{}, err
+	}
+	if was.Status == Applying || was.Status == Undoing {
+		// The machine may have been booted since, and then GRUB has written to its environment block.
+		var rewriting Rewriting
+		if rewriting, r.entry, err = rewrite(kind, entries, was); err != nil {
+			return Recovered{}, err
+		}
+		if err := rewriting.write(r.journal); err != nil {
+			return Recovered{}, err
+		}
+		if r.change, err = kind.Open(ctx, r.entry); err != nil {
+			return Recovered{}, err
+		}
 	}
 	done := Recovered{Change: r.change}
 	switch was.Status {

@@ -25,17 +25,20 @@ const (
 
 // Entry is one recorded change. Its detail is in the field of its kind.
 type Entry struct {
-	Schema   int            `json:"schema"`
-	ID       int            `json:"id"`
-	Kind     string         `json:"kind"`
-	Command  string         `json:"command"`
-	Status   Status         `json:"status"`
-	Started  time.Time      `json:"started"`
-	Ended    *time.Time     `json:"ended"` // when the status became done or undone
-	Files    []File         `json:"files"`
-	Programs []host.Program `json:"programs"`              // run after the change is made, and after it is undone
-	Left     []host.Program `json:"left"`                  // programs left to the operator
-	Restart  []string       `json:"restart" absent:"zero"` // services that read the files when they start
+	Schema  int        `json:"schema"`
+	ID      int        `json:"id"`
+	Kind    string     `json:"kind"`
+	Command string     `json:"command"`
+	Status  Status     `json:"status"`
+	Started time.Time  `json:"started"`
+	Ended   *time.Time `json:"ended"` // when the status became done or undone
+	Files   []File     `json:"files"`
+	// Unchanged are files of the same kind as Files that the change left as they were: a file that is
+	// in neither list has come since.
+	Unchanged []Unchanged    `json:"unchanged" absent:"zero"`
+	Programs  []host.Program `json:"programs"`              // run after the change is made, and after it is undone
+	Left      []host.Program `json:"left"`                  // programs left to the operator
+	Restart   []string       `json:"restart" absent:"zero"` // services that read the files when they start
 
 	Rows    json.RawMessage `json:"rows" absent:"zero"`    // of KindRows
 	Drivers json.RawMessage `json:"drivers" absent:"zero"` // of KindDrivers

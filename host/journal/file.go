@@ -19,6 +19,15 @@ type File struct {
 	Secret bool     `json:"secret" absent:"zero"` // the rest of the file may hold secrets and must not be shown
 	// Transient files may be removed with what they belong to, and then need no undo.
 	Transient bool `json:"transient" absent:"zero"`
+	// Meaning is the change by its values, if other programs write the file too.
+	Meaning *edit.Meaning `json:"meaning" absent:"zero"`
+}
+
+// Unchanged is a file that a change left as it was, but that gets or may get values of the change
+// from other files: by a variable of the boot loader, or by a program that rewrites it.
+type Unchanged struct {
+	Name    string       `json:"name"`
+	Meaning edit.Meaning `json:"meaning"`
 }
 
 // State is the state of a file without its content.
@@ -38,6 +47,9 @@ type Piece struct {
 // NewFile returns the record of a change of a file.
 func NewFile(c edit.Change) File {
 	f := File{Name: c.Name, Before: state(c.Before), After: state(c.After), Dirs: c.Dirs, Secret: c.Shown != nil, Transient: c.Transient}
+	if c.After != nil {
+		f.Meaning = c.Meaning
+	}
 	if c.Before == nil {
 		return f // there is no content to start from
 	}
@@ -65,7 +77,7 @@ func (s *State) Is(f *edit.File) bool {
 }
 
 // ErrEdited means that a file was edited after gpustack had changed it: undo would lose that edit.
-var ErrEdited = host.WithHint(errors.New("was edited since"), "keep or revert that edit, or undo later entries first: gpustack history lists them")
+var ErrEdited = host.WithHint(errors.New("was edited since"), "revert that edit, then run gpustack undo again")
 
 // Undo returns the change that restores the file. Its action is none if the file is already
 // restored.
@@ -147,11 +159,19 @@ func (f File) assemble(after []byte) []byte {
 	return b.Bytes()
 }
 
-// Between returns the record with two other states of the file. The file exists in both, so its
-// folders remain.
+// Between returns the record with two other states of the file. If it exists in both, its folders
+// remain.
 func (f File) Between(after, before *edit.File) File {
-	f.After, f.Before, f.Dirs = state(after), state(before), nil
-	f.Back = pieces(after.Content, before.Content)
+	f.After, f.Before, f.Back = state(after), state(before), nil
+	if before == nil {
+		return f
+	}
+	f.Dirs = nil
+	var content []byte
+	if after != nil {
+		content = after.Content
+	}
+	f.Back = pieces(content, before.Content)
 	return f
 }
 
