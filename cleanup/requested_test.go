@@ -1,0 +1,47 @@
+package cleanup
+
+import (
+	"testing"
+)
+
+// FuzzRequested: a text that Requested accepts is one that ParseRequests reads, with the same sum.
+func FuzzRequested(f *testing.F) {
+	for _, text := range []string{
+		`[]`,
+		`[{"count": 2, "spec": [{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}], "alias_name": "K4200", "is_new": false, "numa_policy": "legacy", "request_id": "5f0c1c9e-0000-4000-8000-00000000000a", "requester_id": null}]`,
+		`[{"count": 1}, {"count": 3, "spec": [{"a": [1, {"count": 7}], "b": {}}, {}]}]`,
+		`[{"count":1,"request_id":null}]`,
+		`[{"Count": 1}]`, `[{"count": -1}]`, `[{"count": 01}]`, `[{"count": 1, "count": 2}]`, `[{"count": "1"}]`, `[{"count": 1}`, `[{"count": 1}]x`,
+		`[{"count": 1, "spec": [1]}]`, `[{"request_id": 1}]`, `[{"count": 1.5}]`, `[{"a": "\u0041"}]`, `[{"count": 999999999999}]`, `[,]`, `{}`, `null`, ``,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, ok := Requested([]byte(text))
+		if !ok {
+			return
+		}
+		requests, err := ParseRequests(text)
+		if err != nil || asked(requests) != n {
+			t.Errorf("%q: %d, but %d, %v", text, n, asked(requests), err)
+		}
+	})
+}
+
+// TestRequested: the texts that Nova writes are accepted, so that their rows need not be judged.
+func TestRequested(t *testing.T) {
+	for text, want := range map[string]int{
+		`[]`: 0,
+		`[{"count": 2, "spec": [{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}], "alias_name": "K4200", "is_new": false, "numa_policy": "legacy", "request_id": "5f0c1c9e-0000-4000-8000-00000000000a", "requester_id": null}]`:                             2,
+		`[{"alias_name": null, "count": 1, "is_new": false, "numa_policy": null, "request_id": null, "requester_id": null, "spec": [{"physical_network": "net-1", "trusted": "true"}]}, {"count": 12, "spec": [{"resource_class": "CUSTOM_A", "traits": "CUSTOM_B,CUSTOM_C"}]}]`: 13,
+	} {
+		if n, ok := Requested([]byte(text)); !ok || n != want {
+			t.Errorf("%s: %d, %v", text, n, ok)
+		}
+	}
+	for _, text := range []string{`[{"count": -1}]`, `[{"Count": 1}]`, `[{"count": 1}`, `[{"count": 1}] `, `[{"count": 1, "count": 2}]`, `x`, ``} {
+		if n, ok := Requested([]byte(text)); ok {
+			t.Errorf("%s: %d", text, n)
+		}
+	}
+}
