@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpustack/cleanup"
@@ -53,29 +52,37 @@ func poolsIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options,
 	if err != nil {
 		return err
 	}
-	free, err := r.freeRows(ctx, where, args)
-	if err != nil {
+	free := newFreeRows()
+	if err := free.read(ctx, r, where, args); err != nil {
 		return err
 	}
+	return r.pools(ctx, free, strings.ReplaceAll(where, "compute_node_id", "id"), args, report)
+}
+
+// pools compares the pools of the selected compute nodes with their free rows.
+func (r *reader) pools(ctx context.Context, free *freeRows, where string, args []any, report *cleanup.PoolReport) error {
 	var differ []cleanup.NodeStats
-	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+	err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
 		var id int64
 		var stats sql.RawBytes
 		if err := rows.Scan(&id, &stats); err != nil {
 			return err
 		}
-		n := cleanup.NodeStats{Cell: c.Name, Now: r.now, Down: r.options.Down, Node: r.nodes[id], Stats: stats, Rows: free[id]}
-		if differences, err := n.Differences(); err == nil && len(differences) == 0 {
+		n := cleanup.NodeStats{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Stats: stats, Rows: free.of(id)}
+		differences, err := n.Differences()
+		if err == nil && len(differences) == 0 {
 			report.Nodes++
 			return nil
 		}
-		if s, ok := r.services[n.Node.Host]; ok {
-			n.Service = &s
+		n.Node = r.nodes[id]
+		if err != nil {
+			report.Add(n) // nothing more is needed to say so
+			return nil
 		}
 		n.Stats = slices.Clone(n.Stats)
 		differ = append(differ, n)
 		return nil
-	}, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0"+strings.ReplaceAll(where, "compute_node_id", "id")+" ORDER BY id", args...)
+	}, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0"+where, args...)
 	if err != nil {
 		return err
 	}
@@ -84,48 +91,86 @@ func poolsIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options,
 			return err
 		}
 		for _, n := range some {
+			if s, ok := r.services[n.Node.Host]; ok {
+				n.Service = &s
+			}
 			report.Add(n)
 		}
 	}
 	return nil
 }
 
-// freeRows counts the free rows by node and by the keys of a pool. The server joins the
-// keys to one text, so that a row costs no allocation: most rows have a text that is known.
-func (r *reader) freeRows(ctx context.Context, where string, args []any) (map[int64]map[cleanup.Pool]cleanup.Free, error) {
-	counts := map[string]int{}
-	err := r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
-		var key sql.RawBytes
-		if err := rows.Scan(&key); err != nil {
+// freeRows counts free rows by node and by the keys of a pool. A row costs no allocation: the
+// server joins the keys to one text, of which a cloud has few.
+type freeRows struct {
+	kinds  []freeKind
+	known  map[string]int32 // indexes of kinds, by their text
+	counts map[freeOf]int32
+}
+
+type freeKind struct {
+	pool  cleanup.Pool
+	owned bool // whether the rows have an owner
+}
+
+type freeOf struct {
+	node int64
+	kind int32
+}
+
+// freeColumn is the text with the keys of a row's pool, and whether the row has an owner.
+const freeColumn = "CONCAT_WS('/', vendor_id, product_id, dev_type, COALESCE(numa_node, ''), instance_uuid IS NOT NULL)"
+
+func newFreeRows() *freeRows {
+	return &freeRows{known: map[string]int32{}, counts: map[freeOf]int32{}}
+}
+
+// read counts the selected free rows.
+func (f *freeRows) read(ctx context.Context, r *reader, where string, args []any) error {
+	return r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
+		var node int64
+		var text sql.RawBytes
+		if err := rows.Scan(&node, &text); err != nil {
 			return err
 		}
-		counts[string(key)]++
-		return nil
-	}, "SELECT CONCAT_WS('/', compute_node_id, vendor_id, product_id, dev_type, COALESCE(numa_node, ''), instance_uuid IS NOT NULL) FROM pci_devices WHERE deleted = 0 AND status = 'available'"+
-		where, args...)
-	if err != nil {
-		return nil, err
+		return f.add(node, text)
+	}, "SELECT compute_node_id, "+freeColumn+" FROM pci_devices WHERE deleted = 0 AND status = '"+cleanup.StatusAvailable+"'"+where, args...)
+}
+
+// add counts a free row by the value of freeColumn.
+func (f *freeRows) add(node int64, text []byte) error {
+	kind, known := f.known[string(text)]
+	if !known {
+		parts := strings.Split(string(text), "/")
+		const keys = 5
+		if len(parts) != keys {
+			return fmt.Errorf("device %q has a key with a slash", text)
+		}
+		kind = int32(len(f.kinds))
+		f.known[string(text)] = kind
+		f.kinds = append(f.kinds, freeKind{cleanup.Pool{Vendor: parts[0], Product: parts[1], Type: parts[2], NUMA: parts[3]}, parts[4] == "1"})
 	}
-	free := map[int64]map[cleanup.Pool]cleanup.Free{}
-	for key, n := range counts {
-		parts := strings.Split(key, "/")
-		node, err := strconv.ParseInt(parts[0], 10, 64)
-		if err != nil || len(parts) != 6 {
-			return nil, fmt.Errorf("pci_devices: device %q has a name with a slash", key)
+	f.counts[freeOf{node, kind}]++
+	return nil
+}
+
+// of returns the free rows of a node.
+func (f *freeRows) of(node int64) map[cleanup.Pool]cleanup.Free {
+	free := map[cleanup.Pool]cleanup.Free{}
+	for i, kind := range f.kinds {
+		n := int(f.counts[freeOf{node, int32(i)}])
+		if n == 0 {
+			continue
 		}
-		if free[node] == nil {
-			free[node] = map[cleanup.Pool]cleanup.Free{}
-		}
-		p := cleanup.Pool{Vendor: parts[1], Product: parts[2], Type: parts[3], NUMA: parts[4]}
-		sum := free[node][p]
-		if parts[5] == "1" {
+		sum := free[kind.pool]
+		if kind.owned {
 			sum.Owned += n
 		} else {
 			sum.Count += n
 		}
-		free[node][p] = sum
+		free[kind.pool] = sum
 	}
-	return free, nil
+	return free
 }
 
 // readChanged fills in when a row of each node changed last, deleted rows among them.
