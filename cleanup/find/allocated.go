@@ -138,7 +138,7 @@ func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provi
 			var id int64
 			var uuid string
 			err := rows.Scan(&id, &uuid)
-			n := r.nodes[id]
+			n, _ := r.nodes.get(id)
 			if known, ok := at[uuid]; !ok || known.node.Deleted {
 				at[uuid] = place{r.cell.Name, n, a.options.selects(r.cell) && (hosts == nil || slices.Contains(hosts, any(id)))}
 			}

@@ -46,12 +46,10 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 	if r.proof != nil {
 		f.Proof = r.proof
 	}
-	n, there := r.nodes[d.Node]
+	n, there := r.nodes.get(d.Node)
 	if there {
 		f.Node = &n
-		if s, ok := r.services[n.Host]; ok {
-			f.Service = &s
-		}
+		f.Service = r.services[n.Host]
 		present, known := r.present[n.Host]
 		f.Vanished = known && !present[strings.ToLower(d.Address)]
 		if n.Odd != "" {
@@ -166,7 +164,7 @@ func (r *reader) misplaced(ctx context.Context, f *cleanup.Facts, n cleanup.Node
 	if !lost {
 		return nil
 	}
-	for _, other := range r.nodes {
+	for other := range r.nodes.all() {
 		if on, err := r.on(ctx, *i, other); err != nil || on && !other.Deleted {
 			return err
 		}

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -18,23 +19,25 @@ type Options struct {
 	Host      string
 	Instance  string
 	Address   string
+	All       bool                // whether findings of legitimate rows are wanted, apart from their number
 	Down      time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
 	BusyAfter time.Duration       // after which rows of a busy instance are listed; 0 for cleanup.BusyAfter
 	Proof     cleanup.Proof       // nil: no host has reported
 	Present   map[string][]string // addresses of all devices of a host, for hosts with an inventory
 	Claim     bool                // whether free devices may be assigned to the guests that use them
 	Held      []cleanup.HeldBy    // devices in use by the hosts' reports, whose free rows are judged too
+	AtOnce    int                 // how many instances are compared with their rows at a time, which bounds the memory; 0 for 262,144
 }
 
 // downTime is the default of service_down_time (nova/conf/service.py), in seconds.
 const downTime = 60 * time.Second
 
-// batch is how many rows are judged at a time. It bounds the memory for a cell, together with the
-// number of hosts.
+// batch is how many rows are judged at a time.
 const batch = 2000
 
 // Rows judges the rows of all cells, each in one consistent read-only snapshot, and calls emit for
-// each finding, cell by cell.
+// each finding, cell by cell: for legitimate rows only with Options.All, or if the options select
+// some rows.
 //
 // Errors: novadb.ErrNoCell if no cell has the name of the options.
 func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, error) {
@@ -48,7 +51,7 @@ func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup
 		err := findIn(ctx, d, c, o, func(f cleanup.Finding) {
 			s.Count(f)
 			emit(f)
-		})
+		}, func(rows int) { s.Legitimate += rows })
 		if err != nil {
 			return s, fmt.Errorf("cell %s: %w", c.Name, err)
 		}
@@ -59,7 +62,7 @@ func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup
 	return s, nil
 }
 
-func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, emit func(cleanup.Finding)) error {
+func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, emit func(cleanup.Finding), legitimate func(rows int)) error {
 	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return err
@@ -82,13 +85,38 @@ func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, 
 		}
 		return nil
 	}
-	if err := r.eachOdd(ctx, judge); err != nil {
+	if o.All || o.Host != "" || o.Instance != "" || o.Address != "" {
+		err = r.eachOdd(ctx, judge)
+	} else {
+		err = r.eachDoubtful(ctx, judge, legitimate)
+	}
+	if err != nil {
 		return err
 	}
 	return r.eachHeld(ctx, judge)
 }
 
-// eachOdd reads the rows that match odd, batch by batch.
+// eachDoubtful reads the rows that need to be judged, batch by batch, and counts the others that are
+// taken.
+func (r *reader) eachDoubtful(ctx context.Context, judge func([]cleanup.Device) error, legitimate func(rows int)) error {
+	ids, others, err := r.doubtful(ctx)
+	if err != nil {
+		return err
+	}
+	legitimate(others)
+	for some := range slices.Chunk(ids, batch) {
+		devices, err := r.devices(ctx, "id IN ("+novadb.Places(len(some))+") AND "+odd, anys(some)...)
+		if err != nil {
+			return err
+		}
+		if err := judge(devices); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachOdd reads the rows that match odd and that the options select, batch by batch.
 func (r *reader) eachOdd(ctx context.Context, judge func([]cleanup.Device) error) error {
 	where, args, err := r.wanted(ctx)
 	if err != nil {
@@ -116,8 +144,8 @@ func (r *reader) eachHeld(ctx context.Context, judge func([]cleanup.Device) erro
 	var free []cleanup.Device
 	for _, node := range slices.Sorted(maps.Keys(r.held)) {
 		for some := range slices.Chunk(slices.Sorted(maps.Keys(r.held[node])), batch) {
-			devices, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+where+
-				" ORDER BY id", slices.Concat([]any{node}, anys(some), args)...)
+			devices, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+where,
+				slices.Concat([]any{node}, anys(some), args)...)
 			if err != nil {
 				return err
 			}
@@ -168,21 +196,23 @@ func (r *reader) hostNodes(ctx context.Context) ([]any, error) {
 		return nil, err
 	}
 	ids := []any{int64(0)} // no node has it
-	for _, id := range slices.Sorted(maps.Keys(r.nodes)) {
-		if n := r.nodes[id]; slices.Contains(hosts, n.Host) || slices.Contains(nodes, n.Name) {
-			ids = append(ids, id)
+	for n := range r.nodes.all() {
+		if slices.Contains(hosts, n.Host) || slices.Contains(nodes, n.Name) {
+			ids = append(ids, n.ID)
 		}
 	}
 	return ids, nil
 }
 
-// devices reads live rows.
+// devices reads live rows, and returns them in the order of their ids: most indexes that the server
+// uses have another, so that it would sort them in a file.
 func (r *reader) devices(ctx context.Context, where string, args ...any) (list []cleanup.Device, err error) {
 	err = r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
 		d, err := scanDevice(rows)
 		list = append(list, d)
 		return err
 	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND "+where, args...)
+	slices.SortFunc(list, func(a, b cleanup.Device) int { return cmp.Compare(a.ID, b.ID) })
 	return list, err
 }
 
@@ -191,7 +221,7 @@ type Judgement struct {
 	Findings []cleanup.Finding
 	Now      time.Time // of the database's clock
 
-	services map[string]cleanup.Service
+	services map[string]*cleanup.Service
 }
 
 // Judge judges live rows of a cell by their ids, within a transaction.
@@ -200,7 +230,7 @@ func Judge(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, 
 	if err != nil {
 		return nil, err
 	}
-	devices, err := r.devices(ctx, "id IN ("+novadb.Places(len(ids))+") ORDER BY id", anys(ids)...)
+	devices, err := r.devices(ctx, "id IN ("+novadb.Places(len(ids))+")", anys(ids)...)
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +241,8 @@ func Judge(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, 
 // Silent returns for how long nova-compute of a host of compute_nodes has not reported. known is
 // false if the host has no nova-compute that has ever reported.
 func (j *Judgement) Silent(host string) (silent time.Duration, known bool) {
-	s, ok := j.services[host]
-	if !ok || s.LastSeen == nil {
+	s := j.services[host]
+	if s == nil || s.LastSeen == nil {
 		return 0, false
 	}
 	return j.Now.Sub(*s.LastSeen), true

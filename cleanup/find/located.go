@@ -18,6 +18,11 @@ type located struct {
 	names map[string][]string // in the proof, by host
 }
 
+// about returns whether the proof has a host, by any name.
+func (l *located) about(host string) bool {
+	return l != nil && len(l.names[host]) > 0
+}
+
 // alias adds a name that a migration has for hosts.
 func (l *located) alias(name string, hosts []string) {
 	if l == nil || name == "" {

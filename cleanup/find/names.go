@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"gpustack/cleanup/novadb"
 )
@@ -20,7 +21,7 @@ import (
 type names struct {
 	reader     *reader
 	collations map[string]collation // by table.column
-	values     map[string][]string  // of compute_nodes, by column
+	nodes      map[string]nameIndex // by column of compute_nodes
 	groups     map[group]map[string][]string
 	asked      map[question][]string
 }
@@ -64,7 +65,7 @@ func kindOf(column string) string {
 }
 
 func newNames(r *reader) *names {
-	return &names{r, map[string]collation{}, map[string][]string{}, map[group]map[string][]string{}, map[question][]string{}}
+	return &names{r, map[string]collation{}, map[string]nameIndex{}, map[group]map[string][]string{}, map[question][]string{}}
 }
 
 var plainName = regexp.MustCompile(`^\w+$`)
@@ -77,13 +78,8 @@ func (n *names) load(ctx context.Context) error {
 			return fmt.Errorf("%s: collation %q of character set %q", column, c.name, c.charset)
 		}
 	}
-	for _, node := range n.reader.nodes {
-		n.values[hostNames] = append(n.values[hostNames], node.Host)
-		n.values[nodeNames] = append(n.values[nodeNames], node.Name)
-	}
-	for kind, values := range n.values {
-		slices.Sort(values)
-		n.values[kind] = slices.Compact(values)
+	for _, kind := range []string{hostNames, nodeNames} {
+		n.nodes[kind] = n.reader.nodes.by(kind)
 		for _, column := range columnsOf(kind) {
 			if err := n.loadGroup(ctx, group{kind, n.collations[column]}); err != nil {
 				return err
@@ -95,6 +91,10 @@ func (n *names) load(ctx context.Context) error {
 
 func (n *names) loadGroup(ctx context.Context, g group) error {
 	if _, loaded := n.groups[g]; loaded || g.collation == (collation{}) {
+		return nil
+	}
+	if n.distinct(g) {
+		n.groups[g] = map[string][]string{}
 		return nil
 	}
 	equal, text := map[string][]string{}, n.expression(g, "")
@@ -120,6 +120,37 @@ func (n *names) loadGroup(ctx context.Context, g group) error {
 	return nil
 }
 
+// neutral matches collations of no language. They differ in what they do with letters outside ASCII,
+// but two texts of printable ASCII are equal at most if they are apart from letter case and trailing
+// blanks. (With a collation of Hungarian, "ccs" equals "cscs".) A test compares this with a server.
+var neutral = regexp.MustCompile(`^(utf8|utf8mb3|utf8mb4|latin1|ascii)_` +
+	`(bin|nopad_bin|0900_bin|general(_nopad)?_c[is]|swedish(_nopad)?_ci|unicode(_520)?(_nopad)?_ci|(0900|uca1400)(_nopad)?_a[is]_c[is])$`)
+
+// distinct returns whether no two names are equal by a collation for certain. The server would sort
+// all names to tell, which takes longer than to read all rows of pci_devices.
+func (n *names) distinct(g group) bool {
+	if !neutral.MatchString(g.name) {
+		return false
+	}
+	all := n.nodes[g.column]
+	folded := map[string]string{}
+	for i := range all.order {
+		name := all.at(i)
+		if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
+			return false
+		}
+		fold := strings.ToLower(strings.TrimRight(name, " "))
+		if fold == name {
+			continue
+		}
+		if other, known := folded[fold]; known && other != name || len(all.find([]byte(fold))) > 0 {
+			return false
+		}
+		folded[fold] = name
+	}
+	return true
+}
+
 // expression returns the SQL for a column of compute_nodes in a collation. For the column's own
 // collation it is the column itself, so that its index is used. A name that the collation's
 // character set does not have becomes NULL, instead of the question marks that CONVERT writes.
@@ -143,7 +174,7 @@ func (n *names) spellings(ctx context.Context, column, name string) ([]string, e
 	if list, several := n.groups[g][name]; several {
 		return list, nil
 	}
-	if _, known := slices.BinarySearch(n.values[g.column], name); known {
+	if len(n.nodes[g.column].find([]byte(name))) > 0 {
 		return []string{name}, nil
 	}
 	if g.collation == (collation{}) {
@@ -168,6 +199,17 @@ func (n *names) spellings(ctx context.Context, column, name string) ([]string, e
 	return list, err
 }
 
+// only returns whether a name of a host is in compute_nodes, in no other spelling that any column
+// treats as equal.
+func (n *names) only(host []byte) bool {
+	for g, groups := range n.groups {
+		if _, several := groups[string(host)]; several && g.column == hostNames {
+			return false
+		}
+	}
+	return len(n.nodes[hostNames].find(host)) > 0
+}
+
 // same returns whether a name in a column is that of a host or node in compute_nodes.
 func (n *names) same(ctx context.Context, column, name, node string) (bool, error) {
 	if name == "" || name == node {
@@ -179,12 +221,7 @@ func (n *names) same(ctx context.Context, column, name, node string) (bool, erro
 
 // exists returns whether a compute node of a host is not deleted.
 func (n *names) exists(host string) bool {
-	for _, node := range n.reader.nodes {
-		if node.Host == host && !node.Deleted {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.nodes[hostNames].find([]byte(host)), func(i int32) bool { return !n.reader.nodes.at(int(i)).Deleted })
 }
 
 // ambiguous returns the hosts that exist more than once for one of the columns, by each

@@ -3,6 +3,7 @@ package find
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,7 +75,7 @@ func (r *reader) pools(ctx context.Context, free *freeRows, where string, args [
 			report.Nodes++
 			return nil
 		}
-		n.Node = r.nodes[id]
+		n.Node, _ = r.nodes.get(id)
 		if err != nil {
 			report.Add(n) // nothing more is needed to say so
 			return nil
@@ -87,13 +88,15 @@ func (r *reader) pools(ctx context.Context, free *freeRows, where string, args [
 		return err
 	}
 	for some := range slices.Chunk(differ, batch) {
-		if err := r.readChanged(ctx, some); err != nil {
+		var hosts []string
+		for _, n := range some {
+			hosts = append(hosts, n.Node.Host)
+		}
+		if err := errors.Join(r.readServices(ctx, hosts), r.readChanged(ctx, some)); err != nil {
 			return err
 		}
 		for _, n := range some {
-			if s, ok := r.services[n.Node.Host]; ok {
-				n.Service = &s
-			}
+			n.Service = r.services[n.Node.Host]
 			report.Add(n)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,9 +20,9 @@ type reader struct {
 	now       time.Time
 	names     *names
 	ambiguous map[string][]string // hosts with equal names, by each of these names
-	nodes     map[int64]cleanup.Node
-	services  map[string]cleanup.Service // by host of compute_nodes
-	proof     *located                   // nil: no host has reported
+	nodes     nodes
+	services  map[string]*cleanup.Service // by host of compute_nodes, as far as it was read; nil: there is none
+	proof     *located                    // nil: no host has reported
 	present   map[string]map[string]bool
 	held      map[int64]map[string]cleanup.Use // by node and address
 	guests    map[guestOf][]string             // addresses of devices that name a guest
@@ -42,7 +41,7 @@ type guestOf struct {
 // newReader returns a reader that has read what all rows of a cell depend on.
 func newReader(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options) (*reader, error) {
 	o.Down = cmp.Or(o.Down, downTime)
-	r := &reader{tx: tx, all: d, cell: c, options: o, columns: map[string]bool{}, nodes: map[int64]cleanup.Node{}, services: map[string]cleanup.Service{}}
+	r := &reader{tx: tx, all: d, cell: c, options: o, columns: map[string]bool{}, services: map[string]*cleanup.Service{}}
 	r.names = newNames(r)
 	return r, r.begin(ctx)
 }
@@ -59,26 +58,14 @@ func (r *reader) begin(ctx context.Context) error {
 		return err
 	}
 	// The snapshot begins with the first of Nova's tables that is read.
-	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
-		var n cleanup.Node
-		var deleted sql.NullInt64
-		err := rows.Scan(&n.ID, &n.Host, &n.Name, &deleted)
-		// Nova looks for deleted = 0, and so does not see a row with NULL.
-		n.Deleted = !deleted.Valid || deleted.Int64 != 0
-		if !deleted.Valid {
-			n.Odd = fmt.Sprintf("deleted of compute node %d is NULL", n.ID)
-		}
-		r.nodes[n.ID] = n
-		return err
-	}, "SELECT id, COALESCE(host, ''), COALESCE(hypervisor_hostname, ''), deleted FROM compute_nodes")
-	if err != nil {
+	if err := r.readNodes(ctx); err != nil {
 		return err
 	}
 	if err := r.names.load(ctx); err != nil {
 		return err
 	}
 	r.ambiguous = r.names.ambiguous()
-	if err := r.readServices(ctx); err != nil {
+	if err := r.nameServices(ctx); err != nil {
 		return err
 	}
 	if err := r.locate(ctx); err != nil {
@@ -87,35 +74,90 @@ func (r *reader) begin(ctx context.Context) error {
 	return r.query(ctx, "the clock", func(rows *sql.Rows) error { return rows.Scan(&r.now) }, "SELECT UTC_TIMESTAMP(6)")
 }
 
-// readServices reads the nova-compute services by host of compute_nodes. Of several whose host
-// names the database treats as equal, the one that reported last counts.
-func (r *reader) readServices(ctx context.Context) error {
-	var services []cleanup.Service
+// nameServices finds the hosts whose nova-compute may work on the nodes of others too. Cells have
+// as many services as compute nodes, so that no more is read of them before a row is judged.
+func (r *reader) nameServices(ctx context.Context) error {
+	var others []string
 	err := r.query(ctx, "services", func(rows *sql.Rows) error {
-		var s cleanup.Service
-		err := rows.Scan(&s.Host, &s.Forced, &s.LastSeen, &s.Reports)
-		services = append(services, s)
+		var host sql.RawBytes
+		err := rows.Scan(&host)
+		if !r.names.only(host) {
+			others = append(others, string(host))
+		}
 		return err
-	}, "SELECT COALESCE(host, ''), COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+
-		r.column("services", "last_seen_up", "updated_at")+", created_at), report_count FROM services WHERE deleted = 0 AND `binary` = 'nova-compute'")
+	}, "SELECT host FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host <> ''")
 	if err != nil {
 		return err
 	}
-	for _, s := range services {
-		hosts, err := r.names.spellings(ctx, "services.host", s.Host)
+	for _, service := range others {
+		own, err := r.names.spellings(ctx, "services.host", service)
 		if err != nil {
 			return err
 		}
-		if err := r.otherSpellings(ctx, s.Host, hosts); err != nil {
+		if err := r.otherSpellings(ctx, service, own); err != nil {
 			return err
 		}
-		for _, host := range hosts {
-			if known, ok := r.services[host]; !ok || known.LastSeen == nil || s.LastSeen != nil && s.LastSeen.After(*known.LastSeen) {
-				r.services[host] = s
+	}
+	return nil
+}
+
+// readServices reads the nova-compute services of hosts of compute_nodes. Of several whose host
+// names the database treats as equal, the one that reported last counts.
+func (r *reader) readServices(ctx context.Context, hosts []string) error {
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(host string) bool {
+		_, read := r.services[host]
+		return read || host == ""
+	})
+	slices.Sort(hosts)
+	if hosts = slices.Compact(hosts); len(hosts) == 0 {
+		return nil
+	}
+	services, err := r.servicesOf(ctx, hosts)
+	if err != nil {
+		return err
+	}
+	for _, host := range hosts {
+		r.services[host] = nil
+	}
+	for _, s := range services {
+		spellings, err := r.names.spellings(ctx, "services.host", s.Host)
+		if err != nil {
+			return err
+		}
+		for _, host := range spellings {
+			known, wanted := r.services[host]
+			if wanted && (known == nil || known.LastSeen == nil || s.LastSeen != nil && s.LastSeen.After(*known.LastSeen)) {
+				r.services[host] = &s
 			}
 		}
 	}
 	return nil
+}
+
+// servicesOf returns the nova-compute services whose host the database treats as equal to one of
+// hosts.
+func (r *reader) servicesOf(ctx context.Context, hosts []string) (services []cleanup.Service, err error) {
+	err = r.query(ctx, "services", func(rows *sql.Rows) error {
+		var s cleanup.Service
+		err := rows.Scan(&s.Host, &s.Forced, &s.LastSeen, &s.Reports)
+		services = append(services, s)
+		return err
+	}, "SELECT host, COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+
+		r.column("services", "last_seen_up", "updated_at")+", created_at), report_count FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host IN ("+
+		novadb.Places(len(hosts))+")", anys(hosts)...)
+	if err == nil || novadb.IgnoreNoName(err) != nil || len(hosts) == 1 {
+		return services, novadb.IgnoreNoName(err)
+	}
+	// The character set of services.host does not have the name of at least one of the hosts.
+	services = nil
+	for _, host := range hosts {
+		of, err := r.servicesOf(ctx, []string{host})
+		if err != nil {
+			return nil, err
+		}
+		services = append(services, of...)
+	}
+	return services, nil
 }
 
 // otherSpellings marks hosts as ambiguous that equal a service's host only by the collation of
@@ -189,13 +231,16 @@ func (r *reader) locatePresent(hosts map[string][]string) {
 }
 
 func (r *reader) locateHeld(hosts map[string][]string) {
+	r.held, r.guests, r.rivals = map[int64]map[string]cleanup.Use{}, map[guestOf][]string{}, map[guestOf][]cleanup.Device{}
+	if len(r.options.Held) == 0 {
+		return
+	}
 	ids := map[string][]int64{}
-	for _, n := range r.nodes {
+	for n := range r.nodes.all() {
 		if !n.Deleted {
 			ids[n.Host] = append(ids[n.Host], n.ID)
 		}
 	}
-	r.held, r.guests, r.rivals = map[int64]map[string]cleanup.Use{}, map[guestOf][]string{}, map[guestOf][]cleanup.Device{}
 	for _, h := range r.options.Held {
 		for _, host := range hosts[h.Host] {
 			for _, id := range ids[host] {

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -17,9 +18,13 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 	e := records{instances: map[string]cleanup.Instance{}, migrations: map[string][]cleanup.Migration{},
 		held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, purged: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
 	var uuids []any
+	var hosts []string
 	seen := map[string]bool{}
 	holders := map[string]bool{} // guests, which need not be instances of Nova
 	for _, d := range devices {
+		if n, ok := r.nodes.get(d.Node); ok {
+			hosts = append(hosts, n.Host)
+		}
 		owner := ""
 		if d.Instance != nil {
 			owner = *d.Instance
@@ -30,6 +35,9 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 			seen[owner] = true
 			uuids = append(uuids, owner)
 		}
+	}
+	if err := r.readServices(ctx, hosts); err != nil {
+		return e, err
 	}
 	if len(uuids) > 0 {
 		if err := errors.Join(r.readInstances(ctx, &e, uuids), r.readMigrations(ctx, &e, uuids), r.readHeld(ctx, &e, uuids)); err != nil {
@@ -61,8 +69,8 @@ func (r *reader) place(ctx context.Context, e *records) error {
 	for uuid, held := range e.held {
 		i := e.instances[uuid]
 		for k := range held {
+			n, _ := r.nodes.get(held[k].Node)
 			var err error
-			n := r.nodes[held[k].Node]
 			if held[k].Own, err = r.on(ctx, i, n); err != nil {
 				return err
 			}
@@ -108,7 +116,7 @@ func (r *reader) place(ctx context.Context, e *records) error {
 
 // use returns how a guest uses a device, by the report of the device's host.
 func (r *reader) use(d cleanup.Device) cleanup.Use {
-	n, ok := r.nodes[d.Node]
+	n, ok := r.nodes.get(d.Node)
 	if r.proof == nil || !ok {
 		return cleanup.Use{}
 	}
@@ -150,7 +158,7 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 // readMigrations reads the migrations that are not over, and the evacuations that nova-compute
 // reads when it starts.
 func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) error {
-	return r.query(ctx, "migrations", func(rows *sql.Rows) error {
+	err := r.query(ctx, "migrations", func(rows *sql.Rows) error {
 		var m cleanup.Migration
 		var changed sql.NullTime
 		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost,
@@ -179,17 +187,21 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 		r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at)
 		FROM migrations WHERE deleted = 0 AND instance_uuid IN (`+novadb.Places(len(uuids))+`)
 		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+
-		r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done') ORDER BY id`, uuids...)
+		r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done')`, uuids...)
+	for _, list := range e.migrations {
+		slices.SortFunc(list, func(a, b cleanup.Migration) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	return err
 }
 
 func (r *reader) readHeld(ctx context.Context, e *records, uuids []any) error {
-	return r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
+	err := r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
 		d, err := scanDevice(rows)
 		if err != nil {
 			return err
 		}
 		h := cleanup.Held{Device: d}
-		if n, ok := r.nodes[d.Node]; ok {
+		if n, ok := r.nodes.get(d.Node); ok {
 			if n.Deleted {
 				return nil // no nova-compute loads it
 			}
@@ -198,7 +210,11 @@ func (r *reader) readHeld(ctx context.Context, e *records, uuids []any) error {
 		e.held[cleanup.KeyOf(*d.Instance)] = append(e.held[cleanup.KeyOf(*d.Instance)], h)
 		return nil
 	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND instance_uuid IN ("+
-		novadb.Places(len(uuids))+") ORDER BY id", uuids...)
+		novadb.Places(len(uuids))+")", uuids...)
+	for _, list := range e.held {
+		slices.SortFunc(list, func(a, b cleanup.Held) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	return err
 }
 
 // lookElsewhere looks in the API database and in other cells for instances that this cell does
@@ -304,8 +320,8 @@ func (r *reader) readRivals(ctx context.Context, e *records, devices []cleanup.D
 	}
 	for _, node := range slices.Sorted(maps.Keys(wanted)) {
 		for some := range slices.Chunk(wanted[node], batch) {
-			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+
-				" ORDER BY id", append([]any{node}, anys(some)...)...)
+			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd,
+				append([]any{node}, anys(some)...)...)
 			if err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ import (
 func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.Device) error {
 	wanted := map[int64]map[string][]cleanup.Device{} // rows of deleted nodes, by live node and address
 	for _, d := range devices {
-		n, there := r.nodes[d.Node]
+		n, there := r.nodes.get(d.Node)
 		if !there || !n.Deleted || n.Odd != "" || d.Instance == nil {
 			continue
 		}
@@ -45,16 +45,17 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 	}
 	e.renamed = map[int64]cleanup.Held{}
 	for _, node := range slices.Sorted(maps.Keys(wanted)) {
+		n, _ := r.nodes.get(node)
 		for some := range slices.Chunk(slices.Sorted(maps.Keys(wanted[node])), batch) {
-			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") ORDER BY id", append([]any{node}, anys(some)...)...)
+			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+")", append([]any{node}, anys(some)...)...)
 			if err != nil {
 				return err
 			}
 			for _, d := range list {
-				h := cleanup.Held{Device: d, Host: r.nodes[node].Host, NodeName: r.nodes[node].Name}
+				h := cleanup.Held{Device: d, Host: n.Host, NodeName: n.Name}
 				for _, old := range wanted[node][strings.ToLower(d.Address)] {
 					var err error
-					if h.Own, err = r.on(ctx, e.instances[cleanup.KeyOf(*old.Instance)], r.nodes[node]); err != nil {
+					if h.Own, err = r.on(ctx, e.instances[cleanup.KeyOf(*old.Instance)], n); err != nil {
 						return err
 					}
 					e.renamed[old.ID] = h
@@ -70,7 +71,8 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 func (r *reader) replaced(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
 	live, err := r.liveNodes(ctx, n.Host)
 	for _, id := range live {
-		if on, err := r.on(ctx, i, r.nodes[id]); on || err != nil {
+		n, _ := r.nodes.get(id)
+		if on, err := r.on(ctx, i, n); on || err != nil {
 			return on, err
 		}
 	}
@@ -79,8 +81,7 @@ func (r *reader) replaced(ctx context.Context, i cleanup.Instance, n cleanup.Nod
 
 // liveNodes returns the nodes of a host that are not deleted.
 func (r *reader) liveNodes(ctx context.Context, host string) (ids []int64, err error) {
-	for _, id := range slices.Sorted(maps.Keys(r.nodes)) {
-		n := r.nodes[id]
+	for n := range r.nodes.all() {
 		if n.Deleted {
 			continue
 		}
@@ -89,7 +90,7 @@ func (r *reader) liveNodes(ctx context.Context, host string) (ids []int64, err e
 			return nil, err
 		}
 		if same {
-			ids = append(ids, id)
+			ids = append(ids, n.ID)
 		}
 	}
 	return ids, nil

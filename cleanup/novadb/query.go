@@ -56,6 +56,8 @@ const (
 	errorLockWait        = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errorDeadlock        = 1213 // ER_LOCK_DEADLOCK; a failed certification in a Galera cluster
 	errorCollations      = 1267 // ER_CANT_AGGREGATE_2COLLATIONS
+	errorCollations3     = 1270 // ER_CANT_AGGREGATE_3COLLATIONS
+	errorCollationsN     = 1271 // ER_CANT_AGGREGATE_NCOLLATIONS, of an IN
 	errorInvalidText     = 1300 // ER_INVALID_CHARACTER_STRING
 	errorCannotConvert   = 1977 // MariaDB: ER_CANNOT_CONVERT_CHARACTER
 	errorGroupRollback   = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT, of MySQL's Group Replication
@@ -87,7 +89,7 @@ func MayRetry(err error) bool {
 // column. It returns other errors as they are.
 func IgnoreNoName(err error) error {
 	switch errorNumber(err) {
-	case errorCollations, errorInvalidText, errorCannotConvert, errorConversion:
+	case errorCollations, errorCollations3, errorCollationsN, errorInvalidText, errorCannotConvert, errorConversion:
 		return nil
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -195,6 +196,7 @@ type repairing struct {
 }
 
 func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err error) {
+	debug.SetGCPercent(100) // main sets more for short runs; this one may read millions of rows
 	r := &repairing{u: u, opts: opts, report: repairReport{report: newReport(false), Findings: []cleanup.Finding{},
 		Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}}
 	if r.root, err = host.NewRoot(opts.root); err != nil {
@@ -434,6 +436,7 @@ func (r *repairing) findAllocations(ctx context.Context) (err error) {
 // findRows evaluates all rows for the report.
 func (r *repairing) findRows(ctx context.Context) error {
 	r.report.Findings = []cleanup.Finding{}
+	r.opts.find.All = r.opts.all
 	var err error
 	r.report.Summary, err = find.Rows(ctx, r.repairer.Databases, r.opts.find, func(f cleanup.Finding) {
 		if r.opts.all || f.Listed() {

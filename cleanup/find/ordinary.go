@@ -1,0 +1,266 @@
+package find
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"gpustack/cleanup"
+)
+
+// Nearly all rows of a cloud are ordinary: free, or taken by an instance that is on the row's node,
+// that Nova does not change, that has no open migration and no migration_context, and that requests
+// as many devices as it has there. They are legitimate, whatever else the databases contain
+// (cleanup.Classify), so they are only counted. All other rows are doubtful, and are judged one by
+// one.
+//
+// Each table is read once, in the order in which its rows are on disk. A join, in the server or by
+// statements for batches of rows, follows indexes by uuid instead, whose order has nothing to do
+// with that of the rows: it takes many times as long as all scans together.
+
+// aside is another reader of the live rows of pci_devices while they are streamed.
+type aside struct {
+	columns []string
+	row     func(node int64, v values) error // with these columns
+}
+
+// tally is the state of the search for doubtful rows.
+type tally struct {
+	*reader
+	plain      []bool // of each node, whether ordinary rows may be on it
+	owners     *owners
+	ids        []int64 // of doubtful rows
+	legitimate int
+}
+
+// doubtful returns the ids of the live rows that must be judged, in order, and the number of other
+// taken rows, which are legitimate. It reads each live row once; others read them as well.
+func (r *reader) doubtful(ctx context.Context, others ...aside) (ids []int64, legitimate int, err error) {
+	t := &tally{reader: r, owners: newOwners(cmp.Or(r.options.AtOnce, mostOwners))}
+	if t.plain, err = r.plainNodes(ctx); err != nil {
+		return nil, 0, err
+	}
+	if err := t.readDevices(ctx, true, others); err != nil {
+		return nil, 0, err
+	}
+	for {
+		for _, read := range []func(context.Context) error{t.readOpen, t.readOnNode, t.readExtra, t.count} {
+			if err := read(ctx); err != nil {
+				return nil, 0, err
+			}
+		}
+		if !t.owners.next() {
+			slices.Sort(t.ids)
+			return slices.Compact(t.ids), t.legitimate, nil
+		}
+		if err := t.readDevices(ctx, false, nil); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// plainNodes returns, for each node, whether ordinary rows may be on it. On others a row depends on
+// more than the instance's records: on deleted nodes, on those of hosts with equal names, and on
+// those of hosts with a guest report or an inventory.
+func (r *reader) plainNodes(ctx context.Context) ([]bool, error) {
+	plain := make([]bool, r.nodes.len())
+	for k := range plain {
+		n := r.nodes.at(k)
+		_, inventory := r.present[n.Host]
+		plain[k] = !n.Deleted && n.Odd == "" && n.Host != "" && n.Name != "" && !inventory && !r.proof.about(n.Host)
+		if len(r.ambiguous) == 0 || !plain[k] {
+			continue
+		}
+		for _, column := range []string{"compute_nodes.host", "instances.host"} {
+			hosts, err := r.names.spellings(ctx, column, n.Host)
+			if err != nil {
+				return nil, err
+			}
+			plain[k] = plain[k] && !slices.ContainsFunc(hosts, func(h string) bool { return r.ambiguous[h] != nil })
+		}
+	}
+	return plain, nil
+}
+
+// readDevices reads the rows of pci_devices. Only the first time doubtful rows are listed.
+func (t *tally) readDevices(ctx context.Context, first bool, others []aside) error {
+	s := source{table: "pci_devices", owner: "instance_uuid", columns: ", compute_node_id, status, request_id IS NULL"}
+	const own = 5
+	for _, a := range others {
+		s.columns += ", " + strings.Join(a.columns, ", ")
+	}
+	node, index := int64(-1), -1
+	return t.stream(ctx, s, func(v values) error {
+		switch id, err := number(v[2]); {
+		case err != nil:
+			return err
+		case id != node:
+			node, index = id, t.nodes.index(id)
+		}
+		if err := t.device(v, index, first); err != nil {
+			return err
+		}
+		rest := v[own:]
+		for _, a := range others {
+			if err := a.row(node, rest[:len(a.columns)]); err != nil {
+				return err
+			}
+			rest = rest[len(a.columns):]
+		}
+		return nil
+	})
+}
+
+// device notes a row on the node with an index, -1 for none.
+func (t *tally) device(v values, node int, list bool) error {
+	instance, status, noRequest := v[1], v[3], string(v[4]) == "1"
+	free := string(status) == cleanup.StatusAvailable
+	if free && instance == nil && noRequest {
+		return nil
+	}
+	ordinary := false
+	if instance != nil && !free {
+		owner, canonical, ok := parseUUID(instance)
+		ordinary = canonical && node >= 0 && t.plain[node] &&
+			(string(status) == cleanup.StatusAllocated || string(status) == cleanup.StatusClaimed)
+		if ok {
+			t.owners.add(owner, int32(node))
+		}
+		if ok && !ordinary {
+			t.owners.doubt(owner)
+		}
+	}
+	if ordinary || !list {
+		return nil
+	}
+	id, err := number(v[0])
+	t.ids = append(t.ids, id)
+	return err
+}
+
+// ofOwners calls row for the rows of a source that belong to owners, and perhaps for others. With
+// few owners it looks their rows up.
+func (t *tally) ofOwners(ctx context.Context, s source, row func(values) error) error {
+	most, err := t.span(ctx, s.table)
+	if err != nil {
+		return err
+	}
+	// A row that is looked up takes at least as long as this many that are read in order.
+	const apart = 8
+	if int64(len(t.owners.all))*apart > most {
+		return t.stream(ctx, s, row)
+	}
+	for some := range slices.Chunk(slices.Collect(maps.Keys(t.owners.all)), batch) {
+		if err := t.lookup(ctx, s, uuids(some), row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uuids returns uuids as arguments of a statement.
+func uuids(ids []uuid) []any {
+	all := make([]any, len(ids))
+	for i, id := range ids {
+		all[i] = id.String()
+	}
+	return all
+}
+
+// readOpen doubts the owners of migrations that are not over, and of evacuations: those that are
+// done are read by nova-compute when it starts. These are few, and an index has all that selects
+// them.
+func (t *tally) readOpen(ctx context.Context) error {
+	return t.each(ctx, source{table: "migrations", owner: "instance_uuid",
+		where: "(status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled'))",
+	}, "WHERE instance_uuid IS NOT NULL", "", nil, t.open)
+}
+
+func (t *tally) open(v values) error {
+	if id, _, ok := t.owner(v); ok {
+		t.owners.doubt(id)
+	}
+	return nil
+}
+
+// readOnNode notes the owners that are on their rows' node, in a state in which Nova does not change
+// their rows.
+func (t *tally) readOnNode(ctx context.Context) error {
+	return t.ofOwners(ctx, source{table: "instances", owner: "uuid", columns: ", host, node",
+		where: "task_state IS NULL AND vm_state IN ('active', 'stopped', 'paused', 'suspended', 'rescued', 'shelved', 'error')",
+	}, t.onNode)
+}
+
+func (t *tally) onNode(v values) error {
+	id, o, ok := t.owner(v)
+	if !ok || o.node < 0 {
+		return nil
+	}
+	row, host, name := t.nodes.rows[o.node], v[2], v[3]
+	if string(host) == t.nodes.text(row.host) && string(name) == t.nodes.text(row.name) {
+		t.owners.see(id, o, seenInstance)
+	}
+	return nil
+}
+
+// readExtra notes the owners that request as many devices as they have, and have no
+// migration_context.
+func (t *tally) readExtra(ctx context.Context) error {
+	return t.ofOwners(ctx, source{table: "instance_extra", owner: "instance_uuid", columns: ", pci_requests, migration_context IS NULL"}, t.extra)
+}
+
+func (t *tally) extra(v values) error {
+	id, o, ok := t.owner(v)
+	if !ok {
+		return nil
+	}
+	requests, plain := v[2], string(v[3]) == "1"
+	if plain && requests != nil {
+		n, ok := cleanup.Requested(requests)
+		plain = ok && n >= int(o.rows)
+	}
+	if !plain {
+		o.state |= doubted
+	}
+	t.owners.see(id, o, seenExtra)
+	return nil
+}
+
+// owner returns the owner that a row belongs to, if there is one. It doubts an owner whose uuid the
+// row has in another spelling.
+func (t *tally) owner(v values) (id uuid, o owner, ok bool) {
+	id, canonical, ok := parseUUID(v[1])
+	if !ok {
+		return id, o, false
+	}
+	if o, ok = t.owners.all[id]; ok && !canonical {
+		o.state |= doubted
+		t.owners.all[id] = o
+	}
+	return id, o, ok && canonical
+}
+
+// count counts the rows of settled owners, and lists those of the others.
+func (t *tally) count(ctx context.Context) error {
+	var others []uuid
+	for id, o := range t.owners.all {
+		if o.settled() {
+			t.legitimate += int(o.rows)
+		} else {
+			others = append(others, id)
+		}
+	}
+	for some := range slices.Chunk(others, batch) {
+		err := t.lookup(ctx, source{table: "pci_devices", owner: "instance_uuid"}, uuids(some), func(v values) error {
+			id, err := number(v[0])
+			t.ids = append(t.ids, id)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

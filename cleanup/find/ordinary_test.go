@@ -1,0 +1,194 @@
+package find
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"gpustack/cleanup"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const someUUID = "5f0c1c9e-0000-4000-8000-00000000000a"
+
+// TestParseUUID: only the form in which Nova writes a uuid is canonical.
+func TestParseUUID(t *testing.T) {
+	for text, want := range map[string][2]bool{
+		someUUID:                                {true, true},
+		"5F0C1C9E-0000-4000-8000-00000000000A":  {false, true},
+		someUUID + "  ":                         {false, true},
+		someUUID + "0":                          {},
+		"5f0c1c9e000040008000-00000000000a----": {},
+		"5f0c1c9g-0000-4000-8000-00000000000a":  {},
+		"0000-0000000000000000000000000000000":  {},
+		"":                                      {},
+	} {
+		id, canonical, ok := parseUUID([]byte(text))
+		if got := [2]bool{canonical, ok}; got != want || ok && id.String() != someUUID {
+			t.Errorf("%q: %s, %v", text, id, got)
+		}
+	}
+}
+
+// TestOwners: with more instances than are kept at once, each is in exactly one range, with all its
+// rows.
+func TestOwners(t *testing.T) {
+	const instances, each = 1000, 3
+	var all []uuid
+	for i := range instances {
+		id, _, _ := parseUUID(fmt.Appendf(nil, "%08x-0000-4000-8000-%012x", i*i*i, i))
+		all = append(all, id)
+	}
+	o := newOwners(10)
+	got := map[uuid]uint16{}
+	for ranges := 1; ; ranges++ {
+		for range each {
+			for k, id := range all {
+				o.add(id, int32(k))
+			}
+		}
+		for id, i := range o.all {
+			if i.state != 0 {
+				t.Fatalf("%s: state %b", id, i.state)
+			}
+			got[id] += i.rows
+		}
+		if len(o.all) > 10 {
+			t.Fatalf("%d at once", len(o.all))
+		}
+		if !o.next() {
+			if ranges < instances/10 {
+				t.Errorf("%d ranges", ranges)
+			}
+			break
+		}
+	}
+	for _, id := range all {
+		if got[id] != each {
+			t.Errorf("%s: %d rows", id, got[id])
+		}
+	}
+	if len(got) != instances {
+		t.Errorf("%d instances", len(got))
+	}
+}
+
+// TestOwnersOfOneRange: instances whose uuids begin alike cannot be left for later.
+func TestOwnersOfOneRange(t *testing.T) {
+	o := newOwners(10)
+	for i := range 100 {
+		o.add(uuid{15: byte(i)}, 0)
+	}
+	if len(o.all) != 100 {
+		t.Errorf("%d instances", len(o.all))
+	}
+	for o.next() {
+		if len(o.all) > 0 {
+			t.Errorf("range %x-%x has %d instances", o.first, o.last, len(o.all))
+		}
+	}
+	many := newOwners(10)
+	for range math.MaxUint16 + 1 {
+		many.add(uuid{}, 0)
+	}
+	if many.all[uuid{}].state != doubted {
+		t.Errorf("%+v", many.all[uuid{}])
+	}
+}
+
+// ordinary returns a tally of one node, and the columns of an ordinary row and its records.
+func ordinary() (t *tally, device, instance, extra values) {
+	r := &reader{nodes: nodes{[]nodeRow{{id: 7, host: part{0, 4}, name: part{0, 4}}}, "gpu1"}}
+	text := func(columns ...string) (v values) {
+		for _, c := range columns {
+			v = append(v, []byte(c))
+		}
+		return v
+	}
+	return &tally{reader: r, plain: []bool{true}, owners: newOwners(10)},
+		text("1", someUUID, "7", cleanup.StatusAllocated, "0"),
+		text("2", someUUID, "gpu1", "gpu1"),
+		text("3", someUUID, `[{"count": 1, "spec": [{"vendor_id": "10de", "product_id": "11b4"}], "alias_name": "a", "is_new": false, "request_id": "`+someUUID+`"}]`, "1")
+}
+
+// TestOrdinaryRow: what makes the rows of an instance doubtful.
+func TestOrdinaryRow(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(device, instance, extra values)
+		settled bool
+		ids     []int64
+	}{
+		"ordinary":              {settled: true},
+		"claimed":               {change: func(device, _, _ values) { device[3] = []byte("claimed") }, settled: true},
+		"no request":            {change: func(_, _, extra values) { extra[2] = nil }, settled: true},
+		"another status":        {change: func(device, _, _ values) { device[3] = []byte("Allocated") }, ids: []int64{1}},
+		"an uuid in capitals":   {change: func(device, _, _ values) { device[1] = []byte("5F0C1C9E-0000-4000-8000-00000000000A") }, ids: []int64{1}},
+		"another host":          {change: func(_, instance, _ values) { instance[2] = []byte("gpu2") }},
+		"another node":          {change: func(_, instance, _ values) { instance[3] = []byte("gpu1.x") }},
+		"no host":               {change: func(_, instance, _ values) { instance[2] = nil }},
+		"a migration_context":   {change: func(_, _, extra values) { extra[3] = []byte("0") }},
+		"no devices requested":  {change: func(_, _, extra values) { extra[2] = []byte("[]") }},
+		"unreadable requests":   {change: func(_, _, extra values) { extra[2] = []byte("x") }},
+		"an instance's capital": {change: func(_, instance, _ values) { instance[1] = []byte("5F0C1C9E-0000-4000-8000-00000000000A") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tally, device, instance, extra := ordinary()
+			if test.change != nil {
+				test.change(device, instance, extra)
+			}
+			for _, err := range []error{tally.device(device, 0, true), tally.onNode(instance), tally.extra(extra)} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(test.ids, tally.ids); diff != "" {
+				t.Error(diff)
+			}
+			for _, o := range tally.owners.all {
+				if o.settled() != test.settled {
+					t.Errorf("%+v", o)
+				}
+			}
+		})
+	}
+}
+
+// TestTwice: two records of one instance, of which Nova writes one, make its rows doubtful.
+func TestTwice(t *testing.T) {
+	for name, twice := range map[string]func(t *tally, instance, extra values) error{
+		"instances":      func(t *tally, instance, _ values) error { return t.onNode(instance) },
+		"instance_extra": func(t *tally, _, extra values) error { return t.extra(extra) },
+		"migrations":     func(t *tally, instance, _ values) error { return t.open(instance) },
+	} {
+		tally, device, instance, extra := ordinary()
+		for _, err := range []error{tally.device(device, 0, true), tally.onNode(instance), tally.extra(extra), twice(tally, instance, extra)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, o := range tally.owners.all {
+			if o.settled() {
+				t.Errorf("%s: %+v", name, o)
+			}
+		}
+	}
+}
+
+// TestOrdinaryRowsAllocateNothing: no row and no record of an instance that is known costs memory.
+func TestOrdinaryRowsAllocateNothing(t *testing.T) {
+	tally, device, instance, extra := ordinary()
+	if err := tally.device(device, 0, true); err != nil {
+		t.Fatal(err)
+	}
+	n := testing.AllocsPerRun(100, func() {
+		for _, err := range []error{tally.device(device, 0, true), tally.onNode(instance), tally.extra(extra), tally.open(instance)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
