@@ -20,7 +20,7 @@ import (
 
 // machine is a controller's file tree with the nova.conf of the databases, to be
 // changed by the test alone.
-func machine(t *testing.T) string {
+func machine(t testing.TB) string {
 	t.Helper()
 	root := t.TempDir()
 	text, err := os.ReadFile(database.Conf())

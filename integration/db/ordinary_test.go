@@ -1,0 +1,267 @@
+package db
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+)
+
+// openAll connects to the databases of all cells.
+func openAll(t *testing.T) *novadb.Databases {
+	t.Helper()
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL(apiDatabase), Local: database.URL(cell1Database)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { databases.Close() })
+	return databases
+}
+
+// judged returns what is found, with the number of rows of each verdict. No row is judged twice.
+func judged(t *testing.T, databases *novadb.Databases, o find.Options) (found []cleanup.Finding, summary cleanup.Summary) {
+	t.Helper()
+	seen := map[string]bool{}
+	summary, err := find.Rows(t.Context(), databases, o, func(f cleanup.Finding) {
+		row := fmt.Sprint(f.Cell, f.Device.ID)
+		if seen[row] {
+			t.Errorf("row %s is judged twice", row)
+		}
+		seen[row] = true
+		if f.Verdict != cleanup.Legitimate {
+			found = append(found, f)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found, summary
+}
+
+// random makes a cell of records as Nova writes them, of records in every stage of what Nova does,
+// and of records that it does not write.
+func random(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	reset(t)
+	cell := database.Cell1
+	pick := func(texts ...string) string { return texts[r.IntN(len(texts))] }
+	orNULL := func(text string) any {
+		if text == "NULL" {
+			return nil
+		}
+		return text
+	}
+	one := func(of int) bool { return r.IntN(of) == 0 }
+	var hosts []string
+	var nodes []int64
+	for i := range 8 {
+		host := fmt.Sprintf("gpu%d", i)
+		var options []HostOption
+		switch {
+		case one(8):
+			options = append(options, ServiceDeleted(time.Hour))
+		case one(8):
+			options = append(options, Node(Row{"deleted": nil}))
+		case one(8):
+			options = append(options, Node(Row{"hypervisor_hostname": host + ".example.org"}))
+		}
+		hosts, nodes = append(hosts, host), append(nodes, cell.Compute(t, host, options...))
+	}
+	address := 0
+	for i := range 120 {
+		id := fmt.Sprintf("%08x-0000-4000-8000-%012x", r.Uint32(), i)
+		k := r.IntN(len(hosts))
+		host := hosts[k]
+		count := 1 + r.IntN(3)
+		row := Row{"uuid": id, "host": host, "node": host, "vm_state": "active", "launched_on": host, "hidden": false}
+		extra := Row{"instance_uuid": id, "pci_requests": fmt.Sprintf(`[{"count": %d, "spec": [{"vendor_id": "10de"}], "request_id": "%s"}]`, count, RequestOf(id))}
+		migrated := false
+		if one(2) {
+			for range 1 + r.IntN(2) {
+				switch r.IntN(14) {
+				case 0:
+					row["vm_state"] = orNULL(pick("building", "resized", "soft-delete", "error", "stopped", "shelved_offloaded", "paused", "Active", "NULL"))
+				case 1:
+					row["task_state"] = pick("resize_migrating", "deleting", "spawning")
+				case 2:
+					row["host"] = orNULL(pick("NULL", strings.ToUpper(host), host+" ", hosts[r.IntN(len(hosts))]))
+				case 3:
+					row["node"] = orNULL(pick("NULL", strings.ToUpper(host), host+".example.org", hosts[r.IntN(len(hosts))]))
+				case 4:
+					row["deleted"] = []any{itsID{}, nil}[r.IntN(2)]
+				case 5:
+					extra["pci_requests"] = orNULL(pick("[]", "NULL", "{", `[{"Count": 1}]`, `[{"count": 9, "spec": []}]`, `[{"count": 0}, {"count": 1}]`))
+				case 6:
+					extra["migration_context"] = pick("{}", `{"nova_object.data": {"migration_id": 3}}`)
+				case 7:
+					extra["deleted"] = itsID{}
+				case 8:
+					row["uuid"] = strings.ToUpper(id)
+				default:
+					migrated = true
+				}
+			}
+		}
+		there := !one(30)
+		if there {
+			cell.Insert(t, "instances", row)
+		}
+		for range 1 + r.IntN(40)/39 {
+			if there && !one(30) {
+				cell.Insert(t, "instance_extra", extra)
+			}
+		}
+		if there && migrated {
+			cell.Migration(t, 0, id, pick("migration", "resize", "live-migration", "evacuation"), pick("error", "done", "migrating", "completed", "confirmed", "Completed"),
+				host, hosts[r.IntN(len(hosts))], Row{"deleted": r.IntN(20) / 19, "source_node": host})
+		}
+		devices := count
+		if one(10) {
+			devices++
+		}
+		for range devices {
+			node, status, owner := nodes[k], pick("allocated", "allocated", "allocated", "claimed"), id
+			switch r.IntN(40) {
+			case 0:
+				node = nodes[r.IntN(len(nodes))]
+			case 1:
+				status = pick("available", "Allocated", "unavailable", "unclaimable", "removed", "Available", "allocated ")
+			case 2:
+				owner = pick("", strings.ToUpper(id), id+" ", "gone", UUID(1))
+			}
+			columns := Row{"instance_uuid": orNull(owner)}
+			if one(60) {
+				columns["deleted"] = itsID{}
+			}
+			address++
+			cell.Card(t, node, fmt.Sprintf("0000:%02x:%02x.0", address/32, address%32), status, id, columns)
+		}
+		address++
+		cell.Card(t, nodes[k], fmt.Sprintf("0000:%02x:%02x.0", address/32, address%32), "available", "")
+	}
+}
+
+// TestOrdinaryRows: what is found while ordinary rows are only counted is what is found when each
+// row is judged, whatever the databases contain, and however many instances are compared at once.
+func TestOrdinaryRows(t *testing.T) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		random(t, r)
+		databases := openAll(t)
+		want, all := judged(t, databases, find.Options{All: true})
+		for _, most := range []int{0, 7} {
+			found, summary := judged(t, databases, find.Options{AtOnce: most})
+			// The clock moves on.
+			for k := range min(len(found), len(want)) {
+				found[k].Evidence = want[k].Evidence
+			}
+			if diff := cmp.Diff(want, found); diff != "" {
+				t.Errorf("seed %d, %d at once (-each judged +found):\n%s", seed, most, diff)
+			}
+			if summary != all {
+				t.Errorf("seed %d, %d at once: %+v, each judged: %+v", seed, most, summary, all)
+			}
+		}
+		if all.Legitimate < 20 || all.Stale < 5 || all.Unknown < 5 {
+			t.Errorf("seed %d is no test: %+v", seed, all)
+		}
+	}
+}
+
+// TestLargeCell: the whole process on a cell of 100,000 devices, of which few are doubtful.
+func TestLargeCell(t *testing.T) {
+	w := world{nodes: 10_000, instances: 20_000, migrations: 30_000, stale: 20}
+	w.make(t)
+	root := machine(t)
+	statements := logged(t, func() {
+		cmd := exec.Command(gpustack, "repair-migration", "--root", root)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root}
+		out, _ := cmd.CombinedOutput()
+		if want := fmt.Sprintf("%d stale, 0 suspicious, 0 unknown, %d legitimate", w.stale, w.devices()/5*4-w.stale); !strings.Contains(string(out), want) {
+			t.Errorf("not found: %s\n%s", want, out)
+		}
+		// The binary alone takes about 15 MiB. 100,000 rows of 250 bytes, and as many again that are
+		// not collected yet, would take 50.
+		if most := maxRSS(cmd); most > 40 {
+			t.Errorf("%.0f MiB of memory", most)
+		}
+	})
+	large := []string{"pci_devices", "instances", "instance_extra", "migrations", "compute_nodes", "services"}
+	read := map[string]bool{}
+	for _, statement := range statements {
+		for _, row := range database.find(t, "EXPLAIN "+statement) {
+			table, extra := row[2], row[9]
+			if slices.Contains(large, table) {
+				read[table] = true
+			}
+			if strings.Contains(extra, "filesort") || strings.Contains(extra, "temporary") {
+				t.Errorf("%s\n%s", statement, row)
+			}
+		}
+	}
+	for _, table := range large {
+		if !read[table] {
+			t.Errorf("no statement reads %s: %q", table, statements)
+		}
+	}
+}
+
+// logged returns the statements that clients send to cell1 during act, and that read its tables.
+func logged(t *testing.T, act func()) (statements []string) {
+	t.Helper()
+	exec := func(statement string) {
+		if _, err := database.SQL.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("TRUNCATE TABLE mysql.general_log")
+	exec("SET GLOBAL log_output = 'TABLE', GLOBAL general_log = 1")
+	defer exec("SET GLOBAL general_log = 0")
+	act()
+	exec("SET GLOBAL general_log = 0")
+	from := regexp.MustCompile(`(?s)^SELECT .*\bFROM (\w+)`)
+	for _, row := range database.find(t, "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type IN ('Query', 'Execute') AND user_host LIKE '%"+User+"%'") {
+		if found := from.FindStringSubmatch(row[0]); found != nil && slices.ContainsFunc(database.columns[cell1Database][found[1]], func(column) bool { return true }) {
+			statements = append(statements, from.ReplaceAllStringFunc(row[0], func(s string) string {
+				return strings.TrimSuffix(s, found[1]) + cell1Database + "." + found[1]
+			}))
+		}
+	}
+	return statements
+}
+
+// TestNeutralCollations: in a collation of no language, texts of printable ASCII are equal at most
+// apart from letter case and trailing blanks.
+func TestNeutralCollations(t *testing.T) {
+	reset(t)
+	neutral := regexp.MustCompile(`^(utf8|utf8mb3|utf8mb4|latin1|ascii)_(bin|nopad_bin|0900_bin|general(_nopad)?_c[is]|swedish(_nopad)?_ci|unicode(_520)?(_nopad)?_ci|(0900|uca1400)(_nopad)?_a[is]_c[is])$`)
+	tried := 0
+	for _, row := range database.find(t, "SELECT full_collation_name, character_set_name FROM information_schema.collation_character_set_applicability") {
+		if !neutral.MatchString(row[0]) {
+			continue
+		}
+		tried++
+		text := func(n string) string { return "CONVERT(CHAR(" + n + ") USING " + row[1] + ")" }
+		// Each character, and each pair of characters, beside each other character, pair and nothing.
+		equal := database.find(t, fmt.Sprintf(`WITH one AS (SELECT seq AS n, %[1]s AS text FROM seq_32_to_126),
+			texts AS (SELECT CONCAT('x', text, 'x') AS text FROM one UNION ALL SELECT 'xx' UNION ALL SELECT CONCAT('x', a.text, b.text, 'x') FROM one a, one b)
+			SELECT COUNT(*) FROM (SELECT MIN(LOWER(text)) AS a, MAX(LOWER(text)) AS b FROM texts GROUP BY text COLLATE %[2]s) g WHERE CAST(a AS BINARY) <> CAST(b AS BINARY)`, text("seq"), row[0]))
+		if equal[0][0] != "0" {
+			t.Errorf("%s: %s", row[0], equal[0][0])
+		}
+	}
+	if tried < 10 {
+		t.Errorf("%d collations", tried)
+	}
+}
