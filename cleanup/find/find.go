@@ -96,8 +96,8 @@ func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, 
 	return r.eachHeld(ctx, judge)
 }
 
-// eachDoubtful reads the rows that need to be judged, batch by batch, and counts the others that are
-// taken.
+// eachDoubtful reads the rows that need to be judged, batch by batch, and counts the others that
+// are taken.
 func (r *reader) eachDoubtful(ctx context.Context, judge func([]cleanup.Device) error, legitimate func(rows int)) error {
 	ids, others, err := r.doubtful(ctx)
 	if err != nil {

@@ -185,8 +185,8 @@ func (t *tally) open(v values) error {
 	return nil
 }
 
-// readOnNode notes the owners that are on their rows' node, in a state in which Nova does not change
-// their rows.
+// readOnNode notes the owners that are on their rows' node, in a state in which Nova does not
+// change their rows.
 func (t *tally) readOnNode(ctx context.Context) error {
 	return t.ofOwners(ctx, source{table: "instances", owner: "uuid", columns: ", host, node",
 		where: "task_state IS NULL AND vm_state IN ('active', 'stopped', 'paused', 'suspended', 'rescued', 'shelved', 'error')",

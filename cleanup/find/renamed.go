@@ -35,12 +35,12 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 		if err != nil {
 			return err
 		}
-		for _, id := range live {
-			if wanted[id] == nil {
-				wanted[id] = map[string][]cleanup.Device{}
+		for _, other := range live {
+			if wanted[other.ID] == nil {
+				wanted[other.ID] = map[string][]cleanup.Device{}
 			}
 			address := strings.ToLower(d.Address)
-			wanted[id][address] = append(wanted[id][address], d)
+			wanted[other.ID][address] = append(wanted[other.ID][address], d)
 		}
 	}
 	e.renamed = map[int64]cleanup.Held{}
@@ -70,9 +70,8 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 // the same name.
 func (r *reader) replaced(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
 	live, err := r.liveNodes(ctx, n.Host)
-	for _, id := range live {
-		n, _ := r.nodes.get(id)
-		if on, err := r.on(ctx, i, n); on || err != nil {
+	for _, other := range live {
+		if on, err := r.on(ctx, i, other); on || err != nil {
 			return on, err
 		}
 	}
@@ -80,18 +79,14 @@ func (r *reader) replaced(ctx context.Context, i cleanup.Instance, n cleanup.Nod
 }
 
 // liveNodes returns the nodes of a host that are not deleted.
-func (r *reader) liveNodes(ctx context.Context, host string) (ids []int64, err error) {
-	for n := range r.nodes.all() {
-		if n.Deleted {
-			continue
-		}
-		same, err := r.names.same(ctx, "compute_nodes.host", n.Host, host)
-		if err != nil {
-			return nil, err
-		}
-		if same {
-			ids = append(ids, n.ID)
+func (r *reader) liveNodes(ctx context.Context, host string) (live []cleanup.Node, err error) {
+	hosts, err := r.names.spellings(ctx, "compute_nodes.host", host)
+	for _, name := range hosts {
+		for _, i := range r.names.nodes[hostNames].find([]byte(name)) {
+			if n := r.nodes.at(int(i)); !n.Deleted {
+				live = append(live, n)
+			}
 		}
 	}
-	return ids, nil
+	return live, err
 }

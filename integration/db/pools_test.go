@@ -41,8 +41,8 @@ func (c *Cell) quiet(t testing.TB) {
 	}
 }
 
-// rowsOf makes random rows of a node: cards without SR-IOV on two NUMA nodes or none, and cards with
-// it, whose functions are in states that follow from each other or do not.
+// rowsOf makes random rows of a node: cards without SR-IOV on two NUMA nodes or none, and cards
+// with it, whose functions are in states that follow from each other or do not.
 func rowsOf(t *testing.T, cell *Cell, node int64, r *rand.Rand) {
 	t.Helper()
 	numa := func() any { return []any{nil, 0, 1}[r.IntN(3)] }

@@ -422,8 +422,8 @@ func Verify(f, after *File, names ...Name) error {
 	return nil
 }
 
-// uncommented returns the text without empty lines and comments, which are most of a sample file and
-// take go-ini most of its time. No option continues after such a line: Parse rejects that.
+// uncommented returns the text without empty lines and comments, which are most of a sample file
+// and take go-ini most of its time. No option continues after such a line: Parse rejects that.
 func (f *File) uncommented() []byte {
 	var text []byte
 	for _, l := range f.lines {
