@@ -64,6 +64,17 @@ func (l *Lab) Release(host, call string) error {
 	return os.Remove(l.host(host, "hold-"+call))
 }
 
+// Fail makes the next calls of a method of the host's driver fail, before they do anything, until
+// Heal. The calls are those of Hold.
+func (l *Lab) Fail(host, call string) error {
+	return os.WriteFile(l.host(host, "fail-"+call), nil, 0o600)
+}
+
+// Heal lets calls that would fail succeed.
+func (l *Lab) Heal(host, call string) error {
+	return os.Remove(l.host(host, "fail-"+call))
+}
+
 // WaitHeld waits until a call is held.
 func (l *Lab) WaitHeld(ctx context.Context, host, call string) error {
 	err := service.Wait(ctx, func(context.Context) (again bool, err error) {

@@ -253,6 +253,72 @@ func hold(t *testing.T, server, host, call string) {
 	}
 }
 
+// TestRepairThreeTries: three resizes fail, and each leaves a record in error and a card on the
+// destination, which Nova keeps for as long as one of the records is open. One repair closes all
+// three, and nova-compute frees all three cards.
+func TestRepairThreeTries(t *testing.T) {
+	const call, tries = "migrate_disk_and_power_off", 3
+	nova := compute(t)
+	server := boot(t, nova, newFlavor(t, nova, "to-be-larger", 1))
+	larger := newFlavor(t, nova, "larger", 1)
+	source := hostOfServer(t, server)
+	dest := theOther(source)
+	insert := func(ctx context.Context, addresses ...string) {
+		t.Helper()
+		service := "nova-compute-" + dest
+		if err := errors.Join(lab.SetCards(dest, addresses...), lab.StopService(service), lab.StartService(ctx, service)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	insert(t.Context(), "0000:84:00.0", "0000:88:00.0", "0000:8c:00.0")
+	t.Cleanup(func() { insert(context.WithoutCancel(t.Context()), "0000:84:00.0", "0000:88:00.0") })
+	if err := lab.Fail(source, call); err != nil {
+		t.Fatal(err)
+	}
+	for n := range tries {
+		if err := servers.Resize(t.Context(), nova, server, servers.ResizeOpts{FlavorRef: larger}).ExtractErr(); err != nil {
+			t.Fatalf("try %d: %v, %q", n, err, rows(t, "SELECT i.vm_state, i.task_state, i.host, m.id, m.status, m.dest_compute FROM nova_cell1.instances i LEFT JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid WHERE i.uuid = '%s'", server))
+		}
+		until(t, "the resize has failed", func() bool {
+			state := rows(t, "SELECT i.vm_state, coalesce(i.task_state, ''), i.host, count(m.id) FROM nova_cell1.instances i LEFT JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid AND m.status = 'error' WHERE i.uuid = '%s' GROUP BY i.id", server)
+			running := rows(t, "SELECT count(*) FROM nova_cell1.instance_actions_events e JOIN nova_cell1.instance_actions a ON a.id = e.action_id WHERE a.instance_uuid = '%s' AND e.finish_time IS NULL", server)
+			return slices.Equal(state[0], []string{"active", "", source, fmt.Sprint(n + 1)}) && running[0][0] == "0"
+		})
+	}
+	if err := lab.Heal(source, call); err != nil {
+		t.Fatal(err)
+	}
+	later(t, server)
+	if got := rows(t, cards, server); len(got) != 1+tries {
+		t.Fatalf("the guest has %q", got)
+	}
+	root := controller(t)
+	args := []string{"--guests", evidence.Write(t, evidence.Report(dest))}
+	stale := slices.Repeat([]string{dest + " B stale online"}, tries)
+	if got, _ := repaired(t, root, args...); !slices.Equal(got, stale) {
+		t.Errorf("%q", got)
+	}
+	if got, status := repaired(t, root, append(args, "--apply", "--yes", "--wait", "90s")...); len(got) > 0 || status != 0 {
+		t.Errorf("after --apply: exit status %d, %q", status, got)
+	}
+	if got := rows(t, "SELECT DISTINCT status FROM nova_cell1.migrations WHERE instance_uuid = '%s'", server); len(got) != 1 || got[0][0] != "failed" {
+		t.Errorf("the records: %q", got)
+	}
+	if got := rows(t, cards, server); len(got) != 1 || got[0][0] != source {
+		t.Errorf("the guest has %q", got)
+	}
+	if diff := cmp.Diff([][]string{{source, server}}, allocations(t)); diff != "" {
+		t.Errorf("Placement (-want +got):\n%s", diff)
+	}
+	// Nova gives all of them to another guest.
+	second := boot(t, nova, newFlavor(t, nova, "all-three", tries))
+	if got := rows(t, cards, second); len(got) != tries || got[0][0] != dest {
+		t.Errorf("the second guest has %q", got)
+	}
+	remove(t, nova, second)
+	remove(t, nova, server)
+}
+
 // TestRepairOnDestination: the destination died when the guest was its already, and an
 // operator has reset the guest's state: it is the source that is freed, and what the
 // migration holds of it in Placement.

@@ -1,4 +1,4 @@
-"""A hypervisor that is not there: Nova's fake driver, with three additions.
+"""A hypervisor that is not there: Nova's fake driver, with a few additions.
 
 Its files are in the folder that is state_path on this host:
 cards.json    the PCI devices, read whenever Nova asks
@@ -6,6 +6,7 @@ compute_id    Nova's own
 guests.json   the guests, which outlive nova-compute as those of a real host do
 hold-CALL     while it exists, the method CALL waits before it does anything, and
 held-CALL     exists while it does
+fail-CALL     while it exists, the method CALL fails before it does anything
 """
 
 import functools
@@ -16,6 +17,7 @@ import time
 from oslo_serialization import jsonutils
 
 import nova.conf
+from nova import exception
 from nova.virt import driver
 from nova.virt import fake
 
@@ -58,6 +60,13 @@ def hold(call):
     os.remove(path("held-" + call))
 
 
+def fail(call):
+    # As the libvirt driver does when it cannot shrink a disk: the guest is as before.
+    if os.path.exists(path("fail-" + call)):
+        raise exception.InstanceFaultRollback(
+            exception.ResizeError(reason=call + " is to fail"))
+
+
 class Driver(fake.FakeDriver):
     def __init__(self, virtapi, read_only=False):
         super().__init__(virtapi, read_only)
@@ -92,6 +101,7 @@ def holdable(call):
     @functools.wraps(method)
     def wrapper(self, *args, **kwargs):
         hold(call)
+        fail(call)
         result = method(self, *args, **kwargs)
         self.keep_guests()
         return result
