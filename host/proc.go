@@ -1,8 +1,11 @@
 package host
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -118,27 +121,33 @@ func Descriptors(root Root, pid int) (targets []string, err error) {
 	return targets, nil
 }
 
-// Mapped returns the files that a process has mapped into its memory, each once (proc_pid_maps(5)).
-// A mapping keeps its file open after the descriptor is closed. An error names the file; HasEnded
-// reports whether it says that the process has ended.
-func Mapped(root Root, pid int) ([]string, error) {
+// MappedDevices returns the device nodes that a process has mapped into its memory, each once
+// (proc_pid_maps(5)). A mapping keeps its file open after the descriptor is closed. An error names
+// the file; HasEnded reports whether it says that the process has ended. Only lines of device nodes
+// are recorded: the others only show addresses of the process's memory.
+func MappedDevices(root Root, pid int) (files []string, err error) {
 	name := ProcessFile(pid, "maps")
-	data, err := root.ReadTable(name)
+	f, err := root.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, Cause(err))
 	}
-	var files []string
-	seen := map[string]bool{}
-	for line := range strings.Lines(string(data)) {
+	defer f.Close() //nolint:errcheck // only read from
+	var kept []byte
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadBytes('\n')
 		// Address, permissions, offset, device and inode have no slash but that of the path.
-		i := strings.IndexByte(line, '/')
-		if i < 0 {
-			continue
+		if i := bytes.IndexByte(line, '/'); i >= 0 && bytes.HasPrefix(line[i:], []byte("/dev/")) {
+			kept = append(kept, line...)
+			if file := strings.TrimSuffix(string(line[i:]), "\n"); !slices.Contains(files, file) {
+				files = append(files, file)
+			}
 		}
-		if file := strings.TrimSuffix(line[i:], "\n"); !seen[file] {
-			seen[file] = true
-			files = append(files, file)
+		if errors.Is(err, io.EOF) {
+			root.Record(name, kept)
+			return files, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, Cause(err))
 		}
 	}
-	return files, nil
 }

@@ -157,14 +157,8 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 		return err
 	}
 	plan, err := bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
-	if opts.mode.Live {
-		observed, servicesErr := c.services(ctx, plan.Plan)
-		if servicesErr != nil {
-			return servicesErr
-		}
-		if observed {
-			plan, err = bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
-		}
+	if c.services(ctx, plan.Plan, opts.mode) {
+		plan, err = bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
 	}
 	if err != nil {
 		return opts.explainBind(err)

@@ -268,11 +268,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if err != nil {
 		return err
 	}
-	if opts.live {
-		if _, err := c.services(ctx, plan); err != nil {
-			return err
-		}
-	}
+	c.services(ctx, plan, bind.Mode{Live: opts.live})
 	warnings, err := bind.Refuse(c.machine, plan, c.uses, opts.live)
 	if err = errors.Join(err, bind.Needed(c.machine, plan)); err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)

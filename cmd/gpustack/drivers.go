@@ -118,14 +118,14 @@ func (u *ui) observeDrivers(root host.Root, engine change.Engine, timeout time.D
 	return c, errors.Join(err, unread, usesErr)
 }
 
-// services adds what services keep a plan's functions open, and the persistence mode of GPUs. It
-// changes nothing unless the plan unbinds the driver nvidia on the running machine: nvidia-smi
-// initializes the GPUs.
-func (c *changing) services(ctx context.Context, plan driver.Plan) (observed bool, err error) {
-	if len(plan.Idle()) == 0 || !c.uses.Running {
-		return false, nil
+// services adds to the uses of functions what programs of the running machine show, and reports
+// whether it did: only if a plan unbinds the driver nvidia, since nvidia-smi initializes the GPUs.
+func (c *changing) services(ctx context.Context, plan driver.Plan, mode bind.Mode) bool {
+	if len(plan.Idle()) == 0 || !c.uses.Running || !mode.Live {
+		return false
 	}
-	return true, c.uses.ObserveServices(ctx, c.kernel.Run, c.machine.Devices.Value)
+	c.uses.ObserveServices(ctx, c.kernel.Run, c.machine.Devices.Value, mode.StopServices)
+	return true
 }
 
 // readRunning reads what only a running machine shows: the ssh session that gpustack was started

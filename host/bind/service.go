@@ -127,9 +127,13 @@ func (n node) services(p driver.Plan, uses machine.Uses) (driver.Services, error
 // units that may not be stopped, or that could not be started again.
 func dependents(wanted map[string]bool, owned []string, uses machine.Uses) (errs []error) {
 	queue := slices.DeleteFunc(slices.Clone(owned), func(name string) bool { return !wanted[name] })
+	if uses.Units.Err != nil {
+		return []error{uses.Units.Err}
+	}
+	units := uses.Units.Value
 	for ; len(queue) > 0 && uses.Running; queue = queue[1:] {
 		name := queue[0]
-		u, ok := uses.Units[name]
+		u, ok := units[name]
 		switch {
 		case !ok:
 			errs = append(errs, fmt.Errorf("%s: %w: its state is unknown", name, ErrDependent))
@@ -142,7 +146,7 @@ func dependents(wanted map[string]bool, owned []string, uses machine.Uses) (errs
 			errs = append(errs, fmt.Errorf("%s: %w: its unit refuses it", name, ErrDependent))
 		}
 		for _, other := range u.Needs {
-			o, ok := uses.Units[other]
+			o, ok := units[other]
 			switch {
 			case wanted[other], ok && !o.Runs():
 			case slices.Contains(owned, other):

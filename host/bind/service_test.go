@@ -36,17 +36,18 @@ func TestServices(t *testing.T) {
 		}
 		return machine.Saw("nvidia-smi", m, nil)
 	}
-	runs := func(names ...string) map[string]driver.Unit {
+	type look = machine.Look[map[string]driver.Unit]
+	runs := func(names ...string) look {
 		units := map[string]driver.Unit{}
 		for _, name := range names {
 			units[name] = driver.Unit{Name: name, Load: "loaded", Active: "active", Sub: "running", CanStop: true, CanStart: true}
 		}
-		return units
+		return look{Value: units}
 	}
-	but := func(units map[string]driver.Unit, name string, change func(u *driver.Unit)) map[string]driver.Unit {
-		u := units[name]
+	but := func(units look, name string, change func(u *driver.Unit)) look {
+		u := units.Value[name]
 		change(&u)
-		units[name] = u
+		units.Value[name] = u
 		return units
 	}
 	asked, notAsked := bind.Mode{Live: true, StopServices: true}, bind.Mode{Live: true}
@@ -94,6 +95,8 @@ func TestServices(t *testing.T) {
 			want: "nvidia-dcgm.service: could not be started again: its unit refuses it\nnvidia-persistenced.service: cannot be stopped: its unit refuses it"},
 		{name: "a unit of unknown state", card: "0000:02:00.0", mode: asked, uses: machine.Uses{Holders: by(dcgm, two), Persistence: modes()},
 			want: "nvidia-dcgm.service: cannot be stopped: its state is unknown"},
+		{name: "no systemctl", card: "0000:02:00.0", mode: asked, uses: machine.Uses{Holders: by(dcgm, two), Persistence: modes(), Units: look{Err: driver.ErrNoSystemd}},
+			want: "not found, so no service can be stopped"},
 		{name: "the modes cannot be read", card: "0000:02:00.0", mode: asked, uses: machine.Uses{Persistence: machine.Saw("nvidia-smi", map[pci.Address]bool(nil), errors.New("exit status 9"))},
 			want: "0000:02:00.0: cannot determine whether it is in persistence mode, in which unbinding nvidia hangs: exit status 9"},
 		{name: "nvidia-smi was not run", card: "0000:02:00.0", mode: asked, uses: machine.Uses{},

@@ -443,3 +443,57 @@ func TestReadPersistence(t *testing.T) {
 		}
 	}
 }
+
+// TestServicesReleased: services that were stopped for good are started by host release, once, and
+// its undo stops them before the GPUs leave again.
+func TestServicesReleased(t *testing.T) {
+	root := hosttest.Lay(t, served)
+	k := serve(t, root)
+	b := binder(t, root, k)
+	if _, err := b.Apply(t.Context(), servicePlan(t, root, "01", "02"), "host bind"); err != nil {
+		t.Fatal(err)
+	}
+	bound := services(t, root)
+	stopped := func() driver.Services {
+		s, err := driver.Stopped(root, entries(t, root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	two := address(t, "02:00.0")
+	want := driver.Services{Start: []string{driver.Persistenced, "nvidia-dcgm.service"}, On: []pci.Address{two}}
+	if diff := cmp.Diff(want, stopped()); diff != "" {
+		t.Errorf("stopped (-want +got):\n%s", diff)
+	}
+	var goals []driver.Goal
+	for _, a := range functions {
+		goal := driver.Goal{Address: address(t, a), State: hosts[a]}
+		if goal.Driver == "nouveau" {
+			goal.Driver = "nvidia"
+		}
+		goals = append(goals, goal)
+	}
+	p := plan(t, root, goals, true)
+	p.Services = stopped()
+	e, err := b.Apply(t.Context(), p, "host release")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
+		t.Errorf("released (-want +got):\n%s", diff)
+	}
+	if s := stopped(); len(s.Start) > 0 {
+		t.Errorf("still stopped: %q", s.Start)
+	}
+	if _, err := b.Undo(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(bound, services(t, root)); diff != "" {
+		t.Errorf("bound again (-want +got):\n%s", diff)
+	}
+	boot(t, root)
+	if s := stopped(); len(s.Start)+len(s.On) > 0 {
+		t.Errorf("after a boot: %v", s)
+	}
+}

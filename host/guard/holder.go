@@ -121,7 +121,7 @@ func (h *holders) process(pid int) error {
 		return err
 	}
 	if len(h.driven) > 0 {
-		mapped, err := host.Mapped(h.root, pid)
+		mapped, err := host.MappedDevices(h.root, pid)
 		if err != nil && !host.HasEnded(err) {
 			return err
 		}

@@ -46,7 +46,7 @@ type Uses struct {
 	Guests  guest.Report
 	// Units are the states of the services that may be stopped, and of all that systemd stops with
 	// them, by name. Persistence says whether GPUs of the driver nvidia are in persistence mode.
-	Units       map[string]driver.Unit
+	Units       Look[map[string]driver.Unit]
 	Persistence Look[map[pci.Address]bool]
 }
 
@@ -56,24 +56,24 @@ func ObserveUses(root host.Root, devices pci.Devices, running bool) (Uses, error
 	return Uses{Running: running, Holders: holders, Guests: guest.Observe(root, guest.NovaConf{}, time.Now())}, err
 }
 
-// ObserveServices adds what programs of the running machine show: the services among the holders
-// that may be stopped, and the persistence mode of GPUs. nvidia-smi is started only if the driver
-// nvidia has a GPU.
-func (u *Uses) ObserveServices(ctx context.Context, run driver.Program, devices pci.Devices) (err error) {
+// ObserveServices adds what programs of the running machine show: if stop is set, the services
+// among the holders that may be stopped, and the persistence mode of GPUs. nvidia-smi is started
+// only if the driver nvidia has a GPU.
+func (u *Uses) ObserveServices(ctx context.Context, run driver.Program, devices pci.Devices, stop bool) {
 	var names []string
 	for _, h := range u.Holders {
 		if h.Service && slices.Contains(driver.Owned(false), h.Unit) && !slices.Contains(names, h.Unit) {
 			names = append(names, h.Unit)
 		}
 	}
-	if len(names) > 0 {
-		u.Units, err = driver.ReadUnits(ctx, run, names)
+	if stop && len(names) > 0 {
+		units, err := driver.ReadUnits(ctx, run, names)
+		u.Units = Saw("systemctl", units, err)
 	}
 	if slices.ContainsFunc(devices, func(d pci.Device) bool { return d.DriverName() == "nvidia" }) {
 		modes, err := driver.ReadPersistence(ctx, run)
 		u.Persistence = Saw("nvidia-smi", modes, err)
 	}
-	return err
 }
 
 // Guest returns the guest that uses a function, or nil. For many functions, ByGuests is faster.
