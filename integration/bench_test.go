@@ -111,7 +111,7 @@ func exists(path string) bool {
 }
 
 // addNames gives a machine the list of names that lspci reads on this one.
-func addNames(b *testing.B, root string) {
+func addNames(b testing.TB, root string) {
 	list, err := os.ReadFile("/usr/share/misc/pci.ids")
 	if err != nil {
 		b.Fatal(err)
@@ -121,7 +121,7 @@ func addNames(b *testing.B, root string) {
 
 // layServer lays out a server's sysfs: buses of a root port and a card of eight
 // functions, GPUs and network cards in turn, until there are enough of them.
-func layServer(b *testing.B, root string, functions int) {
+func layServer(b testing.TB, root string, functions int) {
 	for n := range functions {
 		const perBus = 9
 		bus, place := n/perBus, n%perBus
@@ -159,7 +159,7 @@ func upper(number string) string {
 	return strings.ToUpper(strings.TrimPrefix(number, "0x"))
 }
 
-func write(b *testing.B, path, text string) {
+func write(b testing.TB, path, text string) {
 	b.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.Fatal(err)
@@ -170,7 +170,7 @@ func write(b *testing.B, path, text string) {
 }
 
 // link makes a relative link at path to target, and target itself a folder.
-func link(b *testing.B, path, target string) {
+func link(b testing.TB, path, target string) {
 	b.Helper()
 	relative, err := filepath.Rel(filepath.Dir(path), target)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestUnprivileged(t *testing.T) {
 	}{
 		{"the list of functions", "sys/bus/pci/devices", 1, "gpustack: error: /sys/bus/pci/devices: permission denied"},
 		{"the way to it", "sys/bus", 1, "gpustack: error: /sys/bus/pci/devices: permission denied"},
-		{"one attribute", "sys/bus/pci/devices/0000:84:00.0/vendor", 0, "gpustack: warning: /sys/bus/pci/devices/0000:84:00.0/vendor: permission denied"},
+		{"one attribute", "sys/bus/pci/devices/0000:84:00.0/modalias", 0, "gpustack: warning: /sys/bus/pci/devices/0000:84:00.0/modalias: permission denied"},
 		{"one function", "sys/devices/pci0000:80/0000:80:02.0/0000:84:00.0", 0, "gpustack: warning: /sys/bus/pci/devices/0000:84:00.0: permission denied"},
 		{"a fact of the host", "etc/os-release", 0, "gpustack: warning: /etc/os-release: permission denied"},
 		{"nothing", "", 0, ""},
