@@ -41,17 +41,35 @@ const batch = 2000
 //
 // Errors: novadb.ErrNoCell if no cell has the name of the options.
 func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, error) {
+	return eachCell(ctx, d, o, emit, nil)
+}
+
+// RowsAndPools judges rows as Rows does, and compares the pools of the compute nodes with them in
+// the same snapshots.
+func RowsAndPools(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, cleanup.PoolReport, error) {
+	pools := newPools(o)
+	compared := &pools
+	if !pools.Judged {
+		compared = nil
+	}
+	s, err := eachCell(ctx, d, o, emit, compared)
+	pools.Sort()
+	return s, pools, err
+}
+
+// eachCell judges the rows of all cells, and their pools unless pools is nil.
+func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding), pools *cleanup.PoolReport) (cleanup.Summary, error) {
 	var s cleanup.Summary
 	found := false
 	for _, c := range d.Cells {
-		if c.IsCell0() || o.Cell != "" && o.Cell != c.Name && o.Cell != c.UUID {
+		if !o.selects(c) {
 			continue
 		}
 		found = true
 		err := findIn(ctx, d, c, o, func(f cleanup.Finding) {
 			s.Count(f)
 			emit(f)
-		}, func(rows int) { s.Legitimate += rows })
+		}, func(rows int) { s.Legitimate += rows }, pools)
 		if err != nil {
 			return s, fmt.Errorf("cell %s: %w", c.Name, err)
 		}
@@ -62,7 +80,7 @@ func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup
 	return s, nil
 }
 
-func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, emit func(cleanup.Finding), legitimate func(rows int)) error {
+func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, emit func(cleanup.Finding), legitimate func(rows int), pools *cleanup.PoolReport) error {
 	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return err
@@ -85,21 +103,30 @@ func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, 
 		}
 		return nil
 	}
-	if o.All || o.Host != "" || o.Instance != "" || o.Address != "" {
-		err = r.eachOdd(ctx, judge)
-	} else {
+	free := newFreeRows()
+	switch selected := o.All || o.Host != "" || o.Instance != "" || o.Address != ""; {
+	case selected:
+		if err = r.eachOdd(ctx, judge); err == nil && pools != nil {
+			err = free.read(ctx, r)
+		}
+	case pools != nil:
+		err = r.eachDoubtful(ctx, judge, legitimate, free.aside())
+	default:
 		err = r.eachDoubtful(ctx, judge, legitimate)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.eachHeld(ctx, judge)
 	}
-	return r.eachHeld(ctx, judge)
+	if err == nil && pools != nil {
+		err = r.pools(ctx, free, pools)
+	}
+	return err
 }
 
 // eachDoubtful reads the rows that need to be judged, batch by batch, and counts the others that
-// are taken.
-func (r *reader) eachDoubtful(ctx context.Context, judge func([]cleanup.Device) error, legitimate func(rows int)) error {
-	ids, others, err := r.doubtful(ctx)
+// are taken. asides read all rows too.
+func (r *reader) eachDoubtful(ctx context.Context, judge func([]cleanup.Device) error, legitimate func(rows int), asides ...aside) error {
+	ids, others, err := r.doubtful(ctx, asides...)
 	if err != nil {
 		return err
 	}

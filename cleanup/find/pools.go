@@ -3,9 +3,7 @@ package find
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,25 +11,13 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// Pools compares compute_nodes.pci_stats with the rows of each compute node, in one consistent
-// read-only snapshot of each cell. It changes nothing. The memory is bounded by the number of
-// nodes and of kinds of devices.
-func Pools(ctx context.Context, d *novadb.Databases, o Options) (cleanup.PoolReport, error) {
+// newPools returns an empty report about the pools of the compute nodes that options select.
+func newPools(o Options) cleanup.PoolReport {
 	report := cleanup.PoolReport{Judged: true, Findings: []cleanup.PoolFinding{}, NotJudged: []cleanup.Unjudged{}}
 	if o.Instance != "" || o.Address != "" {
 		report.Judged, report.Why = false, "only the rows of one instance or device were selected"
-		return report, nil
 	}
-	for _, c := range d.Cells {
-		if !o.selects(c) {
-			continue
-		}
-		if err := poolsIn(ctx, d, c, o, &report); err != nil {
-			return report, fmt.Errorf("cell %s: %w", c.Name, err)
-		}
-	}
-	report.Sort()
-	return report, nil
+	return report
 }
 
 // selects returns whether the options select the compute nodes of a cell.
@@ -39,31 +25,15 @@ func (o Options) selects(c novadb.Cell) bool {
 	return !c.IsCell0() && (o.Cell == "" || o.Cell == c.Name || o.Cell == c.UUID)
 }
 
-func poolsIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, report *cleanup.PoolReport) error {
-	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // nothing was written
-	r, err := newReader(ctx, tx, d, c, o)
-	if err != nil {
-		return err
-	}
+// pools compares compute_nodes.pci_stats of the selected compute nodes with their free rows. The
+// memory is bounded by the number of nodes and of kinds of devices.
+func (r *reader) pools(ctx context.Context, free *freeRows, report *cleanup.PoolReport) error {
 	where, args, err := r.wanted(ctx)
 	if err != nil {
 		return err
 	}
-	free := newFreeRows()
-	if err := free.read(ctx, r, where, args); err != nil {
-		return err
-	}
-	return r.pools(ctx, free, strings.ReplaceAll(where, "compute_node_id", "id"), args, report)
-}
-
-// pools compares the pools of the selected compute nodes with their free rows.
-func (r *reader) pools(ctx context.Context, free *freeRows, where string, args []any, report *cleanup.PoolReport) error {
 	var differ []cleanup.NodeStats
-	err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
 		var id int64
 		var stats sql.RawBytes
 		if err := rows.Scan(&id, &stats); err != nil {
@@ -83,22 +53,25 @@ func (r *reader) pools(ctx context.Context, free *freeRows, where string, args [
 		n.Stats = slices.Clone(n.Stats)
 		differ = append(differ, n)
 		return nil
-	}, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0"+where, args...)
+	}, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0"+strings.ReplaceAll(where, "compute_node_id", "id"), args...)
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(differ, batch) {
-		var hosts []string
-		for _, n := range some {
-			hosts = append(hosts, n.Node.Host)
-		}
-		if err := errors.Join(r.readServices(ctx, hosts), r.readChanged(ctx, some)); err != nil {
+	var hosts []string
+	for _, n := range differ {
+		hosts = append(hosts, n.Node.Host)
+	}
+	for some := range slices.Chunk(hosts, batch) {
+		if err := r.readServices(ctx, some); err != nil {
 			return err
 		}
-		for _, n := range some {
-			n.Service = r.services[n.Node.Host]
-			report.Add(n)
+	}
+	for _, n := range differ {
+		if err := r.readChanged(ctx, &n); err != nil {
+			return err
 		}
+		n.Service = r.services[n.Node.Host]
+		report.Add(n)
 	}
 	return nil
 }
@@ -128,8 +101,22 @@ func newFreeRows() *freeRows {
 	return &freeRows{known: map[string]int32{}, counts: map[freeOf]int32{}}
 }
 
-// read counts the selected free rows.
-func (f *freeRows) read(ctx context.Context, r *reader, where string, args []any) error {
+// aside counts free rows while all rows are streamed.
+func (f *freeRows) aside() aside {
+	return aside{[]string{"IF(status = '" + cleanup.StatusAvailable + "', " + freeColumn + ", NULL)"}, func(node int64, v values) error {
+		if v[0] == nil {
+			return nil
+		}
+		return f.add(node, v[0])
+	}}
+}
+
+// read counts the free rows that the options select.
+func (f *freeRows) read(ctx context.Context, r *reader) error {
+	where, args, err := r.wanted(ctx)
+	if err != nil {
+		return err
+	}
 	return r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
 		var node int64
 		var text sql.RawBytes
@@ -176,18 +163,12 @@ func (f *freeRows) of(node int64) map[cleanup.Pool]cleanup.Free {
 	return free
 }
 
-// readChanged fills in when a row of each node changed last, deleted rows among them.
-func (r *reader) readChanged(ctx context.Context, nodes []cleanup.NodeStats) error {
-	at := map[int64]*cleanup.NodeStats{}
-	for i := range nodes {
-		at[nodes[i].Node.ID] = &nodes[i]
-	}
+// readChanged fills in when a row of a node changed last, deleted rows among them.
+func (r *reader) readChanged(ctx context.Context, n *cleanup.NodeStats) error {
 	return r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
-		var id int64
 		var changes [3]sql.NullTime
-		err := rows.Scan(&id, &changes[0], &changes[1], &changes[2])
-		at[id].Changed = latest(changes[:]...)
+		err := rows.Scan(&changes[0], &changes[1], &changes[2])
+		n.Changed = latest(changes[:]...)
 		return err
-	}, "SELECT compute_node_id, MAX(created_at), MAX(updated_at), MAX(deleted_at) FROM pci_devices WHERE compute_node_id IN ("+
-		novadb.Places(len(at))+") GROUP BY compute_node_id", anys(slices.Sorted(maps.Keys(at)))...)
+	}, "SELECT MAX(created_at), MAX(updated_at), MAX(deleted_at) FROM pci_devices WHERE compute_node_id = ?", n.Node.ID)
 }

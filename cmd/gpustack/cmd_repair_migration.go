@@ -408,12 +408,10 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 
 // find evaluates all rows, pools and allocations for the report.
 func (r *repairing) find(ctx context.Context) error {
-	return errors.Join(r.findRows(ctx), r.findPools(ctx), r.findAllocations(ctx))
-}
-
-func (r *repairing) findPools(ctx context.Context) (err error) {
-	r.report.Pools, err = find.Pools(ctx, r.repairer.Databases, r.opts.find)
-	return err
+	if err := r.findRows(ctx); err != nil {
+		return err
+	}
+	return r.findAllocations(ctx)
 }
 
 // findAllocations judges the allocations in Placement, if there is one.
@@ -433,12 +431,12 @@ func (r *repairing) findAllocations(ctx context.Context) (err error) {
 	return err
 }
 
-// findRows evaluates all rows for the report.
+// findRows evaluates all rows and pools for the report.
 func (r *repairing) findRows(ctx context.Context) error {
 	r.report.Findings = []cleanup.Finding{}
 	r.opts.find.All = r.opts.all
 	var err error
-	r.report.Summary, err = find.Rows(ctx, r.repairer.Databases, r.opts.find, func(f cleanup.Finding) {
+	r.report.Summary, r.report.Pools, err = find.RowsAndPools(ctx, r.repairer.Databases, r.opts.find, func(f cleanup.Finding) {
 		if r.opts.all || f.Listed() {
 			r.report.Findings = append(r.report.Findings, f)
 		}

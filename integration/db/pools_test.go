@@ -17,7 +17,7 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// poolsOf are find.Pools of the databases.
+// poolsOf are the pools of all cells.
 func poolsOf(t testing.TB, o find.Options) cleanup.PoolReport {
 	t.Helper()
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
@@ -25,7 +25,7 @@ func poolsOf(t testing.TB, o find.Options) cleanup.PoolReport {
 		t.Fatal(err)
 	}
 	defer databases.Close()
-	report, err := find.Pools(t.Context(), databases, o)
+	_, report, err := find.RowsAndPools(t.Context(), databases, o, func(cleanup.Finding) {})
 	if err != nil {
 		t.Fatal(err)
 	}
