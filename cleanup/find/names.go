@@ -122,7 +122,8 @@ func (n *names) loadGroup(ctx context.Context, g group) error {
 
 // neutral matches collations of no language. They differ in what they do with letters outside
 // ASCII, but two texts of printable ASCII are equal at most if they differ in letter case and
-// trailing blanks alone. (With a collation of Hungarian, "ccs" equals "cscs".) A test compares this with a server.
+// trailing blanks alone. (With a collation of Hungarian, "ccs" equals "cscs".) A test compares
+// this with a server.
 var neutral = regexp.MustCompile(`^(utf8|utf8mb3|utf8mb4|latin1|ascii)_` +
 	`(bin|nopad_bin|0900_bin|general(_nopad)?_c[is]|swedish(_nopad)?_ci|unicode(_520)?(_nopad)?_ci|(0900|uca1400)(_nopad)?_a[is]_c[is])$`)
 
