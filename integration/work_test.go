@@ -36,7 +36,7 @@ func TestScanOpens(t *testing.T) {
 // TestLinear counts how often each statement is run, of gpustack and of package slices, on machines
 // with 115 and with 460 candidates: none may be run more than eight times as often, apart from what
 // is run less than once for each function. Sorting takes up to seven times, and comparing each
-// function with each other one sixteen times. It counts statements because a test must not depend on
+// function with each other one sixteen times. It counts statements because no test may depend on
 // time.
 func TestLinear(t *testing.T) {
 	const small, large, most = 256, 1024, 8

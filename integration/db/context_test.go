@@ -255,7 +255,8 @@ func TestContextMeanwhile(t *testing.T) {
 }
 
 // TestContextKilled: the binary is killed before each statement from the first lock to some after
-// COMMIT, of a repair and of its undo. The next run ends what the killed one began, and the journal knows.
+// COMMIT, of a repair and of its undo. The next run ends what the killed one began, and the
+// journal records that.
 func TestContextKilled(t *testing.T) {
 	run := func(t *testing.T, nth int, proxy *Proxy, args ...string) (killed bool, status int, out string) {
 		t.Helper()
