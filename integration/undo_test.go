@@ -120,7 +120,9 @@ func TestUpgradeByValue(t *testing.T) {
 			name  string
 			since func(t *testing.T, root, ours string)
 		}{
-			{"edited", func(t *testing.T, root, _ string) { editFile(t, root, "etc/default/grub", "GRUB_ENABLE_BLSCFG", "# mine\nGRUB_ENABLE_BLSCFG") }},
+			{"edited", func(t *testing.T, root, _ string) {
+				editFile(t, root, "etc/default/grub", "GRUB_ENABLE_BLSCFG", "# mine\nGRUB_ENABLE_BLSCFG")
+			}},
 			{"grubby", func(t *testing.T, root, ours string) {
 				editFile(t, root, entry, "rhgb quiet"+ours, "rhgb quiet"+ours+" audit=1")
 				editFile(t, root, "etc/default/grub", `GRUB_CMDLINE_LINUX="rhgb quiet"`, `GRUB_CMDLINE_LINUX="rhgb quiet`+ours+` audit=1"`)

@@ -372,6 +372,13 @@ type Known struct {
 	Meaning edit.Meaning
 }
 
+// machineOf returns what the name of an entry begins with: the machine's id or another token
+// (kernel-install(8), entry-token).
+func machineOf(name string) string {
+	token, _, _ := strings.Cut(path.Base(name), "-")
+	return path.Join(path.Dir(name), token)
+}
+
 // Since returns the boot entries of this system that are not among the known ones: those of kernels
 // installed since. They got their arguments from /etc/kernel/cmdline, from GRUB's variable
 // kernelopts, or from the default entry, so the values of the first of these that is known are
@@ -408,7 +415,10 @@ func Since(root host.Root, known []Known) ([]Known, error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			if !slices.ContainsFunc(known, func(k Known) bool { return k.Name == e.name }) {
+			// Entries of other systems on a shared partition begin with another machine's id.
+			ofThisMachine := func(k Known) bool { return machineOf(k.Name) == machineOf(e.name) }
+			isKnown := func(k Known) bool { return k.Name == e.name }
+			if slices.ContainsFunc(known, ofThisMachine) && !slices.ContainsFunc(known, isKnown) {
 				since = append(since, Known{e.name, edit.Meaning{Grammar: meaningEntry, Values: source.Meaning.Values}})
 			}
 		}

@@ -12,13 +12,17 @@
 // The engine does the rest, the same for every kind:
 //
 //	Apply    lock, Check, record (applying), Change.Apply, programs (rebuilding), done
-//	Undo     lock, Check, undoing, Change.Undo, programs (unbuilding), undone
-//	Recover  lock, Check, Change.Recover or the programs that are left, done or undone
+//	Undo     lock, Rewrite, Check, undoing, Change.Undo, programs (unbuilding), undone
+//	Recover  lock, Check, Rewrite, Change.Recover or the programs that are left, done or undone
 //
 // A change answers each step with an [Outcome]: it stands, nothing of it remains, it is undone, or
 // it is open, that is, only a later run can determine or end it. The engine turns that into the
 // status of the entry. When ctx ends, a change ends its running step and rolls back what it must
 // not leave half made; its error wraps the cause of ctx and says what was rolled back.
+//
+// Other programs may have changed the files since. [Files.Rewrite] adapts the entry: where the
+// change is recorded by value ([edit.Meaning]), the entry then leads from what a file is now to
+// what remains without these values. Another file that was edited prevents the undo.
 //
 // Where a change consists of steps that are made all or none, [Run] makes them and rolls back. A
 // change whose parts stand by themselves, as transactions do, has its own loop and calls save

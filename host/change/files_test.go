@@ -688,6 +688,10 @@ func TestOfLaterRelease(t *testing.T) {
 // restores has the hash that the entry names.
 func FuzzEntry(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"id":1,"kind":"files","status":"done","files":[{"name":"/etc/grub","before":{"hash":"x"},"after":null,"back":[{"offset":0,"length":1,"text":"eA=="}]}]}`))
+	f.Add([]byte(`{"schema":1,"id":1,"kind":"files","command":"x","status":"done","started":"2026-03-01T08:00:00Z","ended":null,"files":[{"name":"/etc/grub",` +
+		`"before":{"hash":"x","mode":1,"uid":0,"gid":0,"xattrs":null},"after":{"hash":"y","mode":1,"uid":0,"gid":0,"xattrs":null},"dirs":null,"back":null,` +
+		`"meaning":{"grammar":"boot entry","whole":null,"values":[{"name":"first","before":[],"after":["first"]}]}}],` +
+		`"unchanged":[{"name":"/etc/gone","meaning":{"grammar":"grub defaults","whole":{"name":"","before":null,"after":["old"]},"values":[]}}],"programs":null,"left":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		root := hosttest.Lay(t, tree+"-- var/lib/gpustack/journal/0001.json --\n{}\n")
 		if err := os.WriteFile(root.Path("/var/lib/gpustack/journal/0001.json"), data, 0o600); err != nil {
@@ -700,6 +704,9 @@ func FuzzEntry(f *testing.F) {
 		for _, e := range entries {
 			if _, err := json.Marshal(e); err != nil {
 				t.Fatal(err)
+			}
+			if rewriting, err := (change.Files{Root: root}).Rewrite(entries, e.ID); err == nil && len(rewriting.Entries) > 0 {
+				e = rewriting.Entries[len(rewriting.Entries)-1]
 			}
 			c, err := change.Files{Root: root}.Open(t.Context(), e)
 			if err != nil {
