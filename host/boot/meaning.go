@@ -323,9 +323,13 @@ func withWhole(theirs string, ours []string) string {
 }
 
 // checkDefaults evaluates both texts, and returns an error unless the values are the only
-// difference.
+// difference. grubby makes a shell reject gpustack's part if that sets a variable in several lines:
+// then the text before is evaluated without it.
 func checkDefaults(file, before, after string, m edit.Meaning) error {
 	was, err := evaluate([]script{{file, before}}, grubAlways, grubNormal)
+	if err != nil {
+		was, err = evaluate([]script{{file, block.ReplaceAllString(before, "")}}, grubAlways, grubNormal)
+	}
 	if err != nil {
 		return err
 	}

@@ -344,6 +344,13 @@ func TestUndoByValue(t *testing.T) {
 		{"ours removed by hand", rhel9, "intel", all(sub(entryFile, ` iommu=pt`, ""), sub(cmdlineFile, ` intel_iommu=on`, "")), func(testing.TB, host.Root) {}},
 		{"defaults edited", rhel9, "intel", comment, nil},
 		{"defaults edited, then grubby", rhel9, "intel", all(comment, grubby("audit=1")), nil},
+		// The assignment in which gpustack's part leaves out what it replaces has several lines, of which
+		// grubby replaces the first.
+		{"defaults torn by grubby", strings.Replace(rhel9, `LINUX="crashkernel=1G-4G:192M `, `LINUX="iommu=soft `, 1), "amd", func(t testing.TB, root host.Root) {
+			sub(defaultsFile, `^GRUB_CMDLINE_LINUX=.*$`, `GRUB_CMDLINE_LINUX="rd.lvm.lv=rhel/root iommu=pt audit=1"`)(t, root)
+		}, func(t testing.TB, root host.Root) {
+			sub(defaultsFile, `^GRUB_CMDLINE_LINUX=.*$`, `GRUB_CMDLINE_LINUX="rd.lvm.lv=rhel/root audit=1 iommu=soft"`)(t, root)
+		}},
 		{"defaults of Debian edited", debianInPlace, "intel", comment, nil},
 		{"our part removed by hand", debianInPlace, "intel", rewrite(defaultsFile, func(text string) string {
 			theirs, _, _ := strings.Cut(text, "# gpustack begin\n")
