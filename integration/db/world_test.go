@@ -2,6 +2,7 @@ package db
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -17,6 +18,18 @@ type world struct {
 // devices is how many rows pci_devices has.
 func (w world) devices() int {
 	return w.instances * 5
+}
+
+// pools is the pci_stats of each node: of its free devices, every other is on NUMA node 1.
+func (w world) pools() string {
+	free := w.devices() / w.nodes / 5
+	var pools []string
+	for numa, count := range []int{(free + 1) / 2, free / 2} {
+		pools = append(pools, fmt.Sprintf(`{"nova_object.name": "PciDevicePool", "nova_object.namespace": "nova", "nova_object.version": "1.1", "nova_object.data":
+			{"product_id": "11b4", "vendor_id": "10de", "numa_node": %d, "tags": {"dev_type": "type-PCI"}, "count": %d}, "nova_object.changes": ["count", "numa_node", "product_id", "tags", "vendor_id"]}`, numa, count))
+	}
+	return `'{"nova_object.name": "PciDevicePoolList", "nova_object.namespace": "nova", "nova_object.version": "1.1", "nova_object.data": {"objects": [` +
+		strings.Join(pools, ", ") + `]}, "nova_object.changes": ["objects"]}'`
 }
 
 // make fills cell1. Instances were created on one node after the other, and have random uuids;
@@ -49,8 +62,8 @@ func (w world) make(t testing.TB) {
 			uuid("seq + 40000000"), node("seq"), w.nodes-1),
 		fmt.Sprintf(`INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, hypervisor_type, hypervisor_version, cpu_info, vcpus, memory_mb, local_gb, vcpus_used, memory_mb_used, local_gb_used,
 			host_ip, mapped, stats, pci_stats, deleted, created_at, updated_at)
-			SELECT %s, %[2]s, %[2]s, 'QEMU', 7002000, '{}', 32, 262144, 1000, 0, 0, 0, '127.0.0.1', 1, REPEAT('{"failed_builds": "0"}', 10), REPEAT('{"nova_object.name": "PciDevicePoolList"}', 10), 0,
-			UTC_TIMESTAMP() - INTERVAL 200 DAY, UTC_TIMESTAMP() FROM seq_0_to_%[3]d`, uuid("seq + 50000000"), node("seq"), w.nodes-1),
+			SELECT %s, %[2]s, %[2]s, 'QEMU', 7002000, '{}', 32, 262144, 1000, 0, 0, 0, '127.0.0.1', 1, REPEAT('{"failed_builds": "0"}', 10), %[4]s, 0,
+			UTC_TIMESTAMP() - INTERVAL 200 DAY, UTC_TIMESTAMP() FROM seq_0_to_%[3]d`, uuid("seq + 50000000"), node("seq"), w.nodes-1, w.pools()),
 		fmt.Sprintf(`INSERT INTO instances (uuid, host, node, launched_on, vm_state, task_state, power_state, display_name, hostname, user_id, project_id, image_ref, user_data, reservation_id,
 			instance_type_id, vcpus, memory_mb, root_gb, ephemeral_gb, hidden, cleaned, locked, progress, disable_terminate, shutdown_terminate, deleted, created_at, updated_at, launched_at)
 			SELECT %[1]s, %[2]s, %[2]s, %[2]s, IF(seq %% 20, 'active', 'stopped'), NULL, 1, CONCAT('guest-', seq), CONCAT('guest-', seq),
