@@ -289,7 +289,7 @@ func (b Binder) start(ctx context.Context, name string) error {
 	}
 	return b.await(ctx, name, func(u Unit, late bool) (bool, error) {
 		switch {
-		case u.Active == "active", u.Active == "deactivating" && u.Job:
+		case u.Active == "active" && !u.Job, u.Active == "deactivating" && u.Job:
 			return true, nil
 		case u.Active == "failed", !u.Runs() && !u.Job, late:
 			return false, fmt.Errorf("%s: %w: %s", name, ErrNotStarted, u.state())
@@ -345,8 +345,8 @@ func (b Binder) restore(ctx context.Context, s *Services) (left []string, err er
 		case u.Load != "loaded":
 			left = append(left, name+" stays stopped: it is "+u.Load)
 			continue
-		case u.Active == "active":
-			continue
+		case u.Active == "active" && !u.Job:
+			continue // with a job, a systemctl of the killed run may still stop it
 		}
 		if err := b.start(ctx, name); err != nil {
 			return left, err

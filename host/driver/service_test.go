@@ -74,7 +74,11 @@ func (k *kernel) Run(_ context.Context, argv []string) ([]byte, error) {
 			text, err := os.ReadFile(file(unit))
 			k.check(err)
 			fields := strings.Fields(string(text))
-			fmt.Fprintf(&out, "Id=%s\nLoadState=loaded\nActiveState=%s\nSubState=%s\nCanStart=yes\nCanStop=yes\n\n", unit, fields[0], "of "+fields[0])
+			fmt.Fprintf(&out, "Id=%s\nLoadState=loaded\nActiveState=%s\nSubState=%s\nCanStart=yes\nCanStop=yes\n", unit, fields[0], "of "+fields[0])
+			if len(fields) > 2 {
+				out.WriteString("Job=" + fields[2] + "\n")
+			}
+			out.WriteString("\n")
 		}
 		return []byte(out.String()), nil
 	case argv[0] == "systemctl":
@@ -387,6 +391,26 @@ func TestServicesKilled(t *testing.T) {
 				t.Errorf("%s %s: undone (-want +got):\n%s", what, when, diff)
 			}
 		}
+	}
+}
+
+// TestServicesJob: a systemctl that outlives the killed run may have asked systemd to stop a unit
+// that still runs. Recovery starts it, which replaces that job.
+func TestServicesJob(t *testing.T) {
+	root := hosttest.Lay(t, served)
+	if out, err := exec.Command(os.Args[0], "die", root.Path("/"), "service one", "after1").CombinedOutput(); err == nil {
+		t.Fatalf("%s", out)
+	}
+	k := serve(t, root)
+	k.check(os.WriteFile(root.Path("/units/"+driver.Persistenced), []byte("active 7 42\n"), 0o600))
+	if dealt, err := binder(t, root, k).Recover(t.Context()); err != nil || len(dealt) != 1 {
+		t.Fatal(dealt, err)
+	}
+	if !slices.Contains(k.log, "start "+driver.Persistenced) {
+		t.Errorf("%q", k.log)
+	}
+	if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
