@@ -11,7 +11,7 @@ import (
 // ReadBelow returns the first len(buf) bytes of a file below the directory, or all of a shorter
 // one, as a part of buf. The kernel resolves links as if the directory were the root (openat2(2)
 // with RESOLVE_IN_ROOT, Linux 5.6), in one call where [Root.ReadHead] needs one for each element of
-// the path. Like [Dir.ReadAttribute], it is for sysfs: the last element of name is no link.
+// the path. Without openat2 it is ReadHead.
 func (d *Dir) ReadBelow(name string, buf []byte) ([]byte, error) {
 	fd, err := d.openBelow(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if errors.Is(err, errNoOpenat2) {
@@ -21,9 +21,6 @@ func (d *Dir) ReadBelow(name string, buf []byte) ([]byte, error) {
 	if err == nil {
 		defer unix.Close(fd) //nolint:errcheck // only read from
 		data, err = readUpTo(fd, buf)
-	}
-	if errors.Is(err, unix.EISDIR) {
-		err = errNotRegular
 	}
 	if err != nil {
 		err = &fs.PathError{Op: "read", Path: d.root.Path(path.Join(d.name, name)), Err: err}
@@ -53,7 +50,7 @@ var errNoOpenat2 = errors.New("openat2 is not available")
 
 func (d *Dir) openBelow(name string, flags uint64) (int, error) {
 	for {
-		fd, err := unix.Openat2(d.fd, name, &unix.OpenHow{Flags: flags | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+		fd, err := unix.Openat2(d.fd, name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -64,8 +61,15 @@ func (d *Dir) openBelow(name string, flags uint64) (int, error) {
 	}
 }
 
-// readUpTo reads until buf is full or the file ends.
+// readUpTo reads a regular file until buf is full or the file ends.
 func readUpTo(fd int, buf []byte) ([]byte, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG { // a pipe would seem to be empty
+		return nil, errNotRegular
+	}
 	n := 0
 	for n < len(buf) {
 		got, err := unix.Read(fd, buf[n:])
