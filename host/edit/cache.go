@@ -138,7 +138,7 @@ func private(f *os.File, kind uint32) error {
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
 		return err
 	}
-	hardLinked := kind == unix.S_IFREG && stat.Nlink != 1
+	hardLinked := kind == unix.S_IFREG && stat.Nlink > 1 // 0: Write has replaced the file since it was opened
 	if stat.Mode&unix.S_IFMT != kind || int(stat.Uid) != unix.Geteuid() || stat.Mode&0o022 != 0 || hardLinked {
 		return ErrUnsafe
 	}

@@ -105,6 +105,22 @@ func TestUnsafeCache(t *testing.T) {
 	}
 }
 
+// TestReplacedCache: a file that is replaced while it is read has no name any more, and is whole.
+func TestReplacedCache(t *testing.T) {
+	c, dir := newCache(t)
+	f, err := os.Open(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := c.Write("file", []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := edit.Private(f, unix.S_IFREG); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCacheInParallel: a reader sees a whole content, whoever writes.
 func TestCacheInParallel(t *testing.T) {
 	c, dir := newCache(t)

@@ -1,0 +1,4 @@
+package edit
+
+// Private is exported for tests.
+var Private = private
