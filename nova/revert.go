@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/edit"
@@ -49,7 +50,7 @@ func Revert(file string, m edit.Meaning, now []byte, _ bool) ([]byte, error) {
 	for _, c := range conflicts {
 		lines := func(values []string) (lines []string) {
 			for _, v := range values {
-				lines = append(lines, c.Name.Key+" = "+v)
+				lines = append(lines, c.Name.Key+" = "+strings.ReplaceAll(v, "\n", " "))
 			}
 			return lines
 		}

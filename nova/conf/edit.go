@@ -25,6 +25,8 @@ type Setting struct {
 	Multi bool
 	// Ordered says that the values must be in the order of Values. It requires Multi.
 	Ordered bool
+	// Continued allows values of several lines, which are written as continuation lines.
+	Continued bool
 	// Same reports whether a value in the file is equivalent to a wanted one. If it is nil, they
 	// are compared as text.
 	Same func(have, want string) bool
@@ -48,7 +50,8 @@ func (f *File) Set(s Setting) (*File, error) {
 		e.reuse()
 	}
 	for _, v := range e.written() {
-		if !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
+		unwritable := func(r rune) bool { return unicode.IsControl(r) && !(s.Continued && r == '\n') }
+		if !utf8.ValidString(v) || strings.ContainsFunc(v, unwritable) {
 			return nil, fmt.Errorf("%s: the value contains control characters or is not UTF-8", s.Names[0])
 		}
 	}
@@ -158,7 +161,7 @@ func (e *editor) rewrite(o Option, value string) {
 	}
 	at := strings.IndexAny(old, ":=") + 1
 	blank := old[at : len(old)-len(strings.TrimLeftFunc(old[at:], isSpace))]
-	e.text[o.first] = old[:at] + blank + encode(value)
+	e.text[o.first] = old[:at] + blank + encode(value, e.file.lineEnd())
 	for i := o.first + 1; i <= o.last; i++ {
 		e.gone[i] = true
 	}
@@ -258,10 +261,14 @@ func (e *editor) rename(o Option) {
 }
 
 // encode returns a value as it must be written: in quotes if it would lose its own quotes or white
-// space at its ends.
-func encode(value string) string {
+// space at its ends, and its further lines, each after a line end, as continuation lines.
+func encode(value, end string) string {
+	value, more, continued := strings.Cut(value, "\n")
 	if unquote(value) != value || strings.TrimFunc(value, isSpace) != value {
-		return `"` + value + `"`
+		value = `"` + value + `"`
+	}
+	if continued {
+		value += end + "    " + strings.ReplaceAll(more, "\n", end+"    ")
 	}
 	return value
 }
@@ -290,7 +297,7 @@ func (e *editor) assemble() string {
 			write(l, end)
 		}
 		for _, v := range values {
-			write(e.setting.Names[0].Key+" = "+encode(v), end)
+			write(e.setting.Names[0].Key+" = "+encode(v, end), end)
 		}
 	}
 	for i, l := range f.lines {

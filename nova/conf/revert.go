@@ -83,7 +83,7 @@ func (f *File) Revert(edits []Edit) (*File, []Conflict, error) {
 			continue
 		}
 		var err error
-		if after, err = after.Set(Setting{Names: []Name{e.Name}, Values: target, Multi: true, Ordered: true}); err != nil {
+		if after, err = after.Set(Setting{Names: []Name{e.Name}, Values: target, Multi: true, Ordered: true, Continued: true}); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -27,6 +27,8 @@ func TestRevert(t *testing.T) {
 	const before = "[DEFAULT]\nmy_ip = 1\n[pci]\n# help\nalias = {\"name\": \"a\"}\n[filter_scheduler]\nenabled_filters = A, B\n"
 	const after = "[DEFAULT]\nmy_ip = 1\n[pci]\n# help\nalias = {\"name\": \"a\"}\nalias = {\"name\": \"k\"}\n[filter_scheduler]\nenabled_filters = A, B, P\n\n[compute]\nreport = true\n"
 	const old, renamed = "[pci]\nwhitelist = {\"a\": 1}\nwhitelist = {\"b\": 2}\n", "[pci]\ndevice_spec = {\"a\": 1}\ndevice_spec = {\"b\": 2}\ndevice_spec = {\"c\": 3}\n"
+	const several = "[pci]\nalias = {\"name\":\n    \"a\"}\nalias = \n    {\"name\": \"b\",\n    \"c\": 1}\n[filter_scheduler]\nenabled_filters = A,\n    B,\n    C\n"
+	const one = "[pci]\nalias = {\"name\": \"c\"}\n[filter_scheduler]\nenabled_filters = A,C\n"
 	for _, test := range []struct{ name, before, after, now, want string }{
 		{"unchanged", before, after, after, before},
 		{"already as before", before, after, before, before},
@@ -46,6 +48,8 @@ func TestRevert(t *testing.T) {
 		{"our section with a comment", before, after, after + "# mine\n", before + "\n[compute]\n# mine\n"},
 		{"renamed", old, renamed, "# top\n" + renamed, "# top\n" + old},
 		{"renamed, and one added", old, renamed, renamed + "device_spec = {\"d\": 4}\n", "[pci]\ndevice_spec = {\"d\": 4}\nwhitelist = {\"a\": 1}\nwhitelist = {\"b\": 2}\n"},
+		{"several lines", several, one, "# top\n" + one, "# top\n" + several},
+		{"several lines, with carriage returns", several, one, "# top\r\n" + strings.ReplaceAll(one, "\n", "\r\n"), "# top\r\n" + strings.ReplaceAll(several, "\n", "\r\n")},
 		{"our alias changed", before, after, "# top\n" + strings.Replace(after, `"k"`, `"K"`, 1), `7: [pci] alias is {"name": "K"}`},
 		{"several changed", before, after, strings.NewReplacer(`"k"`, `"K"`, "A, B, P", "A, P").Replace(after), "6: [pci] alias is {\"name\": \"K\"}\n8: [filter_scheduler] enabled_filters is A, P"},
 		{"filters gone", before, after, strings.Replace(after, "enabled_filters = A, B, P\n", "", 1), "7: [filter_scheduler] enabled_filters is "},
