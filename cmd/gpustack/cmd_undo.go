@@ -34,7 +34,8 @@ what it will do, and asks.
 
 Files are restored byte for byte, with their permissions, owner and attributes, and
 programs that regenerate boot menus and initramfs images run again. If a file was edited
-since, undo names it and changes nothing.
+since, undo names it and changes nothing. If a later entry changed it, that entry must be
+undone first.
 
 Other programs, such as grubby, GRUB and the packages of kernels, write to boot entries,
 grubenv, /etc/kernel/cmdline, /etc/default/grub and nova.conf too. If such a file was changed

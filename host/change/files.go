@@ -125,45 +125,34 @@ func (c *FileChange) Apply(ctx context.Context, _ func() error) (Outcome, error)
 	return None, err
 }
 
-// Undo restores all files or none.
+// Undo restores all files or none, and removes folders that were created for the change.
 func (c *FileChange) Undo(ctx context.Context, _ func() error) (Outcome, error) {
 	var err error
 	if c.back, err = c.Back(); err != nil {
 		return Open, err
 	}
-	err = c.restore(ctx)
-	switch {
-	case err == nil:
-		c.plan = nil // the plan that makes the change again
-		for i, e := range slices.Backward(c.back) {
-			e = e.Inverse()
-			e.Dirs = c.files[len(c.files)-1-i].Dirs
-			c.plan = append(c.plan, e)
-		}
-		return Reverted, nil
-	case interrupted(ctx, err):
-		return Stands, err
-	}
-	return Open, err
-}
-
-// restore carries out the plan that undoes the change, and removes folders that were created for
-// the change.
-func (c *FileChange) restore(ctx context.Context) error {
 	for _, f := range c.files {
 		if err := edit.RemoveLeftover(c.root, f.Name); err != nil {
-			return err
+			return Stands, err
 		}
 	}
-	if err := c.back.Apply(ctx, c.root); err != nil {
-		return err
+	if err := c.back.Apply(ctx, c.root); errors.Is(err, edit.ErrTorn) {
+		return Open, err
+	} else if err != nil {
+		return Stands, err
 	}
 	for _, f := range slices.Backward(c.files) {
 		if err := edit.RemoveDirs(c.root, f.Dirs); err != nil {
-			return err
+			return Open, err
 		}
 	}
-	return nil
+	c.plan = nil // the plan that makes the change again
+	for i, e := range slices.Backward(c.back) {
+		e = e.Inverse()
+		e.Dirs = c.files[len(c.files)-1-i].Dirs
+		c.plan = append(c.plan, e)
+	}
+	return Reverted, nil
 }
 
 // Recover restores the files, whether their change or its undo was interrupted.

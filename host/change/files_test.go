@@ -724,3 +724,46 @@ func FuzzEntry(f *testing.F) {
 		}
 	})
 }
+
+// TestUndoWithoutFolder: the folder of a removed file may be removed since, as by its package.
+func TestUndoWithoutFolder(t *testing.T) {
+	m := &machine{t: t, root: hosttest.Lay(t, "-- etc/sub/dir/gone --\nold\n")}
+	c, err := edit.Remove(m.root, "/etc/sub/dir/gone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test", Change: change.Files{Root: m.root}.New(edit.Plan{c})}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(m.root.Path("/etc/sub")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.open().Undo(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(m.root.Path("/etc/sub/dir/gone")); err != nil || string(text) != "old\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestUndoFailed: an undo that fails changes nothing, and its entry stays done.
+func TestUndoFailed(t *testing.T) {
+	m := lay(t)
+	if _, err := m.open().Apply(t.Context(), m.work()); err != nil {
+		t.Fatal(err)
+	}
+	// The temporary file next to the second file that is restored cannot be created.
+	after := m.state()
+	if err := os.MkdirAll(m.root.Path("/etc/.gpustack-grub/full"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.open().Undo(t.Context(), 0); err == nil {
+		t.Error("no error")
+	}
+	if diff := cmp.Diff(after, m.state()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := m.statuses(); len(got) != 1 || got[0] != change.Done {
+		t.Errorf("%v", got)
+	}
+}

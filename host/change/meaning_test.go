@@ -493,6 +493,48 @@ func TestUndoOrder(t *testing.T) {
 	}
 }
 
+// TestUndoOrderOfReverted: an entry whose change a later one has reverted is undone after that one,
+// which would make the change again.
+func TestUndoOrderOfReverted(t *testing.T) {
+	m := lay(t)
+	if _, err := m.open().Apply(t.Context(), m.work()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := edit.Remove(m.root, "/etc/new.d/new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test --none", Change: change.Files{Root: m.root}.New(edit.Plan{c})}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.open().Undo(t.Context(), 1)
+	if want := "entry 2 (test --none) changed /etc/new.d/new later: undo entry 2 first"; err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	if _, err := m.open().Undo(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.open().Undo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUndoOfMode: a file of which only the permissions were changed since is restored byte for
+// byte, and keeps them.
+func TestUndoOfMode(t *testing.T) {
+	e, root := prepared(t, strings.Replace(rhel9, "ro crashkernel", "ro  iommu=soft crashkernel", 1), "amd")
+	if err := os.Chmod(root.Path(entryFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Undo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	f, err := edit.Read(root, entryFile)
+	if err != nil || f.Mode != 0o600 || !strings.Contains(string(f.Content), "ro  iommu=soft crashkernel") {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 // TestUndoByValueInterrupted: a run that was killed at any file of an undo by value, and a machine
 // that was booted since, which changes the environment block again.
 func TestUndoByValueInterrupted(t *testing.T) {

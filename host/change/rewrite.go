@@ -120,6 +120,12 @@ func (r *rewriting) file(n int, f File) error {
 	}
 	c, err := f.Undo(r.Root)
 	byValue := errors.Is(err, ErrEdited)
+	// If a later entry has reverted the change, its undo would make it again.
+	if s := r.entries[r.at].Status; byValue || s == Done || s == Rebuilding {
+		if err := r.later(f.Name); err != nil {
+			return err
+		}
+	}
 	if byValue {
 		c, err = r.byValue(f, now)
 	}
@@ -178,9 +184,6 @@ func (r *rewriting) earlier(name string, now, before, after *edit.File) error {
 
 // byValue returns the change that undoes the change of a file by value.
 func (r *rewriting) byValue(f File, now *edit.File) (edit.Change, error) {
-	if err := r.later(f.Name); err != nil {
-		return edit.Change{}, err
-	}
 	m := f.Meaning
 	if m == nil && r.Older != nil && f.After != nil {
 		var err error
@@ -190,6 +193,13 @@ func (r *rewriting) byValue(f File, now *edit.File) (edit.Change, error) {
 	}
 	if m == nil || now == nil {
 		return edit.Change{}, fmt.Errorf("%s: %w", f.Name, ErrEdited)
+	}
+	if before, ok := f.Previous(now); ok { // only its permissions or its owner were changed
+		c := edit.Change{Name: f.Name, Before: now}
+		if before != nil {
+			c.After = now.With(before.Content)
+		}
+		return c, nil
 	}
 	return r.revert(f.Name, *m, now, false)
 }

@@ -94,16 +94,16 @@ func (f File) Undo(root host.Root) (edit.Change, error) {
 	if !f.After.Is(now) {
 		return edit.Change{}, fmt.Errorf("%s: %w", f.Name, ErrEdited)
 	}
-	c := edit.Change{Name: f.Name, Before: now}
 	if f.Before == nil {
-		return c, nil
+		return edit.Change{Name: f.Name, Before: now}, nil
 	}
 	before := f.Restore(now)
 	if !f.Before.Is(before) {
 		return edit.Change{}, fmt.Errorf("%s: the journal does not lead back to its former content", f.Name)
 	}
+	c, err := edit.Put(root, f.Name, before.Content, before.Mode, true) // creates its folders if they were removed since
 	c.After = before
-	return c, nil
+	return c, err
 }
 
 // Restore returns the file before the change, computed from the file after it, or nil if it did

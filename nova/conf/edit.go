@@ -50,7 +50,7 @@ func (f *File) Set(s Setting) (*File, error) {
 		e.reuse()
 	}
 	for _, v := range e.written() {
-		unwritable := func(r rune) bool { return unicode.IsControl(r) && !(s.Continued && r == '\n') }
+		unwritable := func(r rune) bool { return unicode.IsControl(r) && (r != '\n' || !s.Continued) }
 		if !utf8.ValidString(v) || strings.ContainsFunc(v, unwritable) {
 			return nil, fmt.Errorf("%s: the value contains control characters or is not UTF-8", s.Names[0])
 		}
