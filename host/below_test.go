@@ -30,7 +30,7 @@ func TestReadBelow(t *testing.T) {
 // deny makes system calls of the test's thread fail, which ends with the test (seccomp(2)).
 func deny(t *testing.T, errno unix.Errno, calls ...uint32) {
 	t.Helper()
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread()                                                       // never unlocked: the thread ends with the goroutine
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}} // the number of the call
 	for _, call := range calls {
 		filter = append(filter,

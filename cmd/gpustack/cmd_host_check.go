@@ -111,7 +111,11 @@ func observeForCheck(root host.Root) machine.Machine {
 	images := initramfs.NewMemory(root, programVersion())
 	m := machine.Observe(root, machine.Check, machine.Options{Images: images})
 	if err := images.Save(); err != nil {
-		m.Warnings = append(m.Warnings, fmt.Sprintf("the cache of initramfs images is not used: %v", err))
+		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)
+		if remedy := hint(err); remedy != "" {
+			warning += " (" + remedy + ")"
+		}
+		m.Warnings = append(m.Warnings, warning)
 	}
 	return m
 }

@@ -1,7 +1,6 @@
 package initramfs
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -47,7 +46,6 @@ type Memory struct {
 	stable  func(unix.Statfs_t) bool // hasCTime
 	once    sync.Once
 	known   map[string]remembered // of earlier runs, by path on the machine
-	unsafe  error                 // why the file was not read: edit.ErrUnsafe
 	mutex   sync.Mutex
 	read    map[string]remembered // of this run
 }
@@ -77,8 +75,8 @@ type memoryDocument struct {
 }
 
 // NewMemory returns the memory of images below root. It reads the file before the first image. What
-// another version of the program has written, or a malformed file, counts as nothing. So does a
-// file that the user may not read.
+// another version of the program or another user can have written, or a malformed file, counts as
+// nothing. So does a file that the user may not read.
 func NewMemory(root host.Root, program string) *Memory {
 	return &Memory{root: root, program: program, now: time.Now, stable: hasCTime, read: map[string]remembered{}}
 }
@@ -87,10 +85,7 @@ func NewMemory(root host.Root, program string) *Memory {
 func (m *Memory) load() {
 	data, err := m.cache().Read(memoryFile)
 	var d memoryDocument
-	switch {
-	case errors.Is(err, edit.ErrUnsafe):
-		m.unsafe = err
-	case err == nil && json.Unmarshal(data, &d) == nil && d.Format == memoryFormat && d.Program == m.program:
+	if err == nil && json.Unmarshal(data, &d) == nil && d.Format == memoryFormat && d.Program == m.program {
 		m.known = d.Images
 		maps.DeleteFunc(m.known, func(_ string, r remembered) bool { return !r.isWhole() })
 	}
@@ -104,7 +99,7 @@ func (m *Memory) cache() edit.Cache {
 // It writes nothing if that is known already. On a read-only file system, or if the user may not
 // write there, nothing is remembered, which is no error.
 //
-// Errors: edit.ErrUnsafe, also if the file was not read for that reason and is replaced now.
+// Errors: edit.ErrUnsafe, if another user can write to the folder. An unsafe file is replaced.
 func (m *Memory) Save() error {
 	if m == nil {
 		return nil
@@ -112,16 +107,16 @@ func (m *Memory) Save() error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if len(m.read) == 0 || maps.EqualFunc(m.known, m.read, remembered.equal) {
-		return m.unsafe
+		return nil
 	}
 	data, err := json.Marshal(memoryDocument{memoryFormat, m.program, m.read})
 	if err == nil {
 		err = m.cache().Write(memoryFile, append(data, '\n'))
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
-		err = nil
+		return nil
 	}
-	return cmp.Or(m.unsafe, err)
+	return err
 }
 
 // equal compares two records of an image. The hash stands for its content.
