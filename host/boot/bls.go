@@ -55,9 +55,9 @@ func ReadBLS(root host.Root) (BLS, error) {
 	if b.cmdline, err = edit.Read(root, kernelCmdline); err != nil {
 		return BLS{}, err
 	}
-	ok, err := root.Exists(grubDefault)
+	ok, err := root.Exists(GrubDefault)
 	if err != nil {
-		return BLS{}, fmt.Errorf("%s: %w", grubDefault, host.Cause(err))
+		return BLS{}, fmt.Errorf("%s: %w", GrubDefault, host.Cause(err))
 	}
 	if ok {
 		g, err := readGrub(root, grubAlways)

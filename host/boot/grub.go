@@ -19,7 +19,7 @@ import (
 // Files of GRUB's configuration. Debian's and Ubuntu's grub-mkconfig reads the drop-in directory,
 // RHEL's and Fedora's does not; readsDropIns looks into the program.
 const (
-	grubDefault = "/etc/default/grub"
+	GrubDefault = "/etc/default/grub"
 	grubDropIns = "/etc/default/grub.d"
 	grubOwn     = grubDropIns + "/zz-gpustack.cfg" // sorts after cloud images' and kdump's
 )
@@ -67,12 +67,12 @@ func ReadGrub(root host.Root) (Grub, error) {
 
 func readGrub(root host.Root, variable string) (Grub, error) {
 	g := Grub{variable: variable}
-	text, err := readConfig(root, grubDefault)
+	text, err := readConfig(root, GrubDefault)
 	if err != nil {
 		return Grub{}, err
 	}
-	g.scripts = []script{{grubDefault, block.ReplaceAllString(text, "")}}
-	g.all = []script{{grubDefault, text}}
+	g.scripts = []script{{GrubDefault, block.ReplaceAllString(text, "")}}
+	g.all = []script{{GrubDefault, text}}
 	names, err := root.ReadDir(grubDropIns)
 	if err != nil && !host.IsAbsent(err) {
 		return Grub{}, fmt.Errorf("%s: %w", grubDropIns, host.Cause(err))
@@ -238,7 +238,7 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 	// A grub-mkconfig that has started or ceased to read the drop-in directory leaves gpustack's
 	// arguments in the wrong file: write one of the files and clear the other.
 	text := withBlock(g.scripts[0].text, inPlace)
-	c, err := edit.Put(root, grubDefault, []byte(text), 0o644, false)
+	c, err := edit.Put(root, GrubDefault, []byte(text), 0o644, false)
 	if err != nil {
 		return nil, err
 	}
@@ -259,10 +259,9 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 // meaning returns the meaning of a change of /etc/default/grub to text. Its values are those of
 // gpustack's part alone: a variable that it filters arguments out of has them still.
 func (g Grub) meaning(text string, change Change) *edit.Meaning {
-	w := &edit.Value{Name: strings.TrimSpace(blockBegin), Before: []string{}, After: []string{}}
-	w.Before = append(w.Before, block.FindAllString(g.all[0].text, -1)...)
-	w.After = append(w.After, block.FindAllString(text, -1)...)
-	return &edit.Meaning{Grammar: meaningDefaults, Whole: w, Values: values(g.Args(), change.Apply(g.Args()))}
+	m := partMeaning(block.FindAllString(g.all[0].text, -1), block.FindAllString(text, -1))
+	m.Values = values(g.Args(), change.Apply(g.Args()))
+	return m
 }
 
 // Markers around gpustack's part of a file that others own.
@@ -282,11 +281,6 @@ func withBlock(theirs, ours string) string {
 		theirs += "\n"
 	}
 	return theirs + blockBegin + ours + blockEnd
-}
-
-// WithoutOurs returns a file of GRUB's configuration without gpustack's part.
-func WithoutOurs(content []byte) []byte {
-	return block.ReplaceAll(content, nil)
 }
 
 // plain matches arguments that need no escaping between double quotes.

@@ -316,6 +316,39 @@ func revertDefaults(file string, m edit.Meaning, now []byte) ([]byte, error) {
 	return []byte(b.String()), checkDefaults(file, text, b.String(), m)
 }
 
+// partMeaning returns the meaning of a change of gpustack's part of /etc/default/grub, without
+// values.
+func partMeaning(before, after []string) *edit.Meaning {
+	w := &edit.Value{Name: strings.TrimSpace(blockBegin), Before: append([]string{}, before...), After: append([]string{}, after...)}
+	return &edit.Meaning{Grammar: meaningDefaults, Whole: w, Values: []edit.Value{}}
+}
+
+// WithoutOurs returns the change that removes gpustack's part from /etc/default/grub, and its
+// arguments from lines that grubby has rewritten since. last is the meaning of the latest change of
+// the part, nil if unknown.
+func WithoutOurs(now *edit.File, last *edit.Meaning) (edit.Change, error) {
+	c := edit.Change{Name: GrubDefault, Before: now}
+	ours := block.FindAllString(string(now.Content), -1)
+	content := block.ReplaceAll(now.Content, nil)
+	if last != nil && last.Whole != nil && len(ours) == 1 {
+		m := *last
+		m.Whole = partMeaning(nil, last.Whole.After).Whole
+		reverted, err := revertDefaults(GrubDefault, m, now.Content)
+		var changed *edit.ChangedValue // by hand: then it is not gpustack's any more
+		switch {
+		case err == nil:
+			content = reverted
+		case !errors.As(err, &changed):
+			return edit.Change{}, err
+		}
+	}
+	c.After = now.With(content)
+	if c.Action() != edit.None {
+		c.Meaning = partMeaning(ours, nil)
+	}
+	return c, nil
+}
+
 // withWhole appends gpustack's part, which begins and ends with its markers.
 func withWhole(theirs string, ours []string) string {
 	part := strings.TrimSuffix(strings.TrimPrefix(strings.Join(ours, ""), blockBegin), blockEnd)

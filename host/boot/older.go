@@ -38,7 +38,7 @@ func Older(file string, replaced []byte, length int, wanted []string) *edit.Mean
 		if len(strings.Join(after.lines, "")) == length {
 			return older(meaningEntry, before, ParseArgs(after.all("options")))
 		}
-	case file == grubDefault && len(replaced) == 0:
+	case file == GrubDefault && len(replaced) == 0:
 		return olderDefaults(length, wanted)
 	}
 	return nil
@@ -71,7 +71,7 @@ func olderDefaults(length int, wanted []string) *edit.Meaning {
 				return nil
 			}
 			found = older(meaningDefaults, nil, add)
-			found.Whole = &edit.Value{Name: strings.TrimSpace(blockBegin), Before: []string{}, After: []string{withBlock("", text)}}
+			found.Whole = partMeaning(nil, []string{withBlock("", text)}).Whole
 		}
 	}
 	return found

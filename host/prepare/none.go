@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,10 +36,13 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	}
 	menu = slices.DeleteFunc(menu, func(c edit.Change) bool { return c.Action() == edit.Create })
 	for i, c := range menu {
-		if c.After != nil { // entries may keep ids of others; files of gpustack never contain any
-			menu[i].After = &edit.File{Content: boot.WithoutOurs(c.After.Content), Meta: c.After.Meta}
-			if !bytes.Equal(menu[i].After.Content, c.After.Content) {
-				menu[i].Meaning = nil // of other contents
+		if c.Name == boot.GrubDefault && c.Before != nil { // entries may keep ids of others; gpustack's part never contains any
+			last, err := latestMeaning(root, entries, c.Name)
+			if err == nil {
+				menu[i], err = boot.WithoutOurs(c.Before, last)
+			}
+			if err != nil {
+				return Plan{}, err
 			}
 		}
 		if isOurs(c.Name) {
@@ -69,6 +71,21 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	contract, err := edit.Remove(root, machine.ContractFile)
 	p.Files = append(slices.Concat(menu, modules, early), contract)
 	return p, err
+}
+
+// latestMeaning returns the meaning of the latest change of a file, nil if it cannot be determined.
+func latestMeaning(root host.Root, entries []change.Entry, name string) (*edit.Meaning, error) {
+	for _, e := range slices.Backward(entries) {
+		i := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == name })
+		switch {
+		case i < 0 || !changedFiles(e):
+		case e.Files[i].Meaning != nil:
+			return e.Files[i].Meaning, nil
+		default:
+			return Older(root)(e, e.Files[i])
+		}
+	}
+	return nil, nil
 }
 
 // withoutArguments returns the change that removes the kernel arguments which host prepare has
