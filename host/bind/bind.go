@@ -114,12 +114,12 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	l := Plan{Functions: s.All, Warnings: n.warnings}
 	var goals []driver.Goal
 	var errs []error
-	stub := false
+	stub, guests := false, uses.ByGuests()
 	for _, a := range s.All {
 		d := n.Devices.At(a)
 		want := n.driverNow(d, opts)
 		held := d.DriverName()
-		if held == want || want == machine.Stub && held == machine.VFIO && isRecorded(record, a, machine.Stub) && uses.Guest(a) != nil {
+		if held == want || want == machine.Stub && held == machine.VFIO && isRecorded(record, a, machine.Stub) && guests[a] != nil {
 			continue // already bound, or libvirt has bound it from pci-stub for a guest
 		}
 		if d.IOMMUGroup == nil {
@@ -341,14 +341,14 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	case blind != "":
 		warnings = append(warnings, fmt.Sprintf("%v: %s", ErrBlind, blind))
 	}
-	vfs, stay := n.Devices.VFs(), len(n.stay(p)) > 0
+	guests, vfs, stay := uses.ByGuests(), n.Devices.VFs(), len(n.stay(p)) > 0
 	for _, c := range p.Changes {
 		d := n.Devices.At(c.Address)
 		if d == nil || c.Before.Driver == "" || c.Before.Driver == c.After.Driver {
 			continue // no driver is unbound
 		}
 		unbound := string(c.Before.Driver)
-		if used := uses.Guest(c.Address); used != nil {
+		if used := guests[c.Address]; used != nil {
 			errs = append(errs, used)
 		}
 		for _, h := range uses.Holders {

@@ -76,11 +76,6 @@ func (u *Uses) ObserveServices(ctx context.Context, run driver.Program, devices 
 	}
 }
 
-// Guest returns the guest that uses a function, or nil. For many functions, ByGuests is faster.
-func (u Uses) Guest(a pci.Address) *InUse {
-	return u.ByGuests()[a]
-}
-
 // ByGuests returns the guest that uses each function which a guest uses.
 func (u Uses) ByGuests() map[pci.Address]*InUse {
 	name := func(uuid, name *string) string {
