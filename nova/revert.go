@@ -48,14 +48,14 @@ func Revert(file string, m edit.Meaning, now []byte, _ bool) ([]byte, error) {
 	}
 	var errs []error
 	for _, c := range conflicts {
-		lines := func(values []string) (lines []string) {
+		lines := func(name conf.Name, values []string) (lines []string) {
 			for _, v := range values {
-				lines = append(lines, c.Name.Key+" = "+strings.ReplaceAll(v, "\n", " "))
+				lines = append(lines, name.Key+" = "+strings.ReplaceAll(v, "\n", " "))
 			}
 			return lines
 		}
-		errs = append(errs, &edit.ChangedValue{File: file, Line: c.Line, Now: lines(c.Now),
-			Value: edit.Value{Name: c.Name.String(), Before: lines(c.Removed), After: lines(c.Added)}})
+		errs = append(errs, &edit.ChangedValue{File: file, Line: c.Line, Now: lines(c.Name, c.Now),
+			Value: edit.Value{Name: c.Name.String(), Before: lines(c.From, c.Removed), After: lines(c.Name, c.Added)}})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

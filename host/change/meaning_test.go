@@ -422,7 +422,7 @@ func TestUndoRefused(t *testing.T) {
 			entryFile + ":5: iommu=pt iommu=soft was set since, gpustack set iommu=pt",
 		}},
 		{"kernelopts", rhel8, setEnv("kernelopts", "root=/dev/mapper/rhel-root ro intel_iommu=on"), []string{
-			envFile + ":3: iommu is not set any more, gpustack set iommu=pt instead of iommu=soft",
+			envFile + ":3: iommu=pt is not set any more, gpustack set it instead of iommu=soft",
 		}},
 		{"defaults", rhel9, all(sub(defaultsFile, ` iommu=pt`, " iommu=on")), []string{
 			defaultsFile + ":6: iommu=on was set since, gpustack set iommu=pt",

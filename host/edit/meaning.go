@@ -36,7 +36,7 @@ func (e *ChangedValue) Error() string {
 	wrote := strings.Join(e.After, " ")
 	switch {
 	case len(e.Now) == 0 && len(e.After) > 0:
-		return fmt.Sprintf("%s:%d: %s is not set any more, gpustack set %s instead of %s", e.File, e.Line, e.Name, wrote, strings.Join(e.Before, " "))
+		return fmt.Sprintf("%s:%d: %s is not set any more, gpustack set it instead of %s", e.File, e.Line, wrote, strings.Join(e.Before, " "))
 	case len(e.After) == 0:
 		return fmt.Sprintf("%s:%d: %s was set since, gpustack removed %s", e.File, e.Line, strings.Join(e.Now, " "), strings.Join(e.Before, " "))
 	}

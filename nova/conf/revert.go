@@ -59,6 +59,7 @@ func (f *File) values(name Name) []string {
 // Conflict is an option that does not have the values that an edit gave it.
 type Conflict struct {
 	Name           Name
+	From           Name     // the option that had the removed values: another one if it was renamed
 	Removed, Added []string // the values that only one of the two versions has
 	Line           int      // from 1
 	Now            []string // values that are of neither version
@@ -76,9 +77,10 @@ func (f *File) Revert(edits []Edit) (*File, []Conflict, error) {
 		now := f.values(e.Name)
 		target, extra, ok := merge(e.Before, e.After, now)
 		if !ok {
-			conflicts = append(conflicts, Conflict{e.Name, without(e.Before, e.After), without(e.After, e.Before), f.lineOf(e.Name, extra), extra})
+			conflicts = append(conflicts, Conflict{e.Name, e.Name, without(e.Before, e.After), without(e.After, e.Before), f.lineOf(e.Name, extra), extra})
 			continue
 		}
+		conflicts = append(conflicts, f.lost(e, edits)...)
 		if slices.Equal(target, now) {
 			continue
 		}
@@ -100,6 +102,27 @@ func (f *File) Revert(edits []Edit) (*File, []Conflict, error) {
 		}
 	}
 	return after, nil, nil
+}
+
+// lost returns the values of an option that an edit has moved to another one, as to its newer name,
+// and that are set in neither: they were removed by hand.
+func (f *File) lost(e Edit, edits []Edit) (conflicts []Conflict) {
+	removed := without(without(e.Before, e.After), f.values(e.Name))
+	for _, to := range edits {
+		if to.Name.Key == "" {
+			continue
+		}
+		now := f.values(to.Name)
+		if _, _, ok := merge(to.Before, to.After, now); !ok {
+			continue // a conflict anyway
+		}
+		for _, v := range without(without(to.After, to.Before), now) {
+			if len(without([]string{v}, removed)) == 0 {
+				conflicts = append(conflicts, Conflict{Name: to.Name, From: e.Name, Removed: []string{v}, Added: []string{v}, Line: f.lineOf(to.Name, nil)})
+			}
+		}
+	}
+	return conflicts
 }
 
 // lineOf returns the line of the first option that has one of the values, else the last line of the
