@@ -27,8 +27,10 @@ type Allocations struct {
 // Sites are the resource providers of the compute nodes that Settle tells apart. A provider in
 // none of the lists shares its resources (disks, addresses) with several hosts.
 type Sites struct {
-	Here  []string // of the instance's own node
-	There []string // of nodes that the instance is proved not to be on
+	Here []string // of the instance's own node
+	// Nowhere says that the instance is on no node, after it was shelved and offloaded.
+	Nowhere bool
+	There   []string // of nodes that the instance is proved not to be on
 	// Kept are those of other nodes that migrations which are not closed go to or from. What
 	// such a migration needs there is not released.
 	Kept []string
@@ -37,10 +39,11 @@ type Sites struct {
 }
 
 // Settle returns the allocations as they must be once the migrations in b are closed: on its own
-// host the instance holds its allocations there, or else those of one of the migrations; on nodes
-// of There it holds nothing, and the migrations hold nothing at all. The instance's allocations
-// on sharing providers stay, except resource classes that it takes over from a migration: those
-// were for the migration's destination, perhaps on the sharing provider of another aggregate.
+// host, if it has one, the instance holds its allocations there, or else those of one of the
+// migrations; on nodes of There it holds nothing, and the migrations hold nothing at all. The
+// instance's allocations on sharing providers stay, except resource classes that it takes over
+// from a migration: those were for the migration's destination, perhaps on the sharing provider
+// of another aggregate.
 //
 // Errors: ErrAllocations.
 //
@@ -66,7 +69,7 @@ func (b Allocations) Settle(s Sites) (after Allocations, changed bool, err error
 		after.Migrations[uuid] = a
 	}
 	switch {
-	case len(s.Here) == 0:
+	case len(s.Here) == 0 && !s.Nowhere:
 		return fail("the instance's compute node is no resource provider")
 	case third:
 		return fail("they include a third compute node")
@@ -80,7 +83,7 @@ func (b Allocations) Settle(s Sites) (after Allocations, changed bool, err error
 		// It is where it was: what it had there is what the migration holds.
 		migration := split(b.Migrations[holders[0]], s)
 		after.Instance.Providers = merge(without(instance.foreign, b.Migrations[holders[0]]), migration.foreign, migration.here, kept)
-	case len(instance.here) > 0, s.Moving:
+	case len(instance.here) > 0, s.Moving, s.Nowhere:
 		after.Instance.Providers = merge(instance.foreign, instance.here, kept)
 	default:
 		return fail("neither has allocations on the instance's own host")

@@ -118,6 +118,19 @@ func TestSettle(t *testing.T) {
 			}
 		})
 	}
+	// An instance on no node holds nothing on any.
+	for _, test := range []struct{ instance, migration, want string }{
+		{"", "", ""}, {"there VCPU 1, open VCPU 1", "far PCI 1", "open VCPU 1"}, {"third VCPU 1", "", "a third compute node"},
+	} {
+		b := Allocations{holds(test.instance), map[string]cloud.Allocations{"m1": holds(test.migration)}}
+		after, _, err := b.Settle(Sites{Nowhere: true, There: there, Kept: []string{"open"}})
+		if err != nil && strings.Contains(err.Error(), test.want) && test.want != "" {
+			continue
+		}
+		if got := written(after.Instance); err != nil || got != test.want || len(after.Migrations["m1"].Providers) > 0 {
+			t.Errorf("%+v: %s, %v", test, after.Text(), err)
+		}
+	}
 	if _, _, err := (Allocations{Instance: holds("there VCPU 1")}).Settle(Sites{There: there}); !errors.Is(err, ErrAllocations) {
 		t.Errorf("no provider of the instance's node: %v", err)
 	}

@@ -754,7 +754,10 @@ func (w *world) settle(u Unit, fail func(string)) (open int, err error) {
 		case u.Closes(int64(n + 1)):
 			s.There = append(s.There, nodes...)
 			b.Migrations[fmt.Sprint(n)] = holds(m.books)
-		case m.open() || m.kind == "evacuation" && m.status == "done":
+		case m.kind == "evacuation" && m.status == "done": // removed when the source starts
+			open++
+			s.Kept = append(s.Kept, nodes[0])
+		case m.open():
 			open++
 			s.Kept = append(s.Kept, nodes...)
 			s.Moving = s.Moving || m.books[here]

@@ -76,8 +76,8 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 			u.State, u.Note = cleanup.Skipped, u.Name()+" or the instance is gone"
 			continue
 		}
-		if m.node == "" {
-			u.State, u.Note = cleanup.Skipped, "the instance is on no compute node and so has no allocations of its own"
+		if m.node == "" && !m.nowhere {
+			u.State, u.Note = cleanup.Skipped, "the instance has a host but no compute node, so its allocations are not determined"
 			continue
 		}
 		before, sites, err := r.present(ctx, u, m)
@@ -100,8 +100,10 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 // that matter to Settle. The instance is not on the other nodes of the closed migrations, nor, by
 // the reports, on those of Vacated, as far as no other migration may still move it there.
 func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m migrated) (now cleanup.Allocations, s cleanup.Sites, err error) {
-	if s.Here, err = r.Placement.Tree(ctx, m.node); err != nil {
-		return now, s, err
+	if s.Nowhere = m.nowhere; !s.Nowhere {
+		if s.Here, err = r.Placement.Tree(ctx, m.node); err != nil {
+			return now, s, err
+		}
 	}
 	there := slices.Clone(u.Vacated)
 	for _, closed := range m.closed {
@@ -158,9 +160,10 @@ func (r *Repairer) trees(ctx context.Context, but string, nodes []string) (all [
 
 // migrated has what PlanAllocations needs of the rows of an instance.
 type migrated struct {
-	node   string  // of the instance; "" for none
-	closed []moved // the migrations that the unit closes
-	open   []moved // other migrations that need the allocations of their nodes
+	node    string  // of the instance; "" for none
+	nowhere bool    // the instance has neither a host nor a node
+	closed  []moved // the migrations that the unit closes
+	open    []moved // other migrations that need the allocations of their nodes
 }
 
 // moved has the columns of a migration that PlanAllocations needs.
@@ -169,9 +172,10 @@ type moved struct {
 	nodes [2]string // source and destination; "" if unknown
 }
 
-// migrationsOf reads the migrations of a unit's instance. Beside those that are not over, an
-// evacuation that is done needs the allocations on its source: nova-compute releases them when it
-// starts there (nova/compute/manager.py, _destroy_evacuated_instances).
+// migrationsOf reads the migrations of a unit's instance. Those that are not over need the
+// allocations of both their nodes. An evacuation that is done needs those of its source, which
+// nova-compute releases when it starts there (nova/compute/manager.py,
+// _destroy_evacuated_instances).
 func (r *Repairer) migrationsOf(ctx context.Context, u *cleanup.Unit) (all migrated, err error) {
 	cell, err := r.Databases.Cell(u.Cell)
 	if err != nil {
@@ -180,17 +184,19 @@ func (r *Repairer) migrationsOf(ctx context.Context, u *cleanup.Unit) (all migra
 	err = novadb.Query(ctx, cell.DB, u.Name(), func(rows *sql.Rows) error {
 		var id int64
 		var m moved
-		var open bool
-		err := rows.Scan(&id, &m.uuid, &all.node, &m.nodes[0], &m.nodes[1], &open)
+		var open, evacuated bool
+		err := rows.Scan(&id, &m.uuid, &all.node, &all.nowhere, &m.nodes[0], &m.nodes[1], &open, &evacuated)
 		switch {
 		case u.Closes(id):
 			all.closed = append(all.closed, m)
 		case open:
 			all.open = append(all.open, m)
+		case evacuated:
+			all.open = append(all.open, moved{nodes: [2]string{m.nodes[0]}})
 		}
 		return err
-	}, `SELECT m.id, COALESCE(m.uuid, ''), COALESCE(i.node, ''), COALESCE(m.source_node, ''), COALESCE(m.dest_node, ''),
-		m.status IS NULL OR m.status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR m.migration_type = 'evacuation' AND m.status = 'done'
+	}, `SELECT m.id, COALESCE(m.uuid, ''), COALESCE(i.node, ''), i.host IS NULL AND i.node IS NULL, COALESCE(m.source_node, ''), COALESCE(m.dest_node, ''),
+		m.status IS NULL OR m.status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done'), COALESCE(m.migration_type = 'evacuation' AND m.status = 'done', FALSE)
 		FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.deleted = 0 AND m.instance_uuid = ? ORDER BY m.id`, u.Instance)
 	return all, err
 }
@@ -207,7 +213,10 @@ func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) er
 		if err != nil {
 			return err
 		}
-		show := "openstack resource provider allocation show " + u.Instance
+		show, migrations := "openstack resource provider allocation show "+u.Instance, "its migration"
+		if len(u.Closings) > 1 {
+			migrations = "its migrations"
+		}
 		for _, closed := range m.closed {
 			if closed.uuid != "" {
 				show += ", and the same of " + closed.uuid
@@ -215,7 +224,7 @@ func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) er
 		}
 		u.State = cleanup.Skipped
 		u.Note = "Placement is needed. By hand: " + show +
-			"; the instance must hold what it has on its own host, its migration nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
+			"; the instance must hold what it has on its own host, " + migrations + " nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
 	}
 	return nil
 }

@@ -337,3 +337,70 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 		})
 	}
 }
+
+// TestBooksElsewhere: an evacuation that is done needs only the allocations on its source, which
+// nova-compute releases when it starts there: what a dead migration left on the evacuation's
+// destination is released. An instance on no host holds nothing on any.
+func TestBooksElsewhere(t *testing.T) {
+	u := UUID(1)
+	const uuid = "the migration"
+	type held = map[string]map[string]map[string]int
+	card := map[string]int{"CUSTOM_PCI_10DE_11B4": 1}
+	for name, test := range map[string]struct {
+		host, vmState, status string
+		before, after         held
+	}{
+		"beside an evacuation": {host: "gpu3", vmState: "active", status: "migrating",
+			before: held{u: {"provider of gpu1": card, "provider of gpu2": card}, uuid: {"provider of gpu3": card}},
+			after:  held{u: {"provider of gpu1": card, "provider of gpu3": card}, uuid: {}}},
+		"shelved and offloaded": {vmState: "shelved_offloaded", status: "error",
+			before: held{u: {"provider of gpu1": card}, uuid: {"provider of gpu2": card}},
+			after:  held{u: {"provider of gpu1": card}, uuid: {}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			cell := database.Cell1
+			cell.Compute(t, "gpu1", LastSeen(time.Hour))
+			gpu2, gpu3 := cell.Compute(t, "gpu2"), cell.Compute(t, "gpu3")
+			cell.Instance(t, u, test.host, test.vmState, "")
+			old := Row{"updated_at": Ago(time.Hour)}
+			cell.Card(t, gpu2, first, "allocated", u, old)
+			if test.host != "" {
+				cell.Card(t, gpu3, first, "allocated", u, old)
+			}
+			cell.Migration(t, 3, u, "evacuation", "done", "gpu1", "gpu2", old)
+			cell.Migration(t, 4, u, "migration", test.status, "gpu3", "gpu2", old, Row{"uuid": uuid})
+			b := &books{held: map[string]cloud.Allocations{}}
+			for consumer, providers := range test.before {
+				generation := 1
+				b.held[consumer] = cloud.Allocations{Providers: providers, Project: "p", User: "u", Generation: &generation}
+			}
+			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer databases.Close()
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, nil, time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var found []cleanup.Finding
+			options := find.Options{Proof: proof}
+			if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+				t.Fatal(err)
+			}
+			units := cleanup.NewPlan(found)
+			repairer := &repair.Repairer{Databases: databases, Options: options, Placement: b, Record: func([]cleanup.Unit) error { return nil }}
+			if err := errors.Join(repairer.PlanAllocations(t.Context(), units), repairer.Apply(t.Context(), units)); err != nil || len(units) != 1 {
+				t.Fatalf("%+v, %v", units, err)
+			}
+			if diff := cmp.Diff(test.after, b.content()); diff != "" || units[0].State != cleanup.Written {
+				t.Errorf("%s (%s), Placement (-want +got):\n%s", units[0].State, units[0].Note, diff)
+			}
+			tracked := database.Track(t, cell, gpu2, cell.Reported(t, gpu2))
+			if !slices.Contains(tracked.Changes, Change{first, "status", "allocated", "available"}) {
+				t.Errorf("Nova does not free the card: %+v", tracked.Changes)
+			}
+		})
+	}
+}
