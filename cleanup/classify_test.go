@@ -365,6 +365,18 @@ func TestCases(t *testing.T) {
 		"C: its domain is left on the source": {device: mine, instance: instance("active @gpu2"), migrations: move("post-migrating"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
 			want: "C stale online failed: migration 12 (migration) 'post-migrating' gpu1->gpu2 is open, but the instance is in no task"},
+		"C: its confirmation died": {device: mine, instance: instance("active @gpu2"), migrations: move("confirming"),
+			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
+			want: "C stale online failed: migration 12 (migration) 'confirming' gpu1->gpu2 is open, but the instance is in no task"},
+		"C: its confirmation may be alive": {device: mine, instance: instance("active @gpu2"), migrations: move("confirming"),
+			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2", stayedOn: "gpu1"},
+			want: "C unknown: migration 12 (migration) 'confirming' gpu1->gpu2 is open, but the instance is in no task, but nova-compute of gpu1 has been running since before"},
+		"C: its revert died before it removed the guest": {device: mine, instance: instance("active @gpu2"), migrations: move("reverting"),
+			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
+			want: "C stale online failed: migration 12 (migration) 'reverting' gpu1->gpu2 is open, but the instance is in no task"},
+		"C: its revert died later": {device: mine, instance: instance("active @gpu2"), migrations: move("reverting"),
+			held: both, proof: reports{guest: "gpu1", leftover: true},
+			want: "C unknown: migration 12 (migration) 'reverting' gpu1->gpu2 is open, but the instance is in no task, but gpu2: the guest is not running"},
 		"C: before post-migrating, the domain is the guest": {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
 			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task, but gpu1 has the guest"},
@@ -746,6 +758,12 @@ func TestPlan(t *testing.T) {
 		"together they free a host that has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu4 gpu2", "resize error gpu4 gpu3"}, rows: nodes, proof: reports{silent: "gpu4"},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]",
 				"skipped online migration 2: [{2 failed}] frees gpu3, vacated []: migration 1 is closed first, because closing it together with migration 2 is not proved to be safe: no guest report of gpu4 was given; run gpustack repair-migration again afterwards"}},
+		"back on the source, where the folder may have the guest's only disk": {instance: "active @gpu1", migrations: []string{"resize finished gpu1 gpu2"}, rows: nodes[:2], proof: reports{},
+			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"},
+			leaves: "on gpu1 perhaps the folder " + u + "_resize: the instance is not on gpu2, so a disk in that folder may be the guest's only one; " +
+				"disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"},
+		"one crosses cells": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "crossing error gpu1 gpu3"}, rows: nodes[:2], proof: reports{},
+			steps: "see what became of migration 2, which crosses cells: openstack server migration list --server " + u + "; then run gpustack repair-migration again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var held []Held
@@ -756,7 +774,11 @@ func TestPlan(t *testing.T) {
 				held = append(held, Held{Device: d, Host: n.Host, NodeName: n.Name})
 			}
 			for k, spec := range test.migrations {
-				migrations = append(migrations, numbered(int64(k+1), spec))
+				m := numbered(int64(k+1), spec)
+				if m.Type == "crossing" {
+					m.Type, m.CrossCell = "resize", true
+				}
+				migrations = append(migrations, m)
 			}
 			var findings []Finding
 			for k, n := range test.rows {

@@ -24,8 +24,9 @@ type prospect struct {
 	frees    []Held
 	vacated  []string // names of nodes that the instance is proved not to be on
 	leaves   string
-	hosts    []string // of which reports are needed
-	unproved string   // why the migrations must not be closed; "" if they may
+	hosts    []string   // of which reports are needed
+	unproved string     // why the migrations must not be closed; "" if they may
+	crossing *Migration // one that is left open and crosses cells, which no report can prove dead
 }
 
 // keptBy returns whether a migration goes to or from the device's node.
@@ -37,7 +38,7 @@ func (h Held) keptBy(migration int64) bool {
 func (c closer) close(ids []int64) prospect {
 	var p prospect
 	var closed, left []Migration
-	for _, m := range c.migrations {
+	for k, m := range c.migrations {
 		switch {
 		case m.Over():
 		case slices.Contains(ids, m.ID):
@@ -46,6 +47,9 @@ func (c closer) close(ids []int64) prospect {
 			p.closings = append(p.closings, Closing{m.ID, status})
 		default:
 			left = append(left, m)
+			if m.CrossCell {
+				p.crossing = &c.migrations[k]
+			}
 		}
 	}
 	slices.SortFunc(p.closings, func(a, b Closing) int { return int(a.Migration - b.Migration) })
@@ -54,7 +58,10 @@ func (c closer) close(ids []int64) prospect {
 	proved := slices.Concat(p.frees, atRisk)
 	p.hosts = c.hosts(closed, proved)
 	domains := map[int64]bool{}
-	p.unproved = c.unproved(closed, left, proved, domains)
+	p.unproved = c.unproved(closed, proved, domains)
+	if p.crossing != nil {
+		p.unproved = fmt.Sprintf("%s is open", p.crossing)
+	}
 	p.leaves = c.leaves(closed, domains)
 	for _, h := range c.held {
 		if slices.ContainsFunc(p.frees, func(f Held) bool { return f.ID == h.ID }) || c.vacant(h, closed) {
@@ -139,12 +146,7 @@ func (c closer) hostOf(m Migration, source bool) string {
 // unproved returns why the migrations must not be closed, "" if they may: none of them can be
 // carried on by a thread, and no guest uses any of the devices. It notes in domains the migrations
 // whose source has the guest's domain still defined.
-func (c closer) unproved(closed, left []Migration, freed []Held, domains map[int64]bool) string {
-	for _, m := range left {
-		if m.CrossCell {
-			return fmt.Sprintf("%s is open", m)
-		}
-	}
+func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]bool) string {
 	for _, m := range closed {
 		if _, status := m.closing(c.instance); status == "" || m.CrossCell {
 			return fmt.Sprintf("%s is open", m)
@@ -211,17 +213,21 @@ func (c closer) unused(h Held, m Migration) (why string, leftover bool) {
 func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 	var list []string
 	moves := false
+	folder := "the folder " + c.instance.UUID + "_resize"
+	confirmed := " what confirming the resize would have removed: "
 	for _, m := range closed {
 		moves = moves || m.isMove()
-		remains := "the folder " + c.instance.UUID + "_resize with the guest's old disk"
+		on := "on " + c.hostOf(m, true)
 		switch {
 		case domains[m.ID]:
-			remains = "the guest's domain (virsh undefine " + c.instance.UUID + " --managed-save --nvram) and " + remains
-		case m.isMove() && m.Arrived && m.Status != "error", m.Status == "finished":
-		default:
-			continue
+			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.instance.UUID+" --managed-save --nvram) and "+folder+" with the guest's old disk")
+		case m.isMove() && m.Arrived && m.Status != "error":
+			list = append(list, on+confirmed+folder+" with the guest's old disk")
+		case m.Status == "finished":
+			// Reverting the resize would have moved the disk back (nova/virt/libvirt/driver.py,
+			// finish_revert_migration).
+			list = append(list, fmt.Sprintf("%s perhaps %s: the instance is not on %s, so a disk in that folder may be the guest's only one", on, folder, m.DestHost))
 		}
-		list = append(list, "on "+c.hostOf(m, true)+" what confirming the resize would have removed: "+remains)
 	}
 	slices.Sort(list)
 	list = slices.Compact(list)
@@ -297,9 +303,11 @@ func (m Migration) mayLive() bool {
 
 // leavesDomain returns whether the migration has moved the guest away from the device's node, so
 // that libvirt has the guest's domain still defined there. From post-migrating on, the guest is
-// the destination's (nova/compute/manager.py, _resize_instance).
+// the destination's (nova/compute/manager.py, _resize_instance), until it is confirmed, or until a
+// revert has removed it there.
 func (m Migration) leavesDomain(h Held) bool {
-	return m.isMove() && m.Arrived && slices.Contains(h.From, m.ID) && slices.Contains([]string{"post-migrating", "finished", "error"}, m.Status)
+	since := []string{"post-migrating", "finished", "confirming", "reverting", "error"}
+	return m.isMove() && m.Arrived && slices.Contains(h.From, m.ID) && slices.Contains(since, m.Status)
 }
 
 // keepers returns the open migrations to or from the row's node, and the one that decides the
@@ -383,6 +391,10 @@ func (c *classifier) closes(p prospect) {
 		c.Verdict, c.Repair = Unknown, NoRepair
 		c.Reason += ", but " + p.unproved
 		c.Steps = reportSteps(p.hosts...) + "; then: " + c.Steps
+	}
+	if p.crossing != nil {
+		c.Steps = fmt.Sprintf("see what became of migration %d, which crosses cells: openstack server migration list --server %s; then run gpustack repair-migration again",
+			p.crossing.ID, c.f.Instance.UUID)
 	}
 }
 
