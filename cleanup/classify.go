@@ -332,9 +332,9 @@ func (c *classifier) deletedNode() {
 	case i == nil && c.f.OtherCell == "" && c.f.Mapped:
 		c.is(CaseNode, Unknown, "the instance is mapped to a cell, but no cell has it")
 		return
-	case i != nil && !i.Deleted && c.inFlight():
+	case i != nil && !i.Deleted && working(*i) == "" && c.renamed():
 		return
-	case i != nil && !i.Deleted && c.renamed():
+	case i != nil && !i.Deleted && c.inFlight():
 		return
 	case i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseNode, Suspicious, "the compute node is deleted, but the instance is still on it")

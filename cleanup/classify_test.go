@@ -417,6 +417,16 @@ func TestCases(t *testing.T) {
 				f.Renamed = &Held{Device: device(renamed, StatusAvailable, ""), NodeName: renamed.Name}
 			},
 			want: "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is free on node gpu1.example.org of the same host"},
+		"L: the hypervisor was renamed, and a resize to it waits": {device: mine, node: &deleted, instance: instance("resized @gpu1"),
+			change: func(f *Facts) {
+				f.Renamed = &Held{Device: device(renamed, StatusAvailable, ""), NodeName: renamed.Name}
+			},
+			want: "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is free on node gpu1.example.org of the same host"},
+		"L: the hypervisor was renamed under a task": {device: mine, node: &deleted, instance: instance("active rebooting @gpu1"),
+			change: func(f *Facts) {
+				f.Renamed = &Held{Device: device(renamed, StatusAvailable, ""), NodeName: renamed.Name}
+			},
+			want: "T busy: the instance is in task rebooting, unchanged for 3 h"},
 		"L: the hypervisor was renamed, and another instance has the device": {device: mine, node: &deleted, instance: instance("active @gpu1"),
 			change: func(f *Facts) {
 				f.Renamed = &Held{Device: device(renamed, StatusAllocated, "other"), NodeName: renamed.Name}
@@ -748,6 +758,12 @@ func TestPlan(t *testing.T) {
 			want:   []string{"planned online migrations 1 and 2: [{1 confirmed} {2 failed}] frees gpu1 gpu3, vacated [gpu1 gpu3]"},
 			steps:  "correct Placement's allocations, then set migration 1 to confirmed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1",
 			leaves: "on gpu1 what confirming the resize would have removed: the guest's domain (virsh undefine " + u + " --managed-save --nvram) and the folder " + u + "_resize with the guest's old disk; disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"},
+		"back on the source, where the folder may have the guest's only disk": {instance: "active @gpu1", migrations: []string{"resize finished gpu1 gpu2"}, rows: nodes[:2], proof: reports{},
+			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"},
+			leaves: "on gpu1 perhaps the folder " + u + "_resize: the instance is not on gpu2, so a disk in that folder may be the guest's only one; " +
+				"disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"},
+		"one crosses cells": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "crossing error gpu1 gpu3"}, rows: nodes[:2], proof: reports{},
+			steps: "see what became of migration 2, which crosses cells: openstack server migration list --server " + u + "; then run gpustack repair-migration again"},
 		"no report at all": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], want: nil,
 			steps: "ssh gpu1 gpustack host guests -o json > gpu1.json; ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu1.json --guests gpu2.json; then: correct Placement's allocations, then set migration 1 to confirmed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1"},
 		"a row that nothing keeps, with a report": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{},
@@ -758,12 +774,6 @@ func TestPlan(t *testing.T) {
 		"together they free a host that has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu4 gpu2", "resize error gpu4 gpu3"}, rows: nodes, proof: reports{silent: "gpu4"},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]",
 				"skipped online migration 2: [{2 failed}] frees gpu3, vacated []: migration 1 is closed first, because closing it together with migration 2 is not proved to be safe: no guest report of gpu4 was given; run gpustack repair-migration again afterwards"}},
-		"back on the source, where the folder may have the guest's only disk": {instance: "active @gpu1", migrations: []string{"resize finished gpu1 gpu2"}, rows: nodes[:2], proof: reports{},
-			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"},
-			leaves: "on gpu1 perhaps the folder " + u + "_resize: the instance is not on gpu2, so a disk in that folder may be the guest's only one; " +
-				"disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"},
-		"one crosses cells": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "crossing error gpu1 gpu3"}, rows: nodes[:2], proof: reports{},
-			steps: "see what became of migration 2, which crosses cells: openstack server migration list --server " + u + "; then run gpustack repair-migration again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var held []Held

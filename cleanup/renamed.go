@@ -24,6 +24,11 @@ func (c *classifier) renamed() bool {
 		why = "the compute node was deleted and created again"
 	}
 	disable := fmt.Sprintf("disable the host for new guests now (openstack compute service set --disable %s nova-compute); ", c.f.Node.Host)
+	if settled(*i, "resized") {
+		// A revert would look for the node by its old name (nova/compute/resource_tracker.py,
+		// drop_move_claim_at_dest).
+		disable += fmt.Sprintf("confirm the resize (openstack server resize confirm %s), which cannot be reverted any more; ", i.UUID)
+	}
 	switch {
 	case mine:
 		c.is(CaseNode, Suspicious, "%s, and the device is assigned to the instance on node %s of the same host", why, there.NodeName)
@@ -37,7 +42,7 @@ func (c *classifier) renamed() bool {
 		c.Steps = disable + "see which guest uses the device, and stop the other one: " + reportSteps(c.f.Node.Host)
 		return true
 	}
-	c.Steps = fmt.Sprintf("%sthen stop nova-compute there, run this SQL in one transaction, start nova-compute, "+
+	c.Steps = fmt.Sprintf("%sthen stop nova-compute there, run this SQL in one transaction with that of the instance's other devices, start nova-compute, "+
 		"restore the allocations with nova-manage placement heal_allocations --instance %s, and enable the host: %s",
 		disable, i.UUID, strings.Join(c.moveRow(), "; "))
 	return true
