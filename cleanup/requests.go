@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"gpustack/host"
 )
 
 // Request is a request of instance_extra.pci_requests: for a number of devices, each of which
@@ -101,12 +102,12 @@ func matchSpec(spec map[string]any, d Device) (ok bool, unknown string) {
 	return true, unknown
 }
 
-var notInClass = regexp.MustCompile(`[^A-Z0-9_]`)
+var notInClass = host.LazyRegexp(`[^A-Z0-9_]`)
 
 // resourceClass returns a resource class as Nova writes it
 // (nova/compute/pci_placement_translator.py, _normalize_resource_class).
 func resourceClass(name string) string {
-	name = notInClass.ReplaceAllString(strings.ToUpper(name), "_")
+	name = notInClass().ReplaceAllString(strings.ToUpper(name), "_")
 	if !strings.HasPrefix(name, "CUSTOM_") {
 		name = "CUSTOM_" + name
 	}

@@ -109,14 +109,14 @@ func parseOSRelease(data []byte) map[string]string {
 		case n >= 2 && value[0] == '\'' && value[n-1] == '\'':
 			value = value[1 : n-1]
 		case n >= 2 && value[0] == '"' && value[n-1] == '"':
-			value = osReleaseEscape.ReplaceAllString(value[1:n-1], "$1")
+			value = osReleaseEscape().ReplaceAllString(value[1:n-1], "$1")
 		}
 		values[key] = value
 	}
 	return values
 }
 
-var osReleaseEscape = regexp.MustCompile("\\\\([\"$`\\\\])")
+var osReleaseEscape = LazyRegexp("\\\\([\"$`\\\\])")
 
 func (r *factReader) cpuVendor() *string {
 	data, err := r.root.ReadHead(CPUInfo, firstCPU)
@@ -150,9 +150,9 @@ const loaderInfo = "sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-
 
 var (
 	// blsCommand matches the command by which a grub.cfg loads boot entries.
-	blsCommand = regexp.MustCompile(`(?m)^[ \t]*blscfg\b`)
+	blsCommand = LazyRegexp(`(?m)^[ \t]*blscfg\b`)
 	// blsEnabled matches the setting that makes grub-mkconfig write that command.
-	blsEnabled = regexp.MustCompile(`(?m)^[ \t]*GRUB_ENABLE_BLSCFG=["']?true\b`)
+	blsEnabled = LazyRegexp(`(?m)^[ \t]*GRUB_ENABLE_BLSCFG=["']?true\b`)
 )
 
 // bootLoader prefers the firmware's variable over files, because files of a boot loader that is
@@ -165,7 +165,7 @@ func (r *factReader) bootLoader() *string {
 	if strings.HasPrefix(used, "GRUB") || r.anyExists("boot/grub/grub.cfg", "boot/grub2/grub.cfg") {
 		// RHEL 8 and later and Fedora: GRUB builds its menu from Boot Loader Specification
 		// entries instead of menu entries in grub.cfg.
-		if r.matches("boot/grub2/grub.cfg", blsCommand) || r.matches("etc/default/grub", blsEnabled) {
+		if r.matches("boot/grub2/grub.cfg", blsCommand()) || r.matches("etc/default/grub", blsEnabled()) {
 			return nonEmpty("grub-bls")
 		}
 		return nonEmpty("grub")

@@ -3,7 +3,6 @@ package nova
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,7 @@ type Version []int
 // ParseVersion returns the leading numbers of a version: 8.2.2 for 8.2.2+ds-0ubuntu1.
 func ParseVersion(s string) (Version, error) {
 	var v Version
-	for number := range strings.SplitSeq(versionNumbers.FindString(s), ".") {
+	for number := range strings.SplitSeq(versionNumbers().FindString(s), ".") {
 		n, err := strconv.Atoi(number)
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a version", s)
@@ -32,7 +31,7 @@ func ParseVersion(s string) (Version, error) {
 	return v, nil
 }
 
-var versionNumbers = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*`)
+var versionNumbers = host.LazyRegexp(`^[0-9]+(\.[0-9]+)*`)
 
 func (v Version) String() string {
 	var numbers []string
@@ -44,7 +43,7 @@ func (v Version) String() string {
 
 // libvirtLibrary matches the file name of libvirt's library, which contains the version as
 // major*1000+minor and micro (libvirt/meson.build, so_version).
-var libvirtLibrary = regexp.MustCompile(`^libvirt\.so\.0\.([0-9]+)\.([0-9]+)$`)
+var libvirtLibrary = host.LazyRegexp(`^libvirt\.so\.0\.([0-9]+)\.([0-9]+)$`)
 
 // InstalledHypervisor returns the versions that are installed below root, from Debian's package
 // database, or for libvirt from the name of its library. A version that is not found is nil.
@@ -84,7 +83,7 @@ func libraryVersion(root host.Root) (Version, error) {
 			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
 		}
 		for _, name := range names {
-			m := libvirtLibrary.FindStringSubmatch(path.Base(name))
+			m := libvirtLibrary().FindStringSubmatch(path.Base(name))
 			if m == nil {
 				continue
 			}

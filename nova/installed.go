@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,7 +144,7 @@ func expand(root host.Root, elements []string) ([]string, error) {
 }
 
 // metadataName matches the folder or file with the metadata of a Python package (PEP 376, 427).
-var metadataName = regexp.MustCompile(`^nova-([0-9.]+[^-]*)(-py[0-9.]+)?\.(dist|egg)-info$`)
+var metadataName = host.LazyRegexp(`^nova-([0-9.]+[^-]*)(-py[0-9.]+)?\.(dist|egg)-info$`)
 
 func metadata(root host.Root, dir string, found map[Release]string) error {
 	names, err := root.ReadDir(dir)
@@ -156,7 +155,7 @@ func metadata(root host.Root, dir string, found map[Release]string) error {
 		return fmt.Errorf("%s: %w", dir, host.Cause(err))
 	}
 	for _, name := range names {
-		if m := metadataName.FindStringSubmatch(name); m != nil {
+		if m := metadataName().FindStringSubmatch(name); m != nil {
 			note(found, m[1], path.Join(dir, name))
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gpustack/cleanup/novadb"
+	"gpustack/host"
 )
 
 // names returns which names of hosts and nodes are equal. Nova compares them in SQL
@@ -68,13 +68,13 @@ func newNames(r *reader) *names {
 	return &names{r, map[string]collation{}, map[string]nameIndex{}, map[group]map[string][]string{}, map[question][]string{}}
 }
 
-var plainName = regexp.MustCompile(`^\w+$`)
+var plainName = host.LazyRegexp(`^\w+$`)
 
 // load reads the names that have several spellings in compute_nodes, by each collation that a
 // column has. Other names equal only themselves.
 func (n *names) load(ctx context.Context) error {
 	for column, c := range n.collations {
-		if c != (collation{}) && (!plainName.MatchString(c.charset) || !plainName.MatchString(c.name)) {
+		if c != (collation{}) && (!plainName().MatchString(c.charset) || !plainName().MatchString(c.name)) {
 			return fmt.Errorf("%s: collation %q of character set %q", column, c.name, c.charset)
 		}
 	}
@@ -124,13 +124,13 @@ func (n *names) loadGroup(ctx context.Context, g group) error {
 // ASCII, but two texts of printable ASCII are equal at most if they differ in letter case and
 // trailing blanks alone. (With a collation of Hungarian, "ccs" equals "cscs".) A test compares
 // this with a server.
-var neutral = regexp.MustCompile(`^(utf8|utf8mb3|utf8mb4|latin1|ascii)_` +
+var neutral = host.LazyRegexp(`^(utf8|utf8mb3|utf8mb4|latin1|ascii)_` +
 	`(bin|nopad_bin|0900_bin|general(_nopad)?_c[is]|swedish(_nopad)?_ci|unicode(_520)?(_nopad)?_ci|(0900|uca1400)(_nopad)?_a[is]_c[is])$`)
 
 // distinct returns whether no two names are equal by a collation for certain. The server would sort
 // all names to tell, which takes longer than to read all rows of pci_devices.
 func (n *names) distinct(g group) bool {
-	if !neutral.MatchString(g.name) {
+	if !neutral().MatchString(g.name) {
 		return false
 	}
 	all := n.nodes[g.column]

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -171,7 +170,7 @@ var clientOptions = []string{
 
 // tlsOption matches the names of all options of TLS, also of those that MySQL's library
 // accepts as abbreviations.
-var tlsOption = regexp.MustCompile(`^(ssl|tls)[a-z-]*$`)
+var tlsOption = host.LazyRegexp(`^(ssl|tls)[a-z-]*$`)
 
 // ignoredTLS are the options of TLS that neither switch it on nor decide what is verified.
 var ignoredTLS = []string{"tls-version", "tls-ciphersuites"}
@@ -223,7 +222,7 @@ func (a *arguments) readClient(options map[string]string, file string, in []stri
 			key = strings.ReplaceAll(strings.TrimSpace(key), "_", "-")
 			if !slices.Contains(clientOptions, key) {
 				// Others switch TLS on, verify more, or are aliases of only one library.
-				if tlsOption.MatchString(key) && !slices.Contains(ignoredTLS, key) {
+				if tlsOption().MatchString(key) && !slices.Contains(ignoredTLS, key) {
 					fail(n, key+" is not supported")
 				}
 				continue

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +24,7 @@ import (
 
 // sqlalchemyURL is SQLAlchemy's own pattern, of 1.4 and 2.0 (sqlalchemy/engine/url.py,
 // _parse_url).
-var sqlalchemyURL = regexp.MustCompile(`^([\w+]+)://(?:([^:/]*)(?::([^@]*))?@)?(?:(?:\[([^/?]+)\]|([^/:?]+))?(?::([^/?]*))?)?(?:/([^?]*))?(?:\?(.*))?$`)
+var sqlalchemyURL = host.LazyRegexp(`^([\w+]+)://(?:([^:/]*)(?::([^@]*))?@)?(?:(?:\[([^/?]+)\]|([^/:?]+))?(?::([^/?]*))?)?(?:/([^?]*))?(?:\?(.*))?$`)
 
 // Target is the server and the database that a URL names, with the credentials and the
 // local address to use. Its timeouts are those of the URL, which are meant for Nova's own
@@ -59,7 +58,7 @@ func (t *Target) dial(ctx context.Context, network, address string) (net.Conn, e
 // contains a password. A URL is refused if a part of a password that is not percent-encoded
 // can stand where the drivers look for the host, the database or an argument.
 func ParseURL(root host.Root, text string) (*Target, error) {
-	parts := sqlalchemyURL.FindStringSubmatch(text)
+	parts := sqlalchemyURL().FindStringSubmatch(text)
 	if parts == nil {
 		return nil, errors.New("not a database URL")
 	}
@@ -115,7 +114,7 @@ func hasUnencodedAt(query string) bool {
 }
 
 // hostName has the characters of host names, underscores included, and of IPv4 addresses.
-var hostName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+var hostName = host.LazyRegexp(`^[A-Za-z0-9._-]+$`)
 
 // checkHost returns an error unless the text can be a host name or is an IP address. The
 // error does not quote the text, because it may be a part of a password.
@@ -125,7 +124,7 @@ func checkHost(text string) error {
 	} else if err == nil {
 		return nil
 	}
-	if !hostName.MatchString(text) {
+	if !hostName().MatchString(text) {
 		return errors.New("the host is not a host name or an IP address: the password may have characters that must be percent-encoded, such as @ as %40")
 	}
 	return nil
@@ -454,7 +453,7 @@ func (t tlsArguments) config(root host.Root, server string, mysqldb bool) (*tls.
 }
 
 // hashed are the names by which OpenSSL finds authorities in a directory.
-var hashed = regexp.MustCompile(`^[0-9a-f]{8}\.[0-9]+$`)
+var hashed = host.LazyRegexp(`^[0-9a-f]{8}\.[0-9]+$`)
 
 // authorities reads ssl_ca and ssl_capath. It returns nil if neither is given.
 func (t tlsArguments) authorities(root host.Root) (*x509.CertPool, error) {
@@ -472,7 +471,7 @@ func (t tlsArguments) authorities(root host.Root) (*x509.CertPool, error) {
 			return nil, err
 		}
 		for _, name := range names {
-			if hashed.MatchString(name) {
+			if hashed().MatchString(name) {
 				files = append(files, path.Join(t.capath, name))
 			}
 		}

@@ -2,10 +2,10 @@ package main
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
@@ -158,11 +158,11 @@ func (c hostCommand) explainNeeded(err error) error {
 	})
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+var plainWord = host.LazyRegexp(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // shellWord quotes a word for a shell if necessary.
 func shellWord(s string) string {
-	if plainWord.MatchString(s) {
+	if plainWord().MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

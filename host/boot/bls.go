@@ -3,7 +3,6 @@ package boot
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
 
 	"gpustack/host"
@@ -30,7 +29,7 @@ type BLS struct {
 const kernelOpts = "kernelopts"
 
 // setKernelOpts matches the default that the menu sets if the environment has no such variable.
-var setKernelOpts = regexp.MustCompile(`(?m)^[ \t]*set kernelopts="([^"]*)"`)
+var setKernelOpts = host.LazyRegexp(`(?m)^[ \t]*set kernelopts="([^"]*)"`)
 
 // ReadBLS reads the entries below root and the variables that they refer to.
 func ReadBLS(root host.Root) (BLS, error) {
@@ -76,7 +75,7 @@ func menuKernelOpts(root host.Root) (string, error) {
 		if err != nil && !host.IsAbsent(err) {
 			return "", fmt.Errorf("%s: %w", menu, host.Cause(err))
 		}
-		if m := setKernelOpts.FindSubmatch(data); m != nil {
+		if m := setKernelOpts().FindSubmatch(data); m != nil {
 			return string(m[1]), nil
 		}
 	}
@@ -85,7 +84,7 @@ func menuKernelOpts(root host.Root) (string, error) {
 
 // uses reports whether an entry's options refer to a variable.
 func (e typeOne) uses(variable string) bool {
-	for _, m := range envReference.FindAllStringSubmatch(e.all("options"), -1) {
+	for _, m := range envReference().FindAllStringSubmatch(e.all("options"), -1) {
 		if m[1]+m[2] == variable {
 			return true
 		}

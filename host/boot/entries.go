@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -26,10 +25,10 @@ type field struct {
 	before, key, between, value, after string
 }
 
-var fieldForm = regexp.MustCompile(`^([ \t]*)([^ \t\r\n#]+)([ \t]*)(.*?)([ \t]*\r?\n?)$`)
+var fieldForm = host.LazyRegexp(`^([ \t]*)([^ \t\r\n#]+)([ \t]*)(.*?)([ \t]*\r?\n?)$`)
 
 func parseField(line string) field {
-	m := fieldForm.FindStringSubmatch(line)
+	m := fieldForm().FindStringSubmatch(line)
 	if m == nil {
 		return field{}
 	}
@@ -186,11 +185,11 @@ func (e typeOne) version() string {
 	return strings.TrimSuffix(path.Base(e.name), ".conf")
 }
 
-var versionPart = regexp.MustCompile(`[0-9]+|[A-Za-z]+`)
+var versionPart = host.LazyRegexp(`[0-9]+|[A-Za-z]+`)
 
 // compareVersions compares versions part by part: numbers by value, letters in alphabetical order.
 func compareVersions(a, b string) int {
-	as, bs := versionPart.FindAllString(a, -1), versionPart.FindAllString(b, -1)
+	as, bs := versionPart().FindAllString(a, -1), versionPart().FindAllString(b, -1)
 	return slices.CompareFunc(as, bs, func(a, b string) int {
 		aNumber, bNumber := a[0] <= '9', b[0] <= '9'
 		if aNumber && bNumber {

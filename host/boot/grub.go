@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -71,7 +70,7 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 	if err != nil {
 		return Grub{}, err
 	}
-	g.scripts = []script{{GrubDefault, block.ReplaceAllString(text, "")}}
+	g.scripts = []script{{GrubDefault, block().ReplaceAllString(text, "")}}
 	g.all = []script{{GrubDefault, text}}
 	names, err := root.ReadDir(grubDropIns)
 	if err != nil && !host.IsAbsent(err) {
@@ -259,7 +258,7 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 // meaning returns the meaning of a change of /etc/default/grub to text. Its values are those of
 // gpustack's part alone: a variable that it filters arguments out of has them still.
 func (g Grub) meaning(text string, change Change) *edit.Meaning {
-	m := partMeaning(block.FindAllString(g.all[0].text, -1), block.FindAllString(text, -1))
+	m := partMeaning(block().FindAllString(g.all[0].text, -1), block().FindAllString(text, -1))
 	m.Values = values(g.Args(), change.Apply(g.Args()))
 	return m
 }
@@ -270,7 +269,7 @@ const (
 	blockEnd   = "# gpustack end\n"
 )
 
-var block = regexp.MustCompile("(?ms)^" + blockBegin + ".*?^" + blockEnd)
+var block = host.LazyRegexp("(?ms)^" + blockBegin + ".*?^" + blockEnd)
 
 // withBlock appends gpustack's part, so that it is read last.
 func withBlock(theirs, ours string) string {
@@ -284,9 +283,7 @@ func withBlock(theirs, ours string) string {
 }
 
 // plain matches arguments that need no escaping between double quotes.
-var plain = regexp.MustCompile(`^[A-Za-z0-9_.,:=+/-]+$`)
-
-var grubArguments = template.Must(template.New("grub").Parse(templates.GrubArguments))
+var plain = host.LazyRegexp(`^[A-Za-z0-9_.,:=+/-]+$`)
 
 type grubFilter struct {
 	Variable, Pattern string
@@ -298,7 +295,7 @@ func (g Grub) text(change Change) (string, error) {
 		return "", nil
 	}
 	for _, arg := range change.Add {
-		if !plain.MatchString(arg) {
+		if !plain().MatchString(arg) {
 			return "", fmt.Errorf("kernel argument %q: unsupported characters", arg)
 		}
 	}
@@ -316,7 +313,7 @@ func (g Grub) text(change Change) (string, error) {
 		}
 	}
 	var b strings.Builder
-	err := grubArguments.Execute(&b, struct {
+	err := template.Must(template.New("grub").Parse(templates.GrubArguments)).Execute(&b, struct {
 		Filters  []grubFilter
 		Variable string
 		Add      string

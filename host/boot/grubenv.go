@@ -3,7 +3,6 @@ package boot
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -66,15 +65,15 @@ func parseEnvironment(f *edit.File) (environment, error) {
 }
 
 var (
-	envQuoted = regexp.MustCompile(`\\(?s:(.))`)
-	envQuote  = regexp.MustCompile(`[\\\n]`)
+	envQuoted = host.LazyRegexp(`\\(?s:(.))`)
+	envQuote  = host.LazyRegexp(`[\\\n]`)
 )
 
 // get returns a variable's value.
 func (env environment) get(name string) (string, bool) {
 	for _, line := range env.lines {
 		if n, value, ok := strings.Cut(line, "="); ok && n == name {
-			return envQuoted.ReplaceAllString(value, "$1"), true
+			return envQuoted().ReplaceAllString(value, "$1"), true
 		}
 	}
 	return "", false
@@ -82,7 +81,7 @@ func (env environment) get(name string) (string, bool) {
 
 // setKernelOpts returns the environment with another value of kernelopts.
 func (env environment) setKernelOpts(value string) environment {
-	line := kernelOpts + "=" + envQuote.ReplaceAllString(value, `\$0`)
+	line := kernelOpts + "=" + envQuote().ReplaceAllString(value, `\$0`)
 	lines := slices.Clone(env.lines)
 	at := slices.IndexFunc(lines, isKernelOpts)
 	if at < 0 {
@@ -132,12 +131,12 @@ func (env environment) plan(root host.Root) (edit.Change, error) {
 	return edit.Put(root, grubEnv, content, mode, false)
 }
 
-var envReference = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
+var envReference = host.LazyRegexp(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
 
 // expand replaces references to variables as GRUB's blscfg does. A variable that is not set is
 // empty.
 func (env environment) expand(text string) string {
-	return envReference.ReplaceAllStringFunc(text, func(reference string) string {
+	return envReference().ReplaceAllStringFunc(text, func(reference string) string {
 		value, _ := env.get(strings.Trim(reference, "${}"))
 		return value
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -233,12 +232,12 @@ func revertEnvironment(file string, m edit.Meaning, now []byte) ([]byte, error) 
 
 // assignment matches a line that sets one of GRUB's variables to a text without expansions, as
 // grubby writes it.
-var assignment = regexp.MustCompile(`^([ \t]*(?:` + grubAlways + `|` + grubNormal + `)=)(?:"([^"$` + "`" + `\\]*)"|'([^']*)'|([^ \t'"$` + "`" + `\\]*))([ \t]*\r?\n?)$`)
+var assignment = host.LazyRegexp(`^([ \t]*(?:` + grubAlways + `|` + grubNormal + `)=)(?:"([^"$` + "`" + `\\]*)"|'([^']*)'|([^ \t'"$` + "`" + `\\]*))([ \t]*\r?\n?)$`)
 
 // assigned returns the parts of such a line: what is before the arguments, the arguments and what
 // is after them. ok is false for other lines.
 func assigned(line string) (before, args, after string, ok bool) {
-	m := assignment.FindStringSubmatchIndex(line)
+	m := assignment().FindStringSubmatchIndex(line)
 	if m == nil {
 		return "", "", "", false
 	}
@@ -273,14 +272,14 @@ func inBlocks(parts []string) Args {
 func revertDefaults(file string, m edit.Meaning, now []byte) ([]byte, error) {
 	text := string(now)
 	lines := slices.Collect(strings.Lines(text))
-	ours := block.FindAllString(text, -1)
+	ours := block().FindAllString(text, -1)
 	if len(ours) > 1 {
 		return nil, host.WithHint(fmt.Errorf("%s: has %d parts of gpustack", file, len(ours)), "remove all parts between '# gpustack begin' and '# gpustack end' but the last")
 	}
 	if m.Whole == nil || slices.Equal(ours, m.Whole.Before) {
 		return now, nil
 	}
-	restored := block.ReplaceAllLiteralString(text, strings.Join(m.Whole.Before, ""))
+	restored := block().ReplaceAllLiteralString(text, strings.Join(m.Whole.Before, ""))
 	if slices.Equal(ours, m.Whole.After) {
 		if ours == nil {
 			restored = withWhole(text, m.Whole.Before)
@@ -328,8 +327,8 @@ func partMeaning(before, after []string) *edit.Meaning {
 // the part, nil if unknown.
 func WithoutOurs(now *edit.File, last *edit.Meaning) (edit.Change, error) {
 	c := edit.Change{Name: GrubDefault, Before: now}
-	ours := block.FindAllString(string(now.Content), -1)
-	content := block.ReplaceAll(now.Content, nil)
+	ours := block().FindAllString(string(now.Content), -1)
+	content := block().ReplaceAll(now.Content, nil)
 	if last != nil && last.Whole != nil && len(ours) == 1 {
 		m := *last
 		m.Whole = partMeaning(nil, last.Whole.After).Whole
@@ -361,7 +360,7 @@ func withWhole(theirs string, ours []string) string {
 func checkDefaults(file, before, after string, m edit.Meaning) error {
 	was, err := evaluate([]script{{file, before}}, grubAlways, grubNormal)
 	if err != nil {
-		was, err = evaluate([]script{{file, block.ReplaceAllString(before, "")}}, grubAlways, grubNormal)
+		was, err = evaluate([]script{{file, block().ReplaceAllString(before, "")}}, grubAlways, grubNormal)
 	}
 	if err != nil {
 		return err

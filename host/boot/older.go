@@ -21,7 +21,7 @@ func Older(file string, replaced []byte, length int, wanted []string) *edit.Mean
 	case file == grubEnv:
 		for line := range strings.Lines(string(replaced)) {
 			if value, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), kernelOpts+"="); ok {
-				before := ParseArgs(envQuoted.ReplaceAllString(value, "$1"))
+				before := ParseArgs(envQuoted().ReplaceAllString(value, "$1"))
 				return older(meaningEnv, before, want.Change(before).Apply(before))
 			}
 		}

@@ -2,7 +2,6 @@ package boot
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -80,7 +79,7 @@ func (p *probe) startsEntry(images []string, entries []typeOne, conf string) boo
 		return false
 	}
 	selects := func(pattern string, name string) bool {
-		id := bootCounter.ReplaceAllString(strings.ToLower(path.Base(name)), "$1")
+		id := bootCounter().ReplaceAllString(strings.ToLower(path.Base(name)), "$1")
 		// Before systemd 250, IDs have no suffix.
 		for _, id := range []string{id, strings.TrimSuffix(id, path.Ext(id))} {
 			if ok, err := path.Match(strings.ToLower(pattern), id); ok && err == nil {
@@ -115,7 +114,7 @@ func (p *probe) startsEntry(images []string, entries []typeOne, conf string) boo
 
 // bootCounter matches "+LEFT-DONE", which boot assessment adds to the name of an entry
 // (systemd.io/AUTOMATIC_BOOT_ASSESSMENT).
-var bootCounter = regexp.MustCompile(`\+[0-9]+(?:-[0-9]+)?(\.[a-z]+)$`)
+var bootCounter = host.LazyRegexp(`\+[0-9]+(?:-[0-9]+)?(\.[a-z]+)$`)
 
 // variable returns the text of a variable of the Boot Loader Interface, or "" if it is not set. The
 // file contains four bytes of attributes followed by UTF-16 text (Linux,

@@ -3,13 +3,14 @@ package edit
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	udiff "github.com/aymanbagabas/go-udiff"
 	"github.com/aymanbagabas/go-udiff/lcs"
+
+	"gpustack/host"
 )
 
 // Lines returns the edits that turn one text into another, all at line boundaries. Of a large file
@@ -35,8 +36,8 @@ func unified(from, to string, before, after []byte) string {
 	if skipped == 0 || text == "" {
 		return text
 	}
-	return hunkHeader.ReplaceAllStringFunc(text, func(header string) string {
-		at := hunkHeader.FindStringSubmatch(header)
+	return hunkHeader().ReplaceAllStringFunc(text, func(header string) string {
+		at := hunkHeader().FindStringSubmatch(header)
 		return fmt.Sprintf("@@ -%s%s +%s%s @@", add(at[1], skipped), at[2], add(at[3], skipped), at[4])
 	})
 }
@@ -65,7 +66,7 @@ func splitLines(text string) []string {
 
 // hunkHeader matches the line with which a hunk begins. Other lines of a hunk begin with another
 // character (POSIX, diff, "Diff -u Output Format").
-var hunkHeader = regexp.MustCompile(`(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$`)
+var hunkHeader = host.LazyRegexp(`(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$`)
 
 func add(number string, n int) string {
 	i, err := strconv.Atoi(number)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -117,22 +116,22 @@ func (g *guard) mapped(name string) (string, error) {
 // Parts of the sysfs path of a block device, named by the Linux source that creates them.
 var (
 	// iSCSI: drivers/scsi/scsi_transport_iscsi.c.
-	iscsiSession = regexp.MustCompile(`/(host[0-9]+)/session([0-9]+)/`)
+	iscsiSession = host.LazyRegexp(`/(host[0-9]+)/session([0-9]+)/`)
 	// FCoE: drivers/scsi/fcoe/fcoe_sysfs.c.
-	interfaceDir = regexp.MustCompile(`/net/([^/]+)/`)
+	interfaceDir = host.LazyRegexp(`/net/([^/]+)/`)
 	// NVMe over fabrics: drivers/nvme/host/fabrics.c.
-	fabricsDir = regexp.MustCompile(`/nvme-fabrics/ctl/(nvme[0-9]+)(/|$)`)
+	fabricsDir = host.LazyRegexp(`/nvme-fabrics/ctl/(nvme[0-9]+)(/|$)`)
 	// Multipath NVMe: drivers/nvme/host/multipath.c.
-	subsystemDir = regexp.MustCompile(`/nvme-subsystem/(nvme-subsys[0-9]+)/`)
+	subsystemDir = host.LazyRegexp(`/nvme-subsystem/(nvme-subsys[0-9]+)/`)
 )
 
 // Names of whole disks in sysfs.
 var (
-	diskInMemory = regexp.MustCompile(`^z?ram[0-9]+$`)
-	diskOfFile   = regexp.MustCompile(`^loop[0-9]+$`)
-	diskOfZFS    = regexp.MustCompile(`^zd[0-9]+$`)
-	diskMirrored = regexp.MustCompile(`^drbd[0-9]+$`) // to another host
-	diskOfServer = regexp.MustCompile(`^[nr]bd[0-9]+$`)
+	diskInMemory = host.LazyRegexp(`^z?ram[0-9]+$`)
+	diskOfFile   = host.LazyRegexp(`^loop[0-9]+$`)
+	diskOfZFS    = host.LazyRegexp(`^zd[0-9]+$`)
+	diskMirrored = host.LazyRegexp(`^drbd[0-9]+$`) // to another host
+	diskOfServer = host.LazyRegexp(`^[nr]bd[0-9]+$`)
 )
 
 // below returns the origin of a block device by its name in sysfs. seen has the devices that were
@@ -170,7 +169,7 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 		}
 		o.join(more)
 	}
-	if diskMirrored.MatchString(disk) {
+	if diskMirrored().MatchString(disk) {
 		o.servers = append(o.servers, server{})
 	}
 	return o, nil
@@ -180,27 +179,27 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 // below it.
 func (g *guard) end(disk, target string) (origin, error) {
 	switch {
-	case diskInMemory.MatchString(disk), strings.Contains(target, "/ndbus"): // memory, NVDIMMs
+	case diskInMemory().MatchString(disk), strings.Contains(target, "/ndbus"): // memory, NVDIMMs
 		return origin{}, nil
-	case diskMirrored.MatchString(disk): // a diskless client, or its disk is not in sysfs
+	case diskMirrored().MatchString(disk): // a diskless client, or its disk is not in sysfs
 		return anywhere(), nil
-	case diskOfServer.MatchString(disk): // sysfs has neither nbd's server nor rbd's OSDs
+	case diskOfServer().MatchString(disk): // sysfs has neither nbd's server nor rbd's OSDs
 		return origin{servers: []server{{}}}, nil
-	case diskOfFile.MatchString(disk):
+	case diskOfFile().MatchString(disk):
 		return g.loop(disk)
-	case diskOfZFS.MatchString(disk):
+	case diskOfZFS().MatchString(disk):
 		return g.zfsMembers()
 	}
-	if m := iscsiSession.FindStringSubmatch(target); m != nil {
+	if m := iscsiSession().FindStringSubmatch(target); m != nil {
 		return g.iscsi(m[1], m[2])
 	}
-	if m := interfaceDir.FindStringSubmatch(target); m != nil {
+	if m := interfaceDir().FindStringSubmatch(target); m != nil {
 		return origin{servers: []server{{through: m[1]}}}, nil
 	}
-	if m := fabricsDir.FindStringSubmatch(target); m != nil {
+	if m := fabricsDir().FindStringSubmatch(target); m != nil {
 		return g.controller(m[1])
 	}
-	if m := subsystemDir.FindStringSubmatch(target); m != nil {
+	if m := subsystemDir().FindStringSubmatch(target); m != nil {
 		return g.subsystem(m[1])
 	}
 	if strings.Contains(target, "/virtual/") || strings.Contains(target, "/vhci_hcd") {
@@ -448,14 +447,14 @@ func (g *guard) zfsMembers() (origin, error) {
 		}
 		isMember := strings.Contains(string(data), "zfs_member") ||
 			strings.Contains(string(data), "ID_PART_ENTRY_TYPE="+partition)
-		if err == nil && !isMember || diskOfZFS.MatchString(name) {
+		if err == nil && !isMember || diskOfZFS().MatchString(name) {
 			continue
 		}
 		file, err := g.attribute(path.Join(blockDir, name, "loop/backing_file"))
 		if err != nil {
 			return origin{}, err
 		}
-		if file == "" && diskOfFile.MatchString(name) {
+		if file == "" && diskOfFile().MatchString(name) {
 			continue // a loop device without a backing file has no content
 		}
 		found = true

@@ -254,7 +254,7 @@ func (h *holders) behind(class, name string) ([]pci.Address, error) {
 		return nil, err
 	}
 	addresses, err := h.functions(target)
-	if m := subsystemDir.FindStringSubmatch(target); m != nil && err == nil && len(addresses) == 0 {
+	if m := subsystemDir().FindStringSubmatch(target); m != nil && err == nil && len(addresses) == 0 {
 		o, err := h.subsystem(m[1])
 		return o.functions, err
 	}

@@ -47,7 +47,7 @@ func FuzzDomain(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !uuidForm.MatchString(d.UUID) || d.Functions == nil || !slices.IsSortedFunc(d.Functions, pci.Address.Compare) {
+		if !uuidForm().MatchString(d.UUID) || d.Functions == nil || !slices.IsSortedFunc(d.Functions, pci.Address.Compare) {
 			t.Errorf("%+v", d)
 		}
 		for _, a := range d.Functions {

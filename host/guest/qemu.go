@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -120,12 +120,12 @@ func parseOptions(text, first string) map[string]string {
 	return options
 }
 
-var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+var uuidForm = host.LazyRegexp(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // parseUUID returns a UUID in lower case, as Nova writes it.
 func parseUUID(text string) (string, error) {
 	uuid := strings.ToLower(strings.TrimSpace(text))
-	if !uuidForm.MatchString(uuid) {
+	if !uuidForm().MatchString(uuid) {
 		return "", fmt.Errorf("not a uuid: %.40q", text)
 	}
 	return uuid, nil

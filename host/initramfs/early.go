@@ -3,7 +3,6 @@ package initramfs
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -72,26 +71,22 @@ func (f Function) Modalias() string {
 // file is a file that gpustack adds.
 type file struct {
 	name string
-	text *template.Template
+	text string // of a template
 	mode uint32
 }
 
-var (
-	script = parse(templates.InitramfsScript)
-	hook   = parse(templates.DracutHook)
-	files  = map[Generator][]file{
-		Tools: {
-			{hookFile, parse(templates.InitramfsHook), 0o755},
-			{scriptFile, script, 0o755},
-		},
-		// The configuration refers to the module, so it is written after it.
-		Dracut: {
-			{moduleFile, parse(templates.DracutModule), 0o755},
-			{preUdev, hook, 0o755},
-			{confFile, parse(templates.DracutConf), 0o644},
-		},
-	}
-)
+var files = map[Generator][]file{
+	Tools: {
+		{hookFile, templates.InitramfsHook, 0o755},
+		{scriptFile, templates.InitramfsScript, 0o755},
+	},
+	// The configuration refers to the module, so it is written after it.
+	Dracut: {
+		{moduleFile, templates.DracutModule, 0o755},
+		{preUdev, templates.DracutHook, 0o755},
+		{confFile, templates.DracutConf, 0o644},
+	},
+}
 
 func parse(text string) *template.Template {
 	t := template.Must(template.New("take").Parse(templates.InitramfsTake))
@@ -130,13 +125,13 @@ var ErrPath = host.WithHint(errors.New("is not a sysfs path"),
 	"use --root with the top directory of a machine's file tree; leave it out on the machine itself")
 
 // sysfsPath matches the paths that are safe inside quotes in the scripts.
-var sysfsPath = regexp.MustCompile(`^/sys/[0-9A-Za-z:._/-]+$`)
+var sysfsPath = host.LazyRegexp(`^/sys/[0-9A-Za-z:._/-]+$`)
 
 // render executes a template. Module names get "_" for "-": every generator understands that, while
 // dracut converts only the first "-" of its lists of drivers.
-func (e Early) render(t *template.Template) ([]byte, error) {
+func (e Early) render(text string) ([]byte, error) {
 	for _, f := range e.Take {
-		if !sysfsPath.MatchString(f.Path) {
+		if !sysfsPath().MatchString(f.Path) {
 			return nil, fmt.Errorf("%s: %q %w", f.Address, f.Path, ErrPath)
 		}
 	}
@@ -145,7 +140,7 @@ func (e Early) render(t *template.Template) ([]byte, error) {
 		e.Modules[i] = normal(m)
 	}
 	var b strings.Builder
-	err := t.Execute(&b, e)
+	err := parse(text).Execute(&b, e)
 	return []byte(b.String()), err
 }
 

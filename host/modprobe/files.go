@@ -32,13 +32,6 @@ type Functions struct {
 	Load      []string // modules to load at boot
 }
 
-var functions = map[string]any{"join": strings.Join}
-
-var (
-	functionsConf = template.Must(template.New("functions").Funcs(functions).Parse(templates.ModprobeFunctions))
-	loadConf      = template.Must(template.New("load").Parse(templates.ModulesLoad))
-)
-
 // ErrLast is the error of a file with ids= that modprobe reads after any of gpustack's files.
 var ErrLast = host.WithHint(errors.New("sets ids= and sorts after all names of gpustack's file"),
 	"rename that file so that its name sorts before zz")
@@ -61,6 +54,9 @@ func OwnFiles() []string {
 
 // Plan plans gpustack's files. conf is modprobe's configuration without them.
 func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
+	functions := map[string]any{"join": strings.Join}
+	functionsConf := template.Must(template.New("functions").Funcs(functions).Parse(templates.ModprobeFunctions))
+	loadConf := template.Must(template.New("load").Parse(templates.ModulesLoad))
 	var text, load strings.Builder
 	if err := functionsConf.Execute(&text, f); err != nil {
 		return nil, err

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/projects"
+
+	"gpustack/host"
 )
 
 // Project is a project of Keystone.
@@ -62,8 +63,8 @@ func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
 	return Project{project.ID, project.Name}, nil
 }
 
-var uuid = regexp.MustCompile(`^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$`)
+var uuid = host.LazyRegexp(`^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$`)
 
 func isUUID(s string) bool {
-	return uuid.MatchString(s)
+	return uuid().MatchString(s)
 }

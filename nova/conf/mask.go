@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
+
+	"gpustack/host"
 )
 
 // isSecret reports whether the value of a key may be a secret. It is called for each of the
@@ -24,10 +26,10 @@ func isSecret(key string) bool {
 }
 
 // secretValue matches a URL with a password: scheme://user:password@host.
-var secretValue = regexp.MustCompile(`://[^/@\s]*:[^/@\s]*@`)
+var secretValue = host.LazyRegexp(`://[^/@\s]*:[^/@\s]*@`)
 
 func hasSecret(text string) bool {
-	return strings.Contains(text, "://") && secretValue.MatchString(text)
+	return strings.Contains(text, "://") && secretValue().MatchString(text)
 }
 
 // Masked returns the text of a file with the same lines and with everything that may be a secret
@@ -64,16 +66,16 @@ func Masked(text []byte) []byte {
 // owners are tools that generate configuration files, recognized by comments at the top, and where
 // an operator sets options of each.
 var owners = []struct {
-	mark  *regexp.Regexp
+	mark  func() *regexp.Regexp
 	owner string
 	where string
 }{
-	{regexp.MustCompile(`(?i)kolla`), "kolla-ansible", "nova.conf in the folder node_custom_config (/etc/kolla/config/nova.conf)"},
-	{regexp.MustCompile(`(?i)tripleo|edpm`), "TripleO", "the deployment's templates (ExtraConfig, or customServiceConfig)"},
-	{regexp.MustCompile(`(?i)juju`), "Juju", "the charm's options (juju config)"},
-	{regexp.MustCompile(`(?i)puppet`), "Puppet", "the parameters of nova::pci and nova::compute::pci"},
-	{regexp.MustCompile(`(?i)ansible`), "Ansible", "the variables of the role that generates it"},
-	{regexp.MustCompile(`(?i)\b(chef|salt)\b`), "a configuration manager", "its recipes"},
+	{host.LazyRegexp(`(?i)kolla`), "kolla-ansible", "nova.conf in the folder node_custom_config (/etc/kolla/config/nova.conf)"},
+	{host.LazyRegexp(`(?i)tripleo|edpm`), "TripleO", "the deployment's templates (ExtraConfig, or customServiceConfig)"},
+	{host.LazyRegexp(`(?i)juju`), "Juju", "the charm's options (juju config)"},
+	{host.LazyRegexp(`(?i)puppet`), "Puppet", "the parameters of nova::pci and nova::compute::pci"},
+	{host.LazyRegexp(`(?i)ansible`), "Ansible", "the variables of the role that generates it"},
+	{host.LazyRegexp(`(?i)\b(chef|salt)\b`), "a configuration manager", "its recipes"},
 }
 
 // Owner returns the tool that generates a file and where an operator sets its options, or "" if no
@@ -102,7 +104,7 @@ func Owner(name string, text []byte) (owner, where string) {
 		return "", ""
 	}
 	for _, o := range owners {
-		if o.mark.MatchString(head.String()) {
+		if o.mark().MatchString(head.String()) {
 			return o.owner, o.where
 		}
 	}

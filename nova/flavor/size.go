@@ -3,8 +3,9 @@ package flavor
 import (
 	"fmt"
 	"math/big"
-	"regexp"
 	"strings"
+
+	"gpustack/host"
 )
 
 // Unit is the unit in which Nova counts a size.
@@ -17,7 +18,7 @@ const (
 	GiB Unit = 1 << 30
 )
 
-var size = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?b)?$`)
+var size = host.LazyRegexp(`^([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?b)?$`)
 
 // maxSize is the largest that Nova's columns hold (nova/db/constants.py, MAX_INT).
 const maxSize = 0x7FFFFFFF
@@ -26,7 +27,7 @@ const maxSize = 0x7FFFFFFF
 // unit of a plain number. As in Nova, MB are MiB. A size that is not a whole number of units, or
 // that is too large for Nova, is an error.
 func ParseSize(s string, unit Unit) (int, error) {
-	parts := size.FindStringSubmatch(strings.ToLower(s))
+	parts := size().FindStringSubmatch(strings.ToLower(s))
 	name := map[Unit]string{MiB: "MiB", GiB: "GiB"}[unit]
 	if parts == nil {
 		return 0, fmt.Errorf("not a size: %q", s)

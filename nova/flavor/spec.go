@@ -3,14 +3,14 @@ package flavor
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova"
 )
 
-var count = regexp.MustCompile(`^[0-9]+$`)
+var count = host.LazyRegexp(`^[0-9]+$`)
 
 // ParseRequest reads ALIAS:COUNT[,ALIAS:COUNT…] of the command line. It is stricter than Nova when
 // a guest boots: it rejects what the API rejects from microversion 2.86 on
@@ -39,7 +39,7 @@ func ParseRequest(s string) (nova.Request, error) {
 			fail("%q: the count is missing, as in %s:1", word, alias)
 		case strings.ContainsAny(number, " \t"):
 			fail("%q: blanks around the count", word)
-		case !count.MatchString(number) || err != nil || n > maxSize:
+		case !count().MatchString(number) || err != nil || n > maxSize:
 			fail("%q: %q is not a count", word, number)
 		case n == 0:
 			fail("%q: the count must be at least 1", word)
@@ -61,7 +61,7 @@ func ParseProperty(s string) (key, value string, err error) {
 	switch {
 	case !ok:
 		return "", "", fmt.Errorf("%q must be KEY=VALUE", s)
-	case !propertyKey.MatchString(key):
+	case !propertyKey().MatchString(key):
 		return "", "", fmt.Errorf("%q: only letters, digits, blanks and - _ . : are allowed in a key", key)
 	case len(key) > longest:
 		return "", "", fmt.Errorf("%s is longer than %d characters", key, longest)
@@ -73,7 +73,7 @@ func ParseProperty(s string) (key, value string, err error) {
 	return key, value, nil
 }
 
-var propertyKey = regexp.MustCompile(`^[a-zA-Z0-9-_:. ]+$`)
+var propertyKey = host.LazyRegexp(`^[a-zA-Z0-9-_:. ]+$`)
 
 // DefaultName returns the default name of a flavor for a request, such as gpu.k4200.2.
 func DefaultName(r nova.Request) string {

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNothingIsCompiledAtStart: no variable of a package is initialized with a compiled regular
+// expression or template. Every run would compile it before main, and most runs do not use it.
+func TestNothingIsCompiledAtStart(t *testing.T) {
+	files := 0
+	for name := range packages(t) {
+		if strings.HasPrefix(name, "integration") || strings.HasSuffix(name, "test") {
+			continue
+		}
+		matches, err := filepath.Glob(filepath.Join(repository, name, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range matches {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			files++
+			positions := token.NewFileSet()
+			source, err := parser.ParseFile(positions, file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, call := range callsAtStart(source) {
+				switch name := calledName(call); name {
+				case "regexp.MustCompile", "template.Must":
+					t.Errorf("%s: %s at the start of every run: use host.LazyRegexp, or parse the template where it is executed", positions.Position(call.Pos()), name)
+				}
+			}
+		}
+	}
+	if files < 100 {
+		t.Errorf("%d files found", files)
+	}
+}
+
+// callsAtStart returns the calls in the variables of a package, without those in functions.
+func callsAtStart(source *ast.File) (calls []*ast.CallExpr) {
+	for _, d := range source.Decls {
+		if g, ok := d.(*ast.GenDecl); !ok || g.Tok != token.VAR {
+			continue
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				calls = append(calls, call)
+			}
+			_, function := n.(*ast.FuncLit)
+			return !function
+		})
+	}
+	return calls
+}
+
+// calledName returns the name of the function that a call names with its package, or "".
+func calledName(call *ast.CallExpr) string {
+	if s, ok := call.Fun.(*ast.SelectorExpr); ok {
+		if p, ok := s.X.(*ast.Ident); ok {
+			return p.Name + "." + s.Sel.Name
+		}
+	}
+	return ""
+}
