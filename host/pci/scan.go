@@ -87,9 +87,10 @@ type scanner struct {
 	devices Devices
 }
 
-// identify reads of each function what identifies it and its IOMMU group; with whole, everything.
+// identify reads of each function what identifies it and its IOMMU group; of NVIDIA's GPUs, and
+// with whole of all functions, everything.
 func (s *scanner) identify(whole bool) {
-	s.parallel(len(s.devices), func(r *reader, i int) { r.read(&s.devices[i], true, whole) })
+	s.parallel(len(s.devices), func(r *reader, i int) { r.read(&s.devices[i], whole) })
 	members := map[int][]Address{}
 	for i := range s.devices {
 		if g := s.devices[i].IOMMUGroup; g != nil {
@@ -107,11 +108,12 @@ func (s *scanner) identify(whole bool) {
 // with one of them, directly or through others: whether a function can be assigned to a guest
 // depends on all of these.
 func (s *scanner) complete(needs func(*Device) bool) {
-	var unread []int // indices, which are found in the order of addresses first
+	var found []int // indices, which are found in the order of addresses first
+	known := make([]bool, len(s.devices))
 	add := func(i int) {
-		if d := &s.devices[i]; !d.whole {
-			d.whole = true
-			unread = append(unread, i)
+		if !known[i] {
+			known[i] = true
+			found = append(found, i)
 		}
 	}
 	for i := range s.devices {
@@ -120,8 +122,8 @@ func (s *scanner) complete(needs func(*Device) bool) {
 		}
 	}
 	groups := map[int]bool{}
-	for n := 0; n < len(unread); n++ {
-		i := unread[n]
+	for n := 0; n < len(found); n++ {
+		i := found[n]
 		d := &s.devices[i]
 		first, _ := s.devices.index(d.Address.Card())
 		for k := range s.devices.Slot(d.Address) {
@@ -137,7 +139,7 @@ func (s *scanner) complete(needs func(*Device) bool) {
 			}
 		}
 	}
-	s.parallel(len(unread), func(r *reader, n int) { r.read(&s.devices[unread[n]], false, true) })
+	s.parallel(len(found), func(r *reader, n int) { r.readRest(&s.devices[found[n]]) })
 }
 
 // parallel calls read for the numbers below count. Most of a scan's time is spent opening files,
@@ -183,8 +185,16 @@ type reader struct {
 	devices *host.Dir
 	buf     []byte
 
-	d   *Device   // the current function
-	dir *host.Dir // its folder
+	d      *Device   // the current function
+	folder folder    // the same
+	dir    *host.Dir // the same, if it is open
+}
+
+// folder is the folder of a function.
+type folder interface {
+	ReadAttribute(name string, buf []byte) ([]byte, error)
+	Readlink(name string) (string, error)
+	Record(buf []byte, names ...string)
 }
 
 // identity contains the targets of the pointers of one Device that identify it, allocated together.
@@ -206,40 +216,71 @@ type properties struct {
 	deviceType                 DeviceType
 }
 
-// read reads a function: with identify what identifies it, with complete the rest. The rest can be
-// read by a second call.
-func (r *reader) read(d *Device, identify, complete bool) {
+// read reads what identifies a function; of NVIDIA's GPUs, and with whole of every function, the
+// rest too.
+func (r *reader) read(d *Device, whole bool) {
 	r.d = d
-	d.whole = complete
-	if identify {
-		d.GroupMembers = []Address{}
-		d.Warnings = []string{}
-	} else if d.driverUnread {
-		return // the first call could not enter its folder
-	}
+	d.GroupMembers = []Address{}
+	d.Warnings = []string{}
 	name := d.Address.String()
-	dir, target, err := r.devices.Enter(name)
-	if identify && target != "" && path.Base(target) != name {
-		r.warn("", fmt.Errorf("leads to %s", target))
-	}
+	entry, err := r.devices.Entry(name)
 	if err != nil {
 		d.driverUnread = true
 		r.warn("", err)
 		return
 	}
+	target := entry.Target()
+	if target != "" && path.Base(target) != name {
+		r.warn("", fmt.Errorf("leads to %s", target))
+	}
+	identified := false
+	if !whole {
+		r.folder = entry
+		if identified = r.identifyByModalias(target); identified && !d.IsNVIDIAGPU() {
+			return
+		}
+	}
+	dir, err := entry.Open()
+	if !r.enter(dir, err) {
+		return
+	}
 	defer dir.Close() //nolint:errcheck // only read from
-	r.dir = dir
-	if identify {
+	if !identified {
 		r.identify(target)
 	}
-	if complete {
+	if whole || d.IsNVIDIAGPU() {
 		r.complete()
 	}
 }
 
-// identify reads what identifies the function and its place. target leads to its folder.
-func (r *reader) identify(target string) {
-	d, v := r.d, new(identity)
+// readRest reads the rest of a function that read has identified.
+func (r *reader) readRest(d *Device) {
+	if d.whole || d.driverUnread { // read already, or its folder cannot be opened
+		return
+	}
+	r.d = d
+	dir, _, err := r.devices.Enter(d.Address.String())
+	if !r.enter(dir, err) {
+		return
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	r.complete()
+}
+
+// enter reads from the folder of the function from now on, if it could be opened.
+func (r *reader) enter(dir *host.Dir, err error) bool {
+	if err != nil {
+		r.d.driverUnread = true
+		r.warn("", err)
+		return false
+	}
+	r.dir, r.folder = dir, dir
+	return true
+}
+
+// setPlace sets the functions above the current one. target leads to its folder.
+func (r *reader) setPlace(target string, v *identity) {
+	d := r.d
 	// The parent folder is that of the bridge above; on a root bus it is "pci0000:00" instead.
 	if parent, err := ParseAddress(path.Base(path.Dir(target))); err == nil {
 		v.parent = parent
@@ -254,14 +295,50 @@ func (r *reader) identify(target string) {
 			d.Controller = &v.controller
 		}
 	}
+}
+
+// setModalias sets what a modalias contains. One file has what five others have, and opening a file
+// takes longer than reading it.
+func (r *reader) setModalias(v *identity) error {
+	var err error
+	if v.Modalias, err = ParseModalias(v.modalias); err != nil {
+		return err
+	}
+	d := r.d
+	d.Class, d.VendorID, d.ProductID = &v.Class, &v.Vendor, &v.Product
+	d.SubsystemVendorID, d.SubsystemID = &v.SubsystemVendor, &v.Subsystem
+	r.folder.Record(r.buf, class, vendor, device, subsystemVendor, subsystemDevice)
+	return nil
+}
+
+// identifyByModalias does what identify does, if the modalias alone is enough for it, and otherwise
+// returns false. Most functions of a machine need no more than this file and the link to the group.
+func (r *reader) identifyByModalias(target string) bool {
+	v := new(identity)
+	data, err := r.folder.ReadAttribute(modalias, r.buf)
+	if err != nil {
+		return false
+	}
+	if v.modalias, err = parseText(strings.TrimSuffix(string(data), "\n")); err != nil {
+		return false
+	}
+	if r.setModalias(v) != nil {
+		return false
+	}
+	r.setPlace(target, v)
+	r.d.Modalias = &v.modalias
+	r.d.IOMMUGroup, _ = link(r, iommuGroup, &v.group, parseCount)
+	return true
+}
+
+// identify reads what identifies the function and its place. target leads to its folder.
+func (r *reader) identify(target string) {
+	d, v := r.d, new(identity)
+	r.setPlace(target, v)
 	d.IOMMUGroup, _ = link(r, iommuGroup, &v.group, parseCount)
-	// One file has what five others have, and opening a file takes longer than reading it.
 	if d.Modalias, _ = file(r, modalias, &v.modalias, parseText); d.Modalias != nil {
-		var err error
-		if v.Modalias, err = ParseModalias(v.modalias); err == nil {
-			d.Class, d.VendorID, d.ProductID = &v.Class, &v.Vendor, &v.Product
-			d.SubsystemVendorID, d.SubsystemID = &v.SubsystemVendor, &v.Subsystem
-			r.dir.Record(r.buf, class, vendor, device, subsystemVendor, subsystemDevice)
+		err := r.setModalias(v)
+		if err == nil {
 			return
 		}
 		r.warn(modalias, err)
@@ -276,6 +353,7 @@ func (r *reader) identify(target string) {
 // complete reads the other properties of the function.
 func (r *reader) complete() {
 	d, v := r.d, new(properties)
+	d.whole = true
 	d.Revision, _ = file(r, revision, &v.revision, parseRevision)
 	if d.DriverOverride, _ = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
 		d.DriverOverride = nil // the kernel's text for an unset override
@@ -339,7 +417,7 @@ func (s *SRIOV) role(unread bool) (Role, DeviceType) {
 // file reads and parses one small file into value and returns value. If that fails, it returns nil
 // with a warning, and unread is true; if the file does not exist, nil without one.
 func file[T any](r *reader, name string, value *T, parse func(string) (T, error)) (_ *T, unread bool) {
-	data, err := r.dir.ReadAttribute(name, r.buf)
+	data, err := r.folder.ReadAttribute(name, r.buf)
 	if err == nil {
 		*value, err = parse(strings.TrimSuffix(string(data), "\n"))
 	}
@@ -348,7 +426,7 @@ func file[T any](r *reader, name string, value *T, parse func(string) (T, error)
 
 // link parses the last element of a link's target in the same way.
 func link[T any](r *reader, name string, value *T, parse func(string) (T, error)) (_ *T, unread bool) {
-	target, err := r.dir.Readlink(name)
+	target, err := r.folder.Readlink(name)
 	if err == nil {
 		*value, err = parse(path.Base(target))
 	}
