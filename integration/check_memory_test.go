@@ -103,8 +103,8 @@ func TestCheckRemembers(t *testing.T) {
 	}
 }
 
-// TestCheckForeignCache: a cache that another user can have written is not used. A file is replaced;
-// for a folder, a warning says what to do.
+// TestCheckForeignCache: a cache that another user can have written is not used. A file is
+// replaced; for a folder, a warning says what to do.
 func TestCheckForeignCache(t *testing.T) {
 	root, _ := layPrepared(t)
 	want, _, status := try(t, inRoot(root))

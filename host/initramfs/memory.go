@@ -32,13 +32,13 @@ const (
 // result of essence must change it.
 const memoryFormat = 1
 
-// Memory remembers what images contain, because unpacking one takes seconds. It holds contents and
-// no verdicts: what is expected of an image may change while the image stays the same.
+// Memory keeps what images contain, because unpacking one takes seconds. It holds contents and no
+// verdicts: what is expected of an image may change while the image stays the same.
 //
-// An image is known by its size, inode, mtime and ctime, which no program can set back. Where that
-// may not be so, it is known by its hash: on file systems that keep no ctime, such as FAT of an EFI
-// system partition, and for two seconds after a change, within which a second change may get the
-// same time. A nil Memory remembers nothing. Several goroutines may use a Memory at once.
+// An image is identified by its size, inode, mtime and ctime, which no program can set back. Where
+// that may not be so, it is identified by its hash: on file systems that keep no ctime, such as FAT
+// of an EFI system partition, and for two seconds after a change, within which a second change may
+// get the same time. A nil Memory keeps nothing. Several goroutines may use a Memory at once.
 type Memory struct {
 	root    host.Root
 	program string
@@ -95,9 +95,9 @@ func (m *Memory) cache() edit.Cache {
 	return edit.Cache{Root: m.root, Dir: MemoryDir}
 }
 
-// Save writes what this run has learned, for later runs, and forgets images that it has not read.
-// It writes nothing if that is known already. On a read-only file system, or if the user may not
-// write there, nothing is remembered, which is no error.
+// Save writes the contents of the images that were read, for later runs, and drops those of others.
+// It writes nothing if the file has the same contents already, nor on a read-only file system or if
+// the user may not write there, which is no error.
 //
 // Errors: edit.ErrUnsafe, if another user can write to the folder. An unsafe file is replaced.
 func (m *Memory) Save() error {
