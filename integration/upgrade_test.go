@@ -55,7 +55,8 @@ var upgradeMachines = []upgradeMachine{
 }
 
 // upgradeMoves are the files that the next run of the same command changes where that of an earlier
-// commit has come to its end, by commit and machine. Commits up to 37dfc5c leave the same as 72aac5b.
+// commit has come to its end, by commit and machine.
+// Commits up to 37dfc5c leave the same as 72aac5b.
 var upgradeMoves = map[string]map[string][]string{
 	"aa95e30": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"]},
 	"eb4dd60": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"]},
