@@ -71,8 +71,14 @@ func DescribeContext(text string) ([]string, error) {
 	}
 	d := object.Data
 	side := func(name string, devices contextDevices, requests contextRequests, numa contextTopology, resources contextObjects) string {
-		return name + ": " + strings.Join([]string{devices.text(), requests.text(),
-			count(len(numa.Data.Cells), "no NUMA topology", "a NUMA topology of %d cells"), count(len(resources.Data.Objects), "no other resources", "other resources: %d")}, ", ")
+		topology, others := "no NUMA topology", "no other resources"
+		if n := len(numa.Data.Cells); n > 0 {
+			topology = fmt.Sprintf("a NUMA topology of %d cells", n)
+		}
+		if n := len(resources.Data.Objects); n > 0 {
+			others = fmt.Sprintf("other resources: %d", n)
+		}
+		return name + ": " + strings.Join([]string{devices.text(), requests.text(), topology, others}, ", ")
 	}
 	return []string{
 		fmt.Sprintf("of migration %d, %d bytes", d.Migration, len(text)),
@@ -86,7 +92,7 @@ func (c contextDevices) text() string {
 	for _, o := range c.Data.Objects {
 		all = append(all, fmt.Sprintf("%s of compute node %d", o.Data.Address, o.Data.Node))
 	}
-	return count(len(all), "no PCI devices", "PCI devices "+strings.Join(all, " and "))
+	return listed("PCI devices", all)
 }
 
 // text names a request as the flavor does, by alias and number.
@@ -99,16 +105,13 @@ func (c contextRequests) text() string {
 		}
 		all = append(all, fmt.Sprintf("%s:%d", alias, o.Data.Count))
 	}
-	return count(len(all), "no PCI requests", "PCI requests "+strings.Join(all, " and "))
+	return listed("PCI requests", all)
 }
 
-// count returns none for 0, and otherwise some, which may have a place for n.
-func count(n int, none, some string) string {
-	switch {
-	case n == 0:
-		return none
-	case strings.Contains(some, "%d"):
-		return fmt.Sprintf(some, n)
+// listed returns things with their name as text.
+func listed(name string, things []string) string {
+	if len(things) == 0 {
+		return "no " + name
 	}
-	return some
+	return name + " " + strings.Join(things, " and ")
 }

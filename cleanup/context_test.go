@@ -18,9 +18,9 @@ func TestDescribeContext(t *testing.T) {
 old: PCI devices 0000:84:00.0 of compute node 1, PCI requests K4200:1, no NUMA topology, no other resources
 new: PCI devices 0000:84:00.0 of compute node 2, PCI requests K4200:1, no NUMA topology, no other resources`},
 		"of a port, with a NUMA topology": {`{"nova_object.data": {"migration_id": 7, "old_pci_requests": {"nova_object.data": {"requests": [
-			{"nova_object.data": {"count": 1, "alias_name": null}}, {"nova_object.data": {"count": 2, "alias_name": "A100"}}]}},
-			"new_numa_topology": {"nova_object.data": {"cells": [{}, {}]}}, "new_resources": {"nova_object.data": {"objects": [{}]}}}}`, `of migration 7, 342 bytes
-old: no PCI devices, PCI requests a port:1 and A100:2, no NUMA topology, no other resources
+			{"nova_object.data": {"count": 1, "alias_name": null}}, {"nova_object.data": {"count": 2, "alias_name": "A100%d"}}]}},
+			"new_numa_topology": {"nova_object.data": {"cells": [{}, {}]}}, "new_resources": {"nova_object.data": {"objects": [{}]}}}}`, `of migration 7, 344 bytes
+old: no PCI devices, PCI requests a port:1 and A100%d:2, no NUMA topology, no other resources
 new: no PCI devices, no PCI requests, a NUMA topology of 2 cells, other resources: 1`},
 		"without a migration": {`{"nova_object.data": {}}`, "migration_context is not in Nova's format"},
 		"no JSON":             {`migration 3`, "migration_context is not in Nova's format"},

@@ -57,7 +57,7 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 	}
 	for _, unit := range units {
 		u.printf("\n%s repair of %s", unit.Repair, printable(unit.Name()))
-		if unit.Instance != "" {
+		if unit.Instance != "" && unit.Repair != cleanup.ClearContext { // whose name has the instance
 			u.printf(", instance %s", printable(unit.Instance))
 		}
 		u.printf("\n")
