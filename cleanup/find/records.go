@@ -132,6 +132,9 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 			return err
 		}
 		var errs []error
+		if _, read := e.instances[cleanup.KeyOf(i.UUID)]; read {
+			errs = append(errs, errors.New("it has several rows of instance_extra"))
+		}
 		if i.Deleted = deleted.Int64 != 0; !deleted.Valid {
 			errs = append(errs, errors.New("deleted is NULL"))
 		}

@@ -96,6 +96,14 @@ func TestOddRows(t *testing.T) {
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
 			reason: "deleted is NULL",
 		},
+		"two rows of instance_extra": {
+			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
+				pinned(t, c, gpu1, gpu2)
+				c.Insert(t, "instance_extra", Row{"instance_uuid": u})
+			},
+			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
+			reason: "has several rows of instance_extra",
+		},
 		"shelved and offloaded, with an old migration": {
 			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
 				c.Instance(t, u, "", "shelved_offloaded", "")
