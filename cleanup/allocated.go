@@ -43,6 +43,7 @@ type Consumer struct {
 	Changed    time.Time          // of the record that changed last
 	Now        time.Time          // by the clock of that record's database
 	Here       bool               // a live instance is on the provider's compute node
+	Lost       string             // why it is unknown whether a live instance is: it is on that host, but on none of its live nodes; "" otherwise
 
 	// Whole is all that the consumer holds, nil if that was not read.
 	Whole *cloud.Allocations
@@ -106,7 +107,13 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 	}
 	switch {
 	case i != nil && !i.Deleted:
-		return c.placed(f, i)
+		if c.placed(f, i) {
+			return true
+		}
+		if c.Lost != "" {
+			unknown("%s", c.Lost)
+			f.Steps = "correct the instance's record, then run gpustack repair-migration again; do not change its allocations before"
+		}
 	case len(c.Migrations) > 0:
 		m := c.Migrations[0]
 		f.Instance, f.Migration = m.Instance, &m.ID
@@ -130,7 +137,7 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 	case c.Mapped:
 		f.Instance, f.Reason = f.Consumer, "the instance is deleted, and its row is purged"
 	case c.Whole != nil && ofInstance(*c.Whole):
-		f.Instance, f.Reason = f.Consumer, "no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as instances of Nova do: its row is purged"
+		f.Reason = "no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as these do: its row is purged"
 	default:
 		unknown("no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova")
 	}
@@ -156,7 +163,7 @@ func (c Consumer) placed(f *AllocationFinding, i *PlacedInstance) (legitimate bo
 }
 
 // ofInstance returns whether a consumer holds what only instances and their migrations hold on a
-// compute node.
+// compute node. Which of them it is, is unknown.
 func ofInstance(a cloud.Allocations) bool {
 	for _, held := range a.Providers {
 		for _, class := range []string{"VCPU", "PCPU", "MEMORY_MB"} {

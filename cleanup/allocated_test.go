@@ -61,7 +61,7 @@ func TestClassifyAllocation(t *testing.T) {
 		"a migration of a deleted instance": {c: Consumer{Migrations: record("migration error gpu1 gpu2", true), Incomplete: "cell2 does not answer"},
 			want: "P suspicious: migration 12 (migration) 'error' gpu1->gpu2 is deleted, but still holds the allocation"},
 		"purged, by its mapping":   {c: Consumer{Mapped: true, Queued: true}, want: "P suspicious: the instance is deleted, and its row is purged"},
-		"purged, by what it holds": {c: Consumer{Whole: cpus}, want: "P suspicious: no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as instances of Nova do: its row is purged"},
+		"purged, by what it holds": {c: Consumer{Whole: cpus}, want: "P suspicious: no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as these do: its row is purged"},
 		// Not of Nova, or not known.
 		"of another service":          {c: Consumer{Whole: alone}, want: " unknown: no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova"},
 		"a cell is not read":          {c: Consumer{Incomplete: "cell2 does not answer"}, want: " unknown: the consumer was not found, or is deleted in one cell, but cell2 does not answer"},

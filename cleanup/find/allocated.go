@@ -71,13 +71,16 @@ func Allocations(ctx context.Context, d *novadb.Databases, o Options, p Placemen
 		}
 	}
 	for _, s := range suspects {
-		if o.Instance == "" || cleanup.KeyOf(s.Instance) == cleanup.KeyOf(o.Instance) {
+		if wanted := cleanup.KeyOf(o.Instance); wanted == "" || wanted == cleanup.KeyOf(s.Instance) || wanted == cleanup.KeyOf(s.Consumer) {
 			report.Findings = append(report.Findings, s.AllocationFinding)
 		}
 	}
 	report.Sort()
 	if unread != nil {
-		report.Why = strings.ReplaceAll(unread.Error(), "\n", ", ")
+		if report.Why != "" {
+			report.Why += ", "
+		}
+		report.Why += strings.ReplaceAll(unread.Error(), "\n", ", ")
 	}
 	report.Judged = report.Why == ""
 	return report, unread, err
@@ -129,7 +132,8 @@ func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provi
 		selected bool
 	}
 	at := map[string]place{}
-	for _, r := range v.readers {
+	for i, r := range v.readers {
+		judged := i < len(a.all.Cells) // the others are only read
 		hosts, err := r.hostNodes(ctx)
 		if err != nil {
 			return nil, err
@@ -140,7 +144,7 @@ func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provi
 			err := rows.Scan(&id, &uuid)
 			n, _ := r.nodes.get(id)
 			if known, ok := at[uuid]; !ok || known.node.Deleted {
-				at[uuid] = place{r.cell.Name, n, a.options.selects(r.cell) && (hosts == nil || slices.Contains(hosts, any(id)))}
+				at[uuid] = place{r.cell.Name, n, judged && a.options.selects(r.cell) && (hosts == nil || slices.Contains(hosts, any(id)))}
 			}
 			return err
 		}, "SELECT id, "+r.column("compute_nodes", "uuid", "''")+" FROM compute_nodes WHERE "+r.column("compute_nodes", "uuid", "NULL")+" IS NOT NULL")
@@ -148,43 +152,70 @@ func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provi
 			return nil, err
 		}
 	}
-	whole := v.incomplete == "" && a.options.Host == "" && a.options.Cell == ""
+	whole := v.incomplete == "" && a.options.Host == "" && a.options.Cell == "" && len(v.readers) == len(a.all.Cells)
+	nowhere := 0
 	for _, p := range providers {
 		where, known := at[p.Root]
+		if !known {
+			nowhere++
+		}
 		address := a.options.Address == "" || strings.HasSuffix(p.Name, "_"+strings.ToUpper(a.options.Address))
 		if known && where.selected && address || !known && whole && address {
 			places = append(places, holding{cleanup.Allocation{Cell: where.cell, Host: where.node.Host, Node: where.node.Name, Provider: p.UUID, Name: p.Name}, where.node})
 		}
 	}
 	a.report.Providers = len(places)
+	if err := a.all.Unread(); err != nil && nowhere > 0 {
+		a.report.Why = fmt.Sprintf("%d of %d resource providers belong to no compute node of the cells that were read: %s", nowhere, len(providers), v.incomplete)
+	}
 	return places, nil
 }
 
-// beside is how many requests to Placement are made at the same time.
-const beside = 8
-
-// atOnce calls ask for each index below n, several at the same time, until ctx ends.
-func atOnce(ctx context.Context, n int, ask func(i int)) {
+// askAll calls ask for each index below n, several at the same time. It stops after several
+// failures: a Placement that does not answer would otherwise be waited for once for each of
+// thousands. The error has the first failure, with the number of things whose answer is missing.
+func askAll(ctx context.Context, n int, things string, ask func(i int) error) error {
+	const beside = 8 // requests at the same time, and failures until the end
+	failures := make(chan error, n)
 	var wait sync.WaitGroup
 	free := make(chan struct{}, beside)
+	answered := make([]bool, n)
 	for i := range n {
 		free <- struct{}{}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || len(failures) >= beside {
 			break
 		}
 		wait.Go(func() {
 			defer func() { <-free }()
-			ask(i)
+			err := ask(i)
+			if answered[i] = err == nil; err != nil {
+				failures <- err
+			}
 		})
 	}
 	wait.Wait()
+	missing := 0
+	for _, ok := range answered {
+		if !ok {
+			missing++
+		}
+	}
+	if missing == 0 {
+		return nil
+	}
+	err := context.Cause(ctx)
+	if len(failures) > 0 {
+		err = <-failures
+	}
+	return fmt.Errorf("%d of %d %s could not be read: %w", missing, n, things, err)
 }
 
 // held reads what consumers hold on providers.
 func (a *allocator) held(ctx context.Context, places []holding) (all []holding, unread error) {
-	answers, failures := make([]map[string]map[string]int, len(places)), make([]error, len(places))
-	atOnce(ctx, len(places), func(i int) {
-		answers[i], failures[i] = a.placement.HeldOn(ctx, places[i].Provider)
+	answers := make([]map[string]map[string]int, len(places))
+	unread = askAll(ctx, len(places), "resource providers", func(i int) (err error) {
+		answers[i], err = a.placement.HeldOn(ctx, places[i].Provider)
+		return err
 	})
 	for i, answer := range answers {
 		for _, consumer := range slices.Sorted(maps.Keys(answer)) {
@@ -193,16 +224,7 @@ func (a *allocator) held(ctx context.Context, places []holding) (all []holding, 
 			all = append(all, h)
 		}
 	}
-	return all, errors.Join(context.Cause(ctx), some(failures, "resource providers"))
-}
-
-// some returns one of several failures with their number.
-func some(failures []error, of string) error {
-	failed := slices.DeleteFunc(slices.Clone(failures), func(err error) bool { return err == nil })
-	if len(failed) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d of %d %s could not be read: %w", len(failed), len(failures), of, failed[0])
+	return all, unread
 }
 
 // suspect is a finding that may have been made while Nova was changing something.
@@ -220,13 +242,17 @@ func (a *allocator) still(ctx context.Context, suspects []suspect, whole map[str
 	}
 	slices.Sort(consumers)
 	consumers = slices.Compact(consumers)
-	answers, failures := make([]cloud.Allocations, len(consumers)), make([]error, len(consumers))
-	atOnce(ctx, len(consumers), func(i int) {
-		answers[i], failures[i] = a.placement.Allocations(ctx, consumers[i])
+	answers := make([]*cloud.Allocations, len(consumers))
+	unread = askAll(ctx, len(consumers), "consumers", func(i int) error {
+		held, err := a.placement.Allocations(ctx, consumers[i])
+		if err == nil {
+			answers[i] = &held
+		}
+		return err
 	})
 	for i, consumer := range consumers {
-		if failures[i] == nil {
-			whole[consumer] = &answers[i]
+		if answers[i] != nil {
+			whole[consumer] = answers[i]
 		}
 	}
 	for _, s := range suspects {
@@ -234,7 +260,7 @@ func (a *allocator) still(ctx context.Context, suspects []suspect, whole map[str
 			again = append(again, s.at)
 		}
 	}
-	return again, errors.Join(context.Cause(ctx), some(failures, "consumers"))
+	return again, unread
 }
 
 // chunk is how many consumers are looked up at a time.
@@ -306,6 +332,16 @@ func (k *known) relativeTo(ctx context.Context, h holding) (cleanup.Consumer, er
 			return c, err
 		}
 		c.Here = c.Here || on
+		if on {
+			continue
+		}
+		lost, err := r.lost(ctx, i.Instance, h.node)
+		if err != nil {
+			return c, err
+		}
+		if lost {
+			c.Lost = lostText(i.Instance)
+		}
 	}
 	for _, m := range k.moves {
 		if err := m.reader.seen(ctx, &m.Migration, h.node); err != nil {

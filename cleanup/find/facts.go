@@ -169,12 +169,29 @@ func (r *reader) misplaced(ctx context.Context, f *cleanup.Facts, n cleanup.Node
 			return err
 		}
 	}
+	f.Odd = append(f.Odd, lostText(*i))
+	return nil
+}
+
+// lost returns whether an instance is on the host of a node, but on no live node of that host.
+func (r *reader) lost(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
+	if i.Host == nil {
+		return false, nil
+	}
+	if same, err := r.names.same(ctx, "instances.host", *i.Host, n.Host); err != nil || !same {
+		return false, err
+	}
+	there, err := r.replaced(ctx, i, n)
+	return !there, err
+}
+
+// lostText says that an instance is on no live node of its host.
+func lostText(i cleanup.Instance) string {
 	node := "NULL"
 	if i.Node != nil {
 		node = fmt.Sprintf("%q", *i.Node)
 	}
-	f.Odd = append(f.Odd, fmt.Sprintf("instance %s is on host %q, but its node is %s, which is not a node of that host", i.UUID, *i.Host, node))
-	return nil
+	return fmt.Sprintf("instance %s is on host %q, but its node is %s, which is not a node of that host", i.UUID, *i.Host, node)
 }
 
 // seen fills in whether a node is the source or the destination of a migration.

@@ -66,8 +66,7 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 	return nil
 }
 
-// replaced returns whether an instance that is on a deleted node, by names, is on a live node of
-// the same name.
+// replaced returns whether an instance is on a live node of a node's host.
 func (r *reader) replaced(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
 	live, err := r.liveNodes(ctx, n.Host)
 	for _, other := range live {

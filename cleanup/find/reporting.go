@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -80,17 +78,27 @@ func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, mat
 		}
 		nodes = append(nodes, in...)
 	}
-	consumers := map[string]*answer{}
+	var taken []string // providers of devices in use
 	for _, n := range nodes {
 		for _, device := range n.devices {
 			if provider, ok := device.provider(below[n.uuid]); ok && device.consumers != nil {
-				consumers[provider] = &answer{}
+				taken = append(taken, provider)
 			}
 		}
 	}
-	askAll(ctx, p, consumers)
-	for _, provider := range slices.Sorted(maps.Keys(consumers)) {
-		errs = append(errs, consumers[provider].err)
+	slices.Sort(taken)
+	taken = slices.Compact(taken)
+	answers, answered := make([][]string, len(taken)), make([]bool, len(taken))
+	errs = append(errs, askAll(ctx, len(taken), "resource providers", func(i int) (err error) {
+		answers[i], err = p.Consumers(ctx, taken[i])
+		answered[i] = err == nil
+		return err
+	}))
+	consumers := map[string][]string{} // as far as Placement has answered
+	for i, provider := range taken {
+		if answered[i] {
+			consumers[provider] = answers[i]
+		}
 	}
 	var found []NotReporting
 	for _, n := range nodes {
@@ -99,27 +107,6 @@ func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, mat
 		}
 	}
 	return found, errors.Join(errs...)
-}
-
-// answer has the consumers of a provider.
-type answer struct {
-	consumers []string
-	err       error
-}
-
-// askAll asks for the consumers of providers, several at a time.
-func askAll(ctx context.Context, p Providers, answers map[string]*answer) {
-	const beside = 8
-	var wait sync.WaitGroup
-	free := make(chan struct{}, beside)
-	for provider, a := range answers {
-		free <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-free }()
-			a.consumers, a.err = p.Consumers(ctx, provider)
-		})
-	}
-	wait.Wait()
 }
 
 // provider returns the device's provider among those of its node. A provider's name is that of
@@ -133,7 +120,7 @@ func (d nodeDevice) provider(below []cloud.Provider) (uuid string, ok bool) {
 }
 
 // notReported returns, as text, which of a node's devices or allocations Placement lacks.
-func (n pciNode) notReported(below []cloud.Provider, consumers map[string]*answer) (why []string) {
+func (n pciNode) notReported(below []cloud.Provider, consumers map[string][]string) (why []string) {
 	if len(below) == 0 {
 		return []string{"does not report its PCI devices to Placement"}
 	}
@@ -143,10 +130,11 @@ func (n pciNode) notReported(below []cloud.Provider, consumers map[string]*answe
 			why = append(why, device.shown+" is not in Placement")
 			continue
 		}
-		if device.consumers == nil || consumers[provider].err != nil {
+		holders, answered := consumers[provider]
+		if device.consumers == nil || !answered {
 			continue
 		}
-		if !slices.ContainsFunc(device.consumers, func(c string) bool { return slices.Contains(consumers[provider].consumers, c) }) {
+		if !slices.ContainsFunc(device.consumers, func(c string) bool { return slices.Contains(holders, c) }) {
 			why = append(why, fmt.Sprintf("%s is taken by %s, which has no allocation of it in Placement", device.shown, device.consumers[0]))
 		}
 	}

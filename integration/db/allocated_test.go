@@ -32,7 +32,7 @@ type shelf struct {
 	asked     int
 	most      int // requests at the same time
 	now       int
-	failing   string       // a provider whose allocations cannot be read
+	failing   string       // a provider whose allocations cannot be read, or "all"
 	then      func(*shelf) // called once all providers were read
 	without   error        // of the list of providers
 }
@@ -65,7 +65,7 @@ func (s *shelf) HeldOn(_ context.Context, provider string) (map[string]map[strin
 	if last && s.then != nil {
 		s.then(s)
 	}
-	if provider == s.failing {
+	if provider == s.failing || s.failing == "all" {
 		return nil, errors.New("503")
 	}
 	return on, nil
@@ -146,6 +146,14 @@ func TestAllocations(t *testing.T) {
 		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2"},
 			steps: "at one go, while no operation on the instance runs: openstack --os-placement-api-version 1.28 resource provider allocation set " + u +
 				" --project-id p --user-id u --allocation rp=ROOT1,VCPU=8 --allocation rp=gpu1_0000:84:00.0,CUSTOM_PCI_10DE_11B4=1"},
+		"on its own host, on no node": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet, With(Row{"node": nil}))
+			s.hold(u, "gpu1", "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + u + "  unknown: instance " + u + " is on host \"gpu1\", but its node is NULL, which is not a node of that host"}},
+		"on the node of its host that was renamed": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet, With(Row{"node": "gpu1.example.org"}))
+			s.hold(u, "gpu1", "gpu1/1")
+		}, want: []string{"gpu1_0000:84:00.0 " + u + "  unknown: instance " + u + " is on host \"gpu1\", but its node is \"gpu1.example.org\", which is not a node of that host"}},
 		"elsewhere, in a task": {rows: func(t *testing.T, c *Cell, s *shelf) {
 			c.Instance(t, u, "gpu1", "active", "unshelving", quiet)
 			s.hold(u, "gpu2/2")
@@ -216,7 +224,9 @@ func TestAllocations(t *testing.T) {
 			s.hold(m, "gpu1", "gpu1/1")
 		}, want: []string{"gpu1_0000:84:00.0 " + m + " P suspicious: migration 3 (migration) 'migrating' gpu1->gpu2 is deleted, but still holds the allocation"}},
 		"purged": {rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1") },
-			want: []string{"gpu1_0000:84:00.0 " + u + " P suspicious: no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as instances of Nova do: its row is purged"}},
+			want: []string{"gpu1_0000:84:00.0 " + u + " P suspicious: no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as these do: its row is purged"}},
+		"purged, and it is the instance to judge": {options: find.Options{Instance: u}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1") },
+			want: []string{"gpu1_0000:84:00.0 " + u + " P suspicious: no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as these do: its row is purged"}},
 		"purged, but for its mapping": {rows: func(t *testing.T, c *Cell, s *shelf) {
 			c.db.API.Insert(t, "instance_mappings", Row{"instance_uuid": u, "cell_id": c.id, "project_id": "project", "user_id": "user", "queued_for_delete": true})
 			s.hold(u, "gpu1/1")
@@ -287,6 +297,10 @@ func TestAllocations(t *testing.T) {
 			var got []string
 			for _, f := range report.Findings {
 				got = append(got, fmt.Sprintf("%s %s %s %s: %s", f.Name, f.Consumer, f.Case, f.Verdict, f.Reason))
+				// Of a consumer whose row is purged, it is unknown whether it was an instance.
+				if strings.Contains(f.Reason, "no cell has an instance") != (f.Instance == "") {
+					t.Errorf("%+v", f)
+				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" || report.Recent != test.recent {
 				t.Errorf("%d recent (-want +got):\n%s", report.Recent, diff)
@@ -347,6 +361,72 @@ func TestAllocationsUnread(t *testing.T) {
 	s.without, s.providers = nil, nil
 	if report, unread := judge(databases); unread != nil || report.Judged || report.Why != "no compute node reports PCI devices to Placement (report_in_placement)" {
 		t.Errorf("none: %v, %+v", unread, report)
+	}
+}
+
+// TestAllocationsOfOneCell: with --database, only providers of that cell's nodes are judged.
+func TestAllocationsOfOneCell(t *testing.T) {
+	reset(t)
+	cell, cell2 := database.Cell1, database.AddCell(t, "cell2")
+	cell.Compute(t, "gpu1")
+	cell2.Compute(t, "far")
+	old := Row{"updated_at": Ago(time.Hour)}
+	cell.Instance(t, UUID(1), "gpu1", "deleted", "", InstanceDeleted(time.Hour), With(old))
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0"), Database: database.URL("nova_cell1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer databases.Close()
+	s := newShelf(t, "gpu1", "far")
+	far := database.find(t, "SELECT uuid FROM "+cell2.Name+".compute_nodes")
+	s.roots["far"] = far[0][0]
+	s.hold(UUID(1), "gpu1", "gpu1/1")
+	s.hold(UUID(2), "far", "far/1")
+	report, unread, err := find.Allocations(t.Context(), databases, find.Options{}, s)
+	if err != nil || unread != nil || report.Providers != 2 || len(report.Findings) != 1 {
+		t.Fatalf("%v, %v, %+v", err, unread, report)
+	}
+	if f := report.Findings[0]; f.Cell != "database" || f.Host != "gpu1" {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestAllocationsOfUnreadCell: providers that may belong to a cell which cannot be read are not judged,
+// and the report says so.
+func TestAllocationsOfUnreadCell(t *testing.T) {
+	reset(t)
+	database.Cell1.Compute(t, "gpu1")
+	database.AddCell(t, "cell2")
+	if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_api.cell_mappings SET database_connection = 'mysql+pymysql://nova:x@127.0.0.1:1/none' WHERE name = 'cell2'"); err != nil {
+		t.Fatal(err)
+	}
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer databases.Close()
+	s := newShelf(t, "gpu1", "far")
+	report, unread, err := find.Allocations(t.Context(), databases, find.Options{}, s)
+	if err != nil || unread != nil || report.Judged || report.Providers != 2 || !strings.HasPrefix(report.Why, "2 of 4 resource providers belong to no compute node of the cells that were read: cell cell2 at 127.0.0.1:1") {
+		t.Errorf("%v, %v, %+v", err, unread, report)
+	}
+}
+
+// TestAllocationsEnd: a Placement that has stopped to answer is not asked about each of many
+// providers.
+func TestAllocationsEnd(t *testing.T) {
+	const hosts = 100
+	reset(t)
+	var names []string
+	for i := range hosts {
+		names = append(names, fmt.Sprintf("gpu%d", i))
+		database.Cell1.Compute(t, names[i])
+	}
+	s := newShelf(t, names...)
+	s.failing = "all"
+	report, unread, err := find.Allocations(t.Context(), openAll(t), find.Options{}, s)
+	if err != nil || unread == nil || report.Judged || report.Why != "200 of 200 resource providers could not be read: 503" || s.asked > 32 {
+		t.Errorf("%d requests, %v, %v, %+v", s.asked, err, unread, report)
 	}
 }
 
