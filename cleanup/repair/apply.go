@@ -126,7 +126,8 @@ func (r *Repairer) leave(units []cleanup.Unit, why string) error {
 	return r.Record(units)
 }
 
-// Preview fills in the rows that the units would write now. It writes and locks nothing.
+// Preview fills in the rows that the units would write now. It writes and locks nothing, and does not
+// judge the findings' rows again: Apply does, under locks.
 func (r *Repairer) Preview(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		if u := &units[i]; u.State == cleanup.Planned {
@@ -148,7 +149,13 @@ func (r *Repairer) preview(ctx context.Context, u *cleanup.Unit) error {
 		return novadb.Explain("cell "+cell.Name, err)
 	}
 	defer tx.Rollback() //nolint:errcheck // nothing was written
-	u.Rows, err = r.evidenceHolds(ctx, tx, cell, u, "")
+	var now time.Time
+	if err := tx.QueryRowContext(ctx, "SELECT DATABASE(), UTC_TIMESTAMP()").Scan(&u.Database, &now); err != nil {
+		return novadb.Explain("cell "+cell.Name, err)
+	}
+	if u.Rows, err = rowsOf(ctx, tx, now, u, ""); errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%s or its instance has %w: a row is gone", u.Name(), errChanged)
+	}
 	return err
 }
 

@@ -14,7 +14,7 @@ import (
 
 // evidenceHolds judges the unit's rows again, within the transaction, and returns the changes that
 // repair them.
-func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
+func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error) {
 	if err := tx.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&u.Database); err != nil {
 		return nil, novadb.Explain("cell "+cell.Name, err)
 	}
@@ -22,7 +22,7 @@ func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell novadb.Ce
 	if err != nil {
 		return nil, err
 	}
-	return rowsOf(ctx, tx, now, u, locking)
+	return rowsOf(ctx, tx, now, u, forUpdate)
 }
 
 // check judges the unit's rows again, within the transaction, and returns an error unless the

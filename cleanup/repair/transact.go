@@ -17,7 +17,7 @@ type direction struct {
 	to Side
 	// rows checks within the transaction whether the change may be made, and returns the
 	// changes of rows.
-	rows func(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error)
+	rows func(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error)
 }
 
 // errNotPosted goes with any answer of Placement but success, and with no answer.
@@ -78,7 +78,7 @@ func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanu
 	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
 		early, cancel := beforeLast(ctx)
 		defer cancel()
-		rows, err := c.rows(early, tx, cell, u, forUpdate)
+		rows, err := c.rows(early, tx, cell, u)
 		if err != nil {
 			return err
 		}

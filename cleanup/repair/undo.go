@@ -108,8 +108,8 @@ func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		err := r.carry(ctx, units, u, direction{Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
-			return u.Back(), undoable(ctx, tx, u, locking)
+		err := r.carry(ctx, units, u, direction{Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error) {
+			return u.Back(), undoable(ctx, tx, u, forUpdate)
 		}})
 		switch {
 		case err == nil:

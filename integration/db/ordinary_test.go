@@ -156,14 +156,15 @@ func random(t *testing.T, r *rand.Rand) {
 
 // TestOrdinaryRows: what is found while ordinary rows are only counted is what is found when each
 // row is judged, whatever the databases contain, and however many instances are compared at once.
+// No nova-compute goes down meanwhile, however slow the machine is.
 func TestOrdinaryRows(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		random(t, r)
 		databases := openAll(t)
-		want, all, wantPools := judged(t, databases, find.Options{All: true})
+		want, all, wantPools := judged(t, databases, find.Options{All: true, Down: time.Hour})
 		for _, most := range []int{0, 7} {
-			found, summary, pools := judged(t, databases, find.Options{AtOnce: most})
+			found, summary, pools := judged(t, databases, find.Options{AtOnce: most, Down: time.Hour})
 			if diff := cmp.Diff(want, found); diff != "" {
 				t.Errorf("seed %d, %d at once (-each judged +found):\n%s", seed, most, diff)
 			}
@@ -240,6 +241,27 @@ func logged(t *testing.T, act func()) (statements []string) {
 		}
 	}
 	return statements
+}
+
+// TestJudgedOnce: a run judges each row once for its report, once under the locks of a repair, and once
+// when nova-compute has had its time. The plan is not a further time.
+func TestJudgedOnce(t *testing.T) {
+	leftContext(t, "failed")
+	root := machine(t)
+	times := 0
+	for _, statement := range logged(t, func() {
+		if stdout, stderr, status := repairMigration(t, root, "--apply", "--yes"); status != 0 {
+			t.Errorf("exit status %d, %s%s", status, stdout, stderr)
+		}
+	}) {
+		if strings.HasPrefix(statement, "SELECT i.uuid, i.host, i.node") {
+			times++
+		}
+	}
+	// Afterwards no row is doubtful.
+	if times != 2 {
+		t.Errorf("judged %d times", times)
+	}
 }
 
 // TestNeutralCollations: in a collation of no language, texts of printable ASCII are equal at most
