@@ -752,7 +752,7 @@ func TestUndoFailed(t *testing.T) {
 	if _, err := m.open().Apply(t.Context(), m.work()); err != nil {
 		t.Fatal(err)
 	}
-	// The temporary file next to the second file that is restored cannot be created.
+	// A folder has the name of a temporary file.
 	after := m.state()
 	if err := os.MkdirAll(m.root.Path("/etc/.gpustack-grub/full"), 0o755); err != nil {
 		t.Fatal(err)
