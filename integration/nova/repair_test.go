@@ -16,6 +16,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 
+	"gpustack/cleanup"
 	"gpustack/host/guest"
 	"gpustack/integration/evidence"
 )
@@ -504,6 +505,9 @@ func TestRepairWithDevicesInPlacement(t *testing.T) {
 	until(t, "the migration holds what the guest had", func() bool { return len(inPlacement()) == 4 })
 	later(t, server)
 	root := controller(t)
+	if got := allocationsFound(t, root); len(got) > 0 {
+		t.Errorf("allocations of an open migration: %q", got)
+	}
 	if got, status := repaired(t, root, append(reportsOfBoth(t), "--apply", "--yes", "--wait", "90s")...); len(got) > 0 || status != 0 {
 		t.Errorf("exit status %d, %q", status, got)
 	}
@@ -515,6 +519,58 @@ func TestRepairWithDevicesInPlacement(t *testing.T) {
 	if diff := cmp.Diff([][]string{{source, "0", server}, {source, "1", server}}, inPlacement()); diff != "" {
 		t.Errorf("Placement, two audits later (-want +got):\n%s", diff)
 	}
+	testAllocations(t, root, server, source)
 	remove(t, nova, server)
 	until(t, "Placement's books are empty", func() bool { return len(inPlacement()) == 0 })
+}
+
+// testAllocations: what is left in Placement on the other host's card is found, as is a consumer that
+// no database has, and Nova removes neither.
+func testAllocations(t *testing.T, root, server, source string) {
+	t.Helper()
+	const stranger = "00000000-0000-4000-8000-0000000000bb"
+	later(t, server)
+	rows(t, "UPDATE nova_cell1.instances SET created_at = created_at - INTERVAL 1 HOUR, updated_at = updated_at - INTERVAL 1 HOUR WHERE uuid = '%s'", server)
+	if got := allocationsFound(t, root); len(got) > 0 {
+		t.Errorf("allocations of a repaired instance: %q", got)
+	}
+	hold := func(consumer, card string) {
+		t.Helper()
+		rows(t, "INSERT INTO placement.allocations (created_at, resource_provider_id, consumer_id, resource_class_id, used) SELECT UTC_TIMESTAMP(), p.id, '%s', i.resource_class_id, 1 FROM placement.resource_providers p JOIN placement.inventories i ON i.resource_provider_id = p.id WHERE p.name = '%s'",
+			consumer, card)
+	}
+	dest := theOther(source)
+	rows(t, "INSERT INTO placement.consumers (created_at, uuid, project_id, user_id, generation) SELECT created_at, '%s', project_id, user_id, 1 FROM placement.consumers WHERE uuid = '%s'", stranger, server)
+	hold(server, dest+"_0000:84:00.0")
+	hold(stranger, dest+"_0000:88:00.0")
+	want := []string{
+		dest + "_0000:84:00.0 " + server + " P suspicious: the instance is on " + source + ", and no open migration of it is to or from " + dest,
+		dest + "_0000:88:00.0 " + stranger + "  unknown: no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova",
+	}
+	if diff := cmp.Diff(want, allocationsFound(t, root)); diff != "" {
+		t.Errorf("(-want +found):\n%s", diff)
+	}
+	rows(t, "DELETE FROM placement.allocations WHERE consumer_id = '%s' OR consumer_id = '%s' AND resource_provider_id IN (SELECT id FROM placement.resource_providers WHERE name = '%s_0000:84:00.0')", stranger, server, dest)
+	rows(t, "DELETE FROM placement.consumers WHERE uuid = '%s'", stranger)
+}
+
+// allocationsFound runs repair-migration, which must have judged all allocations on the four cards,
+// and returns what it finds, a line each.
+func allocationsFound(t *testing.T, root string) (lines []string) {
+	t.Helper()
+	stdout, stderr, status := command(t, nil, "repair-migration", "--root", root, "-o", "json")
+	var r struct {
+		Allocations cleanup.AllocationReport
+	}
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatalf("exit status %d, %s: %v", status, stderr, err)
+	}
+	if a := r.Allocations; !a.Judged || a.Providers != 4 || a.Recent != 0 {
+		t.Errorf("exit status %d, %s%+v", status, stderr, a)
+	}
+	for _, f := range r.Allocations.Findings {
+		lines = append(lines, fmt.Sprintf("%s %s %s %s: %s", f.Name, f.Consumer, f.Case, f.Verdict, f.Reason))
+		t.Logf("%s: %s", f.Evidence, f.Steps)
+	}
+	return lines
 }
