@@ -18,7 +18,6 @@ func BenchmarkRepairMigration(b *testing.B) {
 	w.make(b)
 	root := machine(b)
 	var whole, own, scans, read []float64
-	var most float64
 	for range 7 {
 		scans = append(scans, seconds(b, func(ctx context.Context) error { return w.scan(ctx, true) }))
 		read = append(read, seconds(b, func(ctx context.Context) error { return w.scan(ctx, false) }))
@@ -31,8 +30,8 @@ func BenchmarkRepairMigration(b *testing.B) {
 			return nil
 		}))
 		own = append(own, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
-		most = max(most, maxRSS(cmd))
 	}
+	_, most := maxRSS(b, root, "repair-migration", "--root", root)
 	b.ReportMetric(median(scans), "scan-s")
 	b.ReportMetric(median(read), "read-s")
 	b.ReportMetric(median(whole), "gpustack-s")
