@@ -241,7 +241,7 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 		warnings = append(warnings, name+": was changed since: only the values that gpustack set are undone, the rest of the file remains")
 	}
 	for _, name := range r.Beside {
-		warnings = append(warnings, name+": has values of gpustack, as a kernel that was installed since gets them: they are undone too")
+		warnings = append(warnings, name+": got values of gpustack since from other files, as entries of new kernels do: they are undone too")
 	}
 	return warnings
 }

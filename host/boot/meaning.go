@@ -93,7 +93,7 @@ func Revert(file string, m edit.Meaning, now []byte, inherited bool) ([]byte, er
 	case meaningEntry:
 		return revertEntry(file, m, now, inherited)
 	case meaningCmdline:
-		return revertCmdline(file, m, now)
+		return revertCmdline(file, m, now, inherited)
 	case meaningEnv:
 		return revertEnvironment(file, m, now)
 	case meaningDefaults:
@@ -170,12 +170,12 @@ func checkReverted(file string, before, after Args, c Change) error {
 	return nil
 }
 
-func revertCmdline(file string, m edit.Meaning, now []byte) ([]byte, error) {
+func revertCmdline(file string, m edit.Meaning, now []byte, inherited bool) ([]byte, error) {
 	before := cmdlineArgs(now)
 	if w := m.Whole; w != nil && sameArgs(before, ParseArgs(strings.Join(w.After, " "))) {
 		return whole(w.Before), nil
 	}
-	c, changed := revertArgs(before, m.Values, false)
+	c, changed := revertArgs(before, m.Values, inherited)
 	if changed != nil {
 		return nil, at(file, changed, 1, slices.Collect(strings.Lines(string(now))), func(line string) Args { return cmdlineArgs([]byte(line)) })
 	}
@@ -418,7 +418,8 @@ func machineOf(name string) string {
 // Since returns the boot entries of this system that are not among the known ones: those of kernels
 // installed since. They got their arguments from /etc/kernel/cmdline, from GRUB's variable
 // kernelopts, or from the default entry, so the values of the first of these that is known are
-// those that they may contain (kernel-install(8); grub2, 20-grub.install).
+// those that they may contain (kernel-install(8); grub2, 20-grub.install). An unknown
+// /etc/kernel/cmdline may contain them too: grub2-mkconfig creates it (grub2 of RHEL 9, 10_linux).
 func Since(root host.Root, known []Known) ([]Known, error) {
 	var source *Known
 	var dirs []string
@@ -442,6 +443,9 @@ func Since(root host.Root, known []Known) ([]Known, error) {
 	}
 	slices.Sort(dirs)
 	var since []Known
+	if !slices.ContainsFunc(known, func(k Known) bool { return k.Name == kernelCmdline }) {
+		since = append(since, Known{kernelCmdline, edit.Meaning{Grammar: meaningCmdline, Values: source.Meaning.Values}})
+	}
 	for _, dir := range slices.Compact(dirs) {
 		entries, err := readEntries(root, dir)
 		if err == nil {

@@ -76,7 +76,8 @@ GRUB_ENABLE_BLSCFG=true
 -- boot/grub2/grub.cfg --
 set kernelopts="root=/dev/mapper/rhel-root ro rhgb"
 `
-	systemdBoot = `
+	withoutCmdline = strings.NewReplacer("-- etc/kernel/cmdline --", "-- etc/kernel/other --").Replace(rhel9)
+	systemdBoot    = `
 -- etc/machine-id --
 cafe
 -- boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf --
@@ -338,6 +339,16 @@ func TestUndoByValue(t *testing.T) {
 			sub(entryFile, `\$kernelopts(.*)`, `root=/dev/mapper/rhel-root ro rhgb audit=1$1 iommu=soft`)(t, root)
 			sub(rescueFile, `\$kernelopts`, "root=/dev/mapper/rhel-root ro rhgb audit=1 iommu=soft")(t, root)
 		}},
+		{"a command line of later kernels created", withoutCmdline, "intel", func(t testing.TB, root host.Root) {
+			text := "root=/dev/mapper/rhel-root ro audit=1\n"
+			if strings.Contains(files(t, root)[entryFile], "iommu=pt") {
+				text = "root=/dev/mapper/rhel-root ro iommu=pt intel_iommu=on audit=1\n"
+			}
+			hosttest.Write(cmdlineFile, text)(t.(*testing.T), root)
+		}, nil},
+		{"a command line of later kernels created without ours", withoutCmdline, "intel", all(grubby("nosmt"), func(t testing.TB, root host.Root) {
+			hosttest.Write(cmdlineFile, "root=/dev/mapper/rhel-root ro quiet\n")(t.(*testing.T), root)
+		}), nil},
 		{"repeated, quoted and reordered", rhel9, "intel", all(
 			sub(entryFile, `^options.*$`, `options iommu="pt" $$tuned_params ro "intel_iommu=on"	root=/dev/mapper/rhel-root dyndbg="file a.c +p" iommu=pt`)),
 			sub(entryFile, `^options.*$`, `options $$tuned_params ro	root=/dev/mapper/rhel-root dyndbg="file a.c +p"`)},

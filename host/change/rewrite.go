@@ -229,7 +229,8 @@ func (r *rewriting) later(name string) error {
 }
 
 // beside adds records of files that the change did not change, but that got its values since: boot
-// entries that refer to a variable, and those of kernels that were installed since.
+// entries that refer to a variable, those of kernels that were installed since, and the arguments
+// of later kernels.
 func (r *rewriting) beside() error {
 	entry := r.entries[r.at]
 	inherited := slices.DeleteFunc(slices.Clone(entry.Unchanged), func(u journal.Unchanged) bool { return len(u.Meaning.Values) == 0 })
@@ -238,9 +239,11 @@ func (r *rewriting) beside() error {
 		known = append(known, boot.Known{Name: u.Name, Meaning: u.Meaning})
 	}
 	for _, f := range entry.Files {
+		k := boot.Known{Name: f.Name}
 		if f.Meaning != nil {
-			known = append(known, boot.Known{Name: f.Name, Meaning: *f.Meaning})
+			k.Meaning = *f.Meaning
 		}
+		known = append(known, k)
 	}
 	since, err := boot.Since(r.Root, known)
 	if err != nil {
