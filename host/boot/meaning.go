@@ -274,7 +274,8 @@ func revertDefaults(file string, m edit.Meaning, now []byte) ([]byte, error) {
 	lines := slices.Collect(strings.Lines(text))
 	ours := block().FindAllString(text, -1)
 	if len(ours) > 1 {
-		return nil, host.WithHint(fmt.Errorf("%s: has %d parts of gpustack", file, len(ours)), "remove all parts between '# gpustack begin' and '# gpustack end' but the last")
+		return nil, host.WithHint(fmt.Errorf("%s: has %d parts of gpustack", file, len(ours)),
+			"remove all parts between '# gpustack begin' and '# gpustack end' but the last")
 	}
 	if m.Whole == nil || slices.Equal(ours, m.Whole.Before) {
 		return now, nil
@@ -288,7 +289,8 @@ func revertDefaults(file string, m edit.Meaning, now []byte) ([]byte, error) {
 	}
 	first := max(slices.Index(lines, blockBegin), 0) // the line of gpustack's part
 	if len(m.Values) == 0 {
-		return nil, host.WithHint(fmt.Errorf("%s:%d: gpustack's part of the file was edited since", file, first+1), "revert that edit, then run gpustack undo again")
+		return nil, host.WithHint(fmt.Errorf("%s:%d: gpustack's part of the file was edited since", file, first+1),
+			"revert that edit, then run gpustack undo again")
 	}
 	if _, changed := revertArgs(inBlocks(ours), m.Values, false); changed != nil {
 		inside := make([]string, first, len(lines)) // without the lines before the part
