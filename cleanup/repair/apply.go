@@ -126,8 +126,8 @@ func (r *Repairer) leave(units []cleanup.Unit, why string) error {
 	return r.Record(units)
 }
 
-// Preview fills in the rows that the units would write now. It writes and locks nothing, and does not
-// judge the findings' rows again: Apply does, under locks.
+// Preview fills in the rows that the units would write now. It writes and locks nothing, and does
+// not judge the findings' rows again: Apply does, under locks.
 func (r *Repairer) Preview(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		if u := &units[i]; u.State == cleanup.Planned {

@@ -391,8 +391,8 @@ func TestAllocationsOfOneCell(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfUnreadCell: providers that may belong to a cell which cannot be read are not judged,
-// and the report says so.
+// TestAllocationsOfUnreadCell: providers that may belong to a cell which cannot be read are not
+// judged, and the report says so.
 func TestAllocationsOfUnreadCell(t *testing.T) {
 	reset(t)
 	database.Cell1.Compute(t, "gpu1")

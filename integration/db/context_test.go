@@ -254,10 +254,10 @@ func TestContextMeanwhile(t *testing.T) {
 	})
 }
 
-// TestContextKilled: the binary is killed before each statement that locks or writes, from the first
-// lock to COMMIT, and before each of some after it, of a repair and of its undo. The next run ends
-// what the killed one began, and the journal records that. Between the statements that only read,
-// nothing changes.
+// TestContextKilled: the binary is killed before each statement that locks or writes, from the
+// first lock to COMMIT, and before each of some after it, of a repair and of its undo. The next run
+// ends what the killed one began, and the journal records that. Between the statements that only
+// read, nothing changes.
 func TestContextKilled(t *testing.T) {
 	run := func(t *testing.T, nth int, proxy *Proxy, args ...string) (killed bool, status int, out string) {
 		t.Helper()

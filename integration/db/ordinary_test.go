@@ -239,8 +239,8 @@ func logged(t *testing.T, act func()) (statements []string) {
 	return statements
 }
 
-// TestJudgedOnce: a run judges each row once for its report, once under the locks of a repair, and once
-// when nova-compute has had its time. The plan is not a further time.
+// TestJudgedOnce: a run judges each row once for its report, once under the locks of a repair, and
+// once when nova-compute has had its time. The plan is not a further time.
 func TestJudgedOnce(t *testing.T) {
 	leftContext(t, "failed")
 	root := machine(t)

@@ -524,8 +524,8 @@ func TestRepairWithDevicesInPlacement(t *testing.T) {
 	until(t, "Placement's books are empty", func() bool { return len(inPlacement()) == 0 })
 }
 
-// testAllocations: what is left in Placement on the other host's card is found, as is a consumer that
-// no database has, and Nova removes neither.
+// testAllocations: what is left in Placement on the other host's card is found, as is a consumer
+// that no database has, and Nova removes neither.
 func testAllocations(t *testing.T, root, server, source string) {
 	t.Helper()
 	const stranger = "00000000-0000-4000-8000-0000000000bb"
