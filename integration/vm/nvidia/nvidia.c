@@ -136,8 +136,13 @@ static void remove(struct pci_dev *function)
 {
 	struct gpu *gpu = pci_get_drvdata(function);
 
+	/*
+	 * Not pci_err: systemd-journald reads the uevent of the device that a message names, which
+	 * waits for the lock of the device, and so for the end of this function. Services could then
+	 * not be stopped.
+	 */
 	if (atomic_read(&gpu->users) || READ_ONCE(gpu->persistent))
-		pci_err(function, "removed while it is in use\n");
+		pr_err("nvidia: %s: removed while it is in use\n", pci_name(function));
 	while (atomic_read(&gpu->users) || READ_ONCE(gpu->persistent))
 		msleep(100);
 	mutex_lock(&lock);
