@@ -133,6 +133,7 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 	case i != nil:
 		f.Reason = "the instance is deleted"
 	case c.Mapped && !c.Queued:
+		f.Instance = f.Consumer
 		unknown("the consumer is an instance that is mapped to a cell, but no cell has it")
 	case c.Mapped:
 		f.Instance, f.Reason = f.Consumer, "the instance is deleted, and its row is purged"
