@@ -143,7 +143,8 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 		unknown("no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova")
 	}
 	if f.Verdict == Suspicious {
-		f.Steps = "check with gpustack host guests on " + cmp.Or(f.Host, "the host") + " that no guest uses the device; then: openstack resource provider allocation show " + f.Consumer +
+		f.Steps = "check with gpustack host guests on " + cmp.Or(f.Host, "the host") +
+			" that no guest uses the device; then: openstack resource provider allocation show " + f.Consumer +
 			", and openstack resource provider allocation delete " + f.Consumer
 	}
 	return false
@@ -158,8 +159,10 @@ func (c Consumer) placed(f *AllocationFinding, i *PlacedInstance) (legitimate bo
 	if i.Host != nil {
 		where = "on " + *i.Host
 	}
-	f.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where, cmp.Or(f.Host, "the compute node of the provider, which no cell has"))
-	f.Steps = "openstack resource provider allocation show " + i.UUID + "; then: openstack resource provider allocation unset --provider " + f.Provider + " " + i.UUID
+	f.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where,
+		cmp.Or(f.Host, "the compute node of the provider, which no cell has"))
+	f.Steps = "openstack resource provider allocation show " + i.UUID + "; then: openstack resource provider allocation unset --provider " + f.Provider +
+		" " + i.UUID
 	return false
 }
 

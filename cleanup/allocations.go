@@ -111,7 +111,8 @@ type allocated struct {
 }
 
 func split(a cloud.Allocations, s Sites) allocated {
-	parts := allocated{here: map[string]map[string]int{}, there: map[string]map[string]int{}, kept: map[string]map[string]int{}, foreign: map[string]map[string]int{}}
+	parts := allocated{here: map[string]map[string]int{}, there: map[string]map[string]int{}, kept: map[string]map[string]int{},
+		foreign: map[string]map[string]int{}}
 	for provider, held := range a.Providers {
 		switch {
 		case slices.Contains(s.Here, provider):

@@ -474,7 +474,8 @@ func (c *classifier) free() {
 		c.Reason += " for " + age(c.f.Now.Sub(since))
 	}
 	c.repairs(ByNova, "if nova-compute on %s was started less than %s ago, wait for its audit; otherwise restart it: it reads the rows when it starts, and frees the device. "+
-		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", host, age(auditTime), c.f.Node.Name)
+		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", host,
+		age(auditTime), c.f.Node.Name)
 }
 
 // freeSince returns the last change of the row and of its instance, after which nova-compute

@@ -200,7 +200,8 @@ func (c closer) unused(h Held, m Migration) (why string, leftover bool) {
 		return why, false
 	}
 	if !settled(c.instance, "active", "stopped") {
-		return fmt.Sprintf("%s, and vm_state %s does not say whether the guest runs on %s (if it does: openstack server set --state active)", why, *c.instance.VMState, m.DestHost), false
+		return fmt.Sprintf("%s, and vm_state %s does not say whether the guest runs on %s (if it does: openstack server set --state active)", why,
+			*c.instance.VMState, m.DestHost), false
 	}
 	if ok, why := c.proof.Present(m.DestHost, c.instance.UUID, settled(c.instance, "active"), m.Changed); !ok {
 		return why, false

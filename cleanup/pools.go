@@ -248,9 +248,11 @@ func ClassifyPools(n NodeStats) (*PoolFinding, *Unjudged) {
 	quiet := n.Now.Sub(n.Changed)
 	switch {
 	case !f.up():
-		return unjudged(textOf(differences) + ", but " + (&classifier{f: f}).compute() + ": nova-scheduler does not use the node, and nova-compute corrects them when it starts")
+		return unjudged(textOf(differences) + ", but " + (&classifier{f: f}).compute() +
+			": nova-scheduler does not use the node, and nova-compute corrects them when it starts")
 	case quiet < PoolsQuiet && !n.Changed.IsZero():
-		return unjudged(fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", textOf(differences), age(max(0, quiet)), PoolsQuiet))
+		return unjudged(fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", textOf(differences),
+			age(max(0, quiet)), PoolsQuiet))
 	}
 	unchanged := "no row of the node has a time of change"
 	if !n.Changed.IsZero() {

@@ -57,8 +57,8 @@ func inRoot(root string) *exec.Cmd {
 	return exec.Command("chroot", root, "/gpustack", "host", "check", "-o", "json")
 }
 
-// TestCheckRemembers: host check unpacks an image once, and anew when it was replaced by another of
-// the same size and time. Another root is not changed.
+// TestCheckRemembers: host check unpacks an image once, and again when it was replaced by another
+// of the same size and time. Another root is not changed.
 func TestCheckRemembers(t *testing.T) {
 	root, image := layPrepared(t)
 	trace := filepath.Join(t.TempDir(), "trace")

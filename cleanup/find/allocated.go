@@ -161,7 +161,8 @@ func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provi
 		}
 		address := a.options.Address == "" || strings.HasSuffix(p.Name, "_"+strings.ToUpper(a.options.Address))
 		if known && where.selected && address || !known && whole && address {
-			places = append(places, holding{cleanup.Allocation{Cell: where.cell, Host: where.node.Host, Node: where.node.Name, Provider: p.UUID, Name: p.Name}, where.node})
+			places = append(places, holding{cleanup.Allocation{Cell: where.cell, Host: where.node.Host, Node: where.node.Name, Provider: p.UUID, Name: p.Name},
+				where.node})
 		}
 	}
 	a.report.Providers = len(places)

@@ -16,7 +16,8 @@ import (
 
 func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, error) {
 	e := records{instances: map[string]cleanup.Instance{}, migrations: map[string][]cleanup.Migration{},
-		held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, purged: map[string]bool{}, related: map[int64]map[string][]cleanup.Device{}}
+		held: map[string][]cleanup.Held{}, other: map[string]string{}, mapped: map[string]bool{}, purged: map[string]bool{},
+		related: map[int64]map[string][]cleanup.Device{}}
 	var uuids []any
 	var hosts []string
 	seen := map[string]bool{}

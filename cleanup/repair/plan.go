@@ -196,7 +196,8 @@ func (r *Repairer) migrationsOf(ctx context.Context, u *cleanup.Unit) (all migra
 		}
 		return err
 	}, `SELECT m.id, COALESCE(m.uuid, ''), COALESCE(i.node, ''), i.host IS NULL AND i.node IS NULL, COALESCE(m.source_node, ''), COALESCE(m.dest_node, ''),
-		m.status IS NULL OR m.status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done'), COALESCE(m.migration_type = 'evacuation' AND m.status = 'done', FALSE)
+		m.status IS NULL OR m.status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done'),
+			COALESCE(m.migration_type = 'evacuation' AND m.status = 'done', FALSE)
 		FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.deleted = 0 AND m.instance_uuid = ? ORDER BY m.id`, u.Instance)
 	return all, err
 }
@@ -224,7 +225,8 @@ func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) er
 		}
 		u.State = cleanup.Skipped
 		u.Note = "Placement is needed. By hand: " + show +
-			"; the instance must hold what it has on its own host, " + migrations + " nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
+			"; the instance must hold what it has on its own host, " + migrations +
+			" nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
 // that makes other kinds of changes appends them.
 func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 	runner := u.runner(root)
-	files := change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert}, Older: prepare.Older(root)}
+	files := change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
+		Older: prepare.Older(root)}
 	return change.Engine{
 		Store: change.Machine(root),
 		Kinds: []change.Kind{files, u.binder(root, timeout)},

@@ -124,7 +124,8 @@ type undoReport struct {
 func newUndoReport(e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
 		report:  newReport(true, warnings...),
-		Changes: []fileChange{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{}, Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
+		Changes: []fileChange{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
+		Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
 	}
 	r.Entry = &e.ID
 	return r

@@ -232,7 +232,8 @@ func revertEnvironment(file string, m edit.Meaning, now []byte) ([]byte, error) 
 
 // assignment matches a line that sets one of GRUB's variables to a text without expansions, as
 // grubby writes it.
-var assignment = host.LazyRegexp(`^([ \t]*(?:` + grubAlways + `|` + grubNormal + `)=)(?:"([^"$` + "`" + `\\]*)"|'([^']*)'|([^ \t'"$` + "`" + `\\]*))([ \t]*\r?\n?)$`)
+var assignment = host.LazyRegexp(`^([ \t]*(?:` + grubAlways + `|` + grubNormal + `)=)(?:"([^"$` + "`" + `\\]*)"|'([^']*)'|([^ \t'"$` + "`" +
+	`\\]*))([ \t]*\r?\n?)$`)
 
 // assigned returns the parts of such a line: what is before the arguments, the arguments and what
 // is after them. ok is false for other lines.

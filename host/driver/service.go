@@ -162,7 +162,8 @@ type Program func(ctx context.Context, argv []string) ([]byte, error)
 func ReadUnits(ctx context.Context, run Program, names []string) (map[string]Unit, error) {
 	units := map[string]Unit{}
 	for names = slices.Clone(names); len(names) > 0; {
-		argv := append([]string{"systemctl", "show", "--property=Id,LoadState,ActiveState,SubState,Job,CanStop,CanStart," + strings.Join(needed, ","), "--"}, names...)
+		argv := append([]string{"systemctl", "show", "--property=Id,LoadState,ActiveState,SubState,Job,CanStop,CanStart," + strings.Join(needed, ","),
+			"--"}, names...)
 		out, err := run(ctx, argv)
 		if errors.Is(err, host.ErrNoProgram) {
 			return nil, fmt.Errorf("systemctl: %w", ErrNoSystemd)

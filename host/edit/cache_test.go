@@ -121,7 +121,7 @@ func TestReplacedCache(t *testing.T) {
 	}
 }
 
-// TestCacheInParallel: a reader sees a whole content, whoever writes.
+// TestCacheInParallel: a reader gets the whole content of one writer while several write.
 func TestCacheInParallel(t *testing.T) {
 	c, dir := newCache(t)
 	content := func(i int) string { return strings.Repeat(fmt.Sprint(i), 1<<16) }

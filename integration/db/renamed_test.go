@@ -92,7 +92,7 @@ func TestRenamed(t *testing.T) {
 			},
 			found: []string{"gpu1 " + first + " D suspicious"},
 		},
-		"the instance has its device on the node that was made anew": {
+		"the instance has its device on the node that was created again": {
 			live: "gpu1",
 			rows: func(t *testing.T, c *Cell, old, live int64) {
 				c.Instance(t, u, "gpu1", "active", "")

@@ -22,7 +22,8 @@ func Report(host string, changes ...func(*guest.Report)) guest.Report {
 	id := strings.Repeat("0", 31) + host[len(host)-1:]
 	r := guest.Report{
 		Schema: guest.Schema, NovaHost: &host, NovaHostFrom: &host, Hostname: &host, MachineID: &id, BootID: &id, Collected: now, Booted: &booted, Complete: true,
-		NovaCompute: []guest.NovaCompute{{PID: 1, Started: &started, Command: "nova-compute"}}, Holders: []guest.Holder{}, Guests: []guest.Guest{}, Domains: []guest.Domain{},
+		NovaCompute: []guest.NovaCompute{{PID: 1, Started: &started, Command: "nova-compute"}}, Holders: []guest.Holder{}, Guests: []guest.Guest{},
+		Domains: []guest.Domain{},
 	}
 	for _, name := range []string{"processes", "vfio", "groups", "domains", "nova.conf", "hostname", "machine_id", "boot_id", "boot_time"} {
 		r.Sources = append(r.Sources, guest.Source{Name: name, State: guest.Read})
@@ -57,7 +58,8 @@ func Holds(t testing.TB, address, uuid string) func(*guest.Report) {
 	}
 	return func(r *guest.Report) {
 		group := 0
-		r.Holders = append(r.Holders, guest.Holder{PID: 7, Command: "qemu-system-x86", UUID: &uuid, Group: &group, Functions: []pci.Address{a}, Asked: []pci.Address{}})
+		r.Holders = append(r.Holders, guest.Holder{PID: 7, Command: "qemu-system-x86", UUID: &uuid, Group: &group, Functions: []pci.Address{a},
+			Asked: []pci.Address{}})
 		r.Guests = append(r.Guests, guest.Guest{PID: 7, Command: "qemu-system-x86_64", UUID: &uuid, Asked: []pci.Address{a}})
 	}
 }
@@ -71,7 +73,8 @@ func Defines(t testing.TB, address, uuid string) func(*guest.Report) {
 		t.Fatal(err)
 	}
 	return func(r *guest.Report) {
-		r.Domains = append(r.Domains, guest.Domain{UUID: uuid, Name: "instance-00000001", Functions: []pci.Address{a}, Files: []string{"/etc/libvirt/qemu/instance-00000001.xml"}})
+		r.Domains = append(r.Domains, guest.Domain{UUID: uuid, Name: "instance-00000001", Functions: []pci.Address{a},
+			Files: []string{"/etc/libvirt/qemu/instance-00000001.xml"}})
 	}
 }
 
