@@ -50,7 +50,7 @@ test:
 test-full: test
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
-	$(MAKE) fuzz FUZZTIME=2m
+	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
 unit:
 	GO=$(GO) .ci/gotest $$($(GO) list ./... | grep -v /integration)
