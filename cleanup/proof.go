@@ -157,6 +157,12 @@ func (p reported) ask(host string, judge func(hostReport) guest.Answer) (bool, s
 }
 
 func (p reported) Absent(host, instance, address string, since time.Time) (bool, string) {
+	return p.unused(host, instance, address, since, guest.Report.Absent)
+}
+
+// unused returns whether a report proves by judge that a guest does not use a device. A host that
+// is off runs no guest.
+func (p reported) unused(host, instance, address string, since time.Time, judge func(guest.Report, guest.Claim) guest.Answer) (bool, string) {
 	if p.Off(host) {
 		return true, ""
 	}
@@ -167,7 +173,7 @@ func (p reported) Absent(host, instance, address string, since time.Time) (bool,
 	return p.ask(host, func(r hostReport) guest.Answer {
 		c := p.claim(host, since)
 		c.Guest, c.Functions = instance, []pci.Address{a}
-		return r.about(instance, a).Absent(c)
+		return judge(r.about(instance, a), c)
 	})
 }
 
@@ -184,18 +190,7 @@ func (p reported) Reported(host string, since time.Time) (bool, string) {
 }
 
 func (p reported) NotRunning(host, instance, address string, since time.Time) (bool, string) {
-	if p.Off(host) {
-		return true, ""
-	}
-	a, err := pci.ParseAddress(address)
-	if err != nil {
-		return false, err.Error()
-	}
-	return p.ask(host, func(r hostReport) guest.Answer {
-		c := p.claim(host, since)
-		c.Guest, c.Functions = instance, []pci.Address{a}
-		return r.about(instance, a).NotRunning(c)
-	})
+	return p.unused(host, instance, address, since, guest.Report.NotRunning)
 }
 
 func (p reported) Present(host, instance string, running bool, since time.Time) (bool, string) {
