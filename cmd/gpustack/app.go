@@ -28,15 +28,16 @@ func newApp(u *ui, args []string) app {
 		},
 		Commands: []*cli.Command{
 			{
-				Name:  "host",
-				Usage: "the machine the GPUs are in",
+				Name:     "host",
+				Usage:    "the machine the GPUs are in",
+				Category: "On each compute node",
 				Subcommands: []*cli.Command{
-					newHostBindCommand(u),
-					newHostCheckCommand(u),
-					newHostGuestsCommand(u),
-					newHostPrepareCommand(u),
-					newHostReleaseCommand(u),
 					newHostScanCommand(u),
+					newHostPrepareCommand(u),
+					newHostCheckCommand(u),
+					newHostBindCommand(u),
+					newHostReleaseCommand(u),
+					newHostGuestsCommand(u),
 					newHostSnapshotCommand(u),
 					newHostUnpackCommand(u),
 				},
@@ -44,19 +45,21 @@ func newApp(u *ui, args []string) app {
 			{
 				Name:        "nova",
 				Usage:       "OpenStack Nova's services",
-				Subcommands: []*cli.Command{newNovaCheckCommand(u), newNovaConfigureCommand(u)},
+				Category:    "On controllers and compute nodes",
+				Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u)},
 			},
 			{
 				Name:        "flavor",
 				Usage:       "flavors whose guests get devices",
-				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorDeleteCommand(u), newFlavorListCommand(u)},
+				Category:    "Flavors",
+				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u)},
 			},
-			newRepairMigrationCommand(u),
-			newHistoryCommand(u),
-			newUndoCommand(u),
-			newCompletionCommand(u),
+			in("Repair of Nova's database", newRepairMigrationCommand(u)),
+			in(groupRecord, newHistoryCommand(u)),
+			in(groupRecord, newUndoCommand(u)),
+			in(groupShell, newCompletionCommand(u)),
+			in(groupShell, newManCommand(u)),
 			newCompleteCommand(u),
-			newManCommand(u),
 			newWriteAttributeCommand(u),
 		},
 		Action: action(u, parseRoot, runRoot),
@@ -66,8 +69,21 @@ func newApp(u *ui, args []string) app {
 	return app{a, line, u}
 }
 
+// Groups of commands in the help and in the manual. Commands are listed in the order of an
+// operator's tasks.
+const (
+	groupRecord = "Record of changes"
+	groupShell  = "Shell and manual"
+)
+
+// in returns a command that is listed in a group.
+func in(group string, c *cli.Command) *cli.Command {
+	c.Category = group
+	return c
+}
+
 func (a app) run(ctx context.Context) error {
-	if a.line.help {
+	if a.line.help && !a.line.unknown {
 		return a.ui.help(a.line.helpText())
 	}
 	return a.RunContext(ctx, a.line.arranged())
@@ -114,6 +130,18 @@ func commands(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
 				if !yield(c.Name+" "+path, sub) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// visibleCommands iterates over the commands of a tree that users run, each with its path, without
+// groups and hidden ones.
+func visibleCommands(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
+	return func(yield func(string, *cli.Command) bool) {
+		for path, c := range commands(tree) {
+			if !c.Hidden && len(c.Subcommands) == 0 && !yield(path, c) {
+				return
 			}
 		}
 	}

@@ -20,7 +20,8 @@ type commandLine struct {
 	command   *cli.Command
 	flags     [][]string // each with its value, if the value is a separate word
 	arguments []string
-	help      bool // help is requested, which takes precedence over errors
+	help      bool // help is requested, which takes precedence over errors in flags and arguments
+	unknown   bool // a command is unknown: there is no help to print
 }
 
 // parseLine splits a command line, whose first word is the program's name.
@@ -94,11 +95,37 @@ func (l *commandLine) descend(name string) {
 	if len(l.faults.all) > 0 {
 		return // words after an unknown command are not checked
 	}
+	l.unknown = true
 	known := names(subcommands)
 	l.faults.add(&usageError{
 		"unknown command " + quoted(strings.Join(append(l.path, name), " ")),
-		didYouMean(name, known) + "the commands are " + listed(known, "and"),
+		l.suggest(name, known) + "the commands are " + listed(known, "and"),
 	})
+}
+
+// suggest returns a question that names the command which an unknown name may mean, or "". A name
+// that has its right group elsewhere ("gpustack scan" for host scan) is suggested with each of its
+// groups, before a similar name of the same group.
+func (l *commandLine) suggest(name string, known []string) string {
+	var same, leaves []string
+	paths := map[string][]string{}
+	for path, c := range visibleCommands(l.app.Commands) {
+		if c.HasName(name) {
+			same = append(same, path)
+		}
+		leaves = append(leaves, c.Name)
+		paths[c.Name] = append(paths[c.Name], path)
+	}
+	if len(same) > 0 {
+		return "did you mean " + listed(same, "or") + "? "
+	}
+	if best := closest(name, known); best != "" {
+		return "did you mean " + best + "? "
+	}
+	if best := closest(name, leaves); best != "" {
+		return "did you mean " + listed(paths[best], "or") + "? "
+	}
+	return ""
 }
 
 // takeFlag consumes a flag. Its command may still be unknown, but a flag has a value in all
@@ -179,18 +206,23 @@ func (l *commandLine) check() {
 	})
 }
 
-// didYouMean suggests the closest known word, or returns "".
+// didYouMean returns a question that names the closest known word, or "".
 func didYouMean(word string, known []string) string {
+	if best := closest(word, known); best != "" {
+		return "did you mean " + best + "? "
+	}
+	return ""
+}
+
+// closest returns the known word that is most similar to word, or "".
+func closest(word string, known []string) string {
 	best, likeness := "", 0.85 // words with a lower similarity have little in common
 	for _, k := range known {
 		if l := smetrics.JaroWinkler(word, k, 0.7, 4); l > likeness {
 			best, likeness = k, l
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return "did you mean " + best + "? "
+	return best
 }
 
 // arranged returns the words in the order that urfave/cli accepts.

@@ -8,9 +8,8 @@ import (
 
 func newManCommand(u *ui) *cli.Command {
 	return &cli.Command{
-		Name:   "man",
-		Usage:  "print the manual page",
-		Hidden: true,
+		Name:  "man",
+		Usage: "print the manual page",
 		Description: `
 Prints gpustack(8), which contains the same texts as --help.
 

@@ -105,6 +105,7 @@ EXIT STATUS
 			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json' (repeatable)"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
 			&cli.BoolFlag{Name: "claim", Usage: "also assign free devices to the guests that use them by their hosts' reports"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, as without --apply"},
 			&cli.BoolFlag{Name: "apply", Usage: "repair rows that are proved stale"},
 			&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` with its rows and allocations as they are"},
 			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
@@ -152,6 +153,7 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	if opts.where.Database != "" && opts.find.Cell != "" {
 		f.add(&usageError{"--cell cannot be combined with --database, which names one cell", ""})
 	}
+	f.exclude(c, "dry-run", "apply")
 	for _, flag := range []string{"yes", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
 			f.add(&usageError{"--" + flag + " requires --apply", ""})

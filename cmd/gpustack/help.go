@@ -29,12 +29,11 @@ func appHelp(a *cli.App) string {
 USAGE
   gpustack COMMAND [options]
 
-COMMANDS
 %s
 Each command says what it does, with examples, at gpustack COMMAND --help.
 
 OPTIONS
-%s`, a.Usage, listCommands("", a.Commands), listFlags(a.Flags))
+%s`, a.Usage, listGroups(a.Commands), listFlags(a.Flags))
 }
 
 func groupHelp(path string, c *cli.Command) string {
@@ -72,15 +71,53 @@ func synopsis(path string, c *cli.Command) string {
 	return words
 }
 
+// commandGroup is a heading of the list of all commands, with the commands below it.
+type commandGroup struct {
+	heading string
+	tree    []*cli.Command
+}
+
+// commandGroups returns the commands of the application in groups, in their order.
+func commandGroups(tree []*cli.Command) (groups []commandGroup) {
+	for _, c := range tree {
+		if c.Hidden {
+			continue
+		}
+		last := len(groups) - 1
+		if last < 0 || groups[last].heading != c.Category {
+			groups = append(groups, commandGroup{heading: c.Category})
+			last++
+		}
+		groups[last].tree = append(groups[last].tree, c)
+	}
+	return groups
+}
+
+// listGroups lists all commands, in groups. The descriptions of all groups begin in one column,
+// which tabs would not achieve: a heading ends the columns above it.
+func listGroups(tree []*cli.Command) string {
+	width := 0
+	for path := range visibleCommands(tree) {
+		width = max(width, len(path))
+	}
+	var b strings.Builder
+	for _, g := range commandGroups(tree) {
+		fmt.Fprintf(&b, "%s\n", strings.ToUpper(g.heading))
+		for path, c := range visibleCommands(g.tree) {
+			fmt.Fprintf(&b, "  %-*s  %s\n", width, path, c.Usage)
+		}
+		b.WriteString("\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
 // listCommands and listFlags separate their two columns by a tab. The columns are aligned when they
 // are printed.
 
 func listCommands(prefix string, tree []*cli.Command) string {
 	var b strings.Builder
-	for path, c := range commands(tree) {
-		if !c.Hidden && len(c.Subcommands) == 0 {
-			fmt.Fprintf(&b, "  %s%s\t%s\n", prefix, path, c.Usage)
-		}
+	for path, c := range visibleCommands(tree) {
+		fmt.Fprintf(&b, "  %s%s\t%s\n", prefix, path, c.Usage)
 	}
 	return b.String()
 }
