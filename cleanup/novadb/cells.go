@@ -106,7 +106,7 @@ func (d *Databases) open(ctx context.Context, w Where) (err error) {
 func (w Where) connect(ctx context.Context, what, url string) (*sql.DB, error) {
 	target, err := ParseURL(w.Root, url)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", what, hintedURL(what, err))
 	}
 	return connect(ctx, what, target, w.Limits)
 }
@@ -158,7 +158,7 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 		all.Go(func() {
 			url, err := FillTemplate(m.url, w.Local)
 			if err != nil {
-				failures[i] = fmt.Errorf("cell %s: %w", m.name, err)
+				failures[i] = fmt.Errorf("cell %s: %w", m.name, hintedURL("cell "+m.name, err))
 				return
 			}
 			cells[i].DB, failures[i] = w.connect(ctx, "cell "+m.name, withArguments(url, w.Parameters))

@@ -67,7 +67,7 @@ func connect(ctx context.Context, what string, target *Target, limits Limits) (*
 		return db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 	})
 	if err != nil {
-		return nil, errors.Join(Explain(what+" at "+target.Addr, err), db.Close())
+		return nil, errors.Join(hinted(what, target, Explain(what+" at "+target.Addr, err)), db.Close())
 	}
 	return db, nil
 }
@@ -80,7 +80,8 @@ func within(ctx context.Context, limit time.Duration, act func(context.Context) 
 	err := act(limited)
 	// A dial can fail with DeadlineExceeded a moment before its context ends.
 	if err != nil && ctx.Err() == nil && (limited.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
-		return fmt.Errorf("no answer within %s", limit)
+		return host.WithHint(fmt.Errorf("no answer within %s", limit),
+			"check that the database runs and that no firewall drops connections to it; --timeout waits longer")
 	}
 	return err
 }

@@ -35,7 +35,6 @@ var withoutHint = map[string]string{
 	"host/selection.Refused":        "its Ways are the hints: hint_command.go prints them as commands",
 	"host/selection.Separation":     "Refused has the commands that are accepted instead",
 	"host/selection.ErrBridge":      "the text says why the device cannot be chosen",
-	"nova/cloud.Error":              "its Kind has the hint, which errors.As finds",
 	"nova/cloud.ErrConflict":        "the text has the message of the service, which names the object",
 	"nova/cloud.ErrNotFound":        "the text has the message of the service, which names the object",
 	"nova/conf.SyntaxError":         "the text has the line and what is wrong with it",

@@ -56,7 +56,9 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	base.TLSClientConfig = c.tls
 	provider, err := openstack.NewClient(c.auth.IdentityEndpoint)
 	if err != nil {
-		return nil, doing("auth_url "+redacted(c.auth.IdentityEndpoint), err)
+		err = doing("auth_url "+redacted(c.auth.IdentityEndpoint), err)
+		advise(err, adviceIdentity)
+		return nil, err
 	}
 	provider.HTTPClient = http.Client{Transport: transport{base, o.Trace}}
 	provider.UserAgent.Prepend("gpustack")
@@ -70,6 +72,7 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	if errors.As(err, &e) && e.Status == http.StatusNotFound && c.auth.TokenID != "" {
 		e.Kind = ErrUnauthorized // the token was revoked or has expired
 	}
+	advise(err, adviceIdentity)
 	return cloud, err
 }
 

@@ -65,11 +65,12 @@ func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 		return err
 	})
 	if err != nil {
+		advise(err, adviceCompute)
 		return nil, err
 	}
 	newest, oldest := minor(document.Version.Newest), minor(document.Version.Oldest)
 	if newest == 0 { // API v2.0, or Nova before Kilo
-		return nil, &Error{Doing: what, Reason: compute.URL + " has no microversions; gpustack needs Nova's API 2.1"}
+		return nil, &Error{Doing: what, Reason: compute.URL + " has no microversions; gpustack needs Nova's API 2.1", advice: adviceCompute}
 	}
 	compute.Newest = newest
 	compute.Microversion = max(min(newest, SpecsValidated), oldest)

@@ -36,6 +36,8 @@ type Error struct {
 	Status int    // of HTTP; 0 without an answer
 	Reason string // the message of the service or of the network
 	ID     string // the id of the request in the log of the service; "" if unknown
+
+	advice string // what to do about it, "" for the hint of Kind
 }
 
 func (e *Error) Error() string {
@@ -60,6 +62,15 @@ func (e *Error) Error() string {
 		text += " (" + strings.Join(in, ", ") + ")"
 	}
 	return text
+}
+
+// Hint returns what an operator can do about the error, or "".
+func (e *Error) Hint() string {
+	var kind interface{ Hint() string }
+	if e.advice == "" && errors.As(e.Kind, &kind) {
+		return kind.Hint()
+	}
+	return e.advice
 }
 
 // Unwrap returns the kind of the error.
@@ -117,13 +128,16 @@ func doing(what string, err error) error {
 		case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 			e.Kind = ErrUnavailable
 		default:
+			if code.Actual >= http.StatusInternalServerError {
+				e.advice = "see the log of the service; -v logs each request"
+			}
 			if e.Reason == "" {
 				e.Reason = "the service answered: " + strings.ToLower(http.StatusText(code.Actual))
 			}
 		}
 		return e
 	case errors.As(err, &certificate):
-		return &Error{Doing: what, Kind: ErrCertificate, Reason: certificate.Err.Error()}
+		return &Error{Doing: what, Kind: ErrCertificate, Reason: certificate.Err.Error(), advice: adviceCertificate(certificate.Err)}
 	case errors.As(err, &noEndpoint):
 		return &Error{Doing: what, Kind: ErrNoEndpoint}
 	case errors.As(err, &late):
@@ -131,7 +145,7 @@ func doing(what string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: interrupted", what)
 	case errors.As(err, &network):
-		return &Error{Doing: what, Kind: ErrUnreachable, Reason: network.Err.Error()}
+		return &Error{Doing: what, Kind: ErrUnreachable, Reason: network.Err.Error(), advice: adviceNetwork(network)}
 	}
 	return &Error{Doing: what, Reason: err.Error()}
 }
