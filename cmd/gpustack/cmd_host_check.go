@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/check"
+	"gpustack/host/driver"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/nova"
@@ -82,9 +83,9 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	if err := machine.Find(root); err != nil {
 		return err
 	}
-	m := observeForCheck(root)
+	m := u.observeForCheck(root)
 	m.VirtType = readVirtType(root)
-	report := newHostCheckReport(m)
+	report := newHostCheckReport(m, u.refusedByPrepare(ctx, root, m))
 	u.warn(report.Warnings...)
 	if opts.format != formatTable {
 		err = u.show(opts.format, report)
@@ -104,12 +105,16 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
 // contain. In another tree, which may be evidence, it changes nothing.
-func observeForCheck(root host.Root) machine.Machine {
+func (u *ui) observeForCheck(root host.Root) machine.Machine {
 	if root.Path("/") != "/" {
 		return machine.Observe(root, machine.Check, machine.Options{})
 	}
 	images := initramfs.NewMemory(root, programVersion())
-	m := machine.Observe(root, machine.Check, machine.Options{Images: images})
+	running, runningErr := readRunning(root, driver.Live{Runner: u.runner(root)})
+	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images})
+	if runningErr != nil {
+		m.Warnings = append(m.Warnings, noSession(runningErr))
+	}
 	if err := images.Save(); err != nil {
 		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)
 		if remedy := hint(err); remedy != "" {
@@ -126,8 +131,8 @@ func readVirtType(root host.Root) machine.Look[string] {
 	return machine.Look[string]{Value: value, File: file, Err: err}
 }
 
-func newHostCheckReport(m machine.Machine) hostCheckReport {
-	findings, verdict := check.Verify(m)
+func newHostCheckReport(m machine.Machine, refused []error) hostCheckReport {
+	findings, verdict := check.Verify(m, refused)
 	return hostCheckReport{
 		Schema:   1,
 		Host:     newScannedHost(m),

@@ -201,21 +201,13 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	}
 	if runningErr != nil {
 		// The session ends with the reboot anyway, and its interface has an address.
-		m.Warnings = append(m.Warnings, fmt.Sprintf("cannot determine the interface of this ssh session: %v", runningErr))
+		m.Warnings = append(m.Warnings, noSession(runningErr))
 	}
-	want, err := prepare.NewWant(root, m, opts.prepare)
+	plan, work, err := planPrepare(root, runner, m, opts)
 	if err != nil {
 		return opts.called().explain(err, noMore)
 	}
-	plan, err := prepare.NewPlan(root, m, want)
-	if err != nil {
-		return err
-	}
-	work := prepareWork(plan, opts, root)
 	report := newPrepareReport(plan, work)
-	if err := runner.Ready(work.Programs); len(work.Programs) > 0 && err != nil {
-		return err
-	}
 	if opts.format == formatTable {
 		u.warn(plan.Warnings...)
 		u.prepareTable(report, m.Devices.Value)
@@ -223,6 +215,11 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	return u.decide(opts.decision, "apply this plan?", &report, func() error {
 		return u.apply(ctx, engine, opts.format, work, &report)
 	})
+}
+
+// noSession returns the warning of an ssh session that the guard cannot protect.
+func noSession(err error) string {
+	return fmt.Sprintf("cannot determine the interface of this ssh session: %v", err)
 }
 
 // noMore returns no hints in addition to those of the selection.

@@ -39,8 +39,12 @@ var ErrUnknown = host.WithHint(errors.New("not enough information to reach a ver
 // modules, functions and their groups, and the record. Each check has at least one finding. A
 // check does not repeat what only follows from a failure of another check: it does not apply until
 // that is fixed.
-func Verify(m machine.Machine) ([]host.Finding, Verdict) {
+//
+// refused are the errors with which host prepare, without options, refuses the machine. They count
+// only for a machine that is not prepared.
+func Verify(m machine.Machine, refused []error) ([]host.Finding, Verdict) {
 	v := newView(m)
+	v.refused = refused
 	var findings []host.Finding
 	for _, check := range []struct {
 		name  string

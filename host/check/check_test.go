@@ -111,7 +111,8 @@ var off = steps(
 // judge judges the tree.
 func judge(t *testing.T, root host.Root) ([]host.Finding, check.Verdict) {
 	t.Helper()
-	return check.Verify(observe(root))
+	_, err := plan(t, root, selection.Options{})
+	return check.Verify(observe(root), host.Split(err))
 }
 
 // bad are the findings that warn or fail, each as a line.
@@ -482,7 +483,7 @@ func TestUnseen(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	m := observe(ready(t, selection.Options{}))
 	m.Contract = machine.Look[*machine.Contract]{File: machine.ContractFile, Err: fmt.Errorf("%s: %w", machine.ContractFile, os.ErrPermission)}
-	findings, verdict := check.Verify(m)
+	findings, verdict := check.Verify(m, nil)
 	if verdict != check.Unknown || len(bad(t, findings)) > 0 {
 		t.Errorf("%s, %q", verdict, bad(t, findings))
 	}
@@ -649,7 +650,7 @@ func TestImages(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m.Initramfs = test.images
-			findings, verdict := check.Verify(m)
+			findings, verdict := check.Verify(m, nil)
 			if got := find(findings, "initramfs"); got != test.want || verdict != test.verdict {
 				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
 			}

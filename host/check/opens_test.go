@@ -36,7 +36,7 @@ func TestReadOnce(t *testing.T) {
 	for name, root := range map[string]host.Root{"bare": bare(t), "planned": planned(t, selection.Options{}), "ready": ready(t, selection.Options{})} {
 		r := reads{of: map[string]int{}}
 		m := machine.Observe(root.Recorded(&r), machine.Check, machine.Options{})
-		check.Verify(m)
+		check.Verify(m, nil)
 		var twice []string
 		for file, n := range r.of {
 			if n > 1 {

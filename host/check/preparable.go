@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -12,7 +13,8 @@ import (
 	"gpustack/host/selection"
 )
 
-// preparable reports what host prepare would refuse.
+// preparable reports what host prepare refuses. It passes only if host prepare, asked itself, has
+// no error.
 func (v view) preparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
@@ -24,7 +26,7 @@ func (v view) preparable() []host.Finding {
 	}
 	var findings []host.Finding
 	consoles := false
-	refused := v.refused()
+	refused := v.refusals()
 	for _, err := range refused {
 		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "run 'gpustack host prepare --dry-run' for details"}
 		var refusal *selection.Refusal
@@ -44,6 +46,8 @@ func (v view) preparable() []host.Finding {
 			f.File = machine.DevicesDir
 			f.Effect = "gpustack host prepare selects nothing by default"
 			f.Remedy = "run 'gpustack host scan --all' and select functions with --device or --vendor"
+		case errors.Is(err, fs.ErrPermission):
+			f.Status, f.Effect, f.Remedy = host.NA, "", "run gpustack as root"
 		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel),
 			errors.Is(err, initramfs.ErrNoGenerator), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
 			// In an incomplete tree, such as a snapshot, the file may only be missing from the tree.
@@ -68,10 +72,15 @@ func listAddresses(devices []pci.Device) string {
 	return strings.Join(words, " ")
 }
 
-// refused returns the errors that host prepare would return for the machine in its current state.
-func (v view) refused() []error {
+// refusals returns the errors of host prepare. It stops at obstacles, such as a boot loader that it
+// does not support: then the list has what it would refuse next, too.
+func (v view) refusals() []error {
+	obstacles := v.Obstacles()
+	if obstacles == nil {
+		return v.refused
+	}
 	n := selection.NewNode(v.Machine)
 	s, err := n.Choose(selection.Options{})
 	refusals, _ := n.Refusals(s)
-	return slices.Concat(v.Obstacles(), host.Split(err), refusals, n.Shared(s))
+	return slices.Concat(obstacles, host.Split(err), refusals, n.Shared(s))
 }

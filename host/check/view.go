@@ -15,7 +15,8 @@ import (
 // view is an observed machine with values that several checks use.
 type view struct {
 	machine.Machine
-	phase phase
+	phase   phase
+	refused []error // the errors of host prepare on this machine
 	// lacking are the recorded arguments that the running kernel does not have, against are its
 	// arguments that conflict with the IOMMU's needs, and off is true if it has gpustack=off.
 	lacking []string

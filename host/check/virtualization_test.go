@@ -70,7 +70,7 @@ func TestVirtualization(t *testing.T) {
 			for _, see := range test.sees {
 				see(&m)
 			}
-			findings, verdict := check.Verify(m)
+			findings, verdict := check.Verify(m, nil)
 			bad(t, findings)
 			var got string
 			for _, f := range findings {
