@@ -156,9 +156,9 @@ func TestHosts(t *testing.T) {
 		want  string // NAME=PRODUCT type, or the faults
 	}{
 		{"one card, twice", []nova.Host{host("a", "11b4", "11b4"), host("b", "11b4")}, "K4200=11b4 type-PCI"},
-		{"SR-IOV capable", []nova.Host{host("a", "20b2/16")}, "A100=20b2 type-PF"},
-		{"no VFs allowed", []nova.Host{host("a", "20b2/0")}, "A100=20b2 type-PCI"},
-		{"products of one name", []nova.Host{host("a", "20b2", "20b0")}, "A100-20b2=20b2 type-PCI, A100-20b0=20b0 type-PCI"},
+		{"SR-IOV capable", []nova.Host{host("a", "20b2/16")}, "A100-SXM4-80GB=20b2 type-PF"},
+		{"no VFs allowed", []nova.Host{host("a", "20b2/0")}, "A100-SXM4-80GB=20b2 type-PCI"},
+		{"products of one model", []nova.Host{host("a", "20b2", "20b0")}, "A100-SXM4-80GB=20b2 type-PCI, A100-SXM4-40GB=20b0 type-PCI"},
 		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de-ffff=ffff type-PCI"},
 		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")},
 			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},

@@ -6,64 +6,91 @@ import (
 	"unicode"
 )
 
-// Words of product names. A brand adds nothing to the model. A series is needed to distinguish
-// models that are bare numbers. A variant is a different card; a form factor, a memory size or
-// "Mobile" is not.
+// Words of product names. A brand and a filler add nothing to the model. A series is needed to
+// distinguish models that are bare numbers. A variant is a model of its own; all other words, such
+// as a form factor or "Laptop", follow the model after a hyphen.
 var (
 	brands   = []string{"nvidia", "geforce", "quadro", "tesla", "grid", "hgx", "dgx", "drive"}
 	series   = []string{"rtx", "gtx", "gt", "gts", "nvs", "fx", "cmp", "pro"}
-	variants = []string{"ti", "super", "sff", "ada", "d"}
+	variants = []string{"ti", "super", "ada", "d"}
+	fillers  = []string{"generation", "edition", "blackwell", "gpu"}
 )
 
-// AliasHint derives a name for a Nova alias from a product name in pci.ids: "GK104GL [Quadro
-// K4200]" gives "K4200", "GA100 [A100 SXM4 40GB]" "A100", "AD102GL [RTX 6000 Ada Generation]"
-// "RTX6000Ada". The result has only letters and digits, so that it is valid in a flavor's
-// pci_passthrough:alias. It is "" if the product name contains only the chip.
-func AliasHint(product string) string {
-	_, product, ok := strings.Cut(product, "[")
-	if !ok {
-		return ""
+// AliasName returns the name of a Nova alias for an NVIDIA GPU: a function of the product alone, so
+// that every inventory and every machine gives a product the same name. text is the product's name
+// in pci.ids, which only products that are not in the table of models need. The result has letters,
+// digits and hyphens only, so that it is valid in a flavor's pci_passthrough:alias. It is "" if
+// neither knows a model: no name is better than one made of ids.
+func AliasName(product ID, text string) string {
+	if i, known := slices.BinarySearchFunc(models[:], product, func(m model, id ID) int { return int(m.product) - int(id) }); known {
+		return models[i].name
 	}
-	product, _, _ = strings.Cut(product, "]")
-	first, _, _ := strings.Cut(product, "/") // the first of several products with one id
-	var brand, prefix, model, suffix string
-	for _, word := range strings.FieldsFunc(first, notAlphanumeric) {
-		lower := strings.ToLower(word)
-		switch {
-		case model == "TITAN" && !isMemory(word):
-			return prefix + model + word
-		case model == "TITAN":
-			return prefix + model
-		case model != "" && slices.Contains(variants, lower):
-			suffix += word
-		case model != "" || isMemory(word):
+	name := modelOf(text)
+	if slices.ContainsFunc(models[:], func(m model) bool { return strings.EqualFold(m.name, name) }) {
+		name += "-" + product.String()
+	}
+	return name
+}
+
+// modelOf derives the name of a model from a product name in pci.ids, by the rule of the table of
+// models, but with all words of form and memory that the product name contains: "GK104GL [Quadro
+// K4200]" gives "K4200", "GA100 [A800 40GB PCIe]" "A800-PCIE-40GB". It is "" if the product name
+// contains only the chip.
+func modelOf(text string) string {
+	_, text, _ = strings.Cut(text, "[")
+	text, _, _ = strings.Cut(text, "]")
+	text, _, _ = strings.Cut(text, "/") // the first of several products with one id
+	text, _, _ = strings.Cut(text, "(")
+	var brand, prefix, name, memory string
+	var form []string
+	for word := range strings.FieldsSeq(text) {
+		word = strings.Trim(strings.Map(legal, word), "-")
+		switch lower := strings.ToLower(word); {
+		case word == "" || slices.Contains(fillers, lower):
+		case isMemory(word) && name != "":
+			memory = "-" + word
+		case name == "TITAN":
+			name += word
+		case name != "" && slices.Contains(variants, lower):
+			name += word
+		case lower == "pcie":
+			form = append(form, "PCIE")
+		case name != "":
+			form = append(form, word)
 		case slices.Contains(brands, lower):
 			brand = word
 		case slices.Contains(series, lower):
 			prefix += word
 		case lower == "titan":
-			model = "TITAN"
-		case strings.ContainsFunc(word, unicode.IsDigit):
-			model = word
+			name = "TITAN"
+		case strings.ContainsFunc(word, unicode.IsDigit) && !isMemory(word):
+			name = word
 		}
 	}
 	switch {
-	case model == "":
+	case name == "":
 		return ""
-	case model == "TITAN" || unicode.IsDigit(rune(model[0])) && prefix != "":
-		return prefix + model + suffix
-	case unicode.IsDigit(rune(model[0])):
-		return brand + model + suffix
+	case name[:1] == "T" && strings.HasPrefix(name, "TITAN"), unicode.IsDigit(rune(name[0])) && prefix != "":
+		name = prefix + name
+	case unicode.IsDigit(rune(name[0])):
+		name = brand + name
 	}
-	return model + suffix
+	for _, word := range form {
+		name += "-" + word
+	}
+	return name + memory
 }
 
-func notAlphanumeric(r rune) bool {
-	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
+// legal drops the characters that a name must not have.
+func legal(r rune) rune {
+	if r != '-' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)) {
+		return -1
+	}
+	return r
 }
 
 // isMemory reports whether a word is a memory size such as "40GB".
 func isMemory(word string) bool {
-	digits := strings.TrimRight(word, "GB")
-	return digits != word && digits != "" && strings.Trim(digits, "0123456789") == ""
+	digits := strings.TrimSuffix(strings.TrimSuffix(word, "B"), "G")
+	return digits != word && !strings.HasSuffix(digits, "B") && digits != "" && strings.Trim(digits, "0123456789") == ""
 }

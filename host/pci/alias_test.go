@@ -7,69 +7,66 @@ import (
 	"gpustack/host/pci"
 )
 
-func TestAliasHint(t *testing.T) {
-	for product, want := range map[string]string{
-		"GK104GL [Quadro K4200]":                                     "K4200",
-		"GK104GL [GRID K2]":                                          "K2",
-		"GK210GL [Tesla K80]":                                        "K80",
-		"GM204GL [Tesla M60]":                                        "M60",
-		"GV100GL [Tesla V100 SXM2 16GB]":                             "V100",
-		"GV100GL [Tesla V100S PCIe 32GB]":                            "V100S",
-		"TU104GL [Tesla T4]":                                         "T4",
-		"TU102GL [Tesla T10 16GB / GRID RTX T10-2/T10-4/T10-8]":      "T10",
-		"TU102GL [Quadro RTX 6000/8000]":                             "RTX6000",
-		"TU104GL [Quadro RTX 4000]":                                  "RTX4000",
-		"GA100 [A100 SXM4 40GB]":                                     "A100",
-		"GA100 [A100-SXM-64GB]":                                      "A100",
-		"GA100 [A800 40GB PCIe]":                                     "A800",
-		"GA100GL [A30 PCIe]":                                         "A30",
-		"GA102GL [RTX A6000]":                                        "A6000",
-		"GA102GL [A10G]":                                             "A10G",
-		"GA107GL [A2 / A16]":                                         "A2",
-		"GH100[H100 SXM5 80GB]":                                      "H100", // as pci.ids had it in 2023
-		"GH100 [H100L 94GB]":                                         "H100L",
-		"GH100 [H200 NVL]":                                           "H200",
-		"GH100 [GH200 120GB / 480GB]":                                "GH200",
-		"GB100 [HGX B200 168GB]":                                     "B200",
-		"AD102GL [L40S]":                                             "L40S",
-		"AD102GL [RTX 6000 Ada Generation]":                          "RTX6000Ada",
-		"AD104GL [RTX 4000 SFF Ada Generation]":                      "RTX4000SFFAda",
-		"GB202GL [RTX PRO 6000 Blackwell Server Edition]":            "RTXPRO6000",
-		"GB202GL [RTX PRO 6000 Blackwell Max-Q Workstation Edition]": "RTXPRO6000",
-		"GA102 [GeForce RTX 3090]":                                   "RTX3090",
-		"GA102 [GeForce RTX 3080 12GB]":                              "RTX3080",
-		"AD103 [GeForce RTX 4070 Ti SUPER]":                          "RTX4070TiSUPER",
-		"AD102 [GeForce RTX 4090 D]":                                 "RTX4090D",
-		"GA104 [Geforce RTX 3070 Ti Laptop GPU]":                     "RTX3070Ti",
-		"GP108M [GeForce MX150]":                                     "MX150",
-		"GF119 [NVS 310]":                                            "NVS310",
-		"GV100 [TITAN V]":                                            "TITANV",
-		"TU102 [TITAN RTX]":                                          "TITANRTX",
-		"GM200 [GeForce GTX TITAN X]":                                "GTXTITANX",
-		"GK110 [GeForce GTX TITAN]":                                  "GTXTITAN",
-		"GF100GL [Quadro 6000]":                                      "Quadro6000",
-		"GA100":                                                      "",
-		"GA100 [INT SKU]":                                            "",
-		"GH100 [Skinny Joe]":                                         "",
-		"":                                                           "",
-		"[":                                                          "",
+// A product has one name, whatever pci.ids of the machine says of it.
+func TestAliasNameOfTheTable(t *testing.T) {
+	for id, want := range map[pci.ID]string{
+		0x11b4: "K4200", 0x11bf: "K2", 0x102d: "K80", 0x13f2: "M60", 0x1db4: "V100-PCIE-16GB", 0x1db5: "V100-SXM2-32GB", 0x1df5: "V100-SXM2-16GB-1df5",
+		0x1df6: "V100S", 0x1eb8: "T4", 0x1e30: "RTX6000-8000", 0x1eb1: "RTX4000", 0x20b0: "A100-SXM4-40GB", 0x20b2: "A100-SXM4-80GB", 0x20f1: "A100-PCIE-40GB",
+		0x20b5: "A100-PCIE-80GB", 0x20b7: "A30", 0x2230: "A6000", 0x2237: "A10G", 0x25b6: "A2-A16", 0x2204: "RTX3090", 0x2330: "H100-SXM5-80GB", 0x2331: "H100-PCIE",
+		0x2335: "H200-SXM", 0x2342: "GH200-120GB-480GB", 0x26b1: "RTX6000Ada", 0x27b0: "RTX4000Ada-SFF", 0x26b9: "L40S", 0x2901: "B200", 0x2bb5: "RTXPRO6000-Server",
 	} {
-		if got := pci.AliasHint(product); got != want {
-			t.Errorf("%s: %q, want %q", product, got, want)
+		for _, text := range []string{"", "GA100", "GA100 [Something 7]", "GA100 [A100 SXM4 40GB]"} {
+			if got := pci.AliasName(id, text); got != want {
+				t.Errorf("%s, called %q: %q, want %q", id, text, got, want)
+			}
 		}
 	}
 }
 
-// A flavor writes "alias:count,…", so a hint may not hold what separates them.
-var aliasName = regexp.MustCompile(`^[A-Za-z0-9]*$`)
+func TestAliasNameOfText(t *testing.T) {
+	for text, want := range map[string]string{
+		"GR100 [R200 SXM7 288GB]":                   "R200-SXM7-288GB",
+		"GR100 [R200 288GB PCIe]":                   "R200-PCIE-288GB",
+		"GR100[R200-SXM7-288GB]":                    "R200-SXM7-288GB",
+		"GR100 [GR200 144G HBM3e]":                  "GR200-HBM3e-144G",
+		"GH100 [H100L 94GB]":                        "H100L-94GB",
+		"GB202GL [RTX PRO 6500 Blackwell Max-Q]":    "RTXPRO6500-Max-Q",
+		"GA104 [Geforce RTX 3070 Ti Laptop GPU]":    "RTX3070Ti-Laptop",
+		"TU117M [GeForce GTX 1650 Mobile / Max-Q]":  "GTX1650-Mobile",
+		"TU102 [GeForce RTX 2080 Ti Rev. B]":        "RTX2080Ti-Rev-B",
+		"GP106 [P106-090]":                          "P106-090",
+		"GP108M [GeForce MX150]":                    "MX150",
+		"GF119 [NVS 310]":                           "NVS310",
+		"GF100GL [Quadro 6000]":                     "Quadro6000",
+		"GV100 [TITAN V CEO Edition]":               "TITANV-CEO",
+		"GB20B [RTX Spark N1X (6144-core RTX GPU)]": "N1X",
+		"AD102 [GeForce RTX 4090 D]":                "RTX4090D-ffff", // the table has the name for another product
+		"GA100 [a100 sxm4 40gb]":                    "a100-sxm4-40gb-ffff",
+		"GA100":                                     "",
+		"GA100 [INT SKU]":                           "",
+		"GH100 [Skinny Joe]":                        "",
+		"GB100 [Reserved Dev ID A]":                 "",
+		"":                                          "",
+		"[":                                         "",
+		"x [:,/ 7]":                                 "",
+		"x [Ärger 7:8,9]":                           "789",
+	} {
+		if got := pci.AliasName(0xffff, text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
 
-func FuzzAliasHint(f *testing.F) {
-	for _, seed := range []string{"GK104GL [Quadro K4200]", "x [TITAN :,]", "[RTX 6000/8000]", "[A2\x00]", "[Ärger 7]"} {
+// A flavor writes "alias:count,…", so a name must not have what separates them.
+var legalName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]*)?$`)
+
+func FuzzAliasName(f *testing.F) {
+	for _, seed := range []string{"GK104GL [Quadro K4200]", "x [TITAN :,]", "[RTX 6000/8000]", "[A2\x00]", "[Ärger 7]", "[-- 7 --]"} {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, product string) {
-		if hint := pci.AliasHint(product); !aliasName.MatchString(hint) {
-			t.Fatalf("%q gave %q", product, hint)
+	f.Fuzz(func(t *testing.T, text string) {
+		if name := pci.AliasName(0xffff, text); !legalName.MatchString(name) {
+			t.Fatalf("%q gave %q", text, name)
 		}
 	})
 }

@@ -248,14 +248,12 @@ func (n *names) apply(d *Device) {
 	if d.Class != nil {
 		d.ClassName = firstName(n.classes[*d.Class], ownClasses[*d.Class], n.bases[d.Class.base()])
 	}
-	if d.IsNVIDIAGPU() && d.Product != nil {
-		hint := AliasHint(*d.Product)
-		if *d.ProductID == 0x25b6 && d.SubsystemID != nil && *d.SubsystemID == 0x14a9 {
-			hint = "A16" // "A2 / A16" share one product id; the subsystem id distinguishes them
+	if d.IsNVIDIAGPU() && d.ProductID != nil {
+		text := ""
+		if d.Product != nil {
+			text = *d.Product
 		}
-		if hint != "" {
-			d.AliasHint = &hint
-		}
+		d.AliasHint = firstName(AliasName(*d.ProductID, text))
 	}
 }
 

@@ -297,7 +297,7 @@ symlink iommu_group -> ../../../../kernel/iommu_groups/9`))
 	if err != nil || string(again) != string(text) {
 		t.Errorf("%v\nwrote %s\nread  %s", err, text, again)
 	}
-	if *back[0].AliasHint != "A100" || *back[0].DeviceType != pci.TypePF {
+	if *back[0].AliasHint != "A100-SXM4-80GB" || *back[0].DeviceType != pci.TypePF {
 		t.Errorf("read %s", text)
 	}
 }
