@@ -25,7 +25,7 @@ TESTS ?= ./integration/...
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo test test-full unit integration lint fuzz bench install clean
+.PHONY: build demo test test-full unit integration lint schema fuzz bench install clean
 
 # The binary, its manual page and its shell completion. Those two come from the binary, so a build
 # for another kind of machine (GOARCH=arm64) has none.
@@ -66,6 +66,11 @@ lint: build/tools/golangci-lint
 build/tools/golangci-lint: Makefile
 	GOBIN=$(CURDIR)/build/tools $(GO) install $(GOLANGCI_LINT)
 	@touch $@
+
+# Writes docs/schema anew, from the types of the documents.
+schema:
+	-$(GO) test -count=1 -run '^TestSchemas$$' ./cmd/gpustack -update >/dev/null
+	$(GO) test -count=1 -run '^TestSchemas$$' ./cmd/gpustack
 
 # Runs each fuzz target for FUZZTIME.
 FUZZTIME ?= 20s

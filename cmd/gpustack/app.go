@@ -65,6 +65,7 @@ func newApp(u *ui, args []string) app {
 		Action: action(u, parseRoot, runRoot),
 	}
 	line := parseLine(a, args)
+	u.format = line.format
 	tame(a, line.faults)
 	return app{a, line, u}
 }

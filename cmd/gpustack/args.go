@@ -20,8 +20,9 @@ type commandLine struct {
 	command   *cli.Command
 	flags     [][]string // each with its value, if the value is a separate word
 	arguments []string
-	help      bool // help is requested, which takes precedence over errors in flags and arguments
-	unknown   bool // a command is unknown: there is no help to print
+	help      bool   // help is requested, which takes precedence over errors in flags and arguments
+	unknown   bool   // a command is unknown: there is no help to print
+	format    string // of the output: the value of --output, of any command, or ""
 }
 
 // parseLine splits a command line, whose first word is the program's name.
@@ -31,6 +32,7 @@ func parseLine(a *cli.App, args []string) *commandLine {
 		rest = line.take(rest)
 	}
 	line.faults.command = strings.Join(append([]string{a.Name}, line.path...), " ")
+	line.format = line.output()
 	line.check()
 	return line
 }
@@ -179,6 +181,22 @@ func findFlag(flags []cli.Flag, name string) cli.Flag {
 func takesValue(flag cli.Flag) bool {
 	documented, ok := flag.(cli.DocGenerationFlag)
 	return ok && documented.TakesValue()
+}
+
+// output returns the last value of --output, also if the command has no such flag: a program that
+// asks for a document gets one that says so.
+func (l *commandLine) output() (format string) {
+	for _, words := range l.flags {
+		name, value, hasValue := cutFlag(words[0])
+		if name != "output" && name != "o" {
+			continue
+		}
+		if !hasValue && len(words) > 1 {
+			value = words[1]
+		}
+		format = value
+	}
+	return format
 }
 
 // check adds errors for flags that the command does not have or whose values are missing, and

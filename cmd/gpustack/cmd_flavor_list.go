@@ -73,9 +73,9 @@ type flavorListReport struct {
 // listedItem is a flavor that requests devices.
 type listedItem struct {
 	flavor.State
-	Request nova.Request `json:"request"` // null if it is malformed
+	Request nova.Request `json:"request" null:"zero"` // null if it is malformed
 	Met     *bool        `json:"can_be_met"`
-	Hosts   []string     `json:"hosts"`
+	Hosts   []string     `json:"hosts" null:"zero"`
 	Problem *string      `json:"problem"`
 }
 
@@ -132,7 +132,8 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 		report.Flavors = append(report.Flavors, item)
 	}
 	if opts.format != formatTable {
-		return u.show(opts.format, report)
+		u.show(report)
+		return nil
 	}
 	u.flavorTable(report, len(sides)+len(hosts) > 0)
 	return nil

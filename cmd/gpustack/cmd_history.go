@@ -49,11 +49,6 @@ type historyReport struct {
 	Entries []historyEntry `json:"entries"`
 }
 
-type historyEntry struct {
-	Journal string `json:"journal"` // the folder of the journal that contains the entry
-	change.Entry
-}
-
 func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 	all, err := stores(opts.root)
 	if err != nil {
@@ -67,7 +62,7 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 			return err
 		}
 		for _, e := range entries {
-			report.Entries = append(report.Entries, historyEntry{store.Path(), e})
+			report.Entries = append(report.Entries, newHistoryEntry(store.Path(), e))
 			row := []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), string(e.Status), e.Command, changed(e)}
 			if len(all) > 1 {
 				row = append(row, store.Path())
@@ -75,9 +70,10 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 			rows = append(rows, row)
 		}
 	}
+	u.show(report)
 	switch {
 	case opts.format != formatTable:
-		return u.show(opts.format, report)
+		return nil
 	case len(rows) == 0:
 		u.printf("gpustack has changed nothing here\n")
 		return nil

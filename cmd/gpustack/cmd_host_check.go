@@ -87,14 +87,11 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	m.VirtType = readVirtType(root)
 	report := newHostCheckReport(m, u.refusedByPrepare(ctx, root, m))
 	u.warn(report.Warnings...)
-	if opts.format != formatTable {
-		err = u.show(opts.format, report)
-	} else {
+	u.show(report)
+	if opts.format == formatTable {
 		u.hostCheckTable(report)
 	}
 	switch {
-	case err != nil:
-		return err
 	case !report.Passed:
 		return errDifferent
 	case report.Verdict == check.Unknown:

@@ -70,10 +70,9 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 		return err
 	}
 	report := guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, opts.conf)), time.Now())
+	u.show(report)
 	if opts.format == formatTable {
 		u.guestsTable(report)
-	} else if err := u.show(opts.format, report); err != nil {
-		return err
 	}
 	if !report.Complete {
 		return errDifferent

@@ -231,7 +231,8 @@ func noMore(error) []string {
 func (u *ui) nothingPresent(opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != formatTable {
-		return u.show(opts.format, newPrepareReport(prepare.Plan{Warnings: []string{why}}, change.Work{}))
+		u.show(newPrepareReport(prepare.Plan{Warnings: []string{why}}, change.Work{}))
+		return nil
 	}
 	u.printf("nothing to do: %s\n", printable(why))
 	return nil
@@ -272,14 +273,6 @@ func fileChanges(plan edit.Plan) []fileChange {
 		changes = append(changes, fileChange{c.Name, c.Action(), c.Diff()})
 	}
 	return changes
-}
-
-func commandLines(programs []host.Program) []string {
-	lines := []string{}
-	for _, p := range programs {
-		lines = append(lines, p.String())
-	}
-	return lines
 }
 
 // prepareTable prints the plan as text.

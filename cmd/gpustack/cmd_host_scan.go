@@ -133,7 +133,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	case formatTree:
 		u.scanTree(shown, whole.Devices, opts.root)
 	default:
-		return u.show(opts.format, shown)
+		u.show(shown)
 	}
 	return nil
 }

@@ -160,15 +160,14 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	}
 	findings := append([]host.Finding{}, check.Run(release, sides, hosts, flavors)...)
 	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: !host.Failed(findings), Findings: findings}
-	if opts.format != formatTable {
-		err = u.show(opts.format, report)
-	} else {
+	u.show(report)
+	if opts.format == formatTable {
 		u.novaCheckTable(report)
 	}
-	if err == nil && !report.Passed {
-		err = errDifferent
+	if !report.Passed {
+		return errDifferent
 	}
-	return err
+	return nil
 }
 
 // readFlavors returns the flavors that request devices.

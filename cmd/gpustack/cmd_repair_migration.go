@@ -213,8 +213,8 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	}
 	defer func() { err = errors.Join(err, repairer.Databases.Close()) }()
 	if err := r.interrupted(ctx); err != nil {
-		if opts.apply && opts.format != formatTable {
-			err = errors.Join(err, u.show(opts.format, r.report))
+		if opts.apply {
+			u.show(&r.report)
 		}
 		return err
 	}
@@ -232,8 +232,8 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	}
 	if opts.apply {
 		err = r.repair(ctx)
-	} else if opts.format != formatTable {
-		err = u.show(opts.format, r.report)
+	} else {
+		u.show(&r.report)
 	}
 	err = errors.Join(err, unread, r.unread)
 	if err == nil && (r.report.Summary.Different() || len(r.report.Pools.Findings)+len(r.report.Allocations.Findings) > 0) {

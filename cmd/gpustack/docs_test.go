@@ -20,23 +20,10 @@ func TestJSONIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for command, report := range map[string]reflect.Type{
-		"Every command that changes something": reflect.TypeFor[report](),
-		"host bind":                            reflect.TypeFor[driversReport](),
-		"host release":                         reflect.TypeFor[driversReport](),
-		"host check":                           reflect.TypeFor[hostCheckReport](),
-		"host guests":                          reflect.TypeFor[guestsReport](),
-		"host scan":                            reflect.TypeFor[scanReport](),
-		"host prepare":                         reflect.TypeFor[prepareReport](),
-		"nova check":                           reflect.TypeFor[novaCheckReport](),
-		"nova configure":                       reflect.TypeFor[novaReport](),
-		"flavor create":                        reflect.TypeFor[flavorReport](),
-		"flavor delete":                        reflect.TypeFor[flavorDeleteReport](),
-		"flavor list":                          reflect.TypeFor[flavorListReport](),
-		"history":                              reflect.TypeFor[historyReport](),
-		"repair-migration":                     reflect.TypeFor[repairReport](),
-		"undo":                                 reflect.TypeFor[undoReport](),
-	} {
+	described := documents()
+	described["Every command that changes something"] = reflect.TypeFor[report]()
+	described["Refusals and errors"] = reflect.TypeFor[failure]()
+	for command, report := range described {
 		t.Run(command, func(t *testing.T) {
 			_, section, ok := strings.Cut(string(text), "\n## "+command+"\n")
 			if !ok {

@@ -33,6 +33,7 @@ type progress struct {
 	restore     func() // restores the terminal while asking
 	changing    bool
 	changed     bool // an ended part of the run has changed something
+	printed     bool // the document is printed, or being printed
 	// remedy is what an operator can do if the change is stopped immediately.
 	remedy string
 }
@@ -140,20 +141,30 @@ func (p *progress) answered() {
 // must end in order; otherwise it may end immediately. It prints only to talk, because the command
 // still uses u.out.
 func (u *ui) interrupt() (changing bool) {
+	changing, message := u.interruptedBy()
+	if !changing {
+		u.finishInterrupted(problem{Message: message})
+	}
+	return changing
+}
+
+// interruptedBy prints what the first signal does. It returns whether a change is being made, and
+// else the error that the run ends with.
+func (u *ui) interruptedBy() (changing bool, message string) {
 	p := &u.progress
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.interrupted = true
-	var text string
+	message = "interrupted"
 	switch {
-	case p.changing:
-		text = "gpustack: interrupted: ending the running step; a second interrupt stops at once\n"
 	case p.changed:
-		text = "gpustack: error: interrupted, nothing else was changed\n"
+		message += ", nothing else was changed"
 	case p.mayChange:
-		text = "gpustack: error: interrupted, nothing was changed\n"
-	default:
-		text = "gpustack: error: interrupted\n"
+		message += ", nothing was changed"
+	}
+	text := "gpustack: error: " + message + "\n"
+	if p.changing {
+		text = "gpustack: interrupted: ending the running step; a second interrupt stops at once\n"
 	}
 	if p.asking {
 		text = "\n" + text // below the question
@@ -162,16 +173,17 @@ func (u *ui) interrupt() (changing bool) {
 		p.restore()
 	}
 	fmt.Fprint(u.talk, text) //nolint:errcheck // there is no other place to report it
-	return p.changing
+	return p.changing, message
 }
 
 // stopped prints that a second signal has ended the run, probably in the middle of a step, and the
 // remedy.
 func (u *ui) stopped() {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	const text = "gpustack: error: interrupted again, stopped at once\ngpustack: hint: %s\n"
-	fmt.Fprintf(u.talk, text, u.remedy) //nolint:errcheck // there is no other place to report it
+	message, remedy := "interrupted again, stopped at once", u.remedy
+	fmt.Fprintf(u.talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, remedy) //nolint:errcheck // there is no other place to report it
+	u.mu.Unlock()
+	u.finishInterrupted(problem{message, &remedy})
 }
 
 // settleSignal is how long an answer waits for a signal that was sent just before or after it: the

@@ -36,7 +36,8 @@ func run(args []string) int {
 
 	u := newUI(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 	ended := make(chan result, 1)
-	go func() { ended <- execute(ctx, u, args) }()
+	a := newApp(u, args)
+	go func() { ended <- execute(ctx, u, a) }()
 	r, ok := wait(u, ended, signals, cancel)
 	if !ok {
 		return exitInterrupted
@@ -109,14 +110,14 @@ type result struct {
 	err       error
 }
 
-// execute runs the command and prints all of its output.
-func execute(ctx context.Context, u *ui, args []string) result {
-	err := newApp(u, args).run(ctx)
+// execute runs the command and prints its data.
+func execute(ctx context.Context, u *ui, a app) result {
+	err := a.run(ctx)
 	different := errors.Is(err, errDifferent)
 	if different {
 		err = nil
 	}
-	return result{different, errors.Join(err, u.out.Flush())}
+	return result{different, errors.Join(err, u.finish(err))}
 }
 
 // errDifferent maps to exit status 2 (pending changes or failed checks). The output has already

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"reflect"
 )
 
 // report is the part of the output that all commands have which change something (docs/json.md).
@@ -43,61 +41,27 @@ type decision struct {
 // mayChange marks the options of commands that change something.
 func (decision) mayChange() {}
 
-// decide prints a plan's report and carries the plan out, if it has changes and the operator
-// confirms them. act completes the report. Text output shows only the plan; the formats for
-// programs are printed after act.
+// decide carries a plan out, if it has changes and the operator confirms them. act completes the
+// report. Text output shows only the plan, which the caller has printed; in the formats for
+// programs the report is printed when the run ends.
 func (u *ui) decide(d decision, question string, r reporter, act func() error) error {
-	show := func() error {
-		if d.format == formatTable {
-			return nil
-		}
-		return u.show(d.format, reflect.ValueOf(r).Elem().Interface())
-	}
+	u.show(r)
 	switch {
 	case !r.common().Changed:
-		return show()
+		return nil
 	case d.dryRun:
-		return errors.Join(show(), errDifferent)
+		return errDifferent
 	}
 	if !d.yes {
 		if err := u.confirm(question, d.format); err != nil {
-			return errors.Join(show(), err)
+			return err
 		}
 	}
 	u.catchUp() // print the plan before programs print anything
 	if err := u.begin(); err != nil {
 		return err
 	}
-	err := act()
-	return errors.Join(show(), err)
-}
-
-// field is a part of a report: its name in JSON and its value.
-type field struct {
-	name  string
-	value reflect.Value
-}
-
-// fields returns the parts of a report in the order of encoding/json, those of embedded structs
-// first: a field hides one of the same name in an embedded struct.
-func fields(report reflect.Value) (list []field) {
-	var own, embedded []field
-	names := map[string]bool{}
-	for i := range report.NumField() {
-		f := report.Type().Field(i)
-		if f.Anonymous {
-			embedded = append(embedded, fields(report.Field(i))...)
-			continue
-		}
-		names[f.Tag.Get("json")] = true
-		own = append(own, field{f.Tag.Get("json"), report.Field(i)})
-	}
-	for _, f := range embedded {
-		if !names[f.name] {
-			list = append(list, f)
-		}
-	}
-	return append(list, own...)
+	return act()
 }
 
 // recorded prints that a change was made and recorded.

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		if os.Getenv("UNPRIVILEGED") != "" && os.Geteuid() == 0 {
 			unprivileged()
 		}
-		main()
+		os.Exit(runChecked(os.Args))
 	}})
 }
 

@@ -4,13 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
 )
@@ -37,6 +36,9 @@ type ui struct {
 	unicode  bool
 	stop     chan struct{} // closed by a second signal, which ends running programs too
 	handled  chan struct{} // see settleSignals
+	written  chan struct{} // closed when the document is printed
+	format   string        // of the output, as the command line requests it
+	document any           // see show
 	progress
 }
 
@@ -54,6 +56,7 @@ func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 		unicode:  isUTF8(getenv),
 		stop:     make(chan struct{}),
 		handled:  make(chan struct{}, 1),
+		written:  make(chan struct{}),
 	}
 }
 
@@ -116,15 +119,15 @@ func (u *ui) confirm(question, format string) error {
 	const hint = "--yes continues without asking, --dry-run stops after the plan"
 	switch {
 	case !u.asks:
-		return &usageError{"nothing was changed: there is no terminal to ask on", hint}
+		return unconfirmed("nothing was changed: there is no terminal to ask on", hint)
 	case format != formatTable:
-		return &usageError{"nothing was changed: with -o " + format + " no question is asked", hint}
+		return unconfirmed("nothing was changed: with -o "+format+" no question is asked", hint)
 	}
 	if err := u.out.Flush(); err != nil {
 		return err
 	}
 	if u.stdout.closed {
-		return &usageError{"nothing was changed: the plan cannot be shown: standard output is closed", hint}
+		return unconfirmed("nothing was changed: the plan cannot be shown: standard output is closed", hint)
 	}
 	u.end()
 	if err := u.ask(); err != nil {
@@ -147,9 +150,14 @@ func (u *ui) confirm(question, format string) error {
 		fmt.Fprintln(u.talk) //nolint:errcheck // there is no other place to report it
 	}
 	if word := strings.ToLower(strings.TrimSpace(answer)); err != nil || word != "y" && word != "yes" {
-		return &usageError{"nothing was changed", ""}
+		return unconfirmed("nothing was changed", "")
 	}
 	return nil
+}
+
+// unconfirmed returns the refusal of a change that the operator has not confirmed.
+func unconfirmed(problem, hint string) error {
+	return host.WithCode(&usageError{problem, hint}, host.CodeUnconfirmed, "--yes")
 }
 
 // readAnswer reads a line from the terminal. Ctrl-C is read in its order among the typed
@@ -279,76 +287,6 @@ func (u *ui) diff(c fileChange) {
 		}
 		u.printf("%s\n", line)
 	}
-}
-
-// show prints a value in a format for programs.
-func (u *ui) show(format string, value any) error {
-	encode := u.json
-	if format == formatYAML {
-		encode = u.yaml
-	}
-	return encode(value)
-}
-
-// json prints a report with one line for each element of its lists, so that lines can be searched
-// and compared. On a terminal everything is indented.
-func (u *ui) json(report any) error {
-	if u.terminal {
-		e := json.NewEncoder(u.out)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(report)
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	encode := func(value reflect.Value) error {
-		b.Reset()
-		err := e.Encode(value.Interface())
-		u.out.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n"))) //nolint:errcheck // the writer keeps the error
-		return err
-	}
-	separator := "{"
-	for _, f := range fields(reflect.ValueOf(report)) {
-		u.printf("%s%q:", separator, f.name)
-		separator = ",\n"
-		field := f.value
-		if field.Kind() != reflect.Slice || field.Len() == 0 {
-			if err := encode(field); err != nil {
-				return err
-			}
-			continue
-		}
-		before := "[\n"
-		for k := range field.Len() {
-			u.printf("%s", before)
-			before = ",\n"
-			if err := encode(field.Index(k)); err != nil {
-				return err
-			}
-		}
-		u.printf("]")
-	}
-	u.printf("}\n")
-	return nil
-}
-
-// yaml prints the same document as json in YAML.
-func (u *ui) yaml(value any) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		return err
-	}
-	if err := plainStyle(&document); err != nil {
-		return err
-	}
-	e := yaml.NewEncoder(u.out)
-	e.SetIndent(2)
-	return errors.Join(e.Encode(&document), e.Close())
 }
 
 // plainStyle removes JSON's braces and quotes, except those of empty lists and of strings that

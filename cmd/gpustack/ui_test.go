@@ -48,16 +48,15 @@ func awkward() testReport {
 }
 
 func TestJSON(t *testing.T) {
-	var plain, terminal bytes.Buffer
-	u := &ui{out: bufio.NewWriter(&plain)}
-	if err := errors.Join(u.json(awkward()), u.out.Flush()); err != nil {
+	plain, err := encode(formatJSON, awkward(), failure{}, false)
+	if err != nil {
 		t.Fatal(err)
 	}
-	u = &ui{out: bufio.NewWriter(&terminal), terminal: true}
-	if err := errors.Join(u.json(awkward()), u.out.Flush()); err != nil {
+	terminal, err := encode(formatJSON, awkward(), failure{}, true)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"plain": plain.String(), "on a terminal": terminal.String()} {
+	for name, text := range map[string]string{"plain": string(plain), "on a terminal": string(terminal)} {
 		var back testReport
 		if err := json.Unmarshal([]byte(text), &back); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, text)
@@ -69,20 +68,20 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: escaped for HTML:\n%s", name, text)
 		}
 	}
-	if got, want := strings.Count(plain.String(), "\n"), len(awkward().Texts)+4; got != want {
-		t.Errorf("%d lines, want a line for each element and each member beside: %d\n%s", got, want, plain.String())
+	if got, want := strings.Count(string(plain), "\n"), len(awkward().Texts)+4; got != want {
+		t.Errorf("%d lines, want a line for each element and each member beside: %d\n%s", got, want, string(plain))
 	}
-	if !strings.Contains(terminal.String(), "\n  \"schema\": 1,\n") {
-		t.Errorf("not indented:\n%s", terminal.String())
+	if !strings.Contains(string(terminal), "\n  \"schema\": 1,\n") {
+		t.Errorf("not indented:\n%s", string(terminal))
 	}
 }
 
 func TestYAMLIsTheSameDocument(t *testing.T) {
-	var b bytes.Buffer
-	u := &ui{out: bufio.NewWriter(&b)}
-	if err := errors.Join(u.yaml(awkward()), u.out.Flush()); err != nil {
+	printed, err := encode(formatYAML, awkward(), failure{}, false)
+	if err != nil {
 		t.Fatal(err)
 	}
+	b := bytes.NewBuffer(printed)
 	var fromYAML, fromJSON any
 	if err := yaml.Unmarshal(b.Bytes(), &fromYAML); err != nil {
 		t.Fatalf("%v\n%s", err, b.String())

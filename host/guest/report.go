@@ -23,10 +23,10 @@ type Report struct {
 	Collected    time.Time     `json:"collected"`
 	Booted       *time.Time    `json:"booted"`
 	Complete     bool          `json:"complete"` // every source was read
-	NovaCompute  []NovaCompute `json:"nova_compute"`
-	Holders      []Holder      `json:"holders"`
-	Guests       []Guest       `json:"guests"`
-	Domains      []Domain      `json:"domains"`
+	NovaCompute  []NovaCompute `json:"nova_compute" null:"zero"`
+	Holders      []Holder      `json:"holders" null:"zero"`
+	Guests       []Guest       `json:"guests" null:"zero"`
+	Domains      []Domain      `json:"domains" null:"zero"`
 	Sources      []Source      `json:"sources"`
 }
 
@@ -45,9 +45,9 @@ type Holder struct {
 	UUID      *string       `json:"uuid"`    // of its guest; nil: it runs none
 	Name      *string       `json:"name"`
 	Group     *int          `json:"group"`
-	Device    *string       `json:"device"`    // "vfio0", if opened without its group
-	Functions []pci.Address `json:"functions"` // nil: unknown
-	Asked     []pci.Address `json:"asked"`     // named in the process's arguments
+	Device    *string       `json:"device"`                // "vfio0", if opened without its group
+	Functions []pci.Address `json:"functions" null:"zero"` // nil: unknown
+	Asked     []pci.Address `json:"asked"`                 // named in the process's arguments
 }
 
 // Guest is a process that runs a guest, with or without functions of the host.

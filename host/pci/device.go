@@ -24,7 +24,7 @@ type Device struct {
 	Parent            *Address    `json:"parent"`        // the bridge above; nil on a root bus
 	Controller        *Address    `json:"controller"`    // the VMD controller that provides the function's domain
 	BootVGA           *bool       `json:"boot_vga"`
-	ResetMethods      []string    `json:"reset_methods"` // nil where the kernel does not show them
+	ResetMethods      []string    `json:"reset_methods" null:"zero"` // nil where the kernel does not show them
 	SRIOV             SRIOV       `json:"sriov"`
 	DeviceType        *DeviceType `json:"device_type"`
 	AliasHint         *string     `json:"alias_hint"` // only for GPUs of a known product

@@ -14,7 +14,7 @@ import (
 // State is a flavor with the ids of the projects that may use it.
 type State struct {
 	cloud.Flavor
-	Projects []string `json:"projects"` // empty for a public flavor
+	Projects []string `json:"projects" null:"zero"` // empty for a public flavor
 }
 
 // Read returns the flavor with an id as the cloud has it, or nil if there is none.

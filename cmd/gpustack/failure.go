@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+)
+
+// failure is what a document says of a command that was refused or has failed (docs/json.md). It is
+// the whole document if there is no report, and otherwise its end.
+type failure struct {
+	Schema   int       `json:"schema"`
+	Refusals []refusal `json:"refusals,omitempty"`
+	Errors   []problem `json:"errors,omitempty"`
+}
+
+// refusal is something that gpustack could do and does not, because of its effects.
+type refusal struct {
+	Address *pci.Address `json:"address"` // null if it is not of one device
+	Code    host.Code    `json:"code"`
+	Reason  string       `json:"reason"`
+	Allow   *string      `json:"allow"` // the flag that lifts it; null for none
+	Hint    *string      `json:"hint"`  // one line for each hint; null for none
+}
+
+// problem is any other error.
+type problem struct {
+	Message string  `json:"message"`
+	Hint    *string `json:"hint"`
+}
+
+// newFailure returns what a document says of an error, all of whose parts it has.
+func newFailure(err error) failure {
+	f := failure{Schema: 1}
+	f.add(err, nil)
+	return f
+}
+
+// add adds each part of an error. given are the hints that replace those of its parts, or nil.
+func (f *failure) add(err error, given []string) {
+	if err == nil {
+		return
+	}
+	if e, ok := err.(*explained); ok && given == nil { //nolint:errorlint // as in hints: only the outermost one applies
+		given = e.hints
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			f.add(e, given)
+		}
+		return
+	}
+	lines := given
+	if lines == nil {
+		lines = hints(err)
+	}
+	hint := optional(strings.Join(slices.Compact(slices.Clone(lines)), "\n"))
+	var r interface {
+		Refusal() (host.Code, string)
+	}
+	if !errors.As(err, &r) {
+		f.Errors = append(f.Errors, problem{err.Error(), hint})
+		return
+	}
+	code, allow := r.Refusal()
+	refused := refusal{Code: code, Reason: err.Error(), Allow: optional(allow), Hint: hint}
+	var device *selection.Refusal
+	if errors.As(err, &device) {
+		refused.Address = &device.Address
+		refused.Reason = strings.TrimPrefix(refused.Reason, device.Address.String()+": ")
+	}
+	f.Refusals = append(f.Refusals, refused)
+}
+
+// optional returns a pointer to a text, or nil if it is empty.
+func optional(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

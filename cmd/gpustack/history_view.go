@@ -1,0 +1,94 @@
+package main
+
+import (
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/repair"
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/driver"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+)
+
+// historyEntry is an entry of the journal in documents. The journal's own format, which also has
+// what undo needs, is internal to gpustack.
+type historyEntry struct {
+	Journal  string         `json:"journal"` // the folder of the journal that contains the entry
+	Entry    int            `json:"entry"`
+	Kind     string         `json:"kind"`
+	Command  string         `json:"command"`
+	Status   change.Status  `json:"status"`
+	Started  time.Time      `json:"started"`
+	Ended    *time.Time     `json:"ended"`
+	Files    []string       `json:"files"`
+	Drivers  []driverChange `json:"drivers"`
+	Stop     [][]string     `json:"stop"`
+	Start    [][]string     `json:"start"`
+	Repairs  []cleanup.Unit `json:"repairs"`
+	Flavor   *flavorChange  `json:"flavor"`
+	Programs []string       `json:"programs"`
+	Left     []string       `json:"left"`
+	Restart  []string       `json:"restart"`
+	Problem  *string        `json:"problem"` // why the drivers, repairs or flavor cannot be read
+}
+
+// flavorChange is a change of a flavor in its cloud.
+type flavorChange struct {
+	cloud.Scope
+	Before *flavor.State `json:"before"` // null: the flavor was created
+	After  *flavor.State `json:"after"`  // null: the flavor was deleted
+}
+
+// newHistoryEntry returns an entry of the journal in a folder.
+func newHistoryEntry(journal string, e change.Entry) historyEntry {
+	h := historyEntry{
+		Journal: journal, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status, Started: e.Started, Ended: e.Ended,
+		Files: []string{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
+		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: append([]string{}, e.Restart...),
+	}
+	for _, f := range e.Files {
+		h.Files = append(h.Files, f.Name)
+	}
+	if err := h.addDetail(e); err != nil {
+		text := inOneLine(err)
+		h.Problem = &text
+	}
+	return h
+}
+
+// addDetail adds what the kind of an entry records beside files.
+func (h *historyEntry) addDetail(e change.Entry) error {
+	switch e.Kind {
+	case change.KindDrivers:
+		r, err := driver.ParseRecord(e)
+		if err != nil {
+			return err
+		}
+		h.Drivers = driverChanges(driver.Plan{Changes: r.Functions})
+		h.Stop, h.Start = r.Services.Before(), r.Services.Afterwards()
+	case change.KindRows:
+		units, err := repair.Units(e)
+		if err != nil {
+			return err
+		}
+		h.Repairs = units
+	case change.KindObjects:
+		r, err := flavor.ParseRecord(e)
+		if err != nil {
+			return err
+		}
+		h.Flavor = &flavorChange{r.Scope, r.Before, r.After}
+	}
+	return nil
+}
+
+// commandLines returns programs as text.
+func commandLines(programs []host.Program) []string {
+	lines := []string{}
+	for _, p := range programs {
+		lines = append(lines, p.String())
+	}
+	return lines
+}

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/urfave/cli/v2"
+	"gopkg.in/yaml.v3"
+
+	"gpustack/host/pci"
+)
+
+// documents returns the type of the report of each command that prints documents. The schemas in
+// docs/schema are made from the types: after a change of one, run make schema and describe the
+// change in docs/json.md.
+func documents() map[string]reflect.Type {
+	return map[string]reflect.Type{
+		"flavor create":    reflect.TypeFor[flavorReport](),
+		"flavor delete":    reflect.TypeFor[flavorDeleteReport](),
+		"flavor list":      reflect.TypeFor[flavorListReport](),
+		"history":          reflect.TypeFor[historyReport](),
+		"host bind":        reflect.TypeFor[driversReport](),
+		"host check":       reflect.TypeFor[hostCheckReport](),
+		"host guests":      reflect.TypeFor[guestsReport](),
+		"host prepare":     reflect.TypeFor[prepareReport](),
+		"host release":     reflect.TypeFor[driversReport](),
+		"host scan":        reflect.TypeFor[scanReport](),
+		"nova check":       reflect.TypeFor[novaCheckReport](),
+		"nova configure":   reflect.TypeFor[novaReport](),
+		"repair-migration": reflect.TypeFor[repairReport](),
+		"undo":             reflect.TypeFor[undoReport](),
+	}
+}
+
+const (
+	schemaDir  = "../../docs/schema"
+	draft      = "https://json-schema.org/draft/2020-12/schema"
+	howToMake  = "if the change is intended, run: make schema, and describe it in docs/json.md"
+	failedOnly = "failure" // the schema of commands that print no other document
+)
+
+// schemaFile returns the name of the schema of a command.
+func schemaFile(command string) string {
+	return strings.ReplaceAll(command, " ", "-") + ".json"
+}
+
+// TestSchemas compares docs/schema with the types of the documents. -update writes it.
+func TestSchemas(t *testing.T) {
+	made := map[string][]byte{}
+	add := func(command string, report reflect.Type) {
+		text, err := json.MarshalIndent(documentSchema(command, report), "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		made[schemaFile(command)] = append(text, '\n')
+	}
+	add(failedOnly, nil)
+	for command, report := range documents() {
+		add(command, report)
+	}
+	names, err := filepath.Glob(schemaDir + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if made[filepath.Base(name)] != nil {
+			continue
+		}
+		if t.Errorf("%s: no command has this schema: remove it", name); *update {
+			if err := os.Remove(name); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for name, text := range made {
+		file := filepath.Join(schemaDir, name)
+		if *update {
+			if err := errors.Join(os.MkdirAll(schemaDir, 0o755), os.WriteFile(file, text, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if is, err := os.ReadFile(file); err != nil || !bytes.Equal(is, text) {
+			t.Errorf("docs/schema/%s is not the schema of the document: %s (-file +document):\n%s", name, howToMake, cmp.Diff(string(is), string(text)))
+		}
+	}
+}
+
+// TestDocumentsAreKnown: documents has every command with a format for programs, and no other.
+func TestDocumentsAreKnown(t *testing.T) {
+	var with []string
+	for path, c := range commands(newApp(testUI(t), []string{"gpustack"}).Commands) {
+		if printsDocuments(c) {
+			with = append(with, path)
+		}
+	}
+	slices.Sort(with)
+	if diff := cmp.Diff(with, slices.Sorted(maps.Keys(documents()))); diff != "" {
+		t.Errorf("commands with -o json (-commands +documents of schema_test.go):\n%s", diff)
+	}
+}
+
+func printsDocuments(c *cli.Command) bool {
+	flag, ok := findFlag(c.Flags, "output").(choiceFlag)
+	return ok && slices.Contains(flag.words, formatJSON) && slices.Contains(flag.words, formatYAML)
+}
+
+// documentSchema returns the schema of a command's documents: the report, which may end with what
+// it was refused for or has failed with, or that alone.
+func documentSchema(command string, report reflect.Type) *jsonschema.Schema {
+	failed := typeSchema(reflect.TypeFor[failure]())
+	failed.AnyOf = []*jsonschema.Schema{{Required: []string{"refusals"}}, {Required: []string{"errors"}}}
+	whole := failed
+	if report != nil {
+		whole = &jsonschema.Schema{Defs: map[string]*jsonschema.Schema{"report": typeSchema(report), "failure": failed},
+			AnyOf: []*jsonschema.Schema{{Ref: "#/$defs/report"}, {Ref: "#/$defs/failure"}}}
+		of := whole.Defs["report"]
+		for _, name := range []string{"refusals", "errors"} {
+			of.Properties[name] = failed.Properties[name]
+			of.PropertyOrder = append(of.PropertyOrder, name)
+		}
+	}
+	whole.Schema = draft
+	whole.Title = "gpustack " + command + " -o json"
+	if report == nil {
+		whole.Title = "a command line of gpustack that was refused or has failed, with -o json"
+	}
+	return whole
+}
+
+// typeSchema returns the schema of what encoding/json writes for a type. Pointers may be null, and
+// so may fields with the tag null:"zero".
+func typeSchema(of reflect.Type) *jsonschema.Schema {
+	switch of {
+	case reflect.TypeFor[pci.Address]():
+		return &jsonschema.Schema{Type: "string", Pattern: `^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`}
+	case reflect.TypeFor[pci.ID](), reflect.TypeFor[pci.Class]():
+		return &jsonschema.Schema{Type: "string", Pattern: `^[0-9a-f]{4}$`}
+	case reflect.TypeFor[time.Time]():
+		return &jsonschema.Schema{Type: "string", Format: "date-time"}
+	case reflect.TypeFor[json.RawMessage]():
+		return &jsonschema.Schema{}
+	}
+	if of.Kind() == reflect.Pointer {
+		return orNull(typeSchema(of.Elem()))
+	}
+	if of.Implements(reflect.TypeFor[interface{ MarshalText() ([]byte, error) }]()) {
+		return &jsonschema.Schema{Type: "string"}
+	}
+	switch of.Kind() {
+	case reflect.Bool:
+		return &jsonschema.Schema{Type: "boolean"}
+	case reflect.String:
+		return &jsonschema.Schema{Type: "string"}
+	case reflect.Float64:
+		return &jsonschema.Schema{Type: "number"}
+	case reflect.Slice:
+		if of.Elem().Kind() == reflect.Uint8 {
+			return &jsonschema.Schema{Type: "string", ContentEncoding: "base64"}
+		}
+		return &jsonschema.Schema{Type: "array", Items: typeSchema(of.Elem())}
+	case reflect.Map:
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: typeSchema(of.Elem())}
+	case reflect.Interface: // the body of a request
+		return &jsonschema.Schema{Types: []string{"object", "null"}}
+	case reflect.Struct:
+		return structSchema(of)
+	}
+	if slices.Contains([]reflect.Kind{reflect.Int, reflect.Int64, reflect.Uint32, reflect.Uint64}, of.Kind()) {
+		return &jsonschema.Schema{Type: "integer"}
+	}
+	panic(fmt.Sprintf("no schema of %s", of))
+}
+
+func structSchema(of reflect.Type) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{}, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
+	for _, f := range members(of) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		property := typeSchema(f.Type)
+		if f.Tag.Get("null") != "" {
+			property = orNull(property)
+		}
+		if name == "schema" {
+			one := any(1)
+			property = &jsonschema.Schema{Const: &one}
+		}
+		s.Properties[name] = property
+		s.PropertyOrder = append(s.PropertyOrder, name)
+		if options != "omitempty" {
+			s.Required = append(s.Required, name)
+		}
+	}
+	return s
+}
+
+// members returns the fields of a struct that encoding/json writes, in its order: those of embedded
+// structs first, unless the struct has one of the same name.
+func members(of reflect.Type) (list []reflect.StructField) {
+	var embedded []reflect.StructField
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && f.Type.Kind() == reflect.Pointer:
+			embedded = append(embedded, members(f.Type.Elem())...)
+		case f.Anonymous:
+			embedded = append(embedded, members(f.Type)...)
+		case name != "" && name != "-":
+			list = append(list, f)
+		}
+	}
+	hidden := func(e reflect.StructField) bool {
+		return slices.ContainsFunc(list, func(f reflect.StructField) bool { return f.Tag.Get("json") == e.Tag.Get("json") })
+	}
+	return append(slices.DeleteFunc(embedded, hidden), list...)
+}
+
+func orNull(s *jsonschema.Schema) *jsonschema.Schema {
+	if s.Type != "" {
+		s.Types, s.Type = []string{s.Type, "null"}, ""
+	}
+	return s
+}
+
+// severalTypes are the words that do not have one type yet.
+var severalTypes = map[string]bool{"busy": true, "device": true, "functions": true, "groups": true, "host": true, "id": true,
+	"path": true, "pools": true, "restart": true, "state": true}
+
+// TestSchemaWords: a name has the same type in all documents, apart from null, and docs/json.md has
+// it.
+func TestSchemaWords(t *testing.T) {
+	text, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := map[string]bool{}
+	for _, name := range regexp.MustCompile("`([a-z_0-9]+)`").FindAllStringSubmatch(string(text), -1) {
+		described[name[1]] = true
+	}
+	types := map[string]map[string]string{} // by name: the types, and where each is first
+	var walk func(at string, s *jsonschema.Schema)
+	walk = func(at string, s *jsonschema.Schema) {
+		for _, name := range s.PropertyOrder {
+			property, place := s.Properties[name], at+"."+name
+			if types[name] == nil {
+				types[name] = map[string]string{}
+				if !described[name] {
+					t.Errorf("%s is not in docs/json.md", place)
+				}
+			}
+			if kind := kindOf(property); types[name][kind] == "" {
+				types[name][kind] = place
+			}
+			walk(place, property)
+		}
+		if s.Items != nil {
+			walk(at+"[]", s.Items)
+		}
+	}
+	for _, command := range slices.Sorted(maps.Keys(documents())) {
+		walk(command, documentSchema(command, documents()[command]).Defs["report"])
+	}
+	walk(failedOnly, documentSchema(failedOnly, nil))
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		if several := len(types[name]) > 1; several != severalTypes[name] {
+			t.Errorf("%s has these types, but a word has one type in all documents: %v", name, types[name])
+		}
+	}
+}
+
+// kindOf returns the type of a value in words, without null: "array of string".
+func kindOf(s *jsonschema.Schema) string {
+	types := slices.DeleteFunc(append([]string{s.Type}, s.Types...), func(name string) bool { return name == "" || name == "null" })
+	kind := strings.Join(types, " or ")
+	if s.Items != nil {
+		kind += " of " + kindOf(s.Items)
+	}
+	return kind
+}
+
+// runChecked runs the program. If the command line asks for a document, it compares what is printed
+// on standard output with the schema: so every document that a test prints is checked.
+func runChecked(args []string) (status int) {
+	a := newApp(newUI(os.Stdin, os.Stdout, os.Stderr, os.Getenv), args)
+	info, err := os.Stdout.Stat()
+	if !a.ui.prints() || a.line.help || err != nil || info.Mode()&os.ModeCharDevice != 0 {
+		return run(args)
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	var printed bytes.Buffer
+	ended, stdout := make(chan error), os.Stdout
+	go func() {
+		_, err := io.Copy(io.MultiWriter(&printed, stdout), reader)
+		reader.Close() // the program then finds its standard output closed
+		ended <- err
+	}()
+	os.Stdout = writer
+	status = run(args)
+	writer.Close()
+	if err := <-ended; err == nil {
+		err = checkDocument(strings.Join(a.line.path, " "), a.ui.format, printed.Bytes())
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "gpustack %s: %v\n", strings.Join(args[1:], " "), err)
+			return 99
+		}
+	}
+	return status
+}
+
+// checkDocument returns an error unless what a command has printed is exactly one document, as its
+// schema describes it.
+func checkDocument(command, format string, printed []byte) error {
+	document, err := onlyDocument(format, printed)
+	if err != nil {
+		return fmt.Errorf("%w: %q", err, printed)
+	}
+	if _, known := documents()[command]; !known {
+		command = failedOnly
+	}
+	// TestSchemas compares this schema with the file, which an unprivileged program may be unable to
+	// read. The alternative that is meant gives the better message.
+	schema := documentSchema(command, documents()[command])
+	if report := schema.Defs["report"]; report != nil {
+		schema = schema.Defs["failure"]
+		for name := range document.(map[string]any) {
+			if schema.Properties[name] == nil {
+				schema = report
+				break
+			}
+		}
+	}
+	resolved, err := schema.Resolve(nil)
+	if err == nil {
+		err = resolved.Validate(document)
+	}
+	if err != nil {
+		return fmt.Errorf("docs/schema/%s: %w (%s): %s", schemaFile(command), err, howToMake, printed)
+	}
+	return nil
+}
+
+// onlyDocument parses the one document that a text must consist of.
+func onlyDocument(format string, text []byte) (document any, err error) {
+	next := json.NewDecoder(bytes.NewReader(text)).Decode
+	if format == formatYAML {
+		next = yaml.NewDecoder(bytes.NewReader(text)).Decode
+	}
+	var more any
+	if err := next(&document); err != nil {
+		return nil, fmt.Errorf("no document: %w", err)
+	}
+	if err := next(&more); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("more than one document: %w", err)
+	}
+	if _, ok := document.(map[string]any); !ok {
+		return nil, errors.New("not an object")
+	}
+	if format == formatYAML { // its numbers are of other types
+		text, err := json.Marshal(document)
+		if err != nil {
+			return nil, err
+		}
+		return document, json.Unmarshal(text, &document)
+	}
+	return document, nil
+}
