@@ -85,7 +85,8 @@ func in(group string, c *cli.Command) *cli.Command {
 
 func (a app) run(ctx context.Context) error {
 	if a.line.help && !a.line.unknown {
-		return a.ui.help(a.line.helpText())
+		a.ui.help(a.line.helpText())
+		return nil
 	}
 	return a.RunContext(ctx, a.line.arranged())
 }
@@ -287,5 +288,6 @@ func runRoot(_ context.Context, u *ui, opts rootOptions) error {
 		u.printf("gpustack %s\n", programVersion())
 		return nil
 	}
-	return u.help(appHelp(opts.app))
+	u.help(appHelp(opts.app))
+	return nil
 }

@@ -10,29 +10,30 @@ import (
 // findings prints a line for each finding. Below it, unless the check passed, it prints the place,
 // the effect, and the remedy once for all findings with the same one.
 func (u *ui) findings(findings []host.Finding) {
-	names := len("CHECK")
-	for _, f := range findings {
-		names = max(names, len(f.Check))
-	}
-	u.printf("%s\n", u.paint(bold, fmt.Sprintf("%-6s  %-*s  %s", "STATUS", names, "CHECK", "SEEN")))
+	rows := [][]string{{"STATUS", "CHECK", "SEEN"}}
+	colours := []string{bold}
 	for i, f := range findings {
-		status := fmt.Sprintf("%-6s", f.Status)
-		switch f.Status {
-		case host.Pass:
-			status = u.paint(green, status)
-		case host.Warn:
-			status = u.paint(bold, status)
-		case host.Fail:
-			status = u.paint(red, status)
-		}
-		u.printf("%s  %-*s  %s\n", status, names, f.Check, oneLine(f.Seen))
+		rows = append(rows, []string{fmt.Sprintf("%-6s", f.Status), f.Check, f.Seen})
+		colours = append(colours, map[host.Status]string{host.Pass: green, host.Warn: bold, host.Fail: red}[f.Status])
 		if i+1 < len(findings) {
 			if next := findings[i+1]; next.Check == f.Check && next.Effect == f.Effect && next.Remedy == f.Remedy {
 				f.Effect, f.Remedy = "", ""
 			}
 		}
 		for _, line := range below(f) {
-			u.printf("%*s%s\n", 6+2+names+2, "", oneLine(line))
+			rows, colours = append(rows, []string{"", "", line}), append(colours, "")
+		}
+	}
+	for i, lines := range u.layout(columns(rows[0]), rows) {
+		for k, line := range lines {
+			switch {
+			case i == 0:
+				line = u.paint(bold, line)
+			case k == 0 && colours[i] != "":
+				status := len(rows[i][0])
+				line = u.paint(colours[i], line[:status]) + line[status:]
+			}
+			u.printf("%s\n", line)
 		}
 	}
 }

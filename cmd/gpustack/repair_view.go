@@ -44,8 +44,19 @@ func (u *ui) found(title string, v cleanup.Verdict, letter cleanup.Case, lines [
 	}
 	u.printf("%s  %s\n", u.paint(bold, printable(title)), u.paint(map[cleanup.Verdict]string{cleanup.Stale: red, cleanup.Legitimate: green}[v], verdict))
 	for _, line := range lines {
-		if line[1] != "" {
-			u.printf("  %-7s %s\n", line[0], printable(line[1]))
+		if line[1] == "" {
+			continue
+		}
+		texts := []string{printable(line[1])}
+		if commands := line[0] == "repair" || line[0] == "needs"; u.width > 0 && !commands {
+			texts = wrap(texts[0], max(u.width-10, leastEnd))
+		}
+		for i, text := range texts {
+			label := ""
+			if i == 0 {
+				label = line[0]
+			}
+			u.printf("  %-7s %s\n", label, text)
 		}
 	}
 }

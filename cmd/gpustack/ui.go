@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +30,7 @@ type ui struct {
 	talk     io.Writer
 	in       *os.File
 	terminal bool // out is a terminal
+	width    int  // of the terminal, in characters; 0 for none, or if it is unknown
 	asks     bool // questions can be answered
 	colour   bool
 	unicode  bool
@@ -51,6 +51,7 @@ func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 		talk:     stderr,
 		in:       stdin,
 		terminal: terminal,
+		width:    widthOf(stdout),
 		asks:     term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 		colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
 		unicode:  isUTF8(getenv),
@@ -58,6 +59,16 @@ func newUI(stdin, stdout, stderr *os.File, getenv func(string) string) *ui {
 		handled:  make(chan struct{}, 1),
 		written:  make(chan struct{}),
 	}
+}
+
+// widthOf returns the width of a terminal (ioctl_tty(2), TIOCGWINSZ), or 0 for another file and for
+// a terminal that does not know it, such as a serial console.
+func widthOf(f *os.File) int {
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
 // output is standard output. Once its reader has closed it, data is discarded without an error:
@@ -304,29 +315,6 @@ func plainStyle(n *yaml.Node) error {
 		errs = append(errs, plainStyle(child))
 	}
 	return errors.Join(errs...)
-}
-
-// table prints a header and rows in columns. A header of one cell is a title and does not widen a
-// column.
-func (u *ui) table(header []string, rows [][]string) {
-	var b bytes.Buffer
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{header}, rows...) {
-		fmt.Fprintln(w, printable(strings.Join(row, "\t"))) //nolint:errcheck // a buffer accepts every write
-	}
-	w.Flush() //nolint:errcheck // a buffer accepts every write
-	title, body, _ := strings.Cut(b.String(), "\n")
-	u.printf("%s\n", u.paint(bold, strings.TrimRight(title, " ")))
-	for line := range strings.Lines(body) {
-		u.printf("%s\n", strings.TrimRight(line, " \n"))
-	}
-}
-
-// help prints a help text with columns separated by tabs.
-func (u *ui) help(text string) error {
-	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, text) //nolint:errcheck // Flush returns the error
-	return w.Flush()
 }
 
 // SGR codes (ECMA-48).

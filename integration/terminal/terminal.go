@@ -39,7 +39,17 @@ type Session struct {
 // "" for nothing. The program is killed when the test ends.
 func Start(t testing.TB, cmd *exec.Cmd, typed string) *Session {
 	t.Helper()
+	return StartWide(t, cmd, typed, 0)
+}
+
+// StartWide is [Start] on a terminal with a number of columns, 0 for one that does not know it
+// (ioctl_tty(2), TIOCSWINSZ).
+func StartWide(t testing.TB, cmd *exec.Cmd, typed string, columns uint16) *Session {
+	t.Helper()
 	master, slave, err := open()
+	if err == nil {
+		err = control(master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: columns}) })
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host"
+)
+
+// TestTableFits: tables fit the terminal. What is typed in commands and states are never cut, and
+// elsewhere nothing is.
+func TestTableFits(t *testing.T) {
+	header := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA", "STATE"}
+	rows := [][]string{
+		{"┌ 56", "0000:c7:00.0", "10de:20b2", "A100 SXM4 80GB", "nvidia", "5", "type-PF A100-SXM4-80GB", "blocked: shares group 56 with NIC 0000:c3:00.0 (mlx5_core) and 1 more"},
+		{"└", "0000:c3:00.0", "15b3:101b", "MT28908 Family [ConnectX-6]", "mlx5_core", "5", "", "guest-ready"},
+	}
+	for _, test := range []struct {
+		width int
+		want  string
+	}{
+		{200, `
+GROUP  FUNCTION      ID         NAME                         DRIVER     NUMA  NOVA                    STATE
+┌ 56   0000:c7:00.0  10de:20b2  A100 SXM4 80GB               nvidia     5     type-PF A100-SXM4-80GB  blocked: shares group 56 with NIC 0000:c3:00.0 (mlx5_core) and 1 more
+└      0000:c3:00.0  15b3:101b  MT28908 Family [ConnectX-6]  mlx5_core  5                             guest-ready
+`},
+		{80, `
+GROUP  FUNCTION      ID         DRIVER    NUMA  NOVA            STATE
+┌ 56   0000:c7:00.0  10de:20b2  nvidia    5     type-PF         blocked: shares
+│                                               A100-SXM4-80GB  group 56 with
+│                                                               NIC 0000:c3:00.0
+│                                                               (mlx5_core) and
+│                                                               1 more
+└      0000:c3:00.0  15b3:101b  mlx5_co…  5                     guest-ready
+`},
+		{60, `
+GROUP  FUNCTION      ID         NOVA            STATE
+┌ 56   0000:c7:00.0  10de:20b2  type-PF         blocked:
+│                               A100-SXM4-80GB  shares group
+│                                               56 with NIC
+│                                               0000:c3:00.0
+│                                               (mlx5_core)
+│                                               and 1 more
+└      0000:c3:00.0  15b3:101b                  guest-ready
+`},
+	} {
+		t.Run(fmt.Sprint(test.width), func(t *testing.T) {
+			var b bytes.Buffer
+			u := &ui{out: bufio.NewWriter(&b), width: test.width, unicode: true}
+			u.table(header, rows)
+			if err := u.out.Flush(); err != nil || b.String() != test.want[1:] {
+				t.Errorf("got\n%swant%s%v", b.String(), test.want, err)
+			}
+			for line := range strings.Lines(b.String()) {
+				if length(line) > test.width+1 {
+					t.Errorf("%d characters: %s", length(line), line)
+				}
+			}
+		})
+	}
+}
+
+// TestFindingsFit: findings are wrapped between words, and commands in them stay in one piece.
+func TestFindingsFit(t *testing.T) {
+	findings := []host.Finding{
+		{Check: "initramfs", Status: host.Fail, File: "/boot/initrd.img-6.1.0-28-amd64", Seen: "the initramfs of 6.1.0-28-amd64 does not bind functions before udev starts",
+			Effect: "on next boot a host driver may claim the GPU first", Remedy: "regenerate it: gpustack host prepare --rebuild, then reboot"},
+	}
+	var b bytes.Buffer
+	u := &ui{out: bufio.NewWriter(&b), width: 60}
+	u.findings(findings)
+	if err := u.out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+STATUS  CHECK      SEEN
+fail    initramfs  the initramfs of 6.1.0-28-amd64 does not
+                   bind functions before udev starts
+                   /boot/initrd.img-6.1.0-28-amd64
+                   on next boot a host driver may claim the
+                   GPU first
+                   regenerate it:
+                   gpustack host prepare --rebuild, then
+                   reboot
+`
+	if b.String() != want[1:] {
+		t.Errorf("got\n%s", b.String())
+	}
+}
+
+func TestUnbroken(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
+		{"", nil},
+		{"reboot without it", []string{"reboot", "without", "it"}},
+		{"run 'gpustack host prepare --dry-run' for details", []string{"run", "'gpustack host prepare --dry-run'", "for", "details"}},
+		{"in the firmware's setup, or GRUB's", []string{"in", "the", "firmware's", "setup,", "or", "GRUB's"}},
+		{"regenerate it: gpustack host prepare --rebuild", []string{"regenerate", "it:", "gpustack host prepare --rebuild"}},
+		{"gpustack undo 3, or gpustack host scan --root /mnt x", []string{"gpustack undo 3,", "or", "gpustack host scan --root /mnt", "x"}},
+		{"see: journalctl -k -g 'default domain'", []string{"see:", "journalctl -k -g 'default domain'"}},
+		{"an ' alone", []string{"an", "'", "alone"}},
+		{"gpustack host", []string{"gpustack host"}},
+	} {
+		if got := unbroken(test.text); !slices.Equal(got, test.want) {
+			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
+		}
+	}
+}
+
+func TestHelpFits(t *testing.T) {
+	var b bytes.Buffer
+	u := &ui{out: bufio.NewWriter(&b), width: 40}
+	u.help("OPTIONS\n  -y, --yes\tapply the plan without a question\n  --all\tlist all\n\n  a\tb\n")
+	const want = "OPTIONS\n  -y, --yes  apply the plan without a\n             question\n  --all      list all\n\n  a  b\n"
+	if err := u.out.Flush(); err != nil || b.String() != want {
+		t.Errorf("got\n%swant\n%s%v", b.String(), want, err)
+	}
+}

@@ -1,0 +1,65 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"gpustack/integration/terminal"
+)
+
+// TestTableWidth: on a terminal, tables are not wider than it is, and addresses and states are
+// whole. Where the width is unknown, and in a file, tables are as wide as their cells.
+func TestTableWidth(t *testing.T) {
+	root := unpack(t, examples(t)["hgx-8xa100.txtar"])
+	colour := regexp.MustCompile("\x1b\\[[0-9]*m")
+	shown := func(columns uint16, args ...string) []string {
+		cmd := exec.Command(gpustack, append(args, "--root", root)...)
+		cmd.Env = []string{"LANG=C.UTF-8"}
+		s := terminal.StartWide(t, cmd, "", columns)
+		s.Wait()
+		return strings.Split(colour.ReplaceAllString(s.Output(), ""), "\n")
+	}
+	for _, test := range []struct {
+		args  []string
+		whole []string
+	}{
+		{[]string{"host", "scan"}, []string{"0000:c7:00.0", "10de:20b2", "blocked:", "host"}},
+		{[]string{"host", "scan", "-o", "tree"}, []string{"0000:c7:00.0", "blocked:"}},
+		{[]string{"host", "check"}, []string{"preparable", "fail"}},
+	} {
+		piped, _, _ := try(t, exec.Command("env", append([]string{"LANG=C.UTF-8", gpustack}, append(test.args, "--root", root)...)...))
+		for _, columns := range []uint16{0, 60, 80, 200} {
+			t.Run(fmt.Sprintf("%s, %d", strings.Join(test.args, " "), columns), func(t *testing.T) {
+				lines := shown(columns, test.args...)
+				text := strings.Join(lines, "\n")
+				for _, whole := range test.whole {
+					if !strings.Contains(text, whole) {
+						t.Errorf("no %s", whole)
+					}
+				}
+				if (columns == 0) != (text == piped) && columns != 200 {
+					t.Errorf("piped:\n%s", piped)
+				}
+				table := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "FUNCTION") || strings.HasPrefix(line, "STATUS") })
+				for _, line := range lines[table:] {
+					if line == "" {
+						break
+					}
+					// A path or a command is not broken.
+					one := strings.IndexAny(strings.TrimLeft(line, " "), "/'") == 0
+					if length := utf8.RuneCountInString(line); columns > 0 && length > int(columns) && !one {
+						t.Errorf("%d characters: %s", length, line)
+					}
+				}
+				if t.Failed() {
+					t.Log(text)
+				}
+			})
+		}
+	}
+}
