@@ -1,73 +1,104 @@
 package nova
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-
-	"gopkg.in/yaml.v3"
+	"strings"
 
 	"gpustack/host"
+	"gpustack/host/document"
 	"gpustack/host/pci"
 )
 
-// inventorySchema is the schema of host scan's output (docs/json.md) that ReadInventory reads.
-const inventorySchema = 1
+// Scope is which functions of a machine host scan has listed.
+type Scope string
 
-// ErrInventory is the error of a file that is not the output of host scan.
-var ErrInventory = host.WithHint(errors.New("not the output of host scan"), "on the compute node, run: gpustack host scan -o json > FILE")
+// The scopes. An inventory of an earlier version has none.
+const (
+	ScopeAll      Scope = "all"      // every PCI function
+	ScopeGPUs     Scope = "gpus"     // NVIDIA's GPUs, what shares a slot or an IOMMU group with one, and NVSwitches
+	ScopeFiltered Scope = "filtered" // only those that --device, --vendor or --class select
+)
 
-// inventory is what ReadInventory needs of host scan's output. Other fields are ignored.
+var (
+	// ErrPartial means that an inventory lacks functions on which the result depends.
+	ErrPartial = host.WithHint(errors.New("not a whole inventory"), "on the compute node, run: gpustack host scan -o json > FILE")
+	// ErrNotAll is ErrPartial where every function of the machine matters, not only the GPUs.
+	ErrNotAll = host.WithHint(errors.New("not an inventory of every function"), "on the compute node, run: gpustack host scan --all -o json > FILE")
+	// ErrTwice means that two inventories are of one host.
+	ErrTwice = host.WithHint(errors.New("two inventories of one host"), "give only the newest of each host")
+)
+
+// inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Schema int `json:"schema"`
-	Host   struct {
+	Host struct {
 		Hostname *string `json:"hostname"`
+		NovaHost *string `json:"nova_host"`
 	} `json:"host"`
-	Devices []pci.Device `json:"devices"`
+	Scope    Scope        `json:"scope"`
+	Complete *bool        `json:"complete"`
+	Devices  []pci.Device `json:"devices"`
 }
 
-// ReadInventories reads the output of host scan on several compute nodes.
+// ReadInventories reads the output of host scan on compute nodes, as JSON or YAML. A host has the
+// name of its document if that does not contain a hostname. need is the scope that the caller
+// depends on: ScopeGPUs or ScopeAll.
 //
-// Errors: those of [ReadInventory], of all files at once.
-func ReadInventories(files []string) (hosts []Host, err error) {
-	var errs []error
-	for _, file := range files {
-		h, err := ReadInventory(file)
-		errs = append(errs, err)
-		hosts = append(hosts, h)
-	}
-	return hosts, errors.Join(errs...)
-}
-
-// ReadInventory reads the output of host scan on a compute node, as JSON or YAML. The host has the
-// name of the file if the output does not contain a host name.
-//
-// Errors: ErrInventory.
-func ReadInventory(file string) (Host, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return Host{}, fmt.Errorf("%s: %w", file, host.Cause(err))
-	}
-	var document any
-	var scanned inventory
-	err = yaml.Unmarshal(text, &document) // JSON is a subset of YAML
-	if err == nil {
-		if text, err = json.Marshal(document); err == nil {
-			err = json.Unmarshal(text, &scanned)
+// Errors, of all documents at once: those of [document.Source.Each], ErrPartial, ErrNotAll,
+// ErrTwice. Inventories of earlier versions, which do not say what they list, are accepted.
+func ReadInventories(from document.Source, need Scope) (hosts []Host, err error) {
+	seen := map[string]string{} // the document of each host
+	err = from.Each(document.HostScan, func(d document.Document) error {
+		var scanned inventory
+		if err := json.Unmarshal(d.Text, &scanned); err != nil {
+			return document.Malformed(d.Name, document.HostScan, err)
 		}
-	}
+		if err := scanned.whole(need); err != nil {
+			return fmt.Errorf("%s: %w", d.Name, err)
+		}
+		h := Host{Name: d.Name, Devices: scanned.Devices, Scope: scanned.Scope}
+		if scanned.Host.Hostname != nil {
+			h.Name = *scanned.Host.Hostname
+		}
+		if scanned.Host.NovaHost != nil {
+			h.NovaHost = *scanned.Host.NovaHost
+		}
+		id := h.Name + "\n" + h.NovaHost
+		if other, twice := seen[id]; twice {
+			return fmt.Errorf("%s: %w: %s is of %s too", d.Name, ErrTwice, other, h.Name)
+		}
+		seen[id] = d.Name
+		hosts = append(hosts, h)
+		return nil
+	})
+	return hosts, err
+}
+
+// whole returns an error if an inventory lacks functions that are needed.
+func (i inventory) whole(need Scope) error {
 	switch {
-	case err != nil || scanned.Schema == 0:
-		return Host{}, fmt.Errorf("%s: %w", file, ErrInventory)
-	case scanned.Schema != inventorySchema:
-		return Host{}, fmt.Errorf("%s: schema %d is not supported: it was written by another version of gpustack", file, scanned.Schema)
-	case len(scanned.Devices) == 0:
-		return Host{}, fmt.Errorf("%s: contains no devices", file)
+	case len(i.Devices) == 0:
+		return errors.New("contains no devices")
+	case need == ScopeAll && i.Scope != ScopeAll && i.Scope != "":
+		return fmt.Errorf("%w: its scope is %s", ErrNotAll, i.Scope)
+	case i.Scope == ScopeFiltered:
+		return fmt.Errorf("%w: it lists only the functions that --device, --vendor or --class select", ErrPartial)
+	case i.Complete != nil && !*i.Complete:
+		return fmt.Errorf("%w: class or ids of a function could not be read, as its warnings say", ErrPartial)
 	}
-	h := Host{Name: file, Devices: scanned.Devices}
-	if scanned.Host.Hostname != nil {
-		h.Name = *scanned.Host.Hostname
-	}
-	return h, nil
+	return nil
+}
+
+// InNova returns the host's name in Nova, which is its hostname where the inventory does not say.
+func (h Host) InNova() string {
+	return cmp.Or(h.NovaHost, h.Name)
+}
+
+// Named reports whether a name is that of the host: its hostname, also without the domain, or its
+// name in Nova.
+func (h Host) Named(name string) bool {
+	short, _, _ := strings.Cut(h.Name, ".")
+	return name == h.Name || name == h.NovaHost || name == short
 }

@@ -3,8 +3,10 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"gpustack/host"
+	"gpustack/host/document"
 	"gpustack/host/edit"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
@@ -61,17 +63,43 @@ type SideFiles struct {
 	Names []string // in the order in which the services read them
 }
 
-// ReadSides reads the configuration files of several machines, all below root. The error holds all
-// errors of all files.
-func ReadSides(root host.Root, machines []SideFiles) ([]Side, error) {
+// ErrNoDocument means that there is no configuration file at an ordinary path.
+var ErrNoDocument = host.WithHint(errors.New("no such file"), "these paths are ordinary ones, not below --root")
+
+// ReadSides reads the configuration files of several machines, which the operator hands over: they
+// are ordinary paths, and [document.Stdin]. The error holds all errors of all files.
+func ReadSides(from document.Source, machines []SideFiles) ([]Side, error) {
 	var sides []Side
 	var errs []error
 	for _, m := range machines {
-		side, err := ReadSide(root, m.Role, m.Names)
-		errs = append(errs, err)
+		side := Side{Role: m.Role}
+		for _, path := range m.Names {
+			file, err := readHandedOver(from, path)
+			errs = append(errs, err)
+			side.Files = append(side.Files, conf.Source{Name: document.Name(path), File: file})
+		}
 		sides = append(sides, side)
 	}
 	return sides, errors.Join(errs...)
+}
+
+// readHandedOver reads a configuration file that the operator hands over.
+func readHandedOver(from document.Source, path string) (*conf.File, error) {
+	text, err := from.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", path, ErrNoDocument)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if is := document.Recognize(text); is != document.Unknown {
+		return nil, document.Expected(document.Name(path), document.NovaConf, is)
+	}
+	file, err := conf.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", document.Name(path), err)
+	}
+	return file, nil
 }
 
 // ObserveSide reads everything of the machine below root that the checks need: the files of all its

@@ -29,8 +29,10 @@ func (r Role) Computes() bool { return r == Compute || r == All }
 
 // Host is the devices of one compute node, as host scan lists them.
 type Host struct {
-	Name    string
-	Devices []pci.Device
+	Name     string
+	NovaHost string // its name in Nova; "" if the inventory does not say
+	Scope    Scope  // which of its functions are in Devices; "" if the inventory does not say
+	Devices  []pci.Device
 }
 
 // Options are what the operator wants.

@@ -1,35 +1,20 @@
 package find
 
 import (
-	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"gpustack/cleanup"
+	"gpustack/host/document"
 	"gpustack/host/guest"
 )
 
-// ReadReports reads guest reports from files, and has rows judged by them and by the hosts that
-// the operator has declared off. now is the clock that the reports' ages are measured with.
+// ReadReports reads guest reports, and has rows judged by them and by the hosts that the operator
+// has declared off. now is the clock that the reports' ages are measured with.
 //
-// Errors: files that cannot be read or are no reports, and those of cleanup.NewProof.
-func (o *Options) ReadReports(files, off []string, now func() time.Time) error {
-	var reports []guest.Report
-	var errs []error
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		report, err := guest.Decode(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", file, err))
-		}
-		reports = append(reports, report)
-	}
-	if err := errors.Join(errs...); err != nil {
+// Errors: those of [guest.ReadReports] and cleanup.NewProof.
+func (o *Options) ReadReports(from document.Source, off []string, now func() time.Time) error {
+	reports, err := guest.ReadReports(from)
+	if err != nil {
 		return err
 	}
 	proof, err := cleanup.NewProof(reports, off, now)

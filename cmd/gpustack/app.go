@@ -172,6 +172,7 @@ func listed(words []string, and string) string {
 func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.Context, *ui, T) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		f := c.App.Metadata[faultsKey].(*faults)
+		f.paths(c)
 		opts := parse(c, f)
 		if err := f.err(); err != nil {
 			return err

@@ -24,7 +24,7 @@ func cloudAndTimeoutFlags(timeout string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "os-cloud", Usage: "use `CLOUD` of clouds.yaml (default: OS_CLOUD, or OS_AUTH_URL and the other OS_ variables)"},
 		&cli.StringFlag{Name: "os-region-name", Usage: "use `REGION` of the cloud"},
-		&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates in `FILE`"},
+		onePath{&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates in `FILE`"}, pathRules{kind: handedOver}},
 		&cli.BoolFlag{Name: "insecure", Usage: "skip TLS certificate verification"},
 		answerTimeoutFlag(timeout),
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log each API request"},

@@ -41,9 +41,9 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			confFlag("check against `[ROLE=]FILE[,FILE]`, below the root (repeatable)"),
+			confsFlag("check against `[ROLE=]FILE[,FILE]` (repeatable)"),
 			releaseFlag(),
-			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan (repeatable)"),
+			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
 		}, cloudFlags()...),
 		Action: action(u, parseFlavorList, runFlavorList),
 	}
@@ -84,14 +84,14 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	if err != nil {
 		return err
 	}
-	hosts, err := nova.ReadInventories(opts.inventories)
+	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
 	errs := []error{err}
 	var sides []nova.Side
 	var release nova.Release
 	if len(opts.confs) > 0 {
 		release, err = opts.release.OrInstalled(root)
 		errs = append(errs, err)
-		sides, err = nova.ReadSides(root, opts.confs)
+		sides, err = nova.ReadSides(u.documents(), opts.confs)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

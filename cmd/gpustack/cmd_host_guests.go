@@ -45,7 +45,8 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			confFlag("read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"),
+			manyPaths{&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"},
+				pathRules{kind: machineFile}},
 		},
 		Action: action(u, parseHostGuests, runHostGuests),
 	}

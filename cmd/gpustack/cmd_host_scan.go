@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -15,6 +16,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
+	"gpustack/nova"
 )
 
 func newHostScanCommand(u *ui) *cli.Command {
@@ -58,7 +60,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "device", Usage: "list `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "list functions made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "class", Usage: "list functions of `CLASS`, two or four digits (repeatable)"},
-			&cli.StringFlag{Name: "pci-ids", Usage: "take names from `FILE` instead of the pci.ids below the root"},
+			onePath{&cli.StringFlag{Name: "pci-ids", Usage: "take names from `FILE` instead of the pci.ids below the root"}, pathRules{kind: handedOver}},
 		},
 		Action: action(u, parseHostScan, runHostScan),
 	}
@@ -122,6 +124,10 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 		return err
 	}
 	recorded := whole.judge(root, m)
+	whole.scope(opts, m.Devices.Value)
+	if opts.format == formatJSON || opts.format == formatYAML {
+		whole.nameInNova(root)
+	}
 	shown, err := whole.narrow(opts, m.Devices.Value, recorded)
 	if err != nil {
 		return err
@@ -141,7 +147,9 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 // scanReport is the output of host scan (docs/json.md).
 type scanReport struct {
 	Schema   int             `json:"schema"`
-	Host     scannedHost     `json:"host"`
+	Host     namedHost       `json:"host"`
+	Scope    nova.Scope      `json:"scope"`    // which functions are listed
+	Complete bool            `json:"complete"` // none that belongs to the scope can be missing
 	Devices  []scannedDevice `json:"devices"`
 	Groups   []iommu.Group   `json:"groups"`
 	GPUs     gpuCount        `json:"gpus"`
@@ -165,6 +173,12 @@ type gpuCount struct {
 	Blocked    int `json:"blocked"`
 	Console    int `json:"console"`
 	Unknown    int `json:"unknown"`
+}
+
+// namedHost is the machine with its name in Nova.
+type namedHost struct {
+	scannedHost
+	NovaHost *string `json:"nova_host"` // nil in a table, for which it is not read
 }
 
 type scannedHost struct {
@@ -196,7 +210,7 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 	}
 	return scanReport{
 		Schema:   1,
-		Host:     newScannedHost(m),
+		Host:     namedHost{scannedHost: newScannedHost(m)},
 		Devices:  scanned,
 		Groups:   iommu.Groups(devices),
 		Warnings: append([]string{}, m.Warnings...),
@@ -222,6 +236,35 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 		r.Devices[i].State = s
 	}
 	return recorded
+}
+
+// scope sets which functions are to be listed, and whether one that belongs to them can be missing:
+// it may, if the class or an id of any function could not be read.
+func (r *scanReport) scope(opts hostScanOptions, devices pci.Devices) {
+	switch {
+	case !opts.filter.IsZero():
+		r.Scope = nova.ScopeFiltered
+	case opts.all:
+		r.Scope = nova.ScopeAll
+	default:
+		r.Scope = nova.ScopeGPUs
+	}
+	r.Complete = r.Scope != nova.ScopeFiltered && !slices.ContainsFunc(devices, func(d pci.Device) bool {
+		return d.Class == nil || d.VendorID == nil || d.ProductID == nil
+	})
+}
+
+// nameInNova sets the host's name in Nova, as host guests does.
+func (r *scanReport) nameInNova(root host.Root) {
+	option := nova.ReadHostOption(root, nil)
+	r.Host.NovaHost = r.Host.Hostname
+	if option.Host != nil {
+		r.Host.NovaHost = option.Host
+	}
+	if option.Err != nil { // nova.conf has passwords: only some users can read it
+		r.Host.NovaHost = nil
+		r.Warnings = append(r.Warnings, "cannot determine the host's name in Nova: "+strings.ReplaceAll(option.Err.Error(), "\n", "; "))
+	}
 }
 
 // narrow returns the report with only the requested devices and their groups, and counts their

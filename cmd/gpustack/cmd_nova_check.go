@@ -45,11 +45,11 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			confFlag("check `[ROLE=]FILE[,FILE]`, below the root (repeatable; default: the files of this machine)"),
+			confsFlag("check `[ROLE=]FILE[,FILE]` (repeatable; default: the files of this machine)"),
 			releaseFlag(),
 			&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt on the compute nodes (default: without --conf, that of this machine)"},
 			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU on the compute nodes (default: as for --libvirt)"},
-			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan (repeatable)"),
+			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
 			&cli.BoolFlag{Name: "flavors", Usage: "check the flavors of the cloud"},
 		}, cloudFlags()...),
 		Action: action(u, parseNovaCheck, runNovaCheck),
@@ -86,22 +86,28 @@ func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 func parseConfs(c *cli.Context, f *faults) []nova.SideFiles {
 	var confs []nova.SideFiles
 	for _, value := range c.StringSlice("conf") {
-		role, files, ok := strings.Cut(value, "=")
-		if !ok {
-			role, files = string(nova.All), value
-		}
+		role, files := cutConf(value)
 		if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
 			f.add(&usageError{"--conf: unknown role " + quoted(role), "use controller, compute or all"})
 		}
-		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: strings.Split(files, ",")})
+		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: files})
 	}
 	return confs
 }
 
+// cutConf splits [ROLE=]FILE[,FILE]. Without a role the files are of all services.
+func cutConf(value string) (role string, files []string) {
+	role, list, ok := strings.Cut(value, "=")
+	if !ok {
+		role, list = string(nova.All), value
+	}
+	return role, strings.Split(list, ",")
+}
+
 // sides reads the files that are named, or without --conf everything of this machine.
-func (o novaCheckOptions) sides(root host.Root) ([]nova.Side, error) {
+func (o novaCheckOptions) sides(u *ui, root host.Root) ([]nova.Side, error) {
 	if len(o.confs) > 0 {
-		sides, err := nova.ReadSides(root, o.confs)
+		sides, err := nova.ReadSides(u.documents(), o.confs)
 		for i := range sides {
 			sides[i].Hypervisor = o.hypervisor
 		}
@@ -147,9 +153,9 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	}
 	release, err := opts.release.OrInstalled(root)
 	errs := []error{err}
-	sides, err := opts.sides(root)
+	sides, err := opts.sides(u, root)
 	errs = append(errs, err)
-	hosts, err := nova.ReadInventories(opts.inventories)
+	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
 	errs = append(errs, err)
 	var flavors []check.Flavor
 	if opts.flavors {

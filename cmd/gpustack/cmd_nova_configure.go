@@ -66,14 +66,14 @@ EXIT STATUS
 				[]string{string(nova.Controller), string(nova.Compute), string(nova.All)}},
 			releaseFlag(),
 			&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
-			inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan (repeatable)"),
+			inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan"),
 			&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},
 			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
 			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
 			answerTimeoutFlag(timeoutOfDatabases),
 			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}},
 			&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
-			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "configure `FILE`, below the root"},
+			novaConfFlag("configure `FILE`, below the root"),
 			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
 			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini or kolla"},
 				[]string{"", renderINI, renderKolla}},
@@ -176,7 +176,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if err != nil {
 		return err
 	}
-	if err := opts.observe(root); err != nil {
+	if err := opts.observe(u, root); err != nil {
 		return err
 	}
 	want, err := nova.NewWant(opts.nova)
@@ -221,10 +221,10 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 }
 
 // observe reads the machine and the inventories.
-func (o *novaConfigureOptions) observe(root host.Root) error {
+func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 	var errs [4]error
 	o.nova.Release, errs[0] = o.nova.Release.OrInstalled(root)
-	o.nova.Hosts, errs[1] = nova.ReadInventories(o.inventories)
+	o.nova.Hosts, errs[1] = nova.ReadInventories(u.documents(o.inventories...), nova.ScopeGPUs)
 	if o.nova.Role != nova.Controller {
 		var given []pci.Address
 		given, errs[2] = prepared(root)

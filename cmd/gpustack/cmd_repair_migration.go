@@ -92,7 +92,7 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "read nova.conf from `FILE` below the root"},
+			novaConfFlag("read nova.conf from `FILE` below the root"),
 			&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
 			&cli.StringFlag{Name: "cell", Usage: "judge only rows of `CELL` (name or uuid)"},
@@ -101,8 +101,8 @@ EXIT STATUS
 			&cli.StringFlag{Name: "device", Usage: "judge only rows of the PCI `ADDRESS`"},
 			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows and all busy rows too"},
 			&cli.DurationFlag{Name: "busy-after", Value: cleanup.BusyAfter, Usage: "list rows whose instance has been busy for longer than `TIME`"},
-			&cli.StringSliceFlag{Name: "guests", Usage: "guest report `FILE` from 'gpustack host guests -o json' (repeatable)"},
-			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json' (repeatable)"),
+			documentsFlag("guests", "guest report `FILE` from 'gpustack host guests -o json'"),
+			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json'"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
 			&cli.BoolFlag{Name: "claim", Usage: "also assign free devices to the guests that use them by their hosts' reports"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, as without --apply"},
@@ -204,7 +204,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
-	if err := errors.Join(r.opts.find.ReadReports(opts.guests, opts.off, time.Now), r.readInventories(), r.readConf()); err != nil {
+	if err := errors.Join(r.opts.find.ReadReports(u.documents(opts.guests...), opts.off, time.Now), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}
 	repairer, err := r.connect(ctx)
@@ -451,14 +451,14 @@ func (r *repairing) findRows(ctx context.Context) error {
 
 // readInventories compares the rows with the devices in inventories of hosts.
 func (r *repairing) readInventories() error {
-	hosts, err := nova.ReadInventories(r.opts.inventories)
+	hosts, err := nova.ReadInventories(r.u.documents(r.opts.inventories...), nova.ScopeAll)
 	if err != nil {
 		return err
 	}
 	r.opts.find.Present = map[string][]string{}
 	for _, h := range hosts {
 		for i := range h.Devices {
-			r.opts.find.Present[h.Name] = append(r.opts.find.Present[h.Name], h.Devices[i].Address.String())
+			r.opts.find.Present[h.InNova()] = append(r.opts.find.Present[h.InNova()], h.Devices[i].Address.String())
 		}
 	}
 	return nil

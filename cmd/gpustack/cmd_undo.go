@@ -71,7 +71,7 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(),
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
-			&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: "of repair-migration: the `FILE` below the root"},
+			novaConfFlag("of repair-migration: the `FILE` below the root"),
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
 		}, databaseFlags()...),
 		Action: action(u, parseUndo, runUndo),

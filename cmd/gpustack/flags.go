@@ -33,16 +33,30 @@ func outputFlag(formats ...string) cli.Flag {
 	}, formats}
 }
 
-func confFlag(usage string) cli.Flag {
-	return &cli.StringSliceFlag{Name: "conf", Usage: usage}
+// novaConfFlag returns the flag for the nova.conf of this machine.
+func novaConfFlag(usage string) cli.Flag {
+	return onePath{&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: usage}, pathRules{kind: machineFile}}
+}
+
+// confsFlag returns the flag for configuration files of several machines, see parseConfs.
+func confsFlag(usage string) cli.Flag {
+	return manyPaths{&cli.StringSliceFlag{Name: "conf", Usage: usage}, pathRules{handedOver, true, func(value string) []string {
+		_, files := cutConf(value)
+		return files
+	}}}
 }
 
 func releaseFlag() cli.Flag {
 	return &cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"}
 }
 
+// documentsFlag returns a repeatable flag for documents in files, folders and standard input.
+func documentsFlag(name, usage string) cli.Flag {
+	return manyPaths{&cli.StringSliceFlag{Name: name, Usage: usage + "; a folder, or - (repeatable)"}, pathRules{kind: handedOver, stdin: true}}
+}
+
 func inventoryFlag(usage string) cli.Flag {
-	return &cli.StringSliceFlag{Name: "inventory", Usage: usage}
+	return documentsFlag("inventory", usage)
 }
 
 func nvswitchFlag() cli.Flag {

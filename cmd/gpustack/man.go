@@ -33,6 +33,19 @@ func manPage(a *cli.App) string {
 			m.text(escape(usage))
 		}
 	}
+	m.macro("SH", "PATHS")
+	for line := range strings.Lines(pathsText) {
+		if line = strings.TrimSpace(line); line == "" {
+			m.macro("PP")
+		} else {
+			m.text(escape(line))
+		}
+	}
+	for _, row := range pathTable(a) {
+		m.macro("TP")
+		m.text(`\fB` + escape(row.flags) + `\fR`)
+		m.text(escape(string(row.kind) + ": " + listed(row.commands, "and")))
+	}
 	return m.String()
 }
 

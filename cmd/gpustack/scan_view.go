@@ -13,7 +13,7 @@ import (
 // scanTable prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
 func (u *ui) scanTable(r scanReport, all []scannedDevice, root string) {
-	u.printf("%s\n", printable(hostLine(r.Host)))
+	u.printf("%s\n", printable(hostLine(r.Host.scannedHost)))
 	if len(r.Devices) == 0 {
 		u.othersLines(all, root)
 		return
@@ -153,7 +153,7 @@ func units(devices []scannedDevice) [][]scannedDevice {
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
 func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
-	u.printf("%s\n\n", printable(hostLine(r.Host)))
+	u.printf("%s\n\n", printable(hostLine(r.Host.scannedHost)))
 	known := map[pci.Address]scannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d

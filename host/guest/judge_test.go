@@ -1,6 +1,7 @@
 package guest_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"gopkg.in/yaml.v3"
 
+	"gpustack/host/document"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 )
@@ -226,6 +228,18 @@ func TestNewest(t *testing.T) {
 	}
 }
 
+// read reads a document with one report.
+func read(text []byte) (guest.Report, error) {
+	reports, err := guest.ReadReports(document.Source{Paths: []string{document.Stdin}, Stdin: bytes.NewReader(text)})
+	if err == nil && len(reports) != 1 {
+		err = fmt.Errorf("%d reports", len(reports))
+	}
+	if err != nil {
+		return guest.Report{}, err
+	}
+	return reports[0], nil
+}
+
 // sameAgain checks that a report is the same after it was written and read back.
 func sameAgain(t testing.TB, r guest.Report) {
 	t.Helper()
@@ -233,7 +247,7 @@ func sameAgain(t testing.TB, r guest.Report) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := guest.Decode(text)
+	again, err := read(text)
 	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -246,7 +260,7 @@ func sameAgain(t testing.TB, r guest.Report) {
 	}
 }
 
-func TestDecode(t *testing.T) {
+func TestReadReports(t *testing.T) {
 	text, err := json.Marshal(node(t))
 	if err != nil {
 		t.Fatal(err)
@@ -260,8 +274,8 @@ func TestDecode(t *testing.T) {
 		want   string
 	}{
 		{"a field of a later release", func(r map[string]any) { r["new"] = 1 }, ""},
-		{"another schema", func(r map[string]any) { r["schema"] = 2 }, "schema 2 is of another release of gpustack, this release reads schema 1"},
-		{"no schema", func(r map[string]any) { delete(r, "schema") }, "not a report of gpustack host guests: no schema"},
+		{"another schema", func(r map[string]any) { r["schema"] = 2 }, "standard input: schema 2 is of another version of gpustack; this version reads schema 1"},
+		{"no schema", func(r map[string]any) { delete(r, "schema") }, "standard input: not the output of host guests"},
 		{"several errors", func(r map[string]any) {
 			delete(r, "holders")
 			r["collected"] = "yesterday"
@@ -293,11 +307,12 @@ func TestDecode(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r, err := guest.Decode(changed)
+				r, err := read(changed)
 				got := ""
 				if err != nil {
 					got = err.Error()
 				}
+				got = strings.ReplaceAll(got, "standard input: malformed: ", "")
 				if got = strings.ReplaceAll(got, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`,
 					"Time.UnmarshalJSON: input is not a JSON string"); got != test.want {
 					t.Errorf("%s: %s\nwant %s", name, got, test.want)
@@ -309,7 +324,7 @@ func TestDecode(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"", "[]", "{", "x: *y", string(text) + "\n---\n" + string(text)} {
-		if _, err := guest.Decode([]byte(bad)); err == nil {
+		if _, err := read([]byte(bad)); err == nil {
 			t.Errorf("%.20q was read", bad)
 		}
 	}
@@ -325,7 +340,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(text)
 	f.Add([]byte("schema: 1\nholders: []\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := guest.Decode(data)
+		r, err := read(data)
 		if err != nil {
 			return
 		}

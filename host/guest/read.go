@@ -5,36 +5,41 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 	"strings"
 
-	"gopkg.in/yaml.v3"
+	"gpustack/host/document"
 )
 
-// Decode parses a report that gpustack host guests printed as JSON or YAML. Its error has
-// everything that is wrong with the report at once. A missing field is an error, unlike an empty
-// one; unknown fields are ignored; a report of another schema is an error.
-func Decode(data []byte) (Report, error) {
-	document, err := parse(data)
-	if err != nil {
+// ReadReports reads reports that gpustack host guests printed as JSON or YAML. A missing field is
+// an error, unlike an empty one; unknown fields are ignored.
+//
+// Errors, everything that is wrong with all documents at once: those of [document.Source.Each] and
+// [document.Malformed].
+func ReadReports(from document.Source) (reports []Report, err error) {
+	err = from.Each(document.HostGuests, func(d document.Document) error {
+		r, err := Decode(d.Text)
+		if err != nil {
+			return document.Malformed(d.Name, document.HostGuests, err)
+		}
+		reports = append(reports, r)
+		return nil
+	})
+	return reports, err
+}
+
+// Decode parses a report in JSON. Its error joins everything that is wrong with the fields.
+func Decode(text []byte) (Report, error) {
+	var fields any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&fields); err != nil {
 		return Report{}, err
-	}
-	object, ok := document.(map[string]any)
-	if !ok {
-		return Report{}, errors.New("not a report of gpustack host guests")
-	}
-	switch schema := object["schema"]; {
-	case schema == nil:
-		return Report{}, errors.New("not a report of gpustack host guests: no schema")
-	case fmt.Sprint(schema) != fmt.Sprint(Schema):
-		return Report{}, fmt.Errorf("schema %v is of another release of gpustack, this release reads schema %d",
-			schema, Schema)
 	}
 	var r Report
 	var f problems
-	f.fill(reflect.ValueOf(&r).Elem(), document, "")
+	f.fill(reflect.ValueOf(&r).Elem(), fields, "")
 	if len(f.all) == 0 {
 		f.check(r)
 	}
@@ -42,26 +47,6 @@ func Decode(data []byte) (Report, error) {
 		return Report{}, err
 	}
 	return r, nil
-}
-
-// parse parses JSON or YAML. JSON has a parser of its own, because YAML rejects some characters
-// that JSON allows.
-func parse(data []byte) (document any, err error) {
-	if json.Valid(data) {
-		decoder := json.NewDecoder(bytes.NewReader(data))
-		decoder.UseNumber()
-		err := decoder.Decode(&document)
-		return document, err
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(&document); err != nil {
-		return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
-	}
-	var more any
-	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one report in this file: write each to a file of its own")
-	}
-	return document, nil
 }
 
 type problems struct {
@@ -72,7 +57,7 @@ func (f *problems) addf(format string, args ...any) {
 	f.all = append(f.all, fmt.Errorf(format, args...))
 }
 
-// fill copies a parsed document into a value of the same structure, field by field. at is the path
+// fill copies parsed fields into a value of the same structure, field by field. at is the path
 // of the field, for messages.
 func (f *problems) fill(into reflect.Value, document any, at string) {
 	_, isText := into.Addr().Interface().(interface{ UnmarshalText([]byte) error })

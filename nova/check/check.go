@@ -283,8 +283,7 @@ func (c *checker) machines(s nova.Side) (hosts []nova.Host, sure bool) {
 	}
 	names := hostNames(s)
 	for _, h := range c.hosts {
-		short, _, _ := strings.Cut(h.Name, ".")
-		if slices.Contains(names, h.Name) || slices.Contains(names, short) {
+		if slices.ContainsFunc(names, h.Named) {
 			return []nova.Host{h}, true
 		}
 	}

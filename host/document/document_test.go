@@ -1,0 +1,116 @@
+package document_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpustack/host/document"
+)
+
+// TestEach: each form of several documents gives every document, with the line where it begins, and
+// every error.
+func TestEach(t *testing.T) {
+	const one = `{"schema": 1, "host": {}, "devices": []}`
+	const several = "{\"schema\": 1,\n \"host\": {},\n \"devices\": []}\n"
+	for name, test := range map[string]struct{ text, want string }{
+		"one":                   {one, "in"},
+		"one, on several lines": {several, "in"},
+		"a byte order mark":     {"\xef\xbb\xbf" + one, "in"},
+		"lines":                 {one + "\n\n" + one + "\r\n", "in:1 in:3"},
+		"one after another":     {several + "\n" + several + several, "in:1 in:5 in:8"},
+		"on one line":           {one + one, "in:1 in:1"},
+		"yaml":                  {"schema: 1\nhost: {}\ndevices: []\n", "in"},
+		"yaml, begun":           {"---\nschema: 1\nhost: {}\ndevices: []\n", "in"},
+		"a stream":              {"---\nschema: 1\nhost: {}\ndevices: []\n---\nschema: 1\nhost: {}\ndevices: []\n", "in:1 in:5"},
+		"nothing":               {" \n", "in: is empty; expected the output of host scan"},
+		"a list":                {"[" + one + "]", "in: not the output of host scan"},
+		"a word":                {"sudo: a password is required", "in: not the output of host scan"},
+		"a key twice in YAML":   {"a: 1\na: 2\n", `in: not the output of host scan: yaml: unmarshal errors:`},
+		"a malformed line":      {one + "\nConnection refused\n" + one, `in:1 in:3 in:2: not the output of host scan: not JSON: "Connection refused"`},
+		"cut":                   {several + several[:20], "in:1 in:4: not the output of host scan: ends early: unexpected EOF"},
+		"cut after a line":      {several[:20], "in: not the output of host scan: ends early: unexpected EOF"},
+		"words after JSON":      {several + "words\n", "in:1 in:4: not the output of host scan: line 4: not JSON: invalid character 'w' looking for beginning of value"},
+		"a later schema":        {`{"schema": 7}`, "in: schema 7 is of another version of gpustack; this version reads schema 1"},
+		"another kind":          {`{"schema": 1, "entries": []}`, "in: is the output of history; expected the output of host scan"},
+		"refused":               {`{"schema": 1, "refusals": [{"address": "0000:01:00.0", "reason": "console"}]}`, "in: is the error report of a failed command; expected the output of host scan: 0000:01:00.0: console"},
+		"no schema":             {`{"host": {}, "devices": []}`, "in: not the output of host scan"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			from := document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(test.text)}
+			err := from.Each(document.HostScan, func(d document.Document) error {
+				got = append(got, d.Name)
+				return nil
+			})
+			if err != nil {
+				got = append(got, strings.SplitAfter(err.Error(), "unmarshal errors:")[0])
+			}
+			if all := strings.ReplaceAll(strings.Join(got, " "), "standard input", "in"); all != test.want {
+				t.Errorf("got  %s\nwant %s", all, test.want)
+			}
+			var hinted interface{ Hint() string }
+			if err != nil && (!errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "gpustack host scan -o json > FILE")) {
+				t.Errorf("no hint: %v", err)
+			}
+		})
+	}
+}
+
+// TestFolders: a folder is read by name, whatever is in it that cannot be a document is named, and
+// errors of the callback and of unreadable input are not lost.
+func TestFolders(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b.yaml", "a.json", "c.jsonl", ".d.json", "1", "2", "3", "4", "5", "6"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{\"schema\": 1, \"host\": {}, \"devices\": []}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "e.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var warnings, read []string
+	from := document.Source{Paths: []string{dir, document.Stdin}, Stdin: failing{}, Warn: func(w string) { warnings = append(warnings, w) }}
+	err := from.Each(document.HostScan, func(d document.Document) error {
+		read = append(read, filepath.Base(d.Name))
+		return fmt.Errorf("callback of %s", filepath.Base(d.Name))
+	})
+	if got, want := strings.Join(read, " "), "a.json b.yaml c.jsonl"; got != want {
+		t.Errorf("read %s instead of %s", got, want)
+	}
+	want := "callback of a.json\ncallback of b.yaml\ncallback of c.jsonl\nstandard input: broken"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	if got := strings.Join(warnings, "\n"); !strings.HasSuffix(got, ": 1, 2, 3, 4, 5 and 2 more") || len(warnings) != 1 {
+		t.Errorf("warnings: %s", got)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("broken") }
+
+var _ io.Reader = failing{}
+
+// FuzzEach: no input panics, and an accepted document is of the kind.
+func FuzzEach(f *testing.F) {
+	f.Add([]byte("{\"schema\": 1, \"host\": {}, \"devices\": []}\n{}"))
+	f.Add([]byte("---\nschema: 1\n---\n? [a]\n: b\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		from := document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(string(text))}
+		err := from.Each(document.HostScan, func(d document.Document) error {
+			if is := document.Recognize(d.Text); is != document.HostScan {
+				t.Errorf("%s is %s", d.Text, is)
+			}
+			return nil
+		})
+		if err != nil && err.Error() == "" {
+			t.Error("an error without a text")
+		}
+	})
+}

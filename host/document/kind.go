@@ -1,0 +1,185 @@
+package document
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"gpustack/host"
+)
+
+// Schema is the version of gpustack's documents (docs/json.md) that this program reads.
+const Schema = 1
+
+// Kind is a kind of gpustack's documents.
+type Kind string
+
+// The documents that commands print (docs/json.md), by command, and others.
+const (
+	HostScan        Kind = "host scan"
+	HostGuests      Kind = "host guests"
+	HostCheck       Kind = "host check"
+	HostPrepare     Kind = "host prepare"
+	HostBind        Kind = "host bind or host release"
+	NovaCheck       Kind = "nova check"
+	NovaConfigure   Kind = "nova configure"
+	FlavorCreate    Kind = "flavor create"
+	FlavorDelete    Kind = "flavor delete"
+	FlavorList      Kind = "flavor list"
+	RepairMigration Kind = "repair-migration"
+	History         Kind = "history"
+	Undo            Kind = "undo"
+
+	NovaConf Kind = "nova.conf" // not printed by a command: a configuration file of Nova
+	Contract Kind = "contract"  // what host prepare records on a machine
+	Failure  Kind = "failure"   // errors or refusals instead of a command's document
+	Unknown  Kind = ""          // not a document of gpustack
+)
+
+// keys returns the fields by which each kind is recognized: those at the top level that together
+// no other kind has. Failure is last: a plan may contain refusals.
+func keys() []struct {
+	kind Kind
+	keys []string
+} {
+	return []struct {
+		kind Kind
+		keys []string
+	}{
+		{HostScan, []string{"host", "devices"}},
+		{HostGuests, []string{"nova_compute"}},
+		{HostCheck, []string{"verdict", "findings"}},
+		{HostPrepare, []string{"functions", "arguments", "programs", "left"}},
+		{HostBind, []string{"functions", "load", "groups", "stop", "start"}},
+		{NovaCheck, []string{"release", "passed", "findings"}},
+		{NovaConfigure, []string{"release", "aliases", "device_specs"}},
+		{FlavorCreate, []string{"cloud", "before", "after"}},
+		{FlavorDelete, []string{"cloud", "changes", "before"}},
+		{FlavorList, []string{"cloud", "flavors"}},
+		{RepairMigration, []string{"findings", "pools", "allocations"}},
+		{History, []string{"entries"}},
+		{Undo, []string{"drivers", "repairs", "requests"}},
+		{Contract, []string{"driver", "selected", "allowed", "files"}},
+		{Failure, []string{"refusals"}},
+		{Failure, []string{"errors"}},
+	}
+}
+
+// KindOf returns the kind of a document by the names of its fields.
+func KindOf[T any](fields map[string]T) Kind {
+	if _, ok := fields["schema"]; !ok {
+		return Unknown
+	}
+	for _, k := range keys() {
+		all := true
+		for _, key := range k.keys {
+			_, ok := fields[key]
+			all = all && ok
+		}
+		if all {
+			return k.kind
+		}
+	}
+	return Unknown
+}
+
+// Recognize returns the kind of the first document in a text, or Unknown.
+func Recognize(text []byte) Kind {
+	is := Unknown
+	split("", text)(func(d Document, err error) bool {
+		if err == nil {
+			is = KindOf(d.fields())
+		}
+		return false
+	})
+	return is
+}
+
+// String returns the name for messages: "the output of host scan".
+func (k Kind) String() string {
+	switch k {
+	case Unknown:
+		return "no document of gpustack"
+	case NovaConf:
+		return "a configuration file of Nova"
+	case Contract:
+		return "the record of host prepare"
+	case Failure:
+		return "the error report of a failed command"
+	}
+	return "the output of " + string(k)
+}
+
+// hint returns the command that prints a document of the kind.
+func (k Kind) hint() string {
+	switch k {
+	case NovaConf:
+		return "give /etc/nova/nova.conf of that machine, or a copy"
+	case HostScan, HostGuests:
+		return "on the compute node, run: gpustack " + string(k) + " -o json > FILE"
+	}
+	return "run: gpustack " + string(k) + " -o json > FILE"
+}
+
+// Expected returns the error of a text that is not a document of the kind that was expected. It
+// names the kind that it is, and has the command to run as a hint.
+func Expected(name string, want, is Kind) error {
+	err := fmt.Errorf("%s: not %s", name, want)
+	if is != Unknown {
+		err = fmt.Errorf("%s: is %s; expected %s", name, is, want)
+	}
+	return host.WithHint(err, want.hint())
+}
+
+// Malformed returns the error of a document of a kind whose fields are not as docs/json.md
+// describes them, for each of joined errors.
+func Malformed(name string, is Kind, err error) error {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for i, err := range all {
+		all[i] = host.WithHint(fmt.Errorf("%s: malformed: %w", name, err), is.hint())
+	}
+	return errors.Join(all...)
+}
+
+// check returns an error unless a document is of a kind, in the version that this program reads.
+func (d Document) check(want Kind) error {
+	fields := d.fields()
+	is := KindOf(fields)
+	schema := string(fields["schema"])
+	switch {
+	case is == Failure:
+		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(fields)), want.hint())
+	case is != want && (is != Unknown || fields["schema"] == nil || schema == fmt.Sprint(Schema)):
+		return Expected(d.Name, want, is)
+	case schema != fmt.Sprint(Schema):
+		// The fields of another version may have other names.
+		return host.WithHint(fmt.Errorf("%s: schema %s is of another version of gpustack; this version reads schema %d", d.Name, schema, Schema),
+			"with this version of gpustack, "+want.hint())
+	}
+	return nil
+}
+
+// failures returns the messages of a document of the kind Failure.
+func failures(fields map[string]json.RawMessage) string {
+	var messages []struct{ Message, Address, Reason string }
+	for _, key := range []string{"errors", "refusals"} {
+		var list []struct{ Message, Address, Reason string }
+		if json.Unmarshal(fields[key], &list) == nil {
+			messages = append(messages, list...)
+		}
+	}
+	for _, m := range messages {
+		switch {
+		case m.Message != "":
+			return m.Message
+		case m.Address != "":
+			return m.Address + ": " + m.Reason
+		case m.Reason != "":
+			return m.Reason
+		}
+	}
+	return "without a message"
+}
