@@ -21,9 +21,10 @@ func newHostCheckCommand(u *ui) *cli.Command {
 		Description: `
 Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
 kernel arguments now and at the next boot, modules of each kernel, the functions and
-their IOMMU groups, and the record of host prepare. Each check prints what it found and,
-if that is not as it should be, the effect and a remedy. Reads files below the root and
-runs no program. Some files can be read by root only.
+their IOMMU groups, and the record of host prepare. Prints the verdict with what to do
+next, then failures and warnings, each with its effect and a remedy. --all prints what
+every check has found. Reads files below the root and runs no program. Some files can be
+read by root only.
 
 Changes nothing but a cache: run by root on the machine itself, without --root, it
 remembers the contents of initramfs images in /var/cache/gpustack/initramfs.json, so that
@@ -38,6 +39,7 @@ The formats json and yaml are described in docs/json.md.
 
 EXAMPLES
   gpustack host check
+  gpustack host check --all
   gpustack host check -o json
   gpustack host check --root /mnt/sosreport
 
@@ -48,6 +50,7 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseHostCheck, runHostCheck),
 	}
@@ -55,11 +58,12 @@ EXIT STATUS
 
 type hostCheckOptions struct {
 	root, format string
+	all          bool
 }
 
 func parseHostCheck(c *cli.Context, f *faults) hostCheckOptions {
 	f.arguments(c)
-	return hostCheckOptions{c.String("root"), f.choice(c, "output")}
+	return hostCheckOptions{c.String("root"), f.choice(c, "output"), c.Bool("all")}
 }
 
 // hostCheckReport is the output of host check (docs/json.md).
@@ -89,7 +93,7 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	u.warn(report.Warnings...)
 	u.show(report)
 	if opts.format == formatTable {
-		u.hostCheckTable(report)
+		u.hostCheckTable(report, opts)
 	}
 	switch {
 	case !report.Passed:
@@ -140,13 +144,7 @@ func newHostCheckReport(m machine.Machine, refused []error) hostCheckReport {
 	}
 }
 
-func (u *ui) hostCheckTable(r hostCheckReport) {
-	u.printf("%s\n\n", printable(hostLine(r.Host)))
-	u.findings(r.Findings)
-	u.printf("\n%s\n", u.paint(bold, string(r.Verdict)+counted(r.Findings)))
-}
-
-// counted returns the number of failures and warnings, for the last line.
+// counted returns the number of failures and warnings, for the verdict.
 func counted(findings []host.Finding) string {
 	failed, warned := 0, 0
 	for _, f := range findings {

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/check"
+)
+
+// hostCheckTable prints the verdict, failures and warnings, and the number of the other findings;
+// with --all every finding in the order of the checks.
+func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
+	u.printf("%s\n\n", printable(hostLine(r.Host)))
+	colour := bold
+	switch r.Verdict {
+	case check.Ready:
+		colour = green
+	case check.NotReady, check.Drifted:
+		colour = red
+	case check.NotPrepared, check.PendingReboot, check.Unknown:
+	}
+	next := ": " + printable(nextStep(r, opts.root))
+	u.printf("%s%s\n", u.paint(colour, string(r.Verdict)+counted(r.Findings)), next)
+	listed := r.Findings
+	if !opts.all {
+		listed = notable(r)
+	}
+	if len(listed) > 0 {
+		u.printf("\n")
+		u.findings(listed)
+	}
+	passed, na := 0, 0
+	for _, f := range r.Findings {
+		switch f.Status {
+		case host.Pass:
+			passed++
+		case host.NA:
+			na++
+		case host.Warn, host.Fail:
+		}
+	}
+	rest := fmt.Sprintf("%d passed, %d not applicable", passed, na)
+	if len(listed) < len(r.Findings) {
+		rest += " (--all shows them)"
+	}
+	u.printf("\n%s\n", rest)
+}
+
+// notable returns the failures and then the warnings. Where there is no verdict, or where it is
+// unknown whether host prepare accepts the machine, the checks follow that name what is missing.
+func notable(r hostCheckReport) []host.Finding {
+	rank := func(f host.Finding) int {
+		switch {
+		case f.Status == host.Fail:
+			return 1
+		case f.Status == host.Warn:
+			return 2
+		case f.Status == host.NA && (r.Verdict == check.Unknown || f.Check == "preparable" && r.Verdict == check.NotPrepared && !preparableKnown(r)):
+			return 3
+		}
+		return 0
+	}
+	listed := slices.DeleteFunc(slices.Clone(r.Findings), func(f host.Finding) bool { return rank(f) == 0 })
+	slices.SortStableFunc(listed, func(a, b host.Finding) int { return cmp.Compare(rank(a), rank(b)) })
+	return listed
+}
+
+// onlyPrepared reports whether nothing fails but that host prepare has not been run.
+func onlyPrepared(r hostCheckReport) bool {
+	return !slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Status == host.Fail && f.Check != "prepared" })
+}
+
+// preparableKnown reports whether something shows that host prepare accepts or refuses the machine.
+func preparableKnown(r hostCheckReport) bool {
+	return !onlyPrepared(r) || slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Check == "preparable" && f.Status == host.Pass })
+}
+
+// nextStep returns what to do next, after a verdict.
+func nextStep(r hostCheckReport, root string) string {
+	command := func(name string) string { return "'gpustack " + name + atRoot(root) + "'" }
+	const mend = "follow the remedies below, then run "
+	switch r.Verdict {
+	case check.NotPrepared:
+		switch plan := command("host prepare --dry-run"); {
+		case !onlyPrepared(r):
+			return mend + plan
+		case !preparableKnown(r):
+			return "whether it can be prepared is not shown by these files; " + plan + " names what is missing"
+		default:
+			return "run " + plan + " to see the plan"
+		}
+	case check.PendingReboot:
+		return "reboot, then run " + command("host check") + " again"
+	case check.Drifted:
+		return "the machine no longer matches the record of host prepare; " + mend + command("host check") + " again"
+	case check.Unknown:
+		return "the checks below name what cannot be read"
+	case check.NotReady:
+		return mend + command("host check") + " again"
+	case check.Ready:
+	}
+	return "run " + command("nova configure") + " to offer the devices to Nova"
+}
