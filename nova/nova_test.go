@@ -159,7 +159,7 @@ func TestHosts(t *testing.T) {
 		{"SR-IOV capable", []nova.Host{host("a", "20b2/16")}, "A100-SXM4-80GB=20b2 type-PF"},
 		{"no VFs allowed", []nova.Host{host("a", "20b2/0")}, "A100-SXM4-80GB=20b2 type-PCI"},
 		{"products of one model", []nova.Host{host("a", "20b2", "20b0")}, "A100-SXM4-80GB=20b2 type-PCI, A100-SXM4-40GB=20b0 type-PCI"},
-		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de-ffff=ffff type-PCI"},
+		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de:ffff: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model"},
 		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")},
 			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},
 	} {

@@ -74,11 +74,12 @@ func (p *planner) inOrder() []*source {
 	return sources
 }
 
-// values returns all values of device_spec, in the order in which Nova reads them.
+// values returns all values of device_spec, in the order in which Nova reads them, with their lines
+// in the files on disk. It is called before device_spec is planned.
 func (p *planner) values() []*value {
 	var all []*value
 	for _, s := range p.inOrder() {
-		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.file}}, p.options.Release.SpecNames()) {
+		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.before}}, p.options.Release.SpecNames()) {
 			// A value that moves to another place is written on one line.
 			all = append(all, &value{source: s, line: line, text: onOneLine(line.Option.Value), dropped: map[int]bool{}, replaced: map[int]bool{}})
 		}
@@ -115,6 +116,9 @@ func (p *planner) specs(wanted []Spec) error {
 		}
 		planned = append(planned, spec)
 	}
+	if err := p.removeSpecs(all); err != nil {
+		return err
+	}
 	p.replace(all, planned)
 	for _, w := range wanted {
 		end, err := p.place(hardware, all, w)
@@ -145,7 +149,7 @@ func (p *planner) specs(wanted []Spec) error {
 				return fmt.Errorf("%s: %w", v.Where(), err)
 			}
 			values = append(append(values, v.before...), kept...)
-			if !v.ours {
+			if !v.ours && len(kept) > 0 {
 				p.plan.Kept = append(p.plan.Kept, v.Where()+": "+onOneLine(v.line.Option.Value))
 			}
 		}

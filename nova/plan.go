@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -57,6 +58,7 @@ func (e *OwnedError) Hint() string {
 type Plan struct {
 	Files    edit.Plan
 	Kept     []string // aliases and specs that are not gpustack's and stay, as FILE:LINE: VALUE
+	Removed  []string // aliases and specs that --remove-alias removes, as FILE:LINE: VALUE
 	Dropped  []string // filters that the release does not have and that are removed
 	Restart  []Service
 	Warnings []string
@@ -116,7 +118,8 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if o.Role.Computes() {
 		errs = append(errs, p.specs(w.Specs))
 	}
-	if o.Role.Controls() {
+	p.warnOfRemoval()
+	if o.Role.Controls() && len(w.Aliases) > 0 {
 		errs = append(errs, p.filters(slices.ContainsFunc(w.Aliases, func(a Alias) bool { return a.NUMAPolicy != "" })))
 	}
 	if o.Placement {
@@ -152,11 +155,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		p.plan.Files = append(p.plan.Files, c)
 	}
 	p.plan.Restart = p.restart()
-	for _, s := range p.sources {
-		for _, alias := range s.file.Find(o.Release.AliasNames()...) {
-			p.plan.aliases = append(p.plan.aliases, conf.ParseObjects(alias.Value)...)
-		}
-	}
+	p.plan.aliases = p.plannedAliases()
 	return p.plan, nil
 }
 
@@ -257,6 +256,17 @@ type item struct {
 	about func(map[string]any) bool // reports whether an object defines the same thing
 }
 
+// equals reports whether an object is the item. The key capability_type has one value only, which
+// Nova does not use (nova/pci/request.py, _ALIAS_SCHEMA).
+func (i item) equals(object map[string]any) bool {
+	have := maps.Clone(object)
+	delete(have, "capability_type")
+	if name, ok := have["name"].(string); ok {
+		have["name"] = strings.TrimSpace(name)
+	}
+	return reflect.DeepEqual(have, i.same)
+}
+
 func newItem(value any, about func(map[string]any) bool) (item, error) {
 	same, err := conf.Object(value)
 	if err != nil {
@@ -274,7 +284,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 	for _, s := range p.sources {
 		for _, o := range s.file.Find(names...) {
 			for i, it := range items {
-				if slices.ContainsFunc(conf.ParseObjects(o.Value), func(have map[string]any) bool { return reflect.DeepEqual(have, it.same) }) {
+				if slices.ContainsFunc(conf.ParseObjects(o.Value), it.equals) {
 					satisfied[i] = true
 				}
 			}
@@ -289,7 +299,7 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 			}
 			ours := false
 			for i, it := range items {
-				if slices.ContainsFunc(have, func(h map[string]any) bool { return reflect.DeepEqual(h, it.same) }) {
+				if slices.ContainsFunc(have, it.equals) {
 					ours = true
 				} else if len(have) == 1 && !satisfied[i] && it.about(have[0]) {
 					if p.where.DropIn && !s.isOurs {
@@ -297,6 +307,13 @@ func (p *planner) multi(what string, names []conf.Name, items []item, services .
 					}
 					value, satisfied[i], ours = it.text, true, true
 				}
+			}
+			if !ours && p.removes(have) {
+				if p.where.DropIn && !s.isOurs {
+					return fmt.Errorf("%s:%d: %w", s.name, o.Line(), ErrRemoveDropIn)
+				}
+				p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s", s.name, o.Line(), onOneLine(o.Value)))
+				continue
 			}
 			if !ours {
 				p.plan.Kept = append(p.plan.Kept, fmt.Sprintf("%s:%d: %s", s.name, o.Line(), strings.ReplaceAll(o.Value, "\n", " ")))

@@ -18,6 +18,7 @@ const (
 	Pike     Release = 16
 	Queens   Release = 17
 	Rocky    Release = 18
+	Stein    Release = 19 // a device in use outlives its device_spec (26c41eccad)
 	Train    Release = 20
 	Victoria Release = 22
 	Wallaby  Release = 23

@@ -45,32 +45,51 @@ type Options struct {
 	ByAddress  bool
 	Managed    string // "yes", "no", or "" to leave it out
 	OneTimeUse bool
+	Remove     []string // names of aliases to remove
+	InUse      []Named  // the aliases of the machine that is configured
+	Cloud      []Named  // the aliases of the cloud that it belongs to
+	NamesGiven bool     // Cloud was read, and may be empty
 	// Machine is the machine that is configured.
 	Machine
 }
 
 // Want is the aliases and device specs that nova.conf should contain.
 type Want struct {
-	Aliases []Alias
-	Specs   []Spec
+	Aliases  []Alias
+	Specs    []Spec
+	Warnings []string
 }
 
 // NewWant returns what nova.conf should contain for the options. The error joins all errors of the
 // options.
 func NewWant(o Options) (Want, error) {
 	var errs []error
-	w := Want{Aliases: slices.Clone(o.Aliases)}
-	named, err := fromHosts(o.Hosts)
+	products, err := o.products()
 	if err != nil {
 		errs = append(errs, err)
 	}
-	w.Aliases = append(w.Aliases, named...)
-	if len(w.Aliases) == 0 && len(errs) == 0 {
+	w := Want{Aliases: o.typed(products)}
+	var names named
+	for _, p := range products {
+		if err := names.add(o, p); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	w.Aliases = slices.Concat(w.Aliases, names.used, names.derived)
+	if len(w.Aliases)+len(o.Remove) == 0 && len(errs) == 0 {
 		errs = append(errs, errors.New("no alias given"))
 	}
+	warnings, nameErrs := o.checkNames(w.Aliases)
+	w.Warnings = slices.Concat(o.warnDerived(names.derived), names.warnings, warnings)
+	errs = append(errs, nameErrs...)
 	seen := map[string]Alias{}
 	for _, a := range w.Aliases {
-		if other, twice := seen[a.Name]; twice && other != a {
+		// Names in use may have several products, any of which a flavor then gets.
+		switch other, twice := seen[a.Name]; {
+		case !twice || other == a || slices.Contains(names.used, a) && slices.Contains(names.used, other):
+		case slices.Contains(names.derived, a) && slices.Contains(names.derived, other):
+			errs = append(errs, fmt.Errorf("%s:%s and %s:%s: %w: %s", other.VendorID, other.ProductID, a.VendorID, a.ProductID, ErrSameName, a.Name))
+		default:
 			errs = append(errs, fmt.Errorf("alias %s is defined twice with different values", a.Name))
 		}
 		seen[a.Name] = a
@@ -106,15 +125,15 @@ func NewWant(o Options) (Want, error) {
 	return w, errors.Join(errs...)
 }
 
-// fromHosts returns an alias for each product of the NVIDIA GPUs of hosts, without virtual
-// functions.
-func fromHosts(hosts []Host) ([]Alias, error) {
+// products returns an alias with the derived name for each product of the NVIDIA GPUs of the
+// inventories, without virtual functions. A product that --alias names needs no name.
+func (o Options) products() ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
 	types := map[product]map[string]string{} // the first host of each type
 	var order []product
 	var errs []error
-	for _, h := range hosts {
+	for _, h := range o.Hosts {
 		found := false
 		for i := range h.Devices {
 			d := &h.Devices[i]
@@ -130,11 +149,7 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 			if types[p] == nil {
 				types[p] = map[string]string{}
 				order = append(order, p)
-				name := p.vendor.String() + "-" + p.product.String()
-				if d.AliasHint != nil {
-					name = *d.AliasHint
-				}
-				byProduct[p] = Alias{Name: name, VendorID: p.vendor, ProductID: p.product, DeviceType: string(*d.DeviceType)}
+				byProduct[p] = Alias{Name: AliasName(d), VendorID: p.vendor, ProductID: p.product, DeviceType: string(*d.DeviceType)}
 			}
 			if types[p][string(*d.DeviceType)] == "" {
 				types[p][string(*d.DeviceType)] = h.Name
@@ -144,13 +159,8 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 			errs = append(errs, fmt.Errorf("host %s has no NVIDIA GPU", h.Name))
 		}
 	}
-	count := map[string]int{}
-	for _, p := range order {
-		count[byProduct[p].Name]++
-	}
 	var aliases []Alias
 	for _, p := range order {
-		a := byProduct[p]
 		if len(types[p]) > 1 {
 			var where []string
 			for kind, host := range types[p] {
@@ -159,10 +169,7 @@ func fromHosts(hosts []Host) ([]Alias, error) {
 			slices.Sort(where)
 			errs = append(errs, fmt.Errorf("product %s:%s has different device types, which one alias cannot select: %s", p.vendor, p.product, strings.Join(where, ", ")))
 		}
-		if count[a.Name] > 1 { // products that differ only in memory have the same name
-			a.Name += "-" + p.product.String()
-		}
-		aliases = append(aliases, a)
+		aliases = append(aliases, byProduct[p])
 	}
 	return aliases, errors.Join(errs...)
 }

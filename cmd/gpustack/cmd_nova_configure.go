@@ -38,6 +38,18 @@ numa_policy, resource_class, traits (joined by plus signs) or live_migratable.
 type-PF if the product supports SR-IOV. A compute node offers functions by ids, or by
 address if an identical device remains with the host.
 
+The name of such an alias depends on the product alone: K4200, A100-SXM4-80GB. Names in
+use win: that of --alias, else that of --names, else that of an alias for the same
+vendor:product and device_type in the files of this machine. --names FILE is a controller's
+nova.conf, or the output of nova configure -o json, and gives a compute node the aliases
+of its cloud. The command refuses a name that exists with another product.
+
+--remove-alias NAME removes the alias NAME, and on a compute node the device specs with
+exactly the ids of its product, by whomever they were written, unless another alias uses
+the product. Device specs that match other devices too, such as those by address only,
+are kept, with a warning. Devices in use keep their guests. Combine it with --alias to
+rename an alias or to change its product.
+
 All API and compute hosts need the same aliases: run this command with the same devices
 on each of them. Files that a deployment tool generates are refused; --render prints the
 options for the tool, as the refusal does.
@@ -50,6 +62,8 @@ for the devices in use.
 EXAMPLES
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
   gpustack nova configure --role compute --inventory gpu1.json --inventory gpu2.json
+  gpustack nova configure --role compute --inventory gpu1.json --names controller.conf
+  gpustack nova configure --role compute --remove-alias K4200 --dry-run
   gpustack nova configure --role compute --inventory gpu1.json --placement
   gpustack nova configure --role controller --inventory gpu1.json --placement
   gpustack nova configure --role controller --inventory gpu1.json --release zed --render kolla
@@ -67,6 +81,9 @@ EXIT STATUS
 			releaseFlag(),
 			&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
 			inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan"),
+			manyPaths{&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
+				pathRules{kind: handedOver, stdin: true}},
+			&cli.StringSliceFlag{Name: "remove-alias", Usage: "remove the alias `NAME` and the device specs that only it uses (repeatable)"},
 			&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},
 			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
 			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
@@ -98,6 +115,8 @@ type novaConfigureOptions struct {
 	decision
 	root        string
 	inventories []string
+	names       []string // files
+	unread      error    // of the files of this machine, which --render does not need
 	nova        nova.Options
 	place       nova.Place
 	render      string
@@ -111,6 +130,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 		decision:    parseDecision(c, f),
 		root:        c.String("root"),
 		inventories: c.StringSlice("inventory"),
+		names:       c.StringSlice("names"),
 		nova: nova.Options{
 			Release:    parseRelease(c, f),
 			Aliases:    values(f, c, "alias", nova.ParseAlias),
@@ -118,6 +138,8 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 			ByAddress:  c.Bool("by-address"),
 			Managed:    f.choice(c, "managed"),
 			OneTimeUse: c.Bool("one-time-use"),
+			Remove:     c.StringSlice("remove-alias"),
+			NamesGiven: c.IsSet("names"),
 		},
 		place:  nova.Place{File: c.String("conf"), DropIn: c.Bool("drop-in")},
 		render: f.choice(c, "render"), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"),
@@ -130,8 +152,14 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	if opts.reported && (!opts.nova.Placement || opts.nova.Role == nova.Compute) {
 		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
 	}
-	if len(opts.nova.Aliases)+len(opts.inventories) == 0 && len(c.StringSlice("alias")) == 0 {
+	switch {
+	case len(opts.nova.Aliases)+len(opts.inventories)+len(opts.nova.Remove) == 0 && len(c.StringSlice("alias")) == 0:
 		f.add(&usageError{"no alias given", "give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of gpustack host scan -o json"})
+	case len(opts.names) > 0 && len(opts.inventories) == 0:
+		f.add(&usageError{"--names requires --inventory", "--names gives the products of the inventories the names of the cloud"})
+	}
+	if opts.render != "" && len(opts.nova.Remove) > 0 {
+		f.add(&usageError{"--remove-alias cannot be combined with --render", "remove the alias where the deployment tool reads the options"})
 	}
 	return opts
 }
@@ -157,6 +185,7 @@ type novaReport struct {
 	Aliases        []nova.Alias   `json:"aliases"`
 	Specs          []nova.Spec    `json:"device_specs"`
 	Kept           []string       `json:"kept"`
+	Removed        []string       `json:"removed"`
 	Dropped        []string       `json:"dropped_filters"`
 	Restart        []nova.Service `json:"restart"`
 	ComputesReport *string        `json:"computes_report"`
@@ -187,7 +216,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		return u.render(opts, want)
 	}
 	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
-	if errors.Is(err, nova.ErrOwned) && opts.format == formatTable {
+	if errors.Is(err, nova.ErrOwned) && opts.format == formatTable && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
 		opts.render = renderINI
 		return errors.Join(u.render(opts, want), err)
@@ -197,9 +226,9 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	}
 	changes := fileChanges(plan.Files)
 	report := novaReport{
-		report: newReport(len(changes) > 0, plan.Warnings...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes, Aliases: want.Aliases,
-		Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...), Dropped: append([]string{}, plan.Dropped...),
-		Restart: append([]nova.Service{}, plan.Restart...),
+		report: newReport(len(changes) > 0, append(want.Warnings, plan.Warnings...)...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
+		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
+		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Restart: append([]nova.Service{}, plan.Restart...),
 	}
 	if plan.AsksPlacement {
 		state, warnings, err := u.computesReport(ctx, root, opts, plan)
@@ -222,9 +251,15 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 
 // observe reads the machine and the inventories.
 func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
-	var errs [4]error
+	var errs [6]error
 	o.nova.Release, errs[0] = o.nova.Release.OrInstalled(root)
 	o.nova.Hosts, errs[1] = nova.ReadInventories(u.documents(o.inventories...), nova.ScopeGPUs)
+	o.nova.Cloud, errs[4] = nova.ReadNames(u.documents(o.names...))
+	o.nova.InUse, errs[5] = nova.InUse(root, o.place, o.nova.Role, o.nova.Release)
+	if o.render != "" && errs[5] != nil {
+		// The options may be for another place: the files here are only a source of names.
+		o.unread, errs[5] = errs[5], nil
+	}
 	if o.nova.Role != nova.Controller {
 		var given []pci.Address
 		given, errs[2] = prepared(root)
@@ -235,6 +270,10 @@ func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 
 // render prints the options for a deployment tool, and the file in which it reads them.
 func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
+	if opts.unread != nil {
+		u.warn("aliases that are in use on this machine are unknown: " + opts.unread.Error())
+	}
+	u.warn(want.Warnings...)
 	text, err := nova.Render(opts.nova, want)
 	if err != nil {
 		return err
@@ -262,7 +301,18 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 		}
 		rows = append(rows, []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), kind})
 	}
-	u.table([]string{"ALIAS", "ID", "TYPE"}, rows)
+	if len(rows) > 0 {
+		u.table([]string{"ALIAS", "ID", "TYPE"}, rows)
+	}
+	for i, line := range r.Removed {
+		if i == 0 && len(rows) > 0 {
+			u.printf("\n")
+		}
+		if i == 0 {
+			u.printf("removed:\n")
+		}
+		u.printf("%s\n", printable(line))
+	}
 	for i, k := range r.Kept {
 		if i == 0 {
 			u.printf("\nkept:\n")

@@ -1,0 +1,357 @@
+package nova
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/xrash/smetrics"
+	"gopkg.in/yaml.v3"
+
+	"gpustack/host"
+	"gpustack/host/document"
+	"gpustack/host/pci"
+	"gpustack/nova/conf"
+)
+
+// Errors of names of aliases.
+var (
+	// ErrNames is the error of a file that does not contain the aliases of a cloud.
+	ErrNames = host.WithHint(errors.New("neither a nova.conf nor the output of nova configure"),
+		"give a controller's nova.conf, or the output of gpustack nova configure -o json on a controller")
+	// ErrAliasValue is the error of an alias that Nova cannot read.
+	ErrAliasValue = host.WithHint(errors.New("the value of alias is not a JSON object with a name: Nova rejects every alias of the file"),
+		"correct the line: gpustack nova check explains it")
+	// ErrNameTaken says that a name is in use for another product.
+	ErrNameTaken = host.WithHint(errors.New("the name exists with another product"),
+		"choose another name with --alias NAME=VENDOR:PRODUCT, or remove the existing alias with --remove-alias NAME")
+	// ErrSameName says that the derived names of two products are equal.
+	ErrSameName = host.WithHint(errors.New("the derived names are equal"), "name one of the products with --alias NAME=VENDOR:PRODUCT")
+	// ErrRemoved says that an alias is both planned and removed.
+	ErrRemoved = host.WithHint(errors.New("--remove-alias removes the alias that is planned"),
+		"omit --remove-alias, or give the alias another name with --alias NAME=VENDOR:PRODUCT")
+)
+
+// UnnamedError is the error of a product whose model neither gpustack nor pci.ids knows.
+type UnnamedError struct {
+	Vendor, Product pci.ID
+}
+
+func (e *UnnamedError) Error() string {
+	return fmt.Sprintf("%s:%s: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model", e.Vendor, e.Product)
+}
+
+// Hint returns how to name the product.
+func (e *UnnamedError) Hint() string {
+	return fmt.Sprintf("name the product with --alias NAME=%s:%s", e.Vendor, e.Product)
+}
+
+// NoAliasError is the error of an alias to remove that does not exist.
+type NoAliasError struct {
+	Name  string
+	Known []string // the aliases that exist
+}
+
+func (e *NoAliasError) Error() string {
+	return fmt.Sprintf("--remove-alias: no file of this host defines alias %s", e.Name)
+}
+
+// Hint returns the alias with the most similar name, or all aliases.
+func (e *NoAliasError) Hint() string {
+	best, likeness := "", 0.85 // words with a lower similarity have little in common
+	for _, k := range e.Known {
+		if l := smetrics.JaroWinkler(strings.ToLower(e.Name), strings.ToLower(k), 0.7, 4); l > likeness {
+			best, likeness = k, l
+		}
+	}
+	switch {
+	case best != "":
+		return "did you mean " + best + "?"
+	case len(e.Known) == 0:
+		return "this host has no alias: it needs none to be removed"
+	}
+	return "the aliases of this host are " + strings.Join(e.Known, ", ")
+}
+
+// Named is an alias in use, and where it is defined.
+type Named struct {
+	Alias
+	HasIDs bool   // the definition has a vendor and a product
+	Where  string // FILE:LINE, or FILE for a JSON document
+}
+
+// selects reports whether the alias is for the devices of a product.
+func (n Named) selects(vendor, product pci.ID) bool {
+	return n.HasIDs && n.VendorID == vendor && n.ProductID == product
+}
+
+func (n Named) String() string {
+	if !n.HasIDs {
+		return n.Where + " defines it without ids"
+	}
+	return fmt.Sprintf("%s defines it for %s:%s", n.Where, n.VendorID, n.ProductID)
+}
+
+// newNamed reads an alias. It is false if the object has no name.
+func newNamed(object map[string]any, where string) (Named, bool) {
+	text := func(key string) string {
+		s, _ := object[key].(string)
+		return s
+	}
+	n := Named{Where: where, Alias: Alias{
+		Name: strings.TrimSpace(text("name")), DeviceType: text("device_type"), NUMAPolicy: text("numa_policy"),
+		ResourceClass: text("resource_class"), Traits: text("traits"), LiveMigratable: text("live_migratable"),
+	}}
+	vendor, vendorErr := pci.ParseID(text("vendor_id"))
+	product, productErr := pci.ParseID(text("product_id"))
+	if n.HasIDs = vendorErr == nil && productErr == nil; n.HasIDs {
+		n.VendorID, n.ProductID = vendor, product
+	}
+	return n, n.Name != ""
+}
+
+// ReadNames reads the aliases of a cloud from files that the operator hands over: a controller's
+// nova.conf, or the JSON or YAML of nova configure. The kind of each file is recognized. The error
+// joins the errors of all files.
+//
+// Errors: ErrNoDocument, ErrNames, ErrAliasValue, [conf.SyntaxError].
+func ReadNames(from document.Source) (names []Named, err error) {
+	var errs []error
+	for _, path := range from.Paths {
+		text, err := from.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%s: %w", path, ErrNoDocument)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		found, err := parseNames(document.Name(path), text)
+		names, errs = append(names, found...), append(errs, err)
+	}
+	return names, errors.Join(errs...)
+}
+
+// parseNames reads the aliases of one file. A document is a mapping, which no nova.conf is: its
+// first option follows a section header.
+func parseNames(file string, text []byte) ([]Named, error) {
+	if is := document.Recognize(text); is != document.Unknown && is != document.NovaConfigure {
+		return nil, fmt.Errorf("%s: is %s, %w", file, is, ErrNames)
+	}
+	var mapping map[string]any
+	if yaml.Unmarshal(text, &mapping) == nil && mapping != nil { // JSON is a subset of YAML
+		return namesOfDocument(file, mapping)
+	}
+	parsed, err := conf.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	names, errs := namesOf(conf.Source{Name: file, File: parsed}, Newest.AliasNames())
+	return names, errors.Join(errs...)
+}
+
+// namesOfDocument reads the aliases of the output of nova configure.
+func namesOfDocument(file string, mapping map[string]any) (names []Named, err error) {
+	var plan struct {
+		Schema  int
+		Aliases *[]map[string]any
+	}
+	text, err := json.Marshal(mapping)
+	if err == nil {
+		err = json.Unmarshal(text, &plan)
+	}
+	switch {
+	case err != nil || plan.Schema == 0 || plan.Aliases == nil:
+		return nil, fmt.Errorf("%s: %w", file, ErrNames)
+	case plan.Schema != document.Schema:
+		return nil, fmt.Errorf("%s: schema %d is of another version of gpustack, %w that this version reads", file, plan.Schema, ErrNames)
+	}
+	for _, object := range *plan.Aliases {
+		n, ok := newNamed(object, file)
+		if !ok {
+			return nil, fmt.Errorf("%s: %w", file, ErrNames)
+		}
+		names = append(names, n)
+	}
+	return names, nil
+}
+
+// namesOf returns the aliases of a configuration file, and an error for each value that is none.
+func namesOf(s conf.Source, options []conf.Name) (names []Named, errs []error) {
+	for _, o := range s.File.Find(options...) {
+		where := fmt.Sprintf("%s:%d", s.Name, o.Line())
+		objects := conf.ParseObjects(o.Value)
+		ok := len(objects) == 1
+		if ok {
+			var n Named
+			if n, ok = newNamed(objects[0], where); ok {
+				names = append(names, n)
+			}
+		}
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: %w", where, ErrAliasValue))
+		}
+	}
+	return names, errs
+}
+
+// InUse returns the aliases in the configuration files of the machine below root. Values that are
+// no alias are left to [NewPlan]. A main file that does not exist has none.
+//
+// Errors: [conf.SyntaxError].
+func InUse(root host.Root, place Place, role Role, r Release) (names []Named, err error) {
+	files, err := Files(root, place.File, role)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, name := range files {
+		file, err := ReadConf(root, name)
+		switch {
+		case errors.Is(err, ErrUnset):
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			found, _ := namesOf(conf.Source{Name: name, File: file}, r.AliasNames())
+			names = append(names, found...)
+		}
+	}
+	return names, errors.Join(errs...)
+}
+
+// AliasName returns the name that a GPU's alias gets: by its product, and by the inventory only if
+// an inventory of another version of gpustack names a product that this one does not know.
+func AliasName(d *pci.Device) string {
+	text := ""
+	if d.Product != nil {
+		text = *d.Product
+	}
+	name := ""
+	if d.ProductID != nil {
+		name = pci.AliasName(*d.ProductID, text)
+	}
+	if name == "" && d.AliasHint != nil {
+		name = *d.AliasHint
+	}
+	return name
+}
+
+// named are the aliases of inventories.
+type named struct {
+	used     []Alias // with a name in use
+	derived  []Alias // with a name that is derived from the product
+	warnings []string
+}
+
+// add adds the aliases of a product whose devices have one type. Names in use win: those of
+// --alias, else those of the cloud, else those of this machine. Without any, the name is derived.
+//
+// Errors: [UnnamedError].
+func (n *named) add(o Options, p Alias) error {
+	if slices.ContainsFunc(o.Aliases, func(a Alias) bool {
+		return a.VendorID == p.VendorID && a.ProductID == p.ProductID && (a.DeviceType == "" || a.DeviceType == p.DeviceType)
+	}) {
+		return nil
+	}
+	for _, names := range [][]Named{o.Cloud, o.inUse()} {
+		found := false
+		for _, used := range names {
+			if !used.selects(p.VendorID, p.ProductID) || used.DeviceType != "" && used.DeviceType != p.DeviceType {
+				continue
+			}
+			found = true
+			a := used.Alias
+			if a.DeviceType == "" && p.DeviceType == string(pci.TypePF) {
+				a.DeviceType = p.DeviceType
+				n.warnings = append(n.warnings, fmt.Sprintf("%s: alias %s has no device_type, so Nova matches it with no device of type-PF: "+
+					"it becomes type-PF here, and needs that on every other host", used.Where, a.Name))
+			}
+			if !slices.Contains(n.used, a) {
+				n.used = append(n.used, a)
+			}
+		}
+		if found {
+			return nil
+		}
+	}
+	if p.Name == "" {
+		return &UnnamedError{p.VendorID, p.ProductID}
+	}
+	n.derived = append(n.derived, p)
+	return nil
+}
+
+// inUse returns the aliases of this machine that are not removed.
+func (o Options) inUse() []Named {
+	return slices.DeleteFunc(slices.Clone(o.InUse), func(n Named) bool { return slices.Contains(o.Remove, n.Name) })
+}
+
+// typed returns the aliases of --alias. One without device_type gets the type that the devices of
+// its product have in the inventories.
+func (o Options) typed(products []Alias) []Alias {
+	aliases := slices.Clone(o.Aliases)
+	for i, a := range aliases {
+		for _, p := range products {
+			if a.DeviceType == "" && a.VendorID == p.VendorID && a.ProductID == p.ProductID {
+				aliases[i].DeviceType = p.DeviceType
+			}
+		}
+	}
+	return aliases
+}
+
+// checkNames compares planned aliases with those in use, letter by letter.
+func (o Options) checkNames(aliases []Alias) (warnings []string, errs []error) {
+	for i, a := range aliases {
+		for _, other := range aliases[:i] {
+			if a.Name != other.Name && strings.EqualFold(a.Name, other.Name) {
+				warnings = append(warnings, fmt.Sprintf("alias %s differs in case only from alias %s: to Nova they are two aliases", a.Name, other.Name))
+			}
+		}
+		used := append(o.inUse(), o.Cloud...)
+		for i, n := range used {
+			if n.Name != a.Name && strings.EqualFold(n.Name, a.Name) && !slices.ContainsFunc(used[:i], func(m Named) bool { return m.Name == n.Name }) {
+				warnings = append(warnings, fmt.Sprintf("alias %s differs in case only from alias %s (%s): to Nova they are two aliases", a.Name, n.Name, n.Where))
+			}
+		}
+		same := slices.DeleteFunc(used, func(n Named) bool { return n.Name != a.Name })
+		if len(same) > 0 && !slices.ContainsFunc(same, func(n Named) bool { return n.selects(a.VendorID, a.ProductID) }) {
+			errs = append(errs, fmt.Errorf("alias %s for %s:%s: %w: %s", a.Name, a.VendorID, a.ProductID, ErrNameTaken, same[0]))
+		}
+		if slices.Contains(o.Remove, a.Name) && slices.ContainsFunc(o.InUse, func(n Named) bool { return n.Name == a.Name && n.selects(a.VendorID, a.ProductID) }) {
+			errs = append(errs, fmt.Errorf("alias %s for %s:%s: %w", a.Name, a.VendorID, a.ProductID, ErrRemoved))
+		}
+	}
+	var known []string
+	for _, n := range o.InUse {
+		if !slices.Contains(known, n.Name) {
+			known = append(known, n.Name)
+		}
+	}
+	for _, name := range o.Remove {
+		if !slices.Contains(known, name) {
+			errs = append(errs, &NoAliasError{name, known})
+		}
+	}
+	return warnings, errs
+}
+
+// warnDerived returns the warning about names that a compute node alone has chosen. On a controller
+// the names are the cloud's from then on.
+func (o Options) warnDerived(derived []Alias) []string {
+	if len(derived) == 0 || o.Role != Compute {
+		return nil
+	}
+	var names []string
+	for _, a := range derived {
+		names = append(names, a.Name)
+	}
+	text := "aliases with names derived from the product: " + strings.Join(names, ", ") + ": "
+	if o.NamesGiven {
+		return []string{text + "the files of --names have no alias for these devices; define the same aliases on the controllers"}
+	}
+	return []string{text + "pass --names FILE, a controller's nova.conf, to use the names of the cloud"}
+}

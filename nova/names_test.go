@@ -1,0 +1,287 @@
+package nova_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/document"
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/nova"
+)
+
+// scanned returns the GPUs of a host: PRODUCT, or PRODUCT/VFS if it supports SR-IOV.
+func scanned(t *testing.T, functions ...string) []pci.Device {
+	t.Helper()
+	var tree strings.Builder
+	for i, f := range functions {
+		product, vfs, _ := strings.Cut(f, "/")
+		dir := fmt.Sprintf("sys/bus/pci/devices/0000:%02x:00.0", i+1)
+		fmt.Fprintf(&tree, "-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x%s\n", dir, dir, dir, product)
+		if vfs != "" {
+			fmt.Fprintf(&tree, "-- %s/sriov_totalvfs --\n%s\n", dir, vfs)
+		}
+	}
+	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devices
+}
+
+func alias(name, product, more string) string {
+	return `alias = {"name": "` + name + `", "vendor_id": "10de", "product_id": "` + product + `"` + more + "}\n"
+}
+
+// TestNamesInUse: the name of a product is that of --alias, else that of --names, else that of the
+// machine's own files, else its own.
+func TestNamesInUse(t *testing.T) {
+	const pf, kind = `, "device_type": "type-PF"`, `, "device_type": "type-PCI"`
+	for name, test := range map[string]struct {
+		role     nova.Role
+		given    string // --alias
+		cloud    string // [pci] of --names
+		conf     string // [pci] of the machine
+		devices  []string
+		want     string // NAME=PRODUCT type and numa_policy, or the errors
+		warnings string
+	}{
+		"derived": {nova.Controller, "", "", "", []string{"11b4"}, "K4200=11b4 type-PCI", ""},
+		"derived on a compute node": {nova.Compute, "", "", "", []string{"11b4", "20b2/16"}, "K4200=11b4 type-PCI, A100-SXM4-80GB=20b2 type-PF",
+			"aliases with names derived from the product: K4200, A100-SXM4-80GB: pass --names FILE, a controller's nova.conf, to use the names of the cloud"},
+		"the machine's own": {nova.Compute, "", "", alias("A100-20b2", "20b2", pf), []string{"20b2/16"}, "A100-20b2=20b2 type-PF", ""},
+		"whole": {nova.Compute, "", "", alias("gold", "11b4", `, "numa_policy": "required", "capability_type": "pci"`),
+			[]string{"11b4"}, "gold=11b4  required", ""},
+		"several": {nova.Compute, "", "", alias("a", "11b4", kind) + alias("b", "11b4", kind), []string{"11b4"},
+			"a=11b4 type-PCI, b=11b4 type-PCI", ""},
+		"one name of two products": {nova.Compute, "", alias("gpu", "11b4", kind) + alias("gpu", "1eb1", kind), "", []string{"11b4", "1eb1"},
+			"gpu=11b4 type-PCI, gpu=1eb1 type-PCI", ""},
+		"the cloud's before its own": {nova.Compute, "", alias("gold", "11b4", kind), alias("K4200", "11b4", kind), []string{"11b4"},
+			"gold=11b4 type-PCI", ""},
+		"--alias before the cloud's": {nova.Compute, "x=10de:11b4", alias("gold", "11b4", kind), "", []string{"11b4"}, "x=11b4 type-PCI", ""},
+		"--alias with another type": {nova.Controller, "x=10de:20b2,device_type=type-VF", "", "", []string{"20b2/16"},
+			"x=20b2 type-VF, A100-SXM4-80GB=20b2 type-PF", ""},
+		"another type": {nova.Controller, "", alias("vf", "20b2", `, "device_type": "type-VF"`), "", []string{"20b2/16"},
+			"A100-SXM4-80GB=20b2 type-PF", ""},
+		"without a type": {nova.Controller, "", "", alias("gold", "20b2", ""), []string{"20b2/16"}, "gold=20b2 type-PF",
+			"/etc/nova/nova.conf:2: alias gold has no device_type, so Nova matches it with no device of type-PF: it becomes type-PF here, and needs that on every other host"},
+		"upper-case ids": {nova.Controller, "", alias("gold", "11B4", ""), "", []string{"11b4"}, "gold=11b4 ", ""},
+		"not in the cloud": {nova.Compute, "", alias("gold", "11b4", ""), "", []string{"1eb1"}, "RTX4000=1eb1 type-PCI",
+			"aliases with names derived from the product: RTX4000: the files of --names have no alias for these devices; define the same aliases on the controllers"},
+		"taken here": {nova.Controller, "K4200=10de:1eb1", "", alias("K4200", "11b4", ""), nil,
+			"alias K4200 for 10de:1eb1: the name exists with another product: /etc/nova/nova.conf:2 defines it for 10de:11b4", ""},
+		"taken in the cloud": {nova.Compute, "", alias("K4200", "1eb1", ""), "", []string{"11b4"},
+			"alias K4200 for 10de:11b4: the name exists with another product: cloud.conf:2 defines it for 10de:1eb1", ""},
+		"taken for any device": {nova.Controller, "K=10de:11b4", "", `alias = {"name": "K"}` + "\n", nil,
+			"alias K for 10de:11b4: the name exists with another product: /etc/nova/nova.conf:2 defines it without ids", ""},
+		"another value of its own": {nova.Controller, "K4200=10de:11b4,numa_policy=preferred", "", alias("K4200", "11b4", kind), nil,
+			"K4200=11b4  preferred", ""},
+		"differs in case only": {nova.Controller, "k4200=10de:11b4", "", alias("K4200", "11b4", kind), nil, "k4200=11b4 ",
+			"alias k4200 differs in case only from alias K4200 (/etc/nova/nova.conf:2): to Nova they are two aliases"},
+		"no name": {nova.Controller, "", "", "", []string{"fffe", "ffff"},
+			"10de:fffe: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model\n10de:ffff: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model", ""},
+		"no name, but one in the use": {nova.Compute, "new=10de:ffff", "", alias("old", "fffe", ""), []string{"fffe", "ffff"},
+			"new=ffff type-PCI, old=fffe ", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			used, err := nova.InUse(hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+test.conf), nova.Place{File: "/etc/nova/nova.conf"}, test.role, nova.Zed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := nova.Options{Role: test.role, Release: nova.Zed, InUse: used}
+			if test.given != "" {
+				a, err := nova.ParseAlias(test.given)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Aliases = []nova.Alias{a}
+			}
+			if len(test.devices) > 0 {
+				o.Hosts = []nova.Host{{Name: "gpu1", Devices: scanned(t, test.devices...)}}
+			}
+			if test.cloud != "" {
+				t.Chdir(t.TempDir())
+				if err := os.WriteFile("cloud.conf", []byte("[pci]\n"+test.cloud), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				cloud, err := nova.ReadNames(document.Source{Paths: []string{"cloud.conf"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Cloud, o.NamesGiven = cloud, true
+			}
+			w, err := nova.NewWant(o)
+			var got []string
+			for _, a := range w.Aliases {
+				got = append(got, strings.TrimSuffix(fmt.Sprintf("%s=%s %s %s", a.Name, a.ProductID, a.DeviceType, a.NUMAPolicy), " "))
+			}
+			if err != nil {
+				got = []string{err.Error()}
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.warnings, strings.Join(w.Warnings, "\n")); err == nil && diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestProductsOfOneDerivedName: two products that only pci.ids names, and names alike.
+func TestProductsOfOneDerivedName(t *testing.T) {
+	devices := scanned(t, "fffe", "ffff")
+	for i := range devices {
+		text := "GX100 [GeForce RTX 9070 Laptop GPU]"
+		devices[i].Product = &text
+	}
+	_, err := nova.NewWant(nova.Options{Role: nova.Controller, Release: nova.Zed, Hosts: []nova.Host{{Name: "gpu1", Devices: devices}}})
+	if !errors.Is(err, nova.ErrSameName) || err.Error() != "10de:fffe and 10de:ffff: the derived names are equal: RTX9070-Laptop" {
+		t.Errorf("%v", err)
+	}
+}
+
+// An inventory of an earlier version has other hints; the names are those of this version.
+func TestInventoryOfAnEarlierVersion(t *testing.T) {
+	devices := scanned(t, "20b2/16")
+	earlier := "A100"
+	devices[0].AliasHint = &earlier
+	if name := nova.AliasName(&devices[0]); name != "A100-SXM4-80GB" {
+		t.Errorf("the name is %q", name)
+	}
+}
+
+func TestReadNames(t *testing.T) {
+	const plan = `{"schema":1,"changed":false,"aliases":[{"name":"gold","vendor_id":"10de","product_id":"11b4","device_type":"type-PCI"}]}`
+	for name, test := range map[string]struct{ text, want string }{
+		"nova.conf":             {"[pci]\n" + alias("gold", "11b4", ""), "gold FILE:2 10de:11b4"},
+		"of Mitaka":             {"[DEFAULT]\npci_" + alias("gold", "11b4", ""), "gold FILE:2 10de:11b4"},
+		"without ids":           {"[pci]\nalias = {\"name\": \"gold\"}\n", "gold FILE:2 none"},
+		"no alias":              {"[pci]\n", ""},
+		"empty":                 {"", ""},
+		"JSON":                  {plan, "gold FILE 10de:11b4"},
+		"YAML":                  {"schema: 1\naliases:\n- name: gold\n  vendor_id: 10de\n  product_id: \"1104\"\n", "gold FILE 10de:1104"},
+		"no aliases":            {`{"schema":1,"aliases":[]}`, ""},
+		"another document":      {`{"schema":1,"devices":[]}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"a document's errors":   {`{"schema":1,"errors":[]}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"an alias without name": {`{"schema":1,"aliases":[{}]}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"aliases of words":      {`{"schema":1,"aliases":["gold"]}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"another schema":        {`{"schema":2,"aliases":[]}`, "FILE: schema 2 is of another version of gpustack, neither a nova.conf nor the output of nova configure that this version reads"},
+		"neither":               {"gold\n", "FILE: line 1: not an option, a section header or a comment"},
+		"a list": {"[pci]\nalias = [" + strings.TrimPrefix(strings.TrimSpace(alias("gold", "11b4", "")), "alias = ") + ", {}]\n",
+			"FILE:2: the value of alias is not a JSON object with a name: Nova rejects every alias of the file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "names")
+			if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, from := range []string{file, "-"} {
+				names, err := nova.ReadNames(document.Source{Paths: []string{from}, Stdin: strings.NewReader(test.text)})
+				var got []string
+				for _, n := range names {
+					ids := "none"
+					if n.HasIDs {
+						ids = n.VendorID.String() + ":" + n.ProductID.String()
+					}
+					got = append(got, n.Name+" "+n.Where+" "+ids)
+				}
+				if err != nil {
+					got = append(got, err.Error())
+				}
+				text := strings.NewReplacer(file, "FILE", "standard input", "FILE").Replace(strings.Join(got, "\n"))
+				if diff := cmp.Diff(test.want, text); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// TestRemoveAlias: an alias goes with the specs that only it uses.
+func TestRemoveAlias(t *testing.T) {
+	const spec = `device_spec = {"vendor_id": "10de", "product_id": "11b4"}` + "\n"
+	k4200 := alias("K4200", "11b4", "")
+	kept := `alias = {"name": "T4", "vendor_id": "10de", "product_id": "1eb8"}` + "\n"
+	for name, test := range map[string]struct {
+		conf, want string // [pci] before and after, or "error: …"
+		warning    string // part of the warnings
+		change     func(*nova.Options, *nova.Place)
+	}{
+		"with its spec": {k4200 + spec + kept, kept,
+			"nova-compute deletes the records of free devices when it starts, keeps those of devices that guests use", nil},
+		"before Stein": {k4200 + strings.Replace(spec, "device_spec", "passthrough_whitelist", 1), "",
+			"also those of devices that guests use, which another guest could then be given", func(o *nova.Options, _ *nova.Place) { o.Release = nova.Rocky }},
+		"all definitions": {k4200 + alias("K4200 ", "1eb1", "") + spec, "", "without alias K4200 Nova rejects", nil},
+		"another alias": {k4200 + alias("any", "11B4", `, "device_type": "type-VF"`) + spec,
+			alias("any", "11B4", `, "device_type": "type-VF"`) + spec, "", nil},
+		"an alias of all products": {k4200 + `alias = {"name": "any", "vendor_id": "10de"}` + "\n" + spec,
+			`alias = {"name": "any", "vendor_id": "10de"}` + "\n" + spec, "", nil},
+		"an earlier name": {k4200 + `passthrough_whitelist = {"vendor_id": "0x10DE", "product_id": "11b4", "address": "0000:01:00.0"}` + "\n",
+			"", "", nil},
+		"tags of others": {k4200 + `device_spec = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "physical_network": null}` + "\n", "", "", nil},
+		"in a list":      {k4200 + `device_spec = [{"vendor_id": "8086", "product_id": "154d"}, {"vendor_id": "10de", "product_id": "11b4"}]` + "\n", `device_spec = {"vendor_id": "8086", "product_id": "154d"}` + "\n", "", nil},
+		"a broader spec": {k4200 + `device_spec = {"vendor_id": "10de"}` + "\n", `device_spec = {"vendor_id": "10de"}` + "\n",
+			`/etc/nova/nova.conf:3: {"vendor_id": "10de"} matches other devices too and stays: it still offers 0000:01:00.0, 0000:02:00.0, which no alias requests`, nil},
+		"a spec of other devices": {k4200 + `device_spec = {"address": "0000:0a:00.0"}` + "\n", `device_spec = {"address": "0000:0a:00.0"}` + "\n",
+			"", nil},
+		"on a controller": {k4200 + spec, spec, "without alias K4200 Nova rejects",
+			func(o *nova.Options, _ *nova.Place) { o.Role = nova.Controller }},
+		"renamed": {k4200 + spec, alias("gold", "11b4", "") + spec, "without alias K4200 Nova rejects", func(o *nova.Options, _ *nova.Place) {
+			o.Aliases = []nova.Alias{{Name: "gold", VendorID: 0x10de, ProductID: 0x11b4}}
+		}},
+		"with another product": {k4200 + spec, alias("K4200", "1eb1", "") + strings.Replace(spec, "11b4", "1eb1", 1),
+			"10de:11b4, are no longer offered", func(o *nova.Options, _ *nova.Place) {
+				o.Aliases = []nova.Alias{{Name: "K4200", VendorID: 0x10de, ProductID: 0x1eb1}}
+			}},
+		"its definitions, another": {k4200 + alias("K4200", "1eb8", ""), alias("K4200", "1eb1", "") + strings.Replace(spec, "11b4", "1eb1", 1), "",
+			func(o *nova.Options, _ *nova.Place) {
+				o.Aliases = []nova.Alias{{Name: "K4200", VendorID: 0x10de, ProductID: 0x1eb1}}
+			}},
+		"planned too": {k4200 + spec, "error: alias K4200 for 10de:11b4: --remove-alias removes the alias that is planned", "",
+			func(o *nova.Options, _ *nova.Place) {
+				o.Aliases = []nova.Alias{{Name: "K4200", VendorID: 0x10de, ProductID: 0x11b4}}
+			}},
+		"an alias that is not there": {kept, "error: --remove-alias: no file of this host defines alias K4200", "", nil},
+		"into a file of its own": {k4200 + spec, "error: /etc/nova/nova.conf:2: --drop-in leaves this line, which is to be removed, as it is", "",
+			func(_ *nova.Options, p *nova.Place) { p.DropIn = true }},
+		"its product gets a new name": {k4200 + spec, "error: alias K4200 for 10de:11b4: --remove-alias removes the alias that is planned", "",
+			func(o *nova.Options, _ *nova.Place) { o.Hosts = []nova.Host{{Name: "gpu1", Devices: o.Devices}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			place := nova.Place{File: "/etc/nova/nova.conf"}
+			root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+test.conf)
+			o := nova.Options{Role: nova.Compute, Release: nova.Zed, Remove: []string{"K4200"}, Machine: nova.Machine{Devices: scanned(t, "11b4", "11b4")}}
+			if test.change != nil {
+				test.change(&o, &place)
+			}
+			var err error
+			if o.InUse, err = nova.InUse(root, place, o.Role, o.Release); err != nil {
+				t.Fatal(err)
+			}
+			w, err := nova.NewWant(o)
+			var p nova.Plan
+			if err == nil {
+				p, err = nova.NewPlan(root, o, w, place)
+			}
+			got := ""
+			if err != nil {
+				got = "error: " + err.Error()
+			} else {
+				got = strings.TrimPrefix(string(p.Files[0].After.Content), "[pci]\n")
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if warnings := strings.Join(p.Warnings, "\n"); !strings.Contains(warnings, test.warning) || strings.Contains(warnings, "no longer offered") && strings.Contains(got, `"product_id": "11b4"`) {
+				t.Errorf("warnings: %s", warnings)
+			}
+		})
+	}
+}

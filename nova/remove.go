@@ -1,0 +1,117 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// ErrRemoveDropIn says that a line to remove is not in gpustack's own file.
+var ErrRemoveDropIn = host.WithHint(errors.New("--drop-in leaves this line, which is to be removed, as it is"), "omit --drop-in to remove the line")
+
+// removes reports whether a value of alias defines a removed alias.
+func (p *planner) removes(have []map[string]any) bool {
+	if len(have) != 1 {
+		return false
+	}
+	n, ok := newNamed(have[0], "")
+	return ok && slices.Contains(p.options.Remove, n.Name)
+}
+
+// removeSpecs drops the specs that only removed aliases use: those with exactly the ids of such an
+// alias, whatever their address and tags. A spec that matches other devices too is not one alias's,
+// and stays with a warning. It requires that the aliases are planned.
+func (p *planner) removeSpecs(all []*value) error {
+	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
+	var seen []string
+	for _, removed := range p.options.InUse {
+		vendor, product := removed.VendorID.String(), removed.ProductID.String()
+		ids := vendor + ":" + product
+		if !slices.Contains(p.options.Remove, removed.Name) || !removed.HasIDs || slices.Contains(seen, ids) || p.usesProduct(removed.VendorID, removed.ProductID) {
+			continue
+		}
+		seen = append(seen, ids)
+		dropped := false
+		for _, s := range specsOf(all) {
+			if s.spec().Faulty || s.spec().Vendor != vendor || s.spec().Product != product {
+				continue
+			}
+			if p.where.DropIn && !s.source.isOurs {
+				return fmt.Errorf("%s: %w", s.Where(), ErrRemoveDropIn)
+			}
+			dropped, s.dropped[s.item] = true, true
+			p.plan.Removed = append(p.plan.Removed, s.Where()+": "+conf.Written(s.spec().Object))
+		}
+		for _, s := range specsOf(all) {
+			if offered := p.offers(hardware, s.spec(), removed.VendorID, removed.ProductID); len(offered) > 0 {
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
+					s.Where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
+			}
+		}
+		if dropped {
+			p.warnOfGuests(removed)
+		}
+	}
+	return nil
+}
+
+// usesProduct reports whether an alias of the planned files selects devices of a product.
+func (p *planner) usesProduct(vendor, product pci.ID) bool {
+	plan := Plan{aliases: p.plannedAliases()}
+	return plan.Wants(vendor.String(), product.String())
+}
+
+// offers returns the functions of a product on this machine that a spec matches.
+func (p *planner) offers(h devspec.Hardware, s devspec.Spec, vendor, product pci.ID) (offered []string) {
+	for i := range h.Devices {
+		if d := &h.Devices[i]; !s.Faulty && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product && h.Matches(s, d) {
+			offered = append(offered, d.Address.String())
+		}
+	}
+	return offered
+}
+
+// warnOfGuests warns of devices that a guest may use while they are no longer offered
+// (nova/pci/manager.py, PciDevTracker._set_hvdevs: since Stein the record of such a device stays;
+// nova/compute/pci_placement_translator.py, process_dev: it is skipped).
+func (p *planner) warnOfGuests(removed Named) {
+	text := fmt.Sprintf("alias %s: its devices, %s:%s, are no longer offered: nova-compute deletes the records of free devices when it starts, ",
+		removed.Name, removed.VendorID, removed.ProductID)
+	if p.options.Release < Stein {
+		text += "and in " + p.options.Release.String() + " also those of devices that guests use, " +
+			"which another guest could then be given: first delete or migrate the guests with such a device"
+	} else {
+		text += "keeps those of devices that guests use, and logs a warning about each of these until the guest is deleted or migrated"
+	}
+	p.plan.Warnings = append(p.plan.Warnings, text)
+}
+
+// warnOfRemoval warns of flavors that request an alias that this machine has no more.
+func (p *planner) warnOfRemoval() {
+	for _, name := range p.options.Remove {
+		if slices.ContainsFunc(p.plannedAliases(), func(object map[string]any) bool {
+			n, _ := newNamed(object, "")
+			return n.Name == name
+		}) {
+			continue
+		}
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(
+			"without alias %s Nova rejects builds, resizes and migrations of guests whose flavor requests it: gpustack flavor list shows the flavors", name))
+	}
+}
+
+// plannedAliases returns the objects of alias in the files as they are planned so far.
+func (p *planner) plannedAliases() (aliases []map[string]any) {
+	for _, s := range p.sources {
+		for _, alias := range s.file.Find(p.options.Release.AliasNames()...) {
+			aliases = append(aliases, conf.ParseObjects(alias.Value)...)
+		}
+	}
+	return aliases
+}
