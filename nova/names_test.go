@@ -169,7 +169,7 @@ func TestReadNames(t *testing.T) {
 		"YAML":                  {"schema: 1\naliases:\n- name: gold\n  vendor_id: 10de\n  product_id: \"1104\"\n", "gold FILE 10de:1104"},
 		"no aliases":            {`{"schema":1,"aliases":[]}`, ""},
 		"another document":      {`{"schema":1,"devices":[]}`, "FILE: neither a nova.conf nor the output of nova configure"},
-		"a document's errors":   {`{"schema":1,"errors":[]}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"a document's errors":   {`{"schema":1,"errors":[]}`, "FILE: is the error report of a failed command, neither a nova.conf nor the output of nova configure"},
 		"an alias without name": {`{"schema":1,"aliases":[{}]}`, "FILE: neither a nova.conf nor the output of nova configure"},
 		"aliases of words":      {`{"schema":1,"aliases":["gold"]}`, "FILE: neither a nova.conf nor the output of nova configure"},
 		"another schema":        {`{"schema":2,"aliases":[]}`, "FILE: schema 2 is of another version of gpustack, neither a nova.conf nor the output of nova configure that this version reads"},
