@@ -222,17 +222,18 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 	return names, errors.Join(errs...)
 }
 
-// AliasName returns the name that a GPU's alias gets: by its product, and by the inventory only if
-// an inventory of another version of gpustack names a product that this one does not know.
+// AliasName returns the name that the alias of an NVIDIA GPU gets: by its product, and by the
+// inventory only if another version of gpustack has named a product that this one does not know. It
+// is "" for other devices.
 func AliasName(d *pci.Device) string {
+	if !d.IsNVIDIAGPU() || d.ProductID == nil {
+		return ""
+	}
 	text := ""
 	if d.Product != nil {
 		text = *d.Product
 	}
-	name := ""
-	if d.ProductID != nil {
-		name = pci.AliasName(*d.ProductID, text)
-	}
+	name := pci.AliasName(*d.ProductID, text)
 	if name == "" && d.AliasHint != nil {
 		name = *d.AliasHint
 	}

@@ -35,6 +35,9 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 	for _, w := range r {
 		at := c.aliases[w.Alias]
 		if len(sides) > 0 && at == nil {
+			if other := c.variant(w.Alias); other != "" {
+				return no("no file defines alias %s: it differs in case only from %s", w.Alias, other)
+			}
 			return no("no file defines alias %s", w.Alias)
 		}
 		if c.computes && !c.someSpecMatches(at) {
@@ -101,7 +104,7 @@ func (c *checker) meets(r nova.Request, h nova.Host) int {
 // serves reports whether a device matches an alias and a device_spec.
 func (c *checker) serves(alias string, d *pci.Device) bool {
 	if len(c.sides) == 0 {
-		return d.AliasHint != nil && *d.AliasHint == alias
+		return alias != "" && nova.AliasName(d) == alias
 	}
 	asked := false
 	for _, a := range c.aliases[alias] {

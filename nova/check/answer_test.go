@@ -12,7 +12,7 @@ import (
 
 // TestAnswer: whether flavors can be met, as far as nova.conf and inventories tell.
 func TestAnswer(t *testing.T) {
-	device := func(address, product, alias string, kind pci.DeviceType) pci.Device {
+	device := func(address, product string, kind pci.DeviceType) pci.Device {
 		a, err := pci.ParseAddress(address)
 		if err != nil {
 			t.Fatal(err)
@@ -22,10 +22,11 @@ func TestAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return pci.Device{Address: a, VendorID: &vendor, ProductID: &id, DeviceType: &kind, AliasHint: &alias}
+		class := pci.Controller3D
+		return pci.Device{Address: a, Class: &class, VendorID: &vendor, ProductID: &id, DeviceType: &kind}
 	}
-	gpu1 := nova.Host{Name: "gpu1", Devices: []pci.Device{device("84:00.0", "11b4", "K4200", pci.TypePCI), device("88:00.0", "11b4", "K4200", pci.TypePCI)}}
-	gpu2 := nova.Host{Name: "gpu2", Devices: []pci.Device{device("07:00.0", "20b0", "A100", pci.TypePF)}}
+	gpu1 := nova.Host{Name: "gpu1", Devices: []pci.Device{device("84:00.0", "11b4", pci.TypePCI), device("88:00.0", "11b4", pci.TypePCI)}}
+	gpu2 := nova.Host{Name: "gpu2", Devices: []pci.Device{device("07:00.0", "20b0", pci.TypePF)}}
 	const (
 		k4200 = `alias = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}` + "\n"
 		any   = `alias = {"name": "any", "vendor_id": "10de", "product_id": "11b4"}` + "\n"
@@ -43,11 +44,11 @@ func TestAnswer(t *testing.T) {
 		"nothing is known":              {"K4200:2", "", nil, "unknown"},
 		"by the names of host scan":     {"K4200:2", "", []nova.Host{gpu1, gpu2}, "by [gpu1]"},
 		"too many":                      {"K4200:3", "", []nova.Host{gpu2, gpu1}, "no: no host has enough devices: gpu1 has 2 of 3 []"},
-		"spread over hosts":             {"K4200:1,A100:1", "", []nova.Host{gpu1, gpu2}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
+		"spread over hosts":             {"K4200:1,A100-SXM4-40GB:1", "", []nova.Host{gpu1, gpu2}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
 		"none":                          {"T4:1", "", []nova.Host{gpu1}, "no: no host has a matching device []"},
 		"a great many":                  {"K4200:1000000000", "", []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 2 of 1000000000 []"},
 		"no alias":                      {"A100:1", k4200 + specs, nil, "no: no file defines alias A100 []"},
-		"names count as written":        {"k4200:1", k4200 + specs, nil, "no: no file defines alias k4200 []"},
+		"names count as written":        {"k4200:1", k4200 + specs, nil, "no: no file defines alias k4200: it differs in case only from K4200 []"},
 		"defined and offered":           {"K4200:1", k4200 + specs, nil, "unknown"},
 		"defined, not offered":          {"A100:1", pf + specs, nil, "no: no device_spec of a compute node matches alias A100 []"},
 		"defined, offered and there":    {"K4200:2", k4200 + specs, []nova.Host{gpu1}, "by [gpu1]"},

@@ -49,6 +49,7 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 		}
 	}
 	c.bothSides()
+	c.names()
 	c.offered()
 	c.placement()
 	c.flavors(flavors)
@@ -203,6 +204,7 @@ func (c *checker) bothSides() {
 		for _, s := range c.sides {
 			mine := contents(at, s)
 			switch {
+			case len(mine) == 0 && len(contents(c.aliases[c.variant(name)], s)) > 0: // names reports it
 			case len(mine) == 0:
 				c.add(checkAlias, host.Fail, s.Name(), 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name()), "rejects builds, resizes and migrations with this alias here (PciRequestAliasNotDefined)", "run gpustack nova configure with the same devices here")
 			case !sameContents(mine, contents(at, at[0].side)):
@@ -399,7 +401,8 @@ func (c *checker) flavors(flavors []Flavor) {
 		}
 		for _, w := range request {
 			if c.aliases[w.Alias] == nil {
-				c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s requests alias %s, which no file defines", f.Name, w.Alias), "rejects guests of this flavor (PciRequestAliasNotDefined)", "define the alias or correct the flavor; names are case-sensitive")
+				seen, remedy := c.undefined(f, w)
+				c.add(checkFlavors, host.Fail, "", 0, seen, "rejects guests of this flavor (PciRequestAliasNotDefined)", remedy)
 			}
 		}
 	}

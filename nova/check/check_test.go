@@ -242,7 +242,7 @@ func TestCheckFlavors(t *testing.T) {
 	for request, want := range map[string]string{
 		"K4200:2":            "",
 		"K4200:1 , K4200:1":  "",
-		"k4200:1":            "fail flavors :0 flavor gpu requests alias k4200, which no file defines",
+		"k4200:1":            "fail flavors :0 flavor gpu requests alias k4200, which differs in case only from alias K4200 (all:2)",
 		"K4200":              `fail flavors :0 flavor gpu: "K4200" must be NAME:COUNT`,
 		"K4200:0":            `fail flavors :0 flavor gpu: "K4200:0" must be NAME:COUNT`,
 		"K4200: 1":           "",
