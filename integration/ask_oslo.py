@@ -1,6 +1,9 @@
 """Reads files as oslo.config does: a file's bytes as base64 on each line of input,
-its options, or the line of the first fault, as JSON on a line of output."""
+its options, or the line of the first fault, as JSON on a line of output. A line
+"find", a root, a home and the name of a program, with tabs between them, asks for the
+files below the root that the program finds by itself."""
 import base64
+import glob
 import json
 import os
 import sys
@@ -20,9 +23,26 @@ def read(name):
     return {"sections": sections}
 
 
+def find(root, home, program):
+    os.environ["HOME"] = home
+    exists = os.path.exists
+    os.path.exists = lambda name: exists(root + name)
+    try:
+        files = cfg.find_config_files("nova", program)
+        folders = cfg.find_config_dirs("nova", program)
+    finally:
+        os.path.exists = exists
+    for folder in folders:
+        files += [name[len(root):] for name in sorted(glob.glob(root + folder + "/*.conf"))]
+    return {"files": files}
+
+
 with tempfile.TemporaryDirectory() as folder:
     name = os.path.join(folder, "nova.conf")
     for line in sys.stdin:
+        if line.startswith("find\t"):
+            print(json.dumps(find(*line.rstrip("\n").split("\t")[1:])), flush=True)
+            continue
         with open(name, "wb") as f:
             f.write(base64.b64decode(line))
         print(json.dumps(read(name)), flush=True)

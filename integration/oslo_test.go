@@ -6,13 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os/exec"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
+	"gpustack/nova"
 	"gpustack/nova/conf"
 )
 
@@ -86,6 +91,93 @@ func ours(text string) (map[string]map[string][]string, error) {
 		sections[o.Section][o.Key] = append(sections[o.Section][o.Key], o.Value)
 	}
 	return sections, nil
+}
+
+// TestFilesAgainstOslo: each program of Nova reads the files that oslo.config finds for it, in that
+// order, in random trees.
+func TestFilesAgainstOslo(t *testing.T) {
+	const home = "/var/lib/nova"
+	peer := startAnswerer(t, "ask_oslo.py")
+	random := rand.New(rand.NewPCG(19, 3))
+	programs := nova.All.Programs()
+	var candidates []string
+	for _, base := range append([]string{"nova", "nova-cells", "other"}, programs...) {
+		for _, dir := range []string{"/etc/nova", "/etc", home, home + "/.nova"} {
+			if name := dir + "/" + base; name != "/etc/nova/nova" {
+				candidates = append(candidates, name+".conf")
+			}
+			for _, file := range []string{"a.conf", "b.conf", ".c.conf", "d.conf.bak"} {
+				candidates = append(candidates, dir+"/"+base+".conf.d/"+file)
+			}
+		}
+	}
+	differ, elsewhere := 0, 0
+	for n := range 300 {
+		tree := "-- etc/passwd --\nnova:x:1:1::" + home + ":/bin/sh\n-- etc/nova/nova.conf --\n"
+		for _, name := range candidates {
+			// Half of the trees have files in /etc/nova only.
+			if random.IntN(4) == 0 && (n%2 == 0 || strings.HasPrefix(name, "/etc/nova/") && random.IntN(2) == 0) {
+				tree += "-- " + name[1:] + " --\n"
+			}
+		}
+		root := hosttest.Lay(t, tree)
+		for _, program := range programs {
+			role := nova.Controller
+			if program == "nova-compute" {
+				role = nova.Compute
+			}
+			var want struct{ Files []string }
+			peer.ask(t, strings.Join([]string{"find", root.Path("/"), home, program}, "\t"), &want)
+			all, err := nova.Files(root, nova.DefaultConf, role)
+			if err != nil {
+				t.Fatal(err)
+			}
+			strays, err := nova.Elsewhere(root, role)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names := slices.DeleteFunc(all, func(name string) bool {
+				by := nova.ReadBy(name, nova.DefaultConf)
+				return by != "" && by != program
+			})
+			var got []string
+			for _, extension := range []string{".conf", ".conf.d"} {
+				for _, base := range []string{"nova", program} {
+					i := slices.IndexFunc(strays, func(s nova.Stray) bool { return path.Base(s.Name) == base+extension })
+					if i >= 0 {
+						elsewhere++
+						files, err := strays[i].Files(root)
+						if err != nil {
+							t.Fatal(err)
+						}
+						got = append(got, files...)
+						// Those of /etc/nova that it hides are not read.
+						names = slices.DeleteFunc(names, func(name string) bool {
+							return name == strays[i].Hides || path.Dir(name) == strays[i].Hides
+						})
+						continue
+					}
+					for _, name := range names {
+						if name == "/etc/nova/"+base+extension || path.Dir(name) == "/etc/nova/"+base+extension {
+							got = append(got, name)
+						}
+					}
+				}
+			}
+			if len(strays) == 0 { // then the order is that of Files itself
+				got = names
+			}
+			if len(got) > 1 {
+				differ++
+			}
+			if !slices.Equal(want.Files, got) {
+				t.Fatalf("%s of\n%s\noslo.config finds %q, gpustack %q", program, tree, want.Files, got)
+			}
+		}
+	}
+	if differ < 100 || elsewhere < 100 {
+		t.Errorf("only %d trees with several files, %d with files elsewhere", differ, elsewhere)
+	}
 }
 
 // FuzzConfAgainstOslo: what oslo.config takes we take, with the same options, and

@@ -10,28 +10,26 @@ import (
 	"gpustack/nova/conf"
 )
 
-// kollaConf is the nova.conf that kolla-ansible mounts into its container nova_compute
-// (kolla-ansible, ansible/roles/nova-cell/templates/nova-compute.json.j2).
-const kollaConf = "/etc/kolla/nova-compute/nova.conf"
-
 // ComputeFiles returns the configuration files of each nova-compute of the machine below root, in
-// the order in which the service reads them: of the one that packages install, and of kolla's.
+// the order in which the service reads them: of the one that packages install, and of those that
+// deployment tools run in containers.
 func ComputeFiles(root host.Root) (sets [][]string, err error) {
-	for _, main := range []string{DefaultConf, kollaConf} {
-		ok, err := root.Exists(main)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", main, host.Cause(err))
-		}
-		if !ok {
-			continue
-		}
-		set, err := Files(root, main, Compute)
+	there, err := root.Exists(DefaultConf)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", DefaultConf, host.Cause(err))
+	}
+	if there {
+		set, err := Files(root, DefaultConf, Compute)
 		if err != nil {
 			return nil, err
 		}
 		sets = append(sets, set)
 	}
-	return sets, nil
+	generated, err := Generated(root, Compute)
+	for _, in := range generated {
+		sets = append(sets, in.Files)
+	}
+	return sets, err
 }
 
 // HostOption is the option host of nova-compute, by which Nova identifies the compute node.

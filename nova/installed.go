@@ -18,7 +18,8 @@ var ErrNoRelease = host.WithHint(errors.New("cannot determine the release of Nov
 // Installed returns the release of the Nova that is installed below root, from Debian's package
 // database and from the metadata of Python packages.
 //
-// Errors: ErrNoRelease if there is none, more than one, or an unsupported one.
+// Errors: ErrNoRelease if there is none, more than one, or one older than Mitaka. A newer one than
+// [Newest] is returned as it is; see [Release.Known].
 func Installed(root host.Root) (Release, error) {
 	found := map[Release]string{} // with where it was found
 	if err := dpkg(root, found); err != nil {
@@ -43,8 +44,8 @@ func Installed(root host.Root) (Release, error) {
 		return 0, fmt.Errorf("%w: no installed Nova found", ErrNoRelease)
 	case 1:
 		for r := range found {
-			if r < Mitaka || r > Newest {
-				return 0, fmt.Errorf("%w: %s contains %s, which is not between %s and %s", ErrNoRelease, found[r], r, Mitaka, Newest)
+			if r < Mitaka {
+				return 0, fmt.Errorf("%w: %s contains %s, which is older than %s", ErrNoRelease, found[r], r, Mitaka)
 			}
 			return r, nil
 		}
@@ -57,12 +58,16 @@ func Installed(root host.Root) (Release, error) {
 	return 0, fmt.Errorf("%w: more than one is installed: %s", ErrNoRelease, strings.Join(several, ", "))
 }
 
-// OrInstalled returns the release, or if it is 0 the one that is installed below root.
-func (r Release) OrInstalled(root host.Root) (Release, error) {
-	if r != 0 {
-		return r, nil
+// OrInstalled returns the release, or if it is 0 the one that is installed below root, as a release
+// that gpustack knows. The warning says that it is newer; see [Release.Known].
+func (r Release) OrInstalled(root host.Root) (known Release, warnings []string, err error) {
+	if r == 0 {
+		if r, err = Installed(root); err != nil {
+			return 0, nil, err
+		}
 	}
-	return Installed(root)
+	known, warnings = r.Known()
+	return known, warnings, nil
 }
 
 // dpkg finds Nova's packages in the database of Debian and Ubuntu.

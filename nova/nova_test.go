@@ -112,7 +112,8 @@ func TestInstalled(t *testing.T) {
 		{"openstack-ansible", "mkdir openstack/venvs/nova-27.1.0/lib/python3.10/site-packages/nova-27.1.0.dist-info\n", "2023.1"},
 		{"Mitaka's Python", "mkdir usr/lib/python2.7/site-packages/nova-13.1.4-py2.7.egg-info\n", "mitaka"},
 		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n",
-			"cannot determine the release of Nova: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info contains version 12, which is not between mitaka and 2026.1"},
+			"cannot determine the release of Nova: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info contains version 12, which is older than mitaka"},
+		{"newer than all", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 3:34.0.0-0ubuntu1\n", "2026.2"},
 		{"two", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1.dist-info\nmkdir opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info\n",
 			"cannot determine the release of Nova: more than one is installed: 2023.1 (/opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info), yoga (/usr/lib/python3.9/site-packages/nova-25.2.1.dist-info)"},
 	} {
@@ -129,6 +130,39 @@ func TestInstalled(t *testing.T) {
 	}
 	if _, err := nova.Installed(hosttest.Lay(t, "mkdir etc\n")); !errors.Is(err, nova.ErrNoRelease) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNewerRelease: a release newer than the newest known one, installed or named, is planned as
+// the newest known one, with one warning.
+func TestNewerRelease(t *testing.T) {
+	root := hosttest.Lay(t, "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 3:34.0.0-0ubuntu1\n")
+	for name, want := range map[string]string{
+		"": "2026.2 (version 34)", "34": "2026.2 (version 34)", "2026.2": "2026.2 (version 34)", "2027.1": "2027.1 (version 35)", "2031.2": "2031.2 (version 44)",
+	} {
+		var r nova.Release
+		var err error
+		if name != "" {
+			if r, err = nova.ParseRelease(name); err != nil {
+				t.Error(err)
+				continue
+			}
+		}
+		known, warnings, err := r.OrInstalled(root)
+		if err != nil || known != nova.Newest || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "Nova "+want+" is newer than 2026.1, ") {
+			t.Errorf("%q: %s, %q, %v", name, known, warnings, err)
+		}
+	}
+	for name, want := range map[string]nova.Release{"33": nova.Newest, "2026.1": nova.Newest, "26": nova.Zed, "zed": nova.Zed, "13": nova.Mitaka} {
+		r, err := nova.ParseRelease(name)
+		if known, warnings := r.Known(); err != nil || known != want || warnings != nil {
+			t.Errorf("%q: %s, %q, %v", name, known, warnings, err)
+		}
+	}
+	for _, name := range []string{"12", "0", "-1", "2022.1", "2027.3", "2027", "3034", "zedd", "2027.1.1", ""} {
+		if r, err := nova.ParseRelease(name); err == nil {
+			t.Errorf("%q: %s", name, r)
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -62,14 +61,12 @@ func (s *source) group() string {
 	return FileGroup(s.name)
 }
 
-// inOrder returns the sources in the order in which their specs are read.
+// inOrder returns the sources that nova-compute reads, in the order in which it reads their specs:
+// the files, then those of the folders.
 func (p *planner) inOrder() []*source {
-	sources := slices.Clone(p.sources)
+	sources := p.of(programCompute)
 	slices.SortStableFunc(sources, func(a, b *source) int {
-		if a.group() == "" || b.group() == "" {
-			return cmp.Compare(len(a.group()), len(b.group()))
-		}
-		return cmp.Compare(a.name, b.name)
+		return cmp.Or(cmp.Compare(a.group(), b.group()), cmp.Compare(a.number, b.number))
 	})
 	return sources
 }
@@ -138,7 +135,7 @@ func (p *planner) specs(wanted []Spec) error {
 	if err := p.keepsDevices(hardware, all, planned); err != nil {
 		return err
 	}
-	for _, s := range p.sources {
+	for _, s := range p.inOrder() {
 		var values []string
 		for _, v := range all {
 			if v.source != s {
@@ -153,7 +150,7 @@ func (p *planner) specs(wanted []Spec) error {
 				p.plan.Kept = append(p.plan.Kept, v.Where()+": "+onOneLine(v.line.Option.Value))
 			}
 		}
-		if p.where.DropIn && !s.isOurs {
+		if p.isFixed(s) {
 			continue // nothing of it changes
 		}
 		file, err := s.file.Set(conf.Setting{
@@ -244,7 +241,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 	if exact = firstOf(exacts, inPlace); exact == nil && len(exacts) > 0 {
 		exact = &exacts[0]
 	}
-	fixed := func(s *at) bool { return p.where.DropIn && !s.source.isOurs }
+	fixed := func(s *at) bool { return p.isFixed(s.source) }
 	if exact != nil && inPlace(*exact) {
 		have, isList := exact.spec(), len(exact.line.Specs) > 1
 		switch {
@@ -371,7 +368,7 @@ func (p *planner) replace(all []*value, planned []devspec.Spec) {
 		var named []at
 		for _, s := range specsOf(all) {
 			have := s.spec()
-			if have.Vendor != w.Vendor || have.Product != w.Product || !isOwn(have) || !updatable(have, w) || p.where.DropIn && !s.source.isOurs {
+			if have.Vendor != w.Vendor || have.Product != w.Product || !isOwn(have) || !updatable(have, w) || p.isFixed(s.source) {
 				continue
 			}
 			differ := len(have.Lost(w))+len(w.Lost(have)) > 0
@@ -460,16 +457,4 @@ func conflict(s at, planned string, lost, gained []string) error {
 		why = "devices that it matches would not get " + strings.Join(gained, ", ")
 	}
 	return fmt.Errorf("%s: %s %w %s: %s", s.Where(), conf.Written(s.spec().Object), ErrSpecConflict, planned, why)
-}
-
-// FileGroup is nova.conf.d for the files in it, and "" for others. Which group is read
-// first depends on how a service is started: files of nova.conf.d come before the others
-// where the command line names files, and after them where oslo.config finds them itself
-// (oslo.config, cfg.py, find_config_files, find_config_dirs). Within a group the order is
-// always the same.
-func FileGroup(name string) string {
-	if dir := path.Dir(name); path.Base(dir) == dropInDir {
-		return dir
-	}
-	return ""
 }

@@ -3,8 +3,10 @@ package nova
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova/conf"
 )
 
@@ -14,6 +16,7 @@ type Release int
 // Releases in which something relevant changed, from the tags of nova's repository.
 const (
 	Mitaka   Release = 13
+	Newton   Release = 14
 	Ocata    Release = 15 // options move to their groups (4e5ed1c489, 7d0381c91a)
 	Pike     Release = 16
 	Queens   Release = 17
@@ -49,21 +52,54 @@ func ReleaseNames() []string {
 	return names
 }
 
-// ParseRelease returns the release with a name, such as zed, 2023.1 or antelope.
+// calendarName matches the names of releases since 2023.1: two a year, with one number each
+// (governance/reference/release-naming.rst of OpenStack).
+var calendarName = host.LazyRegexp(`^(20[0-9]{2})\.([12])$`)
+
+// ParseRelease returns the release with a name, such as zed, 2023.1 or antelope, or with the major
+// number of Nova's version, such as 26. Releases that are newer than [Newest] are accepted; see
+// [Release.Known].
 func ParseRelease(name string) (Release, error) {
 	for i, n := range releaseNames {
 		if slices.Contains(strings.Fields(n), strings.ToLower(name)) {
 			return Mitaka + Release(i), nil
 		}
 	}
+	if m := calendarName().FindStringSubmatch(name); m != nil {
+		year, _ := strconv.Atoi(m[1]) // four digits
+		r := Antelope + Release(2*(year-firstCalendarYear)) + Release(m[2][0]-'1')
+		if r > Newest {
+			return r, nil
+		}
+	}
+	if n, err := strconv.Atoi(name); err == nil && n >= int(Mitaka) && n < firstCalendarYear {
+		return Release(n), nil
+	}
 	return 0, fmt.Errorf("unknown release %q", name)
 }
 
+// firstCalendarYear is the year of Antelope, 2023.1.
+const firstCalendarYear = 2023
+
 func (r Release) String() string {
-	if i := int(r - Mitaka); i >= 0 && i < len(releaseNames) {
+	switch i := int(r - Mitaka); {
+	case i >= 0 && i < len(releaseNames):
 		return ReleaseNames()[i]
+	case r > Newest:
+		n := int(r - Antelope)
+		return fmt.Sprintf("%d.%d", firstCalendarYear+n/2, n%2+1)
 	}
 	return fmt.Sprintf("version %d", int(r))
+}
+
+// Known returns the release whose options are used for r: r itself, or [Newest] for a newer one,
+// with a warning that says so.
+func (r Release) Known() (known Release, warnings []string) {
+	if r <= Newest {
+		return r, nil
+	}
+	return Newest, []string{fmt.Sprintf("Nova %s (version %d) is newer than %s, the newest release that gpustack knows: its options are taken to be those of %s",
+		r, int(r), Newest, Newest)}
 }
 
 // AliasNames returns the names of the option alias that the release reads, the current one first.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/document"
@@ -36,14 +38,15 @@ func Observe(root host.Root, given []pci.Address) (Machine, error) {
 
 // Side is the configuration of one machine, or of several machines with the same files.
 type Side struct {
-	Role  Role
-	Files []conf.Source // in the order in which the services read them
+	Role     Role
+	RoleFrom string        // what the role was inferred from; "" if it was given
+	Files    []conf.Source // in the order in which the services read them
 	Machine
 	Hypervisor Hypervisor
 }
 
 // ReadSide reads configuration files below root: those that are named, in the order in which the
-// services read them.
+// services read them. The role "" is inferred from the options in the files.
 //
 // Errors: ErrUnset for a file that does not exist; all errors of all files at once.
 func ReadSide(root host.Root, role Role, names []string) (Side, error) {
@@ -54,12 +57,15 @@ func ReadSide(root host.Root, role Role, names []string) (Side, error) {
 		errs = append(errs, err)
 		side.Files = append(side.Files, conf.Source{Name: name, File: file})
 	}
+	if role == "" {
+		side.Role, side.RoleFrom = inferRole(side.Files)
+	}
 	return side, errors.Join(errs...)
 }
 
 // SideFiles names the configuration files of one machine.
 type SideFiles struct {
-	Role  Role
+	Role  Role     // "" to infer it from the options in the files
 	Names []string // in the order in which the services read them
 }
 
@@ -77,6 +83,9 @@ func ReadSides(from document.Source, machines []SideFiles) ([]Side, error) {
 			file, err := readHandedOver(from, path)
 			errs = append(errs, err)
 			side.Files = append(side.Files, conf.Source{Name: document.Name(path), File: file})
+		}
+		if m.Role == "" {
+			side.Role, side.RoleFrom = inferRole(side.Files)
 		}
 		sides = append(sides, side)
 	}
@@ -102,18 +111,98 @@ func readHandedOver(from document.Source, path string) (*conf.File, error) {
 	return file, nil
 }
 
-// ObserveSide reads everything of the machine below root that the checks need: the files of all its
-// services, its devices and the versions of its hypervisor. given is as for [Observe].
-func ObserveSide(root host.Root, given []pci.Address) (Side, error) {
-	names, err := Files(root, DefaultConf, All)
-	if err != nil {
-		return Side{}, err
+// ObserveSides reads everything of the machine below root that the checks need: the files of its
+// services of a role, its devices and the versions of its hypervisor. from is what the role was
+// inferred from, "" if it was given. The role "" is inferred from the units of the machine, or else
+// from the options in the files. given is as for [Observe]. There are several sides where a
+// deployment tool runs each service in a container with files of its own.
+//
+// The warnings name files that a service may read instead of those that were read, or besides.
+func ObserveSides(root host.Root, role Role, from string, given []pci.Address) (sides []Side, warnings []string, err error) {
+	known := role // of the services that packages installed; "" if only their options tell it
+	if role == "" {
+		role = All
+		if known, from, err = installedRole(root); err != nil {
+			return nil, nil, err
+		}
 	}
-	side, err := ReadSide(root, All, names)
-	var hypervisorErr, machineErr error
-	side.Hypervisor, hypervisorErr = InstalledHypervisor(root)
-	side.Machine, machineErr = Observe(root, given)
-	return side, errors.Join(err, hypervisorErr, machineErr)
+	installations, err := Installations(root, role)
+	if err != nil {
+		return nil, nil, err
+	}
+	hypervisor, hypervisorErr := InstalledHypervisor(root)
+	hardware, hardwareErr := Observe(root, given)
+	all := []error{hypervisorErr, hardwareErr}
+	for _, in := range installations {
+		side := Side{Role: known, RoleFrom: from}
+		if in.Generated {
+			side.Role, side.RoleFrom = in.Role, "the files are in "+path.Dir(in.Files[0])
+		} else {
+			names, more, err := withStrays(root, in.Files, role)
+			all = append(all, err)
+			warnings = append(warnings, more...)
+			in.Files = names
+		}
+		read, err := ReadSide(root, side.Role, in.Files)
+		all = append(all, err)
+		if side.Role == "" {
+			side.Role, side.RoleFrom = read.Role, read.RoleFrom
+		}
+		side.Files, side.Hypervisor, side.Machine = read.Files, hypervisor, hardware
+		sides = append(sides, side.asRole())
+	}
+	return sides, warnings, errors.Join(all...)
+}
+
+// asRole returns the side without the files that no service of its role reads, which were read to
+// infer the role.
+func (s Side) asRole() Side {
+	s.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
+		p := ReadBy(f.Name, s.Name())
+		return p != "" && !slices.Contains(s.Role.Programs(), p)
+	})
+	return s
+}
+
+// Of returns the side as a program reads it: without files that only other programs read.
+func (s Side) Of(program string) Side {
+	name := s.Name()
+	s.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
+		p := ReadBy(f.Name, name)
+		return p != "" && p != program
+	})
+	return s
+}
+
+// API returns the side as nova-api reads it, which needs the aliases.
+func (s Side) API() Side { return s.Of(programAPI) }
+
+// Scheduler returns the side as nova-scheduler reads it, which needs the filters.
+func (s Side) Scheduler() Side { return s.Of(programScheduler) }
+
+// Compute returns the side as nova-compute reads it, which needs aliases and device specs.
+func (s Side) Compute() Side { return s.Of(programCompute) }
+
+// withStrays adds the files outside /etc/nova that services of a role find by themselves to the
+// names of the others. Warnings say which files of /etc/nova they hide.
+func withStrays(root host.Root, names []string, role Role) (all, warnings []string, err error) {
+	strays, err := Elsewhere(root, role)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range strays {
+		files, err := s.Files(root)
+		if err != nil {
+			return nil, nil, err
+		}
+		names = append(names, files...)
+		text := s.Name + ": Nova's services read it too, unless they are started with --config-file"
+		if s.Hides != "" {
+			text = fmt.Sprintf("%s: Nova's services read it instead of %s, unless they are started with --config-file", s.Name, s.Hides)
+		}
+		warnings = append(warnings, text)
+	}
+	return names, warnings, nil
 }
 
 // ReadConf reads one configuration file below root.
@@ -134,9 +223,15 @@ func ReadConf(root host.Root, name string) (*conf.File, error) {
 	return file, nil
 }
 
-// Name returns the name of the first file, by which messages call the machine.
+// Name returns the name of the first file that is not a package's, by which messages call the
+// machine, or "" if there is none.
 func (s Side) Name() string {
-	return s.Files[0].Name
+	for _, f := range s.Files {
+		if !isPackaged(f.Name) {
+			return f.Name
+		}
+	}
+	return ""
 }
 
 // Placed is an option together with the name of its file.

@@ -59,7 +59,7 @@ type flavorListOptions struct {
 
 func parseFlavorList(c *cli.Context, f *faults) flavorListOptions {
 	f.arguments(c)
-	return flavorListOptions{c.String("root"), f.choice(c, "output"), parseCloud(c, f), parseConfs(c, f), parseRelease(c, f), c.StringSlice("inventory")}
+	return flavorListOptions{c.String("root"), f.choice(c, "output"), parseCloud(c, f), parseConfs(c, f, ""), parseRelease(c, f), c.StringSlice("inventory")}
 }
 
 // flavorListReport is the output of flavor list (docs/json.md).
@@ -88,8 +88,11 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	errs := []error{err}
 	var sides []nova.Side
 	var release nova.Release
+	warnings := []string{}
 	if len(opts.confs) > 0 {
-		release, err = opts.release.OrInstalled(root)
+		var newer []string
+		release, newer, err = opts.release.OrInstalled(root)
+		warnings = append(warnings, newer...)
 		errs = append(errs, err)
 		sides, err = nova.ReadSides(u.documents(), opts.confs)
 		errs = append(errs, err)
@@ -105,7 +108,7 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	if err != nil {
 		return err
 	}
-	report := flavorListReport{Schema: 1, Cloud: compute.URL, Flavors: []listedItem{}, Warnings: []string{}}
+	report := flavorListReport{Schema: 1, Cloud: compute.URL, Flavors: []listedItem{}, Warnings: warnings}
 	for _, f := range gpuFlavors(all) {
 		item := listedItem{State: flavor.State{Flavor: f}}
 		if !f.Public {

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -26,10 +28,16 @@ device matches; options that the release ignores; filters that are missing or we
 removed from Nova; Placement on one side only; device specs that an earlier one shadows,
 and device specs with which nova-compute does not start. Changes nothing.
 
-Without --conf it reads the files of this machine. Files of another machine are given
-with its role, such as controller=FILE; several files of one machine are joined by
-commas, in the order in which Nova reads them. --inventory also checks the files against
-the hardware of compute nodes, and --flavors against the flavors of a cloud.
+Without --conf it reads the files of this machine: those that oslo.config finds for each
+program (nova-dist.conf, nova.conf, nova-compute.conf, nova.conf.d and so on), and those
+that kolla-ansible, TripleO or RHOSO give to containers. Files of another machine are
+given with its role, such as controller=FILE; several files of one machine are joined by
+commas, in the order in which Nova reads them. Without ROLE= and --role, the role is
+inferred from the units of this machine, or else from the options in the files.
+
+--inventory also checks the files against the hardware of compute nodes, and --flavors
+against the flavors of a cloud. The devices that are counted at the end are those that
+the device specs offer to guests, or without a compute node those of the aliases.
 
 ` + cloudHelp + `
 
@@ -47,6 +55,8 @@ EXIT STATUS
 			outputFlag(formatTable, formatJSON, formatYAML),
 			confsFlag("check `[ROLE=]FILE[,FILE]` (repeatable; default: the files of this machine)"),
 			releaseFlag(),
+			choiceFlag{&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred); ROLE= of --conf takes precedence"},
+				[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}},
 			&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt on the compute nodes (default: without --conf, that of this machine)"},
 			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU on the compute nodes (default: as for --libvirt)"},
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
@@ -59,6 +69,7 @@ EXIT STATUS
 type novaCheckOptions struct {
 	root, format string
 	release      nova.Release
+	role         nova.Role // "" to infer it
 	confs        []nova.SideFiles
 	hypervisor   nova.Hypervisor
 	inventories  []string
@@ -76,18 +87,22 @@ func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 		f.each("--"+flag+": ", err, "")
 		return v
 	}
+	role := nova.Role(f.choice(c, "role"))
 	return novaCheckOptions{
-		c.String("root"), f.choice(c, "output"), parseRelease(c, f), parseConfs(c, f), nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
+		c.String("root"), f.choice(c, "output"), parseRelease(c, f), role, parseConfs(c, f, role), nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
 		c.StringSlice("inventory"), c.Bool("flavors"), parseCloud(c, f),
 	}
 }
 
-// parseConfs reads --conf.
-func parseConfs(c *cli.Context, f *faults) []nova.SideFiles {
+// parseConfs reads --conf. Files without a role of their own get the given one; "" stands for the
+// role that is inferred from the files.
+func parseConfs(c *cli.Context, f *faults, otherwise nova.Role) []nova.SideFiles {
 	var confs []nova.SideFiles
 	for _, value := range c.StringSlice("conf") {
 		role, files := cutConf(value)
-		if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
+		if role == "" && !strings.Contains(value, "=") {
+			role = string(otherwise)
+		} else if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
 			f.add(&usageError{"--conf: unknown role " + quoted(role), "use controller, compute or all"})
 		}
 		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: files})
@@ -95,33 +110,71 @@ func parseConfs(c *cli.Context, f *faults) []nova.SideFiles {
 	return confs
 }
 
-// cutConf splits [ROLE=]FILE[,FILE]. Without a role the files are of all services.
+// cutConf splits [ROLE=]FILE[,FILE]. The role is "" if there is none.
 func cutConf(value string) (role string, files []string) {
 	role, list, ok := strings.Cut(value, "=")
 	if !ok {
-		role, list = string(nova.All), value
+		role, list = "", value
 	}
 	return role, strings.Split(list, ",")
 }
 
 // sides reads the files that are named, or without --conf everything of this machine.
-func (o novaCheckOptions) sides(u *ui, root host.Root) ([]nova.Side, error) {
+func (o novaCheckOptions) sides(u *ui, root host.Root) (sides []nova.Side, warnings []string, err error) {
 	if len(o.confs) > 0 {
 		sides, err := nova.ReadSides(u.documents(), o.confs)
 		for i := range sides {
 			sides[i].Hypervisor = o.hypervisor
 		}
-		return sides, err
+		return sides, nil, err
 	}
 	given, contractErr := prepared(root)
-	side, err := nova.ObserveSide(root, given)
-	if o.hypervisor.Libvirt != nil {
-		side.Hypervisor.Libvirt = o.hypervisor.Libvirt
+	role, from := o.role, ""
+	if role == "" {
+		if role, from, err = configuredRole(root); err != nil {
+			warnings = append(warnings, fmt.Sprintf("the role is inferred without the journal: %v", err))
+		}
 	}
-	if o.hypervisor.QEMU != nil {
-		side.Hypervisor.QEMU = o.hypervisor.QEMU
+	sides, more, err := nova.ObserveSides(root, role, from, given)
+	warnings = append(warnings, more...)
+	for i := range sides {
+		if o.hypervisor.Libvirt != nil {
+			sides[i].Hypervisor.Libvirt = o.hypervisor.Libvirt
+		}
+		if o.hypervisor.QEMU != nil {
+			sides[i].Hypervisor.QEMU = o.hypervisor.QEMU
+		}
 	}
-	return []nova.Side{side}, errors.Join(err, contractErr)
+	return sides, warnings, errors.Join(err, contractErr)
+}
+
+// configuredRole returns the role with which nova configure was run on the machine, and the entries
+// of the journal that say so; "" if there is none.
+func configuredRole(root host.Root) (role nova.Role, from string, err error) {
+	entries, err := change.List(root)
+	if err != nil {
+		return "", "", err
+	}
+	ids := map[nova.Role]string{}
+	for _, e := range entries {
+		for _, r := range []nova.Role{nova.Controller, nova.Compute, nova.All} {
+			if e.Command == commandConfigure+" --role "+string(r) && e.Status == change.Done {
+				ids[r] = entryName(e.ID, e.Command)
+			}
+		}
+	}
+	controls, computes, all := ids[nova.Controller], ids[nova.Compute], ids[nova.All]
+	switch {
+	case all != "":
+		return nova.All, all + " is in the journal", nil
+	case controls != "" && computes != "":
+		return nova.All, controls + " and " + computes + " are in the journal", nil
+	case controls != "":
+		return nova.Controller, controls + " is in the journal", nil
+	case computes != "":
+		return nova.Compute, computes + " is in the journal", nil
+	}
+	return "", "", nil
 }
 
 // prepared returns the functions that host prepare has recorded for guests, or nil without a
@@ -140,10 +193,33 @@ func prepared(root host.Root) ([]pci.Address, error) {
 
 // novaCheckReport is the output of nova check (docs/json.md).
 type novaCheckReport struct {
-	Schema   int            `json:"schema"`
-	Release  string         `json:"release"`
-	Passed   bool           `json:"passed"`
-	Findings []host.Finding `json:"findings"`
+	Schema         int             `json:"schema"`
+	Release        string          `json:"release"`
+	Passed         bool            `json:"passed"`
+	Configurations []configuration `json:"configurations"`
+	FileCount      int             `json:"file_count"`
+	AliasCount     int             `json:"alias_count"`
+	DeviceCount    *int            `json:"device_count"`
+	Findings       []host.Finding  `json:"findings"`
+	Warnings       []string        `json:"warnings"`
+}
+
+// configuration is the files of one machine, or of the services of one kind on this machine.
+type configuration struct {
+	Role     nova.Role `json:"role"`
+	RoleFrom *string   `json:"role_from"`
+	Files    []string  `json:"files"`
+}
+
+func newConfiguration(s nova.Side) configuration {
+	c := configuration{Role: s.Role, Files: []string{}}
+	if s.RoleFrom != "" {
+		c.RoleFrom = &s.RoleFrom
+	}
+	for _, f := range s.Files {
+		c.Files = append(c.Files, f.Name)
+	}
+	return c
 }
 
 func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
@@ -151,9 +227,9 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	if err != nil {
 		return err
 	}
-	release, err := opts.release.OrInstalled(root)
+	release, warnings, err := opts.release.OrInstalled(root)
 	errs := []error{err}
-	sides, err := opts.sides(u, root)
+	sides, more, err := opts.sides(u, root)
 	errs = append(errs, err)
 	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
 	errs = append(errs, err)
@@ -165,7 +241,15 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 		return err
 	}
 	findings := append([]host.Finding{}, check.Run(release, sides, hosts, flavors)...)
-	report := novaCheckReport{Schema: 1, Release: release.String(), Passed: !host.Failed(findings), Findings: findings}
+	counts := check.Count(release, sides, hosts)
+	report := novaCheckReport{
+		Schema: 1, Release: release.String(), Passed: !host.Failed(findings), Configurations: []configuration{},
+		FileCount: counts.Files, AliasCount: counts.Aliases, DeviceCount: counts.Devices,
+		Findings: findings, Warnings: append(append([]string{}, warnings...), more...),
+	}
+	for _, s := range sides {
+		report.Configurations = append(report.Configurations, newConfiguration(s))
+	}
 	u.show(report)
 	if opts.format == formatTable {
 		u.novaCheckTable(report)
@@ -191,9 +275,29 @@ func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor,
 }
 
 func (u *ui) novaCheckTable(r novaCheckReport) {
-	if len(r.Findings) == 0 {
-		u.printf("Nova %s: no problems found\n", r.Release)
+	u.warn(r.Warnings...)
+	for _, c := range r.Configurations {
+		if c.RoleFrom != nil {
+			u.printf("%s: role %s, because %s\n", printable(strings.Join(c.Files, ", ")), c.Role, printable(*c.RoleFrom))
+		}
+	}
+	if len(r.Findings) > 0 {
+		u.findings(r.Findings)
 		return
 	}
-	u.findings(r.Findings)
+	found := fmt.Sprintf("%s, %s", quantity(r.FileCount, "file", "files"), quantity(r.AliasCount, "alias", "aliases"))
+	if r.DeviceCount != nil {
+		found += ", " + quantity(*r.DeviceCount, "device", "devices")
+	} else {
+		found += "; without --inventory, no devices"
+	}
+	u.printf("Nova %s: no problems found: %s\n", r.Release, found)
+}
+
+// quantity returns a number with its noun.
+func quantity(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,8 +93,8 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
 			novaConfFlag("configure `FILE`, below the root"),
 			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
-			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini or kolla"},
-				[]string{"", renderINI, renderKolla}},
+			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
+				[]string{"", renderINI, renderKolla, renderTripleO, renderRHOSO}},
 			dryRunFlag(), yesFlag(),
 		},
 		Action: action(u, parseNovaConfigure, runNovaConfigure),
@@ -107,9 +108,24 @@ const commandConfigure = "nova configure"
 
 // Forms of --render.
 const (
-	renderINI   = "ini"
-	renderKolla = "kolla"
+	renderINI     = "ini"
+	renderKolla   = "kolla"
+	renderTripleO = "tripleo"
+	renderRHOSO   = "rhoso"
 )
+
+// renderFor returns the form for the tool that generates a refused file.
+func renderFor(err error) string {
+	var owned *nova.OwnedError
+	if errors.As(err, &owned) {
+		for owner, form := range map[string]string{"kolla-ansible": renderKolla, "TripleO": renderTripleO, "RHOSO": renderRHOSO} {
+			if owned.Owner == owner {
+				return form
+			}
+		}
+	}
+	return renderINI
+}
 
 type novaConfigureOptions struct {
 	decision
@@ -122,6 +138,7 @@ type novaConfigureOptions struct {
 	render      string
 	timeout     time.Duration
 	reported    bool // the operator asserts that all compute nodes report
+	warnings    []string
 }
 
 func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
@@ -141,7 +158,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 			Remove:     c.StringSlice("remove-alias"),
 			NamesGiven: c.IsSet("names"),
 		},
-		place:  nova.Place{File: c.String("conf"), DropIn: c.Bool("drop-in")},
+		place:  nova.Place{File: c.String("conf"), Given: c.IsSet("conf"), DropIn: c.Bool("drop-in")},
 		render: f.choice(c, "render"), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"),
 	}
 	if c.IsSet("role") {
@@ -171,7 +188,7 @@ func parseRelease(c *cli.Context, f *faults) nova.Release {
 	}
 	release, err := nova.ParseRelease(c.String("release"))
 	if err != nil {
-		f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + listed(nova.ReleaseNames(), "or")})
+		f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + listed(nova.ReleaseNames(), "or") + ", or a newer one"})
 	}
 	return release
 }
@@ -218,7 +235,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
 	if errors.Is(err, nova.ErrOwned) && opts.format == formatTable && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
-		opts.render = renderINI
+		opts.render = renderFor(err)
 		return errors.Join(u.render(opts, want), err)
 	}
 	if err != nil {
@@ -226,7 +243,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	}
 	changes := fileChanges(plan.Files)
 	report := novaReport{
-		report: newReport(len(changes) > 0, append(want.Warnings, plan.Warnings...)...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
+		report: newReport(len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
 		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
 		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Restart: append([]nova.Service{}, plan.Restart...),
 	}
@@ -243,7 +260,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	return u.decide(opts.decision, "apply this plan?", &report, func() error {
 		work := change.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Change: change.Files{Root: root}.New(plan.Files)}
 		for _, s := range plan.Restart {
-			work.Restart = append(work.Restart, s.Name)
+			work.Restart = append(work.Restart, unitsOrName(s)...)
 		}
 		return u.apply(ctx, engine, opts.format, work, &report)
 	})
@@ -252,7 +269,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 // observe reads the machine and the inventories.
 func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 	var errs [6]error
-	o.nova.Release, errs[0] = o.nova.Release.OrInstalled(root)
+	o.nova.Release, o.warnings, errs[0] = o.nova.Release.OrInstalled(root)
 	o.nova.Hosts, errs[1] = nova.ReadInventories(u.documents(o.inventories...), nova.ScopeGPUs)
 	o.nova.Cloud, errs[4] = nova.ReadNames(u.documents(o.names...))
 	o.nova.InUse, errs[5] = nova.InUse(root, o.place, o.nova.Role, o.nova.Release)
@@ -274,14 +291,29 @@ func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
 		u.warn("aliases that are in use on this machine are unknown: " + opts.unread.Error())
 	}
 	u.warn(want.Warnings...)
-	text, err := nova.Render(opts.nova, want)
+	form := nova.Render
+	switch opts.render {
+	case renderTripleO:
+		form = nova.RenderTripleO
+	case renderRHOSO:
+		form = nova.RenderRHOSO
+	}
+	text, err := form(opts.nova, want)
 	if err != nil {
 		return err
 	}
+	u.warn(opts.warnings...)
 	if opts.nova.Placement && opts.nova.Role != nova.Compute {
 		u.warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
 	}
-	if opts.render == renderKolla {
+	switch opts.render {
+	case renderTripleO:
+		u.printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
+			"# Compute and Controller stand for the roles of the nodes. The filters replace the list that is set.\n")
+	case renderRHOSO:
+		u.printf("# For RHOSO: the spec is a part of the OpenStackControlPlane. A ConfigMap is listed\n" +
+			"# in dataSources of the nodes' OpenStackDataPlaneService for Nova. The filters replace the list that is set.\n")
+	case renderKolla:
 		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
 		u.printf("# For kolla-ansible: nova/%s in the folder node_custom_config.\n", services[opts.nova.Role])
 	}
@@ -333,12 +365,5 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	if r.ComputesReport != nil && *r.ComputesReport == reportVerified {
 		u.printf("\nverified: every compute node with these devices reports them to Placement\n")
 	}
-	if len(r.Restart) > 0 {
-		u.printf("\nrestart these services, on compute nodes first, nova-api last:\n")
-		rows = nil
-		for _, s := range r.Restart {
-			rows = append(rows, []string{s.Name, s.Interrupts})
-		}
-		u.table([]string{"SERVICE", "INTERRUPTS"}, rows)
-	}
+	u.restartTable(r.Restart)
 }

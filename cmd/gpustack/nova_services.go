@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,4 +108,43 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigur
 	}
 	found, err = find.ListNotReporting(ctx, databases, placement, plan.Wants)
 	return found, errors.Join(unread, err)
+}
+
+// restartTable prints the services to restart with the commands that restart them on the machine.
+func (u *ui) restartTable(services []nova.Service) {
+	if len(services) == 0 {
+		return
+	}
+	u.printf("\nrestart these services, on compute nodes first, nova-api last:\n")
+	var rows [][]string
+	var unknown []string
+	for _, s := range services {
+		command := "-"
+		if s.Command != nil {
+			command = *s.Command
+		} else {
+			unknown = append(unknown, s.Name)
+		}
+		rows = append(rows, []string{s.Name, command, s.Interrupts})
+	}
+	titles := []string{"SERVICE", "COMMAND", "INTERRUPTS"}
+	if len(unknown) == len(services) {
+		titles = slices.Delete(titles, 1, 2)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 1, 2)
+		}
+	}
+	u.table(titles, rows)
+	if len(unknown) > 0 {
+		u.printf("no unit was found that runs %s\n", listed(unknown, "or"))
+	}
+}
+
+// unitsOrName returns the names by which an operator restarts a service: those of its units, or
+// its own if they are unknown.
+func unitsOrName(s nova.Service) []string {
+	if len(s.Units) > 0 {
+		return s.Units
+	}
+	return []string{s.Name}
 }

@@ -17,8 +17,8 @@ type Answer struct {
 // either of which may be empty. Without nova.conf an alias stands for the product that host scan
 // gives that name.
 func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []nova.Host) Answer {
-	c := &checker{release: release, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}}
-	for _, s := range sides {
+	c := newChecker(release, sides, hosts)
+	for _, s := range c.sides {
 		c.readAliases(s)
 		if s.Role.Computes() {
 			c.readSpecs(s)
@@ -108,7 +108,7 @@ func (c *checker) serves(alias string, d *pci.Device) bool {
 	}
 	asked := false
 	for _, a := range c.aliases[alias] {
-		asked = asked || isProduct(a.object, d) && (d.DeviceType == nil || takesType(a.object, string(*d.DeviceType)))
+		asked = asked || nova.IsProduct(a.object, d) && (d.DeviceType == nil || nova.TakesType(a.object, string(*d.DeviceType)))
 	}
 	if !c.computes {
 		return asked
@@ -138,11 +138,4 @@ func offers(spec map[string]any, d *pci.Device) bool {
 		}
 	}
 	return true
-}
-
-// takesType reports whether an alias accepts devices of a type. An alias without device_type
-// accepts every type but physical functions (nova/pci/request.py).
-func takesType(alias map[string]any, kind string) bool {
-	want, told := alias["device_type"].(string)
-	return told && kind == want || !told && kind != string(pci.TypePF)
 }

@@ -91,7 +91,7 @@ func TestPlaces(t *testing.T) {
 	var devices []pci.Device
 	vendor, a, b := pci.ID(0x10de), pci.ID(1), pci.ID(2)
 	devices = append(devices, pci.Device{VendorID: &vendor, ProductID: &a, DeviceType: &kind}, pci.Device{VendorID: &vendor, ProductID: &b, DeviceType: &kind})
-	c := &checker{sides: []nova.Side{{Role: nova.Controller}}, aliases: map[string][]aliasAt{
+	c := &checker{sides: []side{{Side: nova.Side{Role: nova.Controller}}}, aliases: map[string][]aliasAt{
 		"either": {{object: map[string]any{"vendor_id": "10de", "product_id": "0001"}}, {object: map[string]any{"vendor_id": "10de", "product_id": "0002"}}},
 		"first":  {{object: map[string]any{"vendor_id": "10de", "product_id": "0001"}}},
 	}}

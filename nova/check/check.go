@@ -36,8 +36,8 @@ type Flavor struct {
 // the release, the hardware of hosts and the flavors. hosts and flavors may be empty. The findings
 // are sorted by file and line.
 func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor) []host.Finding {
-	c := &checker{release: r, sides: sides, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
-	for _, s := range sides {
+	c := newChecker(r, sides, hosts)
+	for _, s := range c.sides {
 		c.ignored(s)
 		c.readAliases(s)
 		if s.Role.Computes() {
@@ -51,15 +51,63 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 	c.bothSides()
 	c.names()
 	c.offered()
+	c.missing()
 	c.placement()
 	c.flavors(flavors)
 	slices.SortStableFunc(c.findings, func(a, b host.Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
-	return c.findings
+	var findings []host.Finding
+	for _, f := range c.findings { // a file that two services read is judged for each
+		if !slices.Contains(findings, f) {
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+func newChecker(r nova.Release, sides []nova.Side, hosts []nova.Host) *checker {
+	c := &checker{release: r, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
+	for _, s := range sides {
+		for _, view := range views(s) {
+			view.number = len(c.sides)
+			c.sides = append(c.sides, view)
+		}
+	}
+	return c
+}
+
+// side is a side as the services that need its options read it.
+type side struct {
+	nova.Side
+	number  int
+	service string // the only service that reads aliases there, if the side was split; "" otherwise
+}
+
+// views returns a side as nova-api and nova-compute read it: two sides if they read different
+// files, which may then differ in their aliases like those of two machines.
+func views(s nova.Side) []side {
+	if s.Role != nova.All || slices.Equal(s.API().Files, s.Compute().Files) {
+		return []side{{Side: s}}
+	}
+	controller, compute := s, s
+	controller.Role, compute.Role = nova.Controller, nova.Compute
+	compute.Files = s.Compute().Files
+	controller.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
+		return nova.ReadBy(f.Name, s.Name()) == "nova-compute"
+	})
+	return []side{{Side: controller, service: "nova-api"}, {Side: compute, service: "nova-compute"}}
+}
+
+// reader returns the side as the service reads it that needs its aliases.
+func (s side) reader() nova.Side {
+	if s.Role == nova.Controller {
+		return s.API()
+	}
+	return s.Compute()
 }
 
 type checker struct {
 	release  nova.Release
-	sides    []nova.Side
+	sides    []side
 	hosts    []nova.Host
 	findings []host.Finding
 	aliases  map[string][]aliasAt
@@ -70,7 +118,7 @@ type checker struct {
 
 // aliasAt is an alias with its place.
 type aliasAt struct {
-	side   nova.Side
+	side   side
 	file   string
 	line   int
 	object map[string]any
@@ -78,10 +126,11 @@ type aliasAt struct {
 
 // specAt is a device_spec with its place.
 type specAt struct {
-	side   nova.Side
+	side   side
 	file   string
 	line   int
 	object map[string]any
+	spec   devspec.Spec
 }
 
 // add adds a finding. effect continues a sentence that begins with "Nova".
@@ -113,7 +162,7 @@ var readBy = []struct {
 	{conf.Name{Section: "DEFAULT", Key: "enabled_filters"}, 0, 0, "[filter_scheduler] enabled_filters"},
 }
 
-func (c *checker) ignored(s nova.Side) {
+func (c *checker) ignored(s side) {
 	for _, n := range readBy {
 		if c.release >= n.since && c.release < n.until {
 			continue
@@ -128,41 +177,24 @@ func (c *checker) ignored(s nova.Side) {
 	}
 }
 
-// aliasKeys are the keys of an alias, and the first release that accepts each (nova/pci/request.py,
-// _ALIAS_SCHEMA).
-var aliasKeys = map[string]nova.Release{
-	"name": 0, "vendor_id": 0, "product_id": 0, "capability_type": 0, "device_type": 0,
-	"numa_policy": nova.Queens, "resource_class": nova.Antelope, "traits": nova.Antelope, "live_migratable": nova.Epoxy,
-}
-
 const allAliases = "rejects every alias of this file; guests whose flavors request one fail"
 
-func (c *checker) readAliases(s nova.Side) {
-	for _, o := range s.Find(c.release.AliasNames()...) {
-		all := conf.ParseObjects(o.Value)
-		if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(o.Value), "[") {
-			c.add(checkAlias, host.Fail, o.File, o.Line(), "the value of alias is not a single JSON object", allAliases, "write one object per line, each with its own alias = ")
+func (c *checker) readAliases(s side) {
+	for _, o := range s.reader().Find(c.release.AliasNames()...) {
+		object, faults := nova.AliasFaults(o.Value, c.release)
+		for _, f := range faults {
+			c.add(checkAlias, host.Fail, o.File, o.Line(), f.Seen, allAliases, f.Remedy)
+		}
+		if object == nil {
 			continue
 		}
-		object := all[0]
-		for key := range object {
-			if since, known := aliasKeys[key]; !known || c.release < since {
-				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("an alias has the key %q, which %s does not support", key, c.release), allAliases, "remove the key")
-			}
-		}
-		name, _ := object["name"].(string)
-		if name = strings.TrimSpace(name); name == "" {
-			c.add(checkAlias, host.Fail, o.File, o.Line(), "an alias has no name", allAliases, "add a name")
-			continue
-		}
+		name := strings.TrimSpace(fmt.Sprint(object["name"]))
 		for _, key := range []string{"vendor_id", "product_id"} {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
 			case object[key] == nil:
 				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "matches devices with any value, and rejects the alias from 2025.2 on", "add vendor_id and product_id")
-			case err != nil || len(id) != 4:
-				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s is not four hexadecimal digits", name, key), allAliases, "write four digits without 0x")
-			case id != strings.ToLower(id) && c.release < nova.Rocky:
+			case err == nil && id != strings.ToLower(id) && c.release < nova.Rocky:
 				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has upper-case letters", name, key), "compares it case-sensitively and finds no device", "write it in lower case")
 			}
 		}
@@ -170,8 +202,11 @@ func (c *checker) readAliases(s nova.Side) {
 	}
 }
 
-func (c *checker) filters(s nova.Side) {
-	r := c.release
+func (c *checker) filters(of side) {
+	r, s := c.release, of.Scheduler()
+	if len(s.Files) == 0 { // the files are those of another service's container
+		return
+	}
 	list, file, line := r.DefaultFilters(), s.Name(), 0
 	for _, n := range r.FilterNames() {
 		if found := s.Find(n); len(found) > 0 {
@@ -197,7 +232,7 @@ func (c *checker) bothSides() {
 		for _, a := range at[1:] {
 			// Several definitions on one side are alternatives; Nova requires the same type in
 			// each.
-			if a.side.Name() == at[0].side.Name() && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
+			if a.side.number == at[0].side.number && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
 				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is defined twice without the same device_type", name), allAliases, "set the same device_type in both")
 			}
 		}
@@ -206,17 +241,30 @@ func (c *checker) bothSides() {
 			switch {
 			case len(mine) == 0 && len(contents(c.aliases[c.variant(name)], s)) > 0: // names reports it
 			case len(mine) == 0:
-				c.add(checkAlias, host.Fail, s.Name(), 0, fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name()), "rejects builds, resizes and migrations with this alias here (PciRequestAliasNotDefined)", "run gpustack nova configure with the same devices here")
+				seen := fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name())
+				if s.service != "" && at[0].side.Name() == s.Name() {
+					seen = fmt.Sprintf("alias %s is missing in the files that %s reads: it is in %s", name, s.service, at[0].file)
+				}
+				c.add(checkAlias, host.Fail, s.Name(), 0, seen, "rejects builds, resizes and migrations with this alias here (PciRequestAliasNotDefined)", "run gpustack nova configure with the same devices here")
 			case !sameContents(mine, contents(at, at[0].side)):
-				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, at[0].side.Name()), "claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
+				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, at[0].name(s)), "claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
 			}
 		}
 	}
 }
 
-func contents(at []aliasAt, s nova.Side) (mine []map[string]any) {
+// name returns the name of the side of an alias, for messages about side s: the file if both have
+// the same name.
+func (a aliasAt) name(s side) string {
+	if a.side.Name() == s.Name() {
+		return a.file
+	}
+	return a.side.Name()
+}
+
+func contents(at []aliasAt, s side) (mine []map[string]any) {
 	for _, a := range at {
-		if a.side.Name() == s.Name() {
+		if a.side.number == s.number {
 			mine = append(mine, a.object)
 		}
 	}
@@ -224,8 +272,8 @@ func contents(at []aliasAt, s nova.Side) (mine []map[string]any) {
 }
 
 // where returns the first place of an alias on a side.
-func where(at []aliasAt, s nova.Side) aliasAt {
-	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Name() == s.Name() })]
+func where(at []aliasAt, s side) aliasAt {
+	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.number == s.number })]
 }
 
 func sameContents(a, b []map[string]any) bool {
@@ -234,44 +282,83 @@ func sameContents(a, b []map[string]any) bool {
 	})
 }
 
-// offered checks aliases against device specs, and both against the hardware of hosts.
+// offered checks aliases against device specs and against the hardware of hosts.
 func (c *checker) offered() {
 	for name, at := range c.aliases {
 		if c.computes && !c.someSpecMatches(at) {
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name), "finds no host (NoValidHost)", "run gpustack nova configure --role compute with the same devices there")
 		}
-		if len(c.hosts) == 0 {
-			continue
-		}
-		var types []string
-		for _, h := range c.hosts {
-			for i := range h.Devices {
-				d := &h.Devices[i]
-				if slices.ContainsFunc(at, func(a aliasAt) bool { return isProduct(a.object, d) }) && d.DeviceType != nil && !slices.Contains(types, string(*d.DeviceType)) {
-					types = append(types, string(*d.DeviceType))
+		var types []string  // of the inventories
+		var served bool     // a host of the inventories or this machine has devices that the alias selects
+		var others []string // hosts with devices of the product that it does not select
+		for _, h := range c.known() {
+			var mine []string
+			takes := false
+			for _, a := range at {
+				for _, kind := range nova.TypesOf(a.object, h.Devices) {
+					mine = append(mine, kind)
+					takes = takes || slices.ContainsFunc(at, func(a aliasAt) bool { return nova.TakesType(a.object, kind) })
 				}
 			}
+			slices.Sort(mine)
+			mine = slices.Compact(mine)
+			types = append(types, mine...)
+			served = served || takes
+			if len(mine) > 0 && !takes {
+				others = append(others, fmt.Sprintf("%s has %s", hostName(h), strings.Join(mine, " and ")))
+			}
 		}
-		switch served := func(a aliasAt) bool {
-			return slices.ContainsFunc(types, func(t string) bool { return takesType(a.object, t) })
-		}; {
-		case len(types) == 0:
+		slices.Sort(types)
+		types = slices.Compact(types)
+		switch {
+		case len(c.hosts) > 0 && len(types) == 0:
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name), "finds no host (NoValidHost)", "gpustack host scan lists the devices of a host")
-		case !slices.ContainsFunc(at, served):
+		case len(c.hosts) > 0 && !served:
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")), "finds no host (NoValidHost)", "set that device_type in the alias")
+		case len(others) > 0:
+			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("alias %s selects %s, but %s", name, nova.SelectedTypes(at[0].object), strings.Join(others, ", ")),
+				"never schedules guests to these devices", "turn SR-IOV on or off in the firmware of these hosts, or define another alias with their device_type")
 		}
 	}
-	if len(c.hosts) == 0 {
-		return
+}
+
+// known returns the hosts whose hardware is known: those of the inventories, and this machine.
+func (c *checker) known() []nova.Host {
+	hosts := slices.Clone(c.hosts)
+	for _, s := range c.sides {
+		if len(s.Devices) > 0 && s.Role.Computes() {
+			return append(hosts, nova.Host{Devices: s.Devices}) // all sides with devices are this machine's
+		}
 	}
-	for _, s := range c.specs {
-		if s.object["address"] != nil || s.object["devname"] != nil || s.object["vendor_id"] == nil {
+	return hosts
+}
+
+func hostName(h nova.Host) string {
+	if h.Name == "" {
+		return "this machine"
+	}
+	return "host " + h.Name
+}
+
+// missing finds device specs for products that the compute node does not have.
+func (c *checker) missing() {
+	for _, s := range c.sides {
+		machines, sure := c.machines(s)
+		if !s.Role.Computes() || len(machines) == 0 {
 			continue
 		}
-		if !slices.ContainsFunc(c.hosts, func(h nova.Host) bool {
-			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return isProduct(s.object, &d) })
-		}) {
-			c.add(checkDeviceSpec, host.Warn, s.file, s.line, "a device_spec selects a product that no host in the inventories has", "matches no device with it", "gpustack host scan --all lists the devices of a host")
+		where := "no host in the inventories has"
+		if sure && len(machines) == 1 {
+			where = hostName(machines[0]) + " does not have"
+		}
+		var devices []pci.Device
+		for _, m := range machines {
+			devices = append(devices, m.Devices...)
+		}
+		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
+			for _, spec := range nova.Missing([]devspec.Line{l}, devices) {
+				c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where), "matches no device with it", "gpustack host scan --all lists the devices of a host")
+			}
 		}
 	}
 }
@@ -279,8 +366,8 @@ func (c *checker) offered() {
 // machines returns the hosts to which the files of a compute node may belong: the machine itself,
 // else the inventory with its name, else all inventories. sure is false if it is a guess, because
 // there are several compute nodes.
-func (c *checker) machines(s nova.Side) (hosts []nova.Host, sure bool) {
-	if s.Devices != nil {
+func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
+	if len(s.Devices) > 0 {
 		return []nova.Host{{Devices: s.Devices}}, true
 	}
 	names := hostNames(s)
@@ -300,7 +387,7 @@ func (c *checker) machines(s nova.Side) (hosts []nova.Host, sure bool) {
 
 // hostNames returns the possible names of the host of a side: the option host, or else the names of
 // the files and of their folders.
-func hostNames(s nova.Side) (names []string) {
+func hostNames(s side) (names []string) {
 	if found := s.Find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
 		return []string{found[len(found)-1].Value}
 	}
@@ -310,12 +397,12 @@ func hostNames(s nova.Side) (names []string) {
 	return names
 }
 
-// identical checks the specs by ids of a compute node for functions that should remain with the
-// host, on each machine to which its files may belong.
-func (c *checker) identical(s nova.Side) {
+// identical checks the specs without an address of a compute node for functions that should remain
+// with the host, on each machine to which its files may belong.
+func (c *checker) identical(s side) {
 	machines, sure := c.machines(s)
 	for _, at := range c.specs {
-		if at.side.Name() != s.Name() || at.object["address"] != nil || at.object["devname"] != nil || at.object["vendor_id"] == nil {
+		if at.side.number != s.number || at.spec.Faulty || !at.spec.Everywhere() {
 			continue
 		}
 		for _, h := range machines {
@@ -327,22 +414,37 @@ func (c *checker) identical(s nova.Side) {
 // kept finds functions that a spec matches although they should remain with the host, beside
 // identical functions for guests. Which are for guests, given says, or the driver that is bound.
 func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
-	var held, kept []string
+	type product [2]pci.ID
+	held := map[product]bool{}
+	remain := map[product][]string{}
+	var order []product
 	for i := range h.Devices {
 		d := &h.Devices[i]
 		forGuests := d.Driver != nil && pci.LeavesAlone(*d.Driver)
 		if given != nil {
 			forGuests = slices.Contains(given, d.Address)
 		}
-		switch {
-		case !isProduct(s.object, d), given == nil && d.Driver == nil, d.SRIOV.PF != nil && given != nil:
+		if d.VendorID == nil || d.ProductID == nil || given == nil && d.Driver == nil || d.SRIOV.PF != nil && given != nil {
+			continue
+		}
+		switch p := (product{*d.VendorID, *d.ProductID}); {
+		case !s.spec.MatchesIDs(p[0].String(), p[1].String()):
 		case forGuests:
-			held = append(held, d.Address.String())
+			held[p] = true
 		default:
-			kept = append(kept, d.Address.String())
+			if remain[p] == nil {
+				order = append(order, p)
+			}
+			remain[p] = append(remain[p], d.Address.String())
 		}
 	}
-	if len(held) > 0 && len(kept) > 0 {
+	var kept []string
+	for _, p := range order {
+		if held[p] {
+			kept = append(kept, remain[p]...)
+		}
+	}
+	if len(kept) > 0 {
 		host := "host " + h.Name
 		if h.Name == "" {
 			host = "this host"
@@ -381,17 +483,6 @@ func (c *checker) canMatch(spec, alias map[string]any) bool {
 	return true
 }
 
-func isProduct(object map[string]any, d *pci.Device) bool {
-	id := func(key string) (pci.ID, bool) {
-		s, _ := object[key].(string)
-		n, err := pci.ParseID(s)
-		return n, err == nil
-	}
-	vendor, ok := id("vendor_id")
-	product, ok2 := id("product_id")
-	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
-}
-
 // flavors checks the requests of flavors against the aliases, whose names are case-sensitive.
 func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
@@ -424,6 +515,21 @@ func faults(err error) []error {
 	return all
 }
 
+// asksPlacement reports whether the services of a controller that need pci_in_placement have it, or
+// one of them if the files are those of its container.
+func asksPlacement(s side) bool {
+	on := false
+	for _, program := range nova.Controller.Programs() {
+		if view := s.Of(program); len(view.Files) > 0 {
+			if !view.IsOn(nova.PCIInPlacement) {
+				return false
+			}
+			on = true
+		}
+	}
+	return on
+}
+
 // placement checks that compute nodes report devices if controllers ask Placement for them, and
 // vice versa.
 func (c *checker) placement() {
@@ -435,7 +541,7 @@ func (c *checker) placement() {
 			if !controller.Role.Controls() || !compute.Role.Computes() {
 				continue
 			}
-			switch asks, reports := controller.IsOn(nova.PCIInPlacement), compute.IsOn(nova.ReportInPlacement); {
+			switch asks, reports := asksPlacement(controller), compute.Compute().IsOn(nova.ReportInPlacement); {
 			case asks && !reports:
 				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement", controller.Name()), "never schedules guests with devices to this host", "run gpustack nova configure --role compute --placement here")
 			case reports && !asks:
@@ -452,7 +558,7 @@ func (c *checker) placement() {
 // (nova/pci/request.py, nova/compute/pci_placement_translator.py): Placement has those of the first
 // device_spec that matches the device.
 func (c *checker) classes(name string, at []aliasAt) {
-	asks := slices.ContainsFunc(c.sides, func(s nova.Side) bool { return s.Role.Controls() && s.IsOn(nova.PCIInPlacement) })
+	asks := slices.ContainsFunc(c.sides, func(s side) bool { return s.Role.Controls() && asksPlacement(s) })
 	for _, a := range at {
 		vendor, vendorErr := pci.ParseID(fmt.Sprint(a.object["vendor_id"]))
 		product, productErr := pci.ParseID(fmt.Sprint(a.object["product_id"]))
@@ -462,7 +568,7 @@ func (c *checker) classes(name string, at []aliasAt) {
 		wanted := devspec.Reported{Device: &pci.Device{VendorID: &vendor, ProductID: &product}, Spec: devspec.Spec{Object: a.object}}
 		var offered []devspec.Reported
 		for _, s := range c.sides {
-			if s.Role.Computes() && s.IsOn(nova.ReportInPlacement) {
+			if s.Role.Computes() && s.Compute().IsOn(nova.ReportInPlacement) {
 				offered = append(offered, c.offeredBy(s, wanted.Device)...)
 			}
 		}
@@ -477,8 +583,8 @@ func (c *checker) classes(name string, at []aliasAt) {
 
 // offeredBy returns what a compute node reports of a product: for each of its devices if they are
 // known, else for each spec that may be the first to match one.
-func (c *checker) offeredBy(s nova.Side, product *pci.Device) (offered []devspec.Reported) {
-	lines := devspec.Lines(s.Files, c.release.SpecNames())
+func (c *checker) offeredBy(s side, product *pci.Device) (offered []devspec.Reported) {
+	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
 	vendor, id := product.VendorID.String(), product.ProductID.String()
 	machines, _ := c.machines(s)
 	for _, m := range machines {

@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 			[]string{"fail alias ctl:2 alias K4200: product_id has upper-case letters", "fail alias node:2 alias K4200: product_id has upper-case letters"}},
 		{"nothing offered", "zed", goodCtl, strings.Replace(goodNode, "10DE", "8086", 1), "", []string{"fail " + noHost}},
 		{"no such hardware", "zed", goodCtl, goodNode, "1bb1",
-			[]string{"fail alias ctl:2 no host in the inventories has a device of alias K4200", "warn device_spec node:3 a device_spec selects a product that no host in the inventories has"}},
+			[]string{"fail alias ctl:2 no host in the inventories has a device of alias K4200", "warn device_spec node:3 a device_spec selects product 10de:11b4, which host gpu1 does not have"}},
 		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail alias ctl:2 the devices of alias K4200 have device_type type-PF"}},
 		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn device_spec node:4 a device_spec has neither ids nor an address"}},
 		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail device_spec node:4 the value of device_spec is not a JSON object"}},

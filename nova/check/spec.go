@@ -25,9 +25,9 @@ var (
 )
 
 // readSpecs returns the specs of a compute node, and adds findings for specs that Nova rejects.
-func (c *checker) readSpecs(s nova.Side) []devspec.Line {
+func (c *checker) readSpecs(s side) []devspec.Line {
 	c.computes = true
-	lines := devspec.Lines(s.Files, c.release.SpecNames())
+	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
 	for _, l := range lines {
 		if !l.IsJSON {
 			c.addSpec(l, host.Fail, "the value of device_spec is not a JSON object", noStart, "write a JSON object or a list of JSON objects")
@@ -40,7 +40,7 @@ func (c *checker) readSpecs(s nova.Side) []devspec.Line {
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
 				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests", "add vendor_id and product_id")
 			}
-			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), o})
+			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), o, spec})
 		}
 	}
 	return lines
@@ -52,9 +52,9 @@ func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect, reme
 
 // checkSpecs checks the specs of a compute node against each other, the release, the hypervisor and
 // the hardware: its own, or else that of the inventories.
-func (c *checker) checkSpecs(s nova.Side, lines []devspec.Line) {
+func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	machines, sure := c.machines(s)
-	reports := s.IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
+	reports := s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
 	for _, l := range lines {
 		for _, spec := range l.Specs {
 			c.booleans(l, spec)
@@ -113,7 +113,7 @@ func (c *checker) booleans(l devspec.Line, spec devspec.Spec) {
 }
 
 // liveMigratable checks the hypervisor of specs with live_migratable.
-func (c *checker) liveMigratable(s nova.Side, l devspec.Line, spec devspec.Spec) {
+func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
 	if c.release < nova.Epoxy || !spec.IsOn("live_migratable") {
 		return
 	}
@@ -169,7 +169,7 @@ func (c *checker) wrongFunctions(h devspec.Hardware, lines []devspec.Line) []dev
 }
 
 // shadowed finds specs without effect, because earlier specs match all of their devices.
-func (c *checker) shadowed(s nova.Side, lines []devspec.Line, machines []nova.Host) {
+func (c *checker) shadowed(s side, lines []devspec.Line, machines []nova.Host) {
 	type numbered struct {
 		line devspec.Line
 		spec devspec.Spec

@@ -71,12 +71,16 @@ var owners = []struct {
 	where string
 }{
 	{host.LazyRegexp(`(?i)kolla`), "kolla-ansible", "nova.conf in the folder node_custom_config (/etc/kolla/config/nova.conf)"},
-	{host.LazyRegexp(`(?i)tripleo|edpm`), "TripleO", "the deployment's templates (ExtraConfig, or customServiceConfig)"},
+	{host.LazyRegexp(`(?i)tripleo`), "TripleO", "an environment file of the deployment (NovaPCIPassthrough, and nova::pci::aliases of ExtraConfig)"},
+	{host.LazyRegexp(`(?i)edpm|openstack-k8s`), "RHOSO", "customServiceConfig of the control plane, and a ConfigMap of the data plane service for compute nodes"},
 	{host.LazyRegexp(`(?i)juju`), "Juju", "the charm's options (juju config)"},
 	{host.LazyRegexp(`(?i)puppet`), "Puppet", "the parameters of nova::pci and nova::compute::pci"},
 	{host.LazyRegexp(`(?i)ansible`), "Ansible", "the variables of the role that generates it"},
 	{host.LazyRegexp(`(?i)\b(chef|salt)\b`), "a configuration manager", "its recipes"},
 }
+
+// ownedDirs are folders whose files the tools generate that come first in owners.
+var ownedDirs = []string{"/etc/kolla/", "/var/lib/config-data/", "/var/lib/openstack/config/"}
 
 // Owner returns the tool that generates a file and where an operator sets its options, or "" if no
 // tool generates it.
@@ -96,8 +100,10 @@ func Owner(name string, text []byte) (owner, where string) {
 		}
 		head.WriteString(l.text + "\n")
 	}
-	if strings.Contains(name, "/etc/kolla/") {
-		return owners[0].owner, owners[0].where
+	for i, dir := range ownedDirs {
+		if strings.Contains(name, dir) {
+			return owners[i].owner, owners[i].where
+		}
 	}
 	managed := regexp.MustCompile(`(?i)managed|generated|maintained|created by|do not (edit|modify|change)|automatically`)
 	if !managed.MatchString(head.String()) {

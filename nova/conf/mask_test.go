@@ -61,6 +61,8 @@ func TestOwner(t *testing.T) {
 		{"Puppet's", "/etc/nova/nova.conf", "# This file is managed by Puppet\n[DEFAULT]\n", "Puppet"},
 		{"Juju's", "/etc/nova/nova.conf", "###\n# [ WARNING ]\n# Configuration file maintained by Juju. Local changes may be overwritten.\n###\n", "Juju"},
 		{"kolla's", "/etc/kolla/nova-compute/nova.conf", "[DEFAULT]\n", "kolla-ansible"},
+		{"TripleO's", "/var/lib/config-data/puppet-generated/nova_libvirt/etc/nova/nova.conf", "[DEFAULT]\n", "TripleO"},
+		{"RHOSO's", "/var/lib/openstack/config/nova/01-nova.conf", "[DEFAULT]\n", "RHOSO"},
 		{"a mark further down", "/etc/nova/nova.conf", "[DEFAULT]\n# managed by Puppet\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

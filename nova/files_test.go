@@ -1,0 +1,236 @@
+package nova_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/nova"
+)
+
+// plan plans an alias K4200 for nova.conf of a tree, and returns the files that change.
+func plan(t *testing.T, role nova.Role, release nova.Release, place nova.Place, placement bool, tree string) (nova.Plan, map[string]string, error) {
+	t.Helper()
+	a, err := nova.ParseAlias("K4200=10de:11b4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nova.Options{Role: role, Release: release, Aliases: []nova.Alias{a}, Placement: placement}
+	root := hosttest.Lay(t, tree)
+	if role.Computes() {
+		if o.Machine, err = nova.Observe(root, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := nova.NewWant(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if place.File == "" {
+		place.File = nova.DefaultConf
+	}
+	p, err := nova.NewPlan(root, o, w, place)
+	changed := map[string]string{}
+	for _, c := range p.Files.Pending() {
+		changed[strings.TrimPrefix(c.Name, "/etc/nova/")] = string(c.After.Content)
+	}
+	return p, changed, err
+}
+
+// TestProgramFiles: what only one program reads counts for that program alone. An option with one
+// value is set wherever a program that needs it may read it, and an alias ends where all read it.
+func TestProgramFiles(t *testing.T) {
+	const (
+		alias = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
+		other = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PF"}`
+		spec  = `{"vendor_id": "10de", "product_id": "11b4"}`
+		full  = "[pci]\nalias = " + alias + "\ndevice_spec = " + spec + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"
+	)
+	for _, test := range []struct {
+		name      string
+		role      nova.Role
+		release   nova.Release
+		placement bool
+		place     nova.Place
+		tree      string
+		want      map[string]string
+		err       string
+	}{
+		{"an alias of nova-compute's alone moves", nova.All, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n" + strings.Replace(full, "alias = "+alias+"\n", "", 1) + "-- etc/nova/nova-compute.conf --\n[pci]\nalias = " + alias + "\n",
+			map[string]string{"nova.conf": strings.Replace(full, "alias = "+alias+"\ndevice_spec = "+spec+"\n", "device_spec = "+spec+"\nalias = "+alias+"\n", 1), "nova-compute.conf": "[pci]\n"}, ""},
+		{"an alias of nova-compute's stays on a compute node", nova.Compute, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n[pci]\ndevice_spec = " + spec + "\n-- etc/nova/nova-compute.conf --\n[pci]\nalias = " + alias + "\n", map[string]string{}, ""},
+		{"nova-compute's other values do not stay beside the planned ones", nova.All, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n" + full + "-- etc/nova/nova-compute.conf.d/a.conf --\n[pci]\nalias = " + other + "\n",
+			map[string]string{"nova-compute.conf.d/a.conf": "[pci]\n"}, ""},
+		{"nova-api.conf may not be read", nova.Controller, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n-- etc/nova/nova-api.conf --\n[pci]\nalias = " + alias + "\n",
+			map[string]string{"nova.conf": "[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n\n[pci]\nalias = " + alias + "\n", "nova-api.conf": "[pci]\n"}, ""},
+		{"nova-api.conf.d is read", nova.Controller, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n-- etc/nova/nova-api.conf.d/a.conf --\n[pci]\nalias = " + alias + "\n", map[string]string{}, ""},
+		{"filters of nova-scheduler.conf", nova.All, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n" + full + "-- etc/nova/nova-scheduler.conf --\n[filter_scheduler]\nenabled_filters = A\n" +
+				"-- etc/nova/nova-scheduler.conf.d/a.conf --\n[filter_scheduler]\nenabled_filters = B, RetryFilter\n-- etc/nova/nova-compute.conf --\n[filter_scheduler]\nenabled_filters = C\n",
+			map[string]string{"nova-scheduler.conf": "[filter_scheduler]\nenabled_filters = A,PciPassthroughFilter\n", "nova-scheduler.conf.d/a.conf": "[filter_scheduler]\nenabled_filters = B, PciPassthroughFilter\n"}, ""},
+		{"filters in nova-scheduler.conf alone, which may not be read", nova.Controller, nova.Xena, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n[pci]\nalias = " + alias + "\n-- etc/nova/nova-scheduler.conf --\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n",
+			map[string]string{"nova.conf": "[pci]\nalias = " + alias + "\n\n[filter_scheduler]\nenabled_filters = " + strings.Join(nova.Xena.DefaultFilters(), ",") + ",PciPassthroughFilter\n"}, ""},
+		{"pci_in_placement of one service alone", nova.Controller, nova.Antelope, true, nova.Place{},
+			"-- etc/nova/nova.conf --\n" + full + "-- etc/nova/nova-scheduler.conf.d/a.conf --\n[filter_scheduler]\npci_in_placement = false\n",
+			map[string]string{"nova.conf": full + "pci_in_placement = true\n", "nova-scheduler.conf.d/a.conf": "[filter_scheduler]\npci_in_placement = true\n"}, ""},
+		{"a spec that nova-compute.conf.d shadows", nova.Compute, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n[pci]\nalias = " + alias + "\n-- etc/nova/nova-compute.conf.d/a.conf --\n[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"managed\": \"no\"}\n",
+			nil, "/etc/nova/nova-compute.conf.d/a.conf:2: {\"managed\": \"no\", \"vendor_id\": \"10de\"} conflicts with the planned device_spec " + spec},
+		{"filters of the package are the ones to begin with", nova.Controller, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n[pci]\nalias = " + alias + "\n-- usr/share/nova/nova-dist.conf --\n[filter_scheduler]\nenabled_filters = A\n",
+			map[string]string{"nova.conf": "[pci]\nalias = " + alias + "\n\n[filter_scheduler]\nenabled_filters = A,PciPassthroughFilter\n"}, ""},
+		{"an alias of the package", nova.Controller, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n-- usr/share/nova/nova-dist.conf --\n[pci]\nalias = " + other + "\n",
+			nil, "/usr/share/nova/nova-dist.conf:2: the same alias exists with different values, but the file belongs to a package, which would overwrite a change"},
+		{"an alias of one program, with --drop-in", nova.All, nova.Zed, false, nova.Place{DropIn: true},
+			"-- etc/nova/nova.conf --\n" + full + "-- etc/nova/nova-compute.conf --\n[pci]\nalias = " + other + "\n",
+			nil, "/etc/nova/nova-compute.conf:2: the same alias exists in a file that only nova-compute reads: omit --drop-in to update the line"},
+		{"a folder in the home of Nova's user", nova.Compute, nova.Zed, false, nova.Place{},
+			"-- etc/passwd --\nnova:x:1:1::/home/nova:/bin/sh\n-- etc/nova/nova.conf --\n" + full + "-- home/nova/nova.conf.d/a.conf --\n[pci]\nreport_in_placement = true\n",
+			nil, "/home/nova/nova.conf.d/a.conf:2: sets report_in_placement: services of Nova that are started without --config-file read it"},
+		{"files of a tool", nova.All, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n-- etc/kolla/nova-scheduler/nova.conf --\n-- var/lib/openstack/config/nova/01-nova.conf --\n", nil,
+			"/etc/kolla/nova-scheduler/nova.conf: is generated by kolla-ansible, which would overwrite a change\n" +
+				"/var/lib/openstack/config/nova/01-nova.conf: is generated by RHOSO, which would overwrite a change"},
+		{"files of a tool for the other role", nova.Compute, nova.Zed, false, nova.Place{},
+			"-- etc/nova/nova.conf --\n" + full + "-- etc/kolla/nova-scheduler/nova.conf --\n", map[string]string{}, ""},
+		{"files of a tool, but the file is named", nova.All, nova.Zed, false, nova.Place{Given: true},
+			"-- etc/nova/nova.conf --\n" + full + "-- etc/kolla/nova-scheduler/nova.conf --\n", map[string]string{}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, got, err := plan(t, test.role, test.release, test.place, test.placement, test.tree)
+			text := ""
+			if err != nil {
+				text, got = err.Error(), nil
+			}
+			if err != nil && (test.err == "" || !strings.HasPrefix(text, test.err)) || err == nil && test.err != "" {
+				t.Errorf("error %q, want %q", text, test.err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFilesByName: the files that each role reads, in their order, which program reads them, and
+// files elsewhere.
+func TestFilesByName(t *testing.T) {
+	root := hosttest.Lay(t, `
+-- etc/passwd --
+nova:x:1:1::/var/lib/nova:/bin/sh
+-- usr/share/nova/nova-dist.conf --
+-- usr/share/nova/nova-compute-dist.conf --
+-- etc/nova/nova.conf --
+-- etc/nova/nova-api.conf --
+-- etc/nova/nova-compute.conf --
+-- etc/nova/nova-cells.conf --
+-- etc/nova/nova.conf.d/b.conf --
+-- etc/nova/nova.conf.d/.hidden.conf --
+-- etc/nova/nova.conf.d/a.conf.bak --
+-- etc/nova/nova-compute.conf.d/a.conf --
+-- var/lib/nova/nova-scheduler.conf --
+-- etc/nova-conductor.conf.d/c.conf --
+-- etc/nova-api.conf --
+`)
+	for role, want := range map[nova.Role]string{
+		nova.Controller: "/usr/share/nova/nova-dist.conf /etc/nova/nova.conf nova-api:/etc/nova/nova-api.conf /etc/nova/nova.conf.d/b.conf",
+		nova.Compute: "/usr/share/nova/nova-dist.conf nova-compute:/usr/share/nova/nova-compute-dist.conf /etc/nova/nova.conf nova-compute:/etc/nova/nova-compute.conf " +
+			"/etc/nova/nova.conf.d/b.conf nova-compute:/etc/nova/nova-compute.conf.d/a.conf",
+	} {
+		names, err := nova.Files(root, nova.DefaultConf, role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, n := range names {
+			if by := nova.ReadBy(n, nova.DefaultConf); by != "" {
+				n = by + ":" + n
+			}
+			got = append(got, n)
+		}
+		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", role, diff)
+		}
+	}
+	strays, err := nova.Elsewhere(root, nova.All)
+	if diff := cmp.Diff([]nova.Stray{{Name: "/var/lib/nova/nova-scheduler.conf"}, {Name: "/etc/nova-conductor.conf.d"}}, strays); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestRestart: the units of the machine, by each way of installing Nova.
+func TestRestart(t *testing.T) {
+	const configured = "-- etc/nova/nova.conf --\n"
+	for _, test := range []struct{ name, tree, want string }{
+		{"none", "", "nova-compute: none, nova-scheduler: none, nova-api: none"},
+		{"Debian", "-- lib/systemd/system/nova-compute.service --\n-- lib/systemd/system/nova-scheduler.service --\n",
+			"nova-compute: systemctl restart nova-compute, nova-scheduler: systemctl restart nova-scheduler, nova-api: none"},
+		{"RDO", "-- usr/lib/systemd/system/openstack-nova-compute.service --\n", "nova-compute: systemctl restart openstack-nova-compute, nova-scheduler: none, nova-api: none"},
+		{"devstack", "-- etc/systemd/system/devstack@n-cpu.service --\n-- etc/systemd/system/devstack@n-api.service --\n-- etc/systemd/system/devstack@n-sch.service --\n",
+			"nova-compute: systemctl restart devstack@n-cpu, nova-scheduler: systemctl restart devstack@n-sch, nova-api: systemctl restart devstack@n-api"},
+		{"kolla", "-- etc/systemd/system/kolla-nova_compute-container.service --\n", "nova-compute: systemctl restart kolla-nova_compute-container, nova-scheduler: none, nova-api: none"},
+		{"kolla without units", "-- etc/kolla/nova-compute/config.json --\n-- usr/bin/podman --\n", "nova-compute: podman restart nova_compute, nova-scheduler: none, nova-api: none"},
+		{"TripleO", "-- etc/systemd/system/tripleo_nova_compute.service --\n-- etc/systemd/system/tripleo_nova_api.service --\n",
+			"nova-compute: systemctl restart tripleo_nova_compute, nova-scheduler: none, nova-api: systemctl restart tripleo_nova_api"},
+		{"RHOSO", "-- etc/systemd/system/edpm_nova_compute.service --\n", "nova-compute: systemctl restart edpm_nova_compute, nova-scheduler: none, nova-api: none"},
+	} {
+		p, _, err := plan(t, nova.All, nova.Zed, nova.Place{}, false, configured+test.tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range p.Restart {
+			command := "none"
+			if s.Command != nil {
+				command = *s.Command
+			}
+			got = append(got, s.Name+": "+command)
+		}
+		if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+// TestUnreadable: a file that cannot be read is an error, not an absent one.
+func TestUnreadable(t *testing.T) {
+	for _, tree := range []string{
+		"-- etc/nova/nova.conf --\n-- etc/nova/nova-compute.conf/x --\n", "-- etc/nova/nova.conf --\n-- etc/nova/nova.conf.d --\n",
+		"-- etc/nova/nova.conf --\n-- etc/kolla/nova-compute/nova.conf/x --\n",
+	} {
+		if _, _, err := plan(t, nova.Compute, nova.Zed, nova.Place{}, false, tree); err == nil || errors.Is(err, nova.ErrUnset) {
+			t.Errorf("%s: %v", tree, err)
+		}
+	}
+}
+
+// TestHardwareWarnings: planned and existing specs for products that the machine does not have, and
+// aliases that select another device type.
+func TestHardwareWarnings(t *testing.T) {
+	const k4200 = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x11b4\n"
+	const other = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x20b0\n"
+	for _, test := range []struct{ name, tree, want string }{
+		{"no hardware is known", "-- etc/nova/nova.conf --\n", ""},
+		{"it fits", k4200 + "-- etc/nova/nova.conf --\n", ""},
+		{"another product", other + "-- etc/nova/nova.conf --\n", `device_spec {"product_id": "11b4", "vendor_id": "10de"}: this machine has no device 10de:11b4`},
+		{"an existing spec", k4200 + "-- etc/nova/nova.conf --\n[pci]\ndevice_spec = [{\"vendor_id\": \"10de\"}, {\"vendor_id\": \"*\"}, {\"vendor_id\": \"8086\", \"product_id\": \"154d\"}]\n",
+			`device_spec {"product_id": "154d", "vendor_id": "8086"}: this machine has no device 8086:154d`},
+		{"a physical function", k4200 + "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n-- etc/nova/nova.conf --\n",
+			"alias K4200 selects no device of this machine: its 10de:11b4 is type-PF, and the alias selects every type but type-PF"},
+	} {
+		p, _, err := plan(t, nova.Compute, nova.Zed, nova.Place{}, false, test.tree)
+		if diff := cmp.Diff(test.want, strings.Join(p.Warnings, "; ")); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package nova
+
+import (
+	"fmt"
+	"strings"
+
+	"gpustack/nova/conf"
+)
+
+// RenderTripleO returns what is wanted as an environment file of TripleO, in YAML (puppet-nova,
+// manifests/pci.pp and config.pp; tripleo-heat-templates, nova-compute-container-puppet.yaml and
+// nova-scheduler-container-puppet.yaml).
+func RenderTripleO(o Options, w Want) (string, error) {
+	// JSON is a subset of YAML.
+	line := func(text *strings.Builder, indent int, format string, args ...any) {
+		fmt.Fprintf(text, "%s"+format+"\n", append([]any{strings.Repeat(" ", indent)}, args...)...)
+	}
+	var text strings.Builder
+	extra := func(role, option string, isOn bool) error {
+		line(&text, 2, "%sExtraConfig:", role)
+		line(&text, 4, "nova::pci::aliases:")
+		for _, a := range w.Aliases {
+			written, err := conf.FormatJSON(a)
+			if err != nil {
+				return err
+			}
+			line(&text, 4, "- %s", written)
+		}
+		if isOn {
+			line(&text, 4, "nova::config::nova_config:")
+			line(&text, 6, "%s: {\"value\": true}", option)
+		}
+		return nil
+	}
+	line(&text, 0, "parameter_defaults:")
+	if o.Role.Computes() {
+		line(&text, 2, "ComputeParameters:")
+		line(&text, 4, "NovaPCIPassthrough:")
+		for _, s := range w.Specs {
+			written, err := conf.FormatJSON(s)
+			if err != nil {
+				return "", err
+			}
+			line(&text, 4, "- %s", written)
+		}
+		if err := extra("Compute", "pci/report_in_placement", o.Placement); err != nil {
+			return "", err
+		}
+	}
+	if o.Role.Controls() {
+		if err := extra("Controller", "filter_scheduler/pci_in_placement", o.Placement && o.Release >= Antelope); err != nil {
+			return "", err
+		}
+		// The parameter was renamed in Wallaby.
+		parameter := "NovaSchedulerEnabledFilters"
+		if o.Release < Wallaby {
+			parameter = "NovaSchedulerDefaultFilters"
+		}
+		line(&text, 2, "%s:", parameter)
+		for _, f := range o.enabledFilters() {
+			line(&text, 2, "- %s", f)
+		}
+	}
+	return text.String(), nil
+}
+
+// RenderRHOSO returns what is wanted for Red Hat OpenStack Services on OpenShift, in YAML: for
+// controllers a part of the OpenStackControlPlane, for compute nodes a ConfigMap, whose keys must
+// end with nova.conf to be read (edpm-ansible, roles/edpm_nova/templates/config.json.j2).
+func RenderRHOSO(o Options, w Want) (string, error) {
+	var documents []string
+	ini := func(role Role, indent int) (string, error) {
+		part := o
+		part.Role = role
+		text, err := Render(part, w)
+		var indented strings.Builder
+		for line := range strings.Lines(text) {
+			if line != "\n" {
+				indented.WriteString(strings.Repeat(" ", indent))
+			}
+			indented.WriteString(line)
+		}
+		return indented.String(), err
+	}
+	if o.Role.Controls() {
+		text, err := ini(Controller, 10)
+		if err != nil {
+			return "", err
+		}
+		document := "spec:\n  nova:\n    template:\n"
+		for _, service := range []string{"apiServiceTemplate", "schedulerServiceTemplate"} {
+			document += "      " + service + ":\n        customServiceConfig: |\n" + text
+		}
+		if o.Placement && o.Release >= Antelope {
+			document += "      cellTemplates:\n"
+			for _, cell := range []string{"cell0", "cell1"} {
+				document += "        " + cell + ":\n          conductorServiceTemplate:\n            customServiceConfig: |\n" +
+					"              [filter_scheduler]\n              pci_in_placement = true\n"
+			}
+		}
+		documents = append(documents, document)
+	}
+	if o.Role.Computes() {
+		text, err := ini(Compute, 4)
+		if err != nil {
+			return "", err
+		}
+		documents = append(documents, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: nova-pci-passthrough\ndata:\n  30-pci-passthrough-nova.conf: |\n"+text)
+	}
+	return strings.Join(documents, "---\n"), nil
+}
+
+// enabledFilters returns the default filters with those that PCI devices need.
+func (o Options) enabledFilters() []string {
+	return append(o.Release.DefaultFilters(), "PciPassthroughFilter")
+}

@@ -1,0 +1,114 @@
+package nova
+
+import (
+	"errors"
+	"path"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/nova/conf"
+)
+
+// Folders of deployment tools that run Nova's services in containers.
+const (
+	// kollaDir contains a folder for each service, with the files that its container gets
+	// (kolla-ansible, ansible/roles/nova-cell/templates/nova-compute.json.j2).
+	kollaDir = "/etc/kolla/"
+	// tripleoDir contains the files that Puppet generated for the containers of TripleO
+	// (tripleo-heat-templates, deployment/nova/nova-compute-container-puppet.yaml).
+	tripleoDir = "/var/lib/config-data/puppet-generated/"
+	// rhosoDir contains the files that get into nova.conf.d of nova-compute's container, if their
+	// names match *nova*.conf (edpm-ansible, roles/edpm_nova/templates/config.json.j2).
+	rhosoDir = "/var/lib/openstack/config/nova"
+)
+
+// Installation is the files of services that a machine runs, which were installed in one way.
+type Installation struct {
+	Role      Role
+	Files     []string // in the order in which the services read them
+	Generated bool     // by a deployment tool, for containers
+}
+
+// Generated returns the services of a role whose files a deployment tool generates for containers
+// on the machine below root.
+func Generated(root host.Root, role Role) ([]Installation, error) {
+	s := search{root: root}
+	var all []Installation
+	add := func(r Role, mains ...string) {
+		found := Installation{Role: r, Generated: true}
+		for _, main := range mains {
+			if (r.Controls() && !role.Controls()) || (r.Computes() && !role.Computes()) || !s.exists(main) {
+				continue
+			}
+			names, err := Files(root, main, r)
+			s.err = errors.Join(s.err, err)
+			found.Files = append(found.Files, names...)
+		}
+		if len(found.Files) > 0 {
+			all = append(all, found)
+		}
+	}
+	kolla := func(program string) string { return kollaDir + program + "/nova.conf" }
+	add(Controller, kolla(programAPI), kolla(programScheduler), kolla(programConductor))
+	add(Compute, kolla(programCompute))
+	add(Controller, tripleoDir+"nova"+DefaultConf)
+	add(Compute, tripleoDir+"nova_libvirt"+DefaultConf)
+	if role.Computes() {
+		found := search{root: root}
+		found.folder(rhosoDir)
+		s.err = errors.Join(s.err, found.err)
+		compute := Installation{Role: Compute, Generated: true}
+		for _, name := range found.names {
+			if strings.Contains(path.Base(name), "nova") {
+				compute.Files = append(compute.Files, name)
+			}
+		}
+		if len(compute.Files) > 0 {
+			all = append(all, compute)
+		}
+	}
+	return all, s.err
+}
+
+// Installations returns the services that the machine below root runs, as far as their files show
+// it: those that deployment tools run in containers, and those that read /etc/nova/nova.conf. Where
+// a tool runs the services of the role, /etc/nova/nova.conf counts only if there is a unit that
+// reads it: else it is left over. role of the latter is All where it is not known.
+//
+// Errors: ErrUnset if there is none.
+func Installations(root host.Root, role Role) ([]Installation, error) {
+	all, err := Generated(root, role)
+	if err != nil {
+		return nil, err
+	}
+	s := search{root: root}
+	there := s.exists(DefaultConf)
+	if s.err == nil && there && len(all) > 0 {
+		units, err := packagedUnits(root, role)
+		if err != nil {
+			return nil, err
+		}
+		there = len(units) > 0
+	}
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case !there && len(all) > 0:
+		return all, nil
+	}
+	names, err := Files(root, DefaultConf, role)
+	return append([]Installation{{Role: role, Files: names}}, all...), err
+}
+
+// refuseGenerated returns an error for each nova.conf of the role's services that a deployment tool
+// generates.
+func refuseGenerated(root host.Root, role Role) error {
+	all, err := Generated(root, role)
+	errs := []error{err}
+	for _, found := range all {
+		if owner, where := conf.Owner(found.Files[0], nil); owner != "" {
+			errs = append(errs, &OwnedError{found.Files[0], owner, where})
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,79 @@
+package nova
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+)
+
+// unitsOf are the systemd units that run a program, without their suffix: of Debian, Ubuntu and
+// openstack-ansible; of RDO and SUSE; of devstack; and of the containers of kolla-ansible, TripleO
+// and RHOSO (kolla-ansible, ansible/module_utils/kolla_systemd_worker.py; tripleo-ansible,
+// tripleo_container_manage; edpm-ansible, edpm_container_manage). Those of packages come first.
+var unitsOf = map[string][]string{
+	programCompute: {"nova-compute", "openstack-nova-compute", "devstack@n-cpu",
+		"kolla-nova_compute-container", "tripleo_nova_compute", "edpm_nova_compute"},
+	programConductor: {"nova-conductor", "openstack-nova-conductor", "devstack@n-super-cond", "devstack@n-cond-cell1",
+		"kolla-nova_conductor-container", "kolla-nova_super_conductor-container", "tripleo_nova_conductor"},
+	programScheduler: {"nova-scheduler", "openstack-nova-scheduler", "devstack@n-sch",
+		"kolla-nova_scheduler-container", "tripleo_nova_scheduler"},
+	programAPI: {"nova-api", "nova-api-os-compute", "openstack-nova-api", "openstack-nova-os-compute-api", "devstack@n-api",
+		"kolla-nova_api-container", "tripleo_nova_api"},
+}
+
+// unitDirs are the folders of unit files (systemd.unit(5)).
+var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+
+// Units returns the units below root that run a program of Nova, without their suffix .service.
+func Units(root host.Root, program string) ([]string, error) {
+	s := search{root: root}
+	var found []string
+	for _, unit := range unitsOf[program] {
+		if slices.ContainsFunc(unitDirs, func(dir string) bool { return s.exists(path.Join(dir, unit+".service")) }) {
+			found = append(found, unit)
+		}
+	}
+	return found, s.err
+}
+
+// packagedUnits returns the units of the role's programs that read /etc/nova/nova.conf.
+func packagedUnits(root host.Root, role Role) (found []string, err error) {
+	for _, p := range role.Programs() {
+		units, err := Units(root, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range units {
+			if !strings.HasPrefix(u, "kolla-") && !strings.HasPrefix(u, "tripleo_") && !strings.HasPrefix(u, "edpm_") {
+				found = append(found, u)
+			}
+		}
+	}
+	return found, nil
+}
+
+// restartCommand returns the units that run a program, and the command that restarts them: of kolla
+// without units, that of its container. Both are empty where neither is found.
+func restartCommand(root host.Root, program string) (units []string, command string, err error) {
+	units, err = Units(root, program)
+	if err != nil || len(units) > 0 {
+		if len(units) > 0 {
+			command = "systemctl restart " + strings.Join(units, " ")
+		}
+		return units, command, err
+	}
+	s := search{root: root}
+	if s.exists(kollaDir + program + "/config.json") {
+		container := strings.ReplaceAll(program, "-", "_")
+		for _, engine := range []string{"docker", "podman"} {
+			if s.exists("/usr/bin/" + engine) {
+				command = fmt.Sprintf("%s restart %s", engine, container)
+				break
+			}
+		}
+	}
+	return nil, command, s.err
+}

@@ -1,0 +1,102 @@
+package nova
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host/pci"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// warnOfIgnored adds a warning for each filter option under a name that the release no longer
+// reads: it looks as if it were in effect.
+func (p *planner) warnOfIgnored() {
+	if p.options.Release < Xena {
+		return
+	}
+	for _, s := range p.sources {
+		for _, o := range s.before.Find(Newton.FilterNames()[0], Newton.availableNames()[0]) {
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: [%s] %s is not an option of %s: Nova silently ignores it", s.name, o.Line(), o.Section, o.Key, p.options.Release))
+		}
+	}
+}
+
+// warnOfHardware adds warnings about planned specs and aliases that do not fit the hardware of this
+// compute node, if it is known: products that it does not have, and products of another device type
+// than the alias selects.
+func (p *planner) warnOfHardware(w Want) {
+	if len(p.options.Devices) == 0 {
+		return
+	}
+	var files []conf.Source
+	for _, s := range p.inOrder() {
+		files = append(files, conf.Source{Name: s.name, File: s.file})
+	}
+	for _, spec := range Missing(devspec.Lines(files, p.options.Release.SpecNames()), p.options.Devices) {
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("device_spec %s: this machine has no device %s:%s", conf.Written(spec.Object), spec.Vendor, spec.Product))
+	}
+	for _, a := range w.Aliases {
+		object, err := conf.Object(a)
+		if err != nil {
+			continue // reported where it is written
+		}
+		if types := TypesOf(object, p.options.Devices); len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return TakesType(object, t) }) {
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("alias %s selects no device of this machine: its %s:%s is %s, and the alias selects %s",
+				a.Name, a.VendorID, a.ProductID, strings.Join(types, " and "), SelectedTypes(object)))
+		}
+	}
+}
+
+// Missing returns the specs of lines that name a product of which devices has no function.
+func Missing(lines []devspec.Line, devices []pci.Device) (missing []devspec.Spec) {
+	for _, l := range lines {
+		for _, s := range l.Specs {
+			if !s.Faulty && s.Vendor != devspec.Anything && s.Product != devspec.Anything && !slices.ContainsFunc(devices, func(d pci.Device) bool {
+				return d.VendorID != nil && d.ProductID != nil && s.MatchesIDs(d.VendorID.String(), d.ProductID.String())
+			}) {
+				missing = append(missing, s)
+			}
+		}
+	}
+	return missing
+}
+
+// IsProduct reports whether an alias or a device_spec names the product of a device.
+func IsProduct(object map[string]any, d *pci.Device) bool {
+	id := func(key string) (pci.ID, bool) {
+		s, _ := object[key].(string)
+		n, err := pci.ParseID(s)
+		return n, err == nil
+	}
+	vendor, ok := id("vendor_id")
+	product, ok2 := id("product_id")
+	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
+}
+
+// TypesOf returns the device types of those devices that are of an alias's product, sorted.
+func TypesOf(alias map[string]any, devices []pci.Device) (types []string) {
+	for i := range devices {
+		if d := &devices[i]; d.DeviceType != nil && IsProduct(alias, d) && !slices.Contains(types, string(*d.DeviceType)) {
+			types = append(types, string(*d.DeviceType))
+		}
+	}
+	slices.Sort(types)
+	return types
+}
+
+// TakesType reports whether an alias selects devices of a type. An alias without device_type
+// selects every type but physical functions (nova/pci/stats.py, _filter_pools_for_unrequested_pfs).
+func TakesType(alias map[string]any, kind string) bool {
+	want, told := alias["device_type"].(string)
+	return told && kind == want || !told && kind != string(pci.TypePF)
+}
+
+// SelectedTypes returns the device types that an alias selects, for messages.
+func SelectedTypes(alias map[string]any) string {
+	if want, told := alias["device_type"].(string); told {
+		return want
+	}
+	return "every type but " + string(pci.TypePF)
+}
