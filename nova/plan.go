@@ -41,6 +41,7 @@ var (
 // OwnedError is the error of a file that a deployment tool generates.
 type OwnedError struct {
 	File, Owner, Where string
+	Other              string // a file beside it that no tool generates and --conf may name; "" for none
 }
 
 func (e *OwnedError) Error() string {
@@ -54,7 +55,11 @@ func (e *OwnedError) Unwrap() error {
 
 // Hint returns where the deployment tool reads the options.
 func (e *OwnedError) Hint() string {
-	return "set these options in " + e.Where + "; --render prints only the options"
+	hint := "set these options in " + e.Where + "; --render prints only the options"
+	if e.Other != "" {
+		hint += "; if Nova reads " + e.Other + ", name it with --conf"
+	}
+	return hint
 }
 
 // Plan is the change of a machine's configuration.
@@ -220,7 +225,7 @@ func (p *planner) read() error {
 			f = &edit.File{Content: []byte(ownHeader)}
 		}
 		if owner, where := conf.Owner(name, f.Content); owner != "" {
-			errs = append(errs, &OwnedError{name, owner, where})
+			errs = append(errs, &OwnedError{File: name, Owner: owner, Where: where})
 			continue
 		}
 		file, err := conf.Parse(f.Content)

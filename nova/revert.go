@@ -28,7 +28,7 @@ func meaning(before, after *conf.File) *edit.Meaning {
 // Errors: [OwnedError], and all options that were changed since, each an *edit.ChangedValue.
 func Revert(file string, m edit.Meaning, now []byte, _ bool) ([]byte, error) {
 	if owner, where := conf.Owner(file, now); owner != "" {
-		return nil, &OwnedError{file, owner, where}
+		return nil, &OwnedError{File: file, Owner: owner, Where: where}
 	}
 	f, err := conf.Parse(now)
 	if err != nil {

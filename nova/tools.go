@@ -105,9 +105,15 @@ func Installations(root host.Root, role Role) ([]Installation, error) {
 func refuseGenerated(root host.Root, role Role) error {
 	all, err := Generated(root, role)
 	errs := []error{err}
+	s := search{root: root}
+	other := ""
+	if s.exists(DefaultConf) {
+		other = DefaultConf
+	}
+	errs = append(errs, s.err)
 	for _, found := range all {
 		if owner, where := conf.Owner(found.Files[0], nil); owner != "" {
-			errs = append(errs, &OwnedError{found.Files[0], owner, where})
+			errs = append(errs, &OwnedError{found.Files[0], owner, where, other})
 		}
 	}
 	return errors.Join(errs...)

@@ -260,7 +260,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	return u.decide(opts.decision, "apply this plan?", &report, func() error {
 		work := change.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Change: change.Files{Root: root}.New(plan.Files)}
 		for _, s := range plan.Restart {
-			work.Restart = append(work.Restart, unitsOrName(s)...)
+			work.Restart = append(work.Restart, s.Name)
 		}
 		return u.apply(ctx, engine, opts.format, work, &report)
 	})

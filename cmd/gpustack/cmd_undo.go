@@ -213,7 +213,9 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	report := newUndoReport(entry, undoWarnings(plan.Rewriting)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
 	report.RebootRequired = len(entry.Programs)+len(entry.Left) > 0
-	report.Restart = append(report.Restart, entry.Restart...)
+	if report.Restart, err = unitNames(root, entry.Restart); err != nil {
+		return err
+	}
 	if opts.format == formatTable {
 		u.warn(report.Warnings...)
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))

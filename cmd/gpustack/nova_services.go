@@ -140,11 +140,19 @@ func (u *ui) restartTable(services []nova.Service) {
 	}
 }
 
-// unitsOrName returns the names by which an operator restarts a service: those of its units, or
-// its own if they are unknown.
-func unitsOrName(s nova.Service) []string {
-	if len(s.Units) > 0 {
-		return s.Units
+// unitNames returns the names by which an operator restarts services of the journal on the machine:
+// those of their units, or their own where no unit was found.
+func unitNames(root host.Root, services []string) ([]string, error) {
+	names := []string{}
+	for _, service := range services {
+		units, err := nova.Units(root, service)
+		if err != nil {
+			return nil, err
+		}
+		if len(units) == 0 {
+			units = []string{service}
+		}
+		names = append(names, units...)
 	}
-	return []string{s.Name}
+	return names, nil
 }

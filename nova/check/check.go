@@ -228,7 +228,8 @@ func (c *checker) filters(of side) {
 // bothSides compares the aliases of controllers and compute nodes: nova-api and nova-compute each
 // read their own.
 func (c *checker) bothSides() {
-	for name, at := range c.aliases {
+	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
+		at := c.aliases[name]
 		for _, a := range at[1:] {
 			// Several definitions on one side are alternatives; Nova requires the same type in
 			// each.
@@ -284,27 +285,24 @@ func sameContents(a, b []map[string]any) bool {
 
 // offered checks aliases against device specs and against the hardware of hosts.
 func (c *checker) offered() {
-	for name, at := range c.aliases {
+	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
+		at := c.aliases[name]
 		if c.computes && !c.someSpecMatches(at) {
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name), "finds no host (NoValidHost)", "run gpustack nova configure --role compute with the same devices there")
 		}
-		var types []string  // of the inventories
-		var served bool     // a host of the inventories or this machine has devices that the alias selects
-		var others []string // hosts with devices of the product that it does not select
+		var types []string  // of the alias's product, on any host
+		var served bool     // a host has devices that the alias selects
+		var others []string // hosts with devices of the product that no alias selects
 		for _, h := range c.known() {
 			var mine []string
-			takes := false
 			for _, a := range at {
-				for _, kind := range nova.TypesOf(a.object, h.Devices) {
-					mine = append(mine, kind)
-					takes = takes || slices.ContainsFunc(at, func(a aliasAt) bool { return nova.TakesType(a.object, kind) })
-				}
+				mine = append(mine, nova.TypesOf(a.object, h.Devices)...)
 			}
 			slices.Sort(mine)
 			mine = slices.Compact(mine)
 			types = append(types, mine...)
-			served = served || takes
-			if len(mine) > 0 && !takes {
+			served = served || c.selects(at, h)
+			if len(mine) > 0 && !slices.ContainsFunc(at, func(a aliasAt) bool { return c.isServed(a, h) }) {
 				others = append(others, fmt.Sprintf("%s has %s", hostName(h), strings.Join(mine, " and ")))
 			}
 		}
@@ -320,6 +318,30 @@ func (c *checker) offered() {
 				"never schedules guests to these devices", "turn SR-IOV on or off in the firmware of these hosts, or define another alias with their device_type")
 		}
 	}
+}
+
+// selects reports whether one of the definitions of an alias selects a device of a host.
+func (c *checker) selects(at []aliasAt, h nova.Host) bool {
+	return slices.ContainsFunc(at, func(a aliasAt) bool {
+		return slices.ContainsFunc(nova.TypesOf(a.object, h.Devices), func(kind string) bool { return nova.TakesType(a.object, kind) })
+	})
+}
+
+// isServed reports whether some alias selects a device of a host that is of the product of another
+// alias: products with two device types may have an alias for each.
+func (c *checker) isServed(of aliasAt, h nova.Host) bool {
+	var devices []pci.Device
+	for i := range h.Devices {
+		if nova.IsProduct(of.object, &h.Devices[i]) {
+			devices = append(devices, h.Devices[i])
+		}
+	}
+	for _, at := range c.aliases {
+		if c.selects(at, nova.Host{Devices: devices}) {
+			return true
+		}
+	}
+	return false
 }
 
 // known returns the hosts whose hardware is known: those of the inventories, and this machine.
