@@ -16,6 +16,7 @@ const (
 	CodeIdentical        Code = "identical_devices"
 	CodeImplausible      Code = "implausible"
 	CodeInUse            Code = "in_use"
+	CodeLaterEntry       Code = "later_entry"
 	CodeLocked           Code = "locked"
 	CodeMayHang          Code = "may_hang"
 	CodeMediated         Code = "mediated_devices"

@@ -18,14 +18,14 @@ import (
 // (nova/pci/whitelist.py, get_devspec), and ignores specs that follow.
 var (
 	// ErrSpecConflict says that no order of two specs keeps the effect of both.
-	ErrSpecConflict = host.WithHint(errors.New("conflicts with the planned device_spec"), "change or remove that spec, or plan the same tags: --managed, --one-time-use, resource_class, traits and live_migratable of --alias")
+	ErrSpecConflict = host.WithHint(host.WithCode(errors.New("conflicts with the planned device_spec"), host.CodeSpecConflict, ""), "change or remove that spec, or plan the same tags: --managed, --one-time-use, resource_class, traits and live_migratable of --alias")
 	// ErrSpecOrder says that the files that hold specs are read in an order that depends
 	// on how nova-compute is started.
-	ErrSpecOrder = host.WithHint(errors.New("the order in which Nova reads these files depends on how nova-compute is started"), "move the specs that match the same devices into one file, and omit --drop-in")
+	ErrSpecOrder = host.WithHint(host.WithCode(errors.New("the order in which Nova reads these files depends on how nova-compute is started"), host.CodeSpecConflict, ""), "move the specs that match the same devices into one file, and omit --drop-in")
 	// ErrKept says that a device_spec offers a function that remains with the host.
-	ErrKept = host.WithHint(errors.New("the device remains with the host"), "in that device_spec, list the functions for guests by address, or remove it")
+	ErrKept = host.WithHint(host.WithCode(errors.New("the device remains with the host"), host.CodeRemains, ""), "in that device_spec, list the functions for guests by address, or remove it")
 	// ErrNotStartable says that nova-compute would refuse to start.
-	ErrNotStartable = host.WithHint(errors.New("nova-compute would not start"), "use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
+	ErrNotStartable = host.WithHint(host.WithCode(errors.New("nova-compute would not start"), host.CodeNotStartable, ""), "use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
 )
 
 // value is one value of device_spec in the plan.

@@ -16,9 +16,9 @@ import (
 
 // Errors of planning.
 var (
-	ErrTooMany = host.WithHint(errors.New("more repairs than allowed at once"),
+	ErrTooMany = host.WithHint(host.WithCode(errors.New("more repairs than allowed at once"), host.CodeTooMany, "--max"),
 		"check that this is the intended cloud; raise --max, or repair fewer rows with --host or --instance")
-	ErrImplausible = host.WithHint(errors.New("this does not look like the database of a running deployment"),
+	ErrImplausible = host.WithHint(host.WithCode(errors.New("this does not look like the database of a running deployment"), host.CodeImplausible, ""),
 		"check that --conf or --database names the complete database of this cloud")
 )
 

@@ -7,7 +7,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/pci"
-	"gpustack/host/selection"
 )
 
 // failure is what a document says of a command that was refused or has failed (docs/json.md). It is
@@ -68,10 +67,10 @@ func (f *failure) add(err error, given []string) {
 	}
 	code, allow := r.Refusal()
 	refused := refusal{Code: code, Reason: err.Error(), Allow: optional(allow), Hint: hint}
-	var device *selection.Refusal
-	if errors.As(err, &device) {
-		refused.Address = &device.Address
-		refused.Reason = strings.TrimPrefix(refused.Reason, device.Address.String()+": ")
+	// Errors begin with what they are about.
+	about, reason, _ := strings.Cut(refused.Reason, ": ")
+	if address, err := pci.ParseAddress(about); err == nil {
+		refused.Address, refused.Reason = &address, reason
 	}
 	f.Refusals = append(f.Refusals, refused)
 }

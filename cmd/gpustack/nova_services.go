@@ -24,7 +24,7 @@ const (
 
 // errNotReporting says that guests with devices could not be scheduled, or would get devices that
 // are in use, if nova-scheduler used Placement for PCI devices now.
-var errNotReporting = host.WithHint(errors.New("cannot turn on pci_in_placement"),
+var errNotReporting = host.WithHint(host.WithCode(errors.New("cannot turn on pci_in_placement"), host.CodeNotReporting, ""),
 	"on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone")
 
 // databasesOf returns the databases that nova.conf names. Each must answer within timeout.
@@ -64,10 +64,10 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 			strings.Join(reasons, "; ")}, nil
 	default:
 		for _, e := range split(missing) {
-			errs = append(errs, &usageError{
+			errs = append(errs, host.WithCode(&usageError{
 				fmt.Sprintf("cannot determine whether every compute node reports its PCI devices to Placement: %v", e),
 				"run this on a controller that can connect to Nova's databases and Placement; or assert with --computes-report that all compute nodes report devices and nova-compute was restarted on them",
-			})
+			}, host.CodeUnverified, "--computes-report"))
 		}
 	}
 	return state, nil, errors.Join(errs...)

@@ -33,6 +33,9 @@ func (e *LaterChange) Error() string {
 	return fmt.Sprintf("entry %d (%s) changed %s later: undo entry %d first", e.Later.ID, e.Later.Command, strings.Join(e.Files, ", "), e.Later.ID)
 }
 
+// Refusal returns the code of the error: no option lifts it.
+func (*LaterChange) Refusal() (code host.Code, allow string) { return host.CodeLaterEntry, "" }
+
 // Hint returns the command that undoes the later entry.
 func (e *LaterChange) Hint() string {
 	return fmt.Sprintf("gpustack undo %d", e.Later.ID)

@@ -3,6 +3,8 @@ package edit
 import (
 	"fmt"
 	"strings"
+
+	"gpustack/host"
 )
 
 // Meaning describes a change of a file that other programs write too, such as a boot entry or
@@ -42,6 +44,9 @@ func (e *ChangedValue) Error() string {
 	}
 	return fmt.Sprintf("%s:%d: %s was set since, gpustack set %s", e.File, e.Line, strings.Join(e.Now, " "), wrote)
 }
+
+// Refusal returns the code of the error: no option lifts it.
+func (*ChangedValue) Refusal() (code host.Code, allow string) { return host.CodeEdited, "" }
 
 // Hint returns the values with which the change can be undone.
 func (e *ChangedValue) Hint() string {

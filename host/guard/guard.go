@@ -20,6 +20,7 @@ type Need struct {
 	Reason  string // without its subject: "carries /dev/sda1, mounted at /"
 	// Absolute needs cannot be waived: the host does not boot without /, /usr and /boot.
 	Absolute bool
+	Code     host.Code // of the reason
 }
 
 // Running is what a running machine shows beside its files. Any other root has the zero Running.
@@ -62,14 +63,15 @@ type guard struct {
 type reason struct {
 	address             pci.Address
 	absolute            bool
+	code                host.Code
 	before, what, after string
 }
 
 // add records a need for each of the functions. A need that is recorded already becomes absolute
 // if the new one is.
-func (g *guard) add(addresses []pci.Address, absolute bool, before, what, after string) {
+func (g *guard) add(code host.Code, addresses []pci.Address, absolute bool, before, what, after string) {
 	for _, a := range addresses {
-		r := reason{a, false, before, what, after}
+		r := reason{a, false, code, before, what, after}
 		i, ok := g.at[r]
 		if !ok {
 			i = len(g.found)
@@ -101,9 +103,18 @@ func (g *guard) folded() []Need {
 			count[alike(r)] = -1
 			r.what += fmt.Sprintf(", and %d more", n-1)
 		}
-		needs = append(needs, Need{r.address, r.before + r.what + r.after, r.absolute})
+		needs = append(needs, Need{r.address, r.before + r.what + r.after, r.absolute, rootCode(r.code, r.absolute)})
 	}
 	return needs
+}
+
+// rootCode returns the code of a reason. A need that cannot be waived is one of the root file
+// system, whatever carries it.
+func rootCode(code host.Code, absolute bool) host.Code {
+	if absolute {
+		return host.CodeRootDisk
+	}
+	return code
 }
 
 // lines returns the fields of each line of a file, or none if the file is absent.
@@ -247,9 +258,9 @@ func Consoles(devices []pci.Device) (needs []Need) {
 	for i := range devices {
 		switch d := &devices[i]; {
 		case d.BootVGA != nil && *d.BootVGA:
-			needs = append(needs, Need{Address: d.Address, Reason: "is the console (boot_vga)"})
+			needs = append(needs, Need{Address: d.Address, Reason: "is the console (boot_vga)", Code: host.CodeConsole})
 		case d.IsManagementConsole():
-			needs = append(needs, Need{Address: d.Address, Reason: "is the management controller's console"})
+			needs = append(needs, Need{Address: d.Address, Reason: "is the management controller's console", Code: host.CodeConsole})
 		}
 	}
 	return needs

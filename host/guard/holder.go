@@ -49,6 +49,9 @@ func (h Holder) Who() string {
 	return who
 }
 
+// Refusal returns the code of the error: no option lifts it.
+func (Holder) Refusal() (code host.Code, allow string) { return host.CodeInUse, "" }
+
 // Hint returns how to end the use. nvidia-persistenced and DCGM keep GPUs open for as long as they
 // run.
 func (h Holder) Hint() string {

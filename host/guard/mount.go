@@ -261,9 +261,9 @@ func layers(m mount) []place {
 // need adds the functions of an origin, with what, the file system or swap, in their reasons. above
 // are the indexes of the file systems that lie on the origin.
 func (g *guard) need(o origin, absolute bool, what string, above []int) error {
-	g.add(o.functions, absolute, "carries ", what, "")
+	g.add(host.CodeDisk, o.functions, absolute, "carries ", what, "")
 	if o.unknown {
-		g.add(g.storage(), absolute, "may carry ", what, ": its disk is not determined")
+		g.add(host.CodeDisk, g.storage(), absolute, "may carry ", what, ": its disk is not determined")
 	}
 	for _, s := range o.servers {
 		if err := g.served(s, absolute, what); err != nil {

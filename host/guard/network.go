@@ -211,6 +211,14 @@ func (g *guard) network(running Running) error {
 	return g.addresses(running, interfaces)
 }
 
+// networkCode returns the code of the need for an interface that carries something.
+func networkCode(what string) host.Code {
+	if what == sshSession {
+		return host.CodeSSHSession
+	}
+	return host.CodeNetwork
+}
+
 // carries adds the functions of interfaces.
 func (g *guard) carries(interfaces []string, what string) error {
 	for _, name := range interfaces {
@@ -218,7 +226,7 @@ func (g *guard) carries(interfaces []string, what string) error {
 		if err != nil {
 			return err
 		}
-		g.add(functions, false, "carries ", what, ", through "+name)
+		g.add(networkCode(what), functions, false, "carries ", what, ", through "+name)
 	}
 	return nil
 }
@@ -497,7 +505,7 @@ func (g *guard) addresses(running Running, routed []string) error {
 			var functions []pci.Address
 			functions, err = g.functionsOf(name)
 			const why = ": the interface with that address is not determined"
-			g.add(functions, false, "may carry ", lost, ", through "+name+why)
+			g.add(host.CodeNetwork, functions, false, "may carry ", lost, ", through "+name+why)
 		}
 		if err != nil {
 			return err
@@ -565,7 +573,7 @@ func (g *guard) served(s server, absolute bool, what string) error {
 		}
 		// sysfs does not link a tunnel to the interface that it uses.
 		determined = determined && len(functions) > 0
-		g.add(functions, absolute, "carries ", what, ", through "+name)
+		g.add(networkCode(what), functions, absolute, "carries ", what, ", through "+name)
 	}
 	if determined {
 		return nil
@@ -608,7 +616,7 @@ func (g *guard) any(absolute bool, what, why string) error {
 		g.linked = &linked
 	}
 	for _, c := range *g.linked {
-		g.add(c.functions, absolute, "may carry ", what, ", through "+c.name+": "+why)
+		g.add(networkCode(what), c.functions, absolute, "may carry ", what, ", through "+c.name+": "+why)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func (s Store) failed(name string, err error) error {
 
 // Errors of the journal.
 var (
-	ErrLocked  = host.WithHint(errors.New("another gpustack is changing this machine"), "wait until it has ended")
+	ErrLocked  = host.WithHint(host.WithCode(errors.New("another gpustack is changing this machine"), host.CodeLocked, ""), "wait until it has ended")
 	ErrNoEntry = host.WithHint(errors.New("no such entry"), "'gpustack history' lists the entries")
 	ErrUndone  = host.WithHint(errors.New("is already undone"), "'gpustack history' lists the entries")
 )

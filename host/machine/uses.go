@@ -25,6 +25,9 @@ func (e *InUse) Error() string {
 	return e.Address.String() + ": " + e.Who()
 }
 
+// Refusal returns the code of the error: no option lifts it.
+func (*InUse) Refusal() (code host.Code, allow string) { return host.CodeInUse, "" }
+
 // Hint returns how to end the use.
 func (*InUse) Hint() string {
 	return "'gpustack host guests' shows all guests; stop or migrate the guest first"

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -16,8 +17,9 @@ import (
 type Refusal struct {
 	Address  pci.Address
 	Reason   string
-	Absolute bool  // --allow cannot lift it
-	Err      error // the error that it wraps, or nil
+	Absolute bool      // --allow cannot lift it
+	Err      error     // the error that it wraps, or nil
+	Code     host.Code // "" for that of Err
 }
 
 func (r *Refusal) Error() string {
@@ -27,6 +29,22 @@ func (r *Refusal) Error() string {
 // Unwrap returns Err.
 func (r *Refusal) Unwrap() error {
 	return r.Err
+}
+
+// Refusal returns the code of the reason, and the option that lifts the refusal or "".
+func (r *Refusal) Refusal() (code host.Code, allow string) {
+	code = r.Code
+	var wrapped interface {
+		Refusal() (host.Code, string)
+	}
+	if errors.As(r.Err, &wrapped) {
+		reason, option := wrapped.Refusal()
+		code, allow = cmp.Or(code, reason), option
+	}
+	if !r.Absolute {
+		allow = "--allow " + r.Address.String()
+	}
+	return code, allow
 }
 
 // Refuse returns the absolute refusal of a function for a known reason.
@@ -50,6 +68,11 @@ func (s *Separation) Error() string {
 		shortened(s.Go), shortened(s.Remain))
 }
 
+// Refusal returns the code, and the option that chooses a side.
+func (s *Separation) Refusal() (code host.Code, allow string) {
+	return host.CodeNVSwitch, "--nvswitch"
+}
+
 func listed(addresses []pci.Address) string {
 	var words []string
 	for _, a := range addresses {
@@ -60,12 +83,12 @@ func listed(addresses []pci.Address) string {
 
 // Errors of functions of hosts that share a GPU between guests.
 var (
-	ErrVFs       = host.WithHint(errors.New("has virtual functions enabled"), "once no guest has one, write 0 to the function's sriov_numvfs")
-	ErrMediated  = host.WithHint(errors.New("has mediated devices"), "remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
-	errVF        = errors.New("is a virtual function of a GPU")
-	errSRIOV     = errors.New("cannot determine whether it has virtual functions or is one")
-	errSwitches  = errors.New("is an NVSwitch, and --nvswitch host keeps it with the host")
-	errVPDUnread = errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read")
+	ErrVFs       = host.WithHint(host.WithCode(errors.New("has virtual functions enabled"), host.CodeVirtualFunctions, ""), "once no guest has one, write 0 to the function's sriov_numvfs")
+	ErrMediated  = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""), "remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
+	errVF        = host.WithCode(errors.New("is a virtual function of a GPU"), host.CodeVirtualFunctions, "")
+	errSRIOV     = host.WithCode(errors.New("cannot determine whether it has virtual functions or is one"), host.CodeVirtualFunctions, "")
+	errSwitches  = host.WithCode(errors.New("is an NVSwitch, and --nvswitch host keeps it with the host"), host.CodeNVSwitch, "--nvswitch guest")
+	errVPDUnread = host.WithCode(errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read"), host.CodeNVSwitch, "")
 )
 
 // Virtualized returns an error if a function is shared by guests, through enabled virtual
@@ -128,14 +151,15 @@ func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 	}
 	for _, need := range n.Needs {
 		if selected[need.Address] {
-			add(&Refusal{Address: need.Address, Absolute: need.Absolute, Reason: "the host needs it: " + need.Reason})
+			add(&Refusal{Address: need.Address, Absolute: need.Absolute, Reason: "the host needs it: " + need.Reason, Code: need.Code})
 		}
 	}
 	ofCards := n.Devices.Card(s.Selected)
 	for _, a := range s.All {
 		d := n.Devices.At(a)
 		if !needed[a] && !ofCards(d) {
-			add(&Refusal{Address: a, Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
+			add(&Refusal{Address: a, Code: host.CodeGroup,
+				Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
 		}
 		switch {
 		case s.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch():
@@ -221,7 +245,7 @@ func (n Node) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []
 		if by == "" || !n.IsNew(a) {
 			continue
 		}
-		r := &Refusal{Address: a, Reason: "is in use: " + by}
+		r := &Refusal{Address: a, Reason: "is in use: " + by, Code: host.CodeInUse}
 		if allowed[a] {
 			lifted = append(lifted, r)
 		} else {

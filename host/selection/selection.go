@@ -28,13 +28,13 @@ type Options struct {
 // Errors of options that cannot be satisfied.
 var (
 	ErrNoDevice    = host.WithHint(errors.New("no such function"), "'gpustack host scan --all' lists all functions")
-	ErrBridge      = errors.New("is a bridge and cannot be assigned to a guest")
+	ErrBridge      = host.WithCode(errors.New("is a bridge and cannot be assigned to a guest"), host.CodeBridge, "")
 	ErrNotSelected = errors.New("is not selected")
 	ErrNothing     = errors.New("nothing is selected")
-	ErrChanged     = errors.New("is not the function that was recorded")
-	ErrNoIDs       = errors.New("vendor and product id cannot be read")
+	ErrChanged     = host.WithCode(errors.New("is not the function that was recorded"), host.CodeChanged, "")
+	ErrNoIDs       = host.WithCode(errors.New("vendor and product id cannot be read"), host.CodeNoIDs, "")
 	ErrNoDriver    = host.WithHint(errors.New("no installed kernel has it"), "install a kernel that has it, or choose another with --driver")
-	ErrStubTwins   = errors.New("pci-stub cannot bind one of several identical devices: libvirt would return it to the host driver when a guest stops")
+	ErrStubTwins   = host.WithCode(errors.New("pci-stub cannot bind one of several identical devices: libvirt would return it to the host driver when a guest stops"), host.CodeIdentical, "")
 )
 
 // Named reports whether the options name functions. host bind and host release then use these

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/nova/cloud/cloudtest"
+)
+
+// TestCodesAreDescribed: docs/json.md has each code of a refusal, and no other.
+func TestCodesAreDescribed(t *testing.T) {
+	source, err := parser.ParseFile(token.NewFileSet(), "../../host/refusal.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []string
+	ast.Inspect(source, func(n ast.Node) bool {
+		if s, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(s.Names[0].Name, "Code") {
+			code, err := strconv.Unquote(s.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Error(err)
+			}
+			codes = append(codes, code)
+		}
+		return true
+	})
+	slices.Sort(codes)
+	text, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n| code | refused is |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var described []string
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z_]+) \| .+ \|$`).FindAllStringSubmatch(table, -1) {
+		described = append(described, row[1])
+	}
+	if diff := cmp.Diff(codes, described); diff != "" {
+		t.Errorf("(-host/refusal.go +docs/json.md):\n%s", diff)
+	}
+}
+
+// printed is the part of a document that a test reads.
+type printed struct {
+	Changed  *bool `json:"changed"`
+	Refusals []struct {
+		Address, Allow, Hint *string
+		Code, Reason         string
+	}
+	Errors []struct {
+		Message string
+		Hint    *string
+	}
+}
+
+// codes returns the codes of the refusals, each once.
+func (p printed) codes() (codes []string) {
+	for _, r := range p.Refusals {
+		codes = append(codes, r.Code)
+	}
+	slices.Sort(codes)
+	return slices.Compact(codes)
+}
+
+// TestOneDocument runs each command that prints documents, in each way in which it can end: every
+// time it prints one document, which TestMain's program compares with the schema.
+func TestOneDocument(t *testing.T) {
+	dir := t.TempDir()
+	state, err := stateHome(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cloudtest.New(95)
+	t.Cleanup(c.Close)
+	c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8"})
+	var signedIn []string
+	for name, value := range c.Env() {
+		signedIn = append(signedIn, name+"="+value)
+	}
+	// The trees are changed by no case: each change is made in a copy.
+	lay := func(name, exampleName, more string) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		unpack(t, filepath.Join(dir, name), example(t, exampleName), more)
+	}
+	const nova = "-- etc/nova/nova.conf --\n[DEFAULT]\n-- usr/lib/python3/dist-packages/nova-31.0.0.egg-info --\n"
+	lay("node", "talk-2xk4200", nova)
+	lay("prepared", "talk-2xk4200", nova)
+	lay("hgx", "hgx-8xa100", "")
+	lay("twins", "workstation-twins", "")
+	if talk, status := runHere(t, dir, "host", "prepare", "--root", "prepared", "--yes"); status != 0 {
+		t.Fatal(talk)
+	}
+	if talk, status := runHere(t, dir, "host", "scan", "--root", "node", "-o", "json"); status != 0 {
+		t.Fatal(talk)
+	}
+	run := func(t *testing.T, wrap []string, args string, env ...string) (p printed, status int) {
+		t.Helper()
+		for _, format := range []string{"yaml", "json"} {
+			words := append(append(slices.Clone(wrap), "gpustack", "-o", format), strings.Fields(args)...)
+			cmd := exec.Command(words[0], words[1:]...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+			var talk strings.Builder
+			cmd.Stderr = &talk
+			out, err := cmd.Output()
+			if status = cmd.ProcessState.ExitCode(); status == 99 {
+				t.Errorf("%s", talk.String())
+				return p, status
+			}
+			if format == "json" {
+				if err := json.Unmarshal(out, &p); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+				// Standard error has the same in words.
+				for _, e := range p.Errors {
+					if !strings.Contains(talk.String(), "gpustack: error: "+e.Message+"\n") {
+						t.Errorf("standard error lacks %q: %s", e.Message, talk.String())
+					}
+				}
+				if len(p.Refusals)+len(p.Errors) > 0 != (status == 1) {
+					t.Errorf("exit status %d (%v): %s", status, err, out)
+				}
+			}
+		}
+		return p, status
+	}
+
+	// How each command is called. begins is with what its first step fails.
+	type command struct {
+		good   string // a command line that prints a report
+		status int
+		cloud  bool
+		begins string // a command line whose first step fails
+		asks   string // a command line that asks, if the command does
+	}
+	table := map[string]command{
+		"flavor create": {good: "flavor create K4200:2 --dry-run", status: 2, cloud: true, begins: "flavor create K4200:2", asks: "flavor create K4200:2"},
+		"flavor delete": {good: "flavor delete gpu.old --dry-run", status: 2, cloud: true, begins: "flavor delete gpu.old", asks: "flavor delete gpu.old"},
+		"flavor list":   {good: "flavor list", cloud: true, begins: "flavor list"},
+		"history":       {good: "history --root prepared", begins: "history --root absent"},
+		"host bind":     {good: "host bind --root node --live --dry-run", status: 2, begins: "host bind --root absent"},
+		"host check":    {good: "host check --root node", status: 2, begins: "host check --root absent"},
+		"host guests":   {good: "host guests --root node", status: 2, begins: "host guests --root absent"},
+		"host prepare":  {good: "host prepare --root node --dry-run", status: 2, begins: "host prepare --root absent", asks: "host prepare --root node"},
+		"host release":  {good: "host release --root node --dry-run", begins: "host release --root absent"},
+		"host scan":     {good: "host scan --root node", begins: "host scan --root absent"},
+		"nova check":    {good: "nova check --root node --release epoxy", status: 2, begins: "nova check --root absent"},
+		"nova configure": {good: "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4 --dry-run", status: 2,
+			begins: "nova configure --root absent --role controller --alias K4200=10de:11b4",
+			asks:   "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4"},
+		"repair-migration": {begins: "repair-migration --root absent"}, // its reports need a database: integration/db
+		"undo":             {good: "undo --root prepared --dry-run", status: 2, begins: "undo --root absent", asks: "undo --root prepared"},
+	}
+	for name := range documents() {
+		c, ok := table[name]
+		if !ok {
+			t.Errorf("%s: add the command to the table of this test", name)
+			continue
+		}
+		var env []string
+		if c.cloud {
+			env = append(slices.Clone(state), signedIn...)
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.good != "" {
+				if p, status := run(t, nil, c.good, env...); status != c.status || p.Refusals != nil || p.Errors != nil {
+					t.Errorf("%s: exit status %d: %+v", c.good, status, p)
+				}
+			}
+			for _, args := range []string{c.begins, name + " --no-such-flag", name + " one two three four", name + " --root"} {
+				if p, status := run(t, nil, args); status != 1 || len(p.Errors) == 0 || p.Refusals != nil {
+					t.Errorf("%s: exit status %d: %+v", args, status, p)
+				}
+			}
+			if c.asks == "" {
+				return
+			}
+			p, status := run(t, nil, c.asks, env...)
+			if status != 1 || !slices.Equal(p.codes(), []string{"unconfirmed"}) || *p.Refusals[0].Allow != "--yes" || p.Refusals[0].Address != nil {
+				t.Errorf("%s: exit status %d: %+v", c.asks, status, p)
+			}
+			if p.Changed == nil || !*p.Changed {
+				t.Errorf("%s: the document has no plan: %+v", c.asks, p)
+			}
+		})
+	}
+
+	for _, test := range []struct {
+		name, args string
+		wrap       []string
+		codes      []string
+		errors     string
+	}{
+		{name: "no command", args: "", errors: "unknown flag -o"},
+		{name: "unknown command", args: "host scann", errors: `unknown command "host scann"`},
+		{name: "group", args: "host", errors: "host: which command?"},
+		{name: "wrong values", args: "host prepare --device x --vendor y", errors: `--device: neither an address nor VENDOR:PRODUCT: "x"`},
+		{name: "no entry", args: "undo 7 --root prepared", errors: "entry 7: no such entry"},
+		{name: "no device", args: "host prepare --root node --device 0000:99:00.0", errors: "0000:99:00.0: no such function"},
+		{name: "locked", args: "host prepare --root prepared --none --yes", wrap: []string{"flock", "prepared/var/lib/gpustack/journal"}, codes: []string{"locked"}},
+		{name: "console", args: "host prepare --root twins --dry-run", codes: []string{"console"}},
+		{name: "host needs", args: "host prepare --root node --device 0000:00:1f.2 --device 0000:01:00.0", codes: []string{"network", "root_disk"}},
+		{name: "nvswitch", args: "host prepare --root hgx", codes: []string{"iommu_group", "nvswitch"}},
+		{name: "may hang", args: "host bind --root node --dry-run", codes: []string{"may_hang"}},
+		{name: "not live", args: "host bind --root node --live --yes", errors: "does not belong to a running kernel"},
+		{name: "nova", args: "nova configure --root node --role controller --alias bad", errors: `--alias`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			p, status := run(t, test.wrap, test.args)
+			if diff := cmp.Diff(test.codes, p.codes()); status != 1 || diff != "" {
+				t.Errorf("exit status %d, codes (-want +got):\n%s%+v", status, diff, p)
+			}
+			if found := slices.ContainsFunc(p.Errors, func(e struct {
+				Message string
+				Hint    *string
+			}) bool {
+				return strings.Contains(e.Message, test.errors)
+			}); test.errors != "" && !found {
+				t.Errorf("want %q: %+v", test.errors, p)
+			}
+			for _, r := range p.Refusals {
+				if device := r.Code != "locked" && r.Code != "nvswitch"; device != (r.Address != nil) || device && strings.HasPrefix(r.Reason, *r.Address) {
+					t.Errorf("address and reason: %+v", r)
+				}
+				if r.Code == "console" && *r.Allow != "--allow "+*r.Address || r.Code == "root_disk" && r.Allow != nil || r.Code == "may_hang" && *r.Allow != "--live" {
+					t.Errorf("allow: %+v", r)
+				}
+				if r.Hint == nil {
+					t.Errorf("no hint: %+v", r)
+				}
+			}
+		})
+	}
+}
+
+// TestInterruptedDocument: a run that a signal ends prints one document, too.
+func TestInterruptedDocument(t *testing.T) {
+	dir := t.TempDir()
+	state, err := stateHome(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nobody writes to this file: the run waits for it.
+	inventory := filepath.Join(dir, "inventory.json")
+	if err := syscall.Mkfifo(inventory, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ args, want string }{
+		{"nova check --release epoxy --conf etc.conf --inventory " + inventory, "interrupted"},
+		{"nova configure --release epoxy --role controller --inventory " + inventory + " --root " + dir, "interrupted, nothing was changed"},
+	} {
+		for _, format := range []string{"json", "yaml"} {
+			cmd := exec.Command("gpustack", append(strings.Fields(test.args), "-o", format)...)
+			cmd.Env = append(os.Environ(), state...)
+			var out, talk strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &talk
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || !strings.Contains(talk.String(), "gpustack: error: "+test.want+"\n") {
+				t.Errorf("%s: exit status %d: %s%s", test.args, status, out.String(), talk.String())
+			}
+			if !strings.Contains(out.String(), test.want) {
+				t.Errorf("%s: %s", test.args, out.String())
+			}
+		}
+	}
+}
