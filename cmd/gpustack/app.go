@@ -64,6 +64,7 @@ func newApp(u *ui, args []string) app {
 		},
 		Action: action(u, parseRoot, runRoot),
 	}
+	u.argv = args[min(1, len(args)):]
 	line := parseLine(a, args)
 	u.format = line.format
 	tame(a, line.faults)

@@ -40,16 +40,21 @@ func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
 // that makes other kinds of changes appends them.
 func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 	runner := u.runner(root)
-	files := change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
-		Older: prepare.Older(root)}
 	return change.Engine{
-		Store: change.Machine(root),
-		Kinds: []change.Kind{files, u.binder(root, timeout)},
-		Run:   func(ctx context.Context, p host.Program) error { return prepare.Rebuild(ctx, runner, p) },
+		Store:  change.Machine(root),
+		Origin: u.origin(),
+		Kinds:  []change.Kind{filesOf(root), u.binder(root, timeout)},
+		Run:    func(ctx context.Context, p host.Program) error { return prepare.Rebuild(ctx, runner, p) },
 		Current: func(recorded []host.Program) ([]host.Program, error) {
 			return prepare.CurrentPrograms(root, recorded)
 		},
 	}
+}
+
+// filesOf returns the kind of change for files of the machine below root.
+func filesOf(root host.Root) change.Files {
+	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
+		Older: prepare.Older(root)}
 }
 
 // keepReporting is a [change.Keep]: undo of nova configure leaves report_in_placement set, which

@@ -15,20 +15,28 @@ import (
 
 func newHistoryCommand(u *ui) *cli.Command {
 	return &cli.Command{
-		Name:  "history",
-		Usage: "list the changes made by gpustack on this machine",
+		Name:      "history",
+		Usage:     "list the changes made by gpustack on this machine, or show one",
+		ArgsUsage: "[ENTRY]",
 		Description: `
 Lists the entries of the journal, oldest first, with the files, drivers, database rows or
 API objects that each has changed. Users other than root see what they have changed through
 OpenStack's APIs, and the machine's journal where they may read it.
 
+With ENTRY, it shows that entry: when the change was made, its status, the user who called
+gpustack (also by sudo), the host, the version and the command line, and then the change as
+its plan showed it. The journal contains only what undo needs. If a file was changed since
+by others, or the change is undone, the diff has the lines or values that are recorded, and
+says so. Entries of earlier versions do not record user, host and version.
+
 EXAMPLES
   gpustack history
+  gpustack history 3
   gpustack history -o json
 
 EXIT STATUS
-  0  the list is printed
-  1  the journal could not be read`,
+  0  the list or the entry is printed
+  1  the journal could not be read, or has no such entry`,
 		Flags:  []cli.Flag{rootFlag(), outputFlag(formatTable, formatJSON, formatYAML)},
 		Action: action(u, parseHistory, runHistory),
 	}
@@ -36,11 +44,27 @@ EXIT STATUS
 
 type historyOptions struct {
 	root, format string
+	id           int // 0: all
 }
 
 func parseHistory(c *cli.Context, f *faults) historyOptions {
-	f.arguments(c)
-	return historyOptions{c.String("root"), f.choice(c, "output")}
+	return historyOptions{c.String("root"), f.choice(c, "output"), f.entry(c)}
+}
+
+// entry returns the only argument, the number of an entry of the journal, or 0 without one.
+func (f *faults) entry(c *cli.Context) int {
+	number := 0
+	for i, arg := range c.Args().Slice() {
+		id, err := strconv.Atoi(arg)
+		switch {
+		case i > 0:
+			f.add(&usageError{"unexpected argument " + quoted(arg), f.seeHelp()})
+		case err != nil || id < 1:
+			f.add(&usageError{"ENTRY: not a number of the journal: " + quoted(arg), "gpustack history lists them"})
+		}
+		number = id
+	}
+	return number
 }
 
 // historyReport is the output of history (docs/json.md).
@@ -54,6 +78,9 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 	if err != nil {
 		return err
 	}
+	if opts.id != 0 {
+		return u.showEntry(opts, all)
+	}
 	report := historyReport{1, []historyEntry{}}
 	var rows [][]string
 	for _, store := range all {
@@ -61,9 +88,9 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			report.Entries = append(report.Entries, newHistoryEntry(store.Path(), e))
-			row := []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), string(e.Status), e.Command, changed(e)}
+		for i, e := range entries {
+			report.Entries = append(report.Entries, newHistoryEntry(store, entries, i))
+			row := []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), orDash(userOf(e)), string(e.Status), e.Command, changed(e)}
 			if len(all) > 1 {
 				row = append(row, store.Path())
 			}
@@ -78,12 +105,20 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 		u.printf("gpustack has changed nothing here\n")
 		return nil
 	}
-	header := []string{"ENTRY", "BEGUN", "STATUS", "COMMAND", "CHANGED"}
+	header := []string{"ENTRY", "BEGUN", "USER", "STATUS", "COMMAND", "CHANGED"}
 	if len(all) > 1 {
 		header = append(header, "JOURNAL")
 	}
 	u.table(header, rows)
 	return nil
+}
+
+// userOf returns the user who made a change, "" if it is not recorded.
+func userOf(e change.Entry) string {
+	if e.Origin == nil {
+		return ""
+	}
+	return e.Origin.User
 }
 
 // changed returns a short description of what an entry has changed.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -95,16 +94,7 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 	}
 	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"),
 		where: novadb.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
-	for i, arg := range c.Args().Slice() {
-		id, err := strconv.Atoi(arg)
-		switch {
-		case i > 0:
-			f.add(&usageError{"unexpected argument " + quoted(arg), f.seeHelp()})
-		case err != nil || id < 1:
-			f.add(&usageError{"ENTRY: not a number of the journal: " + quoted(arg), "gpustack history lists them"})
-		}
-		opts.id = id
-	}
+	opts.id = f.entry(c)
 	return opts
 }
 

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/edit"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
@@ -15,23 +16,25 @@ import (
 // historyEntry is an entry of the journal in documents. The journal's own format, which also has
 // what undo needs, is internal to gpustack.
 type historyEntry struct {
-	Journal  string         `json:"journal"` // the folder of the journal that contains the entry
-	Entry    int            `json:"entry"`
-	Kind     string         `json:"kind"`
-	Command  string         `json:"command"`
-	Status   change.Status  `json:"status"`
-	Started  time.Time      `json:"started"`
-	Ended    *time.Time     `json:"ended"`
-	Files    []string       `json:"files"`
-	Drivers  []driverChange `json:"drivers"`
-	Stop     [][]string     `json:"stop"`
-	Start    [][]string     `json:"start"`
-	Repairs  []cleanup.Unit `json:"repairs"`
-	Flavor   *flavorChange  `json:"flavor"`
-	Programs []string       `json:"programs"`
-	Left     []string       `json:"left"`
-	Restart  []string       `json:"restart"`
-	Problem  *string        `json:"problem"` // why the drivers, repairs or flavor cannot be read
+	Journal  string           `json:"journal"` // the folder of the journal that contains the entry
+	Entry    int              `json:"entry"`
+	Kind     string           `json:"kind"`
+	Command  string           `json:"command"`
+	Status   change.Status    `json:"status"`
+	Started  time.Time        `json:"started"`
+	Ended    *time.Time       `json:"ended"`
+	Origin   *change.Origin   `json:"origin"` // null: an earlier commit has recorded the entry
+	Files    []string         `json:"files"`
+	Changes  []recordedChange `json:"changes"`
+	Drivers  []driverChange   `json:"drivers"`
+	Stop     [][]string       `json:"stop"`
+	Start    [][]string       `json:"start"`
+	Repairs  []cleanup.Unit   `json:"repairs"`
+	Flavor   *flavorChange    `json:"flavor"`
+	Programs []string         `json:"programs"`
+	Left     []string         `json:"left"`
+	Restart  []string         `json:"restart"`
+	Problem  *string          `json:"problem"` // why the drivers, repairs or flavor cannot be read
 }
 
 // flavorChange is a change of a flavor in its cloud.
@@ -41,15 +44,27 @@ type flavorChange struct {
 	After  *flavor.State `json:"after"`  // null: the flavor was deleted
 }
 
-// newHistoryEntry returns an entry of the journal in a folder.
-func newHistoryEntry(journal string, e change.Entry) historyEntry {
+// recordedChange is the change of one file, as the journal shows it.
+type recordedChange struct {
+	File   string      `json:"file"`
+	Action edit.Action `json:"action"`
+	Diff   string      `json:"diff"`
+	Note   string      `json:"note"` // why the diff is not complete; "" if it is
+}
+
+// newHistoryEntry returns entry i of the entries of a store.
+func newHistoryEntry(store change.Store, entries []change.Entry, i int) historyEntry {
+	e := entries[i]
 	h := historyEntry{
-		Journal: journal, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status, Started: e.Started, Ended: e.Ended,
+		Journal: store.Path(), Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status, Started: e.Started, Ended: e.Ended,
 		Files: []string{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: append([]string{}, e.Restart...),
 	}
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)
+	}
+	for _, p := range filesOf(store.Root).Past(entries, i) {
+		h.Changes = append(h.Changes, recordedChange{p.Name, p.Action, p.Diff, p.Note})
 	}
 	if err := h.addDetail(e); err != nil {
 		text := inOneLine(err)

@@ -33,6 +33,7 @@ var narrowable = []struct {
 	title string
 	fit   fit
 }{
+	{"USER", cut},
 	{"NAME", cut},
 	{"NUMA", cut},
 	{"DRIVER", cut},

@@ -34,6 +34,7 @@ type ui struct {
 	asks     bool // questions can be answered
 	colour   bool
 	unicode  bool
+	argv     []string      // of the command line, without the name of the program
 	stop     chan struct{} // closed by a second signal, which ends running programs too
 	handled  chan struct{} // see settleSignals
 	written  chan struct{} // closed when the document is printed

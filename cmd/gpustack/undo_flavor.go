@@ -19,7 +19,7 @@ func (u *ui) flavorEngine(ctx context.Context, compute *cloud.Compute, d decisio
 	if err != nil {
 		return change.Engine{}, err
 	}
-	engine := change.Engine{Store: store, Kinds: []change.Kind{flavor.Kind{Compute: compute}}}
+	engine := change.Engine{Store: store, Origin: u.origin(), Kinds: []change.Kind{flavor.Kind{Compute: compute}}}
 	return engine, u.recover(ctx, engine, d, 0)
 }
 

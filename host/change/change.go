@@ -15,6 +15,8 @@ type (
 	Entry = journal.Entry
 	// File is the record of the change of one file.
 	File = journal.File
+	// Origin is who made a change, where and how.
+	Origin = journal.Origin
 	// Status is the state of an entry.
 	Status = journal.Status
 	// Store is a folder that contains a journal.

@@ -21,6 +21,8 @@ type Engine struct {
 	// Current, if not nil, returns recorded programs adapted to the machine: programs that run once
 	// for each kernel are run for the installed kernels.
 	Current func(recorded []host.Program) ([]host.Program, error)
+	// Origin is recorded in new entries.
+	Origin *Origin
 }
 
 // Work is a change with the programs that regenerate files after it. They are run, or left to the
@@ -67,7 +69,9 @@ func (e Engine) Apply(ctx context.Context, w Work) (entry Entry, err error) {
 	if err := w.Change.Check(ctx, ToApply); err != nil {
 		return Entry{}, err
 	}
-	r := &running{e, j, Entry{Kind: w.Change.Kind(), Command: w.Command, Programs: w.Programs, Left: w.Left, Restart: w.Restart}, w.Change}
+	r := &running{e, j, Entry{
+		Kind: w.Change.Kind(), Command: w.Command, Origin: e.Origin, Programs: w.Programs, Left: w.Left, Restart: w.Restart,
+	}, w.Change}
 	if err := w.Change.Record(&r.entry); err != nil {
 		return Entry{}, err
 	}

@@ -32,7 +32,9 @@ type Entry struct {
 	Status  Status     `json:"status"`
 	Started time.Time  `json:"started"`
 	Ended   *time.Time `json:"ended"` // when the status became done or undone
-	Files   []File     `json:"files"`
+	// Origin is nil in entries that earlier commits wrote.
+	Origin *Origin `json:"origin" absent:"zero"`
+	Files  []File  `json:"files"`
 	// Unchanged are files of the same kind as Files that the change left as they were: a file that is
 	// in neither list has come since.
 	Unchanged []Unchanged    `json:"unchanged" absent:"zero"`
@@ -43,6 +45,14 @@ type Entry struct {
 	Rows    json.RawMessage `json:"rows" absent:"zero"`    // of KindRows
 	Drivers json.RawMessage `json:"drivers" absent:"zero"` // of KindDrivers
 	Objects json.RawMessage `json:"objects,omitempty"`     // of KindObjects
+}
+
+// Origin is who made a change, where and how. A field is empty if it could not be determined.
+type Origin struct {
+	User    string   `json:"user"`    // the name of the user who called gpustack, also by sudo(8)
+	Host    string   `json:"host"`    // the name of the machine that gpustack ran on
+	Version string   `json:"version"` // of gpustack
+	Argv    []string `json:"argv"`    // the arguments of the command line, without secrets
 }
 
 // Kinds of entries.

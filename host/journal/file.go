@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/edit"
@@ -127,6 +128,24 @@ func (f File) Previous(after *edit.File) (*edit.File, bool) {
 	}
 	before := f.Restore(after)
 	return before, before == nil || before.Hash() == f.Before.Hash
+}
+
+// Then returns the file as the change left it: as it is now, or as it was before later changes of
+// it, whose records are given oldest first. It returns false if that cannot be determined.
+func (f File) Then(now *edit.File, later []File) (*edit.File, bool) {
+	if f.After == nil {
+		return nil, true
+	}
+	is := func(file *edit.File) bool { return file != nil && f.After.Hash == file.Hash() }
+	for _, l := range slices.Backward(later) {
+		if is(now) {
+			break
+		}
+		if before, ok := l.Previous(now); ok {
+			now = before
+		}
+	}
+	return now, is(now)
 }
 
 // Replaced returns the lines of the file that the change replaced or removed, nil if it created
