@@ -13,19 +13,27 @@ export VERSION
 # cmd/gpustack/man.go replaces.
 BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
 
+# Every file of a release has the time of the commit.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+# Who releases, as the packages name them.
+export MAINTAINER ?= $(shell git log -1 --format='%an <%ae>' 2>/dev/null)
+
 # Debian's packages that the integration tests use. They are installed in a tree of their own
 # (see .ci/inside), in which these tests run.
 export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish groff-base strace busybox-static make \
 	initramfs-tools dracut-core udev systemd systemd-boot grub2-common zstd lz4 xz-utils bzip2 \
 	python3-nova python3-keystone python3-placement python3-glance python3-pymysql python3-mysqldb mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
-	qemu-system-x86 qemu-utils mmdebstrap fdisk e2fsprogs kmod
+	qemu-system-x86 qemu-utils mmdebstrap fdisk e2fsprogs kmod \
+	lintian rpm rpmlint gpg gpg-agent qemu-user
 
 # Which integration tests: packages, and flags of go test.
 TESTS ?= ./integration/...
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# Later ones depend on modules that the public module proxy does not have.
+NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 
-.PHONY: build demo test test-full unit integration lint schema fuzz bench install clean
+.PHONY: build demo test test-full unit integration lint schema fuzz bench install dist clean
 
 # The binary, its manual page and its shell completion. Those two come from the binary, so a build
 # for another kind of machine (GOARCH=arm64) has none.
@@ -53,18 +61,22 @@ test-full: test
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
 unit:
-	GO=$(GO) .ci/gotest $$($(GO) list ./... | grep -v /integration)
+	GO=$(GO) .ci/gotest $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
-integration: build
+integration: build build/tools/nfpm
 	TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 1h $(TESTS)
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
-	build/tools/golangci-lint run ./...
+	build/tools/golangci-lint run ./... ./.ci/dist
 
 build/tools/golangci-lint: Makefile
 	GOBIN=$(CURDIR)/build/tools $(GO) install $(GOLANGCI_LINT)
+	@touch $@
+
+build/tools/nfpm: Makefile
+	GOBIN=$(CURDIR)/build/tools $(GO) install $(NFPM)
 	@touch $@
 
 # Writes docs/schema anew, from the types of the documents.
@@ -89,15 +101,30 @@ bench: build
 
 # Copies what make build has made: root needs no Go for it.
 BUILT = build/gpustack build/gpustack.8 build/gpustack.bash build/gpustack.zsh build/gpustack.fish
+DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(wildcard docs/*.md docs/schema/*.json examples/*.txtar)
 install: $(BUILT)
 	install -D -m 0755 build/gpustack $(DESTDIR)$(PREFIX)/sbin/gpustack
 	install -D -m 0644 build/gpustack.8 $(DESTDIR)$(PREFIX)/share/man/man8/gpustack.8
 	install -D -m 0644 build/gpustack.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpustack
 	install -D -m 0644 build/gpustack.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpustack
 	install -D -m 0644 build/gpustack.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpustack.fish
+	for file in $(DOCS); do install -D -m 0644 "$$file" "$(DESTDIR)$(PREFIX)/share/doc/gpustack/$$file" || exit 1; done
 
 $(BUILT):
 	@echo "$@ is missing: run make build first, as a user who has Go" >&2; exit 1
+
+# Files of a release, in build/dist: archives, packages, bills of materials and their checksums, which
+# SIGN=KEY signs with that key of gpg.
+DIST = build/dist
+dist: build build/tools/nfpm
+	rm -rf $(DIST) build/work
+	mkdir -p $(DIST)
+	for arch in amd64 arm64; do GOARCH=$$arch $(BUILD) -o build/work/$$arch/gpustack ./cmd/gpustack || exit 1; done
+	$(MAKE) --no-print-directory install DESTDIR=build/work/installed PREFIX=/usr
+	$(GO) run ./.ci/dist -version '$(VERSION)' -maintainer '$(MAINTAINER)' -installed build/work/installed \
+		-nfpm build/tools/nfpm -config .ci/dist/nfpm.yaml -out $(DIST) build/work/amd64/gpustack build/work/arm64/gpustack
+	rm -rf build/work
+	$(if $(SIGN),gpg --armor --local-user '$(SIGN)' --detach-sign $(DIST)/SHA256SUMS)
 
 clean:
 	rm -rf build

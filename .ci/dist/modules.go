@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// used returns the modules that are part of a binary, each as it was replaced.
+func used(info *debug.BuildInfo) (modules []*debug.Module) {
+	for _, module := range info.Deps {
+		modules = append(modules, cmp.Or(module.Replace, module))
+	}
+	return modules
+}
+
+// licenses returns the licenses of the modules that are part of a binary, and Go's own: they
+// demand to be distributed with it.
+func (r *release) licenses(info *debug.BuildInfo) ([]byte, error) {
+	goroot, err := output("go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	b.WriteString("The program gpustack contains Go's standard library and the Go modules below, under these licenses.\n")
+	if err := addLicenses(&b, "Go "+strings.TrimPrefix(info.GoVersion, "go"), goroot); err != nil {
+		return nil, err
+	}
+	list := []string{"list", "-m", "-f", "{{.Path}}\t{{.Dir}}"}
+	for _, module := range used(info) {
+		list = append(list, module.Path)
+	}
+	folders, err := output("go", list...)
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range strings.Split(folders, "\n") {
+		path, dir, _ := strings.Cut(line, "\t")
+		if err := addLicenses(&b, path+" "+used(info)[i].Version, dir); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// addLicenses appends what a module's folder has for licenses and notices.
+func addLicenses(b *bytes.Buffer, module, dir string) error {
+	found := false
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := strings.ToUpper(entry.Name())
+		if !strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") && !strings.HasPrefix(name, "NOTICE") || entry.IsDir() {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			return err
+		}
+		found = true
+		fmt.Fprintf(b, "\n==== %s: %s\n\n%s\n", module, entry.Name(), bytes.TrimSpace(text))
+	}
+	if !found {
+		return fmt.Errorf("%s has no license in %s", module, dir)
+	}
+	return nil
+}
+
+// output returns what a program prints.
+func output(program string, args ...string) (string, error) {
+	out, err := exec.Command(program, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// A bom is a software bill of materials, as CycloneDX 1.6 defines it
+// (https://cyclonedx.org/docs/1.6/json/).
+type bom struct {
+	Schema       string       `json:"$schema"`
+	Format       string       `json:"bomFormat"`
+	SpecVersion  string       `json:"specVersion"`
+	SerialNumber string       `json:"serialNumber"`
+	Version      int          `json:"version"`
+	Metadata     metadata     `json:"metadata"`
+	Components   []component  `json:"components"`
+	Dependencies []dependency `json:"dependencies"`
+}
+
+type metadata struct {
+	Timestamp time.Time `json:"timestamp"`
+	Component component `json:"component"`
+}
+
+type component struct {
+	Type     string    `json:"type"`
+	Ref      string    `json:"bom-ref"`
+	Name     string    `json:"name"`
+	Version  string    `json:"version"`
+	Hashes   []hash    `json:"hashes,omitempty"`
+	Licenses []license `json:"licenses,omitempty"`
+	PURL     string    `json:"purl"`
+}
+
+type hash struct {
+	Algorithm string `json:"alg"`
+	Content   string `json:"content"`
+}
+
+type license struct {
+	License struct {
+		ID string `json:"id"`
+	} `json:"license"`
+}
+
+type dependency struct {
+	Ref       string   `json:"ref"`
+	DependsOn []string `json:"dependsOn,omitempty"`
+}
+
+// sbom returns the bill of materials of a binary, from the build info that Go records in it: Go's
+// standard library and the modules that are part of the binary. The hash of a module is that of
+// go.sum, in hexadecimal digits.
+func (r *release) sbom(info *debug.BuildInfo, program []byte) ([]byte, error) {
+	sum := sha256.Sum256(program)
+	b := bom{
+		Schema:      "http://cyclonedx.org/schema/bom-1.6.schema.json",
+		Format:      "CycloneDX",
+		SpecVersion: "1.6",
+		// The same binary has the same number.
+		SerialNumber: uuid.NewSHA1(uuid.NameSpaceOID, sum[:]).URN(),
+		Version:      1,
+		Metadata: metadata{r.time, component{
+			Type: "application", Ref: "gpustack", Name: "gpustack", Version: r.source, PURL: "pkg:generic/" + product + "@" + url.PathEscape(r.source),
+			Hashes: []hash{{"SHA-256", hex.EncodeToString(sum[:])}}, Licenses: make([]license, 1),
+		}},
+	}
+	b.Metadata.Component.Licenses[0].License.ID = "Apache-2.0"
+	b.add("std", strings.TrimPrefix(info.GoVersion, "go"), nil)
+	for _, module := range used(info) {
+		h1, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(module.Sum, "h1:"))
+		if err != nil || len(h1) != sha256.Size {
+			return nil, fmt.Errorf("module %s %s has no checksum: %q", module.Path, module.Version, module.Sum)
+		}
+		b.add(module.Path, module.Version, []hash{{"SHA-256", hex.EncodeToString(h1)}})
+	}
+	root := dependency{Ref: "gpustack"}
+	for _, c := range b.Components {
+		root.DependsOn = append(root.DependsOn, c.Ref)
+	}
+	b.Dependencies = []dependency{root}
+	text, err := json.MarshalIndent(b, "", "  ")
+	return append(text, '\n'), err
+}
+
+// add adds a module, with its package URL (https://github.com/package-url/purl-spec, type golang,
+// whose names are in lower case).
+func (b *bom) add(path, version string, hashes []hash) {
+	purl := "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
+	b.Components = append(b.Components, component{Type: "library", Ref: purl, Name: path, Version: version, Hashes: hashes, PURL: purl})
+}

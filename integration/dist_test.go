@@ -1,0 +1,413 @@
+package integration
+
+import (
+	"bufio"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What the test's release is made of, and what its packages are named for that.
+const (
+	distDescribe = "v1.2.3-rc1-4-g0a1b2c3"
+	distVersion  = "1.2.3~rc1+4.g0a1b2c3"
+)
+
+// A dist is a release that make dist has made from a copy of the checkout.
+type dist struct {
+	dir     string
+	program string // as make build has made it in the copy
+}
+
+// file returns the path of the release's only file that matches a pattern.
+func (d dist) file(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(d.dir, pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %q, %v", pattern, found, err)
+	}
+	return found[0]
+}
+
+// makeDist runs make dist, on a copy of the checkout, in a shell that script prepares.
+func makeDist(t *testing.T, script string, args ...string) dist {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "checkout")
+	// With their times, since make compares them.
+	run(t, "sh", "-c", `mkdir -p "$1/build/tools" && cd .. && for file in * .ci; do
+		case $file in build | integration) ;; *) cp -a "$file" "$1" ;; esac
+	done && cp -a build/tools/nfpm "$1/build/tools"`, "sh", dir)
+	cmd := exec.Command("unshare", append([]string{"--uts", "sh", "-euc", script + "\nexec make -C \"$@\"", "sh", dir, "dist",
+		"VERSION=" + distDescribe, "MAINTAINER=The releaser <releaser@gpustack.example>"}, args...)...)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+	if out, talk, status := try(t, cmd); status != 0 {
+		t.Fatalf("make dist: exit status %d\n%s%s", status, out, talk)
+	}
+	return dist{filepath.Join(dir, "build/dist"), filepath.Join(dir, "build/gpustack")}
+}
+
+// TestDist makes a release twice, and installs and judges its packages with the programs of Debian
+// and of rpm.
+func TestDist(t *testing.T) {
+	t.Setenv("GNUPGHOME", t.TempDir())
+	const key = "The releaser"
+	run(t, "gpg", "--batch", "--quiet", "--passphrase", "", "--quick-generate-key", key, "ed25519", "sign")
+	t.Cleanup(func() { run(t, "gpgconf", "--kill", "all") })
+	first := makeDist(t, "umask 022", "SIGN="+key)
+
+	t.Run("made twice", func(t *testing.T) {
+		second := makeDist(t, "umask 077; hostname elsewhere; export TZ=Asia/Tokyo USER=other LANG=C; find \"$1\" -name '*.md' -exec touch {} +")
+		if diff := cmp.Diff(read(t, filepath.Join(first.dir, "SHA256SUMS")), read(t, filepath.Join(second.dir, "SHA256SUMS"))); diff != "" {
+			t.Errorf("(-first +second):\n%s", diff)
+		}
+	})
+	t.Run("sums", func(t *testing.T) {
+		cmd := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+		cmd.Dir = first.dir
+		out, talk, status := try(t, cmd)
+		if lines := strings.Count(out, ": OK\n"); status != 0 || talk != "" || lines != 8 {
+			t.Errorf("exit status %d\n%s%s", status, out, talk)
+		}
+		entries, err := os.ReadDir(first.dir)
+		if err != nil || len(entries) != 8+len([]string{"SHA256SUMS", "SHA256SUMS.asc"}) {
+			t.Errorf("%q, %v", entries, err)
+		}
+		run(t, "gpg", "--verify", filepath.Join(first.dir, "SHA256SUMS.asc"), filepath.Join(first.dir, "SHA256SUMS"))
+	})
+	t.Run("version", func(t *testing.T) {
+		if out := run(t, first.program, "--version"); !strings.Contains(out, distDescribe) {
+			t.Errorf("--version: %s", out)
+		}
+		// Both package managers sort the versions of .ci/dist/main_test.go alike.
+		versions := []string{"0~20261122170509.g4d2234a", "1.2.3~rc1", distVersion, "1.2.3", "1.2.3+5.g0a1b2c3", "1.2.4"}
+		for i, older := range versions[:len(versions)-1] {
+			newer := versions[i+1]
+			run(t, "dpkg", "--compare-versions", older+"-1", "lt", newer+"-1")
+			if out := run(t, "rpm", "--eval", fmt.Sprintf(`%%{lua: print(rpm.vercmp("%s", "%s"))}`, older, newer)); out != "-1\n" {
+				t.Errorf("rpm compares %s with %s: %s", older, newer, out)
+			}
+		}
+	})
+	t.Run("deb", func(t *testing.T) { testDeb(t, first) })
+	t.Run("rpm", func(t *testing.T) { testRPM(t, first) })
+	t.Run("tarball", func(t *testing.T) {
+		prefix := t.TempDir()
+		run(t, "tar", "-xzf", first.file(t, "*-linux-"+runtime.GOARCH+".tar.gz"), "-C", prefix, "--strip-components=1")
+		for _, file := range []string{"sbin/gpustack", "share/man/man8/gpustack.8", "share/doc/gpustack-nova/LICENSE", "share/zsh/site-functions/_gpustack"} {
+			if _, err := os.Stat(filepath.Join(prefix, file)); err != nil {
+				t.Error(err)
+			}
+		}
+		doMainJob(t, filepath.Join(prefix, "sbin/gpustack"), filepath.Join(prefix, "share/doc/gpustack-nova/examples/talk-2xk4200.txtar"))
+	})
+	t.Run("bill of materials", func(t *testing.T) { testSBOM(t, first) })
+	t.Run("arm64", func(t *testing.T) { testARM64(t, first) })
+}
+
+// newMachine returns the root of a machine: the talk's node, where dpkg and rpm have installed
+// nothing.
+func newMachine(t *testing.T) (root string) {
+	t.Helper()
+	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
+	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/rpm"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// holds returns the files and folders of a machine, each with its mode, apart from those of the
+// package managers.
+func holds(t *testing.T, root string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, root)
+		if name == "/var/lib/dpkg" || name == "/var/lib/rpm" {
+			return fs.SkipDir
+		}
+		info, err := entry.Info()
+		paths = append(paths, info.Mode().String()+" "+name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+// added returns what a machine has now and had not before.
+func added(before, now []string) (paths []string) {
+	for _, path := range now {
+		if !slices.Contains(before, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// testDeb: lintian has nothing to say; the package is installed, works and is purged, and nothing
+// of it is left, but for all that gpustack has made of the node.
+func testDeb(t *testing.T, d dist) {
+	for _, arch := range []string{"amd64", "arm64"} {
+		deb := d.file(t, "*_"+arch+".deb")
+		out, talk, status := try(t, exec.Command("lintian", "--allow-root", "--no-cfg", "--fail-on", "error,warning", deb))
+		if status != 0 || out+talk != "" {
+			t.Errorf("lintian: exit status %d\n%s%s", status, out, talk)
+		}
+		for field, want := range map[string]string{"Package": "gpustack-nova", "Version": distVersion + "-1", "Architecture": arch, "Depends": "", "Conflicts": ""} {
+			if got := strings.TrimSpace(run(t, "dpkg-deb", "--field", deb, field)); got != want {
+				t.Errorf("%s: %s", field, got)
+			}
+		}
+		if control := strings.Fields(run(t, "sh", "-c", `dpkg-deb --ctrl-tarfile "$0" | tar -t`, deb)); !slices.Equal(control, []string{"./control", "./md5sums"}) {
+			t.Errorf("control files: %q", control)
+		}
+	}
+	root := newMachine(t)
+	dpkg := func(args ...string) string {
+		t.Helper()
+		// The tests' Debian tree excludes documents and manual pages.
+		return run(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "--path-include=/usr/share/*"}, args...)...)
+	}
+	before := holds(t, root)
+	dpkg("-i", d.file(t, "*_"+runtime.GOARCH+".deb"))
+	if out := dpkg("--verify"); out != "" {
+		t.Errorf("dpkg --verify: %s", out)
+	}
+	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/share/man/man8/gpustack.8.gz", "usr/share/bash-completion/completions/gpustack",
+		"usr/share/zsh/vendor-completions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish",
+		"usr/share/doc/gpustack-nova/copyright", "usr/share/doc/gpustack-nova/third-party-licenses.txt", "usr/share/doc/gpustack-nova/changelog.Debian.gz"})
+	prepared := prepareInstalled(t, root)
+	dpkg("--purge", "gpustack-nova")
+	checkRemoved(t, root, before, prepared)
+}
+
+// testRPM does the same with rpm and rpmlint.
+func testRPM(t *testing.T, d dist) {
+	machine := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+	for _, arch := range []string{"amd64", "arm64"} {
+		file := d.file(t, "*."+machine[arch]+".rpm")
+		out, talk, status := try(t, exec.Command("rpmlint", "--config", "../.ci/dist/rpmlint.toml", file))
+		if status != 0 || talk != "" || !strings.Contains(out, "; 0 errors, 0 warnings,") {
+			t.Errorf("rpmlint: exit status %d\n%s%s", status, out, talk)
+		}
+		if out := run(t, "rpm", "-K", file); out != file+": digests OK\n" {
+			t.Errorf("rpm -K: %s", out)
+		}
+		for _, line := range strings.Fields(run(t, "rpm", "-qp", "--queryformat", "[%{REQUIRENAME}\n]", file)) {
+			if !strings.HasPrefix(line, "rpmlib(") {
+				t.Errorf("requires %s", line)
+			}
+		}
+		want := "gpustack-nova " + distVersion + " 1 " + machine[arch] + " localhost 1700000000 Apache-2.0"
+		if out := run(t, "rpm", "-qp", "--queryformat", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{BUILDHOST} %{BUILDTIME} %{LICENSE}", file); out != want {
+			t.Errorf("%s", out)
+		}
+		if out := run(t, "rpm", "-qp", "--scripts", "--triggers", "--configfiles", file); out != "" {
+			t.Errorf("scripts or configuration files: %s", out)
+		}
+	}
+	root := newMachine(t)
+	rpm := func(args ...string) string {
+		t.Helper()
+		return run(t, "rpm", append([]string{"--root", root, "--dbpath", "/var/lib/rpm"}, args...)...)
+	}
+	before := holds(t, root)
+	rpm("-i", d.file(t, "*."+machine[runtime.GOARCH]+".rpm"))
+	if out := rpm("-V", "gpustack-nova"); out != "" {
+		t.Errorf("rpm -V: %s", out)
+	}
+	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/share/man/man8/gpustack.8.gz", "usr/share/bash-completion/completions/gpustack",
+		"usr/share/zsh/site-functions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish", "usr/share/licenses/gpustack-nova/LICENSE",
+		"usr/share/licenses/gpustack-nova/third-party-licenses.txt"})
+	prepared := prepareInstalled(t, root)
+	rpm("-e", "gpustack-nova")
+	checkRemoved(t, root, before, prepared)
+}
+
+// checkInstalled: these files and the documents are installed, with usual modes and only below
+// /usr, and the binary does its main job in a root that has nothing else to run.
+func checkInstalled(t *testing.T, root string, before, want []string) {
+	t.Helper()
+	for _, file := range []string{"README.md", "CHANGELOG.md", "docs/json.md", "docs/repair.md", "examples/hgx-8xa100.txtar"} {
+		want = append(want, "usr/share/doc/gpustack-nova/"+file)
+	}
+	for _, file := range want {
+		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, path := range added(before, holds(t, root)) {
+		mode, name, _ := strings.Cut(path, " ")
+		if wanted := map[bool]string{true: "drwxr-xr-x", false: "-rw-r--r--"}[mode[0] == 'd']; mode != wanted && path != "-rwxr-xr-x /usr/sbin/gpustack" ||
+			name != "/usr" && !strings.HasPrefix(name, "/usr/") {
+			t.Errorf("installed: %s", path)
+		}
+	}
+	if out := run(t, "chroot", root, "/usr/sbin/gpustack", "--version"); !strings.Contains(out, distDescribe) {
+		t.Errorf("--version: %s", out)
+	}
+	doMainJob(t, filepath.Join(root, "usr/sbin/gpustack"), filepath.Join(root, "usr/share/doc/gpustack-nova/examples/talk-2xk4200.txtar"))
+}
+
+// doMainJob: an installed binary and an installed example.
+func doMainJob(t *testing.T, program, example string) {
+	t.Helper()
+	node := filepath.Join(t.TempDir(), "node")
+	run(t, program, "host", "unpack", example, node)
+	if out := run(t, program, "host", "scan", "--root", node); !strings.Contains(out, "2 of 2 GPUs can be prepared for guests") {
+		t.Errorf("host scan:\n%s", out)
+	}
+	out, talk, status := try(t, exec.Command(program, "host", "prepare", "--root", node, "--dry-run"))
+	if status != 2 || !strings.Contains(out, "options vfio-pci ids=10de:11b4,10de:0e0a") {
+		t.Errorf("host prepare: exit status %d\n%s%s", status, out, talk)
+	}
+}
+
+// prepareInstalled prepares the node that the package is installed on, and returns the node's
+// files then, apart from the package's.
+func prepareInstalled(t *testing.T, root string) (files map[string]string) {
+	t.Helper()
+	installed := holds(t, root)
+	run(t, filepath.Join(root, "usr/sbin/gpustack"), "host", "prepare", "--root", root, "--yes")
+	files = map[string]string{}
+	for _, path := range added(installed, holds(t, root)) {
+		if mode, name, _ := strings.Cut(path, " "); mode[0] == '-' {
+			files[name] = read(t, root+name)
+		}
+	}
+	for _, name := range []string{"/etc/modprobe.d/zz-gpustack.conf", "/var/lib/gpustack/contract.json"} {
+		if files[name] == "" {
+			t.Errorf("host prepare has not made %s", name)
+		}
+	}
+	return files
+}
+
+// checkRemoved: of the package nothing is left, and the node is as gpustack has prepared it.
+func checkRemoved(t *testing.T, root string, before []string, prepared map[string]string) {
+	t.Helper()
+	for _, path := range added(before, holds(t, root)) {
+		mode, name, _ := strings.Cut(path, " ")
+		// rpm leaves folders that elsewhere belong to the distribution's own package.
+		if _, ok := prepared[name]; mode[0] != 'd' && !ok || strings.HasPrefix(name, "/usr") && strings.Contains(name, "gpustack") {
+			t.Errorf("left after removal: %s", path)
+		}
+	}
+	for name, text := range prepared {
+		if diff := cmp.Diff(text, read(t, root+name)); diff != "" {
+			t.Errorf("%s (-prepared +package removed):\n%s", name, diff)
+		}
+	}
+	// Another binary, from an archive or a later package, undoes the node.
+	run(t, gpustack, "undo", "--root", root, "--yes")
+	if _, err := os.Stat(root + "/etc/modprobe.d/zz-gpustack.conf"); !os.IsNotExist(err) {
+		t.Errorf("undone: %v", err)
+	}
+}
+
+// testSBOM compares the bill of materials with what Go says of the binary, and with go.sum.
+func testSBOM(t *testing.T, d dist) {
+	sums := map[string]string{}
+	lines := bufio.NewScanner(strings.NewReader(read(t, "../go.sum")))
+	for lines.Scan() {
+		if f := strings.Fields(lines.Text()); !strings.HasSuffix(f[1], "/go.mod") {
+			h1, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(f[2], "h1:"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums[f[0]+" "+f[1]] = hex.EncodeToString(h1)
+		}
+	}
+	type component struct {
+		Type, Name, Version, PURL string
+		Hashes                    []struct{ Alg, Content string }
+	}
+	var bom struct {
+		BOMFormat, SpecVersion string
+		Metadata               struct {
+			Timestamp string
+			Component component
+		}
+		Components []component
+	}
+	if err := json.Unmarshal([]byte(read(t, d.file(t, "*-linux-"+runtime.GOARCH+".cdx.json"))), &bom); err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	run(t, "tar", "-xzf", d.file(t, "*-linux-"+runtime.GOARCH+".tar.gz"), "-C", root, "--strip-components=1")
+	program := filepath.Join(root, "sbin/gpustack")
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"std " + strings.TrimPrefix(info.GoVersion, "go") + " pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go") + " "}
+	for _, module := range info.Deps {
+		name := module.Path + " " + module.Version
+		want = append(want, name+" pkg:golang/"+module.Path+"@"+module.Version+" "+sums[name])
+	}
+	var got []string
+	for _, c := range bom.Components {
+		sum := ""
+		for _, h := range c.Hashes {
+			sum += h.Content
+		}
+		got = append(got, strings.Join([]string{c.Name, c.Version, c.PURL, sum}, " "))
+		if text := read(t, filepath.Join(root, "share/doc/gpustack-nova/third-party-licenses.txt")); c.Name != "std" && !strings.Contains(text, "\n==== "+c.Name+" "+c.Version+": ") {
+			t.Errorf("no license of %s", c.Name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(want) < 10 {
+		t.Errorf("%d modules (-binary +bill of materials):\n%s", len(want), diff)
+	}
+	sum, _, _ := strings.Cut(run(t, "sha256sum", program), " ")
+	subject := bom.Metadata.Component
+	if bom.BOMFormat != "CycloneDX" || bom.SpecVersion != "1.6" || bom.Metadata.Timestamp != "2023-11-14T22:13:20Z" ||
+		subject.Name != "gpustack" || subject.Version != distDescribe || len(subject.Hashes) != 1 || subject.Hashes[0].Content != sum {
+		t.Errorf("%+v", bom.Metadata)
+	}
+}
+
+// testARM64: the binary is one for arm64 that needs no library, and it does its main job in QEMU's
+// user mode emulation.
+func testARM64(t *testing.T, d dist) {
+	prefix := t.TempDir()
+	run(t, "tar", "-xzf", d.file(t, "*-linux-arm64.tar.gz"), "-C", prefix, "--strip-components=1")
+	program := filepath.Join(prefix, "sbin/gpustack")
+	file, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if file.Machine != elf.EM_AARCH64 || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) {
+		t.Errorf("%s, %v", file.Machine, file.Progs)
+	}
+	wrapper := filepath.Join(prefix, "gpustack")
+	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec qemu-aarch64 "+program+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out := run(t, wrapper, "--version"); !strings.Contains(out, distDescribe) {
+		t.Errorf("--version: %s", out)
+	}
+	doMainJob(t, wrapper, filepath.Join(prefix, "share/doc/gpustack-nova/examples/talk-2xk4200.txtar"))
+}
