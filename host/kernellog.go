@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,9 @@ const kmsg = "/dev/kmsg"
 func KernelLog(root Root, wanted func(line string) bool) (lines []string, file string, err error) {
 	lines, err = readKmsg(root, wanted)
 	if !IsAbsent(err) {
+		if err == nil { // a snapshot has no device
+			root.Record(kernelLogs[0], []byte(strings.Join(append(slices.Clone(lines), ""), "\n")))
+		}
 		return lines, kmsg, err
 	}
 	for _, name := range kernelLogs {

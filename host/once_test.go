@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ func (c *counter) count(name string) {
 func (c *counter) File(name string, _ []byte, _ error)  { c.count(name) }
 func (c *counter) Link(name, _ string, _ error)         { c.count(name) }
 func (c *counter) Dir(name string, _ []string, _ error) { c.count(name) }
+func (c *counter) Mode(string, fs.FileMode)             {}
 
 func TestOnce(t *testing.T) {
 	root := hosttest.Lay(t, "-- etc/long --\n"+strings.Repeat("x", 99)+"\n-- etc/short --\nab\n-- etc/empty --\n")

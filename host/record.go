@@ -1,10 +1,12 @@
 package host
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +19,9 @@ type Recorder interface {
 	// File records the content of a file, or the error of reading it. The content is nil where
 	// only the existence of the file was asked for.
 	File(name string, data []byte, err error)
+	// Mode records the permissions of a file whose content is recorded too, where they were asked
+	// for.
+	Mode(name string, mode fs.FileMode)
 	// Link records the target of a symbolic link, or the error of reading it.
 	Link(name, target string, err error)
 	// Dir records that a directory exists and the names in it that were listed, or the error
@@ -26,8 +31,22 @@ type Recorder interface {
 
 // Recorded returns the same root with every read through it recorded by rec.
 func (r Root) Recorded(rec Recorder) Root {
-	r.rec = rec
+	r.rec, r.places = rec, &sync.Map{}
 	return r
+}
+
+// RecordMode records the content and permissions of a file, or the error of reading it, if the root
+// has a recorder: for readers that open the file themselves because they need more of it.
+func (r Root) RecordMode(name string, data []byte, mode fs.FileMode, err error) {
+	r.recordFile(name, data, err)
+	if r.rec != nil && err == nil {
+		r.rec.Mode(r.place(name), mode)
+	}
+}
+
+// IsRecorded reports whether the root has a recorder, for readers that prepare what they record.
+func (r Root) IsRecorded() bool {
+	return r.rec != nil
 }
 
 // Record records data as the content of a file, if the root has a recorder. Readers that need
@@ -65,10 +84,72 @@ func (r Root) Real(name string) (string, error) {
 	return resolved, nil
 }
 
-func (r Root) recordFile(name string, data []byte, err error) {
-	if r.rec != nil && !IsAbsent(err) {
-		r.rec.File(below(name), data, err)
+// place returns the name under which a file is recorded: with the links on the way to it resolved,
+// and recorded as links, as /lib and /etc/grub2.cfg often are. Links of /proc remain names: what
+// they lead to differs by process.
+func (r Root) place(name string) string {
+	name = below(name)
+	if strings.HasPrefix(name, "proc/") {
+		return name
 	}
+	dir := r.folder(path.Dir(name))
+	at := path.Join(dir, path.Base(name))
+	if _, err := os.Readlink(r.Path(at)); err != nil {
+		return at
+	}
+	return r.folder(at)
+}
+
+// folder returns a name with its links resolved and recorded, each once.
+func (r Root) folder(name string) string {
+	if known, ok := r.places.Load(name); ok {
+		return known.(string)
+	}
+	resolved, err := r.Real(name)
+	if err != nil { // a loop of links: readers get the same error
+		resolved = name
+	}
+	r.places.Store(name, below(resolved))
+	return below(resolved)
+}
+
+func (r Root) recordFile(name string, data []byte, err error) {
+	switch {
+	case r.rec == nil || IsAbsent(err):
+	case err != nil && r.recordOther(name):
+	default:
+		r.rec.File(r.place(name), data, err)
+	}
+}
+
+// recordOther records a name that cannot be read because it is a directory, or because an element
+// of its path is a file, and reports whether it is so: the snapshot gives the same error.
+func (r Root) recordOther(name string) bool {
+	for at := below(name); at != "."; at = path.Dir(at) {
+		place, err := r.Resolve(at)
+		if errors.Is(err, unix.ELOOP) {
+			r.folder(at) // records the links
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		info, err := os.Stat(place)
+		switch {
+		case errors.Is(err, unix.ENOTDIR):
+			continue
+		case err != nil:
+			return false
+		case info.IsDir() && at == below(name):
+			r.rec.Dir(r.place(at), nil, nil)
+			return true
+		case info.Mode().IsRegular() && at != below(name):
+			r.rec.File(r.place(at), nil, nil)
+			return true
+		}
+		return false
+	}
+	return false
 }
 
 func (r Root) recordLink(name, target string, err error) {
@@ -78,7 +159,10 @@ func (r Root) recordLink(name, target string, err error) {
 }
 
 func (r Root) recordDir(name string, names []string, err error) {
-	if r.rec != nil && !IsAbsent(err) {
-		r.rec.Dir(below(name), names, err)
+	switch {
+	case r.rec == nil || IsAbsent(err):
+	case err != nil && r.recordOther(name):
+	default:
+		r.rec.Dir(r.place(name), names, err)
 	}
 }

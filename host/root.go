@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
@@ -23,7 +24,8 @@ import (
 type Root struct {
 	dir    string
 	rec    Recorder
-	memory *memory // of a root that reads once
+	places *sync.Map // of a root with a recorder: names with links resolved
+	memory *memory   // of a root that reads once
 }
 
 // NewRoot returns the root at dir. It is an error if dir is not a directory.
@@ -75,10 +77,22 @@ func (r Root) ReadTable(name string) ([]byte, error) {
 	return r.readWhole(name, maxTable)
 }
 
+// ReadReduced is ReadFile for a file whose whole content must not be recorded: it passes the output
+// of reduce to the recorder.
+func (r Root) ReadReduced(name string, reduce func([]byte) []byte) ([]byte, error) {
+	return r.readWith(name, maxFile, reduce)
+}
+
 func (r Root) readWhole(name string, most int64) ([]byte, error) {
+	return r.readWith(name, most, func(data []byte) []byte { return data })
+}
+
+func (r Root) readWith(name string, most int64, reduce func([]byte) []byte) ([]byte, error) {
 	read := func() ([]byte, error) {
 		data, err := r.readFile(name, most)
-		r.recordFile(name, data, err)
+		if r.rec != nil {
+			r.recordFile(name, reduce(data), err)
+		}
 		return data, err
 	}
 	if r.memory != nil {

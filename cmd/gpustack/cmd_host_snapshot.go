@@ -12,27 +12,36 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/check"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/prepare"
+	"gpustack/host/selection"
 	"gpustack/host/snapshot"
+	"gpustack/nova/conf"
 )
 
 func newHostSnapshotCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "snapshot",
-		Usage:     "save the files that host scan reads, for use on another machine",
-		ArgsUsage: "FILE.txtar|FILE.tar.gz",
+		Usage:     "save the files that host scan, check and prepare read, for use on another machine",
+		ArgsUsage: "FILE.txtar|FILE.tar.gz|-",
 		Description: `
-Scans the machine and stores each file, link and folder that the scan reads, and the
-mounts, swap areas, routes and addresses from which host prepare and host bind derive
-what the host needs. After 'gpustack host unpack', --root DIR shows the same scan on any
-machine. The text form (.txtar) can be reviewed before it is sent.
+Scans and checks the machine and plans its preparation, without a change, and stores each
+file, link and folder that was read. After 'gpustack host unpack', host scan, host check
+and host prepare --dry-run with --root DIR show the same on any machine. Run as root:
+much of the boot configuration can be read by root only. The text form (.txtar) can be
+reviewed before it is sent; "-" writes it to standard output.
 
-Hostname and serial numbers are left out unless --identity is given. Processes, whose
-arguments show which guests use functions, are always left out. FILE must not exist.
+Of initramfs images, lists of modules and pci.ids only the parts that are used are stored.
+Passwords of GRUB, kernel arguments, mounts and nova.conf are replaced by ***. Hostname and
+serial numbers are left out unless --identity is given. Processes and libvirt's domains,
+which show the guests, are always left out. FILE must not exist.
 
 EXAMPLES
   gpustack host snapshot gpu1.txtar
   gpustack host snapshot gpu1.tar.gz --identity
+  ssh root@gpu1 gpustack host snapshot - > gpu1.txtar
 
 EXIT STATUS
   0  FILE was written
@@ -62,10 +71,13 @@ func parseHostSnapshot(c *cli.Context, f *faults) hostSnapshotOptions {
 	}
 }
 
+// standard is the argument for standard output, or standard input.
+const standard = "-"
+
 // snapshotFormat returns the format that a file's suffix stands for, if it has one.
 func snapshotFormat(f *faults, file string) snapshot.Format {
-	if file == "" {
-		return 0 // the missing argument is already reported
+	if file == "" || file == standard {
+		return snapshot.Txtar // a missing argument is already reported
 	}
 	format, err := snapshot.FormatOf(file)
 	if err != nil {
@@ -94,7 +106,8 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 		return err
 	}
 	var tree snapshot.Tree
-	m := machine.Observe(root.Recorded(&tree), machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
+	recorded := root.Recorded(tree.Masked(snapshot.MaskBoot, maskNova))
+	m := machine.Observe(recorded, machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
 	report, err := newScanReport(m)
 	if err != nil {
 		return err
@@ -106,23 +119,58 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
 		u.warn(err.Error())
 	}
+	readAll(recorded)
 	if opts.identity {
 		for _, name := range identityFiles() {
-			if _, err := root.Recorded(&tree).ReadFile(name); err != nil && !host.IsAbsent(err) {
+			if _, err := recorded.ReadFile(name); err != nil && !host.IsAbsent(err) {
 				u.warn(fmt.Sprintf("/%s: %v", name, host.Cause(err)))
 			}
 		}
 	} else {
 		tree.Remove(identityFiles()...)
 	}
+	if unread := tree.Unreadable(); len(unread) > 0 {
+		u.warn(fmt.Sprintf("host check and host prepare will show less: %d files cannot be read, such as /%s", len(unread), unread[0]))
+	}
 	if err := u.begin(); err != nil {
 		return err
+	}
+	if opts.file == standard {
+		return tree.Write(u.out, opts.format)
 	}
 	if err := writeSnapshot(&tree, opts); err != nil {
 		return err
 	}
 	u.note("stored %d functions in %s: review the file before you send it", len(report.Devices), opts.file)
 	return nil
+}
+
+// readAll reads what host check and host prepare read, by doing what they do. Refusals and failed
+// checks are what the snapshot shows later, so they are no errors here.
+func readAll(root host.Root) {
+	m := machine.Observe(root, machine.Check, machine.Options{})
+	m.VirtType = readVirtType(root)
+	check.Verify(m)
+	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
+	choices := []selection.Options{{}, {None: true}, {NVSwitch: machine.SwitchesToHost}, {NVSwitch: machine.SwitchesToGuest}, {Driver: machine.Stub}}
+	for _, d := range m.Devices.Value {
+		if d.IsGPU() { // what is read does not depend on which of them is selected
+			choices = append(choices, selection.Options{Only: []pci.Selector{pci.Only(d.Address)}})
+		}
+	}
+	for _, choice := range choices {
+		if want, err := prepare.NewWant(root, m, choice); err == nil {
+			prepare.NewPlan(root, m, want) //nolint:errcheck // read, not shown
+		}
+	}
+}
+
+// maskNova hides the passwords of Nova's files.
+func maskNova(name string, data []byte) []byte {
+	if strings.Contains(name, "nova") && strings.HasSuffix(name, ".conf") {
+		return conf.Masked(data)
+	}
+	return data
 }
 
 // writeSnapshot writes the file. On an error it leaves no file.
@@ -145,10 +193,10 @@ func newHostUnpackCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:      "unpack",
 		Usage:     "unpack a snapshot or an example into a file tree for --root",
-		ArgsUsage: "FILE.txtar|FILE.tar.gz DIR",
+		ArgsUsage: "FILE.txtar|FILE.tar.gz|- DIR",
 		Description: `
-Creates DIR, which must not exist or be empty, and unpacks a snapshot into it. Writes
-nothing outside DIR.
+Creates DIR, which must not exist or be empty, and unpacks a snapshot into it. "-" reads a
+snapshot in either form from standard input. Writes nothing outside DIR.
 
 EXAMPLES
   gpustack host unpack examples/talk-2xk4200.txtar /tmp/node
@@ -172,14 +220,9 @@ func parseHostUnpack(c *cli.Context, f *faults) hostUnpackOptions {
 }
 
 func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
-	in, err := os.Open(opts.file)
+	tree, err := readSnapshot(u, opts)
 	if err != nil {
-		return fmt.Errorf("%s: %w", opts.file, host.Cause(err))
-	}
-	defer in.Close() //nolint:errcheck // only read from
-	tree, err := snapshot.Read(in, opts.format)
-	if err != nil {
-		return fmt.Errorf("%s: %w", opts.file, err)
+		return err
 	}
 	if err := u.begin(); err != nil {
 		return err
@@ -189,4 +232,24 @@ func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
 	}
 	u.note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
 	return nil
+}
+
+func readSnapshot(u *ui, opts hostUnpackOptions) (*snapshot.Tree, error) {
+	if opts.file == standard {
+		tree, err := snapshot.ReadAny(u.in)
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		return tree, nil
+	}
+	in, err := os.Open(opts.file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", opts.file, host.Cause(err))
+	}
+	defer in.Close() //nolint:errcheck // only read from
+	tree, err := snapshot.Read(in, opts.format)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", opts.file, err)
+	}
+	return tree, nil
 }

@@ -2,7 +2,9 @@ package check_test
 
 import (
 	"fmt"
+	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -28,7 +30,8 @@ func (r *reads) count(name string, read bool) {
 }
 
 func (r *reads) File(name string, data []byte, err error) { r.count(name, data != nil || err != nil) }
-func (r *reads) Link(name, _ string, _ error)             { r.count(name, true) }
+func (r *reads) Link(name, _ string, _ error)             { r.count(name+"@", true) }
+func (*reads) Mode(string, fs.FileMode)                   {}
 func (r *reads) Dir(name string, names []string, _ error) { r.count(name+"/", names != nil) }
 
 // TestReadOnce: host check reads each file, link and folder once, whatever state the machine is in.
@@ -39,7 +42,8 @@ func TestReadOnce(t *testing.T) {
 		check.Verify(m, nil)
 		var twice []string
 		for file, n := range r.of {
-			if n > 1 {
+			// A recorded root follows the links on the way to a file once more, to know its place.
+			if link := strings.HasSuffix(file, "@"); n > 1 && !link || n > 2 {
 				twice = append(twice, fmt.Sprintf("%s: %d", file, n))
 			}
 		}

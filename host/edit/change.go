@@ -103,6 +103,9 @@ func missing(root host.Root, dir string) ([]string, error) {
 		case stat.Mode&unix.S_IFMT != unix.S_IFDIR:
 			return nil, fmt.Errorf("%s: not a directory", dir)
 		}
+		if _, err := root.Exists(dir); err != nil { // for a recorder
+			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		}
 		break
 	}
 	return dirs, nil

@@ -95,9 +95,13 @@ func Read(root host.Root, name string) (*File, error) {
 	if err == nil {
 		var f *File
 		if f, err = read(place); err == nil {
+			if f != nil {
+				root.RecordMode(name, f.Content, fs.FileMode(f.Mode).Perm(), nil)
+			}
 			return f, nil
 		}
 	}
+	root.RecordMode(name, nil, 0, err)
 	return nil, fmt.Errorf("%s: %w", name, host.Cause(err))
 }
 

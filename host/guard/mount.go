@@ -3,7 +3,6 @@ package guard
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -407,14 +406,8 @@ func (g *guard) instances() string {
 }
 
 // novaConf returns the content of nova.conf, or "" if it cannot be read: only root and nova can.
-// The file contains passwords and is not recorded in snapshots.
 func (g *guard) novaConf() string {
-	file, err := g.root.Open("/etc/nova/nova.conf")
-	if err != nil {
-		return ""
-	}
-	defer file.Close() //nolint:errcheck // only read from
-	data, err := io.ReadAll(io.LimitReader(file, 4<<20))
+	data, err := g.root.ReadFile("/etc/nova/nova.conf")
 	if err != nil {
 		return ""
 	}

@@ -60,8 +60,9 @@ type header struct {
 
 // File types (inode(7)).
 const (
-	kindMask = 0o170000
-	regular  = 0o100000
+	kindMask  = 0o170000
+	regular   = 0o100000
+	directory = 0o040000
 )
 
 // trailer is the name of the last entry of an archive. Hard links end there.

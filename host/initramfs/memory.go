@@ -199,6 +199,9 @@ func (r remembered) content(name string) Content {
 func readEssence(root host.Root, name string) (Content, error) {
 	content, err := Read(root, name, Wanted)
 	content.Names = essence(content.Names)
+	if root.IsRecorded() {
+		record(root, name, content, err)
+	}
 	return content, err
 }
 

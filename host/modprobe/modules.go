@@ -34,7 +34,7 @@ func Normal(name string) string {
 // most of the text.
 func ReadNames(root host.Root, release string) (Modules, error) {
 	m := Modules{Release: release}
-	dep, err := readList(root, release, "modules.dep")
+	dep, err := readList(root, release, "modules.dep", namesOnly)
 	if err != nil {
 		return m, err
 	}
@@ -45,7 +45,7 @@ func ReadNames(root host.Root, release string) (Modules, error) {
 			m.loadable[moduleName(file)] = true
 		}
 	}
-	builtin, err := readList(root, release, "modules.builtin")
+	builtin, err := readList(root, release, "modules.builtin", whole)
 	m.builtin = make(map[string]bool, bytes.Count(builtin, []byte("\n")))
 	for line := range strings.Lines(Normal(string(builtin))) {
 		m.builtin[moduleName(strings.TrimSpace(line))] = true
@@ -60,7 +60,12 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 	if err != nil {
 		return m, err
 	}
-	aliases, err := readList(root, release, "modules.alias")
+	aliases, err := readList(root, release, "modules.alias", func(text []byte) []byte {
+		return filtered(text, []byte("\n"), func(line []byte) bool {
+			rest, ok := bytes.CutPrefix(line, []byte("alias "))
+			return ok && ofVendor(rest, vendors)
+		})
+	})
 	if err != nil {
 		return m, err
 	}
@@ -75,7 +80,12 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 		}
 	}
 	// "MODULE.alias=PATTERN", separated by zero bytes; exists since Linux 5.2.
-	info, err := readList(root, release, "modules.builtin.modinfo")
+	info, err := readList(root, release, "modules.builtin.modinfo", func(text []byte) []byte {
+		return filtered(text, []byte{0}, func(field []byte) bool {
+			_, pattern, ok := bytes.Cut(field, []byte(".alias="))
+			return ok && ofVendor(pattern, vendors)
+		})
+	})
 	for field := range bytes.SplitSeq(info, []byte{0}) {
 		module, pattern, ok := bytes.Cut(field, []byte(".alias="))
 		if ok && ofVendor(pattern, vendors) {
@@ -85,14 +95,42 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 	return m, err
 }
 
-// readList reads a file of a kernel's modules directory, nil if it is absent.
-func readList(root host.Root, release, name string) ([]byte, error) {
+// readList reads a file of a kernel's modules directory, nil if it is absent. These files are long,
+// so a snapshot gets only what reduce returns of them.
+func readList(root host.Root, release, name string, reduce func([]byte) []byte) ([]byte, error) {
 	file := path.Join(host.ModulesDir, release, name)
-	data, err := root.ReadFile(file)
+	data, err := root.ReadReduced(file, reduce)
 	if err != nil && !host.IsAbsent(err) {
 		return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
 	}
 	return data, nil
+}
+
+// whole returns the whole text.
+func whole(text []byte) []byte {
+	return text
+}
+
+// namesOnly returns modules.dep without the modules on which each module depends.
+func namesOnly(text []byte) []byte {
+	var kept []byte
+	for line := range bytes.Lines(text) {
+		if file, _, ok := bytes.Cut(line, []byte(":")); ok {
+			kept = append(append(kept, file...), ":\n"...)
+		}
+	}
+	return kept
+}
+
+// filtered returns those parts of a text that are kept, each with the separator after it.
+func filtered(text, separator []byte, keep func([]byte) bool) []byte {
+	var kept []byte
+	for part := range bytes.SplitSeq(text, separator) {
+		if keep(part) {
+			kept = append(append(kept, part...), separator...)
+		}
+	}
+	return kept
 }
 
 // moduleName returns "vfio_pci" for "kernel/drivers/vfio/pci/vfio_pci.ko.zst".

@@ -1,6 +1,7 @@
 package pci_test
 
 import (
+	"io/fs"
 	"path"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ func (o *opened) add(name string) {
 func (o *opened) File(name string, _ []byte, _ error) { o.add(name) }
 func (o *opened) Link(name, _ string, _ error)        { o.add(name) }
 func (o *opened) Dir(string, []string, error)         {}
+func (o *opened) Mode(string, fs.FileMode)            {}
 
 const devicesDir = "sys/bus/pci/devices/"
 

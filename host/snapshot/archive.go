@@ -2,13 +2,16 @@ package snapshot
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,6 +57,19 @@ func (t *Tree) Write(w io.Writer, format Format) error {
 	return t.writeTxtar(w)
 }
 
+// ReadAny reads a tree from an archive whose format is recognized by its first bytes.
+func ReadAny(r io.Reader) (*Tree, error) {
+	buffered := bufio.NewReader(r)
+	head, err := buffered.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if bytes.Equal(head, []byte{0x1f, 0x8b}) { // gzip (RFC 1952, 2.3.1)
+		return Read(buffered, TarGz)
+	}
+	return Read(buffered, Txtar)
+}
+
 // Read reads a tree from an archive that Write or a person has written.
 func Read(r io.Reader, format Format) (*Tree, error) {
 	r = io.LimitReader(r, maxArchive)
@@ -73,7 +89,7 @@ func (t *Tree) writeTarGz(w io.Writer) error {
 		case folder:
 			h.Typeflag, h.Mode, h.Name = tar.TypeDir, 0o755, name+"/"
 		case file:
-			h.Typeflag, h.Size = tar.TypeReg, int64(len(e.data))
+			h.Typeflag, h.Size, h.Mode = tar.TypeReg, int64(len(e.data)), int64(e.perm())
 		case link:
 			h.Typeflag, h.Mode, h.Linkname = tar.TypeSymlink, 0o777, e.data
 		case unreadable:
@@ -119,7 +135,7 @@ func readTarGz(r io.Reader) (*Tree, error) {
 		case tar.TypeDir:
 			t.put(name, entry{kind: folder})
 		case tar.TypeSymlink:
-			t.put(name, entry{link, h.Linkname})
+			t.put(name, entry{kind: link, data: h.Linkname})
 		case tar.TypeReg:
 			data, err := io.ReadAll(archive)
 			if err != nil {
@@ -129,7 +145,8 @@ func readTarGz(r io.Reader) (*Tree, error) {
 				t.put(name, entry{kind: unreadable})
 				continue
 			}
-			t.put(name, entry{file, string(data)})
+			t.put(name, entry{kind: file, data: string(data)})
+			t.Mode(name, fs.FileMode(h.Mode).Perm())
 		default:
 			return nil, fmt.Errorf("%s: not a file, directory or symbolic link", name)
 		}
@@ -143,6 +160,7 @@ const (
 	cmdFolder     = "mkdir "     // mkdir NAME
 	cmdLink       = "symlink "   // symlink NAME -> TARGET
 	arrow         = " -> "       //
+	cmdMode       = "chmod "     // chmod 600 NAME: the permissions of that file
 	cmdUnreadable = "chmod 000 " // chmod 000 NAME
 	cmdBase64     = "base64 "    // base64 NAME: the content of that file is base64
 )
@@ -175,6 +193,9 @@ func (t *Tree) writeTxtar(w io.Writer) error {
 			if !plain(name, data) {
 				fmt.Fprintf(&comment, "%s%s\n", cmdBase64, name)
 				data = encode64(data)
+			}
+			if e.perm() != usual {
+				fmt.Fprintf(&comment, "%s%03o %s\n", cmdMode, e.perm(), name)
 			}
 			archive.Files = append(archive.Files, txtar.File{Name: name, Data: data})
 		}
@@ -210,10 +231,11 @@ func readTxtar(r io.Reader) (*Tree, error) {
 	archive := txtar.Parse(data)
 	t := &Tree{}
 	encoded := map[string]bool{}
+	modes := map[string]fs.FileMode{}
 	number := 0
 	for line := range strings.Lines(string(archive.Comment)) {
 		number++
-		if err := t.command(strings.TrimSpace(line), encoded); err != nil {
+		if err := t.command(strings.TrimSpace(line), encoded, modes); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 	}
@@ -227,6 +249,7 @@ func readTxtar(r io.Reader) (*Tree, error) {
 			}
 		}
 		t.File(f.Name, f.Data, nil)
+		t.Mode(f.Name, modes[f.Name])
 	}
 	if t.Len() == 0 {
 		return nil, errors.New("not a txtar archive: contains no files")
@@ -235,7 +258,7 @@ func readTxtar(r io.Reader) (*Tree, error) {
 }
 
 // command parses a line of the comment: a command, a remark after #, or an empty line.
-func (t *Tree) command(line string, encoded map[string]bool) error {
+func (t *Tree) command(line string, encoded map[string]bool, modes map[string]fs.FileMode) error {
 	name, target := "", ""
 	e := entry{}
 	switch {
@@ -245,6 +268,15 @@ func (t *Tree) command(line string, encoded map[string]bool) error {
 		name = line[len(cmdFolder):]
 	case strings.HasPrefix(line, cmdUnreadable):
 		name, e.kind = line[len(cmdUnreadable):], unreadable
+	case strings.HasPrefix(line, cmdMode):
+		var digits string
+		digits, name, _ = strings.Cut(line[len(cmdMode):], " ")
+		mode, err := strconv.ParseUint(digits, 8, 9)
+		if err != nil {
+			return fmt.Errorf("permissions must be three octal digits: %q", line)
+		}
+		modes[name] = fs.FileMode(mode)
+		return check(name)
 	case strings.HasPrefix(line, cmdBase64):
 		name = line[len(cmdBase64):]
 		encoded[name] = true
@@ -254,9 +286,9 @@ func (t *Tree) command(line string, encoded map[string]bool) error {
 		if name, target, ok = strings.Cut(line[len(cmdLink):], arrow); !ok || target == "" {
 			return fmt.Errorf("symbolic link without target: %q", line)
 		}
-		e = entry{link, target}
+		e = entry{kind: link, data: target}
 	default:
-		return fmt.Errorf("must be mkdir, symlink, chmod 000, base64 or a remark with #: %q", line)
+		return fmt.Errorf("must be mkdir, symlink, chmod, base64 or a remark with #: %q", line)
 	}
 	if err := check(name); err != nil {
 		return err

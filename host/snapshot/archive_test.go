@@ -19,6 +19,8 @@ func record() *snapshot.Tree {
 	t.File("list/a", []byte("text\n"), nil)
 	t.Link("list/b", "../real/with space", nil)
 	t.File("odd/no-line-end", []byte("x"), nil)
+	t.File("odd/private", []byte("x\n"), nil)
+	t.Mode("odd/private", 0o640)
 	t.File("odd/bytes", []byte{0, 1, 2, 0xff, '\n'}, nil)
 	t.File("odd/escape", []byte("\x1b[31m\n"), nil)
 	t.File("odd/marker", []byte("-- list/a --\n"), nil)
@@ -78,7 +80,7 @@ func unpack(t *testing.T, tree *snapshot.Tree) string {
 func TestArchivesGiveTheTreeBack(t *testing.T) {
 	want := unpack(t, record())
 	for _, part := range []string{"list/a -rw-r--r-- text\n", "list/b Lrwxrwxrwx -> ../real/with space\n", "list/empty d",
-		"closed ----------\n", "shut ----------\n", "odd/no-line-end -rw-r--r-- x\n"} {
+		"closed ----------\n", "shut ----------\n", "odd/no-line-end -rw-r--r-- x\n", "odd/private -rw-r----- x\n"} {
 		if !strings.Contains(want, part) {
 			t.Errorf("%q is not in\n%s", part, want)
 		}
@@ -132,7 +134,7 @@ func TestReadRefuses(t *testing.T) {
 		want    string
 	}{
 		{"nothing", snapshot.Txtar, "", "not a txtar archive: contains no files"},
-		{"prose", snapshot.Txtar, "once upon a time\n", `line 1: must be mkdir, symlink, chmod 000, base64 or a remark with #: "once upon a time"`},
+		{"prose", snapshot.Txtar, "once upon a time\n", `line 1: must be mkdir, symlink, chmod, base64 or a remark with #: "once upon a time"`},
 		{"another command", snapshot.Txtar, "# x\nexec rm -rf /\n-- a --\n", `line 2: must be`},
 		{"a link without target", snapshot.Txtar, "symlink a\n", `line 1: symbolic link without target`},
 		{"an absolute name", snapshot.Txtar, "-- /etc/passwd --\n", `not a relative path below a root: "/etc/passwd"`},

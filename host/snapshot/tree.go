@@ -5,7 +5,9 @@
 package snapshot
 
 import (
+	"cmp"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -33,8 +35,12 @@ const (
 
 type entry struct {
 	kind kind
-	data string // a file's content, a link's target
+	data string      // a file's content, a link's target
+	mode fs.FileMode // a file's permissions; 0 for those of most files
 }
+
+// usual are the permissions of most files.
+const usual fs.FileMode = 0o644
 
 // put records an entry. A directory never replaces another entry, since names in a directory's
 // listing are recorded as directories until they are read.
@@ -49,10 +55,30 @@ func (t *Tree) record(name string, e entry, weak bool) {
 	if t.entries == nil {
 		t.entries = map[string]entry{}
 	}
-	if before, known := t.entries[name]; known && weak && (e.kind == folder || before.kind != folder) {
+	before, known := t.entries[name]
+	if known && weak && (e.kind == folder || before.kind != folder) {
 		return
 	}
+	if e.mode == 0 && before.kind == file && e.kind == file {
+		e.mode = before.mode
+	}
 	t.entries[name] = e
+}
+
+// Mode implements host.Recorder. A file that its owner may not read would be unreadable in the
+// snapshot too, where root has read it: it keeps the usual permissions.
+func (t *Tree) Mode(name string, mode fs.FileMode) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e, known := t.entries[name]; known && e.kind == file && mode.Perm()&0o400 != 0 && mode.Perm() != usual {
+		e.mode = mode.Perm()
+		t.entries[name] = e
+	}
+}
+
+// perm returns the permissions of a file.
+func (e entry) perm() fs.FileMode {
+	return cmp.Or(e.mode, usual)
 }
 
 // File implements host.Recorder.
@@ -61,7 +87,7 @@ func (t *Tree) File(name string, data []byte, err error) {
 		t.put(name, entry{kind: unreadable})
 		return
 	}
-	t.record(name, entry{file, string(data)}, data == nil)
+	t.record(name, entry{kind: file, data: string(data)}, data == nil)
 }
 
 // Link implements host.Recorder.
@@ -70,7 +96,7 @@ func (t *Tree) Link(name, target string, err error) {
 		t.put(name, entry{kind: unreadable})
 		return
 	}
-	t.put(name, entry{link, target})
+	t.put(name, entry{kind: link, data: target})
 }
 
 // Dir implements host.Recorder. It records the names in the directory as directories until they are
@@ -100,6 +126,18 @@ func (t *Tree) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.entries)
+}
+
+// Unreadable returns the names of files and folders that exist but could not be read, sorted.
+func (t *Tree) Unreadable() (names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range t.names() {
+		if t.entries[name].kind == unreadable {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (t *Tree) names() []string {
@@ -143,7 +181,9 @@ func (t *Tree) Unpack(dir string) error {
 		case folder:
 			err = root.MkdirAll(name, 0o755)
 		case file:
-			err = root.WriteFile(name, []byte(e.data), 0o644)
+			if err = root.WriteFile(name, []byte(e.data), usual); err == nil && e.perm() != usual {
+				err = root.Chmod(name, e.perm())
+			}
 		case link:
 			links = append(links, name) // last, so that nothing is written through one
 		case unreadable:

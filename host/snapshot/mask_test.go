@@ -1,0 +1,49 @@
+package snapshot_test
+
+import (
+	"errors"
+	"testing"
+
+	"gpustack/host/snapshot"
+)
+
+func TestMaskBoot(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"boot/grub/grub.cfg", "password_pbkdf2 root grub.pbkdf2.sha512.10000.AB.CD\n", "password_pbkdf2 root grub.pbkdf2.***\n"},
+		{"boot/grub2/user.cfg", "GRUB2_PASSWORD=grub.pbkdf2.sha512.10000.AB.CD\n", "GRUB2_PASSWORD=***\n"},
+		{"etc/grub.d/01_password", "  password root secret\n", "  password root ***\n"},
+		{"etc/grub.d/01_password", "password --md5 root secret", "password --md5 root ***"},
+		{"etc/default/grub", `GRUB_CMDLINE_LINUX="rd.iscsi.password=one quiet"`, `GRUB_CMDLINE_LINUX="rd.iscsi.password=*** quiet"`},
+		{"proc/cmdline", "root=/dev/sda1 netroot=iscsi:user:pass@10.0.0.1::::x quiet", "root=/dev/sda1 netroot=iscsi:***@10.0.0.1::::x quiet"},
+		{"etc/fstab", "//nas/x /x cifs username=u,password=p,ro 0 0", "//nas/x /x cifs username=u,password=***,ro 0 0"},
+		{"etc/fstab", "//nas/x /x cifs user=u,pass=p,ro 0 0", "//nas/x /x cifs user=u,pass=***,ro 0 0"},
+		{"etc/modprobe.d/x.conf", "options vfio-pci ids=10de:11b4\n# the password of nobody\n", "options vfio-pci ids=10de:11b4\n# the password of nobody\n"},
+		{"sys/devices/x/modalias", "password=1", "password=1"},
+	} {
+		if got := string(snapshot.MaskBoot(c.name, []byte(c.in))); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestMaskedLeavesGuestsOut: neither processes nor libvirt's domains are recorded.
+func TestMaskedLeavesGuestsOut(t *testing.T) {
+	var tree snapshot.Tree
+	m := tree.Masked(func(_ string, data []byte) []byte { return append([]byte("masked "), data...) })
+	m.Dir("proc", []string{"1", "4711", "mounts"}, nil)
+	m.File("proc/4711/cmdline", []byte("qemu"), nil)
+	m.Link("proc/4711/fd/3", "/dev/vfio/1", nil)
+	m.File("etc/libvirt/qemu/guest.xml", []byte("x"), nil)
+	m.Mode("etc/libvirt/qemu/guest.xml", 0o600)
+	m.Dir("etc/libvirt/qemu", []string{"guest.xml"}, nil)
+	m.File("etc/fstab", []byte("x"), nil)
+	m.Mode("etc/fstab", 0o600)
+	m.File("etc/closed", nil, errors.New("permission denied"))
+	const want = "etc drwxr-xr-x\netc/closed ----------\netc/fstab -rw------- masked x\nproc drwxr-xr-x\nproc/mounts drwxr-xr-x\n"
+	if got := unpack(t, &tree); got != want {
+		t.Errorf("%s", got)
+	}
+	if got := tree.Unreadable(); len(got) != 1 || got[0] != "etc/closed" {
+		t.Errorf("%q", got)
+	}
+}
