@@ -12,7 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
-	"gpustack/host/check"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -119,7 +118,7 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
 		u.warn(err.Error())
 	}
-	readAll(recorded)
+	u.readAll(ctx, recorded)
 	if opts.identity {
 		for _, name := range identityFiles() {
 			if _, err := recorded.ReadFile(name); err != nil && !host.IsAbsent(err) {
@@ -147,10 +146,10 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 
 // readAll reads what host check and host prepare read, by doing what they do. Refusals and failed
 // checks are what the snapshot shows later, so they are no errors here.
-func readAll(root host.Root) {
+func (u *ui) readAll(ctx context.Context, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)
-	check.Verify(m)
+	u.refusedByPrepare(ctx, root, m) // as host check asks it
 	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
 	choices := []selection.Options{{}, {None: true}, {NVSwitch: machine.SwitchesToHost}, {NVSwitch: machine.SwitchesToGuest}, {Driver: machine.Stub}}
 	for _, d := range m.Devices.Value {
