@@ -198,14 +198,24 @@ func namesOf(s conf.Source, options []conf.Name) (names []Named, errs []error) {
 	return names, errs
 }
 
-// InUse returns the aliases in the configuration files of the machine below root. Values that are
-// no alias are left to [NewPlan]. A main file that does not exist has none.
+// InUse returns the aliases in the configuration files of the machine below root, and in those that
+// deployment tools generate there. Values that are no alias are left to [NewPlan]. A main file that
+// does not exist has none.
 //
 // Errors: [conf.SyntaxError].
 func InUse(root host.Root, place Place, role Role, r Release) (names []Named, err error) {
 	files, err := Files(root, place.File, role)
 	if err != nil {
 		return nil, err
+	}
+	if !place.Given {
+		generated, err := Generated(root, role)
+		if err != nil {
+			return nil, err
+		}
+		for _, in := range generated {
+			files = append(files, in.Files...)
+		}
 	}
 	var errs []error
 	for _, name := range files {
