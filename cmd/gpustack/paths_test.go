@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPathsHaveAKind: every flag of every command whose value is a file or folder says whether it is
-// a file of the machine, below --root, or a document. --root itself is the only exception.
+// TestPathsHaveAKind: every flag of every command whose value is a file or folder says whether it
+// is a file of the machine, below --root, or a document. --root itself is the only exception.
 func TestPathsHaveAKind(t *testing.T) {
 	isPath := regexp.MustCompile(`FILE|DIR|PATH|FOLDER`)
 	a := newApp(testUI(t), []string{"gpustack"})
