@@ -45,6 +45,7 @@ EXAMPLES
   gpustack nova check
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --inventory gpu1.json -o json
+  gpustack nova check --conf compute=gpu1.conf,gpu1.d/10.conf --inventory inventories
 
 EXIT STATUS
   0  no check has failed; there may be warnings
@@ -236,8 +237,9 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	var flavors []check.Flavor
 	if opts.flavors {
 		flavors, err = readFlavors(ctx, u, opts.cloud)
+		errs = append(errs, err)
 	}
-	if err := errors.Join(append(errs, err)...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	findings := append([]host.Finding{}, check.Run(release, sides, hosts, flavors)...)

@@ -82,6 +82,7 @@ EXAMPLES
   ssh gpu1 gpustack host guests -o json > gpu1.json
   ssh gpu2 gpustack host guests -o json > gpu2.json
   gpustack repair-migration --guests gpu1.json --guests gpu2.json --apply
+  for h in gpu1 gpu2; do ssh $h gpustack host guests -o json; done | gpustack repair-migration --guests -
 
 EXIT STATUS
   0  every row is free, legitimate, or busy for no longer than --busy-after

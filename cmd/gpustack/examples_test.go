@@ -1,0 +1,317 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/urfave/cli/v2"
+
+	"gpustack/integration/terminal"
+	"gpustack/nova/cloud/cloudtest"
+)
+
+// An exampleSetup is what the examples of a command need.
+type exampleSetup struct {
+	// script is run by bash before each example, $LINE, in a folder that contains the examples as
+	// examples. It makes the files that the lines name; node is the root of lines without --root.
+	script string
+	cloud  bool // the lines connect to a cloud
+	status int  // the exit status of lines without --dry-run; that of others is 2
+}
+
+// exampleSetups returns the set-up of each command, or of all commands of a group, that needs more
+// than the talk's node.
+func exampleSetups() map[string]exampleSetup {
+	// A tree is no kernel, and drivers of a tree cannot be changed: without --dry-run, the functions
+	// are as the line wants them. integration/vm changes drivers.
+	held := func(dryRun, other string) string {
+		return talkNode + `
+case "$LINE" in *--dry-run*) driver=` + dryRun + ` ;; *pci-stub*) driver=pci-stub ;; *) driver=` + other + ` ;; esac
+mkdir -p node/sys/bus/pci/drivers/$driver
+for f in node/sys/bus/pci/devices/0000:8[48]:00.?; do
+	place=$(readlink -f $f)
+	rm -f $place/driver
+	[ $driver = none ] || ln -s /sys/bus/pci/drivers/$driver $place/driver
+done
+`
+	}
+	const prepared = talkNode + "gpustack host prepare --root node --yes\n"
+	const copies = talkNode + "mkdir -p mnt; rm -rf mnt/*; cp -a node mnt/sosreport; cp -a node mnt/node\n"
+	return map[string]exampleSetup{
+		"completion":   {script: "mkdir -p $HOME/.config/fish/completions"},
+		"flavor":       {script: inventories, cloud: true},
+		"history":      {script: prepared + undone},
+		"host bind":    {script: held("none", "vfio-pci")},
+		"host check":   {script: copies, status: 2}, // the node is not prepared
+		"host guests":  {script: "rm -rf node; cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},
+		"host prepare": {script: copies + `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
+		"host release": {script: held("vfio-pci", "nouveau")},
+		"host scan":    {script: copies},
+		"nova":         {script: inventories},
+		"undo":         {script: prepared + undone},
+	}
+}
+
+// talkNode is the talk's node, unpacked anew.
+const talkNode = `
+rm -rf node gpu1.t*
+gpustack host unpack examples/talk-2xk4200.txtar node
+`
+
+// undone makes more entries of the journal of the talk's node.
+const undone = `
+for n in 1 2; do
+	gpustack undo --root node --yes
+	gpustack host prepare --root node --yes
+done
+`
+
+// inventories has the talk's node with Nova Zed, inventories of two hosts, and a nova.conf of a
+// controller and a compute node.
+const inventories = talkNode + `
+rm -rf node/var/lib/dpkg ctl gpu
+packages=node/usr/lib/python3/dist-packages
+rm -rf $packages
+mkdir -p $packages/nova-26.0.0.dist-info
+printf 'Metadata-Version: 2.1\nName: nova\nVersion: 26.0.0\n' > $packages/nova-26.0.0.dist-info/METADATA
+printf '[DEFAULT]\n[filter_scheduler]\nenabled_filters = ComputeFilter\n' > node/etc/nova/nova.conf
+gpustack host scan --root node -o json > gpu1.json
+sed s/gpu1/gpu2/ gpu1.json > gpu2.json
+mkdir -p inventories etc/nova
+cp gpu1.json gpu2.json inventories
+cp -a node ctl
+cp -a node gpu
+gpustack nova configure --root ctl --role controller --inventory gpu1.json --yes
+gpustack nova configure --root gpu --role compute --inventory gpu1.json --yes
+cp ctl/etc/nova/nova.conf ctl.conf
+cp ctl/etc/nova/nova.conf etc/nova/nova.conf
+cp gpu/etc/nova/nova.conf gpu1.conf
+mkdir -p gpu1.d
+echo '[DEFAULT]' > gpu1.d/10.conf
+case "$LINE" in *configure*) ;; *) gpustack nova configure --root node --role all --inventory gpu1.json --yes;; esac
+`
+
+// elsewhere are the commands whose examples need parts that only the integration tests have. Each
+// is run by the test that is named.
+func elsewhere() map[string]string {
+	return map[string]string{
+		"repair-migration": "TestRepairExamples of integration/db",
+	}
+}
+
+// examples returns the lines of EXAMPLES in a command's help.
+func examples(c *cli.Command) (lines []string) {
+	_, section, ok := strings.Cut(c.Description, "\nEXAMPLES\n")
+	if !ok {
+		return nil
+	}
+	for line := range strings.Lines(section) {
+		line, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "  ")
+		if !ok {
+			break
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// TestExamples runs every example of every command's help, which the manual repeats, as an operator
+// would type it, on a terminal where questions are answered with yes. Only what a test must not
+// touch is replaced: commands get the --root of an example node, absolute paths of documents are in
+// the test's folder, and ssh runs its command here.
+func TestExamples(t *testing.T) {
+	binary, err := exec.LookPath("gpustack")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newApp(testUI(t), []string{"gpustack"})
+	setups, used := exampleSetups(), map[string]bool{}
+	ran := 0
+	for path, c := range commands(a.Commands) {
+		lines := examples(c)
+		if len(lines) == 0 {
+			continue
+		}
+		if where := elsewhere()[path]; where != "" {
+			used[path] = true
+			continue
+		}
+		setup, key := exampleSetup{script: talkNode}, path
+		if _, ok := setups[key]; !ok {
+			key, _, _ = strings.Cut(path, " ")
+		}
+		if s, ok := setups[key]; ok {
+			setup, used[key] = s, true
+		}
+		ran += len(lines)
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			e := newExampleRun(t, a.App, binary, folder, setup)
+			for _, line := range lines {
+				e.run(line)
+			}
+		})
+	}
+	for _, key := range append(slices.Collect(maps.Keys(setups)), slices.Collect(maps.Keys(elsewhere()))...) {
+		if !used[key] {
+			t.Errorf("%s has a set-up, but no examples", key)
+		}
+	}
+	if ran < 40 {
+		t.Errorf("only %d examples were run", ran)
+	}
+}
+
+// exampleRun runs the examples of a command in one folder.
+type exampleRun struct {
+	t     *testing.T
+	app   *cli.App
+	setup exampleSetup
+	dir   string
+	env   []string
+}
+
+func newExampleRun(t *testing.T, app *cli.App, binary, folder string, setup exampleSetup) *exampleRun {
+	t.Helper()
+	e := &exampleRun{t: t, app: app, setup: setup, dir: t.TempDir()}
+	bin := filepath.Join(e.dir, "bin")
+	for _, err := range []error{os.Mkdir(bin, 0o755), os.Mkdir(filepath.Join(e.dir, "home"), 0o755), os.Symlink(folder, filepath.Join(e.dir, "examples"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	node, err := txtar.ParseFile("testdata/script/host_guests.txtar") // everything of it can be read
+	if err == nil {
+		for i, f := range node.Files {
+			node.Files[i].Name = strings.Replace(f.Name, "node/", "guests/", 1)
+		}
+		err = txtar.Write(node, e.dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"gpustack": "exec " + binary + ` "$@"`,
+		"ssh":      `shift; exec "$@"`,
+		"man":      `[ "$(wc -c)" -gt 100 ]`,
+	} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+filepath.Join(e.dir, "home"), "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TERM=dumb")
+	if setup.cloud {
+		state, err := stateHome(e.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(e.dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		e.env = append(e.env, state...)
+	}
+	return e
+}
+
+// run runs an example.
+func (e *exampleRun) run(line string) {
+	e.t.Helper()
+	env := e.env
+	if e.setup.cloud {
+		env = append(slices.Clone(env), e.startCloud()...)
+	}
+	before := exec.Command("bash", "-ec", e.setup.script)
+	before.Dir, before.Env = e.dir, append(slices.Clone(env), "LINE="+line)
+	if out, err := before.CombinedOutput(); err != nil {
+		e.t.Fatalf("before %s: %v\n%s", line, err, out)
+	}
+	here := e.here(line)
+	c := exec.Command("bash", "-c", here)
+	c.Dir, c.Env = e.dir, env
+	s := terminal.Start(e.t, c, "")
+	ended := make(chan struct{})
+	answered := make(chan struct{})
+	go func() { // answers the question, if there is one
+		defer close(answered)
+		for !strings.Contains(s.Output(), " [y/N] ") {
+			select {
+			case <-ended:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		s.Type("y\n")
+	}()
+	status := s.Wait()
+	close(ended)
+	<-answered
+	want := e.setup.status
+	if strings.Contains(line, "--dry-run") {
+		want = 2
+	}
+	if status != want {
+		e.t.Errorf("%s: exit status %d instead of %d: correct the example, or add what it needs to exampleSetups\n$ %s\n%s", line, status, want, here, s.Output())
+	}
+}
+
+// here returns an example as it is run: with the root of the example node, and with absolute paths
+// in the folder, unless they are below --root.
+func (e *exampleRun) here(line string) string {
+	words := strings.Split(line, " ")
+	var of *cli.Command // the command of the words before
+	for i, word := range words {
+		if word == "gpustack" {
+			parsed := parseLine(e.app, words[i:])
+			if of = parsed.command; of != nil && findFlag(of.Flags, "root") != nil && !slices.Contains(words, "--root") {
+				words[i+len(parsed.path)] += " --root node"
+			}
+		}
+		prefix, file, ok := strings.Cut(word, "=")
+		if !ok {
+			prefix, file = "", word
+		} else {
+			prefix += "="
+		}
+		if !filepath.IsAbs(file) || of != nil && i > 0 && isMachineFile(of, words[i-1]) {
+			continue
+		}
+		words[i] = prefix + e.dir + file
+	}
+	return strings.Join(words, " ")
+}
+
+// isMachineFile reports whether a word is a flag of a command whose value is below --root.
+func isMachineFile(c *cli.Command, word string) bool {
+	flag, ok := findFlag(c.Flags, strings.TrimLeft(word, "-")).(pathFlag)
+	return ok && flag.paths().kind == machineFile
+}
+
+// startCloud starts a cloud that has what the examples of flavor name, and returns the variables
+// that sign in to it. clouds.yaml has it as lab.
+func (e *exampleRun) startCloud() []string {
+	c := cloudtest.New(96)
+	e.t.Cleanup(c.Close)
+	c.Add("1", "gpu.k4200.2", 8, 32768, 80, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
+	c.Images = []map[string]any{{"id": "9", "name": "windows-10", "min_disk": 20, "min_ram": 512, "size": 1}}
+	text := fmt.Sprintf("clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password)
+	if err := os.WriteFile(filepath.Join(e.dir, "clouds.yaml"), []byte(text), 0o644); err != nil {
+		e.t.Fatal(err)
+	}
+	var env []string
+	for name, value := range c.Env() {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
