@@ -63,3 +63,31 @@ func TestTableWidth(t *testing.T) {
 		}
 	}
 }
+
+// TestSummaryAboveQuestion: the last line above the question sums the plan up, with --quiet too, and
+// no diff is cut.
+func TestSummaryAboveQuestion(t *testing.T) {
+	root := unpack(t, examples(t)["hgx-8xa100.txtar"])
+	for _, more := range [][]string{nil, {"--quiet"}} {
+		args := append([]string{"host", "prepare", "--root", root, "--nvswitch", "guest", "--allow", "0000:c3:00.0", "--allow", "0000:c4:00.0"}, more...)
+		cmd := exec.Command(gpustack, args...)
+		cmd.Env = []string{"LANG=C.UTF-8", "NO_COLOR=1"}
+		s := terminal.StartWide(t, cmd, "", 60)
+		s.Expect("[y/N]")
+		s.Type("n\n")
+		if status := s.Wait(); status != 1 {
+			t.Errorf("exit status %d", status)
+		}
+		above, _, _ := strings.Cut(s.Output(), "gpustack: apply this plan? [y/N]")
+		lines := strings.Split(strings.TrimSpace(above), "\n")
+		const want = "16 functions → vfio-pci (8 GPUs, 6 NVSwitches, 2 NICs); 4 files changed, 6 new; " +
+			"initramfs of 2 kernels left to regenerate on the target machine; reboot needed"
+		if last := lines[len(lines)-1]; last != want {
+			t.Errorf("%q\nabove the question: %s", more, last)
+		}
+		shown := strings.Contains(above, "+options vfio-pci ids=10de:20b2,")
+		if quiet := more != nil; shown == quiet {
+			t.Errorf("%q:\n%s", more, above)
+		}
+	}
+}

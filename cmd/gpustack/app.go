@@ -181,6 +181,9 @@ func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.
 		if !c.Command.Hidden {
 			u.warnInterrupted(c.Context, c.String("root"))
 		}
+		if o, ok := any(opts).(interface{ isQuiet() bool }); ok {
+			u.quiet = o.isQuiet()
+		}
 		if _, ok := any(opts).(interface{ mayChange() }); ok {
 			u.changes()
 		}

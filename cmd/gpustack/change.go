@@ -27,7 +27,11 @@ const serviceTimeout = 100 * time.Second
 
 // runner returns what starts programs of the machine below root. A second signal ends them.
 func (u *ui) runner(root host.Root) host.Runner {
-	return host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
+	r := host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
+	if u.quiet {
+		r.Talk = nil
+	}
+	return r
 }
 
 // binder returns the kind of change for drivers of the machine below root. timeout is the maximum

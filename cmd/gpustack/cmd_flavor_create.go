@@ -61,7 +61,7 @@ EXIT STATUS
 			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPU pinning: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
 			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old NVIDIA drivers on Windows (Error 43)"},
 			&cli.StringFlag{Name: "image", Usage: "check disk and RAM against `IMAGE`, a name or an id"},
-			dryRunFlag(), yesFlag(),
+			dryRunFlag(), yesFlag(), quietFlag(),
 		}, cloudFlags()...),
 		Action: action(u, parseFlavorCreate, runFlavorCreate),
 	}
@@ -184,10 +184,8 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 		report: newReport(plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(),
 		Changes: append([]flavor.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
-	if opts.format == formatTable {
-		u.flavorPlan(report, plan)
-	}
-	return u.decide(opts.decision, "make these requests?", &report, func() error {
+	u.plan(opts.decision, &report, func() { u.flavorPlan(report, plan) }, report.Warnings...)
+	return u.decide(opts.decision, "make these requests?", flavorSummary(plan.Move), &report, func() error {
 		made := flavor.Kind{Compute: compute}.New(plan.Move)
 		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "flavor create " + made.After.Name, Change: made}, &report); err != nil {
 			return err
@@ -232,7 +230,6 @@ func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compu
 
 // flavorPlan prints the plan as text.
 func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
-	u.warn(r.Warnings...)
 	name := "flavor " + r.After.Name
 	u.printf("%s at %s (microversion %s)\n", printable(name), printable(r.Cloud), r.Microversion)
 	if !r.Changed {

@@ -32,7 +32,7 @@ EXIT STATUS
   1  the flavor could not be deleted
   2  --dry-run: the flavor can be deleted
   130  interrupted: nothing was changed, unless the error says otherwise`,
-		Flags:  append([]cli.Flag{outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag()}, cloudFlags()...),
+		Flags:  append([]cli.Flag{outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(), quietFlag()}, cloudFlags()...),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),
 	}
 }
@@ -88,11 +88,11 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 	}
 	deletion := flavor.Kind{Compute: compute}.New(flavor.Move{Before: before})
 	report := flavorDeleteReport{report: newReport(true), Cloud: compute.URL, Before: *before, Changes: deletion.Requests()}
-	if opts.format == formatTable {
+	u.plan(opts.decision, &report, func() {
 		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(before))))
 		u.flavorRequests(report.Changes)
-	}
-	return u.decide(opts.decision, "delete it?", &report, func() error {
+	})
+	return u.decide(opts.decision, "delete it?", flavorSummary(deletion.Move), &report, func() error {
 		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
 			&cli.BoolFlag{Name: "stop-services", Usage: "with --live: stop NVIDIA's services that have the GPUs open, and switch off persistence mode"},
 			&cli.DurationFlag{Name: "service-timeout", Value: serviceTimeout, Usage: "give each service `TIME` to stop or start"},
-			timeoutFlag(), dryRunFlag(), yesFlag(),
+			timeoutFlag(), dryRunFlag(), yesFlag(), quietFlag(),
 		},
 		Action: action(u, parseHostBind, runHostBind),
 	}

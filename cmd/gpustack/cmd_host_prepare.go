@@ -86,7 +86,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "allow-unsafe-interrupts", Usage: "for machines without interrupt remapping: guests may attack the host"},
 			&cli.BoolFlag{Name: "rebuild", Usage: "regenerate initramfs and menu on a root elsewhere too, and even if no file changes"},
 			&cli.BoolFlag{Name: "no-rebuild", Usage: "do not regenerate initramfs and menu"},
-			dryRunFlag(), yesFlag(),
+			dryRunFlag(), yesFlag(), quietFlag(),
 		},
 		Action: action(u, parseHostPrepare, runHostPrepare),
 	}
@@ -208,11 +208,8 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		return opts.called().explain(err, noMore)
 	}
 	report := newPrepareReport(plan, work)
-	if opts.format == formatTable {
-		u.warn(plan.Warnings...)
-		u.prepareTable(report, m.Devices.Value)
-	}
-	return u.decide(opts.decision, "apply this plan?", &report, func() error {
+	u.plan(opts.decision, &report, func() { u.prepareTable(report, m.Devices.Value) }, plan.Warnings...)
+	return u.decide(opts.decision, "apply this plan?", u.prepareSummary(report, plan, opts.rebuild, m), &report, func() error {
 		return u.apply(ctx, engine, opts.format, work, &report)
 	})
 }
@@ -234,7 +231,9 @@ func (u *ui) nothingPresent(opts hostPrepareOptions, absent error) error {
 		u.show(newPrepareReport(prepare.Plan{Warnings: []string{why}}, change.Work{}))
 		return nil
 	}
-	u.printf("nothing to do: %s\n", printable(why))
+	if !opts.quiet {
+		u.printf("nothing to do: %s\n", printable(why))
+	}
 	return nil
 }
 

@@ -45,7 +45,7 @@ EXIT STATUS
 			outputFlag(formatTable, formatJSON, formatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
-			timeoutFlag(), dryRunFlag(), yesFlag(),
+			timeoutFlag(), dryRunFlag(), yesFlag(), quietFlag(),
 		},
 		Action: action(u, parseHostRelease, runHostRelease),
 	}

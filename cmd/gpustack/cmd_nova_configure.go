@@ -95,7 +95,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
 			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
 				[]string{"", renderINI, renderKolla, renderTripleO, renderRHOSO}},
-			dryRunFlag(), yesFlag(),
+			dryRunFlag(), yesFlag(), quietFlag(),
 		},
 		Action: action(u, parseNovaConfigure, runNovaConfigure),
 	}
@@ -166,6 +166,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	} else {
 		f.add(&usageError{"--role is missing", "give --role controller, compute or all"})
 	}
+	f.exclude(c, "quiet", "render")
 	if opts.reported && (!opts.nova.Placement || opts.nova.Role == nova.Compute) {
 		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
 	}
@@ -254,10 +255,8 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		}
 		report.ComputesReport, report.Warnings = &state, append(report.Warnings, warnings...)
 	}
-	if opts.format == formatTable {
-		u.novaTable(report, opts)
-	}
-	return u.decide(opts.decision, "apply this plan?", &report, func() error {
+	u.plan(opts.decision, &report, func() { u.novaTable(report, opts) }, report.Warnings...)
+	return u.decide(opts.decision, "apply this plan?", novaSummary(report), &report, func() error {
 		work := change.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Change: change.Files{Root: root}.New(plan.Files)}
 		for _, s := range plan.Restart {
 			work.Restart = append(work.Restart, s.Name)
@@ -323,7 +322,6 @@ func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
 
 // novaTable prints the plan as text.
 func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
-	u.warn(r.Warnings...)
 	u.printf("Nova %s, %s\n\n", r.Release, r.Role)
 	var rows [][]string
 	for _, a := range r.Aliases {

@@ -112,7 +112,7 @@ EXIT STATUS
 			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
 			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices"},
 			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, wait `TIME` and check that no nova-compute was started"},
-			yesFlag(),
+			yesFlag(), quietFlag(),
 		}, databaseFlags()...),
 		Action: action(u, parseRepairMigration, runRepairMigration),
 	}
@@ -155,7 +155,7 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 		f.add(&usageError{"--cell cannot be combined with --database, which names one cell", ""})
 	}
 	f.exclude(c, "dry-run", "apply")
-	for _, flag := range []string{"yes", "max", "wait", "settle", "accept"} {
+	for _, flag := range []string{"yes", "quiet", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
 			f.add(&usageError{"--" + flag + " requires --apply", ""})
 		}
@@ -228,7 +228,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if err := r.find(ctx); err != nil {
 		return err
 	}
-	if opts.format == formatTable {
+	if opts.format == formatTable && !opts.quiet {
 		u.repairTable(r.report)
 	}
 	if opts.apply {
@@ -359,10 +359,8 @@ func (r *repairing) repair(ctx context.Context) error {
 	}
 	r.report.Changes = append([]cleanup.Unit{}, units...)
 	r.report.Changed = slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.State == cleanup.Planned })
-	if r.opts.format == formatTable {
-		r.u.repairPlan(units)
-	}
-	return r.u.decide(r.opts.decision, "make these repairs?", &r.report, func() error {
+	r.u.plan(r.opts.decision, &r.report, func() { r.u.repairPlan(units) })
+	return r.u.decide(r.opts.decision, "make these repairs?", repairSummary(units), &r.report, func() error {
 		err := r.apply(ctx, units)
 		if err != nil && ctx.Err() != nil {
 			return err // interrupted: the report keeps the earlier findings
@@ -380,7 +378,7 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	repairs := repair.NewChange(r.repairer, units, r.opts.wait, func(left int) {
 		if left != last {
 			last = left
-			r.u.note("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, r.opts.wait)
+			r.u.waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, r.opts.wait)
 		}
 	})
 	entry, err := r.engine().Apply(ctx, change.Work{Command: "repair-migration --apply", Change: repairs})
@@ -398,7 +396,7 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	}
 	r.report.Applied = entry.ID != 0
 	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
-		r.u.note("checking in %s that no nova-compute was started meanwhile", r.opts.settle)
+		r.u.waits("checking in %s that no nova-compute was started meanwhile", r.opts.settle)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -68,7 +68,7 @@ EXIT STATUS
   2  --dry-run: there is something to undo
   130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(),
+			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(), quietFlag(),
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: the `FILE` below the root"),
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
@@ -206,16 +206,15 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	if report.Restart, err = unitNames(root, entry.Restart); err != nil {
 		return err
 	}
-	if opts.format == formatTable {
-		u.warn(report.Warnings...)
+	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		u.diffs(report.Changes)
 		u.programs(report.Programs, report.Left)
 		if len(report.Restart) > 0 {
 			u.printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
 		}
-	}
-	return u.decide(opts.decision, "undo it?", &report, func() error {
+	}, report.Warnings...)
+	return u.decide(opts.decision, "undo it?", undoFilesSummary(report), &report, func() error {
 		err := u.undo(ctx, engine, opts, entry, &report)
 		if err == nil {
 			u.report(&report, prepare.Leftovers(root, contract)...)
@@ -272,16 +271,15 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	}
 	report := newUndoReport(entry, warnings...)
 	report.Drivers, report.Stop, report.Start = driverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
-	if opts.format == formatTable {
-		u.warn(warnings...)
+	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		if len(plan.Changes)+len(report.Stop)+len(report.Start) == 0 {
 			u.printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
 			u.driverWrites(report.Drivers, plan)
 		}
-	}
-	return u.decide(opts.decision, "undo it?", &report, func() error {
+	}, warnings...)
+	return u.decide(opts.decision, "undo it?", u.driversSummary(plan, c.machine.Devices.Value), &report, func() error {
 		err := u.undo(ctx, engine, opts, entry, &report)
 		report.RebootRequired = errors.Is(err, host.ErrStuck)
 		return err
@@ -321,13 +319,17 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, repairs.Standing(i))))
 		}
 	}
-	if opts.format == formatTable {
+	var warnings []string
+	if opts.quiet { // else the plan shows it
+		warnings = report.Warnings
+	}
+	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		for i, unit := range report.Repairs {
 			u.undoPlan(unit, repairs.Standing(i))
 		}
-	}
-	return u.decide(opts.decision, "undo it?", &report, func() error {
+	}, warnings...)
+	return u.decide(opts.decision, "undo it?", undoRowsSummary(report.Repairs), &report, func() error {
 		if err := u.beginRecorded(remedyRows); err != nil {
 			return err
 		}

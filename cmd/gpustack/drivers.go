@@ -156,14 +156,13 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 	for _, h := range plan.Holders {
 		report.Holders = append(report.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
 	}
-	if opts.format == formatTable {
-		c.u.warn(plan.Warnings...)
+	c.u.plan(opts.decision, &report, func() {
 		c.u.driversTable(report, plan, c.machine.Devices.Value)
 		if report.Changed && !plan.Release && c.machine.Contract.Value == nil {
 			c.u.printf("\nlasts until the next boot; 'gpustack host prepare' makes it permanent\n")
 		}
-	}
-	return c.u.decide(opts.decision, question, &report, func() error {
+	}, plan.Warnings...)
+	return c.u.decide(opts.decision, question, c.u.driversSummary(plan.Plan, c.machine.Devices.Value), &report, func() error {
 		binder := c.u.binder(c.root, opts.timeout)
 		binder.Service = opts.service
 		binding := binder.New(plan.Plan)

@@ -73,7 +73,11 @@ func yesFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "apply the plan without a question"}
 }
 
+func quietFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print nothing if nothing changes, else only warnings, the summary and the entry"}
+}
+
 // parseDecision reads the flags of every command that changes something.
 func parseDecision(c *cli.Context, f *faults) decision {
-	return decision{f.choice(c, "output"), c.Bool("dry-run"), c.Bool("yes")}
+	return decision{f.choice(c, "output"), c.Bool("dry-run"), c.Bool("yes"), c.Bool("quiet")}
 }

@@ -34,18 +34,39 @@ func (u *ui) report(r reporter, warnings ...string) {
 
 // decision is the operator's answer in advance, given by --yes or --dry-run.
 type decision struct {
-	format      string
-	dryRun, yes bool
+	format             string
+	dryRun, yes, quiet bool
 }
+
+// isQuiet returns whether plans are not printed.
+func (d decision) isQuiet() bool { return d.quiet }
 
 // mayChange marks the options of commands that change something.
 func (decision) mayChange() {}
 
+// plan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings of
+// a plan that has changes are printed.
+func (u *ui) plan(d decision, r reporter, show func(), warnings ...string) {
+	if d.format != formatTable || d.quiet && !r.common().Changed {
+		return
+	}
+	u.warn(warnings...)
+	if !d.quiet {
+		show()
+	}
+}
+
 // decide carries a plan out, if it has changes and the operator confirms them. act completes the
-// report. Text output shows only the plan, which the caller has printed; in the formats for
-// programs the report is printed when the run ends.
-func (u *ui) decide(d decision, question string, r reporter, act func() error) error {
+// report. Text output shows the plan, which the caller has printed, and its summary; in the formats
+// for programs the report is printed when the run ends.
+func (u *ui) decide(d decision, question, summary string, r reporter, act func() error) error {
 	u.show(r)
+	if d.format == formatTable && r.common().Changed {
+		if !d.quiet {
+			u.printf("\n")
+		}
+		u.printf("%s\n", u.paint(bold, printable(summary)))
+	}
 	switch {
 	case !r.common().Changed:
 		return nil

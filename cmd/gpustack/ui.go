@@ -32,6 +32,7 @@ type ui struct {
 	terminal bool // out is a terminal
 	width    int  // of the terminal, in characters; 0 for none, or if it is unknown
 	asks     bool // questions can be answered
+	quiet    bool // --quiet was given: what programs print and what is waited for is not shown
 	colour   bool
 	unicode  bool
 	argv     []string      // of the command line, without the name of the program
@@ -122,6 +123,13 @@ func (u *ui) catchUp() {
 func (u *ui) note(format string, args ...any) {
 	u.catchUp()
 	fmt.Fprintf(u.talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // there is no other place to report it
+}
+
+// waits prints a message about what is waited for, unless --quiet is given.
+func (u *ui) waits(format string, args ...any) {
+	if !u.quiet {
+		u.note(format, args...)
+	}
 }
 
 // confirm asks whether to go on. Without a terminal, and where the plan is printed as JSON or YAML,

@@ -50,12 +50,12 @@ func undoFlavor(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	move := plan.Change.(*flavor.Change).Inverse()
 	report := newUndoReport(plan.Entry)
 	report.Requests = move.Requests()
-	if opts.format == formatTable {
+	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s at %s\n", printable(entryName(entry.ID, entry.Command)), printable(compute.URL))
 		u.flavorDiff(move)
 		u.flavorRequests(report.Requests)
-	}
-	return u.decide(opts.decision, "undo it?", &report, func() error {
+	})
+	return u.decide(opts.decision, "undo it?", flavorSummary(move), &report, func() error {
 		return u.undo(ctx, engine, opts, plan.Entry, &report)
 	})
 }

@@ -67,7 +67,7 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	}
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
-	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
+	p.addPrograms(n)
 	contract, err := edit.Remove(root, machine.ContractFile)
 	p.Files = append(slices.Concat(menu, modules, early), contract)
 	return p, err

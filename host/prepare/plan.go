@@ -20,7 +20,15 @@ type Plan struct {
 	Menu, Initramfs bool
 	// Programs regenerate the affected files, AllPrograms all of them.
 	Programs, AllPrograms []host.Program
-	Warnings              []string
+	// Regenerated is what Programs regenerate, AllRegenerated what AllPrograms do.
+	Regenerated, AllRegenerated Regenerated
+	Warnings                    []string
+}
+
+// Regenerated is what programs generate from changed files.
+type Regenerated struct {
+	Kernels int  // whose initramfs is regenerated
+	Menu    bool // the boot loader's menu
 }
 
 // NewPlan plans the changes that bring the machine to the wanted configuration.
@@ -51,7 +59,7 @@ func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("kernel %s has no initramfs in /boot to bind functions early: when it is booted, host drivers may keep them",
 			release))
 	}
-	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
+	p.addPrograms(n)
 	p.Files = slices.Concat(menu, modules, early)
 
 	for _, c := range p.Files {
@@ -62,6 +70,16 @@ func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 	contract, err := n.planContract(root, w.contract)
 	p.Files = append(p.Files, contract)
 	return p, err
+}
+
+// addPrograms adds the programs to run after the changes, and what they regenerate.
+func (p *Plan) addPrograms(n node) {
+	p.Programs, p.AllPrograms = n.programs(p.Menu, p.Initramfs), n.programs(true, true)
+	p.AllRegenerated = Regenerated{Kernels: len(n.Images) - len(n.withoutImage()), Menu: len(n.Loader.Programs(true, false)) > 0}
+	if p.Initramfs {
+		p.Regenerated.Kernels = p.AllRegenerated.Kernels
+	}
+	p.Regenerated.Menu = p.Menu && p.AllRegenerated.Menu
 }
 
 // programs returns the programs that regenerate the initramfs of every kernel and the boot

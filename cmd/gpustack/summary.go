@@ -1,0 +1,384 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/cleanup"
+	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/prepare"
+	"gpustack/nova"
+	"gpustack/nova/flavor"
+)
+
+// This file words the summary that ends each plan, above the question: one sentence for each kind
+// of change, from the values of the plan.
+
+// sentence joins the parts of a summary that are not empty.
+func sentence(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
+}
+
+// some returns a number with its noun, "" for 0.
+func some(n int, noun string) string {
+	if n == 0 {
+		return ""
+	}
+	return numbered(n, noun)
+}
+
+// numbered returns a number with its noun: "1 GPU", "2 NVSwitches".
+func numbered(n int, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "ch"), strings.HasSuffix(noun, "s"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// andMore joins the counts of a part of a summary that are not empty.
+func andMore(counts ...string) string {
+	return strings.Join(slices.DeleteFunc(counts, func(count string) bool { return count == "" }), ", ")
+}
+
+// becomes returns how many functions get a driver, with their kinds: "16 functions → vfio-pci (8
+// GPUs, 6 NVSwitches, 2 NICs)".
+func (u *ui) becomes(functions []pci.Address, target string, devices pci.Devices) string {
+	if len(functions) == 0 {
+		return ""
+	}
+	arrow := "->"
+	if u.unicode {
+		arrow = "→"
+	}
+	var kinds []string
+	counts := map[string]int{}
+	for _, a := range functions {
+		kind := functionKind(devices.At(a))
+		if counts[kind] == 0 {
+			kinds = append(kinds, kind)
+		}
+		counts[kind]++
+	}
+	slices.SortStableFunc(kinds, func(a, b string) int {
+		return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(counts[b], counts[a]))
+	})
+	for i, kind := range kinds {
+		kinds[i] = numbered(counts[kind], kind)
+	}
+	return fmt.Sprintf("%s %s %s (%s)", numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
+}
+
+// functionKind returns what an operator calls a function.
+func functionKind(d *pci.Device) string {
+	if d == nil {
+		return "missing device"
+	}
+	kind := d.Kind()
+	switch {
+	case d.IsNVSwitch():
+	case d.IsGPU():
+		kind = "GPU"
+	case kind == "audio":
+		kind = "audio function"
+	}
+	if d.IsVF() {
+		kind += " VF"
+	}
+	return kind
+}
+
+// kindRank orders kinds: GPUs first, then NVSwitches.
+func kindRank(kind string) int {
+	switch {
+	case strings.HasPrefix(kind, "GPU"):
+		return 0
+	case kind == "NVSwitch":
+		return 1
+	}
+	return 2
+}
+
+// byDriver returns the functions that get each driver, and the drivers in the order of their first
+// functions.
+type byDriver struct {
+	drivers   []string
+	functions map[string][]pci.Address
+}
+
+func (b *byDriver) add(name string, a pci.Address) {
+	if b.functions == nil {
+		b.functions = map[string][]pci.Address{}
+	}
+	if b.functions[name] == nil {
+		b.drivers = append(b.drivers, name)
+	}
+	b.functions[name] = append(b.functions[name], a)
+}
+
+// text returns the part of a summary about functions and their drivers.
+func (b *byDriver) text(u *ui, devices pci.Devices) string {
+	var parts []string
+	for _, name := range b.drivers {
+		parts = append(parts, u.becomes(b.functions[name], name, devices))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// toHost is the target of functions that return to the host.
+const toHost = "host"
+
+// prepareSummary returns the summary of host prepare. all says that everything is regenerated, not
+// only what has changed.
+func (u *ui) prepareSummary(r prepareReport, plan prepare.Plan, all bool, m machine.Machine) string {
+	var moves byDriver
+	recorded := m.Contract.Value
+	planned := map[pci.Address]bool{}
+	for _, f := range plan.Functions {
+		planned[f.Address] = true
+		if before := recorded.At(f.Address); before == nil || before.Driver != f.Driver {
+			moves.add(f.Driver, f.Address)
+		}
+	}
+	if recorded != nil {
+		for _, f := range recorded.Functions {
+			if !planned[f.Address] {
+				moves.add(toHost, f.Address)
+			}
+		}
+	}
+	functions := moves.text(u, m.Devices.Value)
+	if functions == "" && len(plan.Functions) > 0 {
+		functions = "the selection stays as it is: " + numbered(len(plan.Functions), "function")
+	}
+	made := plan.Regenerated
+	if all {
+		made = plan.AllRegenerated
+	}
+	generated := ""
+	if made.Kernels > 0 {
+		generated = "initramfs of " + numbered(made.Kernels, "kernel")
+	}
+	if made.Menu {
+		generated = strings.TrimPrefix(generated+" and boot menu", " and ")
+	}
+	if generated != "" && len(r.Left) > 0 {
+		generated += " left to regenerate on the target machine"
+	}
+	reboot := ""
+	if r.RebootRequired {
+		reboot = "reboot needed"
+	}
+	return sentence(functions, filesText(r.Changes, "changed", "new", "removed"), generated, reboot)
+}
+
+// filesText returns the number of files with each action.
+func filesText(changes []fileChange, updated, created, deleted string) string {
+	counts := map[edit.Action]int{}
+	for _, c := range changes {
+		counts[c.Action]++
+	}
+	var parts []string
+	for _, kind := range []struct {
+		action edit.Action
+		word   string
+	}{{edit.Update, updated}, {edit.Create, created}, {edit.Delete, deleted}} {
+		switch n := counts[kind.action]; {
+		case n == 0:
+		case parts == nil && kind.word == "new":
+			parts = append(parts, numbered(n, "new file"))
+		case parts == nil:
+			parts = append(parts, numbered(n, "file")+" "+kind.word)
+		default:
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind.word))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// driversSummary returns the summary of host bind, host release and their undo.
+func (u *ui) driversSummary(plan driver.Plan, devices pci.Devices) string {
+	var moves byDriver
+	for _, c := range plan.Changes {
+		switch {
+		case c.Any:
+			moves.add("any driver of the host that matches", c.Address)
+		case c.After.Driver == "":
+			moves.add("no driver", c.Address)
+		default:
+			moves.add(string(c.After.Driver), c.Address)
+		}
+	}
+	load := ""
+	if len(plan.Load) > 0 {
+		load = numbered(len(plan.Load), "module") + " loaded"
+	}
+	stopped, started := some(len(plan.Services.Stop), "service"), some(len(plan.Services.Start), "service")
+	if stopped != "" {
+		stopped += " stopped"
+	}
+	if started != "" {
+		started += " started"
+	}
+	persistence := ""
+	switch {
+	case len(plan.Services.On) > 0:
+		persistence = "persistence mode switched on again"
+	case len(plan.Services.Off) > 0:
+		persistence = "persistence mode switched off"
+	}
+	functions := moves.text(u, devices)
+	if functions == "" {
+		functions = "the drivers stay as they are"
+	}
+	return sentence(functions, load, andMore(stopped, started, persistence))
+}
+
+// novaSummary returns the summary of nova configure.
+func novaSummary(r novaReport) string {
+	restart := ""
+	if len(r.Restart) > 0 {
+		restart = "to restart: " + strings.Join(serviceNames(r.Restart), ", ")
+	}
+	return sentence(
+		andMore(some(len(r.Aliases), "alias"), some(len(r.Specs), "device spec")),
+		filesText(r.Changes, "changed", "new", "removed"), restart)
+}
+
+func serviceNames(services []nova.Service) (names []string) {
+	for _, s := range services {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// flavorSummary returns the summary of flavor create, flavor delete and their undo.
+func flavorSummary(m flavor.Move) string {
+	name, done := "", "changed"
+	switch {
+	case m.After == nil:
+		name, done = m.Before.Name, "deleted"
+	case m.Before == nil:
+		name, done = m.After.Name, "created"
+	default:
+		name = m.After.Name
+	}
+	return sentence("flavor "+name+" "+done, numbered(len(m.Requests()), "request"))
+}
+
+// repairSummary returns the summary of repairs.
+func repairSummary(units []cleanup.Unit) string {
+	var c repairCounts
+	for _, unit := range units {
+		if unit.State == cleanup.Skipped {
+			c.skipped++
+			continue
+		}
+		c.add(unit)
+	}
+	freed := ""
+	if c.freed > 0 {
+		freed = numbered(c.freed, "device") + " freed on " + firstOf(c.hosts)
+	}
+	skipped := ""
+	if c.skipped > 0 {
+		skipped = numbered(c.skipped, "repair") + " skipped"
+	}
+	return sentence(freed, c.text(), skipped)
+}
+
+// undoRowsSummary returns the summary of the undo of repairs.
+func undoRowsSummary(units []cleanup.Unit) string {
+	var c repairCounts
+	reverted, rows := 0, 0
+	for _, unit := range units {
+		if unit.Written() || unit.Open() {
+			reverted++
+			rows += len(unit.Rows)
+			c.add(unit)
+		}
+	}
+	allocations := ""
+	if c.allocations > 0 {
+		allocations = "allocations of " + numbered(c.allocations, "instance") + " restored"
+	}
+	restored := ""
+	if rows > 0 {
+		restored = numbered(rows, "row") + " restored"
+	}
+	return sentence(numbered(reverted, "repair")+" reverted", restored, allocations)
+}
+
+// repairCounts counts what repairs change.
+type repairCounts struct {
+	freed, assigned, closed, cleared, allocations, skipped int
+	hosts                                                  []string // where devices are freed
+}
+
+func (c *repairCounts) add(unit cleanup.Unit) {
+	c.closed += len(unit.Closings)
+	if unit.Placement != nil {
+		c.allocations++
+	}
+	if unit.Repair == cleanup.ClearContext {
+		c.cleared++ // its devices remain assigned to the instance
+		return
+	}
+	for _, d := range unit.Devices {
+		if d.Instance == nil && unit.Instance != "" {
+			c.assigned++
+			continue
+		}
+		c.freed++
+		if !slices.Contains(c.hosts, d.Host) {
+			c.hosts = append(c.hosts, d.Host)
+		}
+	}
+}
+
+// text returns the counts other than that of freed devices, with what happens to each.
+func (c *repairCounts) text() string {
+	var parts []string
+	for _, part := range []struct {
+		n          int
+		noun, done string
+	}{{c.assigned, "device", "assigned"}, {c.closed, "migration", "closed"}, {c.cleared, "migration context", "cleared"}} {
+		if part.n > 0 {
+			parts = append(parts, numbered(part.n, part.noun)+" "+part.done)
+		}
+	}
+	if c.allocations > 0 {
+		parts = append(parts, "allocations of "+numbered(c.allocations, "instance")+" changed")
+	}
+	return sentence(parts...)
+}
+
+// undoFilesSummary returns the summary of the undo of files.
+func undoFilesSummary(r undoReport) string {
+	run, left, reboot, restart := "", "", "", ""
+	if len(r.Programs) > 0 {
+		run = numbered(len(r.Programs), "program") + " run"
+	}
+	if len(r.Left) > 0 {
+		left = numbered(len(r.Left), "program") + " left to run on the target machine"
+	}
+	if r.RebootRequired {
+		reboot = "reboot needed"
+	}
+	if len(r.Restart) > 0 {
+		restart = "to restart: " + strings.Join(r.Restart, ", ")
+	}
+	files := filesText(r.Changes, "restored", "created again", "removed")
+	if files == "" {
+		files = "the files are as before"
+	}
+	return sentence(files, run, left, reboot, restart)
+}
