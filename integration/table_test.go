@@ -64,8 +64,8 @@ func TestTableWidth(t *testing.T) {
 	}
 }
 
-// TestSummaryAboveQuestion: the last line above the question sums the plan up, with --quiet too, and
-// no diff is cut.
+// TestSummaryAboveQuestion: the last line above the question sums the plan up, with --quiet too,
+// and no diff is cut.
 func TestSummaryAboveQuestion(t *testing.T) {
 	root := unpack(t, examples(t)["hgx-8xa100.txtar"])
 	for _, more := range [][]string{nil, {"--quiet"}} {
