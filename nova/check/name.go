@@ -12,8 +12,8 @@ import (
 )
 
 // names finds aliases whose names differ in case only. Nova compares names letter by letter
-// (nova/pci/request.py, _translate_alias_to_requests), so that they are two aliases. It is a failure
-// if a machine has only one of the two.
+// (nova/pci/request.py, _translate_alias_to_requests), so that they are two aliases. It is a
+// failure if a machine has only one of the two.
 func (c *checker) names() {
 	names := slices.Sorted(maps.Keys(c.aliases))
 	for i, one := range names {
