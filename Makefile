@@ -4,14 +4,16 @@ GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unreleased)
+# The day of the commit, for the manual.
+DATE    ?= $(shell git log -1 --format=%cs 2>/dev/null)
 
 # Tests are built like the binary, and a make that a test runs builds the same version.
 export CGO_ENABLED = 0
-export VERSION
+export VERSION DATE
 
 # The same sources give the same bytes. The tag omits urfave/cli's generator of manual pages, which
 # cmd/gpustack/man.go replaces.
-BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION)'
+BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
 
 # Every file of a release has the time of the commit.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
@@ -35,14 +37,15 @@ NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 
 .PHONY: build demo test test-full unit integration lint schema fuzz bench install dist clean
 
-# The binary, its manual page and its shell completion. Those two come from the binary, so a build
-# for another kind of machine (GOARCH=arm64) has none.
+# The binary, its manual and its shell completion. Those two come from the binary, so a build for
+# another kind of machine (GOARCH=arm64) has none.
 build:
 	$(BUILD) -o build/gpustack ./cmd/gpustack
+	@rm -rf $(filter-out build/gpustack,$(BUILT))
 	@if build/gpustack --version >/dev/null; then \
-		build/gpustack man >build/gpustack.8 && \
+		build/gpustack man --dir build/man && \
 		for shell in bash zsh fish; do build/gpustack completion $$shell >build/gpustack.$$shell || exit 1; done; \
-	else rm -f $(filter-out build/gpustack,$(BUILT)); echo "build/gpustack does not run on this machine: no manual page and no completion" >&2; fi
+	else echo "build/gpustack does not run on this machine: no manual and no completion" >&2; fi
 
 # Prepares, checks and configures an example node in a temporary folder.
 demo: build
@@ -99,16 +102,18 @@ bench: TEST_PACKAGES += ansible crudini
 bench: build
 	.ci/inside go test -run '^$$' -bench . -count=1 ./host/... ./integration/...
 
-# Copies what make build has made: root needs no Go for it.
-BUILT = build/gpustack build/gpustack.8 build/gpustack.bash build/gpustack.zsh build/gpustack.fish
+# Copies what make build has made, and the documentation: root needs no Go for it.
+BUILT = build/gpustack build/man build/gpustack.bash build/gpustack.zsh build/gpustack.fish
+SHARE = $(DESTDIR)$(PREFIX)/share
 DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(wildcard docs/*.md docs/schema/*.json examples/*.txtar)
 install: $(BUILT)
 	install -D -m 0755 build/gpustack $(DESTDIR)$(PREFIX)/sbin/gpustack
-	install -D -m 0644 build/gpustack.8 $(DESTDIR)$(PREFIX)/share/man/man8/gpustack.8
-	install -D -m 0644 build/gpustack.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpustack
-	install -D -m 0644 build/gpustack.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpustack
-	install -D -m 0644 build/gpustack.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpustack.fish
-	for file in $(DOCS); do install -D -m 0644 "$$file" "$(DESTDIR)$(PREFIX)/share/doc/gpustack/$$file" || exit 1; done
+	install -D -m 0644 -t $(SHARE)/man/man8 build/man/*.8
+	install -D -m 0644 build/gpustack.bash $(SHARE)/bash-completion/completions/gpustack
+	install -D -m 0644 build/gpustack.zsh $(SHARE)/zsh/site-functions/_gpustack
+	install -D -m 0644 build/gpustack.fish $(SHARE)/fish/vendor_completions.d/gpustack.fish
+	for file in $(DOCS); do install -D -m 0644 "$$file" "$(SHARE)/doc/gpustack/$$file" || exit 1; done
+	install -D -m 0755 examples/demo.sh $(SHARE)/doc/gpustack/examples/demo.sh
 
 $(BUILT):
 	@echo "$@ is missing: run make build first, as a user who has Go" >&2; exit 1

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,10 +41,38 @@ func TestInstalled(t *testing.T) {
 	if diff := cmp.Diff(run(t, "../build/gpustack", "--version"), run(t, program, "--version")); diff != "" {
 		t.Errorf("--version (-built +installed):\n%s", diff)
 	}
-	t.Run("manual page", func(t *testing.T) {
-		_, talk, status := try(t, exec.Command("groff", "-man", "-Tutf8", "-ww", "-z", filepath.Join(dir, "usr/share/man/man8/gpustack.8")))
-		if status != 0 || talk != "" {
-			t.Errorf("groff: exit status %d, %s", status, talk)
+	t.Run("manual", func(t *testing.T) {
+		pages, err := filepath.Glob(filepath.Join(dir, "usr/share/man/man8/gpustack*.8"))
+		if err != nil || len(pages) < 10 {
+			t.Fatalf("pages %q, %v", pages, err)
+		}
+		for _, page := range pages {
+			_, talk, status := try(t, exec.Command("groff", "-man", "-Tutf8", "-ww", "-z", page))
+			if status != 0 || talk != "" {
+				t.Errorf("groff: exit status %d, %s", status, talk)
+			}
+			if !strings.Contains(read(t, page), ` "8" "20`) {
+				t.Errorf("%s has no date", page)
+			}
+		}
+		for _, command := range []string{"host-prepare", "repair-migration", "undo"} {
+			if !slices.Contains(pages, filepath.Join(dir, "usr/share/man/man8/gpustack-"+command+".8")) {
+				t.Errorf("no page of %s among %q", command, pages)
+			}
+		}
+	})
+	t.Run("documentation", func(t *testing.T) {
+		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.sh"} {
+			files, err := filepath.Glob("../" + pattern)
+			if err != nil || len(files) == 0 {
+				t.Errorf("%s: %q, %v", pattern, files, err)
+			}
+			for _, file := range files {
+				name := strings.TrimPrefix(file, "../")
+				if diff := cmp.Diff(read(t, file), read(t, filepath.Join(dir, "usr/share/doc/gpustack", name))); diff != "" {
+					t.Errorf("%s (-checkout +installed):\n%s", name, diff)
+				}
+			}
 		}
 	})
 	for _, test := range []struct {

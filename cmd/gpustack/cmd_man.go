@@ -2,32 +2,101 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
 )
 
 func newManCommand(u *ui) *cli.Command {
 	return &cli.Command{
-		Name:  "man",
-		Usage: "print the manual page",
+		Name:      "man",
+		Usage:     "print a page of the manual, or write all pages into a folder",
+		ArgsUsage: "[COMMAND]",
 		Description: `
-Prints gpustack(8), which contains the same texts as --help.
+Prints gpustack(8), or the page of COMMAND, for man and other programs that read roff. The
+pages have the texts of --help. With --dir, it writes all pages into a folder, each in a file
+with the name of the page. make install installs them.
 
 EXAMPLES
   gpustack man | man -l -
+  gpustack man host prepare | man -l -
+  gpustack man --dir /usr/local/share/man/man8
 
 EXIT STATUS
-  0  the page is printed`,
+  0  the page is printed, or the pages are written
+  1  there is no such command, or the pages could not be written`,
+		Flags: []cli.Flag{
+			onePath{&cli.StringFlag{Name: "dir", Usage: "write all pages into `DIR`, which is made if necessary"}, pathRules{kind: handedOver}},
+		},
 		Action: action(u, parseMan, runMan),
 	}
 }
 
-func parseMan(c *cli.Context, f *faults) *cli.App {
-	f.arguments(c)
-	return c.App
+type manOptions struct {
+	pages []page // all of them, or the one to print
+	dir   string // "" to print
 }
 
-func runMan(_ context.Context, u *ui, a *cli.App) error {
-	u.printf("%s", manPage(a))
+func parseMan(c *cli.Context, f *faults) manOptions {
+	opts := manOptions{manualPages(c.App), c.String("dir")}
+	words := c.Args().Slice()
+	switch {
+	case c.IsSet("dir") && opts.dir == "":
+		f.add(&usageError{"--dir: the name of the folder is empty", f.seeHelp()})
+	case c.IsSet("dir") && len(words) > 0:
+		f.add(&usageError{"--dir writes all pages: it cannot be combined with COMMAND", f.seeHelp()})
+	case !c.IsSet("dir"):
+		name := c.App.Name // also "gpustack man gpustack-host-scan", as man(1) names it
+		if given := strings.Join(words, "-"); given != "" && given != name {
+			name += "-" + strings.TrimPrefix(given, name+"-")
+		}
+		i := slices.IndexFunc(opts.pages, func(p page) bool { return p.name == name })
+		if i < 0 {
+			command := strings.Join(words, " ")
+			f.add(&usageError{"no manual page of a command " + quoted(command), "the pages are " + listed(pageNames(opts.pages), "and")})
+			return opts
+		}
+		opts.pages = opts.pages[i : i+1]
+	}
+	return opts
+}
+
+func pageNames(pages []page) (names []string) {
+	for _, p := range pages {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+func runMan(_ context.Context, u *ui, opts manOptions) error {
+	if opts.dir == "" {
+		u.printf("%s", opts.pages[0].text)
+		return nil
+	}
+	err := os.MkdirAll(opts.dir, 0o755) //nolint:gosec // every user reads the manual
+	for _, p := range opts.pages {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(opts.dir, p.file()), []byte(p.text), 0o644) //nolint:gosec // every user reads the manual
+		}
+	}
+	if err != nil {
+		return host.WithHint(fmt.Errorf("write the manual: %w", withPath(err)), "choose a folder that this user may write to, with --dir")
+	}
 	return nil
+}
+
+// withPath returns an error of the file system with its file, and without the system call.
+func withPath(err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return fmt.Errorf("%s: %w", at.Path, at.Err)
+	}
+	return err
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// This file formats --help from the tree of commands; man.go formats the manual page from the same
+// This file formats --help from the tree of commands; man.go formats the manual from the same
 // parts. A command's Description is plain text: paragraphs, headings in capitals, and below them
 // lines indented by two spaces.
 
@@ -33,7 +33,11 @@ USAGE
 Each command says what it does, with examples, at gpustack COMMAND --help.
 
 OPTIONS
-%s`, a.Usage, listGroups(a.Commands), listFlags(a.Flags))
+%s
+EXIT STATUS
+%s
+gpustack(8) has more: files, environment, and a page for each command.
+`, a.Usage, listGroups(a.Commands), listFlags(a.Flags), listTerms(manualExit))
 }
 
 func groupHelp(path string, c *cli.Command) string {
@@ -129,6 +133,14 @@ func listFlags(flags []cli.Flag) string {
 		fmt.Fprintf(&b, "  %s\t%s\n", spelling, usage)
 	}
 	return b.String() + "  -h, --help\tshow this help\n"
+}
+
+func listTerms(terms []manualTerm) string {
+	var b strings.Builder
+	for _, t := range terms {
+		fmt.Fprintf(&b, "  %s\t%s\n", t.name, t.text)
+	}
+	return b.String()
 }
 
 // describeFlag returns a flag's synopsis ("-o, --output FORMAT") and its description. The word in

@@ -1,56 +1,119 @@
 package main
 
 import (
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 )
 
-// manPage returns gpustack(8) in roff's man macros (groff_man(7)).
-func manPage(a *cli.App) string {
-	var m roff
-	m.macro("TH", "GPUSTACK", "8", "", "gpustack "+a.Version, "")
-	m.macro("SH", "NAME")
-	m.text(`gpustack \- ` + escape(a.Usage))
+// date is the day of the commit, YYYY-MM-DD, that make build links in for the manual.
+var date string
+
+// page is a page of the manual in roff's man macros (groff_man(7)), in section 8.
+type page struct {
+	name string // "gpustack-host-scan"
+	text string
+}
+
+// file returns the name of the page's file.
+func (p page) file() string { return p.name + ".8" }
+
+// manualPages returns gpustack(8), and then the page of each command. They have the texts of help.
+func manualPages(a *cli.App) []page {
+	pages := []page{{a.Name, manual(a)}}
+	for path, c := range visibleCommands(a.Commands) {
+		pages = append(pages, page{pageName(path), commandPage(a, path, c)})
+	}
+	return pages
+}
+
+// pageName returns the name of the page of a command.
+func pageName(path string) string {
+	return "gpustack-" + strings.ReplaceAll(path, " ", "-")
+}
+
+// manual returns gpustack(8).
+func manual(a *cli.App) string {
+	m := newPage(a, a.Name, a.Usage)
 	m.macro("SH", "SYNOPSIS")
-	m.macro("B", "gpustack")
-	m.text("COMMAND [options]")
-	for path, c := range commands(a.Commands) {
-		if c.Hidden || len(c.Subcommands) > 0 {
-			continue
-		}
-		m.macro("SH", "gpustack "+path)
-		m.text(escape(c.Usage) + ".")
-		m.example(synopsis(path, c))
-		m.description(c.Description)
-		if len(c.Flags) > 0 {
-			m.macro("SS", "Options")
-		}
-		for _, flag := range c.Flags {
-			spelling, usage := describeFlag(flag)
+	m.line(`\fBgpustack\fR \fICOMMAND\fR [options]`)
+	m.macro("SH", "DESCRIPTION")
+	m.description(manualDescription)
+	m.macro("SH", "COMMANDS")
+	for _, g := range commandGroups(a.Commands) {
+		m.macro("SS", g.heading)
+		for path, c := range visibleCommands(g.tree) {
 			m.macro("TP")
-			m.text(`\fB` + escape(spelling) + `\fR`)
-			m.text(escape(usage))
+			m.line(`\fB` + escape(path) + `\fR`)
+			m.fill(c.Usage + "; see " + pageName(path) + "(8)")
 		}
 	}
+	m.macro("SH", "OPTIONS")
+	m.flags(a.Flags)
 	m.macro("SH", "PATHS")
-	for line := range strings.Lines(pathsText) {
-		if line = strings.TrimSpace(line); line == "" {
-			m.macro("PP")
-		} else {
-			m.text(escape(line))
-		}
-	}
+	m.description(pathsText)
 	for _, row := range pathTable(a) {
-		m.macro("TP")
-		m.text(`\fB` + escape(row.flags) + `\fR`)
-		m.text(escape(string(row.kind) + ": " + listed(row.commands, "and")))
+		m.term(row.flags, string(row.kind)+": "+listed(row.commands, "and"))
 	}
+	m.macro("SH", "FILES")
+	m.terms(manualFiles)
+	m.macro("SH", "ENVIRONMENT")
+	m.terms(manualEnvironment)
+	m.macro("SH", "EXIT STATUS")
+	m.terms(manualExit)
+	m.paragraph()
+	m.fill("The page of each command says what they mean for it.")
+	var pages []string
+	for path := range visibleCommands(a.Commands) {
+		pages = append(pages, pageName(path))
+	}
+	m.seeAlso(pages...)
 	return m.String()
 }
 
+// commandPage returns the page of a command.
+func commandPage(a *cli.App, path string, c *cli.Command) string {
+	m := newPage(a, pageName(path), c.Usage)
+	m.macro("SH", "SYNOPSIS")
+	m.line(`\fBgpustack ` + escape(path) + `\fR` + escape(strings.TrimPrefix(synopsis(path, c), "gpustack "+path)))
+	m.macro("SH", "DESCRIPTION")
+	// The sections of a description, of which examples and exit status follow the options.
+	before, after := c.Description, ""
+	if i := strings.Index(before, "\n\nEXAMPLES\n"); i >= 0 {
+		before, after = before[:i], before[i:]
+	}
+	m.description(before)
+	m.macro("SH", "OPTIONS")
+	m.flags(c.Flags)
+	m.description(after)
+	pages := []string{a.Name}
+	for other := range visibleCommands(a.Commands) {
+		if group, _, _ := strings.Cut(path, " "); other != path && strings.HasPrefix(other, group+" ") {
+			pages = append(pages, pageName(other))
+		}
+	}
+	m.seeAlso(pages...)
+	return m.String()
+}
+
+// roff is the text of a page.
 type roff struct {
 	strings.Builder
+	empty bool // nothing follows the last heading yet
+}
+
+// newPage returns the beginning of a page.
+func newPage(a *cli.App, name, usage string) *roff {
+	m := &roff{}
+	// The date is no text: mandoc(1) parses it.
+	m.WriteString(`.TH "` + escape(strings.ToUpper(name)) + `" "8" "` + date + `" "` + escape("gpustack "+a.Version) + "\" \"gpustack manual\"\n")
+	// Names of files and flags are not hyphenated, and long ones cannot be adjusted.
+	m.WriteString(".ad l\n.nh\n")
+	m.macro("SH", "NAME")
+	m.fill(name + " - " + usage)
+	return m
 }
 
 func (m *roff) macro(name string, arguments ...string) {
@@ -59,21 +122,82 @@ func (m *roff) macro(name string, arguments ...string) {
 		m.WriteString(` "` + escape(argument) + `"`)
 	}
 	m.WriteString("\n")
+	m.empty = name == "SH" || name == "SS"
 }
 
-func (m *roff) text(text string) {
-	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+// line adds a line of text that is escaped already.
+func (m *roff) line(text string) {
+	if strings.HasPrefix(text, ".") {
 		text = `\&` + text
 	}
 	m.WriteString(text + "\n")
+	m.empty = false
 }
 
+// fill adds text that roff arranges in lines. Its own lines are short, as roff's style demands.
+func (m *roff) fill(text string) {
+	const most = 72
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		word = escape(word)
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > most {
+			m.line(line)
+			line = ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	if line != "" {
+		m.line(line)
+	}
+}
+
+// paragraph begins a paragraph. A heading has begun one.
+func (m *roff) paragraph() {
+	if !m.empty {
+		m.macro("PP")
+	}
+}
+
+func (m *roff) term(name, text string) {
+	m.macro("TP")
+	m.line(`\fB` + escape(name) + `\fR`)
+	m.fill(text)
+}
+
+func (m *roff) terms(terms []manualTerm) {
+	for _, t := range terms {
+		m.term(t.name, t.text)
+	}
+}
+
+// flags adds the list of flags.
+func (m *roff) flags(flags []cli.Flag) {
+	for _, flag := range flags {
+		m.term(describeFlag(flag))
+	}
+	m.term("-h, --help", "show help")
+}
+
+// seeAlso adds the references to other pages.
+func (m *roff) seeAlso(pages ...string) {
+	m.macro("SH", "SEE ALSO")
+	slices.Sort(pages)
+	for i, name := range pages {
+		separator := ","
+		if i == len(pages)-1 {
+			separator = ""
+		}
+		m.WriteString(".BR " + escape(name) + " (8)" + separator + "\n")
+	}
+}
+
+// example adds lines that are not arranged.
 func (m *roff) example(lines ...string) {
-	m.macro("PP")
+	m.paragraph()
 	m.macro("nf")
 	m.macro("RS", "4")
 	for _, line := range lines {
-		m.text(escape(line))
+		m.line(escape(line))
 	}
 	m.macro("RE")
 	m.macro("fi")
@@ -81,14 +205,17 @@ func (m *roff) example(lines ...string) {
 
 // description formats a command's Description, whose structure help.go describes.
 func (m *roff) description(text string) {
-	var example []string
+	var paragraph, example []string
 	flush := func() {
+		if len(paragraph) > 0 {
+			m.paragraph()
+			m.fill(strings.Join(paragraph, " "))
+		}
 		if len(example) > 0 {
 			m.example(example...)
-			example = nil
 		}
+		paragraph, example = nil, nil
 	}
-	m.macro("PP")
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
@@ -96,18 +223,21 @@ func (m *roff) description(text string) {
 			example = append(example, line[2:])
 		case line == "":
 			flush()
-			m.macro("PP")
 		case line == strings.ToUpper(line):
 			flush()
-			m.macro("SS", line[:1]+strings.ToLower(line[1:]))
+			m.macro("SH", line)
 		default:
-			flush()
-			m.text(escape(line))
+			if len(example) > 0 {
+				flush()
+			}
+			paragraph = append(paragraph, line)
 		}
 	}
 	flush()
 }
 
+// escape returns text in which no character has a meaning for roff, and which groff prints as the
+// same ASCII characters, so that commands can be copied.
 func escape(text string) string {
-	return strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`).Replace(text)
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, "…", "...").Replace(text)
 }
