@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // sample is the nova.conf that Debian's nova-common begins with: every option as a
@@ -30,7 +31,7 @@ func novaFiles(t *testing.T) map[string]string {
 		"a list of specs":     "[pci]\npassthrough_whitelist = [{\"vendor_id\": \"8086\", \"product_id\": \"154d\"}, {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}]\n",
 		"names from Mitaka":   "[DEFAULT]\npci_alias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\npci_passthrough_whitelist = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
 		"names from Ocata":    "[pci]\npassthrough_whitelist = {\"address\": \"*:0a:00.*\", \"physical_network\": \"physnet1\"}\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10DE\", \"product_id\": \"11B4\"}\n",
-		"one of two products": "[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"1bb1\", \"device_type\": \"type-PCI\", \"numa_policy\": \"preferred\"}\n",
+		"one of two products": "[pci]\nalias = {\"name\": \"P4000\", \"vendor_id\": \"10de\", \"product_id\": \"1bb1\", \"device_type\": \"type-PCI\", \"numa_policy\": \"preferred\"}\n",
 		"a dollar sign":       "[pci]\nalias = {\"name\": \"A$$1\", \"vendor_id\": \"10de\", \"product_id\": \"1111\"}\n",
 		"a single quote":      "[DEFAULT]\nmy_ip = \"10.0.0.1\"\nhost = '\n",
 		"the talk's spec":     "[pci]\npassthrough_whitelist = {\"name\":\"K4200\",\"vendor_id\":\"10de\",\"product_id\":\"11b4\"}\n",
@@ -152,6 +153,7 @@ func TestNova(t *testing.T) {
 				if out := run(t, gpustack, argv...); !strings.Contains(out, "nothing to do") {
 					t.Errorf("again:\n%s", out)
 				}
+				removeAlias(t, peer, root, role)
 				run(t, gpustack, "undo", "--root", root, "--yes")
 				// report_in_placement stays: Nova cannot switch it off. All else is as before, to
 				// Nova and byte for byte.
@@ -169,5 +171,35 @@ func TestNova(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// removeAlias removes the alias of a configured file: to Nova the alias and its spec are gone, and
+// all else is as it was. Undone, the file has the same bytes.
+func removeAlias(t *testing.T, peer *answerer, root, role string) {
+	t.Helper()
+	file := filepath.Join(root, "etc/nova/nova.conf")
+	text := read(t, file)
+	var before, after novaSays
+	peer.ask(t, file, &before)
+	run(t, gpustack, "nova", "configure", "--root", root, "--role", role, "--remove-alias", "K4200", "--yes")
+	peer.ask(t, file, &after)
+	isIts := func(s map[string]any) bool { return s["vendor"] == "10de" && s["product"] == "11b4" }
+	if role != "controller" {
+		before.Specs = slices.DeleteFunc(before.Specs, isIts)
+	}
+	delete(before.Aliases, "K4200")
+	if diff := cmp.Diff(before.Specs, after.Specs, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("--remove-alias: specs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before.Aliases, after.Aliases, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("--remove-alias: aliases (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before.Else, after.Else); diff != "" || before.Report != after.Report || !slices.Equal(before.Filters, after.Filters) {
+		t.Errorf("--remove-alias: report_in_placement %v, filters %v, other options (-before +after):\n%s", after.Report, after.Filters, diff)
+	}
+	run(t, gpustack, "undo", "--root", root, "--yes")
+	if diff := cmp.Diff(text, read(t, file)); diff != "" {
+		t.Errorf("--remove-alias, undone (-before +after):\n%s", diff)
 	}
 }
