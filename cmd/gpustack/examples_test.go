@@ -96,7 +96,10 @@ cp ctl/etc/nova/nova.conf etc/nova/nova.conf
 cp gpu/etc/nova/nova.conf gpu1.conf
 mkdir -p gpu1.d
 echo '[DEFAULT]' > gpu1.d/10.conf
-case "$LINE" in *configure*) ;; *) gpustack nova configure --root node --role all --inventory gpu1.json --yes;; esac
+cp ctl.conf controller.conf
+case "$LINE" in
+*--remove-alias* | *"nova check"* | *flavor*) gpustack nova configure --root node --role all --inventory gpu1.json --yes ;;
+esac
 `
 
 // elsewhere are the commands whose examples need parts that only the integration tests have. Each
