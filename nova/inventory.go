@@ -49,7 +49,7 @@ type inventory struct {
 // Errors, of all documents at once: those of [document.Source.Each], ErrPartial, ErrNotAll,
 // ErrTwice. Inventories of earlier versions, which do not say what they list, are accepted.
 func ReadInventories(from document.Source, need Scope) (hosts []Host, err error) {
-	seen := map[string]string{} // the document of each host
+	seen := map[string]string{} // the document of each host, by its name in Nova
 	err = from.Each(document.HostScan, func(d document.Document) error {
 		var scanned inventory
 		if err := json.Unmarshal(d.Text, &scanned); err != nil {
@@ -65,11 +65,10 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 		if scanned.Host.NovaHost != nil {
 			h.NovaHost = *scanned.Host.NovaHost
 		}
-		id := h.Name + "\n" + h.NovaHost
-		if other, twice := seen[id]; twice {
-			return fmt.Errorf("%s: %w: %s is of %s too", d.Name, ErrTwice, other, h.Name)
+		if other, twice := seen[h.InNova()]; twice {
+			return fmt.Errorf("%s: %w: %s is of %s too", d.Name, ErrTwice, other, h.InNova())
 		}
-		seen[id] = d.Name
+		seen[h.InNova()] = d.Name
 		hosts = append(hosts, h)
 		return nil
 	})

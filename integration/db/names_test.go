@@ -383,6 +383,22 @@ func TestNames(t *testing.T) {
 			args:  func(t *testing.T) []string { return []string{"--inventory", inventory(t, "DEAD", second)} },
 			found: []string{"dead " + first + " G suspicious"},
 		},
+		"--inventory by the name in Nova": {
+			rows: func(t *testing.T, c *Cell, node int64) {
+				gpu2(t, c)
+				c.Instance(t, u, "dead", "active", "")
+				c.Card(t, node, first, "allocated", u)
+			},
+			args: func(t *testing.T) []string {
+				file := filepath.Join(t.TempDir(), "inventory.json")
+				text := fmt.Sprintf(`{"schema": 1, "host": {"hostname": "gpu2", "nova_host": "dead"}, "scope": "all", "complete": true, "devices": [{"address": %q}]}`, second)
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return []string{"--inventory", file}
+			},
+			found: []string{"dead " + first + " G suspicious"},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

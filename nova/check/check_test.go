@@ -360,11 +360,15 @@ func TestCheckPairs(t *testing.T) {
 	}
 	const all, vfs = `{"vendor_id": "10de", "product_id": "20b2"}`, `{"address": {"function": "[1-7]"}, "vendor_id": "10de", "product_id": "20b2"}`
 	hosts := []nova.Host{inventory("gpu1", ""), inventory("gpu2.example.org", "yes")}
+	hosts[0].NovaHost, hosts[1].NovaHost = "nova-a", "nova-b"
 	const fault = `matches the PF 0000:01:00.0 and its VF 0000:01:00.4`
 	for _, test := range []struct{ name, first, second, firstSpec, secondSpec, want string }{
 		{"by the names of files", "gpu1.conf", "gpu2.conf", all, vfs, ""},
 		{"by the names of files, the wrong way round", "gpu1.conf", "gpu2.conf", vfs, all, "fail gpu2.conf:4 host gpu2.example.org: the device_spec " + `{"product_id": "20b2", "vendor_id": "10de"} ` + fault},
 		{"by host", "a.conf", "b.conf", all + "\n[DEFAULT]\nhost = gpu1", vfs + "\n[DEFAULT]\nhost = gpu2.example.org", ""},
+		{"by the name in Nova", "a.conf", "b.conf", all + "\n[DEFAULT]\nhost = nova-a", vfs + "\n[DEFAULT]\nhost = nova-b", ""},
+		{"by the name in Nova, the wrong way round", "a.conf", "b.conf", vfs + "\n[DEFAULT]\nhost = nova-a", all + "\n[DEFAULT]\nhost = nova-b",
+			"fail b.conf:4 host gpu2.example.org: the device_spec " + `{"product_id": "20b2", "vendor_id": "10de"} ` + fault},
 		{"unknown", "a.conf", "b.conf", all, vfs, "warn a.conf:4 if a.conf belongs to host gpu2.example.org: the device_spec " + `{"product_id": "20b2", "vendor_id": "10de"} ` + fault},
 	} {
 		var sides []nova.Side
