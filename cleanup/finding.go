@@ -69,7 +69,7 @@ type Finding struct {
 	Frees    []Held    `json:"frees"`      // the devices that nova-compute frees then
 	Claims   string    `json:"claims"`     // the instance that a free device is assigned to
 	Request  string    `json:"request_id"` // the request of that instance
-	Busy     *Work     `json:"busy"`       // of case T; nil for others
+	Busy     *Work     `json:"work"`       // of case T; nil for others
 
 	closer *closer // of the instance, to close further migrations together with these
 }

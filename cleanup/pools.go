@@ -181,7 +181,7 @@ type PoolFinding struct {
 	Node        string           `json:"node"`
 	Case        Case             `json:"case"`
 	Verdict     Verdict          `json:"verdict"`
-	Pools       []PoolDifference `json:"pools"`
+	Pools       []PoolDifference `json:"differences"`
 	Evidence    string           `json:"evidence"`
 	Reason      string           `json:"reason"`
 	Consequence string           `json:"consequence"`

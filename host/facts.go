@@ -42,6 +42,12 @@ func ReadFacts(root Root) (facts Facts, warnings []string) {
 	}, r.warnings
 }
 
+// ReadHostname returns the hostname below root, or nil if no file shows it.
+func ReadHostname(root Root) *string {
+	r := factReader{root: root}
+	return r.hostname()
+}
+
 type factReader struct {
 	root     Root
 	warnings []string

@@ -33,13 +33,30 @@ var (
 
 // inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Host struct {
-		Hostname *string `json:"hostname"`
-		NovaHost *string `json:"nova_host"`
-	} `json:"host"`
+	Host     hostName     `json:"host"`
+	NovaHost *string      `json:"nova_host"`
 	Scope    Scope        `json:"scope"`
 	Complete *bool        `json:"complete"`
 	Devices  []pci.Device `json:"devices"`
+}
+
+// hostName is the name of the machine, or "". In inventories of earlier versions it is the field
+// hostname of an object.
+type hostName string
+
+// UnmarshalJSON reads the name, or an object of an earlier version.
+func (n *hostName) UnmarshalJSON(text []byte) error {
+	var earlier struct {
+		Hostname string `json:"hostname"`
+	}
+	if json.Unmarshal(text, &earlier) == nil {
+		*n = hostName(earlier.Hostname)
+		return nil
+	}
+	var name string
+	err := json.Unmarshal(text, &name)
+	*n = hostName(name)
+	return err
 }
 
 // ReadInventories reads the output of host scan on compute nodes, as JSON or YAML. A host has the
@@ -59,11 +76,11 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
 		h := Host{Name: d.Name, Devices: scanned.Devices, Scope: scanned.Scope}
-		if scanned.Host.Hostname != nil {
-			h.Name = *scanned.Host.Hostname
+		if scanned.Host != "" {
+			h.Name = string(scanned.Host)
 		}
-		if scanned.Host.NovaHost != nil {
-			h.NovaHost = *scanned.Host.NovaHost
+		if scanned.NovaHost != nil {
+			h.NovaHost = *scanned.NovaHost
 		}
 		if other, twice := seen[h.InNova()]; twice {
 			return fmt.Errorf("%s: %w: %s is of %s too", d.Name, ErrTwice, other, h.InNova())

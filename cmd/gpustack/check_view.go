@@ -12,7 +12,7 @@ import (
 // hostCheckTable prints the verdict, failures and warnings, and the number of the other findings;
 // with --all every finding in the order of the checks.
 func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
-	u.printf("%s\n\n", printable(hostLine(r.Host)))
+	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
 	colour := bold
 	switch r.Verdict {
 	case check.Ready:

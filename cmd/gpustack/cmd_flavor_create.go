@@ -181,7 +181,7 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 		return err
 	}
 	report := flavorReport{
-		report: newReport(plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(),
+		report: newReport(engine.Store.Root, plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(),
 		Changes: append([]flavor.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
 	u.plan(opts.decision, &report, func() { u.flavorPlan(report, plan) }, report.Warnings...)

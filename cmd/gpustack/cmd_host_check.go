@@ -69,7 +69,8 @@ func parseHostCheck(c *cli.Context, f *faults) hostCheckOptions {
 // hostCheckReport is the output of host check (docs/json.md).
 type hostCheckReport struct {
 	Schema   int            `json:"schema"`
-	Host     scannedHost    `json:"host"`
+	Host     *string        `json:"host"`
+	System   system         `json:"system"`
 	Verdict  check.Verdict  `json:"verdict"`
 	Passed   bool           `json:"passed"`
 	Findings []host.Finding `json:"findings"`
@@ -136,7 +137,8 @@ func newHostCheckReport(m machine.Machine, refused []error) hostCheckReport {
 	findings, verdict := check.Verify(m, refused)
 	return hostCheckReport{
 		Schema:   1,
-		Host:     newScannedHost(m),
+		Host:     m.Facts.Hostname,
+		System:   newSystem(m),
 		Verdict:  verdict,
 		Passed:   !host.Failed(findings),
 		Findings: findings,

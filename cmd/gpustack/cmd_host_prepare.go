@@ -155,11 +155,38 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 // prepareReport is the output of host prepare (docs/json.md).
 type prepareReport struct {
 	report
-	Changes   []fileChange       `json:"changes"`
-	Functions []machine.Function `json:"functions"`
-	Arguments argumentChange     `json:"arguments"`
-	Programs  []string           `json:"programs"`
-	Left      []string           `json:"left"`
+	Changes   []fileChange     `json:"changes"`
+	Devices   []preparedDevice `json:"devices"`
+	Arguments argumentChange   `json:"arguments"`
+	Programs  []string         `json:"programs"`
+	Left      []string         `json:"left"`
+}
+
+// preparedDevice is a function that is assigned to guests, as the contract records it.
+type preparedDevice struct {
+	Address           pci.Address   `json:"address"`
+	VendorID          pci.ID        `json:"vendor_id"`
+	ProductID         pci.ID        `json:"product_id"`
+	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
+	SubsystemID       *pci.ID       `json:"subsystem_id"`
+	Bridges           []pci.Address `json:"bridges"`
+	SysfsPath         *string       `json:"sysfs_path"`
+	BootVGA           bool          `json:"boot_vga"`
+	Group             *int          `json:"iommu_group"`
+	Members           []pci.Address `json:"group_members"`
+	Driver            string        `json:"driver"`
+	By                machine.By    `json:"by"`
+}
+
+func preparedDevices(functions []machine.Function) []preparedDevice {
+	devices := []preparedDevice{}
+	for _, f := range functions {
+		devices = append(devices, preparedDevice{
+			f.Address, f.VendorID, f.ProductID, f.SubsystemVendorID, f.SubsystemID, append([]pci.Address{}, f.Path...),
+			optional(f.SysfsPath), f.BootVGA, f.Group, append([]pci.Address{}, f.Members...), f.Driver, f.By,
+		})
+	}
+	return devices
 }
 
 type fileChange struct {
@@ -194,7 +221,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {
 		case opts.ifPresent:
-			return u.nothingPresent(opts, absent)
+			return u.nothingPresent(root, opts, absent)
 		case m.Obstacles() != nil:
 			return opts.called().explain(absent, noMore)
 		}
@@ -207,7 +234,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err != nil {
 		return opts.called().explain(err, noMore)
 	}
-	report := newPrepareReport(plan, work)
+	report := newPrepareReport(root, plan, work)
 	u.plan(opts.decision, &report, func() { u.prepareTable(report, m.Devices.Value) }, plan.Warnings...)
 	return u.decide(opts.decision, "apply this plan?", u.prepareSummary(report, plan, opts.rebuild, m), &report, func() error {
 		return u.apply(ctx, engine, opts.format, work, &report)
@@ -225,10 +252,10 @@ func noMore(error) []string {
 }
 
 // nothingPresent prints that a machine has none of the devices, which is not an error.
-func (u *ui) nothingPresent(opts hostPrepareOptions, absent error) error {
+func (u *ui) nothingPresent(root host.Root, opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != formatTable {
-		u.show(newPrepareReport(prepare.Plan{Warnings: []string{why}}, change.Work{}))
+		u.show(newPrepareReport(root, prepare.Plan{Warnings: []string{why}}, change.Work{}))
 		return nil
 	}
 	if !opts.quiet {
@@ -253,15 +280,15 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) cha
 	return work
 }
 
-func newPrepareReport(plan prepare.Plan, work change.Work) prepareReport {
+func newPrepareReport(root host.Root, plan prepare.Plan, work change.Work) prepareReport {
 	r := prepareReport{
 		Changes:   fileChanges(plan.Files),
-		Functions: append([]machine.Function{}, plan.Functions...),
+		Devices:   preparedDevices(plan.Functions),
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
 	}
-	r.report = newReport(len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
+	r.report = newReport(root, len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
 	r.RebootRequired = plan.Menu || plan.Initramfs
 	return r
 }
@@ -277,7 +304,7 @@ func fileChanges(plan edit.Plan) []fileChange {
 // prepareTable prints the plan as text.
 func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	var rows [][]string
-	for _, f := range r.Functions {
+	for _, f := range r.Devices {
 		d := devices.At(f.Address)
 		now := text(d.Driver)
 		if now == "" {

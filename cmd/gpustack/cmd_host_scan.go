@@ -147,7 +147,9 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 // scanReport is the output of host scan (docs/json.md).
 type scanReport struct {
 	Schema   int             `json:"schema"`
-	Host     namedHost       `json:"host"`
+	Host     *string         `json:"host"`
+	NovaHost *string         `json:"nova_host"` // null in a table, for which it is not read
+	System   system          `json:"system"`
 	Scope    nova.Scope      `json:"scope"`    // which functions are listed
 	Complete bool            `json:"complete"` // none that belongs to the scope can be missing
 	Devices  []scannedDevice `json:"devices"`
@@ -160,7 +162,19 @@ type scanReport struct {
 // scannedDevice is a function with its state.
 type scannedDevice struct {
 	*pci.Device
-	State *selection.State `json:"state"` // nil for a bridge
+	// Of a bridge, which cannot be assigned to a guest, these are null.
+	State  *selection.StateName `json:"state"`
+	Guest  *string              `json:"guest"`
+	Detail *string              `json:"detail"`
+
+	whole *selection.State
+}
+
+// setState sets the state of a function.
+func (d *scannedDevice) setState(s *selection.State) {
+	if d.whole = s; s != nil {
+		d.State, d.Guest, d.Detail = &s.Name, s.Guest, &s.Detail
+	}
 }
 
 // gpuCount is the number of listed GPUs by state, without virtual functions.
@@ -175,14 +189,8 @@ type gpuCount struct {
 	Unknown    int `json:"unknown"`
 }
 
-// namedHost is the machine with its name in Nova.
-type namedHost struct {
-	scannedHost
-	NovaHost *string `json:"nova_host"` // nil in a table, for which it is not read
-}
-
-type scannedHost struct {
-	Hostname     *string     `json:"hostname"`
+// system is what a machine runs.
+type system struct {
 	Kernel       *string     `json:"kernel"`
 	Distribution *string     `json:"distribution"`
 	CPUVendor    *string     `json:"cpu_vendor"`
@@ -190,9 +198,9 @@ type scannedHost struct {
 	BootLoader   *string     `json:"boot_loader"`
 }
 
-func newScannedHost(m machine.Machine) scannedHost {
-	return scannedHost{
-		Hostname: m.Facts.Hostname, Kernel: m.Facts.Kernel, Distribution: m.Facts.Distribution,
+func newSystem(m machine.Machine) system {
+	return system{
+		Kernel: m.Facts.Kernel, Distribution: m.Facts.Distribution,
 		CPUVendor: m.Facts.CPUVendor, IOMMU: m.IOMMU, BootLoader: m.Facts.BootLoader,
 	}
 }
@@ -210,7 +218,8 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 	}
 	return scanReport{
 		Schema:   1,
-		Host:     namedHost{scannedHost: newScannedHost(m)},
+		Host:     m.Facts.Hostname,
+		System:   newSystem(m),
 		Devices:  scanned,
 		Groups:   iommu.Groups(devices),
 		Warnings: append([]string{}, m.Warnings...),
@@ -232,8 +241,8 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 		r.Warnings = append(r.Warnings, err.Error())
 	}
 	recorded = m.Contract.Value != nil || !m.Contract.Seen()
-	for i, s := range selection.NewNode(m).States(r.Groups, r.Host.IOMMU.Enabled, uses) {
-		r.Devices[i].State = s
+	for i, s := range selection.NewNode(m).States(r.Groups, r.System.IOMMU.Enabled, uses) {
+		r.Devices[i].setState(s)
 	}
 	return recorded
 }
@@ -257,12 +266,12 @@ func (r *scanReport) scope(opts hostScanOptions, devices pci.Devices) {
 // nameInNova sets the host's name in Nova, as host guests does.
 func (r *scanReport) nameInNova(root host.Root) {
 	option := nova.ReadHostOption(root, nil)
-	r.Host.NovaHost = r.Host.Hostname
+	r.NovaHost = r.Host
 	if option.Host != nil {
-		r.Host.NovaHost = option.Host
+		r.NovaHost = option.Host
 	}
 	if option.Err != nil { // nova.conf has passwords: only some users can read it
-		r.Host.NovaHost = nil
+		r.NovaHost = nil
 		r.Warnings = append(r.Warnings, "cannot determine the host's name in Nova: "+strings.ReplaceAll(option.Err.Error(), "\n", "; "))
 	}
 }
@@ -303,7 +312,7 @@ func (r *scanReport) count(devices pci.Devices, opts hostScanOptions, recorded b
 			continue
 		}
 		n.Listed++
-		switch s := d.State; {
+		switch s := d.whole; {
 		case s.Preparable():
 			n.Preparable++
 			preparable = append(preparable, d.Address)

@@ -244,7 +244,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	}
 	changes := fileChanges(plan.Files)
 	report := novaReport{
-		report: newReport(len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
+		report: newReport(root, len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
 		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
 		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Restart: append([]nova.Service{}, plan.Restart...),
 	}

@@ -200,11 +200,12 @@ type repairing struct {
 
 func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err error) {
 	debug.SetGCPercent(100) // main sets more for short runs; this one may read millions of rows
-	r := &repairing{u: u, opts: opts, report: repairReport{report: newReport(false), Findings: []cleanup.Finding{},
+	r := &repairing{u: u, opts: opts, report: repairReport{Findings: []cleanup.Finding{},
 		Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}}
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
+	r.report.report = newReport(r.root, false)
 	if err := errors.Join(r.opts.find.ReadReports(u.documents(opts.guests...), opts.off, time.Now), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}

@@ -111,9 +111,9 @@ type undoReport struct {
 	Left     []string         `json:"left"`
 }
 
-func newUndoReport(e change.Entry, warnings ...string) undoReport {
+func newUndoReport(root host.Root, e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
-		report:  newReport(true, warnings...),
+		report:  newReport(root, true, warnings...),
 		Changes: []fileChange{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
 	}
@@ -200,7 +200,7 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(entry, undoWarnings(plan.Rewriting)...)
+	report := newUndoReport(root, entry, undoWarnings(plan.Rewriting)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
 	report.RebootRequired = len(entry.Programs)+len(entry.Left) > 0
 	if report.Restart, err = unitNames(root, entry.Restart); err != nil {
@@ -269,7 +269,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Services.Before())+len(plan.Services.Afterwards()) > 0 && !opts.dryRun {
 		return err
 	}
-	report := newUndoReport(entry, warnings...)
+	report := newUndoReport(root, entry, warnings...)
 	report.Drivers, report.Stop, report.Start = driverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
 	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
@@ -312,7 +312,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	if err != nil {
 		return err
 	}
-	report, repairs := newUndoReport(entry), plan.Change.(*repair.Change)
+	report, repairs := newUndoReport(root, entry), plan.Change.(*repair.Change)
 	report.Repairs = repairs.Units()
 	for i, unit := range report.Repairs {
 		if unit.Open() {

@@ -41,7 +41,7 @@ type driversReport struct {
 	Changes   []driverChange `json:"changes"`
 	Functions []pci.Address  `json:"functions"`
 	Load      []string       `json:"load"`
-	Groups    []int          `json:"groups"`
+	Groups    []int          `json:"iommu_groups"`
 	Holders   []holder       `json:"holders"`
 	Stop      [][]string     `json:"stop"`
 	Start     [][]string     `json:"start"`
@@ -57,14 +57,18 @@ type holder struct {
 }
 
 type driverChange struct {
-	driver.Change
-	Writes []driver.Write `json:"writes"`
+	Address pci.Address    `json:"address"`
+	Group   *int           `json:"iommu_group"`
+	Before  driver.State   `json:"before"`
+	After   driver.State   `json:"after"`
+	Any     bool           `json:"any"` // any host driver may bind it
+	Writes  []driver.Write `json:"writes"`
 }
 
 func driverChanges(plan driver.Plan) []driverChange {
 	changes := []driverChange{}
 	for _, c := range plan.Changes {
-		changes = append(changes, driverChange{c, c.Writes()})
+		changes = append(changes, driverChange{c.Address, c.Group, c.Before, c.After, c.Any, c.Writes()})
 	}
 	return changes
 }
@@ -150,7 +154,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		return err
 	}
 	report := driversReport{
-		report: newReport(len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions,
+		report: newReport(c.root, len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions,
 		Load: plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
 	}
 	for _, h := range plan.Holders {

@@ -101,18 +101,17 @@ func (u *ui) entryDrivers(e change.Entry) error {
 		return err
 	}
 	var rows [][]string
-	changes := []driverChange{}
 	for _, c := range record.Functions {
 		then := string(c.After.Driver)
 		if c.Any && then == "" {
 			then = "(any that matches)"
 		}
 		rows = append(rows, []string{c.Address.String(), number(c.Group), orDash(string(c.Before.Driver)), orDash(then)})
-		changes = append(changes, driverChange{c, c.Writes()})
 	}
 	u.printf("\n")
 	u.table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
-	u.driverWrites(changes, driver.Plan{Changes: record.Functions, Services: record.Services})
+	plan := driver.Plan{Changes: record.Functions, Services: record.Services}
+	u.driverWrites(driverChanges(plan), plan)
 	return nil
 }
 

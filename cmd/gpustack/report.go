@@ -2,22 +2,28 @@ package main
 
 import (
 	"fmt"
+	"time"
+
+	"gpustack/host"
 )
 
 // report is the part of the output that all commands have which change something (docs/json.md).
 type report struct {
-	Schema         int      `json:"schema"`
-	Changed        bool     `json:"changed"` // the plan has changes
-	Applied        bool     `json:"applied"`
-	Entry          *int     `json:"entry"` // id of the journal entry
-	RebootRequired bool     `json:"reboot_required"`
-	Restart        []string `json:"restart"`
-	Warnings       []string `json:"warnings"`
+	Schema         int       `json:"schema"`
+	Host           *string   `json:"host"` // the machine whose journal records the change
+	Version        string    `json:"version"`
+	Time           time.Time `json:"time"`
+	Changed        bool      `json:"changed"` // the plan has changes
+	Applied        bool      `json:"applied"`
+	Entry          *int      `json:"entry"` // id of the journal entry
+	RebootRequired bool      `json:"reboot_required"`
+	Restart        []string  `json:"restart"`
+	Warnings       []string  `json:"warnings"`
 }
 
-// newReport returns the report of a plan.
-func newReport(changed bool, warnings ...string) report {
-	return report{Schema: 1, Changed: changed, Restart: []string{}, Warnings: append([]string{}, warnings...)}
+// newReport returns the report of a plan that is made now for the machine below root.
+func newReport(root host.Root, changed bool, warnings ...string) report {
+	return report{Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Changed: changed, Restart: []string{}, Warnings: append([]string{}, warnings...)}
 }
 
 // common returns the part that every report has.

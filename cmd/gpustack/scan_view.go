@@ -13,7 +13,7 @@ import (
 // scanTable prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
 func (u *ui) scanTable(r scanReport, all []scannedDevice, root string) {
-	u.printf("%s\n", printable(hostLine(r.Host.scannedHost)))
+	u.printf("%s\n", printable(hostLine(r.Host, r.System)))
 	if len(r.Devices) == 0 {
 		u.othersLines(all, root)
 		return
@@ -153,7 +153,7 @@ func units(devices []scannedDevice) [][]scannedDevice {
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
 func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
-	u.printf("%s\n\n", printable(hostLine(r.Host.scannedHost)))
+	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
 	known := map[pci.Address]scannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d
@@ -222,21 +222,21 @@ func rootBus(d *pci.Device) string {
 }
 
 // hostLine returns a line that describes the machine.
-func hostLine(h scannedHost) string {
+func hostLine(name *string, s system) string {
 	var parts []string
 	for _, part := range []struct {
 		label string
 		value *string
-	}{{"", h.Hostname}, {"", h.Distribution}, {"Linux ", h.Kernel}, {"CPU ", h.CPUVendor}, {"boot loader ", h.BootLoader}} {
+	}{{"", name}, {"", s.Distribution}, {"Linux ", s.Kernel}, {"CPU ", s.CPUVendor}, {"boot loader ", s.BootLoader}} {
 		if part.value != nil {
 			parts = append(parts, part.label+*part.value)
 		}
 	}
 	switch {
-	case h.IOMMU.Enabled == nil:
+	case s.IOMMU.Enabled == nil:
 		parts = append(parts, "IOMMU unknown (not shown by these files)")
-	case *h.IOMMU.Enabled:
-		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", h.IOMMU.Groups))
+	case *s.IOMMU.Enabled:
+		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", s.IOMMU.Groups))
 	default:
 		parts = append(parts, "IOMMU off (no groups: nothing can be assigned to a guest)")
 	}
@@ -245,10 +245,10 @@ func hostLine(h scannedHost) string {
 
 // state returns the state of a function, or "" for a bridge.
 func state(d scannedDevice) string {
-	if d.State == nil {
+	if d.whole == nil {
 		return ""
 	}
-	return d.State.String()
+	return d.whole.String()
 }
 
 func ids(d *pci.Device) string {

@@ -48,7 +48,7 @@ func undoFlavor(ctx context.Context, u *ui, opts undoOptions, store change.Store
 		return errDifferent // the warning names the reason
 	}
 	move := plan.Change.(*flavor.Change).Inverse()
-	report := newUndoReport(plan.Entry)
+	report := newUndoReport(store.Root, plan.Entry)
 	report.Requests = move.Requests()
 	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s at %s\n", printable(entryName(entry.ID, entry.Command)), printable(compute.URL))

@@ -46,11 +46,11 @@ func keys() []struct {
 		kind Kind
 		keys []string
 	}{
-		{HostScan, []string{"host", "devices"}},
 		{HostGuests, []string{"nova_compute"}},
 		{HostCheck, []string{"verdict", "findings"}},
-		{HostPrepare, []string{"functions", "arguments", "programs", "left"}},
-		{HostBind, []string{"functions", "load", "groups", "stop", "start"}},
+		{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
+		{HostScan, []string{"host", "devices"}},
+		{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},
 		{NovaCheck, []string{"release", "passed", "findings"}},
 		{NovaConfigure, []string{"release", "aliases", "device_specs"}},
 		{FlavorCreate, []string{"cloud", "before", "after"}},

@@ -278,10 +278,10 @@ func TestReadReports(t *testing.T) {
 		{"no schema", func(r map[string]any) { delete(r, "schema") }, "standard input: not the output of host guests"},
 		{"several errors", func(r map[string]any) {
 			delete(r, "holders")
-			r["collected"] = "yesterday"
+			r["time"] = "yesterday"
 			r["guests"].([]any)[0].(map[string]any)["asked"] = []any{"nowhere"}
 			r["domains"] = 7
-		}, "collected: Time.UnmarshalJSON: input is not a JSON string\nholders is missing\nguests[0].asked[0]: not a PCI address: \"nowhere\"\ndomains: not a list"},
+		}, "time: Time.UnmarshalJSON: input is not a JSON string\nholders is missing\nguests[0].asked[0]: not a PCI address: \"nowhere\"\ndomains: not a list"},
 		{"a list that is not known", func(r map[string]any) { r["holders"] = nil }, "holders: is null although the report is complete"},
 		{"complete without a source", func(r map[string]any) {
 			r["sources"].([]any)[0].(map[string]any)["state"] = "absent"
@@ -292,7 +292,7 @@ func TestReadReports(t *testing.T) {
 			r["sources"].([]any)[0].(map[string]any)["state"] = "perhaps"
 		}, "sources[0].state: unknown state \"perhaps\""},
 		{"no uuid", func(r map[string]any) { r["guests"].([]any)[0].(map[string]any)["uuid"] = "U" }, "guests[0].uuid: not a uuid in lower case: \"U\""},
-		{"a holder of nothing", func(r map[string]any) { r["holders"].([]any)[0].(map[string]any)["group"] = nil },
+		{"a holder of nothing", func(r map[string]any) { r["holders"].([]any)[0].(map[string]any)["iommu_group"] = nil },
 			"holders[0]: must have either group or device"},
 		{"no host", func(r map[string]any) { r["nova_host"] = nil }, "nova_host: is null or empty"},
 	} {

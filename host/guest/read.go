@@ -131,13 +131,13 @@ func (f *problems) check(r Report) {
 		f.addf("complete: %t, but the sources say %t", r.Complete, complete)
 	}
 	if r.Collected.IsZero() {
-		f.addf("collected: not a time")
+		f.addf("time: not a time")
 	}
 	for _, text := range []struct {
 		name  string
 		value *string
 	}{
-		{"nova_host", r.NovaHost}, {"hostname", r.Hostname},
+		{"nova_host", r.NovaHost}, {"host", r.Hostname},
 		{"machine_id", r.MachineID}, {"boot_id", r.BootID},
 	} {
 		if r.Complete && text.value == nil || text.value != nil && *text.value == "" {

@@ -17,10 +17,10 @@ type Report struct {
 	// NovaHost is the name of the host in Nova's database, from nova-compute's option "host".
 	NovaHost     *string       `json:"nova_host"`
 	NovaHostFrom *string       `json:"nova_host_from"` // a file, or "hostname"
-	Hostname     *string       `json:"hostname"`
+	Hostname     *string       `json:"host"`
 	MachineID    *string       `json:"machine_id"`
 	BootID       *string       `json:"boot_id"`
-	Collected    time.Time     `json:"collected"`
+	Collected    time.Time     `json:"time"`
 	Booted       *time.Time    `json:"booted"`
 	Complete     bool          `json:"complete"` // every source was read
 	NovaCompute  []NovaCompute `json:"nova_compute" null:"zero"`
@@ -44,8 +44,8 @@ type Holder struct {
 	Command   string        `json:"command"` // as the kernel names the process
 	UUID      *string       `json:"uuid"`    // of its guest; nil: it runs none
 	Name      *string       `json:"name"`
-	Group     *int          `json:"group"`
-	Device    *string       `json:"device"`                // "vfio0", if opened without its group
+	Group     *int          `json:"iommu_group"`
+	Device    *string       `json:"vfio_device"`                // "vfio0", if opened without its group
 	Functions []pci.Address `json:"functions" null:"zero"` // nil: unknown
 	Asked     []pci.Address `json:"asked"`                 // named in the process's arguments
 }

@@ -11,7 +11,7 @@ import (
 // State is whether the IOMMU is on, in the form that docs/json.md describes.
 type State struct {
 	Enabled *bool `json:"enabled"` // nil: unknown
-	Groups  int   `json:"groups"`
+	Groups  int   `json:"group_count"`
 }
 
 // Directories of groups (Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups) and IOMMUs

@@ -85,7 +85,7 @@ func TestConnectionErrorsHaveHints(t *testing.T) {
 	setenv(t, map[string]string{"OS_CLIENT_CONFIG_FILE": file})
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()                                                                // requests are tried again
+			t.Parallel()                                                               // requests are tried again
 			o := cloud.Options{Cloud: name, CACert: test.ca, Timeout: 4 * time.Second} // a busy machine may answer late
 			if errors.Is(test.kind, cloud.ErrTimeout) {
 				o.Timeout = time.Second
