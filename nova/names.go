@@ -71,7 +71,7 @@ func (e *NoAliasError) Hint() string {
 	case best != "":
 		return "did you mean " + best + "?"
 	case len(e.Known) == 0:
-		return "this host has no alias: it needs none to be removed"
+		return "this host has no aliases; --conf FILE names another nova.conf"
 	}
 	return "the aliases of this host are " + strings.Join(e.Known, ", ")
 }

@@ -216,6 +216,11 @@ func TestRemoveAlias(t *testing.T) {
 	}{
 		"with its spec": {k4200 + spec + kept, kept,
 			"nova-compute deletes the records of free devices when it starts, keeps those of devices that guests use", nil},
+		"used by a guest": {k4200 + spec, "", "until the guest is deleted or migrated: 0000:02:00.0 is in use by guest 6f3e",
+			func(o *nova.Options, _ *nova.Place) {
+				o.Guests = map[pci.Address]string{o.Devices[1].Address: "guest 6f3e"}
+			}},
+		"without ids": {`alias = {"name": "K4200"}` + "\n" + spec, spec, "/etc/nova/nova.conf:2: alias K4200 has no ids: the device specs that it uses stay", nil},
 		"before Stein": {k4200 + strings.Replace(spec, "device_spec", "passthrough_whitelist", 1), "",
 			"also those of devices that guests use, which another guest could then be given", func(o *nova.Options, _ *nova.Place) { o.Release = nova.Rocky }},
 		"all definitions": {k4200 + alias("K4200 ", "1eb1", "") + spec, "", "without alias K4200 Nova rejects", nil},

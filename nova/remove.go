@@ -33,6 +33,9 @@ func (p *planner) removeSpecs(all []*value) error {
 	for _, removed := range p.options.InUse {
 		vendor, product := removed.VendorID.String(), removed.ProductID.String()
 		ids := vendor + ":" + product
+		if slices.Contains(p.options.Remove, removed.Name) && !removed.HasIDs {
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: alias %s has no ids: the device specs that it uses stay", removed.Where, removed.Name))
+		}
 		if !slices.Contains(p.options.Remove, removed.Name) || !removed.HasIDs || slices.Contains(seen, ids) || p.usesProduct(removed.VendorID, removed.ProductID) {
 			continue
 		}
@@ -42,7 +45,10 @@ func (p *planner) removeSpecs(all []*value) error {
 			if s.spec().Faulty || s.spec().Vendor != vendor || s.spec().Product != product {
 				continue
 			}
-			if p.where.DropIn && !s.source.isOurs {
+			switch {
+			case isPackaged(s.source.name):
+				return p.fixed(s.source, s.line.Option.Line(), "--remove-alias", "would remove the line")
+			case p.isFixed(s.source):
 				return fmt.Errorf("%s: %w", s.Where(), ErrRemoveDropIn)
 			}
 			dropped, s.dropped[s.item] = true, true
@@ -88,6 +94,16 @@ func (p *planner) warnOfGuests(removed Named) {
 			"which another guest could then be given: first delete or migrate the guests with such a device"
 	} else {
 		text += "keeps those of devices that guests use, and logs a warning about each of these until the guest is deleted or migrated"
+	}
+	var used []string
+	for i := range p.options.Devices {
+		d := &p.options.Devices[i]
+		if guest := p.options.Guests[d.Address]; guest != "" && d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID {
+			used = append(used, d.Address.String()+" is in use by "+guest)
+		}
+	}
+	if len(used) > 0 {
+		text += ": " + strings.Join(used, ", ")
 	}
 	p.plan.Warnings = append(p.plan.Warnings, text)
 }

@@ -46,9 +46,11 @@ type Options struct {
 	Managed    string // "yes", "no", or "" to leave it out
 	OneTimeUse bool
 	Remove     []string // names of aliases to remove
-	InUse      []Named  // the aliases of the machine that is configured
-	Cloud      []Named  // the aliases of the cloud that it belongs to
-	NamesGiven bool     // Cloud was read, and may be empty
+	// Guests are the guests that have functions of the machine now, by function; it may be empty.
+	Guests     map[pci.Address]string
+	InUse      []Named // the aliases of the machine that is configured
+	Cloud      []Named // the aliases of the cloud that it belongs to
+	NamesGiven bool    // Cloud was read, and may be empty
 	// Machine is the machine that is configured.
 	Machine
 }

@@ -35,9 +35,9 @@ Properties that the cloud's Nova release does not support are skipped with a war
 
 EXAMPLES
   gpustack flavor create K4200:2
-  gpustack flavor create A100:8 --vcpus 96 --ram 1T --disk 200G --cpu-policy dedicated --numa-policy preferred
+  gpustack flavor create A100-SXM4-80GB:8 --vcpus 96 --ram 1T --cpu-policy dedicated --numa-policy preferred
   gpustack flavor create K4200:1 --name win.gpu --hide-hypervisor --image windows-10
-  gpustack flavor create A100:1 --private --project lab --yes -o json
+  gpustack flavor create L40S:1 --private --project lab --yes -o json
 
 EXIT STATUS
   0  the flavor is as planned, or was before

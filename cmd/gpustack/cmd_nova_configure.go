@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
@@ -280,8 +282,32 @@ func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 		var given []pci.Address
 		given, errs[2] = prepared(root)
 		o.nova.Machine, errs[3] = nova.Observe(root, given)
+		if len(o.nova.Remove) > 0 {
+			o.nova.Guests = guestsOf(guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, nil)), time.Now()))
+		}
 	}
 	return errors.Join(errs[:]...)
+}
+
+// guestsOf returns the guests that a report shows to have functions, by function.
+func guestsOf(r guest.Report) map[pci.Address]string {
+	guests := map[pci.Address]string{}
+	for _, d := range r.Domains {
+		for _, a := range d.Functions {
+			guests[a] = "guest " + d.UUID
+		}
+	}
+	for _, h := range r.Holders {
+		for _, a := range h.Functions {
+			if guests[a] == "" {
+				guests[a] = fmt.Sprintf("pid %d (%s)", h.PID, h.Command)
+			}
+			if h.UUID != nil {
+				guests[a] = "guest " + *h.UUID
+			}
+		}
+	}
+	return guests
 }
 
 // render prints the options for a deployment tool, and the file in which it reads them.
