@@ -309,6 +309,8 @@ func (c *checker) offered() {
 		slices.Sort(types)
 		types = slices.Compact(types)
 		switch {
+		case len(c.hosts) > 0 && len(types) == 0 && !slices.ContainsFunc(at, func(a aliasAt) bool { return allList(c.hosts, a.object["vendor_id"]) }):
+			c.add(checkAlias, host.NA, at[0].file, at[0].line, fmt.Sprintf("alias %s is not for a GPU, and an inventory lists GPUs only", name), "finds no host if none has such a device (NoValidHost)", scanAll)
 		case len(c.hosts) > 0 && len(types) == 0:
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name), "finds no host (NoValidHost)", "gpustack host scan lists the devices of a host")
 		case len(c.hosts) > 0 && !served:
@@ -362,6 +364,15 @@ func hostName(h nova.Host) string {
 	return "host " + h.Name
 }
 
+// allList reports whether the lists of all hosts have every product of a vendor. Those of
+// [nova.ScopeGPUs] have NVIDIA's GPUs, and other functions only beside them.
+func allList(hosts []nova.Host, vendor any) bool {
+	return strings.EqualFold(fmt.Sprint(vendor), "10de") || !slices.ContainsFunc(hosts, func(h nova.Host) bool { return h.Scope == nova.ScopeGPUs })
+}
+
+// scanAll is the remedy where an inventory lists too little.
+const scanAll = "give inventories of gpustack host scan --all -o json"
+
 // missing finds device specs for products that the compute node does not have.
 func (c *checker) missing() {
 	for _, s := range c.sides {
@@ -379,6 +390,10 @@ func (c *checker) missing() {
 		}
 		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
 			for _, spec := range nova.Missing([]devspec.Line{l}, devices) {
+				if !allList(machines, spec.Vendor) {
+					c.addSpec(l, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor, spec.Product), "matches no device with it if the host has none", scanAll)
+					continue
+				}
 				c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where), "matches no device with it", "gpustack host scan --all lists the devices of a host")
 			}
 		}
