@@ -207,8 +207,24 @@ type novaReport struct {
 	Kept           []string       `json:"kept"`
 	Removed        []string       `json:"removed"`
 	Dropped        []string       `json:"dropped_filters"`
-	Restart        []nova.Service `json:"restart"`
+	Services       []nova.Service `json:"services"` // to restart
 	ComputesReport *string        `json:"computes_report"`
+	Rendered       *string        `json:"rendered"` // the options for a deployment tool
+}
+
+// newNovaReport returns the report of a plan.
+func newNovaReport(root host.Root, opts novaConfigureOptions, want nova.Want, plan nova.Plan) novaReport {
+	changes := fileChanges(plan.Files)
+	r := novaReport{
+		report:  newReport(root, len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...),
+		Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
+		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
+		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Services: append([]nova.Service{}, plan.Restart...),
+	}
+	for _, s := range plan.Restart {
+		r.Restart = append(r.Restart, s.Name)
+	}
+	return r
 }
 
 func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) error {
@@ -233,23 +249,18 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		return err
 	}
 	if opts.render != "" {
-		return u.render(opts, want)
+		return u.render(root, opts, want)
 	}
 	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
-	if errors.Is(err, nova.ErrOwned) && opts.format == formatTable && len(want.Aliases) > 0 {
+	if errors.Is(err, nova.ErrOwned) && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
 		opts.render = renderFor(err)
-		return errors.Join(u.render(opts, want), err)
+		return errors.Join(u.render(root, opts, want), err)
 	}
 	if err != nil {
 		return err
 	}
-	changes := fileChanges(plan.Files)
-	report := novaReport{
-		report: newReport(root, len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...), Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
-		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
-		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Restart: append([]nova.Service{}, plan.Restart...),
-	}
+	report := newNovaReport(root, opts, want, plan)
 	if plan.AsksPlacement {
 		state, warnings, err := u.computesReport(ctx, root, opts, plan)
 		if err != nil {
@@ -260,9 +271,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	u.plan(opts.decision, &report, func() { u.novaTable(report, opts) }, report.Warnings...)
 	return u.decide(opts.decision, "apply this plan?", novaSummary(report), &report, func() error {
 		work := change.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Change: change.Files{Root: root}.New(plan.Files)}
-		for _, s := range plan.Restart {
-			work.Restart = append(work.Restart, s.Name)
-		}
+		work.Restart = append(work.Restart, report.Restart...)
 		return u.apply(ctx, engine, opts.format, work, &report)
 	})
 }
@@ -311,7 +320,7 @@ func guestsOf(r guest.Report) map[pci.Address]string {
 }
 
 // render prints the options for a deployment tool, and the file in which it reads them.
-func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
+func (u *ui) render(root host.Root, opts novaConfigureOptions, want nova.Want) error {
 	if opts.unread != nil {
 		u.warn("aliases that are in use on this machine are unknown: " + opts.unread.Error())
 	}
@@ -330,6 +339,12 @@ func (u *ui) render(opts novaConfigureOptions, want nova.Want) error {
 	u.warn(opts.warnings...)
 	if opts.nova.Placement && opts.nova.Role != nova.Compute {
 		u.warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
+	}
+	if u.prints() {
+		report := newNovaReport(root, opts, want, nova.Plan{})
+		report.Rendered = &text
+		u.show(report)
+		return nil
 	}
 	switch opts.render {
 	case renderTripleO:
@@ -389,5 +404,5 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	if r.ComputesReport != nil && *r.ComputesReport == reportVerified {
 		u.printf("\nverified: every compute node with these devices reports them to Placement\n")
 	}
-	u.restartTable(r.Restart)
+	u.restartTable(r.Services)
 }

@@ -148,9 +148,13 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	// A change that was interrupted half-way is rolled back. One that only waits for its programs,
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
+		// Its plan is known to the recovery alone.
+		report := newUndoReport(root, entry)
+		u.show(&report)
 		err := u.recover(ctx, engine, opts.decision, 0)
 		switch {
 		case err != nil || !opts.dryRun:
+			report.Applied = err == nil
 			return err
 		case entry.Kind == change.KindDrivers:
 			return errDifferent // as the warning says

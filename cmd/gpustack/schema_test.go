@@ -238,8 +238,7 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 // severalTypes are the words that do not have one type, each with the reason.
 func severalTypes() map[string]string {
 	return map[string]string{
-		"restart": "not yet",
-		"id":      "of a row of Nova's database it is a number, of a flavor a text",
+		"id": "of a row of Nova's database it is a number, of a flavor a text",
 	}
 }
 

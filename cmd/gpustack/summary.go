@@ -246,7 +246,7 @@ func (u *ui) driversSummary(plan driver.Plan, devices pci.Devices) string {
 func novaSummary(r novaReport) string {
 	restart := ""
 	if len(r.Restart) > 0 {
-		restart = "to restart: " + strings.Join(serviceNames(r.Restart), ", ")
+		restart = "to restart: " + strings.Join(serviceNames(r.Services), ", ")
 	}
 	return sentence(
 		andMore(some(len(r.Aliases), "alias"), some(len(r.Specs), "device spec")),

@@ -38,17 +38,20 @@ func undoFlavor(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	if err := u.recover(ctx, engine, opts.decision, except); err != nil {
 		return err
 	}
+	report := newUndoReport(store.Root, entry)
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	switch {
 	case entry.IsOpen() && (errors.Is(err, change.ErrNoEntry) || errors.Is(err, change.ErrUndone)):
-		return nil // the recovery has already undone it
+		report.Applied = true // the recovery has already undone it
+		u.show(&report)
+		return nil
 	case err != nil:
 		return err
 	case plan.Entry.IsOpen() && opts.dryRun:
+		u.show(&report)
 		return errDifferent // the warning names the reason
 	}
 	move := plan.Change.(*flavor.Change).Inverse()
-	report := newUndoReport(store.Root, plan.Entry)
 	report.Requests = move.Requests()
 	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s at %s\n", printable(entryName(entry.ID, entry.Command)), printable(compute.URL))
