@@ -16,7 +16,7 @@ func TestInventories(t *testing.T) {
 	inventory := func(host, fields string) string {
 		return fmt.Sprintf(`{"schema": 1, "host": %s, %s "devices": [{"address": "0000:84:00.0"}]}`, host, fields)
 	}
-	const gpu1 = `{"hostname": "gpu1.example.org", "nova_host": "nova1"}`
+	const gpu1 = `"gpu1.example.org", "nova_host": "nova1"`
 	for name, test := range map[string]struct {
 		text string
 		need nova.Scope
@@ -31,11 +31,11 @@ func TestInventories(t *testing.T) {
 		"filtered, of all":        {inventory(gpu1, `"scope": "filtered", "complete": false,`), nova.ScopeAll, "", nova.ErrNotAll},
 		"unread":                  {inventory(gpu1, `"scope": "all", "complete": false,`), nova.ScopeAll, "", nova.ErrPartial},
 		"earlier version":         {inventory(`{"hostname": "gpu1"}`, ""), nova.ScopeAll, "gpu1/gpu1", nil},
-		"no names":                {inventory(`{"hostname": null, "nova_host": null}`, ""), nova.ScopeGPUs, "standard input/standard input", nil},
-		"two hosts":               {inventory(gpu1, "") + "\n" + inventory(`{"hostname": "gpu1.example.org", "nova_host": "nova2"}`, ""), nova.ScopeGPUs, "gpu1.example.org/nova1 gpu1.example.org/nova2", nil},
+		"no names":                {inventory(`null, "nova_host": null`, ""), nova.ScopeGPUs, "standard input/standard input", nil},
+		"two hosts":               {inventory(gpu1, "") + "\n" + inventory(`"gpu1.example.org", "nova_host": "nova2"`, ""), nova.ScopeGPUs, "gpu1.example.org/nova1 gpu1.example.org/nova2", nil},
 		"one host, twice":         {inventory(gpu1, "") + "\n" + inventory(gpu1, ""), nova.ScopeGPUs, "", nova.ErrTwice},
-		"one name in Nova, twice": {inventory(gpu1, "") + "\n" + inventory(`{"hostname": "x", "nova_host": "nova1"}`, ""), nova.ScopeGPUs, "", nova.ErrTwice},
-		"a field of another type": {inventory(`"gpu1"`, ""), nova.ScopeGPUs, "", errors.New("standard input: malformed: ")},
+		"one name in Nova, twice": {inventory(gpu1, "") + "\n" + inventory(`"x", "nova_host": "nova1"`, ""), nova.ScopeGPUs, "", nova.ErrTwice},
+		"a field of another type": {inventory(`["gpu1"]`, ""), nova.ScopeGPUs, "", errors.New("standard input: malformed: ")},
 		"no device":               {`{"schema": 1, "host": {}, "devices": []}`, nova.ScopeGPUs, "", errors.New("contains no devices")},
 	} {
 		t.Run(name, func(t *testing.T) {
