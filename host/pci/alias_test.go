@@ -70,3 +70,17 @@ func FuzzAliasName(f *testing.F) {
 		}
 	})
 }
+
+// A GPU of which nothing but the ids is known has no name, and neither has an audio function.
+func TestNoAliasName(t *testing.T) {
+	for _, product := range []string{"0xfffe", "0x0e0a"} {
+		class := "0x030200"
+		if product == "0x0e0a" {
+			class = "0x040300"
+		}
+		devices, _ := scan(t, folder("class = "+class+"\nvendor = 0x10de\ndevice = "+product))
+		if devices[0].AliasHint != nil {
+			t.Errorf("%s: %s", product, *devices[0].AliasHint)
+		}
+	}
+}
