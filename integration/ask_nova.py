@@ -1,5 +1,6 @@
 """Asks Nova what a nova.conf says: the file's name on a line of input, the answer
-as JSON on a line of output. After a tab, the name may be followed by the PCI devices
+as JSON on a line of output. Several files, in the order in which they are read, are
+joined by commas. After a tab, the name may be followed by the PCI devices
 of the host, a JSON list of what libvirt reports of each, with sriov_totalvfs."""
 import json
 import sys
@@ -82,7 +83,7 @@ PARTS = {
 def ask(line):
     name, _, devices = line.partition("\t")
     CONF.reset()
-    CONF(["--config-file", name], project="nova", default_config_dirs=[])
+    CONF([word for file in name.split(",") for word in ("--config-file", file)], project="nova", default_config_dirs=[])
     answer = {"errors": {}}
     for part, get in PARTS.items():
         try:
