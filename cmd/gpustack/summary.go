@@ -248,14 +248,23 @@ func novaSummary(r novaReport) string {
 	if len(r.Restart) > 0 {
 		restart = "to restart: " + strings.Join(serviceNames(r.Services), ", ")
 	}
+	removed := ""
+	if len(r.Removed) > 0 {
+		removed = numbered(len(r.Removed), "line") + " removed"
+	}
 	return sentence(
-		andMore(some(len(r.Aliases), "alias"), some(len(r.Specs), "device spec")),
+		andMore(some(len(r.Aliases), "alias"), some(len(r.Specs), "device spec")), removed,
 		filesText(r.Changes, "changed", "new", "removed"), restart)
 }
 
+// serviceNames returns the names by which an operator restarts services: those of their units, or
+// their own where no unit was found.
 func serviceNames(services []nova.Service) (names []string) {
 	for _, s := range services {
-		names = append(names, s.Name)
+		if len(s.Units) == 0 {
+			names = append(names, s.Name)
+		}
+		names = append(names, s.Units...)
 	}
 	return names
 }

@@ -307,8 +307,10 @@ func quotedWords(words []string) int {
 // commandWords returns how many words the command has that the first of them begins, or 0: the
 // program, its subcommand, and options with their values.
 func commandWords(words []string) int {
-	programs := map[string]int{"gpustack": 1, "journalctl": 0, "grubby": 0, "update-initramfs": 0, "dracut": 0, "modprobe": 0}
-	left, known := programs[words[0]] // words of the subcommand
+	const all = 99 // of these, every word that follows is taken to be an argument
+	programs := map[string]int{"gpustack": 1, "journalctl": 0, "grubby": 0, "update-initramfs": 0, "dracut": 0, "modprobe": 1,
+		"systemctl": all, "docker": all, "podman": all}
+	left, known := programs[words[0]] // arguments that are no options
 	if !known {
 		return 0
 	}

@@ -104,6 +104,7 @@ func TestUnbroken(t *testing.T) {
 		{"regenerate it: gpustack host prepare --rebuild", []string{"regenerate", "it:", "gpustack host prepare --rebuild"}},
 		{"gpustack undo 3, or gpustack host scan --root /mnt x", []string{"gpustack undo 3,", "or", "gpustack host scan --root /mnt", "x"}},
 		{"see: journalctl -k -g 'default domain'", []string{"see:", "journalctl -k -g 'default domain'"}},
+		{"systemctl restart openstack-nova-compute", []string{"systemctl restart openstack-nova-compute"}},
 		{"an ' alone", []string{"an", "'", "alone"}},
 		{"gpustack host", []string{"gpustack host"}},
 	} {
