@@ -114,7 +114,7 @@ func (u *ui) observeForCheck(root host.Root) machine.Machine {
 	images := initramfs.NewMemory(root, programVersion())
 	running, runningErr := readRunning(root, driver.Live{Runner: u.runner(root)})
 	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images})
-	if runningErr != nil {
+	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && runningErr != nil {
 		m.Warnings = append(m.Warnings, noSession(runningErr))
 	}
 	if err := images.Save(); err != nil {
