@@ -79,7 +79,7 @@ func TestInstalled(t *testing.T) {
 		shell string
 		argv  []string // prints what can follow "gpustack host scan --de"
 	}{
-		{"bash", []string{"bash", "-c", `. "$0"; COMP_LINE='gpustack host scan --de' COMP_POINT=23; _gpustack; echo "${COMPREPLY[@]}"`,
+		{"bash", []string{"bash", "-c", `. "$0"; COMP_LINE='gpustack host scan --de' COMP_POINT=23 COMP_WORDS=($COMP_LINE) COMP_CWORD=3; _gpustack; echo "${COMPREPLY[@]}"`,
 			"usr/share/bash-completion/completions/gpustack"}},
 		{"zsh", []string{"zsh", "-f", "-c", `fpath=("${0:h}" $fpath); autoload -Uz _gpustack
 			_describe() { print -l -- "${(@P)2}" }

@@ -79,7 +79,7 @@ func (l *commandLine) open() cli.Flag {
 	}
 	last := l.flags[len(l.flags)-1]
 	name, _, hasValue := cutFlag(last[0])
-	if flag := l.anyFlag(name); flag != nil && takesValue(flag) && len(last) == 1 && !hasValue {
+	if flag := l.ownFlag(name); flag != nil && takesValue(flag) && len(last) == 1 && !hasValue {
 		return flag
 	}
 	return nil

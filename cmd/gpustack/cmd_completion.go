@@ -58,66 +58,112 @@ func newCompleteCommand(u *ui) *cli.Command {
 		Hidden:    true,
 		Description: `
 Prints a line for each completion of the last WORD: the completion, a tab, and its
-description. Prints nothing if a file name or any other word may follow.
+description. A line that begins with a tab says that the name of a file ("files") or folder
+("dirs") may follow, which the shell completes. Reads files of the machine below --root, and
+connects to nothing. What cannot be read has no completions.
 
 EXIT STATUS
   0  always`,
+		Flags:  []cli.Flag{rootFlag()},
 		Action: action(u, parseComplete, runComplete),
 	}
 }
 
 type completeOptions struct {
 	app   *cli.App
+	root  string // of commands that have no --root
 	words []string
 }
 
 func parseComplete(c *cli.Context, _ *faults) completeOptions {
-	return completeOptions{c.App, c.Args().Slice()}
+	return completeOptions{c.App, c.String("root"), c.Args().Slice()}
 }
 
-func runComplete(_ context.Context, u *ui, opts completeOptions) error {
+func runComplete(ctx context.Context, u *ui, opts completeOptions) error {
 	if len(opts.words) == 0 {
 		return nil
 	}
-	last := opts.words[len(opts.words)-1]
-	for _, offer := range offers(opts.app, opts.words[:len(opts.words)-1], last) {
-		if strings.HasPrefix(offer[0], last) {
-			u.printf("%s\t%s\n", offer[0], offer[1])
-		}
+	last := len(opts.words) - 1
+	offers, paths := complete(ctx, u, opts, opts.words[:last], opts.words[last])
+	for _, o := range offers {
+		u.printf("%s\t%s\n", printable(o.word), printable(oneLine(o.text)))
+	}
+	if paths != noPaths {
+		u.printf("\t%s\n", paths)
 	}
 	return nil
 }
 
-// offers returns the completions of next after words, each with its description.
-func offers(a *cli.App, words []string, next string) (offers [][2]string) {
-	line := commandLine{app: a, faults: &faults{}}
+// offer is a completion: a word with its description.
+type offer struct{ word, text string }
+
+// complete returns the completions of next after words, and whether the shell completes paths.
+func complete(ctx context.Context, u *ui, opts completeOptions, words []string, next string) (offers []offer, paths pathsOf) {
+	line := commandLine{app: opts.app, faults: &faults{}}
 	for rest := words; len(rest) > 0; {
 		rest = line.take(rest)
 	}
-	if flag := line.open(); flag != nil {
-		if choice, ok := flag.(choiceFlag); ok {
-			for _, word := range choice.words {
-				offers = append(offers, [2]string{word, ""})
-			}
+	v := completer{ctx: ctx, u: u, line: &line, next: next, machine: opts.root}
+	flag, assigned := line.open(), ""
+	if name, value, hasValue := cutFlag(next); flag == nil && hasValue && strings.HasPrefix(next, "-") {
+		if flag = line.ownFlag(name); flag == nil || !takesValue(flag) {
+			return nil, noPaths
 		}
-		return offers
+		assigned, v.next = strings.TrimSuffix(next, value), value
 	}
-	if strings.HasPrefix(next, "-") {
-		for _, flag := range line.known() {
-			_, usage := describeFlag(flag)
-			offers = append(offers, [2]string{"--" + flag.Names()[0], usage})
-		}
-		return append(offers, [2]string{"--help", "show help"})
+	switch {
+	case flag != nil:
+		offers, paths = v.ofFlag(flag)
+	case strings.HasPrefix(next, "-"):
+		offers = line.flagOffers()
+	case len(line.faults.all) > 0: // the command is unknown
+	case len(line.subcommands()) > 0:
+		offers = commandOffers(line.subcommands())
+	default:
+		offers, paths = v.ofArgument()
 	}
-	for _, c := range line.subcommands() {
+	offers = slices.DeleteFunc(offers, func(o offer) bool { return o.word == "" || !strings.HasPrefix(o.word, v.next) })
+	for i := range offers {
+		offers[i].word = assigned + offers[i].word
+	}
+	return offers, paths
+}
+
+// commandOffers returns the commands of a group.
+func commandOffers(tree []*cli.Command) (offers []offer) {
+	for _, c := range tree {
 		if !c.Hidden {
-			offers = append(offers, [2]string{c.Name, c.Usage})
-		}
-	}
-	if line.command != nil && line.command.Name == "completion" && len(line.arguments) == 0 {
-		for _, shell := range shells {
-			offers = append(offers, [2]string{shell, ""})
+			offers = append(offers, offer{c.Name, c.Usage})
 		}
 	}
 	return offers
+}
+
+// flagOffers returns the flags that may follow: all of the command, without those that are given
+// already and can be given only once.
+func (l *commandLine) flagOffers() (offers []offer) {
+	given := map[string]bool{}
+	for _, words := range l.flags {
+		name, _, _ := cutFlag(words[0])
+		if flag := l.ownFlag(name); flag != nil {
+			given[flag.Names()[0]] = true
+		}
+	}
+	for _, flag := range l.known() {
+		if documented, ok := flag.(cli.DocGenerationSliceFlag); given[flag.Names()[0]] && (!ok || !documented.IsSliceFlag()) {
+			continue
+		}
+		_, usage := describeFlag(flag)
+		offers = append(offers, offer{"--" + flag.Names()[0], usage})
+	}
+	return append(offers, offer{"--help", "show help"})
+}
+
+// ownFlag returns a flag of the command, or else the flag of that name of another one: flags may
+// stand before the command.
+func (l *commandLine) ownFlag(name string) cli.Flag {
+	if flag := findFlag(l.known(), name); flag != nil {
+		return flag
+	}
+	return l.anyFlag(name)
 }

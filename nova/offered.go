@@ -1,0 +1,39 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/nova/conf"
+)
+
+// OfferedAliases returns the aliases that the configuration files of the machine below root define,
+// of every option name that some release reads. Files that do not exist define none.
+func OfferedAliases(root host.Root) (names []Named, err error) {
+	var errs []error
+	for _, main := range []string{DefaultConf, kollaConf} {
+		files, err := Files(root, main, All)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, file := range files {
+			text, err := root.ReadFile(file)
+			if host.IsAbsent(err) {
+				continue
+			}
+			var parsed *conf.File
+			if err == nil {
+				parsed, err = conf.Parse(text)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", file, err))
+				continue
+			}
+			found, malformed := namesOf(conf.Source{Name: file, File: parsed}, Ocata.AliasNames())
+			names, errs = append(names, found...), append(errs, malformed...)
+		}
+	}
+	return names, errors.Join(errs...)
+}
