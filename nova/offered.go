@@ -11,14 +11,10 @@ import (
 // OfferedAliases returns the aliases that the configuration files of the machine below root define,
 // of every option name that some release reads. Files that do not exist define none.
 func OfferedAliases(root host.Root) (names []Named, err error) {
-	var errs []error
-	for _, main := range []string{DefaultConf, kollaConf} {
-		files, err := Files(root, main, All)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, file := range files {
+	installations, err := Installations(root, All)
+	errs := []error{err}
+	for _, installation := range installations {
+		for _, file := range installation.Files {
 			text, err := root.ReadFile(file)
 			if host.IsAbsent(err) {
 				continue
