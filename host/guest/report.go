@@ -45,7 +45,7 @@ type Holder struct {
 	UUID      *string       `json:"uuid"`    // of its guest; nil: it runs none
 	Name      *string       `json:"name"`
 	Group     *int          `json:"iommu_group"`
-	Device    *string       `json:"vfio_device"`                // "vfio0", if opened without its group
+	Device    *string       `json:"vfio_device"`           // "vfio0", if opened without its group
 	Functions []pci.Address `json:"functions" null:"zero"` // nil: unknown
 	Asked     []pci.Address `json:"asked"`                 // named in the process's arguments
 }
