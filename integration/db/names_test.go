@@ -391,7 +391,7 @@ func TestNames(t *testing.T) {
 			},
 			args: func(t *testing.T) []string {
 				file := filepath.Join(t.TempDir(), "inventory.json")
-				text := fmt.Sprintf(`{"schema": 1, "host": {"hostname": "gpu2", "nova_host": "dead"}, "scope": "all", "complete": true, "devices": [{"address": %q}]}`, second)
+				text := fmt.Sprintf(`{"schema": 1, "host": "gpu2", "nova_host": "dead", "scope": "all", "complete": true, "devices": [{"address": %q}]}`, second)
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
