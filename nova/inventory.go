@@ -1,6 +1,7 @@
 package nova
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -33,30 +34,26 @@ var (
 
 // inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Host     hostName     `json:"host"`
+	Host     names        `json:"host"`
 	NovaHost *string      `json:"nova_host"`
 	Scope    Scope        `json:"scope"`
 	Complete *bool        `json:"complete"`
 	Devices  []pci.Device `json:"devices"`
 }
 
-// hostName is the name of the machine, or "". In inventories of earlier versions it is the field
-// hostname of an object.
-type hostName string
+// names are those of a host. In inventories of earlier versions both are fields of an object.
+type names struct {
+	Hostname string  `json:"hostname"`
+	NovaHost *string `json:"nova_host"`
+}
 
-// UnmarshalJSON reads the name, or an object of an earlier version.
-func (n *hostName) UnmarshalJSON(text []byte) error {
-	var earlier struct {
-		Hostname string `json:"hostname"`
+// UnmarshalJSON reads the hostname, or an object of an earlier version.
+func (n *names) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte("{")) {
+		type earlier names
+		return json.Unmarshal(text, (*earlier)(n))
 	}
-	if json.Unmarshal(text, &earlier) == nil {
-		*n = hostName(earlier.Hostname)
-		return nil
-	}
-	var name string
-	err := json.Unmarshal(text, &name)
-	*n = hostName(name)
-	return err
+	return json.Unmarshal(text, &n.Hostname)
 }
 
 // ReadInventories reads the output of host scan on compute nodes, as JSON or YAML. A host has the
@@ -76,11 +73,11 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
 		h := Host{Name: d.Name, Devices: scanned.Devices, Scope: scanned.Scope}
-		if scanned.Host != "" {
-			h.Name = string(scanned.Host)
+		if scanned.Host.Hostname != "" {
+			h.Name = scanned.Host.Hostname
 		}
-		if scanned.NovaHost != nil {
-			h.NovaHost = *scanned.NovaHost
+		if name := cmp.Or(scanned.NovaHost, scanned.Host.NovaHost); name != nil {
+			h.NovaHost = *name
 		}
 		if other, twice := seen[h.InNova()]; twice {
 			return fmt.Errorf("%s: %w: %s is of %s too", d.Name, ErrTwice, other, h.InNova())

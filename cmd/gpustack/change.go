@@ -212,6 +212,7 @@ func (u *ui) apply(ctx context.Context, e change.Engine, format string, work cha
 	entry, err := e.Apply(ctx, work)
 	c := r.common()
 	c.Applied = err == nil
+	c.ended(err)
 	if entry.ID != 0 {
 		c.Entry = &entry.ID
 	}

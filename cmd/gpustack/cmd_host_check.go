@@ -73,6 +73,7 @@ type hostCheckReport struct {
 	System   system         `json:"system"`
 	Verdict  check.Verdict  `json:"verdict"`
 	Passed   bool           `json:"passed"`
+	Reboot   *bool          `json:"reboot_required"`
 	Findings []host.Finding `json:"findings"`
 	Warnings []string       `json:"warnings"`
 }
@@ -141,6 +142,7 @@ func newHostCheckReport(m machine.Machine, refused []error) hostCheckReport {
 		System:   newSystem(m),
 		Verdict:  verdict,
 		Passed:   !host.Failed(findings),
+		Reboot:   check.RebootRequired(m),
 		Findings: findings,
 		Warnings: m.SortedWarnings(),
 	}

@@ -289,7 +289,7 @@ func newPrepareReport(root host.Root, plan prepare.Plan, work change.Work) prepa
 		Left:      commandLines(work.Left),
 	}
 	r.report = newReport(root, len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
-	r.RebootRequired = plan.Menu || plan.Initramfs
+	r.atNextBoot(plan.Menu || plan.Initramfs)
 	return r
 }
 
@@ -334,9 +334,9 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	u.diffs(r.Changes)
 	u.programs(r.Programs, r.Left)
 	switch {
-	case r.RebootRequired && len(rows) == 0:
+	case r.nextBoot && len(rows) == 0:
 		u.printf("\ntakes effect at the next boot\n")
-	case r.RebootRequired:
+	case r.nextBoot:
 		off := "gpustack=off"
 		for _, arg := range r.Arguments.Add {
 			if strings.Contains(arg, ".ids=") {

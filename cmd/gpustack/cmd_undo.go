@@ -206,7 +206,7 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	}
 	report := newUndoReport(root, entry, undoWarnings(plan.Rewriting)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
-	report.RebootRequired = len(entry.Programs)+len(entry.Left) > 0
+	report.atNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = unitNames(root, entry.Restart); err != nil {
 		return err
 	}
@@ -249,6 +249,7 @@ func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, e
 	}
 	_, err := engine.Undo(ctx, entry.ID)
 	r.common().Applied = err == nil
+	r.common().ended(err)
 	if err == nil && opts.format == formatTable {
 		u.note("entry %d is undone", entry.ID)
 	}
@@ -284,9 +285,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 		}
 	}, warnings...)
 	return u.decide(opts.decision, "undo it?", u.driversSummary(plan, c.machine.Devices.Value), &report, func() error {
-		err := u.undo(ctx, engine, opts, entry, &report)
-		report.RebootRequired = errors.Is(err, host.ErrStuck)
-		return err
+		return u.undo(ctx, engine, opts, entry, &report)
 	})
 }
 

@@ -105,7 +105,7 @@ func fields(report reflect.Value) (list []field) {
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" || options == "omitempty" && isEmpty(report.Field(i)) {
+		if name == "" || name == "-" || options == "omitempty" && isEmpty(report.Field(i)) {
 			continue
 		}
 		names[name] = true

@@ -171,7 +171,6 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		binder.Service = opts.service
 		binding := binder.New(plan.Plan)
 		err := c.u.apply(ctx, c.engine, opts.format, change.Work{Command: opts.command, Change: binding}, &report)
-		report.RebootRequired = errors.Is(err, host.ErrStuck)
 		if err != nil {
 			return err
 		}

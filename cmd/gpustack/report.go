@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/check"
+	"gpustack/host/machine"
 )
 
 // report is the part of the output that all commands have which change something (docs/json.md).
@@ -15,15 +18,43 @@ type report struct {
 	Time           time.Time `json:"time"`
 	Changed        bool      `json:"changed"` // the plan has changes
 	Applied        bool      `json:"applied"`
-	Entry          *int      `json:"entry"` // id of the journal entry
-	RebootRequired bool      `json:"reboot_required"`
+	Entry          *int      `json:"entry"`           // id of the journal entry
+	RebootRequired *bool     `json:"reboot_required"` // nil: the root shows no running kernel
 	Restart        []string  `json:"restart"`
 	Warnings       []string  `json:"warnings"`
+
+	root     host.Root
+	nextBoot bool // the plan takes effect at the next boot
 }
 
 // newReport returns the report of a plan that is made now for the machine below root.
 func newReport(root host.Root, changed bool, warnings ...string) report {
-	return report{Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Changed: changed, Restart: []string{}, Warnings: append([]string{}, warnings...)}
+	return report{
+		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Changed: changed,
+		RebootRequired: rebootRequired(root), Restart: []string{}, Warnings: append([]string{}, warnings...), root: root,
+	}
+}
+
+// rebootRequired reports whether the running kernel does not match the record of the machine below
+// root, or nil if that is unknown.
+func rebootRequired(root host.Root) *bool {
+	return check.RebootRequired(machine.Observe(root, machine.Reboot, machine.Options{}))
+}
+
+// atNextBoot records that a plan takes effect at the next boot, if it does.
+func (r *report) atNextBoot(does bool) {
+	r.nextBoot = does
+	if does && r.RebootRequired != nil {
+		r.RebootRequired = &does
+	}
+}
+
+// ended records whether a reboot is required after a change that ended with err.
+func (r *report) ended(err error) {
+	if r.RebootRequired = rebootRequired(r.root); errors.Is(err, host.ErrStuck) {
+		stuck := true
+		r.RebootRequired = &stuck
+	}
 }
 
 // common returns the part that every report has.

@@ -174,7 +174,7 @@ func (u *ui) prepareSummary(r prepareReport, plan prepare.Plan, all bool, m mach
 		generated += " left to regenerate on the target machine"
 	}
 	reboot := ""
-	if r.RebootRequired {
+	if r.nextBoot {
 		reboot = "reboot needed"
 	}
 	return sentence(functions, filesText(r.Changes, "changed", "new", "removed"), generated, reboot)
@@ -379,7 +379,7 @@ func undoFilesSummary(r undoReport) string {
 	if len(r.Left) > 0 {
 		left = numbered(len(r.Left), "program") + " left to run on the target machine"
 	}
-	if r.RebootRequired {
+	if r.nextBoot {
 		reboot = "reboot needed"
 	}
 	if len(r.Restart) > 0 {

@@ -8,6 +8,20 @@ import (
 	"gpustack/host/machine"
 )
 
+// RebootRequired reports whether the running kernel does not match the record: what is recorded, or
+// the undo of what was, takes effect at the next boot only. It is nil if that is unknown, as in a
+// tree that shows no running kernel. m was observed for [machine.Reboot] or [machine.Check].
+func RebootRequired(m machine.Machine) *bool {
+	v := newView(m)
+	unmatched := len(v.lacking)+len(v.against) > 0
+	required := v.phase == pending || v.phase == booted && unmatched || v.Unbooted.Value
+	switch {
+	case !v.Running.Seen(), v.phase == unseen, v.phase == unprepared && !v.Unbooted.Seen():
+		return nil
+	}
+	return &required
+}
+
 // reboot checks whether the record takes effect only at the next boot.
 func (v view) reboot(mended bool) host.Finding {
 	f := host.Finding{Check: "reboot", Status: host.NA}
@@ -18,6 +32,10 @@ func (v view) reboot(mended bool) host.Finding {
 		f.Seen = "nothing is recorded"
 	case v.phase == booted && (!v.Running.Seen() || !v.Devices.Seen()):
 		f.Seen = fmt.Sprintf("unknown without %s and %s", machine.CmdlineFile, machine.DevicesDir)
+	case v.phase == booted && v.Unbooted.Value && mended:
+		f.Status, f.File, f.Seen = host.Fail, machine.ContractFile, "the machine was booted with another selection than the recorded one"
+		f.Effect = "until the next boot, functions stay as they were selected then"
+		f.Remedy = "reboot, then run gpustack host check again"
 	case v.phase == booted:
 		f.Status, f.Seen = host.Pass, "no reboot is pending"
 	case !mended:

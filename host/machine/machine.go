@@ -86,7 +86,9 @@ type Judged struct {
 	Booted Look[time.Time]
 	Claims Look[[]string] // kernel log lines about functions that drivers for passthrough claimed
 
-	Prepared      Look[*time.Time]    // when the contract was written
+	Prepared Look[*time.Time] // when the contract was written
+	// Unbooted is whether another record was in force when the machine was booted.
+	Unbooted      Look[bool]
 	CutOff        Look[*change.Entry] // a run that was interrupted
 	OpenElsewhere []change.Entry      // repairs of database rows with an unknown outcome
 
@@ -112,6 +114,7 @@ const (
 	Needs                             // functions that the host needs; includes Mediated
 	Mediated                          // mediated devices
 	Check                             // everything that host check uses
+	Reboot                            // whether a reboot is pending; includes Facts and Record
 )
 
 // Options are inputs of Observe that are not in the tree.
@@ -142,7 +145,7 @@ func Find(root host.Root) error {
 func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	o := observer{root: root.Once(), live: root, images: opts.Images}
 	o.subjects = subjects
-	if o.reads(Record | Boot | RunningKernel | Check) {
+	if o.reads(Record | Boot | RunningKernel | Check | Reboot) {
 		o.readContract()
 	}
 	if o.reads(Check) {
@@ -151,6 +154,9 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 			o.subjects |= Needs // for reasons that prevent preparation
 		}
 	}
+	if o.reads(Reboot) {
+		o.subjects |= Facts
+	}
 	if o.reads(Boot) {
 		o.subjects |= Facts
 		o.findKernels()
@@ -158,8 +164,14 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	var beside sync.WaitGroup // slow reads, each of fields of its own
 	var factWarnings []string
 	beside.Go(func() { factWarnings = o.readFacts() })
-	if o.reads(Check) {
+	if o.reads(Check | Reboot) {
 		beside.Go(func() { o.Running = readArguments(o.root) })
+	}
+	if o.reads(Reboot) && !o.reads(Check) {
+		entries, err := change.List(o.root)
+		o.readTimes(entries, err)
+	}
+	if o.reads(Check) {
 		beside.Go(func() { o.Types = readTypes(o.root) })
 		o.readRecord()
 	}

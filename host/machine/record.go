@@ -23,7 +23,7 @@ func (o *observer) readRecord() {
 	if slices.ContainsFunc(entries, change.Entry.IsOpen) {
 		o.readUnfinished()
 	}
-	o.Prepared = Saw(change.Dir, writtenAt(entries), err)
+	o.readTimes(entries, err)
 	if contract == nil {
 		return
 	}
@@ -39,9 +39,73 @@ func (o *observer) readRecord() {
 			o.Paths[f.Address] = place
 		}
 	}
-	o.Booted = readBootTime(root)
 	lines, file, err := host.KernelLog(root, contract.claims())
 	o.Claims = Saw(file, lines, err)
+}
+
+// readTimes reads when the machine was booted and when its record was written. err is that of
+// reading the entries.
+func (o *observer) readTimes(entries []change.Entry, err error) {
+	o.Prepared = Saw(change.Dir, writtenAt(entries), err)
+	o.Booted = readBootTime(o.root)
+	o.Unbooted = Saw(change.Dir, false, err)
+	if err == nil && slices.ContainsFunc(entries, takesBoot) {
+		o.Unbooted = Saw(o.Booted.File, unbooted(entries, o.Booted.Value), o.Booted.Err)
+	}
+}
+
+// takesBoot reports whether an entry changed the record in a way that takes effect at the next
+// boot.
+func takesBoot(e change.Entry) bool {
+	return len(e.Programs)+len(e.Left) > 0 && recorded(e) != nil
+}
+
+// recorded returns the change of the contract by an entry, nil for none.
+func recorded(e change.Entry) *change.File {
+	for i, f := range e.Files {
+		if f.Name == ContractFile {
+			return &e.Files[i]
+		}
+	}
+	return nil
+}
+
+// unbooted reports whether the record that was in force when the machine was booted is another one
+// than that of now.
+func unbooted(entries []change.Entry, booted time.Time) bool {
+	var now, atBoot string
+	different, first := false, true
+	before := func(f *change.File) string {
+		if f.Before == nil {
+			return ""
+		}
+		return f.Before.Hash
+	}
+	after := func(f *change.File) string {
+		if f.After == nil {
+			return ""
+		}
+		return f.After.Hash
+	}
+	for _, e := range entries {
+		if !takesBoot(e) {
+			continue
+		}
+		f := recorded(e)
+		if first {
+			now, atBoot, first = before(f), before(f), false
+		}
+		inForce := e.Status != change.Undone
+		then := !e.Started.After(booted) && (inForce || e.Ended == nil || e.Ended.After(booted))
+		if inForce {
+			now = after(f)
+		}
+		if then {
+			atBoot = after(f)
+		}
+		different = different || inForce != then
+	}
+	return different && now != atBoot
 }
 
 // readHash returns the hash of a file, "" for a missing one.
