@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/guest"
+	"gpustack/host/hardware"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -48,6 +49,7 @@ EXAMPLES
   gpustack host scan
   gpustack host scan -o tree --all
   gpustack host scan --device 10de:11b4 -o json
+  gpustack host scan --machine -o json
   gpustack host scan --root /mnt/sosreport
 
 EXIT STATUS
@@ -57,6 +59,7 @@ EXIT STATUS
 			rootFlag(),
 			outputFlag(formatTable, formatTree, formatJSON, formatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every PCI function"},
+			&cli.BoolFlag{Name: "machine", Usage: "add product, BIOS, CPUs, memory per NUMA node, disks and network interfaces"},
 			&cli.StringSliceFlag{Name: "device", Usage: "list `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "list functions made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "class", Usage: "list functions of `CLASS`, two or four digits (repeatable)"},
@@ -67,11 +70,12 @@ EXIT STATUS
 }
 
 type hostScanOptions struct {
-	root   string
-	format string
-	all    bool
-	filter pci.Filter
-	pciIDs string
+	root    string
+	format  string
+	all     bool
+	filter  pci.Filter
+	pciIDs  string
+	machine bool
 }
 
 func parseHostScan(c *cli.Context, f *faults) hostScanOptions {
@@ -85,7 +89,8 @@ func parseHostScan(c *cli.Context, f *faults) hostScanOptions {
 			Vendors: values(f, c, "vendor", pci.ParseID),
 			Classes: values(f, c, "class", pci.ParseClassPrefix),
 		},
-		pciIDs: c.String("pci-ids"),
+		pciIDs:  c.String("pci-ids"),
+		machine: c.Bool("machine"),
 	}
 }
 
@@ -128,6 +133,10 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if opts.format == formatJSON || opts.format == formatYAML {
 		whole.nameInNova(root)
 	}
+	if opts.machine {
+		facts, warnings := hardware.Read(root)
+		whole.Machine, whole.Warnings = &facts, append(whole.Warnings, warnings...)
+	}
 	shown, err := whole.narrow(opts, m.Devices.Value, recorded)
 	if err != nil {
 		return err
@@ -155,8 +164,10 @@ type scanReport struct {
 	Devices  []scannedDevice `json:"devices"`
 	Groups   []iommu.Group   `json:"groups"`
 	GPUs     gpuCount        `json:"gpus"`
-	Next     string          `json:"next"`     // the next command to run, "" for none
-	Warnings []string        `json:"warnings"` // except those of listed devices
+	Next     string          `json:"next"` // the next command to run, "" for none
+	// Machine are the machine's facts, absent unless they are asked for.
+	Machine  *hardware.Machine `json:"machine,omitempty"`
+	Warnings []string          `json:"warnings"` // except those of listed devices
 }
 
 // scannedDevice is a function with its state.

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/hardware"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -150,6 +151,7 @@ func (u *ui) readAll(ctx context.Context, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)
 	u.refusedByPrepare(ctx, root, m) // as host check asks it
+	hardware.Read(root)              // as host scan --machine does
 	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
 	choices := []selection.Options{{}, {None: true}, {NVSwitch: machine.SwitchesToHost}, {NVSwitch: machine.SwitchesToGuest}, {Driver: machine.Stub}}
 	for _, d := range m.Devices.Value {

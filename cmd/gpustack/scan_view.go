@@ -14,6 +14,9 @@ import (
 // that can be prepared.
 func (u *ui) scanTable(r scanReport, all []scannedDevice, root string) {
 	u.printf("%s\n", printable(hostLine(r.Host, r.System)))
+	if r.Machine != nil {
+		u.machineLines(*r.Machine)
+	}
 	if len(r.Devices) == 0 {
 		u.othersLines(all, root)
 		return

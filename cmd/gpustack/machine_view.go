@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"gpustack/host/hardware"
+)
+
+// machineLines prints the facts of a machine as a short paragraph. What is unknown is left out: a
+// warning has said so.
+func (u *ui) machineLines(m hardware.Machine) {
+	u.printf("\n")
+	line := func(label string, parts ...string) {
+		var known []string
+		for _, part := range parts {
+			if part != "" {
+				known = append(known, part)
+			}
+		}
+		if known != nil {
+			u.printf("%-9s %s\n", label, printable(strings.Join(known, ", ")))
+		}
+	}
+	words := func(values ...*string) string {
+		var known []string
+		for _, v := range values {
+			if v != nil {
+				known = append(known, *v)
+			}
+		}
+		return strings.Join(known, " ")
+	}
+	after := func(before, text string) string {
+		if text == "" {
+			return ""
+		}
+		return before + text
+	}
+	line("machine", words(m.Vendor, m.Product), after("board ", words(m.Board.Vendor, m.Board.Product, m.Board.Version)),
+		after("BIOS ", words(m.BIOS.Vendor, m.BIOS.Version, m.BIOS.Date)))
+	line("CPU", words(m.CPU.Model), numbered(m.CPU.Sockets, "sockets"), numbered(m.CPU.Cores, "cores"), numbered(m.CPU.Threads, "threads"))
+	line("memory", bytesOf(m.Memory.Total, "installed"), bytesOf(m.Memory.Usable, "usable"), pages(m.Memory.HugePages))
+	for _, n := range m.Nodes {
+		line(fmt.Sprintf("NUMA %d", n.ID), numbered(n.Cores, "cores"), numbered(n.Threads, "threads"), bytesOf(n.Memory.Usable, "usable"), pages(n.Memory.HugePages))
+	}
+	for _, d := range m.Disks {
+		kind := ""
+		if d.Rotational != nil && *d.Rotational {
+			kind = "rotational"
+		}
+		line("disk", d.Name, bytesOf(d.Size, ""), words(d.Model), words(d.Controller), kind)
+	}
+	for _, n := range m.NICs {
+		speed := ""
+		if n.Speed != nil {
+			speed = fmt.Sprintf("%d Mbit/s", *n.Speed)
+		}
+		line("network", n.Name, words(n.Address), words(n.Driver), speed)
+	}
+}
+
+// numbered returns a number with its unit, "" if it is unknown.
+func numbered(n *int, unit string) string {
+	if n == nil {
+		return ""
+	}
+	return unit + ": " + number(n)
+}
+
+// bytesOf returns a number of bytes as a size, "" if it is unknown.
+func bytesOf(n *int64, what string) string {
+	if n == nil {
+		return ""
+	}
+	return strings.TrimSpace(sizeText(*n) + " " + what)
+}
+
+// sizeText returns a number of bytes in the largest unit of which it has at least one, with one
+// digit after the point.
+func sizeText(n int64) string {
+	const units = "KMGTP"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/(1<<10), 0
+	for value >= 1<<10 && unit < len(units)-1 {
+		value, unit = value/(1<<10), unit+1
+	}
+	return strings.Replace(fmt.Sprintf("%.1f %ciB", value, units[unit]), ".0 ", " ", 1)
+}
+
+// pages returns the pools of huge pages that have pages.
+func pages(pools []hardware.HugePages) string {
+	var known []string
+	for _, p := range pools {
+		if p.Total > 0 {
+			known = append(known, fmt.Sprintf("huge pages of %s: %d (free: %d)", sizeText(p.Size), p.Total, p.Free))
+		}
+	}
+	return strings.Join(known, ", ")
+}

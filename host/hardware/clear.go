@@ -1,0 +1,169 @@
+package hardware
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// Errors of files that ghw must not open.
+var (
+	errLeaves  = errors.New("a link that leads out of the root")
+	errNoFile  = errors.New("not a regular file")
+	errTooLong = errors.New("longer than files of the kernel are")
+)
+
+// maxFile is the size in bytes of the longest file that ghw may read: /proc/cpuinfo of the largest
+// machines has three million.
+const maxFile = 64 << 20
+
+// clear reports whether ghw may read the files, of which elements may be patterns: it resolves
+// links as this process does, not below the root, and opens whatever is there. If not, there is a
+// warning. On the running machine every path is below the root.
+//
+// A recorder gets what ghw reads, except what identifies the machine.
+func (p *probe) clear(patterns ...string) bool {
+	ok := true
+	for _, pattern := range patterns {
+		for _, name := range p.expand(pattern) {
+			if err := p.isClear(name); err != nil {
+				p.failed(name, err)
+				ok = false
+				continue
+			}
+			p.record(name)
+		}
+	}
+	return ok
+}
+
+func (p *probe) isClear(name string) error {
+	if p.root.Path("/") == "/" {
+		return nil
+	}
+	place, err := p.root.Resolve(name)
+	if err != nil {
+		return err
+	}
+	seen, err := filepath.EvalSymlinks(p.root.Path(name))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil // nothing is there
+	}
+	if err != nil {
+		return err
+	}
+	// The root may itself be below links.
+	top, err := filepath.EvalSymlinks(p.root.Path("/"))
+	if err != nil {
+		return err
+	}
+	below, err := filepath.Rel(p.root.Path("/"), place)
+	if err != nil {
+		return err
+	}
+	if seen != filepath.Join(top, below) {
+		return errLeaves
+	}
+	info, err := os.Stat(seen)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return nil
+	case !info.Mode().IsRegular():
+		return errNoFile
+	case info.Size() > maxFile:
+		return errTooLong
+	}
+	return nil
+}
+
+// expand returns the names that a pattern matches. A folder that cannot be read matches nothing:
+// the caller lists it too.
+func (p *probe) expand(pattern string) []string {
+	names := []string{""}
+	for element := range strings.SplitSeq(pattern, "/") {
+		var next []string
+		for _, dir := range names {
+			if !strings.Contains(element, "*") {
+				next = append(next, path.Join(dir, element))
+				continue
+			}
+			all, err := p.root.ReadDir(dir)
+			if err != nil {
+				continue
+			}
+			for _, name := range all {
+				if match, err := path.Match(element, name); match && err == nil {
+					next = append(next, path.Join(dir, name))
+				}
+			}
+		}
+		names = next
+	}
+	return names
+}
+
+// record reads a file for the recorder, if there is one.
+func (p *probe) record(name string) {
+	if !p.root.IsRecorded() || identifies(name) {
+		return
+	}
+	if _, err := p.root.Real(name); err != nil {
+		return
+	}
+	switch name {
+	case cpuInfo:
+		p.root.ReadReduced(name, reduceCPUs) //nolint:errcheck // recorded too
+	default:
+		p.root.ReadFile(name) //nolint:errcheck // recorded too
+	}
+}
+
+// identifies reports whether a file identifies a single machine or part.
+func identifies(name string) bool {
+	base := path.Base(name)
+	return slices.ContainsFunc([]string{"serial", "uuid", "asset_tag"}, func(word string) bool { return strings.Contains(base, word) }) ||
+		base == "address" || strings.HasPrefix(name, udevData)
+}
+
+// exists is [host.Root.Exists] that does not mind a file in place of a folder, such as
+// /sys/class/net/bonding_masters among the interfaces.
+func (p *probe) exists(name string) (bool, error) {
+	there, err := p.root.Exists(name)
+	if errors.Is(err, unix.ENOTDIR) {
+		return false, nil
+	}
+	return there, err
+}
+
+// list returns the entries of a folder that match a pattern. Unless it can be read, there is a
+// warning with what is unknown then.
+func (p *probe) list(dir, pattern, unknown string) (names []string, ok bool) {
+	all, err := p.root.ReadDir(dir)
+	if err != nil {
+		p.warn("/%s: %v: %s", dir, host.Cause(err), unknown)
+		return nil, false
+	}
+	names = []string{}
+	for _, name := range all {
+		if match, err := path.Match(pattern, name); match && err == nil {
+			names = append(names, name)
+		}
+	}
+	return names, true
+}
+
+// notOf returns an error for a value that is not of its kind.
+func notOf(kind, value string) error {
+	return fmt.Errorf("not %s: %q", kind, value)
+}

@@ -1,0 +1,115 @@
+package hardware
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/jaypipes/ghw"
+)
+
+const (
+	cpuDir  = "sys/devices/system/cpu"
+	cpuInfo = "proc/cpuinfo"
+)
+
+// cores are the CPUs that are online: the physical core of each, by its number.
+type cores map[int]string
+
+// count returns the numbers of cores and threads among those CPUs of a list that are online.
+func (c cores) count(cpus []int) (cores, threads int) {
+	seen := map[string]bool{}
+	for _, n := range cpus {
+		if core, online := c[n]; online {
+			threads++
+			seen[core] = true
+		}
+	}
+	return len(seen), threads
+}
+
+// readCPUs reads the processors. It returns nil if which CPUs share a core could not be read.
+//
+// ghw names the model. The numbers are the kernel's: ghw counts cores of two dies of a package with
+// the same core_id once, and leaves out packages of whose first CPU /proc/cpuinfo has no entry.
+func (p *probe) readCPUs(ctx context.Context, m *Machine) cores {
+	found, ok := p.list(cpuDir, "cpu[0-9]*", "the CPUs are unknown")
+	if !ok {
+		return nil
+	}
+	if !p.clear(cpuInfo, cpuDir+"/cpu[0-9]*/online", cpuDir+"/cpu[0-9]*/topology/*", deviceTree+"/compatible") {
+		return nil
+	}
+	if info, err := ghw.CPU(ctx); err != nil {
+		p.failed(cpuDir, err)
+	} else if len(info.Processors) > 0 && info.Processors[0].Model != "" {
+		m.CPU.Model = &info.Processors[0].Model
+	} else {
+		p.warn("/%s: shows no model of the CPU", cpuInfo)
+	}
+	all := cores{}
+	packages := map[string]bool{}
+	whole := len(found) > 0
+	for _, name := range found {
+		n, err := strconv.Atoi(strings.TrimPrefix(name, "cpu"))
+		if err != nil {
+			continue // cpufreq, cpuidle
+		}
+		dir := cpuDir + "/" + name
+		// CPUs that cannot be switched off have no such file (Linux,
+		// Documentation/core-api/cpu_hotplug.rst).
+		if exists, err := p.root.Exists(dir + "/online"); err != nil {
+			p.failed(dir+"/online", err)
+			whole = false
+		} else if exists {
+			if online, ok := p.read(dir + "/online"); !ok || online == "0" {
+				whole = whole && ok
+				continue
+			}
+		}
+		// Both list the threads of a core (Linux, Documentation/admin-guide/cputopology.rst); the
+		// former is the name since 5.2.
+		file := "core_cpus_list"
+		if exists, err := p.root.Exists(dir + "/topology/" + file); err == nil && !exists {
+			file = "thread_siblings_list"
+		}
+		core, ok1 := p.read(dir + "/topology/" + file)
+		of, ok2 := p.read(dir + "/topology/physical_package_id")
+		if !ok1 || !ok2 {
+			whole = false
+			continue
+		}
+		all[n], packages[of] = core, true
+	}
+	if !whole {
+		return nil
+	}
+	list := make([]int, 0, len(all))
+	for n := range all {
+		list = append(list, n)
+	}
+	sockets := len(packages)
+	physical, threads := all.count(list)
+	m.CPU.Sockets, m.CPU.Cores, m.CPU.Threads = &sockets, &physical, &threads
+	return all
+}
+
+// reduceCPUs returns /proc/cpuinfo with all lines of its first CPU, and only number, vendor and
+// model of the others.
+func reduceCPUs(text []byte) []byte {
+	first, rest, more := bytes.Cut(text, []byte("\n\n"))
+	kept := append([]byte{}, first...)
+	if !more {
+		return kept
+	}
+	kept = append(kept, "\n\n"...)
+	for line := range bytes.Lines(rest) {
+		key, _, _ := bytes.Cut(line, []byte(":"))
+		switch string(bytes.TrimSpace(key)) {
+		case "", "processor", "vendor_id", "model name", "CPU implementer":
+			kept = append(kept, line...)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,181 @@
+package hardware
+
+import (
+	"context"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/jaypipes/ghw"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+const (
+	blockDir = "sys/block"
+	netDir   = "sys/class/net"
+	udevData = "run/udev/data"
+	mounts   = "proc/self/mounts"
+)
+
+// readDisks reads the block devices that have hardware: their folder has a link to its device.
+func (p *probe) readDisks(ctx context.Context, m *Machine) {
+	found, ok := p.list(blockDir, "*", "the disks are unknown")
+	if !ok {
+		return
+	}
+	disk := blockDir + "/*/"
+	if !p.clear(mounts, blockDir+"/*", disk+"size", disk+"removable", disk+"dev", disk+"queue/physical_block_size", disk+"queue/rotational",
+		disk+"device/vendor", disk+"device/model", disk+"*/dev", disk+"*/size", udevData+"/b*") || !p.mountsAreWhole() {
+		return
+	}
+	info, err := ghw.Block(ctx)
+	if err != nil {
+		p.failed(blockDir, err)
+		return
+	}
+	known := map[string]*ghw.Disk{}
+	for _, d := range info.Disks {
+		known[d.Name] = d
+	}
+	m.Disks = []Disk{}
+	for _, name := range found {
+		dir := blockDir + "/" + name
+		if hardware, err := p.exists(dir + "/device"); err != nil {
+			p.failed(dir, err)
+			m.Disks = nil
+			return
+		} else if !hardware {
+			continue // of the device mapper, of md, loop, zram
+		}
+		d := Disk{Name: name}
+		if of := known[name]; of != nil {
+			p.describe(&d, of, dir)
+		} else {
+			p.warn("/%s: size and model are unknown", dir)
+		}
+		m.Disks = append(m.Disks, d)
+	}
+}
+
+// describe sets what ghw says of a disk, as far as the files that it comes from can be read.
+func (p *probe) describe(d *Disk, of *ghw.Disk, dir string) {
+	if n, ok := p.number(dir + "/size"); ok && n<<9 == int64(of.SizeBytes) {
+		size := n << 9
+		d.Size = &size
+	}
+	if flag, ok := p.read(dir + "/queue/rotational"); ok {
+		rotational := flag == "1"
+		d.Rotational = &rotational
+	}
+	if _, ok := p.read(dir + "/removable"); ok {
+		d.Removable = &of.IsRemovable
+	}
+	if controller := strings.ToLower(of.StorageController.String()); of.StorageController != ghw.StorageControllerUnknown {
+		d.Controller = &controller
+	}
+	switch file := dir + "/device/model"; {
+	case of.Model != "" && of.Model != "unknown":
+		// udev writes an underscore for a blank (udev, builtin path_id and ata_id).
+		model := strings.ReplaceAll(of.Model, "_", " ")
+		d.Model = &model
+	default:
+		text, err := p.root.ReadHead(file, host.MaxAttribute)
+		model := strings.TrimSpace(string(text))
+		switch {
+		case err == nil && model != "":
+			d.Model = &model
+		case err != nil && !host.IsAbsent(err): // disks of virtual machines have none
+			p.failed(file, err)
+		}
+	}
+}
+
+// mountsAreWhole reports whether each line of the list of mounts has a first character: ghw, which
+// looks for partitions in it, needs one.
+func (p *probe) mountsAreWhole() bool {
+	text, err := p.root.ReadTable(mounts)
+	if host.IsAbsent(err) {
+		return true
+	}
+	if err != nil {
+		p.failed(mounts, err)
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.TrimSuffix(line, "\n") == "" {
+			p.warn("/%s: has an empty line: the disks are unknown", mounts)
+			return false
+		}
+	}
+	return true
+}
+
+// readNICs reads the network interfaces that have hardware.
+func (p *probe) readNICs(ctx context.Context, m *Machine) {
+	found, ok := p.list(netDir, "*", "the network interfaces are unknown")
+	if !ok {
+		return
+	}
+	nic := netDir + "/*/"
+	if !p.clear(netDir+"/*", nic+"device", nic+"device/subsystem", nic+"device/driver",
+		nic+"addr_assign_type", nic+"address", nic+"speed", nic+"duplex") {
+		return
+	}
+	info, err := ghw.Network(ctx)
+	if err != nil {
+		p.failed(netDir, err)
+		return
+	}
+	known := map[string]*ghw.NIC{}
+	for _, n := range info.NICs {
+		known[n.Name] = n
+	}
+	m.NICs = []NIC{}
+	for _, name := range found {
+		dir := netDir + "/" + name
+		hardware, err := p.exists(dir + "/device")
+		switch {
+		case err != nil:
+			p.failed(dir, err)
+			m.NICs = nil
+			return
+		case !hardware, known[name] == nil: // a bridge, a bond, bonding_masters
+			continue
+		}
+		n := NIC{Name: name, Address: p.address(dir, known[name].PCIAddress)}
+		if place, err := p.root.Real(dir + "/device/driver"); err == nil {
+			if there, err := p.root.Exists(place); err == nil && there && path.Base(place) != "driver" {
+				driver := path.Base(place)
+				n.Driver = &driver
+			}
+		}
+		// The kernel shows no speed, or -1, while an interface is down (Linux,
+		// Documentation/ABI/testing/sysfs-class-net).
+		if speed, err := strconv.Atoi(known[name].Speed); err == nil && speed > 0 {
+			n.Speed = &speed
+		}
+		m.NICs = append(m.NICs, n)
+	}
+}
+
+// address returns the PCI address of an interface. ghw finds it only where the interface itself is
+// a link, as the kernel shows it; an archive may contain a folder in its place.
+func (p *probe) address(dir string, known *string) *string {
+	if known == nil {
+		place, err := p.root.Real(dir + "/device")
+		if err != nil {
+			p.failed(dir+"/device", err)
+			return nil
+		}
+		base := path.Base(place)
+		known = &base
+	}
+	a, err := pci.ParseAddress(*known)
+	if err != nil {
+		return nil // of USB, or virtio
+	}
+	address := a.String()
+	return &address
+}
