@@ -39,10 +39,10 @@ func (u *ui) machineLines(m hardware.Machine) {
 	}
 	line("machine", words(m.Vendor, m.Product), after("board ", words(m.Board.Vendor, m.Board.Product, m.Board.Version)),
 		after("BIOS ", words(m.BIOS.Vendor, m.BIOS.Version, m.BIOS.Date)))
-	line("CPU", words(m.CPU.Model), numbered(m.CPU.Sockets, "sockets"), numbered(m.CPU.Cores, "cores"), numbered(m.CPU.Threads, "threads"))
+	line("CPU", words(m.CPU.Model), countOf(m.CPU.Sockets, "sockets"), countOf(m.CPU.Cores, "cores"), countOf(m.CPU.Threads, "threads"))
 	line("memory", bytesOf(m.Memory.Total, "installed"), bytesOf(m.Memory.Usable, "usable"), pages(m.Memory.HugePages))
 	for _, n := range m.Nodes {
-		line(fmt.Sprintf("NUMA %d", n.ID), numbered(n.Cores, "cores"), numbered(n.Threads, "threads"), bytesOf(n.Memory.Usable, "usable"), pages(n.Memory.HugePages))
+		line(fmt.Sprintf("NUMA %d", n.ID), countOf(n.Cores, "cores"), countOf(n.Threads, "threads"), bytesOf(n.Memory.Usable, "usable"), pages(n.Memory.HugePages))
 	}
 	for _, d := range m.Disks {
 		kind := ""
@@ -60,8 +60,8 @@ func (u *ui) machineLines(m hardware.Machine) {
 	}
 }
 
-// numbered returns a number with its unit, "" if it is unknown.
-func numbered(n *int, unit string) string {
+// countOf returns a number with its unit, "" if it is unknown.
+func countOf(n *int, unit string) string {
 	if n == nil {
 		return ""
 	}

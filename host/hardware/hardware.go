@@ -20,9 +20,9 @@ type Machine struct {
 	Board   Board   `json:"board"`
 	CPU     CPU     `json:"cpu"`
 	Memory  Memory  `json:"memory"`
-	Nodes   []Node  `json:"numa_nodes"` // by id
-	Disks   []Disk  `json:"disks"`      // by name, without partitions and virtual devices
-	NICs    []NIC   `json:"nics"`       // by name, those of hardware only
+	Nodes   []Node  `json:"numa_nodes" null:"zero"` // by id
+	Disks   []Disk  `json:"disks" null:"zero"`      // by name, without partitions and virtual devices
+	NICs    []NIC   `json:"nics" null:"zero"`       // by name, those of hardware only
 }
 
 // BIOS is the firmware.
@@ -52,7 +52,7 @@ type Memory struct {
 	Total  *int64 `json:"total_bytes"`  // installed and online
 	Usable *int64 `json:"usable_bytes"` // MemTotal, what the kernel has left for programs
 	// HugePages are the pools by the size of their pages. They are part of the usable memory.
-	HugePages []HugePages `json:"hugepages"`
+	HugePages []HugePages `json:"hugepages" null:"zero"`
 }
 
 // HugePages is a pool of huge pages.
