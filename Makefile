@@ -35,7 +35,7 @@ GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Later ones depend on modules that the public module proxy does not have.
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 
-.PHONY: build demo test test-full unit integration lint schema fuzz bench install dist clean
+.PHONY: build demo transcripts test test-full unit integration lint schema fuzz bench install dist clean
 
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
@@ -50,6 +50,10 @@ build:
 # Prepares, checks and configures an example node in a temporary folder.
 demo: build
 	@examples/demo.sh build/gpustack
+
+# Writes docs/tour.md's transcripts anew; as root. Then compare the README's lines with them.
+transcripts: build
+	.ci/inside go test -count=1 ./integration -run '^TestTour$$' -update
 
 # The README's command, which continuous integration runs. Run by root, it leaves the machine as it
 # was (see .ci/apart).
@@ -113,7 +117,7 @@ install: $(BUILT)
 	install -D -m 0644 build/gpustack.zsh $(SHARE)/zsh/site-functions/_gpustack
 	install -D -m 0644 build/gpustack.fish $(SHARE)/fish/vendor_completions.d/gpustack.fish
 	for file in $(DOCS); do install -D -m 0644 "$$file" "$(SHARE)/doc/gpustack/$$file" || exit 1; done
-	install -D -m 0755 examples/demo.sh $(SHARE)/doc/gpustack/examples/demo.sh
+	install -D -m 0755 -t $(SHARE)/doc/gpustack/examples examples/*.sh
 
 $(BUILT):
 	@echo "$@ is missing: run make build first, as a user who has Go" >&2; exit 1

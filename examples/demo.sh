@@ -1,6 +1,6 @@
 #!/bin/sh
-# demo.sh GPUSTACK: prepares, checks and configures an example node in a temporary
-# folder, and undoes it. It needs no privileges and removes the folder at the end.
+# demo.sh GPUSTACK: prepares, boots, checks and configures an example node in a temporary folder. It
+# needs no privileges and removes the folder at the end. docs/tour.md shows what it prints.
 set -eu
 
 gpustack=$(realpath "$1")
@@ -23,16 +23,29 @@ run() {
 	return $status
 }
 
-"$gpustack" host unpack "$examples/talk-2xk4200.txtar" node 2>/dev/null
+"$gpustack" host unpack "$examples/ubuntu-8xa100.txtar" node 2>/dev/null
+cp -a node first
 run host scan --root node
 run host scan --root node -o tree
-cp -a node first
 run host prepare --root node --yes
 run host prepare --root node
+
+# A copy is undone: everything is as before, except for the journal.
+cp -a node copy
+run undo --root copy --yes
+echo '$ diff -r --no-dereference first copy'
+diff -r --no-dereference first copy || [ $? = 1 ]
+echo
+
 run host check --root node || [ $? = 2 ]
-run nova configure --root node --role all --alias K4200=10de:11b4 --yes
-run undo --root node --yes
-run undo --root node --yes
-# Everything is as before, except for the journal.
-echo '$ diff -r --no-dereference first node'
-diff -r --no-dereference first node || [ $? = 1 ]
+echo '$ examples/boot.sh node'
+"$examples/boot.sh" node
+echo
+run host check --root node
+
+"$gpustack" host scan --root node -o json >gpu1.json
+echo '$ gpustack host scan --root node -o json >gpu1.json'
+echo
+run nova configure --root node --role compute --inventory gpu1.json --yes
+run nova check --release 2025.1 --role compute --inventory gpu1.json --conf node/etc/nova/nova.conf
+run host check --root node --all

@@ -228,8 +228,19 @@ func (r *release) shared() (files []file, err error) {
 		if rest, ok := strings.CutPrefix(name, "share/doc/gpustack/"); ok {
 			name = docs + rest
 		}
-		files = append(files, file{name, 0o644, data})
-		return err
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644) // whatever the umask was
+		if info.Mode()&0o100 != 0 {
+			mode = 0o755
+		}
+		files = append(files, file{name, mode, data})
+		return nil
 	})
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("%s has no files", prefix)

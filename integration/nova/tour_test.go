@@ -8,17 +8,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestREADME: the README shows what flavor create prints against this very Nova, but
+// TestTour: docs/tour.md shows what flavor create prints against this very Nova, but
 // for the ports and ids of one run.
-func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+func TestTour(t *testing.T) {
+	readme, err := os.ReadFile("../../docs/tour.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, block, ok := strings.Cut(string(readme), "```text\n$ gpustack flavor create K4200:2 --yes\n")
 	block, _, closed := strings.Cut(block, "```")
 	if !ok || !closed {
-		t.Fatal("the README does not show it")
+		t.Fatal("docs/tour.md does not show it")
 	}
 	defer succeed(t, "flavor", "delete", "gpu.k4200.2", "--yes")
 	stdout, stderr, status := command(t, lab.Env(), "flavor", "create", "K4200:2", "--yes")
@@ -26,6 +26,6 @@ func TestREADME(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	if diff := cmp.Diff(steady(stdout+stderr), steady(block)); diff != "" {
-		t.Errorf("(-real +README):\n%s", diff)
+		t.Errorf("(-real +docs/tour.md):\n%s", diff)
 	}
 }
