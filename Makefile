@@ -51,9 +51,9 @@ build:
 demo: build
 	@examples/demo.sh build/gpustack
 
-# Writes docs/tour.md's transcripts anew; as root. Then compare the README's lines with them.
-transcripts: build
-	.ci/inside go test -count=1 ./integration -run '^TestTour$$' -update
+# Writes the transcripts of docs/tour.md anew.
+transcripts:
+	$(GO) test -count=1 ./integration -run '^TestTour$$' -update
 
 # The README's command, which continuous integration runs. Run by root, it leaves the machine as it
 # was (see .ci/apart).

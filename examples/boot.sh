@@ -1,6 +1,6 @@
 #!/bin/sh
-# boot.sh ROOT: does to an unpacked Ubuntu example what update-initramfs, update-grub and a reboot do to
-# a server: the initramfs has the hook's script, modprobe.d and the modules, the boot menu and the
+# boot.sh ROOT: does to an unpacked example with Ubuntu what update-initramfs, update-grub and a
+# reboot do to a server: the initramfs has the hook's script, modprobe.d and the modules, the boot menu and the
 # running kernel have the arguments, and vfio-pci has the devices that its ids= match.
 set -eu
 
@@ -41,12 +41,14 @@ entry() {
 
 # update-grub
 GRUB_CMDLINE_LINUX='' GRUB_CMDLINE_LINUX_DEFAULT=''
+# shellcheck source=/dev/null
 . ./etc/default/grub
 for file in etc/default/grub.d/*.cfg; do
 	# shellcheck source=/dev/null
 	[ ! -e "$file" ] || . "./$file"
 done
 root=$(sed -n 's/.* \(root=[^ ]* ro\).*/\1/p' proc/cmdline)
+# shellcheck disable=SC2086 # lists of words
 arguments=$(echo $root $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT)
 sed -i "s|^\(.*linux /boot/vmlinuz-$kernel\) .*|\1 $arguments|" boot/grub/grub.cfg
 
