@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/document"
+	"gpustack/host/hardware"
 	"gpustack/host/pci"
 )
 
@@ -34,11 +35,12 @@ var (
 
 // inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Host     names        `json:"host"`
-	NovaHost *string      `json:"nova_host"`
-	Scope    Scope        `json:"scope"`
-	Complete *bool        `json:"complete"`
-	Devices  []pci.Device `json:"devices"`
+	Host     names             `json:"host"`
+	NovaHost *string           `json:"nova_host"`
+	Scope    Scope             `json:"scope"`
+	Complete *bool             `json:"complete"`
+	Devices  []pci.Device      `json:"devices"`
+	Machine  *hardware.Machine `json:"machine"`
 }
 
 // names are those of a host. In inventories of earlier versions both are fields of an object.
@@ -72,7 +74,7 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 		if err := scanned.whole(need); err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
-		h := Host{Name: d.Name, Devices: scanned.Devices, Scope: scanned.Scope}
+		h := Host{Name: d.Name, Devices: scanned.Devices, Scope: scanned.Scope, Machine: scanned.Machine}
 		if scanned.Host.Hostname != "" {
 			h.Name = scanned.Host.Hostname
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host/hardware"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
 )
@@ -33,6 +34,7 @@ type Host struct {
 	NovaHost string // its name in Nova; "" if the inventory does not say
 	Scope    Scope  // which of its functions are in Devices; "" if the inventory does not say
 	Devices  []pci.Device
+	Machine  *hardware.Machine // its facts; nil if the inventory does not have them
 }
 
 // Options are what the operator wants.

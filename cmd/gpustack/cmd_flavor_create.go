@@ -30,12 +30,19 @@ cannot be changed. Properties that are not given stay as they are.
 Sizes take units as Nova counts them: 64G is 64 GiB. By default each device adds 4 vCPUs,
 16 GiB of RAM and 40 GiB of disk.
 
+With --fit, vCPUs and RAM come from the hosts instead: each NUMA node is divided among its
+GPUs, after a reserve for the host is subtracted, and the smallest share of all nodes and
+hosts counts, so that guests for all devices fit on every host. Memory that a host keeps as
+huge pages of 1 GiB is the guests' memory. An inventory does not show the file system of
+guests' disks, so the disk remains the default. Sizes that are given win.
+
 ` + cloudHelp + `
 Properties that the cloud's Nova release does not support are skipped with a warning.
 
 EXAMPLES
   gpustack flavor create K4200:2
   gpustack flavor create A100-SXM4-80GB:8 --vcpus 96 --ram 1T --cpu-policy dedicated --numa-policy preferred
+  gpustack flavor create A100-SXM4-80GB:2 --fit machines/
   gpustack flavor create K4200:1 --name win.gpu --hide-hypervisor --image windows-10
   gpustack flavor create L40S:1 --private --project lab --yes -o json
 
@@ -61,6 +68,10 @@ EXIT STATUS
 			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPU pinning: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
 			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old NVIDIA drivers on Windows (Error 43)"},
 			&cli.StringFlag{Name: "image", Usage: "check disk and RAM against `IMAGE`, a name or an id"},
+			documentsFlag("fit", "derive vCPUs and RAM from the hosts in `FILE`, JSON or YAML of host scan --machine"),
+			&cli.StringSliceFlag{Name: "alias", Usage: "with --fit, the product that an alias names: `NAME=VENDOR:PRODUCT` (repeatable)"},
+			&cli.StringFlag{Name: "reserve-cores", Usage: "with --fit, `NUMBER` of cores of each NUMA node that remain with the host (default 1)"},
+			&cli.StringFlag{Name: "reserve-memory", Usage: "with --fit, `SIZE` of the memory of each NUMA node that remains with the host (default 8G)"},
 			dryRunFlag(), yesFlag(), quietFlag(),
 		}, cloudFlags()...),
 		Action: action(u, parseFlavorCreate, runFlavorCreate),
@@ -73,6 +84,14 @@ type flavorCreateOptions struct {
 	flavor   flavor.Options
 	projects []string
 	image    string
+	fit      fitOptions
+}
+
+// fitOptions are the hosts from which sizes are derived, if any.
+type fitOptions struct {
+	inventories []string
+	products    map[string]flavor.Product
+	reserve     flavor.Reserve
 }
 
 func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
@@ -126,7 +145,51 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 		}
 		o.Properties[key] = value
 	}
+	opts.fit = parseFit(c, f)
 	return opts
+}
+
+func parseFit(c *cli.Context, f *faults) fitOptions {
+	fit := fitOptions{inventories: c.StringSlice("fit"), products: map[string]flavor.Product{}, reserve: flavor.DefaultReserve()}
+	for _, flag := range []string{"alias", "reserve-cores", "reserve-memory"} {
+		if c.IsSet(flag) && len(fit.inventories) == 0 {
+			f.add(&usageError{"--" + flag + " requires --fit", f.seeHelp()})
+		}
+	}
+	for _, a := range values(f, c, "alias", nova.ParseAlias) {
+		fit.products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
+	}
+	cores := size(c, f, "reserve-cores", 0, func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a number", s)
+		}
+		return n, nil
+	})
+	if cores != nil {
+		fit.reserve.Cores = *cores
+	}
+	if memory := size(c, f, "reserve-memory", 0, func(s string) (int, error) { return flavor.ParseSize(s, flavor.MiB) }); memory != nil {
+		fit.reserve.Memory = *memory
+	}
+	return fit
+}
+
+// derive sets the sizes that are derived from hosts, and returns how; nil without --fit.
+func (o *flavorCreateOptions) derive(u *ui) (*flavor.Fit, error) {
+	if len(o.fit.inventories) == 0 {
+		return nil, nil
+	}
+	hosts, err := nova.ReadInventories(u.documents(o.fit.inventories...), nova.ScopeGPUs)
+	if err != nil {
+		return nil, err
+	}
+	fit, err := flavor.NewFit(o.flavor.Request, hosts, o.fit.products, o.fit.reserve)
+	if err != nil {
+		return nil, err
+	}
+	o.flavor = fit.Sizes(o.flavor)
+	return &fit, nil
 }
 
 // each adds every one of joined errors.
@@ -161,9 +224,14 @@ type flavorReport struct {
 	Before       *flavor.State    `json:"before"`
 	After        flavor.State     `json:"after"`
 	Defaults     []string         `json:"defaults"`
+	Fit          *flavor.Fit      `json:"fit,omitempty"` // absent without --fit
 }
 
 func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error {
+	fit, err := opts.derive(u)
+	if err != nil {
+		return err
+	}
 	c, compute, err := u.connect(ctx, opts.cloud)
 	if err != nil {
 		return err
@@ -180,7 +248,11 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 	if err != nil {
 		return err
 	}
+	if fit != nil {
+		plan.Warnings = append(plan.Warnings, fit.Warnings(opts.flavor)...)
+	}
 	report := flavorReport{
+		Fit:    fit,
 		report: newReport(engine.Store.Root, plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(),
 		Changes: append([]flavor.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
@@ -237,6 +309,9 @@ func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
 		return
 	}
 	u.flavorDiff(plan.Move)
+	if r.Fit != nil {
+		u.fitTable(*r.Fit)
+	}
 	if len(r.Defaults) > 0 {
 		u.printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
