@@ -42,7 +42,7 @@ Properties that the cloud's Nova release does not support are skipped with a war
 EXAMPLES
   gpustack flavor create K4200:2
   gpustack flavor create A100-SXM4-80GB:8 --vcpus 96 --ram 1T --cpu-policy dedicated --numa-policy preferred
-  gpustack flavor create A100-SXM4-80GB:2 --fit machines/
+  gpustack flavor create K4200:1 --name fit.k4200 --fit machines/
   gpustack flavor create K4200:1 --name win.gpu --hide-hypervisor --image windows-10
   gpustack flavor create L40S:1 --private --project lab --yes -o json
 
@@ -68,8 +68,8 @@ EXIT STATUS
 			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPU pinning: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
 			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old NVIDIA drivers on Windows (Error 43)"},
 			&cli.StringFlag{Name: "image", Usage: "check disk and RAM against `IMAGE`, a name or an id"},
-			documentsFlag("fit", "derive vCPUs and RAM from the hosts in `FILE`, JSON or YAML of host scan --machine"),
-			&cli.StringSliceFlag{Name: "alias", Usage: "with --fit, the product that an alias names: `NAME=VENDOR:PRODUCT` (repeatable)"},
+			documentsFlag("fit", "derive vCPUs and RAM from `FILE`, the output of host scan --machine"),
+			&cli.StringSliceFlag{Name: "alias", Usage: "with --fit, the product of `ALIAS`, as NAME=VENDOR:PRODUCT (repeatable)"},
 			&cli.StringFlag{Name: "reserve-cores", Usage: "with --fit, `NUMBER` of cores of each NUMA node that remain with the host (default 1)"},
 			&cli.StringFlag{Name: "reserve-memory", Usage: "with --fit, `SIZE` of the memory of each NUMA node that remains with the host (default 8G)"},
 			dryRunFlag(), yesFlag(), quietFlag(),

@@ -77,7 +77,7 @@ done
 // inventories has the talk's node with Nova Zed, inventories of two hosts, and a nova.conf of a
 // controller and a compute node.
 const inventories = talkNode + `
-rm -rf node/var/lib/dpkg ctl gpu
+rm -rf node/var/lib/dpkg ctl gpu facts
 packages=node/usr/lib/python3/dist-packages
 rm -rf $packages
 mkdir -p $packages/nova-26.0.0.dist-info
@@ -87,6 +87,17 @@ gpustack host scan --root node -o json > gpu1.json
 sed s/gpu1/gpu2/ gpu1.json > gpu2.json
 mkdir -p inventories etc/nova
 cp gpu1.json gpu2.json inventories
+cp -a node facts
+mkdir -p machines
+for cpu in 0 1 2 3 4 5 6 7; do
+	n=$((cpu / 4))
+	system=facts/sys/devices/system
+	mkdir -p $system/cpu/cpu$cpu/topology $system/node/node$n/cpu$cpu $system/node/node$n/hugepages
+	echo $n > $system/cpu/cpu$cpu/topology/physical_package_id
+	echo $cpu > $system/cpu/cpu$cpu/topology/core_cpus_list
+	echo "Node $n MemTotal: 33554432 kB" > $system/node/node$n/meminfo
+done
+gpustack host scan --root facts --machine -o json > machines/gpu1.json
 cp -a node ctl
 cp -a node gpu
 gpustack nova configure --root ctl --role controller --inventory gpu1.json --yes
