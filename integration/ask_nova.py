@@ -83,7 +83,7 @@ PARTS = {
 def ask(line):
     name, _, devices = line.partition("\t")
     CONF.reset()
-    CONF([word for file in name.split(",") for word in ("--config-file", file)], project="nova", default_config_dirs=[])
+    CONF([word for file in name.split("\0") for word in ("--config-file", file)], project="nova", default_config_dirs=[])
     answer = {"errors": {}}
     for part, get in PARTS.items():
         try:

@@ -72,7 +72,7 @@ func TestNovaPrograms(t *testing.T) {
 				}
 				for _, order := range [][]string{slices.Concat(found, folders), slices.Concat(folders, named)} {
 					var says novaSays
-					peer.ask(t, strings.Join(order, ","), &says)
+					peer.ask(t, strings.Join(order, "\x00"), &says)
 					where := program + " with " + strings.Join(order, ", ")
 					if program == "nova-api" || program == "nova-compute" {
 						want := []any{nil, []any{map[string]any{"vendor_id": "10de", "product_id": "11b4"}}}

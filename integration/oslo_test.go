@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -31,6 +32,7 @@ type answerer struct {
 func startAnswerer(t testing.TB, script string) *answerer {
 	t.Helper()
 	cmd := exec.Command("/usr/bin/python3", script)
+	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
