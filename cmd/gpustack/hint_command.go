@@ -108,10 +108,12 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 	}
 	e := &explained{error: err}
 	var refused *selection.Refused
-	if errors.As(err, &refused) && len(refused.Ways) > 0 {
-		for _, w := range refused.Ways {
+	if errors.As(err, &refused) {
+		for _, w := range refused.Ways() {
 			e.hints = append(e.hints, remedy(w.Purpose, c.with(w.Options)))
 		}
+	}
+	if e.hints != nil {
 		return e
 	}
 	for _, leaf := range split(err) {

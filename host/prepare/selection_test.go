@@ -170,7 +170,7 @@ func TestSuggestRenumbered(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, w := range refused.Ways {
+			for _, w := range refused.Ways() {
 				var words []string
 				for _, x := range w.Options.Only {
 					words = append(words, x.String())

@@ -16,7 +16,13 @@ import (
 // that can be.
 type Refused struct {
 	Errors []error
-	Ways   []Way
+	ways   func() []Way
+}
+
+// Ways returns other options, which are accepted. It plans many selections to find them, and reads
+// names of disks and network interfaces: for callers that print them.
+func (r *Refused) Ways() []Way {
+	return r.ways()
 }
 
 func (r *Refused) Error() string {
@@ -69,13 +75,12 @@ func (n Node) Only(opts Options, functions []pci.Address) Options {
 // Refused returns the errors of the options together with accepted alternatives. s is the refused
 // selection, or the zero Selection if the options do not lead to one.
 func (a Search) Refused(s Selection, errs []error) error {
-	r := &Refused{Errors: errs}
-	if s.All == nil {
-		r.Ways = a.mended(errs)
-	} else {
-		r.Ways = a.ways(s, errs)
-	}
-	return r
+	return &Refused{Errors: errs, ways: func() []Way {
+		if s.All == nil {
+			return a.mended(errs)
+		}
+		return a.ways(s, errs)
+	}}
 }
 
 // mended returns alternatives for options that do not lead to a selection.
