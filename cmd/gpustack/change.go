@@ -131,7 +131,7 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 		return err
 	}
 	var ids []int
-	var names, warnings []string
+	var names, summaries, warnings []string
 	var obstacles []error
 	kind := change.KindFiles
 	for _, l := range left {
@@ -140,7 +140,7 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 		}
 		obstacles = append(obstacles, l.Obstacle)
 		kind, ids = l.Entry.Kind, append(ids, l.Entry.ID)
-		names = append(names, entryName(l.Entry.ID, l.Entry.Command))
+		names, summaries = append(names, entryName(l.Entry.ID, l.Entry.Command)), append(summaries, recoverySummary(l.Entry))
 		if !recoveredBySome(l.Entry) { // warnInterrupted has named the others
 			warnings = append(warnings, l.Text())
 		}
@@ -154,7 +154,7 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 	}
 	if !d.yes {
 		was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
-		if err := u.confirm(fmt.Sprintf("%s %s interrupted: recover now?", listed(names, "and"), was), formatTable); err != nil {
+		if err := u.confirmRecovery(d, fmt.Sprintf("%s %s interrupted: recover now?", listed(names, "and"), was), summaries); err != nil {
 			return err
 		}
 	}
@@ -169,6 +169,16 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 		}
 	}
 	return err
+}
+
+// confirmRecovery asks whether to recover interrupted entries, below the summary of each.
+func (u *ui) confirmRecovery(d decision, question string, summaries []string) error {
+	if d.format == formatTable {
+		for _, summary := range summaries {
+			u.printf("%s\n", u.paint(bold, printable(summary)))
+		}
+	}
+	return u.confirm(question, d.format)
 }
 
 // warnInterrupted warns, whatever the command is, of entries that only some commands recover:

@@ -297,12 +297,12 @@ func (r *repairing) interrupted(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	var ids []int
+	var open []change.Entry
 	for _, l := range left {
 		switch {
 		case !l.Here: // an entry of another kind
 		case r.opts.apply:
-			ids = append(ids, l.Entry.ID)
+			open = append(open, l.Entry)
 		default:
 			r.report.Warnings = append(r.report.Warnings, l.Text()) // action has printed it
 		}
@@ -310,12 +310,21 @@ func (r *repairing) interrupted(ctx context.Context) error {
 	if !r.opts.apply {
 		return nil
 	}
-	return errors.Join(r.repairer.Databases.Unread(), r.recover(ctx, ids))
+	return errors.Join(r.repairer.Databases.Unread(), r.recover(ctx, open))
 }
 
 // recover determines the outcome of open entries and completes or reverts their repairs, or
 // accepts one as it is.
-func (r *repairing) recover(ctx context.Context, ids []int) error {
+func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
+	var ids []int
+	var names, summaries []string
+	for _, e := range open {
+		summary := recoverySummary(e)
+		if e.ID == r.opts.accept {
+			summary = entryName(e.ID, e.Command) + " is closed; no row and no allocation is changed"
+		}
+		ids, names, summaries = append(ids, e.ID), append(names, strconv.Itoa(e.ID)), append(summaries, summary)
+	}
 	if r.opts.accept != 0 && !slices.Contains(ids, r.opts.accept) {
 		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "run 'gpustack history' to list the entries"}
 	}
@@ -323,15 +332,11 @@ func (r *repairing) recover(ctx context.Context, ids []int) error {
 		return nil
 	}
 	if !r.opts.yes {
-		var names []string
-		for _, id := range ids {
-			names = append(names, strconv.Itoa(id))
-		}
 		question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", listed(names, "and"))
 		if r.opts.accept != 0 {
 			question = fmt.Sprintf("close entry %d with its rows and allocations as they are now?", r.opts.accept)
 		}
-		if err := r.u.confirm(question, r.opts.format); err != nil {
+		if err := r.u.confirmRecovery(r.opts.decision, question, summaries); err != nil {
 			return err
 		}
 	}

@@ -99,6 +99,29 @@ func questions() map[string]func(t *testing.T) question {
 	}
 }
 
+// TestRecoveryQuestion: above the question whether to recover an interrupted entry stands what that
+// does, and with -o json there is no question.
+func TestRecoveryQuestion(t *testing.T) {
+	q := questions()["recovery"](t)
+	s := q.start(t, "")
+	s.Expect("[y/N] ")
+	s.Type("n\n")
+	status := s.Wait()
+	want := "entry 1 (host prepare) is rolled back; at most 6 files restored\ngpustack: entry 1 (host prepare) was interrupted: recover now? [y/N] "
+	if !strings.Contains(s.Output(), want) || status != 1 {
+		t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
+	}
+	before := q.state()
+	q.args = append(q.args, "-o", "json")
+	s = q.start(t, "")
+	if status := s.Wait(); status != 1 || strings.Contains(s.Output(), "[y/N]") || !strings.Contains(s.Output(), `"code": "unconfirmed"`) {
+		t.Errorf("exit status %d:\n%s", status, s.Output())
+	}
+	if diff := cmp.Diff(before, q.state()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
 // TestInterruptedQuestion: Ctrl-C, SIGTERM or SIGHUP at a question ends the run at once, and a y
 // that follows changes nothing.
 func TestInterruptedQuestion(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cleanup"
+	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
@@ -368,6 +369,30 @@ func (c *repairCounts) text() string {
 		parts = append(parts, "allocations of "+numbered(c.allocations, "instance")+" changed")
 	}
 	return sentence(parts...)
+}
+
+// recoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
+// itself shows it: the recovery determines what was written.
+func recoverySummary(e change.Entry) string {
+	name, programs := entryName(e.ID, e.Command), ""
+	if len(e.Programs) > 0 {
+		programs = numbered(len(e.Programs), "program") + " run"
+	}
+	files := ""
+	if len(e.Files) > 0 {
+		files = "at most " + numbered(len(e.Files), "file") + " restored"
+	}
+	switch {
+	case recoveredBySome(e):
+		return name + " is completed or reverted, whichever its outcome shows"
+	case e.Status == change.Rebuilding:
+		return sentence(name+" is completed", programs)
+	case e.Status == change.Unbuilding:
+		return sentence("the undo of "+name+" is completed", programs)
+	case e.Status == change.Undoing:
+		return sentence("the undo of "+name+" is completed", files, programs)
+	}
+	return sentence(name+" is rolled back", files)
 }
 
 // undoFilesSummary returns the summary of the undo of files.
