@@ -220,11 +220,9 @@ func (u *ui) apply(ctx context.Context, e change.Engine, format string, work cha
 		return err
 	}
 	entry, err := e.Apply(ctx, work)
-	c := r.common()
-	c.Applied = err == nil
-	c.ended(err)
+	u.ended(ctx, r, err)
 	if entry.ID != 0 {
-		c.Entry = &entry.ID
+		r.common().Entry = &entry.ID
 	}
 	if err == nil && format == formatTable {
 		u.recorded(entry.ID)

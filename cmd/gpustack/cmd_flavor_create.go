@@ -253,7 +253,8 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 	}
 	report := flavorReport{
 		Fit:    fit,
-		report: newReport(engine.Store.Root, plan.Changed(), plan.Warnings...), Cloud: compute.URL, Microversion: compute.Microversion.String(),
+		report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		Cloud:  compute.URL, Microversion: compute.Microversion.String(),
 		Changes: append([]flavor.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
 	u.plan(opts.decision, &report, func() { u.flavorPlan(report, plan) }, report.Warnings...)

@@ -10,6 +10,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/change"
+	"gpustack/host/check"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/guard"
@@ -211,7 +212,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	}
 	var running guard.Running
 	var runningErr error
-	subjects := machine.Boot
+	subjects := machine.Boot | machine.Reboot
 	if !opts.prepare.None { // what the host needs must not prevent returning functions
 		subjects |= machine.Needs
 		running, runningErr = readRunning(root, driver.Live{Runner: runner})
@@ -221,7 +222,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {
 		case opts.ifPresent:
-			return u.nothingPresent(root, opts, absent)
+			return u.nothingPresent(root, m, opts, absent)
 		case m.Obstacles() != nil:
 			return opts.called().explain(absent, noMore)
 		}
@@ -234,7 +235,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err != nil {
 		return opts.called().explain(err, noMore)
 	}
-	report := newPrepareReport(root, plan, work)
+	report := newPrepareReport(root, m, plan, work)
 	u.plan(opts.decision, &report, func() { u.prepareTable(report, m.Devices.Value) }, plan.Warnings...)
 	return u.decide(opts.decision, "apply this plan?", u.prepareSummary(report, plan, opts.rebuild, m), &report, func() error {
 		return u.apply(ctx, engine, opts.format, work, &report)
@@ -252,10 +253,10 @@ func noMore(error) []string {
 }
 
 // nothingPresent prints that a machine has none of the devices, which is not an error.
-func (u *ui) nothingPresent(root host.Root, opts hostPrepareOptions, absent error) error {
+func (u *ui) nothingPresent(root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != formatTable {
-		u.show(newPrepareReport(root, prepare.Plan{Warnings: []string{why}}, change.Work{}))
+		u.show(newPrepareReport(root, m, prepare.Plan{Warnings: []string{why}}, change.Work{}))
 		return nil
 	}
 	if !opts.quiet {
@@ -280,7 +281,7 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) cha
 	return work
 }
 
-func newPrepareReport(root host.Root, plan prepare.Plan, work change.Work) prepareReport {
+func newPrepareReport(root host.Root, m machine.Machine, plan prepare.Plan, work change.Work) prepareReport {
 	r := prepareReport{
 		Changes:   fileChanges(plan.Files),
 		Devices:   preparedDevices(plan.Functions),
@@ -288,7 +289,7 @@ func newPrepareReport(root host.Root, plan prepare.Plan, work change.Work) prepa
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
 	}
-	r.report = newReport(root, len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
+	r.report = newReport(root, check.RebootRequired(m), len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
 	r.atNextBoot(plan.Menu || plan.Initramfs)
 	return r
 }

@@ -213,10 +213,10 @@ type novaReport struct {
 }
 
 // newNovaReport returns the report of a plan.
-func newNovaReport(root host.Root, opts novaConfigureOptions, want nova.Want, plan nova.Plan) novaReport {
+func newNovaReport(root host.Root, reboot *bool, opts novaConfigureOptions, want nova.Want, plan nova.Plan) novaReport {
 	changes := fileChanges(plan.Files)
 	r := novaReport{
-		report:  newReport(root, len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...),
+		report:  newReport(root, reboot, len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...),
 		Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
 		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
 		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Services: append([]nova.Service{}, plan.Restart...),
@@ -249,18 +249,18 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		return err
 	}
 	if opts.render != "" {
-		return u.render(root, opts, want)
+		return u.render(ctx, root, opts, want)
 	}
 	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
 	if errors.Is(err, nova.ErrOwned) && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
 		opts.render = renderFor(err)
-		return errors.Join(u.render(root, opts, want), err)
+		return errors.Join(u.render(ctx, root, opts, want), err)
 	}
 	if err != nil {
 		return err
 	}
-	report := newNovaReport(root, opts, want, plan)
+	report := newNovaReport(root, u.rebootRequired(ctx, root), opts, want, plan)
 	if plan.AsksPlacement {
 		state, warnings, err := u.computesReport(ctx, root, opts, plan)
 		if err != nil {
@@ -320,7 +320,7 @@ func guestsOf(r guest.Report) map[pci.Address]string {
 }
 
 // render prints the options for a deployment tool, and the file in which it reads them.
-func (u *ui) render(root host.Root, opts novaConfigureOptions, want nova.Want) error {
+func (u *ui) render(ctx context.Context, root host.Root, opts novaConfigureOptions, want nova.Want) error {
 	if opts.unread != nil {
 		u.warn("aliases that are in use on this machine are unknown: " + opts.unread.Error())
 	}
@@ -341,7 +341,7 @@ func (u *ui) render(root host.Root, opts novaConfigureOptions, want nova.Want) e
 		u.warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
 	}
 	if u.prints() {
-		report := newNovaReport(root, opts, want, nova.Plan{})
+		report := newNovaReport(root, u.rebootRequired(ctx, root), opts, want, nova.Plan{})
 		report.Rendered = &text
 		u.show(report)
 		return nil

@@ -205,7 +205,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
-	r.report.report = newReport(r.root, false)
+	r.report.report = newReport(r.root, u.rebootRequired(ctx, r.root), false)
 	if err := errors.Join(r.opts.find.ReadReports(u.documents(opts.guests...), opts.off, time.Now), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}

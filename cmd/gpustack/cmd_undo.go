@@ -16,6 +16,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
+	"gpustack/host/check"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
@@ -111,9 +112,9 @@ type undoReport struct {
 	Left     []string         `json:"left"`
 }
 
-func newUndoReport(root host.Root, e change.Entry, warnings ...string) undoReport {
+func newUndoReport(root host.Root, reboot *bool, e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
-		report:  newReport(root, true, warnings...),
+		report:  newReport(root, reboot, true, warnings...),
 		Changes: []fileChange{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
 	}
@@ -149,12 +150,12 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
-		report := newUndoReport(root, entry)
+		report := newUndoReport(root, u.rebootRequired(ctx, root), entry)
 		u.show(&report)
 		err := u.recover(ctx, engine, opts.decision, 0)
 		switch {
 		case err != nil || !opts.dryRun:
-			report.Applied = err == nil
+			u.ended(ctx, &report, err)
 			return err
 		case entry.Kind == change.KindDrivers:
 			return errDifferent // as the warning says
@@ -204,7 +205,7 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(root, entry, undoWarnings(plan.Rewriting)...)
+	report := newUndoReport(root, u.rebootRequired(ctx, root), entry, undoWarnings(plan.Rewriting)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
 	report.atNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = unitNames(root, entry.Restart); err != nil {
@@ -248,8 +249,7 @@ func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, e
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)
-	r.common().Applied = err == nil
-	r.common().ended(err)
+	u.ended(ctx, r, err)
 	if err == nil && opts.format == formatTable {
 		u.note("entry %d is undone", entry.ID)
 	}
@@ -274,7 +274,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Services.Before())+len(plan.Services.Afterwards()) > 0 && !opts.dryRun {
 		return err
 	}
-	report := newUndoReport(root, entry, warnings...)
+	report := newUndoReport(root, check.RebootRequired(c.machine), entry, warnings...)
 	report.Drivers, report.Stop, report.Start = driverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
 	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
@@ -315,7 +315,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	if err != nil {
 		return err
 	}
-	report, repairs := newUndoReport(root, entry), plan.Change.(*repair.Change)
+	report, repairs := newUndoReport(root, u.rebootRequired(ctx, root), entry), plan.Change.(*repair.Change)
 	report.Repairs = repairs.Units()
 	for i, unit := range report.Repairs {
 		if unit.Open() {

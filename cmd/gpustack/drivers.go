@@ -13,6 +13,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
+	"gpustack/host/check"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
@@ -109,7 +110,7 @@ func (u *ui) observeDrivers(root host.Root, engine change.Engine, timeout time.D
 	c := changing{u: u, root: root, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, engine: engine}
 	var running guard.Running
 	var err, usesErr error
-	subjects := machine.RunningKernel
+	subjects := machine.RunningKernel | machine.Reboot
 	if !release {
 		subjects |= machine.Needs
 		running, err = readRunning(root, c.kernel)
@@ -154,7 +155,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		return err
 	}
 	report := driversReport{
-		report: newReport(c.root, len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions,
+		report: newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions,
 		Load: plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
 	}
 	for _, h := range plan.Holders {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/machine"
 )
@@ -19,7 +21,7 @@ type report struct {
 	Changed        bool      `json:"changed"` // the plan has changes
 	Applied        bool      `json:"applied"`
 	Entry          *int      `json:"entry"`           // id of the journal entry
-	RebootRequired *bool     `json:"reboot_required"` // nil: the root shows no running kernel
+	RebootRequired *bool     `json:"reboot_required"` // nil: the root shows no running kernel, or it cannot be read
 	Restart        []string  `json:"restart"`
 	Warnings       []string  `json:"warnings"`
 
@@ -27,17 +29,26 @@ type report struct {
 	nextBoot bool // the plan takes effect at the next boot
 }
 
-// newReport returns the report of a plan that is made now for the machine below root.
-func newReport(root host.Root, changed bool, warnings ...string) report {
+// newReport returns the report of a plan that is made now for the machine below root. reboot is
+// what [check.RebootRequired] returns for that machine.
+func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) report {
 	return report{
 		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Changed: changed,
-		RebootRequired: rebootRequired(root), Restart: []string{}, Warnings: append([]string{}, warnings...), root: root,
+		RebootRequired: reboot, Restart: []string{}, Warnings: append([]string{}, warnings...), root: root,
 	}
 }
 
-// rebootRequired reports whether the running kernel does not match the record of the machine below
-// root, or nil if that is unknown.
-func rebootRequired(root host.Root) *bool {
+// rebootRequired reports whether the machine below root has to be rebooted, nil if that is unknown.
+// Commands that have not observed the machine call it. If a write to sysfs of an earlier run is
+// stuck in the kernel, it reads no function: that would block too.
+func (u *ui) rebootRequired(ctx context.Context, root host.Root) *bool {
+	err := u.binder(root, 0).Settled(ctx, change.Machine(root))
+	switch stuck := errors.Is(err, host.ErrStuck); {
+	case stuck:
+		return &stuck
+	case err != nil:
+		return nil
+	}
 	return check.RebootRequired(machine.Observe(root, machine.Reboot, machine.Options{}))
 }
 
@@ -49,12 +60,15 @@ func (r *report) atNextBoot(does bool) {
 	}
 }
 
-// ended records whether a reboot is required after a change that ended with err.
-func (r *report) ended(err error) {
-	if r.RebootRequired = rebootRequired(r.root); errors.Is(err, host.ErrStuck) {
-		stuck := true
-		r.RebootRequired = &stuck
+// ended completes a report after a change that ended with err.
+func (u *ui) ended(ctx context.Context, r reporter, err error) {
+	c := r.common()
+	c.Applied = err == nil
+	if stuck := errors.Is(err, host.ErrStuck); stuck {
+		c.RebootRequired = &stuck
+		return
 	}
+	c.RebootRequired = u.rebootRequired(context.WithoutCancel(ctx), c.root)
 }
 
 // common returns the part that every report has.

@@ -38,7 +38,7 @@ func undoFlavor(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	if err := u.recover(ctx, engine, opts.decision, except); err != nil {
 		return err
 	}
-	report := newUndoReport(store.Root, entry)
+	report := newUndoReport(store.Root, u.rebootRequired(ctx, store.Root), entry)
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	switch {
 	case entry.IsOpen() && (errors.Is(err, change.ErrNoEntry) || errors.Is(err, change.ErrUndone)):

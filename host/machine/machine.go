@@ -34,8 +34,9 @@ const (
 // Machine is the observed state of a machine. Observe documents which subject fills which field;
 // fields of subjects that were not observed are zero, without an error.
 type Machine struct {
-	// Observed for every subject. Warnings name other files that could not be read or parsed;
-	// warnings about single functions are in their Device.
+	// Observed for every subject, for Reboot alone only if something is recorded. Warnings name
+	// other files that could not be read or parsed; warnings about single functions are in their
+	// Device.
 	Devices  Look[pci.Devices]
 	Warnings []string
 
@@ -114,7 +115,7 @@ const (
 	Needs                             // functions that the host needs; includes Mediated
 	Mediated                          // mediated devices
 	Check                             // everything that host check uses
-	Reboot                            // whether a reboot is pending; includes Facts and Record
+	Reboot                            // whether a reboot is pending; includes Record and, if something is recorded, Facts
 )
 
 // Options are inputs of Observe that are not in the tree.
@@ -154,7 +155,17 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 			o.subjects |= Needs // for reasons that prevent preparation
 		}
 	}
-	if o.reads(Reboot) {
+	if o.reads(Reboot) && !o.reads(Check) {
+		entries, err := change.List(o.root)
+		o.readTimes(entries, err)
+	}
+	if o.reads(Check | Reboot) {
+		o.Running = readArguments(o.root)
+	}
+	switch recorded := o.Contract.Value != nil; { // else neither functions nor the CPU matter for Reboot
+	case o.subjects == Reboot && !recorded:
+		return o.Machine
+	case o.reads(Reboot) && recorded:
 		o.subjects |= Facts
 	}
 	if o.reads(Boot) {
@@ -164,13 +175,6 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	var beside sync.WaitGroup // slow reads, each of fields of its own
 	var factWarnings []string
 	beside.Go(func() { factWarnings = o.readFacts() })
-	if o.reads(Check | Reboot) {
-		beside.Go(func() { o.Running = readArguments(o.root) })
-	}
-	if o.reads(Reboot) && !o.reads(Check) {
-		entries, err := change.List(o.root)
-		o.readTimes(entries, err)
-	}
 	if o.reads(Check) {
 		beside.Go(func() { o.Types = readTypes(o.root) })
 		o.readRecord()

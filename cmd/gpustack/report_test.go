@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"gpustack/host"
+)
+
+// folders counts how often each folder is listed, and how many attributes of functions are read.
+type folders struct {
+	sync.Mutex
+	listed     map[string]int
+	attributes int
+}
+
+func (f *folders) File(name string, _ []byte, _ error) {
+	f.Lock()
+	defer f.Unlock()
+	if strings.Contains(name, "/0000:") {
+		f.attributes++
+	}
+}
+
+func (f *folders) Dir(name string, names []string, _ error) {
+	f.Lock()
+	defer f.Unlock()
+	if names != nil {
+		f.listed[name]++
+	}
+}
+
+func (*folders) Link(string, string, error) {}
+func (*folders) Mode(string, fs.FileMode)   {}
+
+// recorded returns the example node below a root that records what is read.
+func recorded(t *testing.T) (root host.Root, dir string, read *folders) {
+	t.Helper()
+	dir = layTalk(t)
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read = &folders{listed: map[string]int{}}
+	return root.Recorded(read), dir, read
+}
+
+// TestRebootStuck: while a write to sysfs is stuck in the kernel, reading a function would block.
+// A reboot is required then, and no function is read.
+func TestRebootStuck(t *testing.T) {
+	root, dir, read := recorded(t)
+	gpustack(t, "host", "prepare", "--root", dir, "--yes")
+	u := testUI(t)
+	r := newReport(root, u.rebootRequired(t.Context(), root), true)
+	if r.RebootRequired == nil || !*r.RebootRequired || read.attributes == 0 {
+		t.Fatalf("reboot required: %v, %d attributes read", r.RebootRequired, read.attributes)
+	}
+	for name, text := range map[string]string{
+		"proc/77/cmdline":                "gpustack\x00write-attribute\x00--\x00/sys/bus/pci/drivers/nouveau/unbind\x000000:84:00.0\x00",
+		"proc/sys/kernel/random/boot_id": "this-boot\n",
+		"var/lib/gpustack/journal/0002.json": `{"schema":1,"id":2,"kind":"drivers","command":"host bind","status":"applying","started":"2026-11-21T20:00:00Z",` +
+			`"ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":{"boot_id":"this-boot","release":false,"functions":[]}}`,
+	} {
+		place := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(place, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read.attributes = 0
+	if required := u.rebootRequired(t.Context(), root); required == nil || !*required {
+		t.Errorf("reboot required: %v", required)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	u.ended(ctx, &r, host.ErrStuck)
+	if r.Applied || r.RebootRequired == nil || !*r.RebootRequired {
+		t.Errorf("after a write that is stuck: %+v", r)
+	}
+	if read.attributes > 0 {
+		t.Errorf("%d attributes of functions were read", read.attributes)
+	}
+}
