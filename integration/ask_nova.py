@@ -1,6 +1,6 @@
 """Asks Nova what a nova.conf says: the file's name on a line of input, the answer
 as JSON on a line of output. Several files, in the order in which they are read, are
-joined by commas. After a tab, the name may be followed by the PCI devices
+separated by NUL. After a tab, the name may be followed by the PCI devices
 of the host, a JSON list of what libvirt reports of each, with sriov_totalvfs."""
 import json
 import sys

@@ -24,8 +24,10 @@ var (
 	ErrSpecOrder = host.WithHint(host.WithCode(errors.New("the order in which Nova reads these files depends on how nova-compute is started"), host.CodeSpecConflict, ""), "move the specs that match the same devices into one file, and omit --drop-in")
 	// ErrKept says that a device_spec offers a function that remains with the host.
 	ErrKept = host.WithHint(host.WithCode(errors.New("the device remains with the host"), host.CodeRemains, ""), "in that device_spec, list the functions for guests by address, or remove it")
-	// ErrNotStartable says that nova-compute would refuse to start.
-	ErrNotStartable = host.WithHint(host.WithCode(errors.New("nova-compute would not start"), host.CodeNotStartable, ""), "use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
+	// ErrNotStartable says that nova-compute would refuse to start with report_in_placement.
+	ErrNotStartable = host.WithHint(host.WithCode(errors.New("nova-compute would not start with report_in_placement"), host.CodeNotStartable, ""), "use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
+	// ErrTag says that nova-compute would refuse to start with a tag of a device_spec.
+	ErrTag = host.WithHint(host.WithCode(errors.New("nova-compute would not start"), host.CodeNotStartable, ""), "remove that tag or that device_spec; one_time_use requires --placement")
 )
 
 // value is one value of device_spec in the plan.
@@ -71,11 +73,11 @@ func (p *planner) inOrder() []*source {
 	return sources
 }
 
-// values returns all values of device_spec, in the order in which Nova reads them, with their lines
-// in the files on disk. It is called before device_spec is planned.
-func (p *planner) values() []*value {
+// values returns all values of device_spec in sources, in the order in which Nova reads them, with
+// their lines in the files on disk. It is called before device_spec is planned.
+func (p *planner) values(sources []*source) []*value {
 	var all []*value
-	for _, s := range p.inOrder() {
+	for _, s := range sources {
 		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.before}}, p.options.Release.SpecNames()) {
 			// A value that moves to another place is written on one line.
 			all = append(all, &value{source: s, line: line, text: onOneLine(line.Option.Value), dropped: map[int]bool{}, replaced: map[int]bool{}})
@@ -93,15 +95,7 @@ func onOneLine(value string) string {
 // inserted before the first value that would shadow them. Older names of the option are replaced:
 // Nova reads their values before those of the current name.
 func (p *planner) specs(wanted []Spec) error {
-	all := p.values()
-	for _, v := range all {
-		if !v.line.IsJSON {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: the value of %s is not a JSON object: nova-compute does not start with it", v.Where(), v.line.Option.Key))
-		}
-		for _, fault := range v.line.Faults {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s: %v: nova-compute does not start with it", v.Where(), v.line.Option.Key, fault))
-		}
-	}
+	all := p.values(p.inOrder())
 	var errs []error
 	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
 	last := map[*source][]string{} // values that are appended
@@ -124,13 +118,14 @@ func (p *planner) specs(wanted []Spec) error {
 			last[p.target()] = append(last[p.target()], end)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
 	for _, v := range all {
 		for item := range v.replaced {
 			v.dropped[item] = true
 		}
+	}
+	errs = append(errs, p.rejected(all)...)
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	if err := p.keepsDevices(hardware, all, planned); err != nil {
 		return err

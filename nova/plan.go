@@ -117,8 +117,8 @@ type planner struct {
 
 // NewPlan plans the changes of the files of a machine that lead to what is wanted.
 //
-// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrAlias, ErrSpecConflict,
-// ErrSpecOrder, ErrKept, ErrNotStartable.
+// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrAlias, ErrSpec,
+// ErrSpecConflict, ErrSpecOrder, ErrKept, ErrNotStartable, ErrTag.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if !place.Given {
 		if err := refuseGenerated(root, o.Role); err != nil {
@@ -133,6 +133,8 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	errs = append(errs, p.aliases(w.Aliases))
 	if o.Role.Computes() {
 		errs = append(errs, p.specs(w.Specs))
+	} else {
+		errs = append(errs, p.rejected(p.values(p.of(programScheduler)))...)
 	}
 	p.warnOfRemoval()
 	if o.Role.Controls() && len(w.Aliases) > 0 {
@@ -148,7 +150,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 			p.plan.AsksPlacement = !slices.Equal(before, p.planned())
 		}
 	}
-	if o.Role.Computes() && o.Release >= Zed && slices.ContainsFunc(p.planned(), reports) {
+	if o.Role.Computes() {
 		errs = append(errs, p.startable()...)
 	}
 	if err := errors.Join(errs...); err != nil {

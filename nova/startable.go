@@ -2,34 +2,52 @@ package nova
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
-	"strings"
 )
 
-// startable returns an error for each reason for which nova-compute, with report_in_placement,
-// would refuse to start with the planned files.
+// startable returns an error for each reason for which nova-compute would refuse to start with the
+// planned files on this machine.
 func (p *planner) startable() []error {
 	var files []conf.Source
 	for _, s := range p.inOrder() {
 		files = append(files, conf.Source{Name: s.name, File: s.file})
 	}
 	lines := devspec.Lines(files, p.options.Release.SpecNames())
+	isReported := p.options.Release >= Zed && slices.ContainsFunc(p.planned(), reports)
 	machines := []Host{{Devices: p.options.Devices}}
 	if len(p.options.Devices) == 0 && len(p.options.Hosts) > 0 {
 		machines = p.options.Hosts
 	}
 	var errs []error
+	add := func(m Host, l devspec.Line, err error, seen string) {
+		name := ""
+		if m.Name != "" {
+			name = "host " + m.Name + ": "
+		}
+		errs = append(errs, fmt.Errorf("%s%s: %w: %s", name, l.Where(), err, seen))
+	}
 	for i, m := range machines {
-		for _, f := range devspec.NewHardware(m.Devices, p.options.Interfaces).ReportFaults(lines) {
-			name := ""
-			if m.Name != "" {
-				name = "host " + m.Name + ": "
-			}
+		h := devspec.NewHardware(m.Devices, p.options.Interfaces)
+		for _, f := range FunctionFaults(h, lines, p.options.Release) {
+			add(m, f.Line, ErrTag, f.Seen)
+		}
+		if !isReported {
+			continue
+		}
+		for _, f := range h.ReportFaults(lines) {
 			if i > 0 && strings.Contains(f.Seen, "devname") {
 				continue // reported for the first machine
 			}
-			errs = append(errs, fmt.Errorf("%s%s: %w with report_in_placement: %s", name, f.Line.Where(), ErrNotStartable, f.Seen))
+			add(m, f.Line, ErrNotStartable, f.Seen)
+		}
+	}
+	for _, l := range lines {
+		if !isReported && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return MustReport(s, p.options.Release) }) {
+			add(Host{}, l, ErrTag, "a device_spec has one_time_use, but report_in_placement is not set")
 		}
 	}
 	return errs

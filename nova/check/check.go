@@ -45,6 +45,7 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 			c.identical(s)
 		}
 		if s.Role.Controls() {
+			c.specLines(s.Scheduler()) // nova-scheduler parses them, and uses none
 			c.filters(s)
 		}
 	}

@@ -53,6 +53,7 @@ func TestCheck(t *testing.T) {
 		{"hardware of another type", "zed", goodCtl, goodNode, "11b4/16", []string{"fail alias ctl:2 the devices of alias K4200 have device_type type-PF"}},
 		{"every device", "zed", goodCtl, goodNode + "device_spec = {}\n", "", []string{"warn device_spec node:4 a device_spec has neither ids nor an address"}},
 		{"no JSON in a spec", "zed", goodCtl, goodNode + "device_spec = {\n", "", []string{"fail device_spec node:4 the value of device_spec is not a JSON object"}},
+		{"no JSON in a spec of the controller", "zed", goodCtl + "[pci]\ndevice_spec = {\n", goodNode, "", []string{"fail device_spec ctl:6 the value of device_spec is not a JSON object"}},
 		{"a partial wildcard", "zed", goodCtl, goodNode + "device_spec = {\"address\": \"4*:00.0\"}\n", "",
 			[]string{`fail device_spec node:4 a device_spec: address "4*:00.0": bus: "4*" is neither * nor a hexadecimal number; * replaces a whole field only`}},
 		{"address and devname", "zed", goodCtl, goodNode + "device_spec = {\"address\": \"44:00.0\", \"devname\": \"eth1\"}\n", "",

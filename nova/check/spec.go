@@ -11,8 +11,9 @@ import (
 	"gpustack/nova/devspec"
 )
 
-// Effects on nova-compute.
+// Effects of device specs.
 const (
+	rejectsSpec   = "does not start nova-compute with it, and finds no host for guests where nova-scheduler reads it"
 	noStart       = "does not start nova-compute"
 	noLiveMigrate = "does not start nova-compute with live_migratable and libvirt older than 10.0.0 or QEMU older than 8.2.2"
 )
@@ -24,23 +25,34 @@ var (
 	liveQEMU    = nova.Version{8, 2, 2}
 )
 
-// readSpecs returns the specs of a compute node, and adds findings for specs that Nova rejects.
+// readSpecs returns the values of device_spec of a compute node, and adds their specs to those of
+// all compute nodes.
 func (c *checker) readSpecs(s side) []devspec.Line {
 	c.computes = true
-	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
+	lines := c.specLines(s.Compute())
 	for _, l := range lines {
-		if !l.IsJSON {
-			c.addSpec(l, host.Fail, "the value of device_spec is not a JSON object", noStart, "write a JSON object or a list of JSON objects")
-		}
-		for _, fault := range l.Faults {
-			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec: %v", fault), noStart, "correct the device_spec")
-		}
 		for _, spec := range l.Specs {
 			o := spec.Object
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
 				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests", "add vendor_id and product_id")
 			}
 			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), o, spec})
+		}
+	}
+	return lines
+}
+
+// specLines returns the values of device_spec of a side, and adds findings for those that Nova
+// rejects or misreads.
+func (c *checker) specLines(s nova.Side) []devspec.Line {
+	lines := devspec.Lines(s.Files, c.release.SpecNames())
+	for _, l := range lines {
+		for _, f := range nova.SpecFaults(l, c.release) {
+			effect := rejectsSpec
+			if f.IsTolerated {
+				effect = "reads it as false"
+			}
+			c.addSpec(l, host.Fail, f.Seen, effect, f.Remedy)
 		}
 	}
 	return lines
@@ -57,9 +69,8 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	reports := s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
 	for _, l := range lines {
 		for _, spec := range l.Specs {
-			c.booleans(l, spec)
 			c.liveMigratable(s, l, spec)
-			if c.release >= nova.Flamingo && spec.IsOn("one_time_use") && !reports {
+			if !reports && nova.MustReport(spec, c.release) {
 				c.addSpec(l, host.Fail, "a device_spec has one_time_use, but report_in_placement is not set", noStart, "run gpustack nova configure --role compute --placement")
 			}
 		}
@@ -71,7 +82,7 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 		if reports {
 			found = h.ReportFaults(lines)
 		}
-		for _, f := range append(found, c.wrongFunctions(h, lines)...) {
+		for _, f := range append(found, nova.FunctionFaults(h, lines, c.release)...) {
 			status := host.Fail
 			if m.Name != "" && !strings.Contains(f.Seen, "devname") {
 				if status, f.Seen = guess(f.Seen, f.Line.File, m, sure); sure {
@@ -92,26 +103,6 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	c.shadowed(s, lines, machines)
 }
 
-// booleanSince are the first releases that read each tag as a boolean.
-var booleanSince = map[string]nova.Release{"trusted": nova.Rocky, "remote_managed": nova.Yoga, "managed": nova.Epoxy, "live_migratable": nova.Epoxy, "one_time_use": nova.Flamingo}
-
-// booleans finds tags whose values are not booleans. Nova reads the older ones as false; with newer
-// ones nova-compute does not start.
-func (c *checker) booleans(l devspec.Line, spec devspec.Spec) {
-	for _, tag := range devspec.BooleanTags {
-		value := spec.Object[tag]
-		_, err := devspec.Bool(value)
-		if value == nil || err == nil || c.release < booleanSince[tag] {
-			continue
-		}
-		effect := noStart
-		if booleanSince[tag] < nova.Epoxy {
-			effect = "reads it as false"
-		}
-		c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec: %s %v", tag, err), effect, "write \"yes\" or \"no\"")
-	}
-}
-
 // liveMigratable checks the hypervisor of specs with live_migratable.
 func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
 	if c.release < nova.Epoxy || !spec.IsOn("live_migratable") {
@@ -130,42 +121,6 @@ func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
 			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.name, part.have), noLiveMigrate, fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
 		}
 	}
-}
-
-// wrongFunctions finds tags that Nova does not accept for a type of function: remote_managed on PFs
-// (devspec.py, _init_dev_details) and one_time_use on VFs.
-func (c *checker) wrongFunctions(h devspec.Hardware, lines []devspec.Line) []devspec.Fault {
-	var found []devspec.Fault
-	for _, l := range lines {
-		for _, spec := range l.Specs {
-			if c.release < nova.Yoga || !spec.IsOn("remote_managed") || !h.IsPF(spec.Single) {
-				continue
-			}
-			var pf, vf string // products
-			for i := range h.Devices {
-				switch d := &h.Devices[i]; {
-				case d.ProductID == nil:
-				case d.Address.String() == spec.Single:
-					pf = d.ProductID.String()
-				case d.SRIOV.PF != nil && d.SRIOV.PF.String() == spec.Single:
-					vf = d.ProductID.String()
-				}
-			}
-			// The address of a PF with the product id of its VFs selects the VFs.
-			if spec.Product != vf && (spec.Product == devspec.Anything || spec.Product == pf || vf != "") {
-				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but %s is a PF", conf.Written(spec.Object), spec.Single)})
-			}
-		}
-	}
-	if c.release < nova.Flamingo {
-		return found
-	}
-	for i := range h.Devices {
-		if r, ok := h.First(lines, &h.Devices[i]); ok && h.Devices[i].SRIOV.PF != nil && r.Spec.IsOn("one_time_use") {
-			found = append(found, devspec.Fault{Line: r.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF", conf.Written(r.Spec.Object), h.Devices[i].Address)})
-		}
-	}
-	return found
 }
 
 // shadowed finds specs without effect, because earlier specs match all of their devices.
