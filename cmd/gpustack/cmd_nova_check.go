@@ -26,14 +26,16 @@ Finds errors in the PCI configuration before a restart of the services shows the
 aliases that are missing or different on one machine, or that no device_spec or no
 device matches; options that the release ignores; filters that are missing or were
 removed from Nova; Placement on one side only; device specs that an earlier one shadows,
-and device specs with which nova-compute does not start. Changes nothing.
+and device specs with which nova-compute does not start. Controllers need every alias, a
+compute node those of the devices that it offers. Changes nothing.
 
 Without --conf it reads the files of this machine: those that oslo.config finds for each
 program (nova-dist.conf, nova.conf, nova-compute.conf, nova.conf.d and so on), and those
 that kolla-ansible, TripleO or RHOSO give to containers. Files of another machine are
 given with its role, such as controller=FILE; several files of one machine are joined by
 commas, in the order in which Nova reads them. Without ROLE= and --role, the role is
-inferred from the units of this machine, or else from the options in the files.
+inferred from what nova configure has recorded, the units of this machine, or else the
+options in the files.
 
 --inventory also checks the files against the hardware of compute nodes, and --flavors
 against the flavors of a cloud. The devices that are counted at the end are those that
@@ -43,6 +45,7 @@ the device specs offer to guests, or without a compute node those of the aliases
 
 EXAMPLES
   gpustack nova check
+  gpustack nova check --role compute
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --inventory gpu1.json -o json
   gpustack nova check --conf compute=gpu1.conf,gpu1.d/10.conf --inventory inventories

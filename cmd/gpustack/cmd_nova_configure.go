@@ -31,9 +31,9 @@ of options are replaced, and secrets in the diff are masked.
 
 Nova gives a device the tags of the first device_spec that matches it: planned specs
 are inserted before broader ones. The command refuses and shows the specs if no order
-keeps the effect of both, if nova-compute would not start with --placement, or if an
-existing spec offers a GPU that remains with the host. gpustack's own specs are updated,
-with a warning for each tag whose value changes.
+keeps the effect of both, if nova-compute would not start, or if an existing spec offers
+a GPU that remains with the host. gpustack's own specs are updated, with a warning for
+each tag whose value changes.
 
 --alias NAME=VENDOR:PRODUCT defines an alias, with ,KEY=VALUE for device_type,
 numa_policy, resource_class, traits (joined by plus signs) or live_migratable.
@@ -53,9 +53,11 @@ the product. Device specs that match other devices too, such as those by address
 are kept, with a warning. Devices in use keep their guests. Combine it with --alias to
 rename an alias or to change its product.
 
-All API and compute hosts need the same aliases: run this command with the same devices
-on each of them. Files that a deployment tool generates are refused; --render prints the
-options for the tool, as the refusal does.
+Run this command on each controller with the devices of all compute nodes: nova-api needs
+every alias. nova-compute needs the aliases of the devices that its host offers, as they
+are on the controllers: give it the inventory of that host, with --names. Files that a
+deployment tool generates are refused; --render prints the options for the tool, as the
+refusal does.
 
 Use --placement on compute nodes first. On a controller of release 2023.1 or later it
 turns on pci_in_placement. It refuses until the databases and Placement that nova.conf

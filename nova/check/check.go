@@ -238,21 +238,49 @@ func (c *checker) bothSides() {
 				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is defined twice without the same device_type", name), allAliases, "set the same device_type in both")
 			}
 		}
+		model := at[0]
+		if i := slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Role.Controls() }); i >= 0 {
+			model = at[i]
+		}
+		theirs := contents(at, model.side)
 		for _, s := range c.sides {
 			mine := contents(at, s)
+			needed := slices.DeleteFunc(slices.Clone(theirs), func(alias map[string]any) bool { return !c.needs(s, alias) })
 			switch {
-			case len(mine) == 0 && len(contents(c.aliases[c.variant(name)], s)) > 0: // names reports it
+			case len(mine) == 0 && (len(needed) == 0 || len(contents(c.aliases[c.variant(name)], s)) > 0): // names reports the latter
 			case len(mine) == 0:
-				seen := fmt.Sprintf("alias %s is missing, which %s has", name, at[0].side.Name())
-				if s.service != "" && at[0].side.Name() == s.Name() {
-					seen = fmt.Sprintf("alias %s is missing in the files that %s reads: it is in %s", name, s.service, at[0].file)
+				seen := fmt.Sprintf("alias %s is missing, which %s has", name, model.side.Name())
+				if s.service != "" && model.side.Name() == s.Name() {
+					seen = fmt.Sprintf("alias %s is missing in the files that %s reads: it is in %s", name, s.service, model.file)
 				}
-				c.add(checkAlias, host.Fail, s.Name(), 0, seen, "rejects builds, resizes and migrations with this alias here (PciRequestAliasNotDefined)", "run gpustack nova configure with the same devices here")
-			case !sameContents(mine, contents(at, at[0].side)):
-				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, at[0].name(s)), "claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
+				effect := "rejects builds and resizes with this alias (PciRequestAliasNotDefined)"
+				if !s.Role.Controls() {
+					effect = "rejects resizes, migrations and evacuations to this host with this alias (PciRequestAliasNotDefined)"
+				}
+				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, "run gpustack nova configure with the same devices here")
+			case !isSubset(needed, mine) || !isSubset(mine, theirs):
+				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)), "claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
 			}
 		}
 	}
+}
+
+// needs reports whether a side needs a definition of an alias. nova-api needs all. nova-compute
+// reads an alias only for the new flavor of a guest that moves to its host
+// (nova/compute/resource_tracker.py, _move_claim, since Newton), which nova-scheduler has selected
+// because it offers such devices.
+func (c *checker) needs(s side, alias map[string]any) bool {
+	if s.Role.Controls() {
+		return true
+	}
+	machines, isSure := c.machines(s)
+	isKnown := isSure && len(machines) > 0 && allList(machines, alias["vendor_id"])
+	return c.release >= nova.Newton && slices.ContainsFunc(c.specs, func(at specAt) bool {
+		return at.side.number == s.number && c.canMatch(at.object, alias) && (!isKnown || slices.ContainsFunc(machines, func(m nova.Host) bool {
+			h := devspec.NewHardware(m.Devices, s.Interfaces)
+			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return nova.IsProduct(alias, &d) && h.Matches(at.spec, &d) })
+		}))
+	})
 }
 
 // name returns the name of the side of an alias, for messages about side s: the file if both have
@@ -278,8 +306,9 @@ func where(at []aliasAt, s side) aliasAt {
 	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.number == s.number })]
 }
 
-func sameContents(a, b []map[string]any) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(x map[string]any) bool {
+// isSubset reports whether each object of a is in b.
+func isSubset(a, b []map[string]any) bool {
+	return !slices.ContainsFunc(a, func(x map[string]any) bool {
 		return !slices.ContainsFunc(b, func(y map[string]any) bool { return reflect.DeepEqual(x, y) })
 	})
 }

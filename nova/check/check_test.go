@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 		{"traits that the spec lacks", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "pci_in_placement = true\n", strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "report_in_placement = yes\n", "11b4",
 			[]string{"fail placement ctl:2 alias K4200 requires resource class CUSTOM_PCI_10DE_11B4 and traits CUSTOM_A, but node:3 gives its devices resource class CUSTOM_PCI_10DE_11B4 and traits none"}},
 		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
-			[]string{"fail alias ctl:3 alias K4200 is defined twice without the same device_type", "fail alias node:2 alias K4200 differs from the one in ctl"}},
+			[]string{"fail alias ctl:3 alias K4200 is defined twice without the same device_type"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := nova.ParseRelease(test.release)

@@ -27,7 +27,7 @@ func (c *checker) names() {
 			}
 			status, effect, remedy := host.Warn, "takes them for two aliases", "use one of the names in the files and the flavors"
 			for _, s := range c.sides {
-				if len(contents(first, s)) == 0 || len(contents(second, s)) == 0 {
+				if (len(contents(first, s)) == 0) != (len(contents(second, s)) == 0) {
 					status, effect = host.Fail, "takes them for two aliases, and rejects guests on a host that has only the other (PciRequestAliasNotDefined)"
 				}
 			}
