@@ -62,7 +62,16 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s: no product has the name %s without the id", m.product, plain)
 		}
 	}
-	// A product that host scan can name without pci.ids has a name in the table too.
+	// A product that host scan can name without pci.ids has a name in the table too, of the same model.
+	modelIn := func(name string) string {
+		name, _, _ = strings.Cut(name, "-")
+		return name
+	}
+	for _, m := range models {
+		if text := ownProducts[m.product]; text != "" && modelIn(modelOf(text)) != modelIn(m.name) {
+			t.Errorf("%s: %s is the name of %s", m.product, m.name, text)
+		}
+	}
 	for id, text := range ownProducts {
 		if name := modelOf(text); name != "" && !strings.Contains(text, "NVSwitch") && !strings.Contains(text, "Audio") &&
 			!slices.ContainsFunc(models[:], func(m model) bool { return m.product == id }) {
