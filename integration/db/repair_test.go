@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,8 @@ func machine(t testing.TB) string {
 	return root
 }
 
-// repairMigration runs repair-migration. What it prints holds no password.
+// repairMigration runs repair-migration. What it prints holds no password, and is as docs/schema
+// describes it.
 func repairMigration(t testing.TB, root string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	cmd := exec.Command(gpustack, append([]string{"repair-migration", "--root", root}, args...)...)
@@ -47,6 +49,9 @@ func repairMigration(t testing.TB, root string, args ...string) (stdout, stderr 
 	}
 	if strings.Contains(out.String()+talk.String(), database.Password) {
 		t.Errorf("%q tells the password", args)
+	}
+	if slices.Contains(args, "json") {
+		checkDocument(t, "repair-migration", out.Bytes())
 	}
 	return out.String(), talk.String(), cmd.ProcessState.ExitCode()
 }
