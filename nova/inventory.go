@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -29,6 +30,12 @@ var (
 	ErrPartial = host.WithHint(errors.New("not a whole inventory"), "on the compute node, run: gpustack host scan -o json > FILE")
 	// ErrNotAll is ErrPartial where every function of the machine matters, not only the GPUs.
 	ErrNotAll = host.WithHint(errors.New("not an inventory of every function"), "on the compute node, run: gpustack host scan --all -o json > FILE")
+	// ErrNothingPrepared means that host prepare has recorded no GPU that Nova could offer.
+	ErrNothingPrepared = host.WithHint(errors.New("no alias given, and no GPU is prepared for guests"),
+		"run gpustack host prepare first, or give --alias NAME=VENDOR:PRODUCT or --inventory FILE")
+	// ErrGone means that a function is prepared for guests and does not exist.
+	ErrGone = host.WithHint(errors.New("is prepared for guests, but it is not on this machine"),
+		"gpustack host check shows what has changed since; --alias or --inventory names products without it")
 	// ErrTwice means that two inventories are of one host.
 	ErrTwice = host.WithHint(errors.New("two inventories of one host"), "give only the newest of each host")
 )
@@ -89,6 +96,28 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 		return nil
 	})
 	return hosts, err
+}
+
+// Prepared returns the functions of the machine that are prepared for guests, as an inventory.
+//
+// Errors: ErrNothingPrepared, ErrGone for every such function.
+func (m Machine) Prepared() (Host, error) {
+	h := Host{Name: "localhost", Scope: ScopeFiltered}
+	var errs []error
+	gpu := false
+	for _, address := range m.Given {
+		i := slices.IndexFunc(m.Devices, func(d pci.Device) bool { return d.Address == address })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("%s %w", address, ErrGone))
+			continue
+		}
+		h.Devices = append(h.Devices, m.Devices[i])
+		gpu = gpu || m.Devices[i].Candidate
+	}
+	if !gpu && len(errs) == 0 {
+		errs = append(errs, ErrNothingPrepared)
+	}
+	return h, errors.Join(errs...)
 }
 
 // whole returns an error if an inventory lacks functions that are needed.

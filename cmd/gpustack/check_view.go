@@ -101,5 +101,5 @@ func nextStep(r hostCheckReport, root string) string {
 		return mend + command("host check") + " again"
 	case check.Ready:
 	}
-	return "run " + command("nova configure") + " to offer the devices to Nova"
+	return command("nova configure --role compute") + " offers the devices to Nova"
 }

@@ -38,8 +38,9 @@ each tag whose value changes.
 --alias NAME=VENDOR:PRODUCT defines an alias, with ,KEY=VALUE for device_type,
 numa_policy, resource_class, traits (joined by plus signs) or live_migratable.
 --inventory defines an alias for each product in the JSON or YAML of host scan, with
-type-PF if the product supports SR-IOV. A compute node offers functions by ids, or by
-address if an identical device remains with the host.
+type-PF if the product supports SR-IOV. Without both, a compute node gets an alias for
+each product that host prepare has recorded there. A compute node offers functions by
+ids, or by address if an identical device remains with the host.
 
 The name of such an alias depends on the product alone: K4200, A100-SXM4-80GB. Names in
 use win: that of --alias, else that of --names, else that of an alias for the same
@@ -65,6 +66,7 @@ names show that every compute node with such devices reports them and has alloca
 for the devices in use.
 
 EXAMPLES
+  gpustack nova configure --role compute
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
   gpustack nova configure --role compute --inventory gpu1.json --inventory gpu2.json
   gpustack nova configure --role compute --inventory gpu1.json --names controller.conf
@@ -136,6 +138,7 @@ type novaConfigureOptions struct {
 	root        string
 	inventories []string
 	names       []string // files
+	own         bool     // the products are those that are prepared on this machine
 	unread      error    // of the files of this machine, which --render does not need
 	nova        nova.Options
 	place       nova.Place
@@ -174,10 +177,12 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	if opts.reported && (!opts.nova.Placement || opts.nova.Role == nova.Compute) {
 		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
 	}
+	none := len(opts.inventories)+len(opts.nova.Remove)+len(c.StringSlice("alias")) == 0
+	opts.own = none && opts.nova.Role.Computes()
 	switch {
-	case len(opts.nova.Aliases)+len(opts.inventories)+len(opts.nova.Remove) == 0 && len(c.StringSlice("alias")) == 0:
+	case none && opts.nova.Role == nova.Controller:
 		f.add(&usageError{"no alias given", "give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of gpustack host scan -o json"})
-	case len(opts.names) > 0 && len(opts.inventories) == 0:
+	case len(opts.names) > 0 && len(opts.inventories) == 0 && !none:
 		f.add(&usageError{"--names requires --inventory", "--names gives the products of the inventories the names of the cloud"})
 	}
 	if opts.render != "" && len(opts.nova.Remove) > 0 {
@@ -293,6 +298,11 @@ func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 		var given []pci.Address
 		given, errs[2] = prepared(root)
 		o.nova.Machine, errs[3] = nova.Observe(root, given)
+		if o.own && errs[2] == nil && errs[3] == nil {
+			var here nova.Host
+			here, errs[1] = o.nova.Prepared()
+			o.nova.Hosts = append(o.nova.Hosts, here)
+		}
 		if len(o.nova.Remove) > 0 {
 			o.nova.Guests = guestsOf(guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, nil)), time.Now()))
 		}

@@ -100,6 +100,7 @@ done
 gpustack host scan --root facts --machine -o json > machines/gpu1.json
 cp -a node ctl
 cp -a node gpu
+gpustack host prepare --root node --yes
 gpustack nova configure --root ctl --role controller --inventory gpu1.json --yes
 gpustack nova configure --root gpu --role compute --inventory gpu1.json --yes
 cp ctl/etc/nova/nova.conf ctl.conf

@@ -22,6 +22,11 @@ username = nova
 memcache_secret_key=hunter2
 pass: hunter2
 bypass = no
+[placement]
+auth_url = http://ctl:5000/v3
+#www_authenticate_uri = http://nova:hunter2@ctl:5000
+memcached_urls = inet:ctl:11211
+sql_url = mysql+pymysql:///nova?password=hunter2
 [pci]
 passthrough_whitelist = {"vendor_id": "10de"}
 alias = {
@@ -42,6 +47,11 @@ username = nova
 memcache_secret_key= ***
 pass: ***
 bypass = no
+[placement]
+auth_url = http://ctl:5000/v3
+#www_authenticate_uri = ***
+memcached_urls = ***
+sql_url = ***
 [pci]
 passthrough_whitelist = {"vendor_id": "10de"}
 alias = {
