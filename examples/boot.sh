@@ -1,7 +1,7 @@
 #!/bin/sh
-# boot.sh ROOT: does to an unpacked example with Ubuntu what update-initramfs, update-grub and a
-# reboot do to a server: the initramfs has the hook's script, modprobe.d and the modules, the boot menu and the
-# running kernel have the arguments, and vfio-pci has the devices that its ids= match.
+# boot.sh ROOT: does to an unpacked example with Ubuntu what update-initramfs, update-grub and a reboot
+# do to a server: the initramfs has the hook's script, modprobe.d and the modules, the boot menu and
+# the running kernel have the arguments, and vfio-pci has the devices that its ids= match.
 set -eu
 
 cd "$1"

@@ -14,6 +14,10 @@ cd "$dir"
 LC_ALL=C.UTF-8
 export LC_ALL
 
+# say prints what follows.
+say() {
+	printf '# %s\n' "$*"
+}
 # run shows a command and runs it.
 run() {
 	printf '$ gpustack %s\n' "$*"
@@ -25,27 +29,27 @@ run() {
 
 "$gpustack" host unpack "$examples/ubuntu-8xa100.txtar" node 2>/dev/null
 cp -a node first
+say "Eight A100 in a server with Ubuntu 24.04 and Nova 2025.1, as a file tree in the folder node:"
 run host scan --root node
-run host scan --root node -o tree
+say "On a server, prepare asks before it changes a file. --yes is the answer here:"
 run host prepare --root node --yes
-run host prepare --root node
-
-# A copy is undone: everything is as before, except for the journal.
+say "Every change can be undone. On a copy of the node, only the journal is left:"
 cp -a node copy
 run undo --root copy --yes
 echo '$ diff -r --no-dereference first copy'
 diff -r --no-dereference first copy || [ $? = 1 ]
 echo
 
+say "A file tree cannot regenerate its initramfs and boot menu. host check fails until that is done:"
 run host check --root node || [ $? = 2 ]
+say "A script does that to the file tree, and what a reboot does:"
 echo '$ examples/boot.sh node'
 "$examples/boot.sh" node
 echo
 run host check --root node
-
-"$gpustack" host scan --root node -o json >gpu1.json
-echo '$ gpustack host scan --root node -o json >gpu1.json'
-echo
-run nova configure --root node --role compute --inventory gpu1.json --yes
-run nova check --release 2025.1 --role compute --inventory gpu1.json --conf node/etc/nova/nova.conf
+say "The GPUs that are prepared are offered to Nova:"
+run nova configure --root node --role compute --yes
+run nova check --root node
+say "The node is ready. All checks:"
 run host check --root node --all
+say "docs/tour.md explains each step. On a server with GPUs, begin with: gpustack host scan"

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +14,15 @@ import (
 
 var update = flag.Bool("update", false, "write what the demo prints into docs/tour.md")
 
-// demo returns what make demo prints: its commands, each followed by its output.
+// demo returns what make demo prints: its commands, each followed by its output. The explanations
+// between them, lines that begin with "# ", are left out.
 func demo(t *testing.T) (transcripts []string) {
 	t.Helper()
 	printed, talk, status := try(t, exec.Command("../examples/demo.sh", gpustack))
 	if status != 0 || talk != "" {
 		t.Fatalf("demo: exit status %d, %s\n%s", status, talk, printed)
 	}
+	printed = regexp.MustCompile(`(?m)^# .*\n`).ReplaceAllString(printed, "")
 	for _, transcript := range strings.Split("\n"+printed, "\n$ ")[1:] {
 		transcripts = append(transcripts, strings.TrimSpace(transcript))
 	}
@@ -35,27 +38,37 @@ func blocks(text string) (blocks []string) {
 	return blocks
 }
 
-// TestTour: the console blocks of docs/tour.md are what make demo prints, and at its end the
-// node is ready. With -update, as make transcripts runs it, they are written anew.
+// TestTour: the console blocks of docs/tour.md have the commands of make demo in their order, with
+// what each prints, and at the end the node is ready. With -update, as make transcripts runs it, the
+// outputs are written anew; the commands are those that the page names.
 func TestTour(t *testing.T) {
 	const file = "../docs/tour.md"
 	commands := demo(t)
 	if last := commands[len(commands)-1]; !strings.HasPrefix(last, "gpustack host check") || !strings.Contains(last, "\n\nready: ") {
 		t.Errorf("the demo does not end with a ready node:\n%s", last)
 	}
-	tour := read(t, file)
-	shown := blocks(tour)
+	rest := read(t, file)
+	shown := blocks(rest)
 	var written strings.Builder
-	rest := tour
 	for _, block := range shown {
 		before, after, _ := strings.Cut(rest, "```console\n"+block)
-		n := min(strings.Count("\n"+block, "\n$ "), len(commands))
-		written.WriteString(before + "```console\n$ " + strings.Join(commands[:n], "\n\n$ ") + "\n")
-		commands, rest = commands[n:], after
+		written.WriteString(before + "```console\n")
+		for i, part := range strings.Split("\n"+block, "\n$ ")[1:] {
+			command, _, _ := strings.Cut(part, "\n")
+			if len(commands) == 0 || strings.SplitN(commands[0], "\n", 2)[0] != command {
+				t.Fatalf("docs/tour.md shows %q, where the demo runs %q", command, commands)
+			}
+			if i > 0 {
+				written.WriteString("\n")
+			}
+			written.WriteString("$ " + commands[0] + "\n")
+			commands = commands[1:]
+		}
+		rest = after
 	}
 	written.WriteString(rest)
 	if len(commands) > 0 {
-		t.Errorf("docs/tour.md does not show %q", commands)
+		t.Fatalf("docs/tour.md does not show %q", commands)
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(written.String()), 0o644); err != nil {
