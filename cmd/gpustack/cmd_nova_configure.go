@@ -361,13 +361,20 @@ func (u *ui) render(ctx context.Context, root host.Root, opts novaConfigureOptio
 	switch opts.render {
 	case renderTripleO:
 		u.printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
-			"# Compute and Controller stand for the roles of the nodes. The filters replace the list that is set.\n")
+			"# Compute and Controller stand for the roles of the nodes.\n")
 	case renderRHOSO:
-		u.printf("# For RHOSO: the spec is a part of the OpenStackControlPlane. A ConfigMap is listed\n" +
-			"# in dataSources of the nodes' OpenStackDataPlaneService for Nova. The filters replace the list that is set.\n")
+		if opts.nova.Role.Controls() {
+			u.printf("# For RHOSO: the spec is a part of the OpenStackControlPlane.\n")
+		}
+		if opts.nova.Role.Computes() {
+			u.printf("# For RHOSO: the ConfigMap is listed in dataSources of the nodes' OpenStackDataPlaneService for Nova.\n")
+		}
 	case renderKolla:
 		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
 		u.printf("# For kolla-ansible: nova/%s in the folder node_custom_config.\n", services[opts.nova.Role])
+	}
+	if opts.nova.Role.Controls() && opts.render != renderINI {
+		u.printf("# The filters replace the list that is set.\n")
 	}
 	u.printf("%s", text)
 	return nil

@@ -253,8 +253,12 @@ func novaSummary(r novaReport) string {
 	if len(r.Removed) > 0 {
 		removed = numbered(len(r.Removed), "line") + " removed"
 	}
+	specs := "" // of the files of this machine
+	if r.Role.Computes() {
+		specs = some(len(r.Specs), "device spec")
+	}
 	return sentence(
-		andMore(some(len(r.Aliases), "alias"), some(len(r.Specs), "device spec")), removed,
+		andMore(some(len(r.Aliases), "alias"), specs), removed,
 		filesText(r.Changes, "changed", "new", "removed"), restart)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/host/pci"
+	"gpustack/nova"
 )
 
 func TestRepairSummary(t *testing.T) {
@@ -38,6 +39,15 @@ func TestRepairSummary(t *testing.T) {
 	const want = "1 repair reverted; 3 rows restored; allocations of 1 instance restored"
 	if got := undoRowsSummary([]cleanup.Unit{online, skipped}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestNovaSummary: only files of nova-compute get device specs.
+func TestNovaSummary(t *testing.T) {
+	for role, want := range map[nova.Role]string{nova.Controller: "1 alias", nova.Compute: "1 alias, 2 device specs", nova.All: "1 alias, 2 device specs"} {
+		if got := novaSummary(novaReport{Role: role, Aliases: make([]nova.Alias, 1), Specs: make([]nova.Spec, 2)}); got != want {
+			t.Errorf("%s: got %s, want %s", role, got, want)
+		}
 	}
 }
 
