@@ -285,6 +285,7 @@ func (n *named) add(o Options, p Alias) error {
 			}
 		}
 		if found {
+			n.warnings = append(n.warnings, o.otherNames(p)...)
 			return nil
 		}
 	}
@@ -293,6 +294,19 @@ func (n *named) add(o Options, p Alias) error {
 	}
 	n.derived = append(n.derived, p)
 	return nil
+}
+
+// otherNames returns a warning for each alias of this machine that has a product's devices under a
+// name that the cloud does not have, where the cloud has another: it stays, as flavors may request
+// it.
+func (o Options) otherNames(p Alias) (warnings []string) {
+	for _, n := range o.inUse() {
+		if len(o.Cloud) > 0 && n.selects(p.VendorID, p.ProductID) && !slices.ContainsFunc(o.Cloud, func(c Named) bool { return c.Name == n.Name }) {
+			warnings = append(warnings, fmt.Sprintf("%s: alias %s is for the same devices and is kept, but the files of --names do not have it: --remove-alias %s removes it",
+				n.Where, n.Name, n.Name))
+		}
+	}
+	return warnings
 }
 
 // inUse returns the aliases of this machine that are not removed.

@@ -63,7 +63,7 @@ func TestNamesInUse(t *testing.T) {
 		"one name of two products": {nova.Compute, "", alias("gpu", "11b4", kind) + alias("gpu", "1eb1", kind), "", []string{"11b4", "1eb1"},
 			"gpu=11b4 type-PCI, gpu=1eb1 type-PCI", ""},
 		"the cloud's before its own": {nova.Compute, "", alias("gold", "11b4", kind), alias("K4200", "11b4", kind), []string{"11b4"},
-			"gold=11b4 type-PCI", ""},
+			"gold=11b4 type-PCI", "/etc/nova/nova.conf:2: alias K4200 is for the same devices and is kept, but the files of --names do not have it: --remove-alias K4200 removes it"},
 		"--alias before the cloud's": {nova.Compute, "x=10de:11b4", alias("gold", "11b4", kind), "", []string{"11b4"}, "x=11b4 type-PCI", ""},
 		"--alias with another type": {nova.Controller, "x=10de:20b2,device_type=type-VF", "", "", []string{"20b2/16"},
 			"x=20b2 type-VF, A100-SXM4-80GB=20b2 type-PF", ""},

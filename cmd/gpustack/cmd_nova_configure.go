@@ -56,8 +56,8 @@ rename an alias or to change its product.
 
 Run this command on each controller with the devices of all compute nodes: nova-api needs
 every alias. nova-compute needs the aliases of the devices that its host offers, as they
-are on the controllers: give it the inventory of that host, with --names. Files that a
-deployment tool generates are refused; --render prints the options for the tool, as the
+are on the controllers: run it there with the devices of that host and --names. Files that
+a deployment tool generates are refused; --render prints the options for the tool, as the
 refusal does.
 
 Use --placement on compute nodes first. On a controller of release 2023.1 or later it
@@ -68,7 +68,7 @@ for the devices in use.
 EXAMPLES
   gpustack nova configure --role compute
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
-  gpustack nova configure --role compute --inventory gpu1.json --inventory gpu2.json
+  gpustack nova configure --role controller --inventory gpu1.json --inventory gpu2.json
   gpustack nova configure --role compute --inventory gpu1.json --names controller.conf
   gpustack nova configure --role compute --remove-alias K4200 --dry-run
   gpustack nova configure --role compute --inventory gpu1.json --placement

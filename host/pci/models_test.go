@@ -62,7 +62,7 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s: no product has the name %s without the id", m.product, plain)
 		}
 	}
-	// A product that host scan can name without pci.ids has a name in the table too, of the same model.
+	// A product that host scan can name without pci.ids has a name of the same model in the table.
 	modelIn := func(name string) string {
 		name, _, _ = strings.Cut(name, "-")
 		return name
