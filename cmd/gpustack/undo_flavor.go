@@ -31,24 +31,22 @@ func undoFlavor(ctx context.Context, u *ui, opts undoOptions, store change.Store
 		return fmt.Errorf("%s: %w", entryName(entry.ID, entry.Command), err)
 	}
 	engine := change.Engine{Store: store, Kinds: []change.Kind{flavor.Kind{Compute: compute}}}
-	except := entry.ID
+	report, except := newUndoReport(store.Root, u.rebootRequired(ctx, store.Root), entry), entry.ID
 	if entry.IsOpen() {
 		except = 0
+		u.show(&report) // its requests are known after the recovery alone
 	}
 	if err := u.recover(ctx, engine, opts.decision, except); err != nil {
 		return err
 	}
-	report := newUndoReport(store.Root, u.rebootRequired(ctx, store.Root), entry)
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	switch {
 	case entry.IsOpen() && (errors.Is(err, change.ErrNoEntry) || errors.Is(err, change.ErrUndone)):
 		report.Applied = true // the recovery has already undone it
-		u.show(&report)
 		return nil
 	case err != nil:
 		return err
 	case plan.Entry.IsOpen() && opts.dryRun:
-		u.show(&report)
 		return errDifferent // the warning names the reason
 	}
 	move := plan.Change.(*flavor.Change).Inverse()

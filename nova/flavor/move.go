@@ -195,11 +195,23 @@ func between(before, after map[string]string) (set map[string]string, unset []st
 	return set, unset
 }
 
+// specsText returns extra specs in words.
+func specsText(specs map[string]string) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(specs)) {
+		list = append(list, key+"="+specs[key])
+	}
+	if list == nil {
+		return "no extra specs"
+	}
+	return "the extra specs " + strings.Join(list, ", ")
+}
+
 func setSpecs(ctx context.Context, c *cloud.Compute, f cloud.Flavor, set map[string]string, unset []string) error {
 	if len(set) > 0 {
 		made, err := c.SetExtraSpecs(ctx, f, set)
 		if err == nil && !maps.Equal(made, set) {
-			err = fmt.Errorf("flavor %s: %w: it has extra specs %v", f.Name, ErrDrift, made)
+			err = fmt.Errorf("flavor %s: %w: the cloud has stored %s", f.Name, ErrDrift, specsText(made))
 		}
 		if err != nil {
 			return err
