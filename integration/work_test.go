@@ -33,6 +33,37 @@ func TestScanOpens(t *testing.T) {
 	}
 }
 
+// TestObservesOnce: a command reads the functions of the machine once, for its plan and for
+// reboot_required, and what host prepare would suggest is not searched for by host check.
+func TestObservesOnce(t *testing.T) {
+	opens := func(root string, args ...string) func(file string) int {
+		trace := filepath.Join(t.TempDir(), "trace")
+		strace := []string{"-f", "-e", "trace=openat", "-o", trace, gpustack}
+		try(t, exec.Command("strace", append(append(strace, args...), "--root", root)...))
+		return func(file string) int { return strings.Count(read(t, trace), file+`", O_`) }
+	}
+	talk, board := unpack(t, examples(t)["talk-2xk4200.txtar"]), unpack(t, examples(t)["hgx-8xa100.txtar"])
+	whole := opens(talk, "host", "scan", "--all")("driver_override")
+	if whole == 0 {
+		t.Fatal("no function was read")
+	}
+	for _, state := range []string{"bare", "prepared"} {
+		for _, command := range []string{"host check", "host prepare --dry-run", "host bind --live --dry-run", "host release --dry-run"} {
+			if n := opens(talk, strings.Fields(command)...)("driver_override"); n != whole {
+				t.Errorf("%s, %s: %d functions were read, of %d", state, command, n, whole)
+			}
+		}
+		run(t, gpustack, "host", "prepare", "--root", talk, "--yes")
+	}
+	if n := opens(talk, "undo", "--dry-run")("driver_override"); n != whole {
+		t.Errorf("undo: %d functions were read, of %d", n, whole)
+	}
+	checked, suggested := opens(board, "host", "check")("/sys/class/block"), opens(board, "host", "prepare")("/sys/class/block")
+	if checked == 0 || checked >= suggested {
+		t.Errorf("the disks were listed %d times by host check, %d times by host prepare, which suggests commands", checked, suggested)
+	}
+}
+
 // TestLinear counts how often each statement is run, of gpustack and of package slices, on machines
 // with 115 and with 460 candidates: none may be run more than eight times as often, apart from what
 // is run less than once for each function. Sorting takes up to seven times, and comparing each
