@@ -57,15 +57,15 @@ func reopen(t *testing.T, journal, status string) {
 	}
 }
 
-// TestDocumentOfFailure: a change that is not as planned when it is read back ends with its plan and
-// its errors in one document.
+// TestDocumentOfFailure: a change that is not as planned when it is read back ends with its plan
+// and its errors in one document.
 func TestDocumentOfFailure(t *testing.T) {
 	c := cloudtest.Start(t, 96)
 	c.Fault = func(w http.ResponseWriter, r *http.Request) bool { // accepts keys and does not store them
 		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/os-extra_specs") {
 			return false
 		}
-		w.Write([]byte(`{"extra_specs": {}}`)) //nolint:errcheck // a test's answer
+		w.Write([]byte(`{"extra_specs": {}}`))
 		return true
 	}
 	env := unprivilegedEnv(t)
