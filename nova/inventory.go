@@ -130,7 +130,7 @@ func (i inventory) whole(need Scope) error {
 	case i.Scope == ScopeFiltered:
 		return fmt.Errorf("%w: it lists only the functions that --device, --vendor or --class select", ErrPartial)
 	case i.Complete != nil && !*i.Complete:
-		return fmt.Errorf("%w: class or ids of a function could not be read, as its warnings say", ErrPartial)
+		return fmt.Errorf("%w: class, ids or IOMMU group of a function could not be read, as its warnings say", ErrPartial)
 	}
 	return nil
 }

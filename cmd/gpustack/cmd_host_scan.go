@@ -259,7 +259,7 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 }
 
 // scope sets which functions are to be listed, and whether one that belongs to them can be missing:
-// it may, if the class or an id of any function could not be read.
+// it may, if the class, an id or the IOMMU group of any function could not be read.
 func (r *scanReport) scope(opts hostScanOptions, devices pci.Devices) {
 	switch {
 	case !opts.filter.IsZero():
@@ -270,7 +270,7 @@ func (r *scanReport) scope(opts hostScanOptions, devices pci.Devices) {
 		r.Scope = nova.ScopeGPUs
 	}
 	r.Complete = r.Scope != nova.ScopeFiltered && !slices.ContainsFunc(devices, func(d pci.Device) bool {
-		return d.Class == nil || d.VendorID == nil || d.ProductID == nil
+		return d.Class == nil || d.VendorID == nil || d.ProductID == nil || d.GroupUnread()
 	})
 }
 

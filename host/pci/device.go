@@ -35,6 +35,7 @@ type Device struct {
 	NVSwitchManager *bool `json:"nvswitch_manager,omitempty"`
 
 	whole        bool // everything was read, not only what identifies the function
+	groupUnread  bool
 	driverUnread bool
 	vpdUnread    bool
 	sriovUnread  bool
@@ -78,6 +79,12 @@ const (
 // although a driver may be bound.
 func (d *Device) DriverUnread() bool {
 	return d.driverUnread
+}
+
+// GroupUnread reports whether the IOMMU group of the function could not be read: IOMMUGroup is nil
+// then, although the function may share a group with others.
+func (d *Device) GroupUnread() bool {
+	return d.groupUnread
 }
 
 // IsVendor reports whether the function is known to be made by vendor.

@@ -327,7 +327,7 @@ func (r *reader) identifyByModalias(target string) bool {
 	}
 	r.setPlace(target, v)
 	r.d.Modalias = &v.modalias
-	r.d.IOMMUGroup, _ = link(r, iommuGroup, &v.group, parseCount)
+	r.d.IOMMUGroup, r.d.groupUnread = link(r, iommuGroup, &v.group, parseCount)
 	return true
 }
 
@@ -335,7 +335,7 @@ func (r *reader) identifyByModalias(target string) bool {
 func (r *reader) identify(target string) {
 	d, v := r.d, new(identity)
 	r.setPlace(target, v)
-	d.IOMMUGroup, _ = link(r, iommuGroup, &v.group, parseCount)
+	d.IOMMUGroup, d.groupUnread = link(r, iommuGroup, &v.group, parseCount)
 	if d.Modalias, _ = file(r, modalias, &v.modalias, parseText); d.Modalias != nil {
 		err := r.setModalias(v)
 		if err == nil {
