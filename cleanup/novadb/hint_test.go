@@ -67,6 +67,7 @@ func TestConnectionErrorsHaveHints(t *testing.T) {
 		"another service":    {listen(t, func(conn net.Conn) { conn.Write([]byte("SSH-2.0-OpenSSH_9.2p1\r\n")) }), "", "is that of a MySQL or MariaDB server"},
 		"closes at once":     {listen(t, func(net.Conn) {}), "", "is that of a MySQL or MariaDB server"},
 		"unknown sign-in":    {listen(t, greetWith([]byte("\xfesha256_gssapi\x00"), 1)), "plugin", "authentication"},
+		"no certificate":     {closed + "/nova?ssl_ca=/etc/nowhere.pem", "/etc/nowhere.pem", "check the files that ssl_ca,"},
 		"not a database URL": {"/", "no database is named", "mysql+pymysql://USER:PASSWORD@HOST/DATABASE"},
 	} {
 		t.Run(name, func(t *testing.T) {

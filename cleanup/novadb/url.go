@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
@@ -327,8 +328,8 @@ func (a *arguments) readDefaults() error {
 
 // target returns the configuration of the driver for the arguments.
 func (a *arguments) target() (*Target, error) {
-	host, port := cmp.Or(a.host, "localhost"), cmp.Or(a.port, "3306")
-	if err := errors.Join(checkHost(host), a.tls.check(a.mysqldb)); err != nil {
+	server, port := cmp.Or(a.host, "localhost"), cmp.Or(a.port, "3306")
+	if err := errors.Join(checkHost(server), a.tls.check(a.mysqldb)); err != nil {
 		return nil, err
 	}
 	c := mysql.NewConfig()
@@ -336,9 +337,9 @@ func (a *arguments) target() (*Target, error) {
 	if c.DBName == "" {
 		return nil, errors.New("no database is named")
 	}
-	c.Net, c.Addr = "tcp", net.JoinHostPort(host, port)
+	c.Net, c.Addr = "tcp", net.JoinHostPort(server, port)
 	// mysqlclient connects to a socket only for the host localhost.
-	if a.socket != "" && (!a.mysqldb || host == "localhost") {
+	if a.socket != "" && (!a.mysqldb || server == "localhost") {
 		c.Net, c.Addr = "unix", a.socket
 	}
 	c.ParseTime, c.Loc = true, time.UTC
@@ -348,7 +349,9 @@ func (a *arguments) target() (*Target, error) {
 	// An UPDATE returns the number of rows found, not only of those changed.
 	c.ClientFoundRows = true
 	var err error
-	c.TLS, err = a.tls.config(a.root, host, a.mysqldb)
+	if c.TLS, err = a.tls.config(a.root, server, a.mysqldb); err != nil && !errors.Is(err, fs.ErrPermission) {
+		err = host.WithHint(err, "check the files that ssl_ca, ssl_capath, ssl_cert and ssl_key of the URL name")
+	}
 	c.AllowFallbackToPlaintext = a.tls == tlsArguments{mode: "PREFERRED"} // and no other argument
 	return &Target{Config: c, Bind: a.bind, Init: a.init}, err
 }
