@@ -29,8 +29,8 @@ func newUndoCommand(u *ui) *cli.Command {
 		Usage:     "undo a change made by gpustack",
 		ArgsUsage: "[ENTRY]",
 		Description: `
-Undoes an entry of the journal, the latest that is not undone yet without ENTRY. It shows
-what it will do, and asks.
+Undoes an entry of the journal, which "gpustack history" lists: ENTRY, or without it the
+latest that is not undone yet. It shows what it will do, and asks.
 
 Files are restored byte for byte, with their permissions, owner and attributes, and
 programs that regenerate boot menus and initramfs images run again. If a file was edited

@@ -88,9 +88,14 @@ func commandPage(a *cli.App, path string, c *cli.Command) string {
 	m.macro("SH", "OPTIONS")
 	m.flags(c.Flags)
 	m.description(after)
-	pages := []string{a.Name}
+	pages, group := []string{a.Name}, strings.Fields(path)[0]+" "
+	words := " " + strings.Join(strings.Fields(commandHelp(path, c)), " ")
 	for other := range visibleCommands(a.Commands) {
-		if group, _, _ := strings.Cut(path, " "); other != path && strings.HasPrefix(other, group+" ") {
+		name := other
+		if !strings.ContainsAny(other, " -") { // such as "undo", which may be a verb
+			name = "gpustack " + other
+		}
+		if other != path && (strings.HasPrefix(other, group) || strings.Contains(words, name)) {
 			pages = append(pages, pageName(other))
 		}
 	}
@@ -191,8 +196,8 @@ func (m *roff) seeAlso(pages ...string) {
 	}
 }
 
-// example adds lines that are not arranged.
-func (m *roff) example(lines ...string) {
+// example adds lines as they are, which can be copied.
+func (m *roff) example(lines []string) {
 	m.paragraph()
 	m.macro("nf")
 	m.macro("RS", "4")
@@ -203,31 +208,61 @@ func (m *roff) example(lines ...string) {
 	m.macro("fi")
 }
 
+// list adds indented lines: a list whose terms are separated from their texts by two spaces, with
+// further indented lines that continue a text, or a paragraph.
+func (m *roff) list(lines []string) {
+	name, text := "", ""
+	flush := func() {
+		switch {
+		case name != "":
+			m.term(name, text)
+		case text != "":
+			m.paragraph()
+			m.fill(text)
+		}
+	}
+	for _, line := range lines {
+		before, after, found := strings.Cut(line, "  ")
+		if !found || before == "" {
+			text += " " + line
+			continue
+		}
+		flush()
+		name, text = before, after
+	}
+	flush()
+}
+
 // description formats a command's Description, whose structure help.go describes.
 func (m *roff) description(text string) {
-	var paragraph, example []string
+	var paragraph, indented []string
+	add := m.list
 	flush := func() {
 		if len(paragraph) > 0 {
 			m.paragraph()
 			m.fill(strings.Join(paragraph, " "))
 		}
-		if len(example) > 0 {
-			m.example(example...)
+		if len(indented) > 0 {
+			add(indented)
 		}
-		paragraph, example = nil, nil
+		paragraph, indented = nil, nil
 	}
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
 		case strings.HasPrefix(line, "  "):
-			example = append(example, line[2:])
+			indented = append(indented, line[2:])
 		case line == "":
 			flush()
 		case line == strings.ToUpper(line):
 			flush()
 			m.macro("SH", line)
+			add = m.list
+			if line == "EXAMPLES" {
+				add = m.example
+			}
 		default:
-			if len(example) > 0 {
+			if len(indented) > 0 {
 				flush()
 			}
 			paragraph = append(paragraph, line)
