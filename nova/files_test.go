@@ -195,6 +195,9 @@ func TestRestart(t *testing.T) {
 				command = *s.Command
 			}
 			got = append(got, s.Name+": "+command)
+			if names := strings.Join(s.Names(), " "); command == "none" && names != s.Name || command != "none" && !strings.HasSuffix(command, " restart "+names) {
+				t.Errorf("%s: names %q of %s", test.name, names, command)
+			}
 		}
 		if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)

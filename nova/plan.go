@@ -596,24 +596,21 @@ func (p *planner) available(need []string) error {
 // another does not support yet.
 func (p *planner) restart() ([]Service, error) {
 	var services []Service
-	for _, s := range []Service{
-		{Name: programCompute, Interrupts: "in-flight builds, resizes and live-migration monitoring; running guests are unaffected"},
-		{Name: programConductor, Interrupts: "builds and migrations in progress"},
-		{Name: programScheduler, Interrupts: "scheduling requests in progress"},
-		{Name: programAPI, Interrupts: "API requests in progress"},
+	for _, s := range []struct{ program, interrupts string }{
+		{programCompute, "in-flight builds, resizes and live-migration monitoring; running guests are unaffected"},
+		{programConductor, "builds and migrations in progress"},
+		{programScheduler, "scheduling requests in progress"},
+		{programAPI, "API requests in progress"},
 	} {
-		if !p.changed[s.Name] {
+		if !p.changed[s.program] {
 			continue
 		}
-		units, command, err := restartCommand(p.root, s.Name)
+		service, err := NewService(p.root, s.program)
 		if err != nil {
 			return nil, err
 		}
-		s.Units = append([]string{}, units...)
-		if command != "" {
-			s.Command = &command
-		}
-		services = append(services, s)
+		service.Interrupts = s.interrupts
+		services = append(services, service)
 	}
 	return services, nil
 }

@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -55,25 +54,41 @@ func packagedUnits(root host.Root, role Role) (found []string, err error) {
 	return found, nil
 }
 
-// restartCommand returns the units that run a program, and the command that restarts them: of kolla
-// without units, that of its container. Both are empty where neither is found.
-func restartCommand(root host.Root, program string) (units []string, command string, err error) {
-	units, err = Units(root, program)
-	if err != nil || len(units) > 0 {
-		if len(units) > 0 {
-			command = "systemctl restart " + strings.Join(units, " ")
-		}
-		return units, command, err
+// NewService returns a service with the units that run it below root, and the command that restarts
+// them: of kolla without units, that of its container. Both are empty where neither is found.
+func NewService(root host.Root, program string) (Service, error) {
+	units, err := Units(root, program)
+	service := Service{Name: program, Units: append([]string{}, units...)}
+	if err != nil {
+		return service, err
+	}
+	restart := func(words ...string) {
+		command := strings.Join(words, " ")
+		service.Command = &command
 	}
 	s := search{root: root}
-	if s.exists(kollaDir + program + "/config.json") {
-		container := strings.ReplaceAll(program, "-", "_")
+	switch {
+	case len(units) > 0:
+		restart(append([]string{"systemctl", "restart"}, units...)...)
+	case s.exists(kollaDir + program + "/config.json"):
 		for _, engine := range []string{"docker", "podman"} {
 			if s.exists("/usr/bin/" + engine) {
-				command = fmt.Sprintf("%s restart %s", engine, container)
+				restart(engine, "restart", strings.ReplaceAll(program, "-", "_"))
 				break
 			}
 		}
 	}
-	return nil, command, s.err
+	return service, s.err
+}
+
+// Names returns the names by which an operator restarts the service: those of its units, that of
+// its container, or its own where neither was found.
+func (s Service) Names() []string {
+	switch {
+	case len(s.Units) > 0:
+		return s.Units
+	case s.Command != nil: // "docker restart nova_compute"
+		return []string{(*s.Command)[strings.LastIndex(*s.Command, " ")+1:]}
+	}
+	return []string{s.Name}
 }

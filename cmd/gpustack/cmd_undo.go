@@ -208,7 +208,7 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	report := newUndoReport(root, u.rebootRequired(ctx, root), entry, undoWarnings(plan.Rewriting)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
 	report.atNextBoot(len(entry.Programs)+len(entry.Left) > 0)
-	if report.Restart, err = unitNames(root, entry.Restart); err != nil {
+	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
 		return err
 	}
 	u.plan(opts.decision, &report, func() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +53,11 @@ func (u *ui) showEntry(opts historyOptions, all []change.Store) error {
 	}
 	u.programs(shown.Programs, shown.Left)
 	if len(e.Restart) > 0 {
-		u.printf("\nservices to restart, in this order: %s\n", printable(strings.Join(e.Restart, ", ")))
+		names, restartErr := restartNames(store.Root, e.Restart)
+		if restartErr != nil {
+			return errors.Join(err, restartErr)
+		}
+		u.printf("\nservices to restart, in this order: %s\n", printable(strings.Join(names, ", ")))
 	}
 	return err
 }

@@ -140,19 +140,16 @@ func (u *ui) restartTable(services []nova.Service) {
 	}
 }
 
-// unitNames returns the names by which an operator restarts services of the journal on the machine:
-// those of their units, or their own where no unit was found.
-func unitNames(root host.Root, services []string) ([]string, error) {
+// restartNames returns the names by which an operator restarts services of the journal on the
+// machine.
+func restartNames(root host.Root, programs []string) ([]string, error) {
 	names := []string{}
-	for _, service := range services {
-		units, err := nova.Units(root, service)
+	for _, program := range programs {
+		service, err := nova.NewService(root, program)
 		if err != nil {
 			return nil, err
 		}
-		if len(units) == 0 {
-			units = []string{service}
-		}
-		names = append(names, units...)
+		names = append(names, service.Names()...)
 	}
 	return names, nil
 }

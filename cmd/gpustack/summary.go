@@ -13,7 +13,6 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
-	"gpustack/nova"
 	"gpustack/nova/flavor"
 )
 
@@ -246,8 +245,12 @@ func (u *ui) driversSummary(plan driver.Plan, devices pci.Devices) string {
 // novaSummary returns the summary of nova configure.
 func novaSummary(r novaReport) string {
 	restart := ""
-	if len(r.Restart) > 0 {
-		restart = "to restart: " + strings.Join(serviceNames(r.Services), ", ")
+	if len(r.Services) > 0 {
+		var names []string
+		for _, s := range r.Services {
+			names = append(names, s.Names()...)
+		}
+		restart = "to restart: " + strings.Join(names, ", ")
 	}
 	removed := ""
 	if len(r.Removed) > 0 {
@@ -260,18 +263,6 @@ func novaSummary(r novaReport) string {
 	return sentence(
 		andMore(some(len(r.Aliases), "alias"), specs), removed,
 		filesText(r.Changes, "changed", "new", "removed"), restart)
-}
-
-// serviceNames returns the names by which an operator restarts services: those of their units, or
-// their own where no unit was found.
-func serviceNames(services []nova.Service) (names []string) {
-	for _, s := range services {
-		if len(s.Units) == 0 {
-			names = append(names, s.Name)
-		}
-		names = append(names, s.Units...)
-	}
-	return names
 }
 
 // flavorSummary returns the summary of flavor create, flavor delete and their undo.
