@@ -53,6 +53,15 @@ func TestCompletion(t *testing.T) {
 		{"gpustack host guests --root node --conf /etc/modprobe.d/zz", "gpustack host guests --root node --conf /etc/modprobe.d/zz-gpustack.conf "},
 		{"gpustack flavor create --ram nodf", "gpustack flavor create --ram nodf"},
 		{"gpustack host scan nodf", "gpustack host scan nodf"},
+		{"gpustack nova check --conf nodf", "gpustack nova check --conf nodfile "},
+		{"gpustack nova check --conf controller=nodf", "gpustack nova check --conf controller=nodfile "},
+		{"gpustack nova check --conf=nodf", "gpustack nova check --conf=nodfile "},
+		{"gpustack nova check --conf=controller=nodf", "gpustack nova check --conf=controller=nodfile "},
+		{"gpustack nova check --conf contr", "gpustack nova check --conf controller="},
+		{"gpustack host help sc", "gpustack host help scan "},
+		{"gpustack man host sc", "gpustack man host scan "},
+		{"gpustack host scan -o tr", "gpustack host scan -o tree "},
+		{"gpustack repair-migration --guests nodf", "gpustack repair-migration --guests nodfile "},
 	}
 	for shell, argv := range map[string][]string{
 		"bash": {"bash", "--noprofile", "--norc", "-i"},

@@ -23,6 +23,7 @@ type commandLine struct {
 	help      bool   // help is requested, which takes precedence over errors in flags and arguments
 	unknown   bool   // a command is unknown: there is no help to print
 	format    string // of the output: the value of --output, of any command, or ""
+	root      string // the value of --root, or ""
 }
 
 // parseLine splits a command line, whose first word is the program's name.
@@ -32,7 +33,7 @@ func parseLine(a *cli.App, args []string) *commandLine {
 		rest = line.take(rest)
 	}
 	line.faults.command = strings.Join(append([]string{a.Name}, line.path...), " ")
-	line.format = line.output()
+	line.format, line.root = line.last("output", "o"), line.last("root")
 	line.check()
 	return line
 }
@@ -183,20 +184,20 @@ func takesValue(flag cli.Flag) bool {
 	return ok && documented.TakesValue()
 }
 
-// output returns the last value of --output, also if the command has no such flag: a program that
-// asks for a document gets one that says so.
-func (l *commandLine) output() (format string) {
+// last returns the last value of a flag, also if the command has no such flag: a program that asks
+// for a document gets one that says so.
+func (l *commandLine) last(names ...string) (last string) {
 	for _, words := range l.flags {
 		name, value, hasValue := cutFlag(words[0])
-		if name != "output" && name != "o" {
+		if !slices.Contains(names, name) {
 			continue
 		}
 		if !hasValue && len(words) > 1 {
 			value = words[1]
 		}
-		format = value
+		last = value
 	}
-	return format
+	return last
 }
 
 // check adds errors for flags that the command does not have or whose values are missing, and

@@ -59,8 +59,9 @@ func newCompleteCommand(u *ui) *cli.Command {
 		Description: `
 Prints a line for each completion of the last WORD: the completion, a tab, and its
 description. A line that begins with a tab says that the name of a file ("files") or folder
-("dirs") may follow, which the shell completes. Reads files of the machine below --root, and
-connects to nothing. What cannot be read has no completions.
+("dirs") may follow, which the shell completes; after another tab is the part of WORD before
+the name. Reads files of the machine below --root, and connects to nothing. What cannot be
+read has no completions.
 
 EXIT STATUS
   0  always`,
@@ -84,12 +85,12 @@ func runComplete(ctx context.Context, u *ui, opts completeOptions) error {
 		return nil
 	}
 	last := len(opts.words) - 1
-	offers, paths := complete(ctx, u, opts, opts.words[:last], opts.words[last])
+	offers, paths, before := complete(ctx, u, opts, opts.words[:last], opts.words[last])
 	for _, o := range offers {
 		u.printf("%s\t%s\n", printable(o.word), printable(oneLine(o.text)))
 	}
 	if paths != noPaths {
-		u.printf("\t%s\n", paths)
+		u.printf("\t%s\t%s\n", paths, printable(before))
 	}
 	return nil
 }
@@ -97,8 +98,9 @@ func runComplete(ctx context.Context, u *ui, opts completeOptions) error {
 // offer is a completion: a word with its description.
 type offer struct{ word, text string }
 
-// complete returns the completions of next after words, and whether the shell completes paths.
-func complete(ctx context.Context, u *ui, opts completeOptions, words []string, next string) (offers []offer, paths pathsOf) {
+// complete returns the completions of next after words, and whether the shell completes paths,
+// after which part of next.
+func complete(ctx context.Context, u *ui, opts completeOptions, words []string, next string) (offers []offer, paths pathsOf, before string) {
 	line := commandLine{app: opts.app, faults: &faults{}}
 	for rest := words; len(rest) > 0; {
 		rest = line.take(rest)
@@ -107,7 +109,7 @@ func complete(ctx context.Context, u *ui, opts completeOptions, words []string, 
 	flag, assigned := line.open(), ""
 	if name, value, hasValue := cutFlag(next); flag == nil && hasValue && strings.HasPrefix(next, "-") {
 		if flag = line.ownFlag(name); flag == nil || !takesValue(flag) {
-			return nil, noPaths
+			return nil, noPaths, ""
 		}
 		assigned, v.next = strings.TrimSuffix(next, value), value
 	}
@@ -126,7 +128,11 @@ func complete(ctx context.Context, u *ui, opts completeOptions, words []string, 
 	for i := range offers {
 		offers[i].word = assigned + offers[i].word
 	}
-	return offers, paths
+	before = assigned
+	if flag != nil && isRoleFiles(flag) {
+		before += v.next[:strings.LastIndexAny(v.next, "=,")+1]
+	}
+	return offers, paths, before
 }
 
 // commandOffers returns the commands of a group.

@@ -61,13 +61,30 @@ func (v *completer) ofFlag(flag cli.Flag) ([]offer, pathsOf) {
 	if choice, ok := flag.(choiceFlag); ok {
 		return wordOffers(choice.words...), noPaths
 	}
-	if p, ok := flag.(pathFlag); ok && p.paths().kind == machineFile && v.given("root") != "" {
+	if p, ok := flag.(pathFlag); ok && p.paths().kind == machineFile && v.line.last("root") != "" {
 		return v.filesBelow(), noPaths
 	}
 	if offers := valueOffers[flag.Names()[0]]; offers != nil {
 		return offers(v), noPaths
 	}
+	if isRoleFiles(flag) {
+		return v.roles(), filePaths
+	}
 	return v.named(valueName(flag))
+}
+
+// isRoleFiles reports whether a value of a flag is [ROLE=]FILE[,FILE].
+func isRoleFiles(flag cli.Flag) bool { return strings.HasPrefix(valueName(flag), "[ROLE=]FILE") }
+
+// roles offers what may stand before a file.
+func (v *completer) roles() []offer {
+	if v.next == "" || strings.Contains(v.next, "=") {
+		return nil // most values begin with the name of a file
+	}
+	return []offer{
+		{string(nova.Controller) + "=", "files of a controller"}, {string(nova.Compute) + "=", "files of a compute node"},
+		{string(nova.All) + "=", "files of a machine that is both"},
+	}
 }
 
 // ofArgument completes an argument of the command.
@@ -117,24 +134,8 @@ func wordOffers(words ...string) (offers []offer) {
 	return offers
 }
 
-// given returns the value of a flag on the command line, or "".
-func (v *completer) given(flag string) string {
-	value := ""
-	for _, words := range v.line.flags {
-		name, assigned, hasValue := cutFlag(words[0])
-		switch {
-		case name != flag:
-		case hasValue:
-			value = assigned
-		case len(words) > 1:
-			value = words[1]
-		}
-	}
-	return value
-}
-
 // dir returns the value of --root.
-func (v *completer) dir() string { return cmp.Or(v.given("root"), v.machine) }
+func (v *completer) dir() string { return cmp.Or(v.line.last("root"), v.machine) }
 
 // root returns the machine that --root names, and false if there is none.
 func (v *completer) root() (host.Root, bool) {
