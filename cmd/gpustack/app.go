@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
 )
 
 // app is the command-line application for one command line.
@@ -66,7 +68,7 @@ func newApp(u *ui, args []string) app {
 	}
 	u.argv = args[min(1, len(args)):]
 	line := parseLine(a, args)
-	u.format = line.format
+	u.format, u.root = line.format, line.root
 	tame(a, line.faults)
 	return app{a, line, u}
 }
@@ -268,9 +270,15 @@ type usageError struct {
 	problem, hint string
 }
 
+// Error returns the problem, which may repeat a word of the command line, without the credentials
+// of a URL.
 func (e *usageError) Error() string {
-	return e.problem
+	return credentials().ReplaceAllString(e.problem, "://***@")
 }
+
+// credentials matches the credentials of a URL: also of one whose password has an @ that is not
+// percent-encoded.
+var credentials = host.LazyRegexp(`(?s)://.*@`)
 
 // Hint returns the hint, or "".
 func (e *usageError) Hint() string {

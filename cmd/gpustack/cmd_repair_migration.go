@@ -394,7 +394,7 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	if entry.ID != 0 {
 		r.report.Entry = &entry.ID
 		if slices.ContainsFunc(units, cleanup.Unit.Written) {
-			r.u.note("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", entry.ID, entry.ID)
+			r.u.note("%s", r.u.atRoot(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", entry.ID, entry.ID)))
 		}
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ func (u *ui) finish(err error) error {
 		return u.out.Flush()
 	}
 	defer close(u.written)
-	text, encodeErr := encode(u.format, u.document, newFailure(err), u.terminal)
+	text, encodeErr := encode(u.format, u.document, newFailure(err, u.atRoot), u.terminal)
 	if encodeErr != nil {
 		return encodeErr
 	}

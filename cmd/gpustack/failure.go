@@ -32,15 +32,16 @@ type problem struct {
 	Hint    *string `json:"hint"`
 }
 
-// newFailure returns what a document says of an error, all of whose parts it has.
-func newFailure(err error) failure {
+// newFailure returns what a document says of an error, all of whose parts it has. completed returns
+// the final text of a hint.
+func newFailure(err error, completed func(string) string) failure {
 	f := failure{Schema: 1}
-	f.add(err, nil)
+	f.add(err, nil, completed)
 	return f
 }
 
 // add adds each part of an error. given are the hints that replace those of its parts, or nil.
-func (f *failure) add(err error, given []string) {
+func (f *failure) add(err error, given []string, completed func(string) string) {
 	if err == nil {
 		return
 	}
@@ -49,7 +50,7 @@ func (f *failure) add(err error, given []string) {
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
-			f.add(e, given)
+			f.add(e, given, completed)
 		}
 		return
 	}
@@ -57,7 +58,7 @@ func (f *failure) add(err error, given []string) {
 	if lines == nil {
 		lines = hints(err)
 	}
-	hint := optional(strings.Join(slices.Compact(slices.Clone(lines)), "\n"))
+	hint := optional(completed(strings.Join(slices.Compact(slices.Clone(lines)), "\n")))
 	var r interface {
 		Refusal() (host.Code, string)
 	}

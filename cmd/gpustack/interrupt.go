@@ -180,7 +180,7 @@ func (u *ui) interruptedBy() (changing bool, message string) {
 // remedy.
 func (u *ui) stopped() {
 	u.mu.Lock()
-	message, remedy := "interrupted again, stopped at once", u.remedy
+	message, remedy := "interrupted again, stopped at once", u.atRoot(u.remedy)
 	fmt.Fprintf(u.talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, remedy) //nolint:errcheck // there is no other place to report it
 	u.mu.Unlock()
 	u.finishInterrupted(problem{message, &remedy})

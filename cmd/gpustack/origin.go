@@ -29,9 +29,9 @@ func (u *ui) origin() *change.Origin {
 
 // caller returns the name of the user who has called gpustack: by sudo(8), which sets SUDO_USER,
 // or else the user who has logged in, or else the user of the process. A user without a name is
-// named by its id.
+// named by its id. SUDO_USER is root in a shell of root's: there it says nothing about the user.
 func caller(sudo, login string) string {
-	if sudo != "" {
+	if sudo != "" && sudo != "root" {
 		return sudo
 	}
 	if login != "" && login != noLogin {

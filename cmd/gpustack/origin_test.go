@@ -15,6 +15,7 @@ func TestCaller(t *testing.T) {
 	}
 	for _, test := range []struct{ sudo, login, want string }{
 		{"alice", "0", "alice"},
+		{"root", "4000123456", "4000123456"}, // sudo in a shell of root's
 		{"", "0", "root"},
 		{"", "4000123456", "4000123456"}, // a user without a name
 		{"", noLogin, own.Username},

@@ -138,7 +138,7 @@ func (u *ui) decide(d decision, question, summary string, r reporter, act func()
 
 // recorded prints that a change was made and recorded.
 func (u *ui) recorded(entry int) {
-	u.note("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)
+	u.note("%s", u.atRoot(fmt.Sprintf("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)))
 }
 
 func entryName(id int, command string) string {

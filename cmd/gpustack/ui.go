@@ -35,6 +35,7 @@ type ui struct {
 	quiet    bool // --quiet was given: what programs print and what is waited for is not shown
 	colour   bool
 	unicode  bool
+	root     string        // the value of --root, or ""
 	argv     []string      // of the command line, without the name of the program
 	stop     chan struct{} // closed by a second signal, which ends running programs too
 	handled  chan struct{} // see settleSignals
@@ -109,7 +110,7 @@ func (u *ui) printf(format string, args ...any) {
 func (u *ui) warn(warnings ...string) {
 	u.catchUp()
 	for _, w := range warnings {
-		fmt.Fprintf(u.talk, "gpustack: warning: %s\n", printable(w)) //nolint:errcheck // there is no other place to report it
+		fmt.Fprintf(u.talk, "gpustack: warning: %s\n", printable(u.atRoot(w))) //nolint:errcheck // there is no other place to report it
 	}
 }
 
@@ -117,6 +118,18 @@ func (u *ui) warn(warnings ...string) {
 // returned at the end.
 func (u *ui) catchUp() {
 	u.out.Flush() //nolint:errcheck // the writer keeps the error
+}
+
+// ofMachine are commands that packages without --root name in hints and messages.
+var ofMachine = host.LazyRegexp(`gpustack (undo|history|repair-migration)\b`)
+
+// atRoot adds --root to the commands of a hint or message: they are for the same machine, and
+// without --root they would look at this one, or change it.
+func (u *ui) atRoot(text string) string {
+	if u.root == "" || u.root == "/" {
+		return text
+	}
+	return ofMachine().ReplaceAllStringFunc(text, func(command string) string { return command + atRoot(u.root) })
 }
 
 // note prints a message about what was done.
@@ -243,7 +256,7 @@ func (u *ui) fail(err error) {
 		fmt.Fprintf(u.talk, "gpustack: error: %s\n", printable(err.Error())) //nolint:errcheck // there is no other place to report it
 	}
 	for _, h := range slices.Compact(hints(err)) {
-		fmt.Fprintf(u.talk, "gpustack: hint: %s\n", printable(h)) //nolint:errcheck // there is no other place to report it
+		fmt.Fprintf(u.talk, "gpustack: hint: %s\n", printable(u.atRoot(h))) //nolint:errcheck // there is no other place to report it
 	}
 }
 

@@ -72,6 +72,8 @@ func (k Files) past(f File, now *edit.File, entry Entry, later []Entry) Past {
 	switch {
 	case entry.Status == Undone:
 		since = "the change is undone"
+	case entry.IsOpen() && f.Before.Is(now):
+		since = "the change of the file is not made"
 	case now == nil:
 		since = "the file was removed since"
 	}
@@ -95,7 +97,9 @@ func (k Files) values(f File) (removed, added []string) {
 		key := strings.LastIndex(name, " ") + 1
 		for _, v := range values {
 			switch {
-			case key > 0 && name[key:] == "": // such as the line with its name
+			case key > 0 && name[key:] == "" && (strings.TrimSpace(v) == "" || v[0] == '['):
+				continue // other values name the section
+			case key > 0 && name[key:] == "":
 			case strings.HasPrefix(v, name): // a kernel argument contains its name
 			default:
 				v = name[key:] + " = " + v

@@ -441,7 +441,7 @@ func TestInterruptedEntry(t *testing.T) {
 		lose(proxy)
 		args = []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
 		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
-		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --apply determines it") {
+		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --root "+root+" --apply determines it") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 		return root, cell, args
@@ -844,7 +844,7 @@ func TestInterruptedRepair(t *testing.T) {
 		root := machine(t)
 		cmd, talk := start(t, root, "--settle", "0s")
 		interrupt(t, cell, cmd)
-		for _, want := range []string{"0000:00:00.0 of gpu1: repaired", "0000:02:00.0 of gpu1: skipped: not begun: the run was interrupted", "'gpustack undo 1' undoes it", "error: interrupted"} {
+		for _, want := range []string{"0000:00:00.0 of gpu1: repaired", "0000:02:00.0 of gpu1: skipped: not begun: the run was interrupted", "'gpustack undo --root " + root + " 1' undoes it", "error: interrupted"} {
 			if !strings.Contains(talk.String(), want) {
 				t.Errorf("%q is not said: %s", want, talk)
 			}
@@ -978,7 +978,8 @@ func TestInterruptedRepairTwice(t *testing.T) {
 	s.Type(terminal.CtrlC)
 	status := s.Wait()
 	want := "gpustack: error: interrupted again, stopped at once\n" +
-		"gpustack: hint: if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it\n"
+		fmt.Sprintf("gpustack: hint: if 'gpustack history --root %[1]s' shows an interrupted entry, 'gpustack repair-migration --root %[1]s --apply' determines what it has done, "+
+			"'gpustack undo --root %[1]s' undoes it\n", root)
 	if status != 130 || !strings.HasSuffix(s.Output(), want) {
 		t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
 	}
