@@ -56,7 +56,8 @@ func (r Root) Record(name string, data []byte) {
 }
 
 // Real returns name with every symbolic link resolved below the root, and records those links,
-// so that a snapshot contains both the links and the file they lead to.
+// so that a snapshot contains both the links and the file they lead to. Links of /proc are not
+// recorded: see place.
 func (r Root) Real(name string) (string, error) {
 	if r.rec == nil {
 		place, err := r.Resolve(name)
@@ -75,7 +76,9 @@ func (r Root) Real(name string) (string, error) {
 		if links++; links > most {
 			return "", &fs.PathError{Op: "readlink", Path: r.Path(name), Err: unix.ELOOP}
 		}
-		r.recordLink(at, target, nil)
+		if !ofProcess(at) {
+			r.recordLink(at, target, nil)
+		}
 		if !path.IsAbs(target) {
 			target = path.Join(resolved, target)
 		}
@@ -89,7 +92,7 @@ func (r Root) Real(name string) (string, error) {
 // they lead to differs by process.
 func (r Root) place(name string) string {
 	name = below(name)
-	if strings.HasPrefix(name, "proc/") {
+	if ofProcess(name) {
 		return name
 	}
 	dir := r.folder(path.Dir(name))
@@ -98,6 +101,11 @@ func (r Root) place(name string) string {
 		return at
 	}
 	return r.folder(at)
+}
+
+// ofProcess reports whether a name is below /proc.
+func ofProcess(name string) bool {
+	return strings.HasPrefix(below(name), "proc/")
 }
 
 // folder returns a name with its links resolved and recorded, each once.

@@ -130,7 +130,7 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 		tree.Remove(identityFiles()...)
 	}
 	if unread := tree.Unreadable(); len(unread) > 0 {
-		u.warn(fmt.Sprintf("host check and host prepare will show less: %d files cannot be read, such as /%s", len(unread), unread[0]))
+		u.warn(fmt.Sprintf("host check and host prepare will show less: not readable: %s, such as /%s", numbered(len(unread), "file"), unread[0]))
 	}
 	if err := u.begin(); err != nil {
 		return err
@@ -153,17 +153,28 @@ func (u *ui) readAll(ctx context.Context, root host.Root) {
 	u.refusedByPrepare(ctx, root, m) // as host check asks it
 	hardware.Read(root)              // as host scan --machine does
 	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
-	choices := []selection.Options{{}, {None: true}, {NVSwitch: machine.SwitchesToHost}, {NVSwitch: machine.SwitchesToGuest}, {Driver: machine.Stub}}
-	for _, d := range m.Devices.Value {
-		if d.IsGPU() { // what is read does not depend on which of them is selected
-			choices = append(choices, selection.Options{Only: []pci.Selector{pci.Only(d.Address)}})
-		}
-	}
-	for _, choice := range choices {
+	for _, choice := range choicesToRead(m.Devices.Value) {
 		if want, err := prepare.NewWant(root, m, choice); err == nil {
 			prepare.NewPlan(root, m, want) //nolint:errcheck // read, not shown
 		}
 	}
+}
+
+// choicesToRead returns the selections that together read all that host prepare reads. Of the GPUs
+// of one product, one alone is selected: what is read does not depend on which of them remain.
+func choicesToRead(devices pci.Devices) []selection.Options {
+	choices := []selection.Options{{}, {None: true}, {NVSwitch: machine.SwitchesToHost}, {NVSwitch: machine.SwitchesToGuest}, {Driver: machine.Stub}}
+	seen := map[[2]pci.ID]bool{}
+	for _, d := range devices {
+		if !d.IsGPU() || d.VendorID == nil || d.ProductID == nil {
+			continue
+		}
+		if product := [2]pci.ID{*d.VendorID, *d.ProductID}; !seen[product] {
+			seen[product] = true
+			choices = append(choices, selection.Options{Only: []pci.Selector{pci.Only(d.Address)}})
+		}
+	}
+	return choices
 }
 
 // maskNova hides the passwords of Nova's files.
@@ -230,6 +241,9 @@ func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
 	}
 	if err := tree.Unpack(opts.dir); err != nil {
 		return err
+	}
+	if unread := tree.Unreadable(); len(unread) > 0 {
+		u.warn(fmt.Sprintf("not readable where the snapshot was taken, and so not here: %s, such as /%s", numbered(len(unread), "file"), unread[0]))
 	}
 	u.note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
 	return nil

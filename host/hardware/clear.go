@@ -51,6 +51,9 @@ func (p *probe) isClear(name string) error {
 		return nil
 	}
 	place, err := p.root.Resolve(name)
+	if errors.Is(err, unix.ELOOP) {
+		return nil // a link to itself stands for a file that could not be read for a snapshot
+	}
 	if err != nil {
 		return err
 	}
@@ -113,20 +116,37 @@ func (p *probe) expand(pattern string) []string {
 	return names
 }
 
-// record reads a file for the recorder, if there is one.
+// record reads a file for the recorder, if there is one, and records the links to a folder.
 func (p *probe) record(name string) {
 	if !p.root.IsRecorded() || identifies(name) {
 		return
 	}
-	if _, err := p.root.Real(name); err != nil {
+	place, err := p.root.Resolve(name)
+	if err != nil {
 		return
 	}
-	switch name {
-	case cpuInfo:
+	switch info, err := os.Stat(place); {
+	case err != nil: // a pattern of which one element is a file matches nothing
+	case info.IsDir():
+		p.root.Real(name) //nolint:errcheck // recorded
+	case hasNoValue(place):
+	case name == cpuInfo:
 		p.root.ReadReduced(name, reduceCPUs) //nolint:errcheck // recorded too
 	default:
 		p.root.ReadFile(name) //nolint:errcheck // recorded too
 	}
+}
+
+// hasNoValue reports whether an attribute has no value now, as the speed of an interface that is
+// down (Linux, Documentation/ABI/testing/sysfs-class-net). It is as if absent.
+func hasNoValue(place string) bool {
+	f, err := os.Open(place)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	_, err = f.Read(make([]byte, 1))
+	return errors.Is(err, unix.EINVAL)
 }
 
 // identifies reports whether a file identifies a single machine or part.

@@ -23,7 +23,7 @@ const (
 
 // readMemory reads the memory of the machine.
 func (p *probe) readMemory(ctx context.Context, m *Machine) {
-	if !p.clear(memInfo, blocksDir+"/block_size_bytes", blocksDir+"/memory[0-9]*/state", poolsDir+"/*/*") {
+	if !p.clear(memInfo, blocksDir+"/block_size_bytes", blocksDir+"/memory[0-9]*/state", poolsDir+"/*/*_hugepages") {
 		return
 	}
 	usable, ok := p.memTotal(memInfo)
@@ -193,7 +193,7 @@ func (p *probe) readNodes(ctx context.Context, m *Machine, all cores) {
 // readNodeMemory reads the memory of a node. ghw needs the whole of it, and two lines of
 // /proc/meminfo, of which kernels before 4.16 do not have Hugetlb.
 func (p *probe) readNodeMemory(ctx context.Context, dir string, n *Node) {
-	if !p.clear(memInfo, blocksDir+"/block_size_bytes", dir+"/meminfo", dir+"/memory[0-9]*/state", dir+"/hugepages/*/*") {
+	if !p.clear(memInfo, blocksDir+"/block_size_bytes", dir+"/meminfo", dir+"/memory[0-9]*/state", dir+"/hugepages/*/*_hugepages") {
 		return
 	}
 	usable, ok := p.memTotal(dir + "/meminfo")

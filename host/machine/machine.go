@@ -267,11 +267,13 @@ func (o *observer) readFacts() (warnings []string) {
 // readNeeds determines which functions the host needs.
 func (o *observer) readNeeds(running guard.Running) {
 	needs, err := guard.Needs(o.root, o.Devices.Value, running)
-	mounts, mountsErr := o.root.Exists("/proc/mounts")
-	if mountsErr == nil && !mounts {
-		o.warn("/proc/mounts is missing: the host's disks are not protected")
+	if err == nil {
+		var mounts bool
+		if mounts, err = o.root.Exists("/proc/mounts"); err == nil && !mounts {
+			o.warn("/proc/mounts is missing: the host's disks are not protected")
+		}
 	}
-	o.Needs = Saw("/proc/mounts", needs, errors.Join(err, mountsErr))
+	o.Needs = Saw("/proc/mounts", needs, err)
 }
 
 // readConf reads the configuration of modprobe. It is absent in a tree without its folder.

@@ -39,7 +39,7 @@ func TestMaskedLeavesGuestsOut(t *testing.T) {
 	m.File("etc/fstab", []byte("x"), nil)
 	m.Mode("etc/fstab", 0o600)
 	m.File("etc/closed", nil, errors.New("permission denied"))
-	const want = "etc drwxr-xr-x\netc/closed ----------\netc/fstab -rw------- masked x\nproc drwxr-xr-x\nproc/mounts drwxr-xr-x\n"
+	const want = "etc drwxr-xr-x\netc/closed Lrwxrwxrwx -> closed\netc/fstab -rw------- masked x\nproc drwxr-xr-x\nproc/mounts drwxr-xr-x\n"
 	if got := unpack(t, &tree); got != want {
 		t.Errorf("%s", got)
 	}

@@ -30,7 +30,7 @@ const (
 	folder kind = iota
 	file
 	link
-	unreadable // exists, but reading it failed
+	unreadable // a folder or link that exists, but reading it failed
 )
 
 type entry struct {
@@ -81,16 +81,19 @@ func (e entry) perm() fs.FileMode {
 	return cmp.Or(e.mode, usual)
 }
 
-// File implements host.Recorder.
+// File implements host.Recorder. A file that could not be read is recorded as a link to itself, which
+// is an error for all readers: an empty file without permissions is none for root, and would look
+// like a file in which nothing is set.
 func (t *Tree) File(name string, data []byte, err error) {
 	if err != nil {
-		t.put(name, entry{kind: unreadable})
+		t.put(name, entry{kind: link, data: path.Base(name)})
 		return
 	}
 	t.record(name, entry{kind: file, data: string(data)}, data == nil)
 }
 
-// Link implements host.Recorder.
+// Link implements host.Recorder. In place of a link that could not be read is a file, which is an
+// error for readers of links.
 func (t *Tree) Link(name, target string, err error) {
 	if err != nil {
 		t.put(name, entry{kind: unreadable})
@@ -100,7 +103,7 @@ func (t *Tree) Link(name, target string, err error) {
 }
 
 // Dir implements host.Recorder. It records the names in the directory as directories until they are
-// read.
+// read. In place of a directory that could not be read is a file, which cannot be listed.
 func (t *Tree) Dir(name string, names []string, err error) {
 	if err != nil {
 		t.put(name, entry{kind: unreadable})
@@ -133,7 +136,7 @@ func (t *Tree) Unreadable() (names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range t.names() {
-		if t.entries[name].kind == unreadable {
+		if e := t.entries[name]; e.kind == unreadable || e.kind == link && e.data == path.Base(name) {
 			names = append(names, name)
 		}
 	}
