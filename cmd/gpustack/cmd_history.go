@@ -131,7 +131,7 @@ func changed(e change.Entry) string {
 		if err != nil {
 			return inOneLine(err)
 		}
-		return fmt.Sprintf("drivers of %d functions", len(record.Functions))
+		return "drivers of " + numbered(len(record.Functions), "function")
 	case change.KindObjects:
 		record, err := flavor.ParseRecord(e)
 		if err != nil {

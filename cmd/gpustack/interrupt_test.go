@@ -26,6 +26,7 @@ type question struct {
 	args  []string
 	env   []string
 	asks  string
+	sums  string // the beginning of the summary above the question
 	state func() map[string]string
 }
 
@@ -49,17 +50,17 @@ func unprivilegedEnv(t *testing.T) []string {
 // questions are the commands whose question a test without privileges can reach; those of
 // drivers and databases are in folder integration.
 func questions() map[string]func(t *testing.T) question {
-	onNode := func(asks string, args ...string) func(t *testing.T) question {
+	onNode := func(sums, asks string, args ...string) func(t *testing.T) question {
 		return func(t *testing.T) question {
 			node := layTalk(t)
-			return question{args: slices.Concat(args, []string{"--root", node}), asks: asks, state: func() map[string]string { return files(t, node) }}
+			return question{args: slices.Concat(args, []string{"--root", node}), asks: asks, sums: sums, state: func() map[string]string { return files(t, node) }}
 		}
 	}
-	onCloud := func(asks string, args ...string) func(t *testing.T) question {
+	onCloud := func(sums, asks string, args ...string) func(t *testing.T) question {
 		return func(t *testing.T) question {
 			c := cloudtest.Start(t, 96)
 			c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8"})
-			q := question{args: args, asks: asks, state: func() map[string]string {
+			q := question{args: args, asks: asks, sums: sums, state: func() map[string]string {
 				flavors := map[string]string{}
 				for _, f := range c.Flavors {
 					flavors[f.Body["name"].(string)] = "there"
@@ -74,15 +75,15 @@ func questions() map[string]func(t *testing.T) question {
 		}
 	}
 	return map[string]func(t *testing.T) question{
-		"host prepare":   onNode("apply this plan?", "host", "prepare"),
-		"nova configure": onNode("apply this plan?", "nova", "configure", "--role", "controller", "--release", "2026.1", "--alias", "K4200=10de:11b4"),
+		"host prepare":   onNode("4 functions → vfio-pci (2 GPUs, 2 audio functions); 6 new files;", "apply this plan?", "host", "prepare"),
+		"nova configure": onNode("1 alias; 1 file changed;", "apply this plan?", "nova", "configure", "--role", "controller", "--release", "2026.1", "--alias", "K4200=10de:11b4"),
 		"undo": func(t *testing.T) question {
-			q := onNode("undo it?", "undo")(t)
+			q := onNode("6 files removed;", "undo it?", "undo")(t)
 			gpustack(t, "host", "prepare", "--root", q.args[2], "--yes")
 			return q
 		},
 		"recovery": func(t *testing.T) question {
-			q := onNode("recover now?", "host", "prepare")(t)
+			q := onNode("entry 1 (host prepare) is rolled back;", "recover now?", "host", "prepare")(t)
 			gpustack(t, slices.Concat(q.args, []string{"--yes"})...)
 			entry := filepath.Join(q.args[3], "var/lib/gpustack/journal/0001.json")
 			text, err := os.ReadFile(entry)
@@ -94,8 +95,8 @@ func questions() map[string]func(t *testing.T) question {
 			}
 			return q
 		},
-		"flavor create": onCloud("make these requests?", "flavor", "create", "K4200:2"),
-		"flavor delete": onCloud("delete it?", "flavor", "delete", "gpu.old"),
+		"flavor create": onCloud("flavor gpu.k4200.2 created; 2 requests", "make these requests?", "flavor", "create", "K4200:2"),
+		"flavor delete": onCloud("flavor gpu.old deleted; 1 request", "delete it?", "flavor", "delete", "gpu.old"),
 	}
 }
 
@@ -139,6 +140,10 @@ func TestInterruptedQuestion(t *testing.T) {
 				s.Expect("[y/N] ")
 				if !strings.Contains(s.Output(), q.asks) {
 					t.Errorf("no question %q:\n%s", q.asks, s.Output())
+				}
+				lines := strings.Split(strings.TrimSpace(s.Output()), "\n")
+				if above := lines[max(0, len(lines)-2)]; !strings.HasPrefix(above, q.sums) {
+					t.Errorf("above the question is %q instead of %q", above, q.sums)
 				}
 				interrupt(s)
 				s.Type("y\n")

@@ -84,7 +84,7 @@ func functionKind(d *pci.Device) string {
 	}
 	kind := d.Kind()
 	switch {
-	case d.IsNVSwitch():
+	case d.IsNVSwitch(), d.IsManagementConsole():
 	case d.IsGPU():
 		kind = "GPU"
 	case kind == "audio":
