@@ -35,8 +35,8 @@ reviewed before it is sent; "-" writes it to standard output.
 
 Of initramfs images, lists of modules and pci.ids only the parts that are used are stored.
 Passwords of GRUB, kernel arguments, mounts and nova.conf are replaced by ***. Hostname and
-serial numbers are left out unless --identity is given. Processes and libvirt's domains,
-which show the guests, are always left out. FILE must not exist.
+serial numbers are left out unless --identity is given. Processes, the ssh session, and
+libvirt's domains, which show the guests, are always left out. FILE must not exist.
 
 EXAMPLES
   gpustack host snapshot gpu1.txtar

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/snapshot"
 )
 
 // maxRecorded is the size in bytes up to which an image that cannot be unpacked is recorded as it
@@ -37,7 +38,7 @@ func record(root host.Root, name string, content Content, err error) {
 
 // archive returns the content as a cpio archive (Linux,
 // Documentation/driver-api/early-userspace/buffer-format.rst). Names without a content become
-// directories.
+// directories. Passwords are hidden as in files outside of images.
 func (c Content) archive() []byte {
 	var b bytes.Buffer
 	entry := func(number int, name string, data []byte, content bool) {
@@ -55,7 +56,7 @@ func (c Content) archive() []byte {
 	slices.Sort(names)
 	for i, name := range slices.Compact(names) {
 		data, content := c.Files[name]
-		entry(i+1, name, data, content)
+		entry(i+1, name, snapshot.MaskBoot(name, data), content) // here, where the size of a file is not fixed yet
 	}
 	entry(0, trailer, nil, true)
 	return b.Bytes()

@@ -34,6 +34,7 @@ func TestRecordedImage(t *testing.T) {
 			member{name: "bin/sh", text: large},
 			member{name: "init", text: "x"},
 			member{name: "etc/modprobe.d/zz-gpustack.conf", text: "options\n"},
+			member{name: "etc/modprobe.d/secret.conf", text: "options x password=SECRET\n"},
 			member{name: orderName, text: "/" + scriptName + "\n"},
 			member{name: scriptName, text: "script"},
 			member{name: "usr/lib/modules/6.1/kernel/drivers/vfio/pci/vfio-pci.ko.xz", text: large},
@@ -57,6 +58,9 @@ func TestRecordedImage(t *testing.T) {
 				return
 			case c.least && string(recorded) != c.image, len(recorded) > 4096:
 				t.Errorf("%d bytes are recorded", len(recorded))
+			}
+			if strings.Contains(string(recorded), "SECRET") {
+				t.Errorf("a password is recorded: %q", recorded)
 			}
 			if err := os.WriteFile(m.root.Path(imageName), recorded, 0o600); err != nil {
 				t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -49,14 +51,21 @@ const KVMFile = "/dev/kvm"
 // errNotRunning means that the tree is not the running machine's.
 var errNotRunning = errors.New("not the root of the running machine")
 
+// miscDir lists the devices of which /dev/kvm is one (Linux, virt/kvm/kvm_main.c: misc_register).
+const miscDir = "/sys/class/misc"
+
 // readKVM reports whether the running machine has KVM. In another tree /dev shows nothing about
-// that.
+// that, but a snapshot has the machine's list of devices.
 func readKVM(root host.Root) Look[bool] {
-	if root.Path("/") != "/" {
-		return Saw(KVMFile, false, errNotRunning)
+	devices, err := root.ReadDir(miscDir)
+	if root.Path("/") == "/" {
+		ok, err := root.Exists(KVMFile)
+		return Saw(KVMFile, ok, err)
 	}
-	ok, err := root.Exists(KVMFile)
-	return Saw(KVMFile, ok, err)
+	if host.IsAbsent(err) {
+		err = errNotRunning
+	}
+	return Saw(KVMFile, slices.Contains(devices, path.Base(KVMFile)), err)
 }
 
 func (o *observer) readSecurity() {

@@ -256,7 +256,7 @@ func TestExists(t *testing.T) {
 	if err := tree.Write(&text, snapshot.Txtar); err != nil {
 		t.Fatal(err)
 	}
-	const want = "chmod 000 proc/secret\nsymlink proc/self -> 1\n-- proc/mounts --\nnone / tmpfs rw 0 0\n"
+	const want = "symlink proc/secret -> secret\nsymlink proc/self -> 1\n-- proc/mounts --\nnone / tmpfs rw 0 0\n"
 	if text.String() != want {
 		t.Errorf("%q, want %q", text.String(), want)
 	}

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"io/fs"
 	"path"
 	"regexp"
@@ -79,15 +80,23 @@ func ofGuests(name string) bool {
 
 const hidden = "***"
 
-// Passwords of boot configuration: GRUB's hashes (GRUB manual, "password_pbkdf2"; user.cfg of RHEL
-// has one in GRUB2_PASSWORD), its passwords in plain text, and arguments and mount options with a
-// password, such as rd.iscsi.password= and those of dracut's netroot= (dracut.cmdline(7)).
+// Secrets of boot configuration: GRUB's hashes (GRUB manual, "password_pbkdf2"; user.cfg of RHEL has
+// one in GRUB2_PASSWORD) and passwords in plain text, arguments and mount options that are named like
+// a secret (rd.iscsi.password=, inst.rootpw=, systemd.set_credential=), and what stands before the @
+// of an address (netroot=iscsi:user:password@host of dracut.cmdline(7), http://user:password@host).
+// A value may be in quotes, which GRUB escapes within others, or be in quotes with its name.
 var (
 	grubHash  = lazy(`grub\.pbkdf2\.[^\s"']+`)
-	grubPlain = lazy(`(?m)^(\s*password\s+(?:--\S+\s+)*\S+\s+)\S+`)
-	argument  = lazy(`(?i)(passw(?:or)?d\w*=|\bpass=)[^\s,"']+`)
-	netroot   = lazy(`(iscsi:)[^\s@"']+@`)
+	grubPlain = lazy(`\b(password(?:_pbkdf2)?[ \t]+)(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\.|[^;\n"'\\])*(?:["'][^\n]*)?`)
+	quoted    = lazy(`(?im)((?:^|[ \t])["']` + secretKey + `)[^"'\n]*`)
+	argument  = lazy(`(?i)(` + secretKey + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s"'][^\s]*[^\s"';\\]|[^\s"';\\])`)
+	option    = lazy(`(?i)(` + secretKey + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s,"'\\]+)`)
+	percent   = lazy(`(?i)(\buser(?:name)?=[^\s,%]*%)[^\s,]+`)
+	address   = lazy(`((?:\biscsi:|//)|[^\s"'/#=:]+:)[^\s"'/@][^\s"']*@`)
 )
+
+// secretKey matches the name of an option with a secret. That of iommu.passthrough is none.
+const secretKey = `[\w.-]*(?:passw[\w.-]*|passphrase|secret[\w.-]*|token|cred[\w.-]*|pass|pwd?|key|psk)=`
 
 // lazy returns a function that compiles an expression at its first call.
 func lazy(expression string) func() *regexp.Regexp {
@@ -96,16 +105,26 @@ func lazy(expression string) func() *regexp.Regexp {
 
 // MaskBoot hides the passwords of GRUB and of kernel arguments and mounts.
 func MaskBoot(name string, data []byte) []byte {
-	top, _, _ := strings.Cut(name, "/")
-	switch top {
-	case "boot", "efi", "etc", "proc", "var":
-	default:
+	if strings.HasPrefix(name, "sys/") || strings.Contains(name, "lib/modules/") {
 		return data // attributes of the kernel, lists of modules
 	}
-	data = grubHash().ReplaceAll(data, []byte("grub.pbkdf2."+hidden))
-	if strings.Contains(name, "grub") {
-		data = grubPlain().ReplaceAll(data, []byte("${1}"+hidden))
+	hide := func(in func() *regexp.Regexp, with string) { data = in().ReplaceAll(data, []byte(with)) }
+	size := len(data)
+	if strings.Contains(name, "grub") || strings.HasPrefix(name, "boot/") {
+		hide(grubPlain, "${1}"+hidden)
 	}
-	data = argument().ReplaceAll(data, []byte("${1}"+hidden))
-	return netroot().ReplaceAll(data, []byte("${1}"+hidden+"@"))
+	hide(grubHash, "grub.pbkdf2."+hidden)
+	hide(quoted, "${1}"+hidden)
+	if strings.HasSuffix(name, "mounts") || strings.HasSuffix(name, "fstab") || path.Ext(name) == ".json" {
+		hide(option, "${1}"+hidden)
+		hide(percent, "${1}"+hidden)
+	} else {
+		hide(argument, "${1}"+hidden)
+	}
+	hide(address, "${1}"+hidden+"@")
+	if path.Base(name) == "grubenv" && len(data) != size { // GRUB accepts the block in its size only
+		data = bytes.TrimRight(data, "#")
+		data = append(data, bytes.Repeat([]byte("#"), max(size-len(data), 0))...)
+	}
+	return data
 }
