@@ -3,7 +3,9 @@ package flavor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -45,6 +47,8 @@ type FitHost struct {
 	Devices int    `json:"device_count"` // requested ones
 	Guests  int    `json:"guest_count"`  // for which there are devices
 	Within  int    `json:"within"`       // guests whose devices are in one NUMA node
+	Nodes   int    `json:"-"`            // over which those of another guest are spread, at least; 0 without one
+	Full    bool   `json:"-"`            // the reserve leaves nothing of a NUMA node
 	// VCPUs and RAM are what each device can have here, 0 if no guest fits.
 	VCPUs int `json:"vcpus_each"`
 	RAM   int `json:"ram_mib_each"`
@@ -153,33 +157,27 @@ func fitHost(request nova.Request, h nova.Host, products map[string]Product, res
 	}
 	nodes := map[int]*share{} // by NUMA node
 	wanted := map[pci.Address]bool{}
-	guests, within := -1, -1
-	for _, w := range request {
+	in := make([]map[int]int, len(request)) // devices of each alias by NUMA node
+	of.Guests = -1
+	for i, w := range request {
 		devices := devicesOf(h, w.Alias, products)
 		of.Devices += len(devices)
-		in := map[int]int{}
+		in[i] = map[int]int{}
 		for _, d := range devices {
 			node, err := nodeOf(h, d)
 			if err != nil {
 				return of, err
 			}
 			wanted[d.Address] = true
-			in[node]++
+			in[i][node]++
 			shareOf(nodes, node).wanted++
 			shareOf(nodes, node).all++
 		}
-		inside := 0
-		for _, n := range in {
-			inside += n / w.Count
-		}
-		if n := len(devices) / w.Count; guests < 0 || n < guests {
-			guests = n
-		}
-		if within < 0 || inside < within {
-			within = inside
+		if n := len(devices) / w.Count; of.Guests < 0 || n < of.Guests {
+			of.Guests = n
 		}
 	}
-	of.Guests, of.Within = max(guests, 0), min(max(within, 0), max(guests, 0))
+	of.place(request, in, slices.Sorted(maps.Keys(nodes)))
 	if of.Guests == 0 {
 		return of, nil
 	}
@@ -191,6 +189,48 @@ func fitHost(request nova.Request, h nova.Host, products map[string]Product, res
 		}
 	}
 	return of, of.divide(h, nodes, reserve)
+}
+
+// place sets how many guests have their devices in one NUMA node, and over how many nodes those of
+// the next guest are spread. in has the devices of each alias by node.
+func (of *FitHost) place(request nova.Request, in []map[int]int, nodes []int) {
+	for _, node := range nodes {
+		inside := of.Guests
+		for i, w := range request {
+			inside = min(inside, in[i][node]/w.Count)
+		}
+		for i, w := range request {
+			in[i][node] -= inside * w.Count
+		}
+		of.Within += inside
+	}
+	if of.Within >= of.Guests {
+		of.Within = of.Guests
+		return
+	}
+	missing := make([]int, len(request))
+	for i, w := range request {
+		missing[i] = w.Count
+	}
+	for left := slices.Clone(nodes); len(left) > 0; of.Nodes++ {
+		best, most := 0, 0 // the node with most of what is missing
+		for i, node := range left {
+			has := 0
+			for j := range request {
+				has += min(missing[j], in[j][node])
+			}
+			if has > most {
+				best, most = i, has
+			}
+		}
+		if most == 0 {
+			return
+		}
+		for j := range request {
+			missing[j] -= min(missing[j], in[j][left[best]])
+		}
+		left = slices.Delete(left, best, best+1)
+	}
 }
 
 func shareOf(nodes map[int]*share, node int) *share {
@@ -243,7 +283,8 @@ func (of *FitHost) divide(h nova.Host, nodes map[int]*share, reserve Reserve) er
 		first = false
 	}
 	if of.VCPUs == 0 || of.RAM == 0 { // the reserve is all that a node has
-		of.Guests, of.Within, of.VCPUs, of.RAM = 0, 0, 0, 0
+		of.Guests, of.Within, of.Nodes, of.VCPUs, of.RAM = 0, 0, 0, 0, 0
+		of.Full = len(errs) == 0
 	}
 	return errors.Join(errs...)
 }
@@ -297,14 +338,17 @@ func (f Fit) Warnings(o Options) (warnings []string) {
 	pages := false
 	for _, h := range f.Hosts {
 		pages = pages || h.HugePages && h.Guests > 0
+		given, _ := strconv.Atoi(o.Properties["hw:numa_nodes"]) // 0 for none
 		switch {
-		case h.Guests == 0 && h.VCPUs == 0 && h.Devices > 0:
-			warnings = append(warnings, fmt.Sprintf("%s: no guest fits: it has %d of the requested devices", h.Host, h.Devices))
-		case h.Guests == 0:
+		case h.Guests == 0 && h.Devices == 0:
 			warnings = append(warnings, fmt.Sprintf("%s: no guest fits: it has none of the requested devices", h.Host))
-		case h.Within < h.Guests && !strings.Contains(o.Properties["hw:numa_nodes"], "2"):
-			warnings = append(warnings, fmt.Sprintf(
-				"%s: devices of %d of %d guests are in several NUMA nodes: with a NUMA topology these need --property hw:numa_nodes=2", h.Host, h.Guests-h.Within, h.Guests))
+		case h.Guests == 0 && h.Full:
+			warnings = append(warnings, fmt.Sprintf("%s: no guest fits: nothing of a NUMA node remains beside the reserve", h.Host))
+		case h.Guests == 0:
+			warnings = append(warnings, fmt.Sprintf("%s: no guest fits: it has %d of the requested devices", h.Host, h.Devices))
+		case given < h.Nodes:
+			warnings = append(warnings, fmt.Sprintf("%s: devices of %d of %d guests are in %d NUMA nodes: with a NUMA topology these need --property hw:numa_nodes=%d",
+				h.Host, h.Guests-h.Within, h.Guests, h.Nodes, h.Nodes))
 		}
 	}
 	if pages && o.Properties["hw:mem_page_size"] == "" {

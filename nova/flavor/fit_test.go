@@ -41,6 +41,10 @@ func TestNewFit(t *testing.T) {
 	mixed := fitHost("mixed", a100, []int{0, 0, 0}, fitNode(0, 33, 208))
 	other.Devices[0].Address.Bus = 9
 	mixed.Devices = append(mixed.Devices, other.Devices...)
+	nps4 := fitHost("nps4", a100, []int{1, 1, 3, 3, 5, 5, 7, 7}, fitNode(1, 16, 125), fitNode(3, 16, 125), fitNode(5, 16, 125), fitNode(7, 16, 125))
+	apart, second := fitHost("apart", a100, []int{0}, fitNode(0, 64, 1000), fitNode(1, 64, 1000)), fitHost("apart", "T4", []int{1})
+	second.Devices[0].Address.Bus = 9
+	apart.Devices = append(apart.Devices, second.Devices...)
 	for _, c := range []struct {
 		name    string
 		request string
@@ -52,21 +56,25 @@ func TestNewFit(t *testing.T) {
 		{"one host", "A100:2", []nova.Host{hgx}, 30, 248, // 63 cores and 992 GiB for four
 			[]flavor.FitHost{{Host: "hgx", Devices: 8, Guests: 4, Within: 4, VCPUs: 30, RAM: 248 << 10}}},
 		{"whole name", a100 + ":8", []nova.Host{hgx}, 30, 248,
-			[]flavor.FitHost{{Host: "hgx", Devices: 8, Guests: 1, VCPUs: 30, RAM: 248 << 10}}},
+			[]flavor.FitHost{{Host: "hgx", Devices: 8, Guests: 1, Nodes: 2, VCPUs: 30, RAM: 248 << 10}}},
 		{"guests across nodes", "A100:3", []nova.Host{hgx}, 30, 248,
 			[]flavor.FitHost{{Host: "hgx", Devices: 8, Guests: 2, Within: 2, VCPUs: 30, RAM: 248 << 10}}},
 		{"the smallest host wins", "A100:2", []nova.Host{hgx, fitHost("small", a100, []int{1}, fitNode(0, 4, 64), fitNode(1, 4, 64)),
 			fitHost("pair", a100, []int{0, 1}, fitNode(0, 9, 40), fitNode(1, 17, 72))}, 16, 32,
 			[]flavor.FitHost{{Host: "hgx", Devices: 8, Guests: 4, Within: 4, VCPUs: 30, RAM: 248 << 10},
-				{Host: "pair", Devices: 2, Guests: 1, VCPUs: 16, RAM: 32 << 10}, {Host: "small", Devices: 1}}},
+				{Host: "pair", Devices: 2, Guests: 1, Nodes: 2, VCPUs: 16, RAM: 32 << 10}, {Host: "small", Devices: 1}}},
 		{"other GPUs get their share", "A100:1", []nova.Host{mixed}, 16, 50,
 			[]flavor.FitHost{{Host: "mixed", Devices: 3, Guests: 3, Within: 3, VCPUs: 16, RAM: 50 << 10}}},
 		{"huge pages are the memory", "A100:1", []nova.Host{fitHost("huge", a100, []int{0, 0}, fitNode(0, 33, 500, gib(400)))}, 32, 200,
 			[]flavor.FitHost{{Host: "huge", Devices: 2, Guests: 2, Within: 2, VCPUs: 32, RAM: 200 << 10, HugePages: true}}},
 		{"small huge pages are not", "A100:1", []nova.Host{fitHost("small pages", a100, []int{0}, fitNode(0, 33, 108, hardware.HugePages{Size: 2 << 20, Total: 10 << 9}))}, 64, 90,
 			[]flavor.FitHost{{Host: "small pages", Devices: 1, Guests: 1, Within: 1, VCPUs: 64, RAM: 90 << 10}}},
+		{"four nodes for a guest", "A100:8", []nova.Host{nps4}, 14, 58,
+			[]flavor.FitHost{{Host: "nps4", Devices: 8, Guests: 1, Nodes: 4, VCPUs: 14, RAM: 58 << 10}}},
+		{"two products apart", a100 + ":1,T4:1", []nova.Host{apart}, 126, 992,
+			[]flavor.FitHost{{Host: "apart", Devices: 2, Guests: 1, Nodes: 2, VCPUs: 126, RAM: 992 << 10}}},
 		{"a node that is all reserve", "A100:1", []nova.Host{hgx, fitHost("tiny", a100, []int{0}, fitNode(0, 1, 64))}, 30, 248,
-			[]flavor.FitHost{{Host: "hgx", Devices: 8, Guests: 8, Within: 8, VCPUs: 30, RAM: 248 << 10}, {Host: "tiny", Devices: 1}}},
+			[]flavor.FitHost{{Host: "hgx", Devices: 8, Guests: 8, Within: 8, VCPUs: 30, RAM: 248 << 10}, {Host: "tiny", Devices: 1, Full: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request, err := nova.ParseRequest(c.request)
@@ -135,5 +143,28 @@ func TestNewFitRefuses(t *testing.T) {
 	warnings := fit.Warnings(flavor.Options{})
 	if slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "huge pages") }) {
 		t.Errorf("%q", warnings)
+	}
+}
+
+// TestFitWarnings: a warning says how many NUMA nodes a guest needs, and what a guest does not fit into.
+func TestFitWarnings(t *testing.T) {
+	const a100 = "A100-SXM4-80GB"
+	request := nova.Request{{Alias: "A100", Count: 8}}
+	four := fitHost("four", a100, []int{0, 0, 1, 1, 2, 2, 3, 3}, fitNode(0, 16, 125), fitNode(1, 16, 125), fitNode(2, 16, 125), fitNode(3, 16, 125))
+	tiny := fitHost("tiny", a100, []int{0, 0, 0, 0, 0, 0, 0, 0}, fitNode(0, 1, 64))
+	fit, err := flavor.NewFit(request, []nova.Host{four, tiny, fitHost("none", "T4", []int{0}, fitNode(0, 16, 125))}, nil, flavor.DefaultReserve())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const none, small = "none: no guest fits: it has none of the requested devices", "tiny: no guest fits: nothing of a NUMA node remains beside the reserve"
+	for nodes, want := range map[string][]string{
+		"":  {"four: devices of 1 of 1 guests are in 4 NUMA nodes: with a NUMA topology these need --property hw:numa_nodes=4", none, small},
+		"2": {"four: devices of 1 of 1 guests are in 4 NUMA nodes: with a NUMA topology these need --property hw:numa_nodes=4", none, small},
+		"4": {none, small},
+	} {
+		got := fit.Warnings(flavor.Options{Request: request, Properties: map[string]string{"hw:numa_nodes": nodes}})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", nodes, diff)
+		}
 	}
 }
