@@ -88,15 +88,15 @@ const hidden = "***"
 var (
 	grubHash  = lazy(`grub\.pbkdf2\.[^\s"']+`)
 	grubPlain = lazy(`\b(password(?:_pbkdf2)?[ \t]+)(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\.|[^;\n"'\\])*(?:["'][^\n]*)?`)
-	quoted    = lazy(`(?im)((?:^|[ \t])["']` + secretKey + `)[^"'\n]*`)
-	argument  = lazy(`(?i)(` + secretKey + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s"'][^\s]*[^\s"';\\]|[^\s"';\\])`)
-	option    = lazy(`(?i)(` + secretKey + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s,"'\\]+)`)
+	quoted    = lazy(`(?im)((?:^|[ \t])["']` + sensitive + `)[^"'\n]*`)
+	argument  = lazy(`(?i)(` + sensitive + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s"'][^\s]*[^\s"';\\]|[^\s"';\\])`)
+	option    = lazy(`(?i)(` + sensitive + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s,"'\\]+)`)
 	percent   = lazy(`(?i)(\buser(?:name)?=[^\s,%]*%)[^\s,]+`)
 	address   = lazy(`((?:\biscsi:|//)|[^\s"'/#=:]+:)[^\s"'/@][^\s"']*@`)
 )
 
-// secretKey matches the name of an option with a secret. That of iommu.passthrough is none.
-const secretKey = `[\w.-]*(?:passw[\w.-]*|passphrase|secret[\w.-]*|token|cred[\w.-]*|pass|pwd?|key|psk)=`
+// sensitive matches the name of an option with a secret. That of iommu.passthrough is none.
+const sensitive = `[\w.-]*(?:passw[\w.-]*|passphrase|secret[\w.-]*|token|cred[\w.-]*|pass|pwd?|key|psk)=`
 
 // lazy returns a function that compiles an expression at its first call.
 func lazy(expression string) func() *regexp.Regexp {
