@@ -9,7 +9,7 @@ import (
 	"gpustack/host/check"
 )
 
-// hostCheckTable prints the verdict, failures and warnings, and the number of the other findings;
+// hostCheckTable prints the verdict, failures and warnings, and the number of the other checks;
 // with --all every finding in the order of the checks.
 func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
 	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
@@ -21,31 +21,57 @@ func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
 		colour = red
 	case check.NotPrepared, check.PendingReboot, check.Unknown:
 	}
-	next := ": " + printable(nextStep(r, opts.root))
-	u.printf("%s%s\n", u.paint(colour, string(r.Verdict)+counted(r.Findings)), next)
+	next := ": " + printable(u.nextStep(r))
+	u.printf("%s%s\n", u.paint(colour, string(r.Verdict)+notPassed(r.Findings)), next)
 	listed := r.Findings
 	if !opts.all {
 		listed = notable(r)
 	}
 	if len(listed) > 0 {
+		listed = slices.Clone(listed)
+		for i := range listed {
+			listed[i].Remedy = u.atRoot(listed[i].Remedy)
+		}
 		u.printf("\n")
 		u.findings(listed)
 	}
-	passed, na := 0, 0
-	for _, f := range r.Findings {
-		switch f.Status {
-		case host.Pass:
-			passed++
-		case host.NA:
-			na++
-		case host.Warn, host.Fail:
-		}
-	}
-	rest := fmt.Sprintf("%d passed, %d not applicable", passed, na)
+	n := countChecks(r.Findings)
+	rest := fmt.Sprintf("%d passed, %d not applicable", n[host.Pass], n[host.NA])
 	if len(listed) < len(r.Findings) {
 		rest += " (--all shows them)"
 	}
 	u.printf("\n%s\n", rest)
+}
+
+// countChecks counts checks by their worst findings, of which one failure is worse than a warning,
+// and one thing that could not be checked is worse than what has passed.
+func countChecks(findings []host.Finding) map[host.Status]int {
+	worst, count := map[string]host.Status{}, map[host.Status]int{}
+	order := []host.Status{host.Pass, host.NA, host.Warn, host.Fail}
+	for _, f := range findings {
+		if before, ok := worst[f.Check]; !ok || slices.Index(order, f.Status) > slices.Index(order, before) {
+			worst[f.Check] = f.Status
+		}
+	}
+	for _, status := range worst {
+		count[status]++
+	}
+	return count
+}
+
+// notPassed returns the number of checks that have failed or warn, for the verdict.
+func notPassed(findings []host.Finding) string {
+	n := countChecks(findings)
+	failed, warned := n[host.Fail], n[host.Warn]
+	switch {
+	case failed+warned == 0:
+		return ""
+	case warned == 0:
+		return fmt.Sprintf(" (failed: %d)", failed)
+	case failed == 0:
+		return fmt.Sprintf(" (warnings: %d)", warned)
+	}
+	return fmt.Sprintf(" (failed: %d, warnings: %d)", failed, warned)
 }
 
 // notable returns the failures and then the warnings. Where there is no verdict, or where it is
@@ -78,8 +104,8 @@ func preparableKnown(r hostCheckReport) bool {
 }
 
 // nextStep returns what to do next, after a verdict.
-func nextStep(r hostCheckReport, root string) string {
-	command := func(name string) string { return "'gpustack " + name + atRoot(root) + "'" }
+func (u *ui) nextStep(r hostCheckReport) string {
+	command := func(name string) string { return "'" + u.atRoot("gpustack "+name) + "'" }
 	const mend = "follow the remedies below, then run "
 	switch r.Verdict {
 	case check.NotPrepared:

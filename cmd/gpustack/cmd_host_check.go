@@ -147,25 +147,3 @@ func newHostCheckReport(m machine.Machine, refused []error) hostCheckReport {
 		Warnings: m.SortedWarnings(),
 	}
 }
-
-// counted returns the number of failures and warnings, for the verdict.
-func counted(findings []host.Finding) string {
-	failed, warned := 0, 0
-	for _, f := range findings {
-		switch f.Status {
-		case host.Fail:
-			failed++
-		case host.Warn:
-			warned++
-		}
-	}
-	switch {
-	case failed+warned == 0:
-		return ""
-	case warned == 0:
-		return fmt.Sprintf(" (failed: %d)", failed)
-	case failed == 0:
-		return fmt.Sprintf(" (warnings: %d)", warned)
-	}
-	return fmt.Sprintf(" (failed: %d, warnings: %d)", failed, warned)
-}

@@ -144,9 +144,9 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	u.warn(shown.allWarnings()...)
 	switch opts.format {
 	case formatTable:
-		u.scanTable(shown, whole.Devices, opts.root)
+		u.scanTable(shown, whole.Devices)
 	case formatTree:
-		u.scanTree(shown, whole.Devices, opts.root)
+		u.scanTree(shown, whole.Devices)
 	default:
 		u.show(shown)
 	}

@@ -164,7 +164,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 	c.u.plan(opts.decision, &report, func() {
 		c.u.driversTable(report, plan, c.machine.Devices.Value)
 		if report.Changed && !plan.Release && c.machine.Contract.Value == nil {
-			c.u.printf("\nlasts until the next boot; 'gpustack host prepare' makes it permanent\n")
+			c.u.printf("\nlasts until the next boot; '%s' makes it permanent\n", printable(c.u.atRoot("gpustack host prepare")))
 		}
 	}, plan.Warnings...)
 	return c.u.decide(opts.decision, question, c.u.driversSummary(plan.Plan, c.machine.Devices.Value), &report, func() error {

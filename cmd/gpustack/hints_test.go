@@ -238,3 +238,29 @@ func TestHintForVirtualFunctions(t *testing.T) {
 		t.Errorf("exit status %d: %s", status, stderr)
 	}
 }
+
+// TestAtRoot: commands in hints get the --root of the command line, exactly those that have it.
+func TestAtRoot(t *testing.T) {
+	u := testUI(t)
+	u.root = "/mnt/my node"
+	for path, c := range visibleCommands(newApp(testUI(t), []string{"gpustack"}).Commands) {
+		want := "run 'gpustack " + path + " --some 3', not gpustackd"
+		if findFlag(c.Flags, "root") != nil && path != "flavor list" {
+			want = strings.Replace(want, path, path+" --root '/mnt/my node'", 1)
+		}
+		if got := u.atRoot("run 'gpustack " + path + " --some 3', not gpustackd"); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	for _, same := range []string{
+		"to list all functions: gpustack host scan --root /mnt --all", "on the compute node, run: gpustack host scan -o json > FILE", "gpustack undone",
+		"see gpustack host bind --help",
+	} {
+		if got := u.atRoot(same); got != same {
+			t.Errorf("%s: got %s", same, got)
+		}
+	}
+	if got := u.atRoot("gpustack undo 1\ngpustack history"); got != "gpustack undo --root '/mnt/my node' 1\ngpustack history --root '/mnt/my node'" {
+		t.Errorf("two lines: %s", got)
+	}
+}

@@ -12,13 +12,13 @@ import (
 
 // scanTable prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
-func (u *ui) scanTable(r scanReport, all []scannedDevice, root string) {
+func (u *ui) scanTable(r scanReport, all []scannedDevice) {
 	u.printf("%s\n", printable(hostLine(r.Host, r.System)))
 	if r.Machine != nil {
 		u.machineLines(*r.Machine)
 	}
 	if len(r.Devices) == 0 {
-		u.othersLines(all, root)
+		u.othersLines(all)
 		return
 	}
 	strokes := u.lines()
@@ -45,11 +45,11 @@ func (u *ui) scanTable(r scanReport, all []scannedDevice, root string) {
 	}
 	u.printf("\n")
 	u.table([]string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA", "STATE"}, rows)
-	u.gpuLines(r, root)
+	u.gpuLines(r)
 }
 
 // othersLines prints the command that lists the GPUs of other vendors, where nothing is listed.
-func (u *ui) othersLines(all []scannedDevice, root string) {
+func (u *ui) othersLines(all []scannedDevice) {
 	var vendors []pci.ID
 	for _, d := range all {
 		if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && !d.IsVendor(pci.NVIDIA) && !slices.Contains(vendors, *d.VendorID) {
@@ -57,7 +57,7 @@ func (u *ui) othersLines(all []scannedDevice, root string) {
 		}
 	}
 	if vendors == nil || slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Candidate }) {
-		u.printf("\nno function to list: gpustack host scan --all lists every one\n")
+		u.printf("\nno function to list: %s lists every one\n", printable(u.atRoot("gpustack host scan --all")))
 		return
 	}
 	slices.Sort(vendors)
@@ -65,11 +65,11 @@ func (u *ui) othersLines(all []scannedDevice, root string) {
 	for _, v := range vendors {
 		next += " --vendor " + v.String()
 	}
-	u.printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", printable(next+atRoot(root)))
+	u.printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", printable(u.atRoot(next)))
 }
 
 // gpuLines prints the number of GPUs that can be prepared, and the next command to run.
-func (u *ui) gpuLines(r scanReport, root string) {
+func (u *ui) gpuLines(r scanReport) {
 	n := r.GPUs
 	if n.Listed == 0 {
 		return
@@ -94,15 +94,7 @@ func (u *ui) gpuLines(r scanReport, root string) {
 		slices.ContainsFunc(r.Devices, func(d scannedDevice) bool { return d.IsNVSwitch() }) {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
-	u.printf("\n%s. Next:\n  %s\n", line, printable(r.Next+atRoot(root)))
-}
-
-// atRoot returns the --root option as typed, after a space, or "" for the running machine.
-func atRoot(root string) string {
-	if root == "/" {
-		return ""
-	}
-	return " --root " + shellWord(root)
+	u.printf("\n%s. Next:\n  %s\n", line, printable(u.atRoot(r.Next)))
 }
 
 // units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with
@@ -155,7 +147,7 @@ func units(devices []scannedDevice) [][]scannedDevice {
 // scanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
-func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
+func (u *ui) scanTree(r scanReport, all []scannedDevice) {
 	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
 	known := map[pci.Address]scannedDevice{}
 	for _, d := range all {
@@ -211,7 +203,7 @@ func (u *ui) scanTree(r scanReport, all []scannedDevice, root string) {
 		grow("", tops[bus])
 	}
 	u.table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
-	u.gpuLines(r, root)
+	u.gpuLines(r)
 }
 
 // rootBus returns the name of the host bridge's bus as in sysfs: the bus of the topmost function,

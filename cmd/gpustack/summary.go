@@ -387,6 +387,13 @@ func recoverySummary(e change.Entry) string {
 	case e.Status == change.Undoing:
 		return sentence("the undo of "+name+" is completed", files, programs)
 	}
+	if e.Kind == change.KindDrivers {
+		done := " is rolled back"
+		if record, err := driver.ParseRecord(e); err == nil && record.Release { // functions never stay half released
+			done = " is completed"
+		}
+		return name + done + " in each IOMMU group that is half changed: " + changed(e)
+	}
 	return sentence(name+" is rolled back", files)
 }
 

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"maps"
 	"testing"
 
 	"gpustack/cleanup"
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/driver"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
@@ -66,5 +70,36 @@ func TestFunctionKinds(t *testing.T) {
 	const want = "8 functions → vfio-pci (3 GPUs, 1 NVSwitch, 2 audio functions, 1 NIC, 1 missing device)"
 	if got := u.becomes(all, "vfio-pci", devices); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestCountChecks: checks are counted, not findings, each once by its worst finding.
+func TestCountChecks(t *testing.T) {
+	of := func(check string, status host.Status) host.Finding { return host.Finding{Check: check, Status: status} }
+	findings := []host.Finding{
+		of("kernels", host.Pass), of("kernels", host.Pass), of("reset", host.Pass), of("reset", host.NA), of("bus", host.NA), of("bus", host.NA),
+		of("groups", host.Warn), of("groups", host.Fail), of("groups", host.Pass), of("drivers", host.Fail), of("drivers", host.Fail), of("ids", host.Warn),
+	}
+	want := map[host.Status]int{host.Pass: 1, host.NA: 2, host.Warn: 1, host.Fail: 2}
+	if got := countChecks(findings); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := notPassed(findings), " (failed: 2, warnings: 1)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRecoveryOfDrivers: a release is completed, a bind is rolled back, each where it is half made.
+func TestRecoveryOfDrivers(t *testing.T) {
+	for release, done := range map[bool]string{false: "rolled back", true: "completed"} {
+		record := driver.Record{Release: release, Functions: []driver.Change{{Address: pci.Address{Bus: 1}}}}
+		e := change.Entry{ID: 3, Kind: change.KindDrivers, Command: "host release", Status: change.Applying}
+		if err := e.SetDetail(record); err != nil {
+			t.Fatal(err)
+		}
+		want := "entry 3 (host release) is " + done + " in each IOMMU group that is half changed: drivers of 1 function"
+		if got := recoverySummary(e); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
 	}
 }

@@ -120,16 +120,23 @@ func (u *ui) catchUp() {
 	u.out.Flush() //nolint:errcheck // the writer keeps the error
 }
 
-// ofMachine are commands that packages without --root name in hints and messages.
-var ofMachine = host.LazyRegexp(`gpustack (undo|history|repair-migration)\b`)
+// rooted matches the commands that have --root, without flavor list, which is about a cloud.
+var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|nova (check|configure)|repair-migration|history|undo)\b`)
 
-// atRoot adds --root to the commands of a hint or message: they are for the same machine, and
-// without --root they would look at this one, or change it.
+// atRoot adds --root to the commands in hints, remedies and messages, one a line: they are for the
+// same machine, and without --root they would look at this one, or change it. Lines that have it
+// remain as they are, and so do those about documents, which come from other machines, and help.
 func (u *ui) atRoot(text string) string {
 	if u.root == "" || u.root == "/" {
 		return text
 	}
-	return ofMachine().ReplaceAllStringFunc(text, func(command string) string { return command + atRoot(u.root) })
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if !slices.ContainsFunc([]string{" --root ", " -o json", " --help"}, func(s string) bool { return strings.Contains(line, s) }) {
+			lines[i] = rooted().ReplaceAllStringFunc(line, func(command string) string { return command + " --root " + shellWord(u.root) })
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // note prints a message about what was done.
