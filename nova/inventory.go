@@ -27,7 +27,7 @@ const (
 
 var (
 	// ErrPartial means that an inventory lacks functions on which the result depends.
-	ErrPartial = host.WithHint(errors.New("not a whole inventory"), "on the compute node, run: gpustack host scan -o json > FILE")
+	ErrPartial = host.WithHint(errors.New("not a whole inventory"), "on the compute node, run: gpustack host scan -o json > FILE, with --machine for --fit")
 	// ErrNotAll is ErrPartial where every function of the machine matters, not only the GPUs.
 	ErrNotAll = host.WithHint(errors.New("not an inventory of every function"), "on the compute node, run: gpustack host scan --all -o json > FILE")
 	// ErrNothingPrepared means that host prepare has recorded no GPU that Nova could offer.

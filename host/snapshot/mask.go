@@ -80,11 +80,12 @@ func ofGuests(name string) bool {
 
 const hidden = "***"
 
-// Secrets of boot configuration: GRUB's hashes (GRUB manual, "password_pbkdf2"; user.cfg of RHEL has
-// one in GRUB2_PASSWORD) and passwords in plain text, arguments and mount options that are named like
-// a secret (rd.iscsi.password=, inst.rootpw=, systemd.set_credential=), and what stands before the @
-// of an address (netroot=iscsi:user:password@host of dracut.cmdline(7), http://user:password@host).
-// A value may be in quotes, which GRUB escapes within others, or be in quotes with its name.
+// Secrets of boot configuration: GRUB's hashes (GRUB manual, "password_pbkdf2"; user.cfg of RHEL
+// has one in GRUB2_PASSWORD) and passwords in plain text, arguments and mount options that are
+// named like a secret (rd.iscsi.password=, inst.rootpw=, systemd.set_credential=), and what stands
+// before the @ of an address (netroot=iscsi:user:password@host of dracut.cmdline(7),
+// http://user:password@host). A value may be in quotes, which GRUB escapes within others, or be in
+// quotes with its name.
 var (
 	grubHash  = lazy(`grub\.pbkdf2\.[^\s"']+`)
 	grubPlain = lazy(`\b(password(?:_pbkdf2)?[ \t]+)(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\.|[^;\n"'\\])*(?:["'][^\n]*)?`)

@@ -81,9 +81,9 @@ func (e entry) perm() fs.FileMode {
 	return cmp.Or(e.mode, usual)
 }
 
-// File implements host.Recorder. A file that could not be read is recorded as a link to itself, which
-// is an error for all readers: an empty file without permissions is none for root, and would look
-// like a file in which nothing is set.
+// File implements host.Recorder. A file that could not be read is recorded as a link to itself,
+// which is an error for all readers: an empty file without permissions is none for root, and would
+// look like a file in which nothing is set.
 func (t *Tree) File(name string, data []byte, err error) {
 	if err != nil {
 		t.put(name, entry{kind: link, data: path.Base(name)})

@@ -146,7 +146,8 @@ func TestNewFitRefuses(t *testing.T) {
 	}
 }
 
-// TestFitWarnings: a warning says how many NUMA nodes a guest needs, and what a guest does not fit into.
+// TestFitWarnings: a warning says how many NUMA nodes a guest needs, and what a guest does not fit
+// into.
 func TestFitWarnings(t *testing.T) {
 	const a100 = "A100-SXM4-80GB"
 	request := nova.Request{{Alias: "A100", Count: 8}}
