@@ -49,7 +49,7 @@ done
 
 // A scanned is what host scan -o json prints, as far as it is looked at here.
 type scanned struct {
-	Host struct {
+	System struct {
 		Kernel    string `json:"kernel"`
 		CPUVendor string `json:"cpu_vendor"`
 		IOMMU     iommu.State

@@ -87,11 +87,11 @@ func TestTopologies(t *testing.T) {
 			m := small(t, topology)
 			m.scanIsTheKernels()
 			scan := m.scan()
-			if s := scan.Host.IOMMU; s.Enabled == nil || *s.Enabled != test.enabled || (s.Groups > 0) != test.enabled {
+			if s := scan.System.IOMMU; s.Enabled == nil || *s.Enabled != test.enabled || (s.Groups > 0) != test.enabled {
 				t.Errorf("IOMMU: %s, %d groups", word(s.Enabled), s.Groups)
 			}
-			if want := map[string]string{intel: "intel", amd: "amd"}[topology.CPU]; scan.Host.CPUVendor != want || scan.Host.Kernel != linux.Release {
-				t.Errorf("CPU %s, kernel %s", scan.Host.CPUVendor, scan.Host.Kernel)
+			if want := map[string]string{intel: "intel", amd: "amd"}[topology.CPU]; scan.System.CPUVendor != want || scan.System.Kernel != linux.Release {
+				t.Errorf("CPU %s, kernel %s", scan.System.CPUVendor, scan.System.Kernel)
 			}
 			// The cards of NVIDIA are what is listed without being asked for.
 			if d := scan.device(t, test.card); !d.Candidate || word(d.AliasHint) != "K4200" {
