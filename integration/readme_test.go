@@ -40,7 +40,7 @@ func blocks(text string) (blocks []string) {
 
 // TestTour: the console blocks of docs/tour.md have the commands of make demo in their order, with
 // what each prints, and at the end the node is ready. With -update, as make transcripts runs it,
-// the outputs are written anew; the commands are those that the page names.
+// the outputs are rewritten; the commands are those that the page names.
 func TestTour(t *testing.T) {
 	const file = "../docs/tour.md"
 	commands := demo(t)

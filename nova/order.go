@@ -18,16 +18,21 @@ import (
 // (nova/pci/whitelist.py, get_devspec), and ignores specs that follow.
 var (
 	// ErrSpecConflict says that no order of two specs keeps the effect of both.
-	ErrSpecConflict = host.WithHint(host.WithCode(errors.New("conflicts with the planned device_spec"), host.CodeSpecConflict, ""), "change or remove that spec, or plan the same tags: --managed, --one-time-use, resource_class, traits and live_migratable of --alias")
+	ErrSpecConflict = host.WithHint(host.WithCode(errors.New("conflicts with the planned device_spec"), host.CodeSpecConflict, ""),
+		"change or remove that spec, or plan the same tags: --managed, --one-time-use, resource_class, traits and live_migratable of --alias")
 	// ErrSpecOrder says that the files that hold specs are read in an order that depends
 	// on how nova-compute is started.
-	ErrSpecOrder = host.WithHint(host.WithCode(errors.New("the order in which Nova reads these files depends on how nova-compute is started"), host.CodeSpecConflict, ""), "move the specs that match the same devices into one file, and omit --drop-in")
+	ErrSpecOrder = host.WithHint(host.WithCode(errors.New("the order in which Nova reads these files depends on how nova-compute is started"),
+		host.CodeSpecConflict, ""), "move the specs that match the same devices into one file, and omit --drop-in")
 	// ErrKept says that a device_spec offers a function that remains with the host.
-	ErrKept = host.WithHint(host.WithCode(errors.New("the device remains with the host"), host.CodeRemains, ""), "in that device_spec, list the functions for guests by address, or remove it")
+	ErrKept = host.WithHint(host.WithCode(errors.New("the device remains with the host"), host.CodeRemains, ""),
+		"in that device_spec, list the functions for guests by address, or remove it")
 	// ErrNotStartable says that nova-compute would refuse to start with report_in_placement.
-	ErrNotStartable = host.WithHint(host.WithCode(errors.New("nova-compute would not start with report_in_placement"), host.CodeNotStartable, ""), "use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
+	ErrNotStartable = host.WithHint(host.WithCode(errors.New("nova-compute would not start with report_in_placement"), host.CodeNotStartable, ""),
+		"use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
 	// ErrTag says that nova-compute would refuse to start with a tag of a device_spec.
-	ErrTag = host.WithHint(host.WithCode(errors.New("nova-compute would not start"), host.CodeNotStartable, ""), "remove that tag or that device_spec; one_time_use requires --placement")
+	ErrTag = host.WithHint(host.WithCode(errors.New("nova-compute would not start"), host.CodeNotStartable, ""),
+		"remove that tag or that device_spec; one_time_use requires --placement")
 )
 
 // value is one value of device_spec in the plan.
@@ -392,7 +397,8 @@ func (p *planner) replace(all []*value, planned []devspec.Spec) {
 // warnOfChange adds a warning for each tag whose value changes.
 func (p *planner) warnOfChange(s at, planned devspec.Spec) {
 	for _, tag := range s.spec().Lost(planned) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.Where(), tag, conf.Written(s.spec().Object[tag]), conf.Written(planned.Object[tag])))
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.Where(), tag, conf.Written(s.spec().Object[tag]),
+			conf.Written(planned.Object[tag])))
 	}
 }
 

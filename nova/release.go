@@ -115,7 +115,8 @@ func (r Release) AliasNames() []conf.Name {
 // SpecNames returns the names of the option device_spec that the release reads, the current one
 // first. The values of all names count.
 func (r Release) SpecNames() []conf.Name {
-	names := []conf.Name{{Section: "pci", Key: "device_spec"}, {Section: "pci", Key: "passthrough_whitelist"}, {Section: "DEFAULT", Key: "pci_passthrough_whitelist"}}
+	names := []conf.Name{{Section: "pci", Key: "device_spec"}, {Section: "pci", Key: "passthrough_whitelist"},
+		{Section: "DEFAULT", Key: "pci_passthrough_whitelist"}}
 	switch {
 	case r < Ocata:
 		return names[2:]

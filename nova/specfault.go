@@ -12,7 +12,8 @@ import (
 // ErrSpec says that Nova rejects a device_spec: nova-compute reads it when it starts
 // (nova/compute/manager.py, init_host, since Newton), nova-scheduler for each host
 // (nova/scheduler/host_manager.py, HostState, through nova/pci/stats.py, PciDeviceStats).
-var ErrSpec = host.WithHint(host.WithCode(errors.New("with this line nova-compute does not start, and nova-scheduler finds no host"), host.CodeNotStartable, ""),
+var ErrSpec = host.WithHint(host.WithCode(errors.New("with this line nova-compute does not start, and nova-scheduler finds no host"),
+	host.CodeNotStartable, ""),
 	"correct the line or remove it")
 
 // SpecFault is a reason for which Nova rejects or misreads a value of device_spec.
@@ -86,7 +87,8 @@ func FunctionFaults(h devspec.Hardware, lines []devspec.Line, r Release) []devsp
 			}
 			// The address of a PF with the product id of its VFs selects the VFs.
 			if spec.Product != vf && (spec.Product == devspec.Anything || spec.Product == pf || vf != "") {
-				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but %s is a PF", conf.Written(spec.Object), spec.Single)})
+				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but %s is a PF", conf.Written(spec.Object),
+					spec.Single)})
 			}
 		}
 	}
@@ -95,7 +97,8 @@ func FunctionFaults(h devspec.Hardware, lines []devspec.Line, r Release) []devsp
 	}
 	for i := range h.Devices {
 		if first, ok := h.First(lines, &h.Devices[i]); ok && h.Devices[i].SRIOV.PF != nil && first.Spec.IsOn("one_time_use") {
-			found = append(found, devspec.Fault{Line: first.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF", conf.Written(first.Spec.Object), h.Devices[i].Address)})
+			found = append(found, devspec.Fault{Line: first.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF",
+				conf.Written(first.Spec.Object), h.Devices[i].Address)})
 		}
 	}
 	return found

@@ -171,7 +171,8 @@ func (o Options) products() ([]Alias, error) {
 				where = append(where, kind+" on "+host)
 			}
 			slices.Sort(where)
-			errs = append(errs, fmt.Errorf("product %s:%s has different device types, which one alias cannot select: %s", p.vendor, p.product, strings.Join(where, ", ")))
+			errs = append(errs, fmt.Errorf("product %s:%s has different device types, which one alias cannot select: %s", p.vendor, p.product,
+				strings.Join(where, ", ")))
 		}
 		aliases = append(aliases, byProduct[p])
 	}

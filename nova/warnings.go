@@ -18,7 +18,8 @@ func (p *planner) warnOfIgnored() {
 	}
 	for _, s := range p.sources {
 		for _, o := range s.before.Find(Newton.FilterNames()[0], Newton.availableNames()[0]) {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: [%s] %s is not an option of %s: Nova silently ignores it", s.name, o.Line(), o.Section, o.Key, p.options.Release))
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: [%s] %s is not an option of %s: Nova silently ignores it", s.name, o.Line(),
+				o.Section, o.Key, p.options.Release))
 		}
 	}
 }
@@ -35,7 +36,8 @@ func (p *planner) warnOfHardware(w Want) {
 		files = append(files, conf.Source{Name: s.name, File: s.file})
 	}
 	for _, spec := range Missing(devspec.Lines(files, p.options.Release.SpecNames()), p.options.Devices) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("device_spec %s: this machine has no device %s:%s", conf.Written(spec.Object), spec.Vendor, spec.Product))
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("device_spec %s: this machine has no device %s:%s", conf.Written(spec.Object), spec.Vendor,
+			spec.Product))
 	}
 	for _, a := range w.Aliases {
 		object, err := conf.Object(a)

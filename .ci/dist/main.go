@@ -1,7 +1,7 @@
 // Program dist makes the files of a release: for each binary a tar.gz, a deb, an rpm and an SBOM,
 // and the SHA256SUMS of all. make dist runs it.
 //
-// The same commit gives the same bytes, whoever builds it, where and when: every time is
+// The same commit gives the same bytes, on every machine and at any time: every time is
 // SOURCE_DATE_EPOCH, modes and owners are set here, and the archives are written by Go, whose
 // version go.mod names, and by the nfpm that the Makefile names.
 //

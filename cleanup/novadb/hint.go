@@ -92,7 +92,8 @@ func advice(url string, target *Target, err error) string {
 	case errorNumber(err) != 0:
 		return "see the log of the server at " + target.Addr
 	}
-	return fmt.Sprintf("check that %s, in %s, is that of a MySQL or MariaDB server, and see its log; a proxy without a server behind it answers so too", target.Addr, url)
+	return fmt.Sprintf("check that %s, in %s, is that of a MySQL or MariaDB server, and see its log; a proxy without a server behind it answers so too",
+		target.Addr, url)
 }
 
 // adviceTLS returns what to do about an error of TLS, or "".

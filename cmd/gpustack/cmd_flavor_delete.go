@@ -87,7 +87,8 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 		return err
 	}
 	deletion := flavor.Kind{Compute: compute}.New(flavor.Move{Before: before})
-	report := flavorDeleteReport{report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), true), Cloud: compute.URL, Before: *before, Changes: deletion.Requests()}
+	report := flavorDeleteReport{report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), true), Cloud: compute.URL,
+		Before: *before, Changes: deletion.Requests()}
 	u.plan(opts.decision, &report, func() {
 		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(before))))
 		u.flavorRequests(report.Changes)

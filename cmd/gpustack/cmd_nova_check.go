@@ -93,7 +93,8 @@ func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 	}
 	role := nova.Role(f.choice(c, "role"))
 	return novaCheckOptions{
-		c.String("root"), f.choice(c, "output"), parseRelease(c, f), role, parseConfs(c, f, role), nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
+		c.String("root"), f.choice(c, "output"), parseRelease(c, f), role, parseConfs(c, f, role),
+		nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
 		c.StringSlice("inventory"), c.Bool("flavors"), parseCloud(c, f),
 	}
 }

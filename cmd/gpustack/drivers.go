@@ -155,8 +155,9 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		return err
 	}
 	report := driversReport{
-		report: newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan), Functions: plan.Functions,
-		Load: plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
+		report: newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan),
+		Functions: plan.Functions,
+		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
 	}
 	for _, h := range plan.Holders {
 		report.Holders = append(report.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})

@@ -60,7 +60,7 @@ done
 	}
 }
 
-// talkNode is the talk's node, unpacked anew.
+// talkNode is the talk's node, newly unpacked.
 const talkNode = `
 rm -rf node gpu1.t*
 gpustack host unpack examples/talk-2xk4200.txtar node

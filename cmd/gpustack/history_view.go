@@ -56,7 +56,8 @@ type recordedChange struct {
 func newHistoryEntry(store change.Store, entries []change.Entry, i int) historyEntry {
 	e := entries[i]
 	h := historyEntry{
-		Journal: store.Path(), Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status, Started: e.Started, Ended: e.Ended,
+		Journal: store.Path(), Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
+		Started: e.Started, Ended: e.Ended,
 		Files: []string{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: append([]string{}, e.Restart...),
 	}

@@ -24,7 +24,8 @@ func (u *ui) origin() *change.Origin {
 	if err != nil {
 		login = nil
 	}
-	return &change.Origin{User: caller(os.Getenv("SUDO_USER"), strings.TrimSpace(string(login))), Host: name, Version: programVersion(), Argv: withoutSecrets(u.argv)}
+	return &change.Origin{User: caller(os.Getenv("SUDO_USER"), strings.TrimSpace(string(login))), Host: name, Version: programVersion(),
+		Argv: withoutSecrets(u.argv)}
 }
 
 // caller returns the name of the user who has called gpustack: by sudo(8), which sets SUDO_USER,

@@ -23,12 +23,14 @@ import (
 
 // Errors of functions whose driver cannot be changed on the running machine.
 var (
-	ErrLive    = host.WithHint(host.WithCode(errors.New("on a running host may hang"), host.CodeMayHang, "--live"), "use 'gpustack host prepare' and reboot instead, or --live to unbind it now")
+	ErrLive = host.WithHint(host.WithCode(errors.New("on a running host may hang"), host.CodeMayHang, "--live"),
+		"use 'gpustack host prepare' and reboot instead, or --live to unbind it now")
 	ErrNoGroup = host.WithHint(host.WithCode(errors.New("has no IOMMU group and cannot be assigned to a guest"), host.CodeNoGroup, ""),
 		"the IOMMU is off: run 'gpustack host prepare' and reboot; if that is done, turn it on in the firmware's setup")
 	ErrNoModule = host.WithHint(errors.New("not available in the running kernel"),
 		"install the package that has it, or reboot into the kernel whose modules are installed")
-	ErrBlind  = host.WithHint(host.WithCode(errors.New("cannot determine which guests use these devices"), host.CodeGuestsUnknown, ""), "run gpustack as root, outside of containers")
+	ErrBlind = host.WithHint(host.WithCode(errors.New("cannot determine which guests use these devices"), host.CodeGuestsUnknown, ""),
+		"run gpustack as root, outside of containers")
 	ErrNeeded = errors.New("the host needs it")
 )
 
@@ -385,7 +387,8 @@ func Needed(m machine.Machine, p driver.Plan) error {
 	for _, c := range p.Changes {
 		for _, need := range m.Needs.Value {
 			if need.Address == c.Address && !p.Release {
-				errs = append(errs, &selection.Refusal{Address: c.Address, Reason: ErrNeeded.Error() + ": " + need.Reason, Absolute: need.Absolute, Err: ErrNeeded, Code: need.Code})
+				errs = append(errs, &selection.Refusal{Address: c.Address, Reason: ErrNeeded.Error() + ": " + need.Reason, Absolute: need.Absolute,
+					Err: ErrNeeded, Code: need.Code})
 			}
 		}
 	}

@@ -21,12 +21,14 @@ var (
 	// switches off the persistence mode of a GPU.
 	ErrStoppable = host.WithHint(errors.New("can be stopped"), "use --live --stop-services")
 	// ErrDependent means that a service cannot be stopped, or not without another one.
-	ErrDependent = host.WithHint(host.WithCode(errors.New("cannot be stopped"), host.CodeService, ""), "stop it by hand, or use 'gpustack host prepare' and reboot instead")
+	ErrDependent = host.WithHint(host.WithCode(errors.New("cannot be stopped"), host.CodeService, ""),
+		"stop it by hand, or use 'gpustack host prepare' and reboot instead")
 	// ErrNotRestartable means that a service could be stopped but not be started again.
 	ErrNotRestartable = host.WithHint(host.WithCode(errors.New("could not be started again"), host.CodeService, ""),
 		"systemctl status shows its unit; unmask it, or stop it by hand if it is not needed any more")
 	// ErrPersistent means that a GPU is in persistence mode.
-	ErrPersistent = host.WithHint(host.WithCode(errors.New("is in persistence mode, in which unbinding nvidia hangs"), host.CodePersistence, ""), "nvidia-smi -i ADDRESS -pm 0 switches it off")
+	ErrPersistent = host.WithHint(host.WithCode(errors.New("is in persistence mode, in which unbinding nvidia hangs"), host.CodePersistence, ""),
+		"nvidia-smi -i ADDRESS -pm 0 switches it off")
 )
 
 // stoppable is an error that --stop-services avoids.

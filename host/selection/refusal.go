@@ -83,8 +83,10 @@ func listed(addresses []pci.Address) string {
 
 // Errors of functions of hosts that share a GPU between guests.
 var (
-	ErrVFs       = host.WithHint(host.WithCode(errors.New("has virtual functions enabled"), host.CodeVirtualFunctions, ""), "once no guest has one, write 0 to the function's sriov_numvfs")
-	ErrMediated  = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""), "remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
+	ErrVFs = host.WithHint(host.WithCode(errors.New("has virtual functions enabled"), host.CodeVirtualFunctions, ""),
+		"once no guest has one, write 0 to the function's sriov_numvfs")
+	ErrMediated = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""),
+		"remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
 	errVF        = host.WithCode(errors.New("is a virtual function of a GPU"), host.CodeVirtualFunctions, "")
 	errSRIOV     = host.WithCode(errors.New("cannot determine whether it has virtual functions or is one"), host.CodeVirtualFunctions, "")
 	errSwitches  = host.WithCode(errors.New("is an NVSwitch, and --nvswitch host keeps it with the host"), host.CodeNVSwitch, "--nvswitch guest")

@@ -194,9 +194,11 @@ func (c *checker) readAliases(s side) {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
 			case object[key] == nil:
-				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key), "matches devices with any value, and rejects the alias from 2025.2 on", "add vendor_id and product_id")
+				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key),
+					"matches devices with any value, and rejects the alias from 2025.2 on", "add vendor_id and product_id")
 			case err == nil && id != strings.ToLower(id) && c.release < nova.Rocky:
-				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has upper-case letters", name, key), "compares it case-sensitively and finds no device", "write it in lower case")
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has upper-case letters", name, key),
+					"compares it case-sensitively and finds no device", "write it in lower case")
 			}
 		}
 		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.File, o.Line(), object})
@@ -217,7 +219,8 @@ func (c *checker) filters(of side) {
 		}
 	}
 	if !slices.Contains(list, "PciPassthroughFilter") {
-		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled", "schedules guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
+		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled",
+			"schedules guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
 	}
 	for _, f := range list {
 		if !r.HasFilter(f) {
@@ -235,7 +238,8 @@ func (c *checker) bothSides() {
 			// Several definitions on one side are alternatives; Nova requires the same type in
 			// each.
 			if a.side.number == at[0].side.number && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
-				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is defined twice without the same device_type", name), allAliases, "set the same device_type in both")
+				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is defined twice without the same device_type", name), allAliases,
+					"set the same device_type in both")
 			}
 		}
 		model := at[0]
@@ -259,7 +263,8 @@ func (c *checker) bothSides() {
 				}
 				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, "run gpustack nova configure with the same devices here")
 			case !isSubset(needed, mine) || !isSubset(mine, theirs):
-				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)), "claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
+				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)),
+					"claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
 			}
 		}
 	}
@@ -318,7 +323,8 @@ func (c *checker) offered() {
 	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
 		at := c.aliases[name]
 		if c.computes && !c.someSpecMatches(at) {
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name), "finds no host (NoValidHost)", "run gpustack nova configure --role compute with the same devices there")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name),
+				"finds no host (NoValidHost)", "run gpustack nova configure --role compute with the same devices there")
 		}
 		var types []string  // of the alias's product, on any host
 		var served bool     // a host has devices that the alias selects
@@ -340,13 +346,17 @@ func (c *checker) offered() {
 		types = slices.Compact(types)
 		switch {
 		case len(c.hosts) > 0 && len(types) == 0 && !slices.ContainsFunc(at, func(a aliasAt) bool { return allList(c.hosts, a.object["vendor_id"]) }):
-			c.add(checkAlias, host.NA, at[0].file, at[0].line, fmt.Sprintf("alias %s is not for a GPU, and an inventory lists GPUs only", name), "finds no host if none has such a device (NoValidHost)", scanAll)
+			c.add(checkAlias, host.NA, at[0].file, at[0].line, fmt.Sprintf("alias %s is not for a GPU, and an inventory lists GPUs only", name),
+				"finds no host if none has such a device (NoValidHost)", scanAll)
 		case len(c.hosts) > 0 && len(types) == 0:
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name), "finds no host (NoValidHost)", "gpustack host scan lists the devices of a host")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
+				"finds no host (NoValidHost)", "gpustack host scan lists the devices of a host")
 		case len(c.hosts) > 0 && !served:
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")), "finds no host (NoValidHost)", "set that device_type in the alias")
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")),
+				"finds no host (NoValidHost)", "set that device_type in the alias")
 		case len(others) > 0:
-			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("alias %s selects %s, but %s", name, nova.SelectedTypes(at[0].object), strings.Join(others, ", ")),
+			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("alias %s selects %s, but %s", name, nova.SelectedTypes(at[0].object),
+				strings.Join(others, ", ")),
 				"never schedules guests to these devices", "turn SR-IOV on or off in the firmware of these hosts, or define another alias with their device_type")
 		}
 	}
@@ -421,10 +431,12 @@ func (c *checker) missing() {
 		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
 			for _, spec := range nova.Missing([]devspec.Line{l}, devices) {
 				if !allList(machines, spec.Vendor) {
-					c.addSpec(l, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor, spec.Product), "matches no device with it if the host has none", scanAll)
+					c.addSpec(l, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
+						spec.Product), "matches no device with it if the host has none", scanAll)
 					continue
 				}
-				c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where), "matches no device with it", "gpustack host scan --all lists the devices of a host")
+				c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
+					"matches no device with it", "gpustack host scan --all lists the devices of a host")
 			}
 		}
 	}
@@ -517,7 +529,8 @@ func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
 			host = "this host"
 		}
 		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), host), s.file, h, sure)
-		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests", "run gpustack nova configure --role compute there; add --by-address if the host is not prepared")
+		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests",
+			"run gpustack nova configure --role compute there; add --by-address if the host is not prepared")
 	}
 }
 
@@ -555,7 +568,8 @@ func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
 		request, err := nova.ParseRequest(f.Request)
 		for _, fault := range faults(err) {
-			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor", "openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor",
+				"openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
 		}
 		for _, w := range request {
 			if c.aliases[w.Alias] == nil {
@@ -610,9 +624,11 @@ func (c *checker) placement() {
 			}
 			switch asks, reports := asksPlacement(controller), compute.Compute().IsOn(nova.ReportInPlacement); {
 			case asks && !reports:
-				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement", controller.Name()), "never schedules guests with devices to this host", "run gpustack nova configure --role compute --placement here")
+				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement",
+					controller.Name()), "never schedules guests with devices to this host", "run gpustack nova configure --role compute --placement here")
 			case reports && !asks:
-				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, but %s reports its devices", compute.Name()), "schedules devices without Placement", "run gpustack nova configure --role controller --placement here")
+				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, but %s reports its devices", compute.Name()),
+					"schedules devices without Placement", "run gpustack nova configure --role controller --placement here")
 			}
 		}
 	}
@@ -644,7 +660,8 @@ func (c *checker) classes(name string, at []aliasAt) {
 		}
 		have := offered[0]
 		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s requires resource class %s and traits %s, but %s:%d gives its devices resource class %s and traits %s", name, wanted.Class(), devspec.OrNone(wanted.Traits()),
-			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)", "set the same resource_class and traits in the alias and the device_spec")
+			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)",
+			"set the same resource_class and traits in the alias and the device_spec")
 	}
 }
 

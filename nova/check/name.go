@@ -85,7 +85,8 @@ func (c *checker) variant(name string) string {
 
 // undefined returns why a flavor's request is rejected whose alias no file defines, and the remedy.
 func (c *checker) undefined(f Flavor, w nova.Wanted) (seen, remedy string) {
-	seen, remedy = fmt.Sprintf("flavor %s requests alias %s, which no file defines", f.Name, w.Alias), "define the alias or correct the flavor; names are case-sensitive"
+	seen, remedy = fmt.Sprintf("flavor %s requests alias %s, which no file defines", f.Name, w.Alias),
+		"define the alias or correct the flavor; names are case-sensitive"
 	if other := c.variant(w.Alias); other != "" {
 		at := c.aliases[other][0]
 		seen = fmt.Sprintf("flavor %s requests alias %s, which differs in case only from alias %s (%s:%d)", f.Name, w.Alias, other, at.file, at.line)

@@ -71,7 +71,8 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 		for _, spec := range l.Specs {
 			c.liveMigratable(s, l, spec)
 			if !reports && nova.MustReport(spec, c.release) {
-				c.addSpec(l, host.Fail, "a device_spec has one_time_use, but report_in_placement is not set", noStart, "run gpustack nova configure --role compute --placement")
+				c.addSpec(l, host.Fail, "a device_spec has one_time_use, but report_in_placement is not set", noStart,
+					"run gpustack nova configure --role compute --placement")
 			}
 		}
 	}
@@ -116,9 +117,11 @@ func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
 		case part.have == nil && c.unknown[part.name+s.Name()]:
 		case part.have == nil:
 			c.unknown[part.name+s.Name()] = true // once for all specs of the side
-			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.name), noLiveMigrate, "run gpustack nova check on the compute node, or give the version with "+part.flag)
+			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.name), noLiveMigrate,
+				"run gpustack nova check on the compute node, or give the version with "+part.flag)
 		case part.have.Before(part.lowest):
-			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.name, part.have), noLiveMigrate, fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
+			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.name, part.have), noLiveMigrate,
+				fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
 		}
 	}
 }
@@ -157,7 +160,8 @@ func (c *checker) shadowed(s side, lines []devspec.Line, machines []nova.Host) {
 		case nova.FileGroup(it.line.File) != nova.FileGroup(by.line.File):
 			// The actual order may be the intended one.
 			if len(differ) > 0 {
-				c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first", "reads the files of nova.conf.d first or last, depending on how nova-compute is started", "move both into one file")
+				c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first",
+					"reads the files of nova.conf.d first or last, depending on how nova-compute is started", "move both into one file")
 			}
 		case len(differ) > 0:
 			c.addSpec(it.line, host.Fail, seen, fmt.Sprintf("gives the devices the tags of spec %d; these differ: %s", by.n, strings.Join(differ, ", ")), move)

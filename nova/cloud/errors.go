@@ -18,15 +18,18 @@ import (
 
 // Errors of requests.
 var (
-	ErrUnauthorized = host.WithHint(errors.New("credentials rejected"), "check the name, password and domain of the user, or the age of the token; -v logs each request")
-	ErrForbidden    = host.WithHint(errors.New("permission denied"), "use an administrator, or a user with a role that the service's policy accepts")
-	ErrNotFound     = errors.New("not found")
-	ErrConflict     = errors.New("already exists")
-	ErrCertificate  = host.WithHint(errors.New("the certificate is not trusted"), "give the certificate of the authority with --os-cacert, OS_CACERT or cacert in clouds.yaml")
-	ErrUnreachable  = host.WithHint(errors.New("no connection"), "check the address and that the service is running; -v logs each request")
-	ErrUnavailable  = host.WithHint(errors.New("the service is not available"), "see the log of the service; -v logs each request")
-	ErrTimeout      = host.WithHint(errors.New("timed out"), "--timeout waits longer; -v logs each request")
-	ErrNoEndpoint   = host.WithHint(errors.New("the catalog has no such endpoint"), "'openstack catalog list' shows regions and interfaces; choose with --os-region-name or OS_INTERFACE")
+	ErrUnauthorized = host.WithHint(errors.New("credentials rejected"),
+		"check the name, password and domain of the user, or the age of the token; -v logs each request")
+	ErrForbidden   = host.WithHint(errors.New("permission denied"), "use an administrator, or a user with a role that the service's policy accepts")
+	ErrNotFound    = errors.New("not found")
+	ErrConflict    = errors.New("already exists")
+	ErrCertificate = host.WithHint(errors.New("the certificate is not trusted"),
+		"give the certificate of the authority with --os-cacert, OS_CACERT or cacert in clouds.yaml")
+	ErrUnreachable = host.WithHint(errors.New("no connection"), "check the address and that the service is running; -v logs each request")
+	ErrUnavailable = host.WithHint(errors.New("the service is not available"), "see the log of the service; -v logs each request")
+	ErrTimeout     = host.WithHint(errors.New("timed out"), "--timeout waits longer; -v logs each request")
+	ErrNoEndpoint  = host.WithHint(errors.New("the catalog has no such endpoint"),
+		"'openstack catalog list' shows regions and interfaces; choose with --os-region-name or OS_INTERFACE")
 )
 
 // Error is a request that failed. errors.Is finds which of the errors above it is.

@@ -19,10 +19,12 @@ import (
 var (
 	// ErrOtherCloud says that an entry belongs to another cloud, region or project than the
 	// credentials.
-	ErrOtherCloud = host.WithHint(errors.New("the change was made in another cloud, region or project"), "select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
+	ErrOtherCloud = host.WithHint(errors.New("the change was made in another cloud, region or project"),
+		"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
 	// ErrChanged says that a flavor has changed since the plan was made, or since the change that
 	// is undone.
-	ErrChanged = host.WithHint(host.WithCode(errors.New("has changed since"), host.CodeEdited, ""), "'gpustack flavor list' shows the flavor as it is; change it back, or change it by hand")
+	ErrChanged = host.WithHint(host.WithCode(errors.New("has changed since"), host.CodeEdited, ""),
+		"'gpustack flavor list' shows the flavor as it is; change it back, or change it by hand")
 )
 
 // typeFlavor is the type of an object in the journal.

@@ -64,7 +64,10 @@ func (m Move) steps() []step {
 	object := func(key string, value any) map[string]any { return map[string]any{key: value} }
 	if m.After == nil {
 		f := m.Before.Flavor
-		return []step{{requests: []Request{{"DELETE", "/flavors/" + f.ID, nil}}, do: func(ctx context.Context, c *cloud.Compute) error { return c.DeleteFlavor(ctx, f) }}}
+		return []step{{requests: []Request{{"DELETE", "/flavors/" + f.ID, nil}}, do: func(ctx context.Context,
+			c *cloud.Compute) error {
+			return c.DeleteFlavor(ctx, f)
+		}}}
 	}
 	f, before := m.After.Flavor, m.Before
 	path := "/flavors/" + f.ID

@@ -10,7 +10,8 @@ import (
 )
 
 // ErrInUse says that instances have the flavor.
-var ErrInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""), "delete or resize the instances first: openstack server list --all-projects --flavor FLAVOR")
+var ErrInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""),
+	"delete or resize the instances first: openstack server list --all-projects --flavor FLAVOR")
 
 // CheckUnused returns an error if instances have the flavor. servers are their ids.
 func CheckUnused(f cloud.Flavor, servers []string) error {
