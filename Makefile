@@ -126,13 +126,13 @@ $(BUILT):
 # SIGN=KEY signs with that key of gpg.
 DIST = build/dist
 dist: build build/tools/nfpm
-	rm -rf $(DIST) build/work
+	rm -rf $(DIST) build/stage
 	mkdir -p $(DIST)
-	for arch in amd64 arm64; do GOARCH=$$arch $(BUILD) -o build/work/$$arch/gpustack ./cmd/gpustack || exit 1; done
-	$(MAKE) --no-print-directory install DESTDIR=build/work/installed PREFIX=/usr
-	$(GO) run ./.ci/dist -version '$(VERSION)' -maintainer '$(MAINTAINER)' -installed build/work/installed \
-		-nfpm build/tools/nfpm -config .ci/dist/nfpm.yaml -out $(DIST) build/work/amd64/gpustack build/work/arm64/gpustack
-	rm -rf build/work
+	for arch in amd64 arm64; do GOARCH=$$arch $(BUILD) -o build/stage/$$arch/gpustack ./cmd/gpustack || exit 1; done
+	$(MAKE) --no-print-directory install DESTDIR=build/stage/installed PREFIX=/usr
+	$(GO) run ./.ci/dist -version '$(VERSION)' -maintainer '$(MAINTAINER)' -installed build/stage/installed \
+		-nfpm build/tools/nfpm -config .ci/dist/nfpm.yaml -out $(DIST) build/stage/amd64/gpustack build/stage/arm64/gpustack
+	rm -rf build/stage
 	$(if $(SIGN),gpg --armor --local-user '$(SIGN)' --detach-sign $(DIST)/SHA256SUMS)
 
 clean:
