@@ -218,13 +218,13 @@ func size(c *cli.Context, f *faults, flag string, least int, parse func(string) 
 // flavorReport is the output of flavor create (docs/json.md).
 type flavorReport struct {
 	report
-	Cloud        string           `json:"cloud"`
-	Microversion string           `json:"microversion"`
-	Changes      []flavor.Request `json:"changes"`
-	Before       *flavor.State    `json:"before"`
-	After        flavor.State     `json:"after"`
-	Defaults     []string         `json:"defaults"`
-	Fit          *flavor.Fit      `json:"fit,omitempty"` // absent without --fit
+	Cloud        string          `json:"cloud"`
+	Microversion string          `json:"microversion"`
+	Changes      []cloud.Request `json:"changes"`
+	Before       *flavor.State   `json:"before"`
+	After        flavor.State    `json:"after"`
+	Defaults     []string        `json:"defaults"`
+	Fit          *flavor.Fit     `json:"fit,omitempty"` // absent without --fit
 }
 
 func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error {
@@ -236,7 +236,7 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 	if err != nil {
 		return err
 	}
-	engine, err := u.flavorEngine(ctx, compute, opts.decision)
+	engine, err := u.objectEngine(ctx, compute, opts.decision)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 		Fit:    fit,
 		report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), plan.Changed(), plan.Warnings...),
 		Cloud:  compute.URL, Microversion: compute.Microversion.String(),
-		Changes: append([]flavor.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
+		Changes: append([]cloud.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
 	u.plan(opts.decision, &report, func() { u.flavorPlan(report, plan) }, report.Warnings...)
 	return u.decide(opts.decision, "make these requests?", flavorSummary(plan.Move), &report, func() error {
@@ -309,14 +309,14 @@ func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
 		u.printf("%s\nnothing to do: the flavor is as planned\n", printable(indented(flavor.Text(plan.Before))))
 		return
 	}
-	u.flavorDiff(plan.Move)
+	u.diff(flavorDiff(plan.Move))
 	if r.Fit != nil {
 		u.fitTable(*r.Fit)
 	}
 	if len(r.Defaults) > 0 {
 		u.printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
-	u.flavorRequests(r.Changes)
+	u.requests(r.Changes)
 }
 
 // indented returns text with each line indented.

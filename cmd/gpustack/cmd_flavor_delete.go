@@ -50,9 +50,9 @@ func parseFlavorDelete(c *cli.Context, f *faults) flavorDeleteOptions {
 // flavorDeleteReport is the output of flavor delete (docs/json.md).
 type flavorDeleteReport struct {
 	report
-	Cloud   string           `json:"cloud"`
-	Changes []flavor.Request `json:"changes"`
-	Before  flavor.State     `json:"before"`
+	Cloud   string          `json:"cloud"`
+	Changes []cloud.Request `json:"changes"`
+	Before  flavor.State    `json:"before"`
 }
 
 func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error {
@@ -60,7 +60,7 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 	if err != nil {
 		return err
 	}
-	engine, err := u.flavorEngine(ctx, compute, opts.decision)
+	engine, err := u.objectEngine(ctx, compute, opts.decision)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 		Before: *before, Changes: deletion.Requests()}
 	u.plan(opts.decision, &report, func() {
 		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(before))))
-		u.flavorRequests(report.Changes)
+		u.requests(report.Changes)
 	})
 	return u.decide(opts.decision, "delete it?", flavorSummary(deletion.Move), &report, func() error {
 		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {

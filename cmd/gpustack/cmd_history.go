@@ -10,7 +10,6 @@ import (
 
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/nova/flavor"
 )
 
 func newHistoryCommand(u *ui) *cli.Command {
@@ -133,11 +132,11 @@ func changed(e change.Entry) string {
 		}
 		return "drivers of " + numbered(len(record.Functions), "function")
 	case change.KindObjects:
-		record, err := flavor.ParseRecord(e)
+		o, err := recordedObject(e)
 		if err != nil {
 			return inOneLine(err)
 		}
-		return "flavor " + record.Name()
+		return o.name
 	case change.KindFiles:
 	default:
 		return e.Kind

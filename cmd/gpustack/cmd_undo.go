@@ -20,7 +20,7 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
-	"gpustack/nova/flavor"
+	"gpustack/nova/cloud"
 )
 
 func newUndoCommand(u *ui) *cli.Command {
@@ -102,21 +102,21 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 // undoReport is the output of undo (docs/json.md).
 type undoReport struct {
 	report
-	Changes  []fileChange     `json:"changes"`
-	Drivers  []driverChange   `json:"drivers"`
-	Stop     [][]string       `json:"stop"`
-	Start    [][]string       `json:"start"`
-	Repairs  []cleanup.Unit   `json:"repairs"`
-	Requests []flavor.Request `json:"requests"`
-	Programs []string         `json:"programs"`
-	Left     []string         `json:"left"`
+	Changes  []fileChange    `json:"changes"`
+	Drivers  []driverChange  `json:"drivers"`
+	Stop     [][]string      `json:"stop"`
+	Start    [][]string      `json:"start"`
+	Repairs  []cleanup.Unit  `json:"repairs"`
+	Requests []cloud.Request `json:"requests"`
+	Programs []string        `json:"programs"`
+	Left     []string        `json:"left"`
 }
 
 func newUndoReport(root host.Root, reboot *bool, e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
 		report:  newReport(root, reboot, true, warnings...),
 		Changes: []fileChange{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
-		Requests: []flavor.Request{}, Programs: []string{}, Left: []string{},
+		Requests: []cloud.Request{}, Programs: []string{}, Left: []string{},
 	}
 	r.Entry = &e.ID
 	return r
@@ -139,7 +139,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 		return undoRows(ctx, u, opts, root, entry)
 	}
 	if entry.Kind == change.KindObjects {
-		return undoFlavor(ctx, u, opts, store, entry)
+		return undoObject(ctx, u, opts, store, entry)
 	}
 	engine := u.engine(root, opts.timeout)
 	engine.Store = store

@@ -10,7 +10,6 @@ import (
 	"gpustack/cleanup/repair"
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/nova/flavor"
 )
 
 // findEntry returns the first store that has entry id, its entries, and the place of the entry.
@@ -47,7 +46,7 @@ func (u *ui) showEntry(opts historyOptions, all []change.Store) error {
 	case change.KindRows:
 		err = u.entryRows(e)
 	case change.KindObjects:
-		err = u.entryFlavor(e)
+		err = u.entryObject(e)
 	default:
 		u.printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", quoted(e.Kind))
 	}
@@ -134,15 +133,14 @@ func (u *ui) entryRows(e change.Entry) error {
 	return nil
 }
 
-// entryFlavor prints the change of a flavor as its plan did.
-func (u *ui) entryFlavor(e change.Entry) error {
-	record, err := flavor.ParseRecord(e)
+// entryObject prints the change of an object as its plan did.
+func (u *ui) entryObject(e change.Entry) error {
+	o, err := recordedObject(e)
 	if err != nil {
 		return err
 	}
-	move := flavor.Move{Before: record.Before, After: record.After}
-	u.printf("\nat %s\n", printable(record.String()))
-	u.flavorDiff(move)
-	u.flavorRequests(move.Requests())
+	u.printf("\nat %s\n", printable(o.scope.String()))
+	u.diff(o.diff)
+	u.requests(o.requests)
 	return nil
 }

@@ -91,11 +91,16 @@ func (h *historyEntry) addDetail(e change.Entry) error {
 		}
 		h.Repairs = units
 	case change.KindObjects:
-		r, err := flavor.ParseRecord(e)
-		if err != nil {
+		if _, err := recordedObject(e); err != nil {
 			return err
 		}
-		h.Flavor = &flavorChange{r.Scope, r.Before, r.After}
+		if e.ObjectType() == flavor.Type {
+			r, err := flavor.ParseRecord(e)
+			if err != nil {
+				return err
+			}
+			h.Flavor = &flavorChange{r.Scope, r.Before, r.After}
+		}
 	}
 	return nil
 }

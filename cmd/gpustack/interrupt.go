@@ -72,7 +72,7 @@ const (
 // remedyOf returns the remedy for a change of a kind.
 func remedyOf(kind string) string {
 	if kind == change.KindObjects {
-		return "if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it"
+		return "if 'gpustack history' shows an interrupted entry, the next gpustack command that changes objects of that cloud, such as flavor create, determines what it has done, 'gpustack undo' undoes it"
 	}
 	return remedyMachine
 }

@@ -298,7 +298,7 @@ func TestInterruptedRequest(t *testing.T) {
 			"gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it\ngpustack: deleted flavor gpu.old\n" +
 				"gpustack: the running step was the last: everything is done\n"},
 		"twice": {[]os.Signal{syscall.SIGTERM, syscall.SIGINT}, true, 130, "gpustack: error: interrupted again, stopped at once\n" +
-			"gpustack: hint: if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it\n"},
+			"gpustack: hint: if 'gpustack history' shows an interrupted entry, the next gpustack command that changes objects of that cloud, such as flavor create, determines what it has done, 'gpustack undo' undoes it\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cloudtest.Start(t, 96)
@@ -409,7 +409,7 @@ func TestStoppedRecovery(t *testing.T) {
 		time.Sleep(300 * time.Millisecond) // they are not to be merged into one
 	}
 	cmd.Wait()
-	const want = "gpustack: hint: if 'gpustack history' shows an interrupted entry, the next 'gpustack flavor create' or 'delete' in that cloud determines what it has done, 'gpustack undo' undoes it\n"
+	const want = "gpustack: hint: if 'gpustack history' shows an interrupted entry, the next gpustack command that changes objects of that cloud, such as flavor create, determines what it has done, 'gpustack undo' undoes it\n"
 	if !strings.HasSuffix(talk.String(), want) {
 		t.Errorf("%s, want %q:\n%s", cmd.ProcessState, want, talk)
 	}

@@ -314,14 +314,23 @@ func (e Engine) Known(entry Entry) error {
 	return err
 }
 
-// kind returns the kind of an entry.
+// kind returns the kind of an entry. Of the kinds of changes of objects, each has a method Type,
+// and opens the entries of that type.
 func (e Engine) kind(entry Entry) (Kind, error) {
+	what := fmt.Sprintf("a change of kind %q", entry.Kind)
+	object := entry.ObjectType()
 	for _, k := range e.Kinds {
+		if t, ok := k.(interface{ Type() string }); ok && object != "" && t.Type() != object {
+			continue
+		}
 		if k.Name() == entry.Kind {
 			return k, nil
 		}
 	}
-	err := fmt.Errorf("entry %d (%s): a change of kind %q cannot be handled here", entry.ID, entry.Command, entry.Kind)
+	if object != "" {
+		what = fmt.Sprintf("a change of an object of type %q", object)
+	}
+	err := fmt.Errorf("entry %d (%s): %s cannot be handled here", entry.ID, entry.Command, what)
 	return nil, host.WithHint(err, "use the release of gpustack that made the change")
 }
 

@@ -37,8 +37,8 @@ func (l Left) Remedy() string {
 	case KindRows:
 		return fmt.Sprintf("gpustack repair-migration --apply determines it and completes or reverts the repair, gpustack undo %d undoes it", l.Entry.ID)
 	case KindObjects:
-		return fmt.Sprintf("the next gpustack flavor create or delete in that cloud determines it and completes or reverts the change, gpustack undo %d undoes it",
-			l.Entry.ID)
+		return fmt.Sprintf("the next gpustack command that changes objects of that cloud, such as flavor create, "+
+			"determines it and completes or reverts the change, gpustack undo %d undoes it", l.Entry.ID)
 	}
 	return "the release of gpustack that made it recovers it"
 }

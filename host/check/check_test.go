@@ -894,7 +894,7 @@ func TestAcceleratorReset(t *testing.T) {
 func TestInterruptedElsewhere(t *testing.T) {
 	for kind, want := range map[string]string{
 		change.KindRows:    "gpustack repair-migration --apply determines it",
-		change.KindObjects: "the next gpustack flavor create or delete in that cloud determines it",
+		change.KindObjects: "the next gpustack command that changes objects of that cloud, such as flavor create, determines it",
 		"volumes":          "the release of gpustack that made it recovers it",
 	} {
 		root := bare(t)

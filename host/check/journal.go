@@ -37,7 +37,7 @@ func (v view) journal() []host.Finding {
 		case change.KindRows:
 			effect = "rows of Nova's database and Placement's allocations may not match"
 		case change.KindObjects:
-			effect = "a flavor may be created, changed or deleted in part"
+			effect = "an object of OpenStack's API may be created, changed or deleted in part"
 		}
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),

@@ -100,6 +100,18 @@ func (e Entry) Detail() json.RawMessage {
 	return nil
 }
 
+// ObjectType returns the type of the object that an entry of KindObjects changes, such as "flavor".
+// It is "" for entries of other kinds and for a detail that names no type.
+func (e Entry) ObjectType() string {
+	var object struct {
+		Type string `json:"type"`
+	}
+	if e.Kind != KindObjects || json.Unmarshal(e.Objects, &object) != nil {
+		return ""
+	}
+	return object.Type
+}
+
 const schema = 1
 
 // parseEntry parses an entry. Unknown fields were written by a later release and are ignored:

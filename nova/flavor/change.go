@@ -27,8 +27,8 @@ var (
 		"'gpustack flavor list' shows the flavor as it is; change it back, or change it by hand")
 )
 
-// typeFlavor is the type of an object in the journal.
-const typeFlavor = "flavor"
+// Type is the type of flavors in the journal.
+const Type = "flavor"
 
 // Record is what the journal stores of a change of a flavor, in the field objects of its entry. It
 // contains no credentials.
@@ -45,7 +45,7 @@ func ParseRecord(e change.Entry) (Record, error) {
 	err := host.DecodeJSON(e.Detail(), &r)
 	switch {
 	case err != nil:
-	case r.Type != typeFlavor:
+	case r.Type != Type:
 		err = fmt.Errorf("type %q is not supported: it was written by another version of gpustack", r.Type)
 	case r.Before == nil && r.After == nil || r.Before != nil && r.After != nil && r.Before.ID != r.After.ID || r.state().ID == "":
 		err = errors.New("not a change of a flavor")
@@ -76,6 +76,9 @@ type Kind struct {
 
 // Name is the name of the kind in the journal.
 func (Kind) Name() string { return change.KindObjects }
+
+// Type is the type of the objects of the kind.
+func (Kind) Type() string { return Type }
 
 // Handles reports whether an entry belongs to the cloud, the region and the project of the kind.
 // Others stay as they are.
@@ -117,7 +120,7 @@ func (*Change) Kind() string { return change.KindObjects }
 
 // Record writes the states of the flavor into an entry.
 func (c *Change) Record(e *change.Entry) error {
-	return e.SetDetail(Record{Type: typeFlavor, Scope: c.scope, Before: c.Before, After: c.After})
+	return e.SetDetail(Record{Type: Type, Scope: c.scope, Before: c.Before, After: c.After})
 }
 
 // Check returns an error if the credentials are for another cloud, or if the flavor is not as the

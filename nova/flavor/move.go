@@ -24,16 +24,9 @@ func (m Move) Inverse() Move {
 	return Move{Before: m.After, After: m.Before}
 }
 
-// Request is a request to Nova's API.
-type Request struct {
-	Method string `json:"method"`
-	Path   string `json:"path"` // below the address of the API; ID stands for the id of a new flavor
-	Body   any    `json:"body"`
-}
-
 // Requests returns the requests that make the move, in their order.
-func (m Move) Requests() []Request {
-	var requests []Request
+func (m Move) Requests() []cloud.Request {
+	var requests []cloud.Request
 	for _, s := range m.steps() {
 		requests = append(requests, s.requests...)
 	}
@@ -47,7 +40,7 @@ func (m Move) Changed() bool {
 
 // step is a part of a move: the requests that it makes, how they are made, and how they are undone.
 type step struct {
-	requests []Request
+	requests []cloud.Request
 	do, undo func(context.Context, *cloud.Compute) error
 }
 
@@ -64,7 +57,7 @@ func (m Move) steps() []step {
 	object := func(key string, value any) map[string]any { return map[string]any{key: value} }
 	if m.After == nil {
 		f := m.Before.Flavor
-		return []step{{requests: []Request{{"DELETE", "/flavors/" + f.ID, nil}}, do: func(ctx context.Context,
+		return []step{{requests: []cloud.Request{{Method: "DELETE", Path: "/flavors/" + f.ID}}, do: func(ctx context.Context,
 			c *cloud.Compute) error {
 			return c.DeleteFlavor(ctx, f)
 		}}}
@@ -75,7 +68,7 @@ func (m Move) steps() []step {
 		path = "/flavors/ID"
 	}
 	var steps []step
-	add := func(requests []Request, do, undo func(context.Context, *cloud.Compute) error) {
+	add := func(requests []cloud.Request, do, undo func(context.Context, *cloud.Compute) error) {
 		if m.Before == nil {
 			undo = nil // the flavor is deleted
 		}
@@ -86,12 +79,12 @@ func (m Move) steps() []step {
 		before = &State{Flavor: cloud.Flavor{Description: f.Description}}
 	}
 	if set, unset := between(before.ExtraSpecs, f.ExtraSpecs); len(set)+len(unset) > 0 {
-		var requests []Request
+		var requests []cloud.Request
 		if len(set) > 0 {
-			requests = append(requests, Request{"POST", path + "/os-extra_specs", object("extra_specs", set)})
+			requests = append(requests, cloud.Request{Method: "POST", Path: path + "/os-extra_specs", Body: object("extra_specs", set)})
 		}
 		for _, key := range unset {
-			requests = append(requests, Request{"DELETE", path + "/os-extra_specs/" + key, nil})
+			requests = append(requests, cloud.Request{Method: "DELETE", Path: path + "/os-extra_specs/" + key})
 		}
 		was := before.ExtraSpecs
 		add(requests, func(ctx context.Context, c *cloud.Compute) error { return setSpecs(ctx, c, f, set, unset) },
@@ -105,12 +98,12 @@ func (m Move) steps() []step {
 		if f.Description != "" {
 			description = f.Description
 		}
-		add([]Request{{"PUT", path, object("flavor", object("description", description))}},
+		add([]cloud.Request{{Method: "PUT", Path: path, Body: object("flavor", object("description", description))}},
 			func(ctx context.Context, c *cloud.Compute) error { return c.DescribeFlavor(ctx, f, f.Description) },
 			func(ctx context.Context, c *cloud.Compute) error { return c.DescribeFlavor(ctx, f, was) })
 	}
 	access := func(action, project string, do, undo func(*cloud.Compute, context.Context, cloud.Flavor, string) error) {
-		add([]Request{{"POST", path + "/action", object(action, object("tenant", project))}},
+		add([]cloud.Request{{Method: "POST", Path: path + "/action", Body: object(action, object("tenant", project))}},
 			func(ctx context.Context, c *cloud.Compute) error { return do(c, ctx, f, project) },
 			func(ctx context.Context, c *cloud.Compute) error { return undo(c, ctx, f, project) })
 	}
@@ -143,7 +136,7 @@ func (m Move) creation(path string) step {
 	}
 	foreign := false // there is nothing of ours to delete
 	return step{
-		requests: []Request{{"POST", "/flavors", map[string]any{"flavor": body}}},
+		requests: []cloud.Request{{Method: "POST", Path: "/flavors", Body: map[string]any{"flavor": body}}},
 		do: func(ctx context.Context, c *cloud.Compute) error {
 			err := create(ctx, c, f)
 			foreign = errors.Is(err, ErrExists) || cloud.IsRefused(err)

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+)
+
+// object is a change of an object of OpenStack's APIs, as its plan, history and undo show it.
+type object struct {
+	name     string // such as "flavor gpu.k4200.2"
+	scope    cloud.Scope
+	requests []cloud.Request
+	summary  string
+	diff     fileChange
+}
+
+// objectKinds returns the kinds of changes of objects of a cloud, one for each type of object.
+func objectKinds(compute *cloud.Compute) []change.Kind {
+	return []change.Kind{flavor.Kind{Compute: compute}}
+}
+
+// recordedObject returns what an entry of kind objects records.
+func recordedObject(e change.Entry) (object, error) {
+	switch e.ObjectType() {
+	case flavor.Type, "": // the latter is malformed
+		r, err := flavor.ParseRecord(e)
+		if err != nil {
+			return object{}, err
+		}
+		o := flavorObject(flavor.Move{Before: r.Before, After: r.After})
+		o.name, o.scope = "flavor "+r.Name(), r.Scope
+		return o, nil
+	}
+	err := fmt.Errorf("entry %d: a change of an object of type %q is not supported", e.ID, e.ObjectType())
+	return object{}, host.WithHint(err, "use the release of gpustack that made the change")
+}
+
+// undoneObject returns what the undo of a change does.
+func undoneObject(c change.Change) object {
+	return flavorObject(c.(*flavor.Change).Inverse())
+}
+
+func flavorObject(m flavor.Move) object {
+	return object{requests: m.Requests(), summary: flavorSummary(m), diff: flavorDiff(m)}
+}
+
+// objectEngine returns the engine for changes of objects of a cloud, after it has recovered
+// interrupted ones.
+func (u *ui) objectEngine(ctx context.Context, compute *cloud.Compute, d decision) (change.Engine, error) {
+	store, err := userStore()
+	if err != nil {
+		return change.Engine{}, err
+	}
+	engine := change.Engine{Store: store, Origin: u.origin(), Kinds: objectKinds(compute)}
+	return engine, u.recover(ctx, engine, d, 0)
+}
+
+// undoObject shows and undoes a change of an object. A change that was interrupted is recovered
+// first.
+func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store, entry change.Entry) error {
+	if err := (change.Engine{Kinds: objectKinds(nil)}).Known(entry); err != nil {
+		return err // without a connection
+	}
+	_, compute, err := u.connect(ctx, opts.repair.cloud)
+	if err != nil {
+		return fmt.Errorf("%s: %w", entryName(entry.ID, entry.Command), err)
+	}
+	engine := change.Engine{Store: store, Kinds: objectKinds(compute)}
+	report, except := newUndoReport(store.Root, u.rebootRequired(ctx, store.Root), entry), entry.ID
+	if entry.IsOpen() {
+		except = 0
+		u.show(&report) // its requests are known after the recovery alone
+	}
+	if err := u.recover(ctx, engine, opts.decision, except); err != nil {
+		return err
+	}
+	plan, err := engine.PlanUndo(ctx, entry.ID)
+	switch {
+	case entry.IsOpen() && (errors.Is(err, change.ErrNoEntry) || errors.Is(err, change.ErrUndone)):
+		report.Applied = true // the recovery has already undone it
+		return nil
+	case err != nil:
+		return err
+	case plan.Entry.IsOpen() && opts.dryRun:
+		return errDifferent // the warning names the reason
+	}
+	undone := undoneObject(plan.Change)
+	report.Requests = undone.requests
+	u.plan(opts.decision, &report, func() {
+		u.printf("undoes %s at %s\n", printable(entryName(entry.ID, entry.Command)), printable(compute.URL))
+		u.diff(undone.diff)
+		u.requests(undone.requests)
+	})
+	return u.decide(opts.decision, "undo it?", undone.summary, &report, func() error {
+		return u.undo(ctx, engine, opts, plan.Entry, &report)
+	})
+}
+
+// flavorDiff returns the difference between the states of a flavor.
+func flavorDiff(m flavor.Move) fileChange {
+	name := func(s *flavor.State) string {
+		if s == nil {
+			return "/dev/null"
+		}
+		return "flavor " + s.Name
+	}
+	return fileChange{Diff: udiff.Unified(name(m.Before), name(m.After), flavor.Text(m.Before), flavor.Text(m.After))}
+}
+
+// requests prints requests.
+func (u *ui) requests(requests []cloud.Request) {
+	u.printf("\nrequests:\n")
+	for _, r := range requests {
+		u.printf("  %s %s\n", r.Method, printable(r.Path))
+	}
+}
