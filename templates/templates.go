@@ -58,3 +58,10 @@ var (
 	//go:embed dracut/conf
 	DracutConf string
 )
+
+// Probe is the script that gpustack flavor test has a guest run at its first boot, as user data. It
+// contains {{nonce}} and {{driver}}, which is yes or no. Guests run it in whatever sh they have, so
+// it uses only POSIX shell and programs that minimal images have too.
+//
+//go:embed guest/probe
+var Probe string
