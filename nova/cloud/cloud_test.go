@@ -361,15 +361,30 @@ func TestProjectAndImage(t *testing.T) {
 	}
 	c.Images = []map[string]any{
 		{"id": "1", "name": "debian", "min_disk": 3, "min_ram": 512, "size": 1 << 29, "virtual_size": 2 << 30},
-		{"id": "2", "name": "twice"}, {"id": "3", "name": "twice"},
+		{"id": "2", "name": "twice", "owner": "ours"}, {"id": "3", "name": "twice", "owner": "theirs"},
+		{"id": "4", "name": "hidden", "os_hidden": true, "protected": true, "status": "deactivated", "visibility": "community", "owner": "theirs", "disk_format": "raw",
+			"size": 7, "virtual_size": nil, "hw_machine_type": "q35", "os_hash_algo": "sha512", "tags": []any{}},
 	}
-	if i, err := signedIn.Image(context.Background(), "debian"); err != nil || i != (cloud.Image{Name: "debian", MinDisk: 3, MinRAM: 512, Size: 2 << 30}) {
+	if i, err := signedIn.Image(context.Background(), "debian"); err != nil || i.ID != "1" || i.MinDisk != 3 || i.MinRAM != 512 || *i.Size != 1<<29 || *i.VirtualSize != 2<<30 {
 		t.Errorf("%+v, %v", i, err)
+	}
+	want := cloud.Image{ID: "4", Name: "hidden", Owner: "theirs", Status: "deactivated", Visibility: "community", Protected: true, Hidden: true,
+		DiskFormat: "raw", Size: new(int64(7)), Properties: map[string]string{"hw_machine_type": "q35"}}
+	i, err := signedIn.Image(context.Background(), "hidden")
+	if diff := cmp.Diff(want, i); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if size, known := i.DiskGiB(); size != 1 || !known {
+		t.Errorf("the disk of a raw image: %d, %v", size, known)
+	}
+	i.DiskFormat = "qcow2"
+	if _, known := i.Disk(); known {
+		t.Error("the disk of a file in qcow2 is unknown")
 	}
 	if _, err := signedIn.Image(context.Background(), "centos"); !errors.Is(err, cloud.ErrNotFound) {
 		t.Error(err)
 	}
-	if _, err := signedIn.Image(context.Background(), "twice"); err == nil || err.Error() != "image twice: 2 images have that name; use the id" {
+	if _, err := signedIn.Image(context.Background(), "twice"); err == nil || err.Error() != "image twice: 2 images have that name: 2 of project ours, 3 of project theirs" {
 		t.Error(err)
 	}
 }

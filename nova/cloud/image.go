@@ -2,53 +2,314 @@ package cloud
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 )
 
-// Image is the requirements of an image for the flavors that boot it.
+// Image is an image of Glance, without its data.
 type Image struct {
-	Name    string
-	MinDisk int   // GiB; 0 for none
-	MinRAM  int   // MiB; 0 for none
-	Size    int64 // bytes of its disk, or of its file if Glance does not know the disk
+	ID          string            `json:"id"`
+	Name        string            `json:"name"`
+	Owner       string            `json:"owner"` // the id of a project
+	Status      string            `json:"status"`
+	Visibility  string            `json:"visibility"`
+	Protected   bool              `json:"protected"` // from deletion; its values can be changed
+	Hidden      bool              `json:"hidden"`    // not in lists of images
+	DiskFormat  string            `json:"disk_format"`
+	Size        *int64            `json:"size_bytes"`         // of the file; nil until it is uploaded
+	VirtualSize *int64            `json:"virtual_size_bytes"` // of the disk in it; nil where Glance does not know it
+	MinDisk     int               `json:"min_disk_gib"`       // of flavors; 0 for any
+	MinRAM      int               `json:"min_ram_mib"`        // of flavors; 0 for any
+	Properties  map[string]string `json:"properties"`
 }
 
-// Image finds an image by its name or its ID.
+// imageAnswer is an image as Glance prints it (api-ref/source/v2/images-parameters.yaml). The type
+// of gophercloud has 0 for a virtual size that is null.
+type imageAnswer struct {
+	images.Image
+	Size    *int64
+	Virtual *int64
+	Format  *string
+}
+
+// UnmarshalJSON reads the fields that an image of gophercloud lacks.
+func (a *imageAnswer) UnmarshalJSON(text []byte) error {
+	var nullable struct {
+		Size    *int64  `json:"size"`
+		Virtual *int64  `json:"virtual_size"`
+		Format  *string `json:"disk_format"`
+	}
+	if err := json.Unmarshal(text, &nullable); err != nil {
+		return err
+	}
+	a.Size, a.Virtual, a.Format = nullable.Size, nullable.Virtual, nullable.Format
+	return json.Unmarshal(text, &a.Image)
+}
+
+// notProperties are fields of an image that are not properties, although gophercloud lists them
+// there, as it does every field that it does not know.
+var notProperties = []string{"os_hash_algo", "os_hash_value", "direct_url", "locations", "stores"}
+
+func (a *imageAnswer) image() Image {
+	i := Image{
+		ID: a.ID, Name: a.Name, Owner: a.Owner, Status: string(a.Status), Visibility: string(a.Visibility), Protected: a.Protected, Hidden: a.Hidden,
+		Size: a.Size, VirtualSize: a.Virtual, MinDisk: a.MinDiskGigabytes, MinRAM: a.MinRAMMegabytes, Properties: map[string]string{},
+	}
+	if a.Format != nil {
+		i.DiskFormat = *a.Format
+	}
+	for name, value := range a.Properties {
+		if text, ok := value.(string); ok && !slices.Contains(notProperties, name) {
+			i.Properties[name] = text
+		}
+	}
+	return i
+}
+
+// Disk returns the size in bytes of the disk that guests boot from, and false if Glance does not
+// know it. A file in the format raw is the disk itself, and so is that of a partition (ami).
+func (i Image) Disk() (bytes int64, known bool) {
+	switch {
+	case i.VirtualSize != nil:
+		return *i.VirtualSize, true
+	case i.Size != nil && (i.DiskFormat == "raw" || i.DiskFormat == "ami" || i.DiskFormat == "iso"):
+		return *i.Size, true
+	}
+	return 0, false
+}
+
+// DiskGiB returns the size of the disk in GiB, rounded up, as flavors count it.
+func (i Image) DiskGiB() (gib int, known bool) {
+	const unit = 1 << 30
+	bytes, known := i.Disk()
+	return int((bytes + unit - 1) / unit), known
+}
+
+// Names of values of an image that are not properties.
+const (
+	MinDisk = "min_disk" // GiB
+	MinRAM  = "min_ram"  // MiB
+)
+
+// Value returns a value of the image by its name, MinDisk and MinRAM as decimal numbers; nil for a
+// property that it does not have.
+func (i Image) Value(name string) *string {
+	var value string
+	switch name {
+	case MinDisk:
+		value = strconv.Itoa(i.MinDisk)
+	case MinRAM:
+		value = strconv.Itoa(i.MinRAM)
+	default:
+		has, ok := i.Properties[name]
+		if !ok {
+			return nil
+		}
+		value = has
+	}
+	return &value
+}
+
+// With returns the image with other values, each as [Image.Value] returns it.
+func (i Image) With(values map[string]*string) (Image, error) {
+	i.Properties = maps.Clone(i.Properties)
+	if i.Properties == nil {
+		i.Properties = map[string]string{}
+	}
+	for name, value := range values {
+		switch {
+		case name == MinDisk || name == MinRAM:
+			n, err := number(name, value)
+			if err != nil {
+				return i, err
+			}
+			if name == MinDisk {
+				i.MinDisk = n
+			} else {
+				i.MinRAM = n
+			}
+		case value == nil:
+			delete(i.Properties, name)
+		default:
+			i.Properties[name] = *value
+		}
+	}
+	return i, nil
+}
+
+func number(name string, value *string) (int, error) {
+	if value == nil {
+		return 0, fmt.Errorf("%s: the value is missing", name)
+	}
+	n, err := strconv.Atoi(*value)
+	if err != nil {
+		return 0, fmt.Errorf("%s: not a number: %q", name, *value)
+	}
+	return n, nil
+}
+
+// glance finds Glance in the catalog.
+func (c *Cloud) glance(what string) (*gophercloud.ServiceClient, error) {
+	client, err := openstack.NewImageV2(c.provider, c.endpoint)
+	if err != nil {
+		return nil, doing(what, err)
+	}
+	return client, nil
+}
+
+// Image finds an image by its name or its ID, hidden ones too.
 //
 // Errors: ErrNotFound; several images with the name.
 func (c *Cloud) Image(ctx context.Context, nameOrID string) (Image, error) {
 	what := "image " + nameOrID
-	client, err := openstack.NewImageV2(c.provider, c.endpoint)
-	if err != nil {
-		return Image{}, doing(what, err)
+	if isUUID(nameOrID) {
+		i, err := c.GetImage(ctx, nameOrID)
+		if !errors.Is(err, ErrNotFound) { // it may be a name
+			return i, err
+		}
 	}
-	var found []images.Image
-	err = c.ask(ctx, what, func(ctx context.Context) error {
-		if isUUID(nameOrID) {
-			image, err := images.Get(ctx, client, nameOrID).Extract()
-			if err == nil {
-				found = []images.Image{*image}
+	client, err := c.glance(what)
+	if err != nil {
+		return Image{}, err
+	}
+	var found []Image
+	for _, hidden := range []bool{false, true} { // no request of Glance finds both
+		if len(found) > 0 {
+			break
+		}
+		err := c.ask(ctx, what, func(ctx context.Context) error {
+			page, err := images.List(client, images.ListOpts{Name: nameOrID, Hidden: hidden}).AllPages(ctx)
+			if err != nil {
+				return err
+			}
+			var answer struct {
+				Images []imageAnswer `json:"images"`
+			}
+			list, ok := page.(images.ImagePage)
+			if !ok {
+				return fmt.Errorf("not a list of images: %T", page)
+			}
+			err = list.ExtractInto(&answer)
+			for k := range answer.Images {
+				if answer.Images[k].Name == nameOrID { // Glance reads "in:" before a name as an operator
+					found = append(found, answer.Images[k].image())
+				}
 			}
 			return err
-		}
-		page, err := images.List(client, images.ListOpts{Name: nameOrID}).AllPages(ctx)
+		})
 		if err != nil {
-			return err
+			return Image{}, err
 		}
-		found, err = images.ExtractImages(page)
-		return err
-	})
-	switch {
-	case err != nil:
-		return Image{}, err
-	case len(found) == 0:
-		return Image{}, &Error{Doing: what, Kind: ErrNotFound}
-	case len(found) > 1:
-		return Image{}, &Error{Doing: what, Reason: fmt.Sprintf("%d images have that name; use the id", len(found))}
 	}
-	i := found[0]
-	return Image{i.Name, i.MinDiskGigabytes, i.MinRAMMegabytes, max(i.VirtualSize, i.SizeBytes)}, nil
+	switch len(found) {
+	case 0:
+		return Image{}, &Error{Doing: what, Kind: ErrNotFound, advice: "openstack image list shows the images that the user may see"}
+	case 1:
+		return found[0], nil
+	}
+	var ids []string
+	for _, i := range found {
+		ids = append(ids, fmt.Sprintf("%s of project %s", i.ID, i.Owner))
+	}
+	return Image{}, &Error{Doing: what, Reason: fmt.Sprintf("%d images have that name: %s", len(found), strings.Join(ids, ", ")),
+		advice: "give the id instead of the name"}
+}
+
+// GetImage returns the image with an ID.
+//
+// Errors: ErrNotFound.
+func (c *Cloud) GetImage(ctx context.Context, id string) (Image, error) {
+	what := "image " + id
+	client, err := c.glance(what)
+	if err != nil {
+		return Image{}, err
+	}
+	var answer imageAnswer
+	err = c.ask(ctx, what, func(ctx context.Context) error {
+		return images.Get(ctx, client, id).ExtractInto(&answer)
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	return answer.image(), nil
+}
+
+// ImagePatch changes one value of an image.
+type ImagePatch struct {
+	Name   string
+	Exists bool    // the image has the value
+	Value  *string // nil removes a property
+}
+
+// patch returns the operation of JSON patch as gophercloud has it. Glance has no operation that
+// tests a value (RFC 6902, 4.6).
+func (p ImagePatch) patch() (images.Patch, error) {
+	switch p.Name {
+	case MinDisk:
+		n, err := number(p.Name, p.Value)
+		return images.ReplaceImageMinDisk{NewMinDisk: n}, err
+	case MinRAM:
+		n, err := number(p.Name, p.Value)
+		return images.ReplaceImageMinRam{NewMinRam: n}, err
+	}
+	op := images.UpdateImageProperty{Op: images.AddOp, Name: p.Name}
+	switch {
+	case p.Value == nil:
+		op.Op = images.RemoveOp
+	case p.Exists:
+		op.Op = images.ReplaceOp
+	}
+	if p.Value != nil {
+		op.Value = *p.Value
+	}
+	return op, nil
+}
+
+// PatchBody returns the body of the request that [Cloud.UpdateImage] makes.
+func PatchBody(patches []ImagePatch) ([]any, error) {
+	options, err := updateOpts(patches)
+	if err != nil {
+		return nil, err
+	}
+	return options.ToImageUpdateMap()
+}
+
+func updateOpts(patches []ImagePatch) (images.UpdateOpts, error) {
+	options := images.UpdateOpts{}
+	for _, p := range patches {
+		op, err := p.patch()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, op)
+	}
+	return options, nil
+}
+
+// UpdateImage changes values of an image, all or none, with one request. Glance compares nothing
+// with what was read before.
+//
+// Errors: ErrForbidden, for the image of another project or a property that a policy protects.
+func (c *Cloud) UpdateImage(ctx context.Context, i Image, patches []ImagePatch) error {
+	what := "changing image " + i.Name
+	client, err := c.glance(what)
+	if err != nil {
+		return err
+	}
+	options, err := updateOpts(patches)
+	if err != nil {
+		return doing(what, err)
+	}
+	return c.ask(ctx, what, func(ctx context.Context) error {
+		return images.Update(ctx, client, i.ID, options).Err
+	})
 }

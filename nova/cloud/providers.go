@@ -2,7 +2,9 @@ package cloud
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
@@ -52,4 +54,28 @@ func (p *Placement) HeldOn(ctx context.Context, provider string) (map[string]map
 		return err
 	})
 	return held, err
+}
+
+// WithTrait returns the names of the compute nodes that have a trait. There are none if Placement
+// does not know the trait, as one of an earlier release does not: it rejects the request.
+func (p *Placement) WithTrait(ctx context.Context, trait string) (names []string, err error) {
+	err = p.cloud.ask(ctx, "resource providers with the trait "+trait, func(ctx context.Context) error {
+		pages, err := resourceproviders.List(p.client, resourceproviders.ListOpts{Required: trait}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := resourceproviders.ExtractResourceProviders(pages)
+		for _, r := range list {
+			if r.UUID == r.RootProviderUUID {
+				names = append(names, r.Name)
+			}
+		}
+		return err
+	})
+	var e *Error
+	if errors.As(err, &e) && e.Status == http.StatusBadRequest {
+		return nil, nil
+	}
+	slices.Sort(names)
+	return names, err
 }

@@ -298,14 +298,14 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 			warnings: []string{"a disk of 8 GiB is too small for a cloud image with CUDA, which needs 20 GiB"},
 		},
 		"an image that asks for more": {
-			options: flavor.Options{Image: &cloud.Image{Name: "windows", MinDisk: 100, MinRAM: 64 << 10, Size: 200 << 30}}, existing: gpu(),
+			options: flavor.Options{Image: &cloud.Image{Name: "windows", MinDisk: 100, MinRAM: 64 << 10, VirtualSize: new(int64(200 << 30))}}, existing: gpu(),
 			warnings: []string{"image windows requires a disk of 100 GiB, but the flavor has 80", "image windows requires 64 GiB of RAM, but the flavor has 32 GiB"},
 		},
 		"an image whose disk is larger": {
-			options: flavor.Options{Image: &cloud.Image{Name: "windows", Size: 80<<30 + 1}}, existing: gpu(),
+			options: flavor.Options{Image: &cloud.Image{Name: "windows", VirtualSize: new(int64(80<<30 + 1))}}, existing: gpu(),
 			warnings: []string{"image windows has a disk of 81 GiB, but the flavor has 80"},
 		},
-		"an image that fits": {options: flavor.Options{Image: &cloud.Image{Name: "debian", MinDisk: 3, MinRAM: 512, Size: 2 << 30}}, existing: gpu()},
+		"an image that fits": {options: flavor.Options{Image: &cloud.Image{Name: "debian", MinDisk: 3, MinRAM: 512, VirtualSize: new(int64(2 << 30))}}, existing: gpu()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.options.Request = request(t, "K4200:2")

@@ -247,7 +247,10 @@ func sameValue(key, has, wanted string) bool {
 func (o Options) disk(p *Plan) {
 	f := p.After
 	if i := o.Image; i != nil {
-		size := int((i.Size + int64(GiB) - 1) / int64(GiB))
+		size, known := i.DiskGiB()
+		if !known && i.Size != nil { // the file at least
+			size = int((*i.Size + int64(GiB) - 1) / int64(GiB))
+		}
 		switch {
 		case f.Disk != 0 && f.Disk < i.MinDisk:
 			p.warn("image %s requires a disk of %d GiB, but the flavor has %d", i.Name, i.MinDisk, f.Disk)

@@ -30,6 +30,7 @@ type Cloud struct {
 	Flavors  []*Flavor         // that are there
 	Servers  map[string]string // flavor IDs by the instances' ids
 	Images   []map[string]any  // as Glance prints them
+	Traits   map[string]int    // compute nodes by the traits that they have; a trait that is missing does not exist
 	Page     int               // flavors to the page; 0 for all
 
 	ComputePath string // of Nova, in the catalog
@@ -87,6 +88,9 @@ func New(newest int) *Cloud {
 		reply(w, map[string]any{"versions": []any{map[string]any{"id": "v2.9", "status": "CURRENT"}}})
 	})
 	mux.HandleFunc("GET /v2/images", c.listImages)
+	mux.HandleFunc("GET /v2/images/{id}", c.image(func(w http.ResponseWriter, _ *http.Request, image map[string]any) { reply(w, image) }))
+	mux.HandleFunc("PATCH /v2/images/{id}", c.image(c.patchImage))
+	mux.HandleFunc("GET /placement/resource_providers", c.listProviders)
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -199,7 +203,7 @@ func (c *Cloud) signIn(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Subject-Token", "token")
 	w.WriteHeader(http.StatusCreated)
 	var catalog []any
-	for kind, path := range map[string]string{"compute": c.ComputePath, "identity": "/v3", "image": ""} {
+	for kind, path := range map[string]string{"compute": c.ComputePath, "identity": "/v3", "image": "", "placement": "/placement"} {
 		catalog = append(catalog, map[string]any{"type": kind, "name": kind, "endpoints": []any{
 			map[string]any{"interface": "public", "region": "RegionOne", "region_id": "RegionOne", "url": c.server.URL + path},
 		}})
@@ -410,9 +414,76 @@ func (c *Cloud) listServers(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) listImages(w http.ResponseWriter, r *http.Request) {
 	list := []any{}
 	for _, image := range c.Images {
-		if image["name"] == r.URL.Query().Get("name") {
+		if hidden, _ := image["os_hidden"].(bool); image["name"] == r.URL.Query().Get("name") && hidden == (r.URL.Query().Get("os_hidden") == "true") {
 			list = append(list, image)
 		}
 	}
 	reply(w, map[string]any{"images": list})
+}
+
+// image finds the image that a request's path names.
+func (c *Cloud) image(act func(http.ResponseWriter, *http.Request, map[string]any)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for _, image := range c.Images {
+			if image["id"] == r.PathValue("id") {
+				act(w, r, image)
+				return
+			}
+		}
+		plain(w, http.StatusNotFound, "No image found with ID "+r.PathValue("id"))
+	}
+}
+
+// plain is an error of Glance, whose text is in HTML.
+func plain(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "text/html; charset=UTF-8")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<html><head><title>%d</title></head><body><h1>%d</h1>%s<br /><br /></body></html>", status, status, message) //nolint:errcheck // of a test
+}
+
+// patchImage changes an image as Glance does: all or nothing (glance/api/v2/images.py).
+func (c *Cloud) patchImage(w http.ResponseWriter, r *http.Request, image map[string]any) {
+	var patch []struct {
+		Op, Path string
+		Value    any
+	}
+	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil || r.Header.Get("Content-Type") != "application/openstack-images-v2.1-json-patch" {
+		plain(w, http.StatusBadRequest, "not so")
+		return
+	}
+	if owner, owned := image["owner"]; owned && owner != "id-of-"+c.Project {
+		plain(w, http.StatusForbidden, "You are not authorized to complete this action.")
+		return
+	}
+	changed := maps.Clone(image)
+	for _, op := range patch {
+		name := strings.TrimPrefix(op.Path, "/")
+		if _, there := changed[name]; !there && op.Op != "add" {
+			plain(w, http.StatusConflict, "Property "+name+" does not exist.")
+			return
+		}
+		if changed[name] = op.Value; op.Op == "remove" {
+			delete(changed, name)
+		}
+	}
+	clear(image)
+	maps.Copy(image, changed)
+	reply(w, image)
+}
+
+// listProviders lists the compute nodes that have a trait.
+func (c *Cloud) listProviders(w http.ResponseWriter, r *http.Request) {
+	trait := r.URL.Query().Get("required")
+	n, known := c.Traits[trait]
+	if !known {
+		w.WriteHeader(http.StatusBadRequest)
+		reply(w, map[string]any{"errors": []any{map[string]any{"status": http.StatusBadRequest, "detail": "No such trait(s): " + trait + "."}}})
+		return
+	}
+	providers := []any{}
+	for i := range n {
+		id := fmt.Sprintf("00000000-0000-0000-0000-%012d", i+1)
+		providers = append(providers, map[string]any{"uuid": id, "name": fmt.Sprintf("gpu%d", i+1), "root_provider_uuid": id, "generation": 1})
+	}
+	reply(w, map[string]any{"resource_providers": providers})
 }
