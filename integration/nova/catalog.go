@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -121,15 +122,15 @@ func (l *Lab) makeImage(ctx context.Context) error {
 	return nil
 }
 
-// hostsFound waits until nova-scheduler has mapped the hosts to the cell and their
-// cards are in the database.
-func (l *Lab) hostsFound(ctx context.Context) error {
+// HostsFound waits until nova-scheduler has mapped the compute hosts to the cell and their cards, as
+// many as are given, are in the database: two for each host.
+func (l *Lab) HostsFound(ctx context.Context, cards int) error {
 	return service.Wait(ctx, func(ctx context.Context) (again bool, err error) {
 		rows, err := l.Database.Query(ctx, "SELECT (SELECT count(*) FROM nova_api.host_mappings), (SELECT count(*) FROM nova_cell1.pci_devices)")
 		if err != nil {
 			return false, err
 		}
-		if rows[0][0] != "2" || rows[0][1] != "4" {
+		if rows[0][0] != strconv.Itoa(cards/2) || rows[0][1] != strconv.Itoa(cards) {
 			return true, errors.New("nova: host mappings and cards are " + strings.Join(rows[0], " and "))
 		}
 		return false, nil

@@ -36,10 +36,10 @@ func (l *Lab) configure() error {
 	l.NeutronURL = "http://" + address(l.ports.Neutron)
 	l.AdminPassword, l.DemoPassword = secret("admin"), secret("demo")
 	l.ServicePassword, l.RabbitPassword = secret("service"), secret("rabbit")
-	l.NovaConf = l.state("conf", "nova.conf")
+	l.Root, l.NovaConf = l.state(), l.state("etc/nova/nova.conf")
 
-	dirs := []string{filepath.Join(l.dir, "log"), filepath.Join(l.dir, "tmp"), l.state("conf"), l.state("rabbitmq"), l.state("nova"), l.state("images"), l.state("staging"), l.state("tasks"), l.state("keys/fernet"), l.state("keys/credential")}
-	for _, host := range hosts {
+	dirs := []string{filepath.Join(l.dir, "log"), filepath.Join(l.dir, "tmp"), l.state("conf"), filepath.Dir(l.NovaConf), l.state("rabbitmq"), l.state("nova"), l.state("images"), l.state("staging"), l.state("tasks"), l.state("keys/fernet"), l.state("keys/credential")}
+	for _, host := range l.hosts {
 		dirs = append(dirs, l.host(host))
 	}
 	for _, dir := range dirs {
@@ -50,7 +50,7 @@ func (l *Lab) configure() error {
 	if err := os.CopyFS(l.dir, pythonFiles); err != nil {
 		return err
 	}
-	for _, host := range hosts {
+	for _, host := range l.hosts {
 		err := errors.Join(
 			l.write(l.host(host, "nova-compute.conf"), "nova-compute.conf", map[string]string{"Host": host, "Dir": l.host(host)}),
 			l.SetCards(host, "0000:84:00.0", "0000:88:00.0"))
@@ -70,6 +70,7 @@ func (l *Lab) configure() error {
 func (l *Lab) values() map[string]any {
 	return map[string]any{
 		"Lab":    l,
+		"Faked":  len(l.hosts) > 0,
 		"Ports":  l.ports,
 		"State":  l.state(),
 		"Region": Region,

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,8 +37,10 @@ type Lab struct {
 	// keystone, placement and glance. Its name as a service is mariadb.
 	Database *mariadb.Server
 	NovaConf string // the nova.conf of all services of Nova
+	Root     string // the folder below which NovaConf is etc/nova/nova.conf
 
 	dir      string
+	hosts    []string // those with a fake nova-compute
 	ports    ports
 	services []*service.Service // all but the database
 	neutron  *http.Server
@@ -53,9 +56,18 @@ type Timing struct {
 }
 
 // Start brings up a lab below dir, which must be empty and have a short name: sockets
-// lie in it.
+// lie in it. Its compute hosts are gpu1 and gpu2, with a fake hypervisor.
 func Start(ctx context.Context, dir string) (*Lab, error) {
-	l := &Lab{dir: dir}
+	return launch(ctx, &Lab{dir: dir, hosts: []string{"gpu1", "gpu2"}})
+}
+
+// StartControllers brings up a lab without compute hosts, in which Nova's intervals are those of
+// production, as emulated machines need them, and nova.conf has no options for PCI devices yet.
+func StartControllers(ctx context.Context, dir string) (*Lab, error) {
+	return launch(ctx, &Lab{dir: dir})
+}
+
+func launch(ctx context.Context, l *Lab) (*Lab, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the lab: %w", err), l.Stop())
 	}
@@ -89,7 +101,7 @@ func (l *Lab) start(ctx context.Context) error {
 		l.up,
 		service.Together(
 			l.timed("image", l.makeImage),
-			l.timed("hosts found", l.hostsFound),
+			l.timed("hosts found", func(ctx context.Context) error { return l.HostsFound(ctx, 2*len(l.hosts)) }),
 		),
 	)(ctx)
 }
@@ -142,6 +154,17 @@ func (l *Lab) Timings() []Timing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.timings)
+}
+
+// FromMachine is the host and port of one of the lab's URLs as a machine reaches them whose QEMU
+// translates its network (-netdev user): the loopback of this machine is 10.0.2.2 there.
+func FromMachine(url string) string {
+	return strings.Replace(url, "127.0.0.1", "10.0.2.2", 1)
+}
+
+// RabbitURL is the transport_url of Nova's services.
+func (l *Lab) RabbitURL() string {
+	return "rabbit://openstack:" + l.RabbitPassword + "@" + address(l.ports.Rabbit) + "/"
 }
 
 // timed is a step that notes how long it took.

@@ -16,7 +16,7 @@ const reporting = "\n[pci]\nreport_in_placement = true\n"
 // cannot. Save and Restore would do it in three times the time.
 func forgetReports(ctx context.Context, t *testing.T) {
 	var err error
-	for _, host := range hosts {
+	for _, host := range lab.hosts {
 		err = errors.Join(err, lab.StopService("nova-compute-"+host))
 	}
 	const devices = "(SELECT id FROM (SELECT id FROM placement.resource_providers WHERE parent_provider_id IS NOT NULL) AS devices)"
@@ -29,7 +29,7 @@ func forgetReports(ctx context.Context, t *testing.T) {
 		_, queryErr := lab.Database.Query(ctx, statement)
 		err = errors.Join(err, queryErr)
 	}
-	for _, host := range hosts {
+	for _, host := range lab.hosts {
 		file := lab.host(host, "nova-compute.conf")
 		text, readErr := os.ReadFile(file)
 		err = errors.Join(err, readErr, os.WriteFile(file, []byte(strings.TrimSuffix(string(text), reporting)), 0o600), lab.StartService(ctx, "nova-compute-"+host))

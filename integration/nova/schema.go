@@ -23,17 +23,17 @@ func (l *Lab) makeDatabases(ctx context.Context) (err error) {
 	if _, err := l.Database.Query(ctx, statements.String()); err != nil {
 		return err
 	}
-	for _, name := range []string{"nova.conf", "keystone.conf", "placement.conf", "glance-api.conf", "glance-api-paste.ini"} {
+	for _, name := range []string{"keystone.conf", "placement.conf", "glance-api.conf", "glance-api-paste.ini"} {
 		if err := l.write(l.state("conf", name), name, l.values()); err != nil {
 			return err
 		}
 	}
-	return nil
+	return l.write(l.NovaConf, "nova.conf", l.values())
 }
 
 // novaSchemas: https://docs.openstack.org/nova/zed/admin/cells.html, for one cell.
 func (l *Lab) novaSchemas(ctx context.Context) error {
-	return l.manage(ctx, "nova", "nova.conf", [][]string{
+	return l.manage(ctx, "nova", l.NovaConf, [][]string{
 		{"api_db", "sync"},
 		{"cell_v2", "map_cell0", "--database_connection", l.Database.URL("nova_cell0")},
 		{"cell_v2", "create_cell", "--name", "cell1"},
@@ -42,17 +42,17 @@ func (l *Lab) novaSchemas(ctx context.Context) error {
 }
 
 func (l *Lab) placementSchema(ctx context.Context) error {
-	return l.manage(ctx, "placement", "placement.conf", [][]string{{"db", "sync"}})
+	return l.manage(ctx, "placement", l.state("conf", "placement.conf"), [][]string{{"db", "sync"}})
 }
 
 func (l *Lab) glanceSchema(ctx context.Context) error {
-	return l.manage(ctx, "glance", "glance-api.conf", [][]string{{"db", "sync"}})
+	return l.manage(ctx, "glance", l.state("conf", "glance-api.conf"), [][]string{{"db", "sync"}})
 }
 
 // keystoneSchema: https://docs.openstack.org/keystone/zed/install/keystone-install-ubuntu.html.
 func (l *Lab) keystoneSchema(ctx context.Context) error {
 	owner := []string{"--keystone-user", "root", "--keystone-group", "root"}
-	return l.manage(ctx, "keystone", "keystone.conf", [][]string{
+	return l.manage(ctx, "keystone", l.state("conf", "keystone.conf"), [][]string{
 		{"db_sync"},
 		append([]string{"fernet_setup"}, owner...),
 		append([]string{"credential_setup"}, owner...),
@@ -69,5 +69,5 @@ func (l *Lab) manage(ctx context.Context, project, conf string, commands [][]str
 	if err != nil {
 		return err
 	}
-	return l.python(project+"-manage", "manage.py", project+".cmd.manage", l.state("conf", conf), string(list)).Run(ctx)
+	return l.python(project+"-manage", "manage.py", project+".cmd.manage", conf, string(list)).Run(ctx)
 }

@@ -15,15 +15,12 @@ import (
 	"gpustack/integration/service"
 )
 
-// hosts are the compute hosts. Their services are nova-compute-gpu1 and so on.
-var hosts = []string{"gpu1", "gpu2"}
-
 // up starts what does not run, in an order in which none waits long for another.
 // nova-conductor and nova-scheduler end where Keystone does not answer, and a
 // nova-compute that finds no conductor waits for it in steps of ten seconds.
 func (l *Lab) up(ctx context.Context) error {
 	var computes []service.Step
-	for _, host := range hosts {
+	for _, host := range l.hosts {
 		computes = append(computes, l.raise("nova-compute-"+host))
 	}
 	return service.InTurn(
@@ -140,7 +137,7 @@ func (l *Lab) define() error {
 		l.novaService("nova-conductor", "nova-conductor", "controller", append([]string{"nova.cmd.conductor"}, nova...)),
 		l.novaService("nova-scheduler", "nova-scheduler", "controller", append([]string{"nova.cmd.scheduler"}, nova...)),
 	}
-	for _, host := range hosts {
+	for _, host := range l.hosts {
 		own := []string{"--config-file", l.host(host, "nova-compute.conf")}
 		l.services = append(l.services, l.novaService("nova-compute-"+host, "nova-compute", host, slices.Concat([]string{"nova.cmd.compute"}, nova, own)))
 	}
