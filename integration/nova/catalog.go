@@ -122,8 +122,8 @@ func (l *Lab) makeImage(ctx context.Context) error {
 	return nil
 }
 
-// HostsFound waits until nova-scheduler has mapped the compute hosts to the cell and their cards, as
-// many as are given, are in the database: two for each host.
+// HostsFound waits until nova-scheduler has mapped the compute hosts to the cell and their cards,
+// as many as are given, are in the database: two for each host.
 func (l *Lab) HostsFound(ctx context.Context, cards int) error {
 	return service.Wait(ctx, func(ctx context.Context) (again bool, err error) {
 		rows, err := l.Database.Query(ctx, "SELECT (SELECT count(*) FROM nova_api.host_mappings), (SELECT count(*) FROM nova_cell1.pci_devices)")

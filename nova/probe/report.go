@@ -2,10 +2,10 @@ package probe
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -78,12 +78,12 @@ const (
 
 // unseen matches what a terminal does not show: escape sequences (ECMA-48, sections 5.3, 5.4 and
 // 8.3.89) and control characters other than line feeds.
-var unseen = regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x09\x0b-\x1f\x7f]`)
+var unseen = host.LazyRegexp(`\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x09\x0b-\x1f\x7f]`)
 
 // Plain returns a console's text without escape sequences and control characters other than line
 // feeds, so that it can be shown on another terminal.
 func Plain(console string) string {
-	return unseen.ReplaceAllString(strings.ToValidUTF8(console, ""), "")
+	return unseen().ReplaceAllString(strings.ToValidUTF8(console, ""), "")
 }
 
 // Parse returns the last complete report with nonce in a console's text. It returns false if there

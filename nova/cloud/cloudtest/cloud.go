@@ -438,7 +438,7 @@ func (c *Cloud) image(act func(http.ResponseWriter, *http.Request, map[string]an
 func plain(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/html; charset=UTF-8")
 	w.WriteHeader(status)
-	fmt.Fprintf(w, "<html><head><title>%d</title></head><body><h1>%d</h1>%s<br /><br /></body></html>", status, status, message) //nolint:errcheck // of a test
+	fmt.Fprintf(w, "<html><head><title>%d</title></head><body><h1>%d</h1>%s<br /><br /></body></html>", status, status, message)
 }
 
 // patchImage changes an image as Glance does: all or nothing (glance/api/v2/images.py).
