@@ -65,6 +65,7 @@ test:
 test-full: test
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
+	.ci/inside go test -count=1 -timeout 2h -v ./integration/chain -full
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
 unit:

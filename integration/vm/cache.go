@@ -22,6 +22,11 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "gpustack-vm"), err
 }
 
+// Cache is the folder in which all of this is kept, with what machines of failed tests printed.
+func Cache() (string, error) {
+	return cacheDir()
+}
+
 // cached returns a folder that is made once for each key. The key must identify everything that
 // the folder depends on. The folder is made under another name and then renamed, so that other
 // processes only find it when it is complete. Processes that make the same kind at the same time
@@ -71,6 +76,12 @@ func cached(ctx context.Context, kind, key string, build func(ctx context.Contex
 		return "", errors.Join(fmt.Errorf("make %s: %w", kind, err), os.RemoveAll(making))
 	}
 	return dir, os.Rename(making, dir)
+}
+
+// Cached returns a folder of the cache that build makes once for each kind and key. The parts of the
+// key must identify everything that the folder depends on.
+func Cached(ctx context.Context, kind string, key []string, build func(ctx context.Context, dir string) error) (string, error) {
+	return cached(ctx, kind, recipe(key...), build)
 }
 
 // recipe is a key made of what goes into a thing.

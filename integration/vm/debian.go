@@ -34,23 +34,45 @@ func debian(cpu string) Topology {
 // goes to a file in a folder.
 func fromDisk(ctx context.Context, dir, disk, lab string) (Boot, error) {
 	overlay := filepath.Join(dir, "overlay")
-	if err := command(ctx, "", "qemu-img", "create", "-q", "-f", "qcow2", "-b", disk, "-F", "raw", overlay); err != nil {
+	if err := Overlay(ctx, overlay, disk, "raw"); err != nil {
 		return nil, err
 	}
+	return FromOverlay(overlay, lab), nil
+}
+
+// Overlay makes a file that gets what a machine writes to a disk, which stays as it is. The disk is
+// an overlay itself where its format is qcow2, and must stay where it is.
+func Overlay(ctx context.Context, file, disk, format string) error {
+	return command(ctx, "", "qemu-img", "create", "-q", "-f", "qcow2", "-b", disk, "-F", format, file)
+}
+
+// FromOverlay boots from an overlay, with a second disk that has the programs.
+func FromOverlay(overlay, lab string) Boot {
 	return Boot{
 		"-drive", "if=none,id=root,format=qcow2,cache=unsafe,file=" + overlay,
 		"-drive", "if=none,id=lab,format=raw,snapshot=on,file=" + lab,
-	}, nil
+	}
 }
 
-// writeLab makes the second disk: what is mounted on /lab, the programs and NVIDIA's module.
+// CheckOverlay is an error where an overlay is not whole, which QEMU's end does not tell.
+func CheckOverlay(ctx context.Context, file string) error {
+	return command(ctx, "", "qemu-img", "check", "-q", "-f", "qcow2", file)
+}
+
+// writeLab makes the second disk of a machine that has NVIDIA's module too.
 func writeLab(ctx context.Context, disk string, programs Programs, nvidia string) error {
+	return WriteLab(ctx, disk, map[string]string{"gpustack": programs.Gpustack, "guest": programs.Guest, "nvidia.ko": nvidia})
+}
+
+// WriteLab makes the second disk: what is mounted on /lab, which is in the agent's PATH. Its files,
+// by their names there, are copies of others. The agent is guest.
+func WriteLab(ctx context.Context, disk string, files map[string]string) error {
 	dir, err := os.MkdirTemp(filepath.Dir(disk), "lab-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	for name, from := range map[string]string{"gpustack": programs.Gpustack, "guest": programs.Guest, "nvidia.ko": nvidia} {
+	for name, from := range files {
 		data, err := os.ReadFile(from)
 		if err != nil {
 			return err

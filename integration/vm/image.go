@@ -37,30 +37,61 @@ const (
 	bootCodeLength = 440 // of the first sector; the partition table follows
 )
 
+// A Disk says what the disk of a Debian machine has beside the base that all have: systemd, GRUB,
+// a kernel, and the agent's service.
+type Disk struct {
+	Name      string   // in the cache
+	Packages  []string // without those that they only recommend
+	Customize string   // a shell script that gets the tree's folder, run after image/customize; may be empty
+	Size      int64    // of the disk, in bytes; blocks without files take no space
+}
+
 // debianDisk makes the disk of a Debian machine that boots through GRUB, of the release
 // that this machine runs, and returns the file.
 func debianDisk(ctx context.Context, k kernel, m maker) (string, error) {
+	return Disk{Name: "disk-" + string(m), Packages: []string{string(m)}, Size: diskSize}.make(ctx, k)
+}
+
+// Make makes the disk, unless the cache has it, and returns the file. The machine boots through
+// GRUB, and runs the release of Debian that this machine runs.
+func (d Disk) Make(ctx context.Context) (string, error) {
+	k, err := debianKernel(ctx)
+	if err != nil {
+		return "", err
+	}
+	return d.make(ctx, k)
+}
+
+func (d Disk) make(ctx context.Context, k kernel) (string, error) {
 	suite, err := release()
 	if err != nil {
 		return "", err
 	}
-	dir, err := cached(ctx, "disk-"+string(m), recipe(imageRecipe, customize, suite, k.Release, filepath.Base(filepath.Dir(k.Package))), func(ctx context.Context, dir string) error {
+	packages := append([]string{"systemd-sysv", "udev", "kmod", "iproute2", "zstd", "grub-pc", "linux-base"}, d.Packages...)
+	key := recipe(imageRecipe, customize, suite, k.Release, filepath.Base(filepath.Dir(k.Package)), strings.Join(packages, ","), d.Customize, fmt.Sprint(d.Size))
+	dir, err := cached(ctx, d.Name, key, func(ctx context.Context, dir string) error {
 		tree := filepath.Join(dir, "root")
-		script := filepath.Join(dir, "customize")
-		if err := os.WriteFile(script, []byte(customize), 0o755); err != nil {
-			return err
+		argv := []string{"--quiet", "--mode=root", "--variant=minbase", "--include=" + strings.Join(packages, ","),
+			"--aptopt=APT::Install-Recommends false", "--dpkgopt=force-unsafe-io",
+			"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/man/*"}
+		for i, text := range []string{customize, d.Customize} {
+			if text == "" {
+				continue
+			}
+			script := filepath.Join(dir, fmt.Sprintf("customize%d", i))
+			if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+				return err
+			}
+			argv = append(argv, "--customize-hook="+script)
 		}
-		packages := []string{"systemd-sysv", "udev", "kmod", "iproute2", "zstd", "grub-pc", "linux-base", string(m)}
-		debootstrap := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--include="+strings.Join(packages, ","),
-			"--aptopt=APT::Install-Recommends false", "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/man/*",
-			"--customize-hook="+script, suite, tree)
+		debootstrap := exec.CommandContext(ctx, "mmdebstrap", append(argv, suite, tree)...)
 		debootstrap.Env = append(os.Environ(), "KERNEL="+k.Package, "UUID="+rootUUID)
 		var out bytes.Buffer
 		debootstrap.Stdout, debootstrap.Stderr = &out, &out
 		if err := debootstrap.Run(); err != nil {
 			return fmt.Errorf("mmdebstrap: %w\n%s", err, out.Bytes())
 		}
-		if err := writeDisk(ctx, filepath.Join(dir, "disk"), tree); err != nil {
+		if err := writeDisk(ctx, filepath.Join(dir, "disk"), tree, d.Size); err != nil {
 			return err
 		}
 		return os.RemoveAll(tree)
@@ -86,11 +117,11 @@ func release() (string, error) {
 // block device is needed for it, as mke2fs fills file systems itself, and GRUB's two
 // parts look for each other at their usual places (boot/i386/pc/boot.S and diskboot.S
 // of GRUB: the first sector loads the second, which loads the rest from there on).
-func writeDisk(ctx context.Context, disk, tree string) error {
+func writeDisk(ctx context.Context, disk, tree string, size int64) error {
 	if err := os.WriteFile(disk, nil, 0o644); err != nil {
 		return err
 	}
-	if err := os.Truncate(disk, diskSize); err != nil {
+	if err := os.Truncate(disk, size); err != nil {
 		return err
 	}
 	sfdisk := exec.CommandContext(ctx, "sfdisk", "--quiet", disk)
@@ -100,7 +131,7 @@ func writeDisk(ctx context.Context, disk, tree string) error {
 	}
 	const block = 4096
 	err := command(ctx, "", "mke2fs", "-q", "-t", "ext4", "-b", fmt.Sprint(block), "-U", rootUUID, "-d", tree,
-		"-E", fmt.Sprintf("offset=%d", firstSector*sectorSize), disk, fmt.Sprint((diskSize-firstSector*sectorSize)/block))
+		"-E", fmt.Sprintf("offset=%d", firstSector*sectorSize), disk, fmt.Sprint((size-firstSector*sectorSize)/block))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,6 +71,12 @@ func checkQEMU(ctx context.Context) error {
 		return fmt.Errorf("QEMU %d.%d plays no PCI function without KVM: take Debian 12's, 7.2, or GPUSTACK_VM_ACCEL=kvm", major, minor)
 	}
 	return nil
+}
+
+// CheckQEMU is an error where this machine's QEMU cannot start machines with functions that are
+// played.
+func CheckQEMU(ctx context.Context) error {
+	return checkQEMU(ctx)
 }
 
 // A Boot is what a machine comes up from: arguments of QEMU.
@@ -192,7 +199,7 @@ func (m *Machine) arguments(socket string) ([]string, error) {
 	// could change the memory map meanwhile.
 	argv := []string{
 		qemuProgram, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-accel", accelerator(), "-machine", machine, "-cpu", "qemu64,-svm,vendor=" + t.CPU, "-smp", "1", "-m", "1024",
+		"-accel", accelerator(), "-machine", machine, "-cpu", "qemu64,-svm,vendor=" + t.CPU, "-smp", "1", "-m", strconv.Itoa(cmp.Or(t.Memory, 1024)),
 		"-chardev", "file,id=console,append=on,path=" + m.consoleLog(), "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,path=" + socket, "-serial", "chardev:agent",
 	}
@@ -300,6 +307,16 @@ func (m *Machine) Ask(ctx context.Context, r agent.Request) (agent.Reply, error)
 // with the machine's disk: in a QEMU that goes on, pages that contained code before are slow to
 // write (QEMU 7.2: seconds for one page, which Linux reports as a stuck processor).
 func (m *Machine) Reboot(ctx context.Context, argv ...string) error {
+	if err := m.PowerOff(ctx, argv...); err != nil {
+		return err
+	}
+	return m.start(ctx)
+}
+
+// PowerOff has a program of the machine end it, as a reboot does too, and returns when QEMU has
+// written the last of the disk. How QEMU ends says nothing of the machine: with functions that are
+// played, 7.2 may end by a segmentation fault after Linux has turned the power off.
+func (m *Machine) PowerOff(ctx context.Context, argv ...string) error {
 	if err := json.NewEncoder(m.line).Encode(agent.Request{Argv: argv}); err != nil {
 		return m.failure(err)
 	}
@@ -323,10 +340,7 @@ func (m *Machine) Reboot(ctx context.Context, argv ...string) error {
 		}
 		return true, err
 	})
-	if err := errors.Join(err, m.Kill()); err != nil {
-		return err
-	}
-	return m.start(ctx)
+	return errors.Join(err, m.Kill())
 }
 
 // Kill ends the machine as a pulled plug does.

@@ -13,6 +13,7 @@ type Topology struct {
 	Machine   string   // beside q35
 	Units     []string // IOMMUs, as QEMU's -device has them
 	Arguments string   // of the kernel
+	Memory    int      // in MiB; 0 is 1024
 	Devices   []Device
 }
 
@@ -52,6 +53,21 @@ func plain(bus string, slot int) []Device {
 		{Options: fmt.Sprintf("bochs-display,bus=%s,addr=%#x.0,multifunction=on", bus, slot)},
 		{Options: fmt.Sprintf("ich9-intel-hda,bus=%s,addr=%#x.1", bus, slot)},
 	}
+}
+
+// Server is a machine with an IOMMU of Intel's that boots from the drive root and has the programs
+// on the drive lab. It has two Quadro K4200, at 0000:01:00 and 0000:02:00, each in an IOMMU group of
+// its own, and QEMU's devices beside them.
+func Server(name string, memory int, devices ...string) Topology {
+	t := Topology{
+		Name: name, CPU: intel, Machine: "kernel-irqchip=split", Units: intelUnit, Memory: memory,
+		Devices: slices.Concat(console(), port("rp1", 1), port("rp2", 2), nvidia("rp1", 0), nvidia("rp2", 0),
+			own("virtio-blk-pci,drive=root,bootindex=0"), own("ide-hd,drive=lab")),
+	}
+	for _, options := range devices {
+		t.Devices = append(t.Devices, own(options)...)
+	}
+	return t
 }
 
 // own is a device of QEMU's.

@@ -1,0 +1,103 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// novaConf is where Debian has it.
+const novaConf = "/etc/nova/nova.conf"
+
+// Inventory is the machine's own, as host scan prints it: nova configure gets it on controllers too.
+func (m *Machine) Inventory(ctx context.Context) (string, error) {
+	return m.Run(ctx, "gpustack", "host", "scan", "-o", "json")
+}
+
+// Configure makes the machine a compute node of a site: Debian's nova.conf gets what the site sets,
+// and gpustack adds the PCI options for the machine's own inventory.
+func (m *Machine) Configure(ctx context.Context, c Controllers) error {
+	text, err := m.Get(ctx, novaConf)
+	if err != nil {
+		return err
+	}
+	if text, err = configured(text, site(c, m.Host.MyIP)); err != nil {
+		return fmt.Errorf("%s: %w", novaConf, err)
+	}
+	if err := m.Put(ctx, novaConf, text); err != nil {
+		return err
+	}
+	if m.siteConf, err = m.digest(ctx, novaConf); err != nil {
+		return err
+	}
+	inventory, err := m.Inventory(ctx)
+	if err != nil {
+		return err
+	}
+	const file = "/root/inventory.json"
+	if err := m.Put(ctx, file, inventory); err != nil {
+		return err
+	}
+	_, err = m.Run(ctx, "gpustack", "nova", "configure", "--role", "compute", "--inventory", file, "--yes")
+	return err
+}
+
+// digest identifies the contents of a file of the machine.
+func (m *Machine) digest(ctx context.Context, name string) (string, error) {
+	out, err := m.Run(ctx, "sha256sum", name)
+	digest, _, _ := strings.Cut(out, " ")
+	return digest, err
+}
+
+// StartCompute starts nova-compute, now and at each boot, and returns when it serves: it has told
+// systemd so, and rows, which returns the addresses in the host's rows of pci_devices, returns
+// those of both GPUs.
+func (m *Machine) StartCompute(ctx context.Context, rows func(ctx context.Context, host string) ([]string, error)) error {
+	if _, err := m.Run(ctx, "systemctl", "--quiet", "enable", "--now", "nova-compute.service"); err != nil {
+		return m.computeFailure(ctx, err)
+	}
+	const patience = 5 * time.Minute
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		addresses, err := rows(ctx, m.Host.Name)
+		if err != nil {
+			return err
+		}
+		if len(addresses) == len(Addresses) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return m.computeFailure(context.WithoutCancel(ctx), fmt.Errorf("%s: rows of pci_devices for %q only: %w", m.Host.Name, addresses, context.Cause(ctx)))
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// computeFailure is an error with the end of nova-compute's log.
+func (m *Machine) computeFailure(ctx context.Context, err error) error {
+	log, logErr := m.Run(ctx, "sh", "-c", "tail -n 40 /var/log/nova/nova-compute.log; journalctl --merge -u nova-compute -n 20 --no-pager")
+	return errors.Join(fmt.Errorf("%w\nnova-compute:\n%s", err, log), logErr)
+}
+
+// LetIn has a user nova of another compute node log in here by ssh, with keys, as resizing guests
+// needs (Nova's documentation, "Configure SSH between compute nodes").
+func (m *Machine) LetIn(ctx context.Context, other *Machine) error {
+	// A key that is there stays, so that both directions can be opened one after the other.
+	key, err := other.Run(ctx, "su", "nova", "-c", `mkdir -p -m 700 ~/.ssh && cd ~/.ssh && { [ -e id_ed25519 ] || ssh-keygen -q -t ed25519 -N "" -f id_ed25519; } && cat id_ed25519.pub`)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Run(ctx, "su", "nova", "-c", `mkdir -p -m 700 ~/.ssh && cd ~/.ssh && printf %s "$0" >>authorized_keys && chmod 600 authorized_keys`, key); err != nil {
+		return err
+	}
+	host, err := m.Run(ctx, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
+	if err != nil {
+		return err
+	}
+	_, err = other.Run(ctx, "su", "nova", "-c", `printf "%s %s" "$0" "$1" >>~/.ssh/known_hosts`, m.Host.MyIP, host)
+	return err
+}

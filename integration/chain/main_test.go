@@ -1,0 +1,119 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gpustack/integration/binary"
+	"gpustack/integration/vm"
+)
+
+var full = flag.Bool("full", false, "run the tests that take minutes too")
+
+// What all tests with machines share, with -full: a folder that goes when all tests are done, the
+// programs, and the disk that has them.
+var (
+	scratch  string
+	programs vm.Programs
+	lab      string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !*full {
+		os.Exit(m.Run())
+	}
+	binary.Main(m, "chain", func(gpustack, dir string) (stop func() error, err error) {
+		ctx := context.Background()
+		scratch, programs.Gpustack = dir, gpustack
+		if programs.Guest, err = vm.BuildGuest(dir); err != nil {
+			return nil, err
+		}
+		if err := vm.CheckQEMU(ctx); err != nil {
+			return nil, err
+		}
+		lab, err = Lab(ctx, dir, programs)
+		return func() error { return nil }, err
+	})
+}
+
+// A machine is a Machine of one test, which fails where it does.
+type machine struct {
+	*Machine
+	t *testing.T
+}
+
+// prepared returns the disk of a prepared compute node.
+func prepared(t *testing.T) Server {
+	t.Helper()
+	begin := time.Now()
+	server, err := Prepared(t.Context(), programs, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("prepared, or found in the cache, in %.1f s", time.Since(begin).Seconds())
+	return server
+}
+
+// start starts a machine as a host. It ends with the test; what it printed is kept where that fails.
+func start(t *testing.T, h Host, s Server) machine {
+	t.Helper()
+	begin := time.Now()
+	dir, err := os.MkdirTemp(scratch, "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keepLogs(t, h, dir) })
+	m, err := Start(t.Context(), dir, h, s.Overlay, "qcow2", lab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s started in %.1f s", h.Name, time.Since(begin).Seconds())
+	t.Cleanup(func() {
+		for _, death := range m.Deaths {
+			t.Logf("%s was started again, for it died before its agent greeted: %s", h.Name, death)
+		}
+		if err := m.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return machine{m, t}
+}
+
+// keepLogs keeps what a machine of a failed test has printed, and says where.
+func keepLogs(t *testing.T, h Host, dir string) {
+	if !t.Failed() {
+		return
+	}
+	cache, err := vm.Cache()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, name := range []string{"console.log", "qemu.log"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			continue // it never came so far
+		}
+		to := filepath.Join(cache, "logs", t.Name(), h.Name, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil {
+			t.Error(err)
+		}
+		t.Logf("kept: %s", to)
+	}
+}
+
+// run runs a program in the machine, which must succeed, and returns what it printed.
+func (m machine) run(argv ...string) string {
+	m.t.Helper()
+	out, err := m.Run(m.t.Context(), argv...)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return out
+}
