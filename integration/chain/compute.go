@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
+
+	"gpustack/integration/nova"
+	"gpustack/integration/service"
 )
 
 // novaConf is where Debian has it.
@@ -18,12 +21,12 @@ func (m *Machine) Inventory(ctx context.Context) (string, error) {
 
 // Configure makes the machine a compute node of a site: Debian's nova.conf gets what the site sets,
 // and gpustack adds the PCI options for the machine's own inventory.
-func (m *Machine) Configure(ctx context.Context, c Controllers) error {
+func (m *Machine) Configure(ctx context.Context, lab *nova.Lab) error {
 	text, err := m.Get(ctx, novaConf)
 	if err != nil {
 		return err
 	}
-	if text, err = configured(text, site(c, m.Host.MyIP)); err != nil {
+	if text, err = configured(text, site(lab, m.Host.MyIP)); err != nil {
 		return fmt.Errorf("%s: %w", novaConf, err)
 	}
 	if err := m.Put(ctx, novaConf, text); err != nil {
@@ -52,29 +55,36 @@ func (m *Machine) digest(ctx context.Context, name string) (string, error) {
 }
 
 // StartCompute starts nova-compute, now and at each boot, and returns when it serves: it has told
-// systemd so, and rows, which returns the addresses in the host's rows of pci_devices, returns
-// those of both GPUs.
-func (m *Machine) StartCompute(ctx context.Context, rows func(ctx context.Context, host string) ([]string, error)) error {
+// systemd so, and the host has a row of pci_devices for each GPU.
+func (m *Machine) StartCompute(ctx context.Context, lab *nova.Lab) error {
 	if _, err := m.Run(ctx, "systemctl", "--quiet", "enable", "--now", "nova-compute.service"); err != nil {
 		return m.computeFailure(ctx, err)
 	}
-	const patience = 5 * time.Minute
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		addresses, err := rows(ctx, m.Host.Name)
+	err := service.Wait(ctx, func(ctx context.Context) (again bool, err error) {
+		addresses, err := m.rows(ctx, lab)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if len(addresses) == len(Addresses) {
-			return nil
+		if !slices.Equal(addresses, Addresses) {
+			err = fmt.Errorf("%s has rows of pci_devices for %q", m.Host.Name, addresses)
 		}
-		select {
-		case <-ctx.Done():
-			return m.computeFailure(context.WithoutCancel(ctx), fmt.Errorf("%s: rows of pci_devices for %q only: %w", m.Host.Name, addresses, context.Cause(ctx)))
-		case <-time.After(time.Second):
-		}
+		return true, err
+	})
+	if err != nil {
+		return m.computeFailure(context.WithoutCancel(ctx), err)
 	}
+	return nil
+}
+
+// rows returns the addresses in the host's rows of pci_devices, which nova-compute has made from
+// libvirt's node devices.
+func (m *Machine) rows(ctx context.Context, lab *nova.Lab) (addresses []string, err error) {
+	rows, err := lab.Database.Query(ctx, fmt.Sprintf("SELECT p.address FROM nova_cell1.pci_devices p JOIN nova_cell1.compute_nodes c ON c.id = p.compute_node_id"+
+		" WHERE p.deleted = 0 AND c.deleted = 0 AND c.host = '%s' ORDER BY p.address", m.Host.Name))
+	for _, row := range rows {
+		addresses = append(addresses, row[0])
+	}
+	return addresses, err
 }
 
 // computeFailure is an error with the end of nova-compute's log.

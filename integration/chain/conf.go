@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"gpustack/integration/nova"
 )
 
 // A setting is an option of nova.conf and the value that a site gives it.
@@ -14,23 +16,10 @@ type setting struct {
 	unset        bool // the option is not set at all
 }
 
-// Controllers is what a compute node has to know of the controllers, as a program on the machine
-// outside reaches them: at 127.0.0.1.
-type Controllers struct {
-	TransportURL                                     string // of RabbitMQ
-	KeystoneURL, PlacementURL, GlanceURL, NeutronURL string
-	Region, ServicePassword                          string
-}
-
-// seen is an address of the machine outside as the machines see it (QEMU's -netdev user).
-func seen(url string) string {
-	return strings.ReplaceAll(url, "127.0.0.1", "10.0.2.2")
-}
-
 // site is what a site changes in Debian's nova.conf on a compute node.
-func site(c Controllers, myIP string) []setting {
+func site(lab *nova.Lab, myIP string) []setting {
 	all := []setting{
-		{section: "DEFAULT", key: "transport_url", value: seen(c.TransportURL)},
+		{section: "DEFAULT", key: "transport_url", value: nova.FromMachine(lab.RabbitURL())},
 		{section: "DEFAULT", key: "my_ip", value: myIP},
 		// A guest's disk is a copy of its image: no qemu-img runs for it, which takes seconds.
 		{section: "DEFAULT", key: "use_cow_images", value: "false"},
@@ -46,22 +35,22 @@ func site(c Controllers, myIP string) []setting {
 		{section: "image_cache", key: "manager_interval", value: "-1"},
 		// nova-compute has no database: Debian's file names one.
 		{section: "database", key: "connection", unset: true},
-		{section: "glance", key: "endpoint_override", value: seen(c.GlanceURL)},
+		{section: "glance", key: "endpoint_override", value: nova.FromMachine(lab.GlanceURL)},
 	}
 	for _, s := range []struct{ section, user, endpoint string }{
 		{"keystone_authtoken", "nova", ""},
-		{"placement", "placement", c.PlacementURL},
-		{"neutron", "neutron", c.NeutronURL},
+		{"placement", "placement", lab.PlacementURL},
+		{"neutron", "neutron", lab.NeutronURL},
 	} {
 		for _, option := range [][2]string{
-			{"auth_type", "password"}, {"auth_url", seen(c.KeystoneURL)}, {"username", s.user}, {"password", c.ServicePassword}, {"project_name", "service"},
-			{"user_domain_name", "Default"}, {"project_domain_name", "Default"}, {"region_name", c.Region},
+			{"auth_type", "password"}, {"auth_url", nova.FromMachine(lab.KeystoneURL)}, {"username", s.user}, {"password", lab.ServicePassword}, {"project_name", "service"},
+			{"user_domain_name", "Default"}, {"project_domain_name", "Default"}, {"region_name", nova.Region},
 		} {
 			all = append(all, setting{section: s.section, key: option[0], value: option[1]})
 		}
 		// The catalog has the addresses of the machine outside.
 		if s.endpoint != "" {
-			all = append(all, setting{section: s.section, key: "endpoint_override", value: seen(s.endpoint)})
+			all = append(all, setting{section: s.section, key: "endpoint_override", value: nova.FromMachine(s.endpoint)})
 		}
 	}
 	return all

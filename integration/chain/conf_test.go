@@ -3,6 +3,8 @@ package chain
 import (
 	"errors"
 	"testing"
+
+	"gpustack/integration/nova"
 )
 
 // TestConfigured: options are set in their sections and nowhere else, once, and others stay.
@@ -35,10 +37,10 @@ username = placement
 username = admin
 `
 	got, err := configured(text, []setting{
-		{section: "DEFAULT", key: "transport_url", value: seen("rabbit://guest@127.0.0.1:5672/?a=b")},
+		{section: "DEFAULT", key: "transport_url", value: nova.FromMachine("rabbit://guest@127.0.0.1:5672/?a=b")},
 		{section: "DEFAULT", key: "my_ip", unset: true},
 		{section: "placement", key: "username", value: "placement"},
-		{section: "placement", key: "endpoint_override", value: seen("http://127.0.0.1:8778")},
+		{section: "placement", key: "endpoint_override", value: nova.FromMachine("http://127.0.0.1:8778")},
 	})
 	if err != nil || got != want {
 		t.Errorf("%v\n%s", err, got)
