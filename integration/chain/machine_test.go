@@ -37,7 +37,7 @@ func TestMachine(t *testing.T) {
 		t.Errorf("kernel arguments %q, want %q", server.After.Arguments, want)
 	}
 
-	m := start(t, hosts[1], server)
+	m := start(t, server, hosts[1])[0]
 	asPrepared := func() {
 		t.Helper()
 		state, err := m.State(t.Context())

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,29 +61,42 @@ func prepared(t *testing.T) Server {
 	return server
 }
 
-// start starts a machine as a host. It ends with the test; what it printed is kept where that fails.
-func start(t *testing.T, h Host, s Server) machine {
+// start starts machines as hosts, all at once. They end with the test; what they printed is kept
+// where that fails.
+func start(t *testing.T, s Server, hosts ...Host) []machine {
 	t.Helper()
-	begin := time.Now()
-	dir, err := os.MkdirTemp(scratch, "m")
-	if err != nil {
+	var all sync.WaitGroup
+	machines, problems := make([]machine, len(hosts)), make([]error, len(hosts))
+	for i, h := range hosts {
+		dir, err := os.MkdirTemp(scratch, "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { keepLogs(t, h, dir) })
+		all.Go(func() {
+			begin := time.Now()
+			m, err := Start(t.Context(), dir, h, s.Overlay, "qcow2", lab)
+			if err != nil {
+				problems[i] = err
+				return
+			}
+			t.Logf("%s started in %.1f s", h.Name, time.Since(begin).Seconds())
+			t.Cleanup(func() {
+				for _, death := range m.Deaths {
+					t.Logf("%s was started again, for it died before its agent greeted: %s", h.Name, death)
+				}
+				if err := m.Kill(); err != nil {
+					t.Error(err)
+				}
+			})
+			machines[i] = machine{m, t}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(problems...); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { keepLogs(t, h, dir) })
-	m, err := Start(t.Context(), dir, h, s.Overlay, "qcow2", lab)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%s started in %.1f s", h.Name, time.Since(begin).Seconds())
-	t.Cleanup(func() {
-		for _, death := range m.Deaths {
-			t.Logf("%s was started again, for it died before its agent greeted: %s", h.Name, death)
-		}
-		if err := m.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
-	return machine{m, t}
+	return machines
 }
 
 // keepLogs keeps what a machine of a failed test has printed, and says where.
