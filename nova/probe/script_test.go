@@ -211,8 +211,11 @@ func TestScriptBridges(t *testing.T) {
 	for i, class := range []string{"060000", "060400", "060700", "060900", "060940", "068000", "030000"} {
 		g.function(fmt.Sprintf("0000:00:%02x.0", i), class, "8086", "1234", memory, "")
 	}
-	g.write("sys/bus/pci/devices/0000:00:1f.0/vendor", "0x8086\n") // it has just been removed
-	const want = "0000:00:00.0=8086:1234:ok 0000:00:05.0=8086:1234:ok 0000:00:06.0=8086:1234:ok"
+	g.write("sys/bus/pci/devices/0000:00:1e.0/vendor", "0x8086\n") // it has just been removed
+	g.write("sys/bus/pci/devices/0000:00:1e.1/device", "0x1234\n")
+	g.write("sys/bus/pci/devices/0000:00:1f.0/vendor", "0x8086\n") // without a class
+	g.write("sys/bus/pci/devices/0000:00:1f.0/device", "0x1235\n")
+	const want = "0000:00:00.0=8086:1234:ok 0000:00:05.0=8086:1234:ok 0000:00:06.0=8086:1234:ok 0000:00:1f.0=8086:1235:unread"
 	if got := words(g.report(probe.Options{})); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
