@@ -23,6 +23,7 @@ type Function struct {
 	SubsystemVendor, SubsystemName uint16
 	Class                          uint16   // base class and subclass
 	Memory                         []uint32 // the size of each BAR, a power of two
+	Wide                           uint64   // the size of another BAR of 64 bits, at least 4 GiB; 0 for none
 }
 
 // The two functions of a Quadro K4200, the card of the talk.
@@ -30,6 +31,11 @@ var (
 	k4200 = Function{
 		Vendor: 0x10de, Product: 0x11b4, SubsystemVendor: 0x10de, SubsystemName: 0x1096, Class: 0x0300,
 		Memory: []uint32{16 << 20, 64 << 20},
+	}
+	// A GPU with memory that is larger than the range of the emulated processor's addresses.
+	huge = Function{
+		Vendor: 0x10de, Product: 0x20b5, SubsystemVendor: 0x10de, SubsystemName: 0x1533, Class: 0x0302,
+		Memory: []uint32{16 << 20}, Wide: 1 << 40,
 	}
 	k4200Audio = Function{
 		Vendor: 0x10de, Product: 0x0e0a, SubsystemVendor: 0x10de, SubsystemName: 0x1096, Class: 0x0403,
@@ -50,6 +56,8 @@ const (
 	configSize     = 256
 	manyFunctions  = 0x80   // in the header type
 	commandAllowed = 0x0407 // I/O, memory, bus master, no INTx
+
+	widePrefetchable = 0xc // in a BAR
 )
 
 // space is a configuration space, and which bits of it can be written.
@@ -73,6 +81,11 @@ func (f Function) space(siblings bool) *space {
 	s.mask[pciLine] = 0xff
 	for i, size := range f.Memory {
 		binary.LittleEndian.PutUint32(s.mask[pciBAR0+4*i:], -size)
+	}
+	if f.Wide > 0 {
+		at := pciBAR0 + 4*len(f.Memory)
+		binary.LittleEndian.PutUint32(s.bytes[at:], widePrefetchable)
+		binary.LittleEndian.PutUint64(s.mask[at:], -f.Wide)
 	}
 	return s
 }
