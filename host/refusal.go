@@ -26,6 +26,7 @@ const (
 	CodeNotReporting     Code = "not_reporting"
 	CodeNotStartable     Code = "not_startable"
 	CodeNVSwitch         Code = "nvswitch"
+	CodeOneTimeUse       Code = "one_time_use"
 	CodePersistence      Code = "persistence_mode"
 	CodeRemains          Code = "remains_with_host"
 	CodeRootDisk         Code = "root_disk"

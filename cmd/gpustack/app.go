@@ -54,7 +54,7 @@ func newApp(u *ui, args []string) app {
 				Name:        "flavor",
 				Usage:       "flavors whose guests get devices",
 				Category:    "Flavors",
-				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u)},
+				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u), newFlavorTestCommand(u)},
 			},
 			in("Repair of Nova's database", newRepairMigrationCommand(u)),
 			in(groupRecord, newHistoryCommand(u)),

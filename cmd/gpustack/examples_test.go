@@ -319,7 +319,12 @@ func (e *exampleRun) startCloud() []string {
 	c := cloudtest.New(96)
 	e.t.Cleanup(c.Close)
 	c.Add("1", "gpu.k4200.2", 8, 32768, 80, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
-	c.Images = []map[string]any{{"id": "9", "name": "windows-10", "min_disk": 20, "min_ram": 512, "size": 1}}
+	c.Images = []map[string]any{
+		{"id": "9", "name": "windows-10", "min_disk": 20, "min_ram": 512, "size": 1},
+		{"id": "10", "name": "debian-12", "status": "active", "min_disk": 2, "min_ram": 512, "size": 1},
+	}
+	c.Boot.Console = guestWith("0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok")
+	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Metadata: map[string]string{"gpustack-test": "0123abcd"}})
 	text := fmt.Sprintf("clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password)
 	if err := os.WriteFile(filepath.Join(e.dir, "clouds.yaml"), []byte(text), 0o644); err != nil {
 		e.t.Fatal(err)

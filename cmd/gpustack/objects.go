@@ -11,6 +11,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
+	"gpustack/nova/servertest"
 )
 
 // object is a change of an object of OpenStack's APIs, as its plan, history and undo show it.
@@ -24,7 +25,7 @@ type object struct {
 
 // objectKinds returns the kinds of changes of objects of a cloud, one for each type of object.
 func objectKinds(compute *cloud.Compute) []change.Kind {
-	return []change.Kind{flavor.Kind{Compute: compute}}
+	return []change.Kind{flavor.Kind{Compute: compute}, servertest.Kind{Compute: compute, Root: thisMachine()}}
 }
 
 // recordedObject returns what an entry of kind objects records.
@@ -38,6 +39,8 @@ func recordedObject(e change.Entry) (object, error) {
 		o := flavorObject(flavor.Move{Before: r.Before, After: r.After})
 		o.name, o.scope = "flavor "+r.Name(), r.Scope
 		return o, nil
+	case servertest.Type:
+		return recordedTest(e)
 	}
 	err := fmt.Errorf("entry %d: a change of an object of type %q is not supported", e.ID, e.ObjectType())
 	return object{}, host.WithHint(err, "use the release of gpustack that made the change")
@@ -45,6 +48,9 @@ func recordedObject(e change.Entry) (object, error) {
 
 // undoneObject returns what the undo of a change does.
 func undoneObject(c change.Change) object {
+	if t, ok := c.(*servertest.Change); ok {
+		return undoneTest(t)
+	}
 	return flavorObject(c.(*flavor.Change).Inverse())
 }
 

@@ -32,6 +32,7 @@ func documents() map[string]reflect.Type {
 		"flavor create":    reflect.TypeFor[flavorReport](),
 		"flavor delete":    reflect.TypeFor[flavorDeleteReport](),
 		"flavor list":      reflect.TypeFor[flavorListReport](),
+		"flavor test":      reflect.TypeFor[flavorTestReport](),
 		"history":          reflect.TypeFor[historyReport](),
 		"host bind":        reflect.TypeFor[driversReport](),
 		"host check":       reflect.TypeFor[hostCheckReport](),
@@ -238,7 +239,10 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 // severalTypes are the words that do not have one type, each with the reason.
 func severalTypes() map[string]string {
 	return map[string]string{
-		"id": "of a row of Nova's database it is a number, of a flavor a text",
+		"flavor": "in history it is the change of a flavor, in flavor test its name",
+		"guest":  "of host scan it is the guest that has a device, of flavor test the time of the guest",
+		"seen":   "of host check it is what was found, of flavor test the devices by product",
+		"id":     "of a row of Nova's database it is a number, of a flavor a text",
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	FlavorCreate    Kind = "flavor create"
 	FlavorDelete    Kind = "flavor delete"
 	FlavorList      Kind = "flavor list"
+	FlavorTest      Kind = "flavor test"
 	RepairMigration Kind = "repair-migration"
 	History         Kind = "history"
 	Undo            Kind = "undo"
@@ -56,6 +57,7 @@ func keys() []struct {
 		{FlavorCreate, []string{"cloud", "before", "after"}},
 		{FlavorDelete, []string{"cloud", "changes", "before"}},
 		{FlavorList, []string{"cloud", "flavors"}},
+		{FlavorTest, []string{"cloud", "wanted_from", "leftovers"}},
 		{RepairMigration, []string{"findings", "pools", "allocations"}},
 		{History, []string{"entries"}},
 		{Undo, []string{"drivers", "repairs", "requests"}},

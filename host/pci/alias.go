@@ -94,3 +94,13 @@ func isMemory(word string) bool {
 	digits := strings.TrimSuffix(strings.TrimSuffix(word, "B"), "G")
 	return digits != word && !strings.HasSuffix(digits, "B") && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
+
+// ProductsNamed returns the NVIDIA products to which AliasName gives a name without pci.ids.
+func ProductsNamed(alias string) (products []ID) {
+	for _, m := range models {
+		if m.name == alias {
+			products = append(products, m.product)
+		}
+	}
+	return products
+}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
-	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 )
 
@@ -159,9 +158,9 @@ func number(name string, value *string) (int, error) {
 
 // glance finds Glance in the catalog.
 func (c *Cloud) glance(what string) (*gophercloud.ServiceClient, error) {
-	client, err := openstack.NewImageV2(c.provider, c.endpoint)
+	client, err := c.service("image", "v2/")
 	if err != nil {
-		return nil, doing(what, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return client, nil
 }

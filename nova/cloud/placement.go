@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gophercloud/gophercloud/v2"
-	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/allocations"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
 )
@@ -24,9 +23,9 @@ type Placement struct {
 
 // Placement finds Placement. Its requests fail on a cloud older than Rocky.
 func (c *Cloud) Placement() (*Placement, error) {
-	client, err := openstack.NewPlacementV1(c.provider, c.endpoint)
+	client, err := c.service("placement", "")
 	if err != nil {
-		return nil, doing("placement service", err)
+		return nil, err
 	}
 	client.Microversion = placementVersion
 	return &Placement{c, client}, nil

@@ -33,6 +33,14 @@ type Cloud struct {
 	Traits   map[string]int    // compute nodes by the traits that they have; a trait that is missing does not exist
 	Page     int               // flavors to the page; 0 for all
 
+	Boot      Boot             // how new servers behave
+	Instances []*Instance      // servers in detail
+	Member    bool             // the user is no administrator
+	Quota     map[string]int   // limits in the API's words
+	Networks  []map[string]any // as Neutron prints them
+	PCI       *Devices         // that compute nodes report to Placement; nil: none does
+	created   int
+
 	ComputePath string // of Nova, in the catalog
 
 	// Fault may answer a request in place of the cloud; it then returns true.
@@ -91,6 +99,7 @@ func New(newest int) *Cloud {
 	mux.HandleFunc("GET /v2/images/{id}", c.image(func(w http.ResponseWriter, _ *http.Request, image map[string]any) { reply(w, image) }))
 	mux.HandleFunc("PATCH /v2/images/{id}", c.image(c.patchImage))
 	mux.HandleFunc("GET /placement/resource_providers", c.listProviders)
+	c.serveServers()
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -203,7 +212,7 @@ func (c *Cloud) signIn(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Subject-Token", "token")
 	w.WriteHeader(http.StatusCreated)
 	var catalog []any
-	for kind, path := range map[string]string{"compute": c.ComputePath, "identity": "/v3", "image": "", "placement": "/placement"} {
+	for kind, path := range map[string]string{"compute": c.ComputePath, "identity": "/v3", "image": "", "placement": "/placement", "network": "/network"} {
 		catalog = append(catalog, map[string]any{"type": kind, "name": kind, "endpoints": []any{
 			map[string]any{"interface": "public", "region": "RegionOne", "region_id": "RegionOne", "url": c.server.URL + path},
 		}})
@@ -474,6 +483,10 @@ func (c *Cloud) patchImage(w http.ResponseWriter, r *http.Request, image map[str
 // listProviders lists the compute nodes that have a trait.
 func (c *Cloud) listProviders(w http.ResponseWriter, r *http.Request) {
 	trait := r.URL.Query().Get("required")
+	if trait == "COMPUTE_MANAGED_PCI_DEVICE" && c.PCI != nil {
+		c.listDevices(w)
+		return
+	}
 	n, known := c.Traits[trait]
 	if !known {
 		w.WriteHeader(http.StatusBadRequest)

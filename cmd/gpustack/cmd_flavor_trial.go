@@ -1,0 +1,596 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+	"gpustack/nova/probe"
+	"gpustack/nova/servertest"
+)
+
+func newFlavorTestCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      "test",
+		Usage:     "boot a server with a flavor, count the devices in the guest, delete the server",
+		ArgsUsage: "[FLAVOR]",
+		Description: `
+Boots a server of the flavor, which gets a script by its configuration drive. The script
+prints the PCI functions of the guest to the console, and gpustack compares them with what
+the flavor requests, deletes the server and determines whether its devices are free again.
+The image needs cloud-init and a serial console (console=ttyS0), but no driver. The server
+has no network unless --network is given.
+
+The verdict is pass, fail or unknown. It is unknown if the guest has not reported: that says
+nothing about its devices. A failed deletion, and a server on another host than requested,
+are errors. With --count, that many servers run at the same time, each counts its own
+devices, and all must pass.
+
+The ids of an alias come from the files of --conf, otherwise from the nova.conf of this
+machine if that defines it, otherwise from the name that nova configure gives a product.
+Whether devices are free is determined by Placement, if nova-compute reports them there
+(report_in_placement), otherwise by --database, otherwise it is not verified.
+
+Each server is recorded before it is created. "gpustack undo" deletes it, and Ctrl-C deletes
+it before the test ends. --clean finds servers that a killed test has left, in all projects
+that the user may list: it deletes servers whose name and metadata are those of a test that
+is no longer running.
+
+--timeout is the time for the server to become active and the guest to report. Each answer
+of the cloud may take a minute.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack flavor test gpu.k4200.2 --image debian-12
+  gpustack flavor test gpu.k4200.2 --image debian-12 --host gpu7 --count 2 --yes -o json
+  gpustack flavor test gpu.k4200.2 --image debian-12 --conf controller=/etc/nova/nova.conf --dry-run
+  gpustack flavor test --clean --yes
+
+EXIT STATUS
+  0  the guest has the devices; --clean: nothing is left
+  1  the test could not be made, or a server could not be deleted
+  2  the verdict is fail or unknown; --dry-run: the test can be made
+  130  interrupted: the servers were deleted, unless the error says otherwise`,
+		Flags: append([]cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.StringFlag{Name: "image", Usage: "boot `IMAGE`, a name or an id"},
+			&cli.StringFlag{Name: "network", Usage: "attach the server to `NETWORK`: a name, an id, none or auto (default none, or auto before Newton)"},
+			&cli.StringFlag{Name: "host", Usage: "boot on `HOST`, to which the scheduler's filters apply (Nova Train)"},
+			&cli.StringFlag{Name: "az", Usage: "boot in the availability zone `ZONE`"},
+			&cli.IntFlag{Name: "count", Value: 1, Usage: "test `NUMBER` servers at the same time"},
+			&cli.BoolFlag{Name: "driver", Usage: "also run nvidia-smi -L in the guest"},
+			&cli.BoolFlag{Name: "keep", Usage: "do not delete the servers"},
+			&cli.BoolFlag{Name: "one-time-use-ok", Usage: "also test devices that stay reserved afterwards"},
+			&cli.BoolFlag{Name: "console", Usage: "print the last lines of the console, which may contain secrets, also to files and documents"},
+			confsFlag("find aliases in `[ROLE=]FILE[,FILE]` (repeatable)"),
+			&cli.StringFlag{Name: "database", Usage: "determine free devices by one cell's database, by its `URL`"},
+			&cli.BoolFlag{Name: "clean", Usage: "delete servers that killed tests have left"},
+			dryRunFlag(), yesFlag(), quietFlag(),
+		}, trialCloudFlags()...),
+		Action: action(u, parseFlavorTest, runFlavorTest),
+	}
+}
+
+// trialCloudFlags are cloudFlags, with --timeout for the guest instead of each answer.
+func trialCloudFlags() []cli.Flag {
+	flags := cloudFlags()
+	for i, f := range flags {
+		if f.Names()[0] == "timeout" {
+			flags[i] = &cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "wait `TIME` for the guest to report"}
+		}
+	}
+	return flags
+}
+
+type flavorTestOptions struct {
+	decision
+	root     string
+	cloud    cloudOptions
+	test     servertest.Options
+	flavor   string
+	image    string
+	confs    []nova.SideFiles
+	database string
+	console  bool
+	clean    bool
+}
+
+func parseFlavorTest(c *cli.Context, f *faults) flavorTestOptions {
+	opts := flavorTestOptions{
+		decision: parseDecision(c, f), root: c.String("root"), cloud: parseCloud(c, f), image: c.String("image"), confs: parseConfs(c, f, ""),
+		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
+		test: servertest.Options{
+			Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("timeout"),
+			Keep: c.Bool("keep"), Driver: c.Bool("driver"), OneTimeUse: c.Bool("one-time-use-ok"),
+		},
+	}
+	opts.cloud.Timeout = 0 // --timeout is not for each answer
+	if opts.clean {
+		f.arguments(c)
+		f.exclude(c, "clean", "image", "network", "host", "az", "count", "driver", "keep", "one-time-use-ok", "console", "conf", "database", "timeout")
+		return opts
+	}
+	opts.flavor = f.arguments(c, "FLAVOR")[0]
+	if opts.image == "" {
+		f.add(&usageError{"--image is missing", "'openstack image list' shows the images; it needs cloud-init and console=ttyS0"})
+	}
+	if opts.test.Count < 1 {
+		f.add(&usageError{"--count must be at least 1", ""})
+	}
+	for _, name := range []string{"network", "host", "az", "database"} {
+		if c.IsSet(name) && c.String(name) == "" {
+			f.add(&usageError{"--" + name + ": the value is missing", f.seeHelp()})
+		}
+	}
+	return opts
+}
+
+// flavorTestReport is the output of flavor test (docs/json.md).
+type flavorTestReport struct {
+	report
+	Cloud        string             `json:"cloud"`
+	Microversion string             `json:"microversion"`
+	Flavor       *string            `json:"flavor"` // null with --clean, as the next ones
+	Image        *string            `json:"image"`
+	Network      *string            `json:"network"`
+	Wanted       map[probe.ID]int   `json:"wanted"`
+	WantedFrom   []string           `json:"wanted_from"`
+	Quotas       []servertest.Quota `json:"quotas"`
+	Free         *freeDevices       `json:"free_devices"`
+	Changes      []cloud.Request    `json:"changes"`
+	Verdict      *probe.Verdict     `json:"verdict"`
+	Servers      []testedServer     `json:"servers"`
+	Leftovers    []leftover         `json:"leftovers"`
+}
+
+// freeDevices is the free devices that Placement shows.
+type freeDevices struct {
+	Devices    int  `json:"device_count"`
+	Hosts      int  `json:"host_count"`
+	OneTimeUse bool `json:"stay_reserved"`
+}
+
+// testedServer is a server of a test.
+type testedServer struct {
+	Server     *string          `json:"server"` // its id; null before it is created
+	Name       string           `json:"name"`
+	Host       *string          `json:"host"` // null if the user may not see it
+	Verdict    *probe.Verdict   `json:"verdict"`
+	Reasons    []string         `json:"reasons"`
+	Hints      []string         `json:"hints"`
+	Seen       map[probe.ID]int `json:"seen" null:"zero"` // null if the guest has not reported
+	Unassigned []pci.Address    `json:"unassigned"`
+	Guest      *probe.Driver    `json:"guest_driver"`
+	Seconds    seconds          `json:"seconds"`
+	Deleted    *bool            `json:"deleted"`
+	Freed      *bool            `json:"freed"`
+	FreedBy    *string          `json:"freed_by"`
+	Console    []string         `json:"console_lines" null:"zero"`
+}
+
+// seconds are how long the parts of a test took.
+type seconds struct {
+	Build  *float64 `json:"build"`
+	Guest  *float64 `json:"guest"`
+	Delete *float64 `json:"delete"`
+}
+
+// leftover is a server that a test has left.
+type leftover struct {
+	Server  string    `json:"server"`
+	Name    string    `json:"name"`
+	Project string    `json:"project_id"`
+	Host    *string   `json:"host"`
+	Created time.Time `json:"created"`
+	Entry   *int      `json:"entry"`
+	Reason  *string   `json:"reason"` // why it stays; null if it is deleted
+	Deleted bool      `json:"deleted"`
+}
+
+// remedyTest is the remedy for a test that a second signal has stopped.
+const remedyTest = "servers of the test may be left: 'gpustack flavor test --clean' finds and deletes them"
+
+// trial is one run of flavor test.
+type trial struct {
+	u        *ui
+	opts     flavorTestOptions
+	kind     servertest.Kind
+	engine   change.Engine
+	plan     servertest.Plan
+	evidence servertest.Evidence
+	report   flavorTestReport
+	outcomes []servertest.Outcome // in the order of report.Servers
+}
+
+func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err error) {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	t := &trial{u: u, opts: opts}
+	var sources []nova.Defined
+	if !opts.clean {
+		if sources, err = t.sources(root); err != nil {
+			return err
+		}
+	}
+	c, compute, err := u.connect(ctx, opts.cloud)
+	if err != nil {
+		return err
+	}
+	if t.engine, err = u.objectEngine(ctx, compute, opts.decision); err != nil {
+		return err
+	}
+	t.kind = servertest.Kind{Compute: compute, Root: t.engine.Store.Root}
+	t.report = flavorTestReport{
+		report: newReport(t.engine.Store.Root, u.rebootRequired(ctx, t.engine.Store.Root), true),
+		Cloud:  compute.URL, Microversion: compute.Microversion.String(), Wanted: map[probe.ID]int{}, WantedFrom: []string{}, Quotas: []servertest.Quota{},
+		Changes: []cloud.Request{}, Servers: []testedServer{}, Leftovers: []leftover{},
+	}
+	entries, err := t.engine.Store.List()
+	if err != nil {
+		return err
+	}
+	if opts.clean {
+		return t.clean(ctx, entries)
+	}
+	for _, e := range servertest.Killed(entries, t.kind.Root) {
+		u.report(&t.report, fmt.Sprintf("entry %d (%s): its run was killed, and its servers may be left: 'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
+			e.ID, e.Command, e.ID))
+	}
+	if opts.database != "" {
+		databases, err := novadb.Open(ctx, novadb.Where{Database: opts.database})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, databases.Close()) }()
+		t.evidence.Rows = func(ctx context.Context, instance string) ([]string, error) {
+			return find.DevicesOf(ctx, databases, instance)
+		}
+	}
+	if err := t.observe(ctx, c, sources); err != nil {
+		return err
+	}
+	if err := t.describe(); err != nil {
+		return err
+	}
+	u.plan(opts.decision, &t.report, t.show, t.plan.Warnings...)
+	return u.decide(opts.decision, "test it?", testSummary(t.plan), &t.report, func() error { return t.run(ctx) })
+}
+
+// sources reads the definitions of aliases: files that are given, else those of this machine. A file
+// of this machine that cannot be read is a warning: most users may not read nova.conf.
+func (t *trial) sources(root host.Root) ([]nova.Defined, error) {
+	if len(t.opts.confs) > 0 {
+		sides, err := nova.ReadSides(t.u.documents(), t.opts.confs)
+		if err != nil {
+			return nil, err
+		}
+		given, err := nova.DefinedBy(sides)
+		return []nova.Defined{given}, err
+	}
+	aliases, err := nova.OfferedAliases(root)
+	for _, e := range split(err) {
+		if e != nil {
+			t.u.warn("aliases of this machine are not used: " + inOneLine(e))
+		}
+	}
+	return []nova.Defined{{Aliases: aliases}}, nil
+}
+
+// observe finds what the command line names and makes the plan. It returns all errors at once.
+func (t *trial) observe(ctx context.Context, c *cloud.Cloud, sources []nova.Defined) error {
+	o := &t.opts.test
+	is := servertest.Observed{Newest: t.kind.Compute.Newest, Free: map[string]*cloud.Free{}}
+	var errs []error
+	keep := func(err error) { errs = append(errs, err) }
+	all, err := t.kind.Compute.Flavors(ctx)
+	if err != nil {
+		return err
+	}
+	var wanted servertest.Wanted
+	if o.Flavor, err = findFlavor(all, t.opts.flavor); err != nil {
+		keep(err)
+	} else if o.Flavor.ExtraSpecs, err = t.kind.Compute.ExtraSpecs(ctx, o.Flavor); err != nil {
+		keep(err)
+	} else if wanted, err = servertest.NewWanted(o.Flavor, sources); err != nil {
+		keep(err)
+	}
+	o.Image, err = c.Image(ctx, t.opts.image)
+	keep(err)
+	network := o.Network
+	if !slices.Contains([]string{"", cloud.NetworkNone, cloud.NetworkAuto}, network) {
+		found, err := c.Network(ctx, network)
+		keep(err)
+		o.Network, network = found.ID, found.Name
+	}
+	is.Quotas, err = t.kind.Compute.Quotas(ctx)
+	keep(err)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	placement, err := c.Placement()
+	for class := range wanted.Classes {
+		if err != nil {
+			break
+		}
+		is.Free[class], err = placement.FreeDevices(ctx, class)
+	}
+	if is.Unread = err; err == nil {
+		t.evidence.Placement = placement
+	}
+	t.plan, err = servertest.NewPlan(*o, wanted, is, time.Now())
+	t.report.Network = optional(cmp.Or(network, t.plan.Network))
+	return err
+}
+
+// describe completes the report of the plan.
+func (t *trial) describe() error {
+	p, r := &t.plan, &t.report
+	requests, err := p.Requests()
+	if err != nil {
+		return err
+	}
+	r.Flavor, r.Image, r.Wanted, r.WantedFrom, r.Quotas, r.Changes = &p.Flavor.Name, &p.Image.Name, p.Wanted.IDs, p.Wanted.From, p.Quotas, requests
+	r.Warnings = append(r.Warnings, p.Warnings...)
+	if p.Free != nil {
+		r.Free = &freeDevices{p.Free.Devices, p.Free.Hosts, p.Free.OneTimeUse}
+	}
+	for _, s := range p.Servers {
+		r.Servers = append(r.Servers, testedServer{Name: s.Name, Reasons: []string{}, Hints: []string{}, Unassigned: []pci.Address{}})
+	}
+	return nil
+}
+
+// run creates the servers, watches them and deletes them.
+func (t *trial) run(ctx context.Context) error {
+	if err := t.u.beginRecorded(remedyTest); err != nil {
+		return err
+	}
+	made := t.kind.New(t.plan)
+	var entry change.Entry
+	err := unlocked(ctx, func() (err error) {
+		entry, err = t.engine.Apply(ctx, change.Work{Command: "flavor test " + t.plan.Flavor.Name, Change: made})
+		return err
+	})
+	if entry.ID != 0 {
+		t.report.Entry = &entry.ID
+	}
+	servers := made.Recorded().Servers
+	for i, s := range servers {
+		t.report.Servers[i].Server = optional(s.ID)
+	}
+	if err != nil {
+		return err
+	}
+	test := servertest.Test{Kind: t.kind, Plan: t.plan}
+	shown := t.u.newProgressLine()
+	test.Progress = shown.show
+	t.outcomes = test.Watch(ctx, servers)
+	shown.clear()
+	errs := []error{t.end(ctx, entry, servers)}
+	errs = append(errs, t.judge(ctx)...)
+	t.showOutcomes()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	t.report.Applied = true
+	if *t.report.Verdict != probe.Pass {
+		return errDifferent
+	}
+	return nil
+}
+
+// end deletes the servers, unless they are to be kept, and closes the entry.
+func (t *trial) end(ctx context.Context, entry change.Entry, servers []servertest.Server) error {
+	if t.opts.test.Keep {
+		t.u.note("%s", t.u.atRoot(fmt.Sprintf("the servers are kept, recorded as entry %d: 'gpustack undo %d' deletes them", entry.ID, entry.ID)))
+		for i := range servers {
+			no := false
+			t.report.Servers[i].Deleted = &no
+		}
+		return nil
+	}
+	limited := context.WithoutCancel(ctx)
+	if context.Cause(ctx) != nil {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(limited, afterSignal)
+		defer cancel()
+	}
+	errs := make([]error, len(servers))
+	done := make(chan int)
+	for i, s := range servers {
+		go func() {
+			errs[i] = t.remove(ctx, limited, i, s)
+			done <- i
+		}()
+	}
+	for range servers {
+		<-done
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	// The servers no longer exist: that is recorded now.
+	err := unlocked(limited, func() error {
+		_, err := t.engine.Undo(limited, entry.ID)
+		return err
+	})
+	if err != nil {
+		t.u.report(&t.report, fmt.Sprintf("the servers are deleted, but entry %d stays open: %v; 'gpustack undo %d' closes it", entry.ID, err, entry.ID))
+	}
+	return nil
+}
+
+// afterSignal is how long an interrupted test may take to delete its servers.
+const afterSignal = time.Minute
+
+// remove deletes a server and determines whether its devices are free. ctx ends with a signal,
+// limited does not.
+func (t *trial) remove(ctx, limited context.Context, i int, s servertest.Server) error {
+	r := &t.report.Servers[i]
+	var held servertest.Held
+	if context.Cause(ctx) == nil {
+		held = t.evidence.Before(limited, s.ID)
+	}
+	since := time.Now()
+	err := t.kind.Delete(limited, []servertest.Server{s})
+	deleted := err == nil
+	r.Deleted = &deleted
+	if err != nil {
+		return err
+	}
+	took := time.Since(since)
+	r.Seconds.Delete = rounded(&took)
+	t.outcomes[i].Freed = t.evidence.After(ctx, s.ID, held, t.kind.Pace)
+	r.Freed, r.FreedBy = t.outcomes[i].Freed.Free, optional(t.outcomes[i].Freed.By)
+	return nil
+}
+
+// unlocked makes a change that needs the journal's lock, which another gpustack may have for a
+// moment.
+func unlocked(ctx context.Context, act func() error) error {
+	const patience = 30 * time.Second
+	for since := time.Now(); ; {
+		err := act()
+		if !errors.Is(err, change.ErrLocked) || time.Since(since) > patience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// judge completes the report with the outcomes and the verdict.
+func (t *trial) judge(ctx context.Context) (errs []error) {
+	verdict := probe.Pass
+	for i, o := range t.outcomes {
+		r := &t.report.Servers[i]
+		if o.Freed.Free != nil && !*o.Freed.Free {
+			o.Verdict = probe.Fail
+			o.Reasons = append(o.Reasons, "the devices are not free: "+o.Freed.Why)
+			o.Hints = append(o.Hints, "gpustack repair-migration --instance "+o.ID)
+		}
+		t.outcomes[i] = o
+		r.Host, r.Verdict, r.Unassigned, r.Guest = optional(o.Host), &o.Verdict, o.Unassigned, o.Driver
+		r.Reasons = append(r.Reasons, o.Reasons...)
+		if o.Guest != nil {
+			r.Seen = o.Seen
+		}
+		r.Seconds.Build, r.Seconds.Guest = rounded(o.Build), rounded(o.Guest)
+		if t.opts.console {
+			r.Console = append([]string{}, o.Console...)
+		}
+		if o.Err != nil && context.Cause(ctx) == nil {
+			errs = append(errs, o.Err)
+		}
+		r.Hints = append(r.Hints, o.Hints...)
+		if o.Verdict == probe.Fail || verdict == probe.Pass {
+			verdict = o.Verdict
+		}
+	}
+	t.report.Verdict = &verdict
+	if cause := context.Cause(ctx); cause != nil {
+		what := "the test servers were deleted"
+		for _, r := range t.report.Servers {
+			if r.Deleted == nil || !*r.Deleted {
+				what = "not all test servers were deleted"
+			}
+		}
+		errs = append(errs, fmt.Errorf("%w, %s", cause, what))
+	}
+	return errs
+}
+
+// rounded returns a time in seconds, to a tenth.
+func rounded(d *time.Duration) *float64 {
+	if d == nil {
+		return nil
+	}
+	s := math.Round(d.Seconds()*10) / 10
+	return &s
+}
+
+// clean deletes servers that tests have left.
+func (t *trial) clean(ctx context.Context, entries []change.Entry) error {
+	found, all, err := t.kind.Leftovers(ctx, entries, time.Now())
+	if err != nil {
+		return err
+	}
+	var remove []servertest.Server
+	for _, l := range found {
+		item := leftover{Server: l.ID, Name: l.Name, Project: l.Project, Host: optional(l.Host), Created: l.Created, Reason: optional(l.Leave)}
+		if l.Entry != 0 {
+			item.Entry = &l.Entry
+		}
+		if l.Leave == "" {
+			remove = append(remove, l.Server)
+			t.report.Changes = append(t.report.Changes, cloud.Request{Method: "DELETE", Path: "/servers/" + l.ID})
+		}
+		t.report.Leftovers = append(t.report.Leftovers, item)
+	}
+	t.report.Changed = len(remove) > 0
+	t.u.plan(t.opts.decision, &t.report, func() { t.showLeftovers(all) })
+	return t.u.decide(t.opts.decision, "delete them?", numbered(len(remove), "test server")+" deleted", &t.report, func() error {
+		if err := t.u.beginRecorded(remedyTest); err != nil {
+			return err
+		}
+		return t.cleanUp(context.WithoutCancel(ctx), entries, remove)
+	})
+}
+
+// cleanUp deletes servers, and closes the entries of tests all of whose servers are deleted.
+func (t *trial) cleanUp(ctx context.Context, entries []change.Entry, remove []servertest.Server) error {
+	errs := []error{t.kind.Delete(ctx, remove)}
+	for i := range t.report.Leftovers {
+		l := &t.report.Leftovers[i]
+		l.Deleted = l.Reason == nil && !left(errs[0], l.Server)
+	}
+	if t.report.Applied = errs[0] == nil; t.report.Applied {
+		for _, e := range entries {
+			mine := slices.ContainsFunc(t.report.Leftovers, func(l leftover) bool { return l.Entry != nil && *l.Entry == e.ID && l.Deleted })
+			if mine && e.Status == change.Done {
+				errs = append(errs, unlocked(ctx, func() error {
+					_, err := t.engine.Undo(ctx, e.ID)
+					return err
+				}))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if t.opts.format == formatTable {
+		t.u.note("deleted %s", numbered(len(remove), "test server"))
+	}
+	return nil
+}
+
+// left reports whether an error says that a server is left.
+func left(err error, server string) bool {
+	for _, e := range split(err) {
+		var l *servertest.LeftError
+		if errors.As(e, &l) && l.Server == server {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+	"golang.org/x/term"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+	"gpustack/nova/probe"
+	"gpustack/nova/servertest"
+)
+
+// show prints the plan of a test.
+func (t *trial) show() {
+	u, p := t.u, t.plan
+	u.printf("tests flavor %s at %s (microversion %s)\n\n", printable(p.Flavor.Name), printable(t.report.Cloud), t.report.Microversion)
+	line := func(key, value string) { u.printf("  %-9s %s\n", key, printable(value)) }
+	for i, s := range p.Servers {
+		key := "server"
+		if i > 0 {
+			key = ""
+		}
+		line(key, s.Name)
+	}
+	line("image", p.Image.Name)
+	line("devices", wantedText(p.Wanted.IDs)+each(len(p.Servers)))
+	for _, from := range p.Wanted.From {
+		line("", from)
+	}
+	free := "not known: Placement does not show them"
+	if p.Free != nil {
+		free = fmt.Sprintf("%s on %s, by Placement", numbered(p.Free.Devices, "device"), numbered(p.Free.Hosts, "host"))
+	}
+	line("free", free)
+	network := "auto"
+	if t.report.Network != nil {
+		network = *t.report.Network
+	}
+	line("network", network)
+	if p.Host != "" {
+		line("host", p.Host)
+	}
+	if p.Zone != "" {
+		line("zone", p.Zone)
+	}
+	var quotas []string
+	for _, q := range p.Quotas {
+		limit := "no limit"
+		if q.Limit >= 0 {
+			limit = fmt.Sprintf("%d of %d used", q.Used, q.Limit)
+		}
+		quotas = append(quotas, fmt.Sprintf("%s %s (%s)", strings.TrimSuffix(q.Resource, "_mib"), neededText(q), limit))
+	}
+	line("quota", strings.Join(quotas, ", "))
+	line("timeout", p.Timeout.String())
+	u.requests(t.report.Changes)
+}
+
+func neededText(q servertest.Quota) string {
+	if q.Resource == "ram_mib" {
+		return flavor.Size(q.Needed, flavor.MiB)
+	}
+	return fmt.Sprint(q.Needed)
+}
+
+// wantedText returns devices by product: "2 × 10de:11b4".
+func wantedText(ids map[probe.ID]int) string {
+	var words []string
+	for id, n := range ids {
+		words = append(words, fmt.Sprintf("%d × %s", n, id))
+	}
+	slices.Sort(words)
+	return orDash(listed(words, "and"))
+}
+
+func each(n int) string {
+	if n > 1 {
+		return " each"
+	}
+	return ""
+}
+
+// testSummary returns the summary of a test.
+func testSummary(p servertest.Plan) string {
+	devices := 0
+	for _, n := range p.Wanted.IDs {
+		devices += n
+	}
+	n := len(p.Servers)
+	end, requests := "then deleted", 2*n
+	if p.Keep {
+		end, requests = "and kept", n
+	}
+	return sentence(numbered(n, "server")+" booted with "+numbered(devices, "device")+each(n)+", "+end, numbered(requests, "request"))
+}
+
+// showOutcomes prints the results of a test.
+func (t *trial) showOutcomes() {
+	u := t.u
+	if t.opts.format != formatTable {
+		return
+	}
+	for i, o := range t.outcomes {
+		r := t.report.Servers[i]
+		on := ""
+		if o.Host != "" {
+			on = " on " + o.Host
+		}
+		verdict := string(o.Verdict)
+		if o.Err != nil {
+			verdict = "not tested"
+		}
+		u.printf("\n%s (%s)%s: %s\n", o.Name, o.ID, printable(on), verdict)
+		if o.Guest != nil {
+			u.printf("  wanted %s, seen %s\n", wantedText(t.plan.Wanted.IDs), wantedText(o.Seen))
+		}
+		for _, reason := range o.Reasons {
+			u.printf("  %s\n", printable(reason))
+		}
+		for _, hint := range o.Hints {
+			u.printf("  hint: %s\n", printable(hint))
+		}
+		if o.Driver != nil {
+			u.printf("  nvidia-smi -L: %s\n", o.Driver.State)
+			for _, line := range o.Driver.Lines {
+				u.printf("    %s\n", printable(line))
+			}
+		}
+		u.printf("  %s\n", times(r))
+		switch {
+		case r.Freed != nil && *r.Freed:
+			u.printf("  its devices are free again, by %s\n", o.Freed.By)
+		case r.Freed == nil && r.Deleted != nil && *r.Deleted:
+			u.printf("  whether its devices are free again is not verified: %s\n", printable(o.Freed.Why))
+		}
+		// The console may contain secrets, and output of a command is often kept.
+		if show := t.opts.console || u.terminal && o.Verdict != probe.Pass; show && len(o.Console) > 0 {
+			u.printf("  the last lines of its console:\n")
+			for _, line := range o.Console {
+				u.printf("    %s\n", printable(line))
+			}
+		}
+	}
+	u.printf("\n%s\n", u.paint(bold, "verdict: "+string(*t.report.Verdict)))
+}
+
+// times returns how long the parts of a test took.
+func times(r testedServer) string {
+	var words []string
+	for _, part := range []struct {
+		what string
+		took *float64
+	}{{"active after", r.Seconds.Build}, {"guest reported after", r.Seconds.Guest}, {"deleted after", r.Seconds.Delete}} {
+		if part.took != nil {
+			words = append(words, fmt.Sprintf("%s %.1f s", part.what, *part.took))
+		}
+	}
+	if r.Deleted != nil && !*r.Deleted {
+		words = append(words, "not deleted")
+	}
+	return strings.Join(words, ", ")
+}
+
+// showLeftovers prints the servers that tests have left.
+func (t *trial) showLeftovers(all bool) {
+	of := "all projects"
+	if !all {
+		of = "this project"
+	}
+	if len(t.report.Leftovers) == 0 {
+		t.u.printf("no server of a test in %s at %s\n", of, printable(t.report.Cloud))
+		return
+	}
+	t.u.printf("servers of tests in %s at %s:\n\n", of, printable(t.report.Cloud))
+	var rows [][]string
+	for _, l := range t.report.Leftovers {
+		what, on := "delete", ""
+		if l.Reason != nil {
+			what = "leave: " + *l.Reason
+		}
+		if l.Host != nil {
+			on = *l.Host
+		}
+		rows = append(rows, []string{l.Server, l.Name, l.Project, orDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
+	}
+	t.u.table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
+	if len(t.report.Changes) > 0 {
+		t.u.requests(t.report.Changes)
+	}
+}
+
+func age(created time.Time) string {
+	return time.Since(created).Truncate(time.Minute).String()
+}
+
+// progressLine is a line on a terminal that shows how far tests are.
+type progressLine struct {
+	mu    sync.Mutex
+	out   io.Writer // nil: nothing is shown
+	width int
+	lines map[string]string
+	names []string
+}
+
+// newProgressLine returns a line for standard error, if that is a terminal and --quiet is not given.
+func (u *ui) newProgressLine() *progressLine {
+	f, ok := u.talk.(*os.File)
+	if !ok || u.quiet || u.format != formatTable || !term.IsTerminal(int(f.Fd())) {
+		return &progressLine{}
+	}
+	u.catchUp()
+	return &progressLine{out: f, width: widthOf(f), lines: map[string]string{}}
+}
+
+// show replaces the line: state, seconds and the last line of the console of each server.
+func (l *progressLine) show(p servertest.Progress) {
+	if l.out == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(l.names, p.Server.Name) {
+		l.names = append(l.names, p.Server.Name)
+	}
+	text := fmt.Sprintf("%s %s %.0f s", p.Server.Name, p.Status, p.Since.Seconds())
+	if p.Line != "" {
+		text += ": " + p.Line
+	}
+	l.lines[p.Server.Name] = text
+	var all []string
+	for _, name := range l.names {
+		all = append(all, l.lines[name])
+	}
+	line := []rune(printable(strings.Join(all, " | ")))
+	if most := l.width - 1; most > 0 && len(line) > most {
+		line = line[:most]
+	}
+	fmt.Fprintf(l.out, "\r%s\x1b[K", string(line)) //nolint:errcheck // there is no other place to report it
+}
+
+// clear removes the line.
+func (l *progressLine) clear() {
+	if l.out != nil && len(l.names) > 0 {
+		fmt.Fprint(l.out, "\r\x1b[K") //nolint:errcheck // there is no other place to report it
+	}
+}
+
+// thisMachine returns the root of the machine on which gpustack runs.
+func thisMachine() host.Root {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		return host.Root{} // a process cannot be found there, and counts as running
+	}
+	return root
+}
+
+// recordedTest returns what an entry of a test records.
+func recordedTest(e change.Entry) (object, error) {
+	r, err := servertest.ParseRecord(e)
+	if err != nil {
+		return object{}, err
+	}
+	o := object{name: "server " + r.Names(), scope: r.Scope, diff: fileChange{Diff: udiff.Unified("/dev/null", "server "+r.Names(), "", testText(r))}}
+	for range r.Servers {
+		o.requests = append(o.requests, cloud.Request{Method: "POST", Path: "/servers"})
+	}
+	o.summary = sentence(numbered(len(r.Servers), "test server")+" created", numbered(len(o.requests), "request"))
+	return o, nil
+}
+
+// testText returns the record of a test with a line for each of its values, for diffs.
+func testText(r servertest.Record) string {
+	var b strings.Builder
+	line := func(key, value string) { fmt.Fprintf(&b, "%-8s %s\n", key, value) }
+	line("flavor", r.Flavor)
+	line("image", r.Image)
+	for _, s := range r.Servers {
+		line("server", strings.TrimSpace(s.Name+" "+s.ID))
+	}
+	if r.Keep {
+		line("keep", "yes")
+	}
+	return b.String()
+}
+
+// undoneTest returns what the undo of a test does: it deletes the servers that exist.
+func undoneTest(c *servertest.Change) object {
+	r, there := c.Recorded(), c.There()
+	o := object{name: "server " + r.Names(), scope: r.Scope, diff: fileChange{Diff: udiff.Unified("server "+r.Names(), "/dev/null", testText(r), "")}}
+	for _, s := range there {
+		o.requests = append(o.requests, cloud.Request{Method: "DELETE", Path: "/servers/" + s.ID})
+	}
+	o.summary = sentence(numbered(len(there), "test server")+" deleted", numbered(len(o.requests), "request"))
+	if len(there) == 0 {
+		o.diff, o.summary = fileChange{}, "the servers of the test no longer exist: only the entry changes"
+	}
+	return o
+}

@@ -1,0 +1,321 @@
+package cloudtest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Boot is how servers that are created behave: what Nova, the guest and Placement do.
+type Boot struct {
+	Building int                             // answers with BUILD before the server is ACTIVE; -1: it stays so
+	Fault    string                          // the server ends in ERROR with this message
+	Host     string                          // that the scheduler chooses, whatever is asked for
+	Console  func(nonce, data string) string // the console log, by metadata and user_data; nil: what Nova's fake driver prints
+	NoLog    int                             // the HTTP status of answers in place of the console log
+	Deleting int                             // answers before a deleted server is gone; -1: it stays
+	Soft     bool                            // a deleted server is only marked as deleted
+	Held     bool                            // devices stay allocated after their server is gone
+}
+
+// Instance is a server that was created.
+type Instance struct {
+	ID, Name, Project, Flavor, Host, UserData string
+	Metadata                                  map[string]string
+	Created                                   time.Time
+	Asked                                     map[string]any // the body of the request
+	polls                                     int
+	deleted                                   bool
+	soft                                      bool
+}
+
+// Devices are the PCI devices that compute nodes report to Placement, one provider for each.
+type Devices struct {
+	Class      string
+	Total      int
+	OneTimeUse bool
+	holders    []string // consumers by provider; "" is free
+}
+
+func (c *Cloud) serveServers() {
+	c.Quota = map[string]int{"maxTotalInstances": 10, "maxTotalCores": -1, "maxTotalRAMSize": -1}
+	c.mux.HandleFunc("POST /v2.1/servers", c.createServer)
+	c.mux.HandleFunc("GET /v2.1/servers/detail", c.listServerDetails)
+	c.mux.HandleFunc("GET /v2.1/servers/{id}", c.showServer)
+	c.mux.HandleFunc("DELETE /v2.1/servers/{id}", c.deleteServer)
+	c.mux.HandleFunc("POST /v2.1/servers/{id}/action", c.actOnServer)
+	c.mux.HandleFunc("GET /v2.1/limits", c.showLimits)
+	c.mux.HandleFunc("GET /network/v2.0/networks", c.listNetworks)
+	c.mux.HandleFunc("GET /placement/allocation_candidates", c.listCandidates)
+	c.mux.HandleFunc("GET /placement/allocations/{consumer}", c.showAllocations)
+	c.mux.HandleFunc("GET /placement/resource_providers/{uuid}/allocations", c.showHolders)
+}
+
+// AddServer adds a server as if another client had created it.
+func (c *Cloud) AddServer(i Instance) *Instance {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i.Created.IsZero() {
+		i.Created = time.Now().UTC()
+	}
+	if i.Project == "" {
+		i.Project = "id-of-" + c.Project
+	}
+	c.Instances = append(c.Instances, &i)
+	return &i
+}
+
+// Left returns the names of the servers that exist.
+func (c *Cloud) Left() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := []string{}
+	for _, i := range c.Instances {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+func (c *Cloud) createServer(w http.ResponseWriter, r *http.Request) {
+	var request struct{ Server map[string]any }
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		fail(w, http.StatusBadRequest, "badRequest", err.Error())
+		return
+	}
+	asked := request.Server
+	text := func(key string) string { s, _ := asked[key].(string); return s }
+	_, networks := asked["networks"]
+	data, err := base64.StdEncoding.DecodeString(text("user_data"))
+	known := slices.ContainsFunc(c.Images, func(image map[string]any) bool { return image["id"] == asked["imageRef"] })
+	switch {
+	case err != nil:
+		fail(w, http.StatusBadRequest, "badRequest", "user_data: "+err.Error())
+		return
+	case networks != (spoken(r) >= 37):
+		fail(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute server: 'networks' is a required property, or not known")
+		return
+	case text("host") != "" && spoken(r) < 74:
+		fail(w, http.StatusBadRequest, "badRequest", "Additional properties are not allowed ('host' was unexpected)")
+		return
+	case text("host") != "" && c.Member:
+		fail(w, http.StatusForbidden, "forbidden", "Policy doesn't allow compute:servers:create:requested_destination to be performed.")
+		return
+	case !known:
+		fail(w, http.StatusBadRequest, "badRequest", "Can not find requested image")
+		return
+	}
+	c.created++
+	i := &Instance{
+		ID: fmt.Sprintf("5e60e600-0000-4000-8000-%012d", c.created), Name: text("name"), Project: "id-of-" + c.Project, Flavor: text("flavorRef"), UserData: string(data),
+		Metadata: map[string]string{}, Created: time.Now().UTC().Truncate(time.Second), Asked: asked, Host: c.Boot.Host,
+	}
+	if i.Host == "" {
+		if i.Host = text("host"); i.Host == "" {
+			i.Host = "gpu1"
+		}
+	}
+	if metadata, ok := asked["metadata"].(map[string]any); ok {
+		for key, value := range metadata {
+			i.Metadata[key] = fmt.Sprint(value)
+		}
+	}
+	c.Instances = append(c.Instances, i)
+	if free := slices.Index(c.devices(), ""); free >= 0 && c.Boot.Fault == "" {
+		c.PCI.holders[free] = i.ID
+	}
+	w.WriteHeader(http.StatusAccepted)
+	reply(w, map[string]any{"server": map[string]any{"id": i.ID, "adminPass": "admin-pass-not-to-be-seen"}})
+}
+
+// instance finds the server that a request's path names, and lets time pass for it.
+func (c *Cloud) instance(w http.ResponseWriter, r *http.Request) *Instance {
+	for k, i := range c.Instances {
+		if i.ID != r.PathValue("id") {
+			continue
+		}
+		if i.polls++; i.deleted && !i.soft && c.Boot.Deleting >= 0 && i.polls > c.Boot.Deleting {
+			c.Instances = slices.Delete(c.Instances, k, k+1)
+			for p, holder := range c.devices() {
+				if holder == i.ID && !c.Boot.Held {
+					c.PCI.holders[p] = ""
+				}
+			}
+			break
+		}
+		return i
+	}
+	fail(w, http.StatusNotFound, "itemNotFound", fmt.Sprintf("Instance %s could not be found.", r.PathValue("id")))
+	return nil
+}
+
+func (c *Cloud) serverBody(i *Instance) map[string]any {
+	body := map[string]any{
+		"id": i.ID, "name": i.Name, "tenant_id": i.Project, "metadata": i.Metadata, "status": "ACTIVE", "OS-EXT-STS:task_state": nil,
+		"created": i.Created.Format(time.RFC3339), "updated": i.Created.Format(time.RFC3339),
+	}
+	if !c.Member {
+		body["OS-EXT-SRV-ATTR:host"], body["OS-EXT-SRV-ATTR:hypervisor_hostname"] = i.Host, i.Host
+	}
+	switch {
+	case i.soft:
+		body["status"] = "SOFT_DELETED"
+	case i.deleted:
+		body["OS-EXT-STS:task_state"] = "deleting"
+	case c.Boot.Building < 0 || i.polls <= c.Boot.Building:
+		body["status"], body["OS-EXT-STS:task_state"] = "BUILD", "spawning"
+	case c.Boot.Fault != "":
+		body["status"], body["fault"] = "ERROR", map[string]any{"code": http.StatusInternalServerError, "message": c.Boot.Fault, "created": i.Created.Format(time.RFC3339)}
+		body["OS-EXT-SRV-ATTR:host"] = nil
+	}
+	return body
+}
+
+func (c *Cloud) showServer(w http.ResponseWriter, r *http.Request) {
+	if i := c.instance(w, r); i != nil {
+		reply(w, map[string]any{"server": c.serverBody(i)})
+	}
+}
+
+func (c *Cloud) listServerDetails(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if query.Get("all_tenants") == "true" && c.Member {
+		fail(w, http.StatusForbidden, "forbidden", "Policy doesn't allow os_compute_api:servers:detail:get_all_tenants to be performed.")
+		return
+	}
+	list := []any{}
+	for _, i := range slices.Backward(c.Instances) {
+		if strings.Contains(i.Name, query.Get("name")) && (query.Get("all_tenants") == "true" || i.Project == "id-of-"+c.Project) {
+			list = append(list, c.serverBody(i))
+		}
+	}
+	reply(w, map[string]any{"servers": list})
+}
+
+func (c *Cloud) deleteServer(w http.ResponseWriter, r *http.Request) {
+	if i := c.instance(w, r); i != nil {
+		i.deleted, i.soft, i.polls = true, c.Boot.Soft, 0
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (c *Cloud) actOnServer(w http.ResponseWriter, r *http.Request) {
+	var request map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		fail(w, http.StatusBadRequest, "badRequest", err.Error())
+		return
+	}
+	i := c.instance(w, r)
+	if i == nil {
+		return
+	}
+	if _, ok := request["forceDelete"]; ok {
+		i.soft, i.polls = false, 0
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	switch {
+	case c.Boot.NoLog != 0:
+		fail(w, c.Boot.NoLog, "itemNotFound", "Unable to get console log, functionality not implemented")
+	case c.Boot.Console == nil:
+		reply(w, map[string]any{"output": "FAKE CONSOLE OUTPUT\nANOTHER\nLAST LINE"})
+	default:
+		reply(w, map[string]any{"output": c.Boot.Console(i.Metadata["gpustack-test"], i.UserData)})
+	}
+}
+
+func (c *Cloud) showLimits(w http.ResponseWriter, _ *http.Request) {
+	absolute := map[string]any{"totalInstancesUsed": len(c.Instances), "totalCoresUsed": 0, "totalRAMUsed": 0}
+	for key, value := range maps.All(c.Quota) {
+		absolute[key] = value
+	}
+	reply(w, map[string]any{"limits": map[string]any{"absolute": absolute, "rate": []any{}}})
+}
+
+func (c *Cloud) listNetworks(w http.ResponseWriter, r *http.Request) {
+	list := []any{}
+	for _, n := range c.Networks {
+		if query := r.URL.Query(); query.Get("name") == n["name"] || query.Get("id") == n["id"] {
+			list = append(list, n)
+		}
+	}
+	reply(w, map[string]any{"networks": list})
+}
+
+// devices returns who holds each device.
+func (c *Cloud) devices() []string {
+	if c.PCI == nil {
+		return nil
+	}
+	for len(c.PCI.holders) < c.PCI.Total {
+		c.PCI.holders = append(c.PCI.holders, "")
+	}
+	return c.PCI.holders
+}
+
+func providerID(k int) string { return fmt.Sprintf("9c1d0000-0000-4000-8000-%012d", k+1) }
+
+func (c *Cloud) listCandidates(w http.ResponseWriter, r *http.Request) {
+	class, _, _ := strings.Cut(r.URL.Query().Get("resources"), ":")
+	if c.PCI == nil || c.PCI.Class != class {
+		w.WriteHeader(http.StatusBadRequest)
+		reply(w, map[string]any{"errors": []any{map[string]any{"status": http.StatusBadRequest, "detail": "Invalid resource class in resources parameter: No such resource class " + class + "."}}})
+		return
+	}
+	root := "00000000-0000-0000-0000-000000000001"
+	requests, summaries := []any{}, map[string]any{root: map[string]any{"resources": map[string]any{"VCPU": map[string]any{"capacity": 64, "used": 0}}, "traits": []any{}, "root_provider_uuid": root}}
+	for k, holder := range c.devices() {
+		used, traits := 0, []string{"COMPUTE_MANAGED_PCI_DEVICE"}
+		if c.PCI.OneTimeUse {
+			traits = append(traits, "HW_PCI_ONE_TIME_USE")
+		}
+		if holder != "" {
+			used = 1
+		} else {
+			requests = append(requests, map[string]any{"allocations": map[string]any{providerID(k): map[string]any{"resources": map[string]int{class: 1}}}})
+		}
+		summaries[providerID(k)] = map[string]any{"resources": map[string]any{class: map[string]any{"capacity": 1, "used": used}}, "traits": traits,
+			"parent_provider_uuid": root, "root_provider_uuid": root}
+	}
+	if len(requests) == 0 {
+		summaries = map[string]any{}
+	}
+	reply(w, map[string]any{"allocation_requests": requests, "provider_summaries": summaries})
+}
+
+// listDevices lists the providers of PCI devices.
+func (c *Cloud) listDevices(w http.ResponseWriter) {
+	list := []any{}
+	for k := range c.devices() {
+		list = append(list, map[string]any{"uuid": providerID(k), "name": fmt.Sprintf("gpu1_0000:%02x:00.0", 0x84+k), "root_provider_uuid": "00000000-0000-0000-0000-000000000001", "generation": 1})
+	}
+	reply(w, map[string]any{"resource_providers": list})
+}
+
+func (c *Cloud) showAllocations(w http.ResponseWriter, r *http.Request) {
+	held := map[string]any{}
+	for k, holder := range c.devices() {
+		if holder == r.PathValue("consumer") {
+			held[providerID(k)] = map[string]any{"generation": 1, "resources": map[string]int{c.PCI.Class: 1}}
+		}
+	}
+	body := map[string]any{"allocations": held}
+	if len(held) > 0 {
+		body["project_id"], body["user_id"], body["consumer_generation"] = "id-of-"+c.Project, "1", 1
+	}
+	reply(w, body)
+}
+
+func (c *Cloud) showHolders(w http.ResponseWriter, r *http.Request) {
+	held := map[string]any{}
+	for k, holder := range c.devices() {
+		if holder != "" && providerID(k) == r.PathValue("uuid") {
+			held[holder] = map[string]any{"resources": map[string]int{c.PCI.Class: 1}}
+		}
+	}
+	reply(w, map[string]any{"allocations": held, "resource_provider_generation": 1})
+}

@@ -1,0 +1,46 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+)
+
+// Network is a network of Neutron.
+type Network struct {
+	ID, Name string
+}
+
+// Network finds a network by its name or its ID.
+//
+// Errors: ErrNotFound; several networks with the name.
+func (c *Cloud) Network(ctx context.Context, nameOrID string) (Network, error) {
+	what := "network " + nameOrID
+	client, err := c.service("network", "v2.0/")
+	if err != nil {
+		return Network{}, err
+	}
+	options := networks.ListOpts{Name: nameOrID}
+	if isUUID(nameOrID) {
+		options = networks.ListOpts{ID: nameOrID}
+	}
+	var found []networks.Network
+	err = c.ask(ctx, what, func(ctx context.Context) error {
+		pages, err := networks.List(client, options).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		found, err = networks.ExtractNetworks(pages)
+		return err
+	})
+	switch {
+	case err != nil:
+		return Network{}, err
+	case len(found) == 0:
+		return Network{}, &Error{Doing: what, Kind: ErrNotFound}
+	case len(found) > 1:
+		return Network{}, &Error{Doing: what, Reason: fmt.Sprintf("%d networks have that name; use the id", len(found))}
+	}
+	return Network{found[0].ID, found[0].Name}, nil
+}

@@ -1,0 +1,188 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
+
+	"gpustack/host"
+)
+
+// Server is an instance, as far as its user may see it.
+type Server struct {
+	ID       string
+	Name     string
+	Project  string
+	Status   string // such as BUILD, ACTIVE, ERROR, SOFT_DELETED
+	Task     string // "" for none
+	Host     string // "" for users who are not administrators, and until the scheduler has chosen one
+	Node     string // hypervisor_hostname, as Host
+	Fault    string // Nova's message if the status is ERROR
+	Created  time.Time
+	Metadata map[string]string
+}
+
+func serverFromAPI(s *servers.Server) Server {
+	return Server{s.ID, s.Name, s.TenantID, s.Status, s.TaskState, s.Host, s.HypervisorHostname, s.Fault.Message, s.Created, s.Metadata}
+}
+
+// Networks of a new server that are not the id of one (microversion 2.37).
+const (
+	NetworkNone = "none"
+	NetworkAuto = "auto"
+)
+
+// NewServer is a server to create.
+type NewServer struct {
+	Name, Image, Flavor string // Image and Flavor are ids
+	// Network is the id of a network, NetworkNone or NetworkAuto. "" is what Nova does before
+	// microversion 2.37 if no network is requested, which is NetworkAuto.
+	Network     string
+	Host        string // the host that is asked for, "" for any; requires microversion 2.74
+	Zone        string // the availability zone, "" for any
+	UserData    string // a script that the guest runs
+	ConfigDrive bool
+	Metadata    map[string]string
+}
+
+// ToServerCreateMap returns the body of the request. The options of gophercloud do not have host.
+func (n NewServer) ToServerCreateMap() (map[string]any, error) {
+	options := servers.CreateOpts{
+		Name: n.Name, ImageRef: n.Image, FlavorRef: n.Flavor, AvailabilityZone: n.Zone, Metadata: n.Metadata, ConfigDrive: &n.ConfigDrive,
+	}
+	if n.UserData != "" {
+		options.UserData = []byte(n.UserData)
+	}
+	switch n.Network {
+	case "":
+	case NetworkNone, NetworkAuto:
+		options.Networks = n.Network
+	default:
+		options.Networks = []servers.Network{{UUID: n.Network}}
+	}
+	body, err := options.ToServerCreateMap()
+	if err != nil {
+		return nil, err
+	}
+	if n.Host != "" {
+		body["server"].(map[string]any)["host"] = n.Host
+	}
+	return body, nil
+}
+
+// CreateServer creates a server and returns its id, in a request that is never retried. Unless Nova
+// has rejected it (IsRefused), a request that failed may have been carried out, or may still be: the
+// caller finds the server by its name and metadata.
+func (c *Compute) CreateServer(ctx context.Context, n NewServer) (id string, err error) {
+	err = c.cloud.ask(once(ctx), "creating server "+n.Name, func(ctx context.Context) error {
+		made, err := servers.Create(ctx, c.client, n, nil).Extract()
+		if err == nil {
+			id = made.ID
+		}
+		return err
+	})
+	return id, err
+}
+
+// GetServer returns a server.
+//
+// Errors: ErrNotFound.
+func (c *Compute) GetServer(ctx context.Context, id string) (Server, error) {
+	var got Server
+	err := c.cloud.ask(ctx, "server "+id, func(ctx context.Context) error {
+		answer, err := servers.Get(ctx, c.client, id).Extract()
+		if err == nil {
+			got = serverFromAPI(answer)
+		}
+		return err
+	})
+	return got, err
+}
+
+// FindServers returns the servers whose name contains a text, oldest first: of all projects if the
+// user may list them, otherwise (all is false) of the user's project.
+func (c *Compute) FindServers(ctx context.Context, name string) (found []Server, all bool, err error) {
+	list := func(ctx context.Context) error {
+		// Nova takes the name as a regular expression (nova/db/main/api.py,
+		// _regex_instance_filter).
+		pages, err := servers.List(c.client, servers.ListOpts{Name: name, AllTenants: all}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		answer, err := servers.ExtractServers(pages)
+		found = nil
+		for i := range answer {
+			found = append(found, serverFromAPI(&answer[i]))
+		}
+		return err
+	}
+	const what = "servers"
+	all = true
+	err = c.cloud.ask(ctx, what, list)
+	// The policy os_compute_api:servers:detail:get_all_tenants is an administrator's.
+	if errors.Is(err, ErrForbidden) {
+		all = false
+		err = c.cloud.ask(ctx, what, list)
+	}
+	slices.Reverse(found) // Nova lists the newest first
+	return found, all, err
+}
+
+// DeleteServer requests the deletion of a server. It is no error if the server does not exist.
+func (c *Compute) DeleteServer(ctx context.Context, id string) error {
+	err := c.cloud.ask(ctx, "deleting server "+id, func(ctx context.Context) error {
+		return servers.Delete(ctx, c.client, id).ExtractErr()
+	})
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// ForceDeleteServer deletes a server that is only marked as deleted (SOFT_DELETED, with Nova's
+// reclaim_instance_interval): it keeps its devices until then.
+func (c *Compute) ForceDeleteServer(ctx context.Context, id string) error {
+	err := c.cloud.ask(ctx, "force-deleting server "+id, func(ctx context.Context) error {
+		return servers.ForceDelete(ctx, c.client, id).ExtractErr()
+	})
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Errors of the console log of a server.
+var (
+	// ErrNoConsole says that the hypervisor of the server has no console log.
+	ErrNoConsole = host.WithHint(errors.New("the hypervisor has no console log"), "run the test on a host whose hypervisor has one, such as libvirt with KVM")
+	// ErrConsoleNotReady says that the console log cannot be read yet.
+	ErrConsoleNotReady = host.WithHint(errors.New("the console log cannot be read yet"), "try again when the guest runs")
+)
+
+// Console returns the end of the console log of a server, at most 100 KiB (nova/virt/libvirt,
+// MAX_CONSOLE_BYTES).
+//
+// Errors: ErrNoConsole, ErrConsoleNotReady.
+func (c *Compute) Console(ctx context.Context, id string) (string, error) {
+	text := ""
+	err := c.cloud.ask(ctx, "console log of server "+id, func(ctx context.Context) (err error) {
+		text, err = servers.ShowConsoleOutput(ctx, c.client, id, servers.ShowConsoleOutputOpts{}).Extract()
+		return err
+	})
+	var e *Error
+	if errors.As(err, &e) {
+		// nova/api/openstack/compute/console_output.py: 404 also before the guest has a log
+		// (ConsoleNotAvailable), 409 before it runs, 501 and on old releases 400 without support.
+		switch e.Status {
+		case http.StatusNotFound, http.StatusConflict:
+			e.Kind = ErrConsoleNotReady
+		case http.StatusNotImplemented, http.StatusBadRequest:
+			e.Kind = ErrNoConsole
+		}
+	}
+	return text, err
+}

@@ -1,0 +1,335 @@
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/nova/cloud"
+)
+
+// Type is the type of an object in the journal.
+const Type = "server"
+
+// Errors of recorded tests.
+var (
+	// ErrOtherCloud says that an entry belongs to another cloud, region or project than the
+	// credentials.
+	ErrOtherCloud = host.WithHint(errors.New("the test ran in another cloud, region or project"),
+		"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
+	// ErrNotOurs says that a server with a recorded id has not the name and the metadata of the record.
+	ErrNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
+		"compare it with the entry: gpustack history ENTRY; openstack server show ID")
+	// ErrRunning says that the run that created a server still uses it.
+	ErrRunning = host.WithHint(errors.New("the test is still running"), "wait until it has ended, or interrupt it: it deletes its servers itself")
+)
+
+// Server is a server of a test.
+type Server struct {
+	Nonce string `json:"nonce"`
+	Name  string `json:"name"`
+	ID    string `json:"id"` // "" until Nova has answered
+	State State  `json:"state"`
+}
+
+// State is how far the server of a record has come.
+type State string
+
+// States of the server of a record.
+const (
+	Planned   State = ""          // not requested
+	Requested State = "requested" // Nova may have created it
+	Created   State = "created"
+	Refused   State = "refused" // Nova has rejected the request
+)
+
+// Record is what the journal stores of a test, in the field objects of its entry. It contains no
+// credentials, no user_data and no text of a console.
+type Record struct {
+	Type string `json:"type"` // "server"
+	cloud.Scope
+	Flavor  string   `json:"flavor"`
+	Image   string   `json:"image"`
+	Keep    bool     `json:"keep"`
+	Process *Process `json:"process" absent:"zero"` // the run; nil if it could not be determined
+	Servers []Server `json:"servers"`
+}
+
+// Process identifies a running program on a machine.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // ticks from boot to its start
+	Boot  string `json:"boot"`  // the id of the boot (random(4), boot_id)
+}
+
+const bootID = "/proc/sys/kernel/random/boot_id"
+
+// ThisProcess returns the process that calls it, or nil if /proc does not show it.
+func ThisProcess(root host.Root) *Process {
+	p, err := readProcess(root, os.Getpid())
+	if err != nil {
+		return nil
+	}
+	return &p
+}
+
+func readProcess(root host.Root, pid int) (Process, error) {
+	boot, err := root.ReadFile(bootID)
+	if err != nil {
+		return Process{}, err
+	}
+	text, err := root.ReadFile(host.ProcessFile(pid, "stat"))
+	if err != nil {
+		return Process{}, err
+	}
+	stat, err := host.ParseProcessStat(string(text))
+	return Process{pid, stat.Start, strings.TrimSpace(string(boot))}, err
+}
+
+// Runs reports whether the run of a record is still running. A process that cannot be read counts as
+// running.
+func (r Record) Runs(root host.Root) bool {
+	if r.Process == nil {
+		return false
+	}
+	is, err := readProcess(root, r.Process.PID)
+	if err != nil {
+		return !host.HasEnded(err)
+	}
+	return is == *r.Process && is.PID != os.Getpid()
+}
+
+// Names returns the names of the servers.
+func (r Record) Names() string {
+	var names []string
+	for _, s := range r.Servers {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ParseRecord returns the record of an entry of kind objects.
+func ParseRecord(e change.Entry) (Record, error) {
+	var r Record
+	err := host.DecodeJSON(e.Detail(), &r)
+	switch {
+	case err != nil:
+	case r.Type != Type:
+		err = fmt.Errorf("type %q is not supported: it was written by another version of gpustack", r.Type)
+	case len(r.Servers) == 0:
+		err = errors.New("a test without servers")
+	}
+	for _, s := range r.Servers {
+		if !isNonce(s.Nonce) || s.Name != prefix+s.Nonce {
+			err = errors.Join(err, fmt.Errorf("not the name of a test's server: %q", s.Name))
+		}
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("entry %d: objects: %w", e.ID, err)
+	}
+	return r, nil
+}
+
+func isNonce(s string) bool {
+	return len(s) == 8 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Kind is the kind of changes that create servers for a test, in one cloud.
+type Kind struct {
+	Compute *cloud.Compute
+	Root    host.Root // of the machine whose processes are running tests
+	Pace    Pace
+}
+
+// Name is the name of the kind in the journal.
+func (Kind) Name() string { return change.KindObjects }
+
+// Type is the type of the objects of the kind.
+func (Kind) Type() string { return Type }
+
+// Handles reports whether an entry belongs to the cloud, the region and the project of the kind.
+func (k Kind) Handles(e change.Entry) bool {
+	r, err := ParseRecord(e)
+	return err == nil && r.Is(k.Compute.Scope())
+}
+
+// New returns the change that creates the servers of a plan.
+func (k Kind) New(p Plan) *Change {
+	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Process: ThisProcess(k.Root)}
+	r.Servers = append(r.Servers, p.Servers...)
+	return &Change{record: r, kind: k, plan: &p}
+}
+
+// Open returns the change that an entry records.
+func (k Kind) Open(_ context.Context, e change.Entry) (change.Change, error) {
+	r, err := ParseRecord(e)
+	if err != nil {
+		return nil, err
+	}
+	return &Change{record: r, kind: k, status: e.Status}, nil
+}
+
+// Change is the creation of the servers of a test, planned or recorded.
+type Change struct {
+	record Record
+	kind   Kind
+	plan   *Plan         // nil of a recorded change
+	status change.Status // of the entry that it was opened from; "" for a planned change
+	there  []Server
+}
+
+// Recorded returns what is recorded of the test, with the ids of servers that were created.
+func (c *Change) Recorded() Record { return c.record }
+
+// There returns the servers that exist, which Check has found.
+func (c *Change) There() []Server { return c.there }
+
+// Kind is the name of its kind.
+func (*Change) Kind() string { return change.KindObjects }
+
+// Record writes the servers into an entry.
+func (c *Change) Record(e *change.Entry) error {
+	return e.SetDetail(c.record)
+}
+
+// Check returns an error if the credentials are for another cloud, if a run still uses the servers,
+// or if a server with a recorded id is another one.
+func (c *Change) Check(ctx context.Context, p change.Purpose) error {
+	if p == change.ToLook || p == change.ToApply {
+		return nil
+	}
+	if now := c.kind.Compute.Scope(); !now.Is(c.record.Scope) {
+		return fmt.Errorf("%w: %s, not %s", ErrOtherCloud, c.record.Scope, now)
+	}
+	if c.record.Runs(c.kind.Root) {
+		return fmt.Errorf("process %d: %w", c.record.Process.PID, ErrRunning)
+	}
+	var errs []error
+	c.there = nil
+	for _, s := range c.record.Servers {
+		if s.ID == "" && s.State != Requested {
+			continue
+		}
+		is, err := c.kind.read(ctx, s)
+		if errs = append(errs, err); is != nil {
+			s.ID = is.ID
+			c.there = append(c.there, s)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Apply requests the servers one after the other, each recorded before. If a request fails or ctx
+// ends, the servers that were created are deleted.
+func (c *Change) Apply(ctx context.Context, save func() error) (change.Outcome, error) {
+	err := c.create(ctx, save)
+	if err == nil {
+		return change.Stands, nil
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterSignal)
+	defer cancel()
+	if removeErr := c.remove(limited, save); removeErr != nil {
+		return change.Open, errors.Join(err, removeErr)
+	}
+	return change.None, err
+}
+
+// afterSignal is how long an interrupted test may take to delete its servers.
+const afterSignal = time.Minute
+
+func (c *Change) create(ctx context.Context, save func() error) error {
+	for i := range c.record.Servers {
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w, the servers were deleted", cause)
+		}
+		s := &c.record.Servers[i]
+		if s.State = Requested; i > 0 {
+			if err := save(); err != nil {
+				return err
+			}
+		}
+		// A request that was sent is waited for: only its answer has the id.
+		id, err := c.kind.Compute.CreateServer(context.WithoutCancel(ctx), c.plan.newServer(*s))
+		switch {
+		case cloud.IsRefused(err):
+			s.State = Refused
+			return err
+		case err != nil:
+			if id, err = c.kind.lost(context.WithoutCancel(ctx), *s, err); err != nil {
+				return err
+			}
+		}
+		s.ID, s.State = id, Created
+		if err := save(); err != nil {
+			return err
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w, the servers were deleted", cause)
+	}
+	return nil
+}
+
+// Undo deletes the servers.
+func (c *Change) Undo(ctx context.Context, save func() error) (change.Outcome, error) {
+	err := c.remove(ctx, save)
+	if err != nil {
+		return change.Partly, err
+	}
+	return change.Reverted, nil
+}
+
+// Recover deletes the servers that an interrupted run has created.
+func (c *Change) Recover(ctx context.Context, save func() error) (change.Outcome, string, error) {
+	there := false
+	for i := range c.record.Servers {
+		s := &c.record.Servers[i]
+		is, err := c.kind.read(ctx, *s)
+		if err != nil {
+			return change.Open, "", err
+		}
+		there = there || is != nil
+	}
+	if err := c.remove(ctx, save); err != nil {
+		return change.Open, "", err
+	}
+	if c.status == change.Undoing {
+		return change.Reverted, "", nil
+	}
+	text := "was interrupted: Nova has no server of the test"
+	if there {
+		text = "was interrupted: the servers of the test were deleted: " + c.record.Names()
+	}
+	return change.None, text, nil
+}
+
+// remove deletes the servers that exist: all are requested to be deleted, then all are waited for.
+func (c *Change) remove(ctx context.Context, save func() error) error {
+	var servers []Server
+	for i := range c.record.Servers {
+		s := &c.record.Servers[i]
+		if s.State == Planned || s.State == Refused {
+			continue
+		}
+		if s.ID == "" {
+			is, err := c.kind.read(ctx, *s)
+			if err != nil {
+				return err
+			}
+			if is == nil {
+				continue
+			}
+			s.ID, s.State = is.ID, Created
+			if err := save(); err != nil {
+				return err
+			}
+		}
+		servers = append(servers, *s)
+	}
+	return c.kind.Delete(ctx, servers)
+}

@@ -1,0 +1,143 @@
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gpustack/nova/cloud"
+)
+
+// Evidence finds out whether devices of a deleted server are free. One of both is enough; Placement
+// comes first.
+type Evidence struct {
+	Placement *cloud.Placement // nil: it is not to be asked
+	// Rows returns the addresses of the devices that Nova's database shows as those of an instance;
+	// nil without a database.
+	Rows func(ctx context.Context, instance string) ([]string, error)
+}
+
+// Freed is whether the devices of a deleted server are free again.
+type Freed struct {
+	Free *bool  // nil: not verified
+	By   string // Placement, or the database
+	Why  string // why it is not verified, or what holds the devices
+}
+
+// Held is what a server holds before it is deleted.
+type Held struct {
+	providers []string // of PCI devices in Placement
+	rows      []string // addresses in the database
+	why       string   // why nothing is known of it
+}
+
+// Before returns what a server holds. It must be called before the server is deleted: without a
+// device that it is seen to hold, nothing proves that Placement or the database knows its devices.
+func (e Evidence) Before(ctx context.Context, server string) Held {
+	var h Held
+	h.why = "Placement does not show PCI devices of the server (report_in_placement), and --database is not given"
+	if e.Placement != nil {
+		providers, err := e.providers(ctx, server)
+		switch {
+		case err != nil:
+			h.why = err.Error()
+		case len(providers) > 0:
+			return Held{providers: providers}
+		}
+	}
+	if e.Rows != nil {
+		rows, err := e.Rows(ctx, server)
+		switch {
+		case err != nil:
+			return Held{why: err.Error()}
+		case len(rows) == 0:
+			return Held{why: "the database has no device of the server: it may be that of another cell"}
+		}
+		return Held{rows: rows}
+	}
+	return h
+}
+
+// providers returns the providers of PCI devices on which a server has an allocation.
+func (e Evidence) providers(ctx context.Context, server string) ([]string, error) {
+	a, err := e.Placement.Allocations(ctx, server)
+	if err != nil || len(a.Providers) == 0 {
+		return nil, err
+	}
+	all, err := e.Placement.PCIProviders(ctx)
+	if errors.Is(err, cloud.ErrNotFound) || err != nil && cloud.IsRefused(err) && !errors.Is(err, cloud.ErrForbidden) {
+		return nil, nil // a release before Zed does not know the trait
+	}
+	var ids []string
+	for _, p := range all {
+		if _, ok := a.Providers[p.UUID]; ok {
+			ids = append(ids, p.UUID)
+		}
+	}
+	return ids, err
+}
+
+// After waits until the devices that a deleted server held are free.
+func (e Evidence) After(ctx context.Context, server string, h Held, pace Pace) Freed {
+	pace = pace.withDefaults()
+	f := Freed{Why: h.why}
+	if len(h.providers)+len(h.rows) == 0 {
+		return f
+	}
+	look := e.placementHolds
+	if f.By = "Placement"; len(h.rows) > 0 {
+		f.By, look = "the database", e.rowsHold
+	}
+	since := time.Now()
+	for {
+		holds, err := look(ctx, server, h)
+		free := err == nil && holds == ""
+		switch {
+		case free:
+			f.Free, f.Why = &free, ""
+			return f
+		case err != nil && !passes(err):
+			f.Why = err.Error()
+			return f
+		}
+		if time.Since(since) >= pace.Free || !pace.pause(ctx, since) {
+			if err != nil {
+				f.Why = err.Error()
+				return f
+			}
+			f.Free, f.Why = &free, holds
+			return f
+		}
+	}
+}
+
+// placementHolds returns what a server that does not exist still holds, or "".
+func (e Evidence) placementHolds(ctx context.Context, server string, h Held) (string, error) {
+	a, err := e.Placement.Allocations(ctx, server)
+	if err != nil {
+		return "", err
+	}
+	if len(a.Providers) > 0 {
+		return fmt.Sprintf("the deleted server %s still has an allocation in Placement", server), nil
+	}
+	for _, p := range h.providers {
+		consumers, err := e.Placement.Consumers(ctx, p)
+		if err != nil && !errors.Is(err, cloud.ErrNotFound) {
+			return "", err
+		}
+		if slices.Contains(consumers, server) {
+			return fmt.Sprintf("the deleted server %s still uses resource provider %s", server, p), nil
+		}
+	}
+	return "", nil
+}
+
+func (e Evidence) rowsHold(ctx context.Context, server string, _ Held) (string, error) {
+	rows, err := e.Rows(ctx, server)
+	if err != nil || len(rows) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("rows of nova.pci_devices are still assigned to the deleted server %s: %s", server, joined(rows)), nil
+}

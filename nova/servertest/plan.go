@@ -1,0 +1,227 @@
+package servertest
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gpustack/host"
+	"gpustack/nova/cloud"
+	"gpustack/nova/probe"
+)
+
+// Microversions that a test needs for some of its options.
+const (
+	networkless   cloud.Microversion = 37 // a server may have no network (Newton)
+	requestedHost cloud.Microversion = 74 // a server may be requested on a host, to which the filters apply (Train)
+)
+
+// Errors of plans.
+var (
+	// ErrNeedsTrain says that the cloud cannot create a server on a given host with its filters.
+	ErrNeedsTrain = host.WithHint(errors.New("needs Train: older releases of Nova skip the scheduler's filters for a requested host"),
+		"omit --host, or disable the other hosts: openstack compute service set --disable HOST nova-compute")
+	// ErrNeedsNewton says that the cloud cannot create a server without a network.
+	ErrNeedsNewton = host.WithHint(errors.New("needs Newton: older releases of Nova attach every server to a network"), "give a network: --network NAME")
+	// ErrDoesNotFit says that the flavor is too small for the image.
+	ErrDoesNotFit = host.WithHint(errors.New("does not fit into the flavor"), "test with a smaller image, or create a larger flavor")
+	// ErrImageStatus says that servers cannot boot an image.
+	ErrImageStatus = host.WithHint(errors.New("is not active: Nova does not boot it"), "wait until it is uploaded, or reactivate it: openstack image set --activate IMAGE")
+	// ErrQuota says that the project's quota is too small.
+	ErrQuota = host.WithHint(errors.New("the quota of the project is too small"), "delete servers of the project, or raise its quota: openstack quota set PROJECT")
+	// ErrOneTimeUse says that devices would stay reserved after the test.
+	ErrOneTimeUse = host.WithHint(host.WithCode(errors.New("the devices can be used once: they stay reserved after the test, until an operator releases them"),
+		host.CodeOneTimeUse, "--one-time-use-ok"), "--one-time-use-ok tests them nevertheless")
+)
+
+// Options are a test as it is requested.
+type Options struct {
+	Flavor     cloud.Flavor
+	Image      cloud.Image
+	Network    string // the id of a network, cloud.NetworkNone, cloud.NetworkAuto; "" for none where Nova supports that
+	Host, Zone string // "" for any
+	Count      int    // servers
+	Timeout    time.Duration
+	Keep       bool // do not delete the servers
+	Driver     bool // ask the guest's NVIDIA driver too
+	OneTimeUse bool // test devices that stay reserved
+}
+
+// Observed is what a plan depends on.
+type Observed struct {
+	Newest cloud.Microversion
+	Quotas []cloud.Quota
+	// Free are the free devices by resource class, nil for a class that Placement does not know.
+	// Unread is why Placement was not read.
+	Free   map[string]*cloud.Free
+	Unread error
+}
+
+// Quota is a quota with what a test needs of it.
+type Quota struct {
+	cloud.Quota
+	Needed int `json:"needed"`
+}
+
+// Plan is a planned test.
+type Plan struct {
+	Options
+	Wanted   Wanted
+	Servers  []Server // to create
+	Quotas   []Quota
+	Free     *cloud.Free // of all wanted devices; nil: Placement does not show them
+	Warnings []string
+	Ends     time.Time // when the servers are no longer used
+}
+
+// deleteTime is how long a server may take to be deleted. A guest with a terabyte of memory that is
+// locked for its devices takes minutes.
+const deleteTime = 5 * time.Minute
+
+// NewPlan plans a test. The error joins all errors.
+//
+// Errors: ErrNeedsTrain, ErrNeedsNewton, ErrDoesNotFit, ErrImageStatus, ErrQuota, ErrOneTimeUse.
+func NewPlan(o Options, w Wanted, is Observed, now time.Time) (Plan, error) {
+	p := Plan{Options: o, Wanted: w, Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.Timeout + deleteTime).UTC().Truncate(time.Second)}
+	var errs []error
+	switch {
+	case p.Network == "" && is.Newest >= networkless:
+		p.Network = cloud.NetworkNone
+	case p.Network == cloud.NetworkNone && is.Newest < networkless:
+		errs = append(errs, fmt.Errorf("--network none %w (it supports %s)", ErrNeedsNewton, is.Newest))
+	case p.Network == cloud.NetworkAuto && is.Newest < networkless:
+		p.Network = "" // what Nova does then
+	}
+	if o.Host != "" && is.Newest < requestedHost {
+		errs = append(errs, fmt.Errorf("--host %w (it supports %s)", ErrNeedsTrain, is.Newest))
+	}
+	errs = append(errs, p.checkImage(), p.checkQuotas(is.Quotas), p.checkFree(is))
+	for range o.Count {
+		nonce, err := newNonce()
+		errs = append(errs, err)
+		p.Servers = append(p.Servers, Server{Nonce: nonce, Name: prefix + nonce})
+	}
+	return p, errors.Join(errs...)
+}
+
+// checkImage compares the image with the flavor as Nova does when it builds a server
+// (nova/compute/api.py, _validate_flavor_image_nostatus), and its disk, which Nova compares only on
+// the host. A flavor whose disk is 0 has a disk as large as the image.
+func (p *Plan) checkImage() error {
+	var errs []error
+	i, f := p.Image, p.Flavor
+	if i.Status != "" && i.Status != "active" {
+		errs = append(errs, fmt.Errorf("image %s is %s: it %w", i.Name, i.Status, ErrImageStatus))
+	}
+	if i.MinRAM > f.RAM {
+		errs = append(errs, fmt.Errorf("image %s needs %d MiB of RAM, flavor %s has %d: it %w", i.Name, i.MinRAM, f.Name, f.RAM, ErrDoesNotFit))
+	}
+	if f.Disk == 0 {
+		return errors.Join(errs...)
+	}
+	if i.MinDisk > f.Disk {
+		errs = append(errs, fmt.Errorf("image %s needs a disk of %d GiB, flavor %s has %d: it %w", i.Name, i.MinDisk, f.Name, f.Disk, ErrDoesNotFit))
+	} else if gib, known := i.DiskGiB(); known && gib > f.Disk {
+		errs = append(errs, fmt.Errorf("image %s has a disk of %d GiB, flavor %s one of %d: it %w", i.Name, gib, f.Name, f.Disk, ErrDoesNotFit))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Plan) checkQuotas(quotas []cloud.Quota) error {
+	var errs []error
+	needed := map[string]int{"instances": p.Count, "cores": p.Count * p.Flavor.VCPUs, "ram_mib": p.Count * p.Flavor.RAM}
+	for _, q := range quotas {
+		q := Quota{q, needed[q.Resource]}
+		p.Quotas = append(p.Quotas, q)
+		if q.Limit >= 0 && q.Used+q.Needed > q.Limit {
+			errs = append(errs, fmt.Errorf("%s: %d in use, %d needed, but only %d allowed: %w", q.Resource, q.Used, q.Needed, q.Limit, ErrQuota))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkFree counts the free devices where Placement shows them. Too few are no error: hosts that do
+// not report their devices may have others.
+func (p *Plan) checkFree(is Observed) error {
+	once := ""
+	if len(p.Wanted.OneTimeUse) > 0 {
+		once = p.Wanted.OneTimeUse[0]
+	}
+	seen := is.Unread == nil
+	for _, class := range slices.Sorted(maps.Keys(p.Wanted.Classes)) {
+		free := is.Free[class]
+		if free == nil {
+			seen = false
+			continue
+		}
+		if p.Free == nil {
+			p.Free = &cloud.Free{}
+		}
+		p.Free.Devices, p.Free.Hosts = p.Free.Devices+free.Devices, max(p.Free.Hosts, free.Hosts)
+		if p.Free.OneTimeUse = p.Free.OneTimeUse || free.OneTimeUse; free.OneTimeUse {
+			once = "Placement (trait HW_PCI_ONE_TIME_USE)"
+		}
+		if needed := p.Wanted.Classes[class] * p.Count; free.Devices < needed {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("Placement shows %d free devices of %s, and %d are needed: other hosts may have some that they do not report",
+				free.Devices, class, needed))
+		}
+	}
+	switch {
+	case once != "" && !p.OneTimeUse:
+		return fmt.Errorf("by %s: %w", once, ErrOneTimeUse)
+	case once != "":
+		p.Warnings = append(p.Warnings, "the devices can be used once: they stay reserved after the test, by "+once)
+	case is.Unread != nil:
+		p.Warnings = append(p.Warnings, fmt.Sprintf("free devices and one-time-use devices are unknown: %v", is.Unread))
+	case !seen:
+		p.Free = nil
+	}
+	return nil
+}
+
+// Requests returns the requests that create and delete the servers.
+func (p *Plan) Requests() ([]cloud.Request, error) {
+	requests := []cloud.Request{}
+	for _, s := range p.Servers {
+		body, err := p.newServer(s).ToServerCreateMap()
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, cloud.Request{Method: "POST", Path: "/servers", Body: body})
+	}
+	for range p.Servers {
+		if !p.Keep {
+			requests = append(requests, cloud.Request{Method: "DELETE", Path: "/servers/ID"})
+		}
+	}
+	return requests, nil
+}
+
+// newServer returns the request for a server. The guest gets its script from a drive: it needs
+// neither a network nor a metadata service.
+func (p *Plan) newServer(s Server) cloud.NewServer {
+	return cloud.NewServer{
+		Name: s.Name, Image: p.Image.ID, Flavor: p.Flavor.ID, Network: p.Network, Host: p.Host, Zone: p.Zone, ConfigDrive: true,
+		UserData: probe.Script(s.Nonce, probe.Options{Driver: p.Driver}),
+		Metadata: map[string]string{metadataNonce: s.Nonce, metadataEnds: p.Ends.Format(time.RFC3339)},
+	}
+}
+
+// Names of test servers and their metadata. A server is one of a test if its name and its metadata
+// have the same nonce.
+const (
+	prefix        = "gpustack-test-"
+	metadataNonce = "gpustack-test"
+	metadataEnds  = "gpustack-test-ends" // when the run that created the server no longer uses it
+)
+
+// newNonce returns 8 random hexadecimal digits.
+func newNonce() (string, error) {
+	var b [4]byte
+	_, err := rand.Read(b[:])
+	return hex.EncodeToString(b[:]), err
+}

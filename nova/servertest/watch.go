@@ -1,0 +1,289 @@
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova/cloud"
+	"gpustack/nova/probe"
+)
+
+// ErrWrongHost says that the scheduler has not used the requested host.
+var ErrWrongHost = host.WithHint(errors.New("is not on the requested host"), "requesting a host needs an administrator; 'openstack server show' names the host")
+
+// Outcome is the result of the test of one server.
+type Outcome struct {
+	Server
+	Project    string // the id of the project that has the server
+	Host       string // "" if the user may not see it
+	Verdict    probe.Verdict
+	Reasons    []string // why the verdict is not pass, a sentence each
+	Hints      []string // what to do about it
+	Seen       map[probe.ID]int
+	Unassigned []pci.Address
+	Driver     *probe.Driver
+	Console    []string // the last lines, without control characters
+	Build      *time.Duration
+	Guest      *time.Duration
+	Freed      Freed // set by the caller, after the server was deleted
+	Err        error // the test could not be made; Verdict is unknown
+}
+
+// Progress is what is known of a server while it is tested, for the operator.
+type Progress struct {
+	Server Server
+	Status string // such as BUILD or ACTIVE
+	Since  time.Duration
+	Line   string // the last line of the console
+}
+
+// Test is a test of servers that were created.
+type Test struct {
+	Kind
+	Plan     Plan
+	Progress func(Progress) // called with each answer, from several goroutines; nil for none
+}
+
+// Watch waits until each server has reported or the time of the plan is over, all at the same time.
+func (t Test) Watch(ctx context.Context, servers []Server) []Outcome {
+	outcomes := make([]Outcome, len(servers))
+	limited, cancel := context.WithTimeoutCause(ctx, t.Plan.Timeout, errSilent)
+	defer cancel()
+	var wait sync.WaitGroup
+	for i, s := range servers {
+		wait.Go(func() { outcomes[i] = t.watch(limited, s) })
+	}
+	wait.Wait()
+	return outcomes
+}
+
+// errSilent is the cause of a context whose time is over.
+var errSilent = errors.New("the time of the test is over")
+
+// watched is a server that is being watched.
+type watched struct {
+	Test
+	Outcome
+	started time.Time
+	unread  error // why the console log was not read at last
+}
+
+func (t Test) watch(ctx context.Context, s Server) Outcome {
+	w := &watched{Test: t, Outcome: Outcome{Server: s, Verdict: probe.Unknown, Seen: map[probe.ID]int{}, Unassigned: []pci.Address{}}, started: time.Now()}
+	for id := range t.Plan.Wanted.IDs {
+		w.Seen[id] = 0
+	}
+	if w.build(ctx) {
+		w.guest(ctx)
+	}
+	return w.Outcome
+}
+
+// ended completes the outcome of a server that could not be watched to the end. Its caller then returns.
+func (w *watched) ended(ctx context.Context, err error, silent ...string) {
+	switch cause := context.Cause(ctx); {
+	case cause != nil && errors.Is(cause, errSilent):
+		w.Reasons = append(w.Reasons, silent...)
+	case cause != nil:
+		w.Err = cause
+	case errors.Is(err, cloud.ErrNotFound):
+		w.Reasons = append(w.Reasons, "another client has deleted the server")
+	default:
+		w.Err = err
+	}
+}
+
+func (w *watched) say(status, line string) {
+	if w.Progress != nil {
+		w.Progress(Progress{w.Server, status, time.Since(w.started), line})
+	}
+}
+
+// build waits until the server is active. It returns false if it is not.
+func (w *watched) build(ctx context.Context) bool {
+	pace, status := w.Pace.withDefaults(), "BUILD"
+	for {
+		is, err := w.Compute.GetServer(ctx, w.ID)
+		switch {
+		case err != nil && !passes(err) || context.Cause(ctx) != nil:
+			w.ended(ctx, err, w.stillBuilding(status))
+			return false
+		case err != nil: // asked again
+		case is.Status == "ERROR":
+			w.failed(is)
+			return false
+		case is.Status != "BUILD":
+			w.Host, w.Project = is.Host, is.Project
+			took := time.Since(w.started)
+			w.Build = &took
+			if w.Plan.Host != "" && is.Host != "" && is.Host != w.Plan.Host {
+				w.Err = fmt.Errorf("server %s %w: it is on %s instead of %s", w.ID, ErrWrongHost, is.Host, w.Plan.Host)
+				return false
+			}
+			w.say(is.Status, "")
+			return true
+		default:
+			status = is.Status
+			if is.Task != "" {
+				status += " (" + is.Task + ")"
+			}
+			w.say(status, "")
+		}
+		if !pace.pause(ctx, w.started) {
+			w.ended(ctx, err, w.stillBuilding(status))
+			return false
+		}
+	}
+}
+
+func (w *watched) stillBuilding(status string) string {
+	return fmt.Sprintf("the server is not active after %s: %s", w.Plan.Timeout, status)
+}
+
+// failed completes the outcome of a server that Nova could not build.
+func (w *watched) failed(is cloud.Server) {
+	w.Verdict, w.Host, w.Project = probe.Fail, is.Host, is.Project
+	w.Reasons = append(w.Reasons, "nova: "+strings.TrimSuffix(strings.Join(strings.Fields(is.Fault), " "), "."))
+	if strings.Contains(is.Fault, "No valid host") {
+		w.Hints = append(w.Hints, w.Plan.byHand(), "gpustack nova explain --flavor "+w.Plan.Flavor.Name)
+	}
+}
+
+// byHand says what to look at if the scheduler finds no host.
+func (p *Plan) byHand() string {
+	text := "check, in this order: free devices (" + strings.Join(p.Wanted.From, "; ") + ") in Placement or nova.pci_devices; device_spec of the compute nodes with these ids; " +
+		"PciPassthroughFilter in enabled_filters of the scheduler; vCPUs, RAM and disk"
+	if p.Zone != "" {
+		text += "; hosts in availability zone " + p.Zone
+	}
+	if p.Host != "" {
+		text += "; whether nova-compute on " + p.Host + " is up and enabled"
+	}
+	if policy := p.Flavor.ExtraSpecs["hw:pci_numa_affinity_policy"]; policy != "" {
+		text += "; NUMA policy " + policy
+	}
+	return text
+}
+
+// guest waits until the guest has reported.
+func (w *watched) guest(ctx context.Context) {
+	pace, since, last := w.Pace.withDefaults(), time.Now(), time.Now()
+	for {
+		text, err := w.Compute.Console(ctx, w.ID)
+		switch {
+		case context.Cause(ctx) != nil:
+			w.silent(ctx, err)
+			return
+		case errors.Is(err, cloud.ErrNoConsole):
+			w.Reasons = append(w.Reasons, "the hypervisor has no console log")
+			return
+		case err == nil:
+			if w.report(text) {
+				took := time.Since(since)
+				w.Guest = &took
+				return
+			}
+		case errors.Is(err, cloud.ErrUnauthorized):
+			w.Err = err
+			return
+		case !passes(err) && !errors.Is(err, cloud.ErrConsoleNotReady):
+			w.unread = err
+			if errors.Is(err, cloud.ErrForbidden) {
+				w.Reasons = append(w.Reasons, err.Error())
+				return
+			}
+		}
+		w.say("ACTIVE", w.lastLine())
+		// The server may fail, end or be deleted meanwhile: one look for several at its console.
+		const every = 10 * time.Second
+		if time.Since(last) > every {
+			last = time.Now()
+			if !w.lives(ctx) {
+				return
+			}
+		}
+		if !pace.pause(ctx, since) {
+			w.silent(ctx, err)
+			return
+		}
+	}
+}
+
+// lives reports whether a server without a report may still report.
+func (w *watched) lives(ctx context.Context) bool {
+	is, err := w.Compute.GetServer(ctx, w.ID)
+	switch {
+	case err != nil && passes(err) || context.Cause(ctx) != nil:
+		return true
+	case err != nil:
+		w.ended(ctx, err)
+	case is.Status == "ERROR":
+		w.failed(is)
+	case is.Status == "SHUTOFF":
+		w.Reasons = append(w.Reasons, "the guest was powered off before it reported")
+	default:
+		return true
+	}
+	return false
+}
+
+// report reads a report. It returns false if the text of the console has none, or if the driver's
+// answer is still missing.
+func (w *watched) report(text string) bool {
+	w.Console = lastLines(text)
+	w.unread = nil
+	r, ok := probe.Parse(text, w.Nonce)
+	if !ok || w.Plan.Driver && r.Driver == nil {
+		return false
+	}
+	result := probe.Compare(w.Plan.Wanted.IDs, r)
+	w.Verdict, w.Seen, w.Unassigned, w.Driver, w.Reasons = result.Verdict, result.Seen, result.Unassigned, r.Driver, result.Reasons
+	if result.Remedy != "" {
+		w.Hints = append(w.Hints, result.Remedy)
+	}
+	return true
+}
+
+// shownLines is how many lines of a console are shown.
+const shownLines = 20
+
+// lastLines returns the last lines of a console, without control characters.
+func lastLines(text string) []string {
+	lines := []string{}
+	for line := range strings.Lines(probe.Plain(text)) {
+		if line = strings.TrimRight(line, " \n"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines[max(0, len(lines)-shownLines):]
+}
+
+func (w *watched) lastLine() string {
+	if len(w.Console) == 0 {
+		return ""
+	}
+	return w.Console[len(w.Console)-1]
+}
+
+// silent completes the outcome of a guest that has not reported in time.
+func (w *watched) silent(ctx context.Context, err error) {
+	why := fmt.Sprintf("the guest has not reported within %s: its console has no output", w.Plan.Timeout)
+	hints := "the image may lack console=ttyS0 among its kernel arguments, or cloud-init; --console shows the console, --timeout waits longer"
+	switch {
+	case w.unread != nil:
+		why = fmt.Sprintf("the console log cannot be read: %v", w.unread)
+		hints = ""
+	case len(w.Console) > 0:
+		why = fmt.Sprintf("the guest has not reported within %s: its console has other output", w.Plan.Timeout)
+		hints = "the image may lack cloud-init, not write to its serial console, or hang; --timeout waits longer"
+	}
+	if w.ended(ctx, err, why); w.Err == nil && hints != "" {
+		w.Hints = append(w.Hints, hints)
+	}
+}
