@@ -14,36 +14,32 @@ import (
 // novaConf is where Debian has it.
 const novaConf = "/etc/nova/nova.conf"
 
-// Inventory is the machine's own, as host scan prints it: nova configure gets it on controllers too.
-func (m *Machine) Inventory(ctx context.Context) (string, error) {
-	return m.Run(ctx, "gpustack", "host", "scan", "-o", "json")
-}
+// Inventory is the file of the machine that has its inventory, once Configure has written it: nova
+// configure gets it on controllers too.
+const Inventory = "/root/inventory.json"
 
 // Configure makes the machine a compute node of a site: Debian's nova.conf gets what the site sets,
 // and gpustack adds the PCI options for the machine's own inventory.
-func (m *Machine) Configure(ctx context.Context, lab *nova.Lab) error {
-	text, err := m.Get(ctx, novaConf)
+func (m *Machine) Configure(ctx context.Context, lab *nova.Lab) (err error) {
+	settings := site(lab, m.Host.MyIP)
+	sections := headers(settings)
+	found, err := m.Run(ctx, append([]string{"grep", "-xF", "-e", strings.Join(sections, "\n")}, novaConf)...)
 	if err != nil {
 		return err
 	}
-	if text, err = configured(text, site(lab, m.Host.MyIP)); err != nil {
-		return fmt.Errorf("%s: %w", novaConf, err)
+	if lines := strings.Fields(found); len(lines) != len(sections) {
+		return fmt.Errorf("%s has the sections %q of %q", novaConf, lines, sections)
 	}
-	if err := m.Put(ctx, novaConf, text); err != nil {
+	if _, err := m.Run(ctx, "sed", "-i", "-e", script(settings), novaConf); err != nil {
 		return err
 	}
 	if m.siteConf, err = m.digest(ctx, novaConf); err != nil {
 		return err
 	}
-	inventory, err := m.Inventory(ctx)
-	if err != nil {
+	if _, err := m.Run(ctx, "sh", "-euc", `gpustack host scan -o json >"$1"`, "sh", Inventory); err != nil {
 		return err
 	}
-	const file = "/root/inventory.json"
-	if err := m.Put(ctx, file, inventory); err != nil {
-		return err
-	}
-	_, err = m.Run(ctx, "gpustack", "nova", "configure", "--role", "compute", "--inventory", file, "--yes")
+	_, err = m.Run(ctx, "gpustack", "nova", "configure", "--role", "compute", "--inventory", Inventory, "--yes")
 	return err
 }
 

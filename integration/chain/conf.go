@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,41 +55,40 @@ func site(lab *nova.Lab, myIP string) []setting {
 	return all
 }
 
-// errNoSection means that nova.conf is not the one that Debian ships, which has all sections.
-var errNoSection = errors.New("no such section")
-
-// configured returns nova.conf with settings: each below the comment that describes its option, as
-// an administrator writes it there, or else as the first line of its section. All else stays.
-func configured(text string, settings []setting) (string, error) {
-	lines := strings.Split(text, "\n")
-	var problems []error
+// script returns what sed(1) does to nova.conf for settings: in each section, lines that set the
+// options go, and those of the settings follow the section's header. All else stays. It runs in the
+// machine, as the file of Debian has 10,000 lines, which take long to pass through a serial port.
+func script(settings []setting) string {
+	var sections []string
+	drop, add := map[string]string{}, map[string]string{}
 	for _, s := range settings {
-		begin := slices.Index(lines, "["+s.section+"]")
-		if begin < 0 {
-			problems = append(problems, fmt.Errorf("[%s] %s: %w", s.section, s.key, errNoSection))
-			continue
+		if !slices.Contains(sections, s.section) {
+			sections = append(sections, s.section)
 		}
-		end := len(lines)
-		if next := slices.IndexFunc(lines[begin+1:], func(line string) bool { return strings.HasPrefix(line, "[") }); next >= 0 {
-			end = begin + 1 + next
-		}
-		var section []string
-		at := 1
-		for _, line := range lines[begin:end] {
-			key, _, isOption := strings.Cut(line, "=")
-			key = strings.TrimSpace(key)
-			if isOption && key == s.key {
-				continue
-			}
-			section = append(section, line)
-			if isOption && strings.TrimSpace(strings.TrimPrefix(key, "#")) == s.key {
-				at = len(section)
-			}
-		}
+		drop[s.section] += fmt.Sprintf("/^%s *=/d\n", s.key)
 		if !s.unset {
-			section = slices.Insert(section, at, s.key+" = "+s.value)
+			add[s.section] += fmt.Sprintf("\\\n%s = %s", s.key, s.value)
 		}
-		lines = slices.Concat(lines[:begin], section, lines[end:])
 	}
-	return strings.Join(lines, "\n"), errors.Join(problems...)
+	var b strings.Builder
+	for _, section := range sections {
+		header := `/^\[` + section + `\]$/`
+		// The range ends with the next section's header.
+		fmt.Fprintf(&b, "%s,/^\\[/{\n%s", header, drop[section])
+		if add[section] != "" {
+			fmt.Fprintf(&b, "%sa%s\n", header, add[section])
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+// headers returns the lines that begin the sections of settings.
+func headers(settings []setting) (lines []string) {
+	for _, s := range settings {
+		if header := "[" + s.section + "]"; !slices.Contains(lines, header) {
+			lines = append(lines, header)
+		}
+	}
+	return lines
 }
