@@ -18,7 +18,7 @@ var (
 		"bochs", "snd_hda_intel", "e1000", "nvme", // QEMU's devices
 	}
 	earlierNames  = map[string]string{"bochs": "bochs_drm"} // before Linux 5.16
-	smallPrograms = []string{"sh", "cat", "ls", "ip", "modprobe", "readlink", "basename", "sleep", "dmesg"}
+	smallPrograms = []string{"sh", "cat", "ls", "ip", "modprobe", "readlink", "basename", "sleep"}
 )
 
 const busybox = "/bin/busybox"
