@@ -114,6 +114,9 @@ func NewPlan(o Options, w Wanted, is Observed, now time.Time) (Plan, error) {
 func (p *Plan) checkImage() error {
 	var errs []error
 	i, f := p.Image, p.Flavor
+	if p.windows() {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("image %s has os_type=windows: its guests do not run the script, so that no devices are counted; %s", i.Name, windowsHint))
+	}
 	if i.Status != "" && i.Status != "active" {
 		errs = append(errs, fmt.Errorf("image %s is %s: it %w", i.Name, i.Status, ErrImageStatus))
 	}
@@ -129,6 +132,16 @@ func (p *Plan) checkImage() error {
 		errs = append(errs, fmt.Errorf("image %s has a disk of %d GiB, flavor %s one of %d: it %w", i.Name, gib, f.Name, f.Disk, ErrDoesNotFit))
 	}
 	return errors.Join(errs...)
+}
+
+// windowsHint says how to test a flavor for Windows guests.
+const windowsHint = "test the flavor with a Linux image that has the same hw_ properties"
+
+// windows reports whether Nova knows that guests of the image run Windows (nova/objects/
+// image_meta.py, os_type). Cloudbase-Init passes a script that begins with #! to bash, which Windows
+// does not have (cloudbaseinit/plugins/common/userdatautils.py).
+func (p *Plan) windows() bool {
+	return p.Image.Properties["os_type"] == "windows"
 }
 
 func (p *Plan) checkQuotas(quotas []cloud.Quota) error {

@@ -173,6 +173,11 @@ func (p *Plan) byHand() string {
 
 // guest waits until the guest has reported.
 func (w *watched) guest(ctx context.Context) {
+	if w.Plan.windows() {
+		w.Reasons = append(w.Reasons, "the devices were not counted: a guest with os_type=windows does not run the script")
+		w.Hints = append(w.Hints, windowsHint)
+		return
+	}
 	pace, since, last := w.Pace.withDefaults(), time.Now(), time.Now()
 	for {
 		text, err := w.Compute.Console(ctx, w.ID)
