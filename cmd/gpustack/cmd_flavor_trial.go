@@ -31,8 +31,8 @@ func newFlavorTestCommand(u *ui) *cli.Command {
 Boots a server of the flavor, which gets a script by its configuration drive. The script
 prints the PCI functions of the guest to the console, and gpustack compares them with what
 the flavor requests, deletes the server and determines whether its devices are free again.
-The image needs cloud-init and a serial console (console=ttyS0), but no driver. The server
-has no network unless --network is given.
+The image needs cloud-init, but neither a driver nor console=ttyS0: the script writes to the
+first serial port itself. The server has no network unless --network is given.
 
 The verdict is pass, fail or unknown. It is unknown if the guest has not reported: that says
 nothing about its devices. A failed deletion, and a server on another host than requested,
@@ -127,7 +127,7 @@ func parseFlavorTest(c *cli.Context, f *faults) flavorTestOptions {
 	}
 	opts.flavor = f.arguments(c, "FLAVOR")[0]
 	if opts.image == "" {
-		f.add(&usageError{"--image is missing", "'openstack image list' shows the images; it needs cloud-init and console=ttyS0"})
+		f.add(&usageError{"--image is missing", "'openstack image list' shows the images; it needs cloud-init"})
 	}
 	if opts.test.Count < 1 {
 		f.add(&usageError{"--count must be at least 1", ""})
@@ -174,6 +174,7 @@ type testedServer struct {
 	Reasons    []string         `json:"reasons"`
 	Hints      []string         `json:"hints"`
 	Seen       map[probe.ID]int `json:"seen" null:"zero"` // null if the guest has not reported
+	Others     map[probe.ID]int `json:"others" null:"zero"`
 	Unassigned []pci.Address    `json:"unassigned"`
 	Guest      *probe.Driver    `json:"guest_driver"`
 	Seconds    seconds          `json:"seconds"`
@@ -493,7 +494,7 @@ func (t *trial) judge(ctx context.Context) (errs []error) {
 		r.Host, r.Verdict, r.Unassigned, r.Guest = optional(o.Host), &o.Verdict, o.Unassigned, o.Driver
 		r.Reasons = append(r.Reasons, o.Reasons...)
 		if o.Guest != nil {
-			r.Seen = o.Seen
+			r.Seen, r.Others = o.Seen, o.Others
 		}
 		r.Seconds.Build, r.Seconds.Guest = rounded(o.Build), rounded(o.Guest)
 		if t.opts.console {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -36,5 +37,33 @@ func TestTrialWindows(t *testing.T) {
 	}
 	if lines, _ := c.Requests(); strings.Contains(strings.Join(lines, "\n"), "/action") {
 		t.Errorf("the console was read:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// Only wanted products count. Others are in the document, and a verdict of fail names those of the
+// same vendor.
+func TestTrialOtherFunctions(t *testing.T) {
+	for _, test := range []struct{ gpus, verdict, seen, others, reasons string }{
+		{"0000:00:05.0=10de:11b4:ok 0000:00:06.0=10de:11b4:ok", "pass", "map[10de:11b4:2]", "map[10de:0e0a:1 1a03:2000:1]", ""},
+		{"0000:00:05.0=10de:1eb8:ok 0000:00:06.0=10de:11b4:ok", "fail", "map[10de:11b4:1]", "map[10de:0e0a:1 10de:1eb8:1 1a03:2000:1]",
+			"10de:11b4: 2 wanted, 1 seen; other functions of the same vendor: 1 × 10de:0e0a, 1 × 10de:1eb8"},
+	} {
+		c := trialCloud(t, 96)
+		c.Boot.Console = guestWith(append(strings.Fields(test.gpus), "0000:00:07.0=10de:0e0a:ok", "0000:00:08.0=1a03:2000:ok")...)
+		stdout, stderr, _ := runTrial(t, c, unprivilegedEnv(t), "flavor", "test", "gpu.k4200.2", "--image", "debian-12", "--yes", "-o", "json")
+		var r struct {
+			Servers []struct {
+				Verdict      string
+				Reasons      []string
+				Seen, Others map[string]int
+			}
+		}
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil || len(r.Servers) != 1 {
+			t.Fatalf("%v\n%s%s", err, stdout, stderr)
+		}
+		s := r.Servers[0]
+		if s.Verdict != test.verdict || fmt.Sprint(s.Seen) != test.seen || fmt.Sprint(s.Others) != test.others || strings.Join(s.Reasons, "; ") != test.reasons {
+			t.Errorf("%+v, want %+v", s, test)
+		}
 	}
 }

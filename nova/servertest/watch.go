@@ -26,6 +26,7 @@ type Outcome struct {
 	Reasons    []string // why the verdict is not pass, a sentence each
 	Hints      []string // what to do about it
 	Seen       map[probe.ID]int
+	Others     map[probe.ID]int // functions of the guest that are not wanted
 	Unassigned []pci.Address
 	Driver     *probe.Driver
 	Console    []string // the last lines, without control characters
@@ -248,7 +249,7 @@ func (w *watched) report(text string) bool {
 		return false
 	}
 	result := probe.Compare(w.Plan.Wanted.IDs, r)
-	w.Verdict, w.Seen, w.Unassigned, w.Driver, w.Reasons = result.Verdict, result.Seen, result.Unassigned, r.Driver, result.Reasons
+	w.Verdict, w.Seen, w.Others, w.Unassigned, w.Driver, w.Reasons = result.Verdict, result.Seen, result.Others, result.Unassigned, r.Driver, result.Reasons
 	if result.Remedy != "" {
 		w.Hints = append(w.Hints, result.Remedy)
 	}
@@ -279,7 +280,7 @@ func (w *watched) lastLine() string {
 // silent completes the outcome of a guest that has not reported in time.
 func (w *watched) silent(ctx context.Context, err error) {
 	why := fmt.Sprintf("the guest has not reported within %s: its console has no output", w.Plan.Timeout)
-	hints := "the image may lack console=ttyS0 among its kernel arguments, or cloud-init; --console shows the console, --timeout waits longer"
+	hints := "the image may lack cloud-init, its guest may hang (console=ttyS0 among its kernel arguments would show where), or have no first serial port; --timeout waits longer"
 	switch {
 	case w.unread != nil:
 		why = fmt.Sprintf("the console log cannot be read: %v", w.unread)
