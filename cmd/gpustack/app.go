@@ -48,7 +48,7 @@ func newApp(u *ui, args []string) app {
 				Name:        "nova",
 				Usage:       "OpenStack Nova's services",
 				Category:    "On controllers and compute nodes",
-				Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u)},
+				Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u)},
 			},
 			{
 				Name:        "flavor",

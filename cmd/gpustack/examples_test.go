@@ -24,6 +24,7 @@ type exampleSetup struct {
 	// examples. It makes the files that the lines name; node is the root of lines without --root.
 	script string
 	cloud  bool // the lines connect to a cloud
+	hosts  bool // the cloud has compute nodes
 	status int  // the exit status of lines without --dry-run; that of others is 2
 }
 
@@ -56,6 +57,7 @@ done
 		"host release": {script: held("vfio-pci", "nouveau")},
 		"host scan":    {script: copies},
 		"nova":         {script: inventories},
+		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
 		"undo":         {script: prepared + undone},
 	}
 }
@@ -325,6 +327,9 @@ func (e *exampleRun) startCloud() []string {
 	}
 	c.Boot.Console = guestWith("0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok")
 	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Metadata: map[string]string{"gpustack-test": "0123abcd"}})
+	if e.setup.hosts {
+		addHosts(c, "hosts")
+	}
 	text := fmt.Sprintf("clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password)
 	if err := os.WriteFile(filepath.Join(e.dir, "clouds.yaml"), []byte(text), 0o644); err != nil {
 		e.t.Fatal(err)

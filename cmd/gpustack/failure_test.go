@@ -87,6 +87,13 @@ func TestOneDocument(t *testing.T) {
 	c := cloudtest.New(95)
 	t.Cleanup(c.Close)
 	c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8"})
+	withHosts := cloudtest.New(95)
+	t.Cleanup(withHosts.Close)
+	addHosts(withHosts, "hosts")
+	hostsEnv := []string{}
+	for name, value := range withHosts.Env() {
+		hostsEnv = append(hostsEnv, name+"="+value)
+	}
 	var signedIn []string
 	for name, value := range c.Env() {
 		signedIn = append(signedIn, name+"="+value)
@@ -145,6 +152,7 @@ func TestOneDocument(t *testing.T) {
 		good   string // a command line that prints a report
 		status int
 		cloud  bool
+		hosts  bool   // the cloud has compute nodes
 		begins string // a command line whose first step fails
 		asks   string // a command line that asks, if the command does
 	}
@@ -163,6 +171,7 @@ func TestOneDocument(t *testing.T) {
 		"nova configure": {good: "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4 --dry-run", status: 2,
 			begins: "nova configure --root absent --role controller --alias K4200=10de:11b4",
 			asks:   "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4"},
+		"nova explain":     {good: "nova explain --flavor gpu.large", status: 2, cloud: true, hosts: true, begins: "nova explain --flavor gpu.large"},
 		"repair-migration": {begins: "repair-migration --root absent"}, // its reports need a database: integration/db
 		"undo":             {good: "undo --root prepared --dry-run", status: 2, begins: "undo --root absent", asks: "undo --root prepared"},
 	}
@@ -175,6 +184,9 @@ func TestOneDocument(t *testing.T) {
 		var env []string
 		if c.cloud {
 			env = append(slices.Clone(state), signedIn...)
+		}
+		if c.hosts {
+			env = append(slices.Clone(state), hostsEnv...)
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

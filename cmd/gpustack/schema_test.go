@@ -42,6 +42,7 @@ func documents() map[string]reflect.Type {
 		"host scan":        reflect.TypeFor[scanReport](),
 		"nova check":       reflect.TypeFor[novaCheckReport](),
 		"nova configure":   reflect.TypeFor[novaReport](),
+		"nova explain":     reflect.TypeFor[novaExplainReport](),
 		"repair-migration": reflect.TypeFor[repairReport](),
 		"undo":             reflect.TypeFor[undoReport](),
 	}

@@ -82,14 +82,17 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startCloud is the command "cloud NEWEST": a small OpenStack whose newest microversion
+// startCloud is the command "cloud NEWEST [hosts|forbidden]": a small OpenStack whose newest microversion
 // is 2.NEWEST, with a few flavors, and the variables that sign in to it. clouds.yaml
 // has it as lab.
 func startCloud(ts *testscript.TestScript, _ bool, args []string) {
-	newest, err := strconv.Atoi(strings.Join(args, " "))
+	newest, err := strconv.Atoi(strings.Join(args[:min(1, len(args))], " "))
 	ts.Check(err)
 	c := cloudtest.New(newest)
 	ts.Defer(c.Close)
+	if len(args) > 1 {
+		addHosts(c, args[1])
+	}
 	c.Add("1", "m1.small", 1, 2048, 20, true, map[string]string{})
 	c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8", "hw:cpu_policy": "dedicated"})
 	c.Add("3", "gpu.secret", 4, 8192, 40, false, map[string]string{"pci_passthrough:alias": "K4200:2"}).Access = []string{"id-of-lab"}

@@ -23,6 +23,7 @@ const (
 	HostBind        Kind = "host bind or host release"
 	NovaCheck       Kind = "nova check"
 	NovaConfigure   Kind = "nova configure"
+	NovaExplain     Kind = "nova explain"
 	FlavorCreate    Kind = "flavor create"
 	FlavorDelete    Kind = "flavor delete"
 	FlavorList      Kind = "flavor list"
@@ -48,6 +49,7 @@ func keys() []struct {
 		keys []string
 	}{
 		{HostGuests, []string{"nova_compute"}},
+		{NovaExplain, []string{"conclusion", "judgements"}}, // before HostCheck
 		{HostCheck, []string{"verdict", "findings"}},
 		{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
 		{HostScan, []string{"host", "devices"}},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -449,7 +448,7 @@ func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
 	if len(s.Devices) > 0 {
 		return []nova.Host{{Devices: s.Devices}}, true
 	}
-	names := hostNames(s)
+	names := s.HostNames()
 	for _, h := range c.hosts {
 		if slices.ContainsFunc(names, h.Named) {
 			return []nova.Host{h}, true
@@ -462,18 +461,6 @@ func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
 		}
 	}
 	return c.hosts, computes == 1
-}
-
-// hostNames returns the possible names of the host of a side: the option host, or else the names of
-// the files and of their folders.
-func hostNames(s side) (names []string) {
-	if found := s.Find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
-		return []string{found[len(found)-1].Value}
-	}
-	for _, f := range s.Files {
-		names = append(names, strings.TrimSuffix(path.Base(f.Name), ".conf"), path.Base(path.Dir(f.Name)))
-	}
-	return names
 }
 
 // identical checks the specs without an address of a compute node for functions that should remain

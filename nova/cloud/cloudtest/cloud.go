@@ -46,6 +46,8 @@ type Cloud struct {
 	// Fault may answer a request in place of the cloud; it then returns true.
 	Fault func(http.ResponseWriter, *http.Request) bool
 
+	hosts *Hosts // nil: none, and no Placement for them
+
 	mu       sync.Mutex
 	mux      *http.ServeMux
 	server   *httptest.Server
@@ -116,6 +118,9 @@ func New(newest int) *Cloud {
 		}
 		if r.URL.Path != "/v3/auth/tokens" && r.Header.Get("X-Auth-Token") != "token" {
 			fail(w, http.StatusUnauthorized, "error", "The request you have made requires authentication.")
+			return
+		}
+		if c.hosts != nil && c.hosts.serve(w, r) {
 			return
 		}
 		mux.ServeHTTP(w, r)

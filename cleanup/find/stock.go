@@ -1,0 +1,128 @@
+package find
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+)
+
+// Stock is the devices of a compute node as its cell's database has them.
+type Stock struct {
+	Cell string
+	Host string
+	Node string // hypervisor_hostname
+	UUID string // of the node, also in Placement; "" before Mitaka
+	// Stats are the free devices that nova-compute has reported to nova-scheduler; nil if
+	// pci_stats cannot be read.
+	Stats *cleanup.Stats
+	Rows  []StockRow
+}
+
+// StockRow is a live row of pci_devices.
+type StockRow struct {
+	cleanup.Device
+	NUMA *int
+	// Finding is the judgement of the row, if it is stale, suspicious or unknown; nil for others.
+	Finding *cleanup.Finding
+}
+
+// Stocks reads the compute nodes of all cells with the rows of devices that matter, by vendor and
+// product. Options.Host selects one host; other selections do not apply. The judgements of rows are
+// those of [Rows], in a snapshot of their own: a row that has changed since has none.
+func Stocks(ctx context.Context, d *novadb.Databases, o Options, matters func(vendor, product string) bool) (all []Stock, err error) {
+	type place struct {
+		cell string
+		id   int64
+	}
+	found := map[place]*cleanup.Finding{}
+	if _, err := Rows(ctx, d, o, func(f cleanup.Finding) {
+		if f.Listed() {
+			found[place{f.Cell, f.Device.ID}] = &f
+		}
+	}); err != nil {
+		return nil, err
+	}
+	for _, c := range d.Cells {
+		if c.IsCell0() {
+			continue
+		}
+		in, err := stocks(ctx, c, o.Host, matters)
+		if err != nil {
+			return nil, fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+		for i := range in {
+			for k := range in[i].Rows {
+				row := &in[i].Rows[k]
+				if f := found[place{c.Name, row.ID}]; f != nil && f.Device.Status == row.Status {
+					row.Finding = f
+				}
+			}
+		}
+		all = append(all, in...)
+	}
+	return all, nil
+}
+
+// stocks reads the compute nodes of a cell, of one host or of all, in one snapshot.
+func stocks(ctx context.Context, c novadb.Cell, host string, matters func(vendor, product string) bool) (all []Stock, err error) {
+	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	where, args := "", []any{}
+	if host != "" {
+		where, args = " AND (host = ? OR hypervisor_hostname = ?)", append(args, host, host)
+	}
+	index := map[int64]int{}
+	err = novadb.Query(ctx, tx, "compute_nodes", func(rows *sql.Rows) error {
+		var id int64
+		var host, name, uuid sql.NullString
+		var stats sql.RawBytes
+		if err := rows.Scan(&id, &host, &name, &uuid, &stats); err != nil {
+			return err
+		}
+		index[id] = len(all)
+		s := Stock{Cell: c.Name, Host: host.String, Node: name.String, UUID: uuid.String, Stats: &cleanup.Stats{}}
+		if stats != nil { // NULL is no free device (nova/objects/pci_device_pool.py, from_pci_stats)
+			read, err := cleanup.ParseStats(stats)
+			if s.Stats = &read; err != nil {
+				s.Stats = nil
+			}
+		}
+		all = append(all, s)
+		return nil
+	}, "SELECT id, host, hypervisor_hostname, uuid, pci_stats FROM compute_nodes WHERE deleted = 0"+where, args...)
+	if err = novadb.IgnoreNoName(err); err != nil {
+		return nil, err
+	}
+	nodes := ""
+	if host != "" {
+		nodes = " AND compute_node_id IN (SELECT id FROM compute_nodes WHERE deleted = 0" + where + ")"
+	}
+	err = novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
+		var r StockRow
+		d := &r.Device
+		if err := rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated, &r.NUMA); err != nil {
+			return err
+		}
+		if at, live := index[d.Node]; live && matters(d.Vendor, d.Product) {
+			all[at].Rows = append(all[at].Rows, r)
+		}
+		return nil
+	}, "SELECT "+deviceColumns+", numa_node FROM pci_devices WHERE deleted = 0"+nodes, args...)
+	return all, novadb.IgnoreNoName(err)
+}
+
+// NUMANode returns the node of a pool's devices, nil for none.
+func NUMANode(p cleanup.Pool) *int {
+	n, err := strconv.Atoi(p.NUMA)
+	if err != nil {
+		return nil
+	}
+	return &n
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"gpustack/nova/cloud/cloudtest"
+)
+
+const failedServer = "1f975a18-2c6e-4a6e-9d0d-3d7f4b7a8c11"
+
+// addHosts adds compute nodes, of which only gpu1 and gpu2 can build a guest with two K4200, the
+// flavor, and servers. What is "forbidden" is forbidden to the user.
+func addHosts(c *cloudtest.Cloud, what string) {
+	c.Add("5", "gpu.k4200.2", 4, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
+	c.Add("6", "gpu.large", 64, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
+	c.Add("7", "cpu.avx", 1, 1024, 1, true, map[string]string{"trait:HW_CPU_X86_AVX2": "required"})
+	node := func(name string, change func(*cloudtest.Node)) *cloudtest.Node {
+		n := &cloudtest.Node{Name: name, Zone: "az1", VCPU: 32, Memory: 65536, Disk: 1000, Class: "CUSTOM_PCI_10DE_11B4", Devices: 2, Free: 2}
+		change(n)
+		return n
+	}
+	embedded := map[string]any{"original_name": "gpu.k4200.2", "vcpus": 4, "ram": 8192, "disk": 20, "ephemeral": 0, "swap": 0,
+		"extra_specs": map[string]string{"pci_passthrough:alias": "K4200:2"}}
+	c.AddHosts(&cloudtest.Hosts{
+		Forbidden: what == "forbidden",
+		Nodes: []*cloudtest.Node{
+			node("gpu1", func(*cloudtest.Node) {}),
+			node("gpu2", func(n *cloudtest.Node) { n.Zone, n.Traits = "az2", []string{"HW_CPU_X86_AVX2"} }),
+			node("gpu3", func(n *cloudtest.Node) { n.Used = 30 }),
+			node("gpu4", func(n *cloudtest.Node) { n.Down = true }),
+			node("gpu5", func(n *cloudtest.Node) { n.Disabled = "new disk" }),
+			node("gpu6", func(n *cloudtest.Node) { n.Free = 0 }),
+			node("gpu7", func(n *cloudtest.Node) { n.Free = 1 }),
+			node("gpu8", func(n *cloudtest.Node) { n.Free = 0 }),
+			node("gpu9", func(n *cloudtest.Node) { n.Free = 0 }),
+			node("gpu10", func(n *cloudtest.Node) { n.Free = 0 }),
+		},
+		Aggregates: []map[string]any{{"id": 1, "name": "second", "hosts": []string{"gpu2"}, "metadata": map[string]string{"availability_zone": "az2"},
+			"created_at": "2026-11-22T00:00:00.000000"}},
+		Failed: map[string]map[string]any{
+			failedServer: {"id": failedServer, "name": "train", "status": "ERROR", "tenant_id": "p", "OS-EXT-AZ:availability_zone": "az3", "image": "",
+				"fault": map[string]any{"message": "No valid host was found. "}, "flavor": embedded},
+			"0a": {"id": "0a", "name": "works", "status": "ACTIVE", "tenant_id": "p", "OS-EXT-SRV-ATTR:host": "gpu1", "image": "", "flavor": embedded},
+		},
+	})
+}
+
+// TestExplainManyHosts: the number of requests does not depend on the number of hosts, as lists have
+// pages.
+func TestExplainManyHosts(t *testing.T) {
+	c := cloudtest.Start(t, 95)
+	c.Add("5", "gpu.k4200.2", 4, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
+	const many = 2000
+	h := &cloudtest.Hosts{Page: 1000}
+	for i := range many {
+		n := &cloudtest.Node{Name: fmt.Sprintf("gpu%04d", i), Zone: "nova", VCPU: 32, Memory: 65536, Disk: 1000, Class: "CUSTOM_PCI_10DE_11B4", Devices: 8}
+		switch {
+		case i%100 == 7:
+			n.Down, n.Free = true, 8
+		case i%100 == 8:
+			n.Used = 32
+		case i%100 == 9:
+			n.Memory = 4096
+		}
+		h.Nodes = append(h.Nodes, n)
+	}
+	c.AddHosts(h)
+	dir := t.TempDir()
+	write(t, dir+"/ctl.conf", "[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"+
+		"[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n")
+	for name, value := range c.Env() {
+		t.Setenv(name, value)
+	}
+	begin := time.Now()
+	command := exec.CommandContext(t.Context(), "gpustack", "nova", "explain", "--flavor", "gpu.k4200.2", "--release", "2023.1", "--conf", "controller="+dir+"/ctl.conf")
+	out, err := command.Output()
+	stdout := string(out)
+	lines, _ := c.Requests()
+	used := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+	t.Logf("%d hosts: %d requests, %s, %s of CPU, %d bytes printed", many, len(lines), time.Since(begin).Round(time.Millisecond), used, len(stdout))
+	if command.ProcessState.ExitCode() != 2 || len(lines) > 50 {
+		t.Errorf("%v, %d requests:\n%s", err, len(lines), strings.Join(lines, "\n"))
+	}
+	const want = "0 of 2000 hosts can build gpu.k4200.2: 1940 have no free K4200, 20 are down, 20 have too few VCPUs, 20 have too little memory\n"
+	if got := stdout[:min(len(want), len(stdout))]; got != want {
+		t.Errorf("%s", stdout)
+	}
+}

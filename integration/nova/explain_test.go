@@ -1,0 +1,185 @@
+package nova
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/aggregates"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/services"
+	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
+)
+
+// explained is the part of nova explain's document that the tests read.
+type explained struct {
+	Verdict    string
+	Conclusion string
+	Judgements []struct {
+		Host    string
+		Verdict string
+		Failing *string `json:"first_failing"`
+	}
+}
+
+// links returns each host with its first failing link, or its verdict.
+func (e explained) links() (list []string) {
+	for _, j := range e.Judgements {
+		word := j.Verdict
+		if j.Failing != nil {
+			word = *j.Failing
+		}
+		list = append(list, j.Host+" "+word)
+	}
+	return list
+}
+
+// explain runs nova explain with the lab's nova.conf, and so with its databases.
+func explain(t *testing.T, args ...string) explained {
+	t.Helper()
+	compute := filepath.Join(t.TempDir(), "compute.conf")
+	const text = "[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n" +
+		"alias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"device_type\": \"type-PCI\"}\n"
+	if err := os.WriteFile(compute, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"nova", "explain", "-o", "json", "--release", "zed", "--conf", "controller=" + lab.NovaConf, "--conf", "compute=" + compute}, args...)
+	stdout, stderr, status := command(t, lab.Env(), args...)
+	var e explained
+	if err := json.Unmarshal([]byte(stdout), &e); err != nil || status == 1 || (status == 0) != (e.Verdict == "can") {
+		t.Fatalf("%q: exit status %d, %v\n%s%s", args, status, err, stdout, stderr)
+	}
+	return e
+}
+
+// fails asks for a server in a zone, "" for any, which must find no host, and returns its id.
+func fails(t *testing.T, nova *gophercloud.ServiceClient, flavor, zone string) string {
+	t.Helper()
+	glance, err := openstack.NewImageV2(nova.ProviderClient, gophercloud.EndpointOpts{Region: Region})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := images.List(glance, images.ListOpts{}).AllPages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := images.ExtractImages(pages)
+	if err != nil || len(all) == 0 {
+		t.Fatalf("images: %v, %v", err, all)
+	}
+	made, err := servers.Create(t.Context(), nova, servers.CreateOpts{Name: "fails", FlavorRef: flavor, ImageRef: all[0].ID, Networks: "none",
+		AvailabilityZone: zone}, nil).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if servers.Delete(context.WithoutCancel(t.Context()), nova, made.ID).ExtractErr() != nil {
+			t.Errorf("server %s is left", made.ID)
+		}
+	})
+	until(t, "the server has failed", func() bool {
+		s, err := servers.Get(t.Context(), nova, made.ID).Extract()
+		if err != nil || s.Status == "ACTIVE" {
+			t.Fatalf("the server: %v, %+v", err, s)
+		}
+		return s.Status == "ERROR"
+	})
+	s, err := servers.Get(t.Context(), nova, made.ID).Extract()
+	if err != nil || !strings.Contains(s.Fault.Message, "No valid host") {
+		t.Fatalf("the fault is another one: %v, %+v", err, s.Fault)
+	}
+	return made.ID
+}
+
+// TestExplain compares nova explain with Nova: a host that it names builds the guest, and of each
+// server that found no valid host it names the link that was broken.
+func TestExplain(t *testing.T) {
+	nova := compute(t)
+	two := newFlavor(t, nova, "explain-two", 2)
+	same := func(what string, e explained, want ...string) {
+		t.Helper()
+		if got := e.links(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q: %s", what, got, want, e.Conclusion)
+		}
+	}
+	same("all devices are free", explain(t, "--flavor", "explain-two"), "gpu1 can", "gpu2 can")
+
+	first := boot(t, nova, two)
+	s, err := servers.Get(t.Context(), nova, first).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := map[string]string{"gpu1": "gpu2", "gpu2": "gpu1"}[rows(t, "SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", first)[0][0]]
+	if e := explain(t, "--flavor", "explain-two"); !slices.Contains(e.links(), other+" can") || len(e.Judgements) != 2 || strings.Count(fmt.Sprint(e.links()), " rows") != 1 {
+		t.Errorf("server %s has the devices of one host: %q", s.ID, e.links())
+	}
+	second := boot(t, nova, two)
+	same("devices used up", explain(t, "--server", fails(t, nova, two, "")), "gpu1 rows", "gpu2 rows")
+	if e := explain(t, "--server", first); e.Verdict != "can" || !strings.Contains(e.Conclusion, "is ACTIVE on host") {
+		t.Errorf("a server that works: %+v", e)
+	}
+	remove(t, nova, first)
+	remove(t, nova, second)
+
+	large, err := flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: "explain-large", RAM: 64, VCPUs: 100000, Disk: new(int)}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { flavors.Delete(context.WithoutCancel(t.Context()), nova, large.ID) })
+	same("VCPUs", explain(t, "--server", fails(t, nova, large.ID, "")), "gpu1 placement", "gpu2 placement")
+
+	trait, err := flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: "explain-trait", RAM: 64, VCPUs: 1, Disk: new(int)}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { flavors.Delete(context.WithoutCancel(t.Context()), nova, trait.ID) })
+	if _, err := flavors.CreateExtraSpecs(t.Context(), nova, trait.ID, flavors.ExtraSpecsOpts{"trait:HW_CPU_X86_AVX512F": "required"}).Extract(); err != nil {
+		t.Fatal(err)
+	}
+	same("trait", explain(t, "--server", fails(t, nova, trait.ID, "")), "gpu1 placement", "gpu2 placement")
+
+	pages, err := services.List(nova, services.ListOpts{Binary: "nova-compute"}).AllPages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := services.ExtractServices(pages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(host string, status services.ServiceStatus) {
+		t.Helper()
+		for _, s := range all {
+			if s.Host == host {
+				if _, err := services.Update(context.WithoutCancel(t.Context()), nova, s.ID, services.UpdateOpts{Status: status}).Extract(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	group, err := aggregates.Create(t.Context(), nova, aggregates.CreateOpts{Name: "explain", AvailabilityZone: "elsewhere"}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := aggregates.AddHost(t.Context(), nova, group.ID, aggregates.AddHostOpts{Host: "gpu2"}).Extract(); err != nil {
+		t.Fatal(err)
+	}
+	set("gpu2", services.ServiceDisabled)
+	defer func() {
+		set("gpu2", services.ServiceEnabled)
+		if _, err := aggregates.RemoveHost(context.WithoutCancel(t.Context()), nova, group.ID, aggregates.RemoveHostOpts{Host: "gpu2"}).Extract(); err != nil {
+			t.Error(err)
+		}
+		if err := aggregates.Delete(context.WithoutCancel(t.Context()), nova, group.ID).ExtractErr(); err != nil {
+			t.Error(err)
+		}
+	}()
+	same("another zone, and a disabled service", explain(t, "--server", fails(t, nova, two, "elsewhere")), "gpu1 availability_zone", "gpu2 service")
+}

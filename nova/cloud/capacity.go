@@ -1,0 +1,132 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/allocationcandidates"
+	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
+)
+
+// treeVersion is the first microversion in which allocation candidates contain providers below a
+// compute node, and name its root (Rocky; placement/rest_api_version_history.rst).
+const treeVersion = "1.29"
+
+// at returns the client with another microversion.
+func (p *Placement) at(microversion string) *gophercloud.ServiceClient {
+	client := *p.client
+	client.Microversion = microversion
+	return &client
+}
+
+// Candidates returns the ids of the root providers that can serve amounts of resource classes
+// together, and that have the required traits, or with a leading "!" do not have them. Providers
+// of shared resources may be among them. A resource class or a trait that Placement does not have
+// is [ErrUnknownName].
+func (p *Placement) Candidates(ctx context.Context, resources map[string]int, traits []string) (map[string]bool, error) {
+	roots := map[string]bool{}
+	options := allocationcandidates.ListOpts{Resources: amounts(resources)}
+	if len(traits) > 0 {
+		options.Required = []string{strings.Join(traits, ",")} // repeated, it is a list from 1.39 on only
+	}
+	what := "allocation candidates for " + options.Resources
+	err := p.cloud.ask(ctx, what, func(ctx context.Context) error {
+		page, err := allocationcandidates.List(p.at(treeVersion), options).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := allocationcandidates.ExtractAllocationCandidates(page)
+		if err != nil {
+			return err
+		}
+		for _, r := range list.AllocationRequests {
+			for provider := range r.Allocations {
+				root := provider
+				if of := list.ProviderSummaries[provider].RootProviderUUID; of != nil {
+					root = *of
+				}
+				roots[root] = true
+			}
+		}
+		return nil
+	})
+	return roots, unknownName(err)
+}
+
+// ErrUnknownName means that Placement has no resource class or no trait with a name.
+var ErrUnknownName = errors.New("unknown to Placement")
+
+// unknownName returns ErrUnknownName for Placement's answer to a query with a name that it does not
+// have (placement/handlers/util.py; placement/lib.py: HTTP 400).
+func unknownName(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Status == http.StatusBadRequest {
+		e.Kind = ErrUnknownName
+	}
+	return err
+}
+
+// Serving returns the providers, of any place in a tree, that can serve an amount of a resource
+// class by themselves and have the required traits. Errors: as for [Placement.Candidates].
+func (p *Placement) Serving(ctx context.Context, class string, amount int, traits []string) (all []Provider, err error) {
+	options := resourceproviders.ListOpts{Resources: amounts(map[string]int{class: amount}), Required: strings.Join(traits, ",")}
+	err = p.cloud.ask(ctx, "resource providers with "+options.Resources, func(ctx context.Context) error {
+		pages, err := resourceproviders.List(p.client, options).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err := resourceproviders.ExtractResourceProviders(pages)
+		for _, r := range list {
+			all = append(all, Provider{r.UUID, r.Name, r.RootProviderUUID})
+		}
+		return err
+	})
+	return all, unknownName(err)
+}
+
+func amounts(resources map[string]int) string {
+	var words []string
+	for _, class := range slices.Sorted(maps.Keys(resources)) {
+		words = append(words, fmt.Sprintf("%s:%d", class, resources[class]))
+	}
+	return strings.Join(words, ",")
+}
+
+// Inventory is how much of a resource class a provider has.
+type Inventory struct {
+	Total, Reserved, Used int
+	MaxUnit               int // the most that one guest gets
+	Ratio                 float64
+}
+
+// Free returns how much can still be allocated (placement/objects/allocation.py,
+// _check_capacity_exceeded).
+func (i Inventory) Free() int {
+	return int(float64(i.Total-i.Reserved)*i.Ratio) - i.Used
+}
+
+// Inventories returns what a provider has, by resource class, with two requests.
+func (p *Placement) Inventories(ctx context.Context, provider string) (map[string]Inventory, error) {
+	all := map[string]Inventory{}
+	err := p.cloud.ask(ctx, "inventories of resource provider "+provider, func(ctx context.Context) error {
+		has, err := resourceproviders.GetInventories(ctx, p.client, provider).Extract()
+		if err != nil {
+			return err
+		}
+		used, err := resourceproviders.GetUsages(ctx, p.client, provider).Extract()
+		if err != nil {
+			return err
+		}
+		for class, i := range has.Inventories {
+			all[class] = Inventory{Total: i.Total, Reserved: i.Reserved, Used: used.Usages[class], MaxUnit: i.MaxUnit, Ratio: float64(i.AllocationRatio)}
+		}
+		return nil
+	})
+	return all, err
+}

@@ -1,0 +1,267 @@
+package explain
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+)
+
+// aliases are the aliases as the services that need them read them.
+type aliases struct {
+	defined map[string][]map[string]any // by name; several definitions are alternatives
+	where   map[string]string           // the file and line of the first definition
+	known   bool                        // nova.conf of a controller was given
+	// assumed are the aliases that no file defines: they stand for the product that host scan gives
+	// that name.
+	assumed map[string]bool
+	faults  []Judged // with which nova-api rejects requests
+}
+
+// definitions returns the aliases of one side, with the faults for which Nova rejects them all.
+func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]any, where map[string]string, faults []Judged) {
+	defined, where = map[string][]map[string]any{}, map[string]string{}
+	for _, o := range s.Find(r.AliasNames()...) {
+		object, wrong := nova.AliasFaults(o.Value, r)
+		at := fmt.Sprintf("%s:%d", o.File, o.Line())
+		for _, f := range wrong {
+			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: "is not offered any alias: Nova rejects all of " + s.Name(),
+				Seen: f.Seen + ": Nova rejects every alias of the file", From: at, Remedy: f.Remedy})
+		}
+		if object == nil {
+			continue
+		}
+		name := strings.TrimSpace(fmt.Sprint(object["name"]))
+		defined[name] = append(defined[name], object)
+		if where[name] == "" {
+			where[name] = at
+		}
+	}
+	return defined, where, faults
+}
+
+// readAliases returns the aliases of the controllers. Without a controller's file they are those of
+// the compute nodes, and without any file those that devices have by their products.
+func (f Facts) readAliases(r nova.Request) aliases {
+	a := aliases{defined: map[string][]map[string]any{}, where: map[string]string{}, assumed: map[string]bool{}}
+	for _, controls := range []bool{true, false} {
+		for _, s := range f.Sides {
+			if s.Role.Controls() != controls || len(a.where) > 0 && !controls {
+				continue
+			}
+			view := s.API()
+			if !controls {
+				view = s.Compute()
+			}
+			a.known = a.known || controls
+			defined, where, faults := definitions(view, f.Release)
+			if controls {
+				a.faults = append(a.faults, faults...)
+				a.faults = append(a.faults, missing(r, defined, view)...)
+			}
+			for name, objects := range defined {
+				if a.where[name] == "" {
+					a.defined[name], a.where[name] = objects, where[name]
+				} else if controls && !reflect.DeepEqual(objects, a.defined[name]) {
+					a.faults = append(a.faults, f.differs(r, name, a.where[name], where[name])...)
+				}
+			}
+		}
+		if a.known {
+			return a
+		}
+	}
+	for _, w := range r {
+		if len(a.defined[w.Alias]) == 0 {
+			a.assume(w.Alias, f.Hosts)
+		}
+	}
+	return a
+}
+
+// missing returns a fault for each alias that nova-api on one machine does not have.
+func missing(r nova.Request, defined map[string][]map[string]any, s nova.Side) (faults []Judged) {
+	for _, w := range r {
+		if len(defined[w.Alias]) > 0 {
+			continue
+		}
+		seen := fmt.Sprintf("alias %s is not defined: nova-api rejects the flavor (PciRequestAliasNotDefined)", w.Alias)
+		for name := range defined {
+			if strings.EqualFold(name, w.Alias) {
+				seen = fmt.Sprintf("alias %s is not defined, only %s: names are case-sensitive, and nova-api rejects the flavor (PciRequestAliasNotDefined)",
+					w.Alias, name)
+			}
+		}
+		faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: "has no alias " + w.Alias, Seen: seen, From: s.Name(),
+			Remedy: fmt.Sprintf("define it on every controller: gpustack nova configure --role controller --alias %s=VENDOR:PRODUCT", w.Alias)})
+	}
+	return faults
+}
+
+// differs returns the fault of an alias of the request that two controllers define differently.
+func (f Facts) differs(r nova.Request, name, first, second string) []Judged {
+	if !slices.ContainsFunc(r, func(w nova.Wanted) bool { return w.Alias == name }) {
+		return nil
+	}
+	return []Judged{{Link: Alias, Status: Fail, Reason: "has two definitions of alias " + name,
+		Seen: fmt.Sprintf("alias %s differs from the one in %s: the devices that a guest gets depend on the controller", name, first), From: second,
+		Remedy: "run gpustack nova configure --role controller with the same devices on both"}}
+}
+
+// assume gives an alias that no file defines the product that has its name.
+func (a aliases) assume(name string, hosts []Host) {
+	add := func(vendor, product string) {
+		object := map[string]any{"name": name, "vendor_id": vendor, "product_id": product}
+		if !slices.ContainsFunc(a.defined[name], func(o map[string]any) bool { return reflect.DeepEqual(o, object) }) {
+			a.defined[name], a.assumed[name] = append(a.defined[name], object), true
+		}
+	}
+	for _, h := range hosts {
+		if h.Devices != nil {
+			for i := range h.Devices.Devices {
+				if d := &h.Devices.Devices[i]; nova.AliasName(d) == name {
+					add(d.VendorID.String(), d.ProductID.String())
+				}
+			}
+		}
+		if h.Stock == nil {
+			continue
+		}
+		for _, r := range h.Stock.Rows {
+			if id, err := pci.ParseID(r.Product); err == nil && strings.EqualFold(r.Vendor, pci.NVIDIA.String()) && pci.AliasName(id, "") == name {
+				add(r.Vendor, r.Product)
+			}
+		}
+	}
+}
+
+// judge judges the aliases of a request for all hosts.
+func (a aliases) judge(r nova.Request) Judged {
+	if len(a.faults) > 0 {
+		return a.faults[0]
+	}
+	var seen, from []string
+	for _, w := range r {
+		from = append(from, a.where[w.Alias])
+		switch {
+		case len(a.defined[w.Alias]) == 0:
+			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no known product has that name", w.Alias), Remedy: giveConf}
+		case !a.known && a.assumed[w.Alias]:
+			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is assumed to be %s", w.Alias, a.products(w.Alias)), Remedy: giveConf}
+		case !a.known:
+			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is %s on a compute node; nova-api reads that of the controllers", w.Alias,
+				a.products(w.Alias)), From: a.where[w.Alias], Remedy: giveConf}
+		}
+		seen = append(seen, fmt.Sprintf("alias %s is %s", w.Alias, a.products(w.Alias)))
+	}
+	slices.Sort(from)
+	return Judged{Link: Alias, Status: Pass, Seen: strings.Join(seen, ", "), From: strings.Join(slices.Compact(from), ", ")}
+}
+
+const giveConf = "give the controllers' files with --conf controller=FILE"
+
+// products returns what an alias selects, for messages.
+func (a aliases) products(name string) string {
+	var words []string
+	for _, o := range a.defined[name] {
+		word := ids(o)
+		if word == "" {
+			word = reportedAs(o).Class()
+		}
+		if kind, ok := o["device_type"].(string); ok {
+			word += " " + kind
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " or ")
+}
+
+func ids(alias map[string]any) string {
+	vendor, _ := alias["vendor_id"].(string)
+	product, _ := alias["product_id"].(string)
+	if vendor == "" || product == "" {
+		return ""
+	}
+	return vendor + ":" + product
+}
+
+// isProduct reports whether a device is of an alias's product, whatever its type. Devices of an
+// alias with a resource class only are those whose device_spec gives them the class.
+func (a aliases) isProduct(name string, u unit) bool {
+	return slices.ContainsFunc(a.defined[name], func(o map[string]any) bool { return isProduct(o, u) })
+}
+
+func isProduct(alias map[string]any, u unit) bool {
+	if ids(alias) == "" && alias["resource_class"] != nil {
+		return u.class != "" && u.class == reportedAs(alias).Class()
+	}
+	return nova.IsProduct(alias, u.device())
+}
+
+// selects reports whether an alias selects a device.
+func (a aliases) selects(name string, u unit) bool {
+	return slices.ContainsFunc(a.defined[name], func(o map[string]any) bool {
+		return isProduct(o, u) && (a.assumed[name] || nova.TakesType(o, u.kind))
+	})
+}
+
+// byClassOnly reports whether a request has an alias without ids, whose devices no row shows.
+func (a aliases) byClassOnly(r nova.Request) string {
+	for _, w := range r {
+		for _, o := range a.defined[w.Alias] {
+			if ids(o) == "" {
+				return w.Alias
+			}
+		}
+	}
+	return ""
+}
+
+// onCompute compares the aliases of a compute node with those of the controllers. nova-compute
+// needs an alias only for guests that move to its host (nova/compute/resource_tracker.py,
+// _move_claim), so that builds do not fail without it.
+func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release) *Judged {
+	if !a.known || release < nova.Newton {
+		return nil
+	}
+	view := s.Compute()
+	defined, where, faults := definitions(view, release)
+	if len(faults) > 0 {
+		faults[0].Status = Warn
+		if release >= nova.Epoxy { // validated at the start of nova-compute (ae064caf16; 2025.1: b5dffede7d)
+			faults[0].Status = Fail
+			faults[0].Reason = "has an alias with which nova-compute does not start"
+		}
+		return &faults[0]
+	}
+	for _, w := range r {
+		mine, theirs := defined[w.Alias], a.defined[w.Alias]
+		switch {
+		case len(mine) == 0:
+			return &Judged{Link: Alias, Status: Warn, Reason: "has no alias " + w.Alias,
+				Seen: fmt.Sprintf("alias %s is missing: builds work, but nova-compute rejects resizes, migrations and evacuations to this host", w.Alias),
+				From: view.Name(), Remedy: "run gpustack nova configure --role compute with the same devices"}
+		case !reflect.DeepEqual(mine, theirs):
+			return &Judged{Link: Alias, Status: Warn, Reason: "has another alias " + w.Alias,
+				Seen: fmt.Sprintf("alias %s differs from the one in %s: builds work, but guests that move to this host claim other devices than nova-scheduler selected",
+					w.Alias, a.where[w.Alias]),
+				From: where[w.Alias], Remedy: "run gpustack nova configure with the same devices on both"}
+		}
+	}
+	return nil
+}
+
+// isOn returns the value of a boolean option of the controllers, and the file that sets it.
+func (f Facts) isOn(program func(nova.Side) nova.Side, n conf.Name) (isOn bool, known bool) {
+	for _, s := range f.Sides {
+		if s.Role.Controls() && len(program(s).Files) > 0 {
+			known = true
+			isOn = isOn || program(s).IsOn(n)
+		}
+	}
+	return isOn, known
+}

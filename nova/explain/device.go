@@ -1,0 +1,303 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// unit is a number of devices that Nova does not tell apart.
+type unit struct {
+	vendor, product, kind string // kind is the device_type; "" if unknown
+	class                 string // of its resource provider; "" if unknown
+	numa                  *int
+	count                 int
+}
+
+// device returns the unit for comparisons with aliases. IDs that cannot be parsed are left out.
+func (u unit) device() *pci.Device {
+	var d pci.Device
+	if id, err := pci.ParseID(u.vendor); err == nil {
+		d.VendorID = &id
+	}
+	if id, err := pci.ParseID(u.product); err == nil {
+		d.ProductID = &id
+	}
+	return &d
+}
+
+// short is the first alias of which there are too few devices.
+type short struct {
+	alias      string
+	have, want int
+}
+
+// reason is how a summary says it.
+func (s short) reason() string {
+	if s.have == 0 {
+		return "has no free " + s.alias
+	}
+	return fmt.Sprintf("has %d free %s of %d", s.have, s.alias, s.want)
+}
+
+// consume takes the devices of a request from units as Nova takes them from pools, one request after
+// the other (nova/pci/stats.py, _apply_request). It returns nil if there are enough.
+func (a aliases) consume(r nova.Request, units []unit) *short {
+	left := slices.Clone(units)
+	for _, w := range r {
+		have := 0
+		for i := range left {
+			if have < w.Count && a.selects(w.Alias, left[i]) {
+				n := min(left[i].count, w.Count-have)
+				left[i].count -= n
+				have += n
+			}
+		}
+		if have < w.Count {
+			return &short{w.Alias, have, w.Count}
+		}
+	}
+	return nil
+}
+
+// deviceSpec judges the device_spec of a host, and the devices that it offers when all are free. It
+// returns these devices, nil if they are unknown.
+func (j *judge) deviceSpec(h Host) (result Judged, offered []unit) {
+	result = Judged{Link: DeviceSpec}
+	side, isSure := j.side(h)
+	var lines []devspec.Line
+	var from []string
+	if side != nil {
+		view := side.Compute()
+		lines = devspec.Lines(view.Files, j.facts.Release.SpecNames())
+		from = append(from, view.Name())
+		for _, l := range lines {
+			for _, f := range nova.SpecFaults(l, j.facts.Release) {
+				if !f.IsTolerated {
+					result.fail("has a device_spec with which nova-compute does not start", f.Seen, f.Remedy)
+					result.From = l.Where()
+					return result, nil
+				}
+			}
+		}
+	}
+	if h.Devices != nil {
+		from = append(from, "inventory of "+h.Devices.Name)
+	}
+	result.From = strings.Join(from, ", ")
+	if class := j.aliases.unresolved(j.request); class != "" {
+		result.notChecked("the devices of alias "+class+" are unknown", giveConf)
+		return result, nil
+	}
+	switch {
+	case side == nil && h.Devices == nil:
+		result.notChecked("neither nova.conf nor an inventory of the host is given", "give --conf compute=FILE and --inventory FILE")
+		return result, nil
+	case h.Devices == nil:
+		j.specsOnly(&result, lines, isSure)
+		return result, nil
+	}
+	present := units(h.Devices, func(*pci.Device) (unit, bool) { return unit{}, true })
+	if side == nil {
+		if j.judgeUnits(&result, h, present, nil) {
+			result.notChecked(result.Seen+"; device_spec is unknown", "give the host's file with --conf compute=FILE")
+		}
+		return result, nil
+	}
+	hardware := devspec.NewHardware(h.Devices.Devices, side.Interfaces)
+	var unbound []string
+	offered = units(h.Devices, func(d *pci.Device) (unit, bool) {
+		first, ok := hardware.First(lines, d)
+		if !ok {
+			return unit{}, false
+		}
+		u := unit{class: first.Class()}
+		if managed, err := devspec.Bool(first.Spec.Object["managed"]); err == nil && !managed && first.Spec.Object["managed"] != nil &&
+			j.facts.Release >= nova.Epoxy && (d.Driver == nil || !pci.LeavesAlone(*d.Driver)) {
+			unbound = append(unbound, fmt.Sprintf("%s has %s", d.Address, driver(d)))
+			return unit{}, false
+		}
+		return u, true
+	})
+	if j.judgeUnits(&result, h, present, offered) {
+		result.Status = Pass
+		return result, offered
+	}
+	if len(unbound) > 0 && result.Status == Fail {
+		result.fail("has devices without vfio-pci, with managed=no", "device_spec has managed=no, and "+strings.Join(unbound, ", "),
+			"on "+h.Name+": gpustack host prepare, and reboot; or gpustack host bind")
+	}
+	return result, offered
+}
+
+func driver(d *pci.Device) string {
+	if d.Driver == nil {
+		return "no driver"
+	}
+	return "driver " + *d.Driver
+}
+
+// units returns the functions of an inventory for which of returns true.
+func units(h *nova.Host, of func(*pci.Device) (unit, bool)) []unit {
+	list := []unit{}
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		u, ok := of(d)
+		if !ok || d.VendorID == nil || d.ProductID == nil {
+			continue
+		}
+		u.vendor, u.product, u.numa, u.count = d.VendorID.String(), d.ProductID.String(), d.NUMANode, 1
+		if d.DeviceType != nil {
+			u.kind = string(*d.DeviceType)
+		}
+		list = append(list, u)
+	}
+	return list
+}
+
+// judgeUnits judges the devices of an inventory: those that the host has, and those that its
+// device_spec offers; nil if that is unknown. It returns whether there are enough.
+func (j *judge) judgeUnits(result *Judged, h Host, present, offered []unit) bool {
+	of := present
+	if offered != nil {
+		of = offered
+	}
+	lack := j.aliases.consume(j.request, of)
+	if lack == nil {
+		result.Seen = fmt.Sprintf("%s: %d requested, %d offered", j.request, j.request.Devices(), j.count(of))
+		if offered == nil {
+			result.Seen = fmt.Sprintf("the host has %d devices of %s", j.count(of), j.request)
+		}
+		return true
+	}
+	named := fmt.Sprintf("%s (%s)", lack.alias, j.aliases.products(lack.alias))
+	ofProduct := func(list []unit) (n int, kinds []string) {
+		for _, u := range list {
+			if j.aliases.isProduct(lack.alias, u) {
+				n++
+				kinds = append(kinds, u.kind)
+			}
+		}
+		slices.Sort(kinds)
+		return n, slices.Compact(kinds)
+	}
+	has, kinds := ofProduct(present)
+	given, _ := ofProduct(offered)
+	selected := func(list []unit) (n int) {
+		for _, u := range list {
+			if j.aliases.selects(lack.alias, u) {
+				n++
+			}
+		}
+		return n
+	}
+	isByClass := ids(j.aliases.defined[lack.alias][0]) == ""
+	switch {
+	case has == 0 && isByClass && offered == nil:
+		result.notChecked("alias "+lack.alias+" has a resource class only, which a device_spec defines", "give the host's file with --conf compute=FILE")
+	case has == 0 && isByClass:
+		result.fail("has no device_spec with the resource class of "+lack.alias, "no device_spec gives a device the class "+j.aliases.products(lack.alias),
+			"on "+h.Name+": gpustack nova configure --role compute with resource_class in --alias")
+	case has == 0 && h.Devices.Scope == nova.ScopeGPUs && !j.isNVIDIA(lack.alias):
+		result.notChecked("the inventory lists GPUs only, and alias "+lack.alias+" is for other devices", "give the output of gpustack host scan --all -o json")
+	case has == 0:
+		result.fail("has no "+lack.alias, "the host has no "+named, "choose another host, or install the device: gpustack host scan lists what a host has")
+	case selected(present) == 0:
+		result.fail("has no "+lack.alias+" of the alias's device_type",
+			fmt.Sprintf("alias %s selects %s, but the devices are %s", lack.alias, nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(kinds, " and ")),
+			fmt.Sprintf("set the type on controllers and compute nodes: gpustack nova configure --role ROLE --alias %s=%s,device_type=%s", lack.alias,
+				ids(j.aliases.defined[lack.alias][0]), kinds[0]))
+	case offered != nil && given == 0:
+		result.fail("offers no "+lack.alias, fmt.Sprintf("the host has %d %s, but no device_spec matches one", has, named),
+			"on "+h.Name+": gpustack nova configure --role compute, and restart nova-compute")
+	case offered != nil && selected(offered) < selected(present):
+		result.fail(fmt.Sprintf("offers %d %s of %d", selected(offered), lack.alias, lack.want),
+			fmt.Sprintf("the host has %d %s, but device_spec offers %d, and the flavor requests %d", has, named, selected(offered), lack.want),
+			"on "+h.Name+": gpustack nova configure --role compute, and restart nova-compute")
+	default:
+		result.fail(fmt.Sprintf("has only %d %s of %d", lack.have, lack.alias, lack.want),
+			fmt.Sprintf("the host has %d %s, and the flavor requests %d", lack.have, named, lack.want),
+			fmt.Sprintf("use a flavor with fewer devices: gpustack flavor create %s:%d", lack.alias, max(lack.have, 1)))
+	}
+	return false
+}
+
+// isNVIDIA reports whether an alias is for NVIDIA's devices, all GPUs of which an inventory lists.
+func (j *judge) isNVIDIA(alias string) bool {
+	return slices.ContainsFunc(j.aliases.defined[alias], func(o map[string]any) bool {
+		return strings.EqualFold(fmt.Sprint(o["vendor_id"]), pci.NVIDIA.String())
+	})
+}
+
+// count returns how many devices of units some alias of the request selects.
+func (j *judge) count(list []unit) (n int) {
+	for _, u := range list {
+		if slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.selects(w.Alias, u) }) {
+			n += u.count
+		}
+	}
+	return n
+}
+
+// specsOnly judges device_spec without the hardware: whether a spec is for the ids of each alias.
+func (j *judge) specsOnly(result *Judged, lines []devspec.Line, isSure bool) {
+	for _, w := range j.request {
+		matched := false
+		for _, l := range lines {
+			for _, s := range l.Specs {
+				for _, o := range j.aliases.defined[w.Alias] {
+					vendor, _ := o["vendor_id"].(string)
+					product, _ := o["product_id"].(string)
+					byClass := ids(o) == "" && (devspec.Reported{Device: &pci.Device{}, Spec: s}).Class() == reportedAs(o).Class()
+					matched = matched || !s.Faulty && (byClass || ids(o) != "" && s.MatchesIDs(strings.ToLower(vendor), strings.ToLower(product)))
+				}
+			}
+		}
+		if !matched {
+			seen := fmt.Sprintf("no device_spec matches alias %s (%s)", w.Alias, j.aliases.products(w.Alias))
+			if !isSure {
+				seen += "; the file is taken to be that of every compute node"
+			}
+			result.fail("offers no "+w.Alias, seen, "on the compute node: gpustack nova configure --role compute, and restart nova-compute")
+			return
+		}
+	}
+	result.Status, result.Seen = Pass, "a device_spec matches every alias of the flavor; the devices of the host are unknown"
+}
+
+// unresolved returns an alias of a request whose devices are unknown, "" if all are known.
+func (a aliases) unresolved(r nova.Request) string {
+	for _, w := range r {
+		if len(a.defined[w.Alias]) == 0 {
+			return w.Alias
+		}
+	}
+	return ""
+}
+
+// side returns the configuration of a host. Files that do not name a host are those of every compute
+// node if there is no other such configuration; isSure is false then.
+func (j *judge) side(h Host) (side *nova.Side, isSure bool) {
+	var computes []*nova.Side
+	for i := range j.facts.Sides {
+		s := &j.facts.Sides[i]
+		if !s.Role.Computes() {
+			continue
+		}
+		computes = append(computes, s)
+		for _, name := range s.HostNames() {
+			if name == h.Name || name == h.Node || h.Devices != nil && h.Devices.Named(name) {
+				return s, true
+			}
+		}
+	}
+	if len(computes) == 1 && len(computes[0].Find(conf.Name{Section: "DEFAULT", Key: "host"})) == 0 {
+		return computes[0], len(j.facts.Hosts) == 1
+	}
+	return nil, false
+}

@@ -1,0 +1,96 @@
+package explain
+
+import (
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+)
+
+// Facts are what was read about a cloud, and the guest to build.
+type Facts struct {
+	Release  nova.Release
+	Flavor   cloud.Flavor // with its extra specs
+	Disabled bool
+	Projects []string     // that may use the flavor, if it is private; nil: not read
+	Image    *cloud.Image // nil: not given
+	Volume   bool         // the guest boots from a volume, so that the host needs no root disk
+	Zone     string       // the availability zone that is requested; "" for none
+	Project  string       // of the guest; "" if unknown
+
+	Sides      []nova.Side // nova.conf of controllers and compute nodes; none: not given
+	Hosts      []Host
+	Aggregates []cloud.Aggregate
+	Placement  *Placement // nil: not read
+	Databases  bool       // whether Nova's databases were read
+
+	// Unread are the sources that were not read although the command tries to, with the reason.
+	Unread map[Source]string
+}
+
+// Source is something that facts are read from.
+type Source string
+
+// Sources.
+const (
+	Services   Source = "compute services"
+	Nodes      Source = "hypervisors"
+	Aggregates Source = "host aggregates"
+	Candidates Source = "Placement"
+	Database   Source = "database"
+)
+
+// Host is a compute node.
+type Host struct {
+	Name     string                // of nova-compute
+	Node     string                // hypervisor_hostname; "" if unknown
+	Provider string                // its id in Placement; "" if unknown
+	Service  *cloud.ComputeService // nil: not read
+	Devices  *nova.Host            // its inventory; nil: not given
+	Stock    *Stock                // nil: no database that was read has the host
+}
+
+// Stock is the devices of a compute node in Nova's database.
+type Stock struct {
+	Rows  []Row  // of pci_devices
+	Pools []Pool // of compute_nodes.pci_stats; nil: not readable
+}
+
+// Row is a live row of pci_devices.
+type Row struct {
+	Address, Vendor, Product, Type, Status string
+
+	NUMA     *int // nil for none
+	Instance string
+	Verdict  string // of repair-migration, where it is not legitimate; "" otherwise
+	Reason   string // of the verdict
+}
+
+// Pool is a number of free devices that nova-compute has reported to nova-scheduler.
+type Pool struct {
+	Vendor, Product, Type string
+
+	NUMA  *int // nil for none
+	Count int
+}
+
+// Placement is what Placement has answered.
+type Placement struct {
+	Steps   []Step
+	Details map[string]map[string]cloud.Inventory // of some hosts that a step excludes, by provider and class
+	Devices []Devices                             // empty if Placement does not schedule devices
+}
+
+// Step is one of several queries, each of which asks for more than the one before.
+type Step struct {
+	Ask
+	Missing string          // the name that Placement does not have; "" if it has all
+	Roots   map[string]bool // the providers that can serve all that was asked so far
+}
+
+// Devices are the free devices of a resource class.
+type Devices struct {
+	DeviceAsk
+	Missing bool           // Placement does not have the resource class or a trait
+	Free    map[string]int // by root provider, counted up to the number that is wanted
+	Detail  map[string]cloud.Inventory
+	Tree    map[string]int // number of providers of PCI devices, by root provider
+}

@@ -1,0 +1,218 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/nova"
+)
+
+// Link is a part of the chain from a flavor to a host that builds its guest.
+type Link string
+
+// Links, in the order in which they are judged. They are part of the output (docs/json.md).
+const (
+	Flavor     Link = "flavor"
+	ImageLink  Link = "image"
+	Alias      Link = "alias"
+	DeviceSpec Link = "device_spec"
+	Rows       Link = "rows"
+	Placing    Link = "placement"
+	Service    Link = "service"
+	Filters    Link = "filters"
+	Zone       Link = "availability_zone"
+	NUMA       Link = "numa"
+)
+
+// Status is the judgement of a link.
+type Status string
+
+// Statuses of links.
+const (
+	Pass       Status = "pass"
+	Warn       Status = "warn" // builds work, but something else does not
+	Fail       Status = "fail"
+	NotChecked Status = "not_checked"
+)
+
+// Verdict is whether a host, or any host, can build a guest.
+type Verdict string
+
+// Verdicts.
+const (
+	Can     Verdict = "can"
+	Cannot  Verdict = "cannot"
+	Unknown Verdict = "unknown" // no link fails, but free devices, resources or the service were not checked
+)
+
+// Judged is the judgement of a link for a host.
+type Judged struct {
+	Link   Link   `json:"link"`
+	Status Status `json:"status"`
+	Reason string `json:"reason"` // of a failure or warning, without its details; equal for hosts with the same one
+	Seen   string `json:"seen"`
+	From   string `json:"from"`   // where that was read
+	Remedy string `json:"remedy"` // "" for a link that passes
+}
+
+func (r *Judged) fail(reason, seen, remedy string) {
+	r.Status, r.Reason, r.Seen, r.Remedy = Fail, reason, seen, remedy
+}
+
+func (r *Judged) notChecked(seen, remedy string) {
+	r.Status, r.Seen, r.Remedy = NotChecked, seen, remedy
+}
+
+// Judgement is the judgement of a host.
+type Judgement struct {
+	Host    string   `json:"host"`
+	Node    *string  `json:"node"`
+	Zone    *string  `json:"availability_zone"`
+	Verdict Verdict  `json:"verdict"`
+	Failing *Link    `json:"first_failing"` // null if no link fails
+	Links   []Judged `json:"links"`
+}
+
+// First returns the first link that fails, nil if none does.
+func (h Judgement) First() *Judged {
+	i := slices.IndexFunc(h.Links, func(l Judged) bool { return l.Status == Fail })
+	if i < 0 {
+		return nil
+	}
+	return &h.Links[i]
+}
+
+// judge holds what all hosts are judged by.
+type judge struct {
+	facts    Facts
+	request  nova.Request // empty for a flavor without devices
+	aliases  aliases
+	filters  []enabledFilters
+	memberOf map[string][]int // indexes of aggregates, by host
+	common   []Judged         // flavor, image and alias, which are the same for all hosts
+}
+
+// newJudge judges the links that are the same for all hosts.
+func newJudge(f Facts) *judge {
+	j := &judge{facts: f, filters: f.readFilters(), memberOf: map[string][]int{}}
+	for i, a := range f.Aggregates {
+		for _, host := range a.Hosts {
+			j.memberOf[host] = append(j.memberOf[host], i)
+		}
+	}
+	var first Judged
+	first, j.request = f.judgeFlavor()
+	j.common = append(j.common, first)
+	if f.Image != nil {
+		j.common = append(j.common, f.judgeImage())
+	}
+	if len(j.request) > 0 {
+		j.aliases = f.readAliases(j.request)
+		j.common = append(j.common, j.aliases.judge(j.request))
+	}
+	return j
+}
+
+// judgeFlavor judges the flavor itself, and returns the devices that it requests.
+func (f Facts) judgeFlavor() (Judged, nova.Request) {
+	result := Judged{Link: Flavor, Status: Pass, From: "flavor " + f.Flavor.Name}
+	text, there := f.Flavor.ExtraSpecs[nova.RequestKey]
+	var request nova.Request
+	if there {
+		var err error
+		if request, err = nova.ParseRequest(text); err != nil {
+			result.fail("is not reached: the flavor is malformed", fmt.Sprintf("%s=%s: %s", nova.RequestKey, text, strings.ReplaceAll(err.Error(), "\n", ", ")),
+				fmt.Sprintf("openstack flavor set --property %s=ALIAS:COUNT %s", nova.RequestKey, f.Flavor.Name))
+			return result, nil
+		}
+	}
+	switch {
+	case f.Disabled:
+		result.fail("is not reached: the flavor is disabled", "an administrator has disabled the flavor",
+			"create another one with the same properties: gpustack flavor create")
+	case !f.Flavor.Public && f.Projects != nil && f.Project != "" && !slices.Contains(f.Projects, f.Project):
+		// An administrator may use it nevertheless (nova/objects/flavor.py).
+		result.Status, result.Reason = Warn, "is not reached by other projects"
+		result.Seen = "the flavor is private, and project " + f.Project + " may not use it unless its user is an administrator"
+		result.Remedy = fmt.Sprintf("openstack flavor set --project %s %s", f.Project, f.Flavor.Name)
+	case !there:
+		result.Seen = "requests no PCI device"
+	default:
+		result.Seen = "requests " + request.String()
+	}
+	return result, request
+}
+
+// judgeImage judges the requirements of the image, which nova-api checks before it looks for a host
+// (nova/compute/api.py, _validate_flavor_image_nostatus).
+func (f Facts) judgeImage() Judged {
+	i := f.Image
+	result := Judged{Link: ImageLink, Status: Pass, Seen: "the flavor has what the image requires", From: "image " + i.Name}
+	const gib = 1 << 30
+	isSmall := f.Flavor.Disk > 0 && !f.Volume
+	bytes, isKnown := i.Disk()
+	switch {
+	case i.MinRAM > f.Flavor.RAM:
+		result.fail("is not reached: the image requires more memory", fmt.Sprintf("the image requires %d MiB of memory, and the flavor has %d", i.MinRAM, f.Flavor.RAM),
+			"use a larger flavor")
+	case isSmall && i.MinDisk > f.Flavor.Disk:
+		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image requires a disk of %d GiB, and the flavor has %d", i.MinDisk, f.Flavor.Disk),
+			"use a flavor with a larger disk")
+	case isSmall && i.Size != nil && *i.Size > int64(f.Flavor.Disk)*gib:
+		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", *i.Size, f.Flavor.Disk),
+			"use a flavor with a larger disk")
+	case isSmall && isKnown && bytes > int64(f.Flavor.Disk)*gib:
+		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", bytes, f.Flavor.Disk),
+			"use a flavor with a larger disk")
+	}
+	return result
+}
+
+// host judges all links of a host.
+func (j *judge) host(h Host) Judgement {
+	result := Judgement{Host: h.Name, Verdict: Unknown, Links: slices.Clone(j.common)}
+	if h.Node != "" {
+		result.Node = &h.Node
+	}
+	if h.Service != nil && h.Service.Zone != "" {
+		result.Zone = &h.Service.Zone
+	}
+	var free, offered []unit
+	if len(j.request) > 0 {
+		j.onCompute(&result, h)
+		var spec, rows Judged
+		spec, offered = j.deviceSpec(h)
+		rows, free = j.rows(h)
+		result.Links = append(result.Links, spec, rows)
+	}
+	result.Links = append(result.Links, j.placement(h), j.service(h), j.filter(h), j.zone(h))
+	if len(j.request) > 0 {
+		result.Links = append(result.Links, j.numa(h, free, offered))
+	}
+	if first := result.First(); first != nil {
+		result.Verdict, result.Failing = Cannot, &first.Link
+		return result
+	}
+	passes := func(l Link) bool {
+		return slices.ContainsFunc(result.Links, func(r Judged) bool { return r.Link == l && r.Status == Pass })
+	}
+	hasDevices := len(j.request) == 0 || passes(Rows) || passes(Placing) && j.facts.Placement.judgesDevices()
+	if hasDevices && passes(Placing) && passes(Service) {
+		result.Verdict = Can
+	}
+	return result
+}
+
+// onCompute replaces the judgement of the aliases by that of the compute node's file, if that is
+// worse.
+func (j *judge) onCompute(result *Judgement, h Host) {
+	side, _ := j.side(h)
+	if side == nil || side.Role.Controls() && slices.Equal(side.API().Files, side.Compute().Files) {
+		return
+	}
+	i := slices.IndexFunc(result.Links, func(l Judged) bool { return l.Link == Alias })
+	if worse := j.aliases.onCompute(j.request, *side, j.facts.Release); worse != nil && result.Links[i].Status == Pass {
+		result.Links[i] = *worse
+	}
+}

@@ -1,0 +1,137 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/nova/cloud"
+)
+
+// placement judges a host by what Placement has answered.
+func (j *judge) placement(h Host) Judged {
+	result := Judged{Link: Placing, From: "Placement"}
+	p := j.facts.Placement
+	switch {
+	case p == nil:
+		why, known := j.facts.Unread[Candidates]
+		if !known {
+			why = "Placement was not asked"
+		}
+		result.From = ""
+		result.notChecked(why, "use an administrator's credentials, or a user that Placement's policy accepts")
+		return result
+	case h.Provider == "":
+		result.notChecked("the resource provider of the host is unknown", "use an administrator's credentials, who can list hypervisors")
+		return result
+	}
+	for _, s := range p.Steps {
+		if s.Roots[h.Provider] {
+			continue
+		}
+		j.step(&result, s, h, p.Details[h.Provider])
+		return result
+	}
+	for _, d := range p.Devices {
+		free := d.Free[h.Provider]
+		if free >= d.Count {
+			continue
+		}
+		j.devicesInPlacement(&result, d, h, free)
+		return result
+	}
+	result.Status = Pass
+	var words []string
+	for _, s := range p.Steps {
+		words = append(words, s.String())
+	}
+	for _, d := range p.Devices {
+		words = append(words, fmt.Sprintf("%s:%d", d.Class, d.Count))
+	}
+	result.Seen = "has " + strings.Join(words, ", ")
+	return result
+}
+
+// step reports what a host lacks of the resources and traits that a step adds.
+func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]cloud.Inventory) {
+	if s.Missing != "" {
+		result.fail("has no "+s.Ask.String(), "Placement does not have the name: "+s.Missing, "correct the extra spec: openstack flavor show "+j.facts.Flavor.Name)
+		return
+	}
+	if s.Class == "" {
+		name, isForbidden := strings.CutPrefix(s.Trait, "!")
+		if isForbidden {
+			result.fail("has the forbidden trait "+name, "the flavor forbids trait "+name+", which the host has",
+				fmt.Sprintf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
+			return
+		}
+		result.fail("does not have trait "+name, "the flavor requires trait "+name+", which the host does not have",
+			fmt.Sprintf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
+		return
+	}
+	what, ratio := s.Class, ""
+	switch s.Class {
+	case classVCPU:
+		what, ratio = "VCPUs", "cpu_allocation_ratio"
+	case classPCPU:
+		what, ratio = "dedicated CPUs", ""
+	case classMemory:
+		what, ratio = "memory", "ram_allocation_ratio"
+	case classDisk:
+		what, ratio = "disk", "disk_allocation_ratio"
+	}
+	few := "too few "
+	if s.Class == classMemory || s.Class == classDisk {
+		few = "too little "
+	}
+	seen := fmt.Sprintf("%s is requested, and Placement does not list the host among those that have it free", s.Ask)
+	i, known := inventories[s.Class]
+	switch {
+	case known && i.MaxUnit > 0 && s.Amount > i.MaxUnit:
+		result.fail("has "+few+what, fmt.Sprintf("%s is requested, and one guest gets at most %d", s.Ask, i.MaxUnit), "use a smaller flavor, or a larger host")
+		return
+	case known:
+		seen = fmt.Sprintf("%s is requested, %d free: (total %d - reserved %d) × ratio %g - used %d", s.Ask, max(i.Free(), 0), i.Total, i.Reserved, i.Ratio, i.Used)
+	case inventories != nil:
+		seen = fmt.Sprintf("%s is requested, and the host has no inventory of %s", s.Ask, s.Class)
+	}
+	remedy := "use a smaller flavor, or free the host: openstack server list --all-projects --host " + h.Name
+	if ratio != "" {
+		remedy += "; [DEFAULT] " + ratio + " of nova.conf on the host overcommits"
+	}
+	result.fail("has "+few+what, seen, remedy)
+}
+
+// devicesInPlacement reports that Placement has too few free devices for a host.
+func (j *judge) devicesInPlacement(result *Judged, d Devices, h Host, free int) {
+	seen := fmt.Sprintf("%s:%d is requested, %d free", d.Class, d.Count, free)
+	switch {
+	case d.Missing:
+		result.fail("reports no "+d.Aliases+" to Placement", fmt.Sprintf("Placement does not have %s: no nova-compute reports such a device", d.Class),
+			"gpustack nova configure --role compute --placement on the compute nodes, and restart nova-compute")
+		return
+	case d.Tree[h.Provider] == 0:
+		result.fail("reports no devices to Placement", seen+", and the host reports no PCI device",
+			"on "+h.Name+": gpustack nova configure --role compute --placement, and restart nova-compute")
+		return
+	}
+	reserved := 0
+	for name, i := range d.Detail {
+		if strings.HasPrefix(name, h.Provider+"/") && i.Reserved >= i.Total {
+			reserved++
+		}
+	}
+	if reserved > 0 {
+		result.fail("has reserved "+d.Aliases, fmt.Sprintf("%s; %d are reserved, as one-time-use devices are after a guest", seen, reserved),
+			"clean the devices, then set reserved to 0: openstack resource provider inventory list PROVIDER")
+		return
+	}
+	lack := short{d.Aliases, free, d.Count}
+	result.fail(lack.reason(), seen+" in Placement", fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; "+
+		"without one there, gpustack repair-migration --host %s", h.Name, h.Name))
+}
+
+// judgesDevices returns whether Placement's answer covers the devices of the request.
+func (p *Placement) judgesDevices() bool {
+	return p != nil && len(p.Devices) > 0 && !slices.ContainsFunc(p.Devices, func(d Devices) bool { return d.Free == nil })
+}

@@ -1,0 +1,183 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/nova"
+)
+
+// Report is why hosts can or cannot build a guest.
+type Report struct {
+	Request    nova.Request `json:"request"`
+	Verdict    Verdict      `json:"verdict"`
+	Conclusion string       `json:"conclusion"` // one line for people
+	Able       int          `json:"able"`       // the number of hosts that can
+	Judgements []Judgement  `json:"judgements"` // of each host
+	Groups     []Group      `json:"groups"`     // hosts with the same first failing link, most first
+	Concerns   []Group      `json:"concerns"`   // hosts with the same warning
+	NotChecked []Omission   `json:"not_checked"`
+}
+
+// Group is hosts with the same failing link or warning, and the same reason.
+type Group struct {
+	Verdict Verdict  `json:"verdict"` // of the first host
+	Members []string `json:"members"`
+	Example *Judged  `json:"example"` // the link, of the first host; null if none fails
+}
+
+// Omission is a link that was not judged, for some or all hosts.
+type Omission struct {
+	Link   Link   `json:"link"`
+	Count  int    `json:"count"` // of hosts
+	Reason string `json:"reason"`
+	Remedy string `json:"remedy"`
+}
+
+// Judge judges all hosts. skipped are parts of the request that no link judges.
+func Judge(f Facts, skipped []Omission) Report {
+	j := newJudge(f)
+	r := Report{Request: append(nova.Request{}, j.request...), Judgements: []Judgement{}, Groups: []Group{}, Concerns: []Group{}, NotChecked: []Omission{}}
+	hosts := slices.Clone(f.Hosts)
+	slices.SortStableFunc(hosts, func(a, b Host) int { return cmp.Or(compareNames(a.Name, b.Name), cmp.Compare(a.Node, b.Node)) })
+	for _, h := range hosts {
+		one := j.host(h)
+		r.Judgements = append(r.Judgements, one)
+		for _, l := range one.Links {
+			if l.Status == NotChecked {
+				r.omit(Omission{l.Link, 1, l.Seen, l.Remedy})
+			}
+		}
+		first := one.First()
+		r.Groups = group(r.Groups, one, first)
+		for k := range one.Links {
+			if l := &one.Links[k]; l.Status == Warn {
+				r.Concerns = group(r.Concerns, one, l)
+			}
+		}
+	}
+	if len(hosts) == 0 {
+		none := Judgement{Links: j.common}
+		if first := none.First(); first != nil {
+			r.Groups = append(r.Groups, Group{Cannot, []string{}, first})
+		}
+	}
+	r.NotChecked = slices.Concat(r.NotChecked, j.unjudged(), skipped)
+	slices.SortStableFunc(r.Groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(order(a.Verdict), order(b.Verdict)), cmp.Compare(len(b.Members), len(a.Members)))
+	})
+	r.conclude(f.Flavor.Name)
+	return r
+}
+
+func order(v Verdict) int {
+	return slices.Index([]Verdict{Can, Unknown, Cannot}, v)
+}
+
+// omit counts a link that was not judged for a host.
+func (r *Report) omit(o Omission) {
+	i := slices.IndexFunc(r.NotChecked, func(known Omission) bool {
+		return known.Link == o.Link && known.Reason == o.Reason && known.Remedy == o.Remedy
+	})
+	if i < 0 {
+		r.NotChecked = append(r.NotChecked, o)
+		return
+	}
+	r.NotChecked[i].Count++
+}
+
+// group adds a host to the group with the reason of a link; nil stands for no failing link.
+func group(groups []Group, h Judgement, l *Judged) []Group {
+	i := slices.IndexFunc(groups, func(g Group) bool {
+		if l == nil || g.Example == nil {
+			return l == nil && g.Example == nil && g.Verdict == h.Verdict
+		}
+		return g.Example.Link == l.Link && g.Example.Reason == l.Reason
+	})
+	if i < 0 {
+		return append(groups, Group{h.Verdict, []string{h.Host}, l})
+	}
+	groups[i].Members = append(groups[i].Members, h.Host)
+	return groups
+}
+
+// unjudged returns what nova-scheduler also checks and explain cannot.
+func (j *judge) unjudged() (list []Omission) {
+	known := []string{filterPCI, filterExtra, filterTenants, filterNUMA, filterCompute, filterZone, filterCapable, filterImage, filterAffinity, filterAnti}
+	for _, e := range j.filters {
+		for _, name := range e.names {
+			if !slices.Contains(known, name) && j.facts.Release.HasFilter(name) {
+				list = append(list, Omission{Filters, len(j.facts.Hosts), name + " (" + e.from + ") is not judged", "see the log of nova-scheduler with debug = true"})
+			}
+		}
+	}
+	for key := range j.facts.Flavor.ExtraSpecs {
+		if strings.HasPrefix(key, "capabilities:") {
+			list = append(list, Omission{Filters, len(j.facts.Hosts), filterCapable + ": " + key + " is not judged", "see the log of nova-scheduler with debug = true"})
+		}
+	}
+	if cells, err := j.facts.cells(); err == nil && cells > 0 {
+		list = append(list, Omission{NUMA, len(j.facts.Hosts), filterNUMA + ": free CPUs and memory of each NUMA node are not judged",
+			"see the log of nova-scheduler with debug = true"})
+	}
+	slices.SortFunc(list, func(a, b Omission) int { return cmp.Compare(a.Reason, b.Reason) })
+	return slices.Compact(list)
+}
+
+// conclude sets the verdict on all hosts, and the line for people.
+func (r *Report) conclude(flavor string) {
+	total := len(r.Judgements)
+	unknown := 0
+	able := ""
+	var words []string
+	for _, g := range r.Groups {
+		n := len(g.Members)
+		switch g.Verdict {
+		case Can:
+			r.Able += n
+			able = Names(g.Members, namesInLine)
+		case Unknown:
+			unknown += n
+		case Cannot:
+			words = append(words, fmt.Sprintf("%d %s", n, plural(g.Example.Reason, n)))
+		}
+	}
+	r.Verdict = Cannot
+	switch {
+	case r.Able > 0:
+		r.Verdict = Can
+	case unknown > 0:
+		r.Verdict = Unknown
+	}
+	common := total == 0 && len(r.Groups) > 0
+	same := len(r.Groups) == 1 && r.Groups[0].Example != nil && strings.HasPrefix(r.Groups[0].Example.Reason, "is not reached")
+	switch {
+	case common || same || len(r.Groups) == 1 && r.Groups[0].Example != nil && r.Groups[0].Example.Link == Alias:
+		words = []string{r.Groups[0].Example.Seen}
+	case unknown > 0:
+		words = slices.Insert(words, 0, fmt.Sprintf("no link that was checked fails on %d", unknown))
+	}
+	r.Conclusion = fmt.Sprintf("%d of %d %s can build %s", r.Able, total, plural("host", total), flavor)
+	parts := slices.DeleteFunc([]string{able, strings.Join(words, ", ")}, func(part string) bool { return part == "" })
+	if len(parts) > 0 {
+		r.Conclusion += ": " + strings.Join(parts, "; ")
+	}
+}
+
+// plural returns a reason, or the noun host, for a number of hosts.
+func plural(text string, n int) string {
+	if n == 1 {
+		return text
+	}
+	if text == "host" {
+		return "hosts"
+	}
+	for _, verb := range [][2]string{{"has ", "have "}, {"is ", "are "}, {"does ", "do "}, {"offers ", "offer "}, {"reports ", "report "}} {
+		if rest, ok := strings.CutPrefix(text, verb[0]); ok {
+			return verb[1] + rest
+		}
+	}
+	return text
+}

@@ -1,0 +1,122 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gpustack/nova"
+)
+
+// statusAvailable is the status of a free device (nova/objects/fields.py, PciDeviceStatus).
+const statusAvailable = "available"
+
+// rows judges the free devices of a host by Nova's database: nova-scheduler reads
+// compute_nodes.pci_stats, and the rows of pci_devices show what became of the others. It returns
+// the free devices, nil if they are unknown.
+func (j *judge) rows(h Host) (result Judged, free []unit) {
+	result = Judged{Link: Rows, From: "pci_devices and compute_nodes.pci_stats"}
+	switch {
+	case !j.facts.Databases:
+		why, known := j.facts.Unread[Database]
+		if !known {
+			why = "no database is given"
+		}
+		result.From = ""
+		result.notChecked(why, "give --database URL, or --conf controller=FILE on a machine that reaches Nova's databases")
+		return result, nil
+	case h.Stock == nil:
+		result.notChecked("no database that was read has the host", "give the databases of all cells: --conf controller=FILE with [api_database]")
+		return result, nil
+	case j.aliases.unresolved(j.request) != "":
+		result.notChecked("the devices of alias "+j.aliases.unresolved(j.request)+" are unknown", giveConf)
+		return result, nil
+	case j.aliases.byClassOnly(j.request) != "":
+		result.notChecked("alias "+j.aliases.byClassOnly(j.request)+" has a resource class only, which rows do not have", "Placement decides")
+		return result, nil
+	}
+	available := []unit{}
+	var mine []Row // of the products that the request names
+	for _, r := range h.Stock.Rows {
+		u := unit{vendor: r.Vendor, product: r.Product, kind: r.Type, numa: r.NUMA, count: 1}
+		if !slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.isProduct(w.Alias, u) }) {
+			continue
+		}
+		mine = append(mine, r)
+		if r.Status == statusAvailable {
+			available = append(available, u)
+		}
+	}
+	free = available
+	if h.Stock.Pools != nil {
+		free = []unit{}
+		for _, p := range h.Stock.Pools {
+			free = append(free, unit{vendor: p.Vendor, product: p.Product, kind: p.Type, numa: p.NUMA, count: p.Count})
+		}
+	}
+	lack := j.aliases.consume(j.request, free)
+	if lack == nil {
+		result.Status, result.Seen = Pass, fmt.Sprintf("%d requested, %d free: %s", j.request.Devices(), j.count(free), statuses(mine))
+		return result, free
+	}
+	kinds := map[string]bool{}
+	for _, r := range mine {
+		if u := (unit{vendor: r.Vendor, product: r.Product, kind: r.Type}); j.aliases.isProduct(lack.alias, u) && !j.aliases.selects(lack.alias, u) {
+			kinds[r.Type] = true
+		}
+	}
+	stale := slices.DeleteFunc(slices.Clone(mine), func(r Row) bool { return r.Verdict == "" })
+	switch {
+	case len(mine) == 0:
+		result.fail("has no "+lack.alias+" in Nova", fmt.Sprintf("pci_devices has no row of %s (%s) for the host", lack.alias, j.aliases.products(lack.alias)),
+			"if the host has the device: gpustack nova configure --role compute there, and restart nova-compute")
+	case len(kinds) > 0 && lack.have == 0 && !slices.ContainsFunc(mine, func(r Row) bool {
+		return j.aliases.selects(lack.alias, unit{vendor: r.Vendor, product: r.Product, kind: r.Type})
+	}):
+		types := slices.Sorted(maps.Keys(kinds))
+		result.fail("has no "+lack.alias+" of the alias's device_type", fmt.Sprintf("alias %s selects %s, but the rows are %s", lack.alias,
+			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(types, " and ")),
+			fmt.Sprintf("set the type on controllers and compute nodes: gpustack nova configure --role ROLE --alias %s=%s,device_type=%s", lack.alias,
+				ids(j.aliases.defined[lack.alias][0]), types[0]))
+	case j.aliases.consume(j.request, available) == nil:
+		result.fail("has free "+lack.alias+" that nova-compute does not report",
+			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(mine), j.count(free)), "restart nova-compute on "+h.Name)
+	case len(stale) > 0:
+		first := stale[0]
+		result.fail("has stale rows of "+lack.alias, fmt.Sprintf("%s; %s is %s: %s", statuses(mine), first.Address, first.Verdict, first.Reason), repair(h, stale))
+	default:
+		result.fail(lack.reason(), statuses(mine),
+			fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", h.Name))
+	}
+	return result, free
+}
+
+// repair returns the command that repairs stale rows, of one instance if they have one only.
+func repair(h Host, stale []Row) string {
+	var of []string
+	for _, r := range stale {
+		of = append(of, r.Instance)
+	}
+	slices.Sort(of)
+	if of = slices.Compact(of); len(of) == 1 && of[0] != "" {
+		return "gpustack repair-migration --instance " + of[0]
+	}
+	return "gpustack repair-migration --host " + h.Name
+}
+
+// statuses counts rows by status: "1 available, 7 allocated".
+func statuses(rows []Row) string {
+	counts := map[string]int{}
+	for _, r := range rows {
+		counts[r.Status]++
+	}
+	var words []string
+	for _, status := range slices.Sorted(maps.Keys(counts)) {
+		words = append(words, fmt.Sprintf("%d %s", counts[status], status))
+	}
+	if len(words) == 0 {
+		return "no row"
+	}
+	return strings.Join(words, ", ")
+}
