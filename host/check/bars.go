@@ -29,9 +29,13 @@ func (v view) bars() []host.Finding {
 		var wide uint64
 		for _, b := range i.BARs {
 			if b.Unplaced {
+				of := ""
+				if b.Size > 0 {
+					of = " (" + size(b.Size) + ")"
+				}
 				findings = append(findings, host.Finding{
 					Status: host.Fail, File: machine.AttributeFile(d.Address, "resource"),
-					Seen:   fmt.Sprintf("%s: the host has no address space for region %d (%s)", d.Address, b.Number, size(b.Size)),
+					Seen:   fmt.Sprintf("%s: the host has no address space for region %d%s", d.Address, b.Number, of),
 					Effect: "neither the host nor a guest can use it",
 					Remedy: "turn on memory above 4 GiB in the firmware's setup (Above 4G Decoding, Large BAR); newer firmware may help",
 				})

@@ -324,6 +324,9 @@ func TestCheck(t *testing.T) {
 			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no reset method that the kernel supports"}},
 		{"no place for memory", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n"), check.NotReady,
 			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no address space for region 1 (64 GiB)"}},
+		{"no place for memory, shown like no memory", isReady, steps(write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0 0x0 0x0\n"),
+			write(function("01:00.0/config"), "\xde\x10\xb4\x11"+strings.Repeat("\x00", 16)+"\x0c"+strings.Repeat("\x00", 43))), check.NotReady,
+			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no address space for region 1"}},
 		{"large regions are a hint", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n"), check.Ready, nil},
 
 		// The record.

@@ -2,10 +2,12 @@ package pci
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,8 +30,8 @@ type Inspection struct {
 // BAR is a memory region of a function.
 type BAR struct {
 	Number       int
-	Size         uint64
-	Wide         bool // may be placed above 4 GiB
+	Size         uint64 // 0 if the kernel does not show it
+	Wide         bool   // may be placed above 4 GiB
 	Prefetchable bool
 	Unplaced     bool // the host has assigned no addresses
 }
@@ -64,7 +66,7 @@ func inspect(top *host.Dir, dir string, buf []byte) (i Inspection, err error) {
 	// The standard header, which all users may read. In that of a virtual function, the ids
 	// read as all ones, other fields do not (SR-IOV specification, 3.4.1).
 	const headerSize = 64
-	header, configErr := top.ReadBelow(path.Join(dir, "config"), buf[:headerSize])
+	header, configErr := top.ReadBelow(path.Join(dir, "config"), make([]byte, headerSize))
 	if configErr == nil && len(header) > 0 {
 		answers := bytes.Count(header, []byte{0xff}) < len(header)
 		i.Answers = &answers
@@ -73,7 +75,9 @@ func inspect(top *host.Dir, dir string, buf []byte) (i Inspection, err error) {
 	i.Resets = resets
 	resource, resourceErr := top.ReadBelow(path.Join(dir, "resource"), buf)
 	if resourceErr == nil {
-		i.BARs, resourceErr = ParseResource(string(resource))
+		if i.BARs, resourceErr = ParseResource(string(resource)); resourceErr == nil && configErr == nil {
+			i.BARs = append(i.BARs, givenUp(header, i.BARs)...)
+		}
 	}
 	return i, errors.Join(fault("config", configErr), fault("reset", resetErr), fault("resource", resourceErr))
 }
@@ -89,6 +93,28 @@ const (
 
 // regions is the number of BARs of a function that is no bridge: the first lines of resource.
 const regions = 6
+
+// givenUp returns the memory regions for which Linux has found no addresses and which it then shows
+// like regions that do not exist (drivers/pci/setup-bus.c, reset_resource; seen with Linux 6.1).
+// Their registers still contain the firmware's address or the bits of their type. It cannot find a
+// region below 4 GiB that is not prefetchable and has no address: its register is 0.
+func givenUp(header []byte, shown []BAR) (bars []BAR) {
+	const headerType, firstRegister = 0x0e, 0x10 // include/uapi/linux/pci_regs.h
+	if len(header) < firstRegister+4*regions || header[headerType]&0x7f != 0 {
+		return nil
+	}
+	for n := 0; n < regions; n++ {
+		register := binary.LittleEndian.Uint32(header[firstRegister+4*n:])
+		io, wide := register&1 != 0, register&7 == 4
+		if register != 0 && !io && !slices.ContainsFunc(shown, func(b BAR) bool { return b.Number == n }) {
+			bars = append(bars, BAR{Number: n, Wide: wide, Prefetchable: register&8 != 0, Unplaced: true})
+		}
+		if wide {
+			n++ // the upper half of the address
+		}
+	}
+	return bars
+}
 
 // ParseResource parses a function's memory regions from the sysfs file resource: a line for each
 // region with its first address, its last address and its flags.
