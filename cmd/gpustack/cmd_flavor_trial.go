@@ -458,7 +458,7 @@ func (t *trial) remove(ctx, limited context.Context, i int, s servertest.Server)
 	}
 	took := time.Since(since)
 	r.Seconds.Delete = rounded(&took)
-	t.outcomes[i].Freed = t.evidence.After(ctx, s.ID, held, t.kind.Pace)
+	t.outcomes[i].Settle(t.evidence.After(ctx, s.ID, held, t.kind.Pace))
 	r.Freed, r.FreedBy = t.outcomes[i].Freed.Free, optional(t.outcomes[i].Freed.By)
 	return nil
 }
@@ -485,12 +485,6 @@ func (t *trial) judge(ctx context.Context) (errs []error) {
 	verdict := probe.Pass
 	for i, o := range t.outcomes {
 		r := &t.report.Servers[i]
-		if o.Freed.Free != nil && !*o.Freed.Free {
-			o.Verdict = probe.Fail
-			o.Reasons = append(o.Reasons, "the devices are not free: "+o.Freed.Why)
-			o.Hints = append(o.Hints, "gpustack repair-migration --instance "+o.ID)
-		}
-		t.outcomes[i] = o
 		r.Host, r.Verdict, r.Unassigned, r.Guest = optional(o.Host), &o.Verdict, o.Unassigned, o.Driver
 		r.Reasons = append(r.Reasons, o.Reasons...)
 		if o.Guest != nil {
@@ -515,6 +509,9 @@ func (t *trial) judge(ctx context.Context) (errs []error) {
 			if r.Deleted == nil || !*r.Deleted {
 				what = "not all test servers were deleted"
 			}
+		}
+		if t.opts.test.Keep {
+			what = "the test servers are kept"
 		}
 		errs = append(errs, fmt.Errorf("%w, %s", cause, what))
 	}
@@ -548,39 +545,56 @@ func (t *trial) clean(ctx context.Context, entries []change.Entry) error {
 		}
 		t.report.Leftovers = append(t.report.Leftovers, item)
 	}
-	t.report.Changed = len(remove) > 0
-	t.u.plan(t.opts.decision, &t.report, func() { t.showLeftovers(all) })
-	return t.u.decide(t.opts.decision, "delete them?", numbered(len(remove), "test server")+" deleted", &t.report, func() error {
+	closed := t.ended(entries)
+	t.report.Changed = len(remove)+len(closed) > 0
+	t.u.plan(t.opts.decision, &t.report, func() { t.showLeftovers(all, closed) })
+	return t.u.decide(t.opts.decision, "clean up?", cleanSummary(len(remove), len(closed)), &t.report, func() error {
 		if err := t.u.beginRecorded(remedyTest); err != nil {
 			return err
 		}
-		return t.cleanUp(context.WithoutCancel(ctx), entries, remove)
+		return t.cleanUp(context.WithoutCancel(ctx), closed, remove)
 	})
 }
 
-// cleanUp deletes servers, and closes the entries of tests all of whose servers are deleted.
-func (t *trial) cleanUp(ctx context.Context, entries []change.Entry, remove []servertest.Server) error {
+// ended returns the entries of tests that are not running, none of whose servers stays: their
+// servers are deleted, or no longer exist.
+func (t *trial) ended(entries []change.Entry) (ended []change.Entry) {
+	for _, e := range entries {
+		if e.ObjectType() != servertest.Type || e.Status != change.Done || !t.kind.Handles(e) {
+			continue
+		}
+		r, err := servertest.ParseRecord(e)
+		stays := slices.ContainsFunc(t.report.Leftovers, func(l leftover) bool {
+			return l.Reason != nil && slices.ContainsFunc(r.Servers, func(s servertest.Server) bool { return s.Name == l.Name || s.ID == l.Server })
+		})
+		if err == nil && !r.Runs(t.kind.Root) && !stays {
+			ended = append(ended, e)
+		}
+	}
+	return ended
+}
+
+// cleanUp deletes servers, and closes entries of tests.
+func (t *trial) cleanUp(ctx context.Context, closed []change.Entry, remove []servertest.Server) error {
 	errs := []error{t.kind.Delete(ctx, remove)}
 	for i := range t.report.Leftovers {
 		l := &t.report.Leftovers[i]
 		l.Deleted = l.Reason == nil && !left(errs[0], l.Server)
 	}
-	if t.report.Applied = errs[0] == nil; t.report.Applied {
-		for _, e := range entries {
-			mine := slices.ContainsFunc(t.report.Leftovers, func(l leftover) bool { return l.Entry != nil && *l.Entry == e.ID && l.Deleted })
-			if mine && e.Status == change.Done {
-				errs = append(errs, unlocked(ctx, func() error {
-					_, err := t.engine.Undo(ctx, e.ID)
-					return err
-				}))
-			}
+	for _, e := range closed {
+		if errs[0] != nil {
+			break
 		}
+		errs = append(errs, unlocked(ctx, func() error {
+			_, err := t.engine.Undo(ctx, e.ID)
+			return err
+		}))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if t.opts.format == formatTable {
-		t.u.note("deleted %s", numbered(len(remove), "test server"))
+	if t.report.Applied = true; t.opts.format == formatTable {
+		t.u.note("%s", cleanSummary(len(remove), len(closed)))
 	}
 	return nil
 }

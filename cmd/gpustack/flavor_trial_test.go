@@ -2,13 +2,22 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -69,22 +78,495 @@ func trialCommand(t testing.TB, c *cloudtest.Cloud, state []string, args ...stri
 	return cmd
 }
 
-func TestTrialSmoke(t *testing.T) {
-	c := trialCloud(t, 96)
-	state := unprivilegedEnv(t)
-	for _, args := range [][]string{
-		{"flavor", "test", "gpu.k4200.2", "--image", "debian-12", "--dry-run"},
-		{"flavor", "test", "gpu.k4200.2", "--image", "debian-12", "--yes"},
-		{"flavor", "test", "gpu.k4200.2", "--image", "debian-12", "--yes", "-o", "json", "--console"},
-		{"flavor", "test", "--clean"},
-		{"history"},
-		{"flavor", "test", "gpu.k4200.2", "--image", "debian-12", "--yes", "--keep"},
-		{"flavor", "test", "--clean"},
-		{"undo", "--yes"},
-		{"history"},
+// trialArgs is a test that is not asked for.
+func trialArgs(more ...string) []string {
+	return append([]string{"flavor", "test", "gpu.k4200.2", "--image", "debian-12", "--yes"}, more...)
+}
+
+// posts returns how many servers were requested.
+func posts(c *cloudtest.Cloud) (n int) {
+	lines, _ := c.Requests()
+	for _, line := range lines {
+		if line == "POST /v2.1/servers" {
+			n++
+		}
+	}
+	return n
+}
+
+// trialDocument is what scripts read of a test.
+type trialDocument struct {
+	Verdict *string
+	Servers []struct {
+		Server, Host, Verdict *string
+		Seen                  map[string]int
+		Unassigned            []string
+		Deleted, Freed        *bool
+		Console               []string `json:"console_lines"`
+	}
+	Errors []problem
+}
+
+// TestFlavorTest is the table of what can happen to a test: what is printed, the exit status and
+// what is left behind.
+func TestFlavorTest(t *testing.T) {
+	status := func(code int, kind, message string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPost || r.URL.Path != "/v2.1/servers" {
+				return false
+			}
+			w.WriteHeader(code)
+			fmt.Fprintf(w, `{"%s": {"code": %d, "message": "%s"}}`, kind, code, message)
+			return true
+		}
+	}
+	two := []string{"0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok"}
+	for name, test := range map[string]struct {
+		cloud  func(c *cloudtest.Cloud)
+		newest int // 0 for 96
+		args   []string
+		status int
+		want   []string // of both outputs
+		not    []string
+		posts  int
+		left   int  // servers
+		entry  bool // the journal has an entry that is not undone
+	}{
+		"pass": {nil, 0, nil, 0, []string{"on gpu1: pass", "wanted 2 × 10de:11b4, seen 2 × 10de:11b4", "free again, by Placement", "verdict: pass"}, nil, 1, 0, false},
+
+		// Wrong flavor, image, network or quota: all errors at once, before any request.
+		"unknown flavor, image and network": {nil, 0, []string{"flavor", "test", "gpu.none", "--image", "none", "--network", "none-such", "--yes"}, 1,
+			[]string{"error: flavor gpu.none: not found\n", "error: image none: not found", "error: network none-such: not found"}, nil, 0, 0, false},
+		"two images of a name":     {nil, 0, []string{"flavor", "test", "gpu.k4200.2", "--image", "twice", "--yes"}, 1, []string{"error: image twice: 2 images have that name: 10 of project", "hint: give the id"}, nil, 0, 0, false},
+		"flavor without devices":   {nil, 0, []string{"flavor", "test", "m1.small", "--image", "debian-12", "--yes"}, 1, []string{"error: flavor m1.small: the flavor does not request devices\n"}, nil, 0, 0, false},
+		"image larger than flavor": {func(c *cloudtest.Cloud) { c.Images[0]["min_disk"], c.Images[0]["min_ram"] = 100, 65536 }, 0, nil, 1, []string{"needs a disk of 100 GiB, flavor gpu.k4200.2 has 80: it does not fit", "needs 65536 MiB of RAM, flavor gpu.k4200.2 has 32768"}, nil, 0, 0, false},
+		"virtual size over flavor": {func(c *cloudtest.Cloud) { c.Images[0]["virtual_size"] = 81 << 30 }, 0, nil, 1, []string{"image debian-12 has a disk of 81 GiB, flavor gpu.k4200.2 one of 80"}, nil, 0, 0, false},
+		"image not active":         {func(c *cloudtest.Cloud) { c.Images[0]["status"] = "deactivated" }, 0, nil, 1, []string{"image debian-12 is deactivated: it is not active"}, nil, 0, 0, false},
+		"quota": {func(c *cloudtest.Cloud) {
+			c.Quota = map[string]int{"maxTotalInstances": 1, "maxTotalCores": 15, "maxTotalRAMSize": 65535}
+		}, 0, trialArgs("--count", "2"), 1,
+			[]string{"error: instances: 0 in use, 2 needed, but only 1 allowed: ", "error: cores: 0 in use, 16 needed, but only 15 allowed", "error: ram_mib: 0 in use, 65536 needed"}, nil, 0, 0, false},
+		"host on an old cloud":       {nil, 73, trialArgs("--host", "gpu7"), 1, []string{"error: --host needs Train: older releases of Nova skip the scheduler's filters for a requested host (it supports 2.73)\n"}, nil, 0, 0, false},
+		"no network on an old cloud": {nil, 36, trialArgs("--network", "none"), 1, []string{"error: --network none needs Newton"}, nil, 0, 0, false},
+		"unknown alias":              {func(c *cloudtest.Cloud) { c.Flavors[0].Specs["pci_passthrough:alias"] = "mystery:1" }, 0, nil, 1, []string{"error: flavor gpu.k4200.2: alias mystery: the ids of its devices are unknown\n", "--conf FILE"}, nil, 0, 0, false},
+		"one-time-use":               {func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, 0, nil, 1, []string{"error: by Placement (trait HW_PCI_ONE_TIME_USE): the devices can be used once", "--one-time-use-ok"}, nil, 0, 0, false},
+		"one-time-use accepted":      {func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, 0, trialArgs("--one-time-use-ok"), 0, []string{"warning: the devices can be used once: they stay reserved", "verdict: pass"}, nil, 1, 0, false},
+
+		// Nova rejects the server.
+		"create 400": {func(c *cloudtest.Cloud) { c.Fault = status(400, "badRequest", "Invalid image.") }, 0, nil, 1, []string{"error: creating server gpustack-test-", ": Invalid image (HTTP 400, req-"}, nil, 1, 0, false},
+		"create 403": {func(c *cloudtest.Cloud) { c.Fault = status(403, "forbidden", "Quota exceeded for instances.") }, 0, nil, 1, []string{": permission denied: Quota exceeded for instances (HTTP 403, req-"}, nil, 1, 0, false},
+		"create 409": {func(c *cloudtest.Cloud) {
+			c.Fault = status(409, "conflictingRequest", "Multiple possible networks found.")
+		}, 0, nil, 1, []string{"Multiple possible networks found (HTTP 409, req-"}, nil, 1, 0, false},
+
+		// The server cannot be built.
+		"no valid host": {func(c *cloudtest.Cloud) {
+			c.Boot.Fault = "No valid host was found. There are not enough hosts available."
+		}, 0, trialArgs("--az", "rack1"), 2,
+			[]string{": fail\n", "nova: No valid host was found. There are not enough hosts available\n", "hint: check, in this order: free devices (alias K4200 is 10de:11b4", "PciPassthroughFilter", "availability zone rack1",
+				"hint: gpustack nova explain --flavor gpu.k4200.2\n", "verdict: fail"}, nil, 1, 0, false},
+		"other fault":  {func(c *cloudtest.Cloud) { c.Boot.Fault = "Build of instance aborted" }, 0, nil, 2, []string{"nova: Build of instance aborted\n", "verdict: fail"}, []string{"nova explain"}, 1, 0, false},
+		"never active": {func(c *cloudtest.Cloud) { c.Boot.Building = -1 }, 0, trialArgs("--timeout", "1s"), 2, []string{"the server is not active after 1s: BUILD (spawning)", "verdict: unknown"}, nil, 1, 0, false},
+
+		// The guest does not report.
+		"silent":      {func(c *cloudtest.Cloud) { c.Boot.Console = func(string, string) string { return "" } }, 0, trialArgs("--timeout", "1s"), 2, []string{"the guest has not reported within 1s: its console has no output", "console=ttyS0", "verdict: unknown"}, nil, 1, 0, false},
+		"fixed text":  {func(c *cloudtest.Cloud) { c.Boot.Console = nil }, 0, trialArgs("--timeout", "1s"), 2, []string{"its console has other output", "verdict: unknown"}, []string{"LAST LINE"}, 1, 0, false},
+		"its console": {func(c *cloudtest.Cloud) { c.Boot.Console = nil }, 0, trialArgs("--timeout", "1s", "--console"), 2, []string{"    LAST LINE\n"}, nil, 1, 0, false},
+		"cut line": {func(c *cloudtest.Cloud) {
+			c.Boot.Console = func(n, _ string) string {
+				return "GPUSTACK-PROBE v1 nonce=" + n + " devices=2 0000:00:05.0=10de:11b4:ok 0000:00:06.0=10de"
+			}
+		}, 0, trialArgs("--timeout", "1s"), 2, []string{"verdict: unknown"}, nil, 1, 0, false},
+		"another nonce": {func(c *cloudtest.Cloud) {
+			c.Boot.Console = func(string, string) string { return guestWith(two...)("0123abcd", "0123abcd") }
+		}, 0, trialArgs("--timeout", "1s"), 2, []string{"verdict: unknown"}, nil, 1, 0, false},
+		"no console 501": {func(c *cloudtest.Cloud) { c.Boot.NoLog = 501 }, 0, nil, 2, []string{"the hypervisor has no console log\n", "verdict: unknown"}, nil, 1, 0, false},
+		"no console 400": {func(c *cloudtest.Cloud) { c.Boot.NoLog = 400 }, 0, nil, 2, []string{"the hypervisor has no console log\n"}, nil, 1, 0, false},
+		"console 403":    {func(c *cloudtest.Cloud) { c.Boot.NoLog = 403 }, 0, nil, 2, []string{"console log of server ", "permission denied", "verdict: unknown"}, nil, 1, 0, false},
+		"console 409":    {func(c *cloudtest.Cloud) { c.Boot.NoLog = 409 }, 0, trialArgs("--timeout", "1s"), 2, []string{"verdict: unknown"}, nil, 1, 0, false},
+
+		// The guest has other devices.
+		"fewer": {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, 0, nil, 2, []string{"on gpu1: fail", "wanted 2 × 10de:11b4, seen 1 × 10de:11b4", "10de:11b4: 2 wanted, 1 seen"}, nil, 1, 0, false},
+		"more":  {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:07.0=10de:11b4:ok")...) }, 0, nil, 2, []string{"10de:11b4: 2 wanted, 3 seen"}, nil, 1, 0, false},
+		"other ids": {func(c *cloudtest.Cloud) {
+			c.Boot.Console = guestWith("0000:00:05.0=10de:1bb1:ok", "0000:00:06.0=10de:1bb1:ok")
+		}, 0, nil, 2, []string{"10de:11b4: 2 wanted, 0 seen", "2 × 10de:1bb1"}, nil, 1, 0, false},
+		"a BMC's VGA": {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:02.0=1a03:2000:ok")...) }, 0, nil, 0, []string{"verdict: pass"}, nil, 1, 0, false},
+		"unassigned":  {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0], "0000:00:06.0=10de:11b4:unassigned") }, 0, nil, 2, []string{"no addresses for a memory region of 0000:00:06.0", "hw_maxphysaddr_mode=passthrough", "verdict: fail"}, nil, 1, 0, false},
+		"kept":        {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, 0, trialArgs("--keep"), 2, []string{"verdict: fail", "the servers are kept, recorded as entry 1: 'gpustack undo 1' deletes them"}, nil, 1, 1, true},
+		"wrong host":  {func(c *cloudtest.Cloud) { c.Boot.Host = "gpu1" }, 0, trialArgs("--host", "gpu7"), 1, []string{"is not on the requested host: it is on gpu1 instead of gpu7", ": not tested"}, nil, 1, 0, false},
+		"its host":    {nil, 0, trialArgs("--host", "gpu7"), 0, []string{"on gpu7: pass"}, nil, 1, 0, false},
+		"a member":    {func(c *cloudtest.Cloud) { c.Member = true }, 0, nil, 0, []string{"): pass"}, []string{" on gpu1"}, 1, 0, false},
+		"a network":   {nil, 0, trialArgs("--network", "lab"), 0, []string{"  network   lab\n"}, nil, 1, 0, false},
+		"old cloud":   {nil, 36, nil, 0, []string{"  network   auto\n", "verdict: pass"}, nil, 1, 0, false},
+		"driver": {func(c *cloudtest.Cloud) {
+			c.Boot.Console = func(n, data string) string {
+				return strings.Replace(guestWith(two...)(n, data), " END", " driver=0:1 | GPU 0: Quadro K4200 END", 1)
+			}
+		}, 0, trialArgs("--driver"), 0, []string{"nvidia-smi -L: ok\n    GPU 0: Quadro K4200\n"}, nil, 1, 0, false},
+		"several":      {nil, 0, trialArgs("--count", "2"), 0, []string{"2 servers booted with 2 devices each, then deleted; 4 requests", "verdict: pass"}, nil, 2, 0, false},
+		"not verified": {func(c *cloudtest.Cloud) { c.PCI = nil }, 0, nil, 0, []string{"whether its devices are free again is not verified: Placement does not show PCI devices of the server", "verdict: pass"}, nil, 1, 0, false},
+		"soft delete":  {func(c *cloudtest.Cloud) { c.Boot.Soft = true }, 0, nil, 0, []string{"verdict: pass"}, nil, 1, 0, false},
+
+		// The server cannot be deleted, or its request has no answer.
+		"delete fails": {func(c *cloudtest.Cloud) {
+			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodDelete {
+					http.Error(w, `{"forbidden": {"code": 403, "message": "Policy doesn't allow it."}}`, http.StatusForbidden)
+				}
+				return r.Method == http.MethodDelete
+			}
+		}, 0, nil, 1, []string{"error: server 5e60e600-0000-4000-8000-000000000001 is left: deleting server", "hint: delete it with: gpustack flavor test --clean, or: openstack server delete --wait 5e60e600"}, nil, 1, 1, true},
+		"token expires": {func(c *cloudtest.Cloud) {
+			gone := false
+			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				gone = gone || strings.HasSuffix(r.URL.Path, "/action") // of the console
+				if gone {
+					http.Error(w, `{"error": {"code": 401, "message": "The request you have made requires authentication."}}`, http.StatusUnauthorized)
+				}
+				return gone
+			}
+		}, 0, nil, 1, []string{"credentials rejected", "error: server 5e60e600-0000-4000-8000-000000000001 is left: ", "openstack server delete --wait 5e60e600"}, nil, 1, 1, true},
+		"lost answer": {func(c *cloudtest.Cloud) {
+			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodPost || r.URL.Path != "/v2.1/servers" {
+					return false
+				}
+				c.Do(r)
+				w.WriteHeader(http.StatusGatewayTimeout)
+				return true
+			}
+		}, 0, nil, 0, []string{"verdict: pass"}, nil, 1, 0, false},
 	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			newest := 96
+			if test.newest != 0 {
+				newest = test.newest
+			}
+			c, state := trialCloud(t, newest), unprivilegedEnv(t)
+			if test.cloud != nil {
+				test.cloud(c)
+			}
+			args := test.args
+			if args == nil {
+				args = trialArgs()
+			}
+			stdout, stderr, status := runTrial(t, c, state, args...)
+			both := stdout + stderr
+			if status != test.status {
+				t.Errorf("exit status %d instead of %d", status, test.status)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(both, want) {
+					t.Errorf("no %q", want)
+				}
+			}
+			for _, not := range test.not {
+				if strings.Contains(both, not) {
+					t.Errorf("prints %q", not)
+				}
+			}
+			if n := posts(c); n != test.posts {
+				t.Errorf("%d servers requested, want %d", n, test.posts)
+			}
+			if left := c.Left(); len(left) != test.left {
+				t.Errorf("left: %q", left)
+			}
+			c.Fault = nil
+			history, _, _ := runTrial(t, c, state, "history", "-o", "json")
+			if is := strings.Contains(history, `"status":"done"`) || strings.Contains(history, `"status":"applying"`); is != test.entry {
+				t.Errorf("history: %s", history)
+			}
+			if !test.entry && !t.Failed() {
+				return
+			}
+			if t.Failed() {
+				t.Fatal(both)
+			}
+			// What is left is recorded, and undone by id and nonce.
+			if _, stderr, status := runTrial(t, c, state, "undo", "--yes"); status != 0 || len(c.Left()) != 0 {
+				t.Errorf("undo: exit status %d, left %q: %s", status, c.Left(), stderr)
+			}
+		})
+	}
+}
+
+// TestFlavorTestRequests: a plan costs at most 6 requests, signing in included; a network that is
+// named costs one more.
+func TestFlavorTestRequests(t *testing.T) {
+	for network, want := range map[string]int{"none": 6, "auto": 6, "lab": 7} {
+		c, n := trialCloud(t, 96), 0
+		c.Fault = func(http.ResponseWriter, *http.Request) bool { n++; return false }
+		if _, stderr, status := runTrial(t, c, unprivilegedEnv(t), trialArgs("--network", network, "--dry-run")...); status != 2 || n > want {
+			t.Errorf("--network %s: exit status %d, %d requests: %s", network, status, n, stderr)
+		}
+	}
+}
+
+// stopAt starts a test and sends it a signal at request k, while the cloud answers it. It returns
+// false if the test ended before.
+func stopAt(t *testing.T, c *cloudtest.Cloud, state []string, k int, signal syscall.Signal, args ...string) (reached bool, status int, stderr string) {
+	t.Helper()
+	cmd := trialCommand(t, c, state, args...)
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	n, sent := 0, make(chan struct{})
+	c.Fault = func(http.ResponseWriter, *http.Request) bool {
+		<-sent // the process is known
+		if n++; n == k {
+			reached = true
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(20 * time.Millisecond) // it is handled before the answer
+		}
+		return false
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	close(sent)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	c.SetFault(nil) // waits for a request that is still carried out
+	return reached, cmd.ProcessState.ExitCode(), talk.String()
+}
+
+// TestFlavorTestInterrupted: a signal at any request leaves no server behind, and a test that was
+// killed at any request leaves none that --clean does not delete.
+func TestFlavorTestInterrupted(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			stranger := cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-of-mine"}
+			requested := 0
+			for k, reached := 1, true; reached; k++ {
+				c, state := trialCloud(t, 96), unprivilegedEnv(t)
+				c.AddServer(stranger)
+				var status int
+				var stderr string
+				reached, status, stderr = stopAt(t, c, state, k, signal, trialArgs()...)
+				requested += posts(c)
+				switch left := len(c.Left()) - 1; {
+				case !reached && status != 0:
+					t.Errorf("request %d: exit status %d: %s", k, status, stderr)
+				case !reached:
+				case signal != syscall.SIGKILL && (left != 0 || status != 130 && status != 0): // at the last request, the test may end before
+					t.Errorf("request %d: exit status %d, left %q: %s", k, status, c.Left(), stderr)
+				}
+				stdout, stderr, status := runTrial(t, c, state, "flavor", "test", "--clean", "--yes")
+				if left := c.Left(); status != 0 || len(left) != 1 || left[0] != stranger.Name {
+					t.Errorf("request %d: --clean: exit status %d, left %q:\n%s%s", k, status, left, stdout, stderr)
+				}
+				history, _, _ := runTrial(t, c, state, "history", "-o", "json")
+				if strings.Contains(history, `"status":"done"`) || strings.Contains(history, `"status":"applying"`) {
+					t.Errorf("request %d: an entry is left: %s", k, history)
+				}
+				c.Close()
+			}
+			if requested < 5 {
+				t.Errorf("only %d tests have requested a server", requested)
+			}
+		})
+	}
+}
+
+// TestFlavorTestUndo: undo deletes a server only if it has the recorded id, name and nonce, and
+// closes the entry of one that is gone.
+func TestFlavorTestUndo(t *testing.T) {
+	c, state := trialCloud(t, 96), unprivilegedEnv(t)
+	run := func(want int, args ...string) string {
+		t.Helper()
 		stdout, stderr, status := runTrial(t, c, state, args...)
-		lines, _ := c.Requests()
-		t.Logf("%q: %d\n%s%s\n%s\n%d requests", args, status, stdout, stderr, strings.Join(lines, "\n"), len(lines))
+		if status != want {
+			t.Fatalf("%q: exit status %d\n%s%s", args, status, stdout, stderr)
+		}
+		return stdout + stderr
+	}
+	run(0, trialArgs("--keep")...)
+	server := c.Instances[0]
+	for what, change := range map[string]func(undo bool){
+		"name": func(undo bool) {
+			server.Name = map[bool]string{false: "mine", true: "gpustack-test-" + server.Metadata["gpustack-test"]}[undo]
+		},
+		"metadata": func(undo bool) {
+			server.Metadata["gpustack-test"] = map[bool]string{false: "0123abcd", true: strings.TrimPrefix(server.Name, "gpustack-test-")}[undo]
+		},
+	} {
+		change(false)
+		if got := run(1, "undo", "--yes"); !strings.Contains(got, "is not the server of the test") || len(c.Left()) != 1 {
+			t.Errorf("%s: left %q: %s", what, c.Left(), got)
+		}
+		// With another name it is not in the list; its record then stays.
+		if got := run(map[string]int{"name": 1}[what], "flavor", "test", "--clean", "--yes"); len(c.Left()) != 1 {
+			t.Errorf("%s: --clean: left %q: %s", what, c.Left(), got)
+		}
+		change(true)
+	}
+	got := run(2, "undo", "--dry-run")
+	if !strings.Contains(got, "DELETE /servers/"+server.ID) || !strings.Contains(got, "1 test server deleted; 1 request") {
+		t.Error(got)
+	}
+	run(0, "undo", "--yes")
+	if len(c.Left()) != 0 {
+		t.Errorf("left %q", c.Left())
+	}
+	run(0, trialArgs("--keep")...)
+	c.Instances = nil // another client has deleted it
+	if got := run(0, "undo", "--yes"); !strings.Contains(got, "the servers of the test no longer exist: only the entry changes") {
+		t.Error(got)
+	}
+	if got := run(1, "undo", "--yes"); !strings.Contains(got, "nothing to undo") {
+		t.Error(got)
+	}
+	// A run that was killed is named by the next one.
+	entry := func(from, to string) {
+		t.Helper()
+		file := filepath.Join(strings.TrimPrefix(state[1], "XDG_STATE_HOME="), "gpustack/journal/0003.json")
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(file, bytes.Replace(text, []byte(from), []byte(to), 1), 0o600)
+		}
+		if err == nil {
+			err = os.Chown(file, nobody, nobody)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(0, trialArgs("--keep")...)
+	entry(`"keep": true`, `"keep": false`)
+	if got := run(2, trialArgs("--dry-run")...); !strings.Contains(got, "warning: entry 3 (flavor test gpu.k4200.2): its run was killed, and its servers may be left: 'gpustack undo 3'") {
+		t.Error(got)
+	}
+}
+
+// TestFlavorTestClean: --clean deletes only servers of tests that are no longer running.
+func TestFlavorTestClean(t *testing.T) {
+	c, state := trialCloud(t, 96), unprivilegedEnv(t)
+	add := func(id, name, nonce, project string, ends time.Duration) {
+		metadata := map[string]string{"gpustack-test": nonce, "gpustack-test-ends": time.Now().Add(ends).UTC().Format(time.RFC3339)}
+		c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000" + id, Name: name, Project: project, Metadata: metadata, Created: time.Now().Add(-time.Hour)})
+	}
+	add("a", "gpustack-test-0123abcd", "0123abcd", "", -time.Minute)
+	add("b", "gpustack-test-0123abce", "0123abce", "id-of-lab", -time.Minute)
+	add("c", "gpustack-test-0123abcf", "0123abcf", "", time.Hour)
+	add("d", "gpustack-test-0123abc0", "ffffffff", "", -time.Minute)
+	add("e", "gpustack-test-0123ABC1", "0123ABC1", "", -time.Minute)
+	add("f", "my-gpustack-test-0123abc2", "0123abc2", "", -time.Minute)
+	stdout, stderr, status := runTrial(t, c, state, "flavor", "test", "--clean", "--dry-run")
+	for _, want := range []string{"servers of tests in all projects", "gpustack-test-0123abcd  id-of-admin", "1h0m0s", "leave: its test may be running on another machine until ",
+		"leave: its metadata is not that of a test", "\n2 test servers deleted\n"} {
+		if !strings.Contains(stdout, want) || status != 2 {
+			t.Errorf("exit status %d, no %q:\n%s%s", status, want, stdout, stderr)
+		}
+	}
+	// A test of this machine that is running keeps its server.
+	c.Boot.Console = nil
+	cmd := trialCommand(t, c, state, trialArgs("--timeout", "1m")...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(c.Left()) < 7 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // its id is recorded
+	stdout, stderr, status = runTrial(t, c, state, "flavor", "test", "--clean", "--yes")
+	if want := fmt.Sprintf("leave: its test is running: process %d", cmd.Process.Pid); status != 0 || !strings.Contains(stdout, want) || len(c.Left()) != 5 {
+		t.Errorf("exit status %d, left %q, no %q:\n%s%s", status, c.Left(), want, stdout, stderr)
+	}
+	if _, stderr, status = runTrial(t, c, state, "undo", "--yes"); status != 1 || !strings.Contains(stderr, "the test is still running") {
+		t.Errorf("undo of a running test: exit status %d: %s", status, stderr)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 || len(c.Left()) != 4 {
+		t.Errorf("%v, left %q", err, c.Left())
+	}
+	// A member sees the project's own servers.
+	c.Member = true
+	add("7", "gpustack-test-01230000", "01230000", "", -time.Minute)
+	add("8", "gpustack-test-01230001", "01230001", "id-of-lab", -time.Minute)
+	if stdout, _, status := runTrial(t, c, state, "flavor", "test", "--clean", "--yes"); status != 0 || !strings.Contains(stdout, "servers of tests in this project") || len(c.Left()) != 5 {
+		t.Errorf("exit status %d, left %q: %s", status, c.Left(), stdout)
+	}
+}
+
+// TestFlavorTestDocument: the document has one server for each of --count, the verdict is that of
+// all, and text of a console is in it with --console only, and never in the journal.
+func TestFlavorTestDocument(t *testing.T) {
+	c, state := trialCloud(t, 96), unprivilegedEnv(t)
+	first := ""
+	pass, fail := guestWith("0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok"), guestWith("0000:00:05.0=10de:11b4:ok")
+	c.Boot.Console = func(nonce, data string) string {
+		if first == "" {
+			first = nonce
+		}
+		if nonce == first {
+			return "console-secret\n" + fail(nonce, data)
+		}
+		return "console-secret\n" + pass(nonce, data)
+	}
+	for _, console := range []bool{false, true} {
+		first = ""
+		args := trialArgs("--count", "3", "-o", "json")
+		if console {
+			args = append(args, "--console")
+		}
+		stdout, stderr, status := runTrial(t, c, state, args...)
+		var d trialDocument
+		if err := json.Unmarshal([]byte(stdout), &d); err != nil {
+			t.Fatalf("%v: %s%s", err, stdout, stderr)
+		}
+		verdicts := map[string]int{}
+		for _, s := range d.Servers {
+			verdicts[*s.Verdict]++
+			if !*s.Deleted || !*s.Freed || s.Seen["10de:11b4"] == 0 || (s.Console != nil) != console {
+				t.Errorf("%+v", s)
+			}
+		}
+		if diff := cmp.Diff(map[string]int{"pass": 2, "fail": 1}, verdicts); diff != "" || status != 2 || *d.Verdict != "fail" {
+			t.Errorf("exit status %d, %s (-want +got):\n%s", status, stdout, diff)
+		}
+		if strings.Contains(stdout, "console-secret") != console {
+			t.Errorf("--console %v: %s", console, stdout)
+		}
+	}
+	err := filepath.WalkDir(strings.TrimPrefix(state[1], "XDG_STATE_HOME="), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, secret := range []string{"console-secret", "GPUSTACK-PROBE", "IyEv", "user_data", c.Password, "admin-pass"} {
+			if bytes.Contains(text, []byte(secret)) {
+				t.Errorf("%s contains %s", path, secret)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFlavorTestProgress: on a terminal, one line shows the state, the seconds and the last line of
+// the console, and is removed in the end; of a guest that fails, the last lines are shown.
+func TestFlavorTestProgress(t *testing.T) {
+	c := trialCloud(t, 96)
+	c.Boot.Building = 1
+	c.Boot.Console = func(string, string) string { return "starting\x1b[31m sshd\x07\n" }
+	s := terminal.Start(t, trialCommand(t, c, unprivilegedEnv(t), trialArgs("--timeout", "4s")...), "")
+	if status := s.Wait(); status != 2 {
+		t.Errorf("exit status %d", status)
+	}
+	for _, want := range []string{"\rgpustack-test-", " BUILD (spawning) 0 s\x1b[K", " ACTIVE 2 s: starting sshd\x1b[K", "\r\x1b[K", "  the last lines of its console:\n    starting sshd\n"} {
+		if !strings.Contains(strings.ReplaceAll(s.Output(), "\r\n", "\n"), want) {
+			t.Errorf("no %q:\n%q", want, s.Output())
+		}
 	}
 }

@@ -111,6 +111,9 @@ func (t *trial) showOutcomes() {
 		return
 	}
 	for i, o := range t.outcomes {
+		if u.quiet && o.Verdict == probe.Pass {
+			continue
+		}
 		r := t.report.Servers[i]
 		on := ""
 		if o.Host != "" {
@@ -171,16 +174,35 @@ func times(r testedServer) string {
 	return strings.Join(words, ", ")
 }
 
+// cleanSummary returns the summary of flavor test --clean.
+func cleanSummary(servers, entries int) string {
+	deleted, closed := "", ""
+	if servers > 0 {
+		deleted = numbered(servers, "test server") + " deleted"
+	}
+	if entries > 0 {
+		closed = numbered(entries, "record") + " closed"
+	}
+	return sentence(deleted, closed)
+}
+
 // showLeftovers prints the servers that tests have left.
-func (t *trial) showLeftovers(all bool) {
+func (t *trial) showLeftovers(all bool, closed []change.Entry) {
 	of := "all projects"
 	if !all {
 		of = "this project"
 	}
 	if len(t.report.Leftovers) == 0 {
 		t.u.printf("no server of a test in %s at %s\n", of, printable(t.report.Cloud))
-		return
+	} else {
+		t.leftoverTable(of)
 	}
+	for _, e := range closed {
+		t.u.printf("\ncloses %s: none of its servers is left then\n", printable(entryName(e.ID, e.Command)))
+	}
+}
+
+func (t *trial) leftoverTable(of string) {
 	t.u.printf("servers of tests in %s at %s:\n\n", of, printable(t.report.Cloud))
 	var rows [][]string
 	for _, l := range t.report.Leftovers {
@@ -215,7 +237,7 @@ type progressLine struct {
 // newProgressLine returns a line for standard error, if that is a terminal and --quiet is not given.
 func (u *ui) newProgressLine() *progressLine {
 	f, ok := u.talk.(*os.File)
-	if !ok || u.quiet || u.format != formatTable || !term.IsTerminal(int(f.Fd())) {
+	if !ok || u.quiet || u.prints() || !term.IsTerminal(int(f.Fd())) {
 		return &progressLine{}
 	}
 	u.catchUp()

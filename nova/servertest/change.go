@@ -248,10 +248,9 @@ func (c *Change) create(ctx context.Context, save func() error) error {
 			return fmt.Errorf("%w, the servers were deleted", cause)
 		}
 		s := &c.record.Servers[i]
-		if s.State = Requested; i > 0 {
-			if err := save(); err != nil {
-				return err
-			}
+		s.State = Requested
+		if err := save(); err != nil {
+			return err
 		}
 		// A request that was sent is waited for: only its answer has the id.
 		id, err := c.kind.Compute.CreateServer(context.WithoutCancel(ctx), c.plan.newServer(*s))

@@ -143,6 +143,8 @@ func (k Kind) gone(ctx context.Context, id string) error {
 		switch {
 		case errors.Is(err, cloud.ErrNotFound):
 			return nil
+		case context.Cause(ctx) != nil:
+			return context.Cause(ctx)
 		case err == nil && is.Status == "SOFT_DELETED" && !forced:
 			if err := k.Compute.ForceDeleteServer(ctx, id); err != nil {
 				return err

@@ -32,8 +32,19 @@ type Outcome struct {
 	Console    []string // the last lines, without control characters
 	Build      *time.Duration
 	Guest      *time.Duration
-	Freed      Freed // set by the caller, after the server was deleted
+	Freed      Freed // after the server was deleted
 	Err        error // the test could not be made; Verdict is unknown
+}
+
+// Settle adds whether the devices of the server are free after it was deleted. Devices that are not
+// free make the verdict fail; if that is not verified, the verdict stays.
+func (o *Outcome) Settle(f Freed) {
+	if o.Freed = f; f.Free == nil || *f.Free {
+		return
+	}
+	o.Verdict = probe.Fail
+	o.Reasons = append(o.Reasons, "the devices are not free again: "+f.Why)
+	o.Hints = append(o.Hints, "gpustack repair-migration --instance "+o.ID)
 }
 
 // Progress is what is known of a server while it is tested, for the operator.

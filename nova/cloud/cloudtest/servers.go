@@ -19,8 +19,10 @@ type Boot struct {
 	Console  func(nonce, data string) string // the console log, by metadata and user_data; nil: what Nova's fake driver prints
 	NoLog    int                             // the HTTP status of answers in place of the console log
 	Deleting int                             // answers before a deleted server is gone; -1: it stays
-	Soft     bool                            // a deleted server is only marked as deleted
-	Held     bool                            // devices stay allocated after their server is gone
+	// Unwilling: nova-compute fails to delete servers.
+	Unwilling bool
+	Soft      bool // a deleted server is only marked as deleted
+	Held      bool // devices stay allocated after their server is gone
 }
 
 // Instance is a server that was created.
@@ -68,6 +70,13 @@ func (c *Cloud) AddServer(i Instance) *Instance {
 	}
 	c.Instances = append(c.Instances, &i)
 	return &i
+}
+
+// SetFault sets Fault while the cloud runs.
+func (c *Cloud) SetFault(fault func(http.ResponseWriter, *http.Request) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Fault = fault
 }
 
 // Left returns the names of the servers that exist.
@@ -164,6 +173,8 @@ func (c *Cloud) serverBody(i *Instance) map[string]any {
 	switch {
 	case i.soft:
 		body["status"] = "SOFT_DELETED"
+	case i.deleted && c.Boot.Unwilling:
+		body["status"] = "ERROR"
 	case i.deleted:
 		body["OS-EXT-STS:task_state"] = "deleting"
 	case c.Boot.Building < 0 || i.polls <= c.Boot.Building:

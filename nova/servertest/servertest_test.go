@@ -1,0 +1,310 @@
+package servertest_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+	"gpustack/nova/cloud/cloudtest"
+	"gpustack/nova/conf"
+	"gpustack/nova/probe"
+	"gpustack/nova/servertest"
+)
+
+// fast is a pace for tests.
+func fast() servertest.Pace {
+	const ms = time.Millisecond
+	return servertest.Pace{First: ms, Most: ms, Delete: 100 * ms, Free: 20 * ms, Lost: 20 * ms}
+}
+
+// bed is a cloud with a flavor of two devices, and a plan of a test.
+type bed struct {
+	*cloudtest.Cloud
+	kind      servertest.Kind
+	placement *cloud.Placement
+	plan      servertest.Plan
+	engine    change.Engine
+}
+
+func newBed(t *testing.T, o servertest.Options) *bed {
+	t.Helper()
+	c := cloudtest.Start(t, 96)
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "OS_") {
+			t.Setenv(name, "")
+		}
+	}
+	for name, value := range c.Env() {
+		t.Setenv(name, value)
+	}
+	c.Images = []map[string]any{{"id": "9", "name": "debian", "status": "active"}}
+	c.PCI = &cloudtest.Devices{Class: "CUSTOM_PCI_10DE_11B4", Total: 2}
+	connected, err := cloud.Connect(t.Context(), cloud.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{Cloud: c}
+	if b.kind.Compute, err = connected.Compute(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b.placement, err = connected.Placement(); err != nil {
+		t.Fatal(err)
+	}
+	if b.kind.Root, err = host.NewRoot("/"); err != nil {
+		t.Fatal(err)
+	}
+	b.kind.Pace = fast()
+	o.Flavor = cloud.Flavor{ID: "1", Name: "gpu", VCPUs: 1, RAM: 512, Disk: 10, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}}
+	o.Image, o.Count = cloud.Image{ID: "9", Name: "debian", Status: "active"}, max(o.Count, 1)
+	if o.Timeout == 0 {
+		o.Timeout = 100 * time.Millisecond
+	}
+	w, err := servertest.NewWanted(o.Flavor, nil)
+	if err == nil {
+		b.plan, err = servertest.NewPlan(o, w, servertest.Observed{Newest: 96}, time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := host.NewRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.engine = change.Engine{Store: change.Machine(root), Kinds: []change.Kind{b.kind}}
+	return b
+}
+
+// create makes the servers of the plan.
+func (b *bed) create(t *testing.T) ([]servertest.Server, change.Entry, error) {
+	t.Helper()
+	made := b.kind.New(b.plan)
+	entry, err := b.engine.Apply(t.Context(), change.Work{Command: "flavor test gpu", Change: made})
+	return made.Recorded().Servers, entry, err
+}
+
+// TestFreed: null without evidence, true with it, false with what holds the devices and the command
+// that repairs it.
+func TestFreed(t *testing.T) {
+	rows := func(before, after []string) func(context.Context, string) ([]string, error) {
+		n := 0
+		return func(context.Context, string) ([]string, error) {
+			if n++; n == 1 {
+				return before, nil
+			}
+			return after, nil
+		}
+	}
+	yes, no := true, false
+	for name, test := range map[string]struct {
+		cloud     func(b *bed)
+		placement bool
+		rows      func(context.Context, string) ([]string, error)
+		want      *bool
+		by, why   string
+	}{
+		"Placement":             {nil, true, nil, &yes, "Placement", ""},
+		"stale in Placement":    {func(b *bed) { b.Boot.Held = true }, true, nil, &no, "Placement", "still has an allocation in Placement"},
+		"Placement comes first": {nil, true, rows([]string{"0000:84:00.0"}, []string{"0000:84:00.0"}), &yes, "Placement", ""},
+		"no evidence":           {func(b *bed) { b.PCI = nil }, true, nil, nil, "", "Placement does not show PCI devices of the server"},
+		"not asked":             {nil, false, nil, nil, "", "--database is not given"},
+		"the database":          {nil, false, rows([]string{"0000:84:00.0"}, nil), &yes, "the database", ""},
+		"stale in the database": {nil, false, rows([]string{"0000:84:00.0"}, []string{"0000:84:00.0", "0000:88:00.0"}), &no, "the database", "rows of nova.pci_devices are still assigned to the deleted server SERVER: 0000:84:00.0, 0000:88:00.0"},
+		"another database":      {nil, false, rows(nil, nil), nil, "", "the database has no device of the server: it may be that of another cell"},
+		"no such database":      {nil, false, func(context.Context, string) ([]string, error) { return nil, errors.New("no answer") }, nil, "", "no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, servertest.Options{})
+			if test.cloud != nil {
+				test.cloud(b)
+			}
+			servers, entry, err := b.create(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := servertest.Evidence{Rows: test.rows}
+			if test.placement {
+				e.Placement = b.placement
+			}
+			held := e.Before(t.Context(), servers[0].ID)
+			if err := b.kind.Delete(t.Context(), servers); err != nil {
+				t.Fatal(err)
+			}
+			got := e.After(t.Context(), servers[0].ID, held, b.kind.Pace)
+			if diff := cmp.Diff(test.want, got.Free); diff != "" || got.By != test.by || !strings.Contains(got.Why, strings.ReplaceAll(test.why, "SERVER", servers[0].ID)) || (got.Why == "") != (test.why == "") {
+				t.Errorf("%+v (-want +got):\n%s", got, diff)
+			}
+			o := servertest.Outcome{Server: servers[0], Verdict: probe.Pass}
+			o.Settle(got)
+			if fails := test.want != nil && !*test.want; fails != (o.Verdict == probe.Fail) || fails != strings.Contains(strings.Join(o.Hints, ""), "gpustack repair-migration --instance "+servers[0].ID) {
+				t.Errorf("%+v", o)
+			}
+			if entry, err = b.engine.Undo(t.Context(), entry.ID); err != nil || entry.Status != change.Undone {
+				t.Errorf("%v, %+v", err, entry)
+			}
+		})
+	}
+}
+
+// TestDeleteFails: a server that Nova does not delete is named, with the command that does.
+func TestDeleteFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		cloud func(b *bed)
+		want  string
+	}{
+		"too slow": {func(b *bed) { b.Boot.Deleting = -1 }, "is left: not deleted after 100ms"},
+		"failed":   {func(b *bed) { b.Boot.Deleting, b.Boot.Unwilling = -1, true }, "is left: nova has failed to delete it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, servertest.Options{})
+			servers, entry, err := b.create(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.cloud(b)
+			_, err = b.engine.Undo(t.Context(), entry.ID)
+			var left *servertest.LeftError
+			if !errors.As(err, &left) || left.Server != servers[0].ID || !strings.Contains(err.Error(), test.want) || !strings.Contains(left.Hint(), "openstack server delete --wait "+left.Server) {
+				t.Errorf("%v", err)
+			}
+			b.Boot = cloudtest.Boot{}
+			if _, err := b.engine.Undo(t.Context(), entry.ID); err != nil || len(b.Left()) != 0 {
+				t.Errorf("%v, left %q", err, b.Left())
+			}
+		})
+	}
+}
+
+// TestLostAnswer: a request without an answer that Nova has not carried out leaves nothing, and one
+// that it carries out later is found by the recovery.
+func TestLostAnswer(t *testing.T) {
+	b := newBed(t, servertest.Options{Count: 2})
+	n := 0
+	lose := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPost || r.URL.Path != "/v2.1/servers" {
+			return false
+		}
+		if n++; n == 1 {
+			return false
+		}
+		w.WriteHeader(http.StatusGatewayTimeout)
+		return true
+	}
+	b.SetFault(lose)
+	_, entry, err := b.create(t)
+	if !errors.Is(err, cloud.ErrUnavailable) || entry.ID != 0 || len(b.Left()) != 0 || n != 2 {
+		t.Errorf("%v, entry %d, left %q, %d requests", err, entry.ID, b.Left(), n)
+	}
+}
+
+// TestServerMeanwhile: what happens to a server while it is watched.
+func TestServerMeanwhile(t *testing.T) {
+	for name, test := range map[string]struct {
+		cloud func(b *bed)
+		want  string
+		err   bool
+	}{
+		"deleted by another client": {func(b *bed) { b.Instances = nil }, "another client has deleted the server", false},
+		"unavailable for a while":   {func(b *bed) { b.SetFault(unavailable(3)) }, "has not reported within", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, servertest.Options{Timeout: 2 * time.Second})
+			servers, _, err := b.create(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.cloud(b)
+			got := servertest.Test{Kind: b.kind, Plan: b.plan}.Watch(t.Context(), servers)[0]
+			if got.Verdict != probe.Unknown || (got.Err != nil) != test.err || !strings.Contains(strings.Join(got.Reasons, "; "), test.want) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// unavailable answers n requests with an error that passes.
+func unavailable(n int) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		if n--; n >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return n >= 0
+	}
+}
+
+// TestWanted: the ids come from the first source that defines the alias, else from the product
+// table.
+func TestWanted(t *testing.T) {
+	defined := func(text string) nova.Defined {
+		t.Helper()
+		file, err := conf.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := nova.DefinedBy([]nova.Side{{Files: []conf.Source{{Name: "nova.conf", File: file}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	alias := defined("[pci]\nalias = {\"name\": \"gpu\", \"vendor_id\": \"10de\", \"product_id\": \"20b5\"}\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n")
+	other := defined("[pci]\nalias = {\"name\": \"gpu\", \"vendor_id\": \"10de\", \"product_id\": \"1db6\"}\n")
+	both := defined("[pci]\nalias = {\"name\": \"gpu\", \"vendor_id\": \"10de\", \"product_id\": \"20b5\"}\nalias = {\"name\": \"gpu\", \"vendor_id\": \"10de\", \"product_id\": \"1db6\"}\n")
+	class := defined("[pci]\nalias = {\"name\": \"gpu\", \"resource_class\": \"a100\"}\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b5\", \"resource_class\": \"A100\", \"one_time_use\": \"yes\"}\n")
+	for name, test := range map[string]struct {
+		specs   map[string]string
+		sources []nova.Defined
+		want    string
+		classes map[string]int
+		once    int
+		err     error
+	}{
+		"product table":      {map[string]string{"pci_passthrough:alias": "K4200:2"}, nil, "10de:11b4=2", map[string]int{"CUSTOM_PCI_10DE_11B4": 2}, 0, nil},
+		"a file":             {map[string]string{"pci_passthrough:alias": "gpu:1"}, []nova.Defined{alias}, "10de:20b5=1", map[string]int{"CUSTOM_PCI_10DE_20B5": 1}, 0, nil},
+		"the first file":     {map[string]string{"pci_passthrough:alias": "gpu:1"}, []nova.Defined{other, alias}, "10de:1db6=1", map[string]int{"CUSTOM_PCI_10DE_1DB6": 1}, 0, nil},
+		"two aliases":        {map[string]string{"pci_passthrough:alias": "gpu:1,K4200:2"}, []nova.Defined{alias}, "10de:11b4=2 10de:20b5=1", map[string]int{"CUSTOM_PCI_10DE_20B5": 1, "CUSTOM_PCI_10DE_11B4": 2}, 0, nil},
+		"two products":       {map[string]string{"pci_passthrough:alias": "gpu:1"}, []nova.Defined{both}, "", nil, 0, servertest.ErrManyIDs},
+		"unknown":            {map[string]string{"pci_passthrough:alias": "mystery:1"}, []nova.Defined{alias}, "", nil, 0, servertest.ErrNoIDs},
+		"alias with a class": {map[string]string{"pci_passthrough:alias": "gpu:1"}, []nova.Defined{class}, "10de:20b5=1", map[string]int{"CUSTOM_A100": 1}, 1, nil},
+		"a resource class":   {map[string]string{"resources:CUSTOM_A100": "4"}, []nova.Defined{class}, "10de:20b5=4", map[string]int{"CUSTOM_A100": 4}, 1, nil},
+		"Nova's class":       {map[string]string{"resources1:CUSTOM_PCI_10DE_1DB6": "1"}, nil, "10de:1db6=1", map[string]int{"CUSTOM_PCI_10DE_1DB6": 1}, 0, nil},
+		"an unknown class":   {map[string]string{"resources:CUSTOM_FPGA": "1"}, []nova.Defined{class}, "", nil, 0, servertest.ErrNoIDs},
+		"a number of none":   {map[string]string{"resources:CUSTOM_A100": "0"}, []nova.Defined{class}, "", nil, 0, nil},
+		"standard classes":   {map[string]string{"resources:VCPU": "0", "hw:cpu_policy": "dedicated"}, nil, "", nil, 0, servertest.ErrNoDevices},
+		"malformed request":  {map[string]string{"pci_passthrough:alias": "K4200"}, nil, "", nil, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, err := servertest.NewWanted(cloud.Flavor{Name: "f", ExtraSpecs: test.specs}, test.sources)
+			if test.want == "" {
+				if err == nil || test.err != nil && !errors.Is(err, test.err) {
+					t.Fatalf("%+v, %v", w, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := probe.Wanted{}
+			for word := range strings.FieldsSeq(test.want) {
+				text, n, _ := strings.Cut(word, "=")
+				id, err := probe.ParseID(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want[id] = int(n[0] - '0')
+			}
+			if diff := cmp.Diff(want, w.IDs) + cmp.Diff(test.classes, w.Classes); diff != "" || len(w.OneTimeUse) != test.once {
+				t.Errorf("%+v (-want +got):\n%s", w, diff)
+			}
+		})
+	}
+}
