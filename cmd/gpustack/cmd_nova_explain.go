@@ -108,7 +108,7 @@ type novaExplainReport struct {
 	Schema   int              `json:"schema"`
 	Cloud    string           `json:"cloud"`
 	Flavor   string           `json:"flavor_name"`
-	Server   *explainedServer `json:"server"`
+	Server   *explainedServer `json:"failed_server"`
 	Findings []host.Finding   `json:"findings"`
 	Warnings []string         `json:"warnings"`
 }
