@@ -19,7 +19,7 @@ var withoutHint = map[string]string{
 	"host.ErrNoFlags":               "a finding of host check shows it, and has a remedy of its own",
 	"host.ErrStopped":               "the operator stopped the program that the text names",
 	"host.ProgramError":             "the last line of the program says what to do; what runs it adds a hint where it knows one",
-	"nova/cloud.ErrUnknownName":    "nova explain judges the name of a resource class or trait by it",
+	"nova/cloud.ErrUnknownName":     "nova explain judges the name of a resource class or trait by it",
 	"host/boot.FileError":           "the text has the file, the line and how to fix it",
 	"host/change.ErrUnfinished":     "it goes with the error that prevents the recovery, which has the hint",
 	"host/change.ErrNothing":        "it is the answer to undo where there is nothing to do",
