@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMachine takes a compute node of Debian's to GPU instances and back: it boots from the disk
-// that was prepared, is ready, and stays so when it reboots; libvirt knows the functions of its
-// GPUs; undone, it boots as it did at first.
+// TestMachine takes compute nodes of Debian's to GPU instances and back: they boot from the disk that
+// was prepared, are ready, and stay so when they reboot; libvirt knows the functions of their GPUs;
+// nova's users reach each other's host once they are let in; undone, a node boots as it did at first.
 func TestMachine(t *testing.T) {
 	hosts, err := Pair()
 	if err != nil {
@@ -26,47 +27,64 @@ func TestMachine(t *testing.T) {
 		return // the rest takes minutes
 	}
 	server := prepared(t)
-	for _, address := range Addresses {
-		for function, before := range map[string]string{address: "", strings.TrimSuffix(address, "0") + "1": "snd_hda_intel"} {
-			if got := [2]string{server.Before.Drivers[function], server.After.Drivers[function]}; got != [2]string{before, "vfio-pci"} {
-				t.Errorf("%s: drivers %q before and after host prepare, want %q and vfio-pci", function, got, before)
-			}
-		}
-	}
-	if want := server.Before.Arguments + " intel_iommu=on iommu=pt"; server.After.Arguments != want {
-		t.Errorf("kernel arguments %q, want %q", server.After.Arguments, want)
-	}
-
-	m := start(t, server, hosts[1])[0]
-	asPrepared := func() {
-		t.Helper()
-		state, err := m.State(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(server.After, state); diff != "" {
-			t.Errorf("it boots differently (-prepared +now):\n%s", diff)
-		}
-		if err := m.Ready(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	asPrepared()
-	if got := strings.TrimSpace(m.run("hostname")); got != "gpu2" {
-		t.Errorf("host name %q", got)
-	}
-	devices := strings.Fields(m.run("virsh", "nodedev-list", "--cap", "pci"))
+	server.isPrepared(t)
+	machines := start(t, server, hosts[0], hosts[1])
+	first, second := machines[0], machines[1]
+	second.isReady(server)
+	devices := strings.Fields(second.run("virsh", "nodedev-list", "--cap", "pci"))
 	for _, want := range []string{"pci_0000_01_00_0", "pci_0000_01_00_1", "pci_0000_02_00_0", "pci_0000_02_00_1"} {
 		if !slices.Contains(devices, want) {
 			t.Errorf("libvirt does not list %s: %q", want, devices)
 		}
 	}
-	if err := m.Reboot(t.Context(), "systemctl", "reboot"); err != nil {
+	if err := second.Reboot(t.Context(), "systemctl", "reboot"); err != nil {
 		t.Fatal(err)
 	}
-	asPrepared()
-	if err := m.Undo(t.Context(), server.Before); err != nil {
+	second.isReady(server)
+
+	login := []string{"su", "nova", "-c", "ssh -o BatchMode=yes " + second.Host.MyIP + " hostname"}
+	if out, err := first.Run(t.Context(), login...); err == nil || !strings.Contains(err.Error(), "Host key verification failed") {
+		t.Errorf("gpu1 logs in to gpu2, which lets nobody in: %v, %s", err, out)
+	}
+	if err := second.LetIn(t.Context(), first.Machine); err != nil {
+		t.Fatal(err)
+	}
+	if got := first.run(login...); got != "gpu2\n" {
+		t.Errorf("gpu1 logs in to %q", got)
+	}
+	if err := second.Undo(t.Context(), server.Before); err != nil {
 		t.Error(err)
+	}
+}
+
+// isPrepared: the kernel arguments and the drivers of the four functions changed, nothing else did.
+func (s Server) isPrepared(t *testing.T) {
+	t.Helper()
+	want := State{Arguments: s.Before.Arguments + " intel_iommu=on iommu=pt", Drivers: maps.Clone(s.Before.Drivers)}
+	for _, gpu := range Addresses {
+		audio := strings.TrimSuffix(gpu, "0") + "1"
+		if got := s.Before.Drivers[gpu] + " " + s.Before.Drivers[audio]; got != " snd_hda_intel" {
+			t.Errorf("%s: drivers %q before host prepare", gpu, got)
+		}
+		want.Drivers[gpu], want.Drivers[audio] = "vfio-pci", "vfio-pci"
+	}
+	if diff := cmp.Diff(want, s.After); diff != "" {
+		t.Errorf("after host prepare (-want +got):\n%s", diff)
+	}
+}
+
+// isReady: the machine booted as it did when it was prepared, and host check finds it ready.
+func (m machine) isReady(s Server) {
+	m.t.Helper()
+	state, err := m.State(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if diff := cmp.Diff(s.After, state); diff != "" {
+		m.t.Errorf("%s boots differently (-prepared +now):\n%s", m.Host.Name, diff)
+	}
+	if err := m.Ready(m.t.Context()); err != nil {
+		m.t.Error(err)
 	}
 }
 
