@@ -12,8 +12,8 @@ import (
 	"gpustack/nova/probe"
 )
 
-// TestProbeShells runs the tests of nova/probe's script, which run it by whatever sh is, with shells
-// other than Debian's, dash.
+// TestProbeShells runs the tests of nova/probe's script with shells other
+// than Debian's, dash: they run it by whatever sh is.
 func TestProbeShells(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.Abs("../nova/probe")

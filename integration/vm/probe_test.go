@@ -9,10 +9,10 @@ import (
 	"gpustack/nova/probe"
 )
 
-// TestProbe runs the script of flavor test in a machine, as a guest's cloud-init does, and reads its
-// report from the serial console, as Nova does. The guest has two GPUs, and a third whose memory
-// has no address. Linux 6.1 shows that region in resource like one that does not exist: the BAR's
-// register tells it, and the kernel log, each of which a guest may lack the program to read.
+// TestProbe runs the script of flavor test in a machine, as a guest's cloud-init does, and reads
+// its report from the serial console, as Nova does. The guest has two GPUs, and a third whose
+// memory has no address. Linux 6.1 shows that region in resource like one that does not exist: the
+// BAR's register tells it, and the kernel log. A guest may lack the program to read either.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	m := small(t, Topology{Name: "probe", CPU: intel, Devices: []Device{

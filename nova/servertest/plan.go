@@ -138,8 +138,8 @@ func (p *Plan) checkImage() error {
 const windowsHint = "test the flavor with a Linux image that has the same hw_ properties"
 
 // windows reports whether Nova knows that guests of the image run Windows (nova/objects/
-// image_meta.py, os_type). Cloudbase-Init passes a script that begins with #! to bash, which Windows
-// does not have (cloudbaseinit/plugins/common/userdatautils.py).
+// image_meta.py, os_type). Cloudbase-Init passes a script that begins with #! to bash, which
+// Windows does not have (cloudbaseinit/plugins/common/userdatautils.py).
 func (p *Plan) windows() bool {
 	return p.Image.Properties["os_type"] == "windows"
 }
