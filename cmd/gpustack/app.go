@@ -56,6 +56,12 @@ func newApp(u *ui, args []string) app {
 				Category:    "Flavors",
 				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u), newFlavorTestCommand(u)},
 			},
+			{
+				Name:        "image",
+				Usage:       "images that guests with GPUs boot from",
+				Category:    "Images",
+				Subcommands: []*cli.Command{newImageCheckCommand(u), newImageSetCommand(u)},
+			},
 			in("Repair of Nova's database", newRepairMigrationCommand(u)),
 			in(groupRecord, newHistoryCommand(u)),
 			in(groupRecord, newUndoCommand(u)),

@@ -141,6 +141,9 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
+	if opts.format == formatJSON || opts.format == formatYAML {
+		shown.readBARs(root)
+	}
 	u.warn(shown.allWarnings()...)
 	switch opts.format {
 	case formatTable:
@@ -185,6 +188,25 @@ type scannedDevice struct {
 func (d *scannedDevice) setState(s *selection.State) {
 	if d.whole = s; s != nil {
 		d.State, d.Guest, d.Detail = &s.Name, s.Guest, &s.Detail
+	}
+}
+
+// readBARs reads the memory regions of the listed GPUs, which decide what firmware guests need.
+func (r *scanReport) readBARs(root host.Root) {
+	var gpus []pci.Address
+	for _, d := range r.Devices {
+		if d.IsGPU() {
+			gpus = append(gpus, d.Address)
+		}
+	}
+	read, err := pci.ReadBARs(root, gpus)
+	for _, d := range r.Devices {
+		d.BARs = read[d.Address]
+	}
+	if err != nil {
+		for _, fault := range split(err) {
+			r.Warnings = append(r.Warnings, fault.Error())
+		}
 	}
 }
 

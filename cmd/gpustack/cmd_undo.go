@@ -55,7 +55,9 @@ unless Nova has gone on from there. The databases are found as that command find
 
 After flavor create, the new flavor is deleted, or the changed one restored; after flavor
 delete, the flavor is created again with the same id. If the flavor has changed since, undo
-shows how and changes nothing. The options for the cloud are those of these commands.
+shows how and changes nothing. After image set, the values of the image are restored that
+are still as gpustack has set them; values that were changed since stay, and undo names
+them. The options for the cloud are those of these commands.
 
 If a change was interrupted, undo first determines how far it came.
 

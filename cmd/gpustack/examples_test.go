@@ -56,6 +56,7 @@ done
 		"host prepare": {script: copies + `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
 		"host release": {script: held("vfio-pci", "nouveau")},
 		"host scan":    {script: copies},
+		"image":        {script: inventories, cloud: true},
 		"nova":         {script: inventories},
 		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
 		"undo":         {script: prepared + undone},
@@ -322,8 +323,8 @@ func (e *exampleRun) startCloud() []string {
 	e.t.Cleanup(c.Close)
 	c.Add("1", "gpu.k4200.2", 8, 32768, 80, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
 	c.Images = []map[string]any{
-		{"id": "9", "name": "windows-10", "min_disk": 20, "min_ram": 512, "size": 1},
-		{"id": "10", "name": "debian-12", "status": "active", "min_disk": 2, "min_ram": 512, "size": 1},
+		{"id": "9", "name": "windows-10", "status": "active", "min_disk": 20, "min_ram": 512, "size": 1, "os_type": "windows", "img_hide_hypervisor_id": "true"},
+		{"id": "10", "name": "debian-12", "status": "active", "min_disk": 2, "min_ram": 512, "size": 1 << 29, "virtual_size": 3 << 30},
 	}
 	c.Boot.Console = guestWith("0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok")
 	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Metadata: map[string]string{"gpustack-test": "0123abcd"}})

@@ -86,6 +86,7 @@ func TestOneDocument(t *testing.T) {
 	}
 	c := cloudtest.New(95)
 	t.Cleanup(c.Close)
+	c.Images = []map[string]any{{"id": "9", "name": "debian", "status": "active", "min_disk": 0, "min_ram": 0, "size": 1 << 20, "virtual_size": 3 << 30}}
 	c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8"})
 	withHosts := cloudtest.New(95)
 	t.Cleanup(withHosts.Close)
@@ -167,6 +168,8 @@ func TestOneDocument(t *testing.T) {
 		"host prepare":  {good: "host prepare --root node --dry-run", status: 2, begins: "host prepare --root absent", asks: "host prepare --root node"},
 		"host release":  {good: "host release --root node --dry-run", begins: "host release --root absent"},
 		"host scan":     {good: "host scan --root node", begins: "host scan --root absent"},
+		"image check":   {good: "image check debian --flavor gpu.old", cloud: true, begins: "image check debian --flavor gpu.old"},
+		"image set":     {good: "image set debian --for gpu --dry-run", status: 2, cloud: true, begins: "image set debian --for gpu", asks: "image set debian --for gpu"},
 		"nova check":    {good: "nova check --root node --release epoxy", status: 2, begins: "nova check --root absent"},
 		"nova configure": {good: "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4 --dry-run", status: 2,
 			begins: "nova configure --root absent --role controller --alias K4200=10de:11b4",

@@ -11,6 +11,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
+	"gpustack/nova/image"
 )
 
 // historyEntry is an entry of the journal in documents. The journal's own format, which also has
@@ -31,10 +32,17 @@ type historyEntry struct {
 	Start    [][]string       `json:"start"`
 	Repairs  []cleanup.Unit   `json:"repairs"`
 	Flavor   *flavorChange    `json:"flavor"`
+	Image    *imageChange     `json:"image_change"`
 	Programs []string         `json:"programs"`
 	Left     []string         `json:"left"`
 	Restart  []string         `json:"restart"`
 	Problem  *string          `json:"problem"` // why the drivers, repairs or flavor cannot be read
+}
+
+// imageChange is a change of an image in its cloud.
+type imageChange struct {
+	cloud.Scope
+	image.Move
 }
 
 // flavorChange is a change of a flavor in its cloud.
@@ -100,6 +108,13 @@ func (h *historyEntry) addDetail(e change.Entry) error {
 				return err
 			}
 			h.Flavor = &flavorChange{r.Scope, r.Before, r.After}
+		}
+		if e.ObjectType() == image.Type {
+			r, err := image.ParseRecord(e)
+			if err != nil {
+				return err
+			}
+			h.Image = &imageChange{r.Scope, r.Move}
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -60,8 +61,9 @@ func questions() map[string]func(t *testing.T) question {
 		return func(t *testing.T) question {
 			c := cloudtest.Start(t, 96)
 			c.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8"})
+			c.Images = []map[string]any{{"id": "9", "name": "debian", "status": "active", "min_disk": 0, "min_ram": 0, "size": 1 << 20, "virtual_size": 3 << 30}}
 			q := question{args: args, asks: asks, sums: sums, state: func() map[string]string {
-				flavors := map[string]string{}
+				flavors := map[string]string{"image debian": fmt.Sprint(c.Images[0])}
 				for _, f := range c.Flavors {
 					flavors[f.Body["name"].(string)] = "there"
 				}
@@ -97,6 +99,7 @@ func questions() map[string]func(t *testing.T) question {
 		},
 		"flavor create": onCloud("flavor gpu.k4200.2 created; 2 requests", "make these requests?", "flavor", "create", "K4200:2"),
 		"flavor delete": onCloud("flavor gpu.old deleted; 1 request", "delete it?", "flavor", "delete", "gpu.old"),
+		"image set":     onCloud("image debian changed: 1 value; 1 request", "change the image?", "image", "set", "debian", "--for", "gpu"),
 	}
 }
 

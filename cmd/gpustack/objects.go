@@ -11,6 +11,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
+	"gpustack/nova/image"
 	"gpustack/nova/servertest"
 )
 
@@ -21,11 +22,12 @@ type object struct {
 	requests []cloud.Request
 	summary  string
 	diff     fileChange
+	warnings []string // of its undo
 }
 
 // objectKinds returns the kinds of changes of objects of a cloud, one for each type of object.
 func objectKinds(compute *cloud.Compute) []change.Kind {
-	return []change.Kind{flavor.Kind{Compute: compute}, servertest.Kind{Compute: compute, Root: thisMachine()}}
+	return []change.Kind{flavor.Kind{Compute: compute}, image.Kind{Compute: compute}, servertest.Kind{Compute: compute, Root: thisMachine()}}
 }
 
 // recordedObject returns what an entry of kind objects records.
@@ -41,6 +43,14 @@ func recordedObject(e change.Entry) (object, error) {
 		return o, nil
 	case servertest.Type:
 		return recordedTest(e)
+	case image.Type:
+		r, err := image.ParseRecord(e)
+		if err != nil {
+			return object{}, err
+		}
+		o := imageObject(r.Move)
+		o.name, o.scope = "image "+r.Name, r.Scope
+		return o, nil
 	}
 	err := fmt.Errorf("entry %d: a change of an object of type %q is not supported", e.ID, e.ObjectType())
 	return object{}, host.WithHint(err, "use the release of gpustack that made the change")
@@ -50,6 +60,14 @@ func recordedObject(e change.Entry) (object, error) {
 func undoneObject(c change.Change) object {
 	if t, ok := c.(*servertest.Change); ok {
 		return undoneTest(t)
+	}
+	if c, ok := c.(*image.Change); ok {
+		back, stays := c.Back()
+		o := imageObject(back)
+		for _, value := range stays {
+			o.warnings = append(o.warnings, "image "+back.Name+" has changed since, and stays so: "+value)
+		}
+		return o
 	}
 	return flavorObject(c.(*flavor.Change).Inverse())
 }
@@ -99,12 +117,12 @@ func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store
 		return errDifferent // the warning names the reason
 	}
 	undone := undoneObject(plan.Change)
-	report.Requests = undone.requests
+	report.Requests, report.Warnings = append(report.Requests, undone.requests...), append(report.Warnings, undone.warnings...)
 	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s at %s\n", printable(entryName(entry.ID, entry.Command)), printable(compute.URL))
 		u.diff(undone.diff)
 		u.requests(undone.requests)
-	})
+	}, undone.warnings...)
 	return u.decide(opts.decision, "undo it?", undone.summary, &report, func() error {
 		return u.undo(ctx, engine, opts, plan.Entry, &report)
 	})

@@ -31,6 +31,8 @@ func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"flavor create":    reflect.TypeFor[flavorReport](),
 		"flavor delete":    reflect.TypeFor[flavorDeleteReport](),
+		"image check":      reflect.TypeFor[imageCheckReport](),
+		"image set":        reflect.TypeFor[imageSetReport](),
 		"flavor list":      reflect.TypeFor[flavorListReport](),
 		"flavor test":      reflect.TypeFor[flavorTestReport](),
 		"history":          reflect.TypeFor[historyReport](),
@@ -177,7 +179,7 @@ func typeSchema(of reflect.Type) *jsonschema.Schema {
 	case reflect.Map:
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: typeSchema(of.Elem())}
 	case reflect.Interface: // the body of a request
-		return &jsonschema.Schema{Types: []string{"object", "null"}}
+		return &jsonschema.Schema{Types: []string{"object", "array", "null"}}
 	case reflect.Struct:
 		return structSchema(of)
 	}

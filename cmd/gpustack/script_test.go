@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,7 +73,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
-			if filepath.Base(env.WorkDir) != "script-flavor" {
+			if !slices.Contains([]string{"script-flavor", "script-image"}, filepath.Base(env.WorkDir)) {
 				return nil
 			}
 			state, err := stateHome(env.WorkDir)
@@ -98,7 +99,14 @@ func startCloud(ts *testscript.TestScript, _ bool, args []string) {
 	c.Add("3", "gpu.secret", 4, 8192, 40, false, map[string]string{"pci_passthrough:alias": "K4200:2"}).Access = []string{"id-of-lab"}
 	c.Add("4", "gpu.broken", 4, 8192, 40, true, map[string]string{"pci_passthrough:alias": "K4200"})
 	c.Servers["0c1d"] = "2"
-	c.Images = []map[string]any{{"id": "9", "name": "windows", "min_disk": 100, "min_ram": 512, "size": 1}}
+	c.Images = []map[string]any{
+		{"id": "9", "name": "windows", "status": "active", "min_disk": 100, "min_ram": 512, "size": 1},
+		{"id": "10", "name": "debian", "status": "active", "visibility": "public", "owner": "id-of-admin", "protected": true, "os_hidden": true,
+			"min_disk": 0, "min_ram": 0, "size": 1 << 29, "virtual_size": 3 << 30, "os_type": "linux"},
+		{"id": "11", "name": "twice", "owner": "ours"}, {"id": "12", "name": "twice", "owner": "theirs"},
+		{"id": "13", "name": "theirs", "status": "active", "visibility": "shared", "owner": "theirs", "min_disk": 0, "min_ram": 0, "size": 1, "virtual_size": 1 << 30},
+	}
+	c.Traits = map[string]int{"COMPUTE_ADDRESS_SPACE_PASSTHROUGH": 2, "COMPUTE_SECURITY_UEFI_SECURE_BOOT": 0}
 	for name, value := range c.Env() {
 		ts.Setenv(name, value)
 	}

@@ -28,6 +28,8 @@ const (
 	FlavorDelete    Kind = "flavor delete"
 	FlavorList      Kind = "flavor list"
 	FlavorTest      Kind = "flavor test"
+	ImageCheck      Kind = "image check"
+	ImageSet        Kind = "image set"
 	RepairMigration Kind = "repair-migration"
 	History         Kind = "history"
 	Undo            Kind = "undo"
@@ -56,6 +58,8 @@ func keys() []struct {
 		{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},
 		{NovaCheck, []string{"release", "passed", "findings"}},
 		{NovaConfigure, []string{"release", "aliases", "device_specs"}},
+		{ImageCheck, []string{"image_state", "findings"}},
+		{ImageSet, []string{"cloud", "values", "left_out"}},
 		{FlavorCreate, []string{"cloud", "before", "after"}},
 		{FlavorDelete, []string{"cloud", "changes", "before"}},
 		{FlavorList, []string{"cloud", "flavors"}},

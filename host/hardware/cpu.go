@@ -48,6 +48,7 @@ func (p *probe) readCPUs(ctx context.Context, m *Machine) cores {
 	} else {
 		p.warn("/%s: shows no model of the CPU", cpuInfo)
 	}
+	m.CPU.AddressBits = p.addressBits()
 	all := cores{}
 	packages := map[string]bool{}
 	whole := len(found) > 0
@@ -93,6 +94,28 @@ func (p *probe) readCPUs(ctx context.Context, m *Machine) cores {
 	physical, threads := all.count(list)
 	m.CPU.Sockets, m.CPU.Cores, m.CPU.Threads = &sockets, &physical, &threads
 	return all
+}
+
+// addressBits returns the size of physical addresses of the first CPU, or nil: only kernels of x86
+// show it (Linux, arch/x86/kernel/cpu/proc.c: "address sizes").
+func (p *probe) addressBits() *int {
+	const enough = 64 << 10 // for the lines of one CPU
+	text, err := p.root.ReadHead(cpuInfo, enough)
+	if err != nil {
+		return nil // ghw has reported it
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "address sizes" {
+			bits, _, ok := strings.Cut(strings.TrimSpace(value), " bits physical")
+			n, err := strconv.Atoi(bits)
+			if !ok || err != nil {
+				p.warn("/%s: not a size of addresses: %q", cpuInfo, strings.TrimSpace(value))
+				return nil
+			}
+			return &n
+		}
+	}
+	return nil
 }
 
 // reduceCPUs returns /proc/cpuinfo with all lines of its first CPU, and only number, vendor and

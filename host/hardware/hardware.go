@@ -45,6 +45,8 @@ type CPU struct {
 	Sockets *int    `json:"sockets"`
 	Cores   *int    `json:"cores"`
 	Threads *int    `json:"threads"`
+	// AddressBits is the size of physical addresses, which Nova can pass through to guests.
+	AddressBits *int `json:"address_bits"`
 }
 
 // Memory is the memory of the machine or of a NUMA node.

@@ -38,7 +38,7 @@ func server() string {
 	var info strings.Builder
 	for n := range 16 {
 		node := n / 8
-		fmt.Fprintf(&info, "processor\t: %d\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7742\nflags\t\t: svm\n\n", n)
+		fmt.Fprintf(&info, "processor\t: %d\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7742\nflags\t\t: svm\naddress sizes\t: 43 bits physical, 48 bits virtual\n\n", n)
 		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d", n)
 		file(dir+"/topology/physical_package_id", fmt.Sprint(node))
 		file(dir+"/topology/core_id", fmt.Sprint(n/2%2)) // once more in the second die
@@ -158,7 +158,7 @@ func TestRead(t *testing.T) {
 	for path, want := range map[string]string{
 		"vendor": "Supermicro", "product": "AS -4124GO-NART", "bios.vendor": "AMI", "bios.version": "2.5", "bios.date": "09/14/2022",
 		"board.vendor": "Supermicro", "board.product": "H12DGO-6", "board.version": "1.01",
-		"cpu.model": "AMD EPYC 7742", "cpu.sockets": "2", "cpu.cores": "8", "cpu.threads": "16", // ghw counts 4 cores
+		"cpu.model": "AMD EPYC 7742", "cpu.address_bits": "43", "cpu.sockets": "2", "cpu.cores": "8", "cpu.threads": "16", // ghw counts 4 cores
 		"memory.total_bytes": "12884901888", "memory.usable_bytes": "12288000000", "memory.hugepages": "list of 2",
 		"memory.hugepages.0.size_bytes": "2097152", "memory.hugepages.1.size_bytes": "1073741824", "memory.hugepages.1.total": "6", "memory.hugepages.1.free": "3",
 		"numa_nodes": "list of 3", "numa_nodes.1.id": "1", "numa_nodes.1.cores": "4", "numa_nodes.1.threads": "8",
@@ -195,14 +195,16 @@ func TestHoles(t *testing.T) {
 			"/sys/class/dmi/id is missing: product, BIOS and board are unknown"},
 		{"one table", hosttest.Remove("sys/class/dmi/id/bios_version"), "bios.version: null", "/sys/class/dmi/id/bios_version: no such file or directory"},
 		{"an unreadable serial number", hosttest.Remove("sys/class/dmi/id/product_serial"), "", ""},
-		{"no cpuinfo", hosttest.Remove("proc/cpuinfo"), "cpu.model: null", "/proc/cpuinfo: shows no model of the CPU"},
-		{"cpuinfo of one CPU", hosttest.Write("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC 7742\n\n"), "", ""},
+		{"no cpuinfo", hosttest.Remove("proc/cpuinfo"), "cpu.address_bits: null\ncpu.model: null", "/proc/cpuinfo: shows no model of the CPU"},
+		{"cpuinfo of one CPU", hosttest.Write("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC 7742\n\n"), "cpu.address_bits: null", ""},
+		{"odd sizes of addresses", hosttest.Write("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC 7742\naddress sizes\t: wide\n\n"), "cpu.address_bits: null",
+			`/proc/cpuinfo: not a size of addresses: "wide"`},
 		{"a core of a CPU", hosttest.Steps(hosttest.Remove("sys/devices/system/cpu/cpu9/topology/core_cpus_list")),
 			"cpu.cores: null\ncpu.sockets: null\ncpu.threads: null\nnuma_nodes.0.cores: null\nnuma_nodes.0.threads: null\n" +
 				"numa_nodes.1.cores: null\nnuma_nodes.1.threads: null\nnuma_nodes.2.cores: null\nnuma_nodes.2.threads: null",
 			"/sys/devices/system/cpu/cpu9/topology/thread_siblings_list: no such file or directory"},
 		{"a CPU that is off", hosttest.Write("sys/devices/system/cpu/cpu9/online", "0\n"), "cpu.threads: 15\nnuma_nodes.1.threads: 7", ""},
-		{"no CPUs", hosttest.Remove("sys/devices/system/cpu"), "cpu.cores: null\ncpu.model: null\ncpu.sockets: null\ncpu.threads: null\n" +
+		{"no CPUs", hosttest.Remove("sys/devices/system/cpu"), "cpu.address_bits: null\ncpu.cores: null\ncpu.model: null\ncpu.sockets: null\ncpu.threads: null\n" +
 			"numa_nodes.0.cores: null\nnuma_nodes.0.threads: null\nnuma_nodes.1.cores: null\nnuma_nodes.1.threads: null\nnuma_nodes.2.cores: null\nnuma_nodes.2.threads: null",
 			"/sys/devices/system/cpu: no such file or directory: the CPUs are unknown"},
 		{"no meminfo", hosttest.Remove("proc/meminfo"), "memory.hugepages: null\nmemory.total_bytes: null\nmemory.usable_bytes: null\n" +

@@ -27,8 +27,9 @@ type Device struct {
 	ResetMethods      []string    `json:"reset_methods" null:"zero"` // nil where the kernel does not show them
 	SRIOV             SRIOV       `json:"sriov"`
 	DeviceType        *DeviceType `json:"device_type"`
-	AliasHint         *string     `json:"alias_hint"` // only for GPUs of a known product
-	Candidate         bool        `json:"candidate"`  // host prepare selects it by default
+	AliasHint         *string     `json:"alias_hint"`       // only for GPUs of a known product
+	Candidate         bool        `json:"candidate"`        // host prepare selects it by default
+	BARs              []BAR       `json:"bars" null:"zero"` // nil where they are not read, see [ReadBARs]
 	Warnings          []string    `json:"warnings"`
 	// NVSwitchManager reports whether a network function manages the NVSwitches of its board. It is
 	// nil on machines without NVSwitches and on machines whose NVSwitches are PCI functions.

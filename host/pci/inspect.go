@@ -29,11 +29,38 @@ type Inspection struct {
 
 // BAR is a memory region of a function.
 type BAR struct {
-	Number       int
-	Size         uint64 // 0 if the kernel does not show it
-	Wide         bool   // may be placed above 4 GiB
-	Prefetchable bool
-	Unplaced     bool // the host has assigned no addresses
+	Number       int    `json:"number"`
+	Size         uint64 `json:"size_bytes"` // 0 if the kernel does not show it
+	Wide         bool   `json:"wide"`       // may be placed above 4 GiB
+	Prefetchable bool   `json:"prefetchable"`
+	Unplaced     bool   `json:"unplaced"` // the host has assigned no addresses
+}
+
+// ReadBARs reads the memory regions of functions. Scan does not read them: they are one more file
+// of each function. Those of a function are nil if the kernel does not show them.
+func ReadBARs(root host.Root, functions []Address) (map[Address][]BAR, error) {
+	read := make(map[Address][]BAR, len(functions))
+	top, err := root.OpenDir("/")
+	if err != nil {
+		return read, fmt.Errorf("/: %w", host.Cause(err))
+	}
+	defer top.Close() //nolint:errcheck // only read from
+	var errs []error
+	buf := make([]byte, host.MaxAttribute)
+	for _, a := range functions {
+		name := path.Join(devicesDir, a.String(), "resource")
+		text, err := top.ReadBelow(name, buf)
+		if host.IsAbsent(err) {
+			continue
+		}
+		if err == nil {
+			read[a], err = ParseResource(string(text))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("/%s: %w", name, host.Cause(err)))
+		}
+	}
+	return read, errors.Join(errs...)
 }
 
 // Inspect reads an Inspection of each function (Linux, Documentation/ABI/testing/sysfs-bus-pci and

@@ -78,6 +78,11 @@ func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 	return compute, nil
 }
 
+// Cloud returns the connection to the cloud, for its other services.
+func (c *Compute) Cloud() *Cloud {
+	return c.cloud
+}
+
 // Scope returns the cloud, the region and the project in which requests are made.
 func (c *Compute) Scope() Scope {
 	return Scope{c.URL, c.cloud.endpoint.Region, c.cloud.project()}

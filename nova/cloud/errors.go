@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"gpustack/host"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -155,24 +156,35 @@ func doing(what string, err error) error {
 
 // message returns the message of a service in an answer: Nova's
 // {"badRequest": {"message": …}}, Keystone's {"error": {"message": …}}, Placement's
-// {"errors": [{"detail": …}]}.
+// {"errors": [{"detail": …}]}, and the page that WebOb makes of Glance's.
 func message(body []byte) string {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) != nil {
+		if page := glancePage().FindSubmatch(body); page != nil {
+			return brief(html.UnescapeString(string(page[1])))
+		}
 		return ""
 	}
 	for _, value := range object {
 		value = bytes.TrimSuffix(bytes.TrimPrefix(bytes.TrimSpace(value), []byte("[")), []byte("]"))
 		var fault struct{ Message, Detail string }
 		if json.Unmarshal(value, &fault) == nil && fault.Message+fault.Detail != "" {
-			text := strings.Join(strings.Fields(fault.Message+fault.Detail), " ")
-			if runes := []rune(text); len(runes) > 500 {
-				text = string(runes[:500]) + "…"
-			}
-			return strings.TrimSuffix(text, ".")
+			return brief(fault.Message + fault.Detail)
 		}
 	}
 	return ""
+}
+
+// glancePage is a page of an error (webob/exc.py, html_template_obj and body_template_obj).
+var glancePage = host.LazyRegexp(`(?s)<body>\s*<h1>[^<]*</h1>\s*([^<]*)<br ?/><br ?/>`)
+
+// brief returns a message as one line of limited length.
+func brief(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > 500 {
+		text = string(runes[:500]) + "…"
+	}
+	return strings.TrimSuffix(text, ".")
 }
 
 // redacted hides a password in a URL.

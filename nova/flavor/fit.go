@@ -76,7 +76,7 @@ const hugePage = 1 << 30
 func NewFit(request nova.Request, hosts []nova.Host, products map[string]Product, reserve Reserve) (Fit, error) {
 	var errs []error
 	for _, w := range request {
-		if !slices.ContainsFunc(hosts, func(h nova.Host) bool { return len(devicesOf(h, w.Alias, products)) > 0 }) {
+		if !slices.ContainsFunc(hosts, func(h nova.Host) bool { return len(DevicesOf(h, w.Alias, products)) > 0 }) {
 			errs = append(errs, fmt.Errorf("alias %s: %w%s", w.Alias, ErrNoAlias, hints(hosts)))
 		}
 	}
@@ -122,10 +122,10 @@ func hints(hosts []nova.Host) string {
 	return " (they have " + strings.Join(all, ", ") + ")"
 }
 
-// devicesOf returns the devices of a host that an alias names: those of the product that is given
+// DevicesOf returns the devices of a host that an alias names: those of the product that is given
 // for it; otherwise those whose product has that name, or a name that begins with it, as A100 does
 // for A100-SXM4-80GB.
-func devicesOf(h nova.Host, alias string, products map[string]Product) []*pci.Device {
+func DevicesOf(h nova.Host, alias string, products map[string]Product) []*pci.Device {
 	matches := func(match func(d *pci.Device) bool) (found []*pci.Device) {
 		for i := range h.Devices {
 			if d := &h.Devices[i]; !d.IsVF() && match(d) {
@@ -161,7 +161,7 @@ func fitHost(request nova.Request, h nova.Host, products map[string]Product, res
 	in := make([]map[int]int, len(request)) // devices of each alias by NUMA node
 	of.Guests = -1
 	for i, w := range request {
-		devices := devicesOf(h, w.Alias, products)
+		devices := DevicesOf(h, w.Alias, products)
 		of.Devices += len(devices)
 		in[i] = map[int]int{}
 		for _, d := range devices {

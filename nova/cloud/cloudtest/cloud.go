@@ -100,6 +100,9 @@ func New(newest int) *Cloud {
 	mux.HandleFunc("GET /v2/images", c.listImages)
 	mux.HandleFunc("GET /v2/images/{id}", c.image(func(w http.ResponseWriter, _ *http.Request, image map[string]any) { reply(w, image) }))
 	mux.HandleFunc("PATCH /v2/images/{id}", c.image(c.patchImage))
+	mux.HandleFunc("GET /placement/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, map[string]any{"versions": []any{map[string]any{"id": "v1.0", "status": "CURRENT", "min_version": "1.0", "max_version": "1.39", "links": []any{}}}})
+	})
 	mux.HandleFunc("GET /placement/resource_providers", c.listProviders)
 	c.serveServers()
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

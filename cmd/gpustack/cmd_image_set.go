@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host/change"
+	"gpustack/nova"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+	"gpustack/nova/image"
+)
+
+func newImageSetCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      "set",
+		Usage:     "set the properties of an image that guests with GPUs need",
+		ArgsUsage: "IMAGE",
+		Description: `
+Plans what an image, by its name or id, lacks for guests with GPUs, shows the difference,
+asks, changes it with one request, reads it back and records the change. "gpustack undo"
+restores the values that were not changed since. Existing servers keep the properties of
+the image that it had when they were created, until they are rebuilt.
+
+  gpu      min_disk is at least the size of the image's disk. With an inventory that has a
+           GPU with a memory region of 16 GiB or more: machine type q35, UEFI, and the
+           addresses of the host's processor (hw_maxphysaddr_mode)
+  windows  the same, and os_type=windows, virtio disk and network, and multiqueue
+
+A property that the cloud's release does not read, or that demands a trait that no compute
+node reports to Placement, is left out, and the plan says why. --property takes precedence:
+a property that it names is planned in any case, with a warning.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack image set debian-12 --for gpu
+  gpustack image set debian-12 --for gpu --min-disk 40 --min-ram 8G --inventory machines/
+  gpustack image set windows-10 --for windows --property img_hide_hypervisor_id= --dry-run
+  gpustack image set windows-10 --for windows --yes -o json
+
+EXIT STATUS
+  0  the image is as planned, or was before
+  1  the change failed; nothing was changed, unless the error says otherwise
+  2  --dry-run: there are pending changes
+  130  interrupted: nothing was changed, unless the error says otherwise`,
+		Flags: append([]cli.Flag{
+			outputFlag(formatTable, formatJSON, formatYAML),
+			purposeFlag("plan for `GUESTS` gpu or windows"),
+			&cli.StringSliceFlag{Name: "property", Usage: "set the property `KEY=VALUE`; KEY= removes it (repeatable)"},
+			&cli.StringFlag{Name: "min-disk", Usage: "`SIZE` that the disk of flavors must have, in GiB without a unit (default: that of the image)"},
+			&cli.StringFlag{Name: "min-ram", Usage: "`SIZE` that the memory of flavors must have, in MiB without a unit"},
+			inventoryFlag("plan for the GPUs in `FILE`, JSON or YAML of host scan"),
+			dryRunFlag(), yesFlag(), quietFlag(),
+		}, cloudFlags()...),
+		Action: action(u, parseImageSet, runImageSet),
+	}
+}
+
+type imageSetOptions struct {
+	decision
+	cloud       cloudOptions
+	name        string
+	image       image.Options
+	inventories []string
+}
+
+func parseImageSet(c *cli.Context, f *faults) imageSetOptions {
+	opts := imageSetOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), name: f.arguments(c, "IMAGE")[0], inventories: c.StringSlice("inventory")}
+	o := &opts.image
+	if o.Purpose = image.Purpose(f.choice(c, "for")); o.Purpose == "" && !c.IsSet("for") {
+		f.add(&usageError{"--for is missing", "write --for gpu or --for windows"})
+	}
+	in := func(unit flavor.Unit) func(string) (int, error) {
+		return func(s string) (int, error) { return flavor.ParseSize(s, unit) }
+	}
+	o.MinDisk = size(c, f, "min-disk", 0, in(flavor.GiB))
+	o.MinRAM = size(c, f, "min-ram", 0, in(flavor.MiB))
+	o.Properties = map[string]*string{}
+	for _, property := range c.StringSlice("property") {
+		name, value, err := image.ParseProperty(property)
+		if err != nil {
+			f.each("--property: ", err, "")
+			continue
+		}
+		if _, twice := o.Properties[name]; twice {
+			f.add(&usageError{"--property: " + name + " is given twice", ""})
+		}
+		o.Properties[name] = value
+	}
+	return opts
+}
+
+// imageSetReport is the output of image set (docs/json.md).
+type imageSetReport struct {
+	report
+	Cloud        string          `json:"cloud"`
+	Microversion string          `json:"microversion"` // the newest of the cloud
+	For          image.Purpose   `json:"for"`
+	Changes      []cloud.Request `json:"changes"`
+	Values       []plannedValue  `json:"values"`
+	LeftOut      []image.LeftOut `json:"left_out"`
+	Before       cloud.Image     `json:"before"`
+	After        cloud.Image     `json:"after"`
+}
+
+// plannedValue is a change of one value of an image.
+type plannedValue struct {
+	image.Value
+	Reason *string `json:"reason"` // null: the operator has given it
+}
+
+func runImageSet(ctx context.Context, u *ui, opts imageSetOptions) error {
+	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
+	if err != nil {
+		return err
+	}
+	c, compute, err := u.connect(ctx, opts.cloud)
+	if err != nil {
+		return err
+	}
+	engine, err := u.objectEngine(ctx, compute, opts.decision)
+	if err != nil {
+		return err
+	}
+	found, err := c.Image(ctx, opts.name)
+	if err != nil {
+		return err
+	}
+	seen := image.Seen{Image: found, Newest: compute.Newest, Hosts: hosts}
+	if seen.Traits, err = askTraits(ctx, c, seen.Demands(opts.image)); err != nil {
+		return err
+	}
+	plan, err := image.NewPlan(opts.image, seen)
+	if err != nil {
+		return err
+	}
+	report := imageSetReport{
+		report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		Cloud:  compute.URL, Microversion: compute.Newest.String(), For: opts.image.Purpose,
+		Changes: append([]cloud.Request{}, plan.Requests()...), Values: []plannedValue{}, LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
+	}
+	for _, v := range plan.Values {
+		planned := plannedValue{Value: v}
+		if why, ours := plan.Why[v.Name]; ours {
+			planned.Reason = &why
+		}
+		report.Values = append(report.Values, planned)
+	}
+	u.plan(opts.decision, &report, func() { u.imagePlan(report) }, report.Warnings...)
+	return u.decide(opts.decision, "change the image?", imageSummary(plan.Move), &report, func() error {
+		made := image.Kind{Compute: compute}.New(plan.Move)
+		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "image set " + found.Name, Change: made}, &report); err != nil {
+			return err
+		}
+		if opts.format == formatTable {
+			u.note("changed image %s, id %s", printable(found.Name), printable(found.ID))
+		}
+		return nil
+	})
+}
+
+// imagePlan prints the plan as text.
+func (u *ui) imagePlan(r imageSetReport) {
+	notes := []string{r.Before.Visibility, "of project " + r.Before.Owner}
+	if r.Before.Protected {
+		notes = append(notes, "protected from deletion")
+	}
+	if r.Before.Hidden {
+		notes = append(notes, "hidden")
+	}
+	u.printf("image %s at %s (%s)\n", printable(r.Before.Name), printable(r.Cloud), printable(strings.Join(notes, ", ")))
+	if r.Changed {
+		name := "image " + r.Before.Name
+		u.diff(fileChange{Diff: udiff.Unified(name, name, image.Text(r.Before), image.Text(r.After))})
+	} else {
+		u.printf("%s\nnothing to do: the image is as planned\n", printable(indented(image.Text(r.Before))))
+	}
+	var reasons, left strings.Builder
+	for _, v := range r.Values {
+		if v.Reason != nil {
+			fmt.Fprintf(&reasons, "  %s: %s\n", v.Name, *v.Reason)
+		}
+	}
+	for _, l := range r.LeftOut {
+		fmt.Fprintf(&left, "  %s=%s: %s\n", l.Name, l.Value, l.Reason)
+	}
+	for _, list := range []struct{ title, text string }{{"reasons", reasons.String()}, {"left out", left.String()}} {
+		if list.text != "" {
+			u.printf("\n%s:\n%s", list.title, printable(list.text))
+		}
+	}
+	if r.Changed {
+		u.requests(r.Changes)
+	}
+}
+
+// imageObject returns a change of an image as history and undo show it.
+func imageObject(m image.Move) object {
+	name := "image " + m.Name
+	return object{requests: m.Requests(), summary: imageSummary(m), diff: fileChange{Diff: udiff.Unified(name, name, m.Text(false), m.Text(true))}}
+}
+
+// imageSummary returns the summary of image set and its undo.
+func imageSummary(m image.Move) string {
+	return sentence("image "+m.Name+" changed: "+numbered(len(m.Values), "value"), numbered(len(m.Requests()), "request"))
+}

@@ -1,0 +1,347 @@
+package image
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/nova"
+	"gpustack/nova/flavor"
+)
+
+// Check judges whether guests of a flavor, which [Seen] must have, can boot an image and use their
+// GPUs. An image with os_type=windows is judged for Windows whatever the purpose.
+func Check(purpose Purpose, s Seen) []host.Finding {
+	if strings.EqualFold(s.has(osType), "windows") {
+		purpose = ForWindows
+	}
+	c := &checker{Seen: s, purpose: purpose}
+	c.image()
+	c.properties()
+	c.disk()
+	c.ram()
+	c.bars()
+	c.windows()
+	c.hypervisor()
+	c.secureBoot()
+	c.traits()
+	return c.findings
+}
+
+type checker struct {
+	Seen
+	purpose  Purpose
+	findings []host.Finding
+}
+
+func (c *checker) add(check string, status host.Status, seen, effect, remedy string) {
+	c.findings = append(c.findings, host.Finding{Check: check, Status: status, Seen: seen, Effect: effect, Remedy: remedy})
+}
+
+// set returns the command that changes the image.
+func (c *checker) set(options string) string {
+	name := c.Image.Name
+	if name == "" || strings.ContainsAny(name, " '\"$\\") {
+		name = c.Image.ID
+	}
+	return "gpustack image set " + name + " --for " + string(c.purpose) + options
+}
+
+// setBy returns the command that sets a property.
+func (c *checker) setBy(name, value string) string {
+	return c.set(" --property " + name + "=" + value)
+}
+
+// image checks whether Nova can boot from the image at all.
+func (c *checker) image() {
+	var notes []string
+	if c.Image.Hidden {
+		notes = append(notes, "hidden: lists of images do not show it")
+	}
+	if c.Image.Protected {
+		notes = append(notes, "protected from deletion")
+	}
+	text := "status " + c.Image.Status
+	if len(notes) > 0 {
+		text += "; " + strings.Join(notes, "; ")
+	}
+	switch c.Image.Status {
+	case "active":
+		c.add(checkImage, host.Pass, text, "", "")
+	case "deactivated":
+		c.add(checkImage, host.Fail, text, "Nova cannot download it: guests fail", "openstack image set --activate "+c.Image.ID)
+	default:
+		c.add(checkImage, host.Fail, text, "Nova boots only from active images", "upload its data: openstack image show "+c.Image.ID)
+	}
+}
+
+// properties checks the values of properties: Nova rejects a boot from an image with one that it
+// does not know, and ignores properties of newer releases.
+func (c *checker) properties() {
+	bad := false
+	for _, name := range slices.Sorted(maps.Keys(c.Image.Properties)) {
+		value := c.Image.Properties[name]
+		if fault := invalid(name, value); fault != "" {
+			bad = true
+			c.add(checkProperties, host.Fail, fault, "Nova rejects guests of this image", c.setBy(name, ""))
+		}
+		if since := known[name].since; c.Newest < since {
+			bad = true
+			c.add(checkProperties, host.Warn, fmt.Sprintf("%s=%s: the cloud has microversion %s, and the property is of a release with %s", name, value, c.Newest, since),
+				"Nova ignores it", c.setBy(name, ""))
+		}
+	}
+	for _, name := range []string{secureBoot, numaPolicy} { // nova/virt/hardware.py rejects others that differ
+		inImage, ok := c.Image.Properties[name]
+		inFlavor, there := c.Flavor.ExtraSpecs[extraSpec(name)]
+		if ok && there && inImage != inFlavor {
+			bad = true
+			c.add(checkProperties, host.Fail, fmt.Sprintf("%s=%s, but flavor %s has %s=%s", name, inImage, c.Flavor.Name, extraSpec(name), inFlavor),
+				"Nova rejects guests of this flavor and image", c.setBy(name, inFlavor))
+		}
+	}
+	if !bad {
+		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts the properties of the image: %d", len(c.Image.Properties)), "", "")
+	}
+}
+
+// disk compares the size of the disk with the flavor. Nova's API compares only the size of the file
+// and min_disk with it (nova/compute/api.py, _validate_flavor_image_nostatus); a larger disk fails
+// on the host (nova/virt/libvirt/imagebackend.py, verify_base_size).
+func (c *checker) disk() {
+	f, i := c.Flavor, c.Image
+	gib, known := i.DiskGiB()
+	before := len(c.findings)
+	if !known {
+		c.add(checkDisk, host.Warn, "the size of the image's disk is unknown: Glance has no virtual_size", "guests fail on the host if it is larger than the flavor's disk",
+			"'qemu-img info FILE' shows it; then: "+c.set(" --min-disk GIB"))
+	} else if i.MinDisk < gib {
+		c.add(checkDisk, host.Warn, fmt.Sprintf("min_disk is %d GiB, and the disk of the image has %d GiB", i.MinDisk, gib),
+			"Nova accepts flavors with smaller disks, and their guests fail on the host", c.set(""))
+	}
+	switch {
+	case f.Disk == 0:
+		c.add(checkDisk, host.Warn, "flavor "+f.Name+" has a disk of 0 GiB",
+			"the disk of a guest is as large as the image's, and only administrators may boot guests without a volume", "boot from a volume, or use a flavor with a disk")
+	case f.Disk < i.MinDisk:
+		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and min_disk is %d GiB", f.Name, f.Disk, i.MinDisk), "Nova rejects guests", larger)
+	case known && f.Disk < gib:
+		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and the disk of the image has %d GiB", f.Name, f.Disk, gib),
+			"Nova accepts guests, as it compares only the file with the flavor, and they fail on the host", larger)
+	}
+	if len(c.findings) == before {
+		c.add(checkDisk, host.Pass, fmt.Sprintf("the disk of the image has %d GiB, min_disk %d GiB, and flavor %s %d GiB", gib, i.MinDisk, f.Name, f.Disk), "", "")
+	}
+}
+
+const larger = "use a flavor with a larger disk: gpustack flavor create ALIAS:COUNT --disk SIZE"
+
+func (c *checker) ram() {
+	f, least := c.Flavor, c.Image.MinRAM
+	if f.RAM < least {
+		c.add(checkRAM, host.Fail, fmt.Sprintf("flavor %s has %s of RAM, and min_ram is %s", f.Name, flavor.Size(f.RAM, flavor.MiB), flavor.Size(least, flavor.MiB)),
+			"Nova rejects guests", "use a flavor with more RAM: gpustack flavor create ALIAS:COUNT --ram SIZE")
+		return
+	}
+	c.add(checkRAM, host.Pass, fmt.Sprintf("min_ram is %s, and flavor %s has %s", flavor.Size(least, flavor.MiB), f.Name, flavor.Size(f.RAM, flavor.MiB)), "", "")
+}
+
+// bars checks whether firmware and addresses of the guests are enough for the memory regions of
+// their devices.
+func (c *checker) bars() {
+	if _, asks := c.Flavor.ExtraSpecs[nova.RequestKey]; !asks {
+		c.add(checkBARs, host.Fail, "flavor "+c.Flavor.Name+" requests no devices", "guests have no GPU", "gpustack flavor list shows the flavors that request devices")
+		return
+	}
+	if len(c.Hosts) == 0 {
+		c.add(checkBARs, host.NA, "without --inventory, the memory regions of the devices are unknown", "guests may not see GPUs with large regions", scanAgain)
+		return
+	}
+	all, err := c.spans()
+	switch {
+	case err != nil:
+		c.add(checkBARs, host.Fail, err.Error(), "Nova rejects guests", "gpustack flavor create plans the request")
+		return
+	case !c.isX86():
+		c.add(checkBARs, host.NA, "the rules are for x86, and the image is for another architecture", "", "")
+		return
+	case len(all) == 0:
+		c.add(checkBARs, host.NA, "no host in the inventories has the devices of flavor "+c.Flavor.Name, "", "name their product: --alias NAME=VENDOR:PRODUCT")
+		return
+	}
+	if names := hostsOf(all, func(p span) bool { return p.unknown }); names != "" {
+		c.add(checkBARs, host.NA, "the inventory of "+names+" has no memory regions of its devices", "guests may not see GPUs with large regions", scanAgain)
+	}
+	needs := c.regionNeeds()
+	if p := biggest(all); needs == nil && p != nil {
+		c.add(checkBARs, host.Pass, fmt.Sprintf("the largest memory region has %s: every machine type and firmware is enough", size(p.largest)), "", "")
+	}
+	met := true
+	for _, n := range needs {
+		met = met && n.met
+		c.need(n)
+	}
+	if len(needs) > 0 && met {
+		c.add(checkBARs, host.Pass, needs[0].why+": machine type, firmware and addresses are as needed", "", "")
+	}
+	if len(needs) > 0 {
+		c.window(all)
+	}
+}
+
+// need adds a finding for a need that is not met.
+func (c *checker) need(n need) {
+	if n.met {
+		return
+	}
+	has, where := c.effective(n.name)
+	seen := n.name + " is not set"
+	if where != "" {
+		seen = where + " is " + has
+	}
+	if n.check == checkBARs {
+		seen += "; " + n.why
+	}
+	status, remedy := n.status, c.set("")
+	if n.check == checkBARs {
+		remedy = c.set(" --inventory FILE")
+	}
+	if reason := c.unsupported(n.name, n.value); reason != "" {
+		// The operator can do nothing about the image.
+		status, remedy = host.Warn, "it is not set by image set: "+reason
+	}
+	c.add(n.check, status, seen, n.effect, remedy)
+}
+
+// window checks whether the regions of all devices of a guest fit where its firmware places them.
+func (c *checker) window(all []span) {
+	mode, _ := c.effective(addressMode)
+	for _, p := range all {
+		if p.largest < largeBAR {
+			continue
+		}
+		bits := 0
+		switch {
+		case mode == "emulate":
+			given, _ := c.effective(addressBits)
+			bits, _ = strconv.Atoi(given) // properties reports a value that is no number
+		case mode == "passthrough" && p.host.Machine != nil && p.host.Machine.CPU.AddressBits != nil:
+			bits = *p.host.Machine.CPU.AddressBits
+		}
+		const slack = 2 // regions are aligned to their size
+		needed := slack * p.total
+		switch room := windowOf(bits); {
+		case bits == 0 && mode == "passthrough":
+			c.add(checkBARs, host.NA, "host "+p.host.Name+": the size of the processor's addresses is unknown", "whether the regions of all devices of a guest fit is not checked",
+				"run on the compute node: gpustack host scan --machine -o json")
+		case bits == 0:
+		case needed > room:
+			c.add(checkBARs, host.Fail, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name, size(needed), size(room), bits),
+				"the guest does not see GPUs that do not fit", "request fewer devices, or use hosts whose processors have larger addresses")
+		default:
+			c.add(checkBARs, host.Pass, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name, size(needed), size(room), bits),
+				"", "")
+		}
+	}
+}
+
+func (c *checker) windows() {
+	if c.purpose != ForWindows {
+		c.add(checkWindows, host.NA, "not an image of Windows", "", "")
+		return
+	}
+	met := true
+	for _, n := range c.windowsNeeds() {
+		met = met && n.met
+		c.need(n)
+	}
+	if met {
+		c.add(checkWindows, host.Pass, "os_type, disk and network are as Windows guests need them", "", "")
+	}
+}
+
+// hypervisor checks whether KVM is hidden where that does not help: it is needed by GeForce cards
+// with drivers before R465 on Windows alone (Error 43), and hides kvm-clock from Linux.
+func (c *checker) hypervisor() {
+	where := ""
+	for _, spec := range []string{"hw:hide_hypervisor_id", "hide_hypervisor_id"} { // the latter up to Ussuri
+		if isTrue(c.Flavor.ExtraSpecs[spec]) {
+			where = "flavor " + c.Flavor.Name + " has " + spec
+		}
+	}
+	remedy := "gpustack flavor list shows the flavors; one without --hide-hypervisor"
+	if isTrue(c.has(hideKVM)) {
+		where, remedy = "the image has "+hideKVM, c.setBy(hideKVM, "")
+	}
+	if where == "" {
+		c.add(checkHypervisor, host.Pass, "KVM is not hidden from guests", "", "")
+		return
+	}
+	text, helps := c.hiding(strings.EqualFold(c.has(osType), "windows"))
+	if helps {
+		c.add(checkHypervisor, host.Pass, where+": "+text, "", "")
+		return
+	}
+	c.add(checkHypervisor, host.Warn, where, text, remedy)
+}
+
+func (c *checker) secureBoot() {
+	value, where := c.effective(secureBoot)
+	if value != "required" {
+		c.add(checkSecureBoot, host.Pass, "secure boot is not required", "", "")
+		return
+	}
+	// nova/virt/libvirt/driver.py, _check_secure_boot_support
+	firmware, machine := c.has(firmwareType), c.has(machineType)
+	if firmware != "uefi" {
+		c.add(checkSecureBoot, host.Fail, where+"=required without hw_firmware_type=uefi", "the guest fails on the host", c.setBy(firmwareType, "uefi"))
+	}
+	if c.isX86() && !strings.Contains(machine, "q35") {
+		status := host.Fail
+		if machine == "" { // [libvirt] hw_machine_type of the host decides
+			status = host.Warn
+		}
+		c.add(checkSecureBoot, status, where+"=required without hw_machine_type=q35", "the guest fails on the host", c.setBy(machineType, "q35"))
+	}
+	c.add(checkSecureBoot, host.Warn, where+"=required", "the guest loads only signed modules, and NVIDIA's driver that DKMS builds is not signed",
+		"use an image with a signed driver, or with an enrolled key (docs/images.md)")
+}
+
+// traits checks whether a compute node has the traits that image and flavor demand.
+func (c *checker) traits() {
+	demanded := 0
+	for _, name := range []string{addressMode, viommuModel, secureBoot} {
+		value, where := c.effective(name)
+		trait := demand(name, &value)
+		if where == "" || trait == "" {
+			continue
+		}
+		demanded++
+		nodes, err := c.Traits.of(trait)
+		switch {
+		case err != nil:
+			c.add(checkTraits, host.NA, fmt.Sprintf("%s=%s demands trait %s: %v", where, value, trait, err), "Nova finds no host if no compute node has it",
+				"openstack resource provider list --required "+trait)
+		case len(nodes) == 0:
+			c.add(checkTraits, host.Fail, fmt.Sprintf("%s=%s demands trait %s, which no compute node reports", where, value, trait), "Nova finds no host (NoValidHost)",
+				cmp.Or(c.unset(name), "use another flavor"))
+		default:
+			c.add(checkTraits, host.Pass, fmt.Sprintf("%s=%s: trait %s is reported by %s", where, value, trait, someOf(nodes)), "", "")
+		}
+	}
+	if demanded == 0 {
+		c.add(checkTraits, host.Pass, "image and flavor demand no trait", "", "")
+	}
+}
+
+// unset returns the command that removes a property that the image has, or "".
+func (c *checker) unset(name string) string {
+	if c.value(name) == nil {
+		return ""
+	}
+	return c.setBy(name, "")
+}
