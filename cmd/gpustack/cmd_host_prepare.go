@@ -177,14 +177,16 @@ type preparedDevice struct {
 	Members           []pci.Address `json:"group_members"`
 	Driver            string        `json:"driver"`
 	By                machine.By    `json:"by"`
+	Companion         bool          `json:"companion"` // not offered to Nova, see isCompanion
 }
 
-func preparedDevices(functions []machine.Function) []preparedDevice {
+func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDevice {
 	devices := []preparedDevice{}
 	for _, f := range functions {
 		devices = append(devices, preparedDevice{
 			f.Address, f.VendorID, f.ProductID, f.SubsystemVendorID, f.SubsystemID, append([]pci.Address{}, f.Path...),
 			optional(f.SysfsPath), f.BootVGA, f.Group, append([]pci.Address{}, f.Members...), f.Driver, f.By,
+			isCompanion(all.At(f.Address), all),
 		})
 	}
 	return devices
@@ -284,7 +286,7 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) cha
 func newPrepareReport(root host.Root, m machine.Machine, plan prepare.Plan, work change.Work) prepareReport {
 	r := prepareReport{
 		Changes:   fileChanges(plan.Files),
-		Devices:   preparedDevices(plan.Functions),
+		Devices:   preparedDevices(plan.Functions, m.Devices.Value),
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
@@ -319,6 +321,9 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 		if !r.Changed {
 			u.printf("\nnothing to do: the files are as planned\n")
 			return
+		}
+		if text := companionsText(preparedCompanions(r.Devices)); text != "" {
+			u.printf("\n%s", text)
 		}
 		if len(r.Arguments.Drop) > 0 {
 			u.printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)

@@ -416,6 +416,9 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	if len(r.Dropped) > 0 {
 		u.printf("\nremoved, because %s does not have these filters: %s\n", r.Release, printable(strings.Join(r.Dropped, ", ")))
 	}
+	if text := companionsText(novaCompanions(opts.nova.Hosts)); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
+		u.printf("\n%s", text)
+	}
 	u.diffs(r.Changes)
 	if opts.nova.Placement && opts.nova.Role != nova.Controller {
 		u.printf("\nreport_in_placement cannot be turned off again on this host\n")
