@@ -137,6 +137,10 @@ func TestCheck(t *testing.T) {
 				s.Hosts[0].Devices[i].BARs = nil
 			}
 		}), want: []string{"n/a bars: the inventory of gpu1 has no memory regions of its devices", notWindows}},
+		"a region without a size": {seen: with(func(s *image.Seen) {
+			s.Hosts = []nova.Host{gpus("A100", "A100", 2, 256<<20, 0)}
+			s.Hosts[0].Devices[1].BARs[1] = pci.BAR{Number: 1, Unplaced: true}
+		}), want: []string{"n/a bars: the inventory of gpu1 has no memory regions of its devices", notWindows}},
 		"addresses are unknown": {seen: with(func(s *image.Seen) { s.Hosts = []nova.Host{gpus("A100", "A100", 2, 128*gib, 0)} },
 			"hw_machine_type=q35", "hw_firmware_type=uefi", "hw_maxphysaddr_mode=passthrough"),
 			want: []string{"n/a bars: host gpu1: the size of the processor's addresses is unknown", notWindows}},

@@ -129,7 +129,7 @@ type span struct {
 	largest uint64 // the largest region
 	total   uint64 // of all regions, each rounded up to a power of two
 	device  string // the product with the largest region
-	unknown bool   // the inventory does not have the regions of a device
+	unknown bool   // the inventory does not have a region of a device, or its size
 	missing bool   // the host has no device of an alias
 }
 
@@ -143,6 +143,7 @@ func (p *span) add(devices []*pci.Device, count int) {
 		var sum uint64
 		p.unknown = p.unknown || d.BARs == nil
 		for _, b := range d.BARs {
+			p.unknown = p.unknown || b.Size == 0
 			if !b.Wide {
 				continue
 			}
