@@ -274,8 +274,8 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 	return u.decide(opts.decision, "test it?", testSummary(t.plan), &t.report, func() error { return t.run(ctx) })
 }
 
-// sources reads the definitions of aliases: files that are given, else those of this machine. A file
-// of this machine that cannot be read is a warning: most users may not read nova.conf.
+// sources reads the definitions of aliases: files that are given, else those of this machine. A
+// file of this machine that cannot be read is a warning: most users may not read nova.conf.
 func (t *trial) sources(root host.Root) ([]nova.Defined, error) {
 	if len(t.opts.confs) > 0 {
 		sides, err := nova.ReadSides(t.u.documents(), t.opts.confs)

@@ -49,8 +49,8 @@ func addHosts(c *cloudtest.Cloud, what string) {
 	})
 }
 
-// TestExplainManyHosts: the number of requests does not depend on the number of hosts, as lists have
-// pages.
+// TestExplainManyHosts: the number of requests does not depend on the number of hosts, as lists
+// have pages.
 func TestExplainManyHosts(t *testing.T) {
 	c := cloudtest.Start(t, 95)
 	c.Add("5", "gpu.k4200.2", 4, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})

@@ -104,8 +104,8 @@ func (e *explaining) readDatabase(ctx context.Context) error {
 	return nil
 }
 
-// databases returns the databases to read, nil for none. isNamed is true for those of --database and
-// --api-database.
+// databases returns the databases to read, nil for none. isNamed is true for those of --database
+// and --api-database.
 func (e *explaining) databases() (where *novadb.Where, down time.Duration, isNamed bool, err error) {
 	if e.opts.database != "" || e.opts.apiDatabase != "" {
 		w := databasesOf(e.root, nova.Databases{}, e.opts.cloud.Timeout)

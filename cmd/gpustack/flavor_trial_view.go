@@ -234,7 +234,8 @@ type progressLine struct {
 	names []string
 }
 
-// newProgressLine returns a line for standard error, if that is a terminal and --quiet is not given.
+// newProgressLine returns a line for standard error, if that is a terminal and --quiet is not
+// given.
 func (u *ui) newProgressLine() *progressLine {
 	f, ok := u.talk.(*os.File)
 	if !ok || u.quiet || u.prints() || !term.IsTerminal(int(f.Fd())) {

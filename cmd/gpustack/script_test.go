@@ -83,8 +83,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startCloud is the command "cloud NEWEST [hosts|forbidden]": a small OpenStack whose newest microversion
-// is 2.NEWEST, with a few flavors, and the variables that sign in to it. clouds.yaml
+// startCloud is the command "cloud NEWEST [hosts|forbidden]": a small OpenStack whose newest
+// microversion is 2.NEWEST, with a few flavors, and the variables that sign in to it. clouds.yaml
 // has it as lab.
 func startCloud(ts *testscript.TestScript, _ bool, args []string) {
 	newest, err := strconv.Atoi(strings.Join(args[:min(1, len(args))], " "))

@@ -30,9 +30,9 @@ import (
 const flavor = "gpu.k4200.2"
 
 // TestChain walks the whole way of doc.go with two hosts. A server gets the GPUs of gpu1, and keeps
-// them while a migration of it fails and leaves those of gpu2 allocated; repair-migration frees them
-// with the reports of both hosts, and the next server gets them. Then a resize leaves a domain that
-// is defined on its source. In the end all is undone.
+// them while a migration of it fails and leaves those of gpu2 allocated; repair-migration frees
+// them with the reports of both hosts, and the next server gets them. Then a resize leaves a domain
+// that is defined on its source. In the end all is undone.
 func TestChain(t *testing.T) {
 	if !*full {
 		return // it takes a quarter of an hour

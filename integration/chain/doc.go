@@ -7,9 +7,9 @@
 // Nova. Not real: the GPUs, which have the ids, classes and BARs of a Quadro K4200 and nothing
 // behind them (integration/vm, function.go), and Neutron (integration/nova, neutron.go).
 //
-// Where to look: image.go says what is installed on a compute node, prepare.go prepares one for
-// GPU instances, machine.go starts it, compute.go configures its nova-compute as a site would,
-// with conf.go, and undo.go undoes all that gpustack did there. guest.go makes what guests boot from,
+// Where to look: image.go says what is installed on a compute node, prepare.go prepares one for GPU
+// instances, machine.go starts it, compute.go configures its nova-compute as a site would, with
+// conf.go, and undo.go undoes all that gpustack did there. guest.go makes what guests boot from,
 // and controllers.go the control plane outside that has it.
 //
 // The tests take minutes and some GiB of memory, and run with -full only.

@@ -12,9 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMachine takes compute nodes of Debian's to GPU instances and back: they boot from the disk that
-// was prepared, are ready, and stay so when they reboot; libvirt knows the functions of their GPUs;
-// nova's users reach each other's host once they are let in; undone, a node boots as it did at first.
+// TestMachine takes compute nodes of Debian's to GPU instances and back: they boot from the disk
+// that was prepared, are ready, and stay so when they reboot; libvirt knows the functions of their
+// GPUs; nova's users reach each other's host once they are let in; undone, a node boots as it did
+// at first.
 func TestMachine(t *testing.T) {
 	hosts, err := Pair()
 	if err != nil {

@@ -78,8 +78,8 @@ func cached(ctx context.Context, kind, key string, build func(ctx context.Contex
 	return dir, os.Rename(making, dir)
 }
 
-// Cached returns a folder of the cache that build makes once for each kind and key. The parts of the
-// key must identify everything that the folder depends on.
+// Cached returns a folder of the cache that build makes once for each kind and key. The parts of
+// the key must identify everything that the folder depends on.
 func Cached(ctx context.Context, kind string, key []string, build func(ctx context.Context, dir string) error) (string, error) {
 	return cached(ctx, kind, recipe(key...), build)
 }

@@ -56,8 +56,8 @@ func plain(bus string, slot int) []Device {
 }
 
 // Server is a machine with an IOMMU of Intel's that boots from the drive root and has the programs
-// on the drive lab. It has two Quadro K4200, at 0000:01:00 and 0000:02:00, each in an IOMMU group of
-// its own, and QEMU's devices beside them.
+// on the drive lab. It has two Quadro K4200, at 0000:01:00 and 0000:02:00, each in an IOMMU group
+// of its own, and QEMU's devices beside them.
 func Server(name string, memory int, devices ...string) Topology {
 	t := Topology{
 		Name: name, CPU: intel, Machine: "kernel-irqchip=split", Units: intelUnit, Memory: memory,

@@ -75,8 +75,8 @@ func (n NewServer) ToServerCreateMap() (map[string]any, error) {
 }
 
 // CreateServer creates a server and returns its id, in a request that is never retried. Unless Nova
-// has rejected it (IsRefused), a request that failed may have been carried out, or may still be: the
-// caller finds the server by its name and metadata.
+// has rejected it (IsRefused), a request that failed may have been carried out, or may still be:
+// the caller finds the server by its name and metadata.
 func (c *Compute) CreateServer(ctx context.Context, n NewServer) (id string, err error) {
 	err = c.cloud.ask(once(ctx), "creating server "+n.Name, func(ctx context.Context) error {
 		made, err := servers.Create(ctx, c.client, n, nil).Extract()

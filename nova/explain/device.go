@@ -45,8 +45,8 @@ func (s short) reason() string {
 	return fmt.Sprintf("has %d free %s of %d", s.have, s.alias, s.want)
 }
 
-// consume takes the devices of a request from units as Nova takes them from pools, one request after
-// the other (nova/pci/stats.py, _apply_request). It returns nil if there are enough.
+// consume takes the devices of a request from units as Nova takes them from pools, one request
+// after the other (nova/pci/stats.py, _apply_request). It returns nil if there are enough.
 func (a aliases) consume(r nova.Request, units []unit) *short {
 	left := slices.Clone(units)
 	for _, w := range r {
@@ -280,8 +280,8 @@ func (a aliases) unresolved(r nova.Request) string {
 	return ""
 }
 
-// side returns the configuration of a host. Files that do not name a host are those of every compute
-// node if there is no other such configuration; isSure is false then.
+// side returns the configuration of a host. Files that do not name a host are those of every
+// compute node if there is no other such configuration; isSure is false then.
 func (j *judge) side(h Host) (side *nova.Side, isSure bool) {
 	var computes []*nova.Side
 	for i := range j.facts.Sides {

@@ -350,8 +350,8 @@ func (f Facts) cells() (int, error) {
 	return 0, nil
 }
 
-// policy returns the NUMA policy of the devices of an alias, and where it is set: that of the flavor
-// replaces that of the alias (nova/pci/request.py, _translate_alias_to_requests).
+// policy returns the NUMA policy of the devices of an alias, and where it is set: that of the
+// flavor replaces that of the alias (nova/pci/request.py, _translate_alias_to_requests).
 func (j *judge) policy(alias string) (policy, from string) {
 	if text := j.facts.Flavor.ExtraSpecs["hw:pci_numa_affinity_policy"]; text != "" {
 		return text, "hw:pci_numa_affinity_policy of flavor " + j.facts.Flavor.Name

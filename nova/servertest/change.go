@@ -22,7 +22,8 @@ var (
 	// credentials.
 	ErrOtherCloud = host.WithHint(errors.New("the test ran in another cloud, region or project"),
 		"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
-	// ErrNotOurs says that a server with a recorded id has not the name and the metadata of the record.
+	// ErrNotOurs says that a server with a recorded id has not the name and the metadata of the
+	// record.
 	ErrNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
 		"compare it with the entry: gpustack history ENTRY; openstack server show ID")
 	// ErrRunning says that the run that created a server still uses it.
@@ -91,8 +92,8 @@ func readProcess(root host.Root, pid int) (Process, error) {
 	return Process{pid, stat.Start, strings.TrimSpace(string(boot))}, err
 }
 
-// Runs reports whether the run of a record is still running. A process that cannot be read counts as
-// running.
+// Runs reports whether the run of a record is still running. A process that cannot be read counts
+// as running.
 func (r Record) Runs(root host.Root) bool {
 	if r.Process == nil {
 		return false

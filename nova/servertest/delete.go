@@ -9,7 +9,8 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// Pace is how often a cloud is asked, and how long it is waited for. 0 stands for a field's default.
+// Pace is how often a cloud is asked, and how long it is waited for. 0 stands for a field's
+// default.
 type Pace struct {
 	First, Most time.Duration // between two requests: at first, and after a long time (default 2 s and 5 s)
 	Delete      time.Duration // for the deletion of a server (default 5 minutes)

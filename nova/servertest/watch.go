@@ -97,7 +97,8 @@ func (t Test) watch(ctx context.Context, s Server) Outcome {
 	return w.Outcome
 }
 
-// ended completes the outcome of a server that could not be watched to the end. Its caller then returns.
+// ended completes the outcome of a server that could not be watched to the end. Its caller then
+// returns.
 func (w *watched) ended(ctx context.Context, err error, silent ...string) {
 	switch cause := context.Cause(ctx); {
 	case cause != nil && errors.Is(cause, errSilent):
