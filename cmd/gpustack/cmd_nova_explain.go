@@ -104,13 +104,13 @@ func parseNovaExplain(c *cli.Context, f *faults) novaExplainOptions {
 
 // novaExplainReport is the output of nova explain (docs/json.md).
 type novaExplainReport struct {
+	Schema int              `json:"schema"`
+	Cloud  string           `json:"cloud"`
+	Flavor string           `json:"flavor_name"`
+	Server *explainedServer `json:"failed_server"`
 	explain.Report
-	Schema   int              `json:"schema"`
-	Cloud    string           `json:"cloud"`
-	Flavor   string           `json:"flavor_name"`
-	Server   *explainedServer `json:"failed_server"`
-	Findings []host.Finding   `json:"findings"`
-	Warnings []string         `json:"warnings"`
+	Findings []host.Finding `json:"findings"`
+	Warnings []string       `json:"warnings"`
 }
 
 // explainedServer is the server whose fault is explained.

@@ -111,6 +111,7 @@ func TestOneDocument(t *testing.T) {
 	lay("prepared", "talk-2xk4200", nova)
 	lay("hgx", "hgx-8xa100", "")
 	lay("twins", "workstation-twins", "")
+	unpack(t, dir, "", "-- a100.conf --\n[pci]\nalias = {\"name\": \"A100\", \"vendor_id\": \"10de\", \"product_id\": \"20b2\", \"device_type\": \"type-PCI\"}\n")
 	if talk, status := runHere(t, dir, "host", "prepare", "--root", "prepared", "--yes"); status != 0 {
 		t.Fatal(talk)
 	}
@@ -161,16 +162,18 @@ func TestOneDocument(t *testing.T) {
 		"flavor create": {good: "flavor create K4200:2 --dry-run", status: 2, cloud: true, begins: "flavor create K4200:2", asks: "flavor create K4200:2"},
 		"flavor delete": {good: "flavor delete gpu.old --dry-run", status: 2, cloud: true, begins: "flavor delete gpu.old", asks: "flavor delete gpu.old"},
 		"flavor list":   {good: "flavor list", cloud: true, begins: "flavor list"},
-		"history":       {good: "history --root prepared", begins: "history --root absent"},
-		"host bind":     {good: "host bind --root node --live --dry-run", status: 2, begins: "host bind --root absent"},
-		"host check":    {good: "host check --root node", status: 2, begins: "host check --root absent"},
-		"host guests":   {good: "host guests --root node", status: 2, begins: "host guests --root absent"},
-		"host prepare":  {good: "host prepare --root node --dry-run", status: 2, begins: "host prepare --root absent", asks: "host prepare --root node"},
-		"host release":  {good: "host release --root node --dry-run", begins: "host release --root absent"},
-		"host scan":     {good: "host scan --root node", begins: "host scan --root absent"},
-		"image check":   {good: "image check debian --flavor gpu.old", cloud: true, begins: "image check debian --flavor gpu.old"},
-		"image set":     {good: "image set debian --for gpu --dry-run", status: 2, cloud: true, begins: "image set debian --for gpu", asks: "image set debian --for gpu"},
-		"nova check":    {good: "nova check --root node --release epoxy", status: 2, begins: "nova check --root absent"},
+		"flavor test": {good: "flavor test gpu.old --image debian --conf a100.conf --dry-run", status: 2, cloud: true,
+			begins: "flavor test gpu.old --image debian --conf a100.conf", asks: "flavor test gpu.old --image debian --conf a100.conf"},
+		"history":      {good: "history --root prepared", begins: "history --root absent"},
+		"host bind":    {good: "host bind --root node --live --dry-run", status: 2, begins: "host bind --root absent"},
+		"host check":   {good: "host check --root node", status: 2, begins: "host check --root absent"},
+		"host guests":  {good: "host guests --root node", status: 2, begins: "host guests --root absent"},
+		"host prepare": {good: "host prepare --root node --dry-run", status: 2, begins: "host prepare --root absent", asks: "host prepare --root node"},
+		"host release": {good: "host release --root node --dry-run", begins: "host release --root absent"},
+		"host scan":    {good: "host scan --root node", begins: "host scan --root absent"},
+		"image check":  {good: "image check debian --flavor gpu.old", cloud: true, begins: "image check debian --flavor gpu.old"},
+		"image set":    {good: "image set debian --for gpu --dry-run", status: 2, cloud: true, begins: "image set debian --for gpu", asks: "image set debian --for gpu"},
+		"nova check":   {good: "nova check --root node --release epoxy", status: 2, begins: "nova check --root absent"},
 		"nova configure": {good: "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4 --dry-run", status: 2,
 			begins: "nova configure --root absent --role controller --alias K4200=10de:11b4",
 			asks:   "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4"},

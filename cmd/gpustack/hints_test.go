@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -239,13 +240,14 @@ func TestHintForVirtualFunctions(t *testing.T) {
 	}
 }
 
-// TestAtRoot: commands in hints get the --root of the command line, exactly those that have it.
+// TestAtRoot: commands in hints get the --root of the command line, exactly those that have it and
+// are about a machine.
 func TestAtRoot(t *testing.T) {
 	u := testUI(t)
 	u.root = "/mnt/my node"
 	for path, c := range visibleCommands(newApp(testUI(t), []string{"gpustack"}).Commands) {
 		want := "run 'gpustack " + path + " --some 3', not gpustackd"
-		if findFlag(c.Flags, "root") != nil && path != "flavor list" {
+		if aboutCloud := []string{"flavor list", "flavor test", "nova explain"}; findFlag(c.Flags, "root") != nil && !slices.Contains(aboutCloud, path) {
 			want = strings.Replace(want, path, path+" --root '/mnt/my node'", 1)
 		}
 		if got := u.atRoot("run 'gpustack " + path + " --some 3', not gpustackd"); got != want {

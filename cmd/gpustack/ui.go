@@ -120,7 +120,7 @@ func (u *ui) catchUp() {
 	u.out.Flush() //nolint:errcheck // the writer keeps the error
 }
 
-// rooted matches the commands that have --root, without flavor list, which is about a cloud.
+// rooted matches the commands about a machine. Others that have --root are about a cloud.
 var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|nova (check|configure)|repair-migration|history|undo)\b`)
 
 // atRoot adds --root to the commands in hints, remedies and messages, one a line: they are for the
