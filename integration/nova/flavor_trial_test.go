@@ -1,0 +1,106 @@
+package nova
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// tried is what flavor test prints of its one server.
+type tried struct {
+	Verdict string
+	Servers []struct {
+		Server, Name string
+		Host         *string
+		Reasons      []string
+		Deleted      bool
+		Freed        *bool
+		FreedBy      *string  `json:"freed_by"`
+		Console      []string `json:"console_lines"`
+	}
+}
+
+// try tests a flavor for a few seconds: the fake driver's guests have a console, and never report.
+// On a busy machine the server is not active by then, and the test is made again with more time.
+func try(t *testing.T, flavor string, args ...string) (d tried) {
+	t.Helper()
+	for _, timeout := range []string{"3s", "15s", "60s"} {
+		argv := append([]string{"flavor", "test", flavor, "--image", Image, "--timeout", timeout, "--yes", "-o", "json"}, args...)
+		stdout, stderr, status := command(t, lab.Env(), argv...)
+		d = tried{}
+		if err := json.Unmarshal([]byte(stdout), &d); err != nil || status != 2 || d.Verdict != "unknown" || len(d.Servers) != 1 {
+			t.Fatalf("%q: exit status %d, %v\n%s%s", argv, status, err, stdout, stderr)
+		}
+		if !strings.Contains(strings.Join(d.Servers[0].Reasons, ""), "is not active") {
+			break
+		}
+		if !d.Servers[0].Deleted {
+			succeed(t, "undo", "--yes")
+		}
+	}
+	return d
+}
+
+// TestFlavorTest: flavor test against Nova itself, whose fake driver prints a fixed text on the
+// consoles of its guests: the verdict is unknown, and the devices are free again by the database.
+func TestFlavorTest(t *testing.T) {
+	nova := compute(t)
+	newFlavor(t, nova, "tried", 2)
+	database := lab.Database.URL("nova_cell1")
+	_, stderr, status := command(t, lab.Env(), "flavor", "test", "tried", "--image", Image, "--dry-run", "-v")
+	if n := len(regexp.MustCompile(`(?m)^gpustack: (GET|POST) http`).FindAllString(stderr, -1)); status != 2 || n == 0 || n > 6 {
+		t.Errorf("exit status %d, %d requests:\n%s", status, n, stderr)
+	}
+	d := try(t, "tried", "--database", database, "--console")
+	s := d.Servers[0]
+	if !s.Deleted || s.Freed == nil || !*s.Freed || s.FreedBy == nil || *s.FreedBy != "the database" || s.Host == nil || !strings.HasPrefix(*s.Host, "gpu") ||
+		strings.Join(s.Console, "|") != "FAKE CONSOLE OUTPUT|ANOTHER|LAST LINE" || !strings.Contains(strings.Join(s.Reasons, ""), "its console has other output") {
+		t.Errorf("%+v", s)
+	}
+	if s := try(t, "tried").Servers[0]; s.Freed != nil || !s.Deleted || s.Console != nil {
+		t.Errorf("without evidence: %+v", s)
+	}
+	// On a given host, with the filters; the server stays, and undo deletes it.
+	kept := try(t, "tried", "--host", "gpu2", "--keep").Servers[0]
+	if kept.Host == nil || *kept.Host != "gpu2" || kept.Deleted || len(rows(t, cards, kept.Server)) != 2 {
+		t.Errorf("kept: %+v", kept)
+	}
+	if got := succeed(t, "undo", "--yes"); !strings.Contains(got, "DELETE /servers/ID") {
+		t.Error(got)
+	}
+	until(t, "the cards are free", func() bool { return len(rows(t, cards, kept.Server)) == 0 })
+	// Three cards: Nova's own fault, and the chain by hand.
+	newFlavor(t, nova, "tried-3", 3)
+	stdout, stderr, status := command(t, lab.Env(), "flavor", "test", "tried-3", "--image", Image, "--yes")
+	if status != 2 || !strings.Contains(stdout, "nova: No valid host was found") || !strings.Contains(stdout, "gpustack nova explain --flavor tried-3") || !strings.Contains(stdout, "verdict: fail") {
+		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
+	}
+	// Killed while the guest is watched: the next run names it, --clean deletes it.
+	cmd := isolated(t, gpustack, "flavor", "test", "tried", "--image", Image, "--yes")
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8"}, lab.Env()...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const alive = "SELECT uuid FROM nova_cell1.instances WHERE deleted = 0 AND display_name LIKE 'gpustack-test-%%'"
+	until(t, "the server is active", func() bool { return len(rows(t, alive+" AND vm_state = 'active'")) == 1 })
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it was not killed")
+	}
+	if _, stderr, _ := command(t, lab.Env(), "flavor", "test", "tried", "--image", Image, "--dry-run"); !strings.Contains(stderr, "its run was killed") {
+		t.Error(stderr)
+	}
+	stranger := start(t, nova, newFlavor(t, nova, "of-another", 1))
+	if got := succeed(t, "flavor", "test", "--clean", "--yes"); !strings.Contains(got, "1 test server deleted; 1 record closed") {
+		t.Error(got)
+	}
+	if left := rows(t, alive); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+	remove(t, nova, stranger)
+}
