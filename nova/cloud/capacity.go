@@ -9,55 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gophercloud/gophercloud/v2"
-	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/allocationcandidates"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
 )
-
-// treeVersion is the first microversion in which allocation candidates contain providers below a
-// compute node, and name its root (Rocky; placement/rest_api_version_history.rst).
-const treeVersion = "1.29"
-
-// at returns the client with another microversion.
-func (p *Placement) at(microversion string) *gophercloud.ServiceClient {
-	client := *p.client
-	client.Microversion = microversion
-	return &client
-}
-
-// Candidates returns the ids of the root providers that can serve amounts of resource classes
-// together, and that have the required traits, or with a leading "!" do not have them. Providers
-// of shared resources may be among them. A resource class or a trait that Placement does not have
-// is [ErrUnknownName].
-func (p *Placement) Candidates(ctx context.Context, resources map[string]int, traits []string) (map[string]bool, error) {
-	roots := map[string]bool{}
-	options := allocationcandidates.ListOpts{Resources: amounts(resources)}
-	if len(traits) > 0 {
-		options.Required = []string{strings.Join(traits, ",")} // repeated, it is a list from 1.39 on only
-	}
-	what := "allocation candidates for " + options.Resources
-	err := p.cloud.ask(ctx, what, func(ctx context.Context) error {
-		page, err := allocationcandidates.List(p.at(treeVersion), options).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := allocationcandidates.ExtractAllocationCandidates(page)
-		if err != nil {
-			return err
-		}
-		for _, r := range list.AllocationRequests {
-			for provider := range r.Allocations {
-				root := provider
-				if of := list.ProviderSummaries[provider].RootProviderUUID; of != nil {
-					root = *of
-				}
-				roots[root] = true
-			}
-		}
-		return nil
-	})
-	return roots, unknownName(err)
-}
 
 // ErrUnknownName means that Placement has no resource class or no trait with a name.
 var ErrUnknownName = errors.New("unknown to Placement")
@@ -66,7 +19,7 @@ var ErrUnknownName = errors.New("unknown to Placement")
 // have (placement/handlers/util.py; placement/lib.py: HTTP 400).
 func unknownName(err error) error {
 	var e *Error
-	if errors.As(err, &e) && e.Status == http.StatusBadRequest {
+	if errors.As(err, &e) && e.Status == http.StatusBadRequest && strings.Contains(e.Reason, "No such ") {
 		e.Kind = ErrUnknownName
 	}
 	return err
