@@ -30,10 +30,9 @@ type StockRow struct {
 	Finding *cleanup.Finding
 }
 
-// Stocks reads the compute nodes of all cells with the rows of devices that matter, by vendor and
-// product. Options.Host selects one host; other selections do not apply. The judgements of rows are
+// Stocks reads the compute nodes of all cells with their rows of devices. Options.Host selects one host; other selections do not apply. The judgements of rows are
 // those of [Rows], in a snapshot of their own: a row that has changed since has none.
-func Stocks(ctx context.Context, d *novadb.Databases, o Options, matters func(vendor, product string) bool) (all []Stock, err error) {
+func Stocks(ctx context.Context, d *novadb.Databases, o Options) (all []Stock, err error) {
 	type place struct {
 		cell string
 		id   int64
@@ -50,7 +49,7 @@ func Stocks(ctx context.Context, d *novadb.Databases, o Options, matters func(ve
 		if c.IsCell0() {
 			continue
 		}
-		in, err := stocks(ctx, c, o.Host, matters)
+		in, err := stocks(ctx, c, o.Host)
 		if err != nil {
 			return nil, fmt.Errorf("cell %s: %w", c.Name, err)
 		}
@@ -68,7 +67,7 @@ func Stocks(ctx context.Context, d *novadb.Databases, o Options, matters func(ve
 }
 
 // stocks reads the compute nodes of a cell, of one host or of all, in one snapshot.
-func stocks(ctx context.Context, c novadb.Cell, host string, matters func(vendor, product string) bool) (all []Stock, err error) {
+func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err error) {
 	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -110,7 +109,7 @@ func stocks(ctx context.Context, c novadb.Cell, host string, matters func(vendor
 		if err := rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated, &r.NUMA); err != nil {
 			return err
 		}
-		if at, live := index[d.Node]; live && matters(d.Vendor, d.Product) {
+		if at, live := index[d.Node]; live {
 			all[at].Rows = append(all[at].Rows, r)
 		}
 		return nil

@@ -37,9 +37,10 @@ mends it:
   numa               the free devices are on NUMA nodes that the guest can have
 
 What cannot be read is not checked, and is listed with the option that would check it. A
-host whose free devices, resources or service were not checked is unknown, even if no
-link fails. Without --conf, an alias stands for the product that host scan gives that
-name. Changes nothing.
+host is unknown if no link fails, but one was not checked: free devices in the database
+stand for device_spec, and those in Placement for the rows. Without --conf, an alias stands
+for the product that host scan gives that name, and no host is more than unknown. Changes
+nothing.
 
 The database is that of --database, or those that a controller's file of --conf names.
 Placement and the lists of hosts require an administrator.
@@ -176,24 +177,27 @@ func (u *ui) explainTable(r novaExplainReport) {
 		u.printf("%s\n", oneLine(text))
 	}
 	u.printf("%s\n", oneLine(r.Conclusion))
-	rows := [][]string{}
+	var rows [][]string
 	add := func(g explain.Group, verdict string) {
-		row := []string{explain.Names(g.Members, shownNames), verdict, "-", ""}
+		line := func(text string) {
+			rows = append(rows, []string{verdict, text})
+			verdict = ""
+		}
+		if n := len(g.Members); n > 0 {
+			line(quantity(n, "host", "hosts") + ": " + explain.Names(g.Members, shownNames))
+		}
 		if g.Example == nil {
-			if g.Verdict == explain.Unknown {
-				row[3] = "no checked link fails"
-			}
-			rows = append(rows, row)
 			return
 		}
-		row[2], row[3] = string(g.Example.Link), g.Example.Seen
-		if len(g.Members) > 1 {
-			row[3] = g.Members[0] + ": " + row[3]
-		}
+		seen := string(g.Example.Link) + ": " + g.Example.Seen
 		if g.Example.From != "" {
-			row[3] += " (" + g.Example.From + ")"
+			seen += " (" + g.Example.From + ")"
 		}
-		rows = append(rows, row, []string{"", "", "", g.Example.Remedy})
+		if len(g.Members) > 1 {
+			seen = "on " + g.Members[0] + ", " + seen
+		}
+		line(seen)
+		line(g.Example.Remedy)
 	}
 	for _, g := range r.Groups {
 		add(g, string(g.Verdict))
@@ -203,7 +207,7 @@ func (u *ui) explainTable(r novaExplainReport) {
 	}
 	if len(rows) > 0 {
 		u.printf("\n")
-		u.table([]string{"HOSTS", "VERDICT", "LINK", "SEEN"}, rows)
+		u.table([]string{"VERDICT", "SEEN"}, rows)
 	}
 	if len(r.NotChecked) > 0 {
 		u.printf("\nnot checked:\n")
@@ -219,7 +223,7 @@ func (u *ui) explainTable(r novaExplainReport) {
 	}
 }
 
-// shownNames is how many names or ranges of names a line of the table contains.
+// shownNames is how many names or ranges of names the table contains for each verdict.
 const shownNames = 3
 
 // explaining is one run of nova explain.
@@ -274,14 +278,10 @@ func (e *explaining) readFlavor(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(f cloud.Flavor) bool { return f.Name == name })
-	if i < 0 {
-		i = slices.IndexFunc(all, func(f cloud.Flavor) bool { return f.ID == name })
+	f, err := findFlavor(all, name)
+	if err != nil {
+		return err
 	}
-	if i < 0 {
-		return &usageError{"flavor " + name + ": not found", "'openstack flavor list --all' shows all flavors; names are case-sensitive"}
-	}
-	f := all[i]
 	if f.ExtraSpecs, err = e.compute.ExtraSpecs(ctx, f); err != nil {
 		return err
 	}
@@ -321,7 +321,8 @@ func (e *explaining) readServer(ctx context.Context) (isPlaced bool, err error) 
 	if s.Fault != "" {
 		e.report.Server.Fault = &s.Fault
 	}
-	if s.Status != "ERROR" && (s.Host != "" || s.Status != "BUILD") {
+	isUnplaced := s.Status == "ERROR" || s.Host == "" && slices.Contains([]string{"BUILD", "SHELVED_OFFLOADED"}, s.Status)
+	if !isUnplaced {
 		e.report.Verdict = explain.Can
 		e.report.Conclusion = fmt.Sprintf("server %s is %s: nothing to explain", s.Name, s.Status)
 		if s.Host != "" {

@@ -44,6 +44,7 @@ func addHosts(c *cloudtest.Cloud, what string) {
 		Failed: map[string]map[string]any{
 			failedServer: {"id": failedServer, "name": "train", "status": "ERROR", "tenant_id": "p", "OS-EXT-AZ:availability_zone": "az3", "image": "",
 				"fault": map[string]any{"message": "No valid host was found. "}, "flavor": embedded},
+			"0b": {"id": "0b", "name": "shelved", "status": "SHELVED_OFFLOADED", "tenant_id": "p", "OS-EXT-AZ:availability_zone": "az3", "image": "", "flavor": embedded},
 			"0a": {"id": "0a", "name": "works", "status": "ACTIVE", "tenant_id": "p", "OS-EXT-SRV-ATTR:host": "gpu1", "image": "", "flavor": embedded},
 		},
 	})
@@ -58,12 +59,12 @@ func TestExplainManyHosts(t *testing.T) {
 	h := &cloudtest.Hosts{Page: 1000}
 	for i := range many {
 		n := &cloudtest.Node{Name: fmt.Sprintf("gpu%04d", i), Zone: "nova", VCPU: 32, Memory: 65536, Disk: 1000, Class: "CUSTOM_PCI_10DE_11B4", Devices: 8}
-		switch {
-		case i%100 == 7:
+		switch i % 100 {
+		case 7:
 			n.Down, n.Free = true, 8
-		case i%100 == 8:
+		case 8:
 			n.Used = 32
-		case i%100 == 9:
+		case 9:
 			n.Memory = 4096
 		}
 		h.Nodes = append(h.Nodes, n)

@@ -58,11 +58,7 @@ func (e *explaining) readCloud(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		omitted, err := e.facts.ReadPlacement(ctx, placement)
-		if err != nil {
-			return err
-		}
-		e.omitted = append(e.omitted, omitted...)
+		return e.facts.ReadPlacement(ctx, placement)
 	}
 	return nil
 }
@@ -72,6 +68,9 @@ func (e *explaining) readCloud(ctx context.Context) error {
 // then.
 func (e *explaining) readDatabase(ctx context.Context) error {
 	where, down, isNamed, err := e.databases()
+	if err == nil && where == nil && len(e.opts.guests) > 0 {
+		err = &usageError{"--guests: rows are judged in a database, and none is given", "give --database URL, or --conf controller=FILE with [api_database]"}
+	}
 	if err != nil || where == nil {
 		return err
 	}
@@ -93,7 +92,7 @@ func (e *explaining) readDatabase(ctx context.Context) error {
 			e.report.Warnings = append(e.report.Warnings, err.Error())
 		}
 	}
-	stocks, err := find.Stocks(ctx, databases, options, func(vendor, _ string) bool { return vendor != "" })
+	stocks, err := find.Stocks(ctx, databases, options)
 	if err != nil {
 		return err
 	}

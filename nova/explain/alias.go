@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -22,6 +23,36 @@ type aliases struct {
 	faults  []Judged // with which nova-api rejects requests
 }
 
+// rejected is the reason for the aliases of a file of which Nova accepts none.
+const rejected = "is not offered any alias: nova-api rejects those of a file"
+
+// together returns why Nova rejects the last definition of an alias beside those before it
+// (nova/pci/request.py, get_alias_from_config).
+func together(name string, objects []map[string]any, inPlacement bool, r nova.Release) (faults []string) {
+	last := objects[len(objects)-1]
+	hasClass := last["resource_class"] != nil && inPlacement
+	if r > nova.Epoxy && ids(last) == "" && !hasClass {
+		faults = append(faults, "alias "+name+" lacks vendor_id or product_id, and pci_in_placement with a resource_class")
+	}
+	if len(objects) == 1 {
+		return faults
+	}
+	switch first := objects[0]; {
+	case inPlacement && r >= nova.Antelope:
+		faults = append(faults, "alias "+name+" is defined twice, which pci_in_placement does not allow")
+	case first["device_type"] == nil || first["device_type"] != last["device_type"]:
+		faults = append(faults, "alias "+name+" is defined twice without the same device_type")
+	case numaPolicy(first) != numaPolicy(last):
+		faults = append(faults, "alias "+name+" is defined twice with different values of numa_policy")
+	}
+	return faults
+}
+
+func numaPolicy(alias map[string]any) string {
+	policy, _ := alias["numa_policy"].(string)
+	return cmp.Or(policy, "legacy")
+}
+
 // definitions returns the aliases of one side, with the faults for which Nova rejects them all.
 func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]any, where map[string]string, faults []Judged) {
 	defined, where = map[string][]map[string]any{}, map[string]string{}
@@ -29,7 +60,7 @@ func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]a
 		object, wrong := nova.AliasFaults(o.Value, r)
 		at := fmt.Sprintf("%s:%d", o.File, o.Line())
 		for _, f := range wrong {
-			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: "is not offered any alias: Nova rejects all of " + s.Name(),
+			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: rejected,
 				Seen: f.Seen + ": Nova rejects every alias of the file", From: at, Remedy: f.Remedy})
 		}
 		if object == nil {
@@ -39,6 +70,10 @@ func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]a
 		defined[name] = append(defined[name], object)
 		if where[name] == "" {
 			where[name] = at
+		}
+		for _, fault := range together(name, defined[name], s.IsOn(nova.PCIInPlacement), r) {
+			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: rejected, Seen: fault + ": Nova rejects every alias of the file", From: at,
+				Remedy: "correct the definitions of alias " + name})
 		}
 	}
 	return defined, where, faults
@@ -149,7 +184,10 @@ func (a aliases) judge(r nova.Request) Judged {
 		from = append(from, a.where[w.Alias])
 		switch {
 		case len(a.defined[w.Alias]) == 0:
-			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no known product has that name", w.Alias), Remedy: giveConf}
+			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no device that was read has that name", w.Alias), Remedy: giveConf}
+		case slices.ContainsFunc(a.defined[w.Alias], isAny):
+			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s lacks vendor_id or product_id: it selects devices of any product", w.Alias),
+				From: a.where[w.Alias], Remedy: "add both: gpustack nova configure --role controller --alias " + w.Alias + "=VENDOR:PRODUCT"}
 		case !a.known && a.assumed[w.Alias]:
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is assumed to be %s", w.Alias, a.products(w.Alias)), Remedy: giveConf}
 		case !a.known:
@@ -255,13 +293,7 @@ func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release) *J
 	return nil
 }
 
-// isOn returns the value of a boolean option of the controllers, and the file that sets it.
-func (f Facts) isOn(program func(nova.Side) nova.Side, n conf.Name) (isOn bool, known bool) {
-	for _, s := range f.Sides {
-		if s.Role.Controls() && len(program(s).Files) > 0 {
-			known = true
-			isOn = isOn || program(s).IsOn(n)
-		}
-	}
-	return isOn, known
+// isOn reports whether a controller turns on a boolean option.
+func (f Facts) isOn(program func(nova.Side) nova.Side, n conf.Name) bool {
+	return slices.ContainsFunc(f.Sides, func(s nova.Side) bool { return s.Role.Controls() && program(s).IsOn(n) })
 }

@@ -67,10 +67,21 @@ func (f Facts) asks(isFallback bool) (list []Ask, skipped []string) {
 		cpus = ""
 	}
 	amounts := map[string]int{classMemory: flavor.RAM, classDisk: disk}
+	var traits []string
 	if cpus != "" {
 		amounts[cpus] = flavor.VCPUs
 	}
-	var traits []string
+	if f.property("hw:emulator_threads_policy") == "isolate" && cpus != "" { // one CPU more, for QEMU
+		amounts[cpus]++
+	}
+	if cpus == classPCPU {
+		switch f.property("hw:cpu_thread_policy") {
+		case "isolate":
+			traits = append(traits, "!HW_CPU_HYPERTHREADING")
+		case "require":
+			traits = append(traits, "HW_CPU_HYPERTHREADING")
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(flavor.ExtraSpecs)) {
 		value := flavor.ExtraSpecs[key]
 		kind, name, _ := strings.Cut(key, ":")

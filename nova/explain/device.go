@@ -17,6 +17,7 @@ type unit struct {
 	class                 string // of its resource provider; "" if unknown
 	numa                  *int
 	count                 int
+	isUnbound             bool // has a driver of the host, although nova-compute does not change it
 }
 
 // device returns the unit for comparisons with aliases. IDs that cannot be parsed are left out.
@@ -66,8 +67,9 @@ func (a aliases) consume(r nova.Request, units []unit) *short {
 }
 
 // deviceSpec judges the device_spec of a host, and the devices that it offers when all are free. It
-// returns these devices, nil if they are unknown.
-func (j *judge) deviceSpec(h Host) (result Judged, offered []unit) {
+// returns these devices, nil if they are unknown. isPending is true for a failure that nova-compute
+// has only after its next start, when it reads its file and the devices.
+func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending bool) {
 	result = Judged{Link: DeviceSpec}
 	side, isSure := j.side(h)
 	var lines []devspec.Line
@@ -81,7 +83,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit) {
 				if !f.IsTolerated {
 					result.fail("has a device_spec with which nova-compute does not start", f.Seen, f.Remedy)
 					result.From = l.Where()
-					return result, nil
+					return result, nil, true
 				}
 			}
 		}
@@ -92,22 +94,22 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit) {
 	result.From = strings.Join(from, ", ")
 	if class := j.aliases.unresolved(j.request); class != "" {
 		result.notChecked("the devices of alias "+class+" are unknown", giveConf)
-		return result, nil
+		return result, nil, false
 	}
 	switch {
 	case side == nil && h.Devices == nil:
 		result.notChecked("neither nova.conf nor an inventory of the host is given", "give --conf compute=FILE and --inventory FILE")
-		return result, nil
+		return result, nil, false
 	case h.Devices == nil:
 		j.specsOnly(&result, lines, isSure)
-		return result, nil
+		return result, nil, true
 	}
 	present := units(h.Devices, func(*pci.Device) (unit, bool) { return unit{}, true })
 	if side == nil {
 		if j.judgeUnits(&result, h, present, nil) {
 			result.notChecked(result.Seen+"; device_spec is unknown", "give the host's file with --conf compute=FILE")
 		}
-		return result, nil
+		return result, nil, true
 	}
 	hardware := devspec.NewHardware(h.Devices.Devices, side.Interfaces)
 	var unbound []string
@@ -120,19 +122,20 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit) {
 		if managed, err := devspec.Bool(first.Spec.Object["managed"]); err == nil && !managed && first.Spec.Object["managed"] != nil &&
 			j.facts.Release >= nova.Epoxy && (d.Driver == nil || !pci.LeavesAlone(*d.Driver)) {
 			unbound = append(unbound, fmt.Sprintf("%s has %s", d.Address, driver(d)))
-			return unit{}, false
+			u.isUnbound = true
 		}
 		return u, true
 	})
-	if j.judgeUnits(&result, h, present, offered) {
-		result.Status = Pass
-		return result, offered
+	if !j.judgeUnits(&result, h, present, offered) {
+		return result, offered, true
 	}
-	if len(unbound) > 0 && result.Status == Fail {
+	result.Status = Pass
+	bound := slices.DeleteFunc(slices.Clone(offered), func(u unit) bool { return u.isUnbound })
+	if j.aliases.consume(j.request, bound) != nil {
 		result.fail("has devices without vfio-pci, with managed=no", "device_spec has managed=no, and "+strings.Join(unbound, ", "),
 			"on "+h.Name+": gpustack host prepare, and reboot; or gpustack host bind")
 	}
-	return result, offered
+	return result, offered, false
 }
 
 func driver(d *pci.Device) string {
@@ -273,11 +276,17 @@ func (j *judge) specsOnly(result *Judged, lines []devspec.Line, isSure bool) {
 // unresolved returns an alias of a request whose devices are unknown, "" if all are known.
 func (a aliases) unresolved(r nova.Request) string {
 	for _, w := range r {
-		if len(a.defined[w.Alias]) == 0 {
+		if len(a.defined[w.Alias]) == 0 || slices.ContainsFunc(a.defined[w.Alias], isAny) {
 			return w.Alias
 		}
 	}
 	return ""
+}
+
+// isAny reports whether an alias selects devices of any product: before 2025.2 Nova does not
+// require ids (acc6221660; 2025.1: 2ca6c939d3).
+func isAny(alias map[string]any) bool {
+	return ids(alias) == "" && alias["resource_class"] == nil
 }
 
 // side returns the configuration of a host. Files that do not name a host are those of every

@@ -75,6 +75,7 @@ type Pool struct {
 // Placement is what Placement has answered.
 type Placement struct {
 	Steps   []Step
+	Skipped []string                              // parts of the request that were not asked for
 	Details map[string]map[string]cloud.Inventory // of some hosts that a step excludes, by provider and class
 	Devices []Devices                             // empty if Placement does not schedule devices
 }

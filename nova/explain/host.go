@@ -188,7 +188,7 @@ func (j *judge) extraSpecs(result *Judged, h Host) bool {
 		}
 		values := j.metadata(h, name)
 		switch {
-		case len(values) > 0 && strings.HasPrefix(want, "<") || len(values) > 0 && strings.HasPrefix(strings.TrimLeft(want, "s!"), "="):
+		case len(values) > 0 && hasOperator(want):
 			result.notChecked(fmt.Sprintf("%s: %s=%s has an operator", filterExtra, key, want), "openstack aggregate list --long")
 			return false
 		case !slices.Contains(values, want):
@@ -205,6 +205,13 @@ func (j *judge) extraSpecs(result *Judged, h Host) bool {
 		}
 	}
 	return true
+}
+
+// hasOperator reports whether a value of an extra spec is a comparison (nova/scheduler/filters/
+// extra_specs_ops.py; oslo_utils/specs_matcher.py).
+func hasOperator(value string) bool {
+	first, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+	return slices.Contains([]string{"=", "==", "!=", ">=", "<=", "s==", "s!=", "s<", "s<=", "s>", "s>=", "<in>", "<all-in>", "<or>", "<range-in>"}, first)
 }
 
 // tenants judges AggregateMultiTenancyIsolation (nova/scheduler/filters/
@@ -234,13 +241,13 @@ func (j *judge) tenants(result *Judged, h Host) bool {
 // of an aggregate that requires a trait accepts only guests that require it too
 // (nova/scheduler/request_filter.py, isolate_aggregates, since Train).
 func (j *judge) isolated(result *Judged, h Host) bool {
-	isOn, _ := j.facts.isOn(nova.Side.Scheduler, conf.Name{Section: "scheduler", Key: "enable_isolated_aggregate_filtering"})
+	isOn := j.facts.isOn(nova.Side.Scheduler, conf.Name{Section: "scheduler", Key: "enable_isolated_aggregate_filtering"})
 	if !isOn || j.facts.Release < nova.Train {
 		return true
 	}
 	for _, a := range j.aggregatesOf(h) {
 		for _, key := range slices.Sorted(maps.Keys(a.Metadata)) {
-			if strings.HasPrefix(key, "trait:") && a.Metadata[key] == "required" && j.facts.Flavor.ExtraSpecs[key] != "required" {
+			if strings.HasPrefix(key, "trait:") && a.Metadata[key] == "required" && j.facts.Flavor.ExtraSpecs[key] != "required" && !j.imageHas(key) {
 				result.fail("is isolated by "+key, fmt.Sprintf("aggregate %s accepts only guests that require %s", a.Name, strings.TrimPrefix(key, "trait:")),
 					fmt.Sprintf("openstack flavor set --property %s=required %s", key, j.facts.Flavor.Name))
 				return false
@@ -248,6 +255,11 @@ func (j *judge) isolated(result *Judged, h Host) bool {
 		}
 	}
 	return true
+}
+
+// imageHas reports whether the image requires a trait.
+func (j *judge) imageHas(key string) bool {
+	return j.facts.Image != nil && j.facts.Image.Properties[key] == "required"
 }
 
 func (j *judge) aggregatesOf(h Host) (list []cloud.Aggregate) {
@@ -270,7 +282,7 @@ func (j *judge) metadata(h Host, key string) (values []string) {
 }
 
 // numa judges whether the free devices of a host are on NUMA nodes that the guest can have.
-func (j *judge) numa(h Host, free, offered []unit) Judged {
+func (j *judge) numa(free, offered []unit) Judged {
 	result := Judged{Link: NUMA, From: "flavor " + j.facts.Flavor.Name}
 	cells, err := j.facts.cells()
 	if err != nil {

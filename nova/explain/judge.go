@@ -43,7 +43,7 @@ type Verdict string
 const (
 	Can     Verdict = "can"
 	Cannot  Verdict = "cannot"
-	Unknown Verdict = "unknown" // no link fails, but free devices, resources or the service were not checked
+	Unknown Verdict = "unknown" // no link fails, but one that decides was not checked
 )
 
 // Judged is the judgement of a link for a host.
@@ -153,6 +153,9 @@ func (f Facts) judgeImage() Judged {
 	isSmall := f.Flavor.Disk > 0 && !f.Volume
 	bytes, isKnown := i.Disk()
 	switch {
+	case i.Status != "" && i.Status != "active":
+		result.fail("is not reached: the image is "+i.Status, "nova-api rejects the image, which is "+i.Status,
+			"finish the upload, or reactivate the image: openstack image set --activate "+i.ID)
 	case i.MinRAM > f.Flavor.RAM:
 		result.fail("is not reached: the image requires more memory", fmt.Sprintf("the image requires %d MiB of memory, and the flavor has %d", i.MinRAM, f.Flavor.RAM),
 			"use a larger flavor")
@@ -182,23 +185,27 @@ func (j *judge) host(h Host) Judgement {
 	if len(j.request) > 0 {
 		j.onCompute(&result, h)
 		var spec, rows Judged
-		spec, offered = j.deviceSpec(h)
+		var isPending bool
+		spec, offered, isPending = j.deviceSpec(h)
 		rows, free = j.rows(h)
+		if isPending && spec.Status == Fail && rows.Status == Pass && h.Service != nil && h.Service.Up {
+			spec.Status = Warn
+			spec.Seen += "; nova-compute, which runs, still has enough free devices"
+		}
 		result.Links = append(result.Links, spec, rows)
 	}
 	result.Links = append(result.Links, j.placement(h), j.service(h), j.filter(h), j.zone(h))
 	if len(j.request) > 0 {
-		result.Links = append(result.Links, j.numa(h, free, offered))
+		result.Links = append(result.Links, j.numa(free, offered))
 	}
 	if first := result.First(); first != nil {
 		result.Verdict, result.Failing = Cannot, &first.Link
 		return result
 	}
-	passes := func(l Link) bool {
-		return slices.ContainsFunc(result.Links, func(r Judged) bool { return r.Link == l && r.Status == Pass })
-	}
-	hasDevices := len(j.request) == 0 || passes(Rows) || passes(Placing) && j.facts.Placement.judgesDevices()
-	if hasDevices && passes(Placing) && passes(Service) {
+	// Free devices show that device_spec offers them, and Placement counts them as the rows do.
+	if !slices.ContainsFunc(result.Links, func(l Judged) bool {
+		return l.Status == NotChecked && l.Link != DeviceSpec && (l.Link != Rows || !j.facts.Placement.judgesDevices())
+	}) {
 		result.Verdict = Can
 	}
 	return result

@@ -57,8 +57,8 @@ func row(address, status string, numa int) Row {
 	return Row{Address: address, Vendor: "10de", Product: "11b4", Type: "type-PCI", Status: status, NUMA: &numa}
 }
 
-func pool(count, numa int) Pool {
-	return Pool{Vendor: "10de", Product: "11b4", Type: "type-PCI", NUMA: &numa, Count: count}
+func pool(numa int) Pool {
+	return Pool{Vendor: "10de", Product: "11b4", Type: "type-PCI", NUMA: &numa, Count: 1}
 }
 
 // step is an answer of Placement: the host is among its candidates, or is not.
@@ -83,7 +83,7 @@ func healthy(t *testing.T) Facts {
 			Service: &cloud.ComputeService{Host: "gpu1", Zone: "nova", Up: true, Enabled: true},
 			Devices: inventory(function("0000:84:00.0", "11b4", pci.TypePCI, 0), function("0000:88:00.0", "11b4", pci.TypePCI, 1)),
 			Stock: &Stock{Rows: []Row{row("0000:84:00.0", "available", 0), row("0000:88:00.0", "available", 1)},
-				Pools: []Pool{pool(1, 0), pool(1, 1)}},
+				Pools: []Pool{pool(0), pool(1)}},
 		}},
 		Placement: &Placement{Steps: []Step{step("VCPU", 4, true), step("MEMORY_MB", 8192, true), step("DISK_GB", 20, true)}},
 		Unread:    map[Source]string{},
@@ -111,7 +111,9 @@ func TestFirstLink(t *testing.T) {
 		"flavor disabled": {func(_ *testing.T, f *Facts) { f.Disabled = true }, Flavor, "disabled"},
 		"image needs memory": {func(_ *testing.T, f *Facts) { f.Image = &cloud.Image{Name: "big", MinRAM: 16384} }, ImageLink,
 			"the image requires 16384 MiB of memory, and the flavor has 8192"},
-		"image needs disk":           {func(_ *testing.T, f *Facts) { f.Image = &cloud.Image{Name: "big", MinDisk: 30} }, ImageLink, "a disk of 30 GiB"},
+		"image needs disk": {func(_ *testing.T, f *Facts) { f.Image = &cloud.Image{Name: "big", MinDisk: 30} }, ImageLink, "a disk of 30 GiB"},
+		"image deactivated": {func(_ *testing.T, f *Facts) { f.Image = &cloud.Image{ID: "i1", Name: "old", Status: "deactivated"} }, ImageLink,
+			"openstack image set --activate i1"},
 		"image larger than the disk": {func(_ *testing.T, f *Facts) { f.Image = &cloud.Image{Name: "big", VirtualSize: &large} }, ImageLink, "20 GiB"},
 		"image larger, boot from volume": {func(_ *testing.T, f *Facts) {
 			f.Image, f.Volume = &cloud.Image{Name: "big", VirtualSize: &large}, true
@@ -128,6 +130,21 @@ func TestFirstLink(t *testing.T) {
 		"another alias malformed": {func(t *testing.T, f *Facts) {
 			own(t, f, strings.Replace(controller, "alias", "alias = {\"name\": \"B\", \"vendor_id\": \"0x10de\"}\nalias", 1), computing)
 		}, Alias, "Nova rejects every alias of the file"},
+		"alias twice without a type": {func(t *testing.T, f *Facts) {
+			own(t, f, "[pci]\n"+strings.Replace(aliasK4200, `, "device_type": "type-PCI"`, "", 1)+"\n"+controller, computing)
+		}, Alias, "alias K4200 is defined twice without the same device_type"},
+		"another alias twice with different policies": {func(t *testing.T, f *Facts) {
+			other := strings.Replace(aliasK4200, "K4200", "B", 1) + "\n"
+			own(t, f, "[pci]\n"+other+strings.Replace(other, "{", `{"numa_policy": "required", `, 1)+controller, computing)
+		}, Alias, "alias B is defined twice with different values of numa_policy"},
+		"alias twice with pci_in_placement": {func(t *testing.T, f *Facts) {
+			f.Release = nova.Antelope
+			own(t, f, "[pci]\n"+aliasK4200+"\n"+controller+"pci_in_placement = true\n", computing)
+		}, Alias, "which pci_in_placement does not allow"},
+		"alias without ids in 2025.2": {func(t *testing.T, f *Facts) {
+			f.Release = nova.Flamingo
+			own(t, f, "[pci]\nalias = {\"name\": \"any\", \"vendor_id\": \"10de\"}\n"+controller, computing)
+		}, Alias, "alias any lacks vendor_id or product_id"},
 		"alias missing on the compute node": {func(t *testing.T, f *Facts) { own(t, f, controller, "[pci]\n"+specK4200+"\n") }, "",
 			"builds work, but nova-compute rejects resizes"},
 		"alias different on the compute node": {func(t *testing.T, f *Facts) {
@@ -138,28 +155,37 @@ func TestFirstLink(t *testing.T) {
 			own(t, f, controller, strings.Replace(computing, `"11b4", "device`, `"0x11b4", "device`, 1))
 		}, Alias, "nova-compute does not start"},
 		"device_spec rejected": {func(t *testing.T, f *Facts) {
+			f.Hosts[0].Service.Up = false
 			own(t, f, controller, computing+"device_spec = {\"address\": \"4*:00.0\"}\n")
 		}, DeviceSpec,
 			"nova-compute does not start"},
 		"device_spec for other devices": {func(t *testing.T, f *Facts) {
+			f.Hosts[0].Stock = &Stock{}
 			own(t, f, controller, "[pci]\n"+aliasK4200+"\n"+strings.ReplaceAll(specK4200, "11b4", "13f2")+"\n")
 		}, DeviceSpec, "the host has 2 K4200 (10de:11b4 type-PCI), but no device_spec matches one"},
 		"device_spec for other devices, no inventory": {func(t *testing.T, f *Facts) {
-			f.Hosts[0].Devices = nil
+			f.Hosts[0].Devices, f.Hosts[0].Stock = nil, &Stock{}
 			own(t, f, controller, "[pci]\n"+aliasK4200+"\n"+strings.ReplaceAll(specK4200, "11b4", "13f2")+"\n")
 		}, DeviceSpec, "no device_spec matches alias K4200"},
+		"device_spec for other devices, which nova-compute still has": {func(t *testing.T, f *Facts) {
+			own(t, f, controller, "[pci]\n"+aliasK4200+"\n"+strings.ReplaceAll(specK4200, "11b4", "13f2")+"\n")
+		}, "", "no device_spec matches one; nova-compute, which runs, still has enough free devices"},
 		"device_spec for one of two": {func(t *testing.T, f *Facts) {
+			f.Hosts[0].Stock = &Stock{}
 			own(t, f, controller, "[pci]\n"+aliasK4200+"\ndevice_spec = {\"address\": \"0000:84:00.0\"}\n")
 		}, DeviceSpec, "the host has 2 K4200 (10de:11b4 type-PCI), but device_spec offers 1, and the flavor requests 2"},
 		"no such device": {func(_ *testing.T, f *Facts) {
+			f.Hosts[0].Stock = &Stock{}
 			f.Hosts[0].Devices = inventory(function("0000:84:00.0", "13f2", pci.TypePCI, 0))
 		}, DeviceSpec,
 			"the host has no K4200"},
 		"too few devices": {func(_ *testing.T, f *Facts) {
+			f.Hosts[0].Stock = &Stock{}
 			f.Hosts[0].Devices = inventory(function("0000:84:00.0", "11b4", pci.TypePCI, 0))
 		}, DeviceSpec,
 			"gpustack flavor create K4200:1"},
 		"devices of another type": {func(_ *testing.T, f *Facts) {
+			f.Hosts[0].Stock = &Stock{}
 			f.Hosts[0].Devices = inventory(function("0000:84:00.0", "11b4", pci.TypePF, 0), function("0000:88:00.0", "11b4", pci.TypePF, 0))
 		}, DeviceSpec, "--alias K4200=10de:11b4,device_type=type-PF"},
 		"managed=no without vfio-pci": {func(t *testing.T, f *Facts) {
@@ -176,7 +202,7 @@ func TestFirstLink(t *testing.T) {
 			}
 		}, Rows, "alias K4200 selects type-PCI, but the rows are type-PF"},
 		"devices in use": {func(_ *testing.T, f *Facts) {
-			f.Hosts[0].Stock = &Stock{[]Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "available", 1)}, []Pool{pool(1, 1)}}
+			f.Hosts[0].Stock = &Stock{[]Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "available", 1)}, []Pool{pool(1)}}
 		}, Rows, "1 allocated, 1 available"},
 		"device in use, pools unreadable": {func(_ *testing.T, f *Facts) {
 			f.Hosts[0].Stock = &Stock{[]Row{row("0000:84:00.0", "claimed", 0), row("0000:88:00.0", "available", 1)}, nil}
@@ -184,8 +210,18 @@ func TestFirstLink(t *testing.T) {
 		"stale row": {func(_ *testing.T, f *Facts) {
 			stale := row("0000:84:00.0", "allocated", 0)
 			stale.Instance, stale.Verdict, stale.Reason = "u1", "stale", "the instance is gone"
-			f.Hosts[0].Stock = &Stock{[]Row{stale, row("0000:88:00.0", "available", 1)}, []Pool{pool(1, 1)}}
+			f.Hosts[0].Stock = &Stock{[]Row{stale, row("0000:88:00.0", "available", 1)}, []Pool{pool(1)}}
 		}, Rows, "gpustack repair-migration --instance u1"},
+		"too few stale rows": {func(t *testing.T, f *Facts) {
+			stale := row("0000:84:00.0", "allocated", 0)
+			stale.Instance, stale.Verdict = "u1", "stale"
+			f.Hosts[0].Stock = &Stock{[]Row{stale, row("0000:88:00.0", "allocated", 1)}, []Pool{}}
+		}, Rows, "has no free K4200"},
+		"suspicious row": {func(_ *testing.T, f *Facts) {
+			odd := row("0000:84:00.0", "allocated", 0)
+			odd.Instance, odd.Verdict, odd.Reason = "u1", "suspicious", "the guest may run"
+			f.Hosts[0].Stock = &Stock{[]Row{odd, row("0000:88:00.0", "available", 1)}, []Pool{pool(1)}}
+		}, Rows, "has suspicious rows of K4200"},
 		"stale rows of two instances": {func(_ *testing.T, f *Facts) {
 			one, two := row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "allocated", 0)
 			one.Instance, one.Verdict, two.Instance, two.Verdict = "u1", "stale", "u2", "unknown"
@@ -256,6 +292,11 @@ func TestFirstLink(t *testing.T) {
 			f.Project = "mine"
 			f.Aggregates = []cloud.Aggregate{{Name: "theirs", Hosts: []string{"gpu1"}, Metadata: map[string]string{"filter_tenant_id": "theirs"}}}
 		}, Filters, "is reserved for other projects"},
+		"isolated aggregate, and an image with the trait": {func(t *testing.T, f *Facts) {
+			own(t, f, controller+"[scheduler]\nenable_isolated_aggregate_filtering = true\n", computing)
+			f.Aggregates = []cloud.Aggregate{{Name: "licensed", Hosts: []string{"gpu1"}, Metadata: map[string]string{"trait:CUSTOM_L": "required"}}}
+			f.Image = &cloud.Image{Name: "licensed", Properties: map[string]string{"trait:CUSTOM_L": "required"}}
+		}, "", ""},
 		"isolated aggregate": {func(t *testing.T, f *Facts) {
 			own(t, f, controller+"[scheduler]\nenable_isolated_aggregate_filtering = true\n", computing)
 			f.Aggregates = []cloud.Aggregate{{Name: "licensed", Hosts: []string{"gpu1"}, Metadata: map[string]string{"trait:CUSTOM_L": "required"}}}
@@ -339,15 +380,27 @@ func TestNotChecked(t *testing.T) {
 		"no Placement":            {func(f *Facts) { f.Placement, f.Unread[Candidates] = nil, "permission denied" }, Unknown, Placing, "permission denied"},
 		"provider unknown":        {func(f *Facts) { f.Hosts[0].Provider = "" }, Unknown, Placing, "the resource provider of the host is unknown"},
 		"services forbidden":      {func(f *Facts) { f.Hosts[0].Service, f.Unread[Services] = nil, "permission denied" }, Unknown, Service, "permission denied"},
-		"no file":                 {func(f *Facts) { f.Sides = nil }, Can, Alias, "alias K4200 is assumed to be 10de:11b4"},
-		"no file of a controller": {func(f *Facts) { f.Sides = f.Sides[1:] }, Can, Filters, "--conf controller=FILE"},
+		"no file":                 {func(f *Facts) { f.Sides = nil }, Unknown, Alias, "alias K4200 is assumed to be 10de:11b4"},
+		"no file of a controller": {func(f *Facts) { f.Sides = f.Sides[1:] }, Unknown, Filters, "--conf controller=FILE"},
 		"no inventory and no file": {func(f *Facts) { f.Sides, f.Hosts[0].Devices = f.Sides[:1], nil }, Can, DeviceSpec,
 			"give --conf compute=FILE and --inventory FILE"},
 		"inventory without a file": {func(f *Facts) { f.Sides = f.Sides[:1] }, Can, DeviceSpec, "device_spec is unknown"},
+		"devices in Placement, and their NUMA nodes unknown": {func(f *Facts) {
+			f.Databases, f.Hosts[0].Stock, f.Hosts[0].Devices, f.Placement.Devices = false, nil, nil, devices(2, 2, nil)
+			specs(f, "hw:numa_nodes", "1")
+		}, Unknown, NUMA, "the NUMA nodes of the devices are unknown"},
+		"part of the request": {func(f *Facts) { f.Placement.Skipped = []string{"resources1:VGPU"} }, Unknown, Placing, "not judged: resources1:VGPU"},
+		"alias without product": {func(f *Facts) {
+			file, err := conf.Parse([]byte(strings.Replace(controller, `"product_id": "11b4", `, "", 1)))
+			if err != nil {
+				panic(err)
+			}
+			f.Sides[0].Files[0].File = file
+		}, Unknown, Alias, "it selects devices of any product"},
 		"unknown alias": {func(f *Facts) { f.Sides = nil; specs(f, nova.RequestKey, "fast:1") }, Unknown, Alias,
 			"no file defines alias fast"},
-		"zone unknown": {func(f *Facts) { f.Zone, f.Hosts[0].Service.Zone = "az1", "" }, Can, Zone, "the availability zone of the host is unknown"},
-		"sockets": {func(f *Facts) { specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "socket") }, Can, NUMA,
+		"zone unknown": {func(f *Facts) { f.Zone, f.Hosts[0].Service.Zone = "az1", "" }, Unknown, Zone, "the availability zone of the host is unknown"},
+		"sockets": {func(f *Facts) { specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "socket") }, Unknown, NUMA,
 			"the sockets of the NUMA nodes are unknown"},
 		"CPUs of a NUMA node": {func(f *Facts) { specs(f, "hw:numa_nodes", "2") }, Can, NUMA, "free CPUs and memory of each NUMA node"},
 		"operator": {func(f *Facts) {
@@ -356,9 +409,9 @@ func TestNotChecked(t *testing.T) {
 				panic(err)
 			}
 			f.Sides[0].Files[0].File = file
-			specs(f, "aggregate_instance_extra_specs:n", "<in> 4")
+			specs(f, "aggregate_instance_extra_specs:n", ">= 3")
 			f.Aggregates = []cloud.Aggregate{{Name: "a", Hosts: []string{"gpu1"}, Metadata: map[string]string{"n": "4"}}}
-		}, Can, Filters, "has an operator"},
+		}, Unknown, Filters, "has an operator"},
 		"filter that is not judged": {func(f *Facts) {
 			file, err := conf.Parse([]byte(strings.Replace(controller, "Compute", "JsonFilter,Compute", 1)))
 			if err != nil {
@@ -406,12 +459,12 @@ func TestClassOnly(t *testing.T) {
 	alias := `alias = {"name": "K4200", "resource_class": "gold"}`
 	on := "[filter_scheduler]\npci_in_placement = true\nenabled_filters = PciPassthroughFilter\n"
 	spec := `device_spec = {"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_GOLD"}`
-	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+spec+"\n")
+	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+spec+"\n"+on)
 	f.Placement.Devices = devices(2, 2, nil)
 	if r := Judge(f, nil); r.Verdict != Can {
 		t.Errorf("%s: %+v", r.Conclusion, r.Judgements[0].First())
 	}
-	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+specK4200+"\n")
+	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+specK4200+"\n"+on)
 	if r := Judge(f, nil); r.Judgements[0].First() == nil || r.Judgements[0].First().Link != DeviceSpec {
 		t.Errorf("a device_spec without the class: %s", r.Conclusion)
 	}
@@ -494,6 +547,10 @@ func TestAsks(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got, want := text(f, true, true), "VCPU:4 MEMORY_MB:8192 DISK_GB:7 trait HW_I"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	f.ExtraSpecs["hw:emulator_threads_policy"], f.ExtraSpecs["hw:cpu_thread_policy"] = "isolate", "isolate"
+	if got, want := text(f, true, false), "PCPU:5 MEMORY_MB:8192 DISK_GB:7 trait !HW_CPU_HYPERTHREADING trait HW_I"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -49,13 +49,16 @@ func (j *judge) placement(h Host) Judged {
 		words = append(words, fmt.Sprintf("%s:%d", d.Class, d.Count))
 	}
 	result.Seen = "has " + strings.Join(words, ", ")
+	if len(p.Skipped) > 0 {
+		result.notChecked(result.Seen+"; not judged: "+strings.Join(p.Skipped, ", "), "openstack allocation candidate list")
+	}
 	return result
 }
 
 // step reports what a host lacks of the resources and traits that a step adds.
 func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]cloud.Inventory) {
 	if s.Missing != "" {
-		result.fail("has no "+s.Ask.String(), "Placement does not have the name: "+s.Missing, "correct the extra spec: openstack flavor show "+j.facts.Flavor.Name)
+		result.fail("has no "+s.String(), "Placement does not have the name: "+s.Missing, "correct the extra spec: openstack flavor show "+j.facts.Flavor.Name)
 		return
 	}
 	if s.Class == "" {
@@ -127,7 +130,7 @@ func (j *judge) devicesInPlacement(result *Judged, d Devices, h Host, free int) 
 		return
 	}
 	lack := short{d.Aliases, free, d.Count}
-	result.fail(lack.reason(), seen+" in Placement", fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; "+
+	result.fail(lack.reason(), seen, fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; "+
 		"without one there, gpustack repair-migration --host %s", h.Name, h.Name))
 }
 

@@ -148,21 +148,15 @@ const detailed = 4
 // ReadPlacement adds what Placement answers about the request of the flavor. The number of requests
 // does not depend on the number of hosts: the whole request first, and only if it excludes a host,
 // one resource after the other, as nova-scheduler would be answered; then the inventories of a few
-// hosts that are excluded. omitted are parts of the request that are not asked for.
-func (f *Facts) ReadPlacement(ctx context.Context, p Provision) (omitted []Omission, err error) {
+// hosts that are excluded.
+func (f *Facts) ReadPlacement(ctx context.Context, p Provision) error {
 	read := Placement{Details: map[string]map[string]cloud.Inventory{}}
-	err = f.readPlacement(ctx, p, &read)
-	if err := f.unread(Candidates, err); err != nil {
-		return nil, err
-	}
+	_, read.Skipped = f.asks(false)
+	err := f.readPlacement(ctx, p, &read)
 	if err == nil {
 		f.Placement = &read
 	}
-	_, skipped := f.asks(false)
-	for _, text := range skipped {
-		omitted = append(omitted, Omission{Placing, len(f.Hosts), text + " is not judged", "openstack allocation candidate list"})
-	}
-	return omitted, nil
+	return f.unread(Candidates, err)
 }
 
 func (f *Facts) readPlacement(ctx context.Context, p Provision, read *Placement) error {
@@ -253,7 +247,7 @@ func (f *Facts) detail(ctx context.Context, p Provision, read *Placement) error 
 // readDevices counts the free devices of all hosts in Placement, if nova-scheduler asks Placement
 // for them. Of each device's provider only the root is read.
 func (f *Facts) readDevices(ctx context.Context, p Provision, read *Placement) error {
-	isOn, _ := f.isOn(nova.Side.Scheduler, nova.PCIInPlacement)
+	isOn := f.isOn(nova.Side.Scheduler, nova.PCIInPlacement)
 	_, request := f.judgeFlavor()
 	if !isOn || f.Release < nova.Antelope || len(request) == 0 {
 		return nil

@@ -12,6 +12,9 @@ import (
 // statusAvailable is the status of a free device (nova/objects/fields.py, PciDeviceStatus).
 const statusAvailable = "available"
 
+// verdictStale is the verdict of repair-migration on rows that are proved not to describe the device.
+const verdictStale = "stale"
+
 // rows judges the free devices of a host by Nova's database: nova-scheduler reads
 // compute_nodes.pci_stats, and the rows of pci_devices show what became of the others. It returns
 // the free devices, nil if they are unknown.
@@ -66,7 +69,13 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 			kinds[r.Type] = true
 		}
 	}
-	stale := slices.DeleteFunc(slices.Clone(mine), func(r Row) bool { return r.Verdict == "" })
+	doubtful := slices.DeleteFunc(slices.Clone(mine), func(r Row) bool {
+		return r.Verdict == "" || !j.aliases.selects(lack.alias, unit{vendor: r.Vendor, product: r.Product, kind: r.Type})
+	})
+	stale := slices.DeleteFunc(slices.Clone(doubtful), func(r Row) bool { return r.Verdict != verdictStale })
+	inDoubt := func(reason string, rows []Row) {
+		result.fail(reason, fmt.Sprintf("%s; %s is %s: %s", statuses(mine), rows[0].Address, rows[0].Verdict, rows[0].Reason), repair(h, rows))
+	}
 	switch {
 	case len(mine) == 0:
 		result.fail("has no "+lack.alias+" in Nova", fmt.Sprintf("pci_devices has no row of %s (%s) for the host", lack.alias, j.aliases.products(lack.alias)),
@@ -82,12 +91,16 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 	case j.aliases.consume(j.request, available) == nil:
 		result.fail("has free "+lack.alias+" that nova-compute does not report",
 			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(mine), j.count(free)), "restart nova-compute on "+h.Name)
-	case len(stale) > 0:
-		first := stale[0]
-		result.fail("has stale rows of "+lack.alias, fmt.Sprintf("%s; %s is %s: %s", statuses(mine), first.Address, first.Verdict, first.Reason), repair(h, stale))
+	case len(stale) > 0 && lack.have+len(stale) >= lack.want:
+		inDoubt("has stale rows of "+lack.alias, stale)
+	case len(doubtful) > 0 && lack.have+len(doubtful) >= lack.want:
+		inDoubt("has suspicious rows of "+lack.alias, doubtful)
 	default:
-		result.fail(lack.reason(), statuses(mine),
-			fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", h.Name))
+		remedy := fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", h.Name)
+		if len(doubtful) > 0 { // too few to help alone
+			remedy += "; " + repair(h, doubtful) + " judges the rows that are not in use"
+		}
+		result.fail(lack.reason(), statuses(mine), remedy)
 	}
 	return result, free
 }
