@@ -1,0 +1,89 @@
+package db
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+)
+
+// TestStocks: the free devices that nova-compute has reported, the rows, and which of them are stale,
+// of live nodes of all cells or of one host.
+func TestStocks(t *testing.T) {
+	reset(t)
+	cell := database.Cell1
+	const pools = `[{"vendor_id": "10de", "product_id": "11b4", "numa_node": 1, "dev_type": "type-PCI", "count": 2}]`
+	for host, stats := range map[string]any{"agrees": pools, "broken": "{", "null": nil, "stale": "[]", "none": "[]"} {
+		node := cell.Compute(t, host)
+		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.compute_nodes SET pci_stats = ? WHERE id = ?", stats, node); err != nil {
+			t.Fatal(err)
+		}
+		switch host {
+		case "none":
+		case "stale": // its instance was purged
+			cell.Card(t, node, first, "allocated", UUID(1), Row{"updated_at": Ago(time.Hour)})
+			database.API.Insert(t, "instance_mappings", Row{"instance_uuid": UUID(1), "cell_id": cell.id, "project_id": "p", "user_id": "u", "queued_for_delete": true})
+		default:
+			cell.Card(t, node, first, "available", "", Row{"updated_at": Ago(time.Hour), "numa_node": 1})
+			cell.Card(t, node, "0000:ff:00.0", "available", "", Row{"deleted": itsID{}, "deleted_at": Ago(time.Hour)})
+		}
+	}
+	update(t, "UPDATE nova_cell1.compute_nodes SET deleted = id WHERE id = ?", cell.Compute(t, "gone"))
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer databases.Close()
+	read := func(host string) (lines []string) {
+		all, err := find.Stocks(t.Context(), databases, find.Options{Host: host, Down: 30 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			line := fmt.Sprintf("%s %s", s.Cell, s.Node)
+			switch {
+			case s.Host != s.Node || s.UUID == "":
+				t.Errorf("%+v", s)
+			case s.Stats == nil:
+				line += ", pools unreadable"
+			default:
+				for p, n := range s.Stats.Counts {
+					line += fmt.Sprintf(", %d free %s:%s %s on node %d", n, p.Vendor, p.Product, p.Type, *find.NUMANode(p))
+				}
+			}
+			for _, r := range s.Rows {
+				line += fmt.Sprintf(", %s %s:%s %s", r.Address, r.Vendor, r.Product, r.Status)
+				if r.NUMA != nil {
+					line += fmt.Sprintf(" on node %d", *r.NUMA)
+				}
+				if r.Finding != nil {
+					line += " " + string(r.Finding.Verdict)
+				}
+			}
+			lines = append(lines, line)
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	row := ", " + first + " 10de:11b4 "
+	want := []string{
+		"cell1 agrees, 2 free 10de:11b4 type-PCI on node 1" + row + "available on node 1",
+		"cell1 broken, pools unreadable" + row + "available on node 1",
+		"cell1 none",
+		"cell1 null" + row + "available on node 1",
+		"cell1 stale" + row + "allocated stale",
+	}
+	if diff := cmp.Diff(want, read("")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// Nova compares the names of hosts in SQL, whatever their letters.
+	if diff := cmp.Diff(want[4:], read(strings.ToUpper("stale"))); diff != "" {
+		t.Errorf("one host (-want +got):\n%s", diff)
+	}
+}
