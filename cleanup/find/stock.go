@@ -30,8 +30,9 @@ type StockRow struct {
 	Finding *cleanup.Finding
 }
 
-// Stocks reads the compute nodes of all cells with their rows of devices. Options.Host selects one host; other selections do not apply. The judgements of rows are
-// those of [Rows], in a snapshot of their own: a row that has changed since has none.
+// Stocks reads the compute nodes of all cells with their rows of devices. Options.Host selects one
+// host; other selections do not apply. The judgements of rows are those of [Rows], in a snapshot of
+// their own: a row that has changed since has none.
 func Stocks(ctx context.Context, d *novadb.Databases, o Options) (all []Stock, err error) {
 	type place struct {
 		cell string

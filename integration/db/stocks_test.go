@@ -13,8 +13,8 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// TestStocks: the free devices that nova-compute has reported, the rows, and which of them are stale,
-// of live nodes of all cells or of one host.
+// TestStocks: the free devices that nova-compute has reported, the rows, and which of them are
+// stale, of live nodes of all cells or of one host.
 func TestStocks(t *testing.T) {
 	reset(t)
 	cell := database.Cell1

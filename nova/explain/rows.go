@@ -12,7 +12,7 @@ import (
 // statusAvailable is the status of a free device (nova/objects/fields.py, PciDeviceStatus).
 const statusAvailable = "available"
 
-// verdictStale is the verdict of repair-migration on rows that are proved not to describe the device.
+// verdictStale is repair-migration's verdict on rows that are proved not to describe the device.
 const verdictStale = "stale"
 
 // rows judges the free devices of a host by Nova's database: nova-scheduler reads
