@@ -86,30 +86,30 @@ type chain struct {
 func begin(t *testing.T) *chain {
 	c := &chain{t: t, dir: t.TempDir(), began: time.Now()}
 	t.Cleanup(func() { t.Log("\n" + strings.Join(c.times, "\n")) })
+	guests, err := MakeGuests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var controllers sync.WaitGroup
+	var problem error
+	controllers.Go(func() { c.lab, problem = StartControllers(t.Context(), filepath.Join(scratch, "c"), guests) })
+	t.Cleanup(func() {
+		controllers.Wait()
+		if c.lab == nil {
+			return
+		}
+		if err := c.lab.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	var server Server
 	c.step("two hosts are prepared", func() { server = prepared(t) })
 	c.before, c.after = server.Before, server.After
-	c.step("controllers and both hosts are up", func() {
+	c.step("both hosts and the controllers are up", func() {
 		pair, err := Pair()
 		if err != nil {
 			t.Fatal(err)
 		}
-		guests, err := MakeGuests(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var controllers sync.WaitGroup
-		var problem error
-		controllers.Go(func() { c.lab, problem = StartControllers(t.Context(), filepath.Join(scratch, "c"), guests) })
-		t.Cleanup(func() {
-			controllers.Wait()
-			if c.lab == nil {
-				return
-			}
-			if err := c.lab.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
 		c.hosts = [2]machine(start(t, server, pair[:]...))
 		controllers.Wait()
 		if problem != nil {
