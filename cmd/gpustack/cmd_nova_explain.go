@@ -285,9 +285,6 @@ func (e *explaining) readFlavor(ctx context.Context, name string) error {
 	if f.ExtraSpecs, err = e.compute.ExtraSpecs(ctx, f); err != nil {
 		return err
 	}
-	if e.facts.Disabled, err = e.compute.IsDisabled(ctx, f); err != nil {
-		return err
-	}
 	if !f.Public {
 		e.facts.Projects, err = e.compute.Access(ctx, f)
 		if errors.Is(err, cloud.ErrForbidden) {

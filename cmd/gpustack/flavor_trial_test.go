@@ -139,6 +139,7 @@ func TestFlavorTest(t *testing.T) {
 			[]string{"error: flavor gpu.none: not found\n", "error: image none: not found", "error: network none-such: not found"}, nil, 0, 0, false},
 		"two images of a name":     {nil, 0, []string{"flavor", "test", "gpu.k4200.2", "--image", "twice", "--yes"}, 1, []string{"error: image twice: 2 images have that name: 10 of project", "hint: give the id"}, nil, 0, 0, false},
 		"flavor without devices":   {nil, 0, []string{"flavor", "test", "m1.small", "--image", "debian-12", "--yes"}, 1, []string{"error: flavor m1.small: the flavor does not request devices\n"}, nil, 0, 0, false},
+		"disabled flavor":          {func(c *cloudtest.Cloud) { c.Flavors[0].Body["OS-FLV-DISABLED:disabled"] = true }, 0, nil, 1, []string{"error: flavor gpu.k4200.2 is disabled: Nova creates no server with it\n"}, nil, 0, 0, false},
 		"image larger than flavor": {func(c *cloudtest.Cloud) { c.Images[0]["min_disk"], c.Images[0]["min_ram"] = 100, 65536 }, 0, nil, 1, []string{"needs a disk of 100 GiB, flavor gpu.k4200.2 has 80: it does not fit", "needs 65536 MiB of RAM, flavor gpu.k4200.2 has 32768"}, nil, 0, 0, false},
 		"virtual size over flavor": {func(c *cloudtest.Cloud) { c.Images[0]["virtual_size"] = 81 << 30 }, 0, nil, 1, []string{"image debian-12 has a disk of 81 GiB, flavor gpu.k4200.2 one of 80"}, nil, 0, 0, false},
 		"image not active":         {func(c *cloudtest.Cloud) { c.Images[0]["status"] = "deactivated" }, 0, nil, 1, []string{"image debian-12 is deactivated: it is not active"}, nil, 0, 0, false},

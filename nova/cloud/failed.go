@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 )
 
@@ -63,17 +62,4 @@ func (c *Compute) ServerPlacing(ctx context.Context, id string) (Placing, error)
 // HasEmbeddedFlavors returns whether servers have copies of their flavors.
 func (c *Compute) HasEmbeddedFlavors() bool {
 	return c.Microversion >= embeddedFlavors
-}
-
-// IsDisabled returns whether an administrator has disabled a flavor, which no user may then boot.
-func (c *Compute) IsDisabled(ctx context.Context, f Flavor) (bool, error) {
-	var answer struct {
-		Flavor struct {
-			Disabled bool `json:"OS-FLV-DISABLED:disabled"`
-		} `json:"flavor"`
-	}
-	err := c.cloud.ask(ctx, "flavor "+f.Name, func(ctx context.Context) error {
-		return flavors.Get(ctx, c.client, f.ID).ExtractInto(&answer)
-	})
-	return answer.Flavor.Disabled, err
 }

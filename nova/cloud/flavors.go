@@ -25,10 +25,15 @@ type Flavor struct {
 	RxTxFactor  float64           `json:"rxtx_factor"` // 1 by default
 	Description string            `json:"description"` // always "" before microversion 2.55
 	ExtraSpecs  map[string]string `json:"extra_specs"` // nil: not read
+	// Disabled: Nova creates no server with the flavor. Only Flavors reads it, and no API sets it.
+	Disabled bool `json:"-"`
 }
 
 func fromAPI(f *flavors.Flavor) Flavor {
-	return Flavor{f.ID, f.Name, f.VCPUs, f.RAM, f.Disk, f.Ephemeral, f.Swap, f.IsPublic, cmp.Or(f.RxTxFactor, 1), f.Description, f.ExtraSpecs}
+	return Flavor{
+		ID: f.ID, Name: f.Name, VCPUs: f.VCPUs, RAM: f.RAM, Disk: f.Disk, Ephemeral: f.Ephemeral, Swap: f.Swap, Public: f.IsPublic,
+		RxTxFactor: cmp.Or(f.RxTxFactor, 1), Description: f.Description, ExtraSpecs: f.ExtraSpecs,
+	}
 }
 
 // Flavors returns all flavors that the user may see, sorted by name; for an administrator also
@@ -41,10 +46,23 @@ func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
 			return err
 		}
 		list, err := flavors.ExtractFlavors(pages)
-		for i := range list {
-			all = append(all, fromAPI(&list[i]))
+		if err != nil {
+			return err
 		}
-		return err
+		var more struct { // what gophercloud's type lacks
+			Flavors []struct {
+				Disabled bool `json:"OS-FLV-DISABLED:disabled"`
+			} `json:"flavors"`
+		}
+		if err := pages.(flavors.FlavorPage).ExtractInto(&more); err != nil {
+			return err
+		}
+		for i := range list {
+			f := fromAPI(&list[i])
+			f.Disabled = more.Flavors[i].Disabled
+			all = append(all, f)
+		}
+		return nil
 	})
 	slices.SortFunc(all, func(a, b Flavor) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 	return all, err

@@ -9,7 +9,6 @@ import (
 type Facts struct {
 	Release  nova.Release
 	Flavor   cloud.Flavor // with its extra specs
-	Disabled bool
 	Projects []string     // that may use the flavor, if it is private; nil: not read
 	Image    *cloud.Image // nil: not given
 	Volume   bool         // the guest boots from a volume, so that the host needs no root disk

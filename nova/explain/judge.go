@@ -128,7 +128,7 @@ func (f Facts) judgeFlavor() (Judged, nova.Request) {
 		}
 	}
 	switch {
-	case f.Disabled:
+	case f.Flavor.Disabled:
 		result.fail("is not reached: the flavor is disabled", "an administrator has disabled the flavor",
 			"create another one with the same properties: gpustack flavor create")
 	case !f.Flavor.Public && f.Projects != nil && f.Project != "" && !slices.Contains(f.Projects, f.Project):

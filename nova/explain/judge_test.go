@@ -108,7 +108,7 @@ func TestFirstLink(t *testing.T) {
 		"nothing": {func(*testing.T, *Facts) {}, "", ""},
 		"flavor malformed": {func(_ *testing.T, f *Facts) { specs(f, nova.RequestKey, "K4200") }, Flavor,
 			"openstack flavor set --property pci_passthrough:alias=ALIAS:COUNT gpu.k4200.2"},
-		"flavor disabled": {func(_ *testing.T, f *Facts) { f.Disabled = true }, Flavor, "disabled"},
+		"flavor disabled": {func(_ *testing.T, f *Facts) { f.Flavor.Disabled = true }, Flavor, "disabled"},
 		"image needs memory": {func(_ *testing.T, f *Facts) { f.Image = &cloud.Image{Name: "big", MinRAM: 16384} }, ImageLink,
 			"the image requires 16384 MiB of memory, and the flavor has 8192"},
 		"image needs disk": {func(_ *testing.T, f *Facts) { f.Image = &cloud.Image{Name: "big", MinDisk: 30} }, ImageLink, "a disk of 30 GiB"},
@@ -498,11 +498,11 @@ func TestConclusion(t *testing.T) {
 	if r := Judge(f, nil); r.Verdict != Can || r.Conclusion != "1 of 7 hosts can build gpu.k4200.2: gpu11; 5 have no free K4200, 1 is down" {
 		t.Error(r.Conclusion)
 	}
-	f.Disabled = true
+	f.Flavor.Disabled = true
 	if r := Judge(f, nil); r.Conclusion != "0 of 7 hosts can build gpu.k4200.2: an administrator has disabled the flavor" {
 		t.Error(r.Conclusion)
 	}
-	f.Disabled, f.Placement = false, nil
+	f.Flavor.Disabled, f.Placement = false, nil
 	f.Hosts = f.Hosts[6:]
 	if r := Judge(f, nil); r.Verdict != Unknown || r.Conclusion != "0 of 1 host can build gpu.k4200.2: no link that was checked fails on 1" {
 		t.Error(r.Conclusion)

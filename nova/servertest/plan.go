@@ -29,6 +29,8 @@ var (
 	ErrNeedsNewton = host.WithHint(errors.New("needs Newton: older releases of Nova attach every server to a network"), "give a network: --network NAME")
 	// ErrDoesNotFit says that the flavor is too small for the image.
 	ErrDoesNotFit = host.WithHint(errors.New("does not fit into the flavor"), "test with a smaller image, or create a larger flavor")
+	// ErrDisabled says that servers cannot be created with a flavor.
+	ErrDisabled = host.WithHint(errors.New("is disabled: Nova creates no server with it"), "create another one with the same properties: gpustack flavor create")
 	// ErrImageStatus says that servers cannot boot an image.
 	ErrImageStatus = host.WithHint(errors.New("is not active: Nova does not boot it"), "wait until it is uploaded, or reactivate it: openstack image set --activate IMAGE")
 	// ErrQuota says that the project's quota is too small.
@@ -84,7 +86,7 @@ const deleteTime = 5 * time.Minute
 
 // NewPlan plans a test. The error joins all errors.
 //
-// Errors: ErrNeedsTrain, ErrNeedsNewton, ErrDoesNotFit, ErrImageStatus, ErrQuota, ErrOneTimeUse.
+// Errors: ErrNeedsTrain, ErrNeedsNewton, ErrDisabled, ErrDoesNotFit, ErrImageStatus, ErrQuota, ErrOneTimeUse.
 func NewPlan(o Options, w Wanted, is Observed, now time.Time) (Plan, error) {
 	p := Plan{Options: o, Wanted: w, Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.Timeout + deleteTime).UTC().Truncate(time.Second)}
 	var errs []error
@@ -98,6 +100,9 @@ func NewPlan(o Options, w Wanted, is Observed, now time.Time) (Plan, error) {
 	}
 	if o.Host != "" && is.Newest < requestedHost {
 		errs = append(errs, fmt.Errorf("--host %w (it supports %s)", ErrNeedsTrain, is.Newest))
+	}
+	if o.Flavor.Disabled {
+		errs = append(errs, fmt.Errorf("flavor %s %w", o.Flavor.Name, ErrDisabled))
 	}
 	errs = append(errs, p.checkImage(), p.checkQuotas(is.Quotas), p.checkFree(is))
 	for range o.Count {
