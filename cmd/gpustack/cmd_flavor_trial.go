@@ -234,7 +234,11 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 	if err != nil {
 		return err
 	}
-	if t.engine, err = u.objectEngine(ctx, compute, opts.decision); err != nil {
+	err = unlocked(ctx, func() (err error) {
+		t.engine, err = u.objectEngine(ctx, compute, opts.decision)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	t.kind = servertest.Kind{Compute: compute, Root: t.engine.Store.Root}
@@ -407,12 +411,8 @@ func (t *trial) end(ctx context.Context, entry change.Entry, servers []servertes
 		}
 		return nil
 	}
-	limited := context.WithoutCancel(ctx)
-	if context.Cause(ctx) != nil {
-		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(limited, afterSignal)
-		defer cancel()
-	}
+	limited, cancel := servertest.Ending(ctx)
+	defer cancel()
 	errs := make([]error, len(servers))
 	done := make(chan int)
 	for i, s := range servers {
@@ -438,9 +438,6 @@ func (t *trial) end(ctx context.Context, entry change.Entry, servers []servertes
 	return nil
 }
 
-// afterSignal is how long an interrupted test may take to delete its servers.
-const afterSignal = time.Minute
-
 // remove deletes a server and determines whether its devices are free. ctx ends with a signal,
 // limited does not.
 func (t *trial) remove(ctx, limited context.Context, i int, s servertest.Server) error {
@@ -463,8 +460,8 @@ func (t *trial) remove(ctx, limited context.Context, i int, s servertest.Server)
 	return nil
 }
 
-// unlocked makes a change that needs the journal's lock, which another gpustack may have for a
-// moment.
+// unlocked calls act, which needs the journal's lock. Another gpustack may have it for a moment,
+// such as one that requests servers.
 func unlocked(ctx context.Context, act func() error) error {
 	const patience = 30 * time.Second
 	for since := time.Now(); ; {
@@ -504,16 +501,12 @@ func (t *trial) judge(ctx context.Context) (errs []error) {
 	}
 	t.report.Verdict = &verdict
 	if cause := context.Cause(ctx); cause != nil {
-		what := "the test servers were deleted"
-		for _, r := range t.report.Servers {
-			if r.Deleted == nil || !*r.Deleted {
-				what = "not all test servers were deleted"
-			}
-		}
+		left := slices.ContainsFunc(t.report.Servers, func(r testedServer) bool { return r.Deleted == nil || !*r.Deleted })
+		err := servertest.Interrupted(cause, !left)
 		if t.opts.test.Keep {
-			what = "the test servers are kept"
+			err = fmt.Errorf("%w, the servers of the test are kept", cause)
 		}
-		errs = append(errs, fmt.Errorf("%w, %s", cause, what))
+		errs = append(errs, err)
 	}
 	return errs
 }

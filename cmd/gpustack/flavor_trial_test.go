@@ -376,6 +376,78 @@ func TestFlavorTestInterrupted(t *testing.T) {
 	}
 }
 
+// TestFlavorTestInterruptedTwice: a second signal ends a test whose server is not deleted within a
+// second. It says what is left, and --clean deletes that.
+func TestFlavorTestInterruptedTwice(t *testing.T) {
+	t.Parallel()
+	c, state := trialCloud(t, 96), unprivilegedEnv(t)
+	c.Boot.Console, c.Boot.Deleting = nil, -1
+	cmd := trialCommand(t, c, state, trialArgs()...)
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	watched, deleting := make(chan bool, 100), make(chan bool, 100)
+	c.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/action"):
+			watched <- true
+		case r.Method == http.MethodDelete:
+			deleting <- true
+		}
+		return false
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, reached := range []chan bool{watched, deleting} {
+		select {
+		case <-reached:
+		case <-time.After(time.Minute):
+			t.Error("not reached")
+		}
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 || len(c.Left()) != 1 ||
+		!strings.Contains(talk.String(), "error: interrupted again, stopped at once\ngpustack: hint: servers of the test may be left: 'gpustack flavor test --clean' finds and deletes them\n") {
+		t.Errorf("%v, left %q: %s", err, c.Left(), talk.String())
+	}
+	c.Boot.Deleting = 0
+	if stdout, stderr, status := runTrial(t, c, state, "flavor", "test", "--clean", "--yes"); status != 0 || len(c.Left()) != 0 {
+		t.Errorf("exit status %d, left %q:\n%s%s", status, c.Left(), stdout, stderr)
+	}
+}
+
+// TestFlavorTestAtOnce: a test that starts while another one requests its server, with the journal
+// locked, waits for it. Each deletes its own server.
+func TestFlavorTestAtOnce(t *testing.T) {
+	t.Parallel()
+	c, state := trialCloud(t, 96), unprivilegedEnv(t)
+	requested, n := make(chan bool), 0
+	c.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPost && r.URL.Path == "/v2.1/servers" {
+			if n++; n == 1 {
+				close(requested)
+				c.Unlocked(func() { time.Sleep(time.Second) })
+			}
+		}
+		return false
+	}
+	first := trialCommand(t, c, state, trialArgs()...)
+	var talk bytes.Buffer
+	first.Stderr = &talk
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-requested
+	if stdout, stderr, status := runTrial(t, c, state, trialArgs()...); status != 0 {
+		t.Errorf("the second: exit status %d:\n%s%s", status, stdout, stderr)
+	}
+	if err := first.Wait(); err != nil || len(c.Left()) != 0 {
+		t.Errorf("the first: %v, left %q: %s", err, c.Left(), talk.String())
+	}
+}
+
 // TestFlavorTestUndo: undo deletes a server only if it has the recorded id, name and nonce, and
 // closes the entry of one that is gone.
 func TestFlavorTestUndo(t *testing.T) {

@@ -232,21 +232,49 @@ func (c *Change) Apply(ctx context.Context, save func() error) (change.Outcome, 
 	if err == nil {
 		return change.Stands, nil
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterSignal)
+	limited, cancel := Ending(ctx)
 	defer cancel()
-	if removeErr := c.remove(limited, save); removeErr != nil {
+	removeErr := c.remove(limited, save)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		err = Interrupted(cause, removeErr == nil)
+	}
+	if removeErr != nil {
 		return change.Open, errors.Join(err, removeErr)
 	}
 	return change.None, err
 }
 
+// Interrupted returns the error of a test that was interrupted.
+func Interrupted(cause error, deleted bool) error {
+	if deleted {
+		return fmt.Errorf("%w, no server of the test is left", cause)
+	}
+	return fmt.Errorf("%w, not all servers of the test were deleted", cause)
+}
+
 // afterSignal is how long an interrupted test may take to delete its servers.
 const afterSignal = time.Minute
+
+// errLate is the cause of a context that Ending has ended.
+var errLate = fmt.Errorf("not deleted within %s after the interruption", afterSignal)
+
+// Ending returns the context in which a test deletes its servers: it ends a minute after ctx.
+func Ending(ctx context.Context) (context.Context, context.CancelFunc) {
+	limited, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-limited.Done():
+		case <-time.After(afterSignal):
+			cancel(errLate)
+		}
+	})
+	return limited, func() { stop(); cancel(nil) }
+}
 
 func (c *Change) create(ctx context.Context, save func() error) error {
 	for i := range c.record.Servers {
 		if cause := context.Cause(ctx); cause != nil {
-			return fmt.Errorf("%w, the servers were deleted", cause)
+			return cause
 		}
 		s := &c.record.Servers[i]
 		s.State = Requested
@@ -269,10 +297,7 @@ func (c *Change) create(ctx context.Context, save func() error) error {
 			return err
 		}
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("%w, the servers were deleted", cause)
-	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // Undo deletes the servers.

@@ -22,7 +22,7 @@ type Evidence struct {
 // Freed is whether the devices of a deleted server are free again.
 type Freed struct {
 	Free *bool  // nil: not verified
-	By   string // Placement, or the database
+	By   string // Placement, or the database; "" if it is not verified
 	Why  string // why it is not verified, or what holds the devices
 }
 
@@ -82,34 +82,27 @@ func (e Evidence) providers(ctx context.Context, server string) ([]string, error
 // After waits until the devices that a deleted server held are free.
 func (e Evidence) After(ctx context.Context, server string, h Held, pace Pace) Freed {
 	pace = pace.withDefaults()
-	f := Freed{Why: h.why}
 	if len(h.providers)+len(h.rows) == 0 {
-		return f
+		return Freed{Why: h.why}
 	}
-	look := e.placementHolds
-	if f.By = "Placement"; len(h.rows) > 0 {
-		f.By, look = "the database", e.rowsHold
+	by, look := "Placement", e.placementHolds
+	if len(h.rows) > 0 {
+		by, look = "the database", e.rowsHold
 	}
 	since := time.Now()
 	for {
 		holds, err := look(ctx, server, h)
 		free := err == nil && holds == ""
-		switch {
-		case free:
-			f.Free, f.Why = &free, ""
-			return f
-		case err != nil && !passes(err):
-			f.Why = err.Error()
-			return f
+		over := time.Since(since) >= pace.Free
+		switch cause := context.Cause(ctx); {
+		case free || err == nil && over:
+			return Freed{&free, by, holds}
+		case cause != nil: // the devices may be free in a moment
+			return Freed{Why: cause.Error()}
+		case err != nil && (over || !passes(err)):
+			return Freed{Why: err.Error()}
 		}
-		if time.Since(since) >= pace.Free || !pace.pause(ctx, since) {
-			if err != nil {
-				f.Why = err.Error()
-				return f
-			}
-			f.Free, f.Why = &free, holds
-			return f
-		}
+		pace.pause(ctx, since)
 	}
 }
 

@@ -155,6 +155,51 @@ func TestFreed(t *testing.T) {
 	}
 }
 
+// TestFreedInterrupted: of devices that are not free when the test is interrupted, nothing is said:
+// they may be free in a moment.
+func TestFreedInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	n := 0
+	e := servertest.Evidence{Rows: func(context.Context, string) ([]string, error) {
+		if n++; n == 2 {
+			cancel(errors.New("interrupted"))
+		}
+		return []string{"0000:84:00.0"}, nil
+	}}
+	held := e.Before(ctx, "server")
+	if got := e.After(ctx, "server", held, servertest.Pace{First: time.Millisecond, Most: time.Millisecond, Free: time.Minute}); got.Free != nil || got.By != "" || got.Why != "interrupted" || n != 2 {
+		t.Errorf("%+v after %d looks", got, n)
+	}
+}
+
+// TestInterruptedRequest: whether servers are left is said as it is.
+func TestInterruptedRequest(t *testing.T) {
+	for name, test := range map[string]struct {
+		boot cloudtest.Boot
+		want string
+		left int
+	}{
+		"deleted":     {cloudtest.Boot{}, "interrupted, no server of the test is left", 0},
+		"not deleted": {cloudtest.Boot{Deleting: -1}, "interrupted, not all servers of the test were deleted", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, servertest.Options{Count: 2})
+			b.Boot = test.boot
+			ctx, cancel := context.WithCancelCause(t.Context())
+			b.SetFault(func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPost && r.URL.Path == "/v2.1/servers" {
+					cancel(errors.New("interrupted"))
+				}
+				return false
+			})
+			_, err := b.engine.Apply(ctx, change.Work{Command: "flavor test gpu", Change: b.kind.New(b.plan)})
+			if err == nil || !strings.Contains(err.Error(), test.want) || len(b.Left()) != test.left {
+				t.Errorf("%v, left %q", err, b.Left())
+			}
+		})
+	}
+}
+
 // TestDeleteFails: a server that Nova does not delete is named, with the command that does.
 func TestDeleteFails(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -137,6 +137,13 @@ func (c *Cloud) Do(r *http.Request) {
 	c.mux.ServeHTTP(httptest.NewRecorder(), r)
 }
 
+// Unlocked calls wait for a Fault: the cloud answers other requests meanwhile.
+func (c *Cloud) Unlocked(wait func()) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	wait()
+}
+
 // Close ends the cloud.
 func (c *Cloud) Close() {
 	c.server.Close()
