@@ -79,10 +79,16 @@ func Start(ctx context.Context, dir string, h Host, disk, format, lab string) (*
 
 // parts is what the machine is made of. The cable is a pair of UDP sockets, for which no end needs
 // to be there before the other: each machine can be restarted while the other runs.
+//
+// event_idx=off: QEMU 7.2 may lose an interrupt of a virtio device while a function is played
+// ("Blocked re-entrant IO on MemoryRegion: vtd-ir": QEMU drops its big lock for the function, and
+// another thread raises the interrupt meanwhile). With event indexes, the device then waits for the
+// driver for ever, and a network card is dead; without them, the next packet interrupts again
+// (Virtual I/O Device specification, 2.7.7).
 func (h Host) parts(overlay, lab string) (vm.Topology, vm.Boot) {
 	topology := vm.Server(h.Name, memory,
-		"virtio-net-pci,netdev=site,romfile=,mac=52:54:00:00:00:10",
-		"virtio-net-pci,netdev=cable,romfile=,mac="+h.mac())
+		"virtio-net-pci,netdev=site,event_idx=off,romfile=,mac=52:54:00:00:00:10",
+		"virtio-net-pci,netdev=cable,event_idx=off,romfile=,mac="+h.mac())
 	boot := append(vm.FromOverlay(overlay, lab),
 		"-uuid", h.uuid(), // else libvirt makes up one at each start
 		"-netdev", "user,id=site",
