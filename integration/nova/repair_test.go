@@ -496,7 +496,9 @@ func TestRepairWithDevicesInPlacement(t *testing.T) {
 		return rows(t, "SELECT count(*) FROM placement.resource_providers WHERE name LIKE '%%_0000:8%%'")[0][0] == "4"
 	})
 	nova := compute(t)
-	server := boot(t, nova, newFlavor(t, nova, "in-placement", 1))
+	flavor := newFlavor(t, nova, "in-placement", 1)
+	testFreedByPlacement(t, "in-placement")
+	server := boot(t, nova, flavor)
 	inPlacement := func() [][]string {
 		return rows(t, "SELECT SUBSTRING_INDEX(p.name, '_', 1), p.name LIKE '%%\\_0000:%%', a.consumer_id FROM placement.allocations a JOIN placement.resource_providers p ON p.id = a.resource_provider_id GROUP BY p.id, a.consumer_id ORDER BY 1, 2, 3")
 	}
