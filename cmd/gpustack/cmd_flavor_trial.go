@@ -254,8 +254,8 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 	if opts.clean {
 		return t.clean(ctx, entries)
 	}
-	for _, e := range servertest.Killed(entries, t.kind.Root) {
-		u.report(&t.report, fmt.Sprintf("entry %d (%s): its run was killed, and its servers may be left: 'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
+	for _, e := range t.kind.Unended(entries) {
+		u.report(&t.report, fmt.Sprintf("entry %d (%s): its run was killed or could not delete its servers, which may be left: 'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
 			e.ID, e.Command, e.ID))
 	}
 	if opts.database != "" {
@@ -451,6 +451,7 @@ func (t *trial) remove(ctx, limited context.Context, i int, s servertest.Server)
 	deleted := err == nil
 	r.Deleted = &deleted
 	if err != nil {
+		t.outcomes[i].Leave()
 		return err
 	}
 	took := time.Since(since)

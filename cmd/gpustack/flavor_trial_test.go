@@ -217,7 +217,15 @@ func TestFlavorTest(t *testing.T) {
 				}
 				return r.Method == http.MethodDelete
 			}
-		}, 0, nil, 1, []string{"error: server 5e60e600-0000-4000-8000-000000000001 is left: deleting server", "hint: delete it with: gpustack flavor test --clean, or: openstack server delete --wait 5e60e600"}, nil, 1, 1, true},
+		}, 0, nil, 1, []string{"the server could not be deleted, and still has its devices\n", "verdict: unknown", "error: server 5e60e600-0000-4000-8000-000000000001 is left: deleting server", "hint: delete it with: gpustack flavor test --clean, or: openstack server delete --wait 5e60e600"}, nil, 1, 1, true},
+		"delete fails, in a document": {func(c *cloudtest.Cloud) {
+			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodDelete {
+					http.Error(w, `{"conflictingRequest": {"code": 409, "message": "Instance is locked."}}`, http.StatusConflict)
+				}
+				return r.Method == http.MethodDelete
+			}
+		}, 0, trialArgs("-o", "json"), 1, []string{`"verdict":"unknown"`, `"deleted":false`, `"applied":false`, "is left: deleting server"}, []string{`"verdict":"pass"`}, 1, 1, true},
 		"token expires": {func(c *cloudtest.Cloud) {
 			gone := false
 			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
@@ -513,7 +521,7 @@ func TestFlavorTestUndo(t *testing.T) {
 	}
 	run(0, trialArgs("--keep")...)
 	entry(`"keep": true`, `"keep": false`)
-	if got := run(2, trialArgs("--dry-run")...); !strings.Contains(got, "warning: entry 3 (flavor test gpu.k4200.2): its run was killed, and its servers may be left: 'gpustack undo 3'") {
+	if got := run(2, trialArgs("--dry-run")...); !strings.Contains(got, "warning: entry 3 (flavor test gpu.k4200.2): its run was killed or could not delete its servers, which may be left: 'gpustack undo 3'") {
 		t.Error(got)
 	}
 }
@@ -531,9 +539,10 @@ func TestFlavorTestClean(t *testing.T) {
 	add("d", "gpustack-test-0123abc0", "ffffffff", "", -time.Minute)
 	add("e", "gpustack-test-0123ABC1", "0123ABC1", "", -time.Minute)
 	add("f", "my-gpustack-test-0123abc2", "0123abc2", "", -time.Minute)
+	runTrial(t, c, unprivilegedEnv(t), trialArgs("--keep")...) // by another user
 	stdout, stderr, status := runTrial(t, c, state, "flavor", "test", "--clean", "--dry-run")
 	for _, want := range []string{"servers of tests in all projects", "gpustack-test-0123abcd  id-of-admin", "1h0m0s", "leave: its test may be running on another machine until ",
-		"leave: its metadata is not that of a test", "\n2 test servers deleted\n"} {
+		"leave: its metadata is not that of a test", "leave: it is kept (--keep) by another machine or user", "\n2 test servers deleted\n"} {
 		if !strings.Contains(stdout, want) || status != 2 {
 			t.Errorf("exit status %d, no %q:\n%s%s", status, want, stdout, stderr)
 		}
@@ -544,12 +553,12 @@ func TestFlavorTestClean(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(c.Left()) < 7 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); len(c.Left()) < 8 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	time.Sleep(100 * time.Millisecond) // its id is recorded
 	stdout, stderr, status = runTrial(t, c, state, "flavor", "test", "--clean", "--yes")
-	if want := fmt.Sprintf("leave: its test is running: process %d", cmd.Process.Pid); status != 0 || !strings.Contains(stdout, want) || len(c.Left()) != 5 {
+	if want := fmt.Sprintf("leave: its test is running: process %d", cmd.Process.Pid); status != 0 || !strings.Contains(stdout, want) || len(c.Left()) != 6 {
 		t.Errorf("exit status %d, left %q, no %q:\n%s%s", status, c.Left(), want, stdout, stderr)
 	}
 	if _, stderr, status = runTrial(t, c, state, "undo", "--yes"); status != 1 || !strings.Contains(stderr, "the test is still running") {
@@ -558,14 +567,14 @@ func TestFlavorTestClean(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 || len(c.Left()) != 4 {
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 || len(c.Left()) != 5 {
 		t.Errorf("%v, left %q", err, c.Left())
 	}
 	// A member sees the project's own servers.
 	c.Member = true
 	add("7", "gpustack-test-01230000", "01230000", "", -time.Minute)
 	add("8", "gpustack-test-01230001", "01230001", "id-of-lab", -time.Minute)
-	if stdout, _, status := runTrial(t, c, state, "flavor", "test", "--clean", "--yes"); status != 0 || !strings.Contains(stdout, "servers of tests in this project") || len(c.Left()) != 5 {
+	if stdout, _, status := runTrial(t, c, state, "flavor", "test", "--clean", "--yes"); status != 0 || !strings.Contains(stdout, "servers of tests in this project") || len(c.Left()) != 6 {
 		t.Errorf("exit status %d, left %q: %s", status, c.Left(), stdout)
 	}
 }
@@ -587,7 +596,7 @@ func TestFlavorTestDocument(t *testing.T) {
 	}
 	for _, console := range []bool{false, true} {
 		first = ""
-		args := trialArgs("--count", "3", "-o", "json")
+		args := trialArgs("--count", "3", "-o", "json", "-v")
 		if console {
 			args = append(args, "--console")
 		}
@@ -605,6 +614,9 @@ func TestFlavorTestDocument(t *testing.T) {
 		}
 		if diff := cmp.Diff(map[string]int{"pass": 2, "fail": 1}, verdicts); diff != "" || status != 2 || *d.Verdict != "fail" {
 			t.Errorf("exit status %d, %s (-want +got):\n%s", status, stdout, diff)
+		}
+		if strings.Contains(stderr, "console-secret") || strings.Contains(stderr, "IyEv") || !strings.Contains(stderr, "POST http") {
+			t.Errorf("-v: %s", stderr)
 		}
 		if strings.Contains(stdout, "console-secret") != console {
 			t.Errorf("--console %v: %s", console, stdout)

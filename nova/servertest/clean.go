@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"gpustack/host"
 	"gpustack/host/change"
 )
 
@@ -22,7 +21,7 @@ type Leftover struct {
 
 // Leftovers finds the servers of tests that exist, of all projects if the user may list them (all).
 // A server of a test that may still be running stays: one of this machine by the process of its
-// record, one of another machine until the time that its metadata has.
+// record, one of another machine until the time that its metadata has, or for good if it is kept.
 func (k Kind) Leftovers(ctx context.Context, entries []change.Entry, now time.Time) (list []Leftover, all bool, err error) {
 	found, all, err := k.Compute.FindServers(ctx, prefix)
 	if err != nil {
@@ -60,6 +59,8 @@ func (k Kind) Leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 			l.Entry, l.Leave = r.entry.ID, fmt.Sprintf("its test is running: process %d", r.Process.PID)
 		case here:
 			l.Entry = r.entry.ID
+		case is.Metadata[metadataEnds] == endsNever:
+			l.Leave = "it is kept (--keep) by another machine or user"
 		case endsErr == nil && now.Before(ends):
 			l.Leave = fmt.Sprintf("its test may be running on another machine until %s", ends.Format("15:04:05Z"))
 		}
@@ -68,18 +69,18 @@ func (k Kind) Leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 	return list, all, nil
 }
 
-// Killed returns the numbers of the entries whose run was killed while its servers existed, so that
-// they are probably left. Entries that are open are recovered by the engine.
-func Killed(entries []change.Entry, root host.Root) (killed []change.Entry) {
+// Unended returns the entries in this cloud whose run has ended without deleting its servers,
+// although they were not to be kept. Entries that are open are recovered by the engine.
+func (k Kind) Unended(entries []change.Entry) (unended []change.Entry) {
 	for _, e := range entries {
-		if e.ObjectType() != Type || e.Status != change.Done {
+		if e.ObjectType() != Type || e.Status != change.Done || !k.Handles(e) {
 			continue
 		}
-		if r, err := ParseRecord(e); err == nil && !r.Keep && !r.Runs(root) {
-			killed = append(killed, e)
+		if r, err := ParseRecord(e); err == nil && !r.Keep && !r.Runs(k.Root) {
+			unended = append(unended, e)
 		}
 	}
-	return killed
+	return unended
 }
 
 func joined(words []string) string { return strings.Join(words, ", ") }

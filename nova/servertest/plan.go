@@ -222,10 +222,14 @@ func (p *Plan) Requests() ([]cloud.Request, error) {
 // newServer returns the request for a server. The guest gets its script from a drive: it needs
 // neither a network nor a metadata service.
 func (p *Plan) newServer(s Server) cloud.NewServer {
+	ends := p.Ends.Format(time.RFC3339)
+	if p.Keep {
+		ends = endsNever
+	}
 	return cloud.NewServer{
 		Name: s.Name, Image: p.Image.ID, Flavor: p.Flavor.ID, Network: p.Network, Host: p.Host, Zone: p.Zone, ConfigDrive: true,
 		UserData: probe.Script(s.Nonce, probe.Options{Driver: p.Driver}),
-		Metadata: map[string]string{metadataNonce: s.Nonce, metadataEnds: p.Ends.Format(time.RFC3339)},
+		Metadata: map[string]string{metadataNonce: s.Nonce, metadataEnds: ends},
 	}
 }
 
@@ -235,6 +239,7 @@ const (
 	prefix        = "gpustack-test-"
 	metadataNonce = "gpustack-test"
 	metadataEnds  = "gpustack-test-ends" // when the run that created the server no longer uses it
+	endsNever     = "never"              // of a server that is kept
 )
 
 // newNonce returns 8 random hexadecimal digits.

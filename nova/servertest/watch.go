@@ -47,6 +47,15 @@ func (o *Outcome) Settle(f Freed) {
 	o.Hints = append(o.Hints, "gpustack repair-migration --instance "+o.ID)
 }
 
+// Leave adds that the server could not be deleted, so that it still has its devices. A test that
+// has passed until then is unknown.
+func (o *Outcome) Leave() {
+	if o.Verdict == probe.Pass {
+		o.Verdict = probe.Unknown
+	}
+	o.Reasons = append(o.Reasons, "the server could not be deleted, and still has its devices")
+}
+
 // Progress is what is known of a server while it is tested, for the operator.
 type Progress struct {
 	Server Server
