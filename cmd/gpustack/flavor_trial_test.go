@@ -17,8 +17,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/change"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
+	"gpustack/nova/servertest"
 )
 
 // trialCloud starts a cloud with a flavor of two devices, an image and four free devices that
@@ -384,6 +386,17 @@ func TestFlavorTestInterrupted(t *testing.T) {
 	}
 }
 
+// TestFlavorTestRecovery: the question about a test that was killed says what its answer does.
+func TestFlavorTestRecovery(t *testing.T) {
+	e := change.Entry{ID: 7, Kind: change.KindObjects, Command: "flavor test gpu"}
+	if err := e.SetDetail(servertest.Record{Type: servertest.Type}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := recoverySummary(e), "entry 7 (flavor test gpu) is reverted: Nova deletes the servers of the test that exist"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestFlavorTestInterruptedTwice: a second signal ends a test whose server is not deleted within a
 // second. It says what is left, and --clean deletes that.
 func TestFlavorTestInterruptedTwice(t *testing.T) {
@@ -642,6 +655,7 @@ func TestFlavorTestDocument(t *testing.T) {
 // TestFlavorTestProgress: on a terminal, one line shows the state, the seconds and the last line of
 // the console, and is removed in the end; of a guest that fails, the last lines are shown.
 func TestFlavorTestProgress(t *testing.T) {
+	t.Parallel()
 	c := trialCloud(t, 96)
 	c.Boot.Building = 1
 	c.Boot.Console = func(string, string) string { return "starting\x1b[31m sshd\x07\n" }

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/nova/flavor"
+	"gpustack/nova/servertest"
 )
 
 // This file words the summary that ends each plan, above the question: one sentence for each kind
@@ -378,6 +379,8 @@ func recoverySummary(e change.Entry) string {
 		files = "at most " + numbered(len(e.Files), "file") + " restored"
 	}
 	switch {
+	case e.ObjectType() == servertest.Type:
+		return name + " is reverted: Nova deletes the servers of the test that exist"
 	case recoveredBySome(e):
 		return name + " is completed or reverted, whichever its outcome shows"
 	case e.Status == change.Rebuilding:
