@@ -86,7 +86,8 @@ const deleteTime = 5 * time.Minute
 
 // NewPlan plans a test. The error joins all errors.
 //
-// Errors: ErrNeedsTrain, ErrNeedsNewton, ErrDisabled, ErrDoesNotFit, ErrImageStatus, ErrQuota, ErrOneTimeUse.
+// Errors: ErrNeedsTrain, ErrNeedsNewton, ErrDisabled, ErrDoesNotFit, ErrImageStatus, ErrQuota,
+// ErrOneTimeUse.
 func NewPlan(o Options, w Wanted, is Observed, now time.Time) (Plan, error) {
 	p := Plan{Options: o, Wanted: w, Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.Timeout + deleteTime).UTC().Truncate(time.Second)}
 	var errs []error
