@@ -27,20 +27,9 @@ func unknownName(err error) error {
 
 // Serving returns the providers, of any place in a tree, that can serve an amount of a resource
 // class by themselves and have the required traits. Errors: as for [Placement.Candidates].
-func (p *Placement) Serving(ctx context.Context, class string, amount int, traits []string) (all []Provider, err error) {
+func (p *Placement) Serving(ctx context.Context, class string, amount int, traits []string) ([]Provider, error) {
 	options := resourceproviders.ListOpts{Resources: amounts(map[string]int{class: amount}), Required: strings.Join(traits, ",")}
-	err = p.cloud.ask(ctx, "resource providers with "+options.Resources, func(ctx context.Context) error {
-		pages, err := resourceproviders.List(p.client, options).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := resourceproviders.ExtractResourceProviders(pages)
-		for _, r := range list {
-			all = append(all, Provider{r.UUID, r.Name, r.RootProviderUUID})
-		}
-		return err
-	})
-	return all, unknownName(err)
+	return p.providers(ctx, "resource providers with "+options.Resources, options)
 }
 
 func amounts(resources map[string]int) string {

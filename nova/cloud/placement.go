@@ -65,25 +65,15 @@ func (p *Placement) Allocations(ctx context.Context, consumer string) (Allocatio
 // Tree returns the ids of the provider with a name and of the providers below it. The provider of a
 // compute node has its hypervisor_hostname as name. Tree is empty if there is no such provider.
 func (p *Placement) Tree(ctx context.Context, name string) ([]string, error) {
-	roots, err := p.providers(ctx, name, resourceproviders.ListOpts{Name: name})
+	roots, err := p.providers(ctx, "resource provider "+name, resourceproviders.ListOpts{Name: name})
 	if err != nil || len(roots) == 0 {
 		return nil, err
 	}
-	return p.providers(ctx, name, resourceproviders.ListOpts{InTree: roots[0]})
-}
-
-func (p *Placement) providers(ctx context.Context, name string, options resourceproviders.ListOpts) (ids []string, err error) {
-	err = p.cloud.ask(ctx, "resource provider "+name, func(ctx context.Context) error {
-		pages, err := resourceproviders.List(p.client, options).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := resourceproviders.ExtractResourceProviders(pages)
-		for _, r := range list {
-			ids = append(ids, r.UUID)
-		}
-		return err
-	})
+	tree, err := p.providers(ctx, "resource provider "+name, resourceproviders.ListOpts{InTree: roots[0].UUID})
+	var ids []string
+	for _, r := range tree {
+		ids = append(ids, r.UUID)
+	}
 	slices.Sort(ids)
 	return ids, err
 }

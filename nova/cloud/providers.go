@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/http"
 	"slices"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
@@ -21,10 +20,11 @@ type Provider struct {
 	Root string // UUID of the compute node that it belongs to
 }
 
-// PCIProviders returns the providers of all PCI devices that compute nodes report.
-func (p *Placement) PCIProviders(ctx context.Context) (all []Provider, err error) {
-	err = p.cloud.ask(ctx, "resource providers with the trait "+managedPCI, func(ctx context.Context) error {
-		pages, err := resourceproviders.List(p.client, resourceproviders.ListOpts{Required: managedPCI}).AllPages(ctx)
+// providers returns the providers that a query selects. A resource class or a trait that Placement
+// does not have is [ErrUnknownName].
+func (p *Placement) providers(ctx context.Context, what string, o resourceproviders.ListOpts) (all []Provider, err error) {
+	err = p.cloud.ask(ctx, what, func(ctx context.Context) error {
+		pages, err := resourceproviders.List(p.client, o).AllPages(ctx)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,12 @@ func (p *Placement) PCIProviders(ctx context.Context) (all []Provider, err error
 		}
 		return err
 	})
-	return all, err
+	return all, unknownName(err)
+}
+
+// PCIProviders returns the providers of all PCI devices that compute nodes report.
+func (p *Placement) PCIProviders(ctx context.Context) ([]Provider, error) {
+	return p.providers(ctx, "resource providers with the trait "+managedPCI, resourceproviders.ListOpts{Required: managedPCI})
 }
 
 // Consumers returns the consumers that have an allocation on a provider, sorted.
@@ -57,24 +62,16 @@ func (p *Placement) HeldOn(ctx context.Context, provider string) (map[string]map
 }
 
 // WithTrait returns the names of the compute nodes that have a trait. There are none if Placement
-// does not know the trait, as one of an earlier release does not: it rejects the request.
+// does not know the trait, as one of an earlier release does not.
 func (p *Placement) WithTrait(ctx context.Context, trait string) (names []string, err error) {
-	err = p.cloud.ask(ctx, "resource providers with the trait "+trait, func(ctx context.Context) error {
-		pages, err := resourceproviders.List(p.client, resourceproviders.ListOpts{Required: trait}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := resourceproviders.ExtractResourceProviders(pages)
-		for _, r := range list {
-			if r.UUID == r.RootProviderUUID {
-				names = append(names, r.Name)
-			}
-		}
-		return err
-	})
-	var e *Error
-	if errors.As(err, &e) && e.Status == http.StatusBadRequest {
+	all, err := p.providers(ctx, "resource providers with the trait "+trait, resourceproviders.ListOpts{Required: trait})
+	if errors.Is(err, ErrUnknownName) {
 		return nil, nil
+	}
+	for _, r := range all {
+		if r.UUID == r.Root {
+			names = append(names, r.Name)
+		}
 	}
 	slices.Sort(names)
 	return names, err
