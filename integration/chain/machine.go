@@ -96,6 +96,14 @@ func (h Host) parts(overlay, lab string) (vm.Topology, vm.Boot) {
 	return topology, boot
 }
 
+// recipe is what a boot depends on beside the disk, which the cache's key contains: the machine's
+// hardware, and so the drivers of a State. The ports of the cable differ each time.
+func (h Host) recipe() (string, error) {
+	topology, _ := h.parts("", "")
+	text, err := json.Marshal(topology)
+	return string(text) + identify, err
+}
+
 // id is the same for a name each time, and another for each name.
 func (h Host) id() string {
 	sum := sha256.Sum256([]byte(h.Name))
@@ -137,20 +145,6 @@ func outcome(argv []string, reply agent.Reply, err error) (string, error) {
 	return reply.Stdout, err
 }
 
-// Put writes a small file of the machine: 350 kB take seconds through the serial port. A file that
-// exists keeps its mode and owner.
-func (m *Machine) Put(ctx context.Context, name, text string) error {
-	argv := []string{"sh", "-euc", `cat >"$1"`, "sh", name}
-	reply, err := m.Ask(ctx, agent.Request{Argv: argv, Stdin: text})
-	_, err = outcome(argv, reply, err)
-	return err
-}
-
-// Get reads a file of the machine.
-func (m *Machine) Get(ctx context.Context, name string) (string, error) {
-	return m.Run(ctx, "cat", name)
-}
-
 // A State is what a reboot changes: the arguments that the kernel got, and the driver of each PCI
 // function by its address, "" where it has none.
 type State struct {
@@ -160,7 +154,7 @@ type State struct {
 
 // State returns how the machine booted.
 func (m *Machine) State(ctx context.Context) (State, error) {
-	arguments, err := m.Get(ctx, "/proc/cmdline")
+	arguments, err := m.Run(ctx, "cat", "/proc/cmdline")
 	if err != nil {
 		return State{}, err
 	}

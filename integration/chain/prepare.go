@@ -27,7 +27,7 @@ type Server struct {
 
 // Prepared returns the disk of a compute node whose GPUs are bound to vfio-pci since it booted:
 // prepared by the binary, with the machine's own update-initramfs and update-grub, and found ready
-// by host check. The cache keeps one for each binary and image. Steps are logged with the time
+// by host check. The cache keeps one for each binary, image and machine. Steps are logged with the time
 // since the first.
 func Prepared(ctx context.Context, p vm.Programs, logf func(format string, args ...any)) (Server, error) {
 	image, err := Image(ctx)
@@ -38,8 +38,16 @@ func Prepared(ctx context.Context, p vm.Programs, logf func(format string, args 
 	if err != nil {
 		return Server{}, err
 	}
-	dir, err := vm.Cached(ctx, "prepared", []string{prepareRecipe, image, binary}, func(ctx context.Context, dir string) error {
-		return prepare(ctx, dir, image, p, logf)
+	hosts, err := Pair()
+	if err != nil {
+		return Server{}, err
+	}
+	machine, err := hosts[0].recipe()
+	if err != nil {
+		return Server{}, err
+	}
+	dir, err := vm.Cached(ctx, "prepared", []string{prepareRecipe, image, binary, machine}, func(ctx context.Context, dir string) error {
+		return prepare(ctx, dir, hosts[0], image, p, logf)
 	})
 	if err != nil {
 		return Server{}, err
@@ -52,7 +60,7 @@ func Prepared(ctx context.Context, p vm.Programs, logf func(format string, args 
 	return s, json.Unmarshal(text, &s)
 }
 
-func prepare(ctx context.Context, dir, image string, p vm.Programs, logf func(format string, args ...any)) (err error) {
+func prepare(ctx context.Context, dir string, h Host, image string, p vm.Programs, logf func(format string, args ...any)) (err error) {
 	if err := forget(filepath.Dir(dir)); err != nil {
 		return err
 	}
@@ -67,11 +75,7 @@ func prepare(ctx context.Context, dir, image string, p vm.Programs, logf func(fo
 	if err != nil {
 		return err
 	}
-	hosts, err := Pair()
-	if err != nil {
-		return err
-	}
-	m, err := Start(ctx, scratch, hosts[0], image, "raw", lab)
+	m, err := Start(ctx, scratch, h, image, "raw", lab)
 	if err != nil {
 		return err
 	}

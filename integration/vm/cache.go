@@ -12,9 +12,10 @@ import (
 	"syscall"
 )
 
-// cacheDir is where what is slow to make is kept: the folder that GPUSTACK_VM_CACHE
-// names, or one in the user's own cache. It may be deleted at any time.
-func cacheDir() (string, error) {
+// Cache returns the folder in which what is slow to make is kept, with what machines of failed tests
+// printed: the one that GPUSTACK_VM_CACHE names, or one in the user's own cache. It may be deleted
+// at any time.
+func Cache() (string, error) {
 	if dir := os.Getenv("GPUSTACK_VM_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}
@@ -22,17 +23,12 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "gpustack-vm"), err
 }
 
-// Cache is the folder in which all of this is kept, with what machines of failed tests printed.
-func Cache() (string, error) {
-	return cacheDir()
-}
-
 // cached returns a folder that is made once for each key. The key must identify everything that
 // the folder depends on. The folder is made under another name and then renamed, so that other
 // processes only find it when it is complete. Processes that make the same kind at the same time
 // wait for each other.
 func cached(ctx context.Context, kind, key string, build func(ctx context.Context, dir string) error) (string, error) {
-	cache, err := cacheDir()
+	cache, err := Cache()
 	if err != nil {
 		return "", err
 	}

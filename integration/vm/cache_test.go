@@ -43,7 +43,7 @@ func TestCached(t *testing.T) {
 		t.Errorf("a build that fails: %v", err)
 	}
 	// One that is killed leaves its half behind, until the next is made.
-	cache, _ := cacheDir()
+	cache, _ := Cache()
 	if err := os.Mkdir(filepath.Join(cache, ".making-thing-killed"), 0o755); err != nil {
 		t.Fatal(err)
 	}

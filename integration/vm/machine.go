@@ -49,11 +49,11 @@ const qemuProgram = "/usr/bin/qemu-system-x86_64"
 
 var qemuVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
 
-// checkQEMU is an error where QEMU cannot play functions: since 8.2 it takes for granted
+// CheckQEMU is an error where QEMU cannot play functions: since 8.2 it takes for granted
 // that there is KVM as it connects their interrupts (hw/remote/proxy.c,
 // proxy_intx_update; kvm_irqfds_enabled, which asked, has gone from
 // accel/kvm/kvm-all.c), and ends by a segmentation fault where there is not.
-func checkQEMU(ctx context.Context) error {
+func CheckQEMU(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, qemuProgram, "--version").Output()
 	if err != nil {
 		return fmt.Errorf("%s --version: %w", qemuProgram, err)
@@ -71,12 +71,6 @@ func checkQEMU(ctx context.Context) error {
 		return fmt.Errorf("QEMU %d.%d plays no PCI function without KVM: take Debian 12's, 7.2, or GPUSTACK_VM_ACCEL=kvm", major, minor)
 	}
 	return nil
-}
-
-// CheckQEMU is an error where this machine's QEMU cannot start machines with functions that are
-// played.
-func CheckQEMU(ctx context.Context) error {
-	return checkQEMU(ctx)
 }
 
 // A Boot is what a machine comes up from: arguments of QEMU.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			return nil, err
 		}
 		ctx := context.Background()
-		if err := checkQEMU(ctx); err != nil {
+		if err := CheckQEMU(ctx); err != nil {
 			return nil, err
 		}
 		if linux, err = debianKernel(ctx); err != nil {
@@ -83,7 +83,7 @@ func keepLogs(t *testing.T, dir string) {
 	if !t.Failed() {
 		return
 	}
-	cache, err := cacheDir()
+	cache, err := Cache()
 	if err != nil {
 		t.Error(err)
 		return
