@@ -107,7 +107,8 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 	err = novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
 		var r StockRow
 		d := &r.Device
-		if err := rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated, &r.NUMA); err != nil {
+		if err := rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated,
+			&r.NUMA); err != nil {
 			return err
 		}
 		if at, live := index[d.Node]; live {

@@ -128,9 +128,10 @@ func runNovaExplain(ctx context.Context, u *ui, opts novaExplainOptions) error {
 	if err != nil {
 		return err
 	}
-	e := &explaining{u: u, root: root, opts: opts, facts: explain.Facts{Unread: map[explain.Source]string{}}, report: novaExplainReport{Schema: 1, Findings: []host.Finding{}, Warnings: []string{},
-		Report: explain.Report{Request: nova.Request{}, Judgements: []explain.Judgement{}, Groups: []explain.Group{}, Concerns: []explain.Group{},
-			NotChecked: []explain.Omission{}}}}
+	e := &explaining{u: u, root: root, opts: opts, facts: explain.Facts{Unread: map[explain.Source]string{}},
+		report: novaExplainReport{Schema: 1, Findings: []host.Finding{}, Warnings: []string{},
+			Report: explain.Report{Request: nova.Request{}, Judgements: []explain.Judgement{}, Groups: []explain.Group{}, Concerns: []explain.Group{},
+				NotChecked: []explain.Omission{}}}}
 	if err := e.readFiles(); err != nil {
 		return err
 	}

@@ -54,7 +54,8 @@ var valueOffers = map[string]func(*completer) []offer{
 }
 
 // withoutOffers are the names of values that only the operator or a service on the network knows.
-var withoutOffers = []string{"CELL", "FLAVOR", "HOST", "IMAGE", "KEY=VALUE", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "SIZE", "TEXT", "TIME", "URL", "UUID", "VERSION", "ZONE"}
+var withoutOffers = []string{"CELL", "FLAVOR", "HOST", "IMAGE", "KEY=VALUE", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "SIZE", "TEXT", "TIME",
+	"URL", "UUID", "VERSION", "ZONE"}
 
 // ofFlag completes the value of a flag.
 func (v *completer) ofFlag(flag cli.Flag) ([]offer, pathsOf) {

@@ -97,7 +97,8 @@ func (m *Machine) LetIn(ctx context.Context, other *Machine) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.Run(ctx, "su", "nova", "-c", `mkdir -p -m 700 ~/.ssh && cd ~/.ssh && printf %s "$0" >>authorized_keys && chmod 600 authorized_keys`, key); err != nil {
+	if _, err := m.Run(ctx, "su", "nova", "-c", `mkdir -p -m 700 ~/.ssh && cd ~/.ssh && printf %s "$0" >>authorized_keys && chmod 600 authorized_keys`,
+		key); err != nil {
 		return err
 	}
 	host, err := m.Run(ctx, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")

@@ -22,7 +22,7 @@ func TestMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, b := hosts[0], hosts[1]; a.Wire != b.Peer || b.Wire != a.Peer || a.mac() == b.mac() || a.uuid() == b.uuid() || a.MyIP == b.MyIP {
-		t.Errorf("hosts that cannot be told apart, or no cable: %+v and %+v", a, b)
+		t.Errorf("hosts with the same name or address, or no cable: %+v and %+v", a, b)
 	}
 	// The cache finds a prepared disk by its machine, whose ports differ each time.
 	again, err := Pair()

@@ -27,8 +27,8 @@ type Server struct {
 
 // Prepared returns the disk of a compute node whose GPUs are bound to vfio-pci since it booted:
 // prepared by the binary, with the machine's own update-initramfs and update-grub, and found ready
-// by host check. The cache keeps one for each binary, image and machine. Steps are logged with the time
-// since the first.
+// by host check. The cache keeps one for each binary, image and machine. Steps are logged with the
+// time since the first.
 func Prepared(ctx context.Context, p vm.Programs, logf func(format string, args ...any)) (Server, error) {
 	image, err := Image(ctx)
 	if err != nil {

@@ -38,7 +38,8 @@ func (l *Lab) configure() error {
 	l.ServicePassword, l.RabbitPassword = secret("service"), secret("rabbit")
 	l.Root, l.NovaConf = l.state(), l.state("etc/nova/nova.conf")
 
-	dirs := []string{filepath.Join(l.dir, "log"), filepath.Join(l.dir, "tmp"), l.state("conf"), filepath.Dir(l.NovaConf), l.state("rabbitmq"), l.state("nova"), l.state("images"), l.state("staging"), l.state("tasks"), l.state("keys/fernet"), l.state("keys/credential")}
+	dirs := []string{filepath.Join(l.dir, "log"), filepath.Join(l.dir, "tmp"), l.state("conf"), filepath.Dir(l.NovaConf), l.state("rabbitmq"),
+		l.state("nova"), l.state("images"), l.state("staging"), l.state("tasks"), l.state("keys/fernet"), l.state("keys/credential")}
 	for _, host := range l.hosts {
 		dirs = append(dirs, l.host(host))
 	}

@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// Cache returns the folder in which what is slow to make is kept, with what machines of failed tests
-// printed: the one that GPUSTACK_VM_CACHE names, or one in the user's own cache. It may be deleted
-// at any time.
+// Cache returns the folder in which what is slow to make is kept, with what machines of failed
+// tests printed: the one that GPUSTACK_VM_CACHE names, or one in the user's own cache. It may be
+// deleted at any time.
 func Cache() (string, error) {
 	if dir := os.Getenv("GPUSTACK_VM_CACHE"); dir != "" {
 		return filepath.Abs(dir)

@@ -56,7 +56,8 @@ func (c *Compute) ServerPlacing(ctx context.Context, id string) (Placing, error)
 	imageID, _ := image["id"].(string)
 	f := s.Flavor
 	return Placing{s.ID, s.Name, s.Status, s.Project, s.Host, s.Zone, imageID, s.Fault.Message,
-		Flavor{ID: f.ID, Name: cmp.Or(f.Name, f.ID), VCPUs: f.VCPUs, RAM: f.RAM, Disk: f.Disk, Ephemeral: f.Ephemeral, Swap: f.Swap, Public: true, ExtraSpecs: f.Specs}}, err
+		Flavor{ID: f.ID, Name: cmp.Or(f.Name, f.ID), VCPUs: f.VCPUs, RAM: f.RAM, Disk: f.Disk, Ephemeral: f.Ephemeral, Swap: f.Swap, Public: true,
+			ExtraSpecs: f.Specs}}, err
 }
 
 // HasEmbeddedFlavors returns whether servers have copies of their flavors.

@@ -184,7 +184,8 @@ func (a aliases) judge(r nova.Request) Judged {
 		from = append(from, a.where[w.Alias])
 		switch {
 		case len(a.defined[w.Alias]) == 0:
-			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no device that was read has that name", w.Alias), Remedy: giveConf}
+			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no device that was read has that name", w.Alias),
+				Remedy: giveConf}
 		case slices.ContainsFunc(a.defined[w.Alias], isAny):
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s lacks vendor_id or product_id: it selects devices of any product", w.Alias),
 				From: a.where[w.Alias], Remedy: "add both: gpustack nova configure --role controller --alias " + w.Alias + "=VENDOR:PRODUCT"}

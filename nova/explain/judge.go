@@ -157,16 +157,20 @@ func (f Facts) judgeImage() Judged {
 		result.fail("is not reached: the image is "+i.Status, "nova-api rejects the image, which is "+i.Status,
 			"finish the upload, or reactivate the image: openstack image set --activate "+i.ID)
 	case i.MinRAM > f.Flavor.RAM:
-		result.fail("is not reached: the image requires more memory", fmt.Sprintf("the image requires %d MiB of memory, and the flavor has %d", i.MinRAM, f.Flavor.RAM),
+		result.fail("is not reached: the image requires more memory", fmt.Sprintf("the image requires %d MiB of memory, and the flavor has %d", i.MinRAM,
+			f.Flavor.RAM),
 			"use a larger flavor")
 	case isSmall && i.MinDisk > f.Flavor.Disk:
-		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image requires a disk of %d GiB, and the flavor has %d", i.MinDisk, f.Flavor.Disk),
+		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image requires a disk of %d GiB, and the flavor has %d", i.MinDisk,
+			f.Flavor.Disk),
 			"use a flavor with a larger disk")
 	case isSmall && i.Size != nil && *i.Size > int64(f.Flavor.Disk)*gib:
-		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", *i.Size, f.Flavor.Disk),
+		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", *i.Size,
+			f.Flavor.Disk),
 			"use a flavor with a larger disk")
 	case isSmall && isKnown && bytes > int64(f.Flavor.Disk)*gib:
-		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", bytes, f.Flavor.Disk),
+		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", bytes,
+			f.Flavor.Disk),
 			"use a flavor with a larger disk")
 	}
 	return result

@@ -91,7 +91,8 @@ func (c *checker) properties() {
 		}
 		if since := known[name].since; c.Newest < since {
 			bad = true
-			c.add(checkProperties, host.Warn, fmt.Sprintf("%s=%s: the cloud has microversion %s, and the property is of a release with %s", name, value, c.Newest, since),
+			c.add(checkProperties, host.Warn, fmt.Sprintf("%s=%s: the cloud has microversion %s, and the property is of a release with %s", name, value,
+				c.Newest, since),
 				"Nova ignores it", c.setBy(name, ""))
 		}
 	}
@@ -117,7 +118,8 @@ func (c *checker) disk() {
 	gib, known := i.DiskGiB()
 	before := len(c.findings)
 	if !known {
-		c.add(checkDisk, host.Warn, "the size of the image's disk is unknown: Glance has no virtual_size", "guests fail on the host if it is larger than the flavor's disk",
+		c.add(checkDisk, host.Warn, "the size of the image's disk is unknown: Glance has no virtual_size",
+			"guests fail on the host if it is larger than the flavor's disk",
 			"'qemu-img info FILE' shows it; then: "+c.set(" --min-disk GIB"))
 	} else if i.MinDisk < gib {
 		c.add(checkDisk, host.Warn, fmt.Sprintf("min_disk is %d GiB, and the disk of the image has %d GiB", i.MinDisk, gib),
@@ -126,7 +128,8 @@ func (c *checker) disk() {
 	switch {
 	case f.Disk == 0:
 		c.add(checkDisk, host.Warn, "flavor "+f.Name+" has a disk of 0 GiB",
-			"the disk of a guest is as large as the image's, and only administrators may boot guests without a volume", "boot from a volume, or use a flavor with a disk")
+			"the disk of a guest is as large as the image's, and only administrators may boot guests without a volume",
+			"boot from a volume, or use a flavor with a disk")
 	case f.Disk < i.MinDisk:
 		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and min_disk is %d GiB", f.Name, f.Disk, i.MinDisk), "Nova rejects guests", larger)
 	case known && f.Disk < gib:
@@ -154,7 +157,8 @@ func (c *checker) ram() {
 // their devices.
 func (c *checker) bars() {
 	if _, asks := c.Flavor.ExtraSpecs[nova.RequestKey]; !asks {
-		c.add(checkBARs, host.Fail, "flavor "+c.Flavor.Name+" requests no devices", "guests have no GPU", "gpustack flavor list shows the flavors that request devices")
+		c.add(checkBARs, host.Fail, "flavor "+c.Flavor.Name+" requests no devices", "guests have no GPU",
+			"gpustack flavor list shows the flavors that request devices")
 		return
 	}
 	if len(c.Hosts) == 0 {
@@ -236,14 +240,17 @@ func (c *checker) window(all []span) {
 		needed := slack * p.total
 		switch room := windowOf(bits); {
 		case bits == 0 && mode == "passthrough":
-			c.add(checkBARs, host.NA, "host "+p.host.Name+": the size of the processor's addresses is unknown", "whether the regions of all devices of a guest fit is not checked",
+			c.add(checkBARs, host.NA, "host "+p.host.Name+": the size of the processor's addresses is unknown",
+				"whether the regions of all devices of a guest fit is not checked",
 				"run on the compute node: gpustack host scan --machine -o json")
 		case bits == 0:
 		case needed > room:
-			c.add(checkBARs, host.Fail, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name, size(needed), size(room), bits),
+			c.add(checkBARs, host.Fail, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name,
+				size(needed), size(room), bits),
 				"the guest does not see GPUs that do not fit", "request fewer devices, or use hosts whose processors have larger addresses")
 		default:
-			c.add(checkBARs, host.Pass, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name, size(needed), size(room), bits),
+			c.add(checkBARs, host.Pass, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name,
+				size(needed), size(room), bits),
 				"", "")
 		}
 	}

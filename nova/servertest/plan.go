@@ -32,7 +32,8 @@ var (
 	// ErrDisabled says that servers cannot be created with a flavor.
 	ErrDisabled = host.WithHint(errors.New("is disabled: Nova creates no server with it"), "create another one with the same properties: gpustack flavor create")
 	// ErrImageStatus says that servers cannot boot an image.
-	ErrImageStatus = host.WithHint(errors.New("is not active: Nova does not boot it"), "wait until it is uploaded, or reactivate it: openstack image set --activate IMAGE")
+	ErrImageStatus = host.WithHint(errors.New("is not active: Nova does not boot it"),
+		"wait until it is uploaded, or reactivate it: openstack image set --activate IMAGE")
 	// ErrQuota says that the project's quota is too small.
 	ErrQuota = host.WithHint(errors.New("the quota of the project is too small"), "delete servers of the project, or raise its quota: openstack quota set PROJECT")
 	// ErrOneTimeUse says that devices would stay reserved after the test.
@@ -121,7 +122,8 @@ func (p *Plan) checkImage() error {
 	var errs []error
 	i, f := p.Image, p.Flavor
 	if p.windows() {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("image %s has os_type=windows: its guests do not run the script, so that no devices are counted; %s", i.Name, windowsHint))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("image %s has os_type=windows: its guests do not run the script, so that no devices are counted; %s",
+			i.Name, windowsHint))
 	}
 	if i.Status != "" && i.Status != "active" {
 		errs = append(errs, fmt.Errorf("image %s is %s: it %w", i.Name, i.Status, ErrImageStatus))

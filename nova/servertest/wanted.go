@@ -127,7 +127,8 @@ func alias(name string, sources []nova.Defined) (identified, error) {
 			if !n.HasIDs {
 				return identified{}, fmt.Errorf("%s: %w", n.Where, ErrNoIDs)
 			}
-			found = append(found, identified{probe.ID{Vendor: n.VendorID, Product: n.ProductID}, devspec.ResourceClass(n.ResourceClass, n.VendorID, n.ProductID), "by " + n.Where})
+			found = append(found, identified{probe.ID{Vendor: n.VendorID, Product: n.ProductID}, devspec.ResourceClass(n.ResourceClass, n.VendorID,
+				n.ProductID), "by " + n.Where})
 		}
 		if len(found) > 0 {
 			return only(found)

@@ -179,7 +179,8 @@ func (w *watched) failed(is cloud.Server) {
 
 // byHand says what to look at if the scheduler finds no host.
 func (p *Plan) byHand() string {
-	text := "check, in this order: free devices (" + strings.Join(p.Wanted.From, "; ") + ") in Placement or nova.pci_devices; device_spec of the compute nodes with these ids; " +
+	text := "check, in this order: free devices (" + strings.Join(p.Wanted.From, "; ") +
+		") in Placement or nova.pci_devices; device_spec of the compute nodes with these ids; " +
 		"PciPassthroughFilter in enabled_filters of the scheduler; vCPUs, RAM and disk"
 	if p.Zone != "" {
 		text += "; hosts in availability zone " + p.Zone

@@ -232,7 +232,8 @@ func (c *Cloud) signIn(w http.ResponseWriter, r *http.Request) {
 			map[string]any{"interface": "public", "region": "RegionOne", "region_id": "RegionOne", "url": c.server.URL + path},
 		}})
 	}
-	reply(w, map[string]any{"token": map[string]any{"expires_at": "2099-01-01T00:00:00.000000Z", "catalog": catalog, "project": map[string]any{"id": "id-of-" + c.Project, "name": c.Project}}})
+	reply(w, map[string]any{"token": map[string]any{"expires_at": "2099-01-01T00:00:00.000000Z", "catalog": catalog,
+		"project": map[string]any{"id": "id-of-" + c.Project, "name": c.Project}}})
 }
 
 func (c *Cloud) listProjects(w http.ResponseWriter, r *http.Request) {

@@ -187,7 +187,8 @@ func (h *Hosts) listProviders(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		for i := range count {
-			list = append(list, map[string]any{"uuid": fmt.Sprintf("%s-%d", n.ID(), i), "name": fmt.Sprintf("%s_0000:%02X:00.0", n.Name, i), "root_provider_uuid": n.ID()})
+			list = append(list, map[string]any{"uuid": fmt.Sprintf("%s-%d", n.ID(), i), "name": fmt.Sprintf("%s_0000:%02X:00.0", n.Name, i),
+				"root_provider_uuid": n.ID()})
 		}
 	}
 	reply(w, map[string]any{"resource_providers": list})

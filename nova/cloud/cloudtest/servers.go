@@ -120,7 +120,8 @@ func (c *Cloud) createServer(w http.ResponseWriter, r *http.Request) {
 	}
 	c.created++
 	i := &Instance{
-		ID: fmt.Sprintf("5e60e600-0000-4000-8000-%012d", c.created), Name: text("name"), Project: "id-of-" + c.Project, Flavor: text("flavorRef"), UserData: string(data),
+		ID: fmt.Sprintf("5e60e600-0000-4000-8000-%012d", c.created), Name: text("name"), Project: "id-of-" + c.Project, Flavor: text("flavorRef"),
+		UserData: string(data),
 		Metadata: map[string]string{}, Created: time.Now().UTC().Truncate(time.Second), Asked: asked, Host: c.Boot.Host,
 	}
 	if i.Host == "" {
@@ -180,7 +181,8 @@ func (c *Cloud) serverBody(i *Instance) map[string]any {
 	case c.Boot.Building < 0 || i.polls <= c.Boot.Building:
 		body["status"], body["OS-EXT-STS:task_state"] = "BUILD", "spawning"
 	case c.Boot.Fault != "":
-		body["status"], body["fault"] = "ERROR", map[string]any{"code": http.StatusInternalServerError, "message": c.Boot.Fault, "created": i.Created.Format(time.RFC3339)}
+		body["status"], body["fault"] = "ERROR", map[string]any{"code": http.StatusInternalServerError, "message": c.Boot.Fault,
+			"created": i.Created.Format(time.RFC3339)}
 		body["OS-EXT-SRV-ATTR:host"] = nil
 	}
 	return body
@@ -274,11 +276,13 @@ func (c *Cloud) listCandidates(w http.ResponseWriter, r *http.Request) {
 	class, _, _ := strings.Cut(r.URL.Query().Get("resources"), ":")
 	if c.PCI == nil || c.PCI.Class != class {
 		w.WriteHeader(http.StatusBadRequest)
-		reply(w, map[string]any{"errors": []any{map[string]any{"status": http.StatusBadRequest, "detail": "Invalid resource class in resources parameter: No such resource class " + class + "."}}})
+		reply(w, map[string]any{"errors": []any{map[string]any{"status": http.StatusBadRequest,
+			"detail": "Invalid resource class in resources parameter: No such resource class " + class + "."}}})
 		return
 	}
 	root := "00000000-0000-0000-0000-000000000001"
-	requests, summaries := []any{}, map[string]any{root: map[string]any{"resources": map[string]any{"VCPU": map[string]any{"capacity": 64, "used": 0}}, "traits": []any{}, "root_provider_uuid": root}}
+	requests, summaries := []any{}, map[string]any{root: map[string]any{"resources": map[string]any{"VCPU": map[string]any{"capacity": 64, "used": 0}},
+		"traits": []any{}, "root_provider_uuid": root}}
 	for k, holder := range c.devices() {
 		used, traits := 0, []string{"COMPUTE_MANAGED_PCI_DEVICE"}
 		if c.PCI.OneTimeUse {
@@ -302,7 +306,8 @@ func (c *Cloud) listCandidates(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) listDevices(w http.ResponseWriter) {
 	list := []any{}
 	for k := range c.devices() {
-		list = append(list, map[string]any{"uuid": providerID(k), "name": fmt.Sprintf("gpu1_0000:%02x:00.0", 0x84+k), "root_provider_uuid": "00000000-0000-0000-0000-000000000001", "generation": 1})
+		list = append(list, map[string]any{"uuid": providerID(k), "name": fmt.Sprintf("gpu1_0000:%02x:00.0", 0x84+k),
+			"root_provider_uuid": "00000000-0000-0000-0000-000000000001", "generation": 1})
 	}
 	reply(w, map[string]any{"resource_providers": list})
 }
