@@ -60,7 +60,7 @@ func (v view) bars() []host.Finding {
 	f := pass("all regions have address space; %s with more than %s above 4 GiB, up to %s in one region",
 		plural(large, "function"), size(window), size(largest))[0]
 	f.Effect = fmt.Sprintf("by default a UEFI guest has %s there for all its functions and does not see functions that do not fit", size(window))
-	f.Remedy = "for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2023.1 and later)"
+	f.Remedy = "for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2024.1 and later)"
 	return one(f)
 }
 

@@ -521,7 +521,7 @@ func TestSeen(t *testing.T) {
 		{"cards that answer", "bus", "pass: 4 functions respond", steps()},
 		{"resets", "reset", "pass: each of 2 GPUs can be reset: flr, bus", steps()},
 		{"regions", "bars", "pass: all regions have address space; the largest above 4 GiB has 256 MiB", steps()},
-		{"large regions", "bars", "pass: all regions have address space; 1 function with more than 32 GiB above 4 GiB, up to 64 GiB in one region; for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2023.1 and later)",
+		{"large regions", "bars", "pass: all regions have address space; 1 function with more than 32 GiB above 4 GiB, up to 64 GiB in one region; for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2024.1 and later)",
 			write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n")},
 		{"files", "files", "pass: 5 files unchanged", steps()},
 		{"the record", "prepared", "pass: 4 functions recorded for vfio-pci", steps()},
