@@ -1,7 +1,6 @@
 package image
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -96,14 +95,24 @@ func (c *checker) properties() {
 				"Nova ignores it", c.setBy(name, ""))
 		}
 	}
-	for _, name := range []string{secureBoot, numaPolicy} { // nova/virt/hardware.py rejects others that differ
+	for _, name := range []string{secureBoot, numaPolicy, multiqueue, lockedMemory} { // nova/virt/hardware.py rejects others that differ
 		inImage, ok := c.Image.Properties[name]
 		inFlavor, there := c.Flavor.ExtraSpecs[extraSpec(name)]
-		if ok && there && inImage != inFlavor {
+		differ := inImage != inFlavor
+		if name == multiqueue || name == lockedMemory {
+			differ = isTrue(inImage) != isTrue(inFlavor)
+		}
+		if ok && there && differ {
 			bad = true
 			c.add(checkProperties, host.Fail, fmt.Sprintf("%s=%s, but flavor %s has %s=%s", name, inImage, c.Flavor.Name, extraSpec(name), inFlavor),
 				"Nova rejects guests of this flavor and image", c.setBy(name, inFlavor))
 		}
+	}
+	locked, where := c.effective(lockedMemory)
+	if _, sized := c.effective(memPageSize); isTrue(locked) && sized == "" && c.Newest >= known[lockedMemory].since { // get_locked_memory_constraint
+		bad = true
+		c.add(checkProperties, host.Fail, where+" is "+locked+", and hw:mem_page_size is not set", "Nova rejects guests of this flavor and image",
+			"use a flavor with hw:mem_page_size")
 	}
 	if !bad {
 		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts the properties of the image: %d", len(c.Image.Properties)), "", "")
@@ -131,17 +140,17 @@ func (c *checker) disk() {
 			"the disk of a guest is as large as the image's, and only administrators may boot guests without a volume",
 			"boot from a volume, or use a flavor with a disk")
 	case f.Disk < i.MinDisk:
-		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and min_disk is %d GiB", f.Name, f.Disk, i.MinDisk), "Nova rejects guests", larger)
+		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and min_disk is %d GiB", f.Name, f.Disk, i.MinDisk), "Nova rejects guests that do not boot from a volume", larger)
 	case known && f.Disk < gib:
 		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and the disk of the image has %d GiB", f.Name, f.Disk, gib),
-			"Nova accepts guests, as it compares only the file with the flavor, and they fail on the host", larger)
+			"Nova accepts guests, as it compares only the file with the flavor; unless they boot from a volume, they fail on the host", larger)
 	}
 	if len(c.findings) == before {
 		c.add(checkDisk, host.Pass, fmt.Sprintf("the disk of the image has %d GiB, min_disk %d GiB, and flavor %s %d GiB", gib, i.MinDisk, f.Name, f.Disk), "", "")
 	}
 }
 
-const larger = "use a flavor with a larger disk: gpustack flavor create ALIAS:COUNT --disk SIZE"
+const larger = "boot from a volume, or use a flavor with a larger disk: gpustack flavor create ALIAS:COUNT --disk SIZE"
 
 func (c *checker) ram() {
 	f, least := c.Flavor, c.Image.MinRAM
@@ -178,7 +187,7 @@ func (c *checker) bars() {
 		return
 	}
 	if names := hostsOf(all, func(p span) bool { return p.unknown }); names != "" {
-		c.add(checkBARs, host.NA, "the inventory of "+names+" has no memory regions of its devices", "guests may not see GPUs with large regions", scanAgain)
+		c.add(checkBARs, host.NA, "the inventory of "+names+" lacks memory regions of devices", "guests may not see GPUs with large regions", scanAgain)
 	}
 	needs := c.regionNeeds()
 	if p := biggest(all); needs == nil && p != nil {
@@ -328,14 +337,22 @@ func (c *checker) traits() {
 			continue
 		}
 		demanded++
+		demands, effect := "demands", "Nova finds no host (NoValidHost)"
+		if !scheduled(name) {
+			demands, effect = "needs", "the guest fails on the host"
+		}
+		remedy := "use another flavor"
+		if where == name {
+			remedy = c.setBy(name, "")
+		}
 		nodes, err := c.Traits.of(trait)
 		switch {
 		case err != nil:
-			c.add(checkTraits, host.NA, fmt.Sprintf("%s=%s demands trait %s: %v", where, value, trait, err), "Nova finds no host if no compute node has it",
+			c.add(checkTraits, host.NA, fmt.Sprintf("%s=%s %s trait %s: %v", where, value, demands, trait, err), effect+" if no compute node has it",
 				"openstack resource provider list --required "+trait)
 		case len(nodes) == 0:
-			c.add(checkTraits, host.Fail, fmt.Sprintf("%s=%s demands trait %s, which no compute node reports", where, value, trait), "Nova finds no host (NoValidHost)",
-				cmp.Or(c.unset(name), "use another flavor"))
+			c.add(checkTraits, host.Fail, fmt.Sprintf("%s=%s %s trait %s, which no compute node reports", where, value, demands, trait), effect,
+				remedy)
 		default:
 			c.add(checkTraits, host.Pass, fmt.Sprintf("%s=%s: trait %s is reported by %s", where, value, trait, someOf(nodes)), "", "")
 		}
@@ -343,12 +360,4 @@ func (c *checker) traits() {
 	if demanded == 0 {
 		c.add(checkTraits, host.Pass, "image and flavor demand no trait", "", "")
 	}
-}
-
-// unset returns the command that removes a property that the image has, or "".
-func (c *checker) unset(name string) string {
-	if c.value(name) == nil {
-		return ""
-	}
-	return c.setBy(name, "")
 }

@@ -102,6 +102,12 @@ func TestCheck(t *testing.T) {
 			want: append([]string{"warn properties: hw_locked_memory=true: the cloud has microversion 2.90, and the property is of a release with 2.93"}, quiet...)},
 		"image and flavor differ": {seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:pci_numa_affinity_policy"] = "required" }, "hw_pci_numa_affinity_policy=preferred"),
 			want: append([]string{"fail properties: hw_pci_numa_affinity_policy=preferred, but flavor gpu has hw:pci_numa_affinity_policy=required"}, quiet...)},
+		"image and flavor differ in a boolean": {seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:vif_multiqueue_enabled"] = "yes" }, "hw_vif_multiqueue_enabled=false"),
+			want: append([]string{"fail properties: hw_vif_multiqueue_enabled=false, but flavor gpu has hw:vif_multiqueue_enabled=yes"}, quiet...)},
+		"the same boolean in other words": {seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:vif_multiqueue_enabled"] = "yes" }, "hw_vif_multiqueue_enabled=true"), want: quiet},
+		"locked memory without a page size": {seen: seen("hw_locked_memory=true"),
+			want: append([]string{"fail properties: hw_locked_memory is true, and hw:mem_page_size is not set"}, quiet...)},
+		"locked memory with a page size": {seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:mem_page_size"] = "large" }, "hw_locked_memory=true"), want: quiet},
 
 		"no devices": {seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs = map[string]string{} }),
 			want: []string{"fail bars: flavor gpu requests no devices", notWindows}},
@@ -123,6 +129,17 @@ func TestCheck(t *testing.T) {
 		}, "hw_machine_type=q35", "hw_firmware_type=uefi"), want: []string{
 			"warn bars: hw_maxphysaddr_mode is not set; A100 SXM4 80GB on host gpu1 has a memory region of 128 GiB", notWindows}},
 		"large regions on arm64": {seen: with(a100, "hw_architecture=aarch64"), want: []string{"n/a bars: the rules are for x86, and the image is for another architecture", notWindows}},
+		"large regions on another name of x86": {seen: with(a100, "architecture=AMD64", "hw_machine_type=q35", "hw_firmware_type=bios", "hw_maxphysaddr_mode=passthrough"), want: []string{
+			"fail bars: hw_firmware_type is bios; A100 SXM4 80GB on host gpu1 has a memory region of 128 GiB", notWindows}},
+		"eight GPUs of 141 GB": {seen: with(func(s *image.Seen) {
+			s.Hosts = []nova.Host{gpus("H200 SXM 141GB", "H200", 8, 256*gib, 46)}
+			s.Flavor.ExtraSpecs[nova.RequestKey] = "H200:8"
+		}, "hw_machine_type=q35", "hw_firmware_type=uefi", "hw_maxphysaddr_mode=passthrough"), want: []string{notWindows}},
+		"eight GPUs of 141 GB in 45 bits": {seen: with(func(s *image.Seen) {
+			s.Hosts = []nova.Host{gpus("H200 SXM 141GB", "H200", 8, 256*gib, 45)}
+			s.Flavor.ExtraSpecs[nova.RequestKey] = "H200:8"
+		}, "hw_machine_type=q35", "hw_firmware_type=uefi", "hw_maxphysaddr_mode=passthrough"),
+			want: []string{"fail bars: host gpu1: the devices of a guest need 4.0 TiB of addresses, and firmware has 4 TiB of 45 bits", notWindows}},
 		"an alias of no product": {seen: with(func(s *image.Seen) {
 			a100(s)
 			s.Flavor.ExtraSpecs[nova.RequestKey] = "gpu:1"
@@ -136,11 +153,11 @@ func TestCheck(t *testing.T) {
 			for i := range s.Hosts[0].Devices {
 				s.Hosts[0].Devices[i].BARs = nil
 			}
-		}), want: []string{"n/a bars: the inventory of gpu1 has no memory regions of its devices", notWindows}},
+		}), want: []string{"n/a bars: the inventory of gpu1 lacks memory regions of devices", notWindows}},
 		"a region without a size": {seen: with(func(s *image.Seen) {
 			s.Hosts = []nova.Host{gpus("A100", "A100", 2, 256<<20, 0)}
 			s.Hosts[0].Devices[1].BARs[1] = pci.BAR{Number: 1, Unplaced: true}
-		}), want: []string{"n/a bars: the inventory of gpu1 has no memory regions of its devices", notWindows}},
+		}), want: []string{"n/a bars: the inventory of gpu1 lacks memory regions of devices", notWindows}},
 		"addresses are unknown": {seen: with(func(s *image.Seen) { s.Hosts = []nova.Host{gpus("A100", "A100", 2, 128*gib, 0)} },
 			"hw_machine_type=q35", "hw_firmware_type=uefi", "hw_maxphysaddr_mode=passthrough"),
 			want: []string{"n/a bars: host gpu1: the size of the processor's addresses is unknown", notWindows}},
@@ -182,7 +199,12 @@ func TestCheck(t *testing.T) {
 			want: []string{unknownBARs, notWindows, "warn secure_boot: os:secure_boot of flavor gpu=required"}},
 
 		"a trait that no node has": {seen: with(func(s *image.Seen) { s.Traits.Nodes["COMPUTE_VIOMMU_MODEL_INTEL"] = nil }, "hw_viommu_model=intel"),
-			want: append(quiet[:2:2], "fail traits: hw_viommu_model=intel demands trait COMPUTE_VIOMMU_MODEL_INTEL, which no compute node reports")},
+			want: append(quiet[:2:2], "fail traits: hw_viommu_model=intel needs trait COMPUTE_VIOMMU_MODEL_INTEL, which no compute node reports")},
+		"a vIOMMU of the flavor takes precedence": {seen: with(func(s *image.Seen) {
+			s.Flavor.ExtraSpecs["hw:viommu_model"] = "virtio"
+			s.Traits.Nodes["COMPUTE_VIOMMU_MODEL_INTEL"], s.Traits.Nodes["COMPUTE_VIOMMU_MODEL_VIRTIO"] = []string{"gpu1"}, nil
+		}, "hw_viommu_model=intel"),
+			want: append(quiet[:2:2], "fail traits: hw:viommu_model of flavor gpu=virtio needs trait COMPUTE_VIOMMU_MODEL_VIRTIO, which no compute node reports")},
 		"Placement does not answer": {seen: with(func(s *image.Seen) { s.Traits = image.Traits{Err: errors.New("permission denied")} }, "hw_maxphysaddr_mode=passthrough"),
 			want: append(quiet[:2:2], "n/a traits: hw_maxphysaddr_mode=passthrough demands trait COMPUTE_ADDRESS_SPACE_PASSTHROUGH: permission denied")},
 	} {
@@ -274,7 +296,7 @@ func TestPlan(t *testing.T) {
 			a100(s)
 			s.Hosts[0].Devices = s.Hosts[0].Devices[:1]
 			s.Hosts[0].Devices[0].BARs = nil
-		}), warnings: []string{"the inventory of gpu1 has no memory regions of GPUs: whether they are large is unknown; run on the compute node: gpustack host scan -o json"}},
+		}), warnings: []string{"the inventory of gpu1 lacks memory regions of GPUs: whether they are large is unknown; run on the compute node: gpustack host scan -o json"}},
 		"Windows": {options: image.Options{Purpose: image.ForWindows}, seen: noFlavor(same),
 			values: []string{"+hw_disk_bus=virtio", "+hw_vif_multiqueue_enabled=true", "+os_type=windows"}, warnings: []string{virtio, noInventory, kept}},
 		"Windows with SCSI": {options: image.Options{Purpose: image.ForWindows}, seen: noFlavor(same, "hw_disk_bus=scsi", "os_type=windows", "hw_vif_model=e1000"),
@@ -283,6 +305,13 @@ func TestPlan(t *testing.T) {
 			warnings: []string{noInventory,
 				"os_secure_boot=required: the guest's kernel loads only signed modules, and NVIDIA's driver that DKMS builds is not signed: the image needs a signed one, or an enrolled key",
 				"os_secure_boot=required: guests run only on the compute nodes with trait COMPUTE_SECURITY_UEFI_SECURE_BOOT: gpu1, gpu2", kept}},
+		"a vIOMMU": {options: image.Options{Properties: map[string]*string{"hw_viommu_model": text("intel")}},
+			seen: noFlavor(func(s *image.Seen) { s.Traits.Nodes["COMPUTE_VIOMMU_MODEL_INTEL"] = []string{"gpu1"} }), values: []string{"+hw_viommu_model=intel"},
+			warnings: []string{noInventory, "hw_viommu_model=intel: guests run only on the compute nodes with trait COMPUTE_VIOMMU_MODEL_INTEL: gpu1; " +
+				"Nova does not ask for the trait, and guests fail on other compute nodes", kept}},
+		"a vIOMMU that no node has": {options: image.Options{Properties: map[string]*string{"hw_viommu_model": text("virtio")}},
+			seen: noFlavor(func(s *image.Seen) { s.Traits.Nodes["COMPUTE_VIOMMU_MODEL_VIRTIO"] = nil }), values: []string{"+hw_viommu_model=virtio"},
+			warnings: []string{noInventory, "hw_viommu_model=virtio: no compute node reports trait COMPUTE_VIOMMU_MODEL_VIRTIO: guests would fail on the host", kept}},
 		"hidden from Linux": {options: image.Options{Properties: map[string]*string{"img_hide_hypervisor_id": text("true")}}, seen: noFlavor(same), values: []string{"+img_hide_hypervisor_id=true"},
 			warnings: []string{noInventory, "img_hide_hypervisor_id: it helps only with os_type=windows, and it hides kvm-clock from Linux", kept}},
 		"hidden where it helps": {options: image.Options{Purpose: image.ForWindows, Properties: map[string]*string{"img_hide_hypervisor_id": text("true")}},

@@ -123,6 +123,8 @@ func (s Seen) unsupported(name, value string) string {
 	switch nodes, err := s.Traits.of(trait); {
 	case err != nil:
 		return fmt.Sprintf("it demands trait %s, and whether a compute node has it is unknown: %v", trait, err)
+	case len(nodes) == 0 && !scheduled(name):
+		return fmt.Sprintf("no compute node reports trait %s: guests would fail on the host", trait)
 	case len(nodes) == 0:
 		return fmt.Sprintf("it demands trait %s, which no compute node reports: Nova would find no host", trait)
 	}
@@ -133,7 +135,7 @@ func (s Seen) unsupported(name, value string) string {
 func (p *Plan) advise(o Options, s Seen) {
 	if all, err := s.spans(); err == nil && s.isX86() {
 		if names := hostsOf(all, func(p span) bool { return p.unknown }); names != "" {
-			p.warn("the inventory of %s has no memory regions of GPUs: whether they are large is unknown; %s", names, scanAgain)
+			p.warn("the inventory of %s lacks memory regions of GPUs: whether they are large is unknown; %s", names, scanAgain)
 		}
 	}
 	if len(s.Hosts) == 0 {
@@ -158,8 +160,12 @@ func (p *Plan) advise(o Options, s Seen) {
 	}
 	for _, v := range p.Values {
 		if trait := demand(v.Name, v.After); trait != "" {
+			text := "%s=%s: guests run only on the compute nodes with trait %s: %s"
+			if !scheduled(v.Name) {
+				text += "; Nova does not ask for the trait, and guests fail on other compute nodes"
+			}
 			if nodes, err := s.Traits.of(trait); err == nil && len(nodes) > 0 {
-				p.warn("%s=%s: guests run only on the compute nodes with trait %s: %s", v.Name, *v.After, trait, someOf(nodes))
+				p.warn(text, v.Name, *v.After, trait, someOf(nodes))
 			}
 		}
 	}

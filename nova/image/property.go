@@ -18,6 +18,7 @@ const (
 	addressBits   = "hw_maxphysaddr_bits"
 	viommuModel   = "hw_viommu_model"
 	lockedMemory  = "hw_locked_memory"
+	memPageSize   = "hw_mem_page_size"
 	secureBoot    = "os_secure_boot"
 	osType        = "os_type"
 	diskBus       = "hw_disk_bus"
@@ -85,8 +86,7 @@ func invalid(name, value string) string {
 
 // demand returns the trait that a compute node must have for guests of an image with a property, or
 // "" (os_traits/compute; nova/scheduler/utils.py, _translate_secure_boot_request and, since 2024.1,
-// the request for an address space). For a vIOMMU, nova/scheduler/request_filter.py asks only where
-// image_metadata_prefilter is set; on a node without the trait such a guest does not start.
+// the request for an address space).
 func demand(name string, value *string) string {
 	switch {
 	case value == nil:
@@ -103,10 +103,17 @@ func demand(name string, value *string) string {
 	return ""
 }
 
+// scheduled reports whether Nova places guests only on compute nodes with the trait of a property.
+// It never asks for that of a vIOMMU: transform_image_metadata (nova/scheduler/request_filter.py)
+// builds COMPUTE_VIOMMU_INTEL, which os_traits does not have, and then asks for no trait at all.
+func scheduled(name string) bool {
+	return name != viommuModel
+}
+
 // extraSpec returns the extra spec of flavors with the meaning of a property, or "".
 func extraSpec(name string) string {
 	switch name {
-	case addressMode, addressBits, viommuModel, numaPolicy, multiqueue:
+	case addressMode, addressBits, viommuModel, numaPolicy, multiqueue, lockedMemory, memPageSize:
 		return strings.Replace(name, "hw_", "hw:", 1)
 	case secureBoot:
 		return "os:secure_boot"

@@ -95,15 +95,20 @@ func (s Seen) has(name string) string {
 }
 
 // effective returns the value of a property, or else that of the flavor's extra spec with the same
-// meaning, and where it was found.
+// meaning, and where it was found. For a vIOMMU, the flavor takes precedence (_get_iommu_model of
+// nova/virt/libvirt/driver.py).
 func (s Seen) effective(name string) (value, where string) {
-	if v, ok := s.Image.Properties[name]; ok {
+	v, ok := s.Image.Properties[name]
+	if ok && name != viommuModel {
 		return v, name
 	}
 	if spec := extraSpec(name); spec != "" && s.Flavor != nil {
 		if v, ok := s.Flavor.ExtraSpecs[spec]; ok {
 			return v, spec + " of flavor " + s.Flavor.Name
 		}
+	}
+	if ok {
+		return v, name
 	}
 	return "", ""
 }
@@ -113,7 +118,8 @@ func (s Seen) effective(name string) (value, where string) {
 func (s Seen) isX86() bool {
 	for _, name := range []string{architecture, architecture0} {
 		if a, ok := s.Image.Properties[name]; ok {
-			return a == "x86_64" || a == "i686"
+			// Other names that Nova accepts (nova/objects/fields.py, Architecture.canonicalize).
+			return slices.Contains([]string{"x86_64", "amd64", "i686", "i386", "i486", "i586", "x86_32", "x86_32p"}, strings.ToLower(a))
 		}
 	}
 	return true
