@@ -1,0 +1,94 @@
+package rdma
+
+import (
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/pci"
+)
+
+// RecordFile is the path of the record.
+const RecordFile = change.Dir + "/rdma.json"
+
+// RecordSchema is the version of the record's format.
+const RecordSchema = 1
+
+// Record is what rdma prepare wants of the machine's adapters from the next boot on. The steps of
+// gpustack boot are derived from it.
+type Record struct {
+	Schema   int        `json:"schema"`
+	Netns    NetnsMode  `json:"netns,omitempty"` // NetnsExclusive, or "" to leave the kernel's default
+	Adapters []Prepared `json:"adapters"`        // ordered by address
+	Files    []File     `json:"files"`           // files that were written with the record
+}
+
+// File is a file that rdma prepare wrote, with the hash of its content.
+type File struct {
+	Name string `json:"name"`
+	Hash string `json:"hash"`
+}
+
+// Use is for what VFs of an adapter, or the whole adapter, are prepared.
+type Use string
+
+// The two uses. VFs for guests are bound to vfio-pci, VFs for containers to their host driver.
+const (
+	ForGuests     Use = "guests"
+	ForContainers Use = "containers"
+)
+
+// Prepared is the record of one adapter.
+type Prepared struct {
+	Address   pci.Address   `json:"address"` // of the physical function
+	VendorID  pci.ID        `json:"vendor_id"`
+	ProductID pci.ID        `json:"product_id"`
+	Path      []pci.Address `json:"path"` // the bridges above, outermost first
+	Driver    string        `json:"driver"`
+	LinkLayer string        `json:"link_layer"` // LinkInfiniBand or LinkEthernet
+	Use       Use           `json:"for"`
+	Whole     bool          `json:"whole"`               // the function itself is assigned, without VFs
+	Eswitch   string        `json:"eswitch,omitempty"`   // "switchdev" or "legacy"; "" to leave it
+	GUIDBase  *GUID         `json:"guid_base,omitempty"` // --guid-base
+	VFs       []PreparedVF  `json:"vfs"`                 // by index; none if Whole
+}
+
+// PreparedVF is the record of one virtual function.
+type PreparedVF struct {
+	Index     int         `json:"index"`
+	Address   pci.Address `json:"address"`
+	ProductID pci.ID      `json:"product_id"` // sriov_vf_device
+	Driver    string      `json:"driver"`     // that it is bound to: vfio-pci or the host driver
+	NodeGUID  *GUID       `json:"node_guid,omitempty"`
+	PortGUID  *GUID       `json:"port_guid,omitempty"`
+	MAC       string      `json:"mac,omitempty"` // of a VF on Ethernet
+}
+
+// At returns the record of the adapter at an address, or nil. A nil record has no adapters.
+func (r *Record) At(a pci.Address) *Prepared {
+	if r == nil {
+		return nil
+	}
+	i := slices.IndexFunc(r.Adapters, func(p Prepared) bool { return p.Address == a })
+	if i < 0 {
+		return nil
+	}
+	return &r.Adapters[i]
+}
+
+// ReadRecord returns the record, or nil if nothing is recorded.
+func ReadRecord(root host.Root) (*Record, error) {
+	data, err := root.ReadFile(RecordFile)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	var r Record
+	if err == nil {
+		err = host.DecodeSchema(data, RecordSchema, &r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", RecordFile, host.Cause(err))
+	}
+	return &r, nil
+}

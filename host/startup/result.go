@@ -1,0 +1,73 @@
+// Package startup carries out what must happen at every boot: steps in one order, each with a
+// deadline, of everything that gpustack has recorded on the machine. The unit gpustack-boot.service
+// runs it by the hidden command gpustack boot.
+package startup
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// ResultFile is the path of the result of this boot's steps. It ends with the boot, as their
+// effects do.
+const ResultFile = "/run/gpustack/boot.json"
+
+// ResultSchema is the version of the result's format.
+const ResultSchema = 1
+
+// Result is the result of the steps of one boot.
+type Result struct {
+	Schema  int          `json:"schema"`
+	BootID  string       `json:"boot_id"`
+	Version string       `json:"version"` // of gpustack
+	Started time.Time    `json:"started"`
+	Ended   *time.Time   `json:"ended"` // nil while the steps run, and after a run that was killed
+	Steps   []StepResult `json:"steps"` // in their order
+}
+
+// StepResult is the result of one step.
+type StepResult struct {
+	ID      string       `json:"id"`   // "vfs 0000:0c:00.0", unique
+	Kind    string       `json:"kind"` // "vfs", "identity", "driver", …
+	Address *pci.Address `json:"address"`
+	Needs   []string     `json:"needs"` // ids of steps that must have succeeded
+	Status  Status       `json:"status"`
+	Error   string       `json:"error"` // "" unless the status is failed or skipped
+	Seconds float64      `json:"seconds"`
+	// Before is what the step found, recorded before it changed anything: undo restores it.
+	Before json.RawMessage `json:"before"`
+}
+
+// Status is the outcome of a step.
+type Status string
+
+// The outcomes. Pending steps were not reached, running ones were being carried out when the
+// result was written; of a run that was killed, they stay so.
+const (
+	Pending   Status = "pending"
+	Running   Status = "running"
+	Done      Status = "done"
+	Unchanged Status = "unchanged" // the machine was so already
+	Failed    Status = "failed"
+	Skipped   Status = "skipped" // a step that it needs failed
+)
+
+// ReadResult returns the result of this boot's steps, or nil if none ran.
+func ReadResult(root host.Root) (*Result, error) {
+	data, err := root.ReadFile(ResultFile)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	var r Result
+	if err == nil {
+		err = host.DecodeSchema(data, ResultSchema, &r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ResultFile, host.Cause(err))
+	}
+	return &r, nil
+}
