@@ -27,36 +27,43 @@ const (
 
 // Adapter is one PCI function with an RDMA device or with the driver of one, or a software device.
 type Adapter struct {
-	Address  *pci.Address // nil for a software device
-	Function *pci.Device  // nil for a software device
-	Name     string       // of the RDMA device, such as mlx5_0 or ibp12s0; "" if its driver created none
-	Driver   string       // of the function; "" for none
-	Parent   string       // the network interface below a software device
-	Netdevs  []string     // network interfaces of the function, IPoIB interfaces included
+	Address  *pci.Address `json:"address"` // nil for a software device
+	Function *pci.Device  `json:"-"`       // nil for a software device
+	Name     string       `json:"name"`    // of the RDMA device, such as mlx5_0 or ibp12s0; "" if its driver created none
+	Driver   string       `json:"driver"`  // of the function; "" for none
+	Parent   string       `json:"parent"`  // the network interface below a software device
+	Netdevs  []string     `json:"netdevs"` // network interfaces of the function, IPoIB interfaces included
 
-	Firmware, BoardID, HCAType string // "" where the driver shows none
-	NodeType                   string // as the kernel names it: "CA", "RNIC"
-	NodeGUID, SysImageGUID     *GUID
-	Ports                      []Port
-	Verbs                      *Node // uverbsN
+	// "" where the driver shows none.
+	Firmware     string `json:"firmware"`
+	BoardID      string `json:"board_id"`
+	HCAType      string `json:"hca_type"`
+	NodeType     string `json:"node_type"` // as the kernel names it: "CA", "RNIC"
+	NodeGUID     *GUID  `json:"node_guid"`
+	SysImageGUID *GUID  `json:"sys_image_guid"`
+	Verbs        *Node  `json:"verbs"` // uverbsN
+	Ports        []Port `json:"ports"`
 
-	VFs      []VF // of a physical function, by index
-	Warnings []string
+	VFs      []VF     `json:"vfs"` // of a physical function, by index
+	Warnings []string `json:"warnings"`
 }
 
 // Port is one port of an RDMA device.
 type Port struct {
-	Number           int
-	State, PhysState string // as the kernel names them: "ACTIVE", "LinkUp"
-	LinkLayer        string // LinkInfiniBand, LinkEthernet, or "" where the kernel shows none
-	GUID             *GUID  // the interface id of GID 0, on InfiniBand
-	LID, SMLID       *int
-	CapMask          *uint32
-	Rate             string // "100 Gb/sec (4X EDR)"
-	PKeys            []uint16
-	GIDs             []GID   // only those that are not zero; read on request
-	IPoIB            []IPoIB // interfaces of this port
-	UMAD, ISSM       *Node   // nil without module ib_umad
+	Number    int      `json:"port"`
+	State     string   `json:"state"` // as the kernel names it: "ACTIVE"
+	PhysState string   `json:"phys_state"`
+	LinkLayer string   `json:"link_layer"` // LinkInfiniBand, LinkEthernet, or "" where the kernel shows none
+	GUID      *GUID    `json:"port_guid"`  // the interface id of GID 0; nil on Ethernet
+	LID       *int     `json:"lid"`
+	SMLID     *int     `json:"sm_lid"`
+	CapMask   *uint32  `json:"cap_mask"`
+	Rate      string   `json:"rate"` // "100 Gb/sec (4X EDR)"
+	PKeys     []uint16 `json:"pkeys"`
+	IPoIB     []IPoIB  `json:"ipoib"` // interfaces of this port
+	UMAD      *Node    `json:"umad"`  // nil without module ib_umad
+	ISSM      *Node    `json:"issm"`
+	GIDs      []GID    `json:"gids"` // only those that are not zero; nil if they were not read
 }
 
 // Values of Port.LinkLayer.
@@ -67,43 +74,46 @@ const (
 
 // GID is an entry of a port's GID table.
 type GID struct {
-	Index  int
-	GID    netip.Addr
-	Type   string // "IB/RoCE v1", "RoCE v2"
-	Netdev string // "" on InfiniBand
+	Index  int        `json:"index"`
+	GID    netip.Addr `json:"gid"`
+	Type   string     `json:"type"`   // "IB/RoCE v1", "RoCE v2"
+	Netdev string     `json:"netdev"` // "" on InfiniBand
 }
 
 // IPoIB is an IP-over-InfiniBand interface.
 type IPoIB struct {
-	Name   string
-	Mode   string // "datagram" or "connected"
-	PKey   *uint16
-	MTU    *int
-	Parent string // of a child interface such as ib0.8001
+	Name   string  `json:"name"`
+	Mode   string  `json:"mode"` // "datagram" or "connected"
+	PKey   *uint16 `json:"pkey"`
+	MTU    *int    `json:"mtu"`
+	Parent string  `json:"parent"` // of a child interface such as ib0.8001
 }
 
 // Node is a character device of the RDMA stack.
 type Node struct {
-	Name         string // below /dev/infiniband: "uverbs0"
-	Major, Minor int    // as sysfs shows them
-	ABI          *int   // the driver's, of a uverbs node
+	Name  string `json:"name"` // below /dev/infiniband: "uverbs0"
+	Major int    `json:"major"`
+	Minor int    `json:"minor"`
+	ABI   *int   `json:"abi"` // the driver's, of a uverbs node
 	// File is what stands at /dev/infiniband/Name; nil if nothing does.
-	File *NodeFile
+	File *NodeFile `json:"file"`
 }
 
 // NodeFile is a device node as it stands in /dev.
 type NodeFile struct {
-	Major, Minor int
-	Mode         uint32 // permission bits
+	Major int    `json:"major"`
+	Minor int    `json:"minor"`
+	Mode  uint32 `json:"mode"` // permission bits
 }
 
 // VF is a virtual function of an adapter.
 type VF struct {
-	Index              int
-	Address            pci.Address
-	NodeGUID, PortGUID *GUID  // as the PF's driver or the VF's own RDMA device shows them
-	Policy             string // "Follow", "Up", "Down" where the driver shows it (MLNX_OFED), else ""
-	Driver             string // "" for none
-	Name               string // of its RDMA device on the host, if any
-	Holder             string // what uses it now: a guest, a process; "" for none or unknown
+	Index    int         `json:"index"`
+	Address  pci.Address `json:"address"`
+	NodeGUID *GUID       `json:"node_guid"` // as the PF's driver or the VF's own RDMA device shows them
+	PortGUID *GUID       `json:"port_guid"`
+	Policy   string      `json:"policy"` // "Follow", "Up", "Down" where the driver shows it (MLNX_OFED), else ""
+	Driver   string      `json:"driver"` // "" for none
+	Name     string      `json:"name"`   // of its RDMA device on the host, if any
+	Holder   string      `json:"holder"` // the guest or process that uses it now; "" for none or unknown
 }

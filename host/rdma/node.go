@@ -1,0 +1,161 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// deviceNode is a node with what it belongs to.
+type deviceNode struct {
+	Node
+	device string // the RDMA device
+	port   int    // of umad and issm nodes
+	class  string // "uverbs", "umad" or "issm"
+}
+
+// readNodes returns the nodes of all RDMA devices. Their numbers are in the order in which devices
+// appeared, so the file ibdev decides to which device each belongs.
+func (r *reader) readNodes() []deviceNode {
+	var nodes []deviceNode
+	for _, dir := range []string{verbsDir, madDir} {
+		names, err := r.root.ReadDir(dir)
+		if err != nil && !host.IsAbsent(err) {
+			r.warn(dir, err)
+		}
+		for _, name := range names {
+			class := strings.TrimRight(name, "0123456789")
+			if class != "uverbs" && class != "umad" && class != "issm" {
+				continue // abi_version
+			}
+			folder := path.Join(dir, name)
+			device, ok := r.text(folder, "ibdev")
+			node := r.node(folder, name)
+			if !ok || node == nil {
+				continue
+			}
+			n := deviceNode{Node: *node, device: device, class: class}
+			if class == "uverbs" {
+				n.ABI = r.number(folder, "abi_version", 10)
+			} else if port := r.number(folder, "port", 10); port != nil {
+				n.port = *port
+			}
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// node returns the node whose numbers a folder in sysfs has, or nil if there is none.
+func (r *reader) node(folder, name string) *Node {
+	text, ok := r.text(folder, "dev")
+	if !ok {
+		return nil
+	}
+	n := Node{Name: name}
+	var err error
+	if n.Major, n.Minor, err = parseNumbers(text); err != nil {
+		r.warn(path.Join(folder, "dev"), err)
+		return nil
+	}
+	file := path.Join(NodesDir, name)
+	if n.File, err = readNode(r.root, file); err != nil {
+		r.warn(file, err)
+	}
+	return &n
+}
+
+func parseNumbers(text string) (major, minor int, err error) {
+	a, b, _ := strings.Cut(text, ":")
+	major, err = strconv.Atoi(a)
+	if err == nil {
+		minor, err = strconv.Atoi(b)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("not device numbers: %q", text)
+	}
+	return major, minor, nil
+}
+
+// readNode returns the device node at a path, or nil if nothing is there. A snapshot contains a
+// node as a line of text, "c 231:192 666": its numbers and permissions, as a file of these cannot
+// be unpacked by everybody.
+func readNode(root host.Root, file string) (*NodeFile, error) {
+	place, err := root.Resolve(file)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Lstat(place)
+	}
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().IsRegular() {
+		data, err := root.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		return parseNode(strings.TrimSpace(string(data)))
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
+		return nil, errNotNode
+	}
+	n := &NodeFile{Major: int(unix.Major(stat.Rdev)), Minor: int(unix.Minor(stat.Rdev)), Mode: uint32(info.Mode().Perm())}
+	root.Record(file, []byte(n.String()+"\n"))
+	return n, nil
+}
+
+var errNotNode = errors.New("not a character device")
+
+// String returns the node in the form of a snapshot.
+func (n NodeFile) String() string {
+	return fmt.Sprintf("c %d:%d %o", n.Major, n.Minor, n.Mode)
+}
+
+func parseNode(text string) (*NodeFile, error) {
+	fields := strings.Fields(text)
+	if len(fields) != 3 || fields[0] != "c" {
+		return nil, errNotNode
+	}
+	major, minor, err := parseNumbers(fields[1])
+	mode, modeErr := strconv.ParseUint(fields[2], 8, 12)
+	if err = errors.Join(err, modeErr); err != nil {
+		return nil, errNotNode
+	}
+	return &NodeFile{Major: major, Minor: minor, Mode: uint32(mode)}, nil
+}
+
+// addNodes adds the nodes of the adapter's RDMA device.
+func (a *Adapter) addNodes(nodes []deviceNode) {
+	for _, n := range nodes {
+		if a.Name == "" || n.device != a.Name {
+			continue
+		}
+		node := n.Node
+		if n.class == "uverbs" {
+			a.Verbs = &node
+			continue
+		}
+		for i := range a.Ports {
+			switch p := &a.Ports[i]; {
+			case p.Number != n.port:
+			case n.class == "umad":
+				p.UMAD = &node
+			default:
+				p.ISSM = &node
+			}
+		}
+	}
+}

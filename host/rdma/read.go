@@ -1,0 +1,321 @@
+package rdma
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Folders of the RDMA stack in sysfs (Linux, Documentation/ABI/stable/sysfs-class-infiniband).
+const (
+	classDir  = "/sys/class/infiniband"
+	verbsDir  = "/sys/class/infiniband_verbs"
+	madDir    = "/sys/class/infiniband_mad"
+	cmDir     = "/sys/class/misc/rdma_cm"
+	netDir    = "/sys/class/net"
+	NetnsFile = "/sys/module/ib_core/parameters/netns_mode" // Y for shared
+	NodesDir  = "/dev/infiniband"
+)
+
+// Options are the options of Read.
+type Options struct {
+	GIDs bool // read the GID tables, up to 1,024 files of each port
+}
+
+// drivers are the drivers of functions with RDMA, except those that carry it by an auxiliary driver
+// only if that is loaded, such as ice: these are found by their RDMA device.
+var drivers = []string{"mlx4_core", "mlx5_core", "hfi1", "efa", "ib_mthca", "ib_qib", "erdma", "usnic_verbs", "vmw_pvrdma"}
+
+// HasDriver reports whether a function is bound to a driver that serves RDMA adapters and nothing
+// else that concerns this package.
+func HasDriver(d *pci.Device) bool {
+	return slices.Contains(drivers, d.DriverName())
+}
+
+// Read reads the RDMA stack. devices are all functions of the machine. Without a stack it returns
+// an empty one. It returns an error if the list of RDMA devices cannot be read; everything else
+// that cannot be read or is malformed is a warning of its adapter.
+func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
+	names, err := root.ReadDir(classDir)
+	if err != nil && !host.IsAbsent(err) {
+		return Stack{}, fmt.Errorf("%s: %w", classDir, host.Cause(err))
+	}
+	s := Stack{Adapters: make([]Adapter, len(names))}
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() { s.Adapters[i] = readAdapter(root, devices, name, opts) })
+	}
+	r := reader{root: root}
+	nodes := r.readNodes()
+	s.VerbsABI = r.number(verbsDir, "abi_version", 10)
+	s.CM = r.node(cmDir, "rdma_cm")
+	s.Netns = r.netns()
+	interfaces := r.interfaces()
+	s.Warnings = r.warnings
+	group.Wait()
+	for i := range devices {
+		d := &devices[i]
+		if HasDriver(d) && !slices.ContainsFunc(s.Adapters, func(a Adapter) bool { return a.Address != nil && *a.Address == d.Address }) {
+			s.Adapters = append(s.Adapters, Adapter{Address: &d.Address, Function: d, Driver: d.DriverName()})
+		}
+	}
+	slices.SortStableFunc(s.Adapters, func(a, b Adapter) int {
+		switch {
+		case a.Address != nil && b.Address != nil:
+			return cmp.Or(a.Address.Compare(*b.Address), cmp.Compare(a.Name, b.Name))
+		case a.Address != nil:
+			return -1
+		case b.Address != nil:
+			return 1
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	for i := range s.Adapters {
+		s.Adapters[i].addNodes(nodes)
+		s.Adapters[i].addInterfaces(interfaces)
+	}
+	for i := range s.Adapters {
+		s.addVFs(root, &s.Adapters[i], devices)
+	}
+	for i := range s.Adapters {
+		s.Adapters[i].listed()
+	}
+	s.Warnings = append([]string{}, s.Warnings...)
+	return s, nil
+}
+
+// listed replaces nil, which would be null in JSON, by empty lists.
+func (a *Adapter) listed() {
+	a.Netdevs = append([]string{}, a.Netdevs...)
+	a.Ports = append([]Port{}, a.Ports...)
+	a.VFs = append([]VF{}, a.VFs...)
+	a.Warnings = append([]string{}, a.Warnings...)
+	for i := range a.Ports {
+		p := &a.Ports[i]
+		p.PKeys = append([]uint16{}, p.PKeys...)
+		p.IPoIB = append([]IPoIB{}, p.IPoIB...)
+	}
+}
+
+// At returns the adapter at an address, or nil.
+func (s Stack) At(a pci.Address) *Adapter {
+	i := slices.IndexFunc(s.Adapters, func(x Adapter) bool { return x.Address != nil && *x.Address == a })
+	if i < 0 {
+		return nil
+	}
+	return &s.Adapters[i]
+}
+
+// IsVF reports whether the adapter is a virtual function.
+func (a Adapter) IsVF() bool {
+	return a.Function != nil && a.Function.IsVF()
+}
+
+// Title returns the address of the adapter, or the name of a software device.
+func (a Adapter) Title() string {
+	if a.Address == nil {
+		return a.Name
+	}
+	return a.Address.String()
+}
+
+// reader reads small files and collects warnings about them.
+type reader struct {
+	root     host.Root
+	warnings []string
+}
+
+func (r *reader) warn(file string, err error) {
+	r.warnings = append(r.warnings, fmt.Sprintf("%s: %v", file, host.Cause(err)))
+}
+
+// text returns the content of an attribute without spaces around it, and whether it exists. An
+// attribute that cannot be read is a warning.
+func (r *reader) text(dir, name string) (text string, ok bool) {
+	file := path.Join(dir, name)
+	data, err := r.root.ReadFile(file)
+	switch {
+	case host.IsAbsent(err):
+		return "", false
+	case err != nil:
+		r.warn(file, err)
+		return "", false
+	}
+	return strings.TrimSpace(string(data)), true
+}
+
+// number returns an attribute that is a number, or nil. Base 0 accepts "0x1".
+func (r *reader) number(dir, name string, base int) *int {
+	text, ok := r.text(dir, name)
+	if !ok {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, base, 64)
+	if err != nil {
+		r.warn(path.Join(dir, name), fmt.Errorf("not a number: %q", text))
+		return nil
+	}
+	v := int(n)
+	return &v
+}
+
+// guid returns an attribute that is a GUID, or nil.
+func (r *reader) guid(dir, name string) *GUID {
+	text, ok := r.text(dir, name)
+	if !ok {
+		return nil
+	}
+	g, err := ParseGUID(text)
+	if err != nil {
+		r.warn(path.Join(dir, name), err)
+		return nil
+	}
+	return &g
+}
+
+// netns returns how RDMA devices belong to network namespaces.
+func (r *reader) netns() *NetnsMode {
+	text, ok := r.text(path.Dir(NetnsFile), path.Base(NetnsFile))
+	if !ok {
+		return nil
+	}
+	mode := NetnsShared
+	switch text {
+	case "Y":
+	case "N":
+		mode = NetnsExclusive
+	default:
+		r.warn(NetnsFile, fmt.Errorf("neither Y nor N: %q", text))
+		return nil
+	}
+	return &mode
+}
+
+// readAdapter reads one RDMA device. Its folder is below that of its function: names of devices may
+// change at any time (rdma-core, rdma-persistent-naming.rules).
+func readAdapter(root host.Root, devices pci.Devices, name string, opts Options) Adapter {
+	a := Adapter{Name: name}
+	dir := path.Join(classDir, name)
+	r := &reader{root: root}
+	defer func() { a.Warnings = r.warnings }()
+	folder, err := root.Real(dir)
+	if err != nil {
+		r.warn(dir, err)
+		return a
+	}
+	if address, ok := functionOf(folder); ok {
+		a.Address = &address
+		if a.Function = devices.At(address); a.Function == nil {
+			r.warn(folder, fmt.Errorf("%s is not among the PCI functions", address))
+		} else {
+			a.Driver = a.Function.DriverName()
+		}
+	} else if text, ok := r.text(folder, "parent"); ok {
+		a.Parent = text
+	}
+	kind, _ := r.text(folder, "node_type")
+	a.NodeType = meaning(kind)
+	a.Firmware, _ = r.text(folder, "fw_ver")
+	a.BoardID, _ = r.text(folder, "board_id")
+	a.HCAType, _ = r.text(folder, "hca_type")
+	a.NodeGUID, a.SysImageGUID = r.guid(folder, "node_guid"), r.guid(folder, "sys_image_guid")
+	ports := path.Join(folder, "ports")
+	numbers, err := root.ReadDir(ports)
+	if err != nil {
+		r.warn(ports, err)
+	}
+	for _, number := range numbers {
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			r.warn(ports, fmt.Errorf("not a port: %q", number))
+			continue
+		}
+		a.Ports = append(a.Ports, r.port(path.Join(ports, number), n, opts))
+	}
+	slices.SortFunc(a.Ports, func(x, y Port) int { return x.Number - y.Number })
+	return a
+}
+
+// functionOf returns the address of the function that a folder in sysfs is below.
+func functionOf(folder string) (pci.Address, bool) {
+	at := path.Dir(path.Dir(folder)) // FUNCTION/infiniband/NAME
+	a, err := pci.ParseAddress(path.Base(at))
+	return a, err == nil && strings.Contains(at, "/pci")
+}
+
+// meaning returns the name in an attribute such as "4: ACTIVE".
+func meaning(text string) string {
+	if number, name, ok := strings.Cut(text, ": "); ok {
+		if _, err := strconv.Atoi(number); err == nil {
+			return name
+		}
+	}
+	return text
+}
+
+func (r *reader) port(dir string, n int, opts Options) Port {
+	p := Port{Number: n}
+	state, _ := r.text(dir, "state")
+	physical, _ := r.text(dir, "phys_state")
+	p.State, p.PhysState = meaning(state), meaning(physical)
+	p.LinkLayer, _ = r.text(dir, "link_layer")
+	p.LID, p.SMLID = r.number(dir, "lid", 0), r.number(dir, "sm_lid", 0)
+	if mask := r.number(dir, "cap_mask", 0); mask != nil {
+		m := uint32(*mask)
+		p.CapMask = &m
+	}
+	p.Rate, _ = r.text(dir, "rate")
+	r.pkeys(path.Join(dir, "pkeys"), &p)
+	r.gids(dir, &p, opts.GIDs)
+	return p
+}
+
+// pkeys reads the partition keys of a port that are not empty.
+func (r *reader) pkeys(folder string, p *Port) {
+	dir, names, err := r.table(folder)
+	if err != nil {
+		if !host.IsAbsent(err) {
+			r.warn(folder, err)
+		}
+		return
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	buf := make([]byte, host.MaxAttribute+1)
+	for _, name := range names {
+		data, err := dir.ReadAttribute(name, buf)
+		text := strings.TrimSpace(string(data))
+		var key uint64
+		if err == nil {
+			key, err = strconv.ParseUint(text, 0, 16)
+		}
+		switch {
+		case err != nil:
+			r.warn(path.Join(folder, name), fmt.Errorf("not a partition key: %q (%w)", text, err))
+			return
+		case key != 0:
+			p.PKeys = append(p.PKeys, uint16(key))
+		}
+	}
+}
+
+// table opens a folder whose files have numbers as names, and returns these in their order.
+func (r *reader) table(folder string) (*host.Dir, []string, error) {
+	names, err := r.root.ReadDir(folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(a)-len(b), cmp.Compare(a, b)) })
+	dir, err := r.root.OpenDir(folder)
+	return dir, names, err
+}
+
+// ErrGIDs means that the GID table of a port cannot be read.
+var ErrGIDs = errors.New("GID table cannot be read")
