@@ -45,6 +45,14 @@ func newApp(u *ui, args []string) app {
 				},
 			},
 			{
+				Name:     "rdma",
+				Usage:    "InfiniBand and RDMA adapters",
+				Category: "On each compute node",
+				Subcommands: []*cli.Command{
+					newRDMAScanCommand(u),
+				},
+			},
+			{
 				Name:        "nova",
 				Usage:       "OpenStack Nova's services",
 				Category:    "On controllers and compute nodes",

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v2"
+
+	"gpustack/host/rdma"
 )
 
 // TestJSONIsDescribed compares docs/json.md with the types: each field of a report is in its
@@ -46,8 +48,13 @@ func TestJSONIsDescribed(t *testing.T) {
 // fieldNames lists a type's JSON fields, its own first, then those of the
 // objects in it, as docs/json.md has them.
 func fieldNames(of reflect.Type) []string {
+	return newFields(of, map[reflect.Type]bool{})
+}
+
+// newFields is fieldNames without the types that once lists already.
+func newFields(of reflect.Type, once map[reflect.Type]bool) []string {
 	var names []string
-	var nested []reflect.Type // each type once
+	var nested []reflect.Type
 	if of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
@@ -57,7 +64,7 @@ func fieldNames(of reflect.Type) []string {
 			continue
 		}
 		if field.Anonymous { // its fields are ours
-			names = append(names, fieldNames(field.Type)...)
+			names = append(names, newFields(field.Type, once)...)
 			continue
 		}
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -76,7 +83,11 @@ func fieldNames(of reflect.Type) []string {
 		}
 	}
 	for _, inner := range nested {
-		names = append(names, fieldNames(inner)...)
+		if onlyOnce := inner == reflect.TypeFor[rdma.Node](); onlyOnce && once[inner] {
+			continue
+		}
+		once[inner] = true
+		names = append(names, newFields(inner, once)...)
 	}
 	return names
 }

@@ -57,6 +57,7 @@ done
 		"host release": {script: held("vfio-pci", "nouveau")},
 		"host scan":    {script: copies},
 		"image":        {script: inventories, cloud: true},
+		"rdma":         {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node"},
 		"nova":         {script: inventories},
 		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
 		"undo":         {script: prepared + undone},

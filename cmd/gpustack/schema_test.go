@@ -42,6 +42,7 @@ func documents() map[string]reflect.Type {
 		"host prepare":     reflect.TypeFor[prepareReport](),
 		"host release":     reflect.TypeFor[driversReport](),
 		"host scan":        reflect.TypeFor[scanReport](),
+		"rdma scan":        reflect.TypeFor[rdmaScanReport](),
 		"nova check":       reflect.TypeFor[novaCheckReport](),
 		"nova configure":   reflect.TypeFor[novaReport](),
 		"nova explain":     reflect.TypeFor[novaExplainReport](),
@@ -183,7 +184,7 @@ func typeSchema(of reflect.Type) *jsonschema.Schema {
 	case reflect.Struct:
 		return structSchema(of)
 	}
-	if slices.Contains([]reflect.Kind{reflect.Int, reflect.Int64, reflect.Uint32, reflect.Uint64}, of.Kind()) {
+	if slices.Contains([]reflect.Kind{reflect.Int, reflect.Int64, reflect.Uint16, reflect.Uint32, reflect.Uint64}, of.Kind()) {
 		return &jsonschema.Schema{Type: "integer"}
 	}
 	panic(fmt.Sprintf("no schema of %s", of))

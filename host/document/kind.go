@@ -30,6 +30,7 @@ const (
 	FlavorTest      Kind = "flavor test"
 	ImageCheck      Kind = "image check"
 	ImageSet        Kind = "image set"
+	RDMAScan        Kind = "rdma scan"
 	RepairMigration Kind = "repair-migration"
 	History         Kind = "history"
 	Undo            Kind = "undo"
@@ -65,6 +66,7 @@ func keys() []struct {
 		{FlavorList, []string{"cloud", "flavors"}},
 		{FlavorTest, []string{"cloud", "wanted_from", "leftovers"}},
 		{RepairMigration, []string{"findings", "pools", "allocations"}},
+		{RDMAScan, []string{"adapters", "links", "netns"}},
 		{History, []string{"entries"}},
 		{Undo, []string{"drivers", "repairs", "requests"}},
 		{Contract, []string{"driver", "selected", "allowed", "files"}},

@@ -88,7 +88,7 @@ func parseNumbers(text string) (major, minor int, err error) {
 
 // readNode returns the device node at a path, or nil if nothing is there. A snapshot contains a
 // node as a line of text, "c 231:192 666": its numbers and permissions, as a file of these cannot
-// be unpacked by everybody.
+// be unpacked by ordinary users.
 func readNode(root host.Root, file string) (*NodeFile, error) {
 	place, err := root.Resolve(file)
 	var info fs.FileInfo
@@ -112,7 +112,7 @@ func readNode(root host.Root, file string) (*NodeFile, error) {
 	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
 		return nil, errNotNode
 	}
-	n := &NodeFile{Major: int(unix.Major(stat.Rdev)), Minor: int(unix.Minor(stat.Rdev)), Mode: uint32(info.Mode().Perm())}
+	n := &NodeFile{Major: int(unix.Major(stat.Rdev)), Minor: int(unix.Minor(stat.Rdev)), Mode: Mode(info.Mode().Perm())}
 	root.Record(file, []byte(n.String()+"\n"))
 	return n, nil
 }
@@ -121,7 +121,7 @@ var errNotNode = errors.New("not a character device")
 
 // String returns the node in the form of a snapshot.
 func (n NodeFile) String() string {
-	return fmt.Sprintf("c %d:%d %o", n.Major, n.Minor, n.Mode)
+	return fmt.Sprintf("c %d:%d %o", n.Major, n.Minor, uint32(n.Mode))
 }
 
 func parseNode(text string) (*NodeFile, error) {
@@ -134,7 +134,7 @@ func parseNode(text string) (*NodeFile, error) {
 	if err = errors.Join(err, modeErr); err != nil {
 		return nil, errNotNode
 	}
-	return &NodeFile{Major: major, Minor: minor, Mode: uint32(mode)}, nil
+	return &NodeFile{Major: major, Minor: minor, Mode: Mode(mode)}, nil
 }
 
 // addNodes adds the nodes of the adapter's RDMA device.

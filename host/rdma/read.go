@@ -85,11 +85,40 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	for i := range s.Adapters {
 		s.addVFs(root, &s.Adapters[i], devices)
 	}
+	gpus := GPUs(devices)
 	for i := range s.Adapters {
+		s.Adapters[i].place(devices, gpus)
 		s.Adapters[i].listed()
 	}
 	s.Warnings = append([]string{}, s.Warnings...)
 	return s, nil
+}
+
+// GPUs returns the GPUs that adapters are near to or far from: physical functions, without the
+// consoles of management controllers.
+func GPUs(devices pci.Devices) []*pci.Device {
+	var gpus []*pci.Device
+	for i := range devices {
+		if d := &devices[i]; d.IsGPU() && !d.IsManagementConsole() && !d.IsVF() {
+			gpus = append(gpus, d)
+		}
+	}
+	return gpus
+}
+
+// place sets what the adapter's PCI function shows, and the nearest GPU.
+func (a *Adapter) place(devices pci.Devices, gpus []*pci.Device) {
+	d := a.Function
+	if d == nil {
+		return
+	}
+	a.VendorID, a.ProductID, a.Product, a.NUMANode, a.Group = d.VendorID, d.ProductID, d.Product, d.NUMANode, d.IOMMUGroup
+	a.PF, a.TotalVFs = d.SRIOV.PF, d.SRIOV.TotalVFs
+	for _, gpu := range gpus {
+		if l := devices.Link(d, gpu); a.Link == nil || l.Distance() < a.Link.Distance() {
+			a.GPU, a.Link = &gpu.Address, &l
+		}
+	}
 }
 
 // listed replaces nil, which would be null in JSON, by empty lists.
@@ -201,8 +230,8 @@ func (r *reader) netns() *NetnsMode {
 
 // readAdapter reads one RDMA device. Its folder is below that of its function: names of devices may
 // change at any time (rdma-core, rdma-persistent-naming.rules).
-func readAdapter(root host.Root, devices pci.Devices, name string, opts Options) Adapter {
-	a := Adapter{Name: name}
+func readAdapter(root host.Root, devices pci.Devices, name string, opts Options) (a Adapter) {
+	a.Name = name
 	dir := path.Join(classDir, name)
 	r := &reader{root: root}
 	defer func() { a.Warnings = r.warnings }()
@@ -318,4 +347,4 @@ func (r *reader) table(folder string) (*host.Dir, []string, error) {
 }
 
 // ErrGIDs means that the GID table of a port cannot be read.
-var ErrGIDs = errors.New("GID table cannot be read")
+var ErrGIDs = host.WithHint(errors.New("GID table cannot be read"), "dmesg names errors of the adapter's driver")

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"fmt"
 	"net/netip"
 
 	"gpustack/host/pci"
@@ -43,6 +44,17 @@ type Adapter struct {
 	SysImageGUID *GUID  `json:"sys_image_guid"`
 	Verbs        *Node  `json:"verbs"` // uverbsN
 	Ports        []Port `json:"ports"`
+
+	// Of the function; nil for a software device.
+	VendorID  *pci.ID      `json:"vendor_id"`
+	ProductID *pci.ID      `json:"product_id"`
+	Product   *string      `json:"product"`
+	NUMANode  *int         `json:"numa_node"`
+	Group     *int         `json:"iommu_group"`
+	PF        *pci.Address `json:"pf"` // of a virtual function
+	TotalVFs  *int         `json:"total_vfs"`
+	GPU       *pci.Address `json:"gpu"`  // the nearest one; nil without a GPU
+	Link      *pci.Link    `json:"link"` // to that GPU
 
 	VFs      []VF     `json:"vfs"` // of a physical function, by index
 	Warnings []string `json:"warnings"`
@@ -96,14 +108,22 @@ type Node struct {
 	Minor int    `json:"minor"`
 	ABI   *int   `json:"abi"` // the driver's, of a uverbs node
 	// File is what stands at /dev/infiniband/Name; nil if nothing does.
-	File *NodeFile `json:"file"`
+	File *NodeFile `json:"in_dev"`
 }
 
 // NodeFile is a device node as it stands in /dev.
 type NodeFile struct {
-	Major int    `json:"major"`
-	Minor int    `json:"minor"`
-	Mode  uint32 `json:"mode"` // permission bits
+	Major int  `json:"major"`
+	Minor int  `json:"minor"`
+	Mode  Mode `json:"permissions"`
+}
+
+// Mode is the permission bits of a file.
+type Mode uint32
+
+// MarshalText returns the bits as four octal digits.
+func (m Mode) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%04o", uint32(m)), nil
 }
 
 // VF is a virtual function of an adapter.

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/guest"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+func newRDMAScanCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "scan",
+		Usage: "list InfiniBand and RoCE adapters, their ports, virtual functions and nearest GPUs",
+		Description: `
+Lists the RDMA adapters of a machine by PCI address, since the names of devices (mlx5_0,
+ibp12s0) change: ports with state, link layer, LIDs and rate, network interfaces, device
+nodes, virtual functions with their identity and driver, and the nearest GPU with the
+link between the two, from sysfs paths alone. Software devices (rxe) follow. A function
+is listed if it has an RDMA device or is bound to the driver of one.
+
+Reads files below the root and changes nothing. Where the driver of the physical function
+does not show the GUIDs of virtual functions in sysfs, they are unknown ("-").
+
+--topology prints the matrix of GPUs and adapters, as nvidia-smi topo -m does without
+NVLink. The formats json and yaml have all fields, GIDs among them.
+
+EXAMPLES
+  gpustack rdma scan
+  gpustack rdma scan --topology
+  gpustack rdma scan --gids
+  gpustack rdma scan --device 0000:03:00.0 -o json
+
+EXIT STATUS
+  0  the list is printed; it may be empty
+  1  error: the list cannot be read, or a requested adapter does not exist`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatTree, formatJSON, formatYAML),
+			&cli.StringSliceFlag{Name: "device", Usage: "list the adapter at `ADDRESS` (repeatable)"},
+			&cli.BoolFlag{Name: "gids", Usage: "list the GID table of each port"},
+			&cli.BoolFlag{Name: "topology", Usage: "print the links between GPUs and adapters as a matrix"},
+		},
+		Action: action(u, parseRDMAScan, runRDMAScan),
+	}
+}
+
+type rdmaScanOptions struct {
+	root           string
+	format         string
+	devices        []pci.Address
+	gids, topology bool
+}
+
+func parseRDMAScan(c *cli.Context, f *faults) rdmaScanOptions {
+	f.arguments(c)
+	return rdmaScanOptions{
+		root: c.String("root"), format: f.choice(c, "output"),
+		devices: values(f, c, "device", pci.ParseAddress),
+		gids:    c.Bool("gids"), topology: c.Bool("topology"),
+	}
+}
+
+// rdmaScanReport is the output of rdma scan (docs/json.md).
+type rdmaScanReport struct {
+	Schema   int             `json:"schema"`
+	Host     *string         `json:"host"`
+	Netns    *rdma.NetnsMode `json:"netns"`
+	VerbsABI *int            `json:"verbs_abi"`
+	CM       *rdma.Node      `json:"rdma_cm"`
+	Adapters []rdma.Adapter  `json:"adapters"`
+	Links    []adapterLink   `json:"links"`
+	Warnings []string        `json:"warnings"` // except those of adapters
+
+	gpus []*pci.Device
+}
+
+// adapterLink is the link between an adapter and a GPU.
+type adapterLink struct {
+	Adapter pci.Address `json:"adapter"`
+	GPU     pci.Address `json:"gpu"`
+	Link    pci.Link    `json:"link"`
+}
+
+// readStack reads the PCI functions and the RDMA stack of a machine. A tree without PCI functions
+// may have software devices.
+func readStack(root host.Root, opts rdma.Options) (pci.Devices, rdma.Stack, error) {
+	devices, warnings, err := pci.Scan(root, pci.Options{})
+	absent := errors.Is(err, pci.ErrNoPCI)
+	if err != nil && !absent {
+		return nil, rdma.Stack{}, err
+	}
+	stack, stackErr := rdma.Read(root, devices, opts)
+	if stackErr != nil {
+		return nil, rdma.Stack{}, stackErr
+	}
+	if absent && len(stack.Adapters) == 0 {
+		return nil, rdma.Stack{}, err
+	}
+	stack.Warnings = append(warnings, stack.Warnings...)
+	return devices, stack, nil
+}
+
+func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	if err := u.settled(ctx, root); err != nil {
+		return err
+	}
+	whole := opts.format == formatJSON || opts.format == formatYAML
+	devices, stack, err := readStack(root, rdma.Options{GIDs: opts.gids || whole})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, a := range opts.devices {
+		if stack.At(a) == nil {
+			errs = append(errs, noAdapter(a, devices))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if len(opts.devices) > 0 {
+		stack.Adapters = slices.DeleteFunc(stack.Adapters, func(a rdma.Adapter) bool {
+			return a.Address == nil || !slices.Contains(opts.devices, *a.Address)
+		})
+	}
+	stack.Warnings = append(stack.Warnings, findHolders(root, devices, &stack)...)
+	r := newRDMAScanReport(root, devices, stack)
+	u.warn(r.Warnings...)
+	for _, a := range r.Adapters {
+		u.warn(a.Warnings...)
+	}
+	switch {
+	case whole:
+		u.show(r)
+	case opts.topology:
+		u.topology(r, devices)
+	case opts.format == formatTree:
+		u.rdmaTree(r, opts.gids)
+	default:
+		u.rdmaTable(r, opts.gids)
+	}
+	return nil
+}
+
+// noAdapter returns the error for an address without an RDMA adapter.
+func noAdapter(a pci.Address, devices pci.Devices) error {
+	d := devices.At(a)
+	if d == nil {
+		return host.WithHint(fmt.Errorf("%s: no such PCI function", a), "'gpustack rdma scan' lists the adapters")
+	}
+	what := "has no driver"
+	if d.DriverName() != "" {
+		what = "is bound to " + d.DriverName()
+	}
+	return host.WithHint(fmt.Errorf("%s: not an RDMA adapter: it has no RDMA device and %s", a, what),
+		"'gpustack rdma scan' lists the adapters; load the adapter's driver if it is one")
+}
+
+// findHolders adds which guest or process uses each virtual function, and returns warnings.
+func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnings []string) {
+	var guests guest.Report
+	var processes []guard.Holder
+	var readGuests, readProcesses bool
+	for i := range stack.Adapters {
+		for k := range stack.Adapters[i].VFs {
+			v := &stack.Adapters[i].VFs[k]
+			switch {
+			case pci.LeavesAlone(v.Driver):
+				if !readGuests {
+					guests, readGuests = guest.Observe(root, guest.NovaConf{}, time.Now()), true
+				}
+				for _, h := range guests.Holders {
+					if slices.Contains(h.Functions, v.Address) {
+						v.Holder = fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
+						if h.Name != nil {
+							v.Holder = *h.Name + ", " + v.Holder
+						}
+					}
+				}
+			case v.Name != "":
+				if !readProcesses {
+					var err error
+					if processes, err = guard.Holders(root, devices); err != nil {
+						warnings = append(warnings, fmt.Sprintf("cannot determine which processes have virtual functions open: %v", err))
+					}
+					readProcesses = true
+				}
+				for _, h := range processes {
+					if h.Address == v.Address {
+						v.Holder = fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
+					}
+				}
+			}
+		}
+	}
+	return warnings
+}
+
+func newRDMAScanReport(root host.Root, devices pci.Devices, stack rdma.Stack) rdmaScanReport {
+	r := rdmaScanReport{
+		Schema: 1, Host: host.ReadHostname(root), Netns: stack.Netns, VerbsABI: stack.VerbsABI, CM: stack.CM,
+		Adapters: append([]rdma.Adapter{}, stack.Adapters...), Links: []adapterLink{}, Warnings: append([]string{}, stack.Warnings...), gpus: rdma.GPUs(devices),
+	}
+	for _, a := range stack.Adapters {
+		for _, gpu := range r.gpus {
+			if a.Function != nil {
+				r.Links = append(r.Links, adapterLink{*a.Address, gpu.Address, devices.Link(a.Function, gpu)})
+			}
+		}
+	}
+	return r
+}

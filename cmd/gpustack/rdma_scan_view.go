@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// rdmaTable prints a line for each port of each adapter, then the virtual functions.
+func (u *ui) rdmaTable(r rdmaScanReport, gids bool) {
+	if len(r.Adapters) == 0 {
+		u.printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
+		return
+	}
+	var rows, vfs, table [][]string
+	for _, a := range r.Adapters {
+		for i, p := range ports(a) {
+			row := []string{"", "", "", "", "", ""}
+			if i == 0 {
+				row = []string{a.Title(), adapterName(a), dash(a.Name), dash(a.Driver), dash(a.Firmware), number(a.NUMANode)}
+			}
+			rows = append(rows, append(row, portCells(a, p)...))
+			for _, g := range p.GIDs {
+				table = append(table, []string{a.Title(), dash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), dash(g.Type), dash(g.Netdev)})
+			}
+		}
+		for _, v := range a.VFs {
+			vfs = append(vfs, []string{v.Address.String(), strconv.Itoa(v.Index), a.Title(), dash(v.Name), guid(v.NodeGUID), guid(v.PortGUID),
+				dash(v.Policy), dash(v.Driver), dash(v.Holder)})
+		}
+	}
+	u.table([]string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
+	if len(vfs) > 0 {
+		u.printf("\n")
+		u.table([]string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
+	}
+	if gids {
+		u.printf("\n")
+		u.table([]string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, table)
+	}
+	u.printf("\n%s\n", stackLine(r))
+}
+
+// ports returns the ports of an adapter, or one without a number if it has none.
+func ports(a rdma.Adapter) []rdma.Port {
+	if len(a.Ports) == 0 {
+		return []rdma.Port{{}}
+	}
+	return a.Ports
+}
+
+// portCells returns the cells of a port: its number, state, link layer, rate and interfaces, and
+// the adapter's virtual functions and nearest GPU.
+func portCells(a rdma.Adapter, p rdma.Port) []string {
+	n := "-"
+	if p.Number > 0 {
+		n = strconv.Itoa(p.Number)
+	}
+	netdevs := a.Netdevs
+	if a.Parent != "" {
+		netdevs = []string{a.Parent}
+	}
+	vfs := "-"
+	if a.TotalVFs != nil {
+		vfs = fmt.Sprintf("%d of %d", len(a.VFs), *a.TotalVFs)
+	}
+	nearest := "-"
+	if a.GPU != nil {
+		nearest = fmt.Sprintf("%s %s", *a.Link, a.GPU)
+	}
+	return []string{n, portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), dash(strings.Join(netdevs, " ")), vfs, nearest}
+}
+
+// portState returns the state of a port, with the physical state where the port is not active.
+func portState(p rdma.Port) string {
+	switch {
+	case p.State == "":
+		return "-"
+	case p.State == "ACTIVE" || p.PhysState == "":
+		return p.State
+	}
+	return fmt.Sprintf("%s (%s)", p.State, p.PhysState)
+}
+
+// shortRate returns a rate without the spelled-out unit: "100 Gb/s 4X EDR".
+func shortRate(rate string) string {
+	return strings.NewReplacer("/sec", "/s", "(", "", ")", "").Replace(rate)
+}
+
+func guid(g *rdma.GUID) string {
+	switch {
+	case g == nil:
+		return "-"
+	case g.IsZero():
+		return "none"
+	}
+	return g.String()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func adapterName(a rdma.Adapter) string {
+	switch {
+	case a.Function != nil:
+		return name(a.Function)
+	case a.Parent != "":
+		return "software, on " + a.Parent
+	}
+	return "-"
+}
+
+// stackLine returns how RDMA devices belong to network namespaces, and which nodes all share.
+func stackLine(r rdmaScanReport) string {
+	line := "network namespaces: "
+	switch {
+	case r.Netns == nil:
+		line += "unknown"
+	case *r.Netns == rdma.NetnsShared:
+		line += "shared (every namespace can use every device)"
+	default:
+		line += string(*r.Netns)
+	}
+	if r.CM == nil {
+		return line + "; no rdma_cm: module rdma_ucm is not loaded"
+	}
+	return line + "; rdma_cm is there"
+}
+
+// rdmaTree prints adapters with their ports, nodes and virtual functions below them.
+func (u *ui) rdmaTree(r rdmaScanReport, gids bool) {
+	if len(r.Adapters) == 0 {
+		u.rdmaTable(r, gids)
+		return
+	}
+	strokes := u.lines()
+	for _, a := range r.Adapters {
+		line := a.Title()
+		for _, part := range []string{adapterName(a), a.Name, a.Driver, a.Firmware, verbsNode(a.Verbs)} {
+			if part != "" && part != "-" && part != line {
+				line += "  " + part
+			}
+		}
+		if a.GPU != nil {
+			line += fmt.Sprintf("  %s to GPU %s", *a.Link, a.GPU)
+		}
+		u.printf("%s\n", printable(line))
+		var below [][]string // a line, and lines below it
+		for _, p := range a.Ports {
+			lines := []string{fmt.Sprintf("port %d  %s  %s  %s  %s", p.Number, portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), lids(p))}
+			if p.UMAD != nil {
+				lines[0] += "  " + p.UMAD.Name
+			}
+			for _, i := range p.IPoIB {
+				lines = append(lines, fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), number(i.MTU)))
+			}
+			if gids {
+				for _, g := range p.GIDs {
+					lines = append(lines, fmt.Sprintf("GID %d  %s  %s  %s", g.Index, g.GID, dash(g.Type), dash(g.Netdev)))
+				}
+			}
+			below = append(below, lines)
+		}
+		for _, v := range a.VFs {
+			below = append(below, []string{fmt.Sprintf("VF %d  %s  node GUID %s  port GUID %s  %s  %s", v.Index, v.Address, guid(v.NodeGUID), guid(v.PortGUID),
+				dash(v.Driver), v.Holder)})
+		}
+		for i, lines := range below {
+			first, rest := strokes.tee, strokes.pass
+			if i == len(below)-1 {
+				first, rest = strokes.corner, strokes.none
+			}
+			for k, line := range lines {
+				indent := first
+				if k > 0 {
+					indent = rest + "  "
+				}
+				u.printf("%s%s\n", indent, strings.TrimRight(printable(line), " "))
+			}
+		}
+	}
+	u.printf("\n%s\n", stackLine(r))
+}
+
+// lids returns the local identifiers of a port, which exist on InfiniBand only.
+func lids(p rdma.Port) string {
+	if p.LinkLayer == rdma.LinkEthernet || p.LID == nil || p.SMLID == nil {
+		return ""
+	}
+	return fmt.Sprintf("LID %d  SM LID %d", *p.LID, *p.SMLID)
+}
+
+func verbsNode(n *rdma.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Name
+}
+
+// topology prints the links between all GPUs and adapters as a matrix, with the names and the
+// legend of nvidia-smi topo -m. Virtual functions have the links of their physical one and are left
+// out.
+func (u *ui) topology(r rdmaScanReport, devices pci.Devices) {
+	type place struct {
+		label string
+		d     *pci.Device
+	}
+	var places []place
+	for i, gpu := range r.gpus {
+		places = append(places, place{fmt.Sprintf("GPU%d", i), gpu})
+	}
+	n := 0
+	for _, a := range r.Adapters {
+		if a.Function != nil && !a.IsVF() {
+			places = append(places, place{fmt.Sprintf("NIC%d", n), a.Function})
+			n++
+		}
+	}
+	if len(places) == 0 {
+		u.printf("no GPU and no RDMA adapter\n")
+		return
+	}
+	header := []string{""}
+	var rows [][]string
+	for _, p := range places {
+		header = append(header, p.label)
+		row := []string{p.label}
+		for _, other := range places {
+			if p.d == other.d {
+				row = append(row, "X")
+				continue
+			}
+			row = append(row, string(devices.Link(p.d, other.d)))
+		}
+		rows = append(rows, append(row, number(p.d.NUMANode), p.d.Address.String()))
+	}
+	u.table(append(header, "NUMA", "FUNCTION"), rows)
+	u.printf(`
+  X     itself
+  PIX   at most one PCIe switch
+  PXB   several PCIe switches, without the PCIe host bridge
+  PHB   a PCIe host bridge, typically the CPU
+  NODE  several PCIe host bridges of one NUMA node
+  SYS   the interconnect between NUMA nodes
+`)
+}
