@@ -1,0 +1,131 @@
+package modprobe_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+
+	"gpustack/host"
+	"gpustack/host/modprobe"
+)
+
+// module returns an object file whose section .modinfo has this text.
+func module(t *testing.T, modinfo string) []byte {
+	t.Helper()
+	names := "\x00.modinfo\x00.shstrtab\x00"
+	const head, section = 64, 64
+	var b bytes.Buffer
+	ident := [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
+	for _, part := range []any{
+		elf.Header64{Ident: ident, Type: uint16(elf.ET_REL), Machine: uint16(elf.EM_X86_64), Version: 1,
+			Shoff: uint64(head + len(modinfo) + len(names)), Ehsize: head, Shentsize: section, Shnum: 3, Shstrndx: 2},
+		[]byte(modinfo), []byte(names),
+		elf.Section64{},
+		elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: head, Size: uint64(len(modinfo))},
+		elf.Section64{Name: 10, Type: uint32(elf.SHT_STRTAB), Off: uint64(head + len(modinfo)), Size: uint64(len(names))},
+	} {
+		if err := binary.Write(&b, binary.LittleEndian, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+func TestReadParameters(t *testing.T) {
+	const upstream = "license=Dual BSD/GPL\x00parmtype=num_vfs:array of byte\x00parm=num_vfs:enable #num_vfs functions if num_vfs > 0\n" +
+		"num_vfs=port1,port2,port1+2\x00parmtype=log_num_mac:int\x00"
+	want := []modprobe.Parameter{{"num_vfs", "array of byte", "enable #num_vfs functions if num_vfs > 0\nnum_vfs=port1,port2,port1+2"}, {"log_num_mac", "int", ""}}
+	compress := map[string]func(b *bytes.Buffer, text []byte) error{
+		"": func(b *bytes.Buffer, text []byte) error { _, err := b.Write(text); return err },
+		".gz": func(b *bytes.Buffer, text []byte) error {
+			w := gzip.NewWriter(b)
+			_, err := w.Write(text)
+			return errors.Join(err, w.Close())
+		},
+		".xz": func(b *bytes.Buffer, text []byte) error {
+			w, err := xz.NewWriter(b)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(text)
+			return errors.Join(err, w.Close())
+		},
+		".zst": func(b *bytes.Buffer, text []byte) error {
+			w, err := zstd.NewWriter(b)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(text)
+			return errors.Join(err, w.Close())
+		},
+	}
+	for suffix, write := range compress {
+		t.Run("a module"+suffix, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := write(&b, module(t, upstream)); err != nil {
+				t.Fatal(err)
+			}
+			root := lay(t, map[string]string{"modules.dep": "kernel/a/mlx4_core.ko" + suffix + ": kernel/b.ko\n", "kernel/a/mlx4_core.ko" + suffix: b.String()})
+			got, known, err := modprobe.ReadParameters(root, "6.1", "mlx4-core")
+			if diff := cmp.Diff(want, got); diff != "" || !known || err != nil {
+				t.Errorf("%v, %v\n%s", known, err, diff)
+			}
+		})
+	}
+	t.Run("built in", func(t *testing.T) {
+		root := lay(t, map[string]string{"modules.dep": "", "modules.builtin.modinfo": "xmlx4_core.parm=no:\x00mlx4_core.parm=num_vfs:n\x00mlx4_en.parm=a:b\x00"})
+		got, known, err := modprobe.ReadParameters(root, "6.1", "mlx4_core")
+		if diff := cmp.Diff([]modprobe.Parameter{{"num_vfs", "", "n"}}, got); diff != "" || !known || err != nil {
+			t.Errorf("%v, %v\n%s", known, err, diff)
+		}
+	})
+	t.Run("no such module", func(t *testing.T) {
+		root := lay(t, map[string]string{"modules.dep": "kernel/mlx4_en.ko:\n"})
+		if got, known, err := modprobe.ReadParameters(root, "6.1", "mlx4_core"); got != nil || known || err != nil {
+			t.Errorf("%v, %v, %v", got, known, err)
+		}
+	})
+	for name, text := range map[string]string{"empty": "", "cut off": string(module(t, upstream)[:100]), "not an object file": "mlx4_core"} {
+		t.Run(name, func(t *testing.T) {
+			root := lay(t, map[string]string{"modules.dep": "kernel/mlx4_core.ko:\n", "kernel/mlx4_core.ko": text})
+			if _, _, err := modprobe.ReadParameters(root, "6.1", "mlx4_core"); !errors.Is(err, modprobe.ErrModule) {
+				t.Errorf("%v, want %v", err, modprobe.ErrModule)
+			}
+		})
+	}
+	t.Run("a missing file", func(t *testing.T) {
+		root := lay(t, map[string]string{"modules.dep": "kernel/mlx4_core.ko:\n"})
+		if _, _, err := modprobe.ReadParameters(root, "6.1", "mlx4_core"); !host.IsAbsent(err) {
+			t.Errorf("%v, want a missing file", err)
+		}
+	})
+}
+
+// lay makes the modules directory of kernel 6.1.
+func lay(t *testing.T, files map[string]string) host.Root {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(dir, host.ModulesDir, "6.1", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
