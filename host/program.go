@@ -27,6 +27,9 @@ const (
 	UpdateInitramfs ProgramKind = "update-initramfs" // initramfs-tools: regenerates every initramfs
 	Dracut          ProgramKind = "dracut"           // regenerates the initramfs File of one kernel
 	KernelInstall   ProgramKind = "kernel-install"   // makes the boot entry of one kernel
+	// RevertBoot is "gpustack boot --revert", which every gpustack carries out itself: it reverts what
+	// this boot's steps have made and the record no longer wants.
+	RevertBoot ProgramKind = "gpustack"
 	// OtherProgram is a program that a later release recorded, or one of the others with arguments
 	// of a later release: its result cannot be verified.
 	OtherProgram ProgramKind = ""
@@ -44,6 +47,8 @@ func (p Program) Argv() []string {
 		return []string{name, "--force", p.File, p.Release}
 	case KernelInstall:
 		return []string{name, "add", p.Release, p.File}
+	case RevertBoot:
+		return []string{name, "boot", "--revert"}
 	case OtherProgram:
 		return slices.Clone(p.other)
 	}
@@ -67,7 +72,7 @@ func ParseProgram(argv []string) (Program, error) {
 	}
 	p := Program{Kind: ProgramKind(argv[0])}
 	switch p.Kind {
-	case UpdateGrub, UpdateInitramfs:
+	case UpdateGrub, UpdateInitramfs, RevertBoot:
 	case GrubMkconfig:
 		p.File = argument(argv, 2)
 	case Dracut:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -63,6 +64,10 @@ var ErrNotMounted = WithHint(errors.New("is not mounted below the root, but prog
 // file systems of the kernel are mounted below it: grub-mkconfig without them writes
 // menus that do not boot.
 func (r Runner) Ready(programs []Program) error {
+	programs = slices.DeleteFunc(slices.Clone(programs), func(p Program) bool { return p.Kind == RevertBoot }) // this program itself
+	if len(programs) == 0 {
+		return nil
+	}
 	var errs []error
 	for _, p := range programs {
 		_, err := r.Find(p.Argv()[0])

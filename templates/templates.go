@@ -65,3 +65,11 @@ var (
 //
 //go:embed guest/probe
 var Probe string
+
+// Configuration for RDMA adapters: parameters of modules, and modules to load at boot.
+var (
+	//go:embed rdma/modprobe.conf
+	RDMAModprobe string
+	//go:embed rdma/load.conf
+	RDMAModules string
+)

@@ -13,7 +13,9 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/edit"
 	"gpustack/host/prepare"
+	rdmaprepare "gpustack/host/rdma/prepare"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 )
@@ -48,7 +50,12 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 		Store:  change.Machine(root),
 		Origin: u.origin(),
 		Kinds:  []change.Kind{filesOf(root), u.binder(root, timeout)},
-		Run:    func(ctx context.Context, p host.Program) error { return prepare.Rebuild(ctx, runner, p) },
+		Run: func(ctx context.Context, p host.Program) error {
+			if p.Kind == host.RevertBoot {
+				return revertBoot(root)
+			}
+			return prepare.Rebuild(ctx, runner, p)
+		},
 		Current: func(recorded []host.Program) ([]host.Program, error) {
 			return prepare.CurrentPrograms(root, recorded)
 		},
@@ -58,7 +65,18 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 // filesOf returns the kind of change for files of the machine below root.
 func filesOf(root host.Root) change.Files {
 	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
-		Older: prepare.Older(root)}
+		Older: prepare.Older(root), Permit: func(plan edit.Plan) error { return rdmaprepare.Permit(root, plan) }}
+}
+
+// revertLimit is the time that gpustack boot --revert gets: that of a write for each VF of several
+// adapters.
+const revertLimit = 5 * time.Minute
+
+// revertBoot runs gpustack boot --revert, in a process of its own: its writes may block in the
+// kernel.
+func revertBoot(root host.Root) error {
+	_, err := host.RunSelf(revertLimit, "boot", "--revert", "--root", root.Path("/"))
+	return err
 }
 
 // keepReporting is a [change.Keep]: undo of nova configure leaves report_in_placement set, which

@@ -60,7 +60,9 @@ done
 		"rdma":         {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node"},
 		"nova":         {script: inventories},
 		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
-		"undo":         {script: prepared + undone},
+		"rdma prepare": {script: "rm -rf node mnt; sh hca.sh node; mkdir mnt; cp -a node mnt/node\n" +
+			`case "$LINE" in *--remove*|*--none*) gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 8 --yes;; esac`},
+		"undo": {script: prepared + undone},
 	}
 }
 
@@ -218,6 +220,9 @@ func newExampleRun(t *testing.T, app *cli.App, binary, folder string, setup exam
 		}
 		err = txtar.Write(node, e.dir)
 	}
+	if err == nil {
+		err = copyScript("testdata/script/rdma_prepare.txtar", "hca.sh", e.dir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,6 +247,20 @@ func newExampleRun(t *testing.T, app *cli.App, binary, folder string, setup exam
 		e.env = append(e.env, state...)
 	}
 	return e
+}
+
+// copyScript copies a file of a script's archive into a folder.
+func copyScript(archive, name, dir string) error {
+	a, err := txtar.ParseFile(archive)
+	if err != nil {
+		return err
+	}
+	for _, f := range a.Files {
+		if f.Name == name {
+			return os.WriteFile(filepath.Join(dir, name), f.Data, 0o644)
+		}
+	}
+	return fmt.Errorf("%s: has no file %s", archive, name)
 }
 
 // run runs an example.

@@ -178,6 +178,7 @@ func TestOneDocument(t *testing.T) {
 			begins: "nova configure --root absent --role controller --alias K4200=10de:11b4",
 			asks:   "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4"},
 		"nova explain":     {good: "nova explain --flavor gpu.large", status: 2, cloud: true, hosts: true, begins: "nova explain --flavor gpu.large"},
+		"rdma prepare":     {good: "rdma prepare --root node --none", begins: "rdma prepare --root absent --none"},
 		"rdma scan":        {good: "rdma scan --root node", begins: "rdma scan --root absent"},
 		"repair-migration": {begins: "repair-migration --root absent"}, // its reports need a database: integration/db
 		"undo":             {good: "undo --root prepared --dry-run", status: 2, begins: "undo --root absent", asks: "undo --root prepared"},

@@ -46,6 +46,7 @@ func documents() map[string]reflect.Type {
 		"nova check":       reflect.TypeFor[novaCheckReport](),
 		"nova configure":   reflect.TypeFor[novaReport](),
 		"nova explain":     reflect.TypeFor[novaExplainReport](),
+		"rdma prepare":     reflect.TypeFor[rdmaPrepareReport](),
 		"repair-migration": reflect.TypeFor[repairReport](),
 		"undo":             reflect.TypeFor[undoReport](),
 	}

@@ -178,11 +178,11 @@ func (u *ui) prepareSummary(r prepareReport, plan prepare.Plan, all bool, m mach
 	if r.nextBoot {
 		reboot = "reboot needed"
 	}
-	return sentence(functions, filesText(r.Changes, "changed", "new", "removed"), generated, reboot)
+	return sentence(functions, filesText(r.Changes, "changed", "new"), generated, reboot)
 }
 
 // filesText returns the number of files with each action.
-func filesText(changes []fileChange, updated, created, deleted string) string {
+func filesText(changes []fileChange, updated, created string) string {
 	counts := map[edit.Action]int{}
 	for _, c := range changes {
 		counts[c.Action]++
@@ -191,7 +191,7 @@ func filesText(changes []fileChange, updated, created, deleted string) string {
 	for _, kind := range []struct {
 		action edit.Action
 		word   string
-	}{{edit.Update, updated}, {edit.Create, created}, {edit.Delete, deleted}} {
+	}{{edit.Update, updated}, {edit.Create, created}, {edit.Delete, "removed"}} {
 		switch n := counts[kind.action]; {
 		case n == 0:
 		case parts == nil && kind.word == "new":
@@ -263,7 +263,7 @@ func novaSummary(r novaReport) string {
 	}
 	return sentence(
 		andMore(some(len(r.Aliases), "alias"), specs), removed,
-		filesText(r.Changes, "changed", "new", "removed"), restart)
+		filesText(r.Changes, "changed", "new"), restart)
 }
 
 // flavorSummary returns the summary of flavor create, flavor delete and their undo.
@@ -415,7 +415,7 @@ func undoFilesSummary(r undoReport) string {
 	if len(r.Restart) > 0 {
 		restart = "to restart: " + strings.Join(r.Restart, ", ")
 	}
-	files := filesText(r.Changes, "restored", "created again", "removed")
+	files := filesText(r.Changes, "restored", "created again")
 	if files == "" {
 		files = "the files are as before"
 	}

@@ -23,6 +23,10 @@ type Files struct {
 	// Older, if not nil, returns the meaning of a file's change that an earlier release recorded
 	// without it, or nil if it cannot be determined.
 	Older func(e Entry, f File) (*edit.Meaning, error)
+	// Permit, if not nil, returns an error that names everything on the machine that prevents files
+	// from being changed as planned, whether a change is made or undone: what they configure may be in
+	// use. It is asked before anything is changed.
+	Permit func(plan edit.Plan) error
 }
 
 // Revert returns the content of a file of a grammar in which the values of a change are as before
@@ -37,7 +41,7 @@ func (Files) Name() string { return KindFiles }
 
 // New returns the change for a plan.
 func (k Files) New(plan edit.Plan) *FileChange {
-	c := &FileChange{root: k.Root, plan: plan.Pending()}
+	c := &FileChange{root: k.Root, plan: plan.Pending(), permit: k.Permit}
 	for _, p := range plan {
 		if p.Action() == edit.None && p.Meaning != nil {
 			c.unchanged = append(c.unchanged, journal.Unchanged{Name: p.Name, Meaning: *p.Meaning})
@@ -57,7 +61,7 @@ func (k Files) New(plan edit.Plan) *FileChange {
 
 // Open returns the change that an entry records.
 func (k Files) Open(_ context.Context, e Entry) (Change, error) {
-	return &FileChange{root: k.Root, files: e.Files, unchanged: e.Unchanged, status: e.Status, masked: k.Masked}, nil
+	return &FileChange{root: k.Root, files: e.Files, unchanged: e.Unchanged, status: e.Status, masked: k.Masked, permit: k.Permit}, nil
 }
 
 // FileChange is a change of files.
@@ -70,6 +74,7 @@ type FileChange struct {
 	back      edit.Plan // carried out by Undo
 	status    Status    // of the entry that it was opened from
 	masked    func([]byte) []byte
+	permit    func(edit.Plan) error
 }
 
 // Kind returns the name of its kind.
@@ -81,18 +86,29 @@ func (c *FileChange) Record(e *Entry) error {
 	return nil
 }
 
-// Check returns an error if a file was edited since, or if a boot partition with boot entries of
-// the change is not mounted: otherwise missing boot entries would count as those of removed
-// kernels. Apply itself checks whether files have changed since they were planned.
+// Check returns an error if a file was edited since, if a boot partition with boot entries of the
+// change is not mounted (otherwise missing boot entries would count as those of removed kernels),
+// or if Permit does not permit the change or its undo. Apply itself checks whether files have
+// changed since they were planned.
 func (c *FileChange) Check(_ context.Context, p Purpose) error {
 	if p == ToApply {
-		return nil
+		return c.permits(c.plan)
 	}
 	if err := mounted(c.root, c.files); err != nil || p != ToUndo {
 		return err
 	}
-	_, err := c.Back()
-	return err
+	back, err := c.Back()
+	if err != nil {
+		return err
+	}
+	return c.permits(back)
+}
+
+func (c *FileChange) permits(plan edit.Plan) error {
+	if c.permit == nil {
+		return nil
+	}
+	return c.permit(plan)
 }
 
 // Back returns the plan that undoes the change, the last file first. Its error names every file

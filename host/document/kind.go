@@ -30,6 +30,7 @@ const (
 	FlavorTest      Kind = "flavor test"
 	ImageCheck      Kind = "image check"
 	ImageSet        Kind = "image set"
+	RDMAPrepare     Kind = "rdma prepare"
 	RDMAScan        Kind = "rdma scan"
 	RepairMigration Kind = "repair-migration"
 	History         Kind = "history"
@@ -66,6 +67,7 @@ func keys() []struct {
 		{FlavorList, []string{"cloud", "flavors"}},
 		{FlavorTest, []string{"cloud", "wanted_from", "leftovers"}},
 		{RepairMigration, []string{"findings", "pools", "allocations"}},
+		{RDMAPrepare, []string{"adapters", "notes", "left"}},
 		{RDMAScan, []string{"adapters", "links", "netns"}},
 		{History, []string{"entries"}},
 		{Undo, []string{"drivers", "repairs", "requests"}},

@@ -331,7 +331,7 @@ func (g *rdmaGuard) openNodes() error {
 			default:
 				continue
 			}
-			functions, err := g.ofClass(class, node)
+			functions, err := g.ofNode(class, node)
 			if err != nil {
 				return err
 			}
@@ -339,6 +339,20 @@ func (g *rdmaGuard) openNodes() error {
 		}
 	}
 	return nil
+}
+
+// ofNode returns the functions of a device node: by its place in sysfs, or by the RDMA device that
+// it names.
+func (g *rdmaGuard) ofNode(class, node string) ([]pci.Address, error) {
+	functions, err := g.ofClass(class, node)
+	if err != nil || len(functions) > 0 {
+		return functions, err
+	}
+	device, err := g.attribute(path.Join(class, node, "ibdev"))
+	if err != nil || device == "" {
+		return nil, err
+	}
+	return g.ofClass(ibDir, device)
 }
 
 // command returns the name of a process, for messages.

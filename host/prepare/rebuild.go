@@ -65,8 +65,9 @@ func Rebuild(ctx context.Context, r host.Runner, program host.Program) error {
 // that run once for each kernel are run for the installed ones. It fails if a boot partition is
 // not mounted: the programs would write into its mount point.
 func CurrentPrograms(root host.Root, recorded []host.Program) ([]host.Program, error) {
-	if len(recorded) == 0 {
-		return nil, nil
+	writesNothing := func(p host.Program) bool { return p.Kind == host.RevertBoot }
+	if !slices.ContainsFunc(recorded, func(p host.Program) bool { return !writesNothing(p) }) {
+		return recorded, nil
 	}
 	if err := boot.Mounted(root); err != nil {
 		return nil, err
@@ -268,12 +269,30 @@ func checkImages(root host.Root, maker initramfs.Generator, images []initramfs.I
 			if kernel, err = modprobe.ReadNames(root, i.Release); err == nil {
 				err = contract.VerifyImage(root, maker, kernel, content)
 			}
-		case slices.ContainsFunc(content.Names, func(name string) bool { return strings.Contains(path.Base(name), "gpustack") }):
-			err = fmt.Errorf("%s: %w", i.Name, ErrStillThere)
+		default:
+			err = leftIn(root, content)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// leftIn returns an error if an image contains files of gpustack that the machine no longer has.
+// The generators copy modprobe's configuration, to which rdma prepare adds a file of its own.
+func leftIn(root host.Root, content initramfs.Content) error {
+	for _, name := range content.Names {
+		if !strings.Contains(path.Base(name), "gpustack") {
+			continue
+		}
+		there, err := root.Exists(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, host.Cause(err))
+		}
+		if path.Dir("/"+name) != modprobe.Dir || !there {
+			return fmt.Errorf("%s: %w", content.Image, ErrStillThere)
+		}
+	}
+	return nil
 }
 
 // Leftovers returns a warning for each boot entry that still has arguments of a preparation that

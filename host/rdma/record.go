@@ -1,6 +1,8 @@
 package rdma
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -83,12 +85,56 @@ func ReadRecord(root host.Root) (*Record, error) {
 	if host.IsAbsent(err) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", RecordFile, host.Cause(err))
+	}
+	return ParseRecord(data)
+}
+
+// ParseRecord returns the record in the content of its file. Its error names the file.
+func ParseRecord(data []byte) (*Record, error) {
 	var r Record
+	err := host.DecodeSchema(data, RecordSchema, &r)
 	if err == nil {
-		err = host.DecodeSchema(data, RecordSchema, &r)
+		// As rdma prepare writes it; a person may have edited the file.
+		slices.SortStableFunc(r.Adapters, func(a, b Prepared) int { return a.Address.Compare(b.Address) })
+		err = r.check()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", RecordFile, host.Cause(err))
 	}
 	return &r, nil
+}
+
+// check returns an error unless the record is one that rdma prepare can have written. The steps of
+// every boot depend on it.
+func (r *Record) check() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("malformed: "+format, args...)) }
+	if r.Netns != "" && r.Netns != NetnsExclusive {
+		fail("netns %q is unknown", r.Netns)
+	}
+	for i, a := range r.Adapters {
+		if i > 0 && r.Adapters[i-1].Address == a.Address {
+			fail("adapter %s is listed twice", a.Address)
+		}
+		if a.Use != ForGuests && a.Use != ForContainers {
+			fail("adapter %s is for %q", a.Address, a.Use)
+		}
+		if a.Whole == (len(a.VFs) > 0) {
+			fail("adapter %s needs either VFs or whole", a.Address)
+		}
+		for index, vf := range a.VFs {
+			if vf.Index != index {
+				fail("adapter %s: VF %d is listed as number %d", a.Address, vf.Index, index)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Text returns the content of the record's file.
+func (r Record) Text() ([]byte, error) {
+	text, err := json.MarshalIndent(r, "", "  ")
+	return append(text, '\n'), err
 }

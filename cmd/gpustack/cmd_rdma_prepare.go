@@ -1,0 +1,419 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/driver"
+	"gpustack/host/guard"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/rdma/prepare"
+)
+
+func newRDMAPrepareCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "prepare",
+		Usage: "make VFs of InfiniBand and RoCE adapters that survive a reboot",
+		Description: `
+Records which virtual functions (VFs) an adapter has from the next boot on, with an identity
+that stays the same, and what each is bound to. Shows the plan as a diff, asks, applies it
+and records it. "gpustack undo" undoes it. Run again, it plans nothing.
+
+At each boot, gpustack-boot.service carries the record out, before libvirtd, nova-compute
+and container runtimes start. To have the VFs without a reboot:
+systemctl restart gpustack-boot.service.
+
+SELECTION
+  --device names physical functions, and adds them to those that are recorded; the number of
+  VFs, --whole and --for are recorded for each. --remove removes a function from the record,
+  --none removes all, with every file; both return VFs that were made at this boot. VFs for
+  guests are bound to vfio-pci by their address, VFs for containers to the host's driver. The
+  physical function itself remains with the host. --whole assigns it instead, without VFs.
+
+IDENTITY
+  GUIDs of InfiniBand VFs are derived from that of the adapter, and are the same at each boot:
+  the subnet manager's partitions can name them. Where the adapter's GUID is not of a known
+  form, --guid-base gives one to derive them from. VFs on Ethernet get MAC addresses that are
+  derived in the same way.
+
+REFUSALS
+  An adapter whose VFs udev, systemd, NetworkManager, netplan or another program already sets
+  is refused: one program must own them. So is a change that takes VFs away which a guest, a
+  process or a container uses, and, with --whole, an adapter that the host uses: for routes,
+  storage, a subnet manager, processes. --allow lifts the refusal of one function, but not
+  that of what the root file system needs.
+
+EXAMPLES
+  gpustack rdma prepare --device 0000:0c:00.0 --vfs 8 --dry-run
+  gpustack rdma prepare --device 0000:0c:00.0 --vfs 8 --yes
+  gpustack rdma prepare --device 0000:0d:00.0 --vfs 4 --for containers --netns exclusive
+  gpustack rdma prepare --device 0000:0d:00.0 --whole
+  gpustack rdma prepare --remove 0000:0c:00.0 --yes
+  gpustack rdma prepare --none
+  gpustack rdma prepare --if-present --root /mnt/node --device 0000:0c:00.0 --vfs 8 --dry-run -o json
+
+EXIT STATUS
+  0  the machine is as planned, or was so already, or has no such adapter (--if-present)
+  1  error or refusal: the machine is unchanged unless the error says otherwise
+  2  --dry-run: changes are pending
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.StringSliceFlag{Name: "device", Usage: "prepare the adapter at `ADDRESS` (repeatable)"},
+			&cli.StringFlag{Name: "vfs", Usage: "give each adapter this `NUMBER` of VFs"},
+			&cli.BoolFlag{Name: "whole", Usage: "assign the adapters themselves, without VFs"},
+			choiceFlag{&cli.StringFlag{Name: "for", Usage: "prepare for `USE`: guests or containers (unless recorded, guests)"},
+				[]string{"", string(rdma.ForGuests), string(rdma.ForContainers)}},
+			&cli.StringFlag{Name: "guid-base", Usage: "derive the GUIDs of VFs from `GUID` instead of from the adapter's"},
+			choiceFlag{&cli.StringFlag{Name: "netns", Usage: "RDMA devices belong to network namespaces in `MODE`: exclusive or shared (unless recorded, shared)"},
+				[]string{"", string(rdma.NetnsExclusive), string(rdma.NetnsShared)}},
+			&cli.StringSliceFlag{Name: "remove", Usage: "remove the adapter at `ADDRESS` from the record (repeatable)"},
+			&cli.BoolFlag{Name: "none", Usage: "prepare nothing: remove the record and every file"},
+			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such adapter"},
+			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
+			dryRunFlag(), yesFlag(), quietFlag(),
+		},
+		Action: action(u, parseRDMAPrepare, runRDMAPrepare),
+	}
+}
+
+type rdmaPrepareOptions struct {
+	decision
+	root      string
+	prepare   prepare.Options
+	ifPresent bool
+	command   string // the command line, for the journal
+}
+
+func parseRDMAPrepare(c *cli.Context, f *faults) rdmaPrepareOptions {
+	f.arguments(c)
+	opts := rdmaPrepareOptions{
+		decision: parseDecision(c, f),
+		root:     c.String("root"),
+		prepare: prepare.Options{
+			Add:    values(f, c, "device", pci.ParseAddress),
+			Whole:  c.Bool("whole"),
+			Use:    rdma.Use(f.choice(c, "for")),
+			Netns:  rdma.NetnsMode(f.choice(c, "netns")),
+			Remove: values(f, c, "remove", pci.ParseAddress),
+			None:   c.Bool("none"),
+			Allow:  values(f, c, "allow", pci.ParseAddress),
+		},
+		ifPresent: c.Bool("if-present"),
+		command:   "rdma prepare" + selected(c, "device", "remove", "allow"),
+	}
+	for _, flag := range []string{"vfs", "for", "guid-base", "netns"} {
+		if c.IsSet(flag) {
+			opts.command += " --" + flag + " " + c.String(flag)
+		}
+	}
+	for _, flag := range []string{"whole", "none"} {
+		if c.Bool(flag) {
+			opts.command += " --" + flag
+		}
+	}
+	if c.IsSet("vfs") {
+		n, err := strconv.Atoi(c.String("vfs"))
+		if err != nil || n < 1 || n > rdma.MaxVFs {
+			f.add(&usageError{fmt.Sprintf("--vfs: not a number from 1 to %d: %s", rdma.MaxVFs, quoted(c.String("vfs"))),
+				"--remove ADDRESS removes the VFs of an adapter"})
+		}
+		opts.prepare.VFs = n
+	}
+	if c.IsSet("guid-base") {
+		guid, err := rdma.ParseGUID(c.String("guid-base"))
+		if err != nil {
+			f.add(&usageError{"--guid-base: " + err.Error(), f.seeHelp()})
+		}
+		opts.prepare.GUIDBase = &guid
+	}
+	f.exclude(c, "none", "device", "vfs", "whole", "for", "guid-base", "netns", "remove", "allow")
+	f.exclude(c, "whole", "vfs", "guid-base")
+	devices := len(c.StringSlice("device")) > 0
+	switch {
+	case devices && !c.IsSet("vfs") && !opts.prepare.Whole:
+		f.add(&usageError{"--device: either --vfs or --whole is missing", "--vfs NUMBER makes VFs, --whole assigns the adapter itself"})
+	case !devices:
+		for _, flag := range []string{"vfs", "whole", "for", "guid-base"} {
+			if c.IsSet(flag) {
+				f.add(&usageError{"--" + flag + " needs --device", "'gpustack rdma scan' lists the adapters"})
+			}
+		}
+	}
+	for _, a := range opts.prepare.Remove {
+		if slices.Contains(opts.prepare.Add, a) {
+			f.add(&usageError{fmt.Sprintf("%s is named by --device and by --remove", a), f.seeHelp()})
+		}
+	}
+	return opts
+}
+
+// rdmaPrepareReport is the output of rdma prepare (docs/json.md).
+type rdmaPrepareReport struct {
+	report
+	Changes  []fileChange      `json:"changes"`
+	Netns    *string           `json:"netns"`
+	Adapters []preparedAdapter `json:"adapters"`
+	Programs []string          `json:"programs"`
+	Left     []string          `json:"left"`
+	Notes    []string          `json:"notes"`
+}
+
+// preparedAdapter is an adapter of the record, with what only the plan shows.
+type preparedAdapter struct {
+	Address    pci.Address  `json:"address"`
+	VendorID   pci.ID       `json:"vendor_id"`
+	ProductID  pci.ID       `json:"product_id"`
+	Driver     string       `json:"driver"`
+	LinkLayer  string       `json:"link_layer"`
+	Use        rdma.Use     `json:"for"`
+	Whole      bool         `json:"whole"`
+	GUIDBase   *rdma.GUID   `json:"guid_base"`
+	Partitions *string      `json:"partitions"` // an example for OpenSM
+	VFs        []preparedVF `json:"vfs"`
+}
+
+// preparedVF is a VF of the record.
+type preparedVF struct {
+	Index     int         `json:"index"`
+	Address   pci.Address `json:"address"`
+	ProductID pci.ID      `json:"product_id"`
+	Driver    string      `json:"driver"`
+	NodeGUID  *rdma.GUID  `json:"node_guid"`
+	PortGUID  *rdma.GUID  `json:"port_guid"`
+	MAC       *string     `json:"mac"`
+}
+
+func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	engine, runner := u.engine(root, driver.DefaultTimeout), u.runner(root)
+	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+		return err
+	}
+	var running guard.Running
+	var runningErr error
+	if !opts.prepare.None {
+		running, runningErr = readRunning(root, driver.Live{Runner: runner})
+	}
+	m, err := prepare.Observe(root, running, !opts.prepare.None)
+	if err != nil {
+		return err
+	}
+	if runningErr != nil {
+		m.Unread = append(m.Unread, noSession(runningErr))
+	}
+	if absent := m.Absent(opts.prepare); absent != nil && opts.ifPresent {
+		return u.noAdapter(ctx, root, m, opts, absent)
+	}
+	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
+		return &usageError{"no adapter is named, and none is recorded", "gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters"}
+	}
+	plan, work, err := planRDMA(root, m, opts)
+	if err != nil {
+		return opts.explain(err)
+	}
+	if err := runner.Ready(work.Programs); err != nil {
+		return err
+	}
+	report := u.newRDMAPrepareReport(ctx, root, m, plan, work)
+	u.plan(opts.decision, &report, func() { u.rdmaPrepareTable(report) }, plan.Warnings...)
+	return u.decide(opts.decision, "apply this plan?", rdmaPrepareSummary(report, m.Recorded), &report, func() error {
+		err := u.apply(ctx, engine, opts.format, work, &report)
+		if after, observeErr := prepare.Observe(root, guard.Running{}, false); observeErr == nil {
+			report.rebootFor(after.Pending(after.Recorded))
+		}
+		return err
+	})
+}
+
+// planRDMA returns the plan of rdma prepare and its work. On the running machine, gpustack boot
+// --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
+// that undo runs it too.
+func planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
+	want, err := prepare.NewWant(root, m, opts.prepare)
+	if err != nil {
+		return prepare.Plan{}, change.Work{}, err
+	}
+	plan, err := prepare.NewPlan(root, m, want, nil)
+	work := change.Work{Command: opts.command, Change: filesOf(root).New(plan.Files)}
+	if root.Path("/") != "/" {
+		work.Left = plan.Programs
+	} else if len(plan.Files.Pending()) > 0 {
+		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
+	}
+	return plan, work, err
+}
+
+// explain adds the command that is accepted, if --allow lifts every part of the error.
+func (o rdmaPrepareOptions) explain(err error) error {
+	var allow []pci.Address
+	for _, leaf := range split(err) {
+		var refusal interface {
+			Refusal() (host.Code, string)
+		}
+		if !errors.As(leaf, &refusal) {
+			return err
+		}
+		_, lifts := refusal.Refusal()
+		word, ok := strings.CutPrefix(lifts, "--allow ")
+		a, parseErr := pci.ParseAddress(word)
+		if !ok || parseErr != nil {
+			return err
+		}
+		if !slices.Contains(allow, a) && !slices.Contains(o.prepare.Allow, a) {
+			allow = append(allow, a)
+		}
+	}
+	words := []string{"gpustack", "rdma", "prepare"}
+	if o.root != "/" {
+		words = append(words, "--root", shellWord(o.root))
+	}
+	words = append(words, strings.Fields(strings.TrimPrefix(o.command, "rdma prepare"))...)
+	for _, a := range allow {
+		words = append(words, "--allow", a.String())
+	}
+	if o.dryRun {
+		words = append(words, "--dry-run")
+	}
+	return &explained{error: err, hints: []string{remedy("take these functions from the host all the same", strings.Join(words, " "))}}
+}
+
+// noAdapter prints that a machine has none of the adapters, which is not an error.
+func (u *ui) noAdapter(ctx context.Context, root host.Root, m prepare.Machine, opts rdmaPrepareOptions, absent error) error {
+	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
+	if opts.format != formatTable {
+		r := u.newRDMAPrepareReport(ctx, root, m, prepare.Plan{Warnings: []string{why}}, change.Work{})
+		u.show(&r)
+		return nil
+	}
+	if !opts.quiet {
+		u.printf("nothing to do: %s\n", printable(why))
+	}
+	return nil
+}
+
+func (u *ui) newRDMAPrepareReport(ctx context.Context, root host.Root, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
+	r := rdmaPrepareReport{
+		Changes: fileChanges(plan.Files), Netns: optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
+		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: append([]string{}, plan.Notes...),
+	}
+	for _, a := range plan.Record.Adapters {
+		vfs := []preparedVF{}
+		for _, vf := range a.VFs {
+			vfs = append(vfs, preparedVF{vf.Index, vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, optional(vf.MAC)})
+		}
+		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
+			a.GUIDBase, optional(prepare.Partitions(a)), vfs})
+	}
+	r.report = newReport(root, u.rebootRequired(ctx, root), len(r.Changes) > 0, plan.Warnings...)
+	pending := m.Pending(&plan.Record)
+	r.nextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
+	r.rebootFor(pending || r.nextBoot)
+	return r
+}
+
+// rebootFor adds to a report whether the machine has to be rebooted for its adapters.
+func (r *report) rebootFor(adapters bool) {
+	if r.RebootRequired != nil {
+		required := *r.RebootRequired || adapters
+		r.RebootRequired = &required
+	}
+}
+
+// rdmaPrepareTable prints the plan as text.
+func (u *ui) rdmaPrepareTable(r rdmaPrepareReport) {
+	var rows [][]string
+	for _, a := range r.Adapters {
+		what := string(a.Use)
+		if a.Whole {
+			rows = append(rows, []string{a.Address.String(), "whole", a.ProductID.String(), "-", "for " + what})
+			continue
+		}
+		for _, vf := range a.VFs {
+			identity := text(vf.MAC)
+			if vf.NodeGUID != nil && vf.PortGUID != nil {
+				identity = vf.NodeGUID.String() + ", " + vf.PortGUID.String()
+			}
+			if identity == "" {
+				identity = "-"
+			}
+			rows = append(rows, []string{vf.Address.String(), fmt.Sprintf("VF %d of %s", vf.Index, a.Address), vf.ProductID.String(), identity, vf.Driver + " for " + what})
+		}
+	}
+	switch {
+	case len(rows) > 0:
+		u.table([]string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows)
+		if !r.Changed {
+			u.printf("\nnothing to do: the files are as planned\n")
+			return
+		}
+	case !r.Changed:
+		u.printf("nothing to do: no adapter is prepared\n")
+		return
+	default:
+		u.printf("no adapter is prepared from the next boot on\n")
+	}
+	u.diffs(r.Changes)
+	for _, line := range r.Programs {
+		if line == (host.Program{Kind: host.RevertBoot}).String() {
+			line += ", which reverts what was made at this boot and is not recorded any more"
+		}
+		u.printf("then runs %s\n", line)
+	}
+	u.programs(nil, r.Left)
+	for _, note := range r.Notes {
+		u.printf("\nnote: %s\n", printable(note))
+	}
+	for _, a := range r.Adapters {
+		if a.Partitions != nil {
+			u.printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, *a.Partitions)
+		}
+	}
+	if r.nextBoot {
+		u.printf("\ntakes effect at the next boot, or with 'systemctl restart gpustack-boot.service'\n")
+	}
+}
+
+// rdmaPrepareSummary returns the summary of rdma prepare.
+func rdmaPrepareSummary(r rdmaPrepareReport, recorded *rdma.Record) string {
+	var parts []string
+	for _, a := range r.Adapters {
+		before := recorded.At(a.Address)
+		switch {
+		case before != nil && len(before.VFs) == len(a.VFs) && before.Whole == a.Whole && before.Use == a.Use:
+		case a.Whole:
+			parts = append(parts, fmt.Sprintf("%s as a whole for %s", a.Address, a.Use))
+		default:
+			parts = append(parts, fmt.Sprintf("%s of %s for %s", numbered(len(a.VFs), "VF"), a.Address, a.Use))
+		}
+	}
+	if recorded != nil {
+		for _, before := range recorded.Adapters {
+			if !slices.ContainsFunc(r.Adapters, func(a preparedAdapter) bool { return a.Address == before.Address }) {
+				parts = append(parts, before.Address.String()+" returned")
+			}
+		}
+	}
+	adapters := strings.Join(parts, ", ")
+	if adapters == "" && len(r.Adapters) > 0 {
+		adapters = "the adapters stay as they are"
+	}
+	reboot := ""
+	if r.nextBoot {
+		reboot = "reboot needed"
+	}
+	return sentence(adapters, filesText(r.Changes, "changed", "new"), reboot)
+}

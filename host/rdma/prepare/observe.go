@@ -1,0 +1,231 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/iommu"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// mlx4 is the module of ConnectX-3 and older adapters, whose VFs are made when it is loaded.
+const mlx4 = "mlx4_core"
+
+// Machine is what a plan depends on.
+type Machine struct {
+	Devices    pci.Devices
+	Stack      rdma.Stack
+	Recorded   *rdma.Record      // nil if nothing is recorded
+	Contract   *machine.Contract // of host prepare; nil if nothing is recorded
+	Kernels    []modprobe.Modules
+	Conf       modprobe.Conf                   // without gpustack's own file
+	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
+	Owners     []Owner
+	Interfaces []string // names of all network interfaces
+	Needs      []guard.Need
+	Uses       machine.Uses
+	IOMMU      iommu.State
+	Functions  map[pci.Address]Function // of every adapter
+	Unread     []string                 // warnings about files that could not be read
+}
+
+// Function is what sysfs shows of an adapter's SR-IOV capability (Linux,
+// Documentation/ABI/testing/sysfs-bus-pci). A field is nil if it is not shown.
+type Function struct {
+	Offset, Stride *int
+	VFDevice       *pci.ID
+	MAC            net.HardwareAddr // of its Ethernet interface, or nil
+	GUIDFiles      bool             // MLNX_OFED's driver sets GUIDs of VFs by files
+}
+
+// Observe reads what a plan depends on. A file that cannot be read and might prevent a plan is an
+// error. needs is false for a plan that only returns adapters to the host.
+func Observe(root host.Root, running guard.Running, needs bool) (Machine, error) {
+	m := Machine{Functions: map[pci.Address]Function{}, Parameters: map[string][]modprobe.Parameter{}}
+	var err error
+	if m.Devices, m.Unread, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return m, err
+	}
+	var errs []error
+	keep := func(err error) { errs = append(errs, err) }
+	m.Stack, err = rdma.Read(root, m.Devices, rdma.Options{})
+	keep(err)
+	m.Recorded, err = rdma.ReadRecord(root)
+	keep(err)
+	m.Contract, err = machine.ReadContract(root)
+	keep(err)
+	m.Uses, err = machine.ObserveUses(root, m.Devices, root.Path("/") == "/")
+	keep(err)
+	releases, err := host.Kernels(root)
+	keep(err)
+	for _, release := range releases {
+		names, err := modprobe.ReadNames(root, release)
+		keep(err)
+		m.Kernels = append(m.Kernels, names)
+	}
+	m.Conf, err = modprobe.ReadConf(root, ModprobeFile)
+	keep(err)
+	m.Owners, err = ReadOwners(root, m.Conf)
+	keep(err)
+	if needs {
+		found, err := guard.Needs(root, m.Devices, running)
+		keep(err)
+		uses, err := guard.RDMANeeds(root, m.Devices)
+		keep(err)
+		m.Needs = append(found, uses...)
+	}
+	var warnings []string
+	m.IOMMU, warnings = iommu.ReadState(root, m.Devices)
+	m.Unread = append(append(m.Unread, warnings...), m.Stack.Warnings...)
+	for _, a := range m.Stack.Adapters {
+		if a.Address == nil || a.IsVF() {
+			continue
+		}
+		f, err := readFunction(root, *a.Address)
+		keep(err)
+		m.Functions[*a.Address] = f
+		if a.Driver != mlx4 || len(m.Parameters) > 0 {
+			continue
+		}
+		for _, release := range releases {
+			parameters, known, err := modprobe.ReadParameters(root, release, mlx4)
+			keep(err)
+			if known {
+				m.Parameters[release] = parameters
+			}
+		}
+	}
+	m.Interfaces, err = root.ReadDir(netDir)
+	if err != nil && !host.IsAbsent(err) {
+		keep(fmt.Errorf("%s: %w", netDir, host.Cause(err)))
+	}
+	return m, errors.Join(errs...)
+}
+
+const netDir = "/sys/class/net"
+
+// readFunction reads the SR-IOV capability of a function, and the MAC address of its interface.
+func readFunction(root host.Root, a pci.Address) (f Function, err error) {
+	dir := path.Join(machine.DevicesDir, a.String())
+	var errs []error
+	attribute := func(name string) (string, bool) {
+		data, err := root.ReadFile(path.Join(dir, name))
+		if err != nil {
+			if !host.IsAbsent(err) {
+				errs = append(errs, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err)))
+			}
+			return "", false
+		}
+		return strings.TrimSpace(string(data)), true
+	}
+	number := func(name string) *int {
+		text, ok := attribute(name)
+		if !ok {
+			return nil
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			errs = append(errs, fmt.Errorf("%s: not a number: %q", path.Join(dir, name), text))
+			return nil
+		}
+		return &n
+	}
+	f.Offset, f.Stride = number("sriov_offset"), number("sriov_stride")
+	if text, ok := attribute("sriov_vf_device"); ok {
+		id, err := pci.ParseID(strings.TrimPrefix(text, "0x"))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s/sriov_vf_device: %w", dir, err))
+		} else {
+			f.VFDevice = &id
+		}
+	}
+	if f.GUIDFiles, err = root.Exists(path.Join(dir, "sriov")); err != nil {
+		errs = append(errs, fmt.Errorf("%s/sriov: %w", dir, host.Cause(err)))
+	}
+	names, err := root.ReadDir(path.Join(dir, "net"))
+	if err != nil && !host.IsAbsent(err) {
+		errs = append(errs, fmt.Errorf("%s/net: %w", dir, host.Cause(err)))
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		// With eswitch mode switchdev, the interfaces of VFs are there too, named pf0vf3.
+		port, _ := attribute(path.Join("net", name, "phys_port_name"))
+		text, ok := attribute(path.Join("net", name, "address"))
+		if !ok || strings.Contains(port, "vf") {
+			continue
+		}
+		mac, err := net.ParseMAC(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s/net/%s/address: %w", dir, name, err))
+			continue
+		}
+		if len(mac) == 6 && f.MAC == nil {
+			f.MAC = mac
+		}
+	}
+	return f, errors.Join(errs...)
+}
+
+// vfsOf returns the VFs of a function that exist now.
+func (m Machine) vfsOf(a pci.Address) (vfs []pci.Address) {
+	for i := range m.Devices {
+		if pf := m.Devices[i].SRIOV.PF; pf != nil && *pf == a {
+			vfs = append(vfs, m.Devices[i].Address)
+		}
+	}
+	return vfs
+}
+
+// anyKernel reports whether at least one installed kernel has a module, loadable or built in.
+func (m Machine) anyKernel(module string) bool {
+	return slices.ContainsFunc(m.Kernels, func(k modprobe.Modules) bool { return k.Loadable(module) || k.Builtin(module) })
+}
+
+// Absent returns an error that names the adapters of which the machine has none, if it has none of
+// those that the options name; for --if-present.
+func (m Machine) Absent(o Options) error {
+	var errs []error
+	for _, a := range o.Add {
+		if m.Stack.At(a) != nil || m.Recorded.At(a) != nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoAdapter))
+	}
+	return errors.Join(errs...)
+}
+
+// Pending reports whether the functions of a record are not as they are after a boot: their VFs do
+// not exist, or are bound to another driver.
+func (m Machine) Pending(r *rdma.Record) bool {
+	if r == nil {
+		return false
+	}
+	isBound := func(a pci.Address, name string) bool {
+		d := m.Devices.At(a)
+		return d != nil && modprobe.Normal(d.DriverName()) == modprobe.Normal(name)
+	}
+	for _, a := range r.Adapters {
+		if a.Whole && a.Use == rdma.ForGuests && !isBound(a.Address, machine.VFIO) {
+			return true
+		}
+		if len(m.vfsOf(a.Address)) != len(a.VFs) && !a.Whole {
+			return true
+		}
+		for _, vf := range a.VFs {
+			if !isBound(vf.Address, vf.Driver) {
+				return true
+			}
+		}
+	}
+	return r.Netns == rdma.NetnsExclusive && (m.Stack.Netns == nil || *m.Stack.Netns != rdma.NetnsExclusive)
+}

@@ -1,0 +1,376 @@
+package prepare_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/rdma/prepare"
+)
+
+// hca is an adapter of the test's machine.
+type hca struct {
+	address, driver, name, guid, mac, layer string
+	total, vfs                              int // sriov_totalvfs, sriov_numvfs; -1 for no capability
+	group                                   int
+}
+
+// Adapters of ConnectX-6: one on InfiniBand and one on Ethernet.
+func infiniband() hca {
+	return hca{"0000:0c:00.0", "mlx5_core", "mlx5_0", "0c42:a103:0021:6e70", "", rdma.LinkInfiniBand, 16, 0, 20}
+}
+
+func ethernet() hca {
+	return hca{"0000:0d:00.0", "mlx5_core", "mlx5_1", "b859:9f03:0000:1234", "b8:59:9f:00:12:34", rdma.LinkEthernet, 8, 0, 21}
+}
+
+// machineOf returns a machine with these adapters, as a txtar archive. more begins with commands.
+func machineOf(adapters []hca, commands, files string) string {
+	c, f := &strings.Builder{}, &strings.Builder{}
+	c.WriteString(commands)
+	file := func(name, text string) { fmt.Fprintf(f, "-- %s --\n%s\n", name, text) }
+	function := func(dir, address, ids, driver string, group int) {
+		at := dir + "/" + address
+		fmt.Fprintf(c, "symlink sys/bus/pci/devices/%s -> ../../../%s\n", address, strings.TrimPrefix(at, "sys/"))
+		vendor, product, _ := strings.Cut(ids, ":")
+		file(at+"/class", "0x020700")
+		file(at+"/vendor", "0x"+vendor)
+		file(at+"/device", "0x"+product)
+		if driver != "" {
+			fmt.Fprintf(c, "symlink %s/driver -> ../../../../bus/pci/drivers/%s\n", at, driver)
+		}
+		fmt.Fprintf(c, "symlink %s/iommu_group -> ../../../../kernel/iommu_groups/%d\n", at, group)
+		file(fmt.Sprintf("sys/kernel/iommu_groups/%d/type", group), "identity")
+	}
+	for _, a := range adapters {
+		bus := "sys/devices/pci0000:00/0000:00:01.0"
+		at := bus + "/" + a.address
+		function(bus, a.address, "15b3:101b", a.driver, a.group)
+		if a.total >= 0 {
+			for name, value := range map[string]int{"totalvfs": a.total, "numvfs": a.vfs, "offset": 2, "stride": 1} {
+				file(at+"/sriov_"+name, fmt.Sprint(value))
+			}
+			file(at+"/sriov_vf_device", "101c")
+		}
+		for n := range a.vfs {
+			vf, _ := pci.ParseAddress(a.address)
+			vf.Function += uint8(2 + n)
+			function(bus, vf.String(), "15b3:101c", "vfio-pci", a.group+50+n)
+			fmt.Fprintf(c, "symlink %s/virtfn%d -> ../%s\nsymlink %s/%s/physfn -> ../%s\n", at, n, vf, bus, vf, a.address)
+		}
+		if a.name != "" {
+			ib := at + "/infiniband/" + a.name
+			fmt.Fprintf(c, "symlink sys/class/infiniband/%s -> ../../%s\n", a.name, strings.TrimPrefix(ib, "sys/"))
+			file(ib+"/node_guid", a.guid)
+			file(ib+"/node_type", "1: CA")
+			file(ib+"/ports/1/link_layer", a.layer)
+			file(ib+"/ports/1/state", "4: ACTIVE")
+		}
+		if a.mac != "" {
+			netdev := "eth" + a.name[len(a.name)-1:]
+			fmt.Fprintf(c, "symlink sys/class/net/%s -> ../../%s/net/%s\n", netdev, strings.TrimPrefix(at, "sys/"), netdev)
+			file(at+"/net/"+netdev+"/address", a.mac)
+			file(at+"/net/"+netdev+"/ifindex", "3")
+			fmt.Fprintf(c, "symlink %s/net/%s/device -> ../../../%s\n", at, netdev, a.address)
+		}
+	}
+	modules := ""
+	for _, m := range []string{"vfio-pci", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "mlx5_core"} {
+		modules += "kernel/" + m + ".ko:\n"
+	}
+	file("lib/modules/6.1.0-28-amd64/modules.dep", strings.TrimSuffix(modules, "\n"))
+	return c.String() + f.String() + files
+}
+
+// plan observes and plans, and returns the error as text.
+func plan(t *testing.T, root host.Root, o prepare.Options) (prepare.Plan, string) {
+	t.Helper()
+	m, err := prepare.Observe(root, guard.Running{}, !o.None)
+	if err != nil {
+		return prepare.Plan{}, err.Error()
+	}
+	w, err := prepare.NewWant(root, m, o)
+	if err != nil {
+		return prepare.Plan{}, err.Error()
+	}
+	unit, err := edit.Put(root, "/etc/systemd/system/gpustack-boot.service", []byte("[Unit]\n"), 0o644, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := prepare.NewPlan(root, m, w, edit.Plan{unit})
+	if err != nil {
+		return p, err.Error()
+	}
+	return p, ""
+}
+
+func address(s string) pci.Address {
+	a, err := pci.ParseAddress(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func TestPlan(t *testing.T) {
+	root := hosttest.Lay(t, machineOf([]hca{infiniband(), ethernet()}, "", ""))
+	p, text := plan(t, root, prepare.Options{Add: []pci.Address{address("0c:00.0"), address("0d:00.0")}, VFs: 8})
+	if text != "" {
+		t.Fatal(text)
+	}
+	ib, eth := p.Record.Adapters[0], p.Record.Adapters[1]
+	vf := ib.VFs[7]
+	got := fmt.Sprintln(len(ib.VFs), vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, vf.MAC, ib.LinkLayer, ib.Use, ib.Path)
+	if want := "8 0000:0c:01.1 101c vfio-pci 0e:42:a1:07:01:21:6e:70 0e:42:a1:07:02:21:6e:70  InfiniBand guests [0000:00:01.0]\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	vf = eth.VFs[1]
+	if got, want := fmt.Sprintln(vf.Address, vf.MAC, vf.NodeGUID == nil, eth.LinkLayer), "0000:0d:00.3 ba:01:9f:00:12:34 true Ethernet\n"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	var names []string
+	for _, c := range p.Files.Pending() {
+		names = append(names, c.Name)
+	}
+	if want := []string{prepare.LoadFile, "/etc/systemd/system/gpustack-boot.service", rdma.RecordFile}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+	if want := "# Written by gpustack rdma prepare; \"gpustack undo\" restores the former state.\nib_uverbs\nrdma_ucm\nib_umad\nib_ipoib\nvfio-pci\n"; string(p.Files[1].After.Content) != want {
+		t.Errorf("%s", p.Files[1].After.Content)
+	}
+	if line, want := prepare.Partitions(ib), "NAME=0x8001, ipoib: 0x0e42a1000221"; !strings.HasPrefix(line, want) || !strings.HasSuffix(line, "0x0e42a1070221"+"6e70=full;") {
+		t.Errorf("%s", line)
+	}
+
+	apply(t, root, p)
+	if p, text = plan(t, root, prepare.Options{Add: []pci.Address{address("0c:00.0")}, VFs: 8}); text != "" || len(p.Files.Pending()) > 0 {
+		t.Errorf("again: %s, %v", text, p.Files.Pending())
+	}
+	if p, text = plan(t, root, prepare.Options{}); text != "" || len(p.Files.Pending()) > 0 {
+		t.Errorf("without a selection: %s, %v", text, p.Files.Pending())
+	}
+	if p, text = plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2, Use: rdma.ForContainers}); text != "" || len(p.Record.Adapters) != 2 {
+		t.Errorf("another number: %s, %v", text, p.Record)
+	}
+	if a := p.Record.At(address("0d:00.0")); len(a.VFs) != 2 || a.VFs[0].Driver != "mlx5_core" {
+		t.Errorf("another number: %v", a)
+	}
+	if p, text = plan(t, root, prepare.Options{Remove: []pci.Address{address("0d:00.0")}}); text != "" || len(p.Record.Adapters) != 1 {
+		t.Errorf("remove: %s, %v", text, p.Record)
+	}
+	if _, text = plan(t, root, prepare.Options{Remove: []pci.Address{address("0e:00.0")}}); text != "0000:0e:00.0: is not recorded" {
+		t.Errorf("remove: %s", text)
+	}
+	p, text = plan(t, root, prepare.Options{None: true})
+	if text != "" {
+		t.Fatal(text)
+	}
+	for _, c := range p.Files {
+		if c.After != nil {
+			t.Errorf("none: %s remains", c.Name)
+		}
+	}
+	if p, text = plan(t, root, prepare.Options{Netns: rdma.NetnsExclusive}); text != "" || !strings.Contains(string(p.Files[0].After.Content), "\noptions ib_core netns_mode=0\n") {
+		t.Errorf("exclusive: %s, %v", text, p.Files[0].After)
+	}
+}
+
+func apply(t *testing.T, root host.Root, p prepare.Plan) {
+	t.Helper()
+	if err := p.Files.Apply(t.Context(), root); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	ib, eth := infiniband(), ethernet()
+	guid, err := rdma.ParseGUID("0200:0000:0000:0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(a hca, change func(*hca)) hca { change(&a); return a }
+	both := []hca{ib, eth}
+	vfs := func(n int) prepare.Options { return prepare.Options{Add: []pci.Address{address(ib.address)}, VFs: n} }
+	roce := func(n int) prepare.Options { return prepare.Options{Add: []pci.Address{address(eth.address)}, VFs: n} }
+	whole := prepare.Options{Add: []pci.Address{address(ib.address)}, Whole: true}
+	const route = "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"
+	for _, test := range []struct {
+		name            string
+		adapters        []hca
+		commands, files string
+		options         prepare.Options
+		want            string // "" for a plan
+	}{
+		{"no such function", both, "", "", prepare.Options{Add: []pci.Address{address("99:00.0")}, VFs: 1}, "0000:99:00.0: there is no such PCI function"},
+		{"no RDMA device", []hca{with(ib, func(a *hca) { a.name, a.driver = "", "igb" })}, "", "", vfs(1), "0000:0c:00.0: has no RDMA device"},
+		{"too many VFs", both, "", "", vfs(17), "0000:0c:00.0: 17 VFs are more than its firmware allows (sriov_totalvfs is 16)"},
+		{"no VFs in the firmware", []hca{with(ib, func(a *hca) { a.total = 0 })}, "", "", vfs(1), "0000:0c:00.0: 1 VFs are more than its firmware allows (sriov_totalvfs is 0)"},
+		{"no capability", []hca{with(ib, func(a *hca) { a.total = -1 })}, "", "", vfs(1), "0000:0c:00.0: its firmware shows no SR-IOV capability, so it can have no VFs"},
+		{"all errors at once", both, "", "", prepare.Options{Add: []pci.Address{address(ib.address), address(eth.address), address("99:00.0")}, VFs: 100},
+			"0000:0c:00.0: 100 VFs are more than its firmware allows (sriov_totalvfs is 16)\n0000:0d:00.0: 100 VFs are more than its firmware allows (sriov_totalvfs is 8)\n" +
+				"0000:99:00.0: there is no such PCI function"},
+		{"a GUID of another form", []hca{with(ib, func(a *hca) { a.guid = "0c42:a101:0021:6e70" })}, "", "", vfs(2),
+			"0000:0c:00.0: GUID 0c:42:a1:01:00:21:6e:70: has neither 03:00 nor ff:fe as its fourth and fifth byte, so GUIDs derived from it may not be unique"},
+		{"a base for it", []hca{with(ib, func(a *hca) { a.guid = "0c42:a101:0021:6e70" })}, "", "",
+			prepare.Options{Add: []pci.Address{address(ib.address)}, VFs: 2, GUIDBase: &guid}, ""},
+		{"one base for two", []hca{ib, with(ib, func(a *hca) { a.address, a.name = "0000:0e:00.0", "mlx5_4" })}, "", "",
+			prepare.Options{Add: []pci.Address{address(ib.address), address("0e:00.0")}, VFs: 2, GUIDBase: &guid},
+			"VF 0 of 0000:0e:00.0: node GUID 02:00:00:00:01:00:00:01 is that of VF 0 of 0000:0c:00.0 already\n" +
+				"VF 0 of 0000:0e:00.0: port GUID 02:00:00:00:02:00:00:01 is that of VF 0 of 0000:0c:00.0 already"},
+		{"a VF", []hca{with(ib, func(a *hca) { a.vfs = 2 })}, "", "", prepare.Options{Add: []pci.Address{address("0c:00.3")}, VFs: 1}, "0000:0c:00.3: is a VF"},
+		{"VFs that nobody uses", []hca{with(ib, func(a *hca) { a.vfs = 2 })}, "", "", vfs(4), ""},
+		{"a VF in use", []hca{with(ib, func(a *hca) { a.vfs = 2 })}, "symlink sys/class/infiniband_verbs/uverbs3 -> ../../devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\n" +
+			"mkdir sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs3\n", "-- proc/7/comm --\nrping\n", vfs(4),
+			"VF 0000:0c:00.3 of 0000:0c:00.0 is in use: rping (pid 7) has /dev/infiniband/uverbs3 open"},
+		{"an adapter with a route", both, "", route, roce(2), ""},
+		{"a whole adapter with a route", both, "", route, prepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true},
+			"0000:0d:00.0: carries the default route, through eth1"},
+		{"the same, allowed", both, "", route, prepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true, Allow: []pci.Address{address(eth.address)}}, ""},
+		{"the same, for containers", both, "", route, prepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true, Use: rdma.ForContainers}, ""},
+		{"a whole adapter whose second port has a route", []hca{ib, with(eth, func(a *hca) { a.address = "0000:0c:00.1" })}, "", route, whole,
+			"0000:0c:00.1: shares its card with 0000:0c:00.0 and carries the default route, through eth1"},
+		{"a whole adapter that shares its group", []hca{ib, with(eth, func(a *hca) { a.group = 20 })}, "", "", whole,
+			"0000:0d:00.0: shares IOMMU group 20 with 0000:0c:00.0, so a guest can have 0000:0c:00.0 only together with it: 'gpustack host prepare' accepts both"},
+		{"a whole adapter that runs the subnet manager", both, "", "-- sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.0/infiniband/mlx5_0/ports/1/cap_mask --\n0x2\n", whole,
+			"0000:0c:00.0: runs the fabric's subnet manager, on port 1 of mlx5_0"},
+		{"an unknown function to allow", both, "", "", prepare.Options{Allow: []pci.Address{address("99:00.0")}}, "--allow: 0000:99:00.0: there is no such PCI function"},
+		{"upstream's mlx4 without its parameter", []hca{with(ib, func(a *hca) { a.driver = "mlx4_core" })}, "", "", vfs(2),
+			"0000:0c:00.0: mlx4_core makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"},
+		{"a record that cannot be read", both, "", "-- var/lib/gpustack/rdma.json --\n{\"schema\":1,\"files\":[],\"adapters\":[{\"address\":\"0000:0c:00.0\",\"vendor_id\":\"15b3\",\"product_id\":\"101b\",\"path\":[],\"driver\":\"x\",\"link_layer\":\"\",\"for\":\"fun\",\"whole\":false,\"vfs\":[]}]}\n", vfs(2),
+			"/var/lib/gpustack/rdma.json: malformed: adapter 0000:0c:00.0 is for \"fun\"\nmalformed: adapter 0000:0c:00.0 needs either VFs or whole"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf(test.adapters, test.commands, test.files))
+			before := tree(t, root)
+			p, got := plan(t, root, test.options)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if test.want == "" && test.options.VFs > 0 && len(p.Files.Pending()) == 0 {
+				t.Error("no plan")
+			}
+			if diff := cmp.Diff(before, tree(t, root)); diff != "" {
+				t.Errorf("planning changed files:\n%s", diff)
+			}
+		})
+	}
+}
+
+// tree returns the names below a root.
+func tree(t *testing.T, root host.Root) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(root.Path("/"), func(name string, _ os.DirEntry, err error) error {
+		names = append(names, name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestOwners(t *testing.T) {
+	for _, test := range []struct{ name, file, text, want string }{
+		{"udev, any device", "etc/udev/rules.d/82-sriov.rules", "# sriov_numvfs\nACTION==\"add\", ATTR{device/sriov_numvfs}=\"8\"\n", ":2"},
+		{"udev, ours", "etc/udev/rules.d/82-sriov.rules", "KERNEL==\"0000:0d:00.0\", ATTR{sriov_numvfs}=\"8\"\n", ":1"},
+		{"udev, another device", "etc/udev/rules.d/82-sriov.rules", "KERNEL==\"0000:99:00.0\", ATTR{sriov_numvfs}=\"8\"\n", ""},
+		{"systemd", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c 'echo 8 > /sys/class/net/eth1/device/sriov_numvfs'\n", ":2"},
+		{"systemd, of another interface", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c 'echo 8 > /sys/class/net/eth0/device/sriov_numvfs'\n", ""},
+		{"a unit of a package that is not enabled", "usr/lib/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c 'echo 8 > sriov_numvfs'\n", ""},
+		{"NetworkManager", "etc/NetworkManager/system-connections/eth1.nmconnection", "[connection]\ninterface-name=eth1\n[sriov]\ntotal-vfs=8\n", ":4"},
+		{"NetworkManager, of another interface", "etc/NetworkManager/system-connections/a.nmconnection", "[connection]\ninterface-name=eth0\n[sriov]\ntotal-vfs=8\n", ""},
+		{"NetworkManager, of an unknown interface", "etc/NetworkManager/system-connections/a.nmconnection", "[connection]\ninterface-name=enp9\n[sriov]\ntotal-vfs=8\n", ":4"},
+		{"NetworkManager without VFs", "etc/NetworkManager/system-connections/a.nmconnection", "[connection]\ninterface-name=eth1\n", ""},
+		{"ifcfg", "etc/sysconfig/network-scripts/ifcfg-eth1", "DEVICE=eth1\nSRIOV_TOTAL_VFS=8\n", ":2"},
+		{"netplan", "etc/netplan/50.yaml", "network:\n  ethernets:\n    eth1:\n      mtu: 9000\n      virtual-function-count: 8\n", ":5"},
+		{"netplan, of another interface", "etc/netplan/50.yaml", "network:\n  ethernets:\n    eth0:\n      virtual-function-count: 8\n", ""},
+		{"netplan, by a match", "etc/netplan/50.yaml", "network:\n  ethernets:\n    id0:\n      match: {macaddress: x}\n      virtual-function-count: 8\n", ":5"},
+		{"os-net-config", "etc/os-net-config/config.yaml", "network_config:\n  - type: sriov_pf\n    name: eth1\n    numvfs: 8\n", ":2"},
+		{"rc.local", "etc/rc.local", "#!/bin/sh\necho 8 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs\n", ":2"},
+		{"tmpfiles.d", "etc/tmpfiles.d/vfs.conf", "w /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs - - - - 8\n", ":1"},
+		{"the operator", "etc/sriov-operator/pci/0000:0d:00.0", "{\"numVfs\": 8}\n", ":1"},
+		{"our own", "etc/systemd/system/gpustack-boot.service", "[Service]\n# sriov_numvfs\nExecStart=/usr/bin/gpustack boot sriov_numvfs\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf([]hca{infiniband(), ethernet()}, "mkdir sys/class/net/eth0\n", "-- "+test.file+" --\n"+test.text))
+			_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
+			first, _, _ := strings.Cut(got, "\n")
+			if want := "0000:0d:00.0: /" + test.file + test.want + ": already sets VFs at boot: "; test.want != "" && !strings.HasPrefix(first, want) || test.want == "" && got != "" {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+	t.Run("a script that a unit starts", func(t *testing.T) {
+		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- etc/systemd/system/vfs.service --\n[Service]\nExecStart=-/usr/local/bin/vfs start\n"+
+			"-- usr/local/bin/vfs --\n#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n"))
+		_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
+		if want := "0000:0d:00.0: /usr/local/bin/vfs:2: already sets VFs at boot: "; !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+	t.Run("a file that cannot be read", func(t *testing.T) {
+		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "mkdir etc/udev\n", ""))
+		if err := os.WriteFile(root.Path("/etc/udev/rules.d"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("loop", root.Path("/etc/rc.local")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("rc.local", root.Path("/etc/loop")); err != nil {
+			t.Fatal(err)
+		}
+		if _, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2}); !strings.Contains(got, "/etc/rc.local: ") {
+			t.Errorf("%q, want an error about /etc/rc.local", got)
+		}
+	})
+}
+
+// TestPermit: a change of the record that takes VFs away is refused while one is in use, whether it
+// is made or undone; one that leaves them is not.
+func TestPermit(t *testing.T) {
+	used := infiniband()
+	used.vfs = 2
+	root := hosttest.Lay(t, machineOf([]hca{used, ethernet()}, "symlink sys/class/infiniband_verbs/uverbs3 -> ../../devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\n"+
+		"mkdir sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs3\n", "-- proc/7/comm --\nrping\n"))
+	record := func(adapters ...rdma.Prepared) *edit.File {
+		text, err := rdma.Record{Schema: 1, Adapters: adapters}.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &edit.File{Content: text}
+	}
+	ib := rdma.Prepared{Address: address("0c:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Index: 0}, {Index: 1}}}
+	eth := rdma.Prepared{Address: address("0d:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Index: 0}}}
+	fewer := ib
+	fewer.VFs = fewer.VFs[:1]
+	for _, test := range []struct {
+		name          string
+		before, after *edit.File
+		refused       bool
+	}{
+		{"removed", record(ib), nil, true},
+		{"of several", record(ib, eth), record(eth), true},
+		{"fewer", record(ib), record(fewer), true},
+		{"another adapter", record(ib, eth), record(ib), false},
+		{"new", nil, record(ib), false},
+	} {
+		err := prepare.Permit(root, edit.Plan{{Name: "/etc/x"}, {Name: rdma.RecordFile, Before: test.before, After: test.after}})
+		if want := "VF 0000:0c:00.3 of 0000:0c:00.0 is in use: rping (pid 7) has /dev/infiniband/uverbs3 open"; test.refused && (err == nil || err.Error() != want) || !test.refused && err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+	if err := prepare.Permit(root, edit.Plan{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}); err == nil {
+		t.Error("a malformed record is permitted")
+	}
+}

@@ -1,0 +1,554 @@
+package prepare
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/selection"
+)
+
+// Options are what the operator asks for.
+type Options struct {
+	Add      []pci.Address // physical functions to prepare, in addition to the recorded ones
+	VFs      int           // of each of Devices; 0 with Whole
+	Whole    bool          // the functions themselves, without VFs
+	Use      rdma.Use      // "" for guests, or as recorded
+	GUIDBase *rdma.GUID
+	Netns    rdma.NetnsMode // "" for as recorded
+	Remove   []pci.Address
+	None     bool
+	Allow    []pci.Address
+}
+
+// Errors of options that the machine cannot satisfy.
+var (
+	// ErrNoAdapter is the error of a function that has no RDMA device.
+	ErrNoAdapter = host.WithHint(errors.New("has no RDMA device"), "'gpustack rdma scan' lists the adapters; its driver has to be loaded")
+	// ErrNotRecorded is the error of --remove for an adapter that is not recorded.
+	ErrNotRecorded = host.WithHint(errors.New("is not recorded"), "'gpustack rdma prepare --dry-run' shows what is")
+	// ErrIsVF is the error of a VF where a physical function is wanted.
+	ErrIsVF = host.WithHint(errors.New("is a VF"), "name its physical function, of which --vfs makes VFs")
+	// ErrNoParameter is the error of an mlx4_core that cannot make VFs.
+	ErrNoParameter = host.WithHint(errors.New("makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"),
+		"'modinfo -p mlx4_core' lists its parameters; install a kernel or MLNX_OFED whose module has num_vfs, or use --whole")
+	// ErrAllCards is the error of mlx4_core's parameters, which are the same for all adapters.
+	ErrAllCards = host.WithHint(errors.New("the kernel's mlx4_core has one num_vfs for all adapters, so all have to be prepared alike"),
+		"prepare all adapters of mlx4_core with the same --vfs and --for, or use MLNX_OFED, whose num_vfs names adapters")
+	// ErrNoIPoIB is the error of an InfiniBand adapter of whose VFs nothing can set the GUIDs.
+	ErrNoIPoIB = host.WithHint(errors.New("no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"),
+		"install the kernel's package of extra modules, or MLNX_OFED")
+	// ErrNoIOMMU is the error of VFs for guests on a machine whose IOMMU is off.
+	ErrNoIOMMU = host.WithHint(errors.New("the IOMMU is off, so no guest can have a device"),
+		"switch it on in the firmware and with the kernel arguments intel_iommu=on iommu=pt (AMD: iommu=pt), and reboot; 'gpustack host prepare' does so for GPUs")
+	// ErrNoVFIO is the error of a machine without vfio-pci.
+	ErrNoVFIO = host.WithHint(errors.New("no installed kernel has the module vfio-pci"), "install a kernel that has it")
+)
+
+// Limit is the error of more VFs than a function can have.
+type Limit struct {
+	Address pci.Address
+	VFs     int
+	Total   *int // sriov_totalvfs, nil if the function has no SR-IOV capability
+	Driver  string
+}
+
+func (e *Limit) Error() string {
+	if e.Total == nil {
+		return fmt.Sprintf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", e.Address)
+	}
+	return fmt.Sprintf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", e.Address, e.VFs, *e.Total)
+}
+
+// Hint returns the command that changes the firmware's limit.
+func (e *Limit) Hint() string {
+	if line := FirmwareCommand(e.Driver, e.Address, e.VFs); line != "" {
+		return "set the limit with " + line + " (package mstflint), switch SR-IOV on in the machine's firmware, and power the machine off and on"
+	}
+	return "raise the limit with the adapter vendor's tool, switch SR-IOV on in the machine's firmware, and power the machine off and on"
+}
+
+// FirmwareCommand returns the command that lets the firmware of an adapter show a number of VFs
+// (mstflint), or "" for an adapter of another vendor.
+func FirmwareCommand(driver string, a pci.Address, vfs int) string {
+	if driver != mlx4 && driver != "mlx5_core" {
+		return ""
+	}
+	return fmt.Sprintf("mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d", a, vfs)
+}
+
+// Collision is the error of an identity that two functions would have.
+type Collision struct {
+	What   string // "node GUID 02:…"
+	Of, By string // who has it, and who would get it
+}
+
+func (e *Collision) Error() string {
+	return fmt.Sprintf("%s: %s is that of %s already", e.By, e.What, e.Of)
+}
+
+// Hint returns how to get another identity.
+func (*Collision) Hint() string {
+	return "--guid-base gives another GUID to derive those of an adapter's VFs from; MAC addresses change with that of the adapter"
+}
+
+// Want is the wanted record, without the files, and what the operator has to know about it.
+type Want struct {
+	Record   rdma.Record
+	Warnings []string
+}
+
+// NewWant returns the record that the options ask for. Its error names everything that prevents it.
+func NewWant(root host.Root, m Machine, o Options) (Want, error) {
+	w := wanting{root: root, Machine: m, Options: o, allowed: pci.Set(o.Allow)}
+	w.Record = rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{}, Files: []rdma.File{}}
+	if m.Recorded != nil && !o.None {
+		w.Record.Netns, w.Record.Adapters = m.Recorded.Netns, append(w.Record.Adapters, m.Recorded.Adapters...)
+	}
+	switch o.Netns {
+	case rdma.NetnsExclusive:
+		w.Record.Netns = rdma.NetnsExclusive
+	case rdma.NetnsShared:
+		w.Record.Netns = ""
+	}
+	if o.None && m.Recorded != nil {
+		for _, a := range m.Recorded.Adapters {
+			w.leaves(a)
+		}
+	}
+	for _, a := range pci.Unique(o.Remove) {
+		w.remove(a)
+	}
+	for _, a := range pci.Unique(o.Add) {
+		w.add(a)
+	}
+	if len(w.Record.Adapters) == 0 {
+		w.Record.Netns = ""
+	}
+	slices.SortFunc(w.Record.Adapters, func(a, b rdma.Prepared) int { return a.Address.Compare(b.Address) })
+	if !o.None {
+		w.modules()
+		w.collisions()
+	}
+	for _, a := range o.Allow {
+		if m.Devices.At(a) == nil {
+			w.fail(fmt.Errorf("--allow: %w", noFunction(a)))
+		}
+	}
+	return w.Want, errors.Join(w.errs...)
+}
+
+// wanting builds a Want.
+type wanting struct {
+	Machine
+	Options
+	Want
+	root    host.Root
+	allowed map[pci.Address]bool
+	errs    []error
+}
+
+func (w *wanting) fail(errs ...error) { w.errs = append(w.errs, errs...) }
+
+func noFunction(a pci.Address) error {
+	return host.WithHint(fmt.Errorf("%s: there is no such PCI function", a), "'gpustack rdma scan' lists the adapters")
+}
+
+// remove removes an adapter from the record.
+func (w *wanting) remove(a pci.Address) {
+	recorded := w.Recorded.At(a)
+	if recorded == nil {
+		w.fail(fmt.Errorf("%s: %w", a, ErrNotRecorded))
+		return
+	}
+	w.leaves(*recorded)
+	w.Record.Adapters = slices.DeleteFunc(w.Record.Adapters, func(p rdma.Prepared) bool { return p.Address == a })
+}
+
+// leaves fails if what is recorded of an adapter is in use and would go.
+func (w *wanting) leaves(p rdma.Prepared) {
+	vfs := w.vfsOf(p.Address)
+	if p.Whole {
+		vfs = append(vfs, p.Address)
+	}
+	w.fail(held(w.root, w.Devices, w.Uses, p.Address, vfs)...)
+}
+
+// add adds an adapter to the record, or changes its record.
+func (w *wanting) add(a pci.Address) {
+	adapter, d := w.Stack.At(a), w.Devices.At(a)
+	switch {
+	case d == nil:
+		w.fail(noFunction(a))
+		return
+	case d.IsVF():
+		w.fail(fmt.Errorf("%s: %w", a, ErrIsVF))
+		return
+	case adapter == nil:
+		// A whole adapter that is bound to vfio-pci already has no RDMA device.
+		if p := w.Recorded.At(a); p == nil || !p.Whole || !w.Whole {
+			w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
+		}
+		return
+	case d.VendorID == nil || d.ProductID == nil:
+		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
+		return
+	}
+	recorded := w.Recorded.At(a)
+	p := rdma.Prepared{
+		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID, Path: append([]pci.Address{}, w.Devices.Path(d)...),
+		Driver: adapter.Driver, LinkLayer: linkLayer(*adapter), Whole: w.Whole, Use: w.Use, GUIDBase: w.GUIDBase, VFs: []rdma.PreparedVF{},
+	}
+	if recorded != nil {
+		p.Use, p.Eswitch = cmp.Or(p.Use, recorded.Use), recorded.Eswitch
+		if p.GUIDBase == nil {
+			p.GUIDBase = recorded.GUIDBase
+		}
+	}
+	p.Use = cmp.Or(p.Use, rdma.ForGuests)
+	errs := len(w.errs)
+	if p.Whole {
+		w.whole(p, d)
+	} else {
+		w.vfs(&p, d)
+	}
+	w.claimed(p)
+	if p.Use == rdma.ForGuests {
+		w.forGuests()
+	}
+	same := recorded != nil && len(recorded.VFs) == len(p.VFs) && recorded.Whole == p.Whole && recorded.Use == p.Use
+	if !same {
+		vfs := w.vfsOf(a)
+		w.fail(held(w.root, w.Devices, w.Uses, a, vfs)...)
+		if len(vfs) > 0 && recorded == nil {
+			w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot", a, len(vfs)))
+		}
+	}
+	if len(w.errs) > errs {
+		return
+	}
+	w.Record.Adapters = append(slices.DeleteFunc(w.Record.Adapters, func(x rdma.Prepared) bool { return x.Address == a }), p)
+}
+
+// linkLayer returns the link layer of an adapter: InfiniBand if one of its ports has it, since its
+// VFs need GUIDs then.
+func linkLayer(a rdma.Adapter) string {
+	layer := ""
+	for _, port := range a.Ports {
+		if layer != rdma.LinkInfiniBand && port.LinkLayer != "" {
+			layer = port.LinkLayer
+		}
+	}
+	return layer
+}
+
+// whole refuses an adapter that the host uses. For containers, nothing changes for the host.
+func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
+	if p.Use == rdma.ForContainers {
+		return
+	}
+	w.refuse(p.Address, func(n guard.Need) bool {
+		return n.Address == p.Address || slices.Contains(w.vfsOf(p.Address), n.Address)
+	})
+	if n := len(w.vfsOf(p.Address)); n > 0 {
+		w.fail(selection.Refuse(p.Address, host.WithCode(host.WithHint(fmt.Errorf("has %d VFs, which are lost when the adapter is assigned to a guest", n),
+			fmt.Sprintf("write 0 to %s", machine.AttributeFile(p.Address, "sriov_numvfs"))), host.CodeVirtualFunctions, "")))
+	}
+	// The functions of a card with two ports share firmware and reset.
+	for _, twin := range w.Devices.Slot(p.Address) {
+		if twin.Address == p.Address || twin.IsVF() || w.Stack.At(twin.Address) == nil || w.wants(twin.Address) {
+			continue
+		}
+		for _, n := range w.Needs {
+			if n.Address == twin.Address {
+				w.refusal(twin.Address, n, fmt.Sprintf("shares its card with %s and %s", p.Address, n.Reason))
+			}
+		}
+	}
+	if d.IOMMUGroup == nil {
+		return // without an IOMMU, forGuests refuses
+	}
+	for _, other := range d.GroupMembers {
+		member := w.Devices.At(other)
+		if other == p.Address || member == nil || member.IsBridge() || w.wants(other) || w.Contract.At(other) != nil {
+			continue
+		}
+		w.fail(&selection.Refusal{Address: other, Absolute: true, Code: host.CodeGroup,
+			Reason: fmt.Sprintf("shares IOMMU group %d with %s, so a guest can have %s only together with it: 'gpustack host prepare' accepts both",
+				*d.IOMMUGroup, p.Address, p.Address)})
+	}
+}
+
+// wants reports whether a function is, or will be, recorded as a whole.
+func (w *wanting) wants(a pci.Address) bool {
+	p := w.Record.At(a)
+	return p != nil && p.Whole || w.Whole && slices.Contains(w.Add, a)
+}
+
+// refuse adds a refusal for each need of the host that concerns the adapter.
+func (w *wanting) refuse(of pci.Address, concerns func(guard.Need) bool) {
+	for _, n := range w.Needs {
+		if concerns(n) {
+			reason := n.Reason
+			if n.Address != of {
+				reason = fmt.Sprintf("its VF %s %s", n.Address, n.Reason)
+			}
+			w.refusal(of, n, reason)
+		}
+	}
+}
+
+// refusal adds a refusal, or, if it is lifted, a warning.
+func (w *wanting) refusal(a pci.Address, n guard.Need, reason string) {
+	if w.allowed[a] && !n.Absolute {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", a, reason))
+		return
+	}
+	w.fail(&selection.Refusal{Address: a, Reason: reason, Absolute: n.Absolute, Code: n.Code})
+}
+
+// vfs adds the VFs of an adapter. Its own uses by the host go on: only those of VFs that exist now
+// and are replaced prevent it.
+func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
+	now := w.vfsOf(p.Address)
+	if recorded := w.Recorded.At(p.Address); recorded == nil || len(recorded.VFs) != w.VFs {
+		// Processes that have a VF open are named by held.
+		w.refuse(p.Address, func(n guard.Need) bool { return n.Code != host.CodeInUse && slices.Contains(now, n.Address) })
+	}
+	f := w.Functions[p.Address]
+	w.owners(*p)
+	if p.Driver == mlx4 {
+		w.mlx4(*p)
+	}
+	if total := d.SRIOV.TotalVFs; total == nil || w.VFs > *total {
+		w.fail(&Limit{p.Address, w.VFs, total, p.Driver})
+		return
+	}
+	if p.LinkLayer == rdma.LinkInfiniBand && p.Driver != mlx4 && !f.GUIDFiles && !w.anyKernel("ib_ipoib") {
+		w.fail(fmt.Errorf("%s: %w", p.Address, ErrNoIPoIB))
+	}
+	if f.Offset == nil || f.Stride == nil {
+		w.fail(fmt.Errorf("%s: the addresses of its VFs cannot be determined: %s shows no sriov_offset or sriov_stride",
+			p.Address, machine.AttributeFile(p.Address, "")))
+		return
+	}
+	driver := p.Driver
+	if p.Use == rdma.ForGuests {
+		driver = machine.VFIO
+	}
+	for index := range w.VFs {
+		vf := rdma.PreparedVF{Index: index, Driver: driver, ProductID: p.ProductID}
+		if f.VFDevice != nil {
+			vf.ProductID = *f.VFDevice
+		}
+		var err error
+		if vf.Address, err = vfAddress(p.Address, *f.Offset, *f.Stride, index); err == nil {
+			err = w.identify(&vf, *p, f)
+		}
+		if err != nil {
+			w.fail(fmt.Errorf("%s: %w", p.Address, err))
+			return // the other VFs have the same error
+		}
+		p.VFs = append(p.VFs, vf)
+	}
+}
+
+// vfAddress returns the address of a VF: the routing id of the PF, plus the offset of the first VF,
+// plus the stride for each before it (PCI Express Base Specification, "First VF Offset" and "VF
+// Stride").
+func vfAddress(pf pci.Address, offset, stride, index int) (pci.Address, error) {
+	id := int(pf.Bus)<<8 | int(pf.Slot)<<3 | int(pf.Function)
+	id += offset + stride*index
+	if id > 0xffff {
+		return pci.Address{}, fmt.Errorf("VF %d is beyond the last bus of its PCI domain", index)
+	}
+	return pci.ParseAddress(fmt.Sprintf("%04x:%02x:%02x.%d", pf.Domain, id>>8, id>>3&0x1f, id&7))
+}
+
+// identify gives a VF its identity: GUIDs on InfiniBand, a MAC address on Ethernet, from which the
+// driver makes the node GUID (Linux, 23898c763f4f).
+func (w *wanting) identify(vf *rdma.PreparedVF, p rdma.Prepared, f Function) error {
+	switch p.LinkLayer {
+	case rdma.LinkInfiniBand:
+		adapter := w.Stack.At(p.Address)
+		if adapter.NodeGUID == nil && p.GUIDBase == nil {
+			return errors.New("its node GUID cannot be read, from which those of its VFs are derived")
+		}
+		var pf rdma.GUID
+		if adapter.NodeGUID != nil {
+			pf = *adapter.NodeGUID
+		}
+		node, port, err := rdma.DeriveGUIDs(pf, p.GUIDBase, vf.Index)
+		vf.NodeGUID, vf.PortGUID = &node, &port
+		return err
+	case rdma.LinkEthernet:
+		if f.MAC == nil {
+			return errors.New("the MAC address of its interface cannot be read, from which those of its VFs are derived")
+		}
+		mac, err := rdma.DeriveMAC(f.MAC, vf.Index)
+		vf.MAC = mac.String()
+		return err
+	}
+	return nil
+}
+
+// owners refuses an adapter whose VFs another program sets at boot.
+func (w *wanting) owners(p rdma.Prepared) {
+	var names []string
+	if a := w.Stack.At(p.Address); a != nil {
+		names = a.Netdevs
+	}
+	for _, o := range w.Owners {
+		if o.mayOwn(p.Address, names, w.Interfaces) {
+			err := host.WithCode(fmt.Errorf("%s: %w: %s", o, ErrOwner, strings.TrimSpace(o.Text)), host.CodeOtherOwner, "")
+			w.fail(selection.Refuse(p.Address, err))
+		}
+	}
+}
+
+// claimed refuses functions that host prepare's record claims.
+func (w *wanting) claimed(p rdma.Prepared) {
+	functions := []pci.Address{p.Address}
+	for _, vf := range p.VFs {
+		functions = append(functions, vf.Address)
+	}
+	for _, a := range functions {
+		if w.Contract.At(a) != nil {
+			err := host.WithHint(errors.New("is recorded by host prepare, which assigns it to guests as a whole"),
+				fmt.Sprintf("gpustack host prepare --remove %s", a))
+			w.fail(selection.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
+		}
+	}
+}
+
+// forGuests fails if guests can have no devices here. Kernel arguments that host prepare has
+// recorded switch the IOMMU on at the next boot.
+func (w *wanting) forGuests() {
+	once := func(err error) {
+		if !slices.ContainsFunc(w.errs, func(e error) bool { return errors.Is(e, err) }) {
+			w.fail(err)
+		}
+	}
+	if on := w.IOMMU.Enabled; on != nil && !*on && w.Contract == nil {
+		once(ErrNoIOMMU)
+	}
+	if !w.anyKernel(machine.VFIO) {
+		once(ErrNoVFIO)
+	}
+}
+
+// mlx4 fails if the module's parameters cannot make the VFs.
+func (w *wanting) mlx4(p rdma.Prepared) {
+	if !w.hasParameter("num_vfs") {
+		w.fail(fmt.Errorf("%s: mlx4_core %w", p.Address, ErrNoParameter))
+		return
+	}
+	if w.perCard() {
+		if p.Address.Domain != 0 {
+			w.fail(fmt.Errorf("%s: num_vfs of mlx4_core names adapters without their PCI domain, which is not 0000", p.Address))
+		}
+		return
+	}
+	for _, other := range w.Stack.Adapters {
+		if other.Address == nil || other.Driver != mlx4 || other.IsVF() || slices.Contains(w.Add, *other.Address) {
+			continue
+		}
+		r := w.Record.At(*other.Address)
+		if r == nil || len(r.VFs) != w.VFs || r.Use != p.Use {
+			w.fail(fmt.Errorf("%s: %w: %s is not", p.Address, ErrAllCards, *other.Address))
+		}
+	}
+}
+
+// hasParameter reports whether mlx4_core of at least one kernel has a parameter.
+func (m Machine) hasParameter(name string) bool {
+	for _, parameters := range m.Parameters {
+		if slices.ContainsFunc(parameters, func(p modprobe.Parameter) bool { return p.Name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// perCard reports whether num_vfs is a text that names adapters, as that of MLNX_OFED, instead of
+// up to three numbers for all adapters. The module says so itself.
+func (m Machine) perCard() bool {
+	for _, release := range slices.Sorted(maps.Keys(m.Parameters)) {
+		for _, p := range m.Parameters[release] {
+			if p.Name == "num_vfs" {
+				return p.Type == "string" || p.Type == "charp" || strings.Contains(p.Text, "bb:dd.f")
+			}
+		}
+	}
+	return false
+}
+
+// modules warns of kernels without a module that the record needs.
+func (w *wanting) modules() {
+	for _, module := range wantedModules(w.Record) {
+		if module != "ib_uverbs" && module != "rdma_ucm" && module != machine.VFIO {
+			continue
+		}
+		for _, k := range w.Kernels {
+			if !k.Loadable(module) && !k.Builtin(module) && w.anyKernel(module) {
+				w.Warnings = append(w.Warnings, fmt.Sprintf("kernel %s has no %s: when it is booted, adapters cannot be used as planned", k.Release, module))
+			}
+		}
+	}
+}
+
+// collisions fails for identities that two functions would have, among those of the machine and
+// those that are recorded.
+func (w *wanting) collisions() {
+	seen := map[string]string{}
+	add := func(what, value, who string) {
+		if other, ok := seen[value]; ok && other != who {
+			w.fail(&Collision{What: what + " " + value, Of: other, By: who})
+			return
+		}
+		seen[value] = who
+	}
+	for _, a := range w.Stack.Adapters {
+		if a.Address == nil || a.IsVF() {
+			continue
+		}
+		if a.NodeGUID != nil && !a.NodeGUID.IsZero() {
+			seen[a.NodeGUID.String()] = a.Address.String() // functions of one card may share it
+		}
+		for _, port := range a.Ports {
+			if port.GUID != nil && !port.GUID.IsZero() {
+				seen[port.GUID.String()] = a.Address.String()
+			}
+		}
+		if mac := w.Functions[*a.Address].MAC; mac != nil {
+			seen[mac.String()] = a.Address.String()
+		}
+	}
+	for _, p := range w.Record.Adapters {
+		for _, vf := range p.VFs {
+			who := fmt.Sprintf("VF %d of %s", vf.Index, p.Address)
+			before := len(w.errs)
+			if vf.NodeGUID != nil {
+				add("node GUID", vf.NodeGUID.String(), who)
+			}
+			if vf.PortGUID != nil && *vf.PortGUID != *vf.NodeGUID {
+				add("port GUID", vf.PortGUID.String(), who)
+			}
+			if vf.MAC != "" {
+				add("MAC address", vf.MAC, who)
+			}
+			if len(w.errs) > before {
+				break // those of its other VFs collide too
+			}
+		}
+	}
+}
