@@ -50,6 +50,7 @@ func newApp(u *ui, args []string) app {
 				Category: "On each compute node",
 				Subcommands: []*cli.Command{
 					newRDMAScanCommand(u),
+					newRDMACheckCommand(u),
 					newRDMAPrepareCommand(u),
 				},
 			},

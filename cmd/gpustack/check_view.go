@@ -21,12 +21,17 @@ func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
 		colour = red
 	case check.NotPrepared, check.PendingReboot, check.Unknown:
 	}
-	next := ": " + printable(u.nextStep(r))
-	u.printf("%s%s\n", u.paint(colour, string(r.Verdict)+notPassed(r.Findings)), next)
 	listed := r.Findings
 	if !opts.all {
 		listed = notable(r)
 	}
+	u.verdict(colour, string(r.Verdict), u.nextStep(r), r.Findings, listed)
+}
+
+// verdict prints a verdict with what to do next, those findings that are listed, and the number of
+// the other checks.
+func (u *ui) verdict(colour, verdict, next string, all, listed []host.Finding) {
+	u.printf("%s: %s\n", u.paint(colour, verdict+notPassed(all)), printable(next))
 	if len(listed) > 0 {
 		listed = slices.Clone(listed)
 		for i := range listed {
@@ -35,9 +40,9 @@ func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
 		u.printf("\n")
 		u.findings(listed)
 	}
-	n := countChecks(r.Findings)
+	n := countChecks(all)
 	rest := fmt.Sprintf("%d passed, %d not applicable", n[host.Pass], n[host.NA])
-	if len(listed) < len(r.Findings) {
+	if len(listed) < len(all) {
 		rest += " (--all shows them)"
 	}
 	u.printf("\n%s\n", rest)

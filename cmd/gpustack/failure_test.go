@@ -110,6 +110,7 @@ func TestOneDocument(t *testing.T) {
 	lay("node", "talk-2xk4200", nova)
 	lay("prepared", "talk-2xk4200", nova)
 	lay("hgx", "hgx-8xa100", "")
+	lay("hca", "hgx-8xa100", "-- proc/modules --\nmlx5_core 1 0 - Live 0x0\n")
 	lay("twins", "workstation-twins", "")
 	unpack(t, dir, "", "-- a100.conf --\n[pci]\nalias = {\"name\": \"A100\", \"vendor_id\": \"10de\", \"product_id\": \"20b2\", \"device_type\": \"type-PCI\"}\n")
 	if talk, status := runHere(t, dir, "host", "prepare", "--root", "prepared", "--yes"); status != 0 {
@@ -178,6 +179,7 @@ func TestOneDocument(t *testing.T) {
 			begins: "nova configure --root absent --role controller --alias K4200=10de:11b4",
 			asks:   "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4"},
 		"nova explain":     {good: "nova explain --flavor gpu.large", status: 2, cloud: true, hosts: true, begins: "nova explain --flavor gpu.large"},
+		"rdma check":       {good: "rdma check --root hca", status: 2, begins: "rdma check --root absent"},
 		"rdma prepare":     {good: "rdma prepare --root node --none", begins: "rdma prepare --root absent --none"},
 		"rdma scan":        {good: "rdma scan --root node", begins: "rdma scan --root absent"},
 		"repair-migration": {begins: "repair-migration --root absent"}, // its reports need a database: integration/db

@@ -42,6 +42,7 @@ func documents() map[string]reflect.Type {
 		"host prepare":     reflect.TypeFor[prepareReport](),
 		"host release":     reflect.TypeFor[driversReport](),
 		"host scan":        reflect.TypeFor[scanReport](),
+		"rdma check":       reflect.TypeFor[rdmaCheckReport](),
 		"rdma scan":        reflect.TypeFor[rdmaScanReport](),
 		"nova check":       reflect.TypeFor[novaCheckReport](),
 		"nova configure":   reflect.TypeFor[novaReport](),

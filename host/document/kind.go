@@ -32,6 +32,7 @@ const (
 	ImageSet        Kind = "image set"
 	RDMAPrepare     Kind = "rdma prepare"
 	RDMAScan        Kind = "rdma scan"
+	RDMACheck       Kind = "rdma check"
 	RepairMigration Kind = "repair-migration"
 	History         Kind = "history"
 	Undo            Kind = "undo"
@@ -54,7 +55,8 @@ func keys() []struct {
 	}{
 		{HostGuests, []string{"nova_compute"}},
 		{NovaExplain, []string{"conclusion", "judgements"}}, // before HostCheck
-		{HostCheck, []string{"verdict", "findings"}},
+		{HostCheck, []string{"verdict", "findings", "system"}},
+		{RDMACheck, []string{"verdict", "findings", "reboot_required"}},
 		{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
 		{HostScan, []string{"host", "devices"}},
 		{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},

@@ -1,0 +1,79 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/rdma"
+)
+
+// The versions of the kernel's verbs interface that libibverbs accepts (rdma-core,
+// libibverbs/init.c: check_abi_version; kernel-headers/rdma/ib_user_verbs.h).
+const (
+	minVerbsABI = 3
+	maxVerbsABI = 6
+)
+
+// rdmaCore44 is the private ABI of rdma-core 44, whose libraries have the versions of driverABI.
+const rdmaCore44 = 34
+
+// abiRange is the range of versions of a driver's interface that its library accepts.
+type abiRange struct{ min, max int }
+
+// driverABI returns the versions that a library of rdma-core 44 accepts, as its files in Debian 12
+// show them (struct verbs_device_ops). Libraries that accept any are not listed.
+func driverABI(provider string) (abiRange, bool) {
+	r, ok := map[string]abiRange{
+		"bnxt_re": {1, 1}, "efa": {1, 1}, "erdma": {0, 1}, "irdma": {0, 5}, "mana": {1, 1}, "mlx4": {2, 4}, "mlx5": {1, 1},
+		"mthca": {0, 1}, "ocrdma": {2, 2}, "qedr": {8, 8}, "rxe": {1, 2}, "siw": {1, 1}, "vmw_pvrdma": {3, 3},
+	}[provider]
+	return r, ok
+}
+
+// abi compares the versions of the kernel's interfaces with those that libibverbs accepts.
+func (v view) abi() []host.Finding {
+	if !v.Stack.Seen() {
+		return blind(v.Stack.File, v.Stack.Err)
+	}
+	const file = "/sys/class/infiniband_verbs/abi_version"
+	class := v.Stack.Value.VerbsABI
+	if class == nil {
+		return na("%s is not shown by the kernel", file)
+	}
+	if *class < minVerbsABI || *class > maxVerbsABI {
+		return []host.Finding{{
+			Status: host.Fail, File: file, Seen: fmt.Sprintf("the kernel has version %d, libibverbs accepts %d to %d", *class, minVerbsABI, maxVerbsABI),
+			Effect: fmt.Sprintf(`no program can use adapters: "libibverbs: Fatal: kernel ABI version %d doesn't match library version %d."`, *class, maxVerbsABI),
+			Remedy: "install kernel and rdma-core of the same distribution release",
+		}}
+	}
+	findings := v.each(func(a rdma.Adapter) []host.Finding {
+		name := provider(a)
+		accepted, ok := driverABI(name)
+		if !ok || a.Verbs == nil || a.Verbs.ABI == nil {
+			return nil
+		}
+		abi := *a.Verbs.ABI
+		if abi >= accepted.min && abi <= accepted.max {
+			return nil
+		}
+		f := host.Finding{
+			Status: host.Warn, File: "/sys/class/infiniband_verbs/" + a.Verbs.Name + "/abi_version",
+			Seen: fmt.Sprintf("%s: the driver has version %d, rdma-core 44 accepts %d to %d", title(a), abi, accepted.min, accepted.max),
+			Effect: fmt.Sprintf(`unless the installed library differs, programs do not see the adapter: "Driver %s does not support the kernel ABI of %d"`,
+				name, abi),
+			Remedy: "install kernel and rdma-core of the same distribution release",
+		}
+		// Older libraries accept nothing newer, and newer libraries nothing older.
+		certain := func(f VerbsFolder) bool {
+			return f.Private > 0 && (abi > accepted.max && f.Private <= rdmaCore44 || abi < accepted.min && f.Private >= rdmaCore44)
+		}
+		if slices.ContainsFunc(v.Verbs.Folders, certain) {
+			f.Status = host.Fail
+			f.Effect = fmt.Sprintf(`programs do not see the adapter: "Driver %s does not support the kernel ABI of %d"`, name, abi)
+		}
+		return []host.Finding{f}
+	})
+	return or(findings, "the kernel has version %d", *class)
+}

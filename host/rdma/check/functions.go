@@ -1,0 +1,75 @@
+package check
+
+import (
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// recorded returns the findings of a check for every recorded adapter, or one that says why it does
+// not apply.
+func (v view) recorded(judge func(rdma.Prepared, *pci.Device) []host.Finding) []host.Finding {
+	switch {
+	case !v.Record.Seen():
+		return blind(v.Record.File, v.Record.Err)
+	case v.Record.Value == nil:
+		return na("nothing is recorded")
+	case v.Devices == nil:
+		return na("the PCI functions of the machine are not shown")
+	}
+	var findings []host.Finding
+	for _, p := range v.Record.Value.Adapters {
+		findings = append(findings, judge(p, v.Devices.At(p.Address))...)
+	}
+	return findings
+}
+
+// same reports whether a function is the recorded one, and if not, how it differs.
+func same(p rdma.Prepared, d *pci.Device) string {
+	switch {
+	case d == nil:
+		return fmt.Sprintf("%s is missing", p.Address)
+	case d.VendorID == nil || d.ProductID == nil:
+		return fmt.Sprintf("%s: vendor and product id cannot be read", p.Address)
+	case *d.VendorID != p.VendorID || *d.ProductID != p.ProductID:
+		return fmt.Sprintf("%s is %s:%s, recorded is %s:%s", p.Address, d.VendorID, d.ProductID, p.VendorID, p.ProductID)
+	}
+	return ""
+}
+
+// functions finds recorded adapters that are missing, replaced, or bound to another driver.
+func (v view) functions() []host.Finding {
+	found := 0
+	findings := v.recorded(func(p rdma.Prepared, d *pci.Device) []host.Finding {
+		f := host.Finding{Status: host.Fail, File: "/sys/bus/pci/devices/" + p.Address.String()}
+		differs := same(p, d)
+		switch {
+		case differs != "":
+			f.Seen, f.Effect = differs, "what is recorded of it is not done at boot"
+			f.Remedy = "gpustack rdma prepare --remove " + p.Address.String() + ", then prepare the adapter at its present address: gpustack rdma scan"
+		case p.Whole && v.phase == effective && p.Use == rdma.ForGuests && !pci.LeavesAlone(d.DriverName()):
+			f.Seen = fmt.Sprintf("%s is bound to %s instead of vfio-pci", p.Address, driverText(d))
+			f.Effect, f.Remedy = "no guest can have it", restart
+		case !p.Whole && d.DriverName() != p.Driver && !d.DriverUnread():
+			f.Seen = fmt.Sprintf("%s is bound to %s, recorded is its host driver %s", p.Address, driverText(d), p.Driver)
+			f.Effect, f.Remedy = "it has no virtual functions", fmt.Sprintf("echo %s > /sys/bus/pci/drivers/%s/bind", p.Address, p.Driver)
+		default:
+			found++
+			return nil
+		}
+		return []host.Finding{f}
+	})
+	return or(findings, "%s as recorded", plural(found, "adapter"))
+}
+
+// restart is the remedy of what the steps of a boot should have done.
+const restart = "systemctl restart gpustack-boot.service, then gpustack rdma check again"
+
+func driverText(d *pci.Device) string {
+	if name := d.DriverName(); name != "" {
+		return name
+	}
+	return "no driver"
+}

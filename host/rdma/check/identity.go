@@ -1,0 +1,97 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/startup"
+)
+
+// identity compares GUIDs and policies of virtual functions with the record. Where no file shows
+// them, the step that set them and read them back is the evidence.
+func (v view) identity() []host.Finding {
+	verified := 0
+	findings := v.recorded(func(p rdma.Prepared, d *pci.Device) (findings []host.Finding) {
+		var a *rdma.Adapter
+		if v.Stack.Seen() {
+			a = v.Stack.Value.At(p.Address)
+		}
+		if p.Whole || same(p, d) != "" || v.phase != effective || a == nil {
+			return nil
+		}
+		fail := func(f rdma.PreparedVF, format string, args ...any) {
+			findings = append(findings, host.Finding{
+				Status: host.Fail, File: functionFile(p.Address, ""),
+				Seen:   fmt.Sprintf("virtual function %d of %s (%s): ", f.Index, p.Address, f.Address) + fmt.Sprintf(format, args...),
+				Effect: "its port stays DOWN in the guest, or is not a member of its partitions", Remedy: restart,
+			})
+		}
+		stepped := v.stepDone(p.Address, "identity")
+		var unseen []rdma.PreparedVF
+		for _, f := range p.VFs {
+			if f.NodeGUID == nil && f.PortGUID == nil {
+				continue
+			}
+			i := slices.IndexFunc(a.VFs, func(now rdma.VF) bool { return now.Index == f.Index })
+			if i < 0 {
+				continue // of vfs
+			}
+			now, bad := a.VFs[i], false
+			for _, g := range []struct {
+				name      string
+				want, now *rdma.GUID
+			}{{"node GUID", f.NodeGUID, now.NodeGUID}, {"port GUID", f.PortGUID, now.PortGUID}} {
+				switch {
+				case g.want == nil, g.now == nil, *g.want == *g.now:
+				case g.now.IsZero():
+					bad = true
+					fail(f, "no %s, recorded is %s", g.name, g.want)
+				default:
+					bad = true
+					fail(f, "%s %s, recorded is %s", g.name, g.now, g.want)
+				}
+			}
+			if now.Policy == "Down" {
+				bad = true
+				fail(f, "policy Down")
+			}
+			switch {
+			case bad:
+			case now.NodeGUID == nil && now.PortGUID == nil && !stepped:
+				unseen = append(unseen, f)
+			default:
+				verified++
+			}
+		}
+		if unseen != nil {
+			findings = append(findings, na("%s: no file shows the GUIDs of %s", p.Address, plural(len(unseen), "virtual function"))...)
+			findings[len(findings)-1].Remedy = "ip link show dev IPOIB_INTERFACE, with the IPoIB interface of " + p.Address.String()
+		}
+		return findings
+	})
+	if findings == nil && verified == 0 {
+		return na("no GUIDs are recorded that are in effect")
+	}
+	return or(findings, "GUIDs of %s as recorded", plural(verified, "virtual function"))
+}
+
+// stepDone reports whether all steps of a kind that concern an adapter succeeded at this boot.
+func (v view) stepDone(a pci.Address, kind string) bool {
+	if v.Result.Value == nil {
+		return false
+	}
+	done := false
+	for _, s := range v.Result.Value.Steps {
+		if s.Kind != kind || s.Address == nil || *s.Address != a {
+			continue
+		}
+		if s.Status != startup.Done && s.Status != startup.Unchanged {
+			return false
+		}
+		done = true
+	}
+	return done
+}

@@ -1,0 +1,251 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+)
+
+// Limits are the limits of locked memory that are configured below a root.
+type Limits struct {
+	Units   []UnitLimit // of the daemons that are installed
+	Domains []UserLimit // of limits.conf(5), by domain
+	Default *Setting    // DefaultLimitMEMLOCK=; nil if it is not set
+	Errs    []error     // each names its file
+}
+
+// Setting is a limit in bytes with where it is set; Unlimited stands for no limit.
+type Setting struct {
+	Bytes uint64 // the soft limit
+	File  string
+	Line  int
+}
+
+// Unlimited is the value of a limit that is none.
+const Unlimited = math.MaxUint64
+
+// UnitLimit is the limit of a service.
+type UnitLimit struct {
+	Unit  string // "docker.service"
+	File  string // of the unit
+	Limit *Setting
+}
+
+// UserLimit is the limit of a domain of limits.conf(5): a user, "@group", or "*".
+type UserLimit struct {
+	Domain string
+	Setting
+}
+
+// daemons are the services whose children use adapters: containers and batch jobs.
+var daemons = []string{"docker.service", "containerd.service", "crio.service", "podman.service", "slurmd.service"}
+
+// unitDirs are the folders of units in systemd's order of precedence (systemd.unit(5), "Unit File
+// Load Path").
+var unitDirs = []string{
+	"/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/run/systemd/generator.early",
+	"/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached",
+	"/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late",
+}
+
+// readLimits reads the limits of daemons and of users.
+func readLimits(root host.Root) Limits {
+	var l limitReader
+	l.root = root
+	l.Default = l.manager()
+	for _, unit := range daemons {
+		l.unit(unit)
+	}
+	l.users()
+	return l.Limits
+}
+
+type limitReader struct {
+	Limits
+	root host.Root
+}
+
+func (l *limitReader) fail(file string, err error) {
+	l.Errs = append(l.Errs, fmt.Errorf("%s: %w", file, host.Cause(err)))
+}
+
+// read returns the content of a file, and whether it exists. A link to /dev/null masks a file.
+func (l *limitReader) read(file string) (text string, ok bool) {
+	if target, err := l.root.Real(file); err == nil && target == "/dev/null" {
+		return "", true
+	}
+	data, err := l.root.ReadFile(file)
+	if err != nil && !host.IsAbsent(err) {
+		l.fail(file, err)
+	}
+	return string(data), err == nil
+}
+
+// dropIns returns the .conf files in folders, of files with one name the first, in the order of
+// their names, as systemd reads them.
+func (l *limitReader) dropIns(dirs []string) []string {
+	files := map[string]string{}
+	for _, dir := range dirs {
+		entries, err := l.root.ReadDir(dir)
+		if err != nil && !host.IsAbsent(err) {
+			l.fail(dir, err)
+		}
+		for _, name := range entries {
+			if _, hidden := files[name]; !hidden && path.Ext(name) == ".conf" {
+				files[name] = path.Join(dir, name)
+			}
+		}
+	}
+	var ordered []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		ordered = append(ordered, files[name])
+	}
+	return ordered
+}
+
+// below returns the folders, each with a name added.
+func below(dirs []string, name string) (all []string) {
+	for _, dir := range dirs {
+		all = append(all, path.Join(dir, name))
+	}
+	return all
+}
+
+// manager returns the default of all services (systemd-system.conf(5)).
+func (l *limitReader) manager() *Setting {
+	dirs := []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"}
+	var files []string
+	for _, file := range below(dirs, "system.conf") {
+		if ok, err := l.root.Exists(file); ok || err != nil {
+			files = append(files, file)
+			break
+		}
+	}
+	return l.last(append(files, l.dropIns(below(dirs, "system.conf.d"))...), "Manager", "DefaultLimitMEMLOCK", nil)
+}
+
+// unit adds the limit of a service that is installed and not masked.
+func (l *limitReader) unit(unit string) {
+	var file string
+	for _, candidate := range below(unitDirs, unit) {
+		if text, ok := l.read(candidate); ok {
+			if text == "" {
+				return // masked
+			}
+			file = candidate
+			break
+		}
+	}
+	if file == "" {
+		return
+	}
+	// A file for the unit hides one with the same name for all services.
+	files := append([]string{file}, l.dropIns(append(below(unitDirs, unit+".d"), below(unitDirs, "service.d")...))...)
+	l.Units = append(l.Units, UnitLimit{unit, file, l.last(files, "Service", "LimitMEMLOCK", l.Default)})
+}
+
+// last returns the last assignment of a key in a section of files, or before if there is none.
+func (l *limitReader) last(files []string, section, key string, before *Setting) *Setting {
+	limit := before
+	for _, file := range files {
+		text, _ := l.read(file)
+		in, number := "", 0
+		for line := range strings.Lines(text) {
+			number++
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "[") {
+				in = strings.Trim(line, "[]")
+				continue
+			}
+			name, value, ok := strings.Cut(line, "=")
+			if !ok || in != section || strings.TrimSpace(name) != key {
+				continue
+			}
+			soft, _, _ := strings.Cut(strings.TrimSpace(value), ":")
+			if soft == "" {
+				limit = before // an empty value returns to the default
+				continue
+			}
+			bytes, err := parseBytes(soft)
+			if err != nil {
+				l.fail(fmt.Sprintf("%s:%d", file, number), err) // systemd ignores the line
+				continue
+			}
+			limit = &Setting{bytes, file, number}
+		}
+	}
+	return limit
+}
+
+// parseBytes parses a size as systemd does: a number with a suffix to the base 1024, or infinity
+// (systemd.exec(5), "Process Properties").
+func parseBytes(text string) (uint64, error) {
+	if text == "infinity" {
+		return Unlimited, nil
+	}
+	number, unit := text, uint64(1)
+	if i := strings.IndexByte("KMGTPE", text[len(text)-1]); i >= 0 {
+		number, unit = strings.TrimSpace(text[:len(text)-1]), 1<<(10*(i+1))
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || n > Unlimited/unit {
+		return 0, fmt.Errorf("not a size: %q", text)
+	}
+	return n * unit, nil
+}
+
+const (
+	limitsFile = "/etc/security/limits.conf"
+	limitsDir  = "/etc/security/limits.d"
+)
+
+// users reads the soft limits of users (limits.conf(5)): limits.conf, then the files of limits.d in
+// the order of their names. The last line of a domain counts.
+func (l *limitReader) users() {
+	var order []string
+	found := map[string]UserLimit{}
+	for _, file := range append([]string{limitsFile}, l.dropIns([]string{limitsDir})...) {
+		text, _ := l.read(file)
+		number := 0
+		for line := range strings.Lines(text) {
+			number++
+			line, _, _ = strings.Cut(line, "#")
+			words := strings.Fields(line)
+			if len(words) != 4 || words[2] != "memlock" || words[1] == "hard" {
+				continue
+			}
+			bytes, err := parseKilobytes(words[3])
+			if err != nil {
+				l.fail(fmt.Sprintf("%s:%d", file, number), err)
+				continue
+			}
+			if _, ok := found[words[0]]; !ok {
+				order = append(order, words[0])
+			}
+			found[words[0]] = UserLimit{words[0], Setting{bytes, file, number}}
+		}
+	}
+	for _, domain := range order {
+		l.Domains = append(l.Domains, found[domain])
+	}
+}
+
+var errLimit = errors.New("neither a number of KiB nor unlimited")
+
+func parseKilobytes(text string) (uint64, error) {
+	if slices.Contains([]string{"unlimited", "infinity", "-1"}, text) {
+		return Unlimited, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > Unlimited>>10 {
+		return 0, fmt.Errorf("%w: %q", errLimit, text)
+	}
+	return n << 10, nil
+}

@@ -1,0 +1,241 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/startup"
+)
+
+// Machine is what the checks judge. A value that cannot be read has the error in its field.
+type Machine struct {
+	Devices pci.Devices
+	Stack   machine.Look[rdma.Stack]
+	Modules machine.Look[Modules]
+	// Arguments are those of the running kernel.
+	Arguments machine.Look[[]string]
+	Links     map[pci.Address]LinkState // of adapters that are physical functions
+	Verbs     Verbs
+	Limits    Limits
+	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
+	EnhancedIPoIB machine.Look[string]
+	VDPA          []string // vDPA devices
+	Subfunctions  []string // such as mlx5_core.sf.2
+
+	Record   machine.Look[*rdma.Record]    // nil if nothing is recorded
+	Result   machine.Look[*startup.Result] // of a run since this boot; nil if there was none
+	Files    []machine.Look[string]        // hashes of the record's files, "" if missing
+	Booted   machine.Look[time.Time]
+	Prepared *time.Time // when the record was written; nil if that is unknown
+	BootID   string     // "" if unknown
+}
+
+// Paths that checks read and name.
+const (
+	modulesFile  = "/proc/modules"
+	modulesDir   = "/sys/module"
+	cmdlineFile  = "/proc/cmdline"
+	statFile     = "/proc/stat"
+	bootIDFile   = "/proc/sys/kernel/random/boot_id"
+	enhancedFile = "/sys/module/ib_ipoib/parameters/ipoib_enhanced"
+	vdpaDir      = "/sys/bus/vdpa/devices"
+	auxiliaryDir = "/sys/bus/auxiliary/devices"
+)
+
+// Observe reads what the checks judge. devices are all functions of the machine.
+func Observe(root host.Root, devices pci.Devices) Machine {
+	stack, err := rdma.Read(root, devices, rdma.Options{GIDs: true})
+	m := Machine{
+		Devices: devices,
+		Stack:   machine.Saw("/sys/class/infiniband", stack, err),
+		Modules: readModules(root),
+		Links:   readLinks(root, stack),
+		Verbs:   readVerbs(root),
+		Limits:  readLimits(root),
+		BootID:  readWord(root, bootIDFile).Value,
+	}
+	cmdline, err := root.ReadFile(cmdlineFile)
+	m.Arguments = machine.Saw(cmdlineFile, strings.Fields(string(cmdline)), err)
+	m.EnhancedIPoIB = readWord(root, enhancedFile)
+	m.VDPA = names(root, vdpaDir, "")
+	m.Subfunctions = names(root, auxiliaryDir, ".sf.")
+
+	record, err := rdma.ReadRecord(root)
+	m.Record = machine.Saw(rdma.RecordFile, record, err)
+	result, err := startup.ReadResult(root)
+	m.Result = machine.Saw(startup.ResultFile, result, err)
+	if r := result; r != nil && m.BootID != "" && r.BootID != m.BootID {
+		m.Result.Value = nil // of another boot, in a copy of a machine
+	}
+	if record == nil {
+		return m
+	}
+	for _, f := range record.Files {
+		data, err := root.ReadFile(f.Name)
+		hash := ""
+		if err == nil {
+			hash = (&edit.File{Content: data}).Hash()
+		} else if host.IsAbsent(err) {
+			err = nil
+		}
+		m.Files = append(m.Files, machine.Saw(f.Name, hash, err))
+	}
+	m.Booted = readBootTime(root)
+	m.Prepared = preparedAt(root)
+	return m
+}
+
+// Modules are the names of loaded modules, with "_".
+type Modules map[string]bool
+
+// readModules reads which modules are loaded. Those that are built in have a folder in sysfs if
+// they have a parameter or a version (Linux, Documentation/ABI/stable/sysfs-module).
+func readModules(root host.Root) machine.Look[Modules] {
+	loaded := Modules{}
+	folders, dirErr := root.ReadDir(modulesDir)
+	for _, name := range folders {
+		loaded[name] = true
+	}
+	data, err := root.ReadTable(modulesFile)
+	for line := range strings.Lines(string(data)) {
+		if name, _, ok := strings.Cut(line, " "); ok {
+			loaded[name] = true
+		}
+	}
+	if len(loaded) == 0 {
+		return machine.Saw(modulesFile, loaded, errors.Join(err, dirErr))
+	}
+	return machine.Saw(modulesFile, loaded, nil)
+}
+
+// readWord reads a file of one word. A missing file is "".
+func readWord(root host.Root, file string) machine.Look[string] {
+	data, err := root.ReadFile(file)
+	if host.IsAbsent(err) {
+		err = nil
+	}
+	return machine.Saw(file, strings.TrimSpace(string(data)), err)
+}
+
+// names returns the entries of a folder that contain a text. A folder that is absent has none, and
+// one that cannot be read is of a bus that these checks only mention.
+func names(root host.Root, dir, part string) []string {
+	all, err := root.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return !strings.Contains(name, part) })
+}
+
+// LinkState is the state of a function's PCIe link. A value is "" where the kernel shows none.
+type LinkState struct {
+	Width, MaxWidth string // lanes
+	Speed, MaxSpeed string // "16.0 GT/s PCIe"
+	SlotWidth       string // the most lanes of the port above
+	SlotSpeed       string
+	Err             error
+}
+
+// readLinks reads the PCIe links of adapters (Linux, Documentation/ABI/testing/sysfs-bus-pci). A
+// virtual function has no link of its own.
+func readLinks(root host.Root, s rdma.Stack) map[pci.Address]LinkState {
+	links := map[pci.Address]LinkState{}
+	for _, a := range s.Adapters {
+		if a.Function == nil || a.IsVF() {
+			continue
+		}
+		var l LinkState
+		read := func(address pci.Address, name string) string {
+			word := readWord(root, functionFile(address, name))
+			if word.Err != nil {
+				l.Err = errors.Join(l.Err, fmt.Errorf("%s: %w", word.File, host.Cause(word.Err)))
+			}
+			return word.Value
+		}
+		l.Width, l.MaxWidth = read(*a.Address, "current_link_width"), read(*a.Address, "max_link_width")
+		l.Speed, l.MaxSpeed = read(*a.Address, "current_link_speed"), read(*a.Address, "max_link_speed")
+		if above := a.Function.Parent; above != nil {
+			l.SlotWidth, l.SlotSpeed = read(*above, "max_link_width"), read(*above, "max_link_speed")
+		}
+		links[*a.Address] = l
+	}
+	return links
+}
+
+// readBootTime reads when the machine was booted (proc_stat(5), btime).
+func readBootTime(root host.Root) machine.Look[time.Time] {
+	data, err := root.ReadFile(statFile)
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "btime "); ok {
+			seconds, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return machine.Saw(statFile, time.Unix(seconds, 0).UTC(), err)
+		}
+	}
+	if err == nil {
+		err = errors.New("has no btime")
+	}
+	return machine.Saw(statFile, time.Time{}, err)
+}
+
+// preparedAt returns when the record was last written, as the journal shows it.
+func preparedAt(root host.Root) *time.Time {
+	entries, err := change.List(root)
+	if err != nil {
+		return nil // the journal is for root only; phase then judges by the result alone
+	}
+	for _, e := range slices.Backward(entries) {
+		wrote := func(f change.File) bool { return path.Clean(f.Name) == rdma.RecordFile }
+		if e.Status == change.Done && slices.ContainsFunc(e.Files, wrote) {
+			return e.Ended
+		}
+	}
+	return nil
+}
+
+// phase is how far a record has taken effect.
+type phase int
+
+const (
+	unrecorded phase = iota // nothing is recorded, or the record cannot be read
+	pending                 // it takes effect at the next boot
+	effective               // the steps of this boot were those of the record, or should have been
+)
+
+// phase determines whether the steps that were carried out are those of the record.
+func (m Machine) phase() phase {
+	switch {
+	case m.Record.Value == nil:
+		return unrecorded
+	case m.Result.Value != nil && m.Prepared != nil:
+		if m.Result.Value.Started.Before(*m.Prepared) {
+			return pending
+		}
+		return effective
+	case m.Result.Value != nil:
+		return effective
+	case m.Booted.Seen() && m.Prepared != nil && m.Booted.Value.After(*m.Prepared):
+		return effective
+	}
+	return pending
+}
+
+// RebootRequired reports whether the record takes effect only at the next boot, or after a run of
+// gpustack-boot.service. It is nil if the record cannot be read.
+func (m Machine) RebootRequired() *bool {
+	if !m.Record.Seen() {
+		return nil
+	}
+	required := m.phase() == pending
+	return &required
+}

@@ -1,0 +1,178 @@
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/rdma"
+)
+
+// provider returns the name of the library for a driver of functions, as rdma-core names it, or ""
+// if none is known.
+func provider(a rdma.Adapter) string {
+	if a.Address == nil { // software: siw implements iWARP, rxe RoCE
+		if a.NodeType == "RNIC" {
+			return "siw"
+		}
+		return "rxe"
+	}
+	return map[string]string{
+		"mlx4_core": "mlx4", "mlx5_core": "mlx5", "hfi1": "hfi1verbs", "ib_qib": "ipathverbs", "ib_mthca": "mthca", "efa": "efa",
+		"erdma": "erdma", "vmw_pvrdma": "vmw_pvrdma", "ice": "irdma", "i40e": "irdma", "bnxt_en": "bnxt_re", "qede": "qedr",
+		"cxgb4": "cxgb4", "hns3": "hns", "mana": "mana", "be2net": "ocrdma",
+	}[a.Driver]
+}
+
+// install is the remedy of missing libraries.
+const install = "install the package of this distribution: apt-get install ibverbs-providers, dnf install libibverbs, or zypper install libibverbs"
+
+// providers checks that libibverbs is installed and finds the library of each adapter's driver.
+func (v view) providers() []host.Finding {
+	if !v.Stack.Seen() {
+		return blind(v.Stack.File, v.Stack.Err)
+	}
+	var findings []host.Finding
+	fail := func(file string, line int, seen, effect, remedy string) {
+		findings = append(findings, host.Finding{Status: host.Fail, File: file, Line: line, Seen: seen, Effect: effect, Remedy: remedy})
+	}
+	if v.Verbs.Err != nil {
+		findings = append(findings, blind("libibverbs", v.Verbs.Err)...)
+	}
+	libraries := slices.DeleteFunc(slices.Clone(v.Verbs.Folders), func(f VerbsFolder) bool { return f.Library == "" })
+	if len(libraries) == 0 {
+		if findings == nil {
+			findings = na("libibverbs is not installed: programs on this host cannot use adapters, and guests and containers bring their own")
+			findings[0].Remedy = install
+		}
+		return findings
+	}
+	findings = append(findings, v.mixed()...)
+	wanted := v.wantedProviders()
+	for _, name := range wanted {
+		if v.Verbs.DriverErr != nil {
+			findings = append(findings, blind(driverDir, v.Verbs.DriverErr)...)
+			break
+		}
+		if slices.ContainsFunc(v.Verbs.Drivers, func(d DriverLine) bool { return d.provider() == name }) {
+			continue
+		}
+		fail(driverDir, 0, fmt.Sprintf("no file has the line \"driver %s\"", name),
+			`programs do not see the adapter: "No IB devices found" (ibv_devinfo)`,
+			fmt.Sprintf("echo 'driver %s' > %s/%s.driver, or install the package again", name, driverDir, name))
+	}
+	for _, folder := range libraries {
+		for _, name := range wanted {
+			if found, why := folder.serves(name, v.Verbs.Drivers); !found {
+				fail(folder.Library, 0, why,
+					fmt.Sprintf(`programs do not see the adapter: "libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: `+
+						`cannot open shared object file", "No IB devices found" (ibv_devinfo)`, name, folder.Private), install)
+			}
+		}
+	}
+	var unused []string
+	for _, d := range v.Verbs.Drivers {
+		for _, folder := range libraries {
+			if found, _ := folder.serves(d.provider(), v.Verbs.Drivers); !found && !slices.Contains(wanted, d.provider()) {
+				unused = append(unused, fmt.Sprintf("%s:%d", d.File, d.Line))
+			}
+		}
+	}
+	if len(unused) > 0 {
+		findings = append(findings, host.Finding{
+			Status: host.Warn, File: driverDir, Seen: "drivers without a library: " + strings.Join(unused, ", "),
+			Effect: "each prints a warning in every program, but the adapters of this machine work",
+			Remedy: "remove these files, or install the libraries: " + install,
+		})
+	}
+	if len(wanted) == 0 {
+		return or(findings, "no adapter on the host needs a library that is known")
+	}
+	return or(findings, "%s for %s", describe(libraries), strings.Join(wanted, ", "))
+}
+
+func describe(folders []VerbsFolder) string {
+	var texts []string
+	for _, f := range folders {
+		texts = append(texts, fmt.Sprintf("%s (private ABI %d)", f.Library, f.Private))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// wantedProviders returns the libraries that the adapters on the host need, each once.
+func (v view) wantedProviders() []string {
+	var wanted []string
+	for _, a := range v.Stack.Value.Adapters {
+		if name := provider(a); name != "" && a.Name != "" && !slices.Contains(wanted, name) {
+			wanted = append(wanted, name)
+		}
+	}
+	return wanted
+}
+
+// serves reports whether the folder's libibverbs finds the library of a driver, and if not, why.
+// lines may name libraries in other folders by absolute paths.
+func (f VerbsFolder) serves(name string, lines []DriverLine) (found bool, why string) {
+	var others []string
+	for _, p := range f.Providers {
+		switch {
+		case p.Name != name:
+		case p.Private == f.Private, f.Private == 0 && p.Private == oldPrivate:
+			return true, ""
+		default:
+			others = append(others, p.File)
+		}
+	}
+	for _, line := range lines {
+		if path.IsAbs(line.Name) && line.provider() == name {
+			return true, "" // a folder of the operator's own
+		}
+	}
+	if others != nil {
+		return false, fmt.Sprintf("%s has private ABI %d, which %s does not fit", f.Library, f.Private, strings.Join(others, ", "))
+	}
+	return false, fmt.Sprintf("%s/libibverbs has no lib%s-rdmav%d.so", f.Dir, name, f.Private)
+}
+
+// mixed finds libraries of more than one release.
+func (v view) mixed() []host.Finding {
+	byABI := map[int]string{}
+	var abis []int
+	add := func(private int, file string) {
+		if _, ok := byABI[private]; !ok && private > 0 {
+			byABI[private] = file
+			abis = append(abis, private)
+		}
+	}
+	var findings []host.Finding
+	for _, folder := range v.Verbs.Folders {
+		if folder.Library != "" {
+			add(folder.Private, folder.Library)
+		}
+		for _, p := range folder.Providers {
+			if p.Private == oldPrivate {
+				findings = append(findings, host.Finding{
+					Status: host.Warn, File: p.File, Seen: p.File + " is from before 2017",
+					Effect: "libibverbs of rdma-core does not load it", Remedy: "remove the package that has it: dpkg -S " + p.File + ", or rpm -qf " + p.File,
+				})
+				continue
+			}
+			add(p.Private, p.File)
+		}
+	}
+	if len(abis) < 2 {
+		return findings
+	}
+	slices.Sort(abis)
+	var texts []string
+	for _, private := range abis {
+		texts = append(texts, fmt.Sprintf("%d in %s", private, byABI[private]))
+	}
+	return append(findings, host.Finding{
+		Status: host.Fail, File: byABI[abis[0]], Seen: "libraries of several releases of rdma-core, with private ABIs " + strings.Join(texts, ", "),
+		Effect: "a program loads the libraries of one release only; with the others it does not see adapters",
+		Remedy: "keep one: remove either the distribution's rdma-core or the vendor's (MLNX_OFED, DOCA) completely, then install the other one again",
+	})
+}

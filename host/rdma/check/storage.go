@@ -1,0 +1,28 @@
+package check
+
+import (
+	"strings"
+
+	"gpustack/host"
+)
+
+// storage names loaded modules of storage over RDMA.
+func (v view) storage() []host.Finding {
+	if !v.Modules.Seen() {
+		return blind(v.Modules.File, v.Modules.Err)
+	}
+	var loaded []string
+	for _, name := range []string{
+		"ib_iser", "ib_isert", "ib_srp", "ib_srpt", "rpcrdma", "xprtrdma", "svcrdma", "nvme_rdma", "nvmet_rdma", "rds_rdma", "ko2iblnd",
+	} {
+		if v.Modules.Value[name] {
+			loaded = append(loaded, name)
+		}
+	}
+	if loaded == nil {
+		return pass("no module of storage over RDMA is loaded")
+	}
+	f := pass("loaded: %s", strings.Join(loaded, ", "))
+	f[0].Effect = "rdma-core loads some of them for every adapter, so this does not show that they are used"
+	return f
+}

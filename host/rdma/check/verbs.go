@@ -1,0 +1,188 @@
+package check
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+)
+
+// Verbs are the parts of libibverbs in the file system: what it is configured to load, and which
+// libraries exist.
+type Verbs struct {
+	Drivers   []DriverLine // of /etc/libibverbs.d
+	Folders   []VerbsFolder
+	DriverErr error // of reading the configuration
+	Err       error // of reading libraries
+}
+
+// DriverLine is a line "driver NAME" of a file in /etc/libibverbs.d.
+type DriverLine struct {
+	Name string // "mlx5", or an absolute path without suffix
+	File string
+	Line int
+}
+
+// provider returns the name without folder: libibverbs adds the suffix to an absolute path, and the
+// prefix lib and the suffix to a name (rdma-core, libibverbs/init.c, load_driver).
+func (d DriverLine) provider() string {
+	if path.IsAbs(d.Name) {
+		return strings.TrimPrefix(path.Base(d.Name), "lib")
+	}
+	return d.Name
+}
+
+// VerbsFolder is a folder of libraries with a libibverbs or with libraries for its drivers.
+type VerbsFolder struct {
+	Dir string // "/usr/lib/x86_64-linux-gnu"
+	// Library is the path of libibverbs, "" if the folder has none, and Private its private ABI, 0
+	// if the library does not show it.
+	Library   string
+	Private   int
+	Providers []Provider
+}
+
+// Provider is the library of a driver. Private is the private ABI in its name.
+type Provider struct {
+	File    string
+	Name    string // "mlx5"
+	Private int
+}
+
+const driverDir = "/etc/libibverbs.d"
+
+// oldPrivate is the private ABI of libraries from before 2017, when drivers and libibverbs became
+// one source, rdma-core.
+const oldPrivate = 2
+
+// readVerbs reads the configuration of libibverbs, of which it reads every file (rdma-core,
+// libibverbs/init.c, read_config), and the libraries.
+func readVerbs(root host.Root) Verbs {
+	var v Verbs
+	files, err := root.ReadDir(driverDir)
+	if err != nil && !host.IsAbsent(err) {
+		v.DriverErr = fmt.Errorf("%s: %w", driverDir, host.Cause(err))
+	}
+	for _, name := range files {
+		file := path.Join(driverDir, name)
+		data, err := root.ReadFile(file)
+		if err != nil {
+			v.DriverErr = errors.Join(v.DriverErr, fmt.Errorf("%s: %w", file, host.Cause(err)))
+			continue
+		}
+		number := 0
+		for line := range strings.Lines(string(data)) {
+			number++
+			if words := strings.Fields(line); len(words) >= 2 && words[0] == "driver" {
+				v.Drivers = append(v.Drivers, DriverLine{words[1], file, number})
+			}
+		}
+	}
+	for _, dir := range libraryDirs(root) {
+		folder, err := readFolder(root, dir)
+		v.Err = errors.Join(v.Err, err)
+		if folder.Library != "" || folder.Providers != nil {
+			v.Folders = append(v.Folders, folder)
+		}
+	}
+	return v
+}
+
+// libraryDirs returns the folders in which distributions and operators install libraries, with the
+// folders of single architectures, each once: /lib may be a link to usr/lib.
+func libraryDirs(root host.Root) []string {
+	var dirs []string
+	add := func(dir string) {
+		if folder, err := root.Real(dir); err == nil && !slices.Contains(dirs, folder) {
+			dirs = append(dirs, folder)
+		}
+	}
+	for _, dir := range []string{"/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib"} {
+		add(dir)
+		entries, err := root.ReadDir(dir)
+		if err != nil {
+			continue // most machines have only some of them
+		}
+		for _, name := range entries {
+			if strings.Contains(name, "-linux-") { // x86_64-linux-gnu, arm-linux-gnueabihf
+				add(path.Join(dir, name))
+			}
+		}
+	}
+	return dirs
+}
+
+const libraryName = "libibverbs.so.1"
+
+func readFolder(root host.Root, dir string) (VerbsFolder, error) {
+	folder := VerbsFolder{Dir: dir}
+	var failed error
+	library := path.Join(dir, libraryName)
+	private, err := readPrivate(root, library)
+	switch {
+	case err == nil:
+		folder.Library, folder.Private = library, private
+	case !host.IsAbsent(err):
+		failed = fmt.Errorf("%s: %w", library, host.Cause(err))
+	}
+	// libibverbs looks into its own folder first, then into those of the dynamic linker.
+	for _, sub := range []string{path.Join(dir, "libibverbs"), dir} {
+		entries, err := root.ReadDir(sub)
+		if err != nil && !host.IsAbsent(err) {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", sub, host.Cause(err)))
+		}
+		for _, name := range entries {
+			p, ok := parseProvider(name)
+			if !ok {
+				continue
+			}
+			p.File = path.Join(sub, name)
+			switch ok, err := root.Exists(p.File); { // some are links to a library in the folder above
+			case err != nil:
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", p.File, host.Cause(err)))
+			case ok:
+				folder.Providers = append(folder.Providers, p)
+			}
+		}
+	}
+	slices.SortStableFunc(folder.Providers, func(a, b Provider) int { return cmp.Compare(a.Name, b.Name) })
+	return folder, failed
+}
+
+// parseProvider parses the name of a library such as libmlx5-rdmav34.so.
+func parseProvider(name string) (Provider, bool) {
+	middle, ok := strings.CutPrefix(name, "lib")
+	middle, so := strings.CutSuffix(middle, ".so")
+	driver, number, suffix := strings.Cut(middle, "-rdmav")
+	private, err := strconv.Atoi(number)
+	return Provider{Name: driver, Private: private}, ok && so && suffix && err == nil
+}
+
+// readPrivate returns the private ABI of a libibverbs: the number of its symbol version
+// IBVERBS_PRIVATE_34, which every library for one of its drivers must have been built for
+// (rdma-core, libibverbs/libibverbs.map.in, CMakeLists.txt: IBVERBS_PABI_VERSION). A library from
+// before 2017 has none.
+func readPrivate(root host.Root, library string) (int, error) {
+	data, err := root.ReadFile(library)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(data), "IBVERBS_PRIVATE_")
+	if !ok {
+		return 0, nil
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(rest)
+	}
+	private, err := strconv.Atoi(rest[:end])
+	if err != nil {
+		return 0, fmt.Errorf("not a private ABI: IBVERBS_PRIVATE_%.10q", rest[:end])
+	}
+	return private, nil
+}
