@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,6 +29,11 @@ type Runner struct {
 	// Limit, if it is not 0, is the time after which a running program is killed. It is for
 	// programs that write no files.
 	Limit time.Duration
+	// Expendable programs write no files and may be killed at any time: they are killed when Stop is
+	// closed, and by the kernel when this process ends, however it ends (prctl(2), PR_SET_PDEATHSIG).
+	Expendable bool
+	// Dirs are where programs are looked for; nil for the folders of administration programs (hier(7)).
+	Dirs []string
 }
 
 // programDirs are where a machine's administration programs lie (hier(7)).
@@ -45,7 +51,11 @@ var (
 
 // Find returns where a program lies below the root.
 func (r Runner) Find(program string) (string, error) {
-	for _, dir := range programDirs {
+	dirs := r.Dirs
+	if dirs == nil {
+		dirs = programDirs
+	}
+	for _, dir := range dirs {
 		name := path.Join(dir, program)
 		switch ok, err := r.Root.Exists(name); {
 		case err != nil:
@@ -129,6 +139,12 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, talk), io.MultiWriter(&stderr, talk)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if r.Expendable {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		// The signal is sent when the thread ends that has started the program.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	if dir := r.Root.Path("/"); dir != "/" {
 		cmd.Path = name // below the new root
 		cmd.Dir = "/"
@@ -181,8 +197,11 @@ func (r Runner) wait(cmd *exec.Cmd) error {
 	case err := <-ended:
 		return err
 	case <-late:
-		return r.kill(cmd, ended)
+		return errors.Join(fmt.Errorf("%w (%s)", ErrLimit, r.Limit), kill(cmd, ended))
 	case <-r.Stop:
+		if r.Expendable {
+			return errors.Join(ErrStopped, kill(cmd, ended))
+		}
 	}
 	repeat := time.NewTicker(again)
 	defer repeat.Stop()
@@ -199,9 +218,9 @@ func (r Runner) wait(cmd *exec.Cmd) error {
 	}
 }
 
-// kill kills a program, with all processes that it started, that did not end within Limit. One
-// that is in uninterruptible sleep is left behind.
-func (r Runner) kill(cmd *exec.Cmd, ended <-chan error) error {
+// kill kills a program with all processes that it started. A process in uninterruptible sleep is
+// left behind.
+func kill(cmd *exec.Cmd, ended <-chan error) error {
 	err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	if errors.Is(err, unix.ESRCH) {
 		err = nil
@@ -210,5 +229,5 @@ func (r Runner) kill(cmd *exec.Cmd, ended <-chan error) error {
 	case <-ended: //nolint:errcheck // that it was killed
 	case <-time.After(killed):
 	}
-	return errors.Join(fmt.Errorf("%w (%s)", ErrLimit, r.Limit), err)
+	return err
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,5 +115,71 @@ func TestLimit(t *testing.T) {
 	}
 	if out, err := (host.Runner{Root: root, Limit: time.Minute}).Run(t.Context(), []string{"sh", "-c", "echo x"}); string(out) != "x\n" || err != nil {
 		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// TestExpendable: such a program ignores SIGINT and is killed when Stop is closed; and the kernel
+// kills it when the process that started it is killed.
+func TestExpendable(t *testing.T) {
+	if pidFile := os.Getenv("GPUSTACK_TEST_EXPENDABLE"); pidFile != "" {
+		root, err := host.NewRoot("/")
+		if err == nil {
+			_, err = host.Runner{Root: root, Expendable: true}.Run(context.Background(), []string{"sh", "-c", `echo $$ > "$1.new"; mv "$1.new" "$1"; exec sleep 600`, "sh", pidFile})
+		}
+		t.Fatal(err) // unreachable: this process is killed
+	}
+	dir := t.TempDir()
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "deaf")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\ntrap '' INT\n: > \"$1\"\nsleep 60\nsleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stop, begun := make(chan struct{}), filepath.Join(dir, "begun")
+	go func() {
+		await(t, begun)
+		close(stop)
+	}()
+	start := time.Now()
+	if _, err := (host.Runner{Root: root, Dirs: []string{dir}, Stop: stop, Expendable: true}).Run(t.Context(), []string{"deaf", begun}); !errors.Is(err, host.ErrStopped) {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("ended after %s", took)
+	}
+	if _, err := (host.Runner{Root: root, Dirs: []string{dir}}).Find("sh"); !errors.Is(err, host.ErrNoProgram) {
+		t.Errorf("sh in %s: %v", dir, err)
+	}
+
+	self := exec.Command(os.Args[0], "-test.run=^TestExpendable$")
+	pidFile := filepath.Join(dir, "pid")
+	self.Env = append(os.Environ(), "GPUSTACK_TEST_EXPENDABLE="+pidFile)
+	if err := self.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, pidFile)
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	self.Wait()
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			break
+		}
+		if time.Now().After(end) {
+			unix.Kill(pid, unix.SIGKILL)
+			t.Fatal("the program outlives the process that started it")
+		}
 	}
 }
