@@ -32,7 +32,8 @@ type Runner struct {
 	// Expendable programs write no files and may be killed at any time: they are killed when Stop is
 	// closed, and by the kernel when this process ends, however it ends (prctl(2), PR_SET_PDEATHSIG).
 	Expendable bool
-	// Dirs are where programs are looked for; nil for the folders of administration programs (hier(7)).
+	// Dirs are where programs are looked for; nil for the folders of administration programs
+	// (hier(7)).
 	Dirs []string
 }
 
@@ -104,6 +105,7 @@ type ProgramError struct {
 	Argv   []string
 	Status string // "exit status 1", "signal: killed"
 	Last   string // the last line it wrote to standard error
+	Stderr string // all that it wrote to standard error
 }
 
 func (e *ProgramError) Error() string {
@@ -156,7 +158,7 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 	switch {
 	case errors.As(err, &exit):
 		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		return stdout.Bytes(), &ProgramError{argv, exit.String(), lines[len(lines)-1]}
+		return stdout.Bytes(), &ProgramError{argv, exit.String(), lines[len(lines)-1], stderr.String()}
 	case err != nil:
 		return stdout.Bytes(), fmt.Errorf("%s: %w", strings.Join(argv, " "), Cause(err))
 	}

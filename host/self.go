@@ -52,7 +52,7 @@ func RunSelf(timeout time.Duration, args ...string) ([]byte, error) {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-			err = &ProgramError{cmd.Args, exit.String(), lines[len(lines)-1]}
+			err = &ProgramError{cmd.Args, exit.String(), lines[len(lines)-1], stderr.String()}
 		}
 		return stdout.Bytes(), err
 	case <-time.After(timeout):

@@ -14,14 +14,14 @@ import (
 
 // TestCodeMap compares docs/code-map.md with the folders that contain Go files: each package is
 // named, no other is, a package imports only packages in lines below its own (apart from packages
-// for tests), and the map fits one screen of 64 lines.
+// for tests), and the map fits one screen of 72 lines.
 func TestCodeMap(t *testing.T) {
 	text, err := os.ReadFile("../../docs/code-map.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(string(text), "\n"); lines > 64 {
-		t.Errorf("%d lines, more than 64", lines)
+	if lines := strings.Count(string(text), "\n"); lines > 72 {
+		t.Errorf("%d lines, more than 72", lines)
 	}
 	_, drawing, _ := strings.Cut(string(text), "\n```\n")
 	drawing, _, ok := strings.Cut(drawing, "\n```\n")

@@ -1,0 +1,110 @@
+package ping
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Cause is why a test failed.
+type Cause struct {
+	Words  string `json:"words"` // the line that rping printed; "" if it printed none
+	Cause  string `json:"cause"`
+	Remedy string `json:"remedy"`
+}
+
+// failure is words of rping, or of the libraries that it uses, and what they mean.
+type failure struct {
+	words, cause, remedy string
+	follows              bool // it only follows from another failure
+}
+
+const (
+	remedyCheck = "gpustack rdma check"
+	memlock     = "the limit of locked memory (RLIMIT_MEMLOCK) is too low for RDMA"
+	unlimited   = "ulimit -l unlimited; for a service: LimitMEMLOCK=infinity"
+	// RoCEFirewall says which packets of a RoCE test a firewall sees.
+	RoCEFirewall = "RoCE v2 uses UDP port 4791: firewalls between the machines must permit it, and with rdma_rxe the machines' own firewalls too"
+)
+
+// failures are the words of rping and librdmacm (rdma-core 44, librdmacm/examples/rping.c and
+// common.c), with the numbers of events as the kernel reports them: negative error numbers of
+// errno(3), positive reasons of a REJ message (InfiniBand Architecture Specification, 12.6.7.2;
+// Linux, include/rdma/ib_cm.h).
+var failures = []failure{
+	{words: `No RDMA devices were detected`, cause: "libibverbs has found no usable RDMA device: a device node or the provider library is missing", remedy: remedyCheck},
+	{words: `couldn't load driver`, cause: "the provider library is missing, or belongs to another version of libibverbs",
+		remedy: "apt install --reinstall ibverbs-providers libibverbs1; gpustack rdma check"},
+	{words: `does not support the kernel ABI`, cause: "the provider library and the kernel's driver have no common version of the interface",
+		remedy: "install rdma-core and the driver of one source; gpustack rdma check"},
+	{words: `kernel ABI version \d+ doesn't match`, cause: "libibverbs does not support the interface of this kernel", remedy: "install the distribution's rdma-core; gpustack rdma check"},
+	{words: `failed to create RDMA CM event channel: No such (file|device)`, cause: "/dev/infiniband/rdma_cm is missing", remedy: "modprobe rdma_ucm"},
+	{words: `failed to create RDMA CM event channel`, cause: "/dev/infiniband/rdma_cm cannot be opened",
+		remedy: "ls -l /dev/infiniband/rdma_cm; in a container, allow the device: gpustack rdma check"},
+	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: unlimited, follows: true},
+	{words: `reg_mr failed|Couldn't register MR`, cause: memlock, remedy: unlimited},
+	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp`,
+		cause: "the adapter has refused a queue pair or memory: too little locked memory, or no resource of the adapter is left", remedy: unlimited},
+	{words: `rdma_bind_addr: Cannot assign requested address`, cause: "the address does not belong to this network namespace",
+		remedy: "ip address; run the test in the network namespace that has the address"},
+	{words: `rdma_bind_addr: Address already in use`, cause: "another program listens at this port", remedy: "use another one on both machines: --port NUMBER"},
+	{words: `rdma_bind_addr: No such device|ADDR_ERROR, error -19`, cause: "the address belongs to a network interface without RDMA", remedy: "gpustack rdma scan --gids lists the addresses of RDMA ports"},
+	{words: `rdma_resolve_addr: Invalid argument`, cause: "the two addresses are not of one family, or the source address cannot reach the peer", remedy: "ip route get PEER from ADDRESS"},
+	{words: `rdma_resolve_addr: (Network is unreachable|No route to host)|ADDR_ERROR, error -(101|113)`, cause: "there is no route to the peer from this port, or the peer's address does not exist",
+		remedy: "ip route get PEER; ip neighbour; the peer's address: gpustack rdma scan --gids, there"},
+	{words: `ADDR_ERROR, error -110`, cause: "no machine answers for the peer's address (ARP or neighbour discovery)", remedy: "ping PEER; ip neighbour"},
+	{words: `ADDR_ERROR`, cause: "the peer's address cannot be resolved to a port", remedy: "ip route get PEER; ping PEER"},
+	{words: `ROUTE_ERROR`, cause: "the fabric has no path to the peer: no subnet manager answers, or the ports have no partition in common", remedy: "sminfo; gpustack rdma check"},
+	{words: `UNREACHABLE`, cause: "the peer's connection manager does not answer", remedy: "is the peer's port up? " + RoCEFirewall},
+	{words: `REJECTED, error 8\b`, cause: "no program listens on the peer at this port", remedy: "on the peer: gpustack rdma test --listen, with the same --port"},
+	{words: `REJECTED`, cause: "the peer has rejected the connection", remedy: "on the peer: gpustack rdma test --listen, with the same --port and --size"},
+	{words: `CONNECT_ERROR`, cause: "the connection could not be completed", remedy: RoCEFirewall},
+	{words: `DEVICE_REMOVAL|device removal`, cause: "the RDMA device was removed during the test", remedy: "journalctl -k"},
+	{words: `data mismatch`, cause: "the data that came back differ from the data that were sent", remedy: "dmesg; test the cable, the switch and the memory"},
+	{words: `status 12\b`, cause: "the peer does not acknowledge packets (transport retries exceeded)", remedy: RoCEFirewall + "; compare the MTU of both ports: ibv_devinfo"},
+	{words: `status 13\b`, cause: "the peer was not ready to receive (receiver-not-ready retries exceeded)", remedy: "repeat the test; is the peer overloaded?"},
+	{words: `status (1|4|9|10|11)\b`, cause: "one side refused an access to memory: the two sides use different sizes", remedy: "give both sides the same --size"},
+	{words: `status 2\b`, cause: "the adapter cannot send on this connection: rdma_rxe does not work from a second network namespace", remedy: "run the test in the first network namespace"},
+	{words: `status 5\b`, cause: "the connection was lost (work requests flushed)", remedy: "see the messages of the other side", follows: true},
+	{words: `Received bogus data`, cause: "the peer is not rping, or of another version", remedy: "install the same rdma-core on both machines"},
+}
+
+// Words are the patterns of the words that a test explains, for tests that compare them with the
+// texts of real programs.
+func Words() []string {
+	var all []string
+	for _, f := range failures {
+		all = append(all, f.words)
+	}
+	return all
+}
+
+// diagnose returns the causes that the messages of programs name, in the order of the messages. A
+// cause that only follows from others is named if it is the only one.
+func diagnose(messages ...string) []Cause {
+	var causes, followed []Cause
+	for line := range strings.Lines(strings.Join(messages, "\n")) {
+		line = strings.TrimSpace(line)
+		i := slices.IndexFunc(failures, func(f failure) bool { return regexp.MustCompile("(?i)" + f.words).MatchString(line) })
+		if i < 0 {
+			continue
+		}
+		f := failures[i]
+		list := &causes
+		if f.follows {
+			list = &followed
+		}
+		if !slices.ContainsFunc(*list, func(c Cause) bool { return c.Cause == f.cause }) {
+			*list = append(*list, Cause{line, f.cause, f.remedy})
+		}
+	}
+	if len(causes) == 0 {
+		return followed
+	}
+	return causes
+}
+
+// unexplained returns the cause of a program that failed with words that are not explained.
+func unexplained(err error) Cause {
+	return Cause{Cause: err.Error(), Remedy: remedyCheck}
+}

@@ -1,0 +1,362 @@
+package ping_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/rdma/ping"
+)
+
+// sides of a played rping: $1 is -s or -c. A connection is a file.
+const (
+	both = `for a; do [ "$prev" = -C ] && count=$a; prev=$a; done
+`
+	serves = `: > $0.up; while [ ! -e $0.done ]; do sleep 0.01; done
+n=0; while [ $n -lt 3 ]; do echo "server ping data: rdma-ping-$n: ABC"; n=$((n+1)); done; echo "server DISCONNECT EVENT..." >&2`
+	pings = `[ -e $0.up ] || { echo "cma event RDMA_CM_EVENT_REJECTED, error 8" >&2; exit 255; }
+n=0; while [ $n -lt $count ]; do echo "ping data: rdma-ping-$n: ABC"; n=$((n+1)); done
+echo "client DISCONNECT EVENT..." >&2; : > $0.done`
+)
+
+// played returns a runner with an rping that is a script.
+func played(t *testing.T, server, client string) host.Runner {
+	t.Helper()
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\n" + both + "case $1 in\n-s)\n" + server + "\n;;\n-c)\n" + client + "\n;;\nesac\n"
+	if err := os.WriteFile(filepath.Join(dir, "rping"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return host.Runner{Root: root, Dirs: []string{dir}}
+}
+
+// newTest returns a test of a device that this machine does not have, and so without counters.
+func newTest(r host.Runner) ping.Test {
+	address := ping.Address{IP: netip.MustParseAddr("192.168.77.1"), Netdev: "eth9"}
+	return ping.Test{
+		Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}, Runner: r, Root: r.Root, Source: address,
+		Target: ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: 1}, Addresses: []ping.Address{address}},
+	}
+}
+
+// TestLoopback: the client waits for the listener, and the iterations that rping printed count.
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	r, err := newTest(played(t, "sleep 0.3\n"+serves, pings)).Loopback(t.Context())
+	if err != nil || r.Verdict != ping.Pass || r.Iterations != 3 || r.Bytes != 192 || r.Seconds == nil || len(r.Causes) != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestFailures: each failure has its cause and a remedy. rping exits with 0 if the other side
+// disconnects early.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, says, cause, remedy string }{
+		{"no device", "No RDMA devices were detected", "no usable RDMA device", "gpustack rdma check"},
+		{"provider", "libibverbs: Warning: couldn't load driver 'librxe-rdmav34.so': librxe-rdmav34.so: cannot open shared object file", "provider library", "ibverbs-providers"},
+		{"abi", "libibverbs: Warning: Driver rxe does not support the kernel ABI of 9 (supports 1 to 2) for device /sys/x", "no common version", "rdma-core"},
+		{"class abi", "libibverbs: Fatal: kernel ABI version 7 doesn't match library version 6.", "does not support the interface", "rdma-core"},
+		{"no rdma_cm", "failed to create RDMA CM event channel: No such file or directory", "rdma_cm is missing", "modprobe rdma_ucm"},
+		{"rdma_cm denied", "failed to create RDMA CM event channel: Operation not permitted", "cannot be opened", "container"},
+		{"memlock", "libibverbs: Warning: RLIMIT_MEMLOCK is 16384 bytes.\n    This will severely limit memory registrations.\nrecv_buf reg_mr failed", "RLIMIT_MEMLOCK", "ulimit -l"},
+		{"memlock alone", "libibverbs: Warning: RLIMIT_MEMLOCK is 16384 bytes.", "RLIMIT_MEMLOCK", "ulimit -l"},
+		{"pingpong's words", "Couldn't register MR", "RLIMIT_MEMLOCK", "ulimit -l"},
+		{"queue pair", "rdma_create_qp: Cannot allocate memory", "refused a queue pair", "ulimit -l"},
+		{"namespace", "rdma_bind_addr: Cannot assign requested address", "network namespace", "network namespace"},
+		{"port taken", "rdma_bind_addr: Address already in use", "another program listens", "--port"},
+		{"no RDMA there", "rdma_bind_addr: No such device", "without RDMA", "rdma scan"},
+		{"no route", "rdma_resolve_addr: Network is unreachable", "no route", "ip route get"},
+		{"families", "rdma_resolve_addr: Invalid argument", "family", "ip route get"},
+		{"no host", "cma event RDMA_CM_EVENT_ADDR_ERROR, error -113", "no route", "ip neighbour"},
+		{"wrong port", "cma event RDMA_CM_EVENT_ADDR_ERROR, error -19", "without RDMA", "rdma scan"},
+		{"silent", "cma event RDMA_CM_EVENT_ADDR_ERROR, error -110", "no machine answers", "ping PEER"},
+		{"unresolved", "cma event RDMA_CM_EVENT_ADDR_ERROR, error -22", "cannot be resolved", "ip route get"},
+		{"no path", "cma event RDMA_CM_EVENT_ROUTE_ERROR, error -22", "subnet manager", "sminfo"},
+		{"unreachable", "cma event RDMA_CM_EVENT_UNREACHABLE, error -110", "does not answer", "4791"},
+		{"no listener", "cma event RDMA_CM_EVENT_REJECTED, error 8", "no program listens", "--listen"},
+		{"rejected", "cma event RDMA_CM_EVENT_REJECTED, error 28", "rejected the connection", "--listen"},
+		{"not completed", "cma event RDMA_CM_EVENT_CONNECT_ERROR, error -110", "could not be completed", "4791"},
+		{"removed", "cma detected device removal!!!!", "removed", "journalctl"},
+		{"data", "data mismatch!", "differ", "cable"},
+		{"retries", "cq completion failed status 12\nwait for RDMA_WRITE_ADV state 11", "acknowledge", "4791"},
+		{"not ready", "cq completion failed status 13", "not ready to receive", "repeat"},
+		{"sizes", "cq completion failed status 4", "sizes", "--size"},
+		{"second namespace", "cq completion failed status 2\ncq completion failed status 5", "second network namespace", "first network namespace"},
+		{"flushed", "cq completion failed status 5", "connection was lost", "other side"},
+		{"not rping", "Received bogus data, size 7", "not rping", "rdma-core"},
+		{"unknown", "something else", "rping -c -a 192.168.77.2 -I 192.168.77.1 -V -C 3 -v -p 7174 -S 64: exit status 255: something else", "gpustack rdma check"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			play := newTest(played(t, "exit 1", "cat >&2 <<'END'\n"+test.says+"\nEND\nexit 255"))
+			r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2"))
+			if err != nil || r.Verdict != ping.Fail || len(r.Causes) != 1 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			c := r.Causes[0]
+			if !strings.Contains(c.Cause, test.cause) || !strings.Contains(c.Remedy, test.remedy) || test.name != "unknown" && !strings.Contains(test.says, c.Words) {
+				t.Errorf("%+v", c)
+			}
+			if test.name != "unknown" && c.Words == "" {
+				t.Error("the words are not quoted")
+			}
+		})
+	}
+	t.Run("exit status 0", func(t *testing.T) {
+		t.Parallel()
+		play := newTest(played(t, "", `echo "ping data: rdma-ping-0: ABC"; echo "client DISCONNECT EVENT..." >&2`))
+		r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2"))
+		if err != nil || r.Verdict != ping.Fail || r.Iterations != 1 || !strings.Contains(r.Causes[0].Cause, "ended after 1 of 3 iterations") {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("the listener's words", func(t *testing.T) {
+		t.Parallel()
+		play := newTest(played(t, "echo 'recv_buf reg_mr failed' >&2; exit 1", `echo "cma event RDMA_CM_EVENT_REJECTED, error 8" >&2; exit 255`))
+		r, err := play.Loopback(t.Context())
+		if err != nil || r.Verdict != ping.Fail || !slices.ContainsFunc(r.Causes, func(c ping.Cause) bool { return c.Words == "recv_buf reg_mr failed" }) {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// TestTimeLimit: no side outlives the limit, or the end of its context.
+func TestTimeLimit(t *testing.T) {
+	t.Parallel()
+	const hangs = "trap '' INT TERM; echo $$ > $0.pid; sleep 600"
+	ended := func(t *testing.T, r host.Runner) {
+		t.Helper()
+		pid, err := os.ReadFile(filepath.Join(r.Dirs[0], "rping.pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); errors.Is(err, os.ErrNotExist) {
+				return
+			}
+		}
+		t.Error("rping still runs")
+	}
+	peer := netip.MustParseAddr("192.168.77.2")
+	for name, test := range map[string]struct {
+		run    func(ping.Test) (ping.Result, error)
+		causes string
+	}{
+		"listen":   {func(p ping.Test) (ping.Result, error) { return p.Listen(t.Context()) }, "no peer completed a test within 300ms"},
+		"peer":     {func(p ping.Test) (ping.Result, error) { return p.Peer(t.Context(), peer) }, "did not end within 300ms"},
+		"loopback": {func(p ping.Test) (ping.Result, error) { return p.Loopback(t.Context()) }, "did not end within 300ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play := newTest(played(t, hangs, hangs))
+			play.Timeout = 300 * time.Millisecond
+			r, err := test.run(play)
+			if err != nil || r.Verdict != ping.Fail || len(r.Causes) != 1 || !strings.Contains(r.Causes[0].Cause, test.causes) {
+				t.Errorf("%+v, %v", r, err)
+			}
+			ended(t, play.Runner)
+		})
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		t.Parallel()
+		play := newTest(played(t, hangs, hangs))
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		if r, err := play.Listen(ctx); err != nil || r.Verdict != ping.Fail || time.Since(begun) > 15*time.Second {
+			t.Errorf("%+v, %v", r, err)
+		}
+		ended(t, play.Runner)
+	})
+}
+
+// TestOptions: all errors of options at once.
+func TestOptions(t *testing.T) {
+	if err := (ping.Options{Port: 7174, Count: 10, Size: 64, Timeout: time.Second}).Check(); err != nil {
+		t.Error(err)
+	}
+	err := ping.Options{Port: 70000, Size: 16}.Check()
+	want := "--port 70000: must be 1 to 65535\n--count 0: must be 1 to 100000\n--size 16: must be 32 to 65535\n--timeout 0s: must be more than 0"
+	if err == nil || err.Error() != want {
+		t.Error(cmp.Diff(want, err.Error()))
+	}
+	if err := (ping.Options{Port: 1, Count: ping.MaxCount, Size: ping.MaxSize, Timeout: 1}).Check(); err == nil {
+		t.Error("accepts more data than it reads")
+	}
+}
+
+// TestReady: a machine without rping, and one with too little locked memory.
+func TestReady(t *testing.T) {
+	r := played(t, "", "")
+	if err := ping.Ready(r); err != nil {
+		t.Error(err)
+	}
+	r.Dirs = []string{t.TempDir()}
+	if err := ping.Ready(r); !errors.Is(err, ping.ErrNoRping) {
+		t.Error(err)
+	}
+	o := ping.Options{Size: 64}
+	if err := ping.CheckMemlock(16384, o); err != nil {
+		t.Error(err)
+	}
+	if err := ping.CheckMemlock(16383, o); !errors.Is(err, ping.ErrMemlock) {
+		t.Error(err)
+	}
+}
+
+// port returns an adapter with one port.
+func port(name string, set func(*rdma.Adapter, *rdma.Port)) rdma.Adapter {
+	a := rdma.Adapter{Name: name, NodeType: "CA", Ports: []rdma.Port{{Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: rdma.LinkEthernet}}}
+	set(&a, &a.Ports[0])
+	return a
+}
+
+// TestTargets: which ports can be tested by which addresses, and why the others cannot.
+func TestTargets(t *testing.T) {
+	gid := func(ip, netdev string) rdma.GID {
+		return rdma.GID{GID: netip.MustParseAddr(ip), Netdev: netdev, Type: "RoCE v2"}
+	}
+	address, err := pci.ParseAddress("0000:0c:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapters := []rdma.Adapter{
+		port("roce", func(a *rdma.Adapter, p *rdma.Port) {
+			a.Address = &address
+			p.GIDs = []rdma.GID{gid("fe80::1", "eth1"), gid("2001:db8::1", "eth1"), gid("::ffff:192.0.2.1", "eth1"), gid("::ffff:192.0.2.1", "eth1"), gid("::ffff:198.51.100.1", "eth1.7")}
+		}),
+		port("local", func(_ *rdma.Adapter, p *rdma.Port) { p.GIDs = []rdma.GID{gid("fe80::1", "eth2")} }),
+		port("unread", func(a *rdma.Adapter, _ *rdma.Port) {
+			a.Warnings = []string{"/sys/x/gids: " + rdma.ErrGIDs.Error() + ": input/output error"}
+		}),
+		port("down", func(_ *rdma.Adapter, p *rdma.Port) { p.State, p.PhysState = "DOWN", "Polling" }),
+		port("ib", func(_ *rdma.Adapter, p *rdma.Port) {
+			p.LinkLayer, p.IPoIB = rdma.LinkInfiniBand, []rdma.IPoIB{{Name: "ib0"}}
+		}),
+		port("bare", func(_ *rdma.Adapter, p *rdma.Port) { p.LinkLayer = rdma.LinkInfiniBand }),
+		port("numberless", func(_ *rdma.Adapter, p *rdma.Port) {
+			p.LinkLayer, p.IPoIB = rdma.LinkInfiniBand, []rdma.IPoIB{{Name: "ib1"}}
+		}),
+		port("iwarp", func(a *rdma.Adapter, p *rdma.Port) { a.NodeType, a.Netdevs = "RNIC", []string{"eth3"} }),
+		port("gone", func(a *rdma.Adapter, _ *rdma.Port) { a.NodeType, a.Netdevs = "RNIC", []string{"eth4"} }),
+		{Address: &address, Driver: "vfio-pci"},
+		{Address: &address},
+	}
+	of := map[string][]netip.Addr{"ib0": {netip.MustParseAddr("10.0.0.1")}, "ib1": nil, "eth3": {netip.MustParseAddr("10.0.0.3")}}
+	targets, skipped := ping.Targets(adapters, func(name string) ([]netip.Addr, error) {
+		if addresses, ok := of[name]; ok {
+			return addresses, nil
+		}
+		return nil, errors.New("no such network interface")
+	})
+	var lines []string
+	for _, x := range targets {
+		line := x.String() + ":"
+		for _, a := range x.Addresses {
+			line += " " + a.IP.String() + "%" + a.Netdev
+		}
+		lines = append(lines, line)
+	}
+	for _, s := range skipped {
+		lines = append(lines, s.Err.Error())
+	}
+	want := []string{
+		"roce port 1: 192.0.2.1%eth1 198.51.100.1%eth1.7 2001:db8::1%eth1",
+		"ib port 1: 10.0.0.1%ib0",
+		"iwarp port 1: 10.0.0.3%eth3",
+		"local port 1 has no IP address, and rping needs one",
+		"unread port 1 /sys/x/gids: GID table cannot be read: input/output error",
+		"down port 1 is not ACTIVE: its state is DOWN (Polling)",
+		"bare port 1 has no IPoIB interface, and rping needs an IP address",
+		"numberless port 1 has no IP address, and rping needs one",
+		"gone port 1 eth4: no such network interface",
+		"0000:0c:00.0 has no RDMA device on this host: its driver is vfio-pci",
+		"0000:0c:00.0 has no RDMA device on this host: it is bound to no driver",
+	}
+	if d := cmp.Diff(want, lines); d != "" {
+		t.Error(d)
+	}
+	if x := ping.At(targets, netip.MustParseAddr("198.51.100.1")); x == nil || x.Adapter.Name != "roce" {
+		t.Errorf("%v", x)
+	}
+	if _, err := targets[1].Like(netip.MustParseAddr("2001:db8::2")); !errors.Is(err, ping.ErrFamily) {
+		t.Error(err)
+	}
+	for selector, want := range map[string]string{"": "11", "roce": "1", "0000:0c:00.0": "3", "0c:00.0": "3"} {
+		found, err := ping.Select(rdma.Stack{Adapters: adapters}, selector)
+		if err != nil || len(found) != map[string]int{"11": 11, "1": 1, "3": 3}[want] {
+			t.Errorf("%q: %d, %v", selector, len(found), err)
+		}
+	}
+	if _, err := ping.Select(rdma.Stack{Adapters: adapters}, "mlx5_9"); !errors.Is(err, ping.ErrUnknownDevice) {
+		t.Error(err)
+	}
+	if _, err := ping.Select(rdma.Stack{}, ""); !errors.Is(err, ping.ErrNoDevices) {
+		t.Error(err)
+	}
+}
+
+// TestCounters: counters that moved, of which errors are a warning; a port whose packets did not
+// move has not carried the test.
+func TestCounters(t *testing.T) {
+	t.Parallel()
+	root := hosttest.Lay(t, `
+-- sys/class/infiniband/gpustack0/ports/1/hw_counters/lifespan --
+10
+-- sys/class/infiniband/gpustack0/ports/1/hw_counters/out_of_sequence --
+4
+-- sys/class/infiniband/gpustack0/ports/1/hw_counters/req_cqe_flush_error --
+4
+-- sys/class/infiniband/gpustack0/ports/1/counters/port_xmit_packets --
+100
+-- sys/class/infiniband/gpustack0/ports/1/counters/port_xmit_wait --
+N/A (no PMA)
+-- sys/class/infiniband/gpustack0/ports/2/counters/port_xmit_packets --
+100
+-- sys/class/infiniband/gpustack0/ports/3/counters/symbol_error --
+0
+`)
+	for number, test := range map[int]struct {
+		moves   string
+		want    []ping.Counter
+		carried *bool
+	}{
+		1: {`cd $sys/1; echo 5 > hw_counters/out_of_sequence; echo 9 > hw_counters/req_cqe_flush_error; echo 11 > hw_counters/lifespan; echo 140 > counters/port_xmit_packets`,
+			[]ping.Counter{{"out_of_sequence", 1, true}, {"port_xmit_packets", 40, false}, {"req_cqe_flush_error", 5, false}}, new(true)},
+		2: {"", []ping.Counter{}, new(false)},
+		3: {"", []ping.Counter{}, nil},
+	} {
+		play := newTest(played(t, "", "sys="+root.Path("/sys/class/infiniband/gpustack0/ports")+"\n"+test.moves+"\n"+`n=0; while [ $n -lt 3 ]; do echo "ping data: rdma-ping-$n: "; n=$((n+1)); done`))
+		play.Target.Adapter.Name, play.Target.Port.Number, play.Root = "gpustack0", number, root
+		r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2"))
+		if err != nil || r.Verdict != ping.Pass {
+			t.Fatalf("port %d: %+v, %v", number, r, err)
+		}
+		if d := cmp.Diff(test.want, r.Counters); d != "" {
+			t.Errorf("port %d: %s", number, d)
+		}
+		if d := cmp.Diff(test.carried, r.Carried); d != "" {
+			t.Errorf("port %d: %s", number, d)
+		}
+		if warned := slices.Equal(r.Warnings, []string{"gpustack0 port 1: the error counter out_of_sequence rose by 1 during the test"}); warned != (number == 1) {
+			t.Errorf("port %d: %q", number, r.Warnings)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package ping
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Errors of ports that cannot be tested.
+var (
+	ErrNoDevices = host.WithHint(errors.New("this machine has no RDMA device"), "gpustack rdma check shows what is missing")
+	ErrNotActive = host.WithHint(errors.New("is not ACTIVE"), "gpustack rdma check names the cause")
+	// ErrNoRDMADevice says that a function has no RDMA device on the host, such as one for guests.
+	ErrNoRDMADevice = host.WithHint(errors.New("has no RDMA device on this host"),
+		"a function for guests is tested in its guest; otherwise bind the function to its host driver")
+	ErrNoIPoIB   = host.WithHint(errors.New("has no IPoIB interface, and rping needs an IP address"), "modprobe ib_ipoib; ip link; ip address add ADDRESS/PREFIX dev ib0")
+	ErrNoAddress = host.WithHint(errors.New("has no IP address, and rping needs one"), "ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
+	// ErrUnknownDevice says that a selector is neither an address nor a name of an RDMA device.
+	ErrUnknownDevice = host.WithHint(errors.New("is no RDMA device of this machine"), "gpustack rdma scan lists them")
+	ErrFewPorts      = host.WithHint(errors.New("more than one port can be tested"), "choose one: --device ADDRESS")
+	ErrRoute         = host.WithHint(errors.New("the route does not leave by an RDMA port"), "use an address of the RDMA network, or choose the port: --device ADDRESS")
+	ErrFamily        = host.WithHint(errors.New("has no address of this family"), "use an IPv4 address of both machines, or an IPv6 address of both")
+)
+
+// Target is a port that can be tested.
+type Target struct {
+	Adapter   rdma.Adapter
+	Port      rdma.Port
+	Addresses []Address // at least one; IPv4 first
+}
+
+// Address is an IP address of a port.
+type Address struct {
+	IP     netip.Addr
+	Netdev string // the network interface
+}
+
+// String returns the name of the RDMA device and the port: "mlx5_0 port 1".
+func (t Target) String() string { return title(t.Adapter, t.Port) }
+
+func title(a rdma.Adapter, p rdma.Port) string { return fmt.Sprintf("%s port %d", a.Name, p.Number) }
+
+// Skipped is a port, or an adapter without one, that cannot be tested, and why.
+type Skipped struct {
+	Adapter rdma.Adapter
+	Port    *int // nil for an adapter without an RDMA device
+	Err     error
+}
+
+// Select returns the adapters that a selector names: the PCI address or the name of an RDMA
+// device. "" names all.
+func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
+	if selector == "" {
+		if len(s.Adapters) == 0 {
+			return nil, ErrNoDevices
+		}
+		return s.Adapters, nil
+	}
+	address, err := pci.ParseAddress(selector)
+	found := slices.DeleteFunc(slices.Clone(s.Adapters), func(a rdma.Adapter) bool {
+		return a.Name != selector && (err != nil || a.Address == nil || *a.Address != address)
+	})
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s %w", selector, ErrUnknownDevice)
+	}
+	return found, nil
+}
+
+// Targets returns the ports of adapters that can be tested, and the others. The adapters must have
+// been read with their GIDs. addresses returns the IP addresses of a network interface.
+func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Addr, error)) (targets []Target, skipped []Skipped) {
+	for _, a := range adapters {
+		if a.Name == "" {
+			driver := "it is bound to no driver"
+			if a.Driver != "" {
+				driver = "its driver is " + a.Driver
+			}
+			skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s %w: %s", a.Title(), ErrNoRDMADevice, driver)})
+			continue
+		}
+		for _, p := range a.Ports {
+			t := Target{Adapter: a, Port: p}
+			err := t.read(addresses)
+			if err != nil {
+				skipped = append(skipped, Skipped{a, &p.Number, fmt.Errorf("%s %w", t, err)})
+				continue
+			}
+			targets = append(targets, t)
+		}
+	}
+	return targets, skipped
+}
+
+// rnic is the node type of iWARP adapters, whose GIDs are no IP addresses (RFC 5040; Linux,
+// drivers/infiniband/core/sysfs.c, node_type_show).
+const rnic = "RNIC"
+
+// read sets the addresses of a port.
+func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) error {
+	p, a := t.Port, t.Adapter
+	if p.State != "ACTIVE" {
+		return fmt.Errorf("%w: its state is %s (%s)", ErrNotActive, p.State, p.PhysState)
+	}
+	var netdevs []string
+	switch {
+	case p.LinkLayer == rdma.LinkInfiniBand:
+		for _, i := range p.IPoIB {
+			netdevs = append(netdevs, i.Name)
+		}
+		if len(netdevs) == 0 {
+			return ErrNoIPoIB
+		}
+	case a.NodeType == rnic:
+		netdevs = a.Netdevs
+	default:
+		for _, g := range p.GIDs {
+			t.add(g.GID, g.Netdev)
+		}
+		for _, w := range a.Warnings {
+			if len(t.Addresses) == 0 && strings.Contains(w, rdma.ErrGIDs.Error()) {
+				return errors.New(w)
+			}
+		}
+	}
+	for _, name := range netdevs {
+		found, err := addresses(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for _, ip := range found {
+			t.add(ip, name)
+		}
+	}
+	if len(t.Addresses) == 0 {
+		return ErrNoAddress
+	}
+	slices.SortStableFunc(t.Addresses, func(a, b Address) int { return a.IP.BitLen() - b.IP.BitLen() })
+	return nil
+}
+
+// add adds an address that other machines can connect to. A RoCE port has two GIDs of each
+// address, for RoCE v1 and v2.
+func (t *Target) add(ip netip.Addr, netdev string) {
+	ip = ip.Unmap()
+	if !ip.IsGlobalUnicast() || slices.ContainsFunc(t.Addresses, func(a Address) bool { return a.IP == ip }) {
+		return
+	}
+	t.Addresses = append(t.Addresses, Address{ip, netdev})
+}
+
+// At returns the target that has an address, or nil.
+func At(targets []Target, ip netip.Addr) *Target {
+	for i := range targets {
+		if slices.ContainsFunc(targets[i].Addresses, func(a Address) bool { return a.IP == ip }) {
+			return &targets[i]
+		}
+	}
+	return nil
+}
+
+// Like returns the first address of the same family as ip.
+func (t Target) Like(ip netip.Addr) (Address, error) {
+	for _, a := range t.Addresses {
+		if a.IP.Is4() == ip.Is4() {
+			return a, nil
+		}
+	}
+	return Address{}, fmt.Errorf("%s %w: %s", t, ErrFamily, ip)
+}
