@@ -73,3 +73,12 @@ var (
 	//go:embed rdma/load.conf
 	RDMAModules string
 )
+
+// Unit of the steps of every boot, a text/template of its program's path, and the drop-in of
+// multi-user.target that pulls it in.
+var (
+	//go:embed systemd/gpustack-boot.service
+	BootUnit string
+	//go:embed systemd/wants.conf
+	BootWants string
+)

@@ -79,6 +79,8 @@ func newApp(u *ui, args []string) app {
 			in(groupShell, newManCommand(u)),
 			newCompleteCommand(u),
 			newWriteAttributeCommand(u),
+			newNetlinkRequestCommand(u),
+			newBootCommand(u),
 		},
 		Action: action(u, parseRoot, runRoot),
 	}

@@ -186,8 +186,13 @@ func writers(root host.Root) ([]writer, error) {
 	var list []writer
 	for _, pid := range pids {
 		argv := arguments(root, host.ProcessFile(pid, ""))
-		if len(argv) == 5 && argv[1] == WriteCommand && argv[2] == "--" {
+		switch {
+		case len(argv) == 5 && argv[1] == WriteCommand && argv[2] == "--":
 			list = append(list, writer{pid, Write{argv[3], argv[4]}})
+		case len(argv) == 7 && argv[1] == RequestCommand && argv[2] == "--":
+			if r, err := ParseRequest(argv[3:]); err == nil {
+				list = append(list, writer{pid, Write{"the kernel by netlink", r.String()}})
+			}
 		}
 	}
 	return list, nil

@@ -38,7 +38,8 @@ type StepResult struct {
 	Status  Status       `json:"status"`
 	Error   string       `json:"error"` // "" unless the status is failed or skipped
 	Seconds float64      `json:"seconds"`
-	// Before is what the step found, recorded before it changed anything: undo restores it.
+	// Before is what the first run of this boot found before it changed anything: boot --revert
+	// restores it. It is null while nothing was changed.
 	Before json.RawMessage `json:"before"`
 }
 
@@ -53,7 +54,7 @@ const (
 	Done      Status = "done"
 	Unchanged Status = "unchanged" // the machine was so already
 	Failed    Status = "failed"
-	Skipped   Status = "skipped" // a step that it needs failed
+	Skipped   Status = "skipped" // a step that it needs failed, or the kernel has gpustack=off
 )
 
 // ReadResult returns the result of this boot's steps, or nil if none ran.

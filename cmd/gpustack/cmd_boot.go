@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/driver"
+	"gpustack/host/startup"
+)
+
+// newBootCommand returns the hidden command that gpustack-boot.service runs.
+func newBootCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:   "boot",
+		Usage:  "carry out the recorded steps of every boot",
+		Hidden: true,
+		Description: `
+Carries out what gpustack has recorded for every boot: VFs, their identities and
+drivers. Each step has a deadline, and a step that fails fails only the steps that need
+it. The result is in /run/gpustack/boot.json. Run again, it completes what is missing and
+changes nothing else; VFs that are in use are never destroyed.
+
+With --revert it restores what the steps of this boot have changed and the records no
+longer want, or refuses if a VF that would go is in use.
+
+EXIT STATUS
+  0  every step has succeeded or was not necessary
+  1  a step has failed, or error`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			&cli.BoolFlag{Name: "revert", Usage: "restore what the records no longer want"},
+		},
+		Action: action(u, parseBoot, runBoot),
+	}
+}
+
+type bootOptions struct {
+	root   string
+	revert bool
+}
+
+func parseBoot(c *cli.Context, f *faults) bootOptions {
+	f.arguments(c)
+	return bootOptions{c.String("root"), c.Bool("revert")}
+}
+
+// startupMachine returns what carries out steps on the machine below root.
+func (u *ui) startupMachine(root host.Root) startup.Machine {
+	runner := u.runner(root)
+	return startup.Machine{
+		Root:    root,
+		Settle:  settle,
+		Version: programVersion(),
+		Kernel: func(deadline time.Duration) driver.Requester {
+			return driver.Live{Runner: runner, Timeout: deadline}
+		},
+	}
+}
+
+// revertBoot carries out gpustack boot --revert.
+func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
+	result, err := startup.ReadResult(root)
+	if err != nil || result == nil {
+		return err
+	}
+	if err := (driver.Live{Runner: u.runner(root)}).Ready(); err != nil {
+		return err
+	}
+	return startup.Revert(ctx, u.startupMachine(root))
+}
+
+func runBoot(ctx context.Context, u *ui, opts bootOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	if err := (driver.Live{Runner: u.runner(root)}).Ready(); err != nil {
+		return err
+	}
+	if err := driver.Await(ctx, root, driver.DefaultTimeout); err != nil {
+		return err
+	}
+	if err := u.beginRecorded("run: systemctl restart " + startup.Unit); err != nil {
+		return err
+	}
+	if opts.revert {
+		return u.revertBoot(ctx, root)
+	}
+	result, err := startup.Run(ctx, u.startupMachine(root))
+	for _, s := range result.Steps {
+		line := s.ID + ": " + string(s.Status)
+		if s.Error != "" {
+			line += ": " + s.Error
+		}
+		u.printf("%s\n", printable(line))
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host/driver"
+)
+
+// newNetlinkRequestCommand returns the hidden command with which gpustack starts itself for one
+// request over netlink, which may block in the kernel forever.
+func newNetlinkRequestCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      driver.RequestCommand,
+		Usage:     "make a request over netlink",
+		ArgsUsage: "-- KIND DEVICE VF VALUE",
+		Hidden:    true,
+		Description: `
+Makes one request to the kernel, and prints its answer as JSON.
+
+EXIT STATUS
+  0  the request was answered, or could not be made
+  1  the request was not attempted`,
+		Action: action(u, parseNetlinkRequest, runNetlinkRequest),
+	}
+}
+
+func parseNetlinkRequest(c *cli.Context, f *faults) driver.Request {
+	arguments := f.arguments(c, "KIND", "DEVICE", "VF", "VALUE")
+	if f.err() != nil {
+		return driver.Request{}
+	}
+	r, err := driver.ParseRequest(arguments[:4])
+	if err != nil {
+		f.add(&usageError{err.Error(), f.seeHelp()})
+	}
+	return r
+}
+
+func runNetlinkRequest(_ context.Context, u *ui, r driver.Request) error {
+	// Only the run that started this process ends the request, by its timeout.
+	if err := u.begin(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(driver.MakeRequest(r))
+	if err != nil {
+		return err
+	}
+	u.printf("%s\n", text)
+	return nil
+}

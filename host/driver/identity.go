@@ -1,0 +1,220 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// An Identity is set where the adapter's driver accepts it, in this order: in MLNX_OFED's folder
+// sriov of the physical function, in the alias GUIDs of mlx4_core, or by netlink through a network
+// interface of the physical function (k8snetworkplumbingwg/sriovnet, mofed_ib_helper.go, tries
+// sysfs before netlink too).
+type identityPlace struct {
+	root host.Root
+	k    Requester
+	pf   pci.Address
+	vf   int
+	// One of these is not "".
+	ofed, alias, netdev string
+}
+
+// ErrNoInterface means that the identity of a VF cannot be set, because the physical function has
+// no network interface.
+var ErrNoInterface = host.WithHint(errors.New("has no network interface, through which the identity of VFs is set"),
+	"of an InfiniBand adapter the module ib_ipoib creates it: modprobe ib_ipoib")
+
+// place finds where the identity of a virtual function is set.
+func place(root host.Root, k Requester, pf pci.Address, vf int) (identityPlace, error) {
+	p := identityPlace{root: root, k: k, pf: pf, vf: vf}
+	ofed := attribute(pf, path.Join("sriov", strconv.Itoa(vf)))
+	ok, err := root.Exists(path.Join(ofed, "node"))
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", ofed, host.Cause(err))
+	}
+	if ok {
+		p.ofed = ofed
+		return p, nil
+	}
+	devices, err := list(root, attribute(pf, "infiniband"))
+	if err != nil {
+		return p, err
+	}
+	for _, name := range devices {
+		// The first entry is the physical function's (MLNX_OFED user manual, Alias GUID Support).
+		alias := attribute(pf, path.Join("infiniband", name, "iov/ports/1/admin_guids", strconv.Itoa(vf+1)))
+		if ok, err = root.Exists(alias); err != nil {
+			return p, fmt.Errorf("%s: %w", alias, host.Cause(err))
+		}
+		if ok {
+			p.alias = alias
+			return p, nil
+		}
+	}
+	interfaces, err := list(root, attribute(pf, "net"))
+	if err != nil {
+		return p, err
+	}
+	for _, name := range interfaces {
+		// Ports of the switch, which represent VFs, are interfaces of the function too in switchdev mode;
+		// its own has the name of a physical port (Linux, sysfs-class-net, phys_port_name: p0, pf0vf1).
+		port, err := root.ReadFile(attribute(pf, path.Join("net", name, "phys_port_name")))
+		if err == nil && strings.Contains(string(port), "vf") {
+			continue
+		}
+		p.netdev = name
+		return p, nil
+	}
+	return p, fmt.Errorf("%s: %w", pf, ErrNoInterface)
+}
+
+// list returns the names in a folder, none if it does not exist.
+func list(root host.Root, dir string) ([]string, error) {
+	names, err := root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	return names, nil
+}
+
+// policies are the names in MLNX_OFED's policy file by link states of ip-link(8).
+func policies() map[string]string {
+	return map[string]string{"auto": "Follow", "enable": "Up", "disable": "Down"}
+}
+
+// ReadIdentity reads the identity of a virtual function, as far as the adapter's driver shows it.
+func ReadIdentity(root host.Root, k Requester, pf pci.Address, vf int) (VFOptions, error) {
+	p, err := place(root, k, pf, vf)
+	if err != nil {
+		return VFOptions{}, err
+	}
+	return p.read()
+}
+
+func (p identityPlace) read() (o VFOptions, err error) {
+	text := func(file string) string {
+		data, readErr := p.root.ReadFile(file)
+		if readErr != nil && err == nil {
+			err = fmt.Errorf("%s: %w", file, host.Cause(readErr))
+		}
+		return strings.TrimSpace(string(data))
+	}
+	switch {
+	case p.ofed != "":
+		o.NodeGUID, o.PortGUID = strings.ToLower(text(path.Join(p.ofed, "node"))), strings.ToLower(text(path.Join(p.ofed, "port")))
+		policy := text(path.Join(p.ofed, "policy"))
+		for state, name := range policies() {
+			if name == policy {
+				o.State = state
+			}
+		}
+		return o, err
+	case p.alias != "":
+		number, parseErr := strconv.ParseUint(text(p.alias), 0, 64)
+		if err == nil && parseErr != nil {
+			err = fmt.Errorf("%s: not a GUID: %w", p.alias, parseErr)
+		}
+		var octets []string
+		for shift := 56; shift >= 0; shift -= 8 {
+			octets = append(octets, fmt.Sprintf("%02x", byte(number>>shift)))
+		}
+		o.PortGUID = strings.Join(octets, ":")
+		return o, err
+	}
+	answer, err := p.k.Request(Request{Kind: ShowVFs, Device: p.netdev})
+	if err != nil {
+		return o, err
+	}
+	if p.vf >= len(answer.VFs) {
+		return o, fmt.Errorf("%s: the kernel shows %d VFs of %s, none with number %d", p.pf, len(answer.VFs), p.netdev, p.vf)
+	}
+	return answer.VFs[p.vf], nil
+}
+
+// Lacks returns the options of want that differ from o. What want leaves "" is as it is.
+func (o VFOptions) Lacks(want VFOptions) VFOptions {
+	lacks := VFOptions{}
+	for _, f := range []struct {
+		has, want string
+		into      *string
+	}{
+		{o.NodeGUID, want.NodeGUID, &lacks.NodeGUID}, {o.PortGUID, want.PortGUID, &lacks.PortGUID},
+		{o.MAC, want.MAC, &lacks.MAC}, {o.State, want.State, &lacks.State},
+	} {
+		if f.want != "" && !strings.EqualFold(f.has, f.want) {
+			*f.into = f.want
+		}
+	}
+	return lacks
+}
+
+// Shown returns the options of want that o shows, with whatever value: a driver may accept options
+// that it does not show.
+func (o VFOptions) Shown(want VFOptions) VFOptions {
+	if o.NodeGUID == "" {
+		want.NodeGUID = ""
+	}
+	if o.PortGUID == "" {
+		want.PortGUID = ""
+	}
+	if o.State == "" {
+		want.State = ""
+	}
+	return want
+}
+
+// SetIdentity sets the identity of a virtual function and reads it back, as far as the driver shows
+// it. A kernel before Linux 5.5 does not show GUIDs over netlink. Callers ensure that the function
+// is not in use.
+func SetIdentity(root host.Root, k Requester, pf pci.Address, vf int, want VFOptions) error {
+	p, err := place(root, k, pf, vf)
+	if err != nil {
+		return err
+	}
+	now, err := p.read()
+	if err != nil {
+		return err
+	}
+	if p.alias != "" { // it holds port GUIDs only; node GUIDs follow the firmware
+		want = VFOptions{PortGUID: want.PortGUID}
+	}
+	lacks := now.Lacks(want)
+	for _, f := range []struct {
+		kind        RequestKind
+		file, value string
+	}{
+		{SetNodeGUID, "node", lacks.NodeGUID}, {SetPortGUID, "port", lacks.PortGUID}, {SetMAC, "mac", lacks.MAC},
+		{SetState, "policy", lacks.State},
+	} {
+		switch {
+		case f.value == "":
+			continue
+		case p.alias != "":
+			err = k.Write(Write{p.alias, "0x" + strings.ReplaceAll(f.value, ":", "")})
+		case p.ofed != "":
+			value := f.value
+			if f.kind == SetState {
+				value = policies()[value]
+			}
+			err = k.Write(Write{path.Join(p.ofed, f.file), value})
+		default:
+			_, err = k.Request(Request{f.kind, p.netdev, vf, f.value})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	back, err := p.read()
+	if err != nil {
+		return err
+	}
+	if still := back.Shown(back.Lacks(want)); still != (VFOptions{}) {
+		return fmt.Errorf("VF %d of %s: the kernel accepted %+v but shows %+v", vf, pf, still, back)
+	}
+	return nil
+}

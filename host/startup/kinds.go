@@ -1,0 +1,532 @@
+package startup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/driver"
+	"gpustack/host/guard"
+	observed "gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Errors of steps.
+var (
+	// ErrOther means that another adapter is where the record expects one.
+	ErrOther = host.WithHint(errors.New("is not the recorded adapter"),
+		"'gpustack rdma scan' shows the adapters; 'gpustack rdma prepare' records this one, '--remove ADDRESS' forgets the other")
+	// ErrHost means that an adapter is not bound to the driver that was recorded.
+	ErrHost = host.WithHint(errors.New("is not bound to its recorded driver"), "the kernel's log says why: journalctl -k, or dmesg")
+	// ErrMoved means that VFs have other addresses than recorded.
+	ErrMoved = host.WithHint(errors.New("has another address than recorded"), "run 'gpustack rdma prepare' for the adapter again")
+	// ErrChangedSince means that VFs are neither as this boot made them nor as they were before.
+	ErrChangedSince = host.WithHint(errors.New("was changed since by another program"), "'gpustack rdma scan' shows the VFs; set sriov_numvfs by hand, or reboot")
+)
+
+// inUse is the error of a function that is in use while it would have to go.
+type inUse struct {
+	address pci.Address
+	who     string
+	hint    string
+}
+
+func (e *inUse) Error() string { return fmt.Sprintf("%s is in use: %s", e.address, e.who) }
+
+// Refusal returns the code of the error: no option lifts it.
+func (*inUse) Refusal() (code host.Code, allow string) { return host.CodeInUse, "" }
+
+// Hint returns how to end the use.
+func (e *inUse) Hint() string { return e.hint }
+
+// free returns an error for each function that a guest or a process uses, or whose network
+// interface is in another network namespace. A function without a driver cannot be in use, so on a
+// fresh boot nothing is read.
+func (m machine) free(addresses ...pci.Address) error {
+	var bound []pci.Address
+	for _, a := range addresses {
+		s, err := driver.Read(m.root, a)
+		if err != nil && !errors.Is(err, driver.ErrGone) {
+			return err
+		}
+		if s.Driver != "" {
+			bound = append(bound, a)
+		}
+	}
+	if len(bound) == 0 {
+		return nil
+	}
+	devices, _, err := pci.Scan(m.root, pci.Options{})
+	if err != nil {
+		return err
+	}
+	uses, err := observed.ObserveUses(m.root, devices, true)
+	if err != nil {
+		return err
+	}
+	if why := uses.Unknown(); why != "" {
+		return fmt.Errorf("cannot determine which guests use %s: %s", bound[0], why)
+	}
+	guests := uses.ByGuests()
+	var errs []error
+	for _, a := range bound {
+		if by := guests[a]; by != nil {
+			errs = append(errs, &inUse{a, by.Who(), by.Hint()})
+			continue
+		}
+		if i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a }); i >= 0 {
+			errs = append(errs, &inUse{a, uses.Holders[i].Who(), uses.Holders[i].Hint()})
+			continue
+		}
+		errs = append(errs, m.here(devices.At(a)))
+	}
+	return errors.Join(errs...)
+}
+
+// here returns an error if the network interface of a function is in another network namespace: its
+// host driver has made one, and this namespace does not show it.
+func (m machine) here(d *pci.Device) error {
+	const ethernet = 0x0200
+	if d == nil || d.Class == nil || *d.Class != ethernet || d.DriverName() == "" || pci.LeavesAlone(d.DriverName()) {
+		return nil
+	}
+	dir := path.Join(observed.DevicesDir, d.Address.String(), "net")
+	names, err := m.root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) {
+		return fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	if len(names) > 0 {
+		return nil
+	}
+	return &inUse{d.Address, "its network interface is in another network namespace", "end the container that has it"}
+}
+
+// is returns an error unless the recorded adapter is at its address, with the bridges above it: the
+// steps must not touch another one.
+func (m machine) is(a rdma.Prepared) error {
+	dir := path.Join(observed.DevicesDir, a.Address.String())
+	if ok, err := m.root.Exists(dir); err != nil || !ok {
+		if err != nil {
+			return fmt.Errorf("%s: %w", dir, host.Cause(err))
+		}
+		return fmt.Errorf("%s: %w", a.Address, driver.ErrGone)
+	}
+	for _, id := range []struct {
+		file string
+		want pci.ID
+	}{{"vendor", a.VendorID}, {"device", a.ProductID}} {
+		data, err := m.root.ReadFile(path.Join(dir, id.file))
+		if err != nil {
+			return fmt.Errorf("%s/%s: %w", dir, id.file, host.Cause(err))
+		}
+		if got := strings.TrimPrefix(strings.TrimSpace(string(data)), "0x"); got != id.want.String() {
+			return fmt.Errorf("%s: %w: its %s is %s, not %s", a.Address, ErrOther, id.file, got, id.want)
+		}
+	}
+	at, err := m.root.Real(dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	var bridges []pci.Address
+	for element := range strings.SplitSeq(path.Dir(at), "/") {
+		if bridge, err := pci.ParseAddress(element); err == nil {
+			bridges = append(bridges, bridge)
+		}
+	}
+	if !slices.Equal(bridges, a.Path) {
+		return fmt.Errorf("%s: %w: the bridges above it are %v, not %v", a.Address, ErrOther, bridges, a.Path)
+	}
+	return nil
+}
+
+// bound returns an error unless an adapter is the recorded one and has its host driver.
+func (m machine) bound(a rdma.Prepared) error {
+	if err := m.is(a); err != nil {
+		return err
+	}
+	s, err := driver.Read(m.root, a.Address)
+	if err == nil && a.Driver != "" && string(s.Driver) != a.Driver {
+		err = fmt.Errorf("%s: %w: %s instead of %s", a.Address, ErrHost, s.Driver, a.Driver)
+	}
+	return err
+}
+
+// wait waits until ready returns nil, no longer than devices have to appear. Another adapter does
+// not become the recorded one.
+func wait(ctx context.Context, m machine, ready func() error) error {
+	ctx, cancel := context.WithDeadline(ctx, m.appear)
+	defer cancel()
+	var other error
+	err := driver.Wait(ctx, func() error {
+		err := ready()
+		if errors.Is(err, ErrOther) {
+			other = err
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, other)
+}
+
+// netns is the step that sets how RDMA devices belong to network namespaces.
+type netns struct{}
+
+type netnsBefore struct {
+	Mode string `json:"mode"`
+}
+
+// look finds the mode set by the option of module ib_core, as a rule: later it can hardly change.
+func (netns) look(ctx context.Context, m machine) (before any, reached bool, err error) {
+	var mode string
+	err = wait(ctx, m, func() error {
+		if mode, err = driver.Netns(m.root); err == nil && mode == "" {
+			err = errNoCore
+		}
+		return err
+	})
+	return netnsBefore{mode}, mode == driver.NetnsExclusive, err
+}
+
+var errNoCore = host.WithHint(errors.New("the module ib_core is not loaded"), "modprobe ib_uverbs")
+
+func (netns) carryOut(_ context.Context, m machine) error {
+	return driver.SetNetnsMode(m.root, m.kernel, driver.NetnsExclusive)
+}
+
+func (netns) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil, nil }
+
+func (netns) revert(_ context.Context, m machine, raw json.RawMessage) error {
+	var before netnsBefore
+	if err := json.Unmarshal(raw, &before); err != nil {
+		return err
+	}
+	mode, err := driver.Netns(m.root)
+	if err != nil || mode == "" || mode == before.Mode {
+		return err
+	}
+	return driver.SetNetnsMode(m.root, m.kernel, before.Mode)
+}
+
+// vfs is the step that creates the VFs of an adapter.
+type vfs struct{ adapter rdma.Prepared }
+
+type vfsBefore struct {
+	driver.VFs
+	Eswitch string `json:"eswitch"` // "" where the adapter shows none
+	Made    int    `json:"made"`    // the number of VFs that the step creates
+	// Each are the VFs that the step destroys, by index: new ones have neither identity nor driver.
+	Each []vfBefore `json:"each"`
+}
+
+type vfBefore struct {
+	driver.VFOptions
+	driver.State
+}
+
+func (v vfs) look(ctx context.Context, m machine) (before any, reached bool, err error) {
+	b := vfsBefore{Made: len(v.adapter.VFs), Each: []vfBefore{}}
+	err = wait(ctx, m, func() error {
+		if err := m.bound(v.adapter); err != nil {
+			return err
+		}
+		b.VFs, err = driver.ReadVFs(m.root, v.adapter.Address)
+		if err == nil {
+			b.Eswitch, err = driver.Eswitch(m.root, v.adapter.Address)
+		}
+		if err == nil && v.adapter.Eswitch != "" && b.Eswitch == "" {
+			err = fmt.Errorf("%s: %w", v.adapter.Address, driver.ErrNoInterface)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	reached = b.Count == len(v.adapter.VFs) && (v.adapter.Eswitch == "" || v.adapter.Eswitch == b.Eswitch)
+	if reached {
+		return b, true, v.addresses(m)
+	}
+	for i, a := range b.Addresses {
+		var each vfBefore
+		if each.State, err = driver.Read(m.root, a); err == nil && v.adapter.LinkLayer != "" {
+			each.VFOptions, err = driver.ReadIdentity(m.root, m.kernel, v.adapter.Address, i)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		b.Each = append(b.Each, each)
+	}
+	return b, false, nil
+}
+
+// addresses returns an error unless the VFs have the recorded addresses.
+func (v vfs) addresses(m machine) error {
+	now, err := driver.ReadVFs(m.root, v.adapter.Address)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i, vf := range v.adapter.VFs {
+		if i >= len(now.Addresses) || now.Addresses[i] != vf.Address {
+			errs = append(errs, fmt.Errorf("VF %d of %s: %w: %s", i, v.adapter.Address, ErrMoved, vf.Address))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (v vfs) carryOut(ctx context.Context, m machine) error {
+	if err := m.setVFs(ctx, v.adapter.Address, len(v.adapter.VFs), v.adapter.Eswitch, false); err != nil {
+		return err
+	}
+	return v.addresses(m)
+}
+
+// setVFs destroys the VFs of an adapter, unless one is in use, sets the mode of its eswitch, which
+// can change only then, and creates n new ones.
+func (m machine) setVFs(ctx context.Context, a pci.Address, n int, eswitch string, probe bool) error {
+	now, err := driver.ReadVFs(m.root, a)
+	if err == nil {
+		err = m.free(now.Addresses...)
+	}
+	if err == nil && now.Count != 0 {
+		err = driver.SetVFs(ctx, m.root, m.kernel, a, 0)
+	}
+	if err != nil {
+		return err
+	}
+	if eswitch != "" {
+		mode, err := driver.Eswitch(m.root, a)
+		if err == nil && mode != eswitch {
+			err = driver.SetEswitch(ctx, m.root, m.kernel, a, eswitch)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if now.Autoprobe != nil && *now.Autoprobe != probe {
+		if err := driver.SetAutoprobe(m.root, m.kernel, a, probe); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return driver.SetVFs(ctx, m.root, m.kernel, a, n)
+}
+
+// unmade returns the number of VFs and what was before, or false if the state is that of before.
+func (v vfs) unmade(m machine, raw json.RawMessage) (now driver.VFs, before vfsBefore, pending bool, err error) {
+	if err := json.Unmarshal(raw, &before); err != nil {
+		return now, before, false, err
+	}
+	now, err = driver.ReadVFs(m.root, v.adapter.Address)
+	if errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrNoSRIOV) {
+		return now, before, false, nil // without its driver it has no VFs
+	}
+	if err != nil {
+		return now, before, false, err
+	}
+	mode, err := driver.Eswitch(m.root, v.adapter.Address)
+	if err != nil {
+		return now, before, false, err
+	}
+	probe := now.Autoprobe != nil && before.Autoprobe != nil && *now.Autoprobe != *before.Autoprobe
+	pending = now.Count != before.Count || before.Eswitch != "" && mode != "" && mode != before.Eswitch || probe
+	if pending && !slices.Contains([]int{0, before.Count, before.Made}, now.Count) {
+		err = fmt.Errorf("%s: sriov_numvfs %w: it is %d, this boot made it %d", v.adapter.Address, ErrChangedSince, now.Count, before.Made)
+	}
+	return now, before, pending, err
+}
+
+func (v vfs) goes(m machine, raw json.RawMessage) ([]pci.Address, error) {
+	now, before, pending, err := v.unmade(m, raw)
+	if !pending || now.Count == before.Count {
+		return nil, err
+	}
+	return now.Addresses, err
+}
+
+func (v vfs) revert(ctx context.Context, m machine, raw json.RawMessage) error {
+	now, before, pending, err := v.unmade(m, raw)
+	if err != nil || !pending {
+		return err
+	}
+	probe := before.Autoprobe == nil || *before.Autoprobe
+	if now.Count == before.Count && now.Autoprobe != nil && *now.Autoprobe != probe {
+		if err := driver.SetAutoprobe(m.root, m.kernel, v.adapter.Address, probe); err != nil {
+			return err
+		}
+		if _, _, pending, err = v.unmade(m, raw); err != nil || !pending {
+			return err
+		}
+	}
+	if err := m.setVFs(ctx, v.adapter.Address, before.Count, before.Eswitch, probe); err != nil || before.Count == 0 {
+		return err
+	}
+	if now, err = driver.ReadVFs(m.root, v.adapter.Address); err != nil {
+		return err
+	}
+	var errs []error
+	for i, each := range before.Each {
+		if i >= len(now.Addresses) {
+			break
+		}
+		if each.VFOptions != (driver.VFOptions{}) {
+			errs = append(errs, driver.SetIdentity(m.root, m.kernel, v.adapter.Address, i, each.VFOptions))
+		}
+		errs = append(errs, driver.Bring(ctx, m.root, m.kernel, now.Addresses[i], each.State, m.settle))
+	}
+	return errors.Join(errs...)
+}
+
+// identity is the step that gives a VF its GUIDs or its MAC address.
+type identity struct {
+	adapter rdma.Prepared
+	vf      rdma.PreparedVF
+	want    driver.VFOptions
+}
+
+type identityBefore struct {
+	PF    pci.Address `json:"pf"`
+	Index int         `json:"index"`
+	driver.VFOptions
+	Made driver.VFOptions `json:"made"`
+}
+
+func (i identity) look(ctx context.Context, m machine) (before any, reached bool, err error) {
+	var now driver.VFOptions
+	err = wait(ctx, m, func() error {
+		now, err = driver.ReadIdentity(m.root, m.kernel, i.adapter.Address, i.vf.Index)
+		return err
+	})
+	lacks := now.Lacks(i.want)
+	if m.done { // a kernel before Linux 5.5 does not show GUIDs: it has confirmed them
+		lacks = now.Shown(lacks)
+	}
+	return identityBefore{i.adapter.Address, i.vf.Index, now, i.want}, lacks == driver.VFOptions{}, err
+}
+
+func (i identity) carryOut(ctx context.Context, m machine) error {
+	if err := m.free(i.vf.Address); err != nil {
+		return err
+	}
+	// A host driver reads the identity of a VF only when it binds the VF.
+	s, err := driver.Read(m.root, i.vf.Address)
+	if err == nil && s.Driver != "" && !pci.LeavesAlone(string(s.Driver)) {
+		err = driver.Bring(ctx, m.root, m.kernel, i.vf.Address, driver.State{Override: s.Override}, m.settle)
+	}
+	if err != nil {
+		return err
+	}
+	return driver.SetIdentity(m.root, m.kernel, i.adapter.Address, i.vf.Index, i.want)
+}
+
+func (i identity) goes(m machine, raw json.RawMessage) ([]pci.Address, error) {
+	pending, _, err := i.unmade(m, raw)
+	if !pending {
+		return nil, err
+	}
+	return []pci.Address{i.vf.Address}, err
+}
+
+// unmade reports whether the VF still is the same and has the identity that this boot gave it.
+func (i identity) unmade(m machine, raw json.RawMessage) (bool, identityBefore, error) {
+	var b identityBefore
+	if err := json.Unmarshal(raw, &b); err != nil {
+		return false, b, err
+	}
+	now, err := driver.ReadVFs(m.root, b.PF)
+	if errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrNoSRIOV) {
+		return false, b, nil
+	}
+	if err != nil || b.Index >= len(now.Addresses) || now.Addresses[b.Index] != i.vf.Address {
+		return false, b, err
+	}
+	identity, err := driver.ReadIdentity(m.root, m.kernel, b.PF, b.Index)
+	return err == nil && identity.Lacks(b.VFOptions) != driver.VFOptions{}, b, err
+}
+
+func (i identity) revert(_ context.Context, m machine, raw json.RawMessage) error {
+	pending, b, err := i.unmade(m, raw)
+	if err != nil || !pending {
+		return err
+	}
+	if err := m.free(i.vf.Address); err != nil {
+		return err
+	}
+	return driver.SetIdentity(m.root, m.kernel, b.PF, b.Index, b.VFOptions)
+}
+
+// binding is the step that binds a VF, or a whole adapter, to its driver.
+type binding struct {
+	adapter rdma.Prepared
+	address pci.Address
+	driver  string
+}
+
+type bindingBefore struct {
+	driver.State
+	Made string `json:"made"`
+}
+
+func (b binding) goal() driver.State {
+	return driver.State{Driver: driver.Name(b.driver), Override: driver.Name(b.driver)}
+}
+
+func (b binding) look(ctx context.Context, m machine) (before any, reached bool, err error) {
+	var s driver.State
+	err = wait(ctx, m, func() error {
+		if b.address == b.adapter.Address {
+			if err := m.is(b.adapter); err != nil {
+				return err
+			}
+		}
+		s, err = driver.Read(m.root, b.address)
+		return err
+	})
+	return bindingBefore{s, b.driver}, s == b.goal(), err
+}
+
+func (b binding) carryOut(ctx context.Context, m machine) error {
+	if err := m.free(b.address); err != nil {
+		return err
+	}
+	return driver.Bring(ctx, m.root, m.kernel, b.address, b.goal(), m.settle)
+}
+
+func (b binding) goes(m machine, raw json.RawMessage) ([]pci.Address, error) {
+	_, pending, err := b.unmade(m, raw)
+	if !pending {
+		return nil, err
+	}
+	return []pci.Address{b.address}, err
+}
+
+func (b binding) unmade(m machine, raw json.RawMessage) (before bindingBefore, pending bool, err error) {
+	if err := json.Unmarshal(raw, &before); err != nil {
+		return before, false, err
+	}
+	now, err := driver.Read(m.root, b.address)
+	if errors.Is(err, driver.ErrGone) || errors.Is(err, unix.ENOENT) {
+		return before, false, nil
+	}
+	return before, err == nil && now != before.State, err
+}
+
+func (b binding) revert(ctx context.Context, m machine, raw json.RawMessage) error {
+	before, pending, err := b.unmade(m, raw)
+	if err != nil || !pending {
+		return err
+	}
+	if err := m.free(b.address); err != nil {
+		return err
+	}
+	return driver.Bring(ctx, m.root, m.kernel, b.address, before.State, m.settle)
+}

@@ -1,0 +1,411 @@
+package startup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/boot"
+	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Kernel returns what makes the requests of one step, each with a deadline.
+type Kernel func(deadline time.Duration) driver.Requester
+
+// Machine is what steps are carried out on.
+type Machine struct {
+	Root    host.Root
+	Kernel  Kernel
+	Settle  time.Duration // maximum time until a request has its effect
+	Appear  time.Duration // maximum time until devices appear; 0 for a minute
+	Version string        // of gpustack, for the result
+}
+
+// Errors of runs.
+var (
+	// ErrRunning means that another run carries out steps now.
+	ErrRunning = host.WithHint(host.WithCode(errors.New("another gpustack boot is running"), host.CodeLocked, ""), "wait until it has ended: systemctl status "+Unit)
+	// ErrSteps means that steps have failed. The result names them.
+	ErrSteps = host.WithHint(errors.New("a step failed"), "repair the cause, then run: systemctl restart "+Unit)
+)
+
+// offArgument is the kernel argument with which every function remains with the host for one boot,
+// as the hooks of host prepare honour it.
+const offArgument = "gpustack=off"
+
+// bootFile contains an id that differs for each boot (proc_sys_kernel(5)).
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
+// BootID returns the id of the running boot, or "" if the root is not a running machine.
+func BootID(root host.Root) (string, error) {
+	data, err := root.ReadFile(bootFile)
+	if host.IsAbsent(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", bootFile, host.Cause(err))
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// run is a run under the lock.
+type run struct {
+	Machine
+	result Result
+	appear time.Time
+	// succeeded are the steps that an earlier run of this boot has completed.
+	succeeded map[string]bool
+}
+
+// Run carries out all recorded steps, and writes the result before and after each. A step whose
+// state is reached is unchanged; a step that fails fails only the steps that need it. When ctx
+// ends, the current step is completed and the others stay pending. Without a record and without an
+// earlier result it does nothing. The error is ErrSteps if a step failed, the cause of ctx if it
+// was interrupted, or what prevents every step.
+func Run(ctx context.Context, m Machine) (Result, error) {
+	record, err := rdma.ReadRecord(m.Root)
+	if err != nil {
+		return Result{}, err
+	}
+	steps := Steps(record)
+	r, unlock, err := m.begin(len(steps) > 0)
+	if err != nil || r == nil {
+		return Result{}, err
+	}
+	defer unlock()
+	err = r.carryOut(ctx, steps)
+	return r.result, err
+}
+
+// begin locks the machine against other runs and reads the result of this boot. Without a result
+// and without steps it returns nil.
+func (m Machine) begin(wanted bool) (*run, func(), error) {
+	earlier, err := ReadResult(m.Root)
+	if err != nil {
+		return nil, nil, err
+	}
+	if earlier == nil && !wanted {
+		return nil, nil, nil
+	}
+	id, err := BootID(m.Root)
+	if err == nil && id == "" {
+		err = fmt.Errorf("%s: %w", bootFile, driver.ErrNotLive)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if earlier == nil {
+		// The folder that is locked comes with the file.
+		empty := Result{Schema: ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: []StepResult{}}
+		c, err := planned(m.Root, empty)
+		if err == nil && c.Before == nil { // another run may have written its own meanwhile
+			err = c.Apply(m.Root)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	unlock, err := lock(m.Root)
+	if err != nil {
+		return nil, nil, err
+	}
+	if earlier, err = ReadResult(m.Root); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	if earlier == nil || earlier.BootID != id {
+		earlier = &Result{} // /run did not end with its boot
+	}
+	appear := m.Appear
+	if appear == 0 {
+		appear = time.Minute
+	}
+	r := &run{Machine: m, appear: time.Now().Add(appear), succeeded: map[string]bool{}}
+	for _, s := range earlier.Steps {
+		r.succeeded[s.ID] = s.Status == Done || s.Status == Unchanged
+	}
+	r.result = Result{Schema: ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: earlier.Steps}
+	return r, unlock, nil
+}
+
+// lock locks the folder of the result until the returned function is called.
+func lock(root host.Root) (func(), error) {
+	dir := path.Dir(ResultFile)
+	place, err := root.Resolve(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	fd, err := unix.Open(place, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrRunning
+		}
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), unix.Close(fd))
+	}
+	return func() { unix.Close(fd) }, nil //nolint:errcheck // nothing was written
+}
+
+// planned returns the change that writes a result, which every user may read.
+func planned(root host.Root, r Result) (edit.Change, error) {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return edit.Change{}, err
+	}
+	return edit.Put(root, ResultFile, append(text, '\n'), 0o644, false)
+}
+
+func (r *run) save() error {
+	c, err := planned(r.Root, r.result)
+	if err != nil {
+		return err
+	}
+	return c.Apply(r.Root)
+}
+
+// at returns the result of a step, or nil.
+func (r *run) at(id string) *StepResult {
+	i := slices.IndexFunc(r.result.Steps, func(s StepResult) bool { return s.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &r.result.Steps[i]
+}
+
+// arrange lists the steps in their order. What earlier runs of this boot have recorded for a revert
+// is kept, also of steps that are recorded no more: they come first.
+func (r *run) arrange(steps []Step) {
+	var list []StepResult
+	for _, s := range r.result.Steps {
+		wanted := slices.ContainsFunc(steps, func(w Step) bool { return w.ID == s.ID })
+		if !wanted && s.hasBefore() {
+			list = append(list, s)
+		}
+	}
+	for _, s := range steps {
+		result := StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: Pending}
+		if earlier := r.at(s.ID); earlier != nil {
+			result.Before = earlier.Before
+		}
+		list = append(list, result)
+	}
+	r.result.Steps = append([]StepResult{}, list...)
+}
+
+// hasBefore reports whether the step has changed the machine in this boot, or has begun to.
+func (s StepResult) hasBefore() bool {
+	return len(s.Before) > 0 && string(s.Before) != "null"
+}
+
+func (r *run) carryOut(ctx context.Context, steps []Step) error {
+	r.arrange(steps)
+	if err := r.save(); err != nil {
+		return err
+	}
+	off, err := isOff(r.Root)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Total)
+	defer cancel()
+	failed := false
+	for _, s := range steps {
+		result := r.at(s.ID)
+		why := ""
+		for _, need := range s.Needs {
+			if n := r.at(need); n == nil || n.Status != Done && n.Status != Unchanged {
+				why = "needs " + need
+				break
+			}
+		}
+		switch {
+		case off:
+			result.Status, result.Error = Skipped, offArgument+" is on the kernel command line"
+			continue
+		case why != "":
+			result.Status, result.Error = Skipped, why
+			continue
+		case context.Cause(ctx) != nil:
+			return errors.Join(context.Cause(ctx), r.save())
+		}
+		if err := r.step(ctx, s, result); err != nil {
+			return err
+		}
+		failed = failed || result.Status == Failed
+	}
+	ended := time.Now().UTC()
+	r.result.Ended = &ended
+	if err := r.save(); err != nil {
+		return err
+	}
+	if failed {
+		return ErrSteps
+	}
+	return nil
+}
+
+// machine returns the machine for steps with a deadline.
+func (r *run) machine(deadline time.Duration) machine {
+	return machine{root: r.Root, kernel: r.Kernel(deadline), settle: r.Settle, appear: r.appear}
+}
+
+// step carries out one step. Its error is that of writing the result.
+func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
+	began := time.Now()
+	result.Status = Running
+	// A signal does not end a step in the middle: its deadline does.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Deadline)
+	defer cancel()
+	m := r.machine(s.Deadline)
+	m.done = r.succeeded[s.ID] && !slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status != Unchanged })
+	before, reached, err := s.work.look(ctx, m)
+	switch {
+	case err != nil:
+	case reached:
+		result.Status = Unchanged
+	default:
+		if !result.hasBefore() {
+			if result.Before, err = json.Marshal(before); err != nil {
+				return err
+			}
+		}
+		if err := r.save(); err != nil {
+			return err // nothing is changed that could not be reverted
+		}
+		if err = s.work.carryOut(ctx, m); err == nil {
+			result.Status = Done
+		}
+	}
+	if err != nil {
+		result.Status, result.Error = Failed, host.Cause(err).Error()
+	}
+	result.Seconds = time.Since(began).Seconds()
+	return r.save()
+}
+
+// isOff reports whether the running kernel has gpustack=off.
+func isOff(root host.Root) (bool, error) {
+	const file = "/proc/cmdline"
+	data, err := root.ReadFile(file)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", file, host.Cause(err))
+	}
+	return slices.Contains(boot.ParseArgs(string(data)), offArgument), nil
+}
+
+// Revert restores what this boot's steps have found before they changed it, of steps that the
+// record wants no more, and creates the VFs of an adapter again whose recorded number has changed.
+// It changes nothing if a function that would go is in use. Without a result of this boot it does
+// nothing.
+func Revert(ctx context.Context, m Machine) error {
+	record, err := rdma.ReadRecord(m.Root)
+	if err != nil {
+		return err
+	}
+	r, unlock, err := m.begin(false)
+	if err != nil || r == nil {
+		return err
+	}
+	defer unlock()
+	steps := Steps(record)
+	// The VFs that go with a step need no revert of their own.
+	gone := map[pci.Address]bool{}
+	var going []pci.Address
+	var errs []error
+	var left []StepResult
+	for _, s := range r.result.Steps {
+		if slices.ContainsFunc(steps, func(w Step) bool { return w.ID == s.ID }) || !s.hasBefore() {
+			continue
+		}
+		w := workOf(s)
+		if w == nil {
+			errs = append(errs, fmt.Errorf("step %q: was recorded by a later release of gpustack", s.ID))
+			continue
+		}
+		left = append(left, s)
+		functions, err := w.goes(r.machine(quick), s.Before)
+		errs = append(errs, err)
+		for _, a := range functions {
+			if !gone[a] {
+				going = append(going, a)
+			}
+			gone[a] = gone[a] || s.Kind == kindVFs
+		}
+	}
+	again := r.resized(record)
+	for _, a := range again {
+		now, err := driver.ReadVFs(m.Root, a)
+		errs = append(errs, err)
+		going = append(going, now.Addresses...)
+	}
+	if len(going) > 0 {
+		errs = append(errs, r.machine(quick).free(going...))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, s := range slices.Backward(left) {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if s.Kind == kindVFs || s.Address == nil || !gone[*s.Address] {
+			if err := r.revert(ctx, s, r.machine(long)); err != nil {
+				errs = append(errs, fmt.Errorf("step %q: %w", s.ID, err))
+				continue
+			}
+		}
+		r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return x.ID == s.ID })
+		errs = append(errs, r.save())
+	}
+	// Steps that changed nothing are forgotten with their record.
+	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool {
+		return !x.hasBefore() && !slices.ContainsFunc(steps, func(w Step) bool { return w.ID == x.ID })
+	})
+	if len(errs) == 0 || errors.Join(errs...) == nil {
+		ended := time.Now().UTC()
+		r.result.Ended = &ended
+	}
+	if err := errors.Join(append(errs, r.save())...); err != nil || len(again) == 0 {
+		return err
+	}
+	return r.carryOut(ctx, steps)
+}
+
+// revert restores what a step has found.
+func (r *run) revert(ctx context.Context, s StepResult, m machine) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), long)
+	defer cancel()
+	return workOf(s).revert(ctx, m, s.Before)
+}
+
+// resized returns the adapters of which this boot has made another number of VFs than is recorded
+// now.
+func (r *run) resized(record *rdma.Record) (list []pci.Address) {
+	if record == nil {
+		return nil
+	}
+	for _, a := range record.Adapters {
+		s := r.at(kindVFs + " " + a.Address.String())
+		if s == nil || !s.hasBefore() {
+			continue
+		}
+		now, err := driver.ReadVFs(r.Root, a.Address)
+		if err == nil && !a.Whole && now.Count != len(a.VFs) {
+			list = append(list, a.Address)
+		}
+	}
+	return list
+}

@@ -1,0 +1,108 @@
+package startup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/templates"
+)
+
+// Unit is the name of the one unit that runs gpustack boot. Later kinds of steps add no units.
+const Unit = "gpustack-boot.service"
+
+// UnitFile is the unit, and WantsFile is the drop-in that has each boot start it. A drop-in is a
+// file, which the link of systemctl enable is not; 'systemctl mask' still disables the unit.
+//
+// The unit is before all that uses VFs, and before nothing else: network, sshd and logins must not
+// wait for an adapter whose firmware hangs. It has no default dependencies, which put it after
+// sysinit.target: cloud-init delays that until the network is up. TimeoutStartSec exceeds [Total],
+// after which gpustack ends by itself (systemd.special(7), systemd.service(5)).
+const (
+	UnitFile  = "/etc/systemd/system/" + Unit
+	WantsFile = "/etc/systemd/system/multi-user.target.d/gpustack-boot.conf"
+)
+
+// Errors of the unit.
+var (
+	ErrNoSystemd = host.WithHint(errors.New("the machine has no systemd, whose unit "+Unit+" repeats these steps at every boot"),
+		"VFs on such a machine need a script of its own; host prepare works without systemd")
+	ErrNoProgram = host.WithHint(errors.New("gpustack is in no folder that a unit can start it from at every boot"),
+		"install it: install -m 755 gpustack /usr/local/sbin/gpustack")
+)
+
+// Files returns the plan that the unit and its drop-in exist with their contents. They start the
+// program that runs now if it lies in a folder of programs below the root, else the one that is
+// installed there.
+func Files(root host.Root) (edit.Plan, error) {
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return nil, fmt.Errorf("/proc/self/exe: %w", host.Cause(err))
+	}
+	return FilesFor(root, self)
+}
+
+// FilesFor returns the plan of [Files] for the program at a path of the running machine.
+func FilesFor(root host.Root, self string) (edit.Plan, error) {
+	found := false
+	for _, name := range []string{"/usr/lib/systemd/systemd", "/lib/systemd/systemd"} {
+		ok, err := root.Exists(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, host.Cause(err))
+		}
+		found = found || ok
+	}
+	program, err := programFor(root, self)
+	if !found {
+		err = errors.Join(ErrNoSystemd, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var plan edit.Plan
+	for _, f := range []struct{ name, text string }{
+		{UnitFile, strings.ReplaceAll(templates.BootUnit, "{{.}}", program)}, {WantsFile, templates.BootWants},
+	} {
+		c, err := edit.Put(root, f.name, []byte(f.text), 0o644, false)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, c)
+	}
+	return plan, nil
+}
+
+// programFor returns the path of gpustack below the root for the unit.
+func programFor(root host.Root, self string) (string, error) {
+	folders := []string{"/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"}
+	var candidates []string
+	if rel, ok := strings.CutPrefix(self, strings.TrimSuffix(root.Path("/"), "/")); ok && isPlain(rel) &&
+		(slices.Contains(folders, path.Dir(rel)) || strings.HasPrefix(rel, "/opt/")) {
+		candidates = append(candidates, rel)
+	}
+	for _, dir := range folders {
+		candidates = append(candidates, path.Join(dir, "gpustack"))
+	}
+	for _, name := range candidates {
+		ok, err := root.Exists(name)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+		}
+		if ok {
+			return name, nil
+		}
+	}
+	return "", ErrNoProgram
+}
+
+// isPlain reports whether systemd reads a path as it is: %, $, quotes and spaces have a meaning
+// there.
+func isPlain(name string) bool {
+	const plain = "/._+-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return !strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(plain, r) })
+}
