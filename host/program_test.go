@@ -11,7 +11,7 @@ import (
 
 // programs are all kinds, as journals of all releases hold them.
 const programs = `[["update-grub"],["grub2-mkconfig","-o","/etc/grub2.cfg"],["update-initramfs","-u","-k","all"],` +
-	`["dracut","--force","/boot/initramfs-5.14.img","5.14"],["kernel-install","add","6.1","/lib/modules/6.1/vmlinuz"],["mkinitcpio","-P"]]`
+	`["dracut","--force","/boot/initramfs-5.14.img","5.14"],["kernel-install","add","6.1","/lib/modules/6.1/vmlinuz"],["gpustack","boot","--revert"],["mkinitcpio","-P"]]`
 
 func TestProgramJSON(t *testing.T) {
 	var read []host.Program
@@ -21,13 +21,13 @@ func TestProgramJSON(t *testing.T) {
 	want := []host.Program{
 		{Kind: host.UpdateGrub}, {Kind: host.GrubMkconfig, File: "/etc/grub2.cfg"}, {Kind: host.UpdateInitramfs},
 		{Kind: host.Dracut, File: "/boot/initramfs-5.14.img", Release: "5.14"},
-		{Kind: host.KernelInstall, File: "/lib/modules/6.1/vmlinuz", Release: "6.1"},
+		{Kind: host.KernelInstall, File: "/lib/modules/6.1/vmlinuz", Release: "6.1"}, {Kind: host.RevertBoot},
 	}
-	if diff := cmp.Diff(want, read[:5]); diff != "" {
+	if diff := cmp.Diff(want, read[:6]); diff != "" {
 		t.Error(diff)
 	}
-	if read[5].Kind != host.OtherProgram || read[5].String() != "mkinitcpio -P" {
-		t.Errorf("a program of a later release: %+v", read[5])
+	if read[6].Kind != host.OtherProgram || read[6].String() != "mkinitcpio -P" {
+		t.Errorf("a program of a later release: %+v", read[6])
 	}
 	written, err := json.Marshal(read)
 	if err != nil || string(written) != programs {

@@ -183,3 +183,17 @@ func TestExpendable(t *testing.T) {
 		}
 	}
 }
+
+// TestReadyItself: this program carries "gpustack boot --revert" out itself, wherever it lies.
+func TestReadyItself(t *testing.T) {
+	root, err := host.NewRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (host.Runner{Root: root}).Ready([]host.Program{{Kind: host.RevertBoot}}); err != nil {
+		t.Error(err)
+	}
+	if err := (host.Runner{Root: root}).Ready([]host.Program{{Kind: host.RevertBoot}, {Kind: host.UpdateGrub}}); !errors.Is(err, host.ErrNoProgram) {
+		t.Errorf("%v, want %v", err, host.ErrNoProgram)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/host/selection"
 )
 
@@ -34,6 +35,9 @@ func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, e
 		return Want{none: opts.None}, err
 	}
 	c := candidate{root: root, node: n}
+	if c.adapters, err = rdma.ReadRecord(root); err != nil {
+		return Want{}, err
+	}
 	search := selection.Search{
 		Node: n.Node, Root: root, Options: opts, Choose: n.Choose, Try: c.try,
 		Exact: func(f []pci.Address) selection.Options { return n.Only(opts, f) },
@@ -62,13 +66,27 @@ type candidate struct {
 	root host.Root
 	node node
 	uses machine.Uses
+	// adapters is the record of rdma prepare: its functions are not host prepare's.
+	adapters *rdma.Record
 }
 
 // refusals returns all refusals of a selection, and those that are lifted.
 func (c *candidate) refusals(s selection.Selection) (refusals []error, lifted []*selection.Refusal) {
 	refusals, lifted = c.node.Refusals(s)
 	used, liftedUses := c.node.InUse(c.uses, s)
-	return slices.Concat(refusals, c.node.Shared(s), used), append(lifted, liftedUses...)
+	return slices.Concat(refusals, c.node.Shared(s), used, c.claimed(s)), append(lifted, liftedUses...)
+}
+
+// claimed returns a refusal for each selected function that rdma prepare has recorded: an adapter
+// as a whole or with VFs, or a VF.
+func (c *candidate) claimed(s selection.Selection) (refusals []error) {
+	for _, a := range s.All {
+		if of := c.adapters.Of(a); of != nil {
+			err := host.WithHint(errors.New("is recorded by rdma prepare"), fmt.Sprintf("gpustack rdma prepare --remove %s", of.Address))
+			refusals = append(refusals, selection.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
+		}
+	}
+	return refusals
 }
 
 // try returns the errors of options.

@@ -79,6 +79,21 @@ func (r *Record) At(a pci.Address) *Prepared {
 	return &r.Adapters[i]
 }
 
+// Of returns the record of the adapter to which a function belongs, the adapter itself or one of
+// its VFs, or nil.
+func (r *Record) Of(a pci.Address) *Prepared {
+	if r == nil {
+		return nil
+	}
+	i := slices.IndexFunc(r.Adapters, func(p Prepared) bool {
+		return p.Address == a || slices.ContainsFunc(p.VFs, func(vf PreparedVF) bool { return vf.Address == a })
+	})
+	if i < 0 {
+		return nil
+	}
+	return &r.Adapters[i]
+}
+
 // ReadRecord returns the record, or nil if nothing is recorded.
 func ReadRecord(root host.Root) (*Record, error) {
 	data, err := root.ReadFile(RecordFile)
