@@ -52,7 +52,7 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 		Kinds:  []change.Kind{filesOf(root), u.binder(root, timeout)},
 		Run: func(ctx context.Context, p host.Program) error {
 			if p.Kind == host.RevertBoot {
-				return revertBoot(root)
+				return u.revertBoot(ctx, root)
 			}
 			return prepare.Rebuild(ctx, runner, p)
 		},
@@ -66,17 +66,6 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 func filesOf(root host.Root) change.Files {
 	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
 		Older: prepare.Older(root), Permit: func(plan edit.Plan) error { return rdmaprepare.Permit(root, plan) }}
-}
-
-// revertLimit is the time that gpustack boot --revert gets: that of a write for each VF of several
-// adapters.
-const revertLimit = 5 * time.Minute
-
-// revertBoot runs gpustack boot --revert, in a process of its own: its writes may block in the
-// kernel.
-func revertBoot(root host.Root) error {
-	_, err := host.RunSelf(revertLimit, "boot", "--revert", "--root", root.Path("/"))
-	return err
 }
 
 // keepReporting is a [change.Keep]: undo of nova configure leaves report_in_placement set, which

@@ -13,10 +13,12 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/prepare"
+	"gpustack/host/startup"
 )
 
 func newRDMAPrepareCommand(u *ui) *cli.Command {
@@ -247,7 +249,11 @@ func planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepa
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	plan, err := prepare.NewPlan(root, m, want, nil)
+	unit, err := bootUnit(root, len(want.Record.Adapters) > 0)
+	if err != nil {
+		return prepare.Plan{}, change.Work{}, err
+	}
+	plan, err := prepare.NewPlan(root, m, want, unit)
 	work := change.Work{Command: opts.command, Change: filesOf(root).New(plan.Files)}
 	if root.Path("/") != "/" {
 		work.Left = plan.Programs
@@ -255,6 +261,22 @@ func planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepa
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
 	}
 	return plan, work, err
+}
+
+// bootUnit plans the files of the boot unit, or their removal.
+func bootUnit(root host.Root, wanted bool) (edit.Plan, error) {
+	if wanted {
+		return startup.Files(root)
+	}
+	var plan edit.Plan
+	for _, name := range []string{startup.UnitFile, startup.WantsFile} {
+		c, err := edit.Remove(root, name)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, c)
+	}
+	return plan, nil
 }
 
 // explain adds the command that is accepted, if --allow lifts every part of the error.

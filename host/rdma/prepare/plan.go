@@ -33,8 +33,8 @@ type Plan struct {
 	Warnings  []string
 }
 
-// NewPlan plans the files of a wanted record. unit are the files of the boot unit, as they have to
-// be while something is recorded; without a record, they are removed.
+// NewPlan plans the files of a wanted record. unit plans those of the boot unit, or, without an
+// adapter, their removal.
 func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
 	empty := len(w.Record.Adapters) == 0
@@ -63,12 +63,7 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	for _, c := range unit {
-		if empty {
-			c.After, c.Dirs = nil, nil
-		}
-		p.Files = append(p.Files, c)
-	}
+	p.Files = append(p.Files, unit...)
 	for _, c := range p.Files {
 		if c.After != nil {
 			p.Record.Files = append(p.Record.Files, rdma.File{Name: c.Name, Hash: c.After.Hash()})

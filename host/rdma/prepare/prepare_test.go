@@ -108,6 +108,9 @@ func plan(t *testing.T, root host.Root, o prepare.Options) (prepare.Plan, string
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(w.Record.Adapters) == 0 {
+		unit.After = nil
+	}
 	p, err := prepare.NewPlan(root, m, w, edit.Plan{unit})
 	if err != nil {
 		return p, err.Error()
