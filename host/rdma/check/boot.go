@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,10 @@ func (v view) boot() []host.Finding {
 		return na("nothing is recorded")
 	case !v.Result.Seen():
 		return blind(v.Result.File, v.Result.Err)
+	case slices.Contains(v.Arguments.Value, offArgument):
+		f.File, f.Seen = cmdlineFile, "booted with "+offArgument
+		f.Effect, f.Remedy = "adapters remain as they are until the next boot", "reboot without it"
+		return []host.Finding{f}
 	case v.phase == pending:
 		f.File, f.Seen = v.Record.File, "what is recorded takes effect at the next boot"
 		if v.Prepared != nil {

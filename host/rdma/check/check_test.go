@@ -269,6 +269,9 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"ipoib", host.Warn, "ib0 is in connected mode", func(m *check.Machine) { port(m, 0).IPoIB[0].Mode = "connected" }},
 		{"ipoib", host.Pass, "ib0 connected", func(m *check.Machine) { port(m, 0).IPoIB[0].Mode = "connected"; m.EnhancedIPoIB.Value = "0" }},
+		{"ipoib", host.Pass, "ib0 datagram P_Key 0xffff, ib0.8001 datagram P_Key 0x8001 child of ib0", func(m *check.Machine) {
+			port(m, 0).IPoIB = append(port(m, 0).IPoIB, rdma.IPoIB{Name: "ib0.8001", Mode: "datagram", PKey: ptr(uint16(0x8001)), Parent: "ib0"})
+		}},
 		{"ipoib", host.Warn, "ib0 has MTU 65520", func(m *check.Machine) { port(m, 0).IPoIB[0].MTU = ptr(65520) }},
 		{"ipoib", host.Warn, "ib0 has P_Key 0x8002, which is not in the table", func(m *check.Machine) { port(m, 0).IPoIB[0].PKey = ptr(uint16(0x8002)) }},
 		{"ipoib", host.Warn, "limited member of P_Key 0xffff", func(m *check.Machine) { port(m, 0).PKeys = []uint16{0x7fff} }},
@@ -313,6 +316,7 @@ func cases(t *testing.T) []unhealthy {
 		{"boot", host.Fail, "step identity 0000:0c:00.0 is running", func(m *check.Machine) { step(1, startup.Running, "")(m); m.Result.Value.Ended = nil }},
 		{"boot", host.Warn, "has not ended", func(m *check.Machine) { m.Result.Value.Ended = nil }},
 		{"boot", host.Fail, "gpustack-boot.service has not run since this boot", func(m *check.Machine) { m.Result.Value = nil }},
+		{"boot", host.Fail, "booted with gpustack=off", func(m *check.Machine) { m.Arguments.Value = append(m.Arguments.Value, "gpustack=off") }},
 		{"boot", host.NA, "permission denied", func(m *check.Machine) { m.Result.Err = fs.ErrPermission }},
 		{"boot", host.Fail, "what was recorded at 2026-11-01T13:00:00Z takes effect at the next boot", func(m *check.Machine) { m.Prepared = ptr(boot.Add(time.Hour)) }},
 		{"vfs", host.NA, "2 virtual functions take effect at the next boot", func(m *check.Machine) { m.Prepared = ptr(boot.Add(time.Hour)); m.Devices[0].SRIOV.NumVFs = ptr(0) }},

@@ -23,6 +23,9 @@ func (v view) ipoib() []host.Finding {
 			if i.PKey != nil {
 				text += fmt.Sprintf(" P_Key 0x%04x", *i.PKey)
 			}
+			if i.Parent != "" {
+				text += " child of " + i.Parent
+			}
 			texts = append(texts, text)
 			findings = append(findings, v.judgeIPoIB(a, p, i)...)
 		}

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -148,7 +150,40 @@ func (l *limitReader) unit(unit string) {
 	}
 	// A file for the unit hides one with the same name for all services.
 	files := append([]string{file}, l.dropIns(append(below(unitDirs, unit+".d"), below(unitDirs, "service.d")...))...)
-	l.Units = append(l.Units, UnitLimit{unit, file, l.last(files, "Service", "LimitMEMLOCK", l.Default)})
+	limit := l.last(files, "Service", "LimitMEMLOCK", l.Default)
+	if unit == "docker.service" {
+		limit = cmp.Or(l.docker(), limit)
+	}
+	l.Units = append(l.Units, UnitLimit{unit, file, limit})
+}
+
+// dockerFile is the configuration of dockerd. Its default-ulimits are the limits of every container
+// that sets none (dockerd(8), "Daemon configuration file").
+const dockerFile = "/etc/docker/daemon.json"
+
+// docker returns the default limit of docker's containers, nil if there is none.
+func (l *limitReader) docker() *Setting {
+	text, ok := l.read(dockerFile)
+	if !ok {
+		return nil
+	}
+	var conf struct {
+		Ulimits map[string]struct {
+			Soft int64
+		} `json:"default-ulimits"`
+	}
+	if err := json.Unmarshal([]byte(text), &conf); err != nil {
+		l.fail(dockerFile, err)
+		return nil
+	}
+	limit, ok := conf.Ulimits["memlock"]
+	switch {
+	case !ok:
+		return nil
+	case limit.Soft < 0:
+		return &Setting{Unlimited, dockerFile, 0}
+	}
+	return &Setting{uint64(limit.Soft), dockerFile, 0}
 }
 
 // last returns the last assignment of a key in a section of files, or before if there is none.

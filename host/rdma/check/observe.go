@@ -212,11 +212,16 @@ const (
 	effective               // the steps of this boot were those of the record, or should have been
 )
 
+// offArgument is the kernel argument with which adapters remain as they are for one boot.
+const offArgument = "gpustack=off"
+
 // phase determines whether the steps that were carried out are those of the record.
 func (m Machine) phase() phase {
 	switch {
 	case m.Record.Value == nil:
 		return unrecorded
+	case slices.Contains(m.Arguments.Value, offArgument):
+		return pending
 	case m.Result.Value != nil && m.Prepared != nil:
 		if m.Result.Value.Started.Before(*m.Prepared) {
 			return pending

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/rdma/check"
 )
@@ -26,6 +27,7 @@ driver mlx5
 ELF IBVERBS_1.1 IBVERBS_PRIVATE_34 -rdmav34.so
 -- usr/lib/x86_64-linux-gnu/libmlx5.so.1.24.44.0 --
 -- usr/lib/x86_64-linux-gnu/libibverbs/README-rdmav --
+-- usr/lib64/ld-linux-x86-64.so.2 --
 -- usr/lib64/libibverbs.so.1 --
 ELF IBVERBS_PRIVATE_65
 -- usr/lib64/libibverbs/librxe-rdmav65.so --
@@ -48,6 +50,9 @@ of 2014
 		},
 	}
 	got := check.Observe(root, nil)
+	if got.Verbs.Err != nil {
+		t.Error(got.Verbs.Err)
+	}
 	if diff := cmp.Diff(want, got.Verbs); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -95,6 +100,14 @@ func TestLimits(t *testing.T) {
 			file(docker, service+"LimitMEMLOCK=1\nLimitMEMLOCK=\n") + file("etc/systemd/system.conf", "[Manager]\nDefaultLimitMEMLOCK=1T\n"),
 			[]check.UnitLimit{{"docker.service", "/" + docker, at("/etc/systemd/system.conf", 2, 1<<40)}}, nil, nil,
 		},
+		"docker's default": {
+			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}}`),
+			[]check.UnitLimit{{"docker.service", "/" + docker, at("/etc/docker/daemon.json", 0, check.Unlimited)}}, nil, nil,
+		},
+		"docker's default of others": {
+			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"nofile": {"Name": "nofile", "Hard": 1, "Soft": 1}}}`),
+			[]check.UnitLimit{{"docker.service", "/" + docker, at("/"+docker, 4, 64<<10)}}, nil, nil,
+		},
 		"no size": {
 			file(docker, service+"LimitMEMLOCK=much\n"), []check.UnitLimit{{"docker.service", "/" + docker, nil}}, nil,
 			[]string{`/usr/lib/systemd/system/docker.service:4: not a size: "much"`},
@@ -120,5 +133,36 @@ func TestLimits(t *testing.T) {
 				t.Errorf("errors (-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestRxe checks the tree of a real software adapter.
+func TestRxe(t *testing.T) {
+	t.Parallel()
+	root := hosttest.RDMA(t, "../../../integration/testdata/rdma/debian12-rxe.txtar")
+	m := check.Observe(root, nil)
+	findings, verdict, err := check.Verify(m)
+	if err != nil || verdict != check.Ready {
+		t.Errorf("%s, %v", verdict, err)
+	}
+	var got []string
+	for _, f := range findings {
+		if f.Status != host.NA {
+			got = append(got, string(f.Status)+" "+f.Check+" "+f.Seen)
+		}
+	}
+	if diff := cmp.Diff([]string{
+		"pass adapters 1 RDMA device",
+		"pass modules ib_uverbs, rdma_ucm and ib_umad are loaded",
+		"pass abi the kernel has version 6",
+		"pass nodes 4 device nodes as the kernel makes them",
+		"pass ports 1 port ACTIVE",
+		"pass gids 1 port with a RoCE v2 GID",
+		"pass netns network namespaces are shared",
+		"warn memlock users have no memlock limit of their own: the kernel's default is 8 MiB, before 5.16 64 KiB",
+		"pass storage no module of storage over RDMA is loaded",
+		"pass smc SMC-R is not loaded (module smc)",
+	}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

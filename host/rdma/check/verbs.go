@@ -109,7 +109,8 @@ func libraryDirs(root host.Root) []string {
 			continue // most machines have only some of them
 		}
 		for _, name := range entries {
-			if strings.Contains(name, "-linux-") { // x86_64-linux-gnu, arm-linux-gnueabihf
+			// x86_64-linux-gnu, arm-linux-gnueabihf; ld-linux-x86-64.so.2 is a file.
+			if strings.Contains(name, "-linux-") && !strings.Contains(name, ".") {
 				add(path.Join(dir, name))
 			}
 		}

@@ -1,0 +1,135 @@
+package integration
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host"
+	observed "gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	rdmacheck "gpustack/host/rdma/check"
+)
+
+// TestRDMALibraries compares what rdma check reads of Debian's rdma-core with the libraries
+// themselves: the private ABI that dpkg's package and the dynamic linker show, and the versions of
+// drivers' interfaces that each library accepts.
+func TestRDMALibraries(t *testing.T) {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs := rdmacheck.Observe(root, nil).Verbs
+	if verbs.Err != nil || verbs.DriverErr != nil || len(verbs.Folders) != 1 {
+		t.Fatalf("%+v", verbs)
+	}
+	folder := verbs.Folders[0]
+	out, err := exec.Command("readelf", "--version-info", folder.Library).Output()
+	if err != nil || !strings.Contains(string(out), fmt.Sprintf("Name: IBVERBS_PRIVATE_%d\n", folder.Private)) {
+		t.Errorf("%s: private ABI %d, %v", folder.Library, folder.Private, err)
+	}
+	drivers := map[string]string{
+		"bnxt_re": "bnxt_en", "cxgb4": "cxgb4", "efa": "efa", "erdma": "erdma", "hfi1verbs": "hfi1", "hns": "hns3", "ipathverbs": "ib_qib", "irdma": "ice",
+		"mana": "mana", "mlx4": "mlx4_core", "mlx5": "mlx5_core", "mthca": "ib_mthca", "ocrdma": "be2net", "qedr": "qede", "vmw_pvrdma": "vmw_pvrdma",
+	}
+	judged := 0
+	for _, p := range folder.Providers {
+		if p.Private != folder.Private {
+			t.Errorf("%+v does not fit %d", p, folder.Private)
+		}
+		d := pci.Device{Driver: ptr(drivers[p.Name])}
+		a := rdma.Adapter{Address: &d.Address, Function: &d, Name: "ib0", Driver: d.DriverName(), NodeType: "CA", Verbs: &rdma.Node{Name: "uverbs0"}}
+		switch {
+		case p.Name == "rxe", p.Name == "siw":
+			a.Address, a.Function, a.NodeType = nil, nil, map[string]string{"rxe": "CA", "siw": "RNIC"}[p.Name]
+		case drivers[p.Name] == "":
+			t.Errorf("%s: no driver of functions is known", p.File)
+			continue
+		}
+		findings := func(name string, abi uint32) string {
+			a.Verbs.ABI = ptr(int(abi))
+			all, _, err := rdmacheck.Verify(rdmacheck.Machine{Verbs: verbs, Stack: observed.Look[rdma.Stack]{Value: rdma.Stack{VerbsABI: ptr(6), Adapters: []rdma.Adapter{a}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(all, func(f host.Finding) bool { return f.Check == name && f.Status == host.Fail })
+			if i < 0 {
+				return ""
+			}
+			return all[i].Seen
+		}
+		if seen := findings("providers", 1); seen != "" {
+			t.Errorf("%s: %s", p.Name, seen)
+		}
+		accepted, ok := readABI(t, p)
+		if !ok || accepted[1] > 1000 { // any
+			continue
+		}
+		judged++
+		if seen := findings("abi", accepted[0]) + findings("abi", accepted[1]); seen != "" {
+			t.Errorf("%s accepts %v: %s", p.Name, accepted, seen)
+		}
+		if findings("abi", accepted[1]+1) == "" || accepted[0] > 0 && findings("abi", accepted[0]-1) == "" {
+			t.Errorf("%s accepts %v: no failure outside", p.Name, accepted)
+		}
+	}
+	if judged < 12 {
+		t.Errorf("%d libraries judged", judged)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// readABI returns the smallest and the largest version that a library accepts: the numbers after
+// the pointer to the driver's name in its struct verbs_device_ops (rdma-core, libibverbs/driver.h).
+func readABI(t *testing.T, p rdmacheck.Provider) (accepted [2]uint32, ok bool) {
+	t.Helper()
+	file, err := filepath.EvalSymlinks(p.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	at := func(address uint64, n int) []byte {
+		for _, s := range f.Sections {
+			if s.Type == elf.SHT_PROGBITS && s.Addr > 0 && address >= s.Addr && address+uint64(n) <= s.Addr+s.Size {
+				data := make([]byte, n)
+				if _, err := s.ReadAt(data, int64(address-s.Addr)); err != nil {
+					t.Fatal(err)
+				}
+				return data
+			}
+		}
+		return nil
+	}
+	name := strings.TrimPrefix(p.Name, "vmw_") // the library of vmw_pvrdma calls itself pvrdma
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_RELA {
+			continue
+		}
+		data, err := s.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; len(data) >= 24; data = data[24:] {
+			place, addend := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[16:])
+			if text := at(addend, len(name)+1); !bytes.Equal(text, append([]byte(name), 0)) {
+				continue
+			}
+			if numbers := at(place+8, 8); numbers != nil {
+				return [2]uint32{binary.LittleEndian.Uint32(numbers), binary.LittleEndian.Uint32(numbers[4:])}, true
+			}
+		}
+	}
+	return accepted, false
+}
