@@ -99,7 +99,7 @@ func readABI(t *testing.T, p rdmacheck.Provider) (accepted [2]uint32, ok bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	at := func(address uint64, n int) []byte {
 		for _, s := range f.Sections {
 			if s.Type == elf.SHT_PROGBITS && s.Addr > 0 && address >= s.Addr && address+uint64(n) <= s.Addr+s.Size {
@@ -114,7 +114,7 @@ func readABI(t *testing.T, p rdmacheck.Provider) (accepted [2]uint32, ok bool) {
 	}
 	name := strings.TrimPrefix(p.Name, "vmw_") // the library of vmw_pvrdma calls itself pvrdma
 	for _, s := range f.Sections {
-		if s.Type != elf.SHT_RELA {
+		if s.Type != elf.SHT_RELA { //nolint:misspell // relocations with addends
 			continue
 		}
 		data, err := s.Data()
