@@ -52,6 +52,7 @@ func newApp(u *ui, args []string) app {
 					newRDMAScanCommand(u),
 					newRDMACheckCommand(u),
 					newRDMAPrepareCommand(u),
+					newRDMATestCommand(u),
 				},
 			},
 			{

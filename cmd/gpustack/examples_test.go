@@ -125,6 +125,7 @@ esac
 // is run by the test that is named.
 func elsewhere() map[string]string {
 	return map[string]string{
+		"rdma test":        "TestRDMATest of integration",
 		"repair-migration": "TestRepairExamples of integration/db",
 	}
 }

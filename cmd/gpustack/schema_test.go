@@ -44,6 +44,7 @@ func documents() map[string]reflect.Type {
 		"host scan":        reflect.TypeFor[scanReport](),
 		"rdma check":       reflect.TypeFor[rdmaCheckReport](),
 		"rdma scan":        reflect.TypeFor[rdmaScanReport](),
+		"rdma test":        reflect.TypeFor[rdmaTestReport](),
 		"nova check":       reflect.TypeFor[novaCheckReport](),
 		"nova configure":   reflect.TypeFor[novaReport](),
 		"nova explain":     reflect.TypeFor[novaExplainReport](),

@@ -32,6 +32,7 @@ const (
 	ImageSet        Kind = "image set"
 	RDMAPrepare     Kind = "rdma prepare"
 	RDMAScan        Kind = "rdma scan"
+	RDMATest        Kind = "rdma test"
 	RDMACheck       Kind = "rdma check"
 	RepairMigration Kind = "repair-migration"
 	History         Kind = "history"
@@ -71,6 +72,7 @@ func keys() []struct {
 		{RepairMigration, []string{"findings", "pools", "allocations"}},
 		{RDMAPrepare, []string{"adapters", "notes", "left"}},
 		{RDMAScan, []string{"adapters", "links", "netns"}},
+		{RDMATest, []string{"sides", "untested"}},
 		{History, []string{"entries"}},
 		{Undo, []string{"drivers", "repairs", "requests"}},
 		{Contract, []string{"driver", "selected", "allowed", "files"}},

@@ -69,16 +69,6 @@ var failures = []failure{
 	{words: `Received bogus data`, cause: "the peer is not rping, or of another version", remedy: "install the same rdma-core on both machines"},
 }
 
-// Words are the patterns of the words that a test explains, for tests that compare them with the
-// texts of real programs.
-func Words() []string {
-	var all []string
-	for _, f := range failures {
-		all = append(all, f.words)
-	}
-	return all
-}
-
 // diagnose returns the causes that the messages of programs name, in the order of the messages. A
 // cause that only follows from others is named if it is the only one.
 func diagnose(messages ...string) []Cause {

@@ -293,19 +293,28 @@ func TestTargets(t *testing.T) {
 	if d := cmp.Diff(want, lines); d != "" {
 		t.Error(d)
 	}
-	if x := ping.At(targets, netip.MustParseAddr("198.51.100.1")); x == nil || x.Adapter.Name != "roce" {
-		t.Errorf("%v", x)
+	if x, a, ok := ping.At(targets, netip.MustParseAddr("198.51.100.1")); !ok || x.Adapter.Name != "roce" || a.Netdev != "eth1.7" {
+		t.Errorf("%v, %v", x, a)
+	}
+	if _, _, ok := ping.At(targets, netip.MustParseAddr("198.51.100.2")); ok {
+		t.Error("finds an address that no port has")
 	}
 	if _, err := targets[1].Like(netip.MustParseAddr("2001:db8::2")); !errors.Is(err, ping.ErrFamily) {
 		t.Error(err)
 	}
-	for selector, want := range map[string]string{"": "11", "roce": "1", "0000:0c:00.0": "3", "0c:00.0": "3"} {
+	for selector, want := range map[string]int{"": len(adapters), "roce": 1, "0000:0c:00.0": 3, "0c:00.0": 3} {
 		found, err := ping.Select(rdma.Stack{Adapters: adapters}, selector)
-		if err != nil || len(found) != map[string]int{"11": 11, "1": 1, "3": 3}[want] {
+		if err != nil || len(found) != want {
 			t.Errorf("%q: %d, %v", selector, len(found), err)
 		}
 	}
 	if _, err := ping.Select(rdma.Stack{Adapters: adapters}, "mlx5_9"); !errors.Is(err, ping.ErrUnknownDevice) {
+		t.Error(err)
+	}
+	if found, err := ping.Select(rdma.Stack{Adapters: adapters}, "roce/1"); err != nil || len(found) != 1 || len(found[0].Ports) != 1 {
+		t.Errorf("%v, %v", found, err)
+	}
+	if _, err := ping.Select(rdma.Stack{Adapters: adapters}, "roce/2"); !errors.Is(err, ping.ErrUnknownPort) || len(adapters[0].Ports) != 1 {
 		t.Error(err)
 	}
 	if _, err := ping.Select(rdma.Stack{}, ""); !errors.Is(err, ping.ErrNoDevices) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -23,8 +24,7 @@ var (
 	ErrNoAddress = host.WithHint(errors.New("has no IP address, and rping needs one"), "ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
 	// ErrUnknownDevice says that a selector is neither an address nor a name of an RDMA device.
 	ErrUnknownDevice = host.WithHint(errors.New("is no RDMA device of this machine"), "gpustack rdma scan lists them")
-	ErrFewPorts      = host.WithHint(errors.New("more than one port can be tested"), "choose one: --device ADDRESS")
-	ErrRoute         = host.WithHint(errors.New("the route does not leave by an RDMA port"), "use an address of the RDMA network, or choose the port: --device ADDRESS")
+	ErrUnknownPort   = host.WithHint(errors.New("is no port of this device"), "gpustack rdma scan lists them")
 	ErrFamily        = host.WithHint(errors.New("has no address of this family"), "use an IPv4 address of both machines, or an IPv6 address of both")
 )
 
@@ -54,7 +54,7 @@ type Skipped struct {
 }
 
 // Select returns the adapters that a selector names: the PCI address or the name of an RDMA
-// device. "" names all.
+// device, which may be followed by a slash and a port, as in rdma(8): mlx4_0/2. "" names all.
 func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 	if selector == "" {
 		if len(s.Adapters) == 0 {
@@ -62,12 +62,22 @@ func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 		}
 		return s.Adapters, nil
 	}
-	address, err := pci.ParseAddress(selector)
+	device, port, onePort := strings.Cut(selector, "/")
+	address, err := pci.ParseAddress(device)
 	found := slices.DeleteFunc(slices.Clone(s.Adapters), func(a rdma.Adapter) bool {
-		return a.Name != selector && (err != nil || a.Address == nil || *a.Address != address)
+		return a.Name != device && (err != nil || a.Address == nil || *a.Address != address)
 	})
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s %w", selector, ErrUnknownDevice)
+		return nil, fmt.Errorf("%s %w", device, ErrUnknownDevice)
+	}
+	if !onePort {
+		return found, nil
+	}
+	for i, a := range found {
+		found[i].Ports = slices.DeleteFunc(slices.Clone(a.Ports), func(p rdma.Port) bool { return strconv.Itoa(p.Number) != port })
+		if len(found[i].Ports) == 0 {
+			return nil, fmt.Errorf("%s: port %q %w", device, port, ErrUnknownPort)
+		}
 	}
 	return found, nil
 }
@@ -154,14 +164,14 @@ func (t *Target) add(ip netip.Addr, netdev string) {
 	t.Addresses = append(t.Addresses, Address{ip, netdev})
 }
 
-// At returns the target that has an address, or nil.
-func At(targets []Target, ip netip.Addr) *Target {
-	for i := range targets {
-		if slices.ContainsFunc(targets[i].Addresses, func(a Address) bool { return a.IP == ip }) {
-			return &targets[i]
+// At returns the target that has an IP address.
+func At(targets []Target, ip netip.Addr) (t Target, a Address, ok bool) {
+	for _, t := range targets {
+		if i := slices.IndexFunc(t.Addresses, func(a Address) bool { return a.IP == ip }); i >= 0 {
+			return t, t.Addresses[i], true
 		}
 	}
-	return nil
+	return Target{}, Address{}, false
 }
 
 // Like returns the first address of the same family as ip.
