@@ -221,7 +221,7 @@ type vfs struct{ adapter rdma.Prepared }
 type vfsBefore struct {
 	driver.VFs
 	Eswitch string `json:"eswitch"` // "" where the adapter shows none
-	Made    int    `json:"made"`    // the number of VFs that the step creates
+	Made    []int  `json:"made"`    // the numbers of VFs that runs of this boot have created
 	// Each are the VFs that the step destroys, by index: new ones have neither identity nor driver.
 	Each []vfBefore `json:"each"`
 }
@@ -232,7 +232,7 @@ type vfBefore struct {
 }
 
 func (v vfs) look(ctx context.Context, m machine) (before any, reached bool, err error) {
-	b := vfsBefore{Made: len(v.adapter.VFs), Each: []vfBefore{}}
+	b := vfsBefore{Made: []int{len(v.adapter.VFs)}, Each: []vfBefore{}}
 	err = wait(ctx, m, func() error {
 		if err := m.bound(v.adapter); err != nil {
 			return err
@@ -264,6 +264,14 @@ func (v vfs) look(ctx context.Context, m machine) (before any, reached bool, err
 		b.Each = append(b.Each, each)
 	}
 	return b, false, nil
+}
+
+// again returns what an earlier run has found, with the number of VFs that this one creates.
+func (v vfs) again(earlier json.RawMessage) (any, error) {
+	var b vfsBefore
+	err := json.Unmarshal(earlier, &b)
+	b.Made = append(b.Made, len(v.adapter.VFs))
+	return b, err
 }
 
 // addresses returns an error unless the VFs have the recorded addresses.
@@ -339,8 +347,8 @@ func (v vfs) unmade(m machine, raw json.RawMessage) (now driver.VFs, before vfsB
 	}
 	probe := now.Autoprobe != nil && before.Autoprobe != nil && *now.Autoprobe != *before.Autoprobe
 	pending = now.Count != before.Count || before.Eswitch != "" && mode != "" && mode != before.Eswitch || probe
-	if pending && !slices.Contains([]int{0, before.Count, before.Made}, now.Count) {
-		err = fmt.Errorf("%s: sriov_numvfs %w: it is %d, this boot made it %d", v.adapter.Address, ErrChangedSince, now.Count, before.Made)
+	if pending && !slices.Contains(append(before.Made, 0, before.Count), now.Count) {
+		err = fmt.Errorf("%s: sriov_numvfs %w: it is %d, this boot made it %v", v.adapter.Address, ErrChangedSince, now.Count, before.Made)
 	}
 	return now, before, pending, err
 }

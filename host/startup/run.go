@@ -277,6 +277,15 @@ func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
 	case reached:
 		result.Status = Unchanged
 	default:
+		// What the first run of this boot has found is what a revert restores.
+		if w, ok := s.work.(interface {
+			again(earlier json.RawMessage) (any, error)
+		}); ok && result.hasBefore() {
+			if before, err = w.again(result.Before); err != nil {
+				return err
+			}
+			result.Before = nil
+		}
 		if !result.hasBefore() {
 			if result.Before, err = json.Marshal(before); err != nil {
 				return err
@@ -326,6 +335,15 @@ func Revert(ctx context.Context, m Machine) error {
 	var going []pci.Address
 	var errs []error
 	var left []StepResult
+	again := r.resized(record)
+	for _, a := range again {
+		now, err := driver.ReadVFs(m.Root, a)
+		errs = append(errs, err)
+		for _, vf := range now.Addresses {
+			gone[vf] = true
+		}
+		going = append(going, now.Addresses...)
+	}
 	for _, s := range r.result.Steps {
 		if slices.ContainsFunc(steps, func(w Step) bool { return w.ID == s.ID }) || !s.hasBefore() {
 			continue
@@ -344,12 +362,6 @@ func Revert(ctx context.Context, m Machine) error {
 			}
 			gone[a] = gone[a] || s.Kind == kindVFs
 		}
-	}
-	again := r.resized(record)
-	for _, a := range again {
-		now, err := driver.ReadVFs(m.Root, a)
-		errs = append(errs, err)
-		going = append(going, now.Addresses...)
 	}
 	if len(going) > 0 {
 		errs = append(errs, r.machine(quick).free(going...))
