@@ -156,3 +156,41 @@ func newc(name string) string {
 	entry := head + name + "\x00"
 	return entry + strings.Repeat("\x00", (4-len(entry)%4)%4)
 }
+
+// TestMlx4Owner: a line of another file for mlx4_core owns the VFs of its adapters.
+func TestMlx4Owner(t *testing.T) {
+	old := infiniband()
+	old.driver = "mlx4_core"
+	root := hosttest.Lay(t, machineOf([]hca{old}, "", "-- etc/modprobe.d/mlx4.conf --\noptions mlx4_core num_vfs=8\n"))
+	_, got := plan(t, root, prepare.Options{Add: []pci.Address{address(old.address)}, VFs: 4})
+	if want := "0000:0c:00.0: /etc/modprobe.d/mlx4.conf:1: already sets VFs at boot: options mlx4_core num_vfs=8\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestWholeIsBound: a whole adapter that is bound to vfio-pci has no RDMA device any more, and can
+// be named again.
+func TestWholeIsBound(t *testing.T) {
+	root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
+	whole := prepare.Options{Add: []pci.Address{address("0c:00.0")}, Whole: true}
+	p, text := plan(t, root, whole)
+	if text != "" {
+		t.Fatal(text)
+	}
+	apply(t, root, p)
+	for _, name := range []string{"/sys/class/infiniband/mlx5_0", "/sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.0/driver"} {
+		if err := os.Remove(root.Path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p, text = plan(t, root, whole); text != "" || len(p.Files.Pending()) > 0 {
+		t.Errorf("again: %s, %v", text, p.Files.Pending())
+	}
+	whole.Use = rdma.ForContainers
+	if p, text = plan(t, root, whole); text != "" || p.Record.Adapters[0].Use != rdma.ForContainers {
+		t.Errorf("for containers: %s, %v", text, p.Record.Adapters)
+	}
+	if _, text = plan(t, root, prepare.Options{Add: whole.Add, VFs: 2}); text != "0000:0c:00.0: has no RDMA device" {
+		t.Errorf("VFs: %s", text)
+	}
+}

@@ -25,6 +25,7 @@ type Owner struct {
 	// of both means that it may be about any.
 	Functions []pci.Address
 	Names     []string
+	Driver    string // the only driver that the line is about, or ""
 }
 
 // ErrOwner is the error of an adapter whose VFs another program sets.
@@ -33,7 +34,10 @@ var ErrOwner = host.WithHint(errors.New("already sets VFs at boot"),
 
 // mayOwn reports whether a line may be about the adapter at an address with these interfaces. all
 // are those of the machine: a name that none has may become that of any.
-func (o Owner) mayOwn(a pci.Address, names, all []string) bool {
+func (o Owner) mayOwn(a pci.Address, driver string, names, all []string) bool {
+	if o.Driver != "" && o.Driver != driver {
+		return false
+	}
 	if slices.Contains(o.Functions, a) || slices.ContainsFunc(o.Names, func(n string) bool { return slices.Contains(names, n) }) {
 		return true
 	}
@@ -138,7 +142,7 @@ func ReadOwners(root host.Root, conf modprobe.Conf) ([]Owner, error) {
 	r.units()
 	for _, parameter := range []string{"num_vfs", "probe_vf"} {
 		for _, option := range conf.Options(mlx4, parameter) {
-			o := Owner{File: option.File, Line: option.Number, Text: "options " + mlx4 + " " + parameter + "=" + option.Value}
+			o := Owner{File: option.File, Line: option.Number, Driver: mlx4, Text: "options " + mlx4 + " " + parameter + "=" + option.Value}
 			o.addressesIn(option.Value, shortAddress())
 			r.found = append(r.found, o)
 		}

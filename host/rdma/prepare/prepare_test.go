@@ -247,6 +247,11 @@ func TestRefusals(t *testing.T) {
 			"0000:0d:00.0: shares IOMMU group 20 with 0000:0c:00.0, so a guest can have 0000:0c:00.0 only together with it: 'gpustack host prepare' accepts both"},
 		{"a whole adapter that runs the subnet manager", both, "", "-- sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.0/infiniband/mlx5_0/ports/1/cap_mask --\n0x2\n", whole,
 			"0000:0c:00.0: runs the fabric's subnet manager, on port 1 of mlx5_0"},
+		{"another mode of namespaces", both, "", "-- etc/modprobe.d/zz-rdma.conf --\noptions ib_core netns_mode=1\n",
+			prepare.Options{Add: []pci.Address{address(ib.address)}, VFs: 1, Netns: rdma.NetnsExclusive},
+			"/etc/modprobe.d/zz-rdma.conf:1: sets netns_mode=1 of ib_core, and is read after gpustack's file"},
+		{"another mode of namespaces, read before", both, "", "-- etc/modprobe.d/a.conf --\noptions ib_core netns_mode=1\n",
+			prepare.Options{Add: []pci.Address{address(ib.address)}, VFs: 1, Netns: rdma.NetnsExclusive}, ""},
 		{"an unknown function to allow", both, "", "", prepare.Options{Allow: []pci.Address{address("99:00.0")}}, "--allow: 0000:99:00.0: there is no such PCI function"},
 		{"upstream's mlx4 without its parameter", []hca{with(ib, func(a *hca) { a.driver = "mlx4_core" })}, "", "", vfs(2),
 			"0000:0c:00.0: mlx4_core makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"},
@@ -303,6 +308,7 @@ func TestOwners(t *testing.T) {
 		{"rc.local", "etc/rc.local", "#!/bin/sh\necho 8 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs\n", ":2"},
 		{"tmpfiles.d", "etc/tmpfiles.d/vfs.conf", "w /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs - - - - 8\n", ":1"},
 		{"the operator", "etc/sriov-operator/pci/0000:0d:00.0", "{\"numVfs\": 8}\n", ":1"},
+		{"modprobe.d of another driver", "etc/modprobe.d/mlx4.conf", "options mlx4_core num_vfs=8\n", ""},
 		{"our own", "etc/systemd/system/gpustack-boot.service", "[Service]\n# sriov_numvfs\nExecStart=/usr/bin/gpustack boot sriov_numvfs\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -137,6 +138,7 @@ func NewWant(root host.Root, m Machine, o Options) (Want, error) {
 	slices.SortFunc(w.Record.Adapters, func(a, b rdma.Prepared) int { return a.Address.Compare(b.Address) })
 	if !o.None {
 		w.modules()
+		w.namespaces()
 		w.collisions()
 	}
 	for _, a := range o.Allow {
@@ -194,10 +196,7 @@ func (w *wanting) add(a pci.Address) {
 		w.fail(fmt.Errorf("%s: %w", a, ErrIsVF))
 		return
 	case adapter == nil:
-		// A whole adapter that is bound to vfio-pci already has no RDMA device.
-		if p := w.Recorded.At(a); p == nil || !p.Whole || !w.Whole {
-			w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
-		}
+		w.bound(a)
 		return
 	case d.VendorID == nil || d.ProductID == nil:
 		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
@@ -237,6 +236,20 @@ func (w *wanting) add(a pci.Address) {
 		return
 	}
 	w.Record.Adapters = append(slices.DeleteFunc(w.Record.Adapters, func(x rdma.Prepared) bool { return x.Address == a }), p)
+}
+
+// bound keeps the record of a whole adapter that has no RDMA device because it is bound to vfio-pci
+// already, and changes what it is for.
+func (w *wanting) bound(a pci.Address) {
+	recorded := w.Record.At(a)
+	if recorded == nil || !recorded.Whole || !w.Whole {
+		w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
+		return
+	}
+	if w.Use != "" && w.Use != recorded.Use {
+		w.leaves(*recorded)
+		recorded.Use = w.Use
+	}
 }
 
 // linkLayer returns the link layer of an adapter: InfiniBand if one of its ports has it, since its
@@ -408,7 +421,7 @@ func (w *wanting) owners(p rdma.Prepared) {
 		names = a.Netdevs
 	}
 	for _, o := range w.Owners {
-		if o.mayOwn(p.Address, names, w.Interfaces) {
+		if o.mayOwn(p.Address, p.Driver, names, w.Interfaces) {
 			err := host.WithCode(fmt.Errorf("%s: %w: %s", o, ErrOwner, strings.TrimSpace(o.Text)), host.CodeOtherOwner, "")
 			w.fail(selection.Refuse(p.Address, err))
 		}
@@ -490,6 +503,20 @@ func (m Machine) perCard() bool {
 		}
 	}
 	return false
+}
+
+// namespaces refuses a mode of network namespaces that another file sets differently: of several
+// lines the kernel uses the last, and modprobe reads files in the order of their names.
+func (w *wanting) namespaces() {
+	if w.Record.Netns != rdma.NetnsExclusive {
+		return
+	}
+	for _, o := range w.Conf.Options("ib_core", "netns_mode") {
+		if shared := !slices.Contains([]string{"0", "N", "n"}, o.Value); shared && path.Base(o.File) > path.Base(ModprobeFile) {
+			err := host.WithHint(fmt.Errorf("%s:%d: sets netns_mode=%s of ib_core, and is read after gpustack's file", o.File, o.Number, o.Value), "remove that line")
+			w.fail(host.WithCode(err, host.CodeOtherOwner, ""))
+		}
+	}
 }
 
 // modules warns of kernels without a module that the record needs.
