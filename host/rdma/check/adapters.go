@@ -46,6 +46,14 @@ func (v view) adapters() []host.Finding {
 		}
 		findings = append(findings, f)
 	}
+	// The class of uverbs nodes knows no network namespaces, that of RDMA devices does.
+	if findings == nil && found == 0 && len(v.Uverbs) > 0 {
+		return []host.Finding{{
+			Status: host.Fail, File: uverbsDir, Seen: fmt.Sprintf("%s without its RDMA device: it belongs to another network namespace", v.Uverbs[0]),
+			Effect: `opening its node fails with EPERM, also for root; programs do not see it: "No IB devices found" (ibv_devinfo)`,
+			Remedy: "on the host, outside of containers: rdma system show, and for exclusive mode: rdma dev set DEVICE netns NAME",
+		}}
+	}
 	if findings == nil && found == 0 {
 		return na("no RDMA device on the host")
 	}

@@ -45,7 +45,7 @@ var (
 // problem: adapters and their software, nodes, ports, limits, and the record. Each check has at
 // least one finding. It returns ErrNoDevice for a machine with nothing to check.
 func Verify(m Machine) ([]host.Finding, Verdict, error) {
-	if m.Stack.Seen() && m.Record.Seen() && m.Record.Value == nil && len(m.Stack.Value.Adapters) == 0 {
+	if m.Stack.Seen() && m.Record.Seen() && m.Record.Value == nil && len(m.Stack.Value.Adapters)+len(m.Uverbs) == 0 {
 		return nil, Unknown, ErrNoDevice
 	}
 	v := view{m, m.phase()}

@@ -195,6 +195,9 @@ func cases(t *testing.T) []unhealthy {
 			adapters(m)[0].Name = ""
 			m.Modules = machine.Saw("/proc/modules", check.Modules(nil), fs.ErrNotExist)
 		}},
+		{"adapters", host.Fail, "uverbs0 without its RDMA device: it belongs to another network namespace", func(m *check.Machine) { // a container
+			m.Stack.Value.Adapters, m.Uverbs, m.Record.Value = nil, []string{"uverbs0"}, nil
+		}},
 		{"modules", host.Fail, "ib_uverbs is not loaded", func(m *check.Machine) { delete(m.Modules.Value, "ib_uverbs"); m.Stack.Value.VerbsABI = nil }},
 		{"modules", host.Pass, "loaded", func(m *check.Machine) { delete(m.Modules.Value, "ib_uverbs") }}, // built in
 		{"modules", host.Fail, "rdma_ucm is not loaded", func(m *check.Machine) { delete(m.Modules.Value, "rdma_ucm"); m.Stack.Value.CM = nil }},
@@ -304,10 +307,17 @@ func cases(t *testing.T) []unhealthy {
 		{"identity", host.Fail, "no node GUID, recorded is 02:02:c9:00:00:21:6e:70", func(m *check.Machine) { adapters(m)[0].VFs[0].NodeGUID = &rdma.GUID{} }},
 		{"identity", host.Fail, "port GUID 02:02:c9:01:01:21:6e:70, recorded is 02:02:c9:00:01:21:6e:70", func(m *check.Machine) { adapters(m)[0].VFs[0].PortGUID = adapters(m)[0].VFs[1].PortGUID }},
 		{"identity", host.Fail, "policy Down", func(m *check.Machine) { adapters(m)[0].VFs[0].Policy = "Down" }},
-		{"identity", host.Pass, "GUIDs of 2 virtual functions", func(m *check.Machine) { adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil }},
-		{"identity", host.NA, "no file shows the GUIDs of 1 virtual function", func(m *check.Machine) {
+		{"identity", host.Pass, "GUIDs or MAC addresses of 2 virtual functions", func(m *check.Machine) { adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil }},
+		{"identity", host.NA, "no file shows the GUIDs or MAC addresses of 1 virtual function", func(m *check.Machine) {
 			adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil
 			step(1, startup.Failed, "x")(m)
+		}},
+		{"identity", host.NA, "MAC addresses of 2 virtual functions", func(m *check.Machine) { // a step of another adapter
+			for i := range m.Record.Value.Adapters[0].VFs {
+				f := &m.Record.Value.Adapters[0].VFs[i]
+				f.MAC, f.NodeGUID, f.PortGUID = "02:00:00:00:00:01", nil, nil
+			}
+			m.Result.Value.Steps[1].Address = &m.Devices[3].Address
 		}},
 		{"files", host.Fail, "gpustack-rdma.conf is missing", func(m *check.Machine) { m.Files[0].Value = "" }},
 		{"files", host.Warn, "was changed by another program", func(m *check.Machine) { m.Files[0].Value = "other" }},

@@ -10,7 +10,7 @@ import (
 	"gpustack/host/startup"
 )
 
-// identity compares GUIDs and policies of virtual functions with the record. Where no file shows
+// identity compares GUIDs, MAC addresses and policies of virtual functions with the record. Where no file shows
 // them, the step that set them and read them back is the evidence.
 func (v view) identity() []host.Finding {
 	verified := 0
@@ -32,7 +32,7 @@ func (v view) identity() []host.Finding {
 		stepped := v.stepDone(p.Address, "identity")
 		var unseen []rdma.PreparedVF
 		for _, f := range p.VFs {
-			if f.NodeGUID == nil && f.PortGUID == nil {
+			if f.NodeGUID == nil && f.PortGUID == nil && f.MAC == "" {
 				continue
 			}
 			i := slices.IndexFunc(a.VFs, func(now rdma.VF) bool { return now.Index == f.Index })
@@ -60,22 +60,22 @@ func (v view) identity() []host.Finding {
 			}
 			switch {
 			case bad:
-			case now.NodeGUID == nil && now.PortGUID == nil && !stepped:
+			case (f.MAC != "" || now.NodeGUID == nil && now.PortGUID == nil) && !stepped: // netlink alone shows a MAC address
 				unseen = append(unseen, f)
 			default:
 				verified++
 			}
 		}
 		if unseen != nil {
-			findings = append(findings, na("%s: no file shows the GUIDs of %s", p.Address, plural(len(unseen), "virtual function"))...)
-			findings[len(findings)-1].Remedy = "ip link show dev IPOIB_INTERFACE, with the IPoIB interface of " + p.Address.String()
+			findings = append(findings, na("%s: no file shows the GUIDs or MAC addresses of %s", p.Address, plural(len(unseen), "virtual function"))...)
+			findings[len(findings)-1].Remedy = "ip link show dev INTERFACE, with the network interface of " + p.Address.String()
 		}
 		return findings
 	})
 	if findings == nil && verified == 0 {
-		return na("no GUIDs are recorded that are in effect")
+		return na("no GUIDs or MAC addresses are recorded that are in effect")
 	}
-	return or(findings, "GUIDs of %s as recorded", plural(verified, "virtual function"))
+	return or(findings, "GUIDs or MAC addresses of %s as recorded", plural(verified, "virtual function"))
 }
 
 // stepDone reports whether all steps of a kind that concern an adapter succeeded at this boot.

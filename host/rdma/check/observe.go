@@ -30,6 +30,7 @@ type Machine struct {
 	Limits    Limits
 	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
 	EnhancedIPoIB machine.Look[string]
+	Uverbs        []string // entries of /sys/class/infiniband_verbs such as uverbs0
 	VDPA          []string // vDPA devices
 	Subfunctions  []string // such as mlx5_core.sf.2
 
@@ -49,6 +50,7 @@ const (
 	statFile     = "/proc/stat"
 	bootIDFile   = "/proc/sys/kernel/random/boot_id"
 	enhancedFile = "/sys/module/ib_ipoib/parameters/ipoib_enhanced"
+	uverbsDir    = "/sys/class/infiniband_verbs"
 	vdpaDir      = "/sys/bus/vdpa/devices"
 	auxiliaryDir = "/sys/bus/auxiliary/devices"
 )
@@ -68,6 +70,7 @@ func Observe(root host.Root, devices pci.Devices) Machine {
 	cmdline, err := root.ReadFile(cmdlineFile)
 	m.Arguments = machine.Saw(cmdlineFile, strings.Fields(string(cmdline)), err)
 	m.EnhancedIPoIB = readWord(root, enhancedFile)
+	m.Uverbs = names(root, uverbsDir, "uverbs")
 	m.VDPA = names(root, vdpaDir, "")
 	m.Subfunctions = names(root, auxiliaryDir, ".sf.")
 
