@@ -60,13 +60,13 @@ func (u *ui) startupMachine(root host.Root) startup.Machine {
 	}
 }
 
-// revertSteps carries out gpustack boot --revert. Without a result there is nothing to revert.
-func (u *ui) revertSteps(ctx context.Context, root host.Root) error {
+// revertBoot carries out gpustack boot --revert. Without a result there is nothing to revert.
+func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
 	result, err := startup.ReadResult(root)
 	if err != nil || result == nil {
 		return err
 	}
-	if err := u.beginSteps(ctx, root); err != nil {
+	if err := u.readyForSteps(ctx, root); err != nil {
 		return err
 	}
 	return startup.Revert(ctx, u.startupMachine(root))
@@ -77,10 +77,13 @@ func runBoot(ctx context.Context, u *ui, opts bootOptions) error {
 	if err != nil {
 		return err
 	}
-	if opts.revert {
-		return u.revertSteps(ctx, root)
+	if err := u.beginRecorded("run: systemctl restart " + startup.Unit); err != nil {
+		return err
 	}
-	if err := u.beginSteps(ctx, root); err != nil {
+	if opts.revert {
+		return u.revertBoot(ctx, root)
+	}
+	if err := u.readyForSteps(ctx, root); err != nil {
 		return err
 	}
 	result, err := startup.Run(ctx, u.startupMachine(root))
@@ -94,14 +97,11 @@ func runBoot(ctx context.Context, u *ui, opts bootOptions) error {
 	return err
 }
 
-// beginSteps returns an error unless the root is the running machine's, and no earlier request is
-// stuck in the kernel.
-func (u *ui) beginSteps(ctx context.Context, root host.Root) error {
+// readyForSteps returns an error unless the root is the running machine's, and no earlier request
+// is stuck in the kernel.
+func (u *ui) readyForSteps(ctx context.Context, root host.Root) error {
 	if err := (driver.Live{Runner: u.runner(root)}).Ready(); err != nil {
 		return err
 	}
-	if err := driver.Await(ctx, root, driver.DefaultTimeout); err != nil {
-		return err
-	}
-	return u.beginRecorded("run: systemctl restart " + startup.Unit)
+	return driver.Await(ctx, root, driver.DefaultTimeout)
 }
