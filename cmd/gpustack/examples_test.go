@@ -58,7 +58,6 @@ done
 		"host scan":    {script: copies},
 		"image":        {script: inventories, cloud: true},
 		"rdma":         {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node"},
-		"rdma check":   {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node; mkdir -p node/proc; echo 'mlx5_core 1 0' > node/proc/modules", status: 2}, // its adapters have no RDMA device
 		"nova":         {script: inventories},
 		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
 		"rdma prepare": {script: "rm -rf node mnt; sh hca.sh node; mkdir mnt; cp -a node mnt/node\n" +

@@ -10,8 +10,8 @@ import (
 	"gpustack/host/startup"
 )
 
-// identity compares GUIDs, MAC addresses and policies of virtual functions with the record. Where no
-// file shows them, the step that set them and read them back is the evidence.
+// identity compares GUIDs, MAC addresses and policies of virtual functions with the record. Where
+// no file shows them, the step that set them and read them back is the evidence.
 func (v view) identity() []host.Finding {
 	verified := 0
 	findings := v.recorded(func(p rdma.Prepared, d *pci.Device) (findings []host.Finding) {
