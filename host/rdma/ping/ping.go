@@ -159,7 +159,7 @@ func (t Test) client(ctx context.Context, limit time.Duration, peer netip.Addr) 
 
 // Loopback tests the port with both sides on this machine.
 func (t Test) Loopback(ctx context.Context) (Result, error) {
-	return t.counted(func() Result {
+	return t.counted(func() (Result, error) {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		listener := make(chan side, 1)
@@ -195,20 +195,20 @@ func refused(s side) bool {
 
 // Listen waits for one peer, and returns the result of its test.
 func (t Test) Listen(ctx context.Context) (Result, error) {
-	return t.counted(func() Result {
+	return t.counted(func() (Result, error) {
 		server := t.server(ctx)
-		r := t.judge(server)
+		r, err := t.judge(server)
 		r.Seconds = nil
 		if errors.Is(server.err, host.ErrLimit) {
 			r.Causes = []Cause{{Cause: fmt.Sprintf("no peer completed a test within %s", t.Timeout), Remedy: "start the test on the other machine while this one listens: " + t.PeerCommand()}}
 		}
-		return r
+		return r, err
 	})
 }
 
 // Peer tests the way to a peer that listens.
 func (t Test) Peer(ctx context.Context, peer netip.Addr) (Result, error) {
-	return t.counted(func() Result { return t.judge(t.client(ctx, t.Timeout, peer)) })
+	return t.counted(func() (Result, error) { return t.judge(t.client(ctx, t.Timeout, peer)) })
 }
 
 // PeerCommand returns the command that tests a listener from the other machine.
@@ -217,14 +217,20 @@ func (t Test) PeerCommand() string {
 }
 
 // judge returns the result of a test by what its sides printed. The first side is the one whose
-// iterations count.
-func (t Test) judge(sides ...side) Result {
+// iterations count. A program that could not be started is an error.
+func (t Test) judge(sides ...side) (Result, error) {
+	for _, s := range sides {
+		failed := new(host.ProgramError)
+		if s.err != nil && !errors.As(s.err, &failed) && !errors.Is(s.err, host.ErrLimit) && !errors.Is(s.err, host.ErrStopped) {
+			return Result{}, s.err
+		}
+	}
 	first := sides[0]
 	n := first.iterations()
 	r := Result{Verdict: Fail, Seconds: &first.seconds, Iterations: n, Bytes: int64(n) * int64(t.Size), Causes: []Cause{}, Warnings: []string{}}
 	if first.err == nil && n >= t.Count {
 		r.Verdict = Pass
-		return r
+		return r, nil
 	}
 	var messages []string
 	for _, s := range sides {
@@ -232,7 +238,7 @@ func (t Test) judge(sides ...side) Result {
 	}
 	r.Causes = append(r.Causes, diagnose(messages...)...)
 	if len(r.Causes) > 0 {
-		return r
+		return r, nil
 	}
 	switch {
 	case errors.Is(first.err, host.ErrLimit):
@@ -243,16 +249,19 @@ func (t Test) judge(sides ...side) Result {
 		r.Causes = append(r.Causes, Cause{Cause: fmt.Sprintf("the connection ended after %d of %d iterations", n, t.Count),
 			Remedy: "see the messages of the other side; give both sides the same --count"})
 	}
-	return r
+	return r, nil
 }
 
 // counted runs a test and adds to its result which counters of the port have moved.
-func (t Test) counted(test func() Result) (Result, error) {
+func (t Test) counted(test func() (Result, error)) (Result, error) {
 	before, err := readCounters(t.Root, t.Target.Adapter.Name, t.Target.Port.Number)
 	if err != nil {
 		return Result{}, err
 	}
-	r := test()
+	r, err := test()
+	if err != nil {
+		return Result{}, err
+	}
 	time.Sleep(settle)
 	after, err := readCounters(t.Root, t.Target.Adapter.Name, t.Target.Port.Number)
 	if err != nil {

@@ -127,6 +127,16 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
+	t.Run("not started", func(t *testing.T) {
+		t.Parallel()
+		play := newTest(played(t, "", ""))
+		if err := os.WriteFile(filepath.Join(play.Runner.Dirs[0], "rping"), []byte("#!/no/such/shell\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2")); err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 	t.Run("the listener's words", func(t *testing.T) {
 		t.Parallel()
 		play := newTest(played(t, "echo 'recv_buf reg_mr failed' >&2; exit 1", `echo "cma event RDMA_CM_EVENT_REJECTED, error 8" >&2; exit 255`))

@@ -1,0 +1,186 @@
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gpustack/host/hosttest"
+)
+
+// playedRping is rping as rdma test sees it. A client sees a listener by its file, and asks for as
+// many iterations as it prints.
+const playedRping = `#!/bin/sh
+for a; do [ "$prev" = -C ] && count=$a; prev=$a; done
+echo $$ >/pid
+if [ "$1" = -s ]; then
+	: >/up
+	while [ ! -e /done ]; do sleep 0.02; done
+	count=10
+elif [ -e /alone ]; then
+	echo "cma event RDMA_CM_EVENT_UNREACHABLE, error -110" >&2
+	exit 255
+else
+	while [ ! -e /up ] && [ ! -e /remote ]; do sleep 0.02; done
+	echo 140 >/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
+fi
+n=0
+while [ $n -lt $count ]; do echo "server ping data: rdma-ping-$n: ABC"; n=$((n+1)); done
+: >/done
+`
+
+// TestRDMATest: the whole binary with a played rping, in the tree of a real stack that is its root:
+// both sides here, a peer, a listener, failures, a machine without rping, and Ctrl-C.
+func TestRDMATest(t *testing.T) {
+	t.Parallel()
+	lay := func(t *testing.T, marks ...string) string {
+		t.Helper()
+		root := hosttest.RDMA(t, "testdata/rdma/debian12-rxe.txtar").Path("/")
+		for _, dir := range []string{"bin", "dev", "usr/bin", "proc"} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(t, "cp", "/bin/busybox", filepath.Join(root, "bin/busybox"))
+		run(t, "cp", gpustack, filepath.Join(root, "bin/gpustack"))
+		for _, name := range []string{"sh", "sleep"} {
+			if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n"} {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, mark := range marks {
+			if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return root
+	}
+	// command runs in a network namespace that has the address of the stack.
+	command := func(root string, args ...string) *exec.Cmd {
+		const inside = `root=$1; shift
+			ip link set lo up && ip address add 192.168.77.1/24 dev lo && exec chroot "$root" /bin/gpustack rdma test "$@"`
+		return exec.Command("unshare", append([]string{"--net", "sh", "-c", inside, "sh", root}, args...)...)
+	}
+	for _, test := range []struct {
+		name, args, marks string
+		status            int
+		output            []string // of both streams
+	}{
+		{"loopback", "", "", 0, []string{"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1, both sides here): 10 of 10 iterations of 64 bytes in ", "  sent_pkts +40\n"}},
+		{"peer", "--peer 192.168.77.2 --count 1000 --size 4096", "remote", 0,
+			[]string{"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1 to 192.168.77.2): 1000 of 1000 iterations of 4096 bytes", "  sent_pkts +40\n"}},
+		{"listen", "--listen --device rxe0/1 --timeout 5m", "done", 0,
+			[]string{"rxe0 port 1 listens at 192.168.77.1 for 5m0s; on the other machine run: gpustack rdma test --peer 192.168.77.1 --port 7174 --count 10 --size 64\n",
+				"UDP port 4791", "10 of 10 iterations", "warning: rxe0 port 1: its counters of packets did not move"}},
+		{"nobody comes", "--listen --timeout 300ms", "", 2, []string{"fail: rxe0 port 1", "cause: no peer completed a test within 300ms"}},
+		{"unreachable", "--peer 192.168.77.2", "alone", 2,
+			[]string{"fail: rxe0", "rping: cma event RDMA_CM_EVENT_UNREACHABLE, error -110\n", "cause: the peer's connection manager does not answer", "UDP port 4791"}},
+		{"other route", "--peer 127.0.0.1", "", 1, []string{"error: --peer 127.0.0.1: the route to 127.0.0.1 leaves by the address 127.0.0.1, which no RDMA port that can be tested has", "--device ADDRESS"}},
+		{"families", "--peer ::1 --device rxe0", "", 1, []string{"--peer ::1: rxe0 port 1 has no address of this family: ::1"}},
+		{"no device", "--device mlx5_7", "", 1, []string{"mlx5_7 is no RDMA device of this machine", "gpustack rdma scan lists them"}},
+		{"bad values", "--count 0 --size 7 --listen --peer x", "", 1, []string{"--count 0: must be 1 to 100000", "--size 7: must be 32 to 65535", "--listen and --peer cannot be combined"}},
+		{"root", "--root /proc", "", 1, []string{`--root "/proc": rdma test moves data through the adapters of the running machine, and needs --root /`}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := lay(t, strings.Fields(test.marks)...)
+			stdout, stderr, status := try(t, command(root, strings.Fields(test.args)...))
+			if status != test.status {
+				t.Errorf("exit status %d", status)
+			}
+			for _, want := range test.output {
+				if !strings.Contains(stdout+stderr, want) {
+					t.Errorf("%q is missing in:\n%s%s", want, stdout, stderr)
+				}
+			}
+			if left, err := filepath.Glob(filepath.Join(root, "var/lib/gpustack*")); err != nil || left != nil {
+				t.Errorf("a test records nothing: %v, %v", left, err)
+			}
+		})
+	}
+	t.Run("json", func(t *testing.T) {
+		t.Parallel()
+		root := lay(t)
+		stdout, stderr, status := try(t, command(root, "-o", "json"))
+		var report struct {
+			Verdict string
+			Tests   []struct {
+				Name, IP   string
+				Iterations int
+				Counted    *bool `json:"packets_counted"`
+			}
+		}
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || report.Verdict != "pass" || len(report.Tests) != 1 {
+			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+		}
+		if r := report.Tests[0]; r.Name != "rxe0" || r.IP != "192.168.77.1" || r.Iterations != 10 || r.Counted == nil || !*r.Counted {
+			t.Errorf("%s", stdout)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		root := lay(t)
+		if err := os.Remove(filepath.Join(root, "usr/bin/rping")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "sys/class/infiniband/rxe0/ports/1/state"), []byte("1: DOWN\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr, status := try(t, command(root))
+		if status != 1 || !strings.Contains(stderr, "rping is not installed") || !strings.Contains(stderr, "apt install rdmacm-utils") {
+			t.Errorf("exit status %d: %s", status, stderr)
+		}
+		if err := os.WriteFile(filepath.Join(root, "usr/bin/rping"), []byte(playedRping), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr, status = try(t, command(root))
+		if status != 1 || !strings.Contains(stderr, "error: rxe0 port 1 is not ACTIVE: its state is DOWN (LinkUp)") {
+			t.Errorf("exit status %d: %s", status, stderr)
+		}
+		_, stderr, status = try(t, exec.Command("sh", "-c", `ulimit -l 8; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "$@"`, "sh", "chroot", root, "/bin/gpustack", "rdma", "test"))
+		if status != 1 || !strings.Contains(stderr, "the limit of locked memory (RLIMIT_MEMLOCK) is too low") {
+			t.Errorf("exit status %d: %s", status, stderr)
+		}
+	})
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			root := lay(t)
+			cmd := command(root, "--listen")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			await(t, filepath.Join(root, "up"))
+			pid, err := os.ReadFile(filepath.Join(root, "pid"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); signal == syscall.SIGINT && status != 130 {
+				t.Errorf("exit status %d", status)
+			}
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+				if err != nil || strings.Contains(string(stat), ") Z ") {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("rping outlives gpustack")
+				}
+			}
+		})
+	}
+}
