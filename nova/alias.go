@@ -26,14 +26,15 @@ type Alias struct {
 // Spec is a device_spec that gpustack writes (nova/pci/devspec.py, PciDeviceSpec): all functions of
 // a product, or the function at an address, with tags.
 type Spec struct {
-	Address        *pci.Address `json:"address,omitempty"`
-	VendorID       pci.ID       `json:"vendor_id"`
-	ProductID      pci.ID       `json:"product_id"`
-	ResourceClass  string       `json:"resource_class,omitempty"`
-	Traits         string       `json:"traits,omitempty"`
-	Managed        string       `json:"managed,omitempty"`
-	LiveMigratable string       `json:"live_migratable,omitempty"`
-	OneTimeUse     string       `json:"one_time_use,omitempty"`
+	Address         *pci.Address `json:"address,omitempty"`
+	VendorID        pci.ID       `json:"vendor_id"`
+	ProductID       pci.ID       `json:"product_id"`
+	PhysicalNetwork *Network     `json:"physical_network,omitempty"` // of ports; nil for an alias
+	ResourceClass   string       `json:"resource_class,omitempty"`
+	Traits          string       `json:"traits,omitempty"`
+	Managed         string       `json:"managed,omitempty"`
+	LiveMigratable  string       `json:"live_migratable,omitempty"`
+	OneTimeUse      string       `json:"one_time_use,omitempty"`
 }
 
 // sameDevices reports whether two specs match the same devices.

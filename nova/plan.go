@@ -140,7 +140,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		errs = append(errs, p.rejected(p.values(p.of(programScheduler)))...)
 	}
 	p.warnOfRemoval()
-	if o.Role.Controls() && len(w.Aliases) > 0 {
+	if o.Role.Controls() && len(w.Aliases)+len(o.HCAs) > 0 {
 		errs = append(errs, p.filters(slices.ContainsFunc(w.Aliases, func(a Alias) bool { return a.NUMAPolicy != "" })))
 	}
 	if o.Placement {

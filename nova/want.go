@@ -43,6 +43,8 @@ type Options struct {
 	Release    Release
 	Aliases    []Alias
 	Hosts      []Host // inventories; each product in them gets an alias
+	HCAs       []HCA
+	Adapters   []Adapter // of the machine that is configured
 	Placement  bool
 	ByAddress  bool
 	Managed    string // "yes", "no", or "" to leave it out
@@ -79,12 +81,14 @@ func NewWant(o Options) (Want, error) {
 			errs = append(errs, err)
 		}
 	}
-	w.Aliases = slices.Concat(w.Aliases, names.used, names.derived)
-	if len(w.Aliases)+len(o.Remove) == 0 && len(errs) == 0 {
+	ofHCAs, hcaErrs := w.addHCAs(o)
+	errs = append(errs, hcaErrs...)
+	w.Aliases = slices.Concat(w.Aliases, names.used, names.derived, ofHCAs)
+	if len(w.Aliases)+len(o.Remove)+len(o.HCAs) == 0 && len(errs) == 0 {
 		errs = append(errs, errors.New("no alias given"))
 	}
 	warnings, nameErrs := o.checkNames(w.Aliases)
-	w.Warnings = slices.Concat(o.warnDerived(names.derived), names.warnings, warnings)
+	w.Warnings = slices.Concat(w.Warnings, o.warnDerived(names.derived), names.warnings, warnings)
 	errs = append(errs, nameErrs...)
 	seen := map[string]Alias{}
 	for _, a := range w.Aliases {
@@ -112,6 +116,9 @@ func NewWant(o Options) (Want, error) {
 		errs = append(errs, errors.New("--one-time-use requires --placement"))
 	}
 	for _, a := range w.Aliases {
+		if slices.Contains(ofHCAs, a) { // its specs are those of its functions
+			continue
+		}
 		specs, err := o.specs(a)
 		if err != nil {
 			errs = append(errs, err)

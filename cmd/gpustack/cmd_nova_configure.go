@@ -48,6 +48,12 @@ vendor:product and device_type in the files of this machine. --names FILE is a c
 nova.conf, or the output of nova configure -o json, and gives a compute node the aliases
 of its cloud. The command refuses a name that exists with another product.
 
+--hca ADDRESS=alias:NAME offers the VFs of an InfiniBand or RoCE adapter, one VF, or a
+function that rdma prepare has recorded as a whole, to flavors; ADDRESS=port:PHYSNET to
+ports of Neutron on that physical network, ADDRESS=port on tunnel networks. Device specs
+are by address and product id, never a physical function with its VFs. Use aliases for
+InfiniBand and ports for RoCE. On a controller, --inventory says what the address is.
+
 --remove-alias NAME removes the alias NAME, and on a compute node the device specs with
 exactly the ids of its product, by whomever they were written, unless another alias uses
 the product. Device specs that match other devices too, such as those by address only,
@@ -70,6 +76,7 @@ EXAMPLES
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
   gpustack nova configure --role controller --inventory gpu1.json --inventory gpu2.json
   gpustack nova configure --role compute --inventory gpu1.json --names controller.conf
+  gpustack nova configure --role compute --hca 0000:0c:00.0=alias:CX6VF --release zed
   gpustack nova configure --role compute --remove-alias K4200 --dry-run
   gpustack nova configure --role compute --inventory gpu1.json --placement
   gpustack nova configure --role controller --inventory gpu1.json --placement
@@ -87,6 +94,7 @@ EXIT STATUS
 				[]string{string(nova.Controller), string(nova.Compute), string(nova.All)}},
 			releaseFlag(),
 			&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
+			&cli.StringSliceFlag{Name: "hca", Usage: "offer an adapter or VF as `HCA`: ADDRESS=alias:NAME or ADDRESS=port[:PHYSNET] (repeatable)"},
 			inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan"),
 			manyPaths{&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
 				pathRules{kind: handedOver, stdin: true}},
@@ -158,6 +166,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 		nova: nova.Options{
 			Release:    parseRelease(c, f),
 			Aliases:    values(f, c, "alias", nova.ParseAlias),
+			HCAs:       values(f, c, "hca", nova.ParseHCA),
 			Placement:  c.Bool("placement"),
 			ByAddress:  c.Bool("by-address"),
 			Managed:    f.choice(c, "managed"),
@@ -177,7 +186,7 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 	if opts.reported && (!opts.nova.Placement || opts.nova.Role == nova.Compute) {
 		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
 	}
-	none := len(opts.inventories)+len(opts.nova.Remove)+len(c.StringSlice("alias")) == 0
+	none := len(opts.inventories)+len(opts.nova.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
 	opts.own = none && opts.nova.Role.Computes()
 	switch {
 	case none && opts.nova.Role == nova.Controller:
@@ -285,9 +294,13 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 
 // observe reads the machine and the inventories.
 func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
-	var errs [6]error
+	var errs [7]error
 	o.nova.Release, o.warnings, errs[0] = o.nova.Release.OrInstalled(root)
-	o.nova.Hosts, errs[1] = nova.ReadInventories(u.documents(o.inventories...), nova.ScopeGPUs)
+	need := nova.ScopeGPUs
+	if len(o.nova.HCAs) > 0 {
+		need = nova.ScopeAll
+	}
+	o.nova.Hosts, errs[1] = nova.ReadInventories(u.documents(o.inventories...), need)
 	o.nova.Cloud, errs[4] = nova.ReadNames(u.documents(o.names...))
 	o.nova.InUse, errs[5] = nova.InUse(root, o.place, o.nova.Role, o.nova.Release)
 	if o.render != "" && errs[5] != nil {
@@ -298,6 +311,9 @@ func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 		var given []pci.Address
 		given, errs[2] = prepared(root)
 		o.nova.Machine, errs[3] = nova.Observe(root, given)
+		if len(o.nova.HCAs) > 0 && errs[3] == nil {
+			o.nova.Adapters, errs[6] = novaAdapters(root, o.nova.Devices)
+		}
 		if o.own && errs[2] == nil && errs[3] == nil {
 			var here nova.Host
 			here, errs[1] = o.nova.Prepared()

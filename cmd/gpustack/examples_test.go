@@ -59,6 +59,14 @@ done
 		"image":        {script: inventories, cloud: true},
 		"rdma":         {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node"},
 		"nova":         {script: inventories},
+		"nova configure": {script: inventories + `case "$LINE" in *--hca*)
+	rm -rf kept; mv node kept; sh hca.sh node
+	for part in etc/nova; do
+		[ ! -e kept/$part ] || { mkdir -p node/$part; cp -an kept/$part/. node/$part/; }
+	done
+	gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 2 --yes;;
+esac
+`},
 		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
 		"rdma prepare": {script: "rm -rf node mnt; sh hca.sh node; mkdir mnt; cp -a node mnt/node\n" +
 			`case "$LINE" in *--remove*|*--none*) gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 8 --yes;; esac`},

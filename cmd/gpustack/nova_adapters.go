@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/nova"
+)
+
+// novaAdapters returns the adapters of the machine as nova configure needs them: those with an RDMA
+// device now, and those that rdma prepare has recorded.
+func novaAdapters(root host.Root, devices pci.Devices) ([]nova.Adapter, error) {
+	stack, err := rdma.Read(root, devices, rdma.Options{})
+	record, recordErr := rdma.ReadRecord(root)
+	if err := errors.Join(err, recordErr); err != nil {
+		return nil, err
+	}
+	var adapters []nova.Adapter
+	for _, a := range stack.Adapters {
+		if a.Address == nil || a.Function == nil || a.Function.IsVF() || record.At(*a.Address) != nil {
+			continue
+		}
+		adapter := nova.Adapter{Address: *a.Address}
+		for _, port := range a.Ports {
+			adapter.LinkLayer = port.LinkLayer
+		}
+		adapters = append(adapters, adapter)
+	}
+	if record == nil {
+		return adapters, nil
+	}
+	for _, p := range record.Adapters {
+		adapter := nova.Adapter{Address: p.Address, LinkLayer: p.LinkLayer, Whole: p.Whole, Containers: p.Use == rdma.ForContainers}
+		for _, vf := range p.VFs {
+			adapter.VFs = append(adapter.VFs, nova.AdapterVF{Address: vf.Address, ProductID: vf.ProductID})
+		}
+		adapters = append(adapters, adapter)
+	}
+	return adapters, nil
+}
