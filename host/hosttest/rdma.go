@@ -85,7 +85,7 @@ func (h HCA) Archive() (commands, files string) {
 	}
 	var c, f strings.Builder
 	at := "sys/devices/" + or(h.Above, "pci"+h.Address[:7]) + "/" + h.Address
-	depth := strings.Repeat("../", strings.Count(at, "/")-1)
+	depth := strings.Repeat("../", strings.Count(at, "/"))
 	file := func(name, text string) { fmt.Fprintf(&f, "-- %s/%s --\n%s\n", at, name, text) }
 	fmt.Fprintf(&c, "symlink sys/bus/pci/devices/%s -> ../../../../%s\n", h.Address, at)
 	driver := or(h.Driver, "mlx5_core")
@@ -151,13 +151,15 @@ func (h HCA) Archive() (commands, files string) {
 		file(fmt.Sprintf("%sgids/%d", in, len(gids)), "0000:0000:0000:0000:0000:0000:0000:0000")
 		for k, node := range []string{"umad", "issm"} {
 			name := fmt.Sprintf("%s%d", node, 2*h.Index+port-1)
-			class := "sys/class/infiniband_mad/" + name
+			class := at + "/infiniband_mad/" + name
+			fmt.Fprintf(&c, "symlink sys/class/infiniband_mad/%s -> ../../../%s\n", name, class)
 			fmt.Fprintf(&f, "-- %s/ibdev --\n%s\n-- %s/port --\n%d\n-- %s/dev --\n231:%d\n-- dev/infiniband/%s --\nc 231:%d 600\n",
 				class, h.Device, class, port, class, 64*k+2*h.Index+port-1, name, 64*k+2*h.Index+port-1)
 		}
 	}
 	name := fmt.Sprintf("uverbs%d", h.Index)
-	class := "sys/class/infiniband_verbs/" + name
+	class := at + "/infiniband_verbs/" + name
+	fmt.Fprintf(&c, "symlink sys/class/infiniband_verbs/%s -> ../../../%s\n", name, class)
 	fmt.Fprintf(&f, "-- %s/ibdev --\n%s\n-- %s/abi_version --\n1\n-- %s/dev --\n231:%d\n-- dev/infiniband/%s --\nc 231:%d 666\n",
 		class, h.Device, class, class, 192+h.Index, name, 192+h.Index)
 	return c.String(), f.String()

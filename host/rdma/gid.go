@@ -1,10 +1,12 @@
 package rdma
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"path"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -23,28 +25,34 @@ func (r *reader) gids(port string, p *Port, all bool) {
 		return
 	}
 	folder := path.Join(port, "gids")
-	dir, names, err := r.table(folder)
+	dir, err := r.root.OpenDir(folder)
 	if err != nil {
 		r.warn(folder, fmt.Errorf("%w: %w", ErrGIDs, host.Cause(err)))
 		return
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	if !all {
-		names = names[:min(1, len(names))]
-	}
-	buf := make([]byte, host.MaxAttribute+1)
-	for index, name := range names {
-		data, err := dir.ReadAttribute(name, buf)
+	types, netdevs := attributes{r: r, folder: path.Join(port, "gid_attrs/types")}, attributes{r: r, folder: path.Join(port, "gid_attrs/ndevs")}
+	defer types.close()
+	defer netdevs.close()
+	var buf [host.MaxAttribute + 1]byte
+	// The entries have consecutive numbers from 0: reading until one is absent takes less time than
+	// listing them.
+	for index := 0; index == 0 || all; index++ {
+		name := strconv.Itoa(index)
+		data, err := dir.ReadAttribute(name, buf[:])
+		if index > 0 && host.IsAbsent(err) {
+			return
+		}
 		if err != nil {
 			// One error for a table of 1,024 entries.
 			r.warn(path.Join(folder, name), fmt.Errorf("%w: %w", ErrGIDs, host.Cause(err)))
 			return
 		}
-		text := strings.TrimSpace(string(data))
-		if text == zeroGID {
+		data = bytes.TrimSpace(data)
+		if string(data) == zeroGID {
 			continue
 		}
-		address, err := parseGID(text)
+		address, err := parseGID(string(data))
 		if err != nil {
 			r.warn(path.Join(folder, name), err)
 			continue
@@ -54,13 +62,43 @@ func (r *reader) gids(port string, p *Port, all bool) {
 			guid := GUID(octets[8:])
 			p.GUID = &guid
 		}
-		if !all {
-			return
+		if all {
+			p.GIDs = append(p.GIDs, GID{Index: index, GID: address, Type: types.text(name, buf[:]), Netdev: netdevs.text(name, buf[:])})
 		}
-		g := GID{Index: index, GID: address}
-		g.Type, _ = r.text(path.Join(port, "gid_attrs/types"), name)
-		g.Netdev, _ = r.text(path.Join(port, "gid_attrs/ndevs"), name)
-		p.GIDs = append(p.GIDs, g)
+	}
+}
+
+// attributes are the attributes of GIDs in one folder, which is opened when the first one is read.
+type attributes struct {
+	r      *reader
+	folder string
+	dir    *host.Dir
+	failed bool
+}
+
+// text returns an attribute, or "" if it is absent. One that cannot be read is a warning.
+func (a *attributes) text(name string, buf []byte) string {
+	if a.failed {
+		return ""
+	}
+	var data []byte
+	var err error
+	if a.dir == nil {
+		a.dir, err = a.r.root.OpenDir(a.folder)
+		a.failed = err != nil
+	}
+	if err == nil {
+		data, err = a.dir.ReadAttribute(name, buf)
+	}
+	if err != nil && !host.IsAbsent(err) {
+		a.r.warn(path.Join(a.folder, name), err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func (a *attributes) close() {
+	if a.dir != nil {
+		a.dir.Close() //nolint:errcheck // only read from
 	}
 }
 
