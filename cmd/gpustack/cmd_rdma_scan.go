@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
 	"gpustack/host/guard"
-	"gpustack/host/guest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -169,40 +168,27 @@ func noAdapter(a pci.Address, devices pci.Devices) error {
 		"'gpustack rdma scan' lists the adapters; load the adapter's driver if it is one")
 }
 
-// findHolders adds which guest or process uses each virtual function, and returns warnings.
+// findHolders adds which guest or process uses each virtual function, and returns warnings. A copy
+// of a machine has no processes.
 func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnings []string) {
-	var guests guest.Report
-	var processes []guard.Holder
-	var readGuests, readProcesses bool
-	for i := range stack.Adapters {
-		for k := range stack.Adapters[i].VFs {
-			v := &stack.Adapters[i].VFs[k]
-			switch {
-			case pci.LeavesAlone(v.Driver):
-				if !readGuests {
-					guests, readGuests = guest.Observe(root, guest.NovaConf{}, time.Now()), true
-				}
-				for _, h := range guests.Holders {
-					if slices.Contains(h.Functions, v.Address) {
-						v.Holder = fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
-						if h.Name != nil {
-							v.Holder = *h.Name + ", " + v.Holder
-						}
-					}
-				}
-			case v.Name != "":
-				if !readProcesses {
-					var err error
-					if processes, err = guard.Holders(root, devices); err != nil {
-						warnings = append(warnings, fmt.Sprintf("cannot determine which processes have virtual functions open: %v", err))
-					}
-					readProcesses = true
-				}
-				for _, h := range processes {
-					if h.Address == v.Address {
-						v.Holder = fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
-					}
-				}
+	if !slices.ContainsFunc(stack.Adapters, func(a rdma.Adapter) bool { return len(a.VFs) > 0 }) {
+		return nil
+	}
+	uses, err := machine.ObserveUses(root, devices, root.Path("/") == "/")
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf("cannot determine which processes have virtual functions open: %v", err))
+	}
+	if why := uses.Unknown(); why != "" && uses.Running {
+		warnings = append(warnings, "cannot determine which guests have virtual functions: "+why)
+	}
+	guests := uses.ByGuests()
+	for _, a := range stack.Adapters {
+		for k := range a.VFs {
+			v := &a.VFs[k]
+			if by := guests[v.Address]; by != nil {
+				v.Holder = by.Who()
+			} else if i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == v.Address }); i >= 0 {
+				v.Holder = uses.Holders[i].Who()
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -143,10 +144,13 @@ func (u *ui) rdmaTree(r rdmaScanReport, gids bool) {
 	strokes := u.lines()
 	for _, a := range r.Adapters {
 		line := a.Title()
-		for _, part := range []string{adapterName(a), a.Name, a.Driver, a.Firmware, verbsNode(a.Verbs)} {
+		for _, part := range []string{adapterName(a), a.Name, a.Driver, a.Firmware, deviceNode(a.Verbs)} {
 			if part != "" && part != "-" && part != line {
 				line += "  " + part
 			}
+		}
+		if a.NodeGUID != nil {
+			line += "  node GUID " + guid(a.NodeGUID)
 		}
 		if a.GPU != nil {
 			line += fmt.Sprintf("  %s to GPU %s", *a.Link, a.GPU)
@@ -154,10 +158,13 @@ func (u *ui) rdmaTree(r rdmaScanReport, gids bool) {
 		u.printf("%s\n", printable(line))
 		var below [][]string // a line, and lines below it
 		for _, p := range a.Ports {
-			lines := []string{fmt.Sprintf("port %d  %s  %s  %s  %s", p.Number, portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), lids(p))}
-			if p.UMAD != nil {
-				lines[0] += "  " + p.UMAD.Name
+			line := fmt.Sprintf("port %d", p.Number)
+			for _, part := range []string{portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), lids(p), deviceNode(p.UMAD), deviceNode(p.ISSM)} {
+				if part != "" {
+					line += "  " + part
+				}
 			}
+			lines := []string{line}
 			for _, i := range p.IPoIB {
 				lines = append(lines, fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), number(i.MTU)))
 			}
@@ -169,8 +176,14 @@ func (u *ui) rdmaTree(r rdmaScanReport, gids bool) {
 			below = append(below, lines)
 		}
 		for _, v := range a.VFs {
-			below = append(below, []string{fmt.Sprintf("VF %d  %s  node GUID %s  port GUID %s  %s  %s", v.Index, v.Address, guid(v.NodeGUID), guid(v.PortGUID),
-				dash(v.Driver), v.Holder)})
+			line := fmt.Sprintf("VF %d  %s  node GUID %s  port GUID %s  %s", v.Index, v.Address, guid(v.NodeGUID), guid(v.PortGUID), cmp.Or(v.Driver, "no driver"))
+			if v.Policy != "" {
+				line += "  policy " + v.Policy
+			}
+			if v.Holder != "" {
+				line += "  " + v.Holder
+			}
+			below = append(below, []string{line})
 		}
 		for i, lines := range below {
 			first, rest := strokes.tee, strokes.pass
@@ -189,15 +202,15 @@ func (u *ui) rdmaTree(r rdmaScanReport, gids bool) {
 	u.printf("\n%s\n", stackLine(r))
 }
 
-// lids returns the local identifiers of a port, which exist on InfiniBand only.
+// lids returns the identifiers of a port that exist on InfiniBand only.
 func lids(p rdma.Port) string {
 	if p.LinkLayer == rdma.LinkEthernet || p.LID == nil || p.SMLID == nil {
 		return ""
 	}
-	return fmt.Sprintf("LID %d  SM LID %d", *p.LID, *p.SMLID)
+	return fmt.Sprintf("port GUID %s  LID %d  SM LID %d", guid(p.GUID), *p.LID, *p.SMLID)
 }
 
-func verbsNode(n *rdma.Node) string {
+func deviceNode(n *rdma.Node) string {
 	if n == nil {
 		return ""
 	}
@@ -211,15 +224,16 @@ func (u *ui) topology(r rdmaScanReport, devices pci.Devices) {
 	type place struct {
 		label string
 		d     *pci.Device
+		name  string // of the RDMA device
 	}
 	var places []place
 	for i, gpu := range r.gpus {
-		places = append(places, place{fmt.Sprintf("GPU%d", i), gpu})
+		places = append(places, place{label: fmt.Sprintf("GPU%d", i), d: gpu})
 	}
 	n := 0
 	for _, a := range r.Adapters {
 		if a.Function != nil && !a.IsVF() {
-			places = append(places, place{fmt.Sprintf("NIC%d", n), a.Function})
+			places = append(places, place{fmt.Sprintf("NIC%d", n), a.Function, a.Name})
 			n++
 		}
 	}
@@ -239,9 +253,9 @@ func (u *ui) topology(r rdmaScanReport, devices pci.Devices) {
 			}
 			row = append(row, string(devices.Link(p.d, other.d)))
 		}
-		rows = append(rows, append(row, number(p.d.NUMANode), p.d.Address.String()))
+		rows = append(rows, append(row, number(p.d.NUMANode), p.d.Address.String(), p.name))
 	}
-	u.table(append(header, "NUMA", "FUNCTION"), rows)
+	u.table(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
 	u.printf(`
   X     itself
   PIX   at most one PCIe switch
