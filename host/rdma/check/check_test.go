@@ -126,7 +126,7 @@ func healthy(t *testing.T) check.Machine {
 		Record: machine.Look[*rdma.Record]{Value: record, File: rdma.RecordFile},
 		Result: machine.Look[*startup.Result]{Value: &startup.Result{Started: started, Ended: ptr(started), Steps: []startup.StepResult{
 			{ID: "vfs 0000:0c:00.0", Kind: "vfs", Address: &pf, Status: startup.Done},
-			{ID: "identity 0000:0c:00.0", Kind: "identity", Address: &pf, Status: startup.Unchanged},
+			{ID: "identity 0000:0c:00.1", Kind: "identity", Address: &devices[1].Address, Status: startup.Unchanged},
 		}}},
 		Files:  []machine.Look[string]{{Value: "h"}},
 		Booted: machine.Look[time.Time]{Value: boot}, Prepared: &prepared,
@@ -312,18 +312,17 @@ func cases(t *testing.T) []unhealthy {
 			adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil
 			step(1, startup.Failed, "x")(m)
 		}},
-		{"identity", host.NA, "MAC addresses of 2 virtual functions", func(m *check.Machine) { // a step of another adapter
+		{"identity", host.NA, "MAC addresses of 1 virtual function", func(m *check.Machine) { // one has no step
 			for i := range m.Record.Value.Adapters[0].VFs {
 				f := &m.Record.Value.Adapters[0].VFs[i]
 				f.MAC, f.NodeGUID, f.PortGUID = "02:00:00:00:00:01", nil, nil
 			}
-			m.Result.Value.Steps[1].Address = &m.Devices[3].Address
 		}},
 		{"files", host.Fail, "gpustack-rdma.conf is missing", func(m *check.Machine) { m.Files[0].Value = "" }},
 		{"files", host.Warn, "was changed by another program", func(m *check.Machine) { m.Files[0].Value = "other" }},
 		{"boot", host.Fail, "step vfs 0000:0c:00.0 failed: cannot write 2", step(0, startup.Failed, "cannot write 2")},
-		{"boot", host.NA, "step identity 0000:0c:00.0 was skipped", step(1, startup.Skipped, "")},
-		{"boot", host.Fail, "step identity 0000:0c:00.0 is running", func(m *check.Machine) { step(1, startup.Running, "")(m); m.Result.Value.Ended = nil }},
+		{"boot", host.NA, "step identity 0000:0c:00.1 was skipped", step(1, startup.Skipped, "")},
+		{"boot", host.Fail, "step identity 0000:0c:00.1 is running", func(m *check.Machine) { step(1, startup.Running, "")(m); m.Result.Value.Ended = nil }},
 		{"boot", host.Warn, "has not ended", func(m *check.Machine) { m.Result.Value.Ended = nil }},
 		{"boot", host.Fail, "gpustack-boot.service has not run since this boot", func(m *check.Machine) { m.Result.Value = nil }},
 		{"boot", host.Fail, "booted with gpustack=off", func(m *check.Machine) { m.Arguments.Value = append(m.Arguments.Value, "gpustack=off") }},

@@ -29,7 +29,6 @@ func (v view) identity() []host.Finding {
 				Effect: "its port stays DOWN in the guest, or is not a member of its partitions", Remedy: restart,
 			})
 		}
-		stepped := v.stepDone(p.Address, "identity")
 		var unseen []rdma.PreparedVF
 		for _, f := range p.VFs {
 			if f.NodeGUID == nil && f.PortGUID == nil && f.MAC == "" {
@@ -60,7 +59,7 @@ func (v view) identity() []host.Finding {
 			}
 			switch {
 			case bad:
-			case (f.MAC != "" || now.NodeGUID == nil && now.PortGUID == nil) && !stepped: // netlink alone shows a MAC address
+			case (f.MAC != "" || now.NodeGUID == nil && now.PortGUID == nil) && !v.identified(f.Address): // netlink alone shows a MAC address
 				unseen = append(unseen, f)
 			default:
 				verified++
@@ -78,20 +77,10 @@ func (v view) identity() []host.Finding {
 	return or(findings, "GUIDs or MAC addresses of %s as recorded", plural(verified, "virtual function"))
 }
 
-// stepDone reports whether all steps of a kind that concern an adapter succeeded at this boot.
-func (v view) stepDone(a pci.Address, kind string) bool {
-	if v.Result.Value == nil {
-		return false
-	}
-	done := false
-	for _, s := range v.Result.Value.Steps {
-		if s.Kind != kind || s.Address == nil || *s.Address != a {
-			continue
-		}
-		if s.Status != startup.Done && s.Status != startup.Unchanged {
-			return false
-		}
-		done = true
-	}
-	return done
+// identified reports whether the step that sets the identity of a virtual function, and reads it
+// back, succeeded at this boot (startup.Steps).
+func (v view) identified(a pci.Address) bool {
+	return v.Result.Value != nil && slices.ContainsFunc(v.Result.Value.Steps, func(s startup.StepResult) bool {
+		return s.Kind == "identity" && s.Address != nil && *s.Address == a && (s.Status == startup.Done || s.Status == startup.Unchanged)
+	})
 }
