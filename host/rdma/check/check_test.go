@@ -102,6 +102,10 @@ func healthy(t *testing.T) check.Machine {
 			{Index: 1, Address: devices[2].Address, ProductID: 0x101c, Driver: "vfio-pci", NodeGUID: nodeGUIDs[1], PortGUID: portGUIDs[1]},
 		},
 	}}, Files: []rdma.File{{Name: "/etc/modules-load.d/gpustack-rdma.conf", Hash: "h"}}}
+	var steps []startup.StepResult
+	for _, s := range startup.Steps(record) {
+		steps = append(steps, startup.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: startup.Done})
+	}
 	link := check.LinkState{Width: "16", MaxWidth: "16", Speed: "16.0 GT/s PCIe", MaxSpeed: "16.0 GT/s PCIe", SlotWidth: "16", SlotSpeed: "16.0 GT/s PCIe"}
 	return check.Machine{
 		Devices: devices,
@@ -124,10 +128,7 @@ func healthy(t *testing.T) check.Machine {
 			Domains: []check.UserLimit{{Domain: "*", Setting: check.Setting{Bytes: check.Unlimited}}},
 		},
 		Record: machine.Look[*rdma.Record]{Value: record, File: rdma.RecordFile},
-		Result: machine.Look[*startup.Result]{Value: &startup.Result{Started: started, Ended: ptr(started), Steps: []startup.StepResult{
-			{ID: "vfs 0000:0c:00.0", Kind: "vfs", Address: &pf, Status: startup.Done},
-			{ID: "identity 0000:0c:00.1", Kind: "identity", Address: &devices[1].Address, Status: startup.Unchanged},
-		}}},
+		Result: machine.Look[*startup.Result]{Value: &startup.Result{Started: started, Ended: ptr(started), Steps: steps}},
 		Files:  []machine.Look[string]{{Value: "h"}},
 		Booted: machine.Look[time.Time]{Value: boot}, Prepared: &prepared,
 	}
@@ -317,6 +318,7 @@ func cases(t *testing.T) []unhealthy {
 				f := &m.Record.Value.Adapters[0].VFs[i]
 				f.MAC, f.NodeGUID, f.PortGUID = "02:00:00:00:00:01", nil, nil
 			}
+			m.Result.Value.Steps = m.Result.Value.Steps[:2]
 		}},
 		{"files", host.Fail, "gpustack-rdma.conf is missing", func(m *check.Machine) { m.Files[0].Value = "" }},
 		{"files", host.Warn, "was changed by another program", func(m *check.Machine) { m.Files[0].Value = "other" }},
