@@ -207,10 +207,11 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 	}
 	var running guard.Running
 	var runningErr error
-	if !opts.prepare.None {
+	needs := len(opts.prepare.Add) > 0 // what the host needs must not prevent returning adapters
+	if needs {
 		running, runningErr = readRunning(root, driver.Live{Runner: runner})
 	}
-	m, err := prepare.Observe(root, running, !opts.prepare.None)
+	m, err := prepare.Observe(root, running, needs)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,9 @@ After host bind and host release, functions are bound to their former drivers ag
 unless the machine was booted since, which reverted it. Services that were stopped are
 started, and persistence mode is switched on again.
 
+After rdma prepare, VFs that were made at this boot and are no longer recorded are removed.
+The undo is refused while a guest, a process or a container uses one of them.
+
 After repair-migration, rows of Nova's databases and Placement's allocations are restored,
 unless Nova has gone on from there. The databases are found as that command finds them.
 

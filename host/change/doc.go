@@ -32,5 +32,8 @@
 // Kind and a Change beside the code that knows the subject, a line in [Left.Text] that says what
 // ends an interrupted entry, and a case in cmd/gpustack's undo that shows it.
 //
+// What files configure may be in use: [Files.Permit] is asked before they are changed, and before
+// the change is undone.
+//
 // It does not plan (host/edit and the packages above) and does not print.
 package change

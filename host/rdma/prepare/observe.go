@@ -75,9 +75,9 @@ func Observe(root host.Root, running guard.Running, needs bool) (Machine, error)
 	}
 	m.Conf, err = modprobe.ReadConf(root, ModprobeFile)
 	keep(err)
-	m.Owners, err = ReadOwners(root, m.Conf)
-	keep(err)
 	if needs {
+		m.Owners, err = ReadOwners(root, m.Conf)
+		keep(err)
 		found, err := guard.Needs(root, m.Devices, running)
 		keep(err)
 		uses, err := guard.RDMANeeds(root, m.Devices)

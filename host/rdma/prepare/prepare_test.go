@@ -96,7 +96,7 @@ func machineOf(adapters []hca, commands, files string) string {
 // plan observes and plans, and returns the error as text.
 func plan(t *testing.T, root host.Root, o prepare.Options) (prepare.Plan, string) {
 	t.Helper()
-	m, err := prepare.Observe(root, guard.Running{}, !o.None)
+	m, err := prepare.Observe(root, guard.Running{}, len(o.Add) > 0)
 	if err != nil {
 		return prepare.Plan{}, err.Error()
 	}
@@ -341,6 +341,9 @@ func TestOwners(t *testing.T) {
 		}
 		if _, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2}); !strings.Contains(got, "/etc/rc.local: ") {
 			t.Errorf("%q, want an error about /etc/rc.local", got)
+		}
+		if _, got := plan(t, root, prepare.Options{None: true}); got != "" {
+			t.Errorf("returning adapters: %q", got)
 		}
 	})
 }
