@@ -11,6 +11,7 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
+	"gpustack/host/startup"
 	"gpustack/nova"
 )
 
@@ -91,7 +92,7 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	}
 	m := u.observeForCheck(root)
 	m.VirtType = readVirtType(root)
-	report := newHostCheckReport(m, u.refusedByPrepare(ctx, root, m))
+	report := newHostCheckReport(m, u.refusedByPrepare(ctx, root, m), startup.Observe(root))
 	u.warn(report.Warnings...)
 	u.show(report)
 	if opts.format == formatTable {
@@ -134,8 +135,8 @@ func readVirtType(root host.Root) machine.Look[string] {
 	return machine.Look[string]{Value: value, File: file, Err: err}
 }
 
-func newHostCheckReport(m machine.Machine, refused []error) hostCheckReport {
-	findings, verdict := check.Verify(m, refused)
+func newHostCheckReport(m machine.Machine, refused []error, steps startup.State) hostCheckReport {
+	findings, verdict := check.VerifyWith(m, refused, steps)
 	return hostCheckReport{
 		Schema:   1,
 		Host:     m.Facts.Hostname,

@@ -415,8 +415,8 @@ func TestRunKilled(t *testing.T) {
 	}
 }
 
-// TestHeld: VFs that a process uses are neither destroyed nor bound to another driver, by a run
-// with another number of VFs or by a revert, which changes nothing then.
+// TestHeld: VFs in use are neither destroyed nor bound to another driver, by a run with another
+// number of VFs or by a revert, which changes nothing then.
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)

@@ -1,0 +1,69 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+	"gpustack/host/startup"
+)
+
+// Startup judges the steps of every boot: of the last run, and whether the unit that runs them is
+// there. It has no finding if nothing is recorded and no step was run.
+func Startup(s startup.State) []host.Finding {
+	f := host.Finding{Check: "startup", Status: host.Fail, File: startup.ResultFile, Effect: "VFs are not as recorded",
+		Remedy: "repair the cause, then run: systemctl restart " + startup.Unit}
+	switch {
+	case s.Err != nil:
+		return one(host.Finding{Check: f.Check, Status: host.NA, Seen: s.Err.Error(), Remedy: "run gpustack as root"})
+	case len(s.Wanted) == 0 && (s.Result == nil || len(s.Result.Steps) == 0):
+		return nil
+	case len(s.Wanted) > 0 && s.Masked:
+		f.File, f.Seen, f.Remedy = startup.UnitFile, startup.Unit+" is masked", "systemctl unmask "+startup.Unit
+		return one(f)
+	case len(s.Wanted) > 0 && len(s.Missing) > 0:
+		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
+		f.Effect, f.Remedy = "the next boot carries out no steps", "run gpustack rdma prepare: it writes the unit again"
+		return one(f)
+	case s.Result == nil:
+		f.Status, f.Seen = host.NA, "no step was carried out since this boot"
+		f.Effect, f.Remedy = "", "reboot, or run: systemctl start "+startup.Unit
+		return one(f)
+	}
+	var findings []host.Finding
+	for _, step := range s.Result.Steps {
+		g := f
+		switch step.Status {
+		case startup.Done, startup.Unchanged:
+			continue
+		case startup.Skipped:
+			g.Status, g.Effect, g.Remedy = host.NA, "", ""
+		case startup.Failed:
+		case startup.Pending, startup.Running:
+			g.Status = host.Warn
+		}
+		g.Seen = fmt.Sprintf("step %s is %s", step.ID, step.Status)
+		if step.Error != "" {
+			g.Seen = fmt.Sprintf("step %s: %s: %s", step.ID, step.Status, step.Error)
+		}
+		findings = append(findings, g)
+	}
+	if findings == nil {
+		return one(host.Finding{Check: f.Check, Status: host.Pass, Seen: plural(len(s.Result.Steps), "step") + " of this boot succeeded"})
+	}
+	return findings
+}
+
+// VerifyWith is Verify with the findings of [Startup], which precede those about the record. A
+// machine that is ready but for a failed step is not ready.
+func VerifyWith(m machine.Machine, refused []error, s startup.State) ([]host.Finding, Verdict) {
+	findings, verdict := Verify(m, refused)
+	more := Startup(s)
+	i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "prepared" })
+	if verdict == Ready && host.Failed(more) {
+		verdict = NotReady
+	}
+	return slices.Insert(findings, max(i, 0), more...), verdict
+}

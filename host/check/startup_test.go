@@ -1,0 +1,46 @@
+package check_test
+
+import (
+	"errors"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/check"
+	"gpustack/host/startup"
+)
+
+// TestStartup: one finding for each step that did not succeed, and for a unit that is not there.
+func TestStartup(t *testing.T) {
+	t.Parallel()
+	wanted := []startup.Step{{ID: "vfs 0000:0c:00.0"}}
+	ran := func(status startup.Status, text string) startup.State {
+		return startup.State{Wanted: wanted, Result: &startup.Result{Steps: []startup.StepResult{{ID: "vfs 0000:0c:00.0", Status: status, Error: text}}}}
+	}
+	for name, test := range map[string]struct {
+		state  startup.State
+		status host.Status
+		seen   string
+	}{
+		"nothing":    {startup.State{Missing: []string{startup.UnitFile}}, "", ""},
+		"done":       {ran(startup.Done, ""), host.Pass, "1 step of this boot succeeded"},
+		"unchanged":  {ran(startup.Unchanged, ""), host.Pass, "1 step of this boot succeeded"},
+		"failed":     {ran(startup.Failed, "is not there"), host.Fail, "step vfs 0000:0c:00.0: failed: is not there"},
+		"skipped":    {ran(startup.Skipped, "needs netns"), host.NA, "step vfs 0000:0c:00.0: skipped: needs netns"},
+		"running":    {ran(startup.Running, ""), host.Warn, "step vfs 0000:0c:00.0 is running"},
+		"not run":    {startup.State{Wanted: wanted}, host.NA, "no step was carried out since this boot"},
+		"masked":     {startup.State{Wanted: wanted, Masked: true}, host.Fail, "gpustack-boot.service is masked"},
+		"missing":    {startup.State{Wanted: wanted, Missing: []string{startup.WantsFile}}, host.Fail, startup.WantsFile + " missing, although steps are recorded"},
+		"unreadable": {startup.State{Wanted: wanted, Err: errors.New("permission denied")}, host.NA, "permission denied"},
+	} {
+		findings := check.Startup(test.state)
+		if test.status == "" {
+			if findings != nil {
+				t.Errorf("%s: %+v", name, findings)
+			}
+			continue
+		}
+		if len(findings) != 1 || findings[0].Status != test.status || findings[0].Seen != test.seen || findings[0].Check != "startup" {
+			t.Errorf("%s: %+v", name, findings)
+		}
+	}
+}

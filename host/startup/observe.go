@@ -1,0 +1,53 @@
+package startup
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	"gpustack/host"
+	"gpustack/host/rdma"
+)
+
+// State is what a check needs to know of the steps of every boot.
+type State struct {
+	Wanted  []Step
+	Result  *Result  // of this boot; nil if no step was carried out
+	Missing []string // files of the unit that do not exist
+	Masked  bool     // the unit is a link to /dev/null (systemctl(1), mask)
+	Err     error    // what cannot be read
+}
+
+// Observe reads the state of the steps. It asks no kernel interface but files.
+func Observe(root host.Root) State {
+	var s State
+	record, recordErr := rdma.ReadRecord(root)
+	s.Wanted = Steps(record)
+	result, resultErr := ReadResult(root)
+	id, idErr := BootID(root)
+	if result != nil && result.BootID == id {
+		s.Result = result
+	}
+	s.Err = errors.Join(recordErr, resultErr, idErr)
+	for _, name := range []string{UnitFile, WantsFile} {
+		dir, err := root.OpenDir(path.Dir(name))
+		target := ""
+		if err == nil {
+			target, err = dir.Readlink(path.Base(name))
+			if closeErr := dir.Close(); closeErr != nil {
+				s.Err = errors.Join(s.Err, closeErr)
+			}
+		}
+		if err == nil && target == "/dev/null" {
+			s.Masked = true
+			continue
+		}
+		ok, err := root.Exists(name)
+		if err != nil {
+			s.Err = errors.Join(s.Err, fmt.Errorf("%s: %w", name, host.Cause(err)))
+		} else if !ok {
+			s.Missing = append(s.Missing, name)
+		}
+	}
+	return s
+}
