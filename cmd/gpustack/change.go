@@ -52,7 +52,7 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 		Kinds:  []change.Kind{filesOf(root), u.binder(root, timeout)},
 		Run: func(ctx context.Context, p host.Program) error {
 			if p.Kind == host.RevertBoot {
-				return u.revertSteps(ctx, root)
+				return u.revertBoot(ctx, root)
 			}
 			return prepare.Rebuild(ctx, runner, p)
 		},
