@@ -46,6 +46,9 @@ type UserLimit struct {
 	Setting
 }
 
+// unitKey is the key of a service's limit (systemd.exec(5)).
+const unitKey = "LimitMEMLOCK"
+
 // daemons are the services whose children use adapters: containers and batch jobs.
 var daemons = []string{"docker.service", "containerd.service", "crio.service", "podman.service", "slurmd.service"}
 
@@ -78,16 +81,32 @@ func (l *limitReader) fail(file string, err error) {
 	l.Errs = append(l.Errs, fmt.Errorf("%s: %w", file, host.Cause(err)))
 }
 
-// read returns the content of a file, and whether it exists. A link to /dev/null masks a file.
-func (l *limitReader) read(file string) (text string, ok bool) {
+// read returns the content of a file, and whether it exists. A link to /dev/null masks a file. A
+// snapshot contains what keep returns: these files may have passwords, such as those of proxies.
+func (l *limitReader) read(file string, keep func([]byte) []byte) (text string, ok bool) {
 	if target, err := l.root.Real(file); err == nil && target == "/dev/null" {
 		return "", true
 	}
-	data, err := l.root.ReadFile(file)
+	data, err := l.root.ReadReduced(file, keep)
 	if err != nil && !host.IsAbsent(err) {
 		l.fail(file, err)
 	}
 	return string(data), err == nil
+}
+
+// keepLines returns a function that replaces lines by empty ones, except those that contain the
+// word.
+func keepLines(word string) func([]byte) []byte {
+	return func(data []byte) []byte {
+		var kept strings.Builder
+		for line := range strings.Lines(string(data)) {
+			if text := strings.TrimSpace(line); strings.HasPrefix(text, "[") || strings.Contains(text, word) {
+				kept.WriteString(text)
+			}
+			kept.WriteByte('\n')
+		}
+		return []byte(kept.String())
+	}
 }
 
 // dropIns returns the .conf files in folders, of files with one name the first, in the order of
@@ -137,7 +156,7 @@ func (l *limitReader) manager() *Setting {
 func (l *limitReader) unit(unit string) {
 	var file string
 	for _, candidate := range below(unitDirs, unit) {
-		if text, ok := l.read(candidate); ok {
+		if text, ok := l.read(candidate, keepLines(unitKey)); ok {
 			if text == "" {
 				return // masked
 			}
@@ -150,7 +169,7 @@ func (l *limitReader) unit(unit string) {
 	}
 	// A file for the unit hides one with the same name for all services.
 	files := append([]string{file}, l.dropIns(append(below(unitDirs, unit+".d"), below(unitDirs, "service.d")...))...)
-	limit := l.last(files, "Service", "LimitMEMLOCK", l.Default)
+	limit := l.last(files, "Service", unitKey, l.Default)
 	if unit == "docker.service" {
 		limit = cmp.Or(l.docker(), limit)
 	}
@@ -161,16 +180,24 @@ func (l *limitReader) unit(unit string) {
 // that sets none (dockerd(8), "Daemon configuration file").
 const dockerFile = "/etc/docker/daemon.json"
 
+type dockerConf struct {
+	Ulimits map[string]struct{ Soft int64 } `json:"default-ulimits"`
+}
+
 // docker returns the default limit of docker's containers, nil if there is none.
 func (l *limitReader) docker() *Setting {
-	text, ok := l.read(dockerFile)
+	var conf dockerConf
+	text, ok := l.read(dockerFile, func(data []byte) []byte {
+		var kept dockerConf
+		err := json.Unmarshal(data, &kept)
+		reduced, marshalErr := json.Marshal(kept)
+		if errors.Join(err, marshalErr) != nil {
+			return []byte("{") // malformed there too
+		}
+		return reduced
+	})
 	if !ok {
 		return nil
-	}
-	var conf struct {
-		Ulimits map[string]struct {
-			Soft int64
-		} `json:"default-ulimits"`
 	}
 	if err := json.Unmarshal([]byte(text), &conf); err != nil {
 		l.fail(dockerFile, err)
@@ -190,7 +217,7 @@ func (l *limitReader) docker() *Setting {
 func (l *limitReader) last(files []string, section, key string, before *Setting) *Setting {
 	limit := before
 	for _, file := range files {
-		text, _ := l.read(file)
+		text, _ := l.read(file, keepLines(key))
 		in, number := "", 0
 		for line := range strings.Lines(text) {
 			number++
@@ -247,7 +274,7 @@ func (l *limitReader) users() {
 	var order []string
 	found := map[string]UserLimit{}
 	for _, file := range append([]string{limitsFile}, l.dropIns([]string{limitsDir})...) {
-		text, _ := l.read(file)
+		text, _ := l.read(file, keepLines("memlock"))
 		number := 0
 		for line := range strings.Lines(text) {
 			number++
