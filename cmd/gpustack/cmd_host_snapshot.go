@@ -16,7 +16,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
-	"gpustack/host/rdma"
+	rdmacheck "gpustack/host/rdma/check"
 	"gpustack/host/selection"
 	"gpustack/host/snapshot"
 	"gpustack/nova/conf"
@@ -30,12 +30,12 @@ func newHostSnapshotCommand(u *ui) *cli.Command {
 		Description: `
 Scans and checks the machine and plans its preparation, without a change, and stores each
 file, link and folder that was read. After 'gpustack host unpack', host scan, host check,
-host prepare --dry-run and rdma scan with --root DIR show the same on any machine. Run as
-root: much of the boot configuration can be read by root only. The text form (.txtar) can
-be reviewed before it is sent; "-" writes it to standard output.
+host prepare --dry-run, rdma scan and rdma check with --root DIR show the same on any
+machine. Run as root: much of the boot configuration can be read by root only. The text
+form (.txtar) can be reviewed before it is sent; "-" writes it to standard output.
 
-Of initramfs images, lists of modules and pci.ids only the parts that are used are stored,
-of device nodes their numbers and permissions.
+Of initramfs images, lists of modules, pci.ids, libibverbs and units of services only the
+parts that are used are stored, of device nodes their numbers and permissions.
 Passwords of GRUB, kernel arguments, mounts and nova.conf are replaced by ***. Hostname and
 serial numbers are left out unless --identity is given. Processes, the ssh session, and
 libvirt's domains, which show the guests, are always left out. FILE must not exist.
@@ -147,15 +147,15 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	return nil
 }
 
-// readAll reads what host check, host prepare and rdma scan read, by doing what they do. Refusals
-// and failed checks are what the snapshot shows later, so they are no errors here.
+// readAll reads what host check, host prepare, rdma scan and rdma check read, by doing what they do.
+// Refusals and failed checks are what the snapshot shows later, so they are no errors here.
 func (u *ui) readAll(ctx context.Context, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)
 	u.refusedByPrepare(ctx, root, m) // as host check asks it
 	hardware.Read(root)              // as host scan --machine does
 
-	readStack(root, rdma.Options{GIDs: true}) //nolint:errcheck // as rdma scan does; read, not shown
+	rdmacheck.Observe(root, m.Devices.Value) // reads what rdma scan reads, too
 
 	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
 	for _, choice := range choicesToRead(m.Devices.Value) {

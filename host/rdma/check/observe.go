@@ -102,24 +102,32 @@ func Observe(root host.Root, devices pci.Devices) Machine {
 // Modules are the names of loaded modules, with "_".
 type Modules map[string]bool
 
+// interesting are the modules that checks ask for.
+var interesting = append([]string{"ib_core", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "smc",
+	"mlx4_ib", "mlx5_ib", "irdma", "bnxt_re", "qedr", "iw_cxgb4", "hns_roce_hw_v2", "mana_ib", "ocrdma"}, storageModules...)
+
 // readModules reads which modules are loaded. Those that are built in have a folder in sysfs if
 // they have a parameter or a version (Linux, Documentation/ABI/stable/sysfs-module).
 func readModules(root host.Root) machine.Look[Modules] {
 	loaded := Modules{}
-	folders, dirErr := root.ReadDir(modulesDir)
-	for _, name := range folders {
-		loaded[name] = true
-	}
 	data, err := root.ReadTable(modulesFile)
 	for line := range strings.Lines(string(data)) {
 		if name, _, ok := strings.Cut(line, " "); ok {
 			loaded[name] = true
 		}
 	}
-	if len(loaded) == 0 {
-		return machine.Saw(modulesFile, loaded, errors.Join(err, dirErr))
+	var failed error
+	for _, name := range interesting {
+		ok, existsErr := root.Exists(path.Join(modulesDir, name))
+		if ok {
+			loaded[name] = true
+		}
+		failed = errors.Join(failed, existsErr)
 	}
-	return machine.Saw(modulesFile, loaded, nil)
+	if len(loaded) == 0 {
+		return machine.Saw(modulesFile, loaded, errors.Join(err, failed))
+	}
+	return machine.Saw(modulesFile, loaded, failed)
 }
 
 // readWord reads a file of one word. A missing file is "".

@@ -21,6 +21,8 @@ symlink usr/lib/x86_64-linux-gnu/libibverbs/libmlx4-rdmav34.so -> ../libmlx4.so.
 -- etc/libibverbs.d/mlx5.driver --
 # comment
 driver mlx5
+-- etc/libibverbs.d/mthca.driver --
+driver mthca
 -- etc/libibverbs.d/any --
   driver   /opt/lib/libfoo
 -- usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0 --
@@ -37,7 +39,8 @@ of 2014
 `)
 	const debian = "/usr/lib/x86_64-linux-gnu"
 	want := check.Verbs{
-		Drivers: []check.DriverLine{{Name: "/opt/lib/libfoo", File: "/etc/libibverbs.d/any", Line: 1}, {Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 2}},
+		Drivers: []check.DriverLine{{Name: "/opt/lib/libfoo", File: "/etc/libibverbs.d/any", Line: 1}, {Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 2},
+			{Name: "mthca", File: "/etc/libibverbs.d/mthca.driver", Line: 1}},
 		Folders: []check.VerbsFolder{
 			{Dir: "/usr/lib64", Library: "/usr/lib64/libibverbs.so.1", Private: 65, Providers: []check.Provider{
 				{File: "/usr/lib64/libmthca-rdmav2.so", Name: "mthca", Private: 2}, {File: "/usr/lib64/libibverbs/librxe-rdmav65.so", Name: "rxe", Private: 65},

@@ -6,15 +6,18 @@ import (
 	"gpustack/host"
 )
 
+// storageModules are those of iSER, SRP, NFS, NVMe, RDS and Lustre.
+var storageModules = []string{
+	"ib_iser", "ib_isert", "ib_srp", "ib_srpt", "rpcrdma", "xprtrdma", "svcrdma", "nvme_rdma", "nvmet_rdma", "rds_rdma", "ko2iblnd",
+}
+
 // storage names loaded modules of storage over RDMA.
 func (v view) storage() []host.Finding {
 	if !v.Modules.Seen() {
 		return blind(v.Modules.File, v.Modules.Err)
 	}
 	var loaded []string
-	for _, name := range []string{
-		"ib_iser", "ib_isert", "ib_srp", "ib_srpt", "rpcrdma", "xprtrdma", "svcrdma", "nvme_rdma", "nvmet_rdma", "rds_rdma", "ko2iblnd",
-	} {
+	for _, name := range storageModules {
 		if v.Modules.Value[name] {
 			loaded = append(loaded, name)
 		}

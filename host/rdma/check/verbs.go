@@ -85,7 +85,7 @@ func readVerbs(root host.Root) Verbs {
 		}
 	}
 	for _, dir := range libraryDirs(root) {
-		folder, err := readFolder(root, dir)
+		folder, err := readFolder(root, dir, v.Drivers)
 		v.Err = errors.Join(v.Err, err)
 		if folder.Library != "" || folder.Providers != nil {
 			v.Folders = append(v.Folders, folder)
@@ -94,25 +94,21 @@ func readVerbs(root host.Root) Verbs {
 	return v
 }
 
+// architectures are the names of folders for libraries of one architecture (Debian, dpkg-architecture
+// DEB_HOST_MULTIARCH).
+var architectures = []string{
+	"x86_64-linux-gnu", "aarch64-linux-gnu", "powerpc64le-linux-gnu", "s390x-linux-gnu", "riscv64-linux-gnu", "loongarch64-linux-gnu",
+	"mips64el-linux-gnuabi64", "i386-linux-gnu", "arm-linux-gnueabihf", "arm-linux-gnueabi",
+}
+
 // libraryDirs returns the folders in which distributions and operators install libraries, with the
 // folders of single architectures, each once: /lib may be a link to usr/lib.
 func libraryDirs(root host.Root) []string {
 	var dirs []string
-	add := func(dir string) {
-		if folder, err := root.Real(dir); err == nil && !slices.Contains(dirs, folder) {
-			dirs = append(dirs, folder)
-		}
-	}
 	for _, dir := range []string{"/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib"} {
-		add(dir)
-		entries, err := root.ReadDir(dir)
-		if err != nil {
-			continue // most machines have only some of them
-		}
-		for _, name := range entries {
-			// x86_64-linux-gnu, arm-linux-gnueabihf; ld-linux-x86-64.so.2 is a file.
-			if strings.Contains(name, "-linux-") && !strings.Contains(name, ".") {
-				add(path.Join(dir, name))
+		for _, name := range append([]string{""}, architectures...) {
+			if folder, err := root.Real(path.Join(dir, name)); err == nil && !slices.Contains(dirs, folder) {
+				dirs = append(dirs, folder)
 			}
 		}
 	}
@@ -121,7 +117,7 @@ func libraryDirs(root host.Root) []string {
 
 const libraryName = "libibverbs.so.1"
 
-func readFolder(root host.Root, dir string) (VerbsFolder, error) {
+func readFolder(root host.Root, dir string, drivers []DriverLine) (VerbsFolder, error) {
 	folder := VerbsFolder{Dir: dir}
 	var failed error
 	library := path.Join(dir, libraryName)
@@ -132,24 +128,32 @@ func readFolder(root host.Root, dir string) (VerbsFolder, error) {
 	case !host.IsAbsent(err):
 		failed = fmt.Errorf("%s: %w", library, host.Cause(err))
 	}
-	// libibverbs looks into its own folder first, then into those of the dynamic linker.
-	for _, sub := range []string{path.Join(dir, "libibverbs"), dir} {
-		entries, err := root.ReadDir(sub)
-		if err != nil && !host.IsAbsent(err) {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", sub, host.Cause(err)))
+	// libibverbs looks into its own folder first, then into those of the dynamic linker, which have
+	// many other libraries.
+	inside := path.Join(dir, "libibverbs")
+	entries, err := root.ReadDir(inside)
+	if err != nil && !host.IsAbsent(err) {
+		failed = errors.Join(failed, fmt.Errorf("%s: %w", inside, host.Cause(err)))
+	}
+	for i, name := range entries {
+		entries[i] = path.Join(inside, name)
+	}
+	for _, d := range drivers {
+		for _, private := range slices.Compact([]int{oldPrivate, max(folder.Private, oldPrivate)}) {
+			entries = append(entries, path.Join(dir, fmt.Sprintf("lib%s-rdmav%d.so", d.provider(), private)))
 		}
-		for _, name := range entries {
-			p, ok := parseProvider(name)
-			if !ok {
-				continue
-			}
-			p.File = path.Join(sub, name)
-			switch ok, err := root.Exists(p.File); { // some are links to a library in the folder above
-			case err != nil:
-				failed = errors.Join(failed, fmt.Errorf("%s: %w", p.File, host.Cause(err)))
-			case ok:
-				folder.Providers = append(folder.Providers, p)
-			}
+	}
+	for _, file := range entries {
+		p, ok := parseProvider(path.Base(file))
+		if !ok {
+			continue
+		}
+		p.File = file
+		switch ok, err := root.Exists(file); { // some are links to a library in the folder above
+		case err != nil:
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", file, host.Cause(err)))
+		case ok:
+			folder.Providers = append(folder.Providers, p)
 		}
 	}
 	slices.SortStableFunc(folder.Providers, func(a, b Provider) int { return cmp.Compare(a.Name, b.Name) })
