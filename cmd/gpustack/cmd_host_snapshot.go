@@ -147,8 +147,8 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	return nil
 }
 
-// readAll reads what host check, host prepare, rdma scan and rdma check read, by doing what they do.
-// Refusals and failed checks are what the snapshot shows later, so they are no errors here.
+// readAll reads what host check, host prepare, rdma scan and rdma check read, by doing what they
+// do. Refusals and failed checks are what the snapshot shows later, so they are no errors here.
 func (u *ui) readAll(ctx context.Context, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)

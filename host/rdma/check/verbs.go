@@ -94,7 +94,7 @@ func readVerbs(root host.Root) Verbs {
 	return v
 }
 
-// architectures are the names of folders for libraries of one architecture (Debian, dpkg-architecture
+// architectures are the names of folders for libraries of one architecture (dpkg-architecture(1),
 // DEB_HOST_MULTIARCH).
 var architectures = []string{
 	"x86_64-linux-gnu", "aarch64-linux-gnu", "powerpc64le-linux-gnu", "s390x-linux-gnu", "riscv64-linux-gnu", "loongarch64-linux-gnu",
