@@ -65,8 +65,9 @@ func readLimits(root host.Root) Limits {
 	var l limitReader
 	l.root = root
 	l.Default = l.manager()
+	dirs := l.present(unitDirs)
 	for _, unit := range daemons {
-		l.unit(unit)
+		l.unit(unit, dirs)
 	}
 	l.users()
 	return l.Limits
@@ -109,6 +110,15 @@ func keepLines(word string) func([]byte) []byte {
 	}
 }
 
+// present returns those of the folders that exist, or whose existence cannot be determined. Most
+// machines have four of unitDirs, and each path is resolved link by link.
+func (l *limitReader) present(dirs []string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		ok, err := l.root.Exists(dir)
+		return err == nil && !ok
+	})
+}
+
 // dropIns returns the .conf files in folders, of files with one name the first, in the order of
 // their names, as systemd reads them.
 func (l *limitReader) dropIns(dirs []string) []string {
@@ -141,7 +151,7 @@ func below(dirs []string, name string) (all []string) {
 
 // manager returns the default of all services (systemd-system.conf(5)).
 func (l *limitReader) manager() *Setting {
-	dirs := []string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"}
+	dirs := l.present([]string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"})
 	var files []string
 	for _, file := range below(dirs, "system.conf") {
 		if ok, err := l.root.Exists(file); ok || err != nil {
@@ -152,10 +162,10 @@ func (l *limitReader) manager() *Setting {
 	return l.last(append(files, l.dropIns(below(dirs, "system.conf.d"))...), "Manager", "DefaultLimitMEMLOCK", nil)
 }
 
-// unit adds the limit of a service that is installed and not masked.
-func (l *limitReader) unit(unit string) {
+// unit adds, from the folders dirs, the limit of a service that is installed and not masked.
+func (l *limitReader) unit(unit string, dirs []string) {
 	var file string
-	for _, candidate := range below(unitDirs, unit) {
+	for _, candidate := range below(dirs, unit) {
 		if text, ok := l.read(candidate, keepLines(unitKey)); ok {
 			if text == "" {
 				return // masked
@@ -168,7 +178,7 @@ func (l *limitReader) unit(unit string) {
 		return
 	}
 	// A file for the unit hides one with the same name for all services.
-	files := append([]string{file}, l.dropIns(append(below(unitDirs, unit+".d"), below(unitDirs, "service.d")...))...)
+	files := append([]string{file}, l.dropIns(append(below(dirs, unit+".d"), below(dirs, "service.d")...))...)
 	limit := l.last(files, "Service", unitKey, l.Default)
 	if unit == "docker.service" {
 		limit = cmp.Or(l.docker(), limit)

@@ -106,8 +106,15 @@ var architectures = []string{
 func libraryDirs(root host.Root) []string {
 	var dirs []string
 	for _, dir := range []string{"/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib"} {
+		if ok, err := root.Exists(dir); err == nil && !ok {
+			continue
+		}
 		for _, name := range append([]string{""}, architectures...) {
-			if folder, err := root.Real(path.Join(dir, name)); err == nil && !slices.Contains(dirs, folder) {
+			folder, err := root.Real(path.Join(dir, name))
+			if err != nil || slices.Contains(dirs, folder) {
+				continue
+			}
+			if ok, err := root.Exists(folder); ok || err != nil { // one that cannot be read is reported later
 				dirs = append(dirs, folder)
 			}
 		}
