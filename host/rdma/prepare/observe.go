@@ -142,11 +142,12 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 	}
 	f.Offset, f.Stride = number("sriov_offset"), number("sriov_stride")
 	if text, ok := attribute("sriov_vf_device"); ok {
-		id, err := pci.ParseID(strings.TrimPrefix(text, "0x"))
+		// Without leading zeros (Linux 6.1, drivers/pci/iov.c, sriov_vf_device_show).
+		n, err := strconv.ParseUint(text, 16, 16)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s/sriov_vf_device: %w", dir, err))
+			errs = append(errs, fmt.Errorf("%s/sriov_vf_device: not a product id: %q", dir, text))
 		} else {
-			f.VFDevice = &id
+			f.VFDevice = new(pci.ID(n))
 		}
 	}
 	if f.GUIDFiles, err = root.Exists(path.Join(dir, "sriov")); err != nil {
