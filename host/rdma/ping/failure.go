@@ -38,9 +38,9 @@ var failures = []failure{
 	{words: `does not support the kernel ABI`, cause: "the provider library and the kernel's driver have no common version of the interface",
 		remedy: "install rdma-core and the driver of one source; gpustack rdma check"},
 	{words: `kernel ABI version \d+ doesn't match`, cause: "libibverbs does not support the interface of this kernel", remedy: "install the distribution's rdma-core; gpustack rdma check"},
-	{words: `failed to create RDMA CM event channel: No such (file|device)`, cause: "/dev/infiniband/rdma_cm is missing", remedy: "modprobe rdma_ucm"},
-	{words: `failed to create RDMA CM event channel`, cause: "/dev/infiniband/rdma_cm cannot be opened",
-		remedy: "ls -l /dev/infiniband/rdma_cm; in a container, allow the device: gpustack rdma check"},
+	// librdmacm says "No such file or directory" of a node that is denied, too.
+	{words: `failed to create RDMA CM event channel`, cause: "/dev/infiniband/rdma_cm is missing or cannot be opened",
+		remedy: "modprobe rdma_ucm; ls -l /dev/infiniband/rdma_cm; in a container, allow the device: gpustack rdma check"},
 	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: unlimited, follows: true},
 	{words: `reg_mr failed|Couldn't register MR`, cause: memlock, remedy: unlimited},
 	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp`,
