@@ -62,7 +62,7 @@ func writeInitramfs(ctx context.Context, name string, k kernel, programs Program
 		a.link("bin/"+program, "busybox")
 	}
 	a.link("sbin/modprobe", "../bin/busybox") // where the kernel looks for it
-	tree, err := smallModuleTree(ctx, k)
+	tree, err := moduleTree(ctx, k, smallModules)
 	if err != nil {
 		return err
 	}
@@ -78,9 +78,9 @@ func writeInitramfs(ctx context.Context, name string, k kernel, programs Program
 	return a.close()
 }
 
-// smallModuleTree is a folder with the modules of the small machine in its
-// lib/modules, and what depmod makes of them.
-func smallModuleTree(ctx context.Context, k kernel) (dir string, err error) {
+// moduleTree is a folder with modules, and all that they need, in its lib/modules, and
+// what depmod makes of them.
+func moduleTree(ctx context.Context, k kernel, wanted []string) (dir string, err error) {
 	needs, err := dependencies(k)
 	if err != nil {
 		return "", err
@@ -96,7 +96,7 @@ func smallModuleTree(ctx context.Context, k kernel) (dir string, err error) {
 	}()
 	top := filepath.Join("lib/modules", k.Release)
 	var files []string
-	for _, module := range smallModules {
+	for _, module := range wanted {
 		all, ok := needs[module]
 		if !ok {
 			all, ok = needs[earlierNames[module]]
