@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -168,7 +167,7 @@ func noAdapter(a pci.Address, devices pci.Devices) error {
 		"'gpustack rdma scan' lists the adapters; load the adapter's driver if it is one")
 }
 
-// findHolders adds which guest or process uses each virtual function, and returns warnings. A copy
+// findHolders adds what uses each virtual function, and returns warnings. A copy
 // of a machine has no processes.
 func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnings []string) {
 	if !slices.ContainsFunc(stack.Adapters, func(a rdma.Adapter) bool { return len(a.VFs) > 0 }) {
@@ -181,14 +180,15 @@ func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnin
 	if why := uses.Unknown(); why != "" && uses.Running {
 		warnings = append(warnings, "cannot determine which guests have virtual functions: "+why)
 	}
-	guests := uses.ByGuests()
 	for _, a := range stack.Adapters {
 		for k := range a.VFs {
 			v := &a.VFs[k]
-			if by := guests[v.Address]; by != nil {
-				v.Holder = by.Who()
-			} else if i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == v.Address }); i >= 0 {
-				v.Holder = uses.Holders[i].Who()
+			held, err := uses.Held(root, devices, v.Address)
+			if err != nil {
+				warnings = append(warnings, fmt.Sprintf("cannot determine whether %s is in use: %v", v.Address, err))
+			}
+			for _, h := range held {
+				v.Holder = h.By
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/driver"
-	"gpustack/host/guard"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -31,21 +30,6 @@ var (
 	// ErrChangedSince means that VFs are neither as this boot made them nor as they were before.
 	ErrChangedSince = host.WithHint(errors.New("was changed since by another program"), "'gpustack rdma scan' shows the VFs; set sriov_numvfs by hand, or reboot")
 )
-
-// inUse is the error of a function that is in use while it would have to go.
-type inUse struct {
-	address pci.Address
-	who     string
-	hint    string
-}
-
-func (e *inUse) Error() string { return fmt.Sprintf("%s is in use: %s", e.address, e.who) }
-
-// Refusal returns the code of the error: no option lifts it.
-func (*inUse) Refusal() (code host.Code, allow string) { return host.CodeInUse, "" }
-
-// Hint returns how to end the use.
-func (e *inUse) Hint() string { return e.hint }
 
 // free returns an error for each function that a guest or a process uses, or whose network
 // interface is in another network namespace. A function without a driver cannot be in use, so on a
@@ -75,38 +59,12 @@ func (m machine) free(addresses ...pci.Address) error {
 	if why := uses.Unknown(); why != "" {
 		return fmt.Errorf("cannot determine which guests use %s: %s", bound[0], why)
 	}
-	guests := uses.ByGuests()
-	var errs []error
-	for _, a := range bound {
-		if by := guests[a]; by != nil {
-			errs = append(errs, &inUse{a, by.Who(), by.Hint()})
-			continue
-		}
-		if i := slices.IndexFunc(uses.Holders, func(h guard.Holder) bool { return h.Address == a }); i >= 0 {
-			errs = append(errs, &inUse{a, uses.Holders[i].Who(), uses.Holders[i].Hint()})
-			continue
-		}
-		errs = append(errs, m.here(devices.At(a)))
+	held, err := uses.Held(m.root, devices, bound...)
+	errs := []error{err}
+	for _, h := range held {
+		errs = append(errs, h)
 	}
 	return errors.Join(errs...)
-}
-
-// here returns an error if the network interface of a function is in another network namespace: its
-// host driver has made one, and this namespace does not show it.
-func (m machine) here(d *pci.Device) error {
-	const ethernet = 0x0200
-	if d == nil || d.Class == nil || *d.Class != ethernet || d.DriverName() == "" || pci.LeavesAlone(d.DriverName()) {
-		return nil
-	}
-	dir := path.Join(observed.DevicesDir, d.Address.String(), "net")
-	names, err := m.root.ReadDir(dir)
-	if err != nil && !host.IsAbsent(err) {
-		return fmt.Errorf("%s: %w", dir, host.Cause(err))
-	}
-	if len(names) > 0 {
-		return nil
-	}
-	return &inUse{d.Address, "its network interface is in another network namespace", "end the container that has it"}
 }
 
 // is returns an error unless the recorded adapter is at its address, with the bridges above it: the

@@ -3,7 +3,6 @@ package prepare
 import (
 	"errors"
 	"fmt"
-	"path"
 
 	"gpustack/host"
 	"gpustack/host/edit"
@@ -14,20 +13,13 @@ import (
 
 // HeldVF is the error of a VF that is in use while it would have to go.
 type HeldVF struct {
-	Address, PF pci.Address
-	By          string // "assigned to guest …", "… has /dev/infiniband/uverbs3 open"
-	hint        string
+	*machine.Held
+	PF pci.Address
 }
 
 func (e *HeldVF) Error() string {
 	return fmt.Sprintf("VF %s of %s is in use: %s", e.Address, e.PF, e.By)
 }
-
-// Refusal returns the code of the error: no option lifts it.
-func (*HeldVF) Refusal() (code host.Code, allow string) { return host.CodeInUse, "" }
-
-// Hint returns how to end the use.
-func (e *HeldVF) Hint() string { return e.hint }
 
 // errGuests is the error of VFs of which it is unknown whether a guest has them.
 func errGuests(pf pci.Address, why string) error {
@@ -35,53 +27,22 @@ func errGuests(pf pci.Address, why string) error {
 	return host.WithCode(host.WithHint(err, "run gpustack as root, in the host's namespaces; 'gpustack host guests' shows what cannot be read"), host.CodeGuestsUnknown, "")
 }
 
-// held returns an error for each of the VFs of a function that is in use: by a guest, by a process,
-// or by a network namespace that its interface was moved to.
+// held returns an error for each of the VFs of a function that is in use.
 func held(root host.Root, devices pci.Devices, uses machine.Uses, pf pci.Address, vfs []pci.Address) (errs []error) {
 	if len(vfs) == 0 {
 		return nil
 	}
-	guests := uses.ByGuests()
 	if why := uses.Unknown(); why != "" && uses.Running {
 		errs = append(errs, errGuests(pf, why))
 	}
-	for _, vf := range vfs {
-		if by := guests[vf]; by != nil {
-			errs = append(errs, &HeldVF{vf, pf, by.Who(), by.Hint()})
-			continue
-		}
-		found := false
-		for _, h := range uses.Holders {
-			if h.Address == vf && !found {
-				found = true
-				errs = append(errs, &HeldVF{vf, pf, h.Who(), h.Hint()})
-			}
-		}
-		if !found {
-			if err := moved(root, devices.At(vf), pf); err != nil {
-				errs = append(errs, err)
-			}
-		}
+	found, err := uses.Held(root, devices, vfs...)
+	for _, h := range found {
+		errs = append(errs, &HeldVF{h, pf})
+	}
+	if err != nil {
+		errs = append(errs, err)
 	}
 	return errs
-}
-
-// moved returns an error if the network interface of a VF is in another network namespace, as that
-// of a container: its driver has made one, and it is not to be seen here.
-func moved(root host.Root, vf *pci.Device, pf pci.Address) error {
-	const ethernet = 0x0200
-	if vf == nil || vf.Class == nil || *vf.Class != ethernet || vf.DriverName() == "" || pci.LeavesAlone(vf.DriverName()) {
-		return nil
-	}
-	dir := path.Join(machine.DevicesDir, vf.Address.String(), "net")
-	names, err := root.ReadDir(dir)
-	if err != nil && !host.IsAbsent(err) {
-		return fmt.Errorf("%s: %w", dir, host.Cause(err))
-	}
-	if len(names) > 0 {
-		return nil
-	}
-	return &HeldVF{vf.Address, pf, "its network interface is in another network namespace", "end the container that has it, or unbind the VF from " + vf.DriverName()}
 }
 
 // Permit returns an error if a plan of files changes the record so that VFs go which are in use. It
