@@ -49,7 +49,7 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 	return change.Engine{
 		Store:  change.Machine(root),
 		Origin: u.origin(),
-		Kinds:  []change.Kind{filesOf(root), u.binder(root, timeout)},
+		Kinds:  []change.Kind{u.permittedFiles(root), u.binder(root, timeout)},
 		Run: func(ctx context.Context, p host.Program) error {
 			if p.Kind == host.RevertBoot {
 				return u.revertBoot(ctx, root)
@@ -65,7 +65,20 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 // filesOf returns the kind of change for files of the machine below root.
 func filesOf(root host.Root) change.Files {
 	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
-		Older: prepare.Older(root), Permit: func(plan edit.Plan) error { return rdmaprepare.Permit(root, plan) }}
+		Older: prepare.Older(root)}
+}
+
+// permittedFiles is filesOf for changes: they are refused while what runs on the machine prevents
+// what follows from them.
+func (u *ui) permittedFiles(root host.Root) change.Files {
+	files := filesOf(root)
+	files.Permit = func(plan edit.Plan) error {
+		if err := rdmaprepare.Permit(root, plan); err != nil || root.Path("/") != "/" {
+			return err
+		}
+		return u.permitRevert(root, plan)
+	}
+	return files
 }
 
 // keepReporting is a [change.Keep]: undo of nova configure leaves report_in_placement set, which

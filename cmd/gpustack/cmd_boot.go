@@ -8,6 +8,8 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/rdma/prepare"
 	"gpustack/host/startup"
 )
 
@@ -24,7 +26,8 @@ it. The result is in /run/gpustack/boot.json. Run again, it completes what is mi
 changes nothing else; VFs that are in use are never destroyed.
 
 With --revert it restores what the steps of this boot have changed and the records no
-longer want, or refuses if a VF that would go is in use.
+longer want, and remakes VFs that are recorded otherwise, or refuses if a VF that would go
+is in use.
 
 EXIT STATUS
   0  every step has succeeded or was not necessary
@@ -70,6 +73,16 @@ func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
 		return err
 	}
 	return startup.Revert(ctx, u.startupMachine(root))
+}
+
+// permitRevert returns the error with which gpustack boot --revert would refuse the record that a
+// plan of files leaves.
+func (u *ui) permitRevert(root host.Root, plan edit.Plan) error {
+	before, after, err := prepare.Records(plan)
+	if err != nil || before == nil && after == nil {
+		return err
+	}
+	return startup.Permit(u.startupMachine(root), after)
 }
 
 func runBoot(ctx context.Context, u *ui, opts bootOptions) error {

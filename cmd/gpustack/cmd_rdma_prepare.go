@@ -224,7 +224,7 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
 		return &usageError{"no adapter is named, and none is recorded", "gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters"}
 	}
-	plan, work, err := planRDMA(root, m, opts)
+	plan, work, err := u.planRDMA(root, m, opts)
 	if err != nil {
 		return opts.explain(err)
 	}
@@ -245,7 +245,7 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 // planRDMA returns the plan of rdma prepare and its work. On the running machine, gpustack boot
 // --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
 // that undo runs it too.
-func planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
+func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
 	want, err := prepare.NewWant(root, m, opts.prepare)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
@@ -255,11 +255,14 @@ func planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepa
 		return prepare.Plan{}, change.Work{}, err
 	}
 	plan, err := prepare.NewPlan(root, m, want, unit)
-	work := change.Work{Command: opts.command, Change: filesOf(root).New(plan.Files)}
+	work := change.Work{Command: opts.command, Change: u.permittedFiles(root).New(plan.Files)}
 	if root.Path("/") != "/" {
 		work.Left = plan.Programs
 	} else if len(plan.Files.Pending()) > 0 {
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
+		if err == nil {
+			err = u.permitRevert(root, plan.Files)
+		}
 	}
 	return plan, work, err
 }
@@ -392,7 +395,7 @@ func (u *ui) rdmaPrepareTable(r rdmaPrepareReport) {
 	u.diffs(r.Changes)
 	for _, line := range r.Programs {
 		if line == (host.Program{Kind: host.RevertBoot}).String() {
-			line += ", which reverts what was made at this boot and is not recorded any more"
+			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
 		}
 		u.printf("then runs %s\n", line)
 	}

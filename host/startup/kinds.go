@@ -224,12 +224,25 @@ func (v vfs) look(ctx context.Context, m machine) (before any, reached bool, err
 	return b, false, nil
 }
 
-// again returns what an earlier run has found, with the number of VFs that this one creates.
-func (v vfs) again(earlier json.RawMessage) (any, error) {
+func (v vfs) again(raw json.RawMessage) (any, error) {
 	var b vfsBefore
-	err := json.Unmarshal(earlier, &b)
+	err := json.Unmarshal(raw, &b)
 	b.Made = append(b.Made, len(v.adapter.VFs))
 	return b, err
+}
+
+// differs leaves a number alone that was set by hand since, unless the record has changed too.
+func (v vfs) differs(m machine, raw json.RawMessage) ([]pci.Address, bool, error) {
+	now, before, _, err := v.unmade(m, raw)
+	if err != nil && !errors.Is(err, ErrChangedSince) {
+		return nil, false, err
+	}
+	want, made := len(v.adapter.VFs), before.Made
+	changed := len(made) == 0 || made[len(made)-1] != want
+	if now.Count == want || !changed && !slices.Contains(made, now.Count) {
+		return nil, false, nil
+	}
+	return now.Addresses, true, err
 }
 
 // addresses returns an error unless the VFs have the recorded addresses.
@@ -394,6 +407,21 @@ func (i identity) carryOut(ctx context.Context, m machine) error {
 	return driver.SetIdentity(m.root, m.kernel, i.adapter.Address, i.vf.Index, i.want)
 }
 
+func (i identity) again(raw json.RawMessage) (any, error) {
+	var b identityBefore
+	err := json.Unmarshal(raw, &b)
+	b.Made = i.want
+	return b, err
+}
+
+func (i identity) differs(_ machine, raw json.RawMessage) ([]pci.Address, bool, error) {
+	var b identityBefore
+	if err := json.Unmarshal(raw, &b); err != nil || b.Made == i.want {
+		return nil, false, err
+	}
+	return []pci.Address{i.vf.Address}, true, nil
+}
+
 func (i identity) goes(m machine, raw json.RawMessage) ([]pci.Address, error) {
 	pending, _, err := i.unmade(m, raw)
 	if !pending {
@@ -465,6 +493,21 @@ func (b binding) carryOut(ctx context.Context, m machine) error {
 		return err
 	}
 	return driver.Bring(ctx, m.root, m.kernel, b.address, b.goal(), m.settle)
+}
+
+func (b binding) again(raw json.RawMessage) (any, error) {
+	var before bindingBefore
+	err := json.Unmarshal(raw, &before)
+	before.Made = b.driver
+	return before, err
+}
+
+func (b binding) differs(_ machine, raw json.RawMessage) ([]pci.Address, bool, error) {
+	var before bindingBefore
+	if err := json.Unmarshal(raw, &before); err != nil || before.Made == b.driver {
+		return nil, false, err
+	}
+	return []pci.Address{b.address}, true, nil
 }
 
 func (b binding) goes(m machine, raw json.RawMessage) ([]pci.Address, error) {

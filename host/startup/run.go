@@ -84,7 +84,7 @@ func Run(ctx context.Context, m Machine) (Result, error) {
 		return Result{}, err
 	}
 	defer unlock()
-	err = r.carryOut(ctx, steps)
+	err = r.carryOut(ctx, steps, steps)
 	return r.result, err
 }
 
@@ -185,19 +185,26 @@ func (r *run) at(id string) *StepResult {
 	return &r.result.Steps[i]
 }
 
-// arrange lists the steps in their order. What earlier runs of this boot have recorded for a revert
-// is kept, also of steps that are recorded no more: they come first.
-func (r *run) arrange(steps []Step) {
+// arrange lists the steps to carry out in the order of all that are recorded. What earlier runs of
+// this boot have recorded for a revert is kept, also of steps that are recorded no more: they come
+// first.
+func (r *run) arrange(steps, recorded []Step) {
 	var list []StepResult
 	for _, s := range r.result.Steps {
-		wanted := slices.ContainsFunc(steps, func(w Step) bool { return w.ID == s.ID })
-		if !wanted && s.hasBefore() {
+		if !has(recorded, s.ID) && s.hasBefore() {
 			list = append(list, s)
 		}
 	}
-	for _, s := range steps {
+	for _, s := range recorded {
+		earlier := r.at(s.ID)
+		if !has(steps, s.ID) {
+			if earlier != nil {
+				list = append(list, *earlier)
+			}
+			continue
+		}
 		result := StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: Pending}
-		if earlier := r.at(s.ID); earlier != nil {
+		if earlier != nil {
 			result.Before = earlier.Before
 		}
 		list = append(list, result)
@@ -210,8 +217,9 @@ func (s StepResult) hasBefore() bool {
 	return len(s.Before) > 0 && string(s.Before) != "null"
 }
 
-func (r *run) carryOut(ctx context.Context, steps []Step) error {
-	r.arrange(steps)
+// carryOut carries out steps, which are all recorded ones or some of them.
+func (r *run) carryOut(ctx context.Context, steps, recorded []Step) error {
+	r.arrange(steps, recorded)
 	if err := r.save(); err != nil {
 		return err
 	}
@@ -278,11 +286,9 @@ func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
 		result.Status = Unchanged
 	default:
 		// What the first run of this boot has found is what a revert restores.
-		if w, ok := s.work.(interface {
-			again(earlier json.RawMessage) (any, error)
-		}); ok && result.hasBefore() {
+		if w, ok := s.work.(remade); ok && result.hasBefore() {
 			if before, err = w.again(result.Before); err != nil {
-				return err
+				return fmt.Errorf("%s: step %q: before: %w", ResultFile, s.ID, err)
 			}
 			result.Before = nil
 		}
@@ -316,9 +322,9 @@ func isOff(root host.Root) (bool, error) {
 }
 
 // Revert restores what this boot's steps have found before they changed it, of steps that the
-// record wants no more, and creates the VFs of an adapter again whose recorded number has changed.
-// It changes nothing if a function that would go is in use. Without a result of this boot it does
-// nothing.
+// record wants no more, and carries out the steps of adapters again of whose VFs it wants others
+// than this boot has made. It changes nothing if a function that would go is in use, or if another
+// program has changed the number of VFs. Without a result of this boot it does nothing.
 func Revert(ctx context.Context, m Machine) error {
 	record, err := rdma.ReadRecord(m.Root)
 	if err != nil {
@@ -329,52 +335,19 @@ func Revert(ctx context.Context, m Machine) error {
 		return err
 	}
 	defer unlock()
-	steps := Steps(record)
-	// The VFs that go with a step need no revert of their own.
-	gone := map[pci.Address]bool{}
-	var going []pci.Address
-	var errs []error
-	var left []StepResult
-	again := r.resized(record)
-	for _, a := range again {
-		now, err := driver.ReadVFs(m.Root, a)
-		errs = append(errs, err)
-		for _, vf := range now.Addresses {
-			gone[vf] = true
-		}
-		going = append(going, now.Addresses...)
-	}
-	for _, s := range r.result.Steps {
-		if slices.ContainsFunc(steps, func(w Step) bool { return w.ID == s.ID }) || !s.hasBefore() {
-			continue
-		}
-		w := workOf(s)
-		if w == nil {
-			errs = append(errs, fmt.Errorf("step %q: was recorded by a later release of gpustack", s.ID))
-			continue
-		}
-		left = append(left, s)
-		functions, err := w.goes(r.machine(quick), s.Before)
-		errs = append(errs, err)
-		for _, a := range functions {
-			if !gone[a] {
-				going = append(going, a)
-			}
-			gone[a] = gone[a] || s.Kind == kindVFs
-		}
-	}
-	if len(going) > 0 {
-		errs = append(errs, r.machine(quick).free(going...))
-	}
-	if err := errors.Join(errs...); err != nil {
+	p, err := r.reversal(record)
+	if err != nil {
 		return err
 	}
-	for _, s := range slices.Backward(left) {
+	var errs []error
+	for _, s := range slices.Backward(p.left) {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if s.Kind == kindVFs || s.Address == nil || !gone[*s.Address] {
-			if err := r.revert(ctx, s, r.machine(long)); err != nil {
+		if s.Kind == kindVFs || s.Address == nil || !p.gone[*s.Address] {
+			err := r.revert(ctx, s, r.machine(long))
+			// While containers have network namespaces, the mode stays until the next boot.
+			if err != nil && !errors.Is(err, driver.ErrNamespaces) {
 				errs = append(errs, fmt.Errorf("step %q: %w", s.ID, err))
 				continue
 			}
@@ -383,17 +356,98 @@ func Revert(ctx context.Context, m Machine) error {
 		errs = append(errs, r.save())
 	}
 	// Steps that changed nothing are forgotten with their record.
-	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool {
-		return !x.hasBefore() && !slices.ContainsFunc(steps, func(w Step) bool { return w.ID == x.ID })
-	})
-	if len(errs) == 0 || errors.Join(errs...) == nil {
+	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return !x.hasBefore() && !has(Steps(record), x.ID) })
+	err = errors.Join(errs...)
+	if err == nil {
 		ended := time.Now().UTC()
 		r.result.Ended = &ended
 	}
-	if err := errors.Join(append(errs, r.save())...); err != nil || len(again) == 0 {
+	if err := errors.Join(err, r.save()); err != nil || len(p.again) == 0 {
 		return err
 	}
-	return r.carryOut(ctx, steps)
+	// Other steps wait for the next boot.
+	again := Steps(&rdma.Record{Adapters: p.again})
+	return r.carryOut(ctx, slices.DeleteFunc(Steps(record), func(s Step) bool { return !has(again, s.ID) }), Steps(record))
+}
+
+// Permit returns the error with which Revert would refuse a record, which is not written yet.
+func Permit(m Machine, record *rdma.Record) error {
+	id, err := BootID(m.Root)
+	if err != nil || id == "" {
+		return err
+	}
+	result, err := ReadResult(m.Root)
+	if err != nil || result == nil || result.BootID != id {
+		return err
+	}
+	_, err = (&run{Machine: m, result: *result}).reversal(record)
+	return err
+}
+
+// reversal is what a revert does.
+type reversal struct {
+	left  []StepResult         // that are reverted
+	gone  map[pci.Address]bool // VFs that go with a step, and need no revert of their own
+	again []rdma.Prepared      // whose steps are carried out again
+}
+
+// reversal returns what a revert does for a record, or why it must change nothing.
+func (r *run) reversal(record *rdma.Record) (reversal, error) {
+	p := reversal{gone: map[pci.Address]bool{}}
+	m := r.machine(quick)
+	var going []pci.Address
+	var errs []error
+	goes := func(functions []pci.Address, destroyed bool) {
+		for _, a := range functions {
+			if !p.gone[a] {
+				going = append(going, a)
+			}
+			p.gone[a] = p.gone[a] || destroyed
+		}
+	}
+	steps := Steps(record)
+	if record != nil {
+		for _, a := range record.Adapters {
+			again := false
+			for _, s := range Steps(&rdma.Record{Adapters: []rdma.Prepared{a}}) {
+				w, ok := s.work.(remade)
+				earlier := r.at(s.ID)
+				if !ok || earlier == nil || !earlier.hasBefore() {
+					continue
+				}
+				functions, differs, err := w.differs(m, earlier.Before)
+				errs = append(errs, err)
+				again = again || differs
+				goes(functions, s.Kind == kindVFs)
+			}
+			if again {
+				p.again = append(p.again, a)
+			}
+		}
+	}
+	for _, s := range r.result.Steps {
+		if has(steps, s.ID) || !s.hasBefore() {
+			continue
+		}
+		w := workOf(s)
+		if w == nil {
+			errs = append(errs, fmt.Errorf("step %q: was recorded by a later release of gpustack", s.ID))
+			continue
+		}
+		p.left = append(p.left, s)
+		functions, err := w.goes(m, s.Before)
+		errs = append(errs, err)
+		goes(functions, s.Kind == kindVFs)
+	}
+	if len(going) > 0 {
+		errs = append(errs, m.free(pci.Unique(going)...))
+	}
+	return p, errors.Join(errs...)
+}
+
+// has reports whether a list of steps has one with an id.
+func has(steps []Step, id string) bool {
+	return slices.ContainsFunc(steps, func(s Step) bool { return s.ID == id })
 }
 
 // revert restores what a step has found.
@@ -401,23 +455,4 @@ func (r *run) revert(ctx context.Context, s StepResult, m machine) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), long)
 	defer cancel()
 	return workOf(s).revert(ctx, m, s.Before)
-}
-
-// resized returns the adapters of which this boot has made another number of VFs than is recorded
-// now.
-func (r *run) resized(record *rdma.Record) (list []pci.Address) {
-	if record == nil {
-		return nil
-	}
-	for _, a := range record.Adapters {
-		s := r.at(kindVFs + " " + a.Address.String())
-		if s == nil || !s.hasBefore() {
-			continue
-		}
-		now, err := driver.ReadVFs(r.Root, a.Address)
-		if err == nil && !a.Whole && now.Count != len(a.VFs) {
-			list = append(list, a.Address)
-		}
-	}
-	return list
 }

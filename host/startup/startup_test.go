@@ -134,7 +134,7 @@ func (k *kernel) Request(r driver.Request) (driver.Answer, error) {
 		}
 		return a, nil
 	}
-	if err := k.ask(r.String()); err != nil {
+	if err := k.ask(r.String()); err != nil || r.Kind == driver.SetNetns {
 		return driver.Answer{}, err
 	}
 	o := k.vfs[r.VF]

@@ -36,6 +36,17 @@ type work interface {
 	goes(m machine, before json.RawMessage) ([]pci.Address, error)
 }
 
+// remade is work whose goal the record can change, with what each run of this boot has made in what
+// was before.
+type remade interface {
+	work
+	// again returns what was before, as an earlier run has found it, with what this one makes.
+	again(before json.RawMessage) (any, error)
+	// differs reports whether the goal is another one than what this boot has made, and returns the
+	// functions that reaching it destroys or unbinds.
+	differs(m machine, before json.RawMessage) ([]pci.Address, bool, error)
+}
+
 // machine is what steps act on.
 type machine struct {
 	root   host.Root

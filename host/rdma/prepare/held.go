@@ -48,7 +48,7 @@ func held(root host.Root, devices pci.Devices, uses machine.Uses, pf pci.Address
 // Permit returns an error if a plan of files changes the record so that VFs go which are in use. It
 // is asked before rdma prepare or its undo changes anything ([gpustack/host/change.Files]).
 func Permit(root host.Root, plan edit.Plan) error {
-	before, after, err := records(plan)
+	before, after, err := Records(plan)
 	if err != nil || before == nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func Permit(root host.Root, plan edit.Plan) error {
 	return errors.Join(errs...)
 }
 
-// records returns the record before and after a plan, nil where there is none.
-func records(plan edit.Plan) (before, after *rdma.Record, err error) {
+// Records returns the record before and after a plan, nil where there is none or the plan leaves it.
+func Records(plan edit.Plan) (before, after *rdma.Record, err error) {
 	for _, c := range plan {
 		if c.Name != rdma.RecordFile {
 			continue

@@ -1,0 +1,132 @@
+package startup_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"gpustack/host/driver"
+	"gpustack/host/rdma"
+	"gpustack/host/startup"
+)
+
+// TestResizedAlone: with the VFs that are created again, nothing is carried out that waits for the
+// next boot.
+func TestResizedAlone(t *testing.T) {
+	t.Parallel()
+	k, record := server(t, rdma.ForGuests)
+	_, err := k.run()
+	noError(t, err)
+	k.taken()
+	other := record.Adapters[0]
+	other.Address, other.VFs = address(t, "0000:0d:00.0"), []rdma.PreparedVF{{Address: address(t, "0000:0d:00.1"), Driver: "vfio-pci"}}
+	record.Adapters[0].VFs = record.Adapters[0].VFs[:1]
+	record.Adapters, record.Netns = append(record.Adapters, other), rdma.NetnsExclusive
+	k.record(&record)
+	if err := k.revert(); err != nil {
+		t.Error(err)
+	}
+	if log := k.taken(); len(log) < 7 || log[1] != devices+"sriov_numvfs=1" {
+		t.Errorf("%q", log)
+	}
+	r, err := startup.ReadResult(k.root)
+	noError(t, err)
+	if got := strings.Join(statuses(*r), ","); got != "vfs 0000:0c:00.0 done,identity 0000:0c:00.1 done,driver 0000:0c:00.1 done" {
+		t.Error(got)
+	}
+}
+
+// TestRevertNetns: where containers have network namespaces, the mode stays until the next boot, and
+// all else is reverted.
+func TestRevertNetns(t *testing.T) {
+	t.Parallel()
+	k, record := server(t, rdma.ForGuests)
+	mode := k.root.Path("/sys/module/ib_core/parameters")
+	noError(t, os.MkdirAll(mode, 0o755))
+	noError(t, os.WriteFile(mode+"/netns_mode", []byte("Y\n"), 0o600))
+	record.Netns = rdma.NetnsExclusive
+	k.record(&record)
+	k.fail = func(request string) error {
+		if strings.HasPrefix(request, "rdma system") {
+			return os.WriteFile(mode+"/netns_mode", []byte("N\n"), 0o600)
+		}
+		return nil
+	}
+	_, err := k.run()
+	noError(t, err)
+	k.taken()
+	k.record(nil)
+	k.fail = func(request string) error {
+		if strings.HasPrefix(request, "rdma system") {
+			return unix.EBUSY
+		}
+		return nil
+	}
+	noError(t, k.revert())
+	if log := k.taken(); len(log) != 3 || log[0] != back[0] {
+		t.Errorf("%q", log)
+	}
+}
+
+// TestReidentified: VFs whose recorded GUIDs changed in the same boot get them, unless one is in
+// use: before anything changes, that is known.
+func TestReidentified(t *testing.T) {
+	t.Parallel()
+	k, record := server(t, rdma.ForGuests)
+	_, err := k.run()
+	noError(t, err)
+	k.taken()
+	first := k.vfs[0].NodeGUID
+	other := guidOf(t, "0e:42:a1:00:00:0c:00:77")
+	former := record.Adapters[0].VFs[0].NodeGUID
+	record.Adapters[0].VFs[0].NodeGUID = other
+	noError(t, startup.Permit(k.machine(), &record))
+	k.record(&record)
+	noError(t, k.revert())
+	if k.vfs[0].NodeGUID != other.String() || len(k.taken()) != 1 {
+		t.Errorf("%+v", k.vfs)
+	}
+	record.Adapters[0].VFs[0].NodeGUID = former
+	k.hold("0000:0c:00.1", 7)
+	if err := startup.Permit(k.machine(), &record); err == nil || !strings.Contains(err.Error(), "0000:0c:00.1 is in use") {
+		t.Error(err)
+	}
+	k.must(os.RemoveAll(k.root.Path("/proc/7")))
+	k.record(&record)
+	noError(t, k.revert())
+	if k.vfs[0].NodeGUID != first {
+		t.Errorf("%+v", k.vfs)
+	}
+	k.record(nil)
+	k.taken()
+	noError(t, k.revert())
+	if diff := cmp.Diff(back, k.taken()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestByHand: a number of VFs that was changed by hand stays while the record does, and prevents a
+// change of the record before anything changes.
+func TestByHand(t *testing.T) {
+	t.Parallel()
+	k, record := server(t, rdma.ForGuests)
+	_, err := k.run()
+	noError(t, err)
+	k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: "5"}))
+	k.taken()
+	noError(t, startup.Permit(k.machine(), &record))
+	noError(t, k.revert())
+	record.Adapters[0].VFs = record.Adapters[0].VFs[:1]
+	for _, after := range []*rdma.Record{nil, &record} {
+		if err := startup.Permit(k.machine(), after); !errors.Is(err, startup.ErrChangedSince) {
+			t.Error(err)
+		}
+	}
+	if log := k.taken(); len(log) > 0 {
+		t.Errorf("%q", log)
+	}
+}
