@@ -217,6 +217,19 @@ func cases(t *testing.T) []unhealthy {
 		{"providers", host.Fail, "/usr/lib64/libibverbs has no librxe-rdmav34.so", soft},
 		{"providers", host.Fail, "/usr/lib64/libibverbs.so.1 has private ABI 65, which /usr/lib64/libibverbs/libmlx5-rdmav34.so does not fit",
 			func(m *check.Machine) { m.Verbs.Folders[0].Private = 65 }},
+		{"providers", host.NA, "/usr/lib64/libibverbs.so.1 shows no private ABI", func(m *check.Machine) { m.Verbs.Folders[0].Private = 0 }},
+		{"providers", host.Fail, "/usr/lib64/libibverbs.so.1 shows no private ABI, and there is no library for mlx5", func(m *check.Machine) {
+			m.Verbs.Folders[0].Private, m.Verbs.Folders[0].Providers = 0, nil
+		}},
+		{"providers", host.Pass, "no adapter on the host needs a library that is known", func(m *check.Machine) { // of a subfunction
+			a := &adapters(m)[0]
+			a.Address, a.Function, a.Driver = nil, nil, ""
+			m.Stack.Value.Adapters = adapters(m)[:1]
+		}},
+		{"ports", host.Fail, "INIT (LinkUp) with SM LID 0: no subnet manager has configured it", func(m *check.Machine) { // before Linux 2.6.37
+			state(0, "INIT", "LinkUp")(m)
+			port(m, 0).LinkLayer, port(m, 0).SMLID = "", ptr(0)
+		}},
 		{"providers", host.Fail, "several releases of rdma-core, with private ABIs 34 in /usr/lib64/libibverbs.so.1, 65 in /opt/lib/libmlx5-rdmav65.so", func(m *check.Machine) {
 			m.Verbs.Folders = append(m.Verbs.Folders, check.VerbsFolder{Dir: "/opt/lib", Providers: []check.Provider{{File: "/opt/lib/libmlx5-rdmav65.so", Name: "mlx5", Private: 65}}})
 		}},

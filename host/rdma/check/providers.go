@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -13,11 +14,14 @@ import (
 // provider returns the name of the library for a driver of functions, as rdma-core names it, or ""
 // if none is known.
 func provider(a rdma.Adapter) string {
-	if a.Address == nil { // software: siw implements iWARP, rxe RoCE
-		if a.NodeType == "RNIC" {
-			return "siw"
-		}
+	switch {
+	case a.Address != nil:
+	case a.NodeType == "RNIC": // software for iWARP
+		return "siw"
+	case a.Parent != "":
 		return "rxe"
+	default:
+		return "" // of a subfunction, for example
 	}
 	return map[string]string{
 		"mlx4_core": "mlx4", "mlx5_core": "mlx5", "hfi1": "hfi1verbs", "ib_qib": "ipathverbs", "ib_mthca": "mthca", "efa": "efa",
@@ -65,7 +69,18 @@ func (v view) providers() []host.Finding {
 	}
 	for _, folder := range libraries {
 		for _, name := range wanted {
-			if found, why := folder.serves(name, v.Verbs.Drivers); !found {
+			found, why := folder.serves(name, v.Verbs.Drivers)
+			switch {
+			case found:
+			case folder.Private == 0 && folder.has(name):
+				findings = append(findings, host.Finding{
+					Status: host.NA, File: folder.Library,
+					Seen: fmt.Sprintf("%s shows no private ABI: whether it loads the library for %s is unknown", folder.Library, name),
+				})
+			case folder.Private == 0:
+				fail(folder.Library, 0, fmt.Sprintf("%s shows no private ABI, and there is no library for %s", folder.Library, name),
+					`programs do not see the adapter: "No IB devices found" (ibv_devinfo)`, install)
+			default:
 				fail(folder.Library, 0, why,
 					fmt.Sprintf(`programs do not see the adapter: "libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: `+
 						`cannot open shared object file", "No IB devices found" (ibv_devinfo)`, name, folder.Private), install)
@@ -96,7 +111,11 @@ func (v view) providers() []host.Finding {
 func describe(folders []VerbsFolder) string {
 	var texts []string
 	for _, f := range folders {
-		texts = append(texts, fmt.Sprintf("%s (private ABI %d)", f.Library, f.Private))
+		private := "unknown"
+		if f.Private > 0 {
+			private = strconv.Itoa(f.Private)
+		}
+		texts = append(texts, fmt.Sprintf("%s (private ABI %s)", f.Library, private))
 	}
 	return strings.Join(texts, ", ")
 }
@@ -134,6 +153,11 @@ func (f VerbsFolder) serves(name string, lines []DriverLine) (found bool, why st
 		return false, fmt.Sprintf("%s has private ABI %d, which %s does not fit", f.Library, f.Private, strings.Join(others, ", "))
 	}
 	return false, fmt.Sprintf("%s/libibverbs has no lib%s-rdmav%d.so", f.Dir, name, f.Private)
+}
+
+// has reports whether the folder has a library for a driver, whatever its private ABI.
+func (f VerbsFolder) has(name string) bool {
+	return slices.ContainsFunc(f.Providers, func(p Provider) bool { return p.Name == name })
 }
 
 // mixed finds libraries of more than one release.
