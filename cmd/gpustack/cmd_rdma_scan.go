@@ -23,7 +23,8 @@ Lists the RDMA adapters of a machine by PCI address, since the names of devices 
 ibp12s0) change: ports with state, link layer, LIDs and rate, network interfaces, device
 nodes, virtual functions with their identity and driver, and the nearest GPU with the
 link between the two, from sysfs paths alone. Software devices (rxe) follow. A function
-is listed if it has an RDMA device or is bound to the driver of one.
+is listed if it has an RDMA device or is bound to the driver of one, or if rdma prepare
+has recorded that it is assigned to guests as a whole.
 
 Reads files below the root and changes nothing. Where the driver of the physical function
 does not show the GUIDs of virtual functions in sysfs, they are unknown ("-").
@@ -116,9 +117,13 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 		return err
 	}
 	whole := opts.format == formatJSON || opts.format == formatYAML
-	devices, stack, err := readStack(root, rdma.Options{GIDs: opts.gids || whole})
+	record, recordErr := rdma.ReadRecord(root)
+	devices, stack, err := readStack(root, rdma.Options{GIDs: opts.gids || whole, Whole: record.Whole()})
 	if err != nil {
 		return err
+	}
+	if recordErr != nil {
+		stack.Warnings = append(stack.Warnings, fmt.Sprintf("adapters that are assigned to guests as a whole are not listed: %v", recordErr))
 	}
 	var errs []error
 	for _, a := range opts.devices {

@@ -24,6 +24,9 @@ func (r *reader) gids(port string, p *Port, all bool) {
 	if !all && p.LinkLayer == LinkEthernet {
 		return
 	}
+	if all {
+		p.GIDs = []GID{}
+	}
 	folder := path.Join(port, "gids")
 	dir, err := r.root.OpenDir(folder)
 	if err != nil {

@@ -28,6 +28,9 @@ const (
 // Options are the options of Read.
 type Options struct {
 	GIDs bool // read the GID tables, up to 1,024 files of each port
+	// Whole are functions that are adapters even if they have no RDMA device and not the driver of
+	// one: those that are assigned to guests as a whole.
+	Whole []pci.Address
 }
 
 // drivers are the drivers of functions with RDMA, except those that carry it by an auxiliary driver
@@ -63,7 +66,7 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	group.Wait()
 	for i := range devices {
 		d := &devices[i]
-		if HasDriver(d) && !slices.ContainsFunc(s.Adapters, func(a Adapter) bool { return a.Address != nil && *a.Address == d.Address }) {
+		if (HasDriver(d) || slices.Contains(opts.Whole, d.Address)) && !slices.ContainsFunc(s.Adapters, func(a Adapter) bool { return a.Address != nil && *a.Address == d.Address }) {
 			s.Adapters = append(s.Adapters, Adapter{Address: &d.Address, Function: d, Driver: d.DriverName()})
 		}
 	}
@@ -240,15 +243,16 @@ func readAdapter(root host.Root, devices pci.Devices, name string, opts Options)
 		r.warn(dir, err)
 		return a
 	}
-	if address, ok := functionOf(folder); ok {
+	// rxe has a parent. Up to Linux 5.15, its folder is below the function of its network interface.
+	if text, ok := r.text(folder, "parent"); ok {
+		a.Parent = text
+	} else if address, ok := functionOf(folder); ok {
 		a.Address = &address
 		if a.Function = devices.At(address); a.Function == nil {
 			r.warn(folder, fmt.Errorf("%s is not among the PCI functions", address))
 		} else {
 			a.Driver = a.Function.DriverName()
 		}
-	} else if text, ok := r.text(folder, "parent"); ok {
-		a.Parent = text
 	}
 	kind, _ := r.text(folder, "node_type")
 	a.NodeType = meaning(kind)

@@ -99,6 +99,47 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReadNoGIDs: a port without GIDs has an empty list, also if its table cannot be read.
+func TestReadNoGIDs(t *testing.T) {
+	t.Parallel()
+	for _, h := range []hosttest.HCA{
+		{Address: "0000:0c:00.0", Device: "mlx5_0", LinkLayer: "Ethernet"},
+		{Address: "0000:0c:00.0", Device: "mlx5_0", LinkLayer: "Ethernet", GIDs: []string{"malformed RoCE v2 eth0"}},
+	} {
+		a := read(t, hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{h}, "")), rdma.Options{GIDs: true}).Adapters[0]
+		if gids := a.Ports[0].GIDs; gids == nil || len(gids) > 0 {
+			t.Errorf("%#v", gids)
+		}
+	}
+}
+
+// TestReadWhole lists an adapter that is assigned to guests as a whole: it has no RDMA device, and
+// its driver is vfio-pci.
+func TestReadWhole(t *testing.T) {
+	t.Parallel()
+	root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Driver: "vfio-pci"}, {Address: "0000:4b:00.0", Driver: "vfio-pci"}}, ""))
+	whole, err := pci.ParseAddress("0000:0c:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := read(t, root, rdma.Options{Whole: []pci.Address{whole}})
+	if len(s.Adapters) != 1 || s.Adapters[0].Title() != "0000:0c:00.0" || s.Adapters[0].Driver != "vfio-pci" || s.Adapters[0].NUMANode == nil {
+		t.Errorf("%+v", s.Adapters)
+	}
+}
+
+// TestReadSoftware: up to Linux 5.15, the folder of rxe is below the function of its network
+// interface, whose driver has nothing to do with it.
+func TestReadSoftware(t *testing.T) {
+	t.Parallel()
+	root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:03:00.0", Driver: "e1000", Device: "rxe0", LinkLayer: "Ethernet"}},
+		"-- sys/devices/pci0000:03/0000:03:00.0/infiniband/rxe0/parent --\neth0\n"))
+	s := read(t, root, rdma.Options{})
+	if len(s.Adapters) != 1 || s.Adapters[0].Address != nil || s.Adapters[0].Parent != "eth0" || s.Adapters[0].Driver != "" {
+		t.Errorf("%+v", s.Adapters)
+	}
+}
+
 // TestReadAliasGUIDs reads the port GUIDs that mlx4 gives its VFs. Zeros leave a GUID to the subnet
 // manager.
 func TestReadAliasGUIDs(t *testing.T) {

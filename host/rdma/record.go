@@ -94,6 +94,19 @@ func (r *Record) Of(a pci.Address) *Prepared {
 	return &r.Adapters[i]
 }
 
+// Whole returns the addresses of adapters that are assigned as a whole. A nil record has none.
+func (r *Record) Whole() []pci.Address {
+	var whole []pci.Address
+	if r != nil {
+		for _, p := range r.Adapters {
+			if p.Whole {
+				whole = append(whole, p.Address)
+			}
+		}
+	}
+	return whole
+}
+
 // ReadRecord returns the record, or nil if nothing is recorded.
 func ReadRecord(root host.Root) (*Record, error) {
 	data, err := root.ReadFile(RecordFile)
