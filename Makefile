@@ -104,7 +104,7 @@ fuzz:
 	done
 
 # Prints figures side by side. No test depends on them.
-bench: TEST_PACKAGES += ansible crudini
+bench: TEST_PACKAGES += ansible crudini gcc libc6-dev
 bench: build
 	.ci/inside go test -run '^$$' -bench . -count=1 ./host/... ./integration/...
 
