@@ -38,7 +38,9 @@ Of initramfs images, lists of modules, pci.ids, libibverbs and units of services
 parts that are used are stored, of device nodes their numbers and permissions.
 Passwords of GRUB, kernel arguments, mounts and nova.conf are replaced by ***. Hostname and
 serial numbers are left out unless --identity is given. Processes, the ssh session, and
-libvirt's domains, which show the guests, are always left out. FILE must not exist.
+libvirt's domains, which show the guests, are always left out. GUIDs and GIDs of RDMA
+adapters are stored, as rdma check compares them: they may contain MAC and IP addresses.
+FILE must not exist.
 
 EXAMPLES
   gpustack host snapshot gpu1.txtar
