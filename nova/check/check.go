@@ -642,6 +642,20 @@ func (c *checker) classes(name string, at []aliasAt) {
 				offered = append(offered, c.offeredBy(s, wanted.Device)...)
 			}
 		}
+		var ports []devspec.Reported // of Neutron, for whose devices nova-compute reports nothing
+		offered = slices.DeleteFunc(offered, func(o devspec.Reported) bool {
+			if o.Spec.IsNetwork() {
+				ports = append(ports, o)
+			}
+			return o.Spec.IsNetwork()
+		})
+		if len(offered) == 0 && len(ports) > 0 {
+			l := ports[0].Line
+			c.add(checkPlacement, host.Fail, a.file, a.line,
+				fmt.Sprintf("alias %s can be met only by devices of %s:%d, which have a physical_network", name, l.File, l.Option.Line()), "never reports such devices to Placement, and finds no host (NoValidHost)",
+				"offer the devices without physical_network: gpustack nova configure --hca ADDRESS=alias:"+name+"; or request them by ports of Neutron, without the alias")
+			continue
+		}
 		if len(offered) == 0 || slices.ContainsFunc(offered, func(o devspec.Reported) bool { return o.Class() == wanted.Class() && wanted.HasTraits(o) }) {
 			continue
 		}
@@ -652,7 +666,7 @@ func (c *checker) classes(name string, at []aliasAt) {
 	}
 }
 
-// offeredBy returns what a compute node reports of a product: for each of its devices if they are
+// offeredBy returns what a compute node offers of a product, with and without a physical_network: for each of its devices if they are
 // known, else for each spec that may be the first to match one.
 func (c *checker) offeredBy(s side, product *pci.Device) (offered []devspec.Reported) {
 	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
@@ -665,7 +679,7 @@ func (c *checker) offeredBy(s side, product *pci.Device) (offered []devspec.Repo
 			if d.VendorID == nil || d.ProductID == nil || *d.VendorID != *product.VendorID || *d.ProductID != *product.ProductID {
 				continue
 			}
-			if r, ok := h.First(lines, d); ok && !r.Spec.IsNetwork() {
+			if r, ok := h.First(lines, d); ok {
 				offered = append(offered, r)
 			}
 		}
@@ -678,9 +692,7 @@ func (c *checker) offeredBy(s side, product *pci.Device) (offered []devspec.Repo
 			if spec.Faulty || !spec.MatchesIDs(vendor, id) {
 				continue
 			}
-			if !spec.IsNetwork() {
-				offered = append(offered, devspec.Reported{Device: product, Line: l, Spec: spec})
-			}
+			offered = append(offered, devspec.Reported{Device: product, Line: l, Spec: spec})
 			if spec.Everywhere() {
 				return offered
 			}

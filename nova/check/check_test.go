@@ -94,6 +94,8 @@ func TestCheck(t *testing.T) {
 		{"the spec's resource class", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"resource_class\": \"custom_k\", \"traits\": \"A\"", 1) + "pci_in_placement = true\n", strings.ReplaceAll(goodNode, "11b4\"", "11b4\", \"resource_class\": \"custom_k\", \"traits\": \"A\"") + "report_in_placement = yes\n", "11b4", nil},
 		{"traits that the spec lacks", "2024.1", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "pci_in_placement = true\n", strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"A\"", 1) + "report_in_placement = yes\n", "11b4",
 			[]string{"fail placement ctl:2 alias K4200 requires resource class CUSTOM_PCI_10DE_11B4 and traits CUSTOM_A, but node:3 gives its devices resource class CUSTOM_PCI_10DE_11B4 and traits none"}},
+		{"an alias that only ports of Neutron can meet", "2024.1", goodCtl + "pci_in_placement = true\n", strings.Replace(goodNode, "\"10DE\"", "\"10DE\", \"physical_network\": \"net1\"", 1) + "report_in_placement = yes\n", "11b4", []string{"fail placement ctl:2 alias K4200 can be met only by devices of node:3, which have a physical_network"}},
+		{"the same without Placement", "2024.1", goodCtl, strings.Replace(goodNode, "\"10DE\"", "\"10DE\", \"physical_network\": \"net1\"", 1), "11b4", nil},
 		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
 			[]string{"fail alias ctl:3 alias K4200 is defined twice without the same device_type"}},
 	} {
