@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/change"
@@ -129,7 +130,8 @@ func ParseRecord(data []byte) (*Record, error) {
 		err = r.check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", RecordFile, host.Cause(err))
+		return nil, host.WithHint(fmt.Errorf("%s: %w", RecordFile, host.Cause(err)),
+			"restore the file, or remove it and run 'gpustack rdma prepare --none', and then prepare the adapters again")
 	}
 	return &r, nil
 }
@@ -142,7 +144,20 @@ func (r *Record) check() error {
 	if r.Netns != "" && r.Netns != NetnsExclusive {
 		fail("netns %q is unknown", r.Netns)
 	}
+	owners := map[string]string{}
+	unique := func(value, owner string) {
+		if other, ok := owners[value]; ok && other != owner {
+			fail("%s is that of %s and of %s", value, other, owner)
+		}
+		owners[value] = owner
+	}
+	for _, a := range r.Adapters {
+		unique(a.Address.String(), "adapter "+a.Address.String())
+	}
 	for i, a := range r.Adapters {
+		if a.Eswitch != "" && a.Eswitch != "legacy" && a.Eswitch != "switchdev" {
+			fail("adapter %s has eswitch mode %q", a.Address, a.Eswitch)
+		}
 		if i > 0 && r.Adapters[i-1].Address == a.Address {
 			fail("adapter %s is listed twice", a.Address)
 		}
@@ -155,6 +170,19 @@ func (r *Record) check() error {
 		for index, vf := range a.VFs {
 			if vf.Index != index {
 				fail("adapter %s: VF %d is listed as number %d", a.Address, vf.Index, index)
+			}
+			if strings.ContainsAny(vf.Driver, "/.\n") {
+				fail("adapter %s: VF %d is for driver %q", a.Address, vf.Index, vf.Driver)
+			}
+			of := fmt.Sprintf("VF %d of %s", index, a.Address)
+			unique(vf.Address.String(), of)
+			for _, guid := range []*GUID{vf.NodeGUID, vf.PortGUID} {
+				if guid != nil {
+					unique(guid.String(), of)
+				}
+			}
+			if vf.MAC != "" {
+				unique(strings.ToLower(vf.MAC), of)
 			}
 		}
 	}

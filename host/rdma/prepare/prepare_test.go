@@ -362,8 +362,8 @@ func TestPermit(t *testing.T) {
 		}
 		return &edit.File{Content: text}
 	}
-	ib := rdma.Prepared{Address: address("0c:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Index: 0}, {Index: 1}}}
-	eth := rdma.Prepared{Address: address("0d:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Index: 0}}}
+	ib := rdma.Prepared{Address: address("0c:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Address: address("0c:00.2")}, {Index: 1, Address: address("0c:00.3")}}}
+	eth := rdma.Prepared{Address: address("0d:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Address: address("0d:00.2")}}}
 	fewer := ib
 	fewer.VFs = fewer.VFs[:1]
 	for _, test := range []struct {
