@@ -13,7 +13,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -250,7 +249,11 @@ func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	unit, err := bootUnit(root, len(want.Record.Adapters) > 0)
+	unitFiles := startup.NoFiles
+	if len(want.Record.Adapters) > 0 {
+		unitFiles = startup.Files
+	}
+	unit, err := unitFiles(root)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
@@ -265,22 +268,6 @@ func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions
 		}
 	}
 	return plan, work, err
-}
-
-// bootUnit plans the files of the boot unit, or their removal.
-func bootUnit(root host.Root, wanted bool) (edit.Plan, error) {
-	if wanted {
-		return startup.Files(root)
-	}
-	var plan edit.Plan
-	for _, name := range []string{startup.UnitFile, startup.WantsFile} {
-		c, err := edit.Remove(root, name)
-		if err != nil {
-			return nil, err
-		}
-		plan = append(plan, c)
-	}
-	return plan, nil
 }
 
 // explain adds the command that is accepted, if --allow lifts every part of the error.

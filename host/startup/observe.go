@@ -30,15 +30,7 @@ func Observe(root host.Root) State {
 	}
 	s.Err = errors.Join(recordErr, resultErr, idErr)
 	for _, name := range []string{UnitFile, WantsFile} {
-		dir, err := root.OpenDir(path.Dir(name))
-		target := ""
-		if err == nil {
-			target, err = dir.Readlink(path.Base(name))
-			if closeErr := dir.Close(); closeErr != nil {
-				s.Err = errors.Join(s.Err, closeErr)
-			}
-		}
-		if err == nil && target == "/dev/null" {
+		if isMasked(root, name) {
 			s.Masked = true
 			continue
 		}
@@ -50,4 +42,15 @@ func Observe(root host.Root) State {
 		}
 	}
 	return s
+}
+
+// isMasked reports whether a file of a unit is a link to /dev/null (systemctl(1), mask).
+func isMasked(root host.Root, name string) bool {
+	dir, err := root.OpenDir(path.Dir(name))
+	if err != nil {
+		return false
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	target, err := dir.Readlink(path.Base(name))
+	return err == nil && target == "/dev/null"
 }

@@ -68,7 +68,8 @@ func ReadResult(root host.Root) (*Result, error) {
 		err = host.DecodeSchema(data, ResultSchema, &r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ResultFile, host.Cause(err))
+		return nil, host.WithHint(fmt.Errorf("%s: %w", ResultFile, host.Cause(err)),
+			"reboot: the file ends with the boot; without it, what this boot has made cannot be reverted")
 	}
 	return &r, nil
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host/driver"
+	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
 )
@@ -40,8 +41,8 @@ func TestResizedAlone(t *testing.T) {
 	}
 }
 
-// TestRevertNetns: where containers have network namespaces, the mode stays until the next boot, and
-// all else is reverted.
+// TestRevertNetns: where containers have network namespaces, the mode stays until the next boot,
+// and all else is reverted.
 func TestRevertNetns(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)
@@ -128,5 +129,18 @@ func TestByHand(t *testing.T) {
 	}
 	if log := k.taken(); len(log) > 0 {
 		t.Errorf("%q", log)
+	}
+}
+
+// TestMasked: a masked unit is neither replaced nor removed, and /dev/null stays what it is.
+func TestMasked(t *testing.T) {
+	t.Parallel()
+	root := hosttest.Lay(t, "symlink etc/systemd/system/gpustack-boot.service -> /dev/null\n-- usr/lib/systemd/systemd --\n\n-- usr/bin/gpustack --\n\n")
+	if plan, err := startup.FilesFor(root, "/usr/bin/gpustack"); !errors.Is(err, startup.ErrMasked) {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	plan, err := startup.NoFiles(root)
+	if err != nil || len(plan.Pending()) > 0 {
+		t.Errorf("%+v, %v", plan, err)
 	}
 }

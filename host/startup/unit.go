@@ -34,6 +34,7 @@ var (
 		"VFs on such a machine need a script of its own; host prepare works without systemd")
 	ErrNoProgram = host.WithHint(errors.New("gpustack is in no folder that a unit can start it from at every boot"),
 		"install it: install -m 755 gpustack /usr/local/sbin/gpustack")
+	ErrMasked = host.WithHint(errors.New("is masked, so no boot would carry out what is recorded"), "systemctl unmask "+Unit)
 )
 
 // Files returns the plan that the unit and its drop-in exist with their contents. They start the
@@ -65,10 +66,30 @@ func FilesFor(root host.Root, self string) (edit.Plan, error) {
 		return nil, err
 	}
 	var plan edit.Plan
+	if isMasked(root, UnitFile) {
+		return nil, fmt.Errorf("%s: %w", UnitFile, ErrMasked)
+	}
 	for _, f := range []struct{ name, text string }{
 		{UnitFile, strings.ReplaceAll(templates.BootUnit, "{{.}}", program)}, {WantsFile, templates.BootWants},
 	} {
 		c, err := edit.Put(root, f.name, []byte(f.text), 0o644, false)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, c)
+	}
+	return plan, nil
+}
+
+// NoFiles returns the plan that the unit and its drop-in do not exist. A unit that is masked stays
+// so.
+func NoFiles(root host.Root) (edit.Plan, error) {
+	var plan edit.Plan
+	for _, name := range []string{UnitFile, WantsFile} {
+		if isMasked(root, name) {
+			continue
+		}
+		c, err := edit.Remove(root, name)
 		if err != nil {
 			return nil, err
 		}

@@ -84,7 +84,7 @@ func Permit(root host.Root, plan edit.Plan) error {
 	return errors.Join(errs...)
 }
 
-// Records returns the record before and after a plan, nil where there is none or the plan leaves it.
+// Records returns the record before and after a plan, nil where there is none.
 func Records(plan edit.Plan) (before, after *rdma.Record, err error) {
 	for _, c := range plan {
 		if c.Name != rdma.RecordFile {
