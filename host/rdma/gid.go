@@ -21,7 +21,7 @@ const zeroGID = "0000:0000:0000:0000:0000:0000:0000:0000"
 // Type and network interface are read of entries in use only: the kernel answers EINVAL for the
 // others (Linux, drivers/infiniband/core/sysfs.c, _show_port_gid_attr).
 func (r *reader) gids(port string, p *Port, all bool) {
-	if !all && p.LinkLayer == LinkEthernet {
+	if !all && !p.IsInfiniBand() {
 		return
 	}
 	if all {
@@ -60,7 +60,7 @@ func (r *reader) gids(port string, p *Port, all bool) {
 			r.warn(path.Join(folder, name), err)
 			continue
 		}
-		if index == 0 && p.LinkLayer != LinkEthernet {
+		if index == 0 && p.IsInfiniBand() {
 			octets := address.As16()
 			guid := GUID(octets[8:])
 			p.GUID = &guid

@@ -78,6 +78,10 @@ type Port struct {
 	GIDs      []GID    `json:"gids"` // only those that are not zero; nil if they were not read
 }
 
+// IsInfiniBand reports whether the port is an InfiniBand port. Ports without a link layer are:
+// kernels from before RoCE show none, and libibumad treats such ports alike.
+func (p Port) IsInfiniBand() bool { return p.LinkLayer != LinkEthernet }
+
 // Values of Port.LinkLayer.
 const (
 	LinkInfiniBand = "InfiniBand"

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/rdma"
@@ -39,6 +40,11 @@ func (v view) abi() []host.Finding {
 	const file = "/sys/class/infiniband_verbs/abi_version"
 	class := v.Stack.Value.VerbsABI
 	if class == nil {
+		for _, warning := range v.Stack.Value.Warnings {
+			if strings.HasPrefix(warning, file+":") {
+				return []host.Finding{{Status: host.NA, File: file, Seen: warning}}
+			}
+		}
 		return na("%s is not shown by the kernel", file)
 	}
 	if *class < minVerbsABI || *class > maxVerbsABI {

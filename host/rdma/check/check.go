@@ -149,12 +149,6 @@ func (v view) anyPort(matches func(rdma.Port) bool) bool {
 	return slices.ContainsFunc(v.Stack.Value.Adapters, func(a rdma.Adapter) bool { return slices.ContainsFunc(a.Ports, matches) })
 }
 
-// isInfiniBand reports whether a port is an InfiniBand port. Ports without a link layer are:
-// kernels from before RoCE show none, and libibumad treats such ports alike.
-func isInfiniBand(p rdma.Port) bool {
-	return p.LinkLayer != rdma.LinkEthernet
-}
-
 // title names an adapter in a sentence: "0000:0c:00.0 (mlx5_0)".
 func title(a rdma.Adapter) string {
 	if a.Address == nil || a.Name == "" {

@@ -244,6 +244,11 @@ func cases(t *testing.T) []unhealthy {
 			m.Verbs.Drivers[0].Name = "/opt/mellanox/libmlx5"
 			m.Verbs.Folders[0].Providers = nil
 		}},
+		{"abi", host.NA, `abi_version: not a number: "x"`, func(m *check.Machine) {
+			m.Stack.Value.VerbsABI = nil
+			m.Stack.Value.Warnings = []string{`/sys/class/infiniband_verbs/abi_version: not a number: "x"`}
+		}},
+		{"nodes", host.Fail, "0000:4b:00.0 (mlx5_1) has no uverbs device", func(m *check.Machine) { adapters(m)[1].Verbs = nil }},
 		{"abi", host.Fail, "the kernel has version 7, libibverbs accepts 3 to 6", func(m *check.Machine) { m.Stack.Value.VerbsABI = ptr(7) }},
 		{"abi", host.Fail, "the driver has version 2, rdma-core 44 accepts 1 to 1", func(m *check.Machine) { adapters(m)[0].Verbs.ABI = ptr(2) }},
 		{"abi", host.Warn, "the driver has version 2", func(m *check.Machine) { adapters(m)[0].Verbs.ABI = ptr(2); m.Verbs.Folders[0].Private = 65 }},

@@ -33,7 +33,7 @@ func (v view) modules() []host.Finding {
 		missing(host.Fail, "rdma_ucm", `connections by address fail: "failed to create RDMA CM event channel: No such file or directory"`)
 	}
 	umad := has("ib_umad") || v.anyPort(func(p rdma.Port) bool { return p.UMAD != nil })
-	if !umad && v.anyPort(isInfiniBand) {
+	if !umad && v.anyPort(rdma.Port.IsInfiniBand) {
 		missing(host.Warn, "ib_umad", `fabric tools fail: "can't open UMAD port ((null):0)", `+
 			`"./libibnetdisc/ibnetdisc.c:802; can't open MAD port ((null):0)" (ibhosts)`)
 	}
@@ -47,7 +47,7 @@ func (v view) modules() []host.Finding {
 	f := pass("ib_uverbs and rdma_ucm are loaded")
 	if umad {
 		f = pass("ib_uverbs, rdma_ucm and ib_umad are loaded")
-		if !v.anyPort(isInfiniBand) {
+		if !v.anyPort(rdma.Port.IsInfiniBand) {
 			f[0].Effect = `fabric tools still fail on Ethernet, which has no subnet manager: "mad_rpc_open_port: client_register for mgmt 1 failed" (ibhosts)`
 		}
 	}

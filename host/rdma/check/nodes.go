@@ -29,8 +29,15 @@ func (v view) nodes() []host.Finding {
 		}
 	}
 	noUMAD := `fabric tools fail: "can't open UMAD port ((null):0)", "./libibnetdisc/ibnetdisc.c:802; can't open MAD port ((null):0)" (ibhosts)`
+	noVerbs := `programs do not see the adapter: "No IB devices found" (ibv_devinfo), "No RDMA devices were detected" (rping)`
 	for _, a := range v.Stack.Value.Adapters {
-		judge(a.Verbs, `programs do not see the adapter: "No IB devices found" (ibv_devinfo), "No RDMA devices were detected" (rping)`,
+		if a.Name != "" && a.Verbs == nil && v.Stack.Value.VerbsABI != nil { // else a check of modules fails
+			findings = append(findings, host.Finding{
+				Status: host.Fail, File: uverbsDir, Seen: title(a) + " has no uverbs device", Effect: noVerbs,
+				Remedy: "the kernel log says why: journalctl -k --grep 'uverbs|infiniband'",
+			})
+		}
+		judge(a.Verbs, noVerbs,
 			`programs of ordinary users, and containers whose device cgroup does not have it, cannot open the adapter: "Failed to open device"`)
 		for _, p := range a.Ports {
 			judge(p.UMAD, noUMAD, "")
@@ -39,7 +46,7 @@ func (v view) nodes() []host.Finding {
 	}
 	judge(v.Stack.Value.CM, `connections by address fail: "failed to create RDMA CM event channel: No such file or directory"`,
 		`connections by address fail for ordinary users: "failed to create RDMA CM event channel: No such file or directory"`)
-	if checked == 0 {
+	if findings == nil && checked == 0 {
 		return na("no device nodes, as modules or adapters are missing")
 	}
 	return or(findings, "%s as the kernel makes them", plural(checked, "device node"))
@@ -53,8 +60,12 @@ func judgeNode(n rdma.Node, missing, denied string) []host.Finding {
 	switch numbers := fmt.Sprintf("%d:%d", n.Major, n.Minor); {
 	case n.File == nil:
 		f.Seen, f.Effect = file+" is missing", missing
+		mode := modeForAll
+		if denied == "" {
+			mode = modeForRoot
+		}
 		f.Remedy = fmt.Sprintf("udevadm trigger --subsystem-match=infiniband_verbs --subsystem-match=infiniband_mad --subsystem-match=misc; "+
-			"or: mknod %s c %d %d", file, n.Major, n.Minor)
+			"or: mknod -m %o %s c %d %d", mode, file, n.Major, n.Minor)
 	case n.File.Major != n.Major || n.File.Minor != n.Minor:
 		f.Seen = fmt.Sprintf("%s has the numbers %d:%d, but the kernel's are %s", file, n.File.Major, n.File.Minor, numbers)
 		f.Effect = "programs open another device, or none: numbers follow the order in which adapters appear"

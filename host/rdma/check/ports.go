@@ -28,7 +28,7 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 	name := portTitle(a, p)
 	f := host.Finding{Status: host.Fail, File: portFile(a, p, "state"), Effect: "nothing can be sent or received through this port"}
 	seen := fmt.Sprintf("%s is %s (%s)", name, p.State, p.PhysState)
-	infiniBand := isInfiniBand(p)
+	infiniBand := p.IsInfiniBand()
 	switch identity := v.ofVF(a); {
 	case p.State == "":
 		f.Status, f.Seen, f.Effect = host.NA, name+": the state is not shown by the kernel", ""

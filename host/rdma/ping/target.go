@@ -119,7 +119,7 @@ func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) error
 	}
 	var netdevs []string
 	switch {
-	case p.LinkLayer == rdma.LinkInfiniBand:
+	case p.IsInfiniBand():
 		for _, i := range p.IPoIB {
 			netdevs = append(netdevs, i.Name)
 		}
