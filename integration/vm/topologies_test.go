@@ -79,7 +79,7 @@ func TestTopologies(t *testing.T) {
 		},
 		{
 			topology: "SR-IOV", enabled: true, card: "01:00.0", group: "01:00.0 01:00.1",
-			checks: []check{{"virtual functions", virtualFunctions}},
+			checks: []check{{"virtual functions", virtualFunctions}, {"steps of the boot", stepsOfTheBoot}},
 		},
 	} {
 		t.Run(test.topology, func(t *testing.T) {

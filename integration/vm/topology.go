@@ -70,6 +70,12 @@ func Server(name string, memory int, devices ...string) Topology {
 	return t
 }
 
+// sriov is an NVMe controller that can have four virtual functions.
+func sriov(bus string) []Device {
+	return slices.Concat(own("nvme-subsys,id=ss0"),
+		own("nvme,serial=1,bus="+bus+",subsys=ss0,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4,max_ioqpairs=10,msix_qsize=8"))
+}
+
 // own is a device of QEMU's.
 func own(options string) []Device {
 	return []Device{{Options: options}}
@@ -126,7 +132,6 @@ var topologies = []Topology{
 	},
 	{
 		Name: "SR-IOV", CPU: intel, Machine: "kernel-irqchip=split", Units: intelUnit, Arguments: "intel_iommu=on iommu=pt",
-		Devices: slices.Concat(console(), port("rp1", 1), port("rp2", 2), nvidia("rp1", 0), own("nvme-subsys,id=ss0"),
-			own("nvme,serial=1,bus=rp2,subsys=ss0,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4,max_ioqpairs=10,msix_qsize=8")),
+		Devices: slices.Concat(console(), port("rp1", 1), port("rp2", 2), nvidia("rp1", 0), sriov("rp2")),
 	},
 }

@@ -1,0 +1,211 @@
+package vm
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/startup"
+	"gpustack/integration/vm/agent"
+)
+
+// aboutVFs is what the steps of a boot change of a function with SR-IOV: of the one that QEMU has,
+// an NVMe controller. Its VFs come and go as those of an adapter do; identity they have none.
+type aboutVFs struct {
+	Count, Autoprobe string
+	Drivers          map[string]string // of the VFs
+	Overrides        map[string]string
+}
+
+func (m machine) aboutVFs(card string) aboutVFs {
+	m.t.Helper()
+	const script = `
+cd /sys/bus/pci/devices/$1
+cat sriov_numvfs sriov_drivers_autoprobe
+for v in virtfn*; do
+	[ -e $v ] || continue
+	driver=$(readlink $v/driver) || driver=
+	echo "$(basename $(readlink $v)) ${driver##*/} $(cat $v/driver_override)"
+done
+`
+	lines := strings.Split(strings.TrimSpace(m.run("sh", "-ec", script, "sh", card)), "\n")
+	if len(lines) < 2 {
+		m.t.Fatalf("%q", lines)
+	}
+	about := aboutVFs{Count: lines[0], Autoprobe: lines[1], Drivers: map[string]string{}, Overrides: map[string]string{}}
+	for _, line := range lines[2:] {
+		words := strings.Split(line, " ")
+		about.Drivers[words[0]], about.Overrides[words[0]] = words[1], words[2]
+	}
+	return about
+}
+
+// recordVFs records VFs of a card for guests, as rdma prepare records those of an adapter, and
+// returns what a boot makes of them.
+func (m machine) recordVFs(card string, n int) aboutVFs {
+	m.t.Helper()
+	number := func(file string) int {
+		v, err := strconv.Atoi(strings.TrimSpace(m.run("cat", path.Join("/sys/bus/pci/devices", card, file))))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		return v
+	}
+	address := func(text string) pci.Address {
+		a, err := pci.ParseAddress(text)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		return a
+	}
+	pf := m.scan("--all").device(m.t, strings.TrimPrefix(card, "0000:"))
+	adapter := rdma.Prepared{
+		Address: pf.Address, VendorID: *pf.VendorID, ProductID: *pf.ProductID, Driver: "nvme", Use: rdma.ForGuests, Path: []pci.Address{},
+	}
+	place := path.Dir(strings.TrimSpace(m.run("readlink", "/sys/bus/pci/devices/"+card)))
+	for _, bridge := range addresses.FindAllString(place, -1) {
+		adapter.Path = append(adapter.Path, address(bridge))
+	}
+	wanted := aboutVFs{Count: fmt.Sprint(n), Autoprobe: "0", Drivers: map[string]string{}, Overrides: map[string]string{}}
+	offset, stride := number("sriov_offset"), number("sriov_stride")
+	for i := range n {
+		// On this bus there is nothing else: function and slot count on from the card's.
+		at := offset + i*stride
+		vf := fmt.Sprintf("%s:%02x.%d", card[:len("0000:00")], at>>3, at&7)
+		adapter.VFs = append(adapter.VFs, rdma.PreparedVF{Index: i, Address: address(vf), ProductID: *pf.ProductID, Driver: vfioPCI})
+		wanted.Drivers[vf], wanted.Overrides[vf] = vfioPCI, vfioPCI
+	}
+	text, err := rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{adapter}, Files: []rdma.File{}}.Text()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.write(rdma.RecordFile, string(text))
+	return wanted
+}
+
+var addresses = regexp.MustCompile(`[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`)
+
+// steps returns the outcome of each step of this boot.
+func (m machine) steps() map[string]startup.Status {
+	m.t.Helper()
+	var result startup.Result
+	if err := json.Unmarshal([]byte(m.run("cat", startup.ResultFile)), &result); err != nil {
+		m.t.Fatal(err)
+	}
+	if result.BootID != m.boot() || result.Ended == nil {
+		m.t.Errorf("boot %s, ended %v", result.BootID, result.Ended)
+	}
+	outcomes := map[string]startup.Status{}
+	for _, s := range result.Steps {
+		outcomes[s.ID] = s.Status
+	}
+	return outcomes
+}
+
+// stepsOfTheBoot: gpustack boot creates recorded VFs, which the driver of their card never has,
+// binds them to vfio-pci by address, and changes nothing when it runs again. Killed at any moment,
+// it is completed by the next run. With the record gone, all is as before, unless a VF is in use.
+func stepsOfTheBoot(m machine) {
+	const vfCard = "0000:02:00.0"
+	m.run("modprobe", "vfio_pci")
+	m.run("modprobe", "vfio_iommu_type1")
+	m.run("sh", "-ec", "echo 0 >/sys/bus/pci/devices/$1/sriov_numvfs", "sh", vfCard)
+	m.driverIs(vfCard, "nvme")
+	first := m.aboutVFs(vfCard)
+	wanted := m.recordVFs(vfCard, 2)
+	vfs := slices.Sorted(maps.Keys(wanted.Drivers))
+	is := func(want aboutVFs, when string) {
+		m.t.Helper()
+		if diff := cmp.Diff(want, m.aboutVFs(vfCard)); diff != "" {
+			m.t.Fatalf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	boot := func(outcome startup.Status, when string) time.Duration {
+		m.t.Helper()
+		reply := m.try("gpustack", "boot")
+		if reply.Status != 0 {
+			m.t.Fatalf("%s: exit status %d\n%s%s", when, reply.Status, reply.Stdout, reply.Stderr)
+		}
+		is(wanted, when)
+		want := map[string]startup.Status{"vfs " + vfCard: outcome}
+		for _, vf := range vfs {
+			want["driver "+vf] = outcome
+		}
+		got := m.steps()
+		if outcome == "" { // of runs that were killed, some steps are left to do
+			for id, status := range got {
+				if status == startup.Done || status == startup.Unchanged {
+					want[id] = status
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			m.t.Errorf("%s: steps (-want +got):\n%s", when, diff)
+		}
+		return reply.Took
+	}
+	revert := func(when string) {
+		m.t.Helper()
+		m.run("busybox", "rm", rdma.RecordFile)
+		m.run("gpustack", "boot", "--revert")
+		is(first, when)
+	}
+
+	printed := len(m.Console())
+	takes := boot(startup.Done, "at first")
+	m.t.Logf("gpustack boot takes %.1f s", takes.Seconds())
+	for _, vf := range vfs {
+		if strings.Contains(m.Console()[printed:], "pci function "+vf) {
+			m.t.Errorf("nvme has probed %s, which it must never see", vf)
+		}
+		if got := m.take(vf); got != taken {
+			m.t.Errorf("%s: %s", vf, got)
+		}
+	}
+	boot(startup.Unchanged, "again")
+
+	// A guest has a VF: whether the record stays or goes, the VF does not.
+	release := m.hold("/dev/vfio/" + m.group(vfs[1]))
+	boot(startup.Unchanged, "again, with a VF in use")
+	m.recordVFs(vfCard, 1)
+	if reply := m.try("gpustack", "boot"); reply.Status != 1 || !strings.Contains(reply.Stdout, vfs[1]+" is in use") {
+		m.t.Errorf("fewer VFs: exit status %d\n%s%s", reply.Status, reply.Stdout, reply.Stderr)
+	}
+	is(wanted, "fewer VFs, while one is in use")
+	m.run("busybox", "mv", rdma.RecordFile, rdma.RecordFile+".away")
+	m.refused(vfs[1]+" is in use", "boot", "--revert")
+	is(wanted, "reverted while a VF is in use")
+	release()
+	m.recordVFs(vfCard, 2)
+	revert("reverted")
+
+	const rounds = 2
+	for i := range rounds {
+		m.recordVFs(vfCard, 2)
+		moment := takes * time.Duration(2*i+1) / (2 * rounds)
+		when := fmt.Sprintf("killed after %.2f s", moment.Seconds())
+		reply, err := m.Ask(m.t.Context(), agent.Request{Argv: []string{"gpustack", "boot"}, Kill: moment})
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.t.Logf("%s: exit status %d", when, reply.Status)
+		boot("", when)
+		revert(when + ", and reverted")
+	}
+}
+
+// driverIs waits until a driver has a function.
+func (m machine) driverIs(address, driver string) {
+	m.t.Helper()
+	m.run("sh", "-ec", `modprobe $2; i=0; while [ ! -e /sys/bus/pci/drivers/$2/$1 ]; do [ $i -lt 100 ]; i=$((i+1)); sleep 0.1; done`, "sh", address, driver)
+}
