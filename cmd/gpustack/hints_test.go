@@ -90,6 +90,9 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		}
 		return links + text + file("sys/bus/pci/devices/0000:41:00.0/vpd", base64.StdEncoding.EncodeToString([]byte(vpd)))
 	}
+	const switched = "sys/devices/pci0000:c0/0000:c0:01.1/0000:c1:00.0/0000:c2:0"
+	sm := file(switched+"0.0/0000:c3:00.0/infiniband/mlx5_8/ports/1/cap_mask", "0x2") +
+		file(switched+"4.0/0000:c4:00.0/infiniband/mlx5_9/ports/1/cap_mask", "0x2")
 	const board = "host prepare --nvswitch guest --allow 0000:c3:00.0 --allow 0000:c4:00.0"
 	for _, test := range []struct {
 		name, tree, more string
@@ -107,7 +110,8 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{"several at once", talk, "", "", "", "host prepare --device 0000:00:1f.2 --device 0000:01:00.0 --device 0000:09:00.0 --device 10de:11b4",
 			"default route", 2},
 		{"recorded, and added to", talk, "", "host prepare --device 0000:84:00.0", "", "host prepare --device 0000:01:00.0", "default route", 2},
-		{"NVSwitches and foreign members", hgx, "", "", "", "host prepare", "GPUs and NVSwitches of one board would be separated", 3},
+		{"NVSwitches and adapters in use", hgx, sm, "", "", "host prepare", "GPUs and NVSwitches of one board would be separated", 3},
+		{"NVSwitches and idle adapters", hgx, "", "", "", "host prepare", "GPUs and NVSwitches of one board would be separated", 2},
 		{"NVSwitches", hgx, "", "", "", "host prepare --device 0000:07:00.0 --device 0000:0f:00.0", "GPUs and NVSwitches of one board would be separated", 2},
 		{"NVSwitches alone", hgx, "", "", "", "host prepare --device 10de:1af1", "GPUs and NVSwitches of one board would be separated", 1},
 		{"NVSwitches, bound now", hgx, "", "", "", "host bind --live --dry-run --device 0000:07:00.0", "GPUs and NVSwitches of one board would be separated", 2},

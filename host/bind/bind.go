@@ -89,6 +89,9 @@ func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 			if d := n.Devices.At(f.Address); d != nil && (d.IsNVSwitch() || d.IsBoardGPU()) {
 				opts.Allow = append(opts.Allow, f.Address)
 			}
+			if f.RDMA && f.IsAt(n.Devices) && n.Adapters[f.Address] == nil { // no longer the host's
+				opts.Allow = append(opts.Allow, f.Address)
+			}
 		}
 		n.Recorded = nil
 	}

@@ -43,6 +43,9 @@ type Function struct {
 	Members           []pci.Address `json:"members"`
 	Driver            string        `json:"driver"`
 	By                By            `json:"by"`
+	// RDMA means that the function is an RDMA adapter, which is for guests because it shares its
+	// IOMMU group with a GPU.
+	RDMA bool `json:"rdma,omitempty"`
 }
 
 // IDs returns the ids of the product, in the form that drivers accept: "10de:11b4".

@@ -62,6 +62,7 @@ type Machine struct {
 	// Observed for Needs; Mediated also for its own subject.
 	Needs    Look[[]guard.Need]
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
+	Adapters map[pci.Address]*Adapter  // RDMA adapters that share an IOMMU group with a GPU
 
 	Judged
 
@@ -274,6 +275,7 @@ func (o *observer) readNeeds(running guard.Running) {
 		}
 	}
 	o.Needs = Saw("/proc/mounts", needs, err)
+	o.Adapters = readAdapters(o.root, o.Devices.Value)
 }
 
 // readConf reads the configuration of modprobe. It is absent in a tree without its folder.

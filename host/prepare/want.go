@@ -57,7 +57,7 @@ func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, e
 	if errs = append(errs, host.Split(err)...); len(errs) > 0 {
 		return Want{}, search.Refused(s, errs)
 	}
-	w.warnings = slices.Concat(warnings, n.Leaving(root, lifted), n.NVSwitchWarnings(s), w.warnings)
+	w.warnings = slices.Concat(warnings, n.Leaving(root, lifted), n.Joining(s), n.NVSwitchWarnings(s), w.warnings)
 	return w, nil
 }
 
@@ -118,7 +118,7 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 		return Want{}, err
 	}
 	var errs []error
-	selected := pci.Set(s.All)
+	selected, ofCards := pci.Set(s.All), n.Devices.Card(s.Selected)
 	staying := map[string]bool{} // products of which a function remains with the host
 	for i := range n.Devices {
 		if d := &n.Devices[i]; d.VendorID != nil && d.ProductID != nil && !selected[d.Address] {
@@ -127,6 +127,7 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 	}
 	for _, a := range s.All {
 		f, err := n.function(root, a, staying, driver)
+		f.RDMA = !ofCards(n.Devices.At(a)) && n.Joins(s, n.Devices.At(a)) && !slices.Contains(s.Allowed, a)
 		errs = append(errs, err)
 		w.contract.Functions = append(w.contract.Functions, f)
 	}

@@ -159,7 +159,12 @@ func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 	ofCards := n.Devices.Card(s.Selected)
 	for _, a := range s.All {
 		d := n.Devices.At(a)
-		if !needed[a] && !ofCards(d) {
+		switch joins := !ofCards(d) && n.Joins(s, d); {
+		case joins:
+			for _, r := range n.adapterUses(a) {
+				add(r)
+			}
+		case !needed[a] && !ofCards(d):
 			add(&Refusal{Address: a, Code: host.CodeGroup,
 				Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
 		}

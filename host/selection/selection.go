@@ -49,12 +49,13 @@ type Node struct {
 	Devices  pci.Devices
 	Needs    []guard.Need
 	Mediated map[pci.Address]int // number of mediated devices of each function
-	Recorded *machine.Contract   // nil if nothing is recorded
+	Adapters map[pci.Address]*machine.Adapter
+	Recorded *machine.Contract // nil if nothing is recorded
 }
 
 // NewNode returns the Node of a machine.
 func NewNode(m machine.Machine) Node {
-	return Node{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Recorded: m.Contract.Value}
+	return Node{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Adapters: m.Adapters, Recorded: m.Contract.Value}
 }
 
 // Selection is a set of functions for guests: the selected ones, and in All also the other
