@@ -589,3 +589,29 @@ func connect(t *testing.T, c *cloudtest.Cloud) *cloud.Compute {
 	}
 	return compute
 }
+
+// TestNeighbours: a flavor with devices of several aliases says what Nova promises about their
+// distance, and one with a single alias does not.
+func TestNeighbours(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ request, policy, want string }{
+		{"A100:2", "required", ""},
+		{"A100:2,CX6VF:2", "", "--numa-policy required makes Nova choose"},
+		{"A100:2,CX6VF:2", "preferred", "--numa-policy required makes Nova choose"},
+		{"A100:2,CX6VF:2", "required", "with the NUMA policy required Nova chooses devices by NUMA node, but never by PCIe switch"},
+	} {
+		plan, err := flavor.NewPlan(flavor.Options{Request: request(t, test.request), NUMAPolicy: test.policy}, flavor.Cloud{Microversion: 86, Newest: 96})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, w := range plan.Warnings {
+			if strings.Contains(w, "PCIe switch") {
+				got = w
+			}
+		}
+		if !strings.Contains(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("%s, policy %q: %q, want %q", test.request, test.policy, got, test.want)
+		}
+	}
+}

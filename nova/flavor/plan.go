@@ -118,7 +118,24 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 		p.warn("existing guests keep their devices and properties; new and resized guests get the changed flavor")
 	}
 	o.disk(&p)
+	p.neighbours()
 	return p, nil
+}
+
+// neighbours says what Nova promises about the distance between devices of several aliases, such as
+// a GPU and an RDMA adapter: it knows NUMA nodes (nova/pci/stats.py, _filter_pools_for_numa_cells),
+// and no PCIe switches.
+func (p *Plan) neighbours() {
+	request, err := nova.ParseRequest(p.After.ExtraSpecs[nova.RequestKey])
+	if err != nil || len(request) < 2 {
+		return
+	}
+	promise := "devices of its aliases may be on different NUMA nodes: --numa-policy required makes Nova choose them on the NUMA nodes of the guest"
+	if policy := p.After.ExtraSpecs[numaPolicyKey]; policy == "required" || policy == "socket" {
+		promise = fmt.Sprintf("with the NUMA policy %s Nova chooses devices by NUMA node", policy)
+	}
+	p.warn("%s, but never by PCIe switch: for devices behind one switch, give the device_spec of both a trait of that switch and create a flavor for each, "+
+		"or assign all devices of a host to one guest; gpustack rdma scan --topology shows the switches", promise)
 }
 
 func (p *Plan) warn(format string, args ...any) {
