@@ -239,7 +239,7 @@ func TestOneDocument(t *testing.T) {
 		{name: "locked", args: "host prepare --root prepared --none --yes", wrap: []string{"flock", "prepared/var/lib/gpustack/journal"}, codes: []string{"locked"}},
 		{name: "console", args: "host prepare --root twins --dry-run", codes: []string{"console"}},
 		{name: "host needs", args: "host prepare --root node --device 0000:00:1f.2 --device 0000:01:00.0", codes: []string{"network", "root_disk"}},
-		{name: "nvswitch", args: "host prepare --root hgx", codes: []string{"iommu_group", "nvswitch"}},
+		{name: "nvswitch", args: "host prepare --root hgx", codes: []string{"nvswitch"}},
 		{name: "may hang", args: "host bind --root node --dry-run", codes: []string{"may_hang"}},
 		{name: "not live", args: "host bind --root node --live --yes", errors: "does not belong to a running kernel"},
 		{name: "nova", args: "nova configure --root node --role controller --alias bad", errors: `--alias`},

@@ -27,7 +27,8 @@ func (n Node) Joins(s Selection, d *pci.Device) bool {
 }
 
 // adapterUses returns the refusals of an RDMA adapter that the host uses, or whose uses cannot be
-// determined. A recorded one is refused too, as for other needs: it is the host's until it is bound.
+// determined. A recorded one is refused too, as for other needs: it is the host's until it is
+// bound.
 func (n Node) adapterUses(a pci.Address) (refusals []*Refusal) {
 	adapter := n.Adapters[a]
 	if adapter == nil {

@@ -14,8 +14,9 @@
 // Where to look: topology.go says which machines there are, machine.go starts them and talks to the
 // agent inside (agent/, guest/), kernel.go and initramfs.go make the small machine, which has
 // nothing but a kernel and this package's own init, debian.go makes the one that boots from a disk,
-// which image.go makes, rxe.go adds an RDMA device to the small one, nvidia.go compiles the module, cache.go keeps what is slow to make. Package
-// integration/chain makes compute nodes of the same parts: Disk, Server, Start.
+// which image.go makes, rxe.go adds an RDMA device to the small one, nvidia.go compiles the module,
+// cache.go keeps what is slow to make. Package integration/chain makes compute nodes of the same
+// parts: Disk, Server, Start.
 //
 // It needs root, and Debian's packages that the Makefile lists; of QEMU one before 8.2,
 // or KVM. GPUSTACK_VM_KERNEL names the package file of another kernel than that of this

@@ -19,6 +19,9 @@ import (
 	"gpustack/integration/vm/agent"
 )
 
+// vfCard is the function with SR-IOV.
+const vfCard = "0000:02:00.0"
+
 // aboutVFs is what the steps of a boot change of a function with SR-IOV: of the one that QEMU has,
 // an NVMe controller. Its VFs come and go as those of an adapter do; identity they have none.
 type aboutVFs struct {
@@ -27,7 +30,7 @@ type aboutVFs struct {
 	Overrides        map[string]string
 }
 
-func (m machine) aboutVFs(card string) aboutVFs {
+func (m machine) aboutVFs() aboutVFs {
 	m.t.Helper()
 	const script = `
 cd /sys/bus/pci/devices/$1
@@ -38,7 +41,7 @@ for v in virtfn*; do
 	echo "$(basename $(readlink $v)) ${driver##*/} $(cat $v/driver_override)"
 done
 `
-	lines := strings.Split(strings.TrimSpace(m.run("sh", "-ec", script, "sh", card)), "\n")
+	lines := strings.Split(strings.TrimSpace(m.run("sh", "-ec", script, "sh", vfCard)), "\n")
 	if len(lines) < 2 {
 		m.t.Fatalf("%q", lines)
 	}
@@ -50,12 +53,12 @@ done
 	return about
 }
 
-// recordVFs records VFs of a card for guests, as rdma prepare records those of an adapter, and
+// recordVFs records VFs of vfCard for guests, as rdma prepare records those of an adapter, and
 // returns what a boot makes of them.
-func (m machine) recordVFs(card string, n int) aboutVFs {
+func (m machine) recordVFs(n int) aboutVFs {
 	m.t.Helper()
 	number := func(file string) int {
-		v, err := strconv.Atoi(strings.TrimSpace(m.run("cat", path.Join("/sys/bus/pci/devices", card, file))))
+		v, err := strconv.Atoi(strings.TrimSpace(m.run("cat", path.Join("/sys/bus/pci/devices", vfCard, file))))
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -68,20 +71,20 @@ func (m machine) recordVFs(card string, n int) aboutVFs {
 		}
 		return a
 	}
-	pf := m.scan("--all").device(m.t, strings.TrimPrefix(card, "0000:"))
+	pf := m.scan("--all").device(m.t, strings.TrimPrefix(vfCard, "0000:"))
 	adapter := rdma.Prepared{
 		Address: pf.Address, VendorID: *pf.VendorID, ProductID: *pf.ProductID, Driver: "nvme", Use: rdma.ForGuests, Path: []pci.Address{},
 	}
-	place := path.Dir(strings.TrimSpace(m.run("readlink", "/sys/bus/pci/devices/"+card)))
+	place := path.Dir(strings.TrimSpace(m.run("readlink", "/sys/bus/pci/devices/"+vfCard)))
 	for _, bridge := range addresses.FindAllString(place, -1) {
 		adapter.Path = append(adapter.Path, address(bridge))
 	}
 	wanted := aboutVFs{Count: fmt.Sprint(n), Autoprobe: "0", Drivers: map[string]string{}, Overrides: map[string]string{}}
 	offset, stride := number("sriov_offset"), number("sriov_stride")
 	for i := range n {
-		// On this bus there is nothing else: function and slot count on from the card's.
+		// On this bus there is nothing else: function and slot count on from the vfCard's.
 		at := offset + i*stride
-		vf := fmt.Sprintf("%s:%02x.%d", card[:len("0000:00")], at>>3, at&7)
+		vf := fmt.Sprintf("%s:%02x.%d", vfCard[:len("0000:00")], at>>3, at&7)
 		adapter.VFs = append(adapter.VFs, rdma.PreparedVF{Index: i, Address: address(vf), ProductID: *pf.ProductID, Driver: vfioPCI})
 		wanted.Drivers[vf], wanted.Overrides[vf] = vfioPCI, vfioPCI
 	}
@@ -116,17 +119,16 @@ func (m machine) steps() map[string]startup.Status {
 // binds them to vfio-pci by address, and changes nothing when it runs again. Killed at any moment,
 // it is completed by the next run. With the record gone, all is as before, unless a VF is in use.
 func stepsOfTheBoot(m machine) {
-	const vfCard = "0000:02:00.0"
 	m.run("modprobe", "vfio_pci")
 	m.run("modprobe", "vfio_iommu_type1")
 	m.run("sh", "-ec", "echo 0 >/sys/bus/pci/devices/$1/sriov_numvfs", "sh", vfCard)
 	m.driverIs(vfCard, "nvme")
-	first := m.aboutVFs(vfCard)
-	wanted := m.recordVFs(vfCard, 2)
+	first := m.aboutVFs()
+	wanted := m.recordVFs(2)
 	vfs := slices.Sorted(maps.Keys(wanted.Drivers))
 	is := func(want aboutVFs, when string) {
 		m.t.Helper()
-		if diff := cmp.Diff(want, m.aboutVFs(vfCard)); diff != "" {
+		if diff := cmp.Diff(want, m.aboutVFs()); diff != "" {
 			m.t.Fatalf("%s (-want +got):\n%s", when, diff)
 		}
 	}
@@ -177,7 +179,7 @@ func stepsOfTheBoot(m machine) {
 	// A guest has a VF: whether the record stays or goes, the VF does not.
 	release := m.hold("/dev/vfio/" + m.group(vfs[1]))
 	boot(startup.Unchanged, "again, with a VF in use")
-	m.recordVFs(vfCard, 1)
+	m.recordVFs(1)
 	if reply := m.try("gpustack", "boot"); reply.Status != 1 || !strings.Contains(reply.Stdout, vfs[1]+" is in use") {
 		m.t.Errorf("fewer VFs: exit status %d\n%s%s", reply.Status, reply.Stdout, reply.Stderr)
 	}
@@ -186,12 +188,12 @@ func stepsOfTheBoot(m machine) {
 	m.refused(vfs[1]+" is in use", "boot", "--revert")
 	is(wanted, "reverted while a VF is in use")
 	release()
-	m.recordVFs(vfCard, 2)
+	m.recordVFs(2)
 	revert("reverted")
 
 	const rounds = 2
 	for i := range rounds {
-		m.recordVFs(vfCard, 2)
+		m.recordVFs(2)
 		moment := takes * time.Duration(2*i+1) / (2 * rounds)
 		when := fmt.Sprintf("killed after %.2f s", moment.Seconds())
 		reply, err := m.Ask(m.t.Context(), agent.Request{Argv: []string{"gpustack", "boot"}, Kill: moment})

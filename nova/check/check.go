@@ -666,8 +666,8 @@ func (c *checker) classes(name string, at []aliasAt) {
 	}
 }
 
-// offeredBy returns what a compute node offers of a product, with and without a physical_network: for each of its devices if they are
-// known, else for each spec that may be the first to match one.
+// offeredBy returns what a compute node offers of a product, with and without a physical_network:
+// for each of its devices if they are known, else for each spec that may be the first to match one.
 func (c *checker) offeredBy(s side, product *pci.Device) (offered []devspec.Reported) {
 	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
 	vendor, id := product.VendorID.String(), product.ProductID.String()

@@ -21,6 +21,9 @@ func (e *HeldVF) Error() string {
 	return fmt.Sprintf("VF %s of %s is in use: %s", e.Address, e.PF, e.By)
 }
 
+// Hint returns how to end the use.
+func (e *HeldVF) Hint() string { return e.Held.Hint() }
+
 // errGuests is the error of VFs of which it is unknown whether a guest has them.
 func errGuests(pf pci.Address, why string) error {
 	err := fmt.Errorf("%s: cannot determine which guests use its VFs: %s", pf, why)
