@@ -42,7 +42,7 @@ func TestObservesOnce(t *testing.T) {
 		try(t, exec.Command("strace", append(append(strace, args...), "--root", root)...))
 		return func(file string) int { return strings.Count(read(t, trace), file+`", O_`) }
 	}
-	talk, board := unpack(t, examples(t)["talk-2xk4200.txtar"]), unpack(t, examples(t)["hgx-8xa100.txtar"])
+	talk, twins := unpack(t, examples(t)["talk-2xk4200.txtar"]), unpack(t, examples(t)["workstation-twins.txtar"])
 	whole := opens(talk, "host", "scan", "--all")("driver_override")
 	if whole == 0 {
 		t.Fatal("no function was read")
@@ -58,7 +58,7 @@ func TestObservesOnce(t *testing.T) {
 	if n := opens(talk, "undo", "--dry-run")("driver_override"); n != whole {
 		t.Errorf("undo: %d functions were read, of %d", n, whole)
 	}
-	checked, suggested := opens(board, "host", "check")("/sys/class/block"), opens(board, "host", "prepare")("/sys/class/block")
+	checked, suggested := opens(twins, "host", "check")("/sys/class/block"), opens(twins, "host", "prepare")("/sys/class/block")
 	if checked == 0 || checked >= suggested {
 		t.Errorf("the disks were listed %d times by host check, %d times by host prepare, which suggests commands", checked, suggested)
 	}
