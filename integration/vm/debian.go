@@ -17,7 +17,7 @@ const (
 )
 
 // debian is the machine that boots from a disk. Behind one bridge, and so in one IOMMU
-// group, are a card and what the host needs: its disk, its network card.
+// group, are a card and what the host needs: its disk, its network card. The last has SR-IOV.
 func debian(cpu string) Topology {
 	t := Topology{Name: "debian", CPU: cpu, Machine: "kernel-irqchip=split", Units: intelUnit}
 	if cpu == amd {
@@ -25,7 +25,7 @@ func debian(cpu string) Topology {
 	}
 	t.Devices = slices.Concat(console(), port("rp1", 1), port("rp2", 2), port("rp3", 3), nvidia("rp1", 0), plain("rp2", 0),
 		own("pcie-pci-bridge,id=pb,bus=rp3"), own("bochs-display,bus=pb,addr=0x1"), own("virtio-blk-pci,bus=pb,addr=0x2,drive=root,bootindex=0"), own("e1000,bus=pb,addr=0x3"),
-		own("ide-hd,drive=lab"),
+		own("ide-hd,drive=lab"), port("rp4", 4), sriov("rp4"),
 	)
 	return t
 }

@@ -152,12 +152,14 @@ func (c cycle) run(t *testing.T) {
 		t.Errorf("prepared again:\n%s", out)
 	}
 	drivers(first, "before the boot")
+	maps.Copy(prepared, m.bootUnit())
 
 	m.reboot()
 	step("started anew")
 	if got, want := arguments(), line+" "+c.arguments; got != want {
 		t.Errorf("kernel arguments %q, want %q", got, want)
 	}
+	m.bootUnitEnds()
 	drivers(prepared, "after the boot")
 	for _, card := range c.cards {
 		if c.driver != vfioPCI {
@@ -172,6 +174,7 @@ func (c cycle) run(t *testing.T) {
 		t.Errorf("systemd-modules-load is %s%s", reply.Stdout, m.try("journalctl", "-b", "-u", "systemd-modules-load").Stdout)
 	}
 	t.Run("check", func(t *testing.T) { machine{m.Machine, t}.isReady() })
+	t.Run("boot unit", func(t *testing.T) { machine{m.Machine, t}.bootUnitRan() })
 
 	if c.off {
 		m.run("sed", "-i", "/^\tlinux\t/s/$/ gpustack=off/", "/boot/grub/grub.cfg")
@@ -183,6 +186,7 @@ func (c cycle) run(t *testing.T) {
 		drivers(first, "with gpustack=off")
 	}
 
+	m.withoutBootUnit()
 	m.run("gpustack", "undo", "--yes")
 	step("undone")
 	m.reboot()

@@ -232,7 +232,7 @@ func (m machine) boot() string {
 func (m machine) write(name, text string) {
 	m.t.Helper()
 	reply, err := m.Ask(m.t.Context(), agent.Request{
-		Argv: []string{"sh", "-ec", `umask 077; busybox mkdir -p "${1%/*}"; cat >"$1"`, "sh", name}, Stdin: text,
+		Argv: []string{"sh", "-ec", `umask 077; [ -d "${1%/*}" ] || busybox mkdir -p "${1%/*}"; cat >"$1"`, "sh", name}, Stdin: text,
 	})
 	if err != nil || reply.Status != 0 {
 		m.t.Fatalf("%s: %v: %s", name, err, reply.Stderr)

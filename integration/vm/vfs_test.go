@@ -13,14 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
 	"gpustack/integration/vm/agent"
 )
-
-// vfCard is the function with SR-IOV.
-const vfCard = "0000:02:00.0"
 
 // aboutVFs is what the steps of a boot change of a function with SR-IOV: of the one that QEMU has,
 // an NVMe controller. Its VFs come and go as those of an adapter do; identity they have none.
@@ -30,7 +28,7 @@ type aboutVFs struct {
 	Overrides        map[string]string
 }
 
-func (m machine) aboutVFs() aboutVFs {
+func (m machine) aboutVFs(card string) aboutVFs {
 	m.t.Helper()
 	const script = `
 cd /sys/bus/pci/devices/$1
@@ -41,7 +39,7 @@ for v in virtfn*; do
 	echo "$(basename $(readlink $v)) ${driver##*/} $(cat $v/driver_override)"
 done
 `
-	lines := strings.Split(strings.TrimSpace(m.run("sh", "-ec", script, "sh", vfCard)), "\n")
+	lines := strings.Split(strings.TrimSpace(m.run("sh", "-ec", script, "sh", card)), "\n")
 	if len(lines) < 2 {
 		m.t.Fatalf("%q", lines)
 	}
@@ -53,12 +51,12 @@ done
 	return about
 }
 
-// recordVFs records VFs of vfCard for guests, as rdma prepare records those of an adapter, and
+// recordVFs records VFs of a card for guests, as rdma prepare records those of an adapter, and
 // returns what a boot makes of them.
-func (m machine) recordVFs(n int) aboutVFs {
+func (m machine) recordVFs(card string, n int) aboutVFs {
 	m.t.Helper()
 	number := func(file string) int {
-		v, err := strconv.Atoi(strings.TrimSpace(m.run("cat", path.Join("/sys/bus/pci/devices", vfCard, file))))
+		v, err := strconv.Atoi(strings.TrimSpace(m.run("cat", path.Join("/sys/bus/pci/devices", card, file))))
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -71,20 +69,20 @@ func (m machine) recordVFs(n int) aboutVFs {
 		}
 		return a
 	}
-	pf := m.scan("--all").device(m.t, strings.TrimPrefix(vfCard, "0000:"))
+	pf := m.scan("--all").device(m.t, strings.TrimPrefix(card, "0000:"))
 	adapter := rdma.Prepared{
 		Address: pf.Address, VendorID: *pf.VendorID, ProductID: *pf.ProductID, Driver: "nvme", Use: rdma.ForGuests, Path: []pci.Address{},
 	}
-	place := path.Dir(strings.TrimSpace(m.run("readlink", "/sys/bus/pci/devices/"+vfCard)))
+	place := path.Dir(strings.TrimSpace(m.run("readlink", "/sys/bus/pci/devices/"+card)))
 	for _, bridge := range addresses.FindAllString(place, -1) {
 		adapter.Path = append(adapter.Path, address(bridge))
 	}
 	wanted := aboutVFs{Count: fmt.Sprint(n), Autoprobe: "0", Drivers: map[string]string{}, Overrides: map[string]string{}}
 	offset, stride := number("sriov_offset"), number("sriov_stride")
 	for i := range n {
-		// On this bus there is nothing else: function and slot count on from the vfCard's.
+		// On this bus there is nothing else: function and slot count on from the card's.
 		at := offset + i*stride
-		vf := fmt.Sprintf("%s:%02x.%d", vfCard[:len("0000:00")], at>>3, at&7)
+		vf := fmt.Sprintf("%s:%02x.%d", card[:len("0000:00")], at>>3, at&7)
 		adapter.VFs = append(adapter.VFs, rdma.PreparedVF{Index: i, Address: address(vf), ProductID: *pf.ProductID, Driver: vfioPCI})
 		wanted.Drivers[vf], wanted.Overrides[vf] = vfioPCI, vfioPCI
 	}
@@ -119,16 +117,17 @@ func (m machine) steps() map[string]startup.Status {
 // binds them to vfio-pci by address, and changes nothing when it runs again. Killed at any moment,
 // it is completed by the next run. With the record gone, all is as before, unless a VF is in use.
 func stepsOfTheBoot(m machine) {
+	const vfCard = "0000:02:00.0"
 	m.run("modprobe", "vfio_pci")
 	m.run("modprobe", "vfio_iommu_type1")
 	m.run("sh", "-ec", "echo 0 >/sys/bus/pci/devices/$1/sriov_numvfs", "sh", vfCard)
 	m.driverIs(vfCard, "nvme")
-	first := m.aboutVFs()
-	wanted := m.recordVFs(2)
+	first := m.aboutVFs(vfCard)
+	wanted := m.recordVFs(vfCard, 2)
 	vfs := slices.Sorted(maps.Keys(wanted.Drivers))
 	is := func(want aboutVFs, when string) {
 		m.t.Helper()
-		if diff := cmp.Diff(want, m.aboutVFs()); diff != "" {
+		if diff := cmp.Diff(want, m.aboutVFs(vfCard)); diff != "" {
 			m.t.Fatalf("%s (-want +got):\n%s", when, diff)
 		}
 	}
@@ -179,7 +178,7 @@ func stepsOfTheBoot(m machine) {
 	// A guest has a VF: whether the record stays or goes, the VF does not.
 	release := m.hold("/dev/vfio/" + m.group(vfs[1]))
 	boot(startup.Unchanged, "again, with a VF in use")
-	m.recordVFs(1)
+	m.recordVFs(vfCard, 1)
 	if reply := m.try("gpustack", "boot"); reply.Status != 1 || !strings.Contains(reply.Stdout, vfs[1]+" is in use") {
 		m.t.Errorf("fewer VFs: exit status %d\n%s%s", reply.Status, reply.Stdout, reply.Stderr)
 	}
@@ -188,12 +187,12 @@ func stepsOfTheBoot(m machine) {
 	m.refused(vfs[1]+" is in use", "boot", "--revert")
 	is(wanted, "reverted while a VF is in use")
 	release()
-	m.recordVFs(2)
+	m.recordVFs(vfCard, 2)
 	revert("reverted")
 
 	const rounds = 2
 	for i := range rounds {
-		m.recordVFs(2)
+		m.recordVFs(vfCard, 2)
 		moment := takes * time.Duration(2*i+1) / (2 * rounds)
 		when := fmt.Sprintf("killed after %.2f s", moment.Seconds())
 		reply, err := m.Ask(m.t.Context(), agent.Request{Argv: []string{"gpustack", "boot"}, Kill: moment})
@@ -210,4 +209,76 @@ func stepsOfTheBoot(m machine) {
 func (m machine) driverIs(address, driver string) {
 	m.t.Helper()
 	m.run("sh", "-ec", `modprobe $2; i=0; while [ ! -e /sys/bus/pci/drivers/$2/$1 ]; do [ $i -lt 100 ]; i=$((i+1)); sleep 0.1; done`, "sh", address, driver)
+}
+
+// nvmeCard is the function with SR-IOV of the Debian machine.
+const nvmeCard = "0000:05:00.0"
+
+// bootUnit records two VFs and installs the unit that makes them at every boot, and one of a daemon
+// of libvirt's that notes who had the first VF when it started. It returns the drivers of VFs after
+// a boot.
+func (m machine) bootUnit() map[string]string {
+	m.t.Helper()
+	m.run("mkdir", "-p", path.Dir(rdma.RecordFile), path.Dir(startup.WantsFile))
+	wanted := m.recordVFs(nvmeCard, 2)
+	m.run("install", "-m", "755", "/lab/gpustack", "/usr/local/sbin/gpustack")
+	root := hosttest.Lay(m.t, "-- usr/lib/systemd/systemd --\n-- usr/local/sbin/gpustack --\n")
+	plan, err := startup.FilesFor(root, "/lab/gpustack")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, c := range plan {
+		m.write(c.Name, string(c.After.Content))
+	}
+	m.write("/etc/systemd/system/virtnodedevd.service", fmt.Sprintf(`[Service]
+Type=oneshot
+ExecStart=sh -c 'readlink /sys/bus/pci/devices/%s/virtfn1/driver >/run/saw'
+[Install]
+WantedBy=multi-user.target
+`, nvmeCard))
+	m.run("chmod", "644", startup.UnitFile, startup.WantsFile, "/etc/systemd/system/virtnodedevd.service")
+	m.run("systemctl", "--quiet", "enable", "virtnodedevd.service")
+	return wanted.Drivers
+}
+
+// bootUnitEnds waits until the unit has ended, after which the daemon starts.
+func (m machine) bootUnitEnds() {
+	m.t.Helper()
+	m.run("sh", "-ec", `i=0; while [ ! -e /run/saw ]; do [ $i -lt 600 ]; i=$((i+1)); sleep 0.2; done`)
+}
+
+// bootUnitRan: the unit has made the recorded VFs before those start that give them to guests, and
+// changes nothing when it is restarted.
+func (m machine) bootUnitRan() {
+	m.t.Helper()
+	all := func(outcome startup.Status) {
+		m.t.Helper()
+		steps := m.steps()
+		if len(steps) != 3 {
+			m.t.Errorf("%d steps", len(steps))
+		}
+		for id, status := range steps {
+			if status != outcome {
+				m.t.Errorf("%s: %s, want %s", id, status, outcome)
+			}
+		}
+	}
+	all(startup.Done)
+	if saw := strings.TrimSpace(m.run("cat", "/run/saw")); path.Base(saw) != vfioPCI {
+		m.t.Errorf("virtnodedevd saw the driver %q", saw)
+	}
+	m.run("systemctl", "restart", startup.Unit)
+	all(startup.Unchanged)
+}
+
+// withoutBootUnit forgets the record and the unit, and reverts what this boot has made of it.
+func (m machine) withoutBootUnit() {
+	m.t.Helper()
+	m.run("rm", rdma.RecordFile)
+	m.run("gpustack", "boot", "--revert")
+	m.run("systemctl", "--quiet", "disable", "virtnodedevd.service")
+	m.run("rm", startup.UnitFile, startup.WantsFile, "/usr/local/sbin/gpustack")
+	if about := m.aboutVFs(nvmeCard); about.Count != "0" || about.Autoprobe != "1" {
+		m.t.Errorf("reverted: %+v", about)
+	}
 }
