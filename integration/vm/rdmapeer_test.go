@@ -1,0 +1,74 @@
+package vm
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestRDMAPeers moves data between the software adapters of two machines: one listens, the other one
+// tests. Then nobody listens, and a listener ends at its time limit. The cable is a pair of UDP
+// sockets.
+func TestRDMAPeers(t *testing.T) {
+	t.Parallel()
+	const first, second = "192.168.77.21", "192.168.77.22"
+	one, other := freeUDP(t), freeUDP(t)
+	cable := "socket,id=cable,udp=127.0.0.1:%d,localaddr=127.0.0.1:%d"
+	var listener, peer machine
+	var both sync.WaitGroup
+	both.Go(func() { listener = withRDMA(t, "rdma-listener", first, fmt.Sprintf(cable, other, one)) })
+	both.Go(func() { peer = withRDMA(t, "rdma-peer", second, fmt.Sprintf(cable, one, other)) })
+	both.Wait()
+	if t.Failed() || listener.Machine == nil || peer.Machine == nil {
+		t.FailNow()
+	}
+
+	listens := func() (result func() string) {
+		listener.run("sh", "-c", "(gpustack rdma test --listen --timeout 60s --count 3; echo status $?) >/run/listens 2>&1 </dev/null &")
+		for end := time.Now().Add(30 * time.Second); !strings.Contains(listener.try("busybox", "cat", "/run/listens").Stdout, "--peer"); time.Sleep(beat) {
+			if time.Now().After(end) {
+				t.Fatalf("not listening: %s", listener.run("busybox", "cat", "/run/listens"))
+			}
+		}
+		return func() string {
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(beat) {
+				text := listener.run("busybox", "cat", "/run/listens")
+				if strings.Contains(text, "status ") || time.Now().After(end) {
+					return text
+				}
+			}
+		}
+	}
+	result := listens()
+	got := tested(t, peer.try("gpustack", "rdma", "test", "--peer", first, "--count", "3", "-o", "json"))
+	if one := got.Tests[0]; got.Verdict != "pass" || one.Name != "rxe0" || one.IP != second || one.Iterations != 3 || one.Carried == nil || !*one.Carried {
+		t.Errorf("peer: %+v", got)
+	}
+	if text := result(); !strings.Contains(text, "status 0") {
+		t.Errorf("listener: %s", text)
+	}
+	if r := peer.try("gpustack", "rdma", "test", "--peer", first, "--count", "3", "--timeout", "20s"); r.Status != 2 || !strings.Contains(r.Stdout+r.Stderr, "listen") {
+		t.Errorf("nobody listens: exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	begin := time.Now()
+	if r := listener.try("gpustack", "rdma", "test", "--listen", "--timeout", "2s"); r.Status != 2 || time.Since(begin) > 30*time.Second {
+		t.Errorf("time limit: exit status %d after %s: %s%s", r.Status, time.Since(begin), r.Stdout, r.Stderr)
+	}
+	if left := listener.try("sh", "-c", "for p in /proc/[0-9]*/comm; do busybox grep -l rping $p; done").Stdout; left != "" {
+		t.Errorf("rping is left: %s", left)
+	}
+}
+
+// freeUDP returns a port of the loopback interface that no program has at the moment.
+func freeUDP(t *testing.T) int {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).Port
+}
