@@ -221,7 +221,8 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 		return u.noAdapter(ctx, root, m, opts, absent)
 	}
 	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
-		return &usageError{"no adapter is named, and none is recorded", "gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters"}
+		return &usageError{"no adapter is named, and none is recorded",
+			"gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters"}
 	}
 	plan, work, err := u.planRDMA(root, m, opts)
 	if err != nil {
@@ -363,7 +364,8 @@ func (u *ui) rdmaPrepareTable(r rdmaPrepareReport) {
 			if identity == "" {
 				identity = "-"
 			}
-			rows = append(rows, []string{vf.Address.String(), fmt.Sprintf("VF %d of %s", vf.Index, a.Address), vf.ProductID.String(), identity, vf.Driver + " for " + what})
+			rows = append(rows, []string{vf.Address.String(), fmt.Sprintf("VF %d of %s", vf.Index, a.Address), vf.ProductID.String(), identity, vf.Driver +
+				" for " + what})
 		}
 	}
 	switch {

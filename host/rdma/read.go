@@ -66,7 +66,8 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	group.Wait()
 	for i := range devices {
 		d := &devices[i]
-		if (HasDriver(d) || slices.Contains(opts.Whole, d.Address)) && !slices.ContainsFunc(s.Adapters, func(a Adapter) bool { return a.Address != nil && *a.Address == d.Address }) {
+		if (HasDriver(d) || slices.Contains(opts.Whole, d.Address)) && !slices.ContainsFunc(s.Adapters,
+			func(a Adapter) bool { return a.Address != nil && *a.Address == d.Address }) {
 			s.Adapters = append(s.Adapters, Adapter{Address: &d.Address, Function: d, Driver: d.DriverName()})
 		}
 	}

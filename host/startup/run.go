@@ -35,7 +35,8 @@ type Machine struct {
 // Errors of runs.
 var (
 	// ErrRunning means that another run carries out steps now.
-	ErrRunning = host.WithHint(host.WithCode(errors.New("another gpustack boot is running"), host.CodeLocked, ""), "wait until it has ended: systemctl status "+Unit)
+	ErrRunning = host.WithHint(host.WithCode(errors.New("another gpustack boot is running"), host.CodeLocked, ""),
+		"wait until it has ended: systemctl status "+Unit)
 	// ErrSteps means that steps have failed. The result names them.
 	ErrSteps = host.WithHint(errors.New("a step failed"), "repair the cause, then run: systemctl restart "+Unit)
 )

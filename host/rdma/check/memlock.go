@@ -47,7 +47,8 @@ func (v view) memlock() []host.Finding {
 		}
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: d.File, Line: d.Line, Seen: fmt.Sprintf("processes of %s may lock %s of memory", d.Domain, size(d.Bytes)), Effect: effect,
-			Remedy: fmt.Sprintf("printf '%%s soft memlock unlimited\\n%%s hard memlock unlimited\\n' '%[1]s' '%[1]s' > %s/zz-rdma.conf, then log in again", d.Domain, limitsDir),
+			Remedy: fmt.Sprintf("printf '%%s soft memlock unlimited\\n%%s hard memlock unlimited\\n' '%[1]s' '%[1]s' > %s/zz-rdma.conf, then log in again",
+				d.Domain, limitsDir),
 		})
 	}
 	if !slices.ContainsFunc(v.Limits.Domains, func(d UserLimit) bool { return d.Domain == "*" }) {

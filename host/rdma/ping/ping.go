@@ -200,7 +200,8 @@ func (t Test) Listen(ctx context.Context) (Result, error) {
 		r, err := t.judge(server)
 		r.Seconds = nil
 		if errors.Is(server.err, host.ErrLimit) {
-			r.Causes = []Cause{{Cause: fmt.Sprintf("no peer completed a test within %s", t.Timeout), Remedy: "start the test on the other machine while this one listens: " + t.PeerCommand()}}
+			r.Causes = []Cause{{Cause: fmt.Sprintf("no peer completed a test within %s", t.Timeout),
+				Remedy: "start the test on the other machine while this one listens: " + t.PeerCommand()}}
 		}
 		return r, err
 	})

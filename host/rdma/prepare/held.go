@@ -27,7 +27,8 @@ func (e *HeldVF) Hint() string { return e.Held.Hint() }
 // errGuests is the error of VFs of which it is unknown whether a guest has them.
 func errGuests(pf pci.Address, why string) error {
 	err := fmt.Errorf("%s: cannot determine which guests use its VFs: %s", pf, why)
-	return host.WithCode(host.WithHint(err, "run gpustack as root, in the host's namespaces; 'gpustack host guests' shows what cannot be read"), host.CodeGuestsUnknown, "")
+	return host.WithCode(host.WithHint(err, "run gpustack as root, in the host's namespaces; 'gpustack host guests' shows what cannot be read"),
+		host.CodeGuestsUnknown, "")
 }
 
 // held returns an error for each of the VFs of a function that is in use.
