@@ -653,7 +653,7 @@ func (c *checker) classes(name string, at []aliasAt) {
 			l := ports[0].Line
 			c.add(checkPlacement, host.Fail, a.file, a.line,
 				fmt.Sprintf("alias %s can be met only by devices of %s:%d, which have a physical_network", name, l.File, l.Option.Line()),
-					"never reports such devices to Placement, and finds no host (NoValidHost)",
+				"never reports such devices to Placement, and finds no host (NoValidHost)",
 				"offer the devices without physical_network: gpustack nova configure --hca ADDRESS=alias:"+name+"; or request them by ports of Neutron, without the alias")
 			continue
 		}

@@ -55,7 +55,7 @@ var failures = []failure{
 	{words: `rdma_resolve_addr: Invalid argument`, cause: "the two addresses are not of one family, or the source address cannot reach the peer",
 		remedy: "ip route get PEER from ADDRESS"},
 	{words: `rdma_resolve_addr: (Network is unreachable|No route to host)|ADDR_ERROR, error -(101|113)`,
-		cause: "there is no route to the peer from this port, or the peer's address does not exist",
+		cause:  "there is no route to the peer from this port, or the peer's address does not exist",
 		remedy: "ip route get PEER; ip neighbour; the peer's address: gpustack rdma scan --gids, there"},
 	{words: `ADDR_ERROR, error -110`, cause: "no machine answers for the peer's address (ARP or neighbour discovery)", remedy: "ping PEER; ip neighbour"},
 	{words: `ADDR_ERROR`, cause: "the peer's address cannot be resolved to a port", remedy: "ip route get PEER; ping PEER"},

@@ -20,7 +20,7 @@ var (
 	// ErrNoRDMADevice says that a function has no RDMA device on the host, such as one for guests.
 	ErrNoRDMADevice = host.WithHint(errors.New("has no RDMA device on this host"),
 		"a function for guests is tested in its guest; otherwise bind the function to its host driver")
-	ErrNoIPoIB   = host.WithHint(errors.New("has no IPoIB interface, and rping needs an IP address"),
+	ErrNoIPoIB = host.WithHint(errors.New("has no IPoIB interface, and rping needs an IP address"),
 		"modprobe ib_ipoib; ip link; ip address add ADDRESS/PREFIX dev ib0")
 	ErrNoAddress = host.WithHint(errors.New("has no IP address, and rping needs one"), "ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
 	// ErrUnknownDevice says that a selector is neither an address nor a name of an RDMA device.
