@@ -49,6 +49,7 @@ func TestRDMALibraries(t *testing.T) {
 		switch {
 		case p.Name == "rxe", p.Name == "siw":
 			a.Address, a.Function, a.NodeType = nil, nil, map[string]string{"rxe": "CA", "siw": "RNIC"}[p.Name]
+			a.Parent = "eth0"
 		case drivers[p.Name] == "":
 			t.Errorf("%s: no driver of functions is known", p.File)
 			continue

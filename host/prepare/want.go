@@ -118,7 +118,7 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 		return Want{}, err
 	}
 	var errs []error
-	selected, ofCards := pci.Set(s.All), n.Devices.Card(s.Selected)
+	selected, ofCards, joins := pci.Set(s.All), n.Devices.Card(s.Selected), n.Joins(s)
 	staying := map[string]bool{} // products of which a function remains with the host
 	for i := range n.Devices {
 		if d := &n.Devices[i]; d.VendorID != nil && d.ProductID != nil && !selected[d.Address] {
@@ -127,7 +127,7 @@ func (n node) want(root host.Root, s selection.Selection, opts selection.Options
 	}
 	for _, a := range s.All {
 		f, err := n.function(root, a, staying, driver)
-		f.RDMA = !ofCards(n.Devices.At(a)) && n.Joins(s, n.Devices.At(a)) && !slices.Contains(s.Allowed, a)
+		f.RDMA = !ofCards(n.Devices.At(a)) && joins(n.Devices.At(a)) && !slices.Contains(s.Allowed, a)
 		errs = append(errs, err)
 		w.contract.Functions = append(w.contract.Functions, f)
 	}

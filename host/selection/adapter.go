@@ -9,21 +9,23 @@ import (
 	"gpustack/host/pci"
 )
 
-// Joins reports whether a function is an RDMA adapter that goes to guests with its IOMMU group,
-// because a selected GPU is in it. A recorded one stays with its group after its driver, by which
-// it is an adapter, is gone.
-func (n Node) Joins(s Selection, d *pci.Device) bool {
-	if d == nil || d.IOMMUGroup == nil {
-		return false
+// Joins returns a function that reports whether a function is an RDMA adapter that goes to guests
+// with its IOMMU group, because a selected GPU is in it. A recorded one stays with its group after
+// its driver, by which it is an adapter, is gone.
+func (n Node) Joins(s Selection) func(*pci.Device) bool {
+	groups := map[int]bool{}
+	for _, a := range s.Selected {
+		if gpu := n.Devices.At(a); gpu != nil && gpu.IsGPU() && gpu.IOMMUGroup != nil {
+			groups[*gpu.IOMMUGroup] = true
+		}
 	}
-	f := n.Recorded.At(d.Address)
-	if n.Adapters[d.Address] == nil && (f == nil || !f.RDMA || !f.IsAt(n.Devices)) {
-		return false
+	return func(d *pci.Device) bool {
+		if d == nil || d.IOMMUGroup == nil || !groups[*d.IOMMUGroup] {
+			return false
+		}
+		f := n.Recorded.At(d.Address)
+		return n.Adapters[d.Address] != nil || f != nil && f.RDMA && f.IsAt(n.Devices)
 	}
-	return slices.ContainsFunc(s.Selected, func(a pci.Address) bool {
-		gpu := n.Devices.At(a)
-		return gpu != nil && gpu.IsGPU() && gpu.IOMMUGroup != nil && *gpu.IOMMUGroup == *d.IOMMUGroup
-	})
 }
 
 // adapterUses returns the refusals of an RDMA adapter that the host uses, or whose uses cannot be
@@ -49,10 +51,10 @@ func (n Node) adapterUses(a pci.Address) (refusals []*Refusal) {
 // group with a selected GPU, unless they are recorded already. Used ones, whose refusal is lifted,
 // are those of Leaving.
 func (n Node) Joining(s Selection) (warnings []string) {
-	ofCards := n.Devices.Card(s.Selected)
+	ofCards, joins := n.Devices.Card(s.Selected), n.Joins(s)
 	for _, a := range s.All {
 		d, adapter := n.Devices.At(a), n.Adapters[a]
-		if adapter == nil || !n.IsNew(a) || ofCards(d) || len(n.adapterUses(a)) > 0 || !n.Joins(s, d) {
+		if adapter == nil || !n.IsNew(a) || ofCards(d) || len(n.adapterUses(a)) > 0 || !joins(d) {
 			continue
 		}
 		stops := ""

@@ -156,11 +156,11 @@ func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 			add(&Refusal{Address: need.Address, Absolute: need.Absolute, Reason: "the host needs it: " + need.Reason, Code: need.Code})
 		}
 	}
-	ofCards := n.Devices.Card(s.Selected)
+	ofCards, joins := n.Devices.Card(s.Selected), n.Joins(s)
 	for _, a := range s.All {
 		d := n.Devices.At(a)
-		switch joins := !ofCards(d) && n.Joins(s, d); {
-		case joins:
+		switch {
+		case !ofCards(d) && joins(d):
 			for _, r := range n.adapterUses(a) {
 				add(r)
 			}
