@@ -54,6 +54,18 @@ func readAdapters(root host.Root, devices pci.Devices) map[pci.Address]*Adapter 
 	return adapters
 }
 
+// AdaptersByDriver returns the functions that are RDMA adapters by their drivers, without their
+// uses.
+func AdaptersByDriver(devices pci.Devices) map[pci.Address]*Adapter {
+	adapters := map[pci.Address]*Adapter{}
+	for i := range devices {
+		if d := &devices[i]; !d.IsVF() && rdma.HasDriver(d) {
+			adapters[d.Address] = &Adapter{}
+		}
+	}
+	return adapters
+}
+
 // readAdapter reads one function, and reports whether it is an RDMA adapter. One whose interface or
 // RDMA device is not shown may be in use in another network namespace.
 func readAdapter(root host.Root, d *pci.Device) (*Adapter, bool) {

@@ -100,6 +100,7 @@ func TestStatesAgree(t *testing.T) {
 			}
 		}
 		var err error
+		m.Adapters = machine.AdaptersByDriver(m.Devices.Value)
 		if m.Needs.Value, err = guard.Needs(root, m.Devices.Value, guard.Running{}); err != nil {
 			t.Fatal(err)
 		}

@@ -117,9 +117,9 @@ func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State
 // obstacles returns the states of the GPUs that host prepare would refuse, and of the other
 // functions of their cards. It selects all GPUs of a vendor, and leaves out those whose refusals
 // remain. Neither the choice that NVSwitches require nor other functions that the host needs are
-// considered.
+// considered, and RDMA adapters count as idle.
 func (n Node) obstacles() map[pci.Address]State {
-	n.Needs = guard.Consoles(n.Devices)
+	n.Needs, n.Adapters = guard.Consoles(n.Devices), machine.AdaptersByDriver(n.Devices)
 	byVendor := map[pci.ID][]pci.Address{}
 	for i := range n.Devices {
 		d := &n.Devices[i]

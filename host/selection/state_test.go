@@ -24,8 +24,9 @@ func TestStates(t *testing.T) {
 		uuid  = "6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11"
 		gpu   = "01:00.0 0300 10de 10 "
 		audio = "01:00.1 0403 10de 10 "
-		nic   = "c3:00.0 0200 15b3 10 mlx5_core"
-		more  = "c4:00.0 0200 15b3 10 mlx5_core"
+		nic   = "c3:00.0 0200 8086 10 ixgbe"
+		more  = "c4:00.0 0200 8086 10 ixgbe"
+		hca   = "c3:00.0 0207 15b3 10 mlx5_core"
 	)
 	guestHas := func(functions ...string) machine.Uses {
 		id := uuid
@@ -62,9 +63,10 @@ func TestStates(t *testing.T) {
 		{"use is not seen", []string{gpu + "vfio-pci"}, false, unread("/proc: no such file"), "guest-ready (use unknown)"},
 		{"use counts for vfio-pci only", []string{gpu + "nouveau"}, false, unread("no"), "host"},
 		{"half a card", []string{gpu + "vfio-pci", audio + "snd_hda_intel"}, false, idle, "blocked: shares group 10 with audio 0000:01:00.1 (snd_hda_intel), host"},
-		{"a NIC in its group", []string{gpu + "nvidia", nic}, false, idle, "blocked: shares group 10 with NIC 0000:c3:00.0 (mlx5_core), host"},
+		{"an RDMA adapter in its group", []string{gpu + "nvidia", hca}, false, idle, "host, host"},
+		{"a NIC in its group", []string{gpu + "nvidia", nic}, false, idle, "blocked: shares group 10 with NIC 0000:c3:00.0 (ixgbe), host"},
 		{"two NICs in its group, and a bridge", []string{"00:01.0 0604 8086 10 pcieport", gpu + "vfio-pci", nic, more}, false, idle,
-			"-, blocked: shares group 10 with NIC 0000:c3:00.0 (mlx5_core) and 1 more, host, host"},
+			"-, blocked: shares group 10 with NIC 0000:c3:00.0 (ixgbe) and 1 more, host, host"},
 		{"a NIC without a driver, once prepared", []string{gpu + "vfio-pci", "c3:00.0 0200 15b3 10 -"}, false, idle, "guest-ready, host"},
 		{"a NIC without a driver, before", []string{gpu + "nvidia", "c3:00.0 0200 15b3 10 -"}, false, idle, "blocked: shares group 10 with NIC 0000:c3:00.0, host"},
 		{"a NIC that goes along", []string{gpu + "vfio-pci", "c3:00.0 0200 15b3 10 vfio-pci"}, false, idle, "guest-ready, guest-ready"},
@@ -72,7 +74,7 @@ func TestStates(t *testing.T) {
 			"unknown: 0000:01:00.1: its driver cannot be read, unknown: its driver cannot be read"},
 		{"two GPUs of one group", []string{gpu + "nvidia", "02:00.0 0302 10de 10 nvidia"}, false, idle, "host, host"},
 		{"an AMD accelerator beside a NIC", []string{"01:00.0 1200 1002 10 amdgpu", nic}, false, idle,
-			"blocked: shares group 10 with NIC 0000:c3:00.0 (mlx5_core), host"},
+			"blocked: shares group 10 with NIC 0000:c3:00.0 (ixgbe), host"},
 		{"an NVSwitch", []string{"00:01.0 0604 8086 1 pcieport", "00:01.0/05:00.0 0680 10de 11 nvidia-nvswitch"}, false, idle, "-, host"},
 		{"bound to vfio-pci, and no IOMMU", []string{"01:00.0 0300 10de - vfio-pci"}, true, idle, "blocked: has no IOMMU group"},
 		{"bound to vfio-pci, groups not seen", []string{"01:00.0 0300 10de - vfio-pci"}, false, idle, "unknown: its IOMMU group is not shown"},

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestRDMAPeers moves data between the software adapters of two machines: one listens, the other one
-// tests. Then nobody listens, and a listener ends at its time limit. The cable is a pair of UDP
+// TestRDMAPeers moves data between the software adapters of two machines: one listens, the other
+// one tests. Then nobody listens, and a listener ends at its time limit. The cable is a pair of UDP
 // sockets.
 func TestRDMAPeers(t *testing.T) {
 	t.Parallel()
