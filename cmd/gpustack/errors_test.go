@@ -17,6 +17,7 @@ import (
 // the package below the module, and of the variable or type.
 var withoutHint = map[string]string{
 	"host.ErrNoFlags":               "a finding of host check shows it, and has a remedy of its own",
+	"host.ErrNotNode":               "a finding names the file and what belongs in its place",
 	"host.ErrStopped":               "the operator stopped the program that the text names",
 	"host.ProgramError":             "the last line of the program says what to do; what runs it adds a hint where it knows one",
 	"nova/cloud.ErrUnknownName":     "nova explain judges the name of a resource class or trait by it",
