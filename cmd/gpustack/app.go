@@ -56,6 +56,14 @@ func newApp(u *ui, args []string) app {
 				},
 			},
 			{
+				Name:     "container",
+				Usage:    "GPUs and RDMA adapters for containers",
+				Category: "On each compute node",
+				Subcommands: []*cli.Command{
+					newContainerCheckCommand(u),
+				},
+			},
+			{
 				Name:        "nova",
 				Usage:       "OpenStack Nova's services",
 				Category:    "On controllers and compute nodes",

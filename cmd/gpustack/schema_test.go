@@ -29,6 +29,7 @@ import (
 // change in docs/json.md.
 func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
+		"container check":  reflect.TypeFor[containerCheckReport](),
 		"flavor create":    reflect.TypeFor[flavorReport](),
 		"flavor delete":    reflect.TypeFor[flavorDeleteReport](),
 		"image check":      reflect.TypeFor[imageCheckReport](),

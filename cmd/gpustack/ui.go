@@ -121,7 +121,7 @@ func (u *ui) catchUp() {
 }
 
 // rooted matches the commands about a machine. Others that have --root are about a cloud.
-var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|nova (check|configure)|rdma (scan|check|prepare|test)|repair-migration|history|undo)\b`)
+var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare)|repair-migration|history|undo)\b`)
 
 // atRoot adds --root to the commands in hints, remedies and messages, one a line: they are for the
 // same machine, and without --root they would look at this one, or change it. Lines that have it

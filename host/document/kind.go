@@ -34,6 +34,7 @@ const (
 	RDMAScan        Kind = "rdma scan"
 	RDMATest        Kind = "rdma test"
 	RDMACheck       Kind = "rdma check"
+	ContainerCheck  Kind = "container check"
 	RepairMigration Kind = "repair-migration"
 	History         Kind = "history"
 	Undo            Kind = "undo"
@@ -58,6 +59,7 @@ func keys() []struct {
 		{NovaExplain, []string{"conclusion", "judgements"}}, // before HostCheck
 		{HostCheck, []string{"verdict", "findings", "system"}},
 		{RDMACheck, []string{"verdict", "findings", "reboot_required"}},
+		{ContainerCheck, []string{"verdict", "findings", "loaded_driver"}},
 		{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
 		{HostScan, []string{"host", "devices"}},
 		{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	containercheck "gpustack/host/container/check"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+func newContainerCheckCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "check",
+		Usage: "check whether containers can use the GPUs and RDMA adapters of this node",
+		Description: `
+Checks everything that containers with GPUs depend on. Prints the verdict with what to do
+next, then failures and warnings. Each has its effect, with the message that users see, and
+a remedy. --all prints what every check has found.
+
+Reads files below the root only: NVIDIA's libraries and programs are neither loaded nor
+started, because they create device nodes on the running machine. Some files can be read by
+root only.
+
+What cannot be read, for example in a support archive, is n/a, never pass.
+docs/containers.md lists the messages with their causes; the formats json and yaml are
+described in docs/json.md.
+
+EXAMPLES
+  gpustack container check
+  gpustack container check --all
+  gpustack container check -o json
+
+EXIT STATUS
+  0  ready; there may be warnings
+  1  error, nothing to check, or not enough information to reach a verdict
+  2  a check has failed`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
+		},
+		Action: action(u, parseContainerCheck, runContainerCheck),
+	}
+}
+
+type containerCheckOptions struct {
+	root, format string
+	all          bool
+}
+
+func parseContainerCheck(c *cli.Context, f *faults) containerCheckOptions {
+	f.arguments(c)
+	return containerCheckOptions{c.String("root"), f.choice(c, "output"), c.Bool("all")}
+}
+
+// containerCheckReport is the output of container check (docs/json.md).
+type containerCheckReport struct {
+	Schema   int                    `json:"schema"`
+	Host     *string                `json:"host"`
+	Verdict  containercheck.Verdict `json:"verdict"`
+	Passed   bool                   `json:"passed"`
+	Driver   *string                `json:"loaded_driver"`
+	Findings []host.Finding         `json:"findings"`
+	Warnings []string               `json:"warnings"`
+}
+
+func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	if err := u.settled(ctx, root); err != nil {
+		return err
+	}
+	if err := machine.Find(root); err != nil {
+		return err
+	}
+	devices, warnings, err := pci.Scan(root, pci.Options{})
+	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err))
+	findings, verdict, err := containercheck.Verify(m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", root.Path("/"), err)
+	}
+	r := containerCheckReport{
+		Schema: 1, Host: host.ReadHostname(root), Verdict: verdict, Passed: !host.Failed(findings),
+		Findings: findings, Warnings: append([]string{}, warnings...),
+	}
+	u.warn(r.Warnings...)
+	u.show(r)
+	if opts.format == formatTable {
+		u.containerCheckTable(r, opts.all)
+	}
+	switch {
+	case !r.Passed:
+		return errDifferent
+	case verdict == containercheck.Unknown:
+		return fmt.Errorf("%s: %w", root.Path("/"), containercheck.ErrUnknown)
+	}
+	return nil
+}
+
+// containerCheckTable prints the verdict, failures and warnings; with all every finding in the
+// order of the checks. Without a verdict it also prints what could not be checked.
+func (u *ui) containerCheckTable(r containerCheckReport, all bool) {
+	if r.Host != nil {
+		u.printf("%s\n\n", printable(*r.Host))
+	}
+	listed := r.Findings
+	if !all {
+		shown := []host.Status{host.Fail, host.Warn}
+		if r.Verdict == containercheck.Unknown {
+			shown = append(shown, host.NA)
+		}
+		listed = slices.DeleteFunc(slices.Clone(listed), func(f host.Finding) bool { return !slices.Contains(shown, f.Status) })
+		slices.SortStableFunc(listed, func(a, b host.Finding) int { return slices.Index(shown, a.Status) - slices.Index(shown, b.Status) })
+	}
+	colour, next := bold, ""
+	switch r.Verdict {
+	case containercheck.Ready:
+		colour, next = green, "nothing was started: only a container that runs CUDA proves the rest"
+	case containercheck.NotReady:
+		colour, next = red, "follow the remedies below, then run '"+u.atRoot("gpustack container check")+"' again"
+	case containercheck.Unknown:
+		next = "the checks below name what cannot be read"
+	}
+	u.verdict(colour, string(r.Verdict), next, r.Findings, listed)
+}
