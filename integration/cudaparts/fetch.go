@@ -130,17 +130,22 @@ var lists = sync.OnceValues(func() (string, error) {
 	})
 })
 
-// archive returns the address of Debian's archive that apt is configured to use.
+// inRelease is what apt would fetch first of a release of Debian's archive. Updates and security
+// fixes are releases of other names.
+var inRelease = regexp.MustCompile(`(?m)^'(\S+)/dists/[a-z]+/InRelease'`)
+
+// archive returns the address of Debian's archive that apt is configured to use. apt may have no
+// lists yet, and does not know then which archive is Debian's: the signature tells.
 func archive(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Component: main").Output()
+	out, err := exec.CommandContext(ctx, "apt-get", "--print-uris", "update").Output()
 	if err != nil {
-		return "", fmt.Errorf("apt-get indextargets: %w", err)
+		return "", fmt.Errorf("apt-get --print-uris update: %w", err)
 	}
-	uri, _, ok := strings.Cut(string(out), "\n")
-	if !ok {
-		return "", errors.New("apt is not configured to use Debian's archive, or has no lists: apt-get update")
+	found := inRelease.FindSubmatch(out)
+	if found == nil {
+		return "", errors.New("apt is not configured to use Debian's archive")
 	}
-	return uri, nil
+	return string(found[1]), nil
 }
 
 // apt runs a program of apt with the state in a folder.
