@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 
 	"golang.org/x/sys/unix"
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -39,10 +38,10 @@ func (r *reader) node(name string) nodeState {
 }
 
 func (r *reader) stat(name string) fileState {
-	state, ok := r.files[name]
+	state, ok := r.paths[name]
 	if !ok {
 		state = statBelow(r.root, name)
-		r.files[name] = state
+		r.paths[name] = state
 	}
 	return state
 }
@@ -90,19 +89,27 @@ func (v *view) add(field string, kind Kind, library, format string, args ...any)
 	})
 }
 
+// what names the devices that edits belong to.
+func (v *view) what() string {
+	if v.device == "" {
+		return "a device of this file"
+	}
+	return "this device"
+}
+
 func (v *view) edits(at string, e *specs.ContainerEdits) {
 	for i, n := range e.DeviceNodes {
-		if n != nil && n.Path != "" {
+		if path.IsAbs(n.Path) {
 			v.deviceNode(fmt.Sprintf("%s.deviceNodes[%d]", at, i), n)
 		}
 	}
 	for i, m := range e.Mounts {
-		if m != nil && m.HostPath != "" {
+		if m.HostPath != "" {
 			v.mount(fmt.Sprintf("%s.mounts[%d].hostPath", at, i), m)
 		}
 	}
 	for i, h := range e.Hooks {
-		if h != nil && h.Path != "" {
+		if h.Path != "" {
 			v.hook(fmt.Sprintf("%s.hooks[%d].path", at, i), h)
 		}
 	}
@@ -156,8 +163,7 @@ func (v *view) deviceNode(field string, n *specs.DeviceNode) {
 // mount reports a bind mount whose source does not exist. The runtime finds that out when the
 // container starts: the texts are those of runc 1.1.
 func (v *view) mount(field string, m *specs.Mount) {
-	bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
-	if !bind && m.Type != "" && m.Type != "none" { // the source of a tmpfs is no path
+	if !isBind(m) || !path.IsAbs(m.HostPath) {
 		return
 	}
 	switch state := v.stat(m.HostPath); {
@@ -165,23 +171,22 @@ func (v *view) mount(field string, m *specs.Mount) {
 		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err))
 	case !state.present:
 		v.add(field, Missing, fmt.Sprintf("error mounting %q to rootfs at %q: no such file or directory", m.HostPath, m.ContainerPath),
-			"%s does not exist; containers with this device do not start", m.HostPath)
+			"%s does not exist; containers with %s do not start", m.HostPath, v.what())
 	}
 }
 
 // hook reports a hook whose program cannot be started.
 func (v *view) hook(field string, h *specs.Hook) {
 	state := v.stat(h.Path)
-	text := func(err error) string { return fmt.Sprintf("error running hook: fork/exec %s: %v", h.Path, err) }
+	text := func(err error) string { return fmt.Sprintf("fork/exec %s: %v", h.Path, err) }
 	switch {
-	case !path.IsAbs(h.Path):
-		v.add(field, Malformed, "", "the path %s of the program is not absolute", h.Path)
+	case !path.IsAbs(h.Path): // a problem of the file alone
 	case state.err != nil:
 		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", h.Path, host.Cause(state.err))
 	case !state.present:
-		v.add(field, Missing, text(unix.ENOENT), "program %s of hook %s does not exist; containers with this device do not start", h.Path, h.HookName)
+		v.add(field, Missing, text(unix.ENOENT), "program %s of hook %s does not exist; containers with %s do not start", h.Path, h.HookName, v.what())
 	case !state.mode.IsRegular() || state.mode.Perm()&0o111 == 0:
-		v.add(field, Missing, text(unix.EACCES), "%s of hook %s is not an executable file; containers with this device do not start", h.Path, h.HookName)
+		v.add(field, Missing, text(unix.EACCES), "%s of hook %s is not an executable file; containers with %s do not start", h.Path, h.HookName, v.what())
 	}
 }
 

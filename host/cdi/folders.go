@@ -33,6 +33,8 @@ type File struct {
 	Priority int         // of its folder: a higher one takes a device's place
 	Spec     *specs.Spec // nil if the file cannot be parsed
 	Problems []Problem   // in the order of the file
+
+	lines *lines
 }
 
 // Used reports whether runtimes use the file's devices.
@@ -61,7 +63,7 @@ type Device struct {
 // or file that cannot be read is a problem of its own, and the error is only for a root that cannot
 // be used at all.
 func Read(root host.Root) (Folders, error) {
-	r := reader{root: root, nodes: map[string]nodeState{}, files: map[string]fileState{}}
+	r := reader{root: root, nodes: map[string]nodeState{}, paths: map[string]fileState{}}
 	dirs, err := r.folders()
 	if err != nil {
 		return Folders{}, err
@@ -69,6 +71,7 @@ func Read(root host.Root) (Folders, error) {
 	for priority, dir := range dirs {
 		r.folder(dir, priority)
 	}
+	r.files()
 	r.out.nodes = r.nodes
 	r.out.resolve()
 	return r.out, nil
@@ -79,7 +82,7 @@ type reader struct {
 	root  host.Root
 	out   Folders
 	nodes map[string]nodeState
-	files map[string]fileState
+	paths map[string]fileState
 }
 
 // folders returns the folders that runtimes read. A tree without /var/run is taken for a machine
@@ -110,7 +113,7 @@ func (r *reader) folders() ([]string, error) {
 	return []string{StaticFolder, varRunFolder}, nil
 }
 
-// folder reads the files of a folder.
+// folder adds the files of a folder, which are read later.
 func (r *reader) folder(dir string, priority int) {
 	names, err := r.root.ReadDir(dir)
 	if err != nil {
@@ -126,7 +129,7 @@ func (r *reader) folder(dir string, priority int) {
 		switch ext := path.Ext(name); {
 		case ext == ".json" || ext == ".yaml":
 			if !r.isDir(file) {
-				r.out.Files = append(r.out.Files, r.file(file, priority))
+				r.out.Files = append(r.out.Files, File{Path: file, Priority: priority})
 			}
 		case slices.Contains([]string{".yml", ".json", ".yaml"}, strings.ToLower(ext)):
 			r.out.Problems = append(r.out.Problems, Problem{
@@ -164,4 +167,14 @@ func (f Folders) All() []Problem {
 		all = append(all, file.Problems...)
 	}
 	return all
+}
+
+// Edits returns what a file and one of its devices change in a container, as they stand in the
+// file: for callers that judge what is injected. It is nil if the device leads to no file.
+func (f Folders) Edits(d Device) []*specs.ContainerEdits {
+	spec, n := f.find(d)
+	if spec == nil {
+		return nil
+	}
+	return []*specs.ContainerEdits{&spec.ContainerEdits, &spec.Devices[n].ContainerEdits}
 }

@@ -30,7 +30,7 @@ const (
 	Ignored    Kind = "ignored"    // runtimes do not read the file, or a part of it, and say nothing
 	Malformed  Kind = "malformed"  // not YAML or JSON, an unknown key, or a value that the library refuses
 	Version    Kind = "version"    // cdiVersion is unknown, too low, or too high for older runtimes
-	Conflict   Kind = "conflict"   // a name stands twice in one folder: runtimes resolve neither
+	Conflict   Kind = "conflict"   // a name appears twice in one folder: runtimes resolve neither
 	Shadowed   Kind = "shadowed"   // a file of the later folder takes the device's place
 	Missing    Kind = "missing"    // a device node, a mount's source or a hook's program does not exist
 	Stale      Kind = "stale"      // the numbers of a device node are not the node's: the wrong device

@@ -1,48 +1,133 @@
 package cdi
 
 import (
+	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strings"
 
 	"tags.cncf.io/container-device-interface/pkg/parser"
+
+	"gpustack/host"
 )
 
+// claim is a device of a file that runtimes use.
+type claim struct {
+	file  *File
+	index int // in the file's list
+}
+
 // resolve finds the device that each name leads to, as the library does (v1.1.1, Cache.refresh): a
-// later folder takes the place of an earlier one, and a name that stands twice in one folder leads
-// to no device at all, not even to that of the other folder.
+// later folder takes the place of an earlier one, and a name that appears twice in one folder leads
+// to no device at all, not even to that of the other folder. The library reports the second only.
 func (f *Folders) resolve() {
-	type claim struct {
-		file     string
-		priority int
-	}
 	claims := map[string][]claim{}
-	for _, file := range f.Files {
+	kinds := map[string][]*File{}
+	for i := range f.Files {
+		file := &f.Files[i]
 		if !file.Used() {
 			continue
 		}
-		vendor, class := parser.ParseQualifier(file.Spec.Kind)
-		for _, d := range file.Spec.Devices {
-			name := parser.QualifiedName(vendor, class, d.Name)
-			claims[name] = append(claims[name], claim{file.Path, file.Priority})
+		kinds[file.Spec.Kind] = append(kinds[file.Spec.Kind], file)
+		for n := range file.Spec.Devices {
+			name := file.deviceName(n)
+			claims[name] = append(claims[name], claim{file, n})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(claims)) {
-		all := claims[name]
-		d := Device{Name: name}
-		for i, c := range all {
-			same := slices.ContainsFunc(all, func(o claim) bool { return o != c && o.priority == c.priority })
-			switch {
-			case same:
-				d.Conflicts = append(d.Conflicts, c.file)
-			case i == len(all)-1:
-				d.File = c.file
-			default:
-				d.Shadows = append(d.Shadows, c.file)
+		f.devices = append(f.devices, decide(name, claims[name]))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		f.otherFolder(kind, kinds[kind])
+	}
+	for i := range f.Files {
+		f.Files[i].lines = nil
+	}
+}
+
+// deviceName returns the qualified name of a device of the file.
+func (f *File) deviceName(n int) string {
+	vendor, class := parser.ParseQualifier(f.Spec.Kind)
+	return parser.QualifiedName(vendor, class, f.Spec.Devices[n].Name)
+}
+
+// decide returns the device of a name, and adds the conflicts to the files.
+func decide(name string, all []claim) Device {
+	d := Device{Name: name}
+	first := map[int]claim{} // by priority
+	for i, c := range all {
+		twin := slices.IndexFunc(all, func(o claim) bool { return o.file != c.file && o.file.Priority == c.file.Priority })
+		if twin < 0 {
+			if i == len(all)-1 {
+				d.File = c.file.Path
+			} else {
+				d.Shadows = append(d.Shadows, c.file.Path)
+			}
+			continue
+		}
+		d.Conflicts = append(d.Conflicts, c.file.Path)
+		later, earlier := c.file, all[twin].file
+		if known, ok := first[c.file.Priority]; ok {
+			earlier = known.file
+		} else {
+			first[c.file.Priority] = c
+			later, earlier = earlier, later
+		}
+		c.file.problem(c.index, Problem{
+			Kind: Conflict, Status: host.Fail, Device: name,
+			Reason:  fmt.Sprintf("%s also defines the device: runtimes resolve a name that appears twice in a folder to no device", all[twin].file.Path),
+			Library: fmt.Sprintf("conflicting device %q (specs %q, %q)", name, later.libraryPath(), earlier.libraryPath()),
+		})
+	}
+	if len(d.Conflicts) > 0 {
+		d.File, d.Shadows = "", nil
+	}
+	return d
+}
+
+// problem adds a problem with the name of a device.
+func (f *File) problem(device int, p Problem) {
+	p.File, p.Field = f.Path, fmt.Sprintf("devices[%d].name", device)
+	p.Line = f.lines.of(p.Field)
+	f.Problems = append(f.Problems, p)
+}
+
+// libraryPath returns the path of the file as the library names it.
+func (f *File) libraryPath() string {
+	if path.Dir(f.Path) == DynamicFolder {
+		return path.Join(varRunFolder, path.Base(f.Path))
+	}
+	return f.Path
+}
+
+// otherFolder adds, to each file of the first folder, that its kind is used in the other one too.
+// No runtime reports it.
+func (f *Folders) otherFolder(kind string, files []*File) {
+	last := files[len(files)-1]
+	for _, file := range files {
+		if file.Priority == last.Priority {
+			continue
+		}
+		var others, lost []string
+		for _, o := range files {
+			if o.Priority > file.Priority {
+				others = append(others, o.Path)
 			}
 		}
-		if len(d.Conflicts) > 0 {
-			d.File, d.Shadows = "", nil
+		for n := range file.Spec.Devices {
+			name := file.deviceName(n)
+			if slices.ContainsFunc(f.devices, func(d Device) bool { return d.Name == name && d.File != "" && d.File != file.Path }) {
+				lost = append(lost, name)
+			}
 		}
-		f.devices = append(f.devices, d)
+		p := Problem{File: file.Path, Field: "kind", Kind: Shadowed, Status: host.Warn, Line: file.lines.of("kind")}
+		if len(lost) == 0 {
+			p.Reason = fmt.Sprintf("%s is also used in %s, where a device of the same name would take precedence", kind, strings.Join(others, ", "))
+		} else {
+			p.Device = lost[0]
+			p.Reason = fmt.Sprintf("%s is also used in %s, which takes precedence for %s", kind, strings.Join(others, ", "), strings.Join(lost, ", "))
+		}
+		file.Problems = append(file.Problems, p)
 	}
 }

@@ -38,5 +38,8 @@ func Text(spec specs.Spec) ([]byte, error) {
 			all = append(all, errors.New(p.String()))
 		}
 	}
-	return b.Bytes(), errors.Join(all...)
+	if len(all) > 0 {
+		return nil, errors.Join(all...)
+	}
+	return b.Bytes(), nil
 }

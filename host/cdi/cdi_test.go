@@ -1,0 +1,310 @@
+package cdi_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	library "tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/hosttest"
+)
+
+func texts(problems []cdi.Problem) []string {
+	var all []string
+	for _, p := range problems {
+		all = append(all, fmt.Sprintf("%s %s: %s", p.Status, p.Kind, p))
+	}
+	return all
+}
+
+const oneDevice = `{"cdiVersion":"0.5.0","kind":"example.com/gpu","devices":[{"name":"0","containerEdits":{"env":["A=1"]}}]}` + "\n"
+
+// TestFolders tells apart folders that are absent, unreadable and one folder under two names.
+func TestFolders(t *testing.T) {
+	for _, c := range []struct {
+		name, tree string
+		files      []string
+		problems   []string
+	}{
+		{"nothing", "mkdir etc", nil, nil},
+		{"/var/run is a link", "symlink var/run -> /run\n-- run/cdi/a.json --\n" + oneDevice, []string{"/run/cdi/a.json"}, nil},
+		{"/var/run is a relative link", "symlink var/run -> ../run\n-- run/cdi/a.json --\n" + oneDevice, []string{"/run/cdi/a.json"}, nil},
+		{"a tree without /var/run", "-- run/cdi/a.json --\n" + oneDevice, []string{"/run/cdi/a.json"}, nil},
+		{
+			"/var/run is a folder", "-- run/cdi/a.json --\n" + oneDevice + "-- var/run/cdi/b.json --\n" + oneDevice, []string{"/var/run/cdi/b.json"},
+			[]string{"warn ignored: /run/cdi/a.json: runtimes read /var/run/cdi, and /var/run is not a link to /run on this machine"},
+		},
+		{
+			"a folder is a file", "-- etc/cdi --\n" + oneDevice + "-- run/cdi/a.json --\n" + oneDevice, []string{"/run/cdi/a.json"},
+			[]string{"fail unreadable: /etc/cdi: the folder cannot be read: not a directory"},
+		},
+		{
+			"/etc/cdi is a link to the other folder", "symlink etc/cdi -> /run/cdi\n-- run/cdi/a.json --\n" + oneDevice, []string{"/etc/cdi/a.json", "/run/cdi/a.json"},
+			[]string{"warn shadowed: /etc/cdi/a.json:1: kind: example.com/gpu is also used in /run/cdi/a.json, which takes precedence for example.com/gpu=0"},
+		},
+		{
+			"a loop of links", "symlink etc/cdi/a.json -> b.json\nsymlink etc/cdi/b.json -> a.json\n", []string{"/etc/cdi/a.json", "/etc/cdi/b.json"},
+			[]string{
+				"fail unreadable: /etc/cdi/a.json: the file cannot be read: too many levels of symbolic links",
+				"fail unreadable: /etc/cdi/b.json: the file cannot be read: too many levels of symbolic links",
+			},
+		},
+		{
+			"a link to a folder", "mkdir etc/cdi/deeper\nsymlink etc/cdi/a.json -> deeper\n", []string{"/etc/cdi/a.json"},
+			[]string{"fail unreadable: /etc/cdi/a.json: the file cannot be read: not a regular file"},
+		},
+		{"a link out of the root", "symlink etc/cdi/a.json -> ../../../../../../etc/passwd\n", []string{"/etc/cdi/a.json"}, []string{"fail unreadable: /etc/cdi/a.json: the link leads to no file"}},
+	} {
+		folders, err := cdi.Read(hosttest.Lay(t, c.tree))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		var files []string
+		for _, f := range folders.Files {
+			files = append(files, f.Path)
+		}
+		if diff := gocmp.Diff([][]string{c.files, c.problems}, [][]string{files, texts(folders.All())}); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+// TestReadUnreadable reads a file without permission, which root has for every file.
+func TestReadUnreadable(t *testing.T) {
+	root := hosttest.Lay(t, "-- etc/cdi/a.json --\n"+oneDevice)
+	if err := os.Truncate(root.Path("etc/cdi/a.json"), 5<<20); err != nil {
+		t.Fatal(err)
+	}
+	folders, err := cdi.Read(root)
+	want := []string{"fail unreadable: /etc/cdi/a.json: the file cannot be read: larger than 4194304 bytes"}
+	if diff := gocmp.Diff(want, texts(folders.All())); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	if _, err := folders.Inject("example.com/gpu=0"); err == nil || !strings.HasPrefix(err.Error(), "unresolvable CDI devices example.com/gpu=0: /etc/cdi/a.json: ") {
+		t.Error(err)
+	}
+}
+
+// TestDevices tells the file that wins from those that it shadows and from conflicts.
+func TestDevices(t *testing.T) {
+	spec := func(names ...string) string {
+		var devices []string
+		for _, name := range names {
+			devices = append(devices, fmt.Sprintf(`{"name":%q,"containerEdits":{"env":["A=1"]}}`, name))
+		}
+		return fmt.Sprintf(`{"cdiVersion":"0.5.0","kind":"example.com/gpu","devices":[%s]}`+"\n", strings.Join(devices, ","))
+	}
+	folders, err := cdi.Read(hosttest.Lay(t, "-- etc/cdi/a.json --\n"+spec("0", "1", "2")+"-- etc/cdi/b.json --\n"+spec("2")+"-- run/cdi/c.json --\n"+spec("1", "2", "3")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []cdi.Device{
+		{Name: "example.com/gpu=0", File: "/etc/cdi/a.json"},
+		{Name: "example.com/gpu=1", File: "/run/cdi/c.json", Shadows: []string{"/etc/cdi/a.json"}},
+		{Name: "example.com/gpu=2", Conflicts: []string{"/etc/cdi/a.json", "/etc/cdi/b.json"}},
+		{Name: "example.com/gpu=3", File: "/run/cdi/c.json"},
+	}
+	if diff := gocmp.Diff(want, folders.Devices()); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := folders.Inject("example.com/gpu=9"); err == nil ||
+		err.Error() != "unresolvable CDI devices example.com/gpu=9: the files in /etc/cdi and /run/cdi define example.com/gpu=0, example.com/gpu=1, example.com/gpu=2, example.com/gpu=3" {
+		t.Error(err)
+	}
+	if _, err := (cdi.Folders{}).Inject("example.com/gpu=9"); err == nil || !strings.Contains(err.Error(), "no file in /etc/cdi and /run/cdi defines a device") {
+		t.Error(err)
+	}
+}
+
+func evergreen() specs.Spec {
+	return specs.Spec{
+		Kind: cdi.DefaultGPUKind,
+		Devices: []specs.Device{
+			{Name: "0000:84:00.0", ContainerEdits: specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: "/dev/nvidia0"}}}},
+			{Name: "GPU-5f5e1c5a-1d8e-4b57-9f0e-2f4f0d1f7a11", ContainerEdits: specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: "/dev/nvidia0"}}}},
+		},
+		ContainerEdits: specs.ContainerEdits{
+			Env:         []string{"NVIDIA_VISIBLE_DEVICES=void", "A=<&>"},
+			DeviceNodes: []*specs.DeviceNode{{Path: "/dev/nvidiactl"}, {Path: "/dev/infiniband/rdma_cm", Type: "c", Permissions: "rw"}},
+			Mounts: []*specs.Mount{{
+				HostPath: "/usr/lib/x86_64-linux-gnu/libcuda.so.1", ContainerPath: "/usr/local/nvidia/lib64/libcuda.so.1", Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
+			}},
+		},
+	}
+}
+
+// TestText writes a spec, which the library reads from its folder as the same value.
+func TestText(t *testing.T) {
+	text, err := cdi.Text(evergreen())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := cdi.Text(evergreen())
+	if err != nil || string(again) != string(text) {
+		t.Errorf("%v: written twice: %s\n%s", err, text, again)
+	}
+	file := filepath.Join(t.TempDir(), "gpustack.json")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	read, err := library.ReadSpec(file, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := evergreen()
+	want.Version = "0.5.0"
+	if diff := gocmp.Diff(&want, read.Spec); diff != "" {
+		t.Error(diff)
+	}
+	if s, problems := cdi.Parse("a.json", text); s == nil || len(problems) > 0 {
+		t.Error(problems)
+	}
+	if !strings.HasSuffix(string(text), "}\n") || strings.Contains(string(text), "major") || !strings.Contains(string(text), `"A=<&>"`) {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestTextRefuses names everything that the library would not accept, at once.
+func TestTextRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*specs.Spec)
+		want   []string
+	}{
+		"two values": {
+			func(s *specs.Spec) { s.Devices[0].Name, s.ContainerEdits.Env = "-", []string{"A"} },
+			[]string{"devices[0].name", `containerEdits.env[0]: "A" is not of the form NAME=VALUE`},
+		},
+		"a later version is needed": {func(s *specs.Spec) { s.ContainerEdits.AdditionalGIDs = []uint32{44} }, []string{"cdiVersion: 0.5.0 is too low: containerEdits.additionalGids needs 0.7.0"}},
+		"another version":           {func(s *specs.Spec) { s.Version = "0.6.0" }, []string{"cdiVersion 0.6.0, but only 0.5.0 is written"}},
+		"no devices":                {func(s *specs.Spec) { s.Devices = nil }, []string{"the file defines no devices"}},
+		"an empty element":          {func(s *specs.Spec) { s.ContainerEdits.Mounts = []*specs.Mount{nil} }, []string{"containerEdits.mounts[0]: an empty element"}},
+	} {
+		s := evergreen()
+		c.change(&s)
+		text, err := cdi.Text(s)
+		if err == nil || text != nil {
+			t.Errorf("%s: %v: %s", name, err, text)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+		}
+	}
+}
+
+func TestValidKind(t *testing.T) {
+	for kind, want := range map[string]string{
+		cdi.DefaultGPUKind: "", cdi.DefaultHCAKind: "", "nvidia.com/gpu": "", "a/b": "",
+		"gpu":     `CDI kind "gpu" is not of the form VENDOR/CLASS`,
+		"":        `CDI kind "" is not of the form VENDOR/CLASS`,
+		"a/b/c":   `CDI kind "a/b/c": the class "b/c" is not a name`,
+		"1/b":     `CDI kind "1/b": the vendor "1" is not a name`,
+		"a.b/c.d": `CDI kind "a.b/c.d": a dot in the class needs version 0.6.0`,
+	} {
+		err := cdi.ValidKind(kind)
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", kind, err, want)
+		}
+	}
+}
+
+// FuzzParse judges any bytes as the library does: both accept them, or neither does, and never with
+// a crash of ours.
+func FuzzParse(f *testing.F) {
+	sets, err := filepath.Glob("testdata/sets/*.txtar")
+	if err != nil || len(sets) == 0 {
+		f.Fatal(err)
+	}
+	for _, file := range sets {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, part := range strings.Split(string(data), " --\n")[1:] {
+			content, _, _ := strings.Cut(part, "\n-- ")
+			f.Add([]byte(content + "\n"))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		spec, problems := cdi.Parse("/etc/cdi/a.yaml", data)
+		skipped, null := spec == nil, false
+		for _, p := range problems {
+			skipped = skipped || p.Skipped
+			null = null || strings.Contains(p.Reason, "(null)")
+			if p.File == "" || p.Reason == "" || p.Status != host.Fail && p.Status != host.Warn {
+				t.Errorf("incomplete: %+v", p)
+			}
+		}
+		if spec == nil && len(problems) == 0 {
+			t.Error("no spec and no problem")
+		}
+		if null {
+			return // the library crashes
+		}
+		file := filepath.Join(t.TempDir(), "a.yaml")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := library.ReadSpec(file, 0); (err != nil) != skipped {
+			t.Errorf("the library: %v, ours: %v", err, texts(problems))
+		}
+	})
+}
+
+// BenchmarkRead reads a machine with 16 GPUs and 40 specs, each with the libraries of a driver.
+func BenchmarkRead(b *testing.B) {
+	root := Large(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		folders, err := cdi.Read(root)
+		if err != nil || len(folders.Files) != 40 || len(folders.All()) > 0 || len(folders.Devices()) != 40*16 {
+			b.Fatal(err, len(folders.Files), texts(folders.All()))
+		}
+	}
+}
+
+// Large lays a machine with 16 GPUs and 40 specs.
+func Large(t testing.TB) host.Root {
+	t.Helper()
+	var tree strings.Builder
+	tree.WriteString("symlink var/run -> /run\n")
+	for i := range 16 {
+		fmt.Fprintf(&tree, "-- dev/nvidia%d --\nc 195:%d 666\n", i, i)
+	}
+	tree.WriteString("-- dev/nvidiactl --\nc 195:255 666\n-- dev/nvidia-uvm --\nc 511:0 666\n-- usr/bin/nvidia-cdi-hook --\n")
+	var mounts []*specs.Mount
+	for i := range 40 {
+		name := fmt.Sprintf("/usr/lib/x86_64-linux-gnu/libnvidia-%d.so.1", i)
+		fmt.Fprintf(&tree, "-- %s --\n", name[1:])
+		mounts = append(mounts, &specs.Mount{HostPath: name, ContainerPath: name, Options: []string{"ro", "rbind"}})
+	}
+	for i := range 40 {
+		s := specs.Spec{Kind: fmt.Sprintf("example.com/gpu%d", i), ContainerEdits: specs.ContainerEdits{
+			Mounts: mounts, DeviceNodes: []*specs.DeviceNode{{Path: "/dev/nvidiactl"}, {Path: "/dev/nvidia-uvm"}},
+		}}
+		for g := range 16 {
+			s.Devices = append(s.Devices, specs.Device{
+				Name: fmt.Sprintf("0000:%02x:00.0", g), ContainerEdits: specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: fmt.Sprintf("/dev/nvidia%d", g)}}},
+			})
+		}
+		text, err := cdi.Text(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&tree, "-- etc/cdi/gpu%02d.json --\n%s", i, text)
+	}
+	root := hosttest.Lay(t, tree.String())
+	if err := os.Chmod(root.Path("usr/bin/nvidia-cdi-hook"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
