@@ -37,22 +37,14 @@ var ErrModule = host.WithHint(errors.New("not a kernel module"), "reinstall the 
 // include/linux/moduleparam.h), one that is built in, in modules.builtin.modinfo (Linux,
 // Documentation/kbuild/kbuild.rst), which kernels before 5.2 do not have.
 func ReadParameters(root host.Root, release, module string) (parameters []Parameter, known bool, err error) {
-	dir := path.Join(host.ModulesDir, release)
-	dep, err := readList(root, release, "modules.dep", namesOnly)
+	files, err := moduleFiles(root, release, func(name string) bool { return name == Normal(module) })
 	if err != nil {
 		return nil, false, err
 	}
-	for line := range strings.Lines(string(dep)) {
-		file, _, ok := strings.Cut(line, ":")
-		if !ok || Normal(moduleName(file)) != Normal(module) {
-			continue
-		}
-		if !path.IsAbs(file) {
-			file = path.Join(dir, file)
-		}
-		info, err := readModinfo(root, file)
+	if len(files) > 0 {
+		info, err := readModinfo(root, files[0])
 		if err != nil {
-			return nil, false, fmt.Errorf("%s: %w", file, host.Cause(err))
+			return nil, false, fmt.Errorf("%s: %w", files[0], host.Cause(err))
 		}
 		return parseParameters(info, ""), true, nil
 	}
@@ -62,6 +54,54 @@ func ReadParameters(root host.Root, release, module string) (parameters []Parame
 	}
 	prefix := Normal(module) + "."
 	return parseParameters(info, prefix), bytes.Contains(append([]byte{0}, info...), []byte("\x00"+prefix)), nil
+}
+
+// Info is what the file of a module says about it.
+type Info struct {
+	Path   string
+	Err    error // of reading the file
+	fields []string
+}
+
+// Value returns the first value of a key, such as "version", or "".
+func (i Info) Value(key string) string {
+	for _, field := range i.fields {
+		if k, value, ok := strings.Cut(field, "="); ok && k == key {
+			return value
+		}
+	}
+	return ""
+}
+
+// ReadInfo reads the modules of the kernel of that release whose names are wanted, with "_" for
+// "-", as modinfo prints them. Modules that are built in have no file.
+func ReadInfo(root host.Root, release string, wanted func(name string) bool) ([]Info, error) {
+	files, err := moduleFiles(root, release, wanted)
+	var infos []Info
+	for _, file := range files {
+		text, err := readModinfo(root, file)
+		infos = append(infos, Info{file, err, strings.Split(string(text), "\x00")})
+	}
+	return infos, err
+}
+
+// moduleFiles returns the files of the modules whose names are wanted.
+func moduleFiles(root host.Root, release string, wanted func(name string) bool) (files []string, err error) {
+	dep, err := readList(root, release, "modules.dep", namesOnly)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(dep)) {
+		file, _, ok := strings.Cut(line, ":")
+		if !ok || !wanted(Normal(moduleName(file))) {
+			continue
+		}
+		if !path.IsAbs(file) {
+			file = path.Join(host.ModulesDir, release, file)
+		}
+		files = append(files, file)
+	}
+	return files, nil
 }
 
 // parseParameters parses the entries parm=NAME:TEXT and parmtype=NAME:TYPE, which end with a zero.

@@ -1,0 +1,123 @@
+package nvidia
+
+import (
+	"io/fs"
+
+	"gpustack/host/pci"
+)
+
+// Driver is what files show of NVIDIA's driver. Everything is empty on a machine without it.
+type Driver struct {
+	Loaded    *Module              // nil: not loaded
+	OnDisk    []DiskModule         // of the installed kernels, one each
+	GPUs      []GPU                // bound to the driver, by address
+	Majors    map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see Major
+	Nodes     []DeviceNode         // below /dev, by path
+	Libraries []Library            // of compute, in the order in which the loader looks into folders
+	Params    map[string]string    // /proc/driver/nvidia/params; nil if it is absent
+	MIG       map[pci.Address]bool // GPUs that are divided into instances
+	Instances []Instance           // the parts of these GPUs
+	// PersistencedSocket and FabricManagerSocket are whether the daemons' sockets are there.
+	PersistencedSocket, FabricManagerSocket bool
+	// Warnings name files that cannot be read or are malformed.
+	Warnings []string
+}
+
+// Module is the loaded kernel module.
+type Module struct {
+	Name    string  // in sysfs: "nvidia", or "nvidia_current" of Debian's packages; "" if only procfs shows it
+	Version Version // "" if it cannot be read
+	Open    bool    // the open kernel module
+}
+
+// DiskModule is the module that a kernel would load.
+type DiskModule struct {
+	Kernel  string // release
+	Path    string
+	Version Version // "" if it cannot be read, which is a warning
+	Open    bool
+	Running bool // of the running kernel
+}
+
+// GPU is a function that is bound to the driver. What the driver does not show is nil: the folder
+// of a GPU is missing while the driver initializes it, and its UUID is question marks before its
+// first use.
+type GPU struct {
+	Address  pci.Address
+	Minor    *int // N of /dev/nvidiaN, which is not the index that nvidia-smi prints
+	UUID     *string
+	Model    *string
+	Firmware string // GSP firmware, "" without
+	Excluded bool   // by the module's parameter NVreg_ExcludedGpus
+}
+
+// DeviceNode is a character device below /dev.
+type DeviceNode struct {
+	Path         string
+	Major, Minor int
+	Mode         fs.FileMode // permission bits
+}
+
+// Library is a library of the driver's user space.
+type Library struct {
+	Folder string // in which the loader finds it
+	// Link is the name by which programs load it, libcuda.so.1. It is "" for a file with a version
+	// that no link in its folder leads to.
+	Link string
+	// File is the path of the file with all links followed, on Debian in another folder than the
+	// link. It is "" for a link that leads nowhere.
+	File    string
+	Version Version // of the file's name; "" if unknown
+	// Inferred means that Version is the largest that the file contains, because its name has none.
+	Inferred bool
+	// Unconfirmed means that the file should contain the version of its name, and does not.
+	Unconfirmed bool
+}
+
+// Instance is a GPU instance of MIG, or a compute instance in it.
+type Instance struct {
+	GPU   pci.Address
+	GI    int
+	CI    *int // nil: the GPU instance itself
+	Minor int  // N of /dev/nvidia-caps/nvidia-capN
+}
+
+// CoreLibraries returns the links of the libraries that compute needs and that stay the same across
+// upgrades from driver 535 on: programs load them by these names. Libraries of graphics load others
+// by names with the driver's version.
+func CoreLibraries() []string {
+	return []string{
+		"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libnvidia-cfg.so.1",
+		"libnvidia-opencl.so.1", "libcudadebugger.so.1", "libnvcuvid.so.1", "libnvidia-encode.so.1",
+	}
+}
+
+// Library returns the library that the loader takes for a link, or nil.
+func (d Driver) Library(link string) *Library {
+	for i := range d.Libraries {
+		if l := &d.Libraries[i]; l.Link == link && l.File != "" {
+			return l
+		}
+	}
+	return nil
+}
+
+// GPU returns the GPU at an address, or nil if none is bound to the driver.
+func (d Driver) GPU(a pci.Address) *GPU {
+	for i := range d.GPUs {
+		if d.GPUs[i].Address == a {
+			return &d.GPUs[i]
+		}
+	}
+	return nil
+}
+
+// Node returns the node at a path, or nil.
+func (d Driver) Node(path string) *DeviceNode {
+	for i := range d.Nodes {
+		if d.Nodes[i].Path == path {
+			return &d.Nodes[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package nvidia
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// The folders of the driver's nodes below /dev.
+const (
+	nodesDir    = "/dev"
+	capsDir     = "/dev/nvidia-caps"
+	channelsDir = "/dev/nvidia-caps-imex-channels"
+)
+
+// nodes returns the driver's nodes. A file that is no node is a warning.
+func (r *reader) nodes() (nodes []DeviceNode) {
+	for _, dir := range []string{nodesDir, capsDir, channelsDir} {
+		for _, name := range r.names(dir) {
+			file := path.Join(dir, name)
+			if dir == nodesDir && !strings.HasPrefix(name, "nvidia") || file == capsDir || file == channelsDir {
+				continue
+			}
+			n, err := r.root.Node(file)
+			if err != nil {
+				r.warn(file, err)
+			}
+			if n != nil {
+				nodes = append(nodes, DeviceNode{Path: file, Major: n.Major, Minor: n.Minor, Mode: n.Mode})
+			}
+		}
+	}
+	return nodes
+}
+
+// The major that is fixed, and the minors of nodes that do not belong to a GPU
+// (kernel-open/common/inc/nv-chardev-numbers.h; nvidia-modprobe, nvidia-modprobe-utils.h).
+const (
+	frontendMajor = 195
+	modesetMinor  = 254
+	controlMinor  = 255
+)
+
+// Major returns the major of a character device of the driver, such as "nvidia-uvm": of
+// /proc/devices, and 195 for "nvidia" also while the driver is not loaded.
+func (d Driver) Major(name string) (major int, ok bool) {
+	major, ok = d.Majors[name]
+	if !ok && name == "nvidia" {
+		return frontendMajor, true
+	}
+	return major, ok
+}
+
+// Numbers returns the numbers that a node should have. ok is false for a path that is none of the
+// driver's, and while the module that has the node's major is not loaded.
+func (d Driver) Numbers(file string) (major, minor int, ok bool) {
+	device, minor, ok := deviceOf(file)
+	if !ok {
+		return 0, 0, false
+	}
+	major, ok = d.Major(device)
+	return major, minor, ok
+}
+
+// deviceOf returns the name in /proc/devices of a node, and its minor.
+func deviceOf(file string) (device string, minor int, ok bool) {
+	numbered := func(name, prefix string) (int, bool) {
+		number, ok := strings.CutPrefix(name, prefix)
+		n, err := strconv.Atoi(number)
+		return n, ok && err == nil && strconv.Itoa(n) == number
+	}
+	dir, name := path.Split(file)
+	switch path.Clean(dir) {
+	case capsDir:
+		minor, ok = numbered(name, "nvidia-cap")
+		return "nvidia-caps", minor, ok
+	case channelsDir:
+		minor, ok = numbered(name, "channel")
+		return "nvidia-caps-imex-channels", minor, ok
+	case nodesDir:
+	default:
+		return "", 0, false
+	}
+	switch name {
+	case "nvidiactl":
+		return "nvidia", controlMinor, true
+	case "nvidia-modeset":
+		return "nvidia", modesetMinor, true
+	case "nvidia-uvm":
+		return "nvidia-uvm", 0, true
+	case "nvidia-uvm-tools":
+		return "nvidia-uvm", 1, true
+	case "nvidia-nvswitchctl":
+		return "nvidia-nvswitch", controlMinor, true
+	case "nvidia-nvlink":
+		return "nvidia-nvlink", 0, true
+	}
+	if minor, ok = numbered(name, "nvidia-nvswitch"); ok {
+		return "nvidia-nvswitch", minor, true
+	}
+	minor, ok = numbered(name, "nvidia")
+	return "nvidia", minor, ok && minor <= maxMinor
+}
+
+// StaleNode is a node whose numbers are not those of the driver now. A major that the kernel has
+// assigned to another driver since makes the node another device, without an error.
+type StaleNode struct {
+	DeviceNode
+	WantMajor, WantMinor int
+}
+
+// String returns the finding of a stale node.
+func (n StaleNode) String() string {
+	return fmt.Sprintf("%s is device %d:%d, the driver's is %d:%d", n.Path, n.Major, n.Minor, n.WantMajor, n.WantMinor)
+}
+
+// Stale returns the nodes whose numbers are not those of the driver now.
+func (d Driver) Stale() (stale []StaleNode) {
+	for _, n := range d.Nodes {
+		if major, minor, ok := d.Numbers(n.Path); ok && (major != n.Major || minor != n.Minor) {
+			stale = append(stale, StaleNode{n, major, minor})
+		}
+	}
+	return stale
+}
+
+// Nodes returns the paths of the nodes that compute on GPUs of these minors needs.
+func Nodes(minors ...int) []string {
+	nodes := []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
+	for _, minor := range minors {
+		nodes = append(nodes, nodesDir+"/nvidia"+strconv.Itoa(minor))
+	}
+	return nodes
+}

@@ -1,0 +1,383 @@
+package nvidia
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// Files of the driver in procfs and sysfs (NVIDIA, open-gpu-kernel-modules,
+// kernel-open/nvidia/nv-procfs.c and nv-caps.c).
+const (
+	procDir         = "/proc/driver/nvidia"
+	versionFile     = procDir + "/version"
+	paramsFile      = procDir + "/params"
+	gpusDir         = procDir + "/gpus"
+	capabilitiesDir = procDir + "/capabilities"
+	devicesFile     = "/proc/devices"
+	releaseFile     = "/proc/sys/kernel/osrelease"
+	modulesDir      = "/sys/module"
+
+	persistencedSocket  = "/run/nvidia-persistenced/socket"
+	fabricManagerSocket = "/run/nvidia-fabricmanager/socket"
+)
+
+// moduleName matches the names that the driver's main module has in sysfs and on disk: nvidia, and
+// with Debian's packages nvidia-current, nvidia-current-open or nvidia-tesla-470, but not
+// nvidia-current-uvm.
+var moduleName = host.LazyRegexp(`^nvidia(_current|_tesla|_legacy)?(_[0-9]+[a-z]*)?(_open)?$`)
+
+// Read reads the driver. devices are all functions of the machine. Without a driver it returns an
+// empty one. It returns an error if what is loaded cannot be determined; everything else that
+// cannot be read or is malformed is a warning.
+func Read(root host.Root, devices pci.Devices) (Driver, error) {
+	r := reader{root: root}
+	var d Driver
+	var err error
+	if d.Loaded, err = r.loaded(); err != nil {
+		return Driver{}, err
+	}
+	d.OnDisk = r.onDisk()
+	d.GPUs = r.gpus(devices)
+	d.Majors = r.majors()
+	d.Nodes = r.nodes()
+	d.Libraries = r.libraries()
+	d.Params = r.params()
+	d.Instances = r.instances(d.GPUs)
+	for _, i := range d.Instances {
+		if d.MIG == nil {
+			d.MIG = map[pci.Address]bool{}
+		}
+		d.MIG[i.GPU] = true
+	}
+	d.PersistencedSocket = r.exists(persistencedSocket)
+	d.FabricManagerSocket = r.exists(fabricManagerSocket)
+	d.Warnings = r.warnings
+	return d, nil
+}
+
+// reader reads one machine's driver.
+type reader struct {
+	root     host.Root
+	warnings []string
+}
+
+func (r *reader) warn(file string, err error) {
+	r.warnings = append(r.warnings, fmt.Sprintf("%s: %v", file, host.Cause(err)))
+}
+
+// text returns the content of a file without space around it, or "" with a warning unless the file
+// is absent.
+func (r *reader) text(file string) (string, bool) {
+	data, err := r.root.ReadFile(file)
+	if err != nil {
+		if !host.IsAbsent(err) {
+			r.warn(file, err)
+		}
+		return "", false
+	}
+	return strings.TrimSpace(string(data)), true
+}
+
+// names returns the names in a folder, none with a warning unless it is absent.
+func (r *reader) names(dir string) []string {
+	names, err := r.root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) {
+		r.warn(dir, err)
+	}
+	return names
+}
+
+func (r *reader) exists(file string) bool {
+	ok, err := r.root.Exists(file)
+	if err != nil {
+		r.warn(file, err)
+	}
+	return ok
+}
+
+// loaded returns the loaded module, or nil. Procfs and sysfs both show it; either is enough.
+func (r *reader) loaded() (*Module, error) {
+	names, err := r.root.ReadDir(modulesDir)
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s: %w", modulesDir, host.Cause(err))
+	}
+	data, err := r.root.ReadFile(versionFile)
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s: %w", versionFile, host.Cause(err))
+	}
+	var m *Module
+	if err == nil {
+		m = &Module{}
+		if m.Version, m.Open, err = parseVersionFile(string(data)); err != nil {
+			r.warn(versionFile, err)
+		}
+	}
+	for _, name := range names {
+		if !moduleName().MatchString(name) {
+			continue
+		}
+		if m == nil {
+			m = &Module{}
+		}
+		m.Name = name
+		file := path.Join(modulesDir, name, "version")
+		text, ok := r.text(file)
+		v, valid := ParseVersion(text)
+		switch {
+		case !ok:
+		case !valid:
+			r.warn(file, fmt.Errorf("not a version: %q", text))
+		case m.Version == "":
+			m.Version = v
+		case m.Version != v:
+			r.warn(file, fmt.Errorf("%s, but %s has %s", v, versionFile, m.Version))
+		}
+		break
+	}
+	return m, nil
+}
+
+var errVersionFile = errors.New("no version of a kernel module in the line that begins with NVRM version")
+
+// parseVersionFile parses the first line of the file "version", which has one of two forms:
+//
+//	NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024
+//	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.58.02  Release Build  (…)  Tue …
+//
+// The version is the first word of two or three numbers after "Module".
+func parseVersionFile(text string) (v Version, open bool, err error) {
+	for line := range strings.Lines(text) {
+		line, ok := strings.CutPrefix(line, "NVRM version:")
+		if !ok {
+			continue
+		}
+		before, after, _ := strings.Cut(line, "Module")
+		for word := range strings.FieldsSeq(after) {
+			if v, ok := ParseVersion(word); ok {
+				return v, slices.Contains(strings.Fields(before), "Open"), nil
+			}
+		}
+	}
+	return "", false, errVersionFile
+}
+
+// onDisk returns the modules of the installed kernels.
+func (r *reader) onDisk() (modules []DiskModule) {
+	kernels, err := host.Kernels(r.root)
+	if err != nil {
+		r.warnings = append(r.warnings, err.Error())
+	}
+	running, _ := r.text(releaseFile)
+	for _, kernel := range kernels {
+		infos, err := modprobe.ReadInfo(r.root, kernel, func(name string) bool { return moduleName().MatchString(name) })
+		if err != nil {
+			r.warnings = append(r.warnings, err.Error())
+		}
+		for _, info := range infos {
+			m := DiskModule{Kernel: kernel, Path: info.Path, Running: kernel == running}
+			text := info.Value("version")
+			v, ok := ParseVersion(text)
+			if !ok && info.Err == nil {
+				info.Err = fmt.Errorf("not a version: %q", text)
+			}
+			if info.Err != nil {
+				r.warn(info.Path, info.Err)
+			}
+			// The open module's license is "Dual MIT/GPL", that of the other one "NVIDIA".
+			m.Version, m.Open = v, strings.Contains(info.Value("license"), "GPL")
+			modules = append(modules, m)
+		}
+	}
+	return modules
+}
+
+// gpus returns the functions that are bound to the driver: those with a folder in procfs, and GPUs
+// that sysfs shows as bound.
+func (r *reader) gpus(devices pci.Devices) []GPU {
+	byAddress := map[pci.Address]GPU{}
+	for i := range devices {
+		if d := &devices[i]; d.IsGPU() && d.DriverName() == "nvidia" {
+			byAddress[d.Address] = GPU{Address: d.Address}
+		}
+	}
+	for _, name := range r.names(gpusDir) {
+		dir := path.Join(gpusDir, name)
+		a, err := pci.ParseAddress(name)
+		if err != nil {
+			r.warn(dir, err)
+			continue
+		}
+		g := GPU{Address: a}
+		if text, ok := r.text(path.Join(dir, "information")); ok {
+			if err := g.parse(text); err != nil {
+				r.warn(path.Join(dir, "information"), err)
+			}
+		}
+		byAddress[a] = g
+	}
+	gpus := make([]GPU, 0, len(byAddress))
+	for _, g := range byAddress {
+		gpus = append(gpus, g)
+	}
+	slices.SortFunc(gpus, func(a, b GPU) int { return a.Address.Compare(b.Address) })
+	if len(gpus) == 0 {
+		return nil
+	}
+	return gpus
+}
+
+// maxMinor is the largest minor of a GPU. NV_MINOR_DEVICE_NUMBER_REGULAR_MAX is 247; 248 to 255
+// are nvidia-modeset, nvidiactl and others (kernel-open/common/inc/nv-chardev-numbers.h).
+const maxMinor = 247
+
+// parse parses the file "information" of a GPU. Lines that it does not have are not an error.
+func (g *GPU) parse(text string) error {
+	var errs []error
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(line, ":")
+		if value = strings.TrimSpace(value); !ok || value == "" || strings.Contains(value, "??") {
+			continue // a UUID is question marks before the GPU is first used
+		}
+		switch strings.TrimSpace(key) {
+		case "Model":
+			g.Model = &value
+		case "GPU UUID":
+			g.UUID = &value
+		case "Bus Location":
+			if a, err := pci.ParseAddress(value); err != nil || a != g.Address {
+				errs = append(errs, fmt.Errorf("bus location: %s, in the folder of %s", value, g.Address))
+			}
+		case "Device Minor":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 0 || n > maxMinor {
+				errs = append(errs, fmt.Errorf("device minor: not 0 to %d: %q", maxMinor, value))
+				continue
+			}
+			g.Minor = &n
+		case "GPU Firmware":
+			if value != "N/A" {
+				g.Firmware = value
+			}
+		case "GPU Excluded", "GPU Blacklisted": // the latter before driver 460
+			g.Excluded = value == "Yes"
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// majors returns the character devices of the driver in /proc/devices.
+func (r *reader) majors() map[string]int {
+	text, ok := r.text(devicesFile)
+	if !ok {
+		return nil
+	}
+	majors, err := parseDevices(text)
+	if err != nil {
+		r.warn(devicesFile, err)
+	}
+	return majors
+}
+
+// parseDevices parses /proc/devices: lines "195 nvidia" below "Character devices:".
+func parseDevices(text string) (majors map[string]int, err error) {
+	character := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasSuffix(line, ":") {
+			character = line == "Character devices:"
+			continue
+		}
+		number, name, _ := strings.Cut(line, " ")
+		if !character || !strings.HasPrefix(name, "nvidia") {
+			continue
+		}
+		n, convErr := strconv.Atoi(number)
+		if convErr != nil {
+			err = errors.Join(err, fmt.Errorf("not a major and a name: %q", line))
+			continue
+		}
+		if majors == nil {
+			majors = map[string]int{}
+		}
+		majors[name] = n
+	}
+	if n, ok := majors["nvidia-frontend"]; ok { // the name of nvidia before driver 550
+		majors["nvidia"] = n
+	}
+	return majors, err
+}
+
+// params returns the driver's parameters: lines "DeviceFileMode: 438".
+func (r *reader) params() map[string]string {
+	text, ok := r.text(paramsFile)
+	if !ok {
+		return nil
+	}
+	params := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			params[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	return params
+}
+
+// instances returns the MIG instances. The driver numbers the folders gpuN by the GPUs' minors.
+func (r *reader) instances(gpus []GPU) (instances []Instance) {
+	for i := range gpus {
+		if gpus[i].Minor == nil {
+			continue
+		}
+		dir := path.Join(capabilitiesDir, fmt.Sprintf("gpu%d", *gpus[i].Minor), "mig")
+		for _, gi := range r.numbered(dir, "gi") {
+			at := path.Join(dir, fmt.Sprintf("gi%d", gi))
+			if minor, ok := r.capability(path.Join(at, "access")); ok {
+				instances = append(instances, Instance{GPU: gpus[i].Address, GI: gi, Minor: minor})
+			}
+			for _, ci := range r.numbered(at, "ci") {
+				if minor, ok := r.capability(path.Join(at, fmt.Sprintf("ci%d", ci), "access")); ok {
+					instances = append(instances, Instance{GPU: gpus[i].Address, GI: gi, CI: &ci, Minor: minor})
+				}
+			}
+		}
+	}
+	return instances
+}
+
+// numbered returns the numbers of the names in a folder that are a prefix and a number.
+func (r *reader) numbered(dir, prefix string) (numbers []int) {
+	for _, name := range r.names(dir) {
+		if number, ok := strings.CutPrefix(name, prefix); ok {
+			if n, err := strconv.Atoi(number); err == nil && n >= 0 {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// capability returns the minor of a capability's node: the line "DeviceFileMinor: 12".
+func (r *reader) capability(file string) (minor int, ok bool) {
+	text, ok := r.text(file)
+	if !ok {
+		return 0, false
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, "DeviceFileMinor:"); ok {
+			if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil && n >= 0 {
+				return n, true
+			}
+		}
+	}
+	r.warn(file, errors.New("no line DeviceFileMinor with a number"))
+	return 0, false
+}
