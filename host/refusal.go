@@ -31,6 +31,7 @@ const (
 	CodePersistence      Code = "persistence_mode"
 	CodeRecorded         Code = "recorded"
 	CodeRemains          Code = "remains_with_host"
+	CodeRole             Code = "role"
 	CodeRootDisk         Code = "root_disk"
 	CodeService          Code = "service"
 	CodeSpecConflict     Code = "device_spec"

@@ -459,8 +459,8 @@ func TestUnseen(t *testing.T) {
 		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), check.Ready, map[string]string{
 			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: no reboot is pending",
 		}},
-		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":2}`), check.Unknown, map[string]string{
-			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 2 was written by another release of gpustack, this one reads schema 1", "reboot": "n/a: what is recorded is unknown",
+		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":3}`), check.Unknown, map[string]string{
+			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 3 was written by another release of gpustack, this one reads schema 2", "reboot": "n/a: what is recorded is unknown",
 			"arguments": "n/a: nothing is recorded to compare them with", "functions": "n/a: what is recorded is unknown", "drivers": "n/a: what is recorded is unknown",
 			"files": "n/a: what is recorded is unknown", "next_boot": "n/a: what is recorded is unknown", "preparable": "n/a: what is recorded is unknown",
 		}},

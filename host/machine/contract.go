@@ -121,25 +121,21 @@ type Hash struct {
 // Schema is the version of the contract's format.
 const Schema = 1
 
-// ReadContract returns the contract, or nil if nothing is recorded.
+// ReadContract returns the contract, or nil if nothing is recorded for guests.
 func ReadContract(root host.Root) (*Contract, error) {
-	data, err := root.ReadFile(ContractFile)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
+	guests, _, err := ReadRecord(root)
+	return guests, err
+}
+
+// parseGuests parses the content of a file in which nothing is recorded for containers.
+func parseGuests(data []byte) (*Contract, error) {
 	var c Contract
-	if err == nil {
-		err = host.DecodeSchema(data, Schema, &c)
+	if err := host.DecodeSchema(data, Schema, &c); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		// As host prepare writes them; a person may have edited the file.
-		slices.SortStableFunc(c.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
-		err = c.check()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ContractFile, host.Cause(err))
-	}
-	return &c, nil
+	// As host prepare writes them; a person may have edited the file.
+	slices.SortStableFunc(c.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
+	return &c, c.check()
 }
 
 // check returns an error unless each selected function is among the recorded ones, as in every

@@ -23,7 +23,7 @@ func TestReadContract(t *testing.T) {
 		{"a selected function without its record", `["0000:84:00.0"]`, `["0000:84:00.0", "0000:85:00.0"]`,
 			"malformed: selected 0000:85:00.0 is not among the functions"},
 		{"cut off", `"files": []}`, ``, "ends early"},
-		{"another schema", `"schema": 1`, `"schema": 2`, "another release of gpustack"},
+		{"another schema", `"schema": 1`, `"schema": 3`, "another release of gpustack"},
 	} {
 		root := hosttest.Lay(t, "-- var/lib/gpustack/contract.json --\n"+strings.Replace(recorded, c.old, c.new, 1)+"\n")
 		contract, err := machine.ReadContract(root)

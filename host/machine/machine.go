@@ -42,6 +42,8 @@ type Machine struct {
 
 	// Observed for Record.
 	Contract Look[*Contract] // nil if nothing is recorded
+	// Containers is in the contract's file; nil if nothing is recorded for containers.
+	Containers *Containers
 
 	// Observed for Facts.
 	Facts          host.Facts
@@ -245,7 +247,8 @@ func (o *observer) needsAliases() bool {
 }
 
 func (o *observer) readContract() {
-	contract, err := ReadContract(o.root)
+	contract, containers, err := ReadRecord(o.root)
+	o.Containers = containers
 	o.Contract = Saw(ContractFile, contract, err)
 }
 

@@ -68,7 +68,7 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
 	p.addPrograms(n)
-	contract, err := edit.Remove(root, machine.ContractFile)
+	contract, err := n.planNoContract(root)
 	p.Files = append(slices.Concat(menu, modules, early), contract)
 	return p, err
 }
@@ -209,15 +209,27 @@ func argumentsBefore(root host.Root, entries []change.Entry) (before boot.Args, 
 
 // sincePrepared returns the journal entries from the one that created the record: other changes
 // before it, as after an earlier --none, preceded host prepare. Without that entry it returns all
-// entries and false.
+// entries and false. The file may have existed for containers only, before and after.
 func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
-	for i, e := range slices.Backward(entries) {
-		made := func(f change.File) bool { return f.Name == machine.ContractFile && f.Before == nil }
-		if changedFiles(e) && slices.ContainsFunc(e.Files, made) {
-			return entries[i:], true
+	first, found, recorded := 0, false, false
+	for i, e := range entries {
+		at := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == machine.ContractFile })
+		if at < 0 || !changedFiles(e) || ofContainers(e) {
+			continue
 		}
+		f := e.Files[at]
+		if f.Before == nil || !recorded {
+			first, found = i, true
+		}
+		recorded = f.After != nil && !strings.HasSuffix(e.Command, " --none")
 	}
-	return entries, false
+	return entries[first:], found
+}
+
+// ofContainers reports whether an entry that changed the record's file changed what is recorded for
+// containers.
+func ofContainers(e change.Entry) bool {
+	return !strings.HasPrefix(e.Command, "host prepare")
 }
 
 // changedFiles reports whether an entry changed files and is not undone.

@@ -110,6 +110,18 @@ func isOurs(name string) bool {
 	return strings.Contains(name, "gpustack")
 }
 
+// planNoContract leaves what is recorded for containers, and removes the file without it.
+func (n node) planNoContract(root host.Root) (edit.Change, error) {
+	text, err := machine.RecordText(nil, n.Containers)
+	if err != nil {
+		return edit.Change{}, err
+	}
+	if text == nil {
+		return edit.Remove(root, machine.ContractFile)
+	}
+	return edit.Put(root, machine.ContractFile, text, 0o600, false)
+}
+
 // planContract does not rewrite a record that differs only in IOMMU groups: the first boot with
 // the IOMMU on creates groups, which does not change what was agreed.
 func (n node) planContract(root host.Root, c machine.Contract) (edit.Change, error) {
@@ -122,15 +134,15 @@ func (n node) planContract(root host.Root, c machine.Contract) (edit.Change, err
 				f.Group, f.Members = nil, r.Members
 			}
 		}
-		recorded, err := contractText(*n.Recorded)
+		recorded, err := machine.RecordText(n.Recorded, n.Containers)
 		if err != nil {
 			return edit.Change{}, err
 		}
-		if text, err := contractText(same); err == nil && string(text) == string(recorded) {
+		if text, err := machine.RecordText(&same, n.Containers); err == nil && string(text) == string(recorded) {
 			return edit.Put(root, machine.ContractFile, recorded, 0o600, false)
 		}
 	}
-	text, err := contractText(c)
+	text, err := machine.RecordText(&c, n.Containers)
 	if err != nil {
 		return edit.Change{}, err
 	}

@@ -87,6 +87,9 @@ var (
 		"once no guest has one, write 0 to the function's sriov_numvfs")
 	ErrMediated = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""),
 		"remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
+	// ErrForContainers is the refusal of a function that container prepare has recorded.
+	ErrForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
+		"take it from containers first: gpustack container prepare --remove ADDRESS")
 	errVF        = host.WithCode(errors.New("is a virtual function of a GPU"), host.CodeVirtualFunctions, "")
 	errSRIOV     = host.WithCode(errors.New("cannot determine whether it has virtual functions or is one"), host.CodeVirtualFunctions, "")
 	errSwitches  = host.WithCode(errors.New("is an NVSwitch, and --nvswitch host keeps it with the host"), host.CodeNVSwitch, "--nvswitch guest")
@@ -167,6 +170,9 @@ func (n Node) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 		case !needed[a] && !ofCards(d):
 			add(&Refusal{Address: a, Code: host.CodeGroup,
 				Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
+		}
+		if n.Containers.At(a) != nil {
+			refusals = append(refusals, Refuse(a, ErrForContainers))
 		}
 		switch {
 		case s.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch():

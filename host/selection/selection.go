@@ -51,11 +51,14 @@ type Node struct {
 	Mediated map[pci.Address]int // number of mediated devices of each function
 	Adapters map[pci.Address]*machine.Adapter
 	Recorded *machine.Contract // nil if nothing is recorded
+	// Containers is nil if nothing is recorded for containers.
+	Containers *machine.Containers
 }
 
 // NewNode returns the Node of a machine.
 func NewNode(m machine.Machine) Node {
-	return Node{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Adapters: m.Adapters, Recorded: m.Contract.Value}
+	return Node{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Adapters: m.Adapters,
+		Recorded: m.Contract.Value, Containers: m.Containers}
 }
 
 // Selection is a set of functions for guests: the selected ones, and in All also the other
