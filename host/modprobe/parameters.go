@@ -79,11 +79,40 @@ func ReadInfo(root host.Root, release string, wanted func(name string) bool) ([]
 	files, err := moduleFiles(root, release, wanted)
 	var infos []Info
 	for _, file := range files {
-		text, err := readModinfo(root, file)
-		infos = append(infos, Info{file, err, strings.Split(string(text), "\x00")})
+		fields, err := readFields(root, file)
+		infos = append(infos, Info{file, err, fields})
 	}
 	return infos, err
 }
+
+// readFields returns the fields of the section .modinfo of a module's file. A snapshot contains
+// them as lines of text.
+func readFields(root host.Root, file string) ([]string, error) {
+	if f, err := root.Open(file); err == nil {
+		defer f.Close() //nolint:errcheck // only read from
+		head := make([]byte, len(snapshotFields))
+		if _, err := io.ReadFull(f, head); err == nil && string(head) == snapshotFields {
+			text, err := root.ReadFile(file)
+			return strings.Split(string(text), "\n")[1:], err
+		}
+	}
+	text, err := readModinfo(root, file)
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.FieldsFunc(string(text), func(c rune) bool { return c == 0 })
+	var kept strings.Builder
+	for _, field := range fields {
+		if key, _, _ := strings.Cut(field, "="); !strings.HasPrefix(key, "parm") && key != "alias" && !strings.Contains(field, "\n") {
+			kept.WriteString("\n" + field)
+		}
+	}
+	root.Record(file, []byte(snapshotFields+kept.String()+"\n"))
+	return fields, nil
+}
+
+// snapshotFields begins the content of a module in a snapshot.
+const snapshotFields = ".modinfo"
 
 // moduleFiles returns the files of the modules whose names are wanted.
 func moduleFiles(root host.Root, release string, wanted func(name string) bool) (files []string, err error) {

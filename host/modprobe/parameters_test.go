@@ -16,6 +16,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/modprobe"
+	"gpustack/host/snapshot"
 )
 
 // module returns an object file whose section .modinfo has this text.
@@ -128,4 +129,40 @@ func lay(t *testing.T, files map[string]string) host.Root {
 		t.Fatal(err)
 	}
 	return root
+}
+
+func TestReadInfo(t *testing.T) {
+	wanted := func(name string) bool { return name == "nvidia" || name == "nvidia_current" }
+	text := module(t, "license=NVIDIA\x00parm=a:two\nlines\x00version=550.163.01\x00\x00")
+	root := lay(t, map[string]string{
+		"modules.dep":               "updates/nvidia-current.ko:\nextra/nvidia.ko.gz:\nextra/nvidia-uvm.ko:\n",
+		"updates/nvidia-current.ko": string(text), "extra/nvidia.ko.gz": "no module",
+	})
+	var tree snapshot.Tree
+	check := func(root host.Root) {
+		t.Helper()
+		infos, err := modprobe.ReadInfo(root, "6.1", wanted)
+		if err != nil || len(infos) != 2 {
+			t.Fatalf("%+v, %v", infos, err)
+		}
+		dir := "/lib/modules/6.1/"
+		if i := infos[0]; i.Path != dir+"updates/nvidia-current.ko" || i.Err != nil || i.Value("version") != "550.163.01" ||
+			i.Value("license") != "NVIDIA" || i.Value("srcversion") != "" {
+			t.Errorf("%+v", i)
+		}
+		if i := infos[1]; i.Path != dir+"extra/nvidia.ko.gz" || i.Err == nil || i.Value("version") != "" {
+			t.Errorf("%+v", i)
+		}
+	}
+	check(root)
+	check(root.Recorded(&tree))
+	dir := t.TempDir()
+	if err := tree.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	root, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(root) // a snapshot
 }

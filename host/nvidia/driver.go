@@ -60,7 +60,8 @@ type DeviceNode struct {
 
 // Library is a library of the driver's user space.
 type Library struct {
-	Folder string // in which the loader finds it
+	Folder   string
+	Searched bool // the loader looks into Folder
 	// Link is the name by which programs load it, libcuda.so.1. It is "" for a file with a version
 	// that no link in its folder leads to.
 	Link string
@@ -92,9 +93,10 @@ func CoreLibraries() []string {
 	}
 }
 
-// Library returns the library that the loader takes for a link, or nil.
+// Library returns the library that programs load by a link, or nil. If the link is in no folder
+// that the loader searches, Library returns that of another folder.
 func (d Driver) Library(link string) *Library {
-	for i := range d.Libraries {
+	for i := range d.Libraries { // folders that are searched come first
 		if l := &d.Libraries[i]; l.Link == link && l.File != "" {
 			return l
 		}

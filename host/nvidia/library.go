@@ -1,3 +1,315 @@
 package nvidia
 
-func (r *reader) libraries() []Library { return nil }
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"gpustack/host"
+)
+
+// multiarch are Debian's names of the architectures that the driver exists for (Multiarch/Tuples).
+// A root may have another architecture than the program.
+var multiarch = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "powerpc64le-linux-gnu"}
+
+const (
+	loaderFile = "/etc/ld.so.conf"
+	maxFolders = 200 // of libraries, in files of an untrusted root
+)
+
+// folder is a folder with libraries.
+type folder struct {
+	name     string
+	searched bool // by the loader
+}
+
+// folders returns the folders in which the driver's libraries may be, each once: those that
+// ldconfig searches, in its order (ldconfig(8); glibc, elf/ldconfig.c: ld.so.conf, then the default
+// folders), and the folders of Debian's and RHEL's packages to which links in these lead.
+func (r *reader) folders() (found []folder) {
+	seen := map[string]bool{}
+	add := func(name string, searched bool) {
+		at, err := r.root.Real(name)
+		if err != nil {
+			r.warn(name, err)
+			return
+		}
+		if seen[at] || len(found) == maxFolders {
+			return
+		}
+		seen[at] = true
+		found = append(found, folder{name, searched})
+	}
+	for _, name := range r.loaderFolders(loaderFile, map[string]bool{}) {
+		add(name, true)
+	}
+	var packages []string
+	for _, tuple := range multiarch {
+		add("/lib/"+tuple, true)
+		add("/usr/lib/"+tuple, true)
+		packages = append(packages, "/usr/lib/"+tuple+"/nvidia/current", "/usr/lib/"+tuple+"/nvidia")
+	}
+	for _, name := range []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib"} {
+		add(name, true)
+	}
+	for _, name := range append(packages, "/usr/lib64/nvidia") {
+		add(name, false)
+	}
+	return found
+}
+
+// loaderFolders returns the folders that ld.so.conf names, with those of the files it includes.
+func (r *reader) loaderFolders(file string, seen map[string]bool) (folders []string) {
+	if seen[file] || len(seen) == maxFolders {
+		return nil
+	}
+	seen[file] = true
+	text, _ := r.text(file)
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.FieldsFunc(line, func(c rune) bool { return strings.ContainsRune(" \t\n:,", c) })
+		switch {
+		case len(fields) > 1 && fields[0] == "include":
+			for _, pattern := range fields[1:] {
+				if !path.IsAbs(pattern) {
+					pattern = path.Join(path.Dir(file), pattern)
+				}
+				dir := path.Dir(pattern)
+				for _, name := range r.names(dir) {
+					if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
+						folders = append(folders, r.loaderFolders(path.Join(dir, name), seen)...)
+					}
+				}
+			}
+		case len(fields) > 0 && path.IsAbs(fields[0]):
+			folders = append(folders, strings.Split(fields[0], "=")[0]) // "=TYPE" of libc5
+		}
+	}
+	return folders
+}
+
+// libraries returns the libraries of compute: links that programs load, and files of a version
+// that no link in their folder leads to.
+func (r *reader) libraries() []Library {
+	var libraries []Library
+	for _, f := range r.folders() {
+		libraries = append(libraries, r.librariesIn(f)...)
+	}
+	// A file has up to 30 MB and more than one link, so each is read once, and several at a time.
+	read := map[string]*content{}
+	var group sync.WaitGroup
+	for _, l := range libraries {
+		if l.File == "" || read[l.File] != nil {
+			continue
+		}
+		c := &content{}
+		read[l.File] = c
+		group.Go(func() { c.read(r.root, l.File) })
+	}
+	group.Wait()
+	var kept []Library
+	for _, l := range libraries {
+		c := read[l.File]
+		switch {
+		case c == nil: // a link that leads nowhere
+		case c.foreign:
+			continue
+		case c.err != nil:
+			r.warnOnce(c, l.File, c.err)
+		default:
+			l.Version, l.Inferred, l.Unconfirmed = c.version, c.inferred, c.unconfirmed
+			if c.unconfirmed {
+				r.warnOnce(c, l.File, fmt.Errorf("it does not contain the version %s of its name", c.version))
+			}
+		}
+		kept = append(kept, l)
+	}
+	return kept
+}
+
+func (r *reader) warnOnce(c *content, file string, err error) {
+	if !c.warned {
+		c.warned = true
+		r.warn(file, err)
+	}
+}
+
+// librariesIn returns the libraries in a folder, without their versions.
+func (r *reader) librariesIn(f folder) (libraries []Library) {
+	linked := map[string]bool{} // files
+	var stray []Library
+	for _, name := range r.names(f.name) {
+		stem, suffix, ok := strings.Cut(name, ".so.")
+		if !ok || !slices.ContainsFunc(CoreLibraries(), func(link string) bool { return strings.HasPrefix(link, stem+".so.") }) {
+			continue
+		}
+		file, err := r.root.Real(path.Join(f.name, name))
+		if err != nil {
+			r.warn(path.Join(f.name, name), err)
+			continue
+		}
+		if !r.exists(file) {
+			file = ""
+		}
+		l := Library{Folder: f.name, File: file, Searched: f.searched}
+		switch v, ok := ParseVersion(suffix); {
+		case slices.Contains(CoreLibraries(), name):
+			l.Link, linked[file] = name, true
+			libraries = append(libraries, l)
+		case ok && isDriver(v) && file != "":
+			stray = append(stray, l)
+		}
+	}
+	for _, l := range stray {
+		if !linked[l.File] {
+			linked[l.File] = true
+			libraries = append(libraries, l)
+		}
+	}
+	return libraries
+}
+
+// isDriver reports whether a version can be that of a driver: names of files also end with versions
+// of an interface, as libnvidia-nvvm.so.4.0.0 of driver 470. Drivers with CUDA 7 and later have
+// three digits.
+func isDriver(v Version) bool {
+	const branchDigits = 3
+	return strings.IndexByte(string(v), '.') == branchDigits
+}
+
+// withVersion are the libraries that contain their version as a string that ends with a zero. The
+// others contain none, or not their own.
+var withVersion = []string{"libcuda", "libnvidia-ml", "libnvidia-cfg", "libnvidia-opencl", "libnvcuvid"}
+
+// content is what a library's file shows of its version.
+type content struct {
+	version               Version
+	inferred, unconfirmed bool
+	foreign               bool // for 32-bit programs
+	err                   error
+	warned                bool
+}
+
+// read reads a file. A snapshot contains its version as a line of text.
+func (c *content) read(root host.Root, file string) {
+	f, err := root.Open(file)
+	if err != nil {
+		c.err = err
+		return
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	head := make([]byte, elfClassEnd)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		c.err = err
+		return
+	}
+	head = head[:n]
+	kept, text := head, io.MultiReader(bytes.NewReader(head), f)
+	if c.foreign = string(head) == elfClass32; !c.foreign {
+		var found Version
+		stem, suffix, _ := strings.Cut(path.Base(file), ".so.")
+		v, ok := ParseVersion(suffix)
+		switch named := ok && isDriver(v); {
+		case named && slices.Contains(withVersion, stem):
+			c.version = v
+			found, c.err = largest(text, v)
+			c.unconfirmed = found != v
+		case named:
+			c.version = v
+		case slices.Contains(withVersion, stem):
+			found, c.err = largest(text, "")
+			c.version, c.inferred = found, found != ""
+		}
+		if found != "" {
+			kept = []byte(found + "\n")
+		}
+	}
+	if c.err == nil {
+		root.Record(file, kept)
+	}
+}
+
+// The first bytes of a 32-bit library (elf(5)).
+const (
+	elfClassEnd = 5
+	elfClass32  = "\x7fELF\x01"
+)
+
+// largest returns the largest driver's version that r contains as a string that ends with a zero,
+// or "". It stops at the version named, and does not look for others if that is not "".
+func largest(r io.Reader, named Version) (found Version, err error) {
+	const size = 256 << 10
+	const overlap = 32 // bytes, more than a version has
+	buf := make([]byte, overlap+size)
+	kept := 1 // bytes at the beginning of buf from the end of the previous part, at first a zero
+	for {
+		n, err := io.ReadFull(r, buf[kept:])
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return "", err
+		}
+		part := buf[:kept+n]
+		if last { // the end ends a string, too: a snapshot has the version as a line of text
+			part = append(bytes.TrimRight(part, "\n"), 0)
+		}
+		if named != "" && contains(part, named) {
+			return named, nil
+		}
+		if named == "" {
+			found = maxVersion(part, found)
+		}
+		if last {
+			return found, nil
+		}
+		kept = copy(buf, part[len(part)-overlap:])
+	}
+}
+
+// contains reports whether data contains a version that ends with a zero and is not the end of a
+// longer one, after its first byte.
+func contains(data []byte, v Version) bool {
+	text := []byte(v + "\x00")
+	for {
+		i := bytes.Index(data, text)
+		if i < 0 {
+			return false
+		}
+		if i > 0 && !ofVersion(data[i-1]) {
+			return true
+		}
+		data = data[i+1:]
+	}
+}
+
+// maxVersion returns the largest of v and the versions of drivers in data, after its first byte,
+// that end with a zero.
+func maxVersion(data []byte, v Version) Version {
+	const longest = 20
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(data[i:], 0)
+		if n < 0 {
+			return v
+		}
+		i += n
+		start := i
+		for start > 0 && i-start < longest && ofVersion(data[start-1]) {
+			start--
+		}
+		if start == 0 || ofVersion(data[start-1]) {
+			continue
+		}
+		if found, ok := ParseVersion(string(data[start:i])); ok && isDriver(found) && found.Compare(v) > 0 {
+			v = found
+		}
+	}
+}
+
+func ofVersion(c byte) bool {
+	return c == '.' || '0' <= c && c <= '9'
+}

@@ -68,7 +68,7 @@ func deviceOf(file string) (device string, minor int, ok bool) {
 	numbered := func(name, prefix string) (int, bool) {
 		number, ok := strings.CutPrefix(name, prefix)
 		n, err := strconv.Atoi(number)
-		return n, ok && err == nil && strconv.Itoa(n) == number
+		return n, ok && err == nil && n >= 0 && strconv.Itoa(n) == number
 	}
 	dir, name := path.Split(file)
 	switch path.Clean(dir) {

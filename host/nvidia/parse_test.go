@@ -1,0 +1,131 @@
+package nvidia
+
+import (
+	"strings"
+	"testing"
+
+	"gpustack/host/pci"
+)
+
+func TestParseVersionFile(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		line    string
+		version Version
+		open    bool
+	}{
+		{"NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\nGCC version:  gcc version 12.3.0", "550.90.07", false},
+		{"NVRM version: NVIDIA UNIX x86_64 Kernel Module  352.39  Fri Aug 14 18:09:10 PDT 2015", "352.39", false},
+		{"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.58.02  Release Build  (dvs-builder@U16)  Tue Jun 25", "555.58.02", true},
+		{"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build  (buildbrain@m)  Thu Sep  5\n", "540.4.0", true},
+		{"NVRM version: NVIDIA UNIX x86_64  550.90.07", "", false},
+		{"GCC version:  Module 12.3.0", "", false},
+		{"", "", false},
+	} {
+		v, open, err := parseVersionFile(c.line)
+		if v != c.version || open != c.open || (err == nil) != (c.version != "") {
+			t.Errorf("%q: %q, %v, %v, want %q, %v", c.line, v, open, err, c.version, c.open)
+		}
+	}
+}
+
+func TestModuleName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"nvidia": true, "nvidia_current": true, "nvidia_current_open": true, "nvidia_open": true, "nvidia_tesla_470": true, "nvidia_tesla": true,
+		"nvidia_legacy_390xx": true, "nvidia_uvm": false, "nvidia_drm": false, "nvidia_current_modeset": false, "nvidia_tesla_470_uvm": false,
+		"nvidiafb": false, "nvidia_wmi_ec_backlight": false, "nvidia_vgpu_vfio": false, "nvidia_fs": false,
+	} {
+		if got := moduleName().MatchString(name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestNumbers has the minors of nv-chardev-numbers.h and of nvidia-modprobe.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	d := Driver{Majors: map[string]int{"nvidia-uvm": 509, "nvidia-caps": 510, "nvidia-nvswitch": 511, "nvidia-caps-imex-channels": 234, "nvidia-nvlink": 235}}
+	for file, want := range map[string][2]int{
+		"/dev/nvidia0": {195, 0}, "/dev/nvidia15": {195, 15}, "/dev/nvidiactl": {195, 255}, "/dev/nvidia-modeset": {195, 254},
+		"/dev/nvidia-uvm": {509, 0}, "/dev/nvidia-uvm-tools": {509, 1}, "/dev/nvidia-caps/nvidia-cap93": {510, 93},
+		"/dev/nvidia-nvswitchctl": {511, 255}, "/dev/nvidia-nvswitch3": {511, 3}, "/dev/nvidia-nvlink": {235, 0},
+		"/dev/nvidia-caps-imex-channels/channel7": {234, 7},
+	} {
+		if major, minor, ok := d.Numbers(file); !ok || major != want[0] || minor != want[1] {
+			t.Errorf("%s: %d:%d, %v, want %v", file, major, minor, ok, want)
+		}
+	}
+	for _, file := range []string{
+		"/dev/nvidia248", "/dev/nvidia01", "/dev/nvidia-1", "/dev/nvidia", "/dev/nvidia-fs0", "/dev/nvidia-caps/nvidia-cap", "/dev/null", "/tmp/nvidia0",
+	} {
+		if major, minor, ok := d.Numbers(file); ok {
+			t.Errorf("%s: %d:%d", file, major, minor)
+		}
+	}
+	if _, _, ok := (Driver{}).Numbers("/dev/nvidia-uvm"); ok {
+		t.Error("nvidia-uvm has numbers while its module is not loaded")
+	}
+}
+
+// TestLargest has versions across the parts in which a file is read.
+func TestLargest(t *testing.T) {
+	t.Parallel()
+	const part = 256 << 10
+	for name, c := range map[string]struct {
+		data  string
+		named Version
+		want  Version
+	}{
+		"the named version among older ones": {"\x00535.86.06\x00x550.163.01\x00550.54.09\x00", "550.163.01", "550.163.01"},
+		"the largest":                        {"\x00535.86.06\x00x550.163.01\x00550.54.09\x00", "", "550.163.01"},
+		"not that of another library":        {"libnvidia-pkcs11.so.550.163.01\x0012.550.163.01\x00550.163.01-rc\x00", "550.163.01", ""},
+		"no driver's version":                {"\x0012.4\x004.0.0\x00.550.1\x001550.163.01\x00", "", ""},
+		"numbers across two parts":           {strings.Repeat("1.", part) + "\x00", "", ""},
+		"at the end":                         {"550.163.01", "", "550.163.01"},
+		"a line":                             {"550.163.01\n", "550.163.01", "550.163.01"},
+		"nothing":                            {"", "550.163.01", ""},
+	} {
+		if got, err := largest(strings.NewReader(c.data), c.named); got != c.want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		}
+	}
+	for offset := part - 40; offset < part+40; offset++ {
+		data := strings.Repeat("x", offset) + "550.163.01\x00" + strings.Repeat("y", part)
+		longer := strings.Repeat("x", offset) + "12.550.163.01\x00" + strings.Repeat("y", part)
+		for _, named := range []Version{"", "550.163.01"} {
+			if got, err := largest(strings.NewReader(data), named); got != "550.163.01" || err != nil {
+				t.Errorf("at byte %d: %q, %v", offset, got, err)
+			}
+			if got, err := largest(strings.NewReader(longer), named); got != "" || err != nil {
+				t.Errorf("end of a longer version at byte %d: %q, %v", offset, got, err)
+			}
+		}
+	}
+}
+
+func FuzzParseVersionFile(f *testing.F) {
+	f.Add("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\n")
+	f.Add("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.58.02  Release Build  (x)  Tue Jun 25 01:26:03 UTC 2024\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		v, _, err := parseVersionFile(text)
+		again, ok := ParseVersion(string(v))
+		if (err == nil) != ok || again != v && ok || !strings.Contains(text, string(v)) {
+			t.Errorf("%q: %q, %v", text, v, err)
+		}
+	})
+}
+
+func FuzzInformation(f *testing.F) {
+	f.Add("Model: \t\t NVIDIA L4\nGPU UUID: \t GPU-3291dfa4-fcc4-0110-615b-c894a0d7c689\nBus Location: \t 0000:70:00.0\nDevice Minor: \t 0\nGPU Excluded:\t No\n")
+	f.Add("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 247\nGPU Firmware: \t N/A\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		g := GPU{Address: pci.Address{Bus: 0x70}}
+		if err := g.parse(text); err == nil && !strings.Contains(text, "Device Minor") && g.Minor != nil {
+			t.Errorf("%q: %+v", text, g)
+		}
+		if g.Minor != nil && (*g.Minor < 0 || *g.Minor > maxMinor) || g.UUID != nil && strings.Contains(*g.UUID, "??") {
+			t.Errorf("%q: %+v", text, g)
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package nvidia_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/hosttest"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+	"gpustack/host/snapshot"
+)
+
+func read(t *testing.T, root host.Root) nvidia.Driver {
+	t.Helper()
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil && !strings.Contains(err.Error(), pci.ErrNoPCI.Error()) {
+		t.Fatal(err)
+	}
+	d, err := nvidia.Read(root, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func lay(t *testing.T, name string) host.Root {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hosttest.Lay(t, string(text))
+}
+
+func address(t *testing.T, s string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// TestReadDebian reads a node with Debian's packages: the module is nvidia-current, and the links
+// of libraries lead through two alternatives. The minor of a GPU is not its place in the order of
+// addresses, and the major of nvidia-uvm has changed since its node was made.
+func TestReadDebian(t *testing.T) {
+	t.Parallel()
+	root := lay(t, "debian12")
+	const file = "/usr/lib/x86_64-linux-gnu/nvidia/current/"
+	const main, alternatives = "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvidia"
+	library := func(folder, link, name string) nvidia.Library {
+		return nvidia.Library{Folder: folder, Searched: folder == main, Link: link, File: file + name, Version: "535.261.03"}
+	}
+	want := nvidia.Driver{
+		Loaded: &nvidia.Module{Name: "nvidia_current", Version: "535.261.03"},
+		OnDisk: []nvidia.DiskModule{{
+			Kernel: "6.1.0-37-amd64", Path: "/lib/modules/6.1.0-37-amd64/updates/dkms/nvidia-current.ko", Version: "535.261.03", Running: true,
+		}},
+		GPUs: []nvidia.GPU{
+			{Address: address(t, "0000:27:00.0"), Minor: ptr(1), UUID: ptr("GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b"), Model: ptr("Tesla V100-SXM2-16GB")},
+			{Address: address(t, "0000:84:00.0"), Minor: ptr(0), Model: ptr("NVIDIA H100 80GB HBM3"), Firmware: "535.261.03", Excluded: true},
+			{Address: address(t, "0000:a1:00.0")}, // sysfs shows it as bound
+		},
+		Majors: map[string]int{"nvidia": 195, "nvidia-frontend": 195, "nvidia-uvm": 509, "nvidia-caps": 510},
+		Nodes: []nvidia.DeviceNode{
+			{Path: "/dev/nvidia-uvm", Major: 511, Mode: 0o666}, {Path: "/dev/nvidia-uvm-tools", Major: 509, Minor: 1, Mode: 0o666},
+			{Path: "/dev/nvidia0", Major: 195, Mode: 0o666}, {Path: "/dev/nvidia1", Major: 195, Minor: 2, Mode: 0o666},
+			{Path: "/dev/nvidiactl", Major: 195, Minor: 255, Mode: 0o660}, {Path: "/dev/nvidia-caps/nvidia-cap1", Major: 510, Minor: 1, Mode: 0o400},
+		},
+		Libraries: []nvidia.Library{
+			library(main, "libcuda.so.1", "libcuda.so.535.261.03"),
+			library(main, "libnvidia-ml.so.1", "libnvidia-ml.so.535.261.03"),
+			library(file[:len(file)-1], "libcuda.so.1", "libcuda.so.535.261.03"),
+			library(file[:len(file)-1], "libnvidia-ml.so.1", "libnvidia-ml.so.535.261.03"),
+			library(alternatives, "libcuda.so.1", "libcuda.so.535.261.03"),
+			library(alternatives, "libnvidia-ml.so.1", "libnvidia-ml.so.535.261.03"),
+		},
+		Params: map[string]string{"ModifyDeviceFiles": "1", "DeviceFileUID": "0", "DeviceFileGID": "0", "DeviceFileMode": "438", "RegistryDwords": `""`},
+		// The daemon's socket is there, the other one is not.
+		PersistencedSocket: true,
+	}
+	got := read(t, root)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	var stale []string
+	for _, n := range got.Stale() {
+		stale = append(stale, n.String())
+	}
+	wantStale := []string{"/dev/nvidia-uvm is device 511:0, the driver's is 509:0", "/dev/nvidia1 is device 195:2, the driver's is 195:1"}
+	if diff := cmp.Diff(wantStale, stale); diff != "" {
+		t.Errorf("stale nodes (-want +got)\n%s", diff)
+	}
+
+	var tree snapshot.Tree
+	if diff := cmp.Diff(want, read(t, root.Recorded(&tree))); diff != "" {
+		t.Errorf("recorded (-want +got)\n%s", diff)
+	}
+	dir := t.TempDir()
+	if err := tree.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, read(t, again)); diff != "" {
+		t.Errorf("from the snapshot (-want +got)\n%s", diff)
+	}
+}
+
+// TestReadRHEL reads a node with the open module: the libraries of another version are left in the
+// folder, 32-bit ones are in /usr/lib, an upgrade of the module waits for a reboot, and one GPU is
+// divided by MIG.
+func TestReadRHEL(t *testing.T) {
+	t.Parallel()
+	got := read(t, lay(t, "rhel9"))
+	if diff := cmp.Diff(&nvidia.Module{Name: "nvidia", Version: "555.58.02", Open: true}, got.Loaded); diff != "" {
+		t.Errorf("loaded (-want +got)\n%s", diff)
+	}
+	dir := "/lib/modules/5.14.0-503.el9.x86_64/extra/nvidia.ko.xz"
+	onDisk := []nvidia.DiskModule{
+		{Kernel: "5.14.0-427.el9.x86_64", Path: "/lib/modules/5.14.0-427.el9.x86_64/extra/nvidia.ko.xz", Version: "555.58.02", Open: true, Running: true},
+		{Kernel: "5.14.0-503.el9.x86_64", Path: dir, Version: "560.28.03", Open: true},
+	}
+	if diff := cmp.Diff(onDisk, got.OnDisk); diff != "" {
+		t.Errorf("on disk (-want +got)\n%s", diff)
+	}
+	lib64 := func(link, file string, v nvidia.Version) nvidia.Library {
+		return nvidia.Library{Folder: "/lib64", Searched: true, Link: link, File: file, Version: v}
+	}
+	plain := lib64("libnvidia-ml.so.1", "/opt/nvidia/lib/libnvidia-ml.so.1", "560.28.03")
+	plain.Folder, plain.Inferred = "/opt/nvidia/lib", true
+	unconfirmed := lib64("libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.560.28.03", "560.28.03")
+	unconfirmed.Unconfirmed = true
+	libraries := []nvidia.Library{
+		plain,
+		lib64("libcuda.so.1", "/usr/lib64/libcuda.so.560.28.03", "560.28.03"),
+		lib64("libnvidia-encode.so.1", "", ""), // the link leads nowhere
+		unconfirmed,
+		lib64("libnvidia-nvvm.so.4", "/usr/lib64/libnvidia-nvvm.so.4.0.0", ""),
+		lib64("", "/usr/lib64/libcuda.so.555.58.02", "555.58.02"),
+	}
+	if diff := cmp.Diff(libraries, got.Libraries); diff != "" {
+		t.Errorf("libraries (-want +got)\n%s", diff)
+	}
+	if l := got.Library("libcuda.so.1"); l == nil || l.Version != "560.28.03" {
+		t.Errorf("libcuda.so.1: %+v", l)
+	}
+	if l := got.Library("libnvidia-encode.so.1"); l != nil {
+		t.Errorf("libnvidia-encode.so.1: %+v", l)
+	}
+	a100 := address(t, "0000:17:00.0")
+	instances := []nvidia.Instance{{GPU: a100, GI: 1, Minor: 12}, {GPU: a100, GI: 1, CI: ptr(0), Minor: 13}, {GPU: a100, GI: 10, Minor: 93}}
+	if diff := cmp.Diff(instances, got.Instances); diff != "" || !got.MIG[a100] || len(got.MIG) != 1 {
+		t.Errorf("%v, MIG (-want +got)\n%s", got.MIG, diff)
+	}
+	if !got.FabricManagerSocket || got.PersistencedSocket {
+		t.Errorf("sockets: %v, %v", got.FabricManagerSocket, got.PersistencedSocket)
+	}
+	if diff := cmp.Diff([]string{"/usr/lib64/libnvidia-ml.so.560.28.03: it does not contain the version 560.28.03 of its name"}, got.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got)\n%s", diff)
+	}
+}
+
+// TestReadNothing: a machine without the driver has nothing to warn about.
+func TestReadNothing(t *testing.T) {
+	t.Parallel()
+	got := read(t, hosttest.Lay(t, "-- etc/hostname --\nnode\n-- sys/module/nvidia_drm/version --\n1\n"))
+	if diff := cmp.Diff(nvidia.Driver{}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestReadMalformed: each file that is malformed or cannot be read is named, and the others are
+// read.
+func TestReadMalformed(t *testing.T) {
+	t.Parallel()
+	got := read(t, lay(t, "malformed"))
+	want := []string{
+		`/proc/driver/nvidia/version: no version of a kernel module in the line that begins with NVRM version`,
+		`/sys/module/nvidia/version: not a version: "550"`,
+		`/lib/modules/6.1.0-37-amd64/nvidia.ko: not a kernel module: EOF`,
+		`/proc/driver/nvidia/gpus/0000:84: not a PCI address: "0000:84"`,
+		"/proc/driver/nvidia/gpus/0000:84:00.0/information: bus location: 0000:85:00.0, in the folder of 0000:84:00.0\n" +
+			`device minor: not 0 to 247: "248"`,
+		`/proc/driver/nvidia/gpus/0000:86:00.0/information: not a regular file`,
+		`/proc/devices: not a major and a name: "x nvidia-uvm"`,
+		`/dev/nvidia-uvm: not a character device`,
+		`/dev/nvidiactl: not a character device`,
+		`/proc/driver/nvidia/params: not a regular file`,
+		`/proc/driver/nvidia/capabilities/gpu3/mig/gi0/access: no line DeviceFileMinor with a number`,
+	}
+	if diff := cmp.Diff(want, got.Warnings); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if got.Loaded == nil || got.Loaded.Version != "" || got.Majors["nvidia"] != 195 || got.Node("/dev/nvidia0") == nil || len(got.GPUs) != 3 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestReadUnreadable: whether the driver is loaded must not be guessed.
+func TestReadUnreadable(t *testing.T) {
+	t.Parallel()
+	root := hosttest.Lay(t, "-- proc/driver/nvidia/version/file --\n")
+	if d, err := nvidia.Read(root, nil); err == nil || !strings.Contains(err.Error(), "/proc/driver/nvidia/version: not a regular file") {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
