@@ -161,7 +161,7 @@ func (v *view) deviceNode(field string, n *specs.DeviceNode) {
 }
 
 // mount reports a bind mount whose source does not exist. The runtime finds that out when the
-// container starts: the texts are those of runc 1.1.
+// container starts: the text is that of runc 1.1.5.
 func (v *view) mount(field string, m *specs.Mount) {
 	if !isBind(m) || !path.IsAbs(m.HostPath) {
 		return
@@ -170,7 +170,7 @@ func (v *view) mount(field string, m *specs.Mount) {
 	case state.err != nil:
 		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err))
 	case !state.present:
-		v.add(field, Missing, fmt.Sprintf("error mounting %q to rootfs at %q: no such file or directory", m.HostPath, m.ContainerPath),
+		v.add(field, Missing, fmt.Sprintf("error mounting %q to rootfs at %q: stat %s: no such file or directory", m.HostPath, m.ContainerPath, m.HostPath),
 			"%s does not exist; containers with %s do not start", m.HostPath, v.what())
 	}
 }

@@ -203,7 +203,8 @@ func TestTextRefuses(t *testing.T) {
 
 func TestValidKind(t *testing.T) {
 	for kind, want := range map[string]string{
-		cdi.DefaultGPUKind: "", cdi.DefaultHCAKind: "", "nvidia.com/gpu": "", "a/b": "",
+		cdi.DefaultGPUKind: "", cdi.DefaultHCAKind: "", "nvidia.com/gpu": "", "ab/cd": "",
+		"a/bc":    `CDI kind "a/bc": podman 4.3.1 crashes on a vendor or class of one character`,
 		"gpu":     `CDI kind "gpu" is not of the form VENDOR/CLASS`,
 		"":        `CDI kind "" is not of the form VENDOR/CLASS`,
 		"a/b/c":   `CDI kind "a/b/c": the class "b/c" is not a name`,

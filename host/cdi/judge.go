@@ -184,8 +184,8 @@ func ValidKind(kind string) error {
 	if len(j.problems) == 0 && strings.Contains(kind[strings.Index(kind, "/")+1:], ".") {
 		return fmt.Errorf("CDI kind %q: a dot in the class needs version 0.6.0, which podman 4.3.1 does not read", kind)
 	}
-	for _, p := range j.problems {
-		return fmt.Errorf("CDI kind %s (%s)", p.Reason, p.Library)
+	if len(j.problems) > 0 {
+		return fmt.Errorf("CDI kind %s (%s)", j.problems[0].Reason, j.problems[0].Library)
 	}
 	return nil
 }
@@ -199,6 +199,12 @@ func (j *judgement) kind(kind string) {
 	const form = "letters, digits, '-', '_' and '.', a letter first and a letter or digit last"
 	j.refused("kind", parser.ValidateVendorName(vendor), "%q: the vendor %q is not a name of %s", kind, vendor, form)
 	j.refused("kind", parser.ValidateClassName(class), "%q: the class %q is not a name of %s", kind, class, form)
+	if len(vendor) == 1 || len(class) == 1 {
+		j.add(Problem{
+			Field: "kind", Kind: Version, Status: host.Warn, Library: "slice bounds out of range [1:0]",
+			Reason: fmt.Sprintf("%q: podman 4.3.1 crashes on a vendor or class of one character", kind),
+		})
+	}
 }
 
 func deviceNameReason(name string) string {

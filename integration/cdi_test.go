@@ -1,0 +1,151 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host/cdi"
+	"gpustack/host/hosttest"
+)
+
+// cdiSet is a set of CDI specs, good or malformed. The unit test of host/cdi compares the same sets
+// with the CDI library.
+type cdiSet struct {
+	name, ask string
+	podman    string // what podman 4.3.1 does where its library differs from version 1.1.1: "starts", "unresolvable" or "crashes"
+	folders   cdi.Folders
+}
+
+func readCDISets(t *testing.T, dir string) (sets []cdiSet) {
+	t.Helper()
+	files, err := filepath.Glob("../host/cdi/testdata/sets/*.txtar")
+	if err != nil || len(files) < 18 {
+		t.Fatalf("%d sets: %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := cdiSet{name: strings.TrimSuffix(filepath.Base(file), ".txtar")}
+		for line := range strings.Lines(string(data)) {
+			if name, ok := strings.CutPrefix(line, "# ask "); ok {
+				s.ask = strings.TrimSpace(name)
+			}
+			if does, ok := strings.CutPrefix(line, "# podman-4.3.1 "); ok {
+				s.podman = strings.TrimSpace(does)
+			}
+		}
+		root := hosttest.Lay(t, string(data))
+		if s.folders, err = cdi.Read(root); err != nil {
+			t.Fatal(err)
+		}
+		for _, folder := range []string{"etc/cdi", "run/cdi"} {
+			if err := os.MkdirAll(filepath.Join(dir, s.name, folder), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(root.Path(folder)); err == nil {
+				run(t, "cp", "-a", root.Path(folder)+"/.", filepath.Join(dir, s.name, folder))
+			}
+		}
+		sets = append(sets, s)
+	}
+	return sets
+}
+
+// expected returns what podman is to print, and whether a container starts, by our reading alone.
+func (s cdiSet) expected() (texts []string, starts bool) {
+	edits, err := s.folders.Inject(s.ask)
+	switch {
+	case s.podman == "crashes":
+		return []string{"panic: runtime error: " + s.folders.All()[0].Library, "\nstatus 2\n"}, false
+	case s.podman == "unresolvable" || err != nil && s.podman == "" && strings.HasPrefix(err.Error(), "unresolvable"):
+		return []string{"unresolvable CDI devices " + s.ask}, false
+	case err != nil && s.podman == "":
+		text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "failed to inject devices: "), " (/etc/")
+		return []string{text}, false
+	}
+	for _, p := range s.folders.All() {
+		if p.Status == "fail" && !p.Skipped && (p.Device == "" || p.Device == s.ask) && p.Kind != cdi.Stale && p.Kind != cdi.Version {
+			texts = append(texts, p.Library)
+		}
+	}
+	if len(texts) > 0 {
+		return texts[:1], false // the runtime stops at the first
+	}
+	for _, n := range edits.DeviceNodes {
+		texts = append(texts, fmt.Sprintf("%s %x:%x", n.Path, n.Major, n.Minor))
+	}
+	return slices.Concat(texts, edits.Env), true
+}
+
+// TestCDISets compares our reading of good and malformed sets with podman: where we say that a name
+// leads to no device, podman does not start the container, and names neither file nor reason; where
+// we say that the wrong device is injected, it is.
+func TestCDISets(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	sets := readCDISets(t, base)
+	root := filepath.Join(base, "image")
+	for _, dir := range []string{"bin", "dev", "proc", "sys", "usr/lib", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "cp", busybox, filepath.Join(root, "bin/busybox"))
+	var script strings.Builder
+	script.WriteString("base=$1\n")
+	for _, s := range sets {
+		fmt.Fprintf(&script, `
+rm -rf /etc/cdi /run/cdi
+cp -a "$base/%[1]s/etc/cdi" /etc/cdi
+cp -a "$base/%[1]s/run/cdi" /run/cdi
+if podman run --rm --device %[2]s --rootfs "$base/image" /bin/busybox sh -c '/bin/busybox env; cd /dev; /bin/busybox stat -c "/dev/%%n %%t:%%T" *; echo started' >"$base/%[1]s/out" 2>&1
+then echo "status 0" >>"$base/%[1]s/out"
+else echo "status $?" >>"$base/%[1]s/out"
+fi
+`, s.name, s.ask)
+	}
+	if _, talk, status := withContainers(t, script.String(), base); status != 0 {
+		t.Fatalf("exit status %d\n%s", status, talk)
+	}
+	started := 0
+	for _, s := range sets {
+		out, err := os.ReadFile(filepath.Join(base, s.name, "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts, starts := s.expected()
+		if got := strings.Contains(string(out), "\nstarted\nstatus 0\n"); got != starts {
+			t.Errorf("%s: podman starts the container: %t\n%s%v", s.name, got, out, s.folders.All())
+			continue
+		}
+		for _, text := range texts {
+			if !strings.Contains(string(out), text) {
+				t.Errorf("%s: podman does not print %q:\n%s", s.name, text, out)
+			}
+		}
+		if starts {
+			started++
+			continue
+		}
+		if s.podman != "crashes" && strings.Contains(string(out), "/cdi/") {
+			t.Errorf("%s: podman names the file:\n%s", s.name, out)
+		}
+		if all := s.folders.All(); len(all) == 0 || !slices.ContainsFunc(all, func(p cdi.Problem) bool { return strings.Contains(p.File, "/cdi/") }) {
+			t.Errorf("%s: we do not name the file: %v", s.name, all)
+		}
+	}
+	if started < 5 || started > len(sets)-15 {
+		t.Errorf("%d of %d containers started", started, len(sets))
+	}
+}
