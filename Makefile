@@ -36,6 +36,7 @@ TESTS ?= ./integration/...
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Later ones depend on modules that the public module proxy does not have.
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
+NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 
 .PHONY: build demo transcripts test test-full unit integration lint schema fuzz bench install dist clean
 
@@ -73,7 +74,7 @@ test-full: test
 unit:
 	GO=$(GO) .ci/gotest $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
-integration: build build/tools/nfpm
+integration: build build/tools/nfpm build/tools/nvidia-ctk
 	TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 1h $(TESTS)
 
 lint: build/tools/golangci-lint
@@ -87,6 +88,13 @@ build/tools/golangci-lint: Makefile
 
 build/tools/nfpm: Makefile
 	GOBIN=$(CURDIR)/build/tools $(GO) install $(NFPM)
+	@touch $@
+
+# NVIDIA's generator of CDI specs, with which a test compares ours, calls NVIDIA's libraries through
+# C. Its warnings are those of NVIDIA's header.
+build/tools/nvidia-ctk: Makefile
+	@command -v gcc >/dev/null || .ci/packages gcc libc6-dev
+	CGO_ENABLED=1 CGO_CFLAGS=-Wno-deprecated-declarations GOBIN=$(CURDIR)/build/tools $(GO) install $(NVIDIA_CTK)
 	@touch $@
 
 # Writes docs/schema anew, from the types of the documents.

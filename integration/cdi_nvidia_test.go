@@ -1,0 +1,95 @@
+package integration
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/nvidia"
+	"gpustack/integration/cudaparts"
+)
+
+// TestNvidiaCTK compares the nodes and libraries of compute with those that NVIDIA's own generator
+// finds on the same tree, which has the real libraries of driver 550: ours are at least those. The
+// generator creates /dev/nvidiactl, so it has a /dev of its own, where nodes of the driver are
+// played by another device. nvidia-modeset serves graphics.
+func TestNvidiaCTK(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	tree := filepath.Join(base, "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"libcuda1", "libnvidia-ml1", "libnvidia-ptxjitcompiler1", "libnvidia-nvvm4", "libnvidia-cfg1", "nvidia-opencl-icd", "libcudadebugger1", "libnvcuvid1", "libnvidia-encode1",
+	} {
+		part, err := cudaparts.Fetch(t.Context(), cudaparts.Trixie, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, "cp", "-a", part.Dir+"/.", tree)
+	}
+	tool, err := filepath.Abs("../build/tools/nvidia-ctk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, talk, status := withContainers(t, `
+for name in nvidia0 nvidia1 nvidia-uvm nvidia-uvm-tools nvidia-modeset; do mknod -m 666 /dev/$name c 1 3; done
+"$1" cdi generate --mode=management --driver-root="$2" --dev-root=/ --nvidia-cdi-hook-path=/usr/bin/nvidia-cdi-hook --format=json
+`, tool, tree)
+	if status != 0 {
+		t.Fatalf("exit status %d\n%s", status, talk)
+	}
+	spec, problems := cdi.Parse("/run/cdi/nvidia.yaml", []byte(out))
+	if spec == nil || len(problems) > 0 {
+		t.Fatalf("%v\n%s", problems, out)
+	}
+
+	root, err := host.NewRoot(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, err := nvidia.Read(root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := map[string]string{} // the link of each file
+	for _, link := range nvidia.CoreLibraries() {
+		if l := driver.Library(link); l == nil {
+			t.Errorf("%s is not found: %+v", link, driver.Libraries)
+		} else {
+			ours[l.File] = link
+		}
+	}
+	libraries := 0
+	for _, m := range spec.ContainerEdits.Mounts {
+		file := strings.TrimPrefix(m.HostPath, tree)
+		if !strings.Contains(path.Base(file), ".so.") {
+			continue
+		}
+		libraries++
+		if ours[file] == "" {
+			t.Errorf("nvidia-ctk mounts %s, ours are %v", file, ours)
+		}
+	}
+	if libraries < 9 {
+		t.Errorf("nvidia-ctk mounts %d libraries:\n%s\n%s", libraries, out, talk)
+	}
+
+	nodes := nvidia.Nodes(0, 1)
+	var theirs []string
+	for _, n := range spec.Devices[0].ContainerEdits.DeviceNodes {
+		theirs = append(theirs, n.Path)
+		if n.Path != "/dev/nvidia-modeset" && !slices.Contains(nodes, n.Path) {
+			t.Errorf("nvidia-ctk injects %s, ours are %q", n.Path, nodes)
+		}
+	}
+	if len(theirs) < 5 {
+		t.Errorf("nvidia-ctk injects %q:\n%s", theirs, talk)
+	}
+}
