@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -81,7 +82,11 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 		return err
 	}
 	devices, warnings, err := pci.Scan(root, pci.Options{})
-	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err))
+	if errors.Is(err, pci.ErrNoPCI) { // a tree without sysfs may have specs
+		err = nil
+	}
+	root = root.Once()
+	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), offeredGPUs(root, devices))
 	findings, verdict, err := containercheck.Verify(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", root.Path("/"), err)
@@ -90,6 +95,11 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 		Schema: 1, Host: host.ReadHostname(root), Verdict: verdict, Passed: !host.Failed(findings),
 		Findings: findings, Warnings: append([]string{}, warnings...),
 	}
+	if loaded := m.Driver.Value.Loaded; loaded != nil && loaded.Version != "" {
+		version := string(loaded.Version)
+		r.Driver = &version
+	}
+	r.Warnings = append(r.Warnings, m.Driver.Value.Warnings...)
 	u.warn(r.Warnings...)
 	u.show(r)
 	if opts.format == formatTable {

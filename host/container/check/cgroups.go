@@ -200,7 +200,7 @@ func (v view) cgroups() []host.Finding {
 	return []host.Finding{{
 		Status: host.Warn, File: file,
 		Seen: fmt.Sprintf("%s uses the systemd cgroup driver, and %s has no link to a node of the driver (major 195)", strings.Join(systemd, ", "), charDir),
-		Effect: `a running container loses its GPUs when an operator runs "systemctl daemon-reload": "Failed to initialize NVML: Unknown Error", ` +
+		Effect: `a running container loses its GPUs when an operator runs systemctl daemon-reload: "Failed to initialize NVML: Unknown Error", ` +
 			`in CUDA "999 cudaErrorUnknown: unknown error"`,
 		Remedy: "create the links at boot by udev: nvidia-ctk system create-dev-char-symlinks --create-all; or use the cgroupfs driver",
 	}}

@@ -30,8 +30,9 @@ const (
 
 // Errors of machines for which there is no verdict.
 var (
-	// ErrNothing means that a machine has neither a GPU nor anything of a driver for containers.
-	ErrNothing = host.WithHint(errors.New("nothing for containers found: no GPU of NVIDIA's among the PCI functions"),
+	// ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI
+	// spec.
+	ErrNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
 		"to see all functions with their drivers: gpustack host scan --all")
 	// ErrUnknown means that not enough of a machine can be read for a verdict.
 	ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"),
@@ -42,8 +43,13 @@ var (
 // problem. Each check has at least one finding. It returns ErrNothing for a machine with nothing to
 // check.
 func Verify(m Machine) ([]host.Finding, Verdict, error) {
-	v := view{m}
-	if m.Devices.Seen() && !slices.ContainsFunc(m.Devices.Value, func(d pci.Device) bool { return d.IsNVIDIAGPU() }) {
+	v := view{Machine: m}
+	for i := range m.Devices.Value {
+		if d := &m.Devices.Value[i]; d.IsNVIDIAGPU() {
+			v.cards = append(v.cards, d)
+		}
+	}
+	if m.isEmpty() {
 		return nil, Unknown, ErrNothing
 	}
 	var findings []host.Finding
@@ -51,6 +57,16 @@ func Verify(m Machine) ([]host.Finding, Verdict, error) {
 		name  string
 		judge func(view) []host.Finding
 	}{
+		{"module", view.module},
+		{"gpus", view.gpus},
+		{"libraries", view.libraries},
+		{"nodes", view.nodes},
+		{"fabric", view.fabric},
+		{"persistenced", view.persistenced},
+		{"specs", view.specs},
+		{"devices", view.devices},
+		{"toolkit", view.toolkit},
+		{"roles", view.roles},
 		{"cgroups", view.cgroups},
 	} {
 		for _, f := range check.judge(v) {
@@ -68,26 +84,35 @@ func verdict(m Machine, findings []host.Finding) Verdict {
 		return Unknown
 	case host.Failed(findings):
 		return NotReady
+	case !m.Driver.Seen(), !m.Specs.Seen(), !m.Contract.Seen():
+		return Unknown
 	}
 	return Ready
+}
+
+// isEmpty reports whether a machine has nothing that containers could be given, and nothing that
+// gives them something.
+func (m Machine) isEmpty() bool {
+	if !m.Devices.Seen() || !m.Driver.Seen() || !m.Specs.Seen() || !m.Stack.Seen() {
+		return false
+	}
+	return !slices.ContainsFunc(m.Devices.Value, func(d pci.Device) bool { return d.IsNVIDIAGPU() }) &&
+		m.Driver.Value.Loaded == nil && len(m.Stack.Value.Adapters) == 0 && len(m.Specs.Value.Files) == 0 && len(m.Specs.Value.Problems) == 0
 }
 
 // view is a machine with values that several checks use.
 type view struct {
 	Machine
-}
-
-func one(status host.Status, format string, args ...any) []host.Finding {
-	return []host.Finding{{Status: status, Seen: fmt.Sprintf(format, args...)}}
+	cards []*pci.Device // GPUs of NVIDIA's
 }
 
 func pass(format string, args ...any) []host.Finding {
-	return one(host.Pass, format, args...)
+	return []host.Finding{{Status: host.Pass, Seen: fmt.Sprintf(format, args...)}}
 }
 
 // na returns a finding that says why a check does not apply.
-func na(format string, args ...any) []host.Finding {
-	return one(host.NA, format, args...)
+func na(seen string) []host.Finding {
+	return []host.Finding{{Status: host.NA, Seen: seen}}
 }
 
 // blind returns the finding of a check whose subject cannot be read.
@@ -105,4 +130,23 @@ func blind(file string, err error) []host.Finding {
 		f.Remedy = "run gpustack as root"
 	}
 	return []host.Finding{f}
+}
+
+// or returns findings or, if there are none, that of a check that has passed.
+func or(findings []host.Finding, format string, args ...any) []host.Finding {
+	if findings == nil {
+		return pass(format, args...)
+	}
+	return findings
+}
+
+// plural returns a number with its noun: "1 node", "2 nodes", "2 libraries".
+func plural(n int, what string) string {
+	if stem, ok := strings.CutSuffix(what, "ry"); ok && n != 1 {
+		what = stem + "rie"
+	}
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }

@@ -2,21 +2,37 @@ package check
 
 import (
 	"gpustack/host"
+	"gpustack/host/cdi"
 	"gpustack/host/machine"
+	"gpustack/host/nvidia"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 )
 
 // Machine is what the checks judge. A value that cannot be read has the error in its field.
 type Machine struct {
-	Devices machine.Look[pci.Devices]
-	Cgroups machine.Look[Cgroups]
+	Devices  machine.Look[pci.Devices]
+	Driver   machine.Look[nvidia.Driver]
+	Specs    machine.Look[cdi.Folders]
+	Stack    machine.Look[rdma.Stack]
+	Contract machine.Look[*machine.Contract] // nil if nothing is recorded for guests
+	Recorded []pci.Address                   // functions that are recorded for containers
+	Offered  machine.Look[[]Offered]         // GPUs that nova.conf offers to guests
+	Toolkit  machine.Look[Toolkit]
+	Cgroups  machine.Look[Cgroups]
 }
 
-// Observe reads what the checks judge. devices are all functions of the machine.
-func Observe(root host.Root, devices machine.Look[pci.Devices]) Machine {
-	root = root.Once()
-	return Machine{
-		Devices: devices,
-		Cgroups: readCgroups(root),
-	}
+// Observe reads what the checks judge. devices are all functions of the machine, and offered those
+// that nova-compute offers to guests.
+func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
+	m := Machine{Devices: devices, Offered: offered, Toolkit: readToolkit(root), Cgroups: readCgroups(root)}
+	driver, err := nvidia.Read(root, devices.Value)
+	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
+	folders, err := cdi.Read(root)
+	m.Specs = machine.Saw("/etc/cdi", folders, err)
+	stack, err := rdma.Read(root, devices.Value, rdma.Options{})
+	m.Stack = machine.Saw("/sys/class/infiniband", stack, err)
+	contract, err := machine.ReadContract(root)
+	m.Contract = machine.Saw(machine.ContractFile, contract, err)
+	return m
 }
