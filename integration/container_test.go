@@ -5,12 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/cudaparts"
 )
 
@@ -58,7 +60,7 @@ mount --rbind "$dir/dev" /dev
 func withContainers(t *testing.T, script string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	dir := t.TempDir()
-	argv := slices.Concat([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "-c", apartForContainers + script, "sh", dir}, args)
+	argv := slices.Concat([]string{"--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private", "sh", "-c", apartForContainers + script, "sh", dir}, args)
 	stdout, stderr, status = try(t, exec.Command("unshare", argv...))
 	if left := rootedIn(t, dir); len(left) > 0 {
 		t.Errorf("processes are left: %q", left)
@@ -319,5 +321,99 @@ sha256sum --quiet --check "$base/sums"
 	}
 	if last := lines[5]; !strings.HasPrefix(last, "after version ") || !strings.Contains(last, "libcuda.so."+part.Upstream()) || !strings.Contains(last, "no such file or directory") {
 		t.Errorf("%s", last)
+	}
+}
+
+// playedRpingInContainer is an rping that moves its data by TCP. It fails if it may do more than it
+// needs, or has other devices than those of the adapter.
+const playedRpingInContainer = `#!/bin/sh
+for line in Uid:.65534.65534.65534.65534 CapEff:.0000000000000000 CapBnd:.0000000000000000 NoNewPrivs:.1; do
+	grep -q "^$line$" /proc/self/status || { echo "not $line" >&2; exit 255; }
+done
+[ "$(echo /dev/infiniband/*)" = "/dev/infiniband/rdma_cm /dev/infiniband/uverbs0" ] || { echo "other devices" >&2; exit 255; }
+for a; do [ "$prev" = -C ] && count=$a; [ "$prev" = -a ] && at=$a; [ "$prev" = -p ] && port=$a; prev=$a; done
+if [ "$1" = -s ]; then
+	nc -l -p $port >/dev/null
+	count=10
+elif ! echo x | nc -w 5 $at $port; then
+	echo "cma event RDMA_CM_EVENT_REJECTED, error 8" >&2
+	exit 255
+fi
+n=0
+while [ $n -lt $count ]; do echo "ping data: rdma-ping-$n: ABC"; n=$((n+1)); done
+`
+
+// TestContainerPing: real podman accepts what rdma test --container asks of it. The containers have
+// no privileges and the devices of a CDI spec, and are gone when the test ends, also at its limit.
+func TestContainerPing(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	root := filepath.Join(base, "image")
+	for _, dir := range []string{"bin", "etc", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, "cp", "/bin/busybox", filepath.Join(root, "bin"))
+	for _, name := range []string{"sh", "nc", "grep", "ls"} {
+		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, filepath.Join(root, "bin/rping"), playedRpingInContainer)
+	if err := os.Chmod(filepath.Join(root, "bin/rping"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "tar", "-C", root, "-cf", filepath.Join(base, "image.tar"), ".")
+	node := hosttest.RDMA(t, "testdata/rdma/debian12-rxe.txtar").Path("/")
+	script := `
+image=$1 node=$2 gpustack=$3
+ip link set lo up; ip address add 192.168.77.1/24 dev lo
+mkdir /dev/infiniband
+mknod -m 666 /dev/infiniband/uverbs0 c 1 3
+mknod -m 666 /dev/infiniband/rdma_cm c 1 5
+cat >/run/cdi/hca.json <<'END'
+{"cdiVersion":"0.5.0","kind":"gpustack.local/hca",
+"devices":[{"name":"rxe0","containerEdits":{"deviceNodes":[{"path":"/dev/infiniband/uverbs0","type":"c","permissions":"rw"}]}}],
+"containerEdits":{"deviceNodes":[{"path":"/dev/infiniband/rdma_cm","type":"c","permissions":"rw"}]}}
+END
+podman import --quiet "$image" localhost/rdma:1 >/dev/null
+podman import --quiet --change 'ENV PATH=/none' "$image" localhost/bare:1 >/dev/null
+# sysfs of this machine, with the RDMA device of another one
+mkdir /run/sys
+mount --rbind /sys /run/sys
+mount -t tmpfs tmpfs /sys
+for name in $(ls -A "$node/sys"); do mkdir -p "/sys/$name"; cp -a "$node/sys/$name/." "/sys/$name"; done
+mkdir -p /sys/fs; mount --rbind /run/sys/fs /sys/fs 2>/dev/null || { mkdir -p /sys/fs/cgroup; mount --rbind /run/sys/fs/cgroup /sys/fs/cgroup; }
+set +e
+for args in localhost/rdma:1 "localhost/bare:1 --peer 192.168.77.1" "localhost/rdma:1 --listen --timeout 3s" localhost/none; do
+	$gpustack rdma test --container $args 2>&1
+	echo "exit status $?"
+done
+sed -i 's/rdma_cm/rdma_no/' /run/cdi/hca.json
+$gpustack rdma test --container localhost/rdma:1 2>&1
+echo "exit status $?"
+echo "containers: $(podman ps --all --quiet)"
+`
+	out, talk, status := withContainers(t, script, filepath.Join(base, "image.tar"), node, gpustack)
+	for _, want := range []string{
+		"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1, both sides here): 10 of 10 iterations of 64 bytes",
+		"  in containers: podman run --device gpustack.local/hca=rxe0 localhost/rdma:1\n",
+		"error: localhost/bare:1: the image has no rping\n",
+		"cause: no peer completed a test within 3s\n",
+		"error: podman: localhost/none: no such image on this machine: a test pulls none\n",
+		"  in containers: podman run --device /dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw --device /dev/infiniband/rdma_cm:",
+		"containers: \n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if statuses := regexp.MustCompile(`exit status \d+`).FindAllString(out, -1); status != 0 ||
+		!slices.Equal(statuses, []string{"exit status 0", "exit status 1", "exit status 2", "exit status 1", "exit status 0"}) {
+		t.Errorf("exit status %d, %q", status, statuses)
+	}
+	if t.Failed() {
+		t.Logf("%s\n%s", out, talk)
 	}
 }

@@ -34,6 +34,22 @@ while [ $n -lt $count ]; do echo "server ping data: rdma-ping-$n: ABC"; n=$((n+1
 : >/done
 `
 
+// playedPodman is podman as rdma test sees it: it has one image, and runs its rping on the machine.
+const playedPodman = `#!/bin/sh
+case "$1 $*" in
+image*" localhost/rdma:1" | image*" localhost/bare") echo id; exit 0 ;;
+image*) echo "Error: inspecting object: $5: image not known" >&2; exit 125 ;;
+esac
+echo "$*" >>/asked
+case "$*" in *" localhost/bare "*)
+	echo "Error: runc: runc create failed: exec: rping: executable file not found in \$PATH" >&2
+	exit 127
+esac
+while [ "$1" != --entrypoint ]; do shift; done
+entry=$2; shift 3
+exec $entry "$@"
+`
+
 // TestRDMATest: the whole binary with a played rping, in the tree of a real stack that is its root:
 // both sides here, a peer, a listener, failures, a machine without rping, and Ctrl-C.
 func TestRDMATest(t *testing.T) {
@@ -53,7 +69,7 @@ func TestRDMATest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n"} {
+		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "usr/bin/podman": playedPodman, "sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n"} {
 			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -89,6 +105,16 @@ func TestRDMATest(t *testing.T) {
 		{"families", "--peer ::1 --device rxe0", "", 1, []string{"--peer ::1: rxe0 port 1 has no address of this family: ::1"}},
 		{"no device", "--device mlx5_7", "", 1, []string{"mlx5_7 is no RDMA device of this machine", "gpustack rdma scan lists them"}},
 		{"bad values", "--count 0 --size 7 --listen --peer x", "", 1, []string{"--count 0: must be 1 to 100000", "--size 7: must be 32 to 65535", "--listen and --peer cannot be combined"}},
+		{"containers", "--container localhost/rdma:1", "", 0, []string{"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1, both sides here): 10 of 10 iterations",
+			"  in containers: podman run --device /dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw --device /dev/infiniband/rdma_cm:/dev/infiniband/rdma_cm:rw localhost/rdma:1\n"}},
+		{"container and peer", "--container localhost/rdma:1 --peer 192.168.77.2", "remote", 0, []string{"192.168.77.1 to 192.168.77.2", "  in containers: podman run "}},
+		{"container listens", "--container localhost/rdma:1 --listen", "done", 0,
+			[]string{"run: gpustack rdma test --peer 192.168.77.1 --port 7174 --count 10 --size 64 --container localhost/rdma:1\n"}},
+		{"container unreachable", "--container localhost/rdma:1 --peer 192.168.77.2", "alone", 2, []string{"fail: rxe0", "cause: the peer's connection manager does not answer"}},
+		{"no image", "--container localhost/other --peer 192.168.77.2", "remote", 1,
+			[]string{"error: podman: localhost/other: no such image on this machine: a test pulls none\n", "podman pull IMAGE"}},
+		{"no rping in the image", "--container localhost/bare --peer 192.168.77.2", "remote", 1, []string{"error: localhost/bare: the image has no rping\n", "rdmacm-utils"}},
+		{"no name of an image", "--container -v", "", 1, []string{`--container "-v": is no name of an image`}},
 		{"root", "--root /proc", "", 1, []string{`--root "/proc": rdma test moves data through the adapters of the running machine, and needs --root /`}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -125,6 +151,44 @@ func TestRDMATest(t *testing.T) {
 		}
 		if r := report.Tests[0]; r.Name != "rxe0" || r.IP != "192.168.77.1" || r.Iterations != 10 || r.Counted == nil || !*r.Counted {
 			t.Errorf("%s", stdout)
+		}
+	})
+	t.Run("container by CDI", func(t *testing.T) {
+		t.Parallel()
+		root := lay(t)
+		writeFile(t, filepath.Join(root, "run/cdi/hca.json"), `{"cdiVersion":"0.5.0","kind":"gpustack.local/hca",
+"devices":[{"name":"rxe0","containerEdits":{"deviceNodes":[{"path":"/dev/infiniband/uverbs0","type":"c","permissions":"rw"}]}}],
+"containerEdits":{"deviceNodes":[{"path":"/dev/infiniband/rdma_cm","type":"c","permissions":"rw"}]}}`)
+		if err := os.Remove(filepath.Join(root, "usr/bin/rping")); err != nil { // only the image has it
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(root, "usr/local/bin/rping"), playedRping)
+		if err := os.Chmod(filepath.Join(root, "usr/local/bin/rping"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		podman := strings.Replace(playedPodman, "exec $entry", "exec /usr/local/bin/$entry", 1)
+		writeFile(t, filepath.Join(root, "usr/bin/podman"), podman)
+		stdout, stderr, status := try(t, command(root, "--container", "localhost/rdma:1", "-o", "json"))
+		var report struct {
+			Containers struct{ Image, Engine string }
+			Tests      []struct {
+				Devices []string `json:"container_devices"`
+			}
+		}
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || len(report.Tests) != 1 {
+			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+		}
+		if c, d := report.Containers, report.Tests[0].Devices; c.Image != "localhost/rdma:1" || c.Engine != "podman" || len(d) != 1 || d[0] != "gpustack.local/hca=rxe0" {
+			t.Errorf("%s", stdout)
+		}
+		if asked := read(t, filepath.Join(root, "asked")); strings.Count(asked, " --device gpustack.local/hca=rxe0 ") < 2 || strings.Contains(asked, "/dev/") {
+			t.Errorf("%s", asked)
+		}
+		if err := os.Remove(filepath.Join(root, "usr/bin/podman")); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr, status := try(t, command(root, "--container", "localhost/rdma:1")); status != 1 || !strings.Contains(stderr, "error: neither podman nor docker is installed\n") {
+			t.Errorf("exit status %d: %s", status, stderr)
 		}
 	})
 	t.Run("refused", func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/cdi"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/ping"
@@ -45,6 +46,12 @@ RoCE v2 uses UDP port 4791, which firewalls between the machines must permit. --
 port of the connection manager, which is neither TCP nor UDP. Adapters may loop packets back
 without counting them; a test between two machines proves the way through the port.
 
+With --container, each side is a container of an image that podman or docker has on this machine
+and that has rping. It has no root, no capability, the machine's network, and the adapter's
+devices: by the CDI device that gives them, such as one of 'gpustack container prepare', or else
+by the nodes. What its limit of locked memory is, the engine decides. The other machine of a
+test uses containers or not, as --container says there.
+
 The test runs on this machine alone: --root must be /. It changes nothing. rping is killed at
 the time limit, by Ctrl-C, and if gpustack is killed.
 
@@ -53,6 +60,7 @@ EXAMPLES
   gpustack rdma test --device 0000:0c:00.0
   gpustack rdma test --listen --device mlx5_0 --timeout 5m
   gpustack rdma test --peer 192.0.2.7 --count 1000 --size 65535
+  gpustack rdma test --container localhost/rdma:latest
 
 EXIT STATUS
   0  all tested ports pass
@@ -65,6 +73,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "device", Usage: "test the adapter at `ADDRESS`, or of this name; NAME/PORT is one port"},
 			&cli.BoolFlag{Name: "listen", Usage: "wait for the test of one other machine"},
 			&cli.StringFlag{Name: "peer", Usage: "test the way to `HOST`, which listens"},
+			&cli.StringFlag{Name: "container", Usage: "run rping in containers of `IMAGE`, without privileges"},
 			&cli.DurationFlag{Name: "timeout", Usage: "end each test after `TIME` (default 30s, with --listen 10m)"},
 			&cli.IntFlag{Name: "port", Value: 7174, Usage: "port `NUMBER` of the connection manager, the same on both machines"},
 			&cli.IntFlag{Name: "count", Value: 10, Usage: "`NUMBER` of iterations, each there and back, the same on both machines"},
@@ -76,6 +85,7 @@ EXIT STATUS
 
 type rdmaTestOptions struct {
 	format, device, peer string
+	container            string // the name of an image, or ""
 	listen               bool
 	ping.Options
 }
@@ -84,7 +94,7 @@ func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 	f.arguments(c)
 	f.exclude(c, "listen", "peer")
 	opts := rdmaTestOptions{
-		format: f.choice(c, "output"), device: c.String("device"), peer: c.String("peer"), listen: c.Bool("listen"),
+		format: f.choice(c, "output"), device: c.String("device"), peer: c.String("peer"), container: c.String("container"), listen: c.Bool("listen"),
 		Options: ping.Options{Port: c.Int("port"), Count: c.Int("count"), Size: c.Int("size"), Timeout: c.Duration("timeout")},
 	}
 	if !c.IsSet("timeout") {
@@ -102,6 +112,9 @@ func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 			f.add(&usageError{"--" + name + ": the value is missing", f.seeHelp()})
 		}
 	}
+	if c.IsSet("container") {
+		f.checkImage(opts.container)
+	}
 	if err := opts.Check(); err != nil {
 		for _, e := range split(err) {
 			f.add(&usageError{e.Error(), f.seeHelp()})
@@ -112,21 +125,22 @@ func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 
 // rdmaTestReport is the output of rdma test (docs/json.md).
 type rdmaTestReport struct {
-	Schema      int           `json:"schema"`
-	Host        *string       `json:"host"`
-	Version     string        `json:"version"`
-	Time        time.Time     `json:"time"`
-	Sides       string        `json:"sides"`
-	Peer        *netip.Addr   `json:"peer"`
-	PeerCommand *string       `json:"peer_command"`
-	ServicePort int           `json:"service_port"`
-	Iterations  int           `json:"requested_iterations"`
-	Size        int           `json:"iteration_bytes"`
-	Timeout     float64       `json:"timeout_seconds"`
-	Verdict     *ping.Verdict `json:"verdict"`
-	Tests       []portTest    `json:"tests"`
-	Untested    []untested    `json:"untested"`
-	Warnings    []string      `json:"warnings"`
+	Schema      int             `json:"schema"`
+	Host        *string         `json:"host"`
+	Version     string          `json:"version"`
+	Time        time.Time       `json:"time"`
+	Sides       string          `json:"sides"`
+	Peer        *netip.Addr     `json:"peer"`
+	PeerCommand *string         `json:"peer_command"`
+	ServicePort int             `json:"service_port"`
+	Iterations  int             `json:"requested_iterations"`
+	Size        int             `json:"iteration_bytes"`
+	Timeout     float64         `json:"timeout_seconds"`
+	Containers  *testContainers `json:"containers"`
+	Verdict     *ping.Verdict   `json:"verdict"`
+	Tests       []portTest      `json:"tests"`
+	Untested    []untested      `json:"untested"`
+	Warnings    []string        `json:"warnings"`
 }
 
 // Values of rdmaTestReport.Sides.
@@ -151,6 +165,7 @@ type portTest struct {
 	Counters   []ping.Counter `json:"counters"`
 	Carried    *bool          `json:"packets_counted"`
 	Causes     []ping.Cause   `json:"causes"`
+	Devices    []string       `json:"container_devices"`
 
 	title string
 }
@@ -183,7 +198,17 @@ func runRDMATest(ctx context.Context, u *ui, opts rdmaTestOptions) error {
 			err = noAdapter(address, devices)
 		}
 	}
-	if err := errors.Join(err, ping.Ready(runner), memlock(opts.Options)); err != nil {
+	var container *ping.Container
+	var folders cdi.Folders
+	if opts.container == "" {
+		err = errors.Join(err, ping.Ready(runner), memlock(opts.Options))
+	} else {
+		found, noImage := ping.FindImage(ctx, runner, opts.container)
+		var unreadable error
+		folders, unreadable = cdi.Read(root)
+		container, err = &found, errors.Join(err, noImage, unreadable)
+	}
+	if err != nil {
 		return err
 	}
 	targets, skipped := ping.Targets(adapters, netdevAddresses)
@@ -200,7 +225,10 @@ func runRDMATest(ctx context.Context, u *ui, opts rdmaTestOptions) error {
 	if len(targets) == 0 {
 		return errors.Join(refused...)
 	}
-	t := rdmaTest{u: u, opts: opts, root: root, runner: runner, targets: targets, report: &report}
+	t := rdmaTest{u: u, opts: opts, root: root, runner: runner, targets: targets, report: &report, container: container, folders: folders}
+	if container != nil {
+		report.Containers = &testContainers{container.Image, container.Engine}
+	}
 	switch {
 	case opts.listen:
 		err = t.listen(ctx)
@@ -262,10 +290,19 @@ type rdmaTest struct {
 	runner  host.Runner
 	targets []ping.Target
 	report  *rdmaTestReport
+
+	container *ping.Container // nil: rping runs on the machine
+	folders   cdi.Folders     // in which its devices are
 }
 
 func (t rdmaTest) of(target ping.Target, source ping.Address) ping.Test {
-	return ping.Test{Options: t.opts.Options, Runner: t.runner, Root: t.root, Target: target, Source: source}
+	test := ping.Test{Options: t.opts.Options, Runner: t.runner, Root: t.root, Target: target, Source: source}
+	if t.container != nil {
+		container := *t.container
+		container.Devices = containerDevices(t.folders, target)
+		test.Container = &container
+	}
+	return test
 }
 
 // add adds the result of a test to the report.
@@ -280,6 +317,9 @@ func (t rdmaTest) add(test ping.Test, r ping.Result) {
 		Verdict: &r.Verdict, Elapsed: r.Seconds, Iterations: r.Iterations, Bytes: r.Bytes, Counters: r.Counters, Carried: r.Carried, Causes: r.Causes,
 		title: fmt.Sprintf("%s port %d", title, p.Number),
 	})
+	if test.Container != nil {
+		t.report.Tests[len(t.report.Tests)-1].Devices = test.Container.Devices
+	}
 	t.report.Warnings = append(t.report.Warnings, r.Warnings...)
 	if t.report.Sides != sidesLoopback && r.Verdict == ping.Pass && r.Carried != nil && !*r.Carried {
 		t.report.Warnings = append(t.report.Warnings, test.Target.String()+": its counters of packets did not move: the test has used another port")
@@ -436,6 +476,9 @@ func (u *ui) portTests(r rdmaTestReport) {
 		}
 		u.printf("%s: %s (%s): %d of %d iterations of %d bytes%s\n", u.paint(colour, string(*t.Verdict)), printable(t.title), printable(where),
 			t.Iterations, r.Iterations, r.Size, took)
+		if r.Containers != nil {
+			u.printf("  in containers: %s\n", printable(r.Containers.describe(t.Devices)))
+		}
 		for _, c := range t.Causes {
 			if c.Words != "" {
 				u.printf("  rping: %s\n", printable(c.Words))

@@ -22,7 +22,7 @@ type failure struct {
 const (
 	remedyCheck = "gpustack rdma check"
 	memlock     = "the limit of locked memory (RLIMIT_MEMLOCK) is too low for RDMA"
-	unlimited   = "ulimit -l unlimited; for a service: LimitMEMLOCK=infinity"
+	unlimited   = "ulimit -l unlimited; for a service: LimitMEMLOCK=infinity; for a container: --ulimit memlock=-1"
 	// RoCEFirewall says which packets of a RoCE test a firewall sees.
 	RoCEFirewall = "RoCE v2 uses UDP port 4791: firewalls between the machines must permit it, and with rdma_rxe the machines' own firewalls too"
 )

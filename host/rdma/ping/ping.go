@@ -81,6 +81,8 @@ type Result struct {
 type Test struct {
 	Options
 	Runner host.Runner // starts rping
+	// Container, if it is set, starts rping in containers.
+	Container *Container
 
 	Root   host.Root // below which the counters of the port are
 	Target Target
@@ -112,6 +114,7 @@ func CheckMemlock(limit uint64, o Options) error {
 // How long the parts of a test may take besides its timeout.
 const (
 	starting = 5 * time.Second        // the listener of a loopback test is ready
+	creating = 60 * time.Second       // the same, if it is in a container: engines can be slow
 	ending   = 3 * time.Second        // the listener ends after its peer
 	pause    = 100 * time.Millisecond // between attempts to connect
 	settle   = 50 * time.Millisecond  // adapters cache counters (mlx5: 10 ms)
@@ -145,6 +148,10 @@ func (t Test) run(ctx context.Context, limit time.Duration, argv ...string) side
 	r.Limit, r.Stop, r.Expendable = limit, ctx.Done(), true
 	argv = append([]string{program}, append(argv, "-v", "-p", strconv.Itoa(t.Port), "-S", strconv.Itoa(t.Size))...)
 	begun := time.Now()
+	if t.Container != nil {
+		stdout, err := t.Container.run(ctx, r, argv)
+		return side{stdout, err, time.Since(begun).Seconds()}
+	}
 	stdout, err := r.Run(ctx, argv)
 	return side{stdout, err, time.Since(begun).Seconds()}
 }
@@ -162,13 +169,17 @@ func (t Test) Loopback(ctx context.Context) (Result, error) {
 	return t.counted(func() (Result, error) {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
+		ready := starting
+		if t.Container != nil {
+			ready = creating
+		}
 		listener := make(chan side, 1)
 		begun := time.Now()
 		go func() { listener <- t.server(ctx) }()
 		var client, server side
 		for ended := false; ; {
 			client = t.client(ctx, max(t.Timeout-time.Since(begun), pause), t.Source.IP)
-			if client.err == nil || !refused(client) || ended || time.Since(begun) > min(starting, t.Timeout-pause) {
+			if client.err == nil || !refused(client) || ended || time.Since(begun) > min(ready, t.Timeout-pause) {
 				break
 			}
 			select { // the listener may not be ready yet
@@ -214,7 +225,11 @@ func (t Test) Peer(ctx context.Context, peer netip.Addr) (Result, error) {
 
 // PeerCommand returns the command that tests a listener from the other machine.
 func (t Test) PeerCommand() string {
-	return fmt.Sprintf("gpustack rdma test --peer %s --port %d --count %d --size %d", t.Source.IP, t.Port, t.Count, t.Size)
+	command := fmt.Sprintf("gpustack rdma test --peer %s --port %d --count %d --size %d", t.Source.IP, t.Port, t.Count, t.Size)
+	if t.Container != nil {
+		command += " --container " + t.Container.Image
+	}
+	return command
 }
 
 // judge returns the result of a test by what its sides printed. The first side is the one whose

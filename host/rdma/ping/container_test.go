@@ -1,0 +1,159 @@
+package ping_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/rdma/ping"
+)
+
+// playedEngine writes a program that plays podman or docker: it knows one image, notes its
+// arguments, and runs what begins with --entrypoint as a program of its own folder.
+func playedEngine(t *testing.T, r host.Runner, name, run string) {
+	t.Helper()
+	script := `#!/bin/sh
+echo "$*" >>$0.asked
+case "$1 $*" in
+image*" localhost/rdma:1") echo id; exit 0 ;;
+image*broken) echo "Error: database is locked" >&2; exit 125 ;;
+image*) echo "Error: inspecting object: $5: image not known" >&2; exit 125 ;;
+rm*) exit 0 ;;
+esac
+` + run
+	if err := os.WriteFile(filepath.Join(r.Dirs[0], name), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// entrypoint runs the entry point on the machine.
+const entrypoint = `while [ "$1" != --entrypoint ]; do shift; done
+entry=$2; shift 3
+exec ${0%/*}/$entry "$@"
+`
+
+func asked(t *testing.T, r host.Runner, engine string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.Dirs[0], engine+".asked"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestFindImage: the first engine that has the image starts the containers. An image that is
+// missing, an engine that is missing and one that fails are three errors.
+func TestFindImage(t *testing.T) {
+	t.Parallel()
+	r := played(t, serves, pings)
+	if _, err := ping.FindImage(t.Context(), r, "localhost/rdma:1"); !errors.Is(err, ping.ErrNoEngine) {
+		t.Errorf("no engine: %v", err)
+	}
+	playedEngine(t, r, "docker", "")
+	if c, err := ping.FindImage(t.Context(), r, "localhost/rdma:1"); err != nil || c.Engine != "docker" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	playedEngine(t, r, "podman", "")
+	if c, err := ping.FindImage(t.Context(), r, "localhost/rdma:1"); err != nil || c.Engine != "podman" || c.Image != "localhost/rdma:1" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := ping.FindImage(t.Context(), r, "other"); !errors.Is(err, ping.ErrNoImage) || !strings.Contains(err.Error(), "podman: other: no such image") {
+		t.Errorf("no image: %v", err)
+	}
+	if _, err := ping.FindImage(t.Context(), r, "broken"); err == nil || errors.Is(err, ping.ErrNoImage) || !strings.Contains(err.Error(), "database is locked") {
+		t.Errorf("an engine that fails: %v", err)
+	}
+}
+
+// TestContainers: both sides run in containers without privileges, which get the devices and no
+// others of the machine's.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"podman", "docker"} {
+		r := played(t, "sleep 0.3\n"+serves, pings)
+		playedEngine(t, r, engine, entrypoint)
+		test := newTest(r)
+		test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: engine, Devices: []string{"gpustack.local/hca=0000:0c:00.1"}}
+		got, err := test.Loopback(t.Context())
+		if err != nil || got.Verdict != ping.Pass || got.Iterations != 3 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		for line := range strings.Lines(asked(t, r, engine)) {
+			for _, want := range []string{"run --rm --name gpustack-rdma-test-", " --pull never ", " --network host ", " --user 65534:65534 ", " --cap-drop ALL ",
+				" --security-opt no-new-privileges ", " --device gpustack.local/hca=0000:0c:00.1 ", " --entrypoint rping localhost/rdma:1 -"} {
+				if !strings.Contains(line, want) {
+					t.Errorf("no %q in %s", want, line)
+				}
+			}
+			if strings.Contains(line, "--privileged") || strings.Contains(line, "--volume") || (engine == "podman") != strings.Contains(line, " --timeout 23 ") {
+				t.Errorf("%s", line)
+			}
+		}
+		if command := test.PeerCommand(); !strings.HasSuffix(command, " --container localhost/rdma:1") {
+			t.Errorf("%s", command)
+		}
+	}
+}
+
+// TestContainersFail: what an engine says is an error, what rping says is a failed test.
+func TestContainersFail(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, run string
+		kind      error // nil: a failed test
+		text      string
+	}{
+		{"no rping, crun", "echo 'Error: crun: executable file `rping` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found' >&2; exit 127",
+			ping.ErrImageRping, "localhost/rdma:1: the image has no rping"},
+		{"no rping, runc", `echo 'Error: runc: runc create failed: unable to start container process: exec: "rping": executable file not found in $PATH: OCI runtime attempted to invoke a command that was not found' >&2; exit 127`,
+			ping.ErrImageRping, "the image has no rping"},
+		{"unresolvable", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/hca=x' >&2; exit 126", ping.ErrStart, "unresolvable CDI devices gpustack.local/hca=x"},
+		{"no node", `echo 'failed to stat CDI host device "/dev/infiniband/uverbs7": no such file or directory' >&2; exit 127`, ping.ErrStart, "uverbs7"},
+		{"no daemon", "echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125", ping.ErrStart, "Cannot connect to the Docker daemon"},
+		{"no event channel", "echo 'failed to create RDMA CM event channel: No such file or directory' >&2; exit 255", nil, "/dev/infiniband/rdma_cm is missing or cannot be opened"},
+		{"memlock", "echo \"Couldn't register MR\" >&2; exit 255", nil, "locked memory"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := played(t, serves, pings)
+			playedEngine(t, r, "podman", row.run)
+			test := newTest(r)
+			test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: "podman"}
+			got, err := test.Peer(t.Context(), test.Source.IP)
+			switch {
+			case row.kind == nil:
+				if err != nil || got.Verdict != ping.Fail || len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, row.text) {
+					t.Errorf("%+v, %v", got, err)
+				}
+			case !errors.Is(err, row.kind) || !strings.Contains(err.Error(), row.text):
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestContainerIsRemoved: an engine that is killed at the time limit may leave its container.
+func TestContainerIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := played(t, serves, pings)
+	playedEngine(t, r, "podman", "exec sleep 60\n")
+	test := newTest(r)
+	test.Timeout = 500 * time.Millisecond
+	test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: "podman"}
+	got, err := test.Listen(t.Context())
+	if err != nil || got.Verdict != ping.Fail || !strings.Contains(got.Causes[0].Cause, "no peer") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	lines := strings.Split(strings.TrimSpace(asked(t, r, "podman")), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%q", lines)
+	}
+	name := strings.Fields(lines[0])[3]
+	if lines[1] != "rm --force --volumes "+name {
+		t.Errorf("%q", lines)
+	}
+}
