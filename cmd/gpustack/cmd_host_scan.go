@@ -180,6 +180,8 @@ type scannedDevice struct {
 	State  *selection.StateName `json:"state"`
 	Guest  *string              `json:"guest"`
 	Detail *string              `json:"detail"`
+	// Role is null of a bridge, and while what is recorded cannot be read.
+	Role *machine.Role `json:"role"`
 
 	whole *selection.State
 }
@@ -276,6 +278,10 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 	recorded = m.Contract.Value != nil || !m.Contract.Seen()
 	for i, s := range selection.NewNode(m).States(r.Groups, r.System.IOMMU.Enabled, uses) {
 		r.Devices[i].setState(s)
+		if s != nil && m.Contract.Seen() {
+			role := machine.RoleOf(m.Contract.Value, m.Containers, r.Devices[i].Address)
+			r.Devices[i].Role = &role
+		}
 	}
 	return recorded
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
@@ -22,6 +23,12 @@ func (u *ui) scanTable(r scanReport, all []scannedDevice) {
 		return
 	}
 	strokes := u.lines()
+	// Without a record every function is the host's.
+	roles := slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
+	titles := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA"}
+	if roles {
+		titles = append(titles, "ROLE")
+	}
 	var rows [][]string
 	for _, unit := range units(r.Devices) {
 		for i, d := range unit {
@@ -38,13 +45,15 @@ func (u *ui) scanTable(r scanReport, all []scannedDevice) {
 			if i == 0 {
 				group = number(d.IOMMUGroup)
 			}
-			rows = append(rows, []string{
-				bracket + group, d.Address.String(), ids(d.Device), name(d.Device), text(d.Driver), number(d.NUMANode), forNova(d.Device), state(d),
-			})
+			row := []string{bracket + group, d.Address.String(), ids(d.Device), name(d.Device), text(d.Driver), number(d.NUMANode), forNova(d.Device)}
+			if roles {
+				row = append(row, text(d.Role))
+			}
+			rows = append(rows, append(row, state(d)))
 		}
 	}
 	u.printf("\n")
-	u.table([]string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA", "STATE"}, rows)
+	u.table(append(titles, "STATE"), rows)
 	u.gpuLines(r)
 }
 
@@ -282,11 +291,11 @@ func forNova(d *pci.Device) string {
 	return string(*d.DeviceType) + " " + *d.AliasHint
 }
 
-func text(s *string) string {
+func text[T ~string](s *T) string {
 	if s == nil {
 		return "-"
 	}
-	return *s
+	return string(*s)
 }
 
 func number(n *int) string {
