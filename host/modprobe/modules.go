@@ -140,6 +140,11 @@ func moduleName(file string) string {
 	return base
 }
 
+// Name returns the name of the module in a file, "vfio_pci" for "vfio-pci.ko.zst" in any folder.
+func Name(file string) string {
+	return Normal(moduleName(file))
+}
+
 // ofVendor reports whether a pattern matches PCI devices of one of the vendors or of any vendor,
 // including patterns of VFIO's variant drivers. It is called for about twenty thousand lines.
 func ofVendor(pattern []byte, vendors []string) bool {

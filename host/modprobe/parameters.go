@@ -37,7 +37,7 @@ var ErrModule = host.WithHint(errors.New("not a kernel module"), "reinstall the 
 // include/linux/moduleparam.h), one that is built in, in modules.builtin.modinfo (Linux,
 // Documentation/kbuild/kbuild.rst), which kernels before 5.2 do not have.
 func ReadParameters(root host.Root, release, module string) (parameters []Parameter, known bool, err error) {
-	files, err := moduleFiles(root, release, func(name string) bool { return name == Normal(module) })
+	files, err := Files(root, release, func(name string) bool { return name == Normal(module) })
 	if err != nil {
 		return nil, false, err
 	}
@@ -56,16 +56,12 @@ func ReadParameters(root host.Root, release, module string) (parameters []Parame
 	return parseParameters(info, prefix), bytes.Contains(append([]byte{0}, info...), []byte("\x00"+prefix)), nil
 }
 
-// Info is what the file of a module says about it.
-type Info struct {
-	Path   string
-	Err    error // of reading the file
-	fields []string
-}
+// Info is the fields of a module's section .modinfo, as modinfo prints them: "version=550.163.01".
+type Info []string
 
 // Value returns the first value of a key, such as "version", or "".
 func (i Info) Value(key string) string {
-	for _, field := range i.fields {
+	for _, field := range i {
 		if k, value, ok := strings.Cut(field, "="); ok && k == key {
 			return value
 		}
@@ -73,21 +69,10 @@ func (i Info) Value(key string) string {
 	return ""
 }
 
-// ReadInfo reads the modules of the kernel of that release whose names are wanted, with "_" for
-// "-", as modinfo prints them. Modules that are built in have no file.
-func ReadInfo(root host.Root, release string, wanted func(name string) bool) ([]Info, error) {
-	files, err := moduleFiles(root, release, wanted)
-	var infos []Info
-	for _, file := range files {
-		fields, err := readFields(root, file)
-		infos = append(infos, Info{file, err, fields})
-	}
-	return infos, err
-}
-
-// readFields returns the fields of the section .modinfo of a module's file. A snapshot contains
-// them as lines of text.
-func readFields(root host.Root, file string) ([]string, error) {
+// ReadInfo reads the section .modinfo of a module's file. A snapshot contains it as lines of text.
+//
+// A compressed module is unpacked as a whole: callers should choose a small one.
+func ReadInfo(root host.Root, file string) (Info, error) {
 	if f, err := root.Open(file); err == nil {
 		defer f.Close() //nolint:errcheck // only read from
 		head := make([]byte, len(snapshotFields))
@@ -98,6 +83,9 @@ func readFields(root host.Root, file string) ([]string, error) {
 	}
 	text, err := readModinfo(root, file)
 	if err != nil {
+		if errors.Is(err, ErrModule) {
+			root.Record(file, nil) // no module either
+		}
 		return nil, err
 	}
 	fields := strings.FieldsFunc(string(text), func(c rune) bool { return c == 0 })
@@ -114,15 +102,16 @@ func readFields(root host.Root, file string) ([]string, error) {
 // snapshotFields begins the content of a module in a snapshot.
 const snapshotFields = ".modinfo"
 
-// moduleFiles returns the files of the modules whose names are wanted.
-func moduleFiles(root host.Root, release string, wanted func(name string) bool) (files []string, err error) {
+// Files returns the files of the modules of the kernel of that release whose names are wanted, with
+// "_" for "-". Modules that are built in have none.
+func Files(root host.Root, release string, wanted func(name string) bool) (files []string, err error) {
 	dep, err := readList(root, release, "modules.dep", namesOnly)
 	if err != nil {
 		return nil, err
 	}
 	for line := range strings.Lines(string(dep)) {
 		file, _, ok := strings.Cut(line, ":")
-		if !ok || !wanted(Normal(moduleName(file))) {
+		if !ok || !wanted(Name(file)) {
 			continue
 		}
 		if !path.IsAbs(file) {
@@ -167,11 +156,15 @@ func readModinfo(root host.Root, file string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	text, err := decompressed(f, path.Ext(file))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrModule, err)
+	var module *elf.File
+	if path.Ext(file) == ".ko" {
+		module, err = elf.NewFile(f)
+	} else {
+		var text []byte
+		if text, err = decompressed(f, path.Ext(file)); err == nil {
+			module, err = elf.NewFile(bytes.NewReader(text))
+		}
 	}
-	module, err := elf.NewFile(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModule, err)
 	}

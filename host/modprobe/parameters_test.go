@@ -141,17 +141,18 @@ func TestReadInfo(t *testing.T) {
 	var tree snapshot.Tree
 	check := func(root host.Root) {
 		t.Helper()
-		infos, err := modprobe.ReadInfo(root, "6.1", wanted)
-		if err != nil || len(infos) != 2 {
-			t.Fatalf("%+v, %v", infos, err)
-		}
 		dir := "/lib/modules/6.1/"
-		if i := infos[0]; i.Path != dir+"updates/nvidia-current.ko" || i.Err != nil || i.Value("version") != "550.163.01" ||
-			i.Value("license") != "NVIDIA" || i.Value("srcversion") != "" {
-			t.Errorf("%+v", i)
+		want := []string{dir + "updates/nvidia-current.ko", dir + "extra/nvidia.ko.gz"}
+		files, err := modprobe.Files(root, "6.1", wanted)
+		if diff := cmp.Diff(want, files); diff != "" || err != nil {
+			t.Fatalf("%v\n%s", err, diff)
 		}
-		if i := infos[1]; i.Path != dir+"extra/nvidia.ko.gz" || i.Err == nil || i.Value("version") != "" {
-			t.Errorf("%+v", i)
+		i, err := modprobe.ReadInfo(root, files[0])
+		if err != nil || i.Value("version") != "550.163.01" || i.Value("license") != "NVIDIA" || i.Value("srcversion") != "" {
+			t.Errorf("%q, %v", i, err)
+		}
+		if i, err := modprobe.ReadInfo(root, files[1]); i != nil || !errors.Is(err, modprobe.ErrModule) {
+			t.Errorf("%q, %v", i, err)
 		}
 	}
 	check(root)

@@ -35,8 +35,7 @@ type DiskModule struct {
 	Kernel  string // release
 	Path    string
 	Version Version // "" if it cannot be read, which is a warning
-	Open    bool
-	Running bool // of the running kernel
+	Running bool    // of the running kernel
 }
 
 // GPU is a function that is bound to the driver. What the driver does not show is nil: the folder

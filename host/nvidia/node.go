@@ -1,6 +1,7 @@
 package nvidia
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -14,6 +15,8 @@ const (
 	channelsDir = "/dev/nvidia-caps-imex-channels"
 )
 
+var errNotCharacter = errors.New("not a character device")
+
 // nodes returns the driver's nodes. A file that is no node is a warning.
 func (r *reader) nodes() (nodes []DeviceNode) {
 	for _, dir := range []string{nodesDir, capsDir, channelsDir} {
@@ -23,10 +26,12 @@ func (r *reader) nodes() (nodes []DeviceNode) {
 				continue
 			}
 			n, err := r.root.Node(file)
+			if err == nil && n != nil && n.Type != "c" {
+				err = errNotCharacter
+			}
 			if err != nil {
 				r.warn(file, err)
-			}
-			if n != nil {
+			} else if n != nil {
 				nodes = append(nodes, DeviceNode{Path: file, Major: n.Major, Minor: n.Minor, Mode: n.Mode})
 			}
 		}

@@ -177,26 +177,59 @@ func (r *reader) onDisk() (modules []DiskModule) {
 	}
 	running, _ := r.text(releaseFile)
 	for _, kernel := range kernels {
-		infos, err := modprobe.ReadInfo(r.root, kernel, func(name string) bool { return moduleName().MatchString(name) })
+		files, err := modprobe.Files(r.root, kernel, isModule)
 		if err != nil {
 			r.warnings = append(r.warnings, err.Error())
 		}
-		for _, info := range infos {
-			m := DiskModule{Kernel: kernel, Path: info.Path, Running: kernel == running}
-			text := info.Value("version")
-			v, ok := ParseVersion(text)
-			if !ok && info.Err == nil {
-				info.Err = fmt.Errorf("not a version: %q", text)
+		for _, file := range files {
+			name := modprobe.Name(file)
+			if !moduleName().MatchString(name) {
+				continue
 			}
-			if info.Err != nil {
-				r.warn(info.Path, info.Err)
-			}
-			// The open module's license is "Dual MIT/GPL", that of the other one "NVIDIA".
-			m.Version, m.Open = v, strings.Contains(info.Value("license"), "GPL")
-			modules = append(modules, m)
+			modules = append(modules, DiskModule{kernel, file, r.versionOf(smallest(file, name, files)), kernel == running})
 		}
 	}
 	return modules
+}
+
+// companions are the other modules of the driver that have its version, the smallest first. They
+// are built and installed together with the main module, which has up to 60 MB: to unpack that from
+// xz takes seconds (NVIDIA, open-gpu-kernel-modules, MODULE_VERSION in kernel-open/nvidia-drm and
+// kernel-open/nvidia-modeset).
+var companions = []string{"_drm", "_modeset"}
+
+// isModule reports whether a module is the driver's main one or one of its companions.
+func isModule(name string) bool {
+	for _, suffix := range companions {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return moduleName().MatchString(name)
+}
+
+// smallest returns the smallest of the files that has the version of the main module: a companion
+// in its folder, or the main module itself.
+func smallest(file, name string, files []string) string {
+	for _, suffix := range companions {
+		for _, other := range files {
+			if path.Dir(other) == path.Dir(file) && modprobe.Name(other) == name+suffix {
+				return other
+			}
+		}
+	}
+	return file
+}
+
+// versionOf returns the version of a module's file, or "" with a warning.
+func (r *reader) versionOf(file string) Version {
+	info, err := modprobe.ReadInfo(r.root, file)
+	v, ok := ParseVersion(info.Value("version"))
+	if err == nil && !ok {
+		err = fmt.Errorf("not a version: %q", info.Value("version"))
+	}
+	if err != nil {
+		r.warn(file, err)
+	}
+	return v
 }
 
 // gpus returns the functions that are bound to the driver: those with a folder in procfs, and GPUs

@@ -128,8 +128,8 @@ func TestReadRHEL(t *testing.T) {
 	}
 	dir := "/lib/modules/5.14.0-503.el9.x86_64/extra/nvidia.ko.xz"
 	onDisk := []nvidia.DiskModule{
-		{Kernel: "5.14.0-427.el9.x86_64", Path: "/lib/modules/5.14.0-427.el9.x86_64/extra/nvidia.ko.xz", Version: "555.58.02", Open: true, Running: true},
-		{Kernel: "5.14.0-503.el9.x86_64", Path: dir, Version: "560.28.03", Open: true},
+		{Kernel: "5.14.0-427.el9.x86_64", Path: "/lib/modules/5.14.0-427.el9.x86_64/extra/nvidia.ko.xz", Version: "555.58.02", Running: true},
+		{Kernel: "5.14.0-503.el9.x86_64", Path: dir, Version: "560.28.03"},
 	}
 	if diff := cmp.Diff(onDisk, got.OnDisk); diff != "" {
 		t.Errorf("on disk (-want +got)\n%s", diff)
@@ -194,7 +194,7 @@ func TestReadMalformed(t *testing.T) {
 			`device minor: not 0 to 247: "248"`,
 		`/proc/driver/nvidia/gpus/0000:86:00.0/information: not a regular file`,
 		`/proc/devices: not a major and a name: "x nvidia-uvm"`,
-		`/dev/nvidia-uvm: not a character device`,
+		`/dev/nvidia-uvm: not a device node`,
 		`/dev/nvidiactl: not a character device`,
 		`/proc/driver/nvidia/params: not a regular file`,
 		`/proc/driver/nvidia/capabilities/gpu3/mig/gi0/access: no line DeviceFileMinor with a number`,
