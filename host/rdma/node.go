@@ -3,14 +3,9 @@ package rdma
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"strconv"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 )
@@ -86,35 +81,16 @@ func parseNumbers(text string) (major, minor int, err error) {
 	return major, minor, nil
 }
 
-// readNode returns the device node at a path, or nil if nothing is there. A snapshot contains a
-// node as a line of text, "c 231:192 666": its numbers and permissions, as a file of these cannot
-// be unpacked by ordinary users.
+// readNode returns the device node at a path, or nil if nothing is there.
 func readNode(root host.Root, file string) (*NodeFile, error) {
-	place, err := root.Resolve(file)
-	var info fs.FileInfo
-	if err == nil {
-		info, err = os.Lstat(place)
-	}
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
-	if err != nil {
+	n, err := root.Node(file)
+	if n == nil || err != nil {
 		return nil, err
 	}
-	if info.Mode().IsRegular() {
-		data, err := root.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		return parseNode(strings.TrimSpace(string(data)))
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
+	if n.Type != "c" {
 		return nil, errNotNode
 	}
-	n := &NodeFile{Major: int(unix.Major(stat.Rdev)), Minor: int(unix.Minor(stat.Rdev)), Mode: Mode(info.Mode().Perm())}
-	root.Record(file, []byte(n.String()+"\n"))
-	return n, nil
+	return &NodeFile{Major: n.Major, Minor: n.Minor, Mode: Mode(n.Mode)}, nil
 }
 
 var errNotNode = errors.New("not a character device")
@@ -122,19 +98,6 @@ var errNotNode = errors.New("not a character device")
 // String returns the node in the form of a snapshot.
 func (n NodeFile) String() string {
 	return fmt.Sprintf("c %d:%d %o", n.Major, n.Minor, uint32(n.Mode))
-}
-
-func parseNode(text string) (*NodeFile, error) {
-	fields := strings.Fields(text)
-	if len(fields) != 3 || fields[0] != "c" {
-		return nil, errNotNode
-	}
-	major, minor, err := parseNumbers(fields[1])
-	mode, modeErr := strconv.ParseUint(fields[2], 8, 12)
-	if err = errors.Join(err, modeErr); err != nil {
-		return nil, errNotNode
-	}
-	return &NodeFile{Major: major, Minor: minor, Mode: Mode(mode)}, nil
 }
 
 // addNodes adds the nodes of the adapter's RDMA device.
