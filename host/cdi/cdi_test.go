@@ -42,8 +42,12 @@ func TestFolders(t *testing.T) {
 			[]string{"warn ignored: /run/cdi/a.json: runtimes read /var/run/cdi, and /var/run is not a link to /run on this machine"},
 		},
 		{
-			"a folder is a file", "-- etc/cdi --\n" + oneDevice + "-- run/cdi/a.json --\n" + oneDevice, []string{"/run/cdi/a.json"},
-			[]string{"fail unreadable: /etc/cdi: the folder cannot be read: not a directory"},
+			"a folder is a file", "-- etc/cdi --\n" + oneDevice + "-- run/cdi/a.json --\n" + oneDevice, nil,
+			[]string{"fail unreadable: /etc/cdi: the folder cannot be read: not a directory; runtimes stop here and do not read /run/cdi"},
+		},
+		{
+			"the last folder is a file", "-- etc/cdi/a.json --\n" + oneDevice + "-- run/cdi --\n" + oneDevice, []string{"/etc/cdi/a.json"},
+			[]string{"fail unreadable: /run/cdi: the folder cannot be read: not a directory"},
 		},
 		{
 			"/etc/cdi is a link to the other folder", "symlink etc/cdi -> /run/cdi\n-- run/cdi/a.json --\n" + oneDevice, []string{"/etc/cdi/a.json", "/run/cdi/a.json"},
@@ -62,9 +66,19 @@ func TestFolders(t *testing.T) {
 		},
 		{"a link out of the root", "symlink etc/cdi/a.json -> ../../../../../../etc/passwd\n", []string{"/etc/cdi/a.json"}, []string{"fail unreadable: /etc/cdi/a.json: the link leads to no file"}},
 	} {
-		folders, err := cdi.Read(hosttest.Lay(t, c.tree))
+		root := hosttest.Lay(t, c.tree)
+		folders, err := cdi.Read(root)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
+		}
+		if strings.HasSuffix(c.name, "is a file") {
+			relink(t, root)
+			_, err := folders.Inject("example.com/gpu=0")
+			if theirs := ask(root, "example.com/gpu=0"); (err == nil) != (theirs.err == "") {
+				t.Errorf("%s: the library: %q, ours: %v", c.name, theirs.err, err)
+			} else if err != nil && !strings.Contains(err.Error(), ": /etc/cdi: the folder cannot be read: ") {
+				t.Errorf("%s: %v", c.name, err)
+			}
 		}
 		var files []string
 		for _, f := range folders.Files {

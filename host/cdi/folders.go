@@ -1,7 +1,9 @@
 package cdi
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -69,7 +71,9 @@ func Read(root host.Root) (Folders, error) {
 		return Folders{}, err
 	}
 	for priority, dir := range dirs {
-		r.folder(dir, priority)
+		if !r.folder(dir, priority, dirs[priority+1:]) {
+			break
+		}
 	}
 	r.files()
 	r.out.nodes = r.nodes
@@ -113,16 +117,22 @@ func (r *reader) folders() ([]string, error) {
 	return []string{StaticFolder, varRunFolder}, nil
 }
 
-// folder adds the files of a folder, which are read later.
-func (r *reader) folder(dir string, priority int) {
+// folder adds the files of a folder, which are read later. It reports whether runtimes go on to the
+// next folders: they stop at one that they cannot read (CDI library v1.1.1, scanSpecDirs), which is
+// another matter than a permission that this process does not have.
+func (r *reader) folder(dir string, priority int, next []string) bool {
 	names, err := r.root.ReadDir(dir)
+	if host.IsAbsent(err) {
+		return true
+	}
 	if err != nil {
-		if !host.IsAbsent(err) {
-			r.out.Problems = append(r.out.Problems, Problem{
-				File: dir, Kind: Unreadable, Status: host.Fail, Reason: fmt.Sprintf("the folder cannot be read: %v", host.Cause(err)),
-			})
+		p := Problem{File: dir, Kind: Unreadable, Status: host.Fail, Reason: fmt.Sprintf("the folder cannot be read: %v", host.Cause(err))}
+		stops := !errors.Is(err, fs.ErrPermission)
+		if stops && len(next) > 0 {
+			p.Reason += "; runtimes stop here and do not read " + strings.Join(next, ", ")
 		}
-		return
+		r.out.Problems = append(r.out.Problems, p)
+		return !stops
 	}
 	for _, name := range names {
 		file := path.Join(dir, name)
@@ -138,6 +148,7 @@ func (r *reader) folder(dir string, priority int) {
 			})
 		}
 	}
+	return true
 }
 
 // isDir reports whether a name in a folder of specs is a folder itself, which runtimes ignore. A

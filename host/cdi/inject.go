@@ -105,7 +105,7 @@ func (f Folders) unresolvable(name string) error {
 	}
 	if len(why) == 0 {
 		for _, p := range f.All() {
-			if p.Skipped {
+			if p.Skipped || p.Kind == Unreadable && p.Field == "" {
 				why = append(why, p.String())
 			}
 		}
