@@ -1,0 +1,164 @@
+package prepare
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host/cdi"
+	"gpustack/host/machine"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Names of the spec files, one for each kind of device.
+const (
+	GPUFile = "gpustack-gpu.json"
+	HCAFile = "gpustack-hca.json"
+)
+
+// DefaultLibraryFolder is where containers find the driver's libraries if no folder of the image's
+// loader is known: images whose LD_LIBRARY_PATH names it find them there.
+const DefaultLibraryFolder = "/usr/local/nvidia/lib64"
+
+// SpecFile returns the path of a spec file: written once, or at every boot.
+func SpecFile(options machine.ContainerOptions, name string) string {
+	if options.Static {
+		return path.Join(cdi.StaticFolder, name)
+	}
+	return path.Join(cdi.DynamicFolder, name)
+}
+
+// Specs is what SpecOf returns.
+type Specs struct {
+	GPU, HCA *specs.Spec // nil without a device
+	// Missing are the recorded functions that no spec contains, and libraries that containers will
+	// not find, each with the reason. A plan and a check name them.
+	Missing []Missing
+}
+
+// Missing is a part that a spec does not contain.
+type Missing struct {
+	Address *pci.Address // nil: for all GPUs
+	Reason  string
+}
+
+// SpecOf returns the specs of the functions that are recorded for containers, as the machine is
+// now. It is a pure function of its arguments: the same record and machine give the same specs.
+// GPUs are named by PCI address, and by UUID where the driver shows it. Nodes have no numbers and
+// libraries are the links that programs load, so that the spec stays right when the driver is
+// upgraded.
+func SpecOf(containers *machine.Containers, driver nvidia.Driver, stack rdma.Stack, devices pci.Devices) Specs {
+	var out Specs
+	if containers == nil {
+		return out
+	}
+	gpus := &specs.Spec{Version: cdi.WrittenVersion, Kind: cmp.Or(containers.Options.GPUKind, cdi.DefaultGPUKind)}
+	hcas := &specs.Spec{Version: cdi.WrittenVersion, Kind: cmp.Or(containers.Options.HCAKind, cdi.DefaultHCAKind)}
+	for _, f := range containers.Functions {
+		var reason string
+		switch {
+		case !f.IsAt(devices):
+			reason = "the recorded function is not at this address"
+		case f.HCA:
+			reason = addHCA(hcas, stack, f.Address, containers.Options.UMAD)
+		default:
+			reason = addGPU(gpus, driver, f.Address)
+		}
+		if reason != "" {
+			address := f.Address
+			out.Missing = append(out.Missing, Missing{&address, reason})
+		}
+	}
+	if len(gpus.Devices) > 0 {
+		out.Missing = append(out.Missing, addLibraries(gpus, driver, containers.Options)...)
+		out.GPU = gpus
+	}
+	if len(hcas.Devices) > 0 {
+		hcas.ContainerEdits.DeviceNodes = []*specs.DeviceNode{verbs("rdma_cm")}
+		out.HCA = hcas
+	}
+	return out
+}
+
+// addGPU adds the devices of a GPU, or returns why it cannot.
+func addGPU(spec *specs.Spec, driver nvidia.Driver, address pci.Address) string {
+	gpu := driver.GPU(address)
+	switch {
+	case gpu == nil:
+		return "the GPU is not bound to NVIDIA's driver, so its device node is not known"
+	case gpu.Minor == nil:
+		return "the driver shows no device minor of the GPU, so its device node is not known"
+	case driver.MIG[address]:
+		return "the GPU is divided into MIG instances, whose devices nvidia-ctk describes"
+	}
+	names := []string{address.String()}
+	if gpu.UUID != nil {
+		names = append(names, *gpu.UUID)
+	}
+	node := fmt.Sprintf("/dev/nvidia%d", *gpu.Minor)
+	for _, name := range names {
+		spec.Devices = append(spec.Devices, specs.Device{Name: name, ContainerEdits: specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: node}}}})
+	}
+	return ""
+}
+
+// addLibraries adds what all GPUs need: nodes of the driver, libraries, variables.
+func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.ContainerOptions) (missing []Missing) {
+	folder := cmp.Or(options.LibraryFolder, DefaultLibraryFolder)
+	edits := &spec.ContainerEdits
+	edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"} // the older hook of NVIDIA's toolkit stays out
+	if options.LibraryPath {
+		edits.Env = append(edits.Env, "LD_LIBRARY_PATH="+folder)
+	}
+	for _, node := range nvidia.Nodes() {
+		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node})
+	}
+	for _, link := range nvidia.CoreLibraries() {
+		l := driver.Library(link)
+		if l == nil {
+			if link == "libcuda.so.1" {
+				missing = append(missing, Missing{nil, link + " is not installed, without which no CUDA program finds a GPU"})
+			}
+			continue
+		}
+		edits.Mounts = append(edits.Mounts, &specs.Mount{
+			HostPath: path.Join(l.Folder, link), ContainerPath: path.Join(folder, link), Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
+		})
+	}
+	return missing
+}
+
+// addHCA adds the devices of an RDMA adapter, or returns why it cannot.
+func addHCA(spec *specs.Spec, stack rdma.Stack, address pci.Address, umad bool) string {
+	for _, a := range stack.Adapters {
+		if a.Address == nil || *a.Address != address {
+			continue
+		}
+		if a.Verbs == nil {
+			break
+		}
+		spec.Devices = append(spec.Devices, specs.Device{
+			Name: address.String(), ContainerEdits: specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{verbs(a.Verbs.Name)}},
+		})
+		var nodes []*specs.DeviceNode
+		for _, p := range a.Ports {
+			if umad && p.UMAD != nil {
+				nodes = append(nodes, verbs(p.UMAD.Name))
+			}
+		}
+		if len(nodes) > 0 {
+			spec.Devices = append(spec.Devices, specs.Device{Name: address.String() + "-umad", ContainerEdits: specs.ContainerEdits{DeviceNodes: nodes}})
+		}
+		return ""
+	}
+	return "the adapter has no uverbs device: module ib_uverbs or the adapter's driver is not loaded"
+}
+
+// verbs returns a node of the RDMA stack. Reading and writing is enough, without any capability.
+func verbs(name string) *specs.DeviceNode {
+	return &specs.DeviceNode{Path: path.Join(rdma.NodesDir, name), Type: "c", Permissions: "rw"}
+}
