@@ -19,7 +19,11 @@ func newContainerCheckCommand(u *ui) *cli.Command {
 		Name:  "check",
 		Usage: "check whether containers can use the GPUs and RDMA adapters of this node",
 		Description: `
-Checks everything that containers with GPUs depend on. Prints the verdict with what to do
+Checks everything that containers with GPUs or RDMA adapters depend on: the driver, its
+libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and images.
+--image DIR judges an image in a folder: which libcuda its programs load, whether the driver
+runs its CUDA, and whether its libraries see the adapters. DIR is not below the root, and
+environment variables of images are not printed. Prints the verdict with what to do
 next, then failures and warnings. Each has its effect, with the message that users see, and
 a remedy. --all prints what every check has found.
 
@@ -34,6 +38,7 @@ described in docs/json.md.
 EXAMPLES
   gpustack container check
   gpustack container check --all
+  gpustack container check --image /srv/images/pytorch
   gpustack container check -o json
 
 EXIT STATUS
@@ -43,6 +48,7 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
+			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "judge the image in the root folder `DIR`, too (repeatable)"}, pathRules{kind: handedOver}},
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseContainerCheck, runContainerCheck),
@@ -51,12 +57,13 @@ EXIT STATUS
 
 type containerCheckOptions struct {
 	root, format string
+	images       []string
 	all          bool
 }
 
 func parseContainerCheck(c *cli.Context, f *faults) containerCheckOptions {
 	f.arguments(c)
-	return containerCheckOptions{c.String("root"), f.choice(c, "output"), c.Bool("all")}
+	return containerCheckOptions{c.String("root"), f.choice(c, "output"), c.StringSlice("image"), c.Bool("all")}
 }
 
 // containerCheckReport is the output of container check (docs/json.md).
@@ -87,6 +94,13 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 	}
 	root = root.Once()
 	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), offeredGPUs(root, devices))
+	for _, name := range opts.images {
+		image := containercheck.ReadImage(name)
+		if image.Err != nil {
+			return image.Err
+		}
+		m.Images = append(m.Images, image)
+	}
 	findings, verdict, err := containercheck.Verify(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", root.Path("/"), err)

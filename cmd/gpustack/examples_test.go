@@ -47,11 +47,13 @@ done
 	const prepared = talkNode + "gpustack host prepare --root node --yes\n"
 	const copies = talkNode + "mkdir -p mnt; rm -rf mnt/*; cp -a node mnt/sosreport; cp -a node mnt/node\n"
 	return map[string]exampleSetup{
-		"completion":   {script: "mkdir -p $HOME/.config/fish/completions"},
-		"flavor":       {script: inventories, cloud: true},
-		"history":      {script: prepared + undone},
-		"host bind":    {script: held("none", "vfio-pci")},
-		"host check":   {script: copies, status: 2}, // the node is not prepared
+		"completion": {script: "mkdir -p $HOME/.config/fish/completions"},
+		"flavor":     {script: inventories, cloud: true},
+		"history":    {script: prepared + undone},
+		"host bind":  {script: held("none", "vfio-pci")},
+		"host check": {script: copies, status: 2}, // the node is not prepared
+		"container check": {status: 2, // the talk's node has no driver of NVIDIA's
+			script: talkNode + "mkdir -p srv/images/pytorch/etc\n"},
 		"host guests":  {script: "rm -rf node; cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},
 		"host prepare": {script: copies + `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
 		"host release": {script: held("vfio-pci", "nouveau")},

@@ -165,7 +165,7 @@ func TestOneDocument(t *testing.T) {
 		"flavor list":   {good: "flavor list", cloud: true, begins: "flavor list"},
 		"flavor test": {good: "flavor test gpu.old --image debian --conf a100.conf --dry-run", status: 2, cloud: true,
 			begins: "flavor test gpu.old --image debian --conf a100.conf", asks: "flavor test gpu.old --image debian --conf a100.conf"},
-		"container check": {good: "container check --root node", begins: "container check --root absent"},
+		"container check": {good: "container check --root node", status: 2, begins: "container check --root absent"},
 		"history":         {good: "history --root prepared", begins: "history --root absent"},
 		"host bind":       {good: "host bind --root node --live --dry-run", status: 2, begins: "host bind --root absent"},
 		"host check":      {good: "host check --root node", status: 2, begins: "host check --root absent"},

@@ -67,6 +67,7 @@ func Verify(m Machine) ([]host.Finding, Verdict, error) {
 		{"devices", view.devices},
 		{"toolkit", view.toolkit},
 		{"roles", view.roles},
+		{"images", view.images},
 		{"cgroups", view.cgroups},
 	} {
 		for _, f := range check.judge(v) {

@@ -27,12 +27,14 @@ type tree struct {
 	// Of files that are no text.
 	onDisk    []nvidia.DiskModule
 	libraries []nvidia.Library
+	images    []check.Image
 	// change changes what was observed: values that a tree of text files cannot have.
 	change func(*check.Machine)
 }
 
 const (
 	first, second = "0000:84:00.0", "0000:88:00.0"
+	hca           = "0000:0c:00.0"
 	loaded        = "550.163.01"
 )
 
@@ -110,6 +112,18 @@ func (n *tree) install(version string) {
 	}
 }
 
+// adapter adds an RDMA adapter of mlx5_core with a node.
+func (n *tree) adapter() {
+	n.function(hca, "020700", "15b3:101b", "mlx5_core")
+	const at = "sys/bus/pci/devices/" + hca
+	n.links["sys/class/infiniband/mlx5_0"] = "../../../" + at + "/infiniband/mlx5_0"
+	n.links["sys/class/infiniband_verbs/uverbs0"] = "../../../" + at + "/infiniband_verbs/uverbs0"
+	n.files[at+"/infiniband/mlx5_0/node_type"] = "1: CA"
+	verbs := at + "/infiniband_verbs/uverbs0"
+	n.files[verbs+"/ibdev"], n.files[verbs+"/dev"], n.files[verbs+"/abi_version"] = "mlx5_0", "231:192", "1"
+	n.files["dev/infiniband/uverbs0"] = "c 231:192 666"
+}
+
 // unload removes the module, and what it shows.
 func (n *tree) unload() {
 	for _, name := range []string{"proc/driver/nvidia/version", "sys/module/nvidia/version", "proc/devices"} {
@@ -158,6 +172,7 @@ func (n *tree) observe(t testing.TB, root host.Root) check.Machine {
 	}
 	m := check.Observe(root.Once(), machine.Saw(machine.DevicesDir, devices, nil), n.offered)
 	m.Driver.Value.OnDisk, m.Driver.Value.Libraries = n.onDisk, n.libraries
+	m.Images = n.images
 	if n.change != nil {
 		n.change(&m)
 	}
@@ -199,7 +214,7 @@ type testCase struct {
 
 func cases(t *testing.T) []testCase {
 	t.Helper()
-	return []testCase{
+	return append(imageCases(t), []testCase{
 		{"module not loaded", func(n *tree) { n.unload() },
 			"module", host.Fail, "NVIDIA's kernel module is not loaded", "100 cudaErrorNoDevice", "modprobe nvidia"},
 		{"module not installed", func(n *tree) { n.unload(); n.onDisk = nil },
@@ -332,7 +347,7 @@ func cases(t *testing.T) []testCase {
 		{"systemd cgroups of containerd", func(n *tree) {
 			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true # default of kubeadm\n"
 		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
-	}
+	}...)
 }
 
 func TestFindings(t *testing.T) {

@@ -20,6 +20,7 @@ type Machine struct {
 	Offered  machine.Look[[]Offered]         // GPUs that nova.conf offers to guests
 	Toolkit  machine.Look[Toolkit]
 	Cgroups  machine.Look[Cgroups]
+	Images   []Image // that the operator named
 }
 
 // Observe reads what the checks judge. devices are all functions of the machine, and offered those

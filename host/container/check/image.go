@@ -1,0 +1,302 @@
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host"
+	"gpustack/host/nvidia"
+	rdmacheck "gpustack/host/rdma/check"
+)
+
+// Image is what the checks judge of an image.
+type Image struct {
+	Name string // as the operator named it
+	Err  error  // of reading it
+
+	Musl      bool           // its loader is musl's, which does not load libraries of glibc
+	Folders   []string       // the loader's default folders that exist, in its order
+	Conf      []string       // folders of ld.so.conf and ld.so.conf.d that are no default folders
+	Libraries []ImageLibrary // of the driver, by folder
+	Runtimes  []ImageRuntime // libcudart
+	Verbs     rdmacheck.Verbs
+	CM        bool // it has librdmacm
+	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
+	LibraryPath      []string
+	LibraryPathKnown bool
+}
+
+// ImageLibrary is a library of the driver in an image.
+type ImageLibrary struct {
+	Path    string         // of the link, or of the file
+	Link    string         // libcuda.so.1
+	Version nvidia.Version // "" if unknown
+	Compat  *nvidia.Compat // of forward compatibility packages
+	Forward bool           // of forward compatibility: in a folder named compat
+}
+
+// ImageRuntime is a CUDA runtime library in an image.
+type ImageRuntime struct {
+	Path    string
+	Release nvidia.Version // of the toolkit: "12.4", or "12" where the file shows no more
+}
+
+const (
+	cudaLink = "libcuda.so.1"
+	nvmlLink = "libnvidia-ml.so.1"
+	// injectedFolder is where specs mount libraries for images whose LD_LIBRARY_PATH names it, as
+	// NVIDIA's own images do.
+	injectedFolder = "/usr/local/nvidia/lib64"
+)
+
+// injection is how a spec gives libcuda to a container.
+type injection struct {
+	kind   string // of the spec
+	file   string
+	folder string // in the container
+	env    bool   // LD_LIBRARY_PATH of the spec names the folder
+	hooked bool   // a hook of nvidia-ctk regenerates the loader's cache in the container
+}
+
+// injections returns how the specs in use give libcuda to containers, each spec once.
+func (v view) injections() (all []injection) {
+	v.eachEdit(func(file, _, kind, _ string, e *specs.ContainerEdits) {
+		in := injection{kind: kind, file: file}
+		for _, m := range e.Mounts {
+			if m != nil && strings.HasPrefix(path.Base(m.ContainerPath), "libcuda.so") {
+				in.folder = path.Dir(path.Clean(m.ContainerPath))
+			}
+		}
+		for _, env := range e.Env {
+			if value, ok := strings.CutPrefix(env, "LD_LIBRARY_PATH="); ok {
+				in.env = in.folder != "" && slices.Contains(strings.Split(value, ":"), in.folder)
+			}
+		}
+		for _, h := range e.Hooks {
+			in.hooked = in.hooked || h != nil && slices.Contains(h.Args, "update-ldcache")
+		}
+		if in.folder != "" && !slices.ContainsFunc(all, func(o injection) bool { return o.file == file }) {
+			all = append(all, in)
+		}
+	})
+	return all
+}
+
+// takes returns the path of the image's own libcuda that a container loads instead of the injected
+// one, "" if it loads the injected one. found is false if it finds neither. The answers were
+// measured with podman and NVIDIA's libraries in seven kinds of images (docs/containers.md, Tests).
+func (i Image) takes(in injection) (own string, found bool) {
+	folderOf := func(dir string) string {
+		for _, l := range i.Libraries {
+			if l.Link == cudaLink && path.Dir(l.Path) == dir {
+				return l.Path
+			}
+		}
+		return ""
+	}
+	if in.env {
+		return "", true
+	}
+	for _, dir := range i.LibraryPath {
+		if dir == in.folder {
+			return "", true
+		}
+		if own := folderOf(dir); own != "" {
+			return own, true
+		}
+	}
+	// The cache, which ldconfig made of these folders, comes before the default folders.
+	for _, dir := range slices.Concat(i.Conf, i.Folders) {
+		if own := folderOf(dir); own != "" && (dir != in.folder || in.hooked) {
+			return own, true // in the same folder without a hook the mount covers it
+		}
+	}
+	return "", in.hooked || slices.Contains(i.Folders, in.folder)
+}
+
+// images judges the images that the operator named: which libcuda their programs load, whether the
+// driver runs their CUDA, and whether their libraries see the adapters.
+func (v view) images() []host.Finding {
+	if len(v.Images) == 0 {
+		return na("no image is named: --image judges one")
+	}
+	var findings []host.Finding
+	for _, i := range v.Images {
+		if i.Err != nil {
+			findings = append(findings, host.Finding{
+				Status: host.NA, File: i.Name, Seen: i.Err.Error(), Effect: "nothing of the image is known", Remedy: "name a root folder or an OCI layout",
+			})
+			continue
+		}
+		of := v.image(i)
+		if len(of) == 0 {
+			of = pass("%s: nothing in it conflicts with this node", i.Name)
+			of[0].File = i.Name
+		}
+		findings = append(findings, of...)
+	}
+	return findings
+}
+
+// image judges one image.
+func (v view) image(i Image) (findings []host.Finding) {
+	add := func(status host.Status, file, seen, effect, remedy string) {
+		findings = append(findings, host.Finding{Status: status, File: file, Seen: i.Name + ": " + seen, Effect: effect, Remedy: remedy})
+	}
+	usesCUDA := len(i.Runtimes) > 0 || len(i.Libraries) > 0
+	if i.Musl && usesCUDA {
+		add(host.Fail, "", "its loader is that of musl", "it does not load the driver's libraries, which are built for glibc: "+insufficient,
+			"use an image with glibc")
+	}
+	if usesCUDA && v.Driver.Seen() {
+		v.imageDriver(i, add)
+		v.imageRuntimes(i, add)
+	}
+	if v.Stack.Seen() {
+		v.imageAdapters(i, add)
+	}
+	return findings
+}
+
+type adder func(status host.Status, file, seen, effect, remedy string)
+
+// imageDriver judges the driver's libraries that programs of the image load.
+func (v view) imageDriver(i Image, add adder) {
+	d := v.Driver.Value
+	own := func(link string) (libraries []ImageLibrary) {
+		for _, l := range i.Libraries {
+			if l.Link == link && !l.Forward {
+				libraries = append(libraries, l)
+			}
+		}
+		return libraries
+	}
+	if d.Loaded == nil {
+		for _, l := range own(cudaLink) {
+			add(host.Fail, l.Path, fmt.Sprintf("it has libcuda %s, and this node has no driver loaded", orUnknown(l.Version)),
+				"libcuda alone finds no GPU: "+noDevice+", "+notLoaded, "load the driver on the host: see module")
+		}
+		return
+	}
+	injections := v.injections()
+	if len(injections) == 0 {
+		switch copies := own(cudaLink); {
+		case len(copies) == 0:
+			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
+				"gpustack container prepare, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS")
+		default:
+			v.judgeOwn(i, copies[0], "no CDI spec of this node gives it another one", add)
+		}
+	}
+	for _, in := range injections {
+		switch taken, found := i.takes(in); {
+		case !found && i.LibraryPathKnown:
+			add(host.Fail, in.file, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.kind, in.folder), insufficient+"; nothing is too old",
+				"gpustack container prepare --library-path; or gpustack container prepare --image "+i.Name)
+		case !found:
+			add(host.Warn, in.file, fmt.Sprintf("%s mounts libcuda into %s, where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.kind, in.folder),
+				"otherwise CUDA finds no libcuda: "+insufficient, "gpustack container prepare --library-path; or gpustack container prepare --image "+i.Name)
+		case taken != "":
+			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l ImageLibrary) bool { return l.Path == taken })]
+			v.judgeOwn(i, l, "programs load it instead of the one of "+in.kind, add)
+		}
+	}
+	for _, l := range own(nvmlLink) {
+		if len(own(cudaLink)) == 0 && differs(l.Version, d.Loaded.Version) {
+			add(host.Warn, l.Path, fmt.Sprintf("it has its own %s %s, the loaded module is %s", nvmlLink, l.Version, d.Loaded.Version),
+				"nvidia-smi may load it: "+mismatchNVML, "remove the packages of the driver from the image")
+		}
+	}
+}
+
+// judgeOwn judges a libcuda of the image that its programs load.
+func (v view) judgeOwn(i Image, l ImageLibrary, why string, add adder) {
+	d := v.Driver.Value
+	remedy := "remove the packages of the driver from the image (libcuda1, nvidia-driver-*); gpustack container prepare --library-path has the host's loaded first"
+	switch {
+	case l.Forward:
+		v.judgeCompat(l, add)
+	case l.Version == "":
+		add(host.Warn, l.Path, fmt.Sprintf("it has its own libcuda of an unknown version, and %s", why), "unless it is of version "+string(d.Loaded.Version)+": "+versionsDiffer, remedy)
+	case differs(l.Version, d.Loaded.Version):
+		age := "newer"
+		if l.Version.Compare(d.Loaded.Version) < 0 {
+			age = "older"
+		}
+		add(host.Fail, l.Path, fmt.Sprintf("it has its own libcuda %s, which is %s than the loaded module %s, and %s", l.Version, age, d.Loaded.Version, why),
+			versionsDiffer+"; "+kernelMismatch, remedy)
+	}
+}
+
+// judgeCompat judges libraries of forward compatibility that programs load.
+func (v view) judgeCompat(l ImageLibrary, add adder) {
+	for _, g := range v.Driver.Value.GPUs {
+		if g.Model != nil && (strings.Contains(*g.Model, "GeForce") || strings.Contains(*g.Model, "TITAN")) {
+			add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
+				"forward compatibility is for data centre GPUs: "+noForward,
+				"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
+			return
+		}
+	}
+	loaded := v.Driver.Value.Loaded.Version
+	if l.Compat != nil && differs(l.Version, loaded) && !l.Compat.Accepts(l.Version, loaded) {
+		add(host.Fail, l.Path, fmt.Sprintf("its libraries of forward compatibility %s are not for the loaded driver %s", orUnknown(l.Version), loaded), versionsDiffer,
+			"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
+	}
+}
+
+func orUnknown(version nvidia.Version) string {
+	if version == "" {
+		return "of an unknown version"
+	}
+	return string(version)
+}
+
+// imageRuntimes compares the CUDA runtimes of an image with the driver.
+func (v view) imageRuntimes(i Image, add adder) {
+	d := v.Driver.Value
+	if d.Loaded == nil || d.Loaded.Version == "" {
+		return
+	}
+	for _, r := range i.Runtimes {
+		release, whole := r.Release, true
+		if !strings.Contains(string(release), ".") {
+			release, whole = release+".0", false // one floor holds for the family
+		}
+		switch accepted, needed := nvidia.Accepts(string(release), d.Loaded.Version); {
+		case accepted == nvidia.TooOld:
+			add(host.Fail, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, d.Loaded.Version), insufficient,
+				"upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))+" or earlier")
+		case accepted == nvidia.Minor && whole && needed != "":
+			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, d.Loaded.Version),
+				"it runs by minor version compatibility: programs that bring PTX alone, or call functions of a later driver, fail",
+				"upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version)))
+		case accepted == nvidia.Unknown:
+			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", r.Release), "", "see NVIDIA's release notes of the toolkit")
+		}
+	}
+}
+
+// imageAdapters judges whether the libraries of an image see the adapters that its containers can
+// get. An image without libibverbs does not use them.
+func (v view) imageAdapters(i Image, add adder) {
+	if !slices.ContainsFunc(i.Verbs.Folders, func(f rdmacheck.VerbsFolder) bool { return f.Library != "" }) {
+		return
+	}
+	for _, a := range v.Stack.Value.Adapters {
+		if a.Verbs == nil {
+			continue
+		}
+		if why, message := i.Verbs.Refuses(a); why != "" {
+			add(host.Fail, "", fmt.Sprintf("%s: %s", a.Title(), why), "programs in the container do not see the adapter: "+message,
+				"install the providers of the image's own rdma-core: apt-get install ibverbs-providers; never mount the host's library into it")
+		}
+	}
+	if !i.CM && len(v.Stack.Value.Adapters) > 0 {
+		add(host.Warn, "", "it has libibverbs and no librdmacm", "programs that connect by address, such as rping, do not start", "install librdmacm1 in the image")
+	}
+}

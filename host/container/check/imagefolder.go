@@ -1,0 +1,201 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/nvidia"
+	rdmacheck "gpustack/host/rdma/check"
+)
+
+// defaultFolders are the folders in which loaders of glibc look without a cache: those of Debian's
+// multiarch first, then those of other distributions (ld.so(8); Debian, glibc's
+// debian/patches/any/local-ldconfig-multiarch.diff).
+var defaultFolders = []string{
+	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
+}
+
+// ReadImage reads the root folder of an image.
+func ReadImage(name string) Image {
+	i := Image{Name: name}
+	root, err := host.NewRoot(name)
+	if err != nil {
+		i.Err = err
+		return i
+	}
+	r := imageReader{root: root.Once(), image: &i}
+	r.read()
+	anything := slices.ContainsFunc([]string{"/usr", "/lib", "/etc"}, func(dir string) bool {
+		ok, err := root.Exists(dir)
+		return ok || err != nil
+	})
+	if i.Err == nil && !anything {
+		i.Err = fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name)
+	}
+	return i
+}
+
+type imageReader struct {
+	root  host.Root
+	image *Image
+}
+
+func (r *imageReader) names(dir string) []string {
+	names, err := r.root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) {
+		r.image.Err = errors.Join(r.image.Err, fmt.Errorf("%s: %w", dir, host.Cause(err)))
+	}
+	return names
+}
+
+// matching returns the entries of a folder with a prefix, as paths.
+func (r *imageReader) matching(dir, prefix string) (paths []string) {
+	for _, name := range r.names(dir) {
+		if strings.HasPrefix(name, prefix) {
+			paths = append(paths, path.Join(dir, name))
+		}
+	}
+	return paths
+}
+
+func (r *imageReader) read() {
+	i := r.image
+	for _, name := range r.names("/lib") {
+		i.Musl = i.Musl || strings.HasPrefix(name, "ld-musl-")
+	}
+	var places []string
+	add := func(to *[]string, dir string) {
+		place, err := r.root.Real(dir)
+		if ok, _ := r.root.Exists(dir); !ok || err != nil || slices.Contains(places, place) {
+			return
+		}
+		places = append(places, place)
+		*to = append(*to, dir)
+	}
+	for _, dir := range defaultFolders {
+		add(&i.Folders, dir)
+	}
+	for _, dir := range r.conf("/etc/ld.so.conf", 0) {
+		add(&i.Conf, dir)
+	}
+	dirs := slices.Concat(i.Conf, i.Folders, []string{injectedFolder, "/usr/local/nvidia/lib"})
+	for _, cuda := range r.matching("/usr/local", "cuda") {
+		dirs = append(dirs, path.Join(cuda, "lib64"), path.Join(cuda, "compat"), path.Join(cuda, "targets/x86_64-linux/lib"), path.Join(cuda, "targets/sbsa-linux/lib"))
+	}
+	for _, lib := range []string{"/usr/lib", "/usr/local/lib", "/opt/conda/lib", "/opt/venv/lib"} {
+		for _, python := range r.matching(lib, "python3") {
+			for _, packages := range []string{"site-packages", "dist-packages"} {
+				in := path.Join(python, packages)
+				dirs = append(dirs, path.Join(in, "torch/lib"))
+				for _, part := range r.matching(path.Join(in, "nvidia"), "") {
+					dirs = append(dirs, path.Join(part, "lib"))
+				}
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, dir := range dirs {
+		place, err := r.root.Real(dir)
+		if err != nil || seen[place] {
+			continue
+		}
+		seen[place] = true
+		r.folder(dir)
+	}
+	i.Verbs = rdmacheck.ReadVerbs(r.root)
+}
+
+// conf returns the folders of a file in the form of ld.so.conf(5), which may include others.
+func (r *imageReader) conf(file string, depth int) (dirs []string) {
+	const most = 8 // glibc has no limit; files that include each other end here
+	data, err := r.root.ReadFile(file)
+	if err != nil || depth > most {
+		if err != nil && !host.IsAbsent(err) {
+			r.image.Err = errors.Join(r.image.Err, fmt.Errorf("%s: %w", file, host.Cause(err)))
+		}
+		return nil
+	}
+	for line := range strings.Lines(string(data)) {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		pattern, include := strings.CutPrefix(line, "include ")
+		switch {
+		case include:
+			if pattern = strings.TrimSpace(pattern); !path.IsAbs(pattern) {
+				pattern = path.Join(path.Dir(file), pattern)
+			}
+			for _, name := range r.names(path.Dir(pattern)) {
+				if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
+					dirs = append(dirs, r.conf(path.Join(path.Dir(pattern), name), depth+1)...)
+				}
+			}
+		case path.IsAbs(line):
+			dirs = append(dirs, path.Clean(line))
+		}
+	}
+	return dirs
+}
+
+// folder adds the libraries in a folder.
+func (r *imageReader) folder(dir string) {
+	i := r.image
+	for _, name := range r.names(dir) {
+		file := path.Join(dir, name)
+		switch {
+		case name == cudaLink, name == nvmlLink:
+			place, err := r.root.Real(file)
+			if err != nil {
+				i.Err = errors.Join(i.Err, fmt.Errorf("%s: %w", file, host.Cause(err)))
+				continue
+			}
+			l := ImageLibrary{Path: file, Link: name, Forward: strings.HasSuffix(dir, "/compat")}
+			if _, version, ok := strings.Cut(path.Base(place), ".so."); ok && strings.Contains(version, ".") {
+				l.Version, _ = nvidia.ParseVersion(version)
+			}
+			if l.Forward {
+				l.Compat = r.compat(file)
+			}
+			if ok, err := r.root.Exists(file); ok || err != nil { // a link that leads nowhere is no library
+				i.Libraries = append(i.Libraries, l)
+			}
+		case strings.HasPrefix(name, "libcudart.so."):
+			r.runtime(file)
+		case strings.HasPrefix(name, "librdmacm.so."):
+			i.CM = true
+		}
+	}
+}
+
+// runtime adds a CUDA runtime by the version in the name of its file.
+func (r *imageReader) runtime(file string) {
+	place, err := r.root.Real(file)
+	if err != nil {
+		place = file
+	}
+	_, version, _ := strings.Cut(path.Base(place), ".so.")
+	release, ok := nvidia.ToolkitOf(version)
+	if !ok {
+		release = nvidia.Version(version) // libcudart.so.12 of a Python package
+	}
+	same := func(o ImageRuntime) bool { return o.Release == release }
+	if !slices.ContainsFunc(r.image.Runtimes, same) {
+		r.image.Runtimes = append(r.image.Runtimes, ImageRuntime{file, release})
+	}
+}
+
+func (r *imageReader) compat(file string) *nvidia.Compat {
+	f, err := r.root.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	c, err := nvidia.ReadCompat(f)
+	if err != nil {
+		r.image.Err = errors.Join(r.image.Err, fmt.Errorf("%s: %w", file, err))
+	}
+	return c
+}
