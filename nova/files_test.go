@@ -21,7 +21,7 @@ func plan(t *testing.T, role nova.Role, release nova.Release, place nova.Place, 
 	o := nova.Options{Role: role, Release: release, Aliases: []nova.Alias{a}, Placement: placement}
 	root := hosttest.Lay(t, tree)
 	if role.Computes() {
-		if o.Machine, err = nova.Observe(root, nil); err != nil {
+		if o.Machine, err = nova.Observe(root, nova.Recorded{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,9 +46,18 @@ type inventory struct {
 	NovaHost *string           `json:"nova_host"`
 	Scope    Scope             `json:"scope"`
 	Complete *bool             `json:"complete"`
-	Devices  []pci.Device      `json:"devices"`
+	Devices  []scanned         `json:"devices"`
 	Machine  *hardware.Machine `json:"machine"`
 }
+
+// scanned is a function with its role, which inventories of earlier versions do not have.
+type scanned struct {
+	pci.Device
+	Role string `json:"role"`
+}
+
+// roleOfContainers is the role of functions that containers have (machine.OfContainer).
+const roleOfContainers = "container"
 
 // names are those of a host. In inventories of earlier versions both are fields of an object.
 type names struct {
@@ -74,18 +83,24 @@ func (n *names) UnmarshalJSON(text []byte) error {
 func ReadInventories(from document.Source, need Scope) (hosts []Host, err error) {
 	seen := map[string]string{} // the document of each host, by its name in Nova
 	err = from.Each(document.HostScan, func(d document.Document) error {
-		var scanned inventory
-		if err := json.Unmarshal(d.Text, &scanned); err != nil {
+		var found inventory
+		if err := json.Unmarshal(d.Text, &found); err != nil {
 			return document.Malformed(d.Name, document.HostScan, err)
 		}
-		if err := scanned.whole(need); err != nil {
+		if err := found.whole(need); err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
-		h := Host{Name: d.Name, Devices: scanned.Devices, Scope: scanned.Scope, Machine: scanned.Machine}
-		if scanned.Host.Hostname != "" {
-			h.Name = scanned.Host.Hostname
+		h := Host{Name: d.Name, Scope: found.Scope, Machine: found.Machine}
+		for _, d := range found.Devices {
+			h.Devices = append(h.Devices, d.Device)
+			if d.Role == roleOfContainers {
+				h.Containers = append(h.Containers, d.Address)
+			}
 		}
-		if name := cmp.Or(scanned.NovaHost, scanned.Host.NovaHost); name != nil {
+		if found.Host.Hostname != "" {
+			h.Name = found.Host.Hostname
+		}
+		if name := cmp.Or(found.NovaHost, found.Host.NovaHost); name != nil {
 			h.NovaHost = *name
 		}
 		if other, twice := seen[h.InNova()]; twice {

@@ -23,17 +23,23 @@ type Machine struct {
 	Devices    []pci.Device           // its PCI functions; nil: unknown
 	Interfaces map[string]pci.Address // the functions of its network interfaces; see [devspec.Interfaces]
 	Given      []pci.Address          // the functions that are prepared for guests; nil: unknown
+	Containers []pci.Address          // the functions that are recorded for containers
 }
 
-// Observe reads the functions of the machine below root. given are the functions that host prepare
-// has recorded for guests, nil without a record. A machine without PCI devices is no error.
-func Observe(root host.Root, given []pci.Address) (Machine, error) {
+// Recorded are the functions of a machine that have a role.
+type Recorded struct {
+	Guests     []pci.Address // recorded by host prepare, nil without a record
+	Containers []pci.Address // recorded by container prepare
+}
+
+// Observe reads the functions of the machine below root, and takes over their roles. A machine without PCI devices is no error.
+func Observe(root host.Root, recorded Recorded) (Machine, error) {
 	devices, _, scanErr := pci.Scan(root, pci.Options{})
 	if errors.Is(scanErr, pci.ErrNoPCI) {
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
-	return Machine{devices, interfaces, given}, errors.Join(scanErr, err)
+	return Machine{devices, interfaces, recorded.Guests, recorded.Containers}, errors.Join(scanErr, err)
 }
 
 // Side is the configuration of one machine, or of several machines with the same files.
@@ -118,7 +124,7 @@ func readHandedOver(from document.Source, path string) (*conf.File, error) {
 // deployment tool runs each service in a container with files of its own.
 //
 // The warnings name files that a service may read instead of those that were read, or besides.
-func ObserveSides(root host.Root, role Role, from string, given []pci.Address) (sides []Side, warnings []string, err error) {
+func ObserveSides(root host.Root, role Role, from string, recorded Recorded) (sides []Side, warnings []string, err error) {
 	known := role // of the services that packages installed; "" if only their options tell it
 	if role == "" {
 		role = All
@@ -131,7 +137,7 @@ func ObserveSides(root host.Root, role Role, from string, given []pci.Address) (
 		return nil, nil, err
 	}
 	hypervisor, hypervisorErr := InstalledHypervisor(root)
-	hardware, hardwareErr := Observe(root, given)
+	hardware, hardwareErr := Observe(root, recorded)
 	all := []error{hypervisorErr, hardwareErr}
 	for _, in := range installations {
 		side := Side{Role: known, RoleFrom: from}

@@ -34,7 +34,9 @@ type Host struct {
 	NovaHost string // its name in Nova; "" if the inventory does not say
 	Scope    Scope  // which of its functions are in Devices; "" if the inventory does not say
 	Devices  []pci.Device
-	Machine  *hardware.Machine // its facts; nil if the inventory does not have them
+	// Containers are those of Devices that are recorded for containers.
+	Containers []pci.Address
+	Machine    *hardware.Machine // its facts; nil if the inventory does not have them
 }
 
 // Options are what the operator wants.

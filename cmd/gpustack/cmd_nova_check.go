@@ -133,14 +133,14 @@ func (o novaCheckOptions) sides(u *ui, root host.Root) (sides []nova.Side, warni
 		}
 		return sides, nil, err
 	}
-	given, contractErr := prepared(root)
+	roles, contractErr := readRoles(root)
 	role, from := o.role, ""
 	if role == "" {
 		if role, from, err = configuredRole(root); err != nil {
 			warnings = append(warnings, fmt.Sprintf("the role is inferred without the journal: %v", err))
 		}
 	}
-	sides, more, err := nova.ObserveSides(root, role, from, given)
+	sides, more, err := nova.ObserveSides(root, role, from, roles)
 	warnings = append(warnings, more...)
 	for i := range sides {
 		if o.hypervisor.Libvirt != nil {
@@ -182,18 +182,21 @@ func configuredRole(root host.Root) (role nova.Role, from string, err error) {
 	return "", "", nil
 }
 
-// prepared returns the functions that host prepare has recorded for guests, or nil without a
-// record.
-func prepared(root host.Root) ([]pci.Address, error) {
-	contract, err := machine.ReadContract(root)
-	if contract == nil {
-		return nil, err
+// readRoles returns the functions of the machine that have a role.
+func readRoles(root host.Root) (r nova.Recorded, err error) {
+	guests, containers, err := machine.ReadRecord(root)
+	if guests != nil {
+		r.Guests = []pci.Address{}
+		for _, f := range guests.Functions {
+			r.Guests = append(r.Guests, f.Address)
+		}
 	}
-	given := []pci.Address{}
-	for _, f := range contract.Functions {
-		given = append(given, f.Address)
+	if containers != nil {
+		for _, f := range containers.Functions {
+			r.Containers = append(r.Containers, f.Address)
+		}
 	}
-	return given, err
+	return r, err
 }
 
 // novaCheckReport is the output of nova check (docs/json.md).

@@ -308,9 +308,9 @@ func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 		o.unread, errs[5] = errs[5], nil
 	}
 	if o.nova.Role != nova.Controller {
-		var given []pci.Address
-		given, errs[2] = prepared(root)
-		o.nova.Machine, errs[3] = nova.Observe(root, given)
+		var roles nova.Recorded
+		roles, errs[2] = readRoles(root)
+		o.nova.Machine, errs[3] = nova.Observe(root, roles)
 		if len(o.nova.HCAs) > 0 && errs[3] == nil {
 			o.nova.Adapters, errs[6] = novaAdapters(root, o.nova.Devices)
 		}

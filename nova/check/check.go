@@ -42,6 +42,7 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 		if s.Role.Computes() {
 			c.checkSpecs(s, c.readSpecs(s))
 			c.identical(s)
+			c.ofContainers(s)
 		}
 		if s.Role.Controls() {
 			c.specLines(s.Scheduler()) // nova-scheduler parses them, and uses none
@@ -446,7 +447,7 @@ func (c *checker) missing() {
 // there are several compute nodes.
 func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
 	if len(s.Devices) > 0 {
-		return []nova.Host{{Devices: s.Devices}}, true
+		return []nova.Host{{Devices: s.Devices, Containers: s.Containers}}, true
 	}
 	names := s.HostNames()
 	for _, h := range c.hosts {
@@ -475,6 +476,37 @@ func (c *checker) identical(s side) {
 			c.kept(at, h, s.Given, sure)
 		}
 	}
+}
+
+// ofContainers finds functions that a spec offers to guests although containers have them.
+func (c *checker) ofContainers(s side) {
+	machines, sure := c.machines(s)
+	for _, h := range machines {
+		hardware := devspec.NewHardware(h.Devices, s.Interfaces)
+		for _, at := range c.specs {
+			var both []string
+			for i := range h.Devices {
+				d := &h.Devices[i]
+				if slices.Contains(h.Containers, d.Address) && at.side.number == s.number && !at.spec.Faulty && hardware.Matches(at.spec, d) {
+					both = append(both, d.Address.String())
+				}
+			}
+			if both == nil {
+				continue
+			}
+			status, seen := guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(h.Name)), at.file, h, sure)
+			c.add(checkDeviceSpec, status, at.file, at.line, seen, "can give a guest the GPU that a container uses",
+				"run gpustack nova configure --role compute --by-address there, or take it from containers: gpustack container prepare --remove "+both[0])
+		}
+	}
+}
+
+// orThis returns words for a host in a text.
+func orThis(name string) string {
+	if name == "" {
+		return "this host"
+	}
+	return "host " + name
 }
 
 // kept finds functions that a spec matches although they should remain with the host, beside
@@ -511,11 +543,7 @@ func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
 		}
 	}
 	if len(kept) > 0 {
-		host := "host " + h.Name
-		if h.Name == "" {
-			host = "this host"
-		}
-		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), host), s.file, h, sure)
+		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), orThis(h.Name)), s.file, h, sure)
 		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests",
 			"run gpustack nova configure --role compute there; add --by-address if the host is not prepared")
 	}

@@ -49,7 +49,7 @@ func TestConfigured(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					sides, warnings, err := nova.ObserveSides(root, "", "", nil)
+					sides, warnings, err := nova.ObserveSides(root, "", "", nova.Recorded{})
 					if err != nil || len(warnings) > 0 || len(sides) != 1 || sides[0].Role != role {
 						t.Fatalf("%+v, %q, %v", sides, warnings, err)
 					}
@@ -153,6 +153,12 @@ func TestSpecsAndHardware(t *testing.T) {
 				"warn device_spec node:2 a device_spec selects product 10de:1eb8, which host node does not have", 2},
 		{"a device of the host, by vendor", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Given: []pci.Address{kept}}, nil,
 			"fail device_spec node:2 a device_spec also matches 0000:88:00.0, which should remain with this host", 2},
+		{"a device of containers here", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Containers: []pci.Address{kept}}, nil,
+			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this host have", 2},
+		{"a device of containers on a host, by its address", `{"address": "0000:84:00.0"}`, nova.Machine{},
+			[]nova.Host{{Name: "gpu1", Devices: machine.Devices, Containers: []pci.Address{kept}}},
+			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of host gpu1 have", 1},
+		{"another device than that of containers", `{"address": "0000:88:00.0"}`, nova.Machine{Devices: machine.Devices, Containers: []pci.Address{kept}}, nil, "", 1},
 		{"another type here", `{"vendor_id": "10de"}`, nova.Machine{Devices: devices(k4200s + pf)[:1]}, nil,
 			"warn alias node:3 alias K4200 selects every type but type-PF, but this machine has type-PF", 1},
 		{"another type on one host", `{"vendor_id": "10de"}`, nova.Machine{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}},
