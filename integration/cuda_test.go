@@ -130,38 +130,54 @@ func TestCUDA(t *testing.T) {
 
 // TestCUDALibraries reads real libraries of each driver: the version of their names is in them, the
 // inferred version of a copy without a version in its name is the same, and no libcuda of a driver
-// has the note of one for forward compatibility.
+// has the note of one for forward compatibility. The newest driver has all core libraries.
 func TestCUDALibraries(t *testing.T) {
 	t.Parallel()
 	for _, release := range cudaparts.Releases() {
-		part, err := cudaparts.Fetch(t.Context(), release, "libcuda1")
-		if err != nil {
-			t.Fatal(err)
+		names := []string{"libcuda1", "libnvidia-ml1", "libnvidia-cfg1", "libnvcuvid1"}
+		if release == cudaparts.Trixie {
+			names = append(names, "libnvidia-ptxjitcompiler1", "libnvidia-nvvm4", "nvidia-opencl-icd", "libcudadebugger1", "libnvidia-encode1")
 		}
 		dir := t.TempDir()
-		layDriver(t, release, filepath.Join(dir, "usr/lib64"))
-		plain := filepath.Join(dir, "lib64")
-		for _, stem := range []string{"libcuda", "libnvidia-ml"} {
-			data, err := os.ReadFile(filepath.Join(dir, "usr/lib64", stem+".so.1"))
+		const folder, plain = "usr/lib64", "lib64"
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var version string
+		for _, name := range names {
+			part, err := cudaparts.Fetch(t.Context(), release, name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			writeFile(t, filepath.Join(plain, stem+".so.1"), string(data))
+			version = part.Upstream()
+			run(t, "cp", "-a", filepath.Join(part.Dir, cudaparts.Folder)+"/.", filepath.Join(dir, folder))
+		}
+		for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+			data, err := os.ReadFile(filepath.Join(dir, folder, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, filepath.Join(dir, plain, name), string(data))
 		}
 		root, err := host.NewRoot(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		d, err := nvidia.Read(root, pci.Devices{})
-		if err != nil || len(d.Warnings) > 0 || len(d.Libraries) != 4 {
+		if err != nil || len(d.Warnings) > 0 || len(d.Libraries) != len(names)+2 {
 			t.Fatalf("%s: %+v, %v", release, d, err)
 		}
 		for _, l := range d.Libraries {
-			if string(l.Version) != part.Upstream() || l.Inferred != (l.Folder == "/lib64") || l.Unconfirmed {
+			if string(l.Version) != version || l.Inferred != (l.Folder == "/"+plain) || l.Unconfirmed {
 				t.Errorf("%s: %+v", release, l)
 			}
 		}
-		f, err := os.Open(filepath.Join(plain, "libcuda.so.1"))
+		for _, link := range nvidia.CoreLibraries() {
+			if release == cudaparts.Trixie && d.Library(link) == nil {
+				t.Errorf("%s has no %s", release, link)
+			}
+		}
+		f, err := os.Open(filepath.Join(dir, plain, "libcuda.so.1"))
 		if err != nil {
 			t.Fatal(err)
 		}

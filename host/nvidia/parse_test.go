@@ -68,38 +68,56 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestLargest has versions across the parts in which a file is read.
-func TestLargest(t *testing.T) {
+// TestContents has versions across the parts in which a file is read, from either end.
+func TestContents(t *testing.T) {
 	t.Parallel()
-	const part = 256 << 10
+	has := func(data string, v Version) bool {
+		t.Helper()
+		ok, err := contains(strings.NewReader(data), int64(len(data)), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	const v = "550.163.01"
 	for name, c := range map[string]struct {
-		data  string
-		named Version
-		want  Version
+		data     string
+		contains bool
+		largest  Version
 	}{
-		"the named version among older ones": {"\x00535.86.06\x00x550.163.01\x00550.54.09\x00", "550.163.01", "550.163.01"},
-		"the largest":                        {"\x00535.86.06\x00x550.163.01\x00550.54.09\x00", "", "550.163.01"},
-		"not that of another library":        {"libnvidia-pkcs11.so.550.163.01\x0012.550.163.01\x00550.163.01-rc\x00", "550.163.01", ""},
-		"no driver's version":                {"\x0012.4\x004.0.0\x00.550.1\x001550.163.01\x00", "", ""},
-		"numbers across two parts":           {strings.Repeat("1.", part) + "\x00", "", ""},
-		"at the end":                         {"550.163.01", "", "550.163.01"},
-		"a line":                             {"550.163.01\n", "550.163.01", "550.163.01"},
-		"nothing":                            {"", "550.163.01", ""},
+		"its own among older ones":     {"\x00535.86.06\x00x550.163.01\x00550.54.09\x00", true, v},
+		"only older ones":              {"\x00535.86.06\x00550.54.09\x00", false, "550.54.09"},
+		"parts of other strings":       {"libnvidia-pkcs11.so.550.163.01\x0012.550.163.01\x00550.163.01-rc\x00", false, ""},
+		"no driver's version":          {"\x0012.4\x004.0.0\x00.550.1\x001550.163.01\x00", false, ""},
+		"numbers across several parts": {strings.Repeat("1.", partSize) + "\x00", false, ""},
+		"at the end":                   {"550.163.01", true, v},
+		"a line":                       {"550.163.01\n", true, v},
+		"nothing":                      {"", false, ""},
 	} {
-		if got, err := largest(strings.NewReader(c.data), c.named); got != c.want || err != nil {
-			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		if got := has(c.data, v); got != c.contains {
+			t.Errorf("%s: %v", name, got)
+		}
+		if got, err := largest(strings.NewReader(c.data)); got != c.largest || err != nil {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.largest)
 		}
 	}
-	for offset := part - 40; offset < part+40; offset++ {
-		data := strings.Repeat("x", offset) + "550.163.01\x00" + strings.Repeat("y", part)
-		longer := strings.Repeat("x", offset) + "12.550.163.01\x00" + strings.Repeat("y", part)
-		for _, named := range []Version{"", "550.163.01"} {
-			if got, err := largest(strings.NewReader(data), named); got != "550.163.01" || err != nil {
-				t.Errorf("at byte %d: %q, %v", offset, got, err)
+	for offset := partSize - 50; offset < partSize+50; offset++ {
+		for _, rest := range []int{partSize, 0, 10} {
+			before, after := strings.Repeat("x", offset), strings.Repeat("y", rest)
+			for text, want := range map[string]Version{"550.163.01\x00": v, "12.550.163.01\x00": ""} {
+				data := before + text + after
+				if got, err := largest(strings.NewReader(data)); got != want || err != nil {
+					t.Fatalf("%q at byte %d: %q, %v", text, offset, got, err)
+				}
+				if got := has(data, v); got != (want != "") {
+					t.Fatalf("%q at byte %d of %d: %v", text, offset, len(data), got)
+				}
 			}
-			if got, err := largest(strings.NewReader(longer), named); got != "" || err != nil {
-				t.Errorf("end of a longer version at byte %d: %q, %v", offset, got, err)
-			}
+		}
+	}
+	for _, size := range []int{partSize, partSize + overlap, partSize + overlap - 1, 2 * partSize} {
+		if data := "550.163.01\x00"; !has(data+strings.Repeat("y", size-len(data)), v) {
+			t.Errorf("not found at the beginning of %d bytes", size)
 		}
 	}
 }
