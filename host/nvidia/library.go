@@ -21,6 +21,7 @@ var multiarch = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "powerpc64le-l
 const (
 	loaderFile = "/etc/ld.so.conf"
 	maxFolders = 200 // of libraries, in files of an untrusted root
+	maxReads   = 4   // of libraries at once
 )
 
 // folder is a folder with libraries.
@@ -104,13 +105,18 @@ func (r *reader) libraries() []Library {
 	// A file has up to 30 MB and more than one link, so each is read once, and several at a time.
 	read := map[string]*content{}
 	var group sync.WaitGroup
+	turns := make(chan struct{}, maxReads)
 	for _, l := range libraries {
 		if l.File == "" || read[l.File] != nil {
 			continue
 		}
 		c := &content{}
 		read[l.File] = c
-		group.Go(func() { c.read(r.root, l.File) })
+		turns <- struct{}{}
+		group.Go(func() {
+			c.read(r.root, l.File)
+			<-turns
+		})
 	}
 	group.Wait()
 	var kept []Library
