@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -239,6 +240,12 @@ func FuzzParse(f *testing.F) {
 	if err != nil || len(sets) == 0 {
 		f.Fatal(err)
 	}
+	text, err := cdi.Text(evergreen())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"cdiVersion":"0.5.0","kind":"a/b","devices":[{"name":"c","containerEdits":{"deviceNodes":[null]}}],"containerEdits":{}}`))
 	for _, file := range sets {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -269,8 +276,12 @@ func FuzzParse(f *testing.F) {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := library.ReadSpec(file, 0); (err != nil) != skipped {
+		read, err := library.ReadSpec(file, 0)
+		if (err != nil) != skipped {
 			t.Errorf("the library: %v, ours: %v", err, texts(problems))
+		}
+		if err == nil && !reflect.DeepEqual(read.Spec, spec) {
+			t.Errorf("the library reads %+v, we read %+v", read.Spec, spec)
 		}
 	})
 }
