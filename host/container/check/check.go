@@ -65,6 +65,7 @@ func Verify(m Machine) ([]host.Finding, Verdict, error) {
 		{"persistenced", view.persistenced},
 		{"specs", view.specs},
 		{"devices", view.devices},
+		{"record", view.record},
 		{"toolkit", view.toolkit},
 		{"roles", view.roles},
 		{"images", view.images},

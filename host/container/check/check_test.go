@@ -145,6 +145,19 @@ func (n *tree) record(addresses ...string) {
 		`"functions":[%s],"arguments":[],"files":[]}`, strings.Join(selected, ","), strings.Join(functions, ","))
 }
 
+// recordContainers adds a record of container prepare with GPUs.
+func (n *tree) recordContainers(addresses ...string) {
+	var functions []string
+	for _, a := range addresses {
+		functions = append(functions, fmt.Sprintf(`{"role":"container","address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,`+
+			`"subsystem_id":null,"path":[],"hca":false}`, a))
+	}
+	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":2,"functions":[%s],"containers":{"gpu_kind":"gpustack.local/gpu",`+
+		`"hca_kind":"gpustack.local/hca","umad":false,"static":true,"library_path":false,"library_folder":""},`+
+		`"container_files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]}`, strings.Join(functions, ","))
+	n.files["etc/modules-load.d/x.conf"] = "nvidia"
+}
+
 // verify lays the tree, observes it and returns the findings.
 func (n *tree) verify(t testing.TB) ([]host.Finding, check.Verdict, error) {
 	t.Helper()
@@ -236,7 +249,7 @@ func cases(t *testing.T) []testCase {
 			"gpus", host.Warn, "0000:88:00.0 (no driver)", "do not see", "gpustack host release"},
 		{"GPU for containers of vfio-pci", func(n *tree) {
 			n.unbind(second, "vfio-pci")
-			n.change = func(m *check.Machine) { m.Recorded = []pci.Address{address(t, second)} }
+			n.recordContainers(second)
 		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice", "--to container"},
 		{"excluded GPU", func(n *tree) {
 			n.files["proc/driver/nvidia/gpus/"+second+"/information"] = "Device Minor: \t 1\nGPU Excluded:\t Yes"
@@ -276,7 +289,9 @@ func cases(t *testing.T) []testCase {
 
 		{"malformed YAML", func(n *tree) { n.files["etc/cdi/x.yaml"] = "cdiVersion: \"0.5.0\"\nkind: [" },
 			"specs", host.Fail, "not valid YAML", "Error: setting up CDI devices: unresolvable CDI devices NAME", "correct"},
-		{"unknown key", func(n *tree) { n.files["etc/cdi/x.yaml"] = "cdiVersion: \"0.5.0\"\nkind: a.b/c\ndevNodes: []" },
+		{"unknown key", func(n *tree) {
+			n.files["etc/cdi/x.yaml"] = "cdiVersion: \"0.5.0\"\nkind: example.com/gpu\ndevNodes: []"
+		},
 			"specs", host.Fail, "devNodes", "unresolvable CDI devices", "correct"},
 		{".yml", func(n *tree) { n.files["etc/cdi/x.yml"] = "cdiVersion: \"0.5.0\"" },
 			"specs", host.Warn, "silently ignore", "unresolvable CDI devices", "rename"},
@@ -285,13 +300,13 @@ func cases(t *testing.T) []testCase {
 		{"two folders, one name", func(n *tree) { n.files["run/cdi/copy.json"] = n.files["etc/cdi/gpu.json"] },
 			"specs", host.Warn, "", "the other file", "remove one"},
 		{"node of a spec missing", func(n *tree) {
-			n.spec("etc/cdi/x.json", "a.b/c", map[string]string{"d": "/dev/nvidia7"})
+			n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"d": "/dev/nvidia7"})
 		}, "specs", host.Fail, "/dev/nvidia7", `failed to stat CDI host device`, "generate the spec again"},
 		{"library of a spec missing", func(n *tree) {
-			n.spec("etc/cdi/x.json", "a.b/c", map[string]string{"d": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libEGL_nvidia.so.535.161.07")
+			n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"d": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libEGL_nvidia.so.535.161.07")
 		}, "specs", host.Fail, "libEGL_nvidia.so.535.161.07 does not exist", "error mounting", "generate the spec again"},
 		{"stale major in a spec", func(n *tree) {
-			n.files["etc/cdi/x.json"] = `{"cdiVersion":"0.5.0","kind":"a.b/c","devices":[{"name":"d","containerEdits":{"deviceNodes":[` +
+			n.files["etc/cdi/x.json"] = `{"cdiVersion":"0.5.0","kind":"example.com/gpu","devices":[{"name":"d","containerEdits":{"deviceNodes":[` +
 				`{"path":"/dev/nvidia-uvm","type":"c","major":511}]}}]}`
 		}, "specs", host.Fail, "511:0, but /dev/nvidia-uvm is 509:0", "999 cudaErrorUnknown", "without major"},
 
@@ -308,6 +323,19 @@ func cases(t *testing.T) []testCase {
 			n.files["usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07"] = ""
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07")
 		}, "devices", host.Fail, "containerEdits.mounts[0].hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07 is of version 535.161.07", "18 Driver/library", "nvidia-ctk"},
+
+		{"recorded device without spec", func(n *tree) {
+			n.recordContainers(first, second)
+			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
+		}, "record", host.Fail, "no spec has gpustack.local/gpu=0000:88:00.0", "unresolvable CDI devices gpustack.local/gpu=0000:88:00.0", "gpustack-boot"},
+		{"device that is not recorded", func(n *tree) { n.recordContainers(first) },
+			"record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "gpustack container prepare --device 0000:88:00.0"},
+		{"recorded device replaced", func(n *tree) { n.recordContainers(first, second); n.function(second, "030200", "10de:2330", "nvidia") },
+			"record", host.Fail, "0000:88:00.0 is not the recorded function 10de:20b2", "another device", "--remove 0000:88:00.0"},
+		{"file of the record changed", func(n *tree) { n.recordContainers(first, second) },
+			"record", host.Fail, "/etc/modules-load.d/x.conf was changed", "may not take effect", "--dry-run"},
+		{"file of the record missing", func(n *tree) { n.recordContainers(first, second); delete(n.files, "etc/modules-load.d/x.conf") },
+			"record", host.Fail, "/etc/modules-load.d/x.conf is missing", "does not take effect", "gpustack container prepare"},
 
 		{"refresh unit without spec", func(n *tree) { n.files["usr/lib/systemd/system/nvidia-cdi-refresh.service"] = "" },
 			"toolkit", host.Warn, "no spec of nvidia.com/gpu", "unresolvable CDI devices nvidia.com/gpu=all", "systemctl restart nvidia-cdi-refresh.service"},
@@ -384,7 +412,7 @@ func general(message string) string {
 	for _, r := range []struct{ from, to string }{
 		{`devices \S+=\S+$|devices NAME$`, "devices nvidia.com/gpu=all"},
 		{`host device "\S+"`, `host device "/dev/nvidia7"`},
-		{`error mounting "\S+" to rootfs at "\S+"`, `error mounting "/usr/lib/…/libcuda.so.535.161.07" to rootfs at "…"`},
+		{`error mounting .*: no such`, `error mounting "/usr/lib/…/libcuda.so.535.161.07" to rootfs at "…": stat …: no such`},
 		{`unmarshal CDI Spec: .*`, "unmarshal CDI Spec: …"},
 		{`conflicting device .*`, "conflicting device …"},
 	} {

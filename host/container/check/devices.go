@@ -50,9 +50,7 @@ func (v view) devices() []host.Finding {
 // belongs compares the node of a device that is named by PCI address or UUID with that of the GPU
 // or adapter. It reports whether there was something to compare.
 func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
-	name := strings.TrimSuffix(n.device, "-umad")
-	address, err := pci.ParseAddress(name)
-	byAddress := err == nil
+	address, byAddress := addressOf(n.device)
 	fail := func(seen, effect, remedy string) *host.Finding {
 		return &host.Finding{Status: host.Fail, File: n.file, Seen: n.field + ": " + n.title() + " " + seen, Effect: effect, Remedy: remedy}
 	}
@@ -98,6 +96,12 @@ func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
 			"gpustack rdma check; or gpustack container prepare --remove "+address.String()), true
 	}
 	return nil, false
+}
+
+// addressOf returns the address by which a device is named, also one with its umad node.
+func addressOf(device string) (a pci.Address, ok bool) {
+	a, err := pci.ParseAddress(strings.TrimSuffix(device, "-umad"))
+	return a, err == nil
 }
 
 // mounted finds specs that mount libraries of another version than the module's: those that

@@ -189,7 +189,7 @@ func (v view) imageDriver(i Image, add adder) {
 			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
 				"gpustack container prepare, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS")
 		default:
-			v.judgeOwn(i, copies[0], "no CDI spec of this node gives it another one", add)
+			v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
 		}
 	}
 	for _, in := range injections {
@@ -202,7 +202,7 @@ func (v view) imageDriver(i Image, add adder) {
 				"otherwise CUDA finds no libcuda: "+insufficient, "gpustack container prepare --library-path; or gpustack container prepare --image "+i.Name)
 		case taken != "":
 			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l ImageLibrary) bool { return l.Path == taken })]
-			v.judgeOwn(i, l, "programs load it instead of the one of "+in.kind, add)
+			v.judgeOwn(l, "programs load it instead of the one of "+in.kind, add)
 		}
 	}
 	for _, l := range own(nvmlLink) {
@@ -214,7 +214,7 @@ func (v view) imageDriver(i Image, add adder) {
 }
 
 // judgeOwn judges a libcuda of the image that its programs load.
-func (v view) judgeOwn(i Image, l ImageLibrary, why string, add adder) {
+func (v view) judgeOwn(l ImageLibrary, why string, add adder) {
 	d := v.Driver.Value
 	remedy := "remove the packages of the driver from the image (libcuda1, nvidia-driver-*); gpustack container prepare --library-path has the host's loaded first"
 	switch {

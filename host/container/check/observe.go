@@ -3,6 +3,7 @@ package check
 import (
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
@@ -11,16 +12,17 @@ import (
 
 // Machine is what the checks judge. A value that cannot be read has the error in its field.
 type Machine struct {
-	Devices  machine.Look[pci.Devices]
-	Driver   machine.Look[nvidia.Driver]
-	Specs    machine.Look[cdi.Folders]
-	Stack    machine.Look[rdma.Stack]
-	Contract machine.Look[*machine.Contract] // nil if nothing is recorded for guests
-	Recorded []pci.Address                   // functions that are recorded for containers
-	Offered  machine.Look[[]Offered]         // GPUs that nova.conf offers to guests
-	Toolkit  machine.Look[Toolkit]
-	Cgroups  machine.Look[Cgroups]
-	Images   []Image // that the operator named
+	Devices    machine.Look[pci.Devices]
+	Driver     machine.Look[nvidia.Driver]
+	Specs      machine.Look[cdi.Folders]
+	Stack      machine.Look[rdma.Stack]
+	Contract   machine.Look[*machine.Contract]   // nil if nothing is recorded for guests
+	Containers machine.Look[*machine.Containers] // nil if nothing is recorded for containers
+	Files      []machine.Look[string]            // hashes of the files of that record, "" if missing
+	Offered    machine.Look[[]Offered]           // GPUs that nova.conf offers to guests
+	Toolkit    machine.Look[Toolkit]
+	Cgroups    machine.Look[Cgroups]
+	Images     []Image // that the operator named
 }
 
 // Observe reads what the checks judge. devices are all functions of the machine, and offered those
@@ -33,7 +35,20 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	m.Specs = machine.Saw("/etc/cdi", folders, err)
 	stack, err := rdma.Read(root, devices.Value, rdma.Options{})
 	m.Stack = machine.Saw("/sys/class/infiniband", stack, err)
-	contract, err := machine.ReadContract(root)
-	m.Contract = machine.Saw(machine.ContractFile, contract, err)
+	guests, containers, err := machine.ReadRecord(root)
+	m.Contract = machine.Saw(machine.ContractFile, guests, err)
+	m.Containers = machine.Saw(machine.ContractFile, containers, err)
+	if containers != nil {
+		for _, f := range containers.Files {
+			data, err := root.ReadFile(f.Name)
+			hash := ""
+			if err == nil {
+				hash = (&edit.File{Content: data}).Hash()
+			} else if host.IsAbsent(err) {
+				err = nil
+			}
+			m.Files = append(m.Files, machine.Saw(f.Name, hash, err))
+		}
+	}
 	return m
 }

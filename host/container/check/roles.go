@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"gpustack/host"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
@@ -61,11 +60,6 @@ func (v view) roles() []host.Finding {
 					d.Address, orNone(d.DriverName())),
 				Effect: `a container gets a node that cannot be opened: "No such device or address"`, Remedy: "generate the spec again",
 			})
-		case v.isForContainers(d.Address) && guest != nil:
-			findings = append(findings, host.Finding{
-				Status: host.Fail, File: machine.ContractFile, Seen: d.Address.String() + " is recorded for guests and for containers",
-				Effect: "both are given the same GPU", Remedy: "gpustack container prepare --remove " + d.Address.String(),
-			})
 		}
 		if o, ok := v.offer(d.Address); ok && guest == nil && (used || v.isForContainers(d.Address)) {
 			f := host.Finding{
@@ -95,5 +89,5 @@ func (v view) offer(a pci.Address) (o Offered, ok bool) {
 
 // isForContainers reports whether a function is recorded for containers.
 func (v view) isForContainers(a pci.Address) bool {
-	return slices.ContainsFunc(v.Recorded, func(r pci.Address) bool { return r == a })
+	return v.Containers.Value.At(a) != nil
 }
