@@ -330,6 +330,12 @@ func cases(t *testing.T) []testCase {
 		}, "record", host.Fail, "no spec has gpustack.local/gpu=0000:88:00.0", "unresolvable CDI devices gpustack.local/gpu=0000:88:00.0", "gpustack-boot"},
 		{"device that is not recorded", func(n *tree) { n.recordContainers(first) },
 			"record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "gpustack container prepare --device 0000:88:00.0"},
+		{"spec that was edited", func(n *tree) {
+			n.recordContainers(first, second)
+			n.spec("etc/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
+		}, "record", host.Warn, "gpustack-gpu.json differs from the spec", "nodes or libraries", "--dry-run"},
+		{"recorded device without minor", func(n *tree) { n.recordContainers(first, second); n.unbind(second, "vfio-pci") },
+			"record", host.Fail, "0000:88:00.0: the GPU is not bound", "cannot be written", "--remove 0000:88:00.0"},
 		{"recorded device replaced", func(n *tree) { n.recordContainers(first, second); n.function(second, "030200", "10de:2330", "nvidia") },
 			"record", host.Fail, "0000:88:00.0 is not the recorded function 10de:20b2", "another device", "--remove 0000:88:00.0"},
 		{"file of the record changed", func(n *tree) { n.recordContainers(first, second) },

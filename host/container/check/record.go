@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/container/prepare"
 	"gpustack/host/machine"
 )
 
@@ -52,6 +54,9 @@ func (v view) record() []host.Finding {
 				"remove it from the file, or record it: gpustack container prepare --device "+a.String())
 		}
 	})
+	if v.Driver.Seen() && v.Stack.Seen() {
+		findings = append(findings, v.rewritten()...)
+	}
 	for i, f := range c.Files {
 		switch {
 		case i >= len(v.Files):
@@ -72,4 +77,44 @@ func kindOf(o machine.ContainerOptions, hca bool) string {
 		return o.HCAKind
 	}
 	return o.GPUKind
+}
+
+// rewritten finds specs of ours that would be written otherwise now: after a driver was upgraded, a
+// minor has changed, or an operator has edited the file.
+func (v view) rewritten() (findings []host.Finding) {
+	c := v.Containers.Value
+	wanted := prepare.SpecOf(c, v.Driver.Value, v.Stack.Value, v.Devices.Value)
+	for _, m := range wanted.Missing {
+		f := host.Finding{Status: host.Warn, File: machine.ContractFile, Seen: m.Reason, Effect: "containers do not get it", Remedy: "gpustack container prepare --dry-run"}
+		if m.Address != nil && !c.At(*m.Address).IsAt(v.Devices.Value) {
+			continue // reported by record
+		}
+		if m.Address != nil {
+			f.Status, f.Seen, f.Effect = host.Fail, m.Address.String()+": "+m.Reason, "its device cannot be written into a spec"
+			f.Remedy = "correct what module, gpus and nodes name, or gpustack container prepare --remove " + m.Address.String()
+		}
+		findings = append(findings, f)
+	}
+	for _, w := range []struct {
+		name string
+		spec *specs.Spec
+	}{{prepare.GPUFile, wanted.GPU}, {prepare.HCAFile, wanted.HCA}} {
+		at := prepare.SpecFile(c.Options, w.name)
+		i := slices.IndexFunc(v.Specs.Value.Files, func(f cdi.File) bool { return f.Path == at && f.Spec != nil })
+		if i < 0 || w.spec == nil {
+			continue
+		}
+		now, err := cdi.Text(*w.spec)
+		if err != nil {
+			findings = append(findings, host.Finding{Status: host.NA, File: at, Seen: err.Error()})
+			continue
+		}
+		if there, err := cdi.Text(*v.Specs.Value.Files[i].Spec); err != nil || !bytes.Equal(there, now) {
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: at, Seen: at + " differs from the spec that this machine needs now",
+				Effect: "containers may get other nodes or libraries than are recorded", Remedy: "gpustack container prepare --dry-run shows the difference",
+			})
+		}
+	}
+	return findings
 }
