@@ -3,15 +3,18 @@ package vm
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"gpustack/integration/vm/agent"
 )
 
 // TestRDMAPeers moves data between the software adapters of two machines: one listens, the other
-// one tests. Then nobody listens, and a listener ends at its time limit. The cable is a pair of UDP
-// sockets.
+// one tests; first programs, then containers without privileges. Then nobody listens, and a
+// listener ends at its time limit. The cable is a pair of UDP sockets.
 func TestRDMAPeers(t *testing.T) {
 	t.Parallel()
 	const first, second = "192.168.77.21", "192.168.77.22"
@@ -26,8 +29,8 @@ func TestRDMAPeers(t *testing.T) {
 		t.FailNow()
 	}
 
-	listens := func() (result func() string) {
-		listener.run("sh", "-c", "(gpustack rdma test --listen --timeout 60s --count 3; echo status $?) >/run/listens 2>&1 </dev/null &")
+	listens := func(options string) (result func() string) {
+		listener.run("sh", "-c", "(gpustack rdma test --listen --timeout 60s --count 3 "+options+"; echo status $?) >/run/listens 2>&1 </dev/null &")
 		for end := time.Now().Add(30 * time.Second); !strings.Contains(listener.try("busybox", "cat", "/run/listens").Stdout, "--peer"); time.Sleep(beat) {
 			if time.Now().After(end) {
 				t.Fatalf("not listening: %s", listener.run("busybox", "cat", "/run/listens"))
@@ -42,13 +45,24 @@ func TestRDMAPeers(t *testing.T) {
 			}
 		}
 	}
-	result := listens()
+	result := listens("")
 	got := tested(t, peer.try("gpustack", "rdma", "test", "--peer", first, "--count", "3", "-o", "json"))
 	if one := got.Tests[0]; got.Verdict != "pass" || one.Name != "rxe0" || one.IP != second || one.Iterations != 3 || one.Carried == nil || !*one.Carried {
 		t.Errorf("peer: %+v", got)
 	}
 	if text := result(); !strings.Contains(text, "status 0") {
 		t.Errorf("listener: %s", text)
+	}
+	const image = "localhost/rdma"
+	listener.run("sh", "-ec", forContainers)
+	peer.run("sh", "-ec", forContainers)
+	result = listens("--container " + image)
+	got = tested(t, connects(peer, "gpustack", "rdma", "test", "--peer", first, "--count", "3", "-o", "json", "--container", image))
+	if one := got.Tests[0]; got.Verdict != "pass" || one.Iterations != 3 || one.Carried == nil || !*one.Carried || !slices.Equal(one.Devices, []string{"gpustack.local/hca=rxe0"}) {
+		t.Errorf("container to container: %+v", got)
+	}
+	if text := result(); !strings.Contains(text, "status 0") || !strings.Contains(text, "in containers: podman run --device gpustack.local/hca=rxe0") {
+		t.Errorf("listening container: %s", text)
 	}
 	if r := peer.try("gpustack", "rdma", "test", "--peer", first, "--count", "3", "--timeout", "20s"); r.Status != 2 || !strings.Contains(r.Stdout+r.Stderr, "listen") {
 		t.Errorf("nobody listens: exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
@@ -59,6 +73,17 @@ func TestRDMAPeers(t *testing.T) {
 	}
 	if left := listener.try("sh", "-c", "for p in /proc/[0-9]*/comm; do busybox grep -l rping $p; done").Stdout; left != "" {
 		t.Errorf("rping is left: %s", left)
+	}
+}
+
+// connects tests a listener in a container, which may not have started yet.
+func connects(m machine, argv ...string) (r agent.Reply) {
+	m.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(beat) {
+		r = m.try(argv...)
+		if r.Status == 0 || time.Now().After(end) || !strings.Contains(r.Stdout, "REJECTED") {
+			return r
+		}
 	}
 }
 

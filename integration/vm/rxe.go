@@ -17,7 +17,7 @@ import (
 // network interface.
 var (
 	rdmaModules  = []string{"rdma_rxe", "ib_uverbs", "rdma_ucm", "ib_umad", "crc32_generic"}
-	rdmaPrograms = []string{"ip", "rdma", "rping", "ibv_devinfo", "ibv_devices", "ibstat", "ibhosts"}
+	rdmaPrograms = []string{"ip", "rdma", "rping", "ibv_devinfo", "ibv_devices", "ibv_rc_pingpong", "ibstat", "ibhosts", "runc"}
 	// libgcc is loaded by glibc when a thread ends.
 	rdmaFiles = []string{"/etc/libibverbs.d/rxe.driver", libraries + "/libgcc_s.so.1"}
 )
@@ -73,6 +73,7 @@ func writeRDMAInitramfs(ctx context.Context, name, small string, k kernel) (err 
 	for _, to := range slices.Sorted(maps.Keys(files)) {
 		a.file(to[1:], 0o755, files[to])
 	}
+	a.link("usr/bin/podman", "/bin/guest") // which plays it
 	return a.close()
 }
 

@@ -61,6 +61,7 @@ func TestRDMA(t *testing.T) {
 		{"rdma scan", rdmaScanIsTheKernels},
 		{"rdma check", rdmaIsReady},
 		{"rdma test", rdmaPasses},
+		{"containers", rdmaContainers},
 		{"causes", rdmaCauses},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(machine{m.Machine, t}) })
@@ -222,6 +223,7 @@ type rdmaTested struct {
 		Counters   []ping.Counter `json:"counters"`
 		Carried    *bool          `json:"packets_counted"`
 		Causes     []ping.Cause   `json:"causes"`
+		Devices    []string       `json:"container_devices"`
 	} `json:"tests"`
 }
 

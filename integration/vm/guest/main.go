@@ -6,11 +6,15 @@
 //	guest vfio GROUP ADDRESS  takes a function as QEMU would, and says how far it came
 //	guest hold FILE...        opens files, says so, and holds them
 //	guest hide GROUP ADDRESS  takes a function as vfio does, so that no process shows it
+//	podman ...                plays podman, of which it is another name
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,10 +23,17 @@ import (
 )
 
 func main() {
+	run, failed := run, 1
+	if filepath.Base(os.Args[0]) == "podman" {
+		run, failed = podman, 125 // podman-run(1)
+	}
 	err := run(os.Args[1:])
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		os.Exit(exit.ExitCode()) // of a container, which has said why
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)
-		os.Exit(1)
+		os.Exit(failed)
 	}
 }
 
