@@ -32,7 +32,8 @@ type Recorded struct {
 	Containers []pci.Address // recorded by container prepare
 }
 
-// Observe reads the functions of the machine below root, and takes over their roles. A machine without PCI devices is no error.
+// Observe reads the functions of the machine below root, and takes over their roles. A machine
+// without PCI devices is no error.
 func Observe(root host.Root, recorded Recorded) (Machine, error) {
 	devices, _, scanErr := pci.Scan(root, pci.Options{})
 	if errors.Is(scanErr, pci.ErrNoPCI) {
