@@ -21,9 +21,10 @@ func newContainerCheckCommand(u *ui) *cli.Command {
 		Description: `
 Checks everything that containers with GPUs or RDMA adapters depend on: the driver, its
 libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and images.
---image DIR judges an image in a folder: which libcuda its programs load, whether the driver
-runs its CUDA, and whether its libraries see the adapters. DIR is not below the root, and
-environment variables of images are not printed. Prints the verdict with what to do
+--image DIR judges an image, in its root folder or as an OCI layout (podman save --format
+oci-dir): which libcuda its programs load, whether the driver runs its CUDA, and whether its
+libraries see the adapters. DIR is not below the root, and environment variables of images
+are not printed. Prints the verdict with what to do
 next, then failures and warnings. Each has its effect, with the message that users see, and
 a remedy. --all prints what every check has found.
 
@@ -48,7 +49,7 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			rootFlag(),
 			outputFlag(formatTable, formatJSON, formatYAML),
-			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "judge the image in the root folder `DIR`, too (repeatable)"}, pathRules{kind: handedOver}},
+			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, pathRules{kind: handedOver}},
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseContainerCheck, runContainerCheck),
@@ -95,7 +96,7 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 	root = root.Once()
 	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), offeredGPUs(root, devices))
 	for _, name := range opts.images {
-		image := containercheck.ReadImage(name)
+		image := containercheck.ReadImage(ctx, name)
 		if image.Err != nil {
 			return image.Err
 		}

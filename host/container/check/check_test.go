@@ -464,3 +464,24 @@ func TestMessages(t *testing.T) {
 		t.Errorf("messages (-docs/containers.md +findings):\n%s", diff)
 	}
 }
+
+// BenchmarkCheck measures a host with 16 GPUs and 40 specs.
+func BenchmarkCheck(b *testing.B) {
+	n := healthy()
+	for i := range 14 {
+		n.gpu(fmt.Sprintf("0000:9%x:00.0", i), 2+i)
+	}
+	for i := range 39 {
+		devices := map[string]string{}
+		for k := range 16 {
+			devices[fmt.Sprint(k)] = fmt.Sprintf("/dev/nvidia%d", k)
+		}
+		n.spec(fmt.Sprintf("etc/cdi/%d.json", i), fmt.Sprintf("example.com/gpu%d", i), devices, "/"+libraries+"libcuda.so.1", "/"+libraries+"libnvidia-ml.so.1")
+	}
+	root := n.lay(b)
+	for b.Loop() {
+		if _, _, err := check.Verify(n.observe(b, root)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 func (n *tree) image(t *testing.T, archive string) {
 	t.Helper()
 	dir := hosttest.Lay(t, archive).Path("/")
-	n.images = append(n.images, check.ReadImage(dir))
+	n.images = append(n.images, check.ReadImage(t.Context(), dir))
 }
 
 const (
@@ -163,17 +163,17 @@ func imageCases(t *testing.T) []testCase {
 func TestReadImage(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
-	if i := check.ReadImage(empty); i.Err == nil {
+	if i := check.ReadImage(t.Context(), empty); i.Err == nil {
 		t.Error("an empty folder is an image")
 	}
-	if i := check.ReadImage(filepath.Join(empty, "absent")); i.Err == nil {
+	if i := check.ReadImage(t.Context(), filepath.Join(empty, "absent")); i.Err == nil {
 		t.Error("an absent folder is an image")
 	}
 	outside := filepath.Join(t.TempDir(), "libcuda.so.999.99")
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i := check.ReadImage(hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- etc/os-release --\n").Path("/"))
+	i := check.ReadImage(t.Context(), hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- etc/os-release --\n").Path("/"))
 	if i.Err != nil || len(i.Libraries) != 0 {
 		t.Errorf("a link out of the image leads to %+v, error %v", i.Libraries, i.Err)
 	}

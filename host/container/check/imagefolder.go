@@ -1,6 +1,7 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -9,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/nvidia"
+	"gpustack/host/oci"
 	rdmacheck "gpustack/host/rdma/check"
 )
 
@@ -19,10 +21,27 @@ var defaultFolders = []string{
 	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
 }
 
-// ReadImage reads the root folder of an image.
-func ReadImage(name string) Image {
+// ReadImage reads an image: its root folder, or an OCI layout, of which the files of interest are
+// unpacked into a temporary folder.
+func ReadImage(ctx context.Context, name string) Image {
 	i := Image{Name: name}
-	root, err := host.NewRoot(name)
+	isLayout, err := oci.IsLayout(name)
+	if err != nil {
+		i.Err = err
+		return i
+	}
+	folder := name
+	if isLayout {
+		var config oci.Config
+		folder, config, err = oci.UnpackTemporary(ctx, name)
+		if err != nil {
+			i.Err = err
+			return i
+		}
+		defer oci.Remove(folder)
+		i.LibraryPath, i.LibraryPathKnown = config.LibraryPath, true
+	}
+	root, err := host.NewRoot(folder)
 	if err != nil {
 		i.Err = err
 		return i
@@ -82,7 +101,7 @@ func (r *imageReader) read() {
 	for _, dir := range r.conf("/etc/ld.so.conf", 0) {
 		add(&i.Conf, dir)
 	}
-	dirs := slices.Concat(i.Conf, i.Folders, []string{injectedFolder, "/usr/local/nvidia/lib"})
+	dirs := slices.Concat(i.LibraryPath, i.Conf, i.Folders, []string{injectedFolder, "/usr/local/nvidia/lib"})
 	for _, cuda := range r.matching("/usr/local", "cuda") {
 		dirs = append(dirs, path.Join(cuda, "lib64"), path.Join(cuda, "compat"), path.Join(cuda, "targets/x86_64-linux/lib"), path.Join(cuda, "targets/sbsa-linux/lib"))
 	}

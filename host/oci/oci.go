@@ -1,0 +1,319 @@
+// Package oci unpacks what is of interest for drivers of the image in an OCI layout: the libraries
+// of NVIDIA's driver, of CUDA and of RDMA, by name, and the configuration of the loader. Layers are
+// streamed, with their whiteouts; neither root nor a container runtime is needed.
+package oci
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"gpustack/host"
+)
+
+// Config is what an image's configuration says about its loader. Other variables of its environment
+// may be secret and are not kept.
+type Config struct {
+	LibraryPath []string // LD_LIBRARY_PATH
+}
+
+// Errors of images that are not OCI layouts.
+var (
+	ErrArchive = host.WithHint(errors.New("is a file, not a folder"), "save the image as a folder: podman save --format oci-dir -o DIR IMAGE")
+	ErrDocker  = host.WithHint(errors.New("is an image in the format of docker save, not an OCI layout"),
+		"convert it: skopeo copy docker-archive:FILE oci:DIR, or save it by podman save --format oci-dir -o DIR IMAGE")
+	ErrChoice  = host.WithHint(errors.New("more than one image"), "copy the one to judge into a layout of its own: skopeo copy oci:DIR:TAG oci:OTHER")
+	ErrDamaged = host.WithHint(errors.New("is damaged"), "save the image again")
+)
+
+// IsLayout reports whether a folder is an OCI layout, as opposed to the root folder of an image. A
+// file, and a folder in the format of docker save, is an error.
+func IsLayout(name string) (bool, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", name, host.Cause(err))
+	}
+	if !info.IsDir() {
+		return false, fmt.Errorf("%s: %w", name, ErrArchive)
+	}
+	has := func(file string) bool {
+		_, err := os.Stat(filepath.Join(name, file))
+		return err == nil
+	}
+	switch {
+	case has("index.json"), has("oci-layout"):
+		return true, nil
+	case has("manifest.json") && !has("usr"):
+		return false, fmt.Errorf("%s: %w", name, ErrDocker)
+	}
+	return false, nil
+}
+
+// descriptor points to a blob (OCI image-spec, descriptor.md).
+type descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int64             `json:"size"`
+	Annotations map[string]string `json:"annotations"`
+	Platform    *struct {
+		Architecture string `json:"architecture"`
+	} `json:"platform"`
+}
+
+// document is an index or a manifest.
+type document struct {
+	Manifests []descriptor `json:"manifests"`
+	Config    descriptor   `json:"config"`
+	Layers    []descriptor `json:"layers"`
+}
+
+// layout is an OCI layout.
+type layout struct {
+	name string
+}
+
+// Unpack unpacks the image of a layout, as far as it is of interest, into an empty folder.
+func Unpack(ctx context.Context, name, dir string) (Config, error) {
+	l := layout{name}
+	data, err := os.ReadFile(filepath.Join(name, "index.json"))
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: index.json: %w", name, host.Cause(err))
+	}
+	var index document
+	if err := json.Unmarshal(data, &index); err != nil {
+		return Config{}, fmt.Errorf("%s: index.json: malformed JSON: %w", name, err)
+	}
+	manifest, err := l.choose("index.json", index, 0)
+	if err != nil {
+		return Config{}, err
+	}
+	config, err := l.config(manifest.Config)
+	if err != nil {
+		return Config{}, err
+	}
+	if len(manifest.Layers) == 0 {
+		return Config{}, fmt.Errorf("%s: %w: its manifest has no layers", name, ErrDamaged)
+	}
+	u := unpacker{dir: dir}
+	for i, layer := range manifest.Layers {
+		if err := l.layer(ctx, layer, &u); err != nil {
+			return Config{}, fmt.Errorf("%s: layers[%d] %s: %w", name, i, layer.Digest, err)
+		}
+	}
+	return config, nil
+}
+
+// UnpackTemporary unpacks the image of a layout into a temporary folder, which the caller removes
+// with [Remove].
+func UnpackTemporary(ctx context.Context, name string) (dir string, config Config, err error) {
+	if dir, err = os.MkdirTemp("", "gpustack-image-"); err != nil {
+		return "", Config{}, fmt.Errorf("cannot make a temporary folder: %w", err)
+	}
+	if config, err = Unpack(ctx, name, dir); err != nil {
+		return "", Config{}, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, config, nil
+}
+
+// Remove removes a folder of [UnpackTemporary]. What cannot be removed remains in the folder for
+// temporary files.
+func Remove(dir string) {
+	_ = os.RemoveAll(dir)
+}
+
+// choose returns the manifest of an index for the architecture of this program, following indexes
+// in it. An index with several such images is an error.
+func (l layout) choose(file string, index document, depth int) (document, error) {
+	const most = 4
+	var fitting []descriptor
+	for _, m := range index.Manifests {
+		if m.Annotations["vnd.docker.reference.type"] == "attestation-manifest" {
+			continue
+		}
+		if m.Platform == nil || m.Platform.Architecture == "" || m.Platform.Architecture == runtime.GOARCH {
+			fitting = append(fitting, m)
+		}
+	}
+	switch {
+	case len(fitting) == 0 || depth > most:
+		return document{}, fmt.Errorf("%s: %s: %w: no image for %s", l.name, file, ErrDamaged, runtime.GOARCH)
+	case len(fitting) > 1:
+		var tags []string
+		for _, m := range fitting {
+			tags = append(tags, m.Annotations["org.opencontainers.image.ref.name"]+" ("+m.Digest+")")
+		}
+		return document{}, fmt.Errorf("%s: %s: %w: %s", l.name, file, ErrChoice, strings.Join(tags, ", "))
+	}
+	data, err := l.small(fitting[0])
+	if err != nil {
+		return document{}, err
+	}
+	var found document
+	if err := json.Unmarshal(data, &found); err != nil {
+		return document{}, fmt.Errorf("%s: %s: malformed JSON: %w", l.name, fitting[0].Digest, err)
+	}
+	if found.Manifests != nil {
+		return l.choose(fitting[0].Digest, found, depth+1)
+	}
+	return found, nil
+}
+
+// config reads LD_LIBRARY_PATH of the image's configuration.
+func (l layout) config(d descriptor) (c Config, err error) {
+	data, err := l.small(d)
+	if err != nil {
+		return c, err
+	}
+	var image struct {
+		Config struct{ Env []string }
+	}
+	if err := json.Unmarshal(data, &image); err != nil {
+		// The decoder's errors quote no values, which may be secrets.
+		return c, fmt.Errorf("%s: config %s: malformed JSON: %w", l.name, d.Digest, err)
+	}
+	for _, env := range image.Config.Env {
+		if value, ok := strings.CutPrefix(env, "LD_LIBRARY_PATH="); ok && value != "" {
+			c.LibraryPath = strings.Split(value, ":")
+		}
+	}
+	return c, nil
+}
+
+var digestForm = host.LazyRegexp(`^sha256:[0-9a-f]{64}$`)
+
+// open opens a blob. Its content is verified by [verified].
+func (l layout) open(d descriptor) (*os.File, error) {
+	if !digestForm().MatchString(d.Digest) {
+		return nil, fmt.Errorf("%w: digest %q is not one of sha256", ErrDamaged, d.Digest)
+	}
+	f, err := os.Open(filepath.Join(l.name, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:")))
+	if err != nil {
+		return nil, fmt.Errorf("%w: its blob cannot be read: %w", ErrDamaged, host.Cause(err))
+	}
+	return f, nil
+}
+
+// small reads a blob of JSON.
+func (l layout) small(d descriptor) ([]byte, error) {
+	const most = 4 << 20 // the limit of registries (OCI distribution-spec)
+	fail := func(err error) ([]byte, error) { return nil, fmt.Errorf("%s: %s: %w", l.name, d.Digest, err) }
+	f, err := l.open(d)
+	if err != nil {
+		return fail(err)
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	v := newVerified(f, d)
+	data, err := io.ReadAll(io.LimitReader(v, most))
+	if err == nil {
+		err = v.finish()
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return data, nil
+}
+
+// layer applies a layer.
+func (l layout) layer(ctx context.Context, d descriptor, u *unpacker) error {
+	f, err := l.open(d)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	v := newVerified(&stoppable{ctx, f}, d)
+	buffered := bufio.NewReaderSize(v, 64<<10)
+	content, err := decompressed(buffered)
+	if err == nil {
+		defer content.Close() //nolint:errcheck // only read from
+		err = u.apply(content)
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, buffered)
+	}
+	if err == nil || ctx.Err() == nil {
+		err = errors.Join(err, v.finish())
+	}
+	return err
+}
+
+// decompressed returns the tar archive of a layer, whose first bytes show its compression.
+func decompressed(r *bufio.Reader) (io.ReadCloser, error) {
+	magic, err := r.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(r)
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		const window = 16 << 20
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return io.NopCloser(r), nil
+}
+
+// verified counts and hashes what is read of a blob.
+type verified struct {
+	r    io.Reader
+	d    descriptor
+	hash interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+	read int64
+}
+
+func newVerified(r io.Reader, d descriptor) *verified {
+	return &verified{r: r, d: d, hash: sha256.New()}
+}
+
+func (v *verified) Read(p []byte) (int, error) {
+	n, err := v.r.Read(p)
+	v.read += int64(n)
+	if v.read > v.d.Size {
+		return 0, fmt.Errorf("%w: its blob is larger than the %d bytes of its descriptor", ErrDamaged, v.d.Size)
+	}
+	_, _ = v.hash.Write(p[:n]) // a hash returns no error
+	return n, err
+}
+
+// finish returns an error unless the whole blob was read and is the one that the descriptor names.
+func (v *verified) finish() error {
+	if v.read != v.d.Size {
+		return fmt.Errorf("%w: its blob has %d bytes instead of %d", ErrDamaged, v.read, v.d.Size)
+	}
+	if sum := "sha256:" + hex.EncodeToString(v.hash.Sum(nil)); sum != v.d.Digest {
+		return fmt.Errorf("%w: the digest of its blob is %s", ErrDamaged, sum)
+	}
+	return nil
+}
+
+// stoppable ends reading when the context does.
+type stoppable struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (s *stoppable) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.r.Read(p)
+}
