@@ -12,7 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/cdi"
+	"gpustack/host/container/prepare"
 	"gpustack/host/hosttest"
+	contract "gpustack/host/machine"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/integration/cudaparts"
 )
 
@@ -253,10 +259,42 @@ func TestContainerLibraries(t *testing.T) {
 	}
 }
 
+// ourSpec returns the CDI spec of this kind that container prepare writes for a node with one GPU,
+// whose libraries are in a folder, for containers in whose folder they are to be.
+func ourSpec(t *testing.T, kind, libraries, folder string) string {
+	t.Helper()
+	const gpu = "sys/bus/pci/devices/0000:84:00.0/"
+	root := hosttest.Lay(t, "-- "+gpu+"class --\n0x030200\n-- "+gpu+"vendor --\n0x10de\n-- "+gpu+"device --\n0x20b2\n")
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil || len(devices) != 1 {
+		t.Fatal(devices, err)
+	}
+	minor, d := 0, devices[0]
+	driver := nvidia.Driver{GPUs: []nvidia.GPU{{Address: d.Address, Minor: &minor}}}
+	for _, link := range nvidia.CoreLibraries() {
+		if file, err := filepath.EvalSymlinks(filepath.Join(libraries, link)); err == nil {
+			driver.Libraries = append(driver.Libraries, nvidia.Library{Folder: libraries, Searched: true, Link: link, File: file})
+		}
+	}
+	specs := prepare.SpecOf(&contract.Containers{
+		Functions: []contract.ContainerFunction{{Address: d.Address, VendorID: *d.VendorID, ProductID: *d.ProductID}},
+		Options:   contract.ContainerOptions{GPUKind: kind, LibraryFolder: folder},
+	}, driver, rdma.Stack{}, devices)
+	if specs.GPU == nil || len(specs.Missing) > 0 || len(specs.GPU.ContainerEdits.Mounts) < 2 {
+		t.Fatalf("%+v", specs)
+	}
+	text, err := cdi.Text(*specs.GPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // TestContainerUpgrade: the driver is upgraded from 535 to 550 and the kernel gives nvidia-uvm
-// another major. A spec with links and without majors still gives containers the right library and
-// device. One with a version does not start them; one with a major gives them another device, and
-// no program says so. Nodes of the driver are played by devices of which every kernel has two.
+// another major. The spec of container prepare, with links and without majors, still gives
+// containers the right library and device. One with a version does not start them; one with a
+// major gives them another device, and no program says so. Nodes of the driver are played by
+// devices of which every kernel has two.
 func TestContainerUpgrade(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -276,9 +314,10 @@ func TestContainerUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	const zero, full = "1:5", "1:7" // of nvidia-uvm before and after
+	evergreen := ourSpec(t, "test.local/evergreen", host, "/"+multiarch)
 	script := inContainer
 	for class, text := range map[string]string{
-		"evergreen": spec("evergreen", "libcuda.so.1", ""),
+		"evergreen": evergreen,
 		"major":     spec("major", "libcuda.so.1", `,"type":"c","major":1,"minor":5`),
 		"version":   spec("version", "libcuda.so."+part.Upstream(), ""),
 	} {
@@ -298,7 +337,9 @@ look() {
 }
 base=$1
 mknod -m 666 /dev/nvidia0 c 1 3
+mknod -m 666 /dev/nvidiactl c 1 3
 mknod -m 666 /dev/nvidia-uvm c 1 5
+mknod -m 666 /dev/nvidia-uvm-tools c 1 5
 look before
 sha256sum /etc/cdi/*.json >"$base/sums"
 rm -r "$base/host" /dev/nvidia-uvm
@@ -308,6 +349,9 @@ look after
 sha256sum --quiet --check "$base/sums"
 `
 	out, talk, status := withContainers(t, script, base)
+	if diff := cmp.Diff(evergreen, ourSpec(t, "test.local/evergreen", host, "/"+multiarch)); diff != "" {
+		t.Errorf("the upgrade changes our spec (-before +after):\n%s", diff)
+	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	want := []string{
 		"before evergreen " + cuda535 + " nvidia0 1:3 nvidia-uvm " + zero,
