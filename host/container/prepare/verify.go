@@ -1,0 +1,39 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+)
+
+// Verify reads the specs as container runtimes do, after a plan was applied: each device of it must
+// be found in gpustack's file, with nodes and libraries that exist. Its error has all faults.
+func Verify(root host.Root, p Plan) error {
+	folders, err := cdi.Read(root)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, problem := range folders.All() {
+		if problem.Status == host.Fail && isOurs(problem.File) {
+			errs = append(errs, errors.New(problem.String()))
+		}
+	}
+	devices := folders.Devices()
+	for _, name := range p.Names {
+		i := slices.IndexFunc(devices, func(d cdi.Device) bool { return d.Name == name })
+		switch {
+		case i < 0:
+			errs = append(errs, fmt.Errorf("%s: container runtimes do not find it", name))
+		case !isOurs(devices[i].File):
+			errs = append(errs, fmt.Errorf("%s: container runtimes take it from %q", name, devices[i].File))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return host.WithHint(err, "the specs are written; 'gpustack container check' says what containers lack")
+	}
+	return nil
+}

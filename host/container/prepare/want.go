@@ -1,0 +1,287 @@
+package prepare
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Options are what the operator asks for. What is recorded stays unless they say otherwise.
+type Options struct {
+	GPUs, HCAs  []pci.Address // to add to those that are recorded
+	Kind        string        // of the specs of the functions that are added; "" for as recorded
+	UMAD        *bool         // nil for as recorded
+	LibraryPath *bool         // nil for as recorded
+	Remove      []pci.Address
+	None        bool
+}
+
+// Errors of options that the machine cannot satisfy.
+var (
+	// ErrNoGPU is the error of --device for a function that is no GPU of NVIDIA's.
+	ErrNoGPU = host.WithHint(errors.New("is no GPU of NVIDIA's"), "'gpustack host scan' lists the GPUs; --hca adds RDMA adapters")
+	// ErrNoHCA is the error of --hca for a function without an RDMA device.
+	ErrNoHCA = host.WithHint(errors.New("has no RDMA device"), "'gpustack rdma scan' lists the adapters; its driver has to be loaded")
+	// ErrNotRecorded is the error of --remove for a function that is not recorded for containers.
+	ErrNotRecorded = host.WithHint(errors.New("is not recorded for containers"), "'gpustack container prepare --dry-run' shows what is")
+	// ErrForGuests is the error of a function that is for guests.
+	ErrForGuests = host.WithCode(host.WithHint(errors.New("is for guests"), "take it from guests first: gpustack host prepare --remove ADDRESS"), host.CodeRole, "")
+	// ErrVFsForGuests is the error of an adapter whose VFs are for guests.
+	ErrVFsForGuests = host.WithCode(host.WithHint(errors.New("is recorded by rdma prepare for guests"),
+		"give containers an adapter of their own, or one of its VFs: gpustack rdma prepare --device ADDRESS --vfs NUMBER --for containers"), host.CodeRole, "")
+	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
+	ErrUnbound = host.WithHint(errors.New("is not bound to NVIDIA's driver"),
+		"bind it first: 'gpustack host release --device ADDRESS' for one on vfio-pci, else load the module nvidia")
+	// ErrNoModule is the error of a machine whose running kernel has no module of NVIDIA's.
+	ErrNoModule = host.WithHint(errors.New("the running kernel has no module of NVIDIA's driver"),
+		"install the driver for it, or boot a kernel that has it; 'gpustack container check' lists the modules")
+	// ErrMIG is the error of a GPU that is divided into MIG instances.
+	ErrMIG = host.WithHint(errors.New("is divided into MIG instances"), "describe the instances with nvidia-ctk cdi generate, or switch MIG off: nvidia-smi -i ADDRESS -mig 0")
+	// ErrBlacklisted is the error of a configuration that keeps NVIDIA's driver from being loaded.
+	ErrBlacklisted = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
+		"remove the line; one of gpustack goes with 'gpustack host prepare --remove ADDRESS', when a GPU stays with the host")
+	// ErrBoard is the error of a part of a board with NVSwitches.
+	ErrBoard = host.WithCode(host.WithHint(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), "add all GPUs of the board with --device"),
+		host.CodeNVSwitch, "")
+	// ErrKindTaken is the error of a kind that a spec of another program has.
+	ErrKindTaken = host.WithCode(host.WithHint(errors.New("has this kind too: runtimes take one of the specs, or neither"), "give another --kind"), host.CodeOtherOwner, "")
+)
+
+// Want is the wanted record without the files, with the specs that follow from it.
+type Want struct {
+	Record   machine.Containers
+	Specs    Specs
+	Warnings []string
+}
+
+// NewWant returns what the options ask for. Its error names everything that prevents it.
+func NewWant(m Machine, o Options) (Want, error) {
+	w := wanting{Machine: m, Options: o}
+	w.Record.Options = machine.ContainerOptions{
+		GPUKind: cdi.DefaultGPUKind, HCAKind: cdi.DefaultHCAKind, Static: true, LibraryFolder: DefaultLibraryFolder,
+	}
+	if m.Recorded != nil && !o.None {
+		w.Record.Options = m.Recorded.Options
+		w.Record.Functions = slices.Clone(m.Recorded.Functions)
+	}
+	w.options()
+	for _, a := range pci.Unique(o.Remove) {
+		if m.Recorded.At(a) == nil {
+			w.fail(fmt.Errorf("%s: %w", a, ErrNotRecorded))
+		}
+		w.drop(a)
+	}
+	for _, a := range pci.Unique(o.GPUs) {
+		if err := w.gpu(a); err != nil {
+			w.fail(fmt.Errorf("%s: %w", a, err))
+			continue
+		}
+		w.add(a, false)
+	}
+	for _, a := range pci.Unique(o.HCAs) {
+		if err := w.hca(a); err != nil {
+			w.fail(fmt.Errorf("%s: %w", a, err))
+			continue
+		}
+		w.add(a, true)
+	}
+	if len(o.GPUs) > 0 {
+		w.module()
+	}
+	w.boards()
+	w.kinds()
+	slices.SortFunc(w.Record.Functions, func(a, b machine.ContainerFunction) int { return a.Address.Compare(b.Address) })
+	w.Specs = SpecOf(&w.Record, m.Driver, m.Stack, m.Devices)
+	w.missing()
+	return w.Want, errors.Join(w.errs...)
+}
+
+// wanting builds a Want.
+type wanting struct {
+	Machine
+	Options
+	Want
+	errs []error
+}
+
+func (w *wanting) fail(err error) { w.errs = append(w.errs, err) }
+
+// options changes the recorded options as asked.
+func (w *wanting) options() {
+	r := &w.Record.Options
+	if w.UMAD != nil {
+		r.UMAD = *w.UMAD
+	}
+	if w.LibraryPath != nil {
+		r.LibraryPath = *w.LibraryPath
+	}
+	if w.Kind == "" {
+		return
+	}
+	if err := cdi.ValidKind(w.Kind); err != nil {
+		w.fail(fmt.Errorf("--kind: %w", err))
+		return
+	}
+	if len(w.GPUs) > 0 {
+		r.GPUKind = w.Kind
+	}
+	if len(w.HCAs) > 0 {
+		r.HCAKind = w.Kind
+	}
+}
+
+func (w *wanting) drop(a pci.Address) {
+	w.Record.Functions = slices.DeleteFunc(w.Record.Functions, func(f machine.ContainerFunction) bool { return f.Address == a })
+}
+
+// add adds a function to the record in place of an older record of its address.
+func (w *wanting) add(a pci.Address, hca bool) {
+	d := w.Devices.At(a)
+	if d.VendorID == nil || d.ProductID == nil {
+		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
+		return
+	}
+	w.drop(a)
+	w.Record.Functions = append(w.Record.Functions, machine.ContainerFunction{
+		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID, SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
+		Path: append([]pci.Address{}, w.Devices.Path(d)...), HCA: hca,
+	})
+}
+
+// named replaces ADDRESS in the hint of an error.
+func named(err error, a pci.Address) error {
+	var h interface{ Hint() string }
+	if !errors.As(err, &h) {
+		return err
+	}
+	return host.WithHint(err, strings.ReplaceAll(h.Hint(), "ADDRESS", a.String()))
+}
+
+// gpu returns why a GPU cannot be for containers.
+func (w *wanting) gpu(a pci.Address) error {
+	d := w.Devices.At(a)
+	switch {
+	case d == nil:
+		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack host scan' lists the GPUs")
+	case !d.IsNVIDIAGPU():
+		return ErrNoGPU
+	case w.Guests.At(a) != nil:
+		return named(ErrForGuests, a)
+	case w.Driver.MIG[a]:
+		return named(ErrMIG, a)
+	case w.Driver.GPU(a) == nil:
+		return named(fmt.Errorf("%w: its driver is %s", ErrUnbound, cmp.Or(d.DriverName(), "none")), a)
+	case w.Driver.GPU(a).Minor == nil:
+		return host.WithHint(errors.New("the driver shows no device minor of it"), "wait until the driver has initialized it, or look into the kernel's log: journalctl -k")
+	}
+	return nil
+}
+
+// hca returns why an RDMA adapter cannot be for containers.
+func (w *wanting) hca(a pci.Address) error {
+	d, adapter, prepared := w.Devices.At(a), w.Stack.At(a), w.RDMA.Of(a)
+	switch {
+	case d == nil:
+		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack rdma scan' lists the adapters")
+	case w.Guests.At(a) != nil:
+		return named(ErrForGuests, a)
+	case prepared != nil && prepared.Use == rdma.ForGuests:
+		return named(ErrVFsForGuests, prepared.Address)
+	case adapter == nil || adapter.Name == "":
+		return ErrNoHCA
+	case adapter.Verbs == nil:
+		return host.WithHint(errors.New("has no uverbs device"), "modprobe ib_uverbs; gpustack rdma check names the modules that are missing")
+	}
+	return nil
+}
+
+// module fails if NVIDIA's driver is not loaded at the next boot.
+func (w *wanting) module() {
+	running := w.Driver.Loaded != nil
+	for _, m := range w.Driver.OnDisk {
+		running = running || m.Running
+	}
+	if !running {
+		w.fail(ErrNoModule)
+	}
+	for _, line := range w.Blacklists {
+		w.fail(fmt.Errorf("%s:%d: blacklist %s %w", line.File, line.Number, line.Module, ErrBlacklisted))
+	}
+}
+
+// boards refuses a part of the GPUs of a board with NVSwitches.
+func (w *wanting) boards() {
+	if w.None || !slices.ContainsFunc(w.Devices, func(d pci.Device) bool { return d.IsNVSwitch() }) {
+		return
+	}
+	var lacking []string
+	var some *pci.Address
+	for i := range w.Devices {
+		d := &w.Devices[i]
+		if !d.IsBoardGPU() {
+			continue
+		}
+		if (&machine.Containers{Functions: sorted(w.Record.Functions)}).At(d.Address) == nil {
+			lacking = append(lacking, d.Address.String())
+		} else if some == nil {
+			some = &d.Address
+		}
+	}
+	if some != nil && lacking != nil {
+		w.fail(fmt.Errorf("%s: %w: %s would stay without", some, ErrBoard, strings.Join(lacking, ", ")))
+	}
+}
+
+func sorted(functions []machine.ContainerFunction) []machine.ContainerFunction {
+	return slices.SortedFunc(slices.Values(functions), func(a, b machine.ContainerFunction) int { return a.Address.Compare(b.Address) })
+}
+
+// kinds refuses a kind that a spec of another program has.
+func (w *wanting) kinds() {
+	if len(w.Record.Functions) == 0 {
+		return
+	}
+	for _, kind := range slices.Compact([]string{w.Record.Options.GPUKind, w.Record.Options.HCAKind}) {
+		for _, f := range w.Folders.Files {
+			if f.Spec != nil && f.Spec.Kind == kind && !isOurs(f.Path) {
+				w.fail(fmt.Errorf("%s: kind: %s: %w", f.Path, kind, ErrKindTaken))
+			}
+		}
+	}
+}
+
+// isOurs reports whether a spec is one that container prepare writes.
+func isOurs(file string) bool {
+	for _, name := range []string{GPUFile, HCAFile} {
+		for _, static := range []bool{false, true} {
+			if file == SpecFile(machine.ContainerOptions{Static: static}, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// missing fails for added functions that no spec can contain, and warns of recorded ones.
+func (w *wanting) missing() {
+	for _, m := range w.Specs.Missing {
+		switch {
+		case m.Address == nil && len(w.GPUs) > 0:
+			w.fail(host.WithHint(errors.New(m.Reason), "install the driver's libraries: on Debian libcuda1 and libnvidia-ml1"))
+		case m.Address == nil:
+			w.Warnings = append(w.Warnings, m.Reason)
+		case slices.Contains(w.GPUs, *m.Address) || slices.Contains(w.HCAs, *m.Address):
+			w.fail(fmt.Errorf("%s: %s", m.Address, m.Reason))
+		default:
+			w.Warnings = append(w.Warnings, fmt.Sprintf("%s is recorded, but containers cannot get it: %s", m.Address, m.Reason))
+		}
+	}
+}

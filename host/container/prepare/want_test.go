@@ -1,0 +1,146 @@
+package prepare_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host/cdi"
+	"gpustack/host/container/prepare"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+// machine returns what a plan depends on, with nothing recorded.
+func (n *node) machine() prepare.Machine {
+	n.driver.Loaded = &nvidia.Module{Name: "nvidia", Version: "550.163.01"}
+	return prepare.Machine{Devices: n.devices, Driver: n.driver, Stack: n.stack}
+}
+
+// TestRefusals: each obstacle has its error, and all are reported at once.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	gpu, adapter := address(t, gpu0), address(t, hca)
+	both := prepare.Options{GPUs: []pci.Address{gpu}, HCAs: []pci.Address{adapter}}
+	for name, test := range map[string]struct {
+		change  func(*prepare.Machine, *prepare.Options)
+		refusal error
+	}{
+		"a GPU of guests":      {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(gpu) }, prepare.ErrForGuests},
+		"an adapter of guests": {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(adapter) }, prepare.ErrForGuests},
+		"VFs of guests": {func(m *prepare.Machine, _ *prepare.Options) {
+			m.RDMA = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForGuests}}}
+		}, prepare.ErrVFsForGuests},
+		"MIG":       {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.MIG = map[pci.Address]bool{gpu: true} }, prepare.ErrMIG},
+		"unbound":   {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.GPUs = nil }, prepare.ErrUnbound},
+		"no module": {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.Loaded = nil }, prepare.ErrNoModule},
+		"blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
+			m.Blacklists = []modprobe.Line{{File: "/etc/modprobe.d/gpustack.conf", Number: 3, Command: "blacklist", Module: "nvidia"}}
+		}, prepare.ErrBlacklisted},
+		"a kind of another program": {func(m *prepare.Machine, _ *prepare.Options) {
+			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
+		}, prepare.ErrKindTaken},
+		"an adapter as a GPU": {func(_ *prepare.Machine, o *prepare.Options) { o.GPUs = []pci.Address{adapter}; o.HCAs = nil }, prepare.ErrNoGPU},
+		"a GPU as an adapter": {func(_ *prepare.Machine, o *prepare.Options) { o.HCAs = []pci.Address{gpu} }, prepare.ErrNoHCA},
+		"not recorded":        {func(_ *prepare.Machine, o *prepare.Options) { o.Remove = []pci.Address{address(t, gpu1)} }, prepare.ErrNotRecorded},
+	} {
+		m, o := newNode(t).machine(), both
+		if _, err := prepare.NewWant(m, o); err != nil {
+			t.Fatal(err)
+		}
+		test.change(&m, &o)
+		if _, err := prepare.NewWant(m, o); !errors.Is(err, test.refusal) {
+			t.Errorf("%s: %v, want %v", name, err, test.refusal)
+		}
+	}
+
+	m := newNode(t).machine()
+	m.Guests = guests(gpu, adapter)
+	both.Remove, both.Kind = []pci.Address{address(t, gpu1)}, "nonsense"
+	_, err := prepare.NewWant(m, both)
+	for _, want := range []string{gpu0 + ": is for guests", hca + ": is for guests", gpu1 + ": is not recorded", "--kind: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func guests(addresses ...pci.Address) *machine.Contract {
+	c := &machine.Contract{}
+	for _, a := range addresses {
+		c.Functions = append(c.Functions, machine.Function{Address: a})
+	}
+	slices.SortFunc(c.Functions, func(a, b machine.Function) int { return a.Address.Compare(b.Address) })
+	return c
+}
+
+// TestPlan: applied, a plan's specs are what is planned again, what is recorded stays unless it is
+// removed, and without a function no file remains.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	m := n.machine()
+	apply := func(o prepare.Options) prepare.Plan {
+		t.Helper()
+		want, err := prepare.NewWant(m, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := prepare.NewPlan(n.root, m, want)
+		if err == nil {
+			err = p.Files.Apply(context.Background(), n.root)
+		}
+		if err == nil {
+			m.Guests, m.Recorded, err = machine.ReadRecord(n.root)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	yes := true
+	apply(prepare.Options{GPUs: []pci.Address{address(t, gpu0)}, LibraryPath: &yes})
+	p := apply(prepare.Options{HCAs: []pci.Address{address(t, hca)}, Kind: "example.com/hca"})
+	want := []string{"gpustack.local/gpu=" + gpu0, "gpustack.local/gpu=" + uuid, "example.com/hca=" + hca}
+	if !slices.Equal(p.Names, want) {
+		t.Errorf("%q, want %q", p.Names, want)
+	}
+	if r := m.Recorded; len(r.Functions) != 2 || !r.Options.LibraryPath || len(r.Files) != 2 {
+		t.Errorf("%+v", r)
+	}
+	if p := apply(prepare.Options{}); len(p.Files.Pending()) > 0 {
+		t.Errorf("planned again: %+v", p.Files.Pending())
+	}
+	apply(prepare.Options{Remove: []pci.Address{address(t, hca)}})
+	if ok, err := n.root.Exists("/etc/cdi/" + prepare.HCAFile); ok || err != nil {
+		t.Error("the spec of an adapter that was removed remains", err)
+	}
+	p = apply(prepare.Options{None: true})
+	for _, c := range p.Files {
+		if c.Action() == edit.None && c.Name != "/etc/cdi/"+prepare.HCAFile || c.After != nil {
+			t.Errorf("%s remains", c.Name)
+		}
+	}
+}
+
+// TestPartOfBoard: GPUs behind NVSwitches are for containers together or not at all.
+func TestPartOfBoard(t *testing.T) {
+	t.Parallel()
+	m := newNode(t).machine()
+	nvidiaID, manager := m.Devices.At(address(t, gpu0)).VendorID, true
+	m.Devices = append(m.Devices, pci.Device{Address: address(t, "0000:90:00.0"), VendorID: nvidiaID, NVSwitchManager: &manager})
+	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, prepare.ErrBoard) {
+		t.Errorf("%v, want %v", err, prepare.ErrBoard)
+	}
+	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}}); err != nil {
+		t.Error(err)
+	}
+}
