@@ -24,9 +24,9 @@ libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and 
 --image DIR judges an image, in its root folder or as an OCI layout (podman save --format
 oci-dir): which libcuda its programs load, whether the driver runs its CUDA, and whether its
 libraries see the adapters. DIR is not below the root, and environment variables of images
-are not printed. Prints the verdict with what to do
-next, then failures and warnings. Each has its effect, with the message that users see, and
-a remedy. --all prints what every check has found.
+are not printed. Prints the verdict with what to do next, then failures and warnings. Each
+has its effect, with the message that users see, and a remedy. --all prints what every check
+has found.
 
 Reads files below the root only: NVIDIA's libraries and programs are neither loaded nor
 started, because they create device nodes on the running machine. Some files can be read by
