@@ -61,6 +61,7 @@ func newApp(u *ui, args []string) app {
 				Category: "On each compute node",
 				Subcommands: []*cli.Command{
 					newContainerCheckCommand(u),
+					newContainerPrepareCommand(u),
 				},
 			},
 			{

@@ -54,6 +54,8 @@ done
 		"host check": {script: copies, status: 2}, // the node is not prepared
 		"container check": {status: 2, // the talk's node has no driver of NVIDIA's
 			script: talkNode + "mkdir -p srv/images/pytorch/etc\n"},
+		"container prepare": {script: "rm -rf node; sh containers.sh node\n" +
+			`case "$LINE" in *--remove*|*--none*) gpustack container prepare --root node --device 0000:84:00.0 --yes;; esac`},
 		"host guests":  {script: "rm -rf node; cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},
 		"host prepare": {script: copies + `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
 		"host release": {script: held("vfio-pci", "nouveau")},
@@ -233,6 +235,9 @@ func newExampleRun(t *testing.T, app *cli.App, binary, folder string, setup exam
 	}
 	if err == nil {
 		err = copyScript("testdata/script/rdma_prepare.txtar", "hca.sh", e.dir)
+	}
+	if err == nil {
+		err = copyScript("testdata/script/container_prepare.txtar", "containers.sh", e.dir)
 	}
 	if err != nil {
 		t.Fatal(err)

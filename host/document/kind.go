@@ -16,28 +16,29 @@ type Kind string
 
 // The documents that commands print (docs/json.md), by command, and others.
 const (
-	HostScan        Kind = "host scan"
-	HostGuests      Kind = "host guests"
-	HostCheck       Kind = "host check"
-	HostPrepare     Kind = "host prepare"
-	HostBind        Kind = "host bind or host release"
-	NovaCheck       Kind = "nova check"
-	NovaConfigure   Kind = "nova configure"
-	NovaExplain     Kind = "nova explain"
-	FlavorCreate    Kind = "flavor create"
-	FlavorDelete    Kind = "flavor delete"
-	FlavorList      Kind = "flavor list"
-	FlavorTest      Kind = "flavor test"
-	ImageCheck      Kind = "image check"
-	ImageSet        Kind = "image set"
-	RDMAPrepare     Kind = "rdma prepare"
-	RDMAScan        Kind = "rdma scan"
-	RDMATest        Kind = "rdma test"
-	RDMACheck       Kind = "rdma check"
-	ContainerCheck  Kind = "container check"
-	RepairMigration Kind = "repair-migration"
-	History         Kind = "history"
-	Undo            Kind = "undo"
+	HostScan         Kind = "host scan"
+	HostGuests       Kind = "host guests"
+	HostCheck        Kind = "host check"
+	HostPrepare      Kind = "host prepare"
+	HostBind         Kind = "host bind or host release"
+	NovaCheck        Kind = "nova check"
+	NovaConfigure    Kind = "nova configure"
+	NovaExplain      Kind = "nova explain"
+	FlavorCreate     Kind = "flavor create"
+	FlavorDelete     Kind = "flavor delete"
+	FlavorList       Kind = "flavor list"
+	FlavorTest       Kind = "flavor test"
+	ImageCheck       Kind = "image check"
+	ImageSet         Kind = "image set"
+	RDMAPrepare      Kind = "rdma prepare"
+	RDMAScan         Kind = "rdma scan"
+	RDMATest         Kind = "rdma test"
+	RDMACheck        Kind = "rdma check"
+	ContainerCheck   Kind = "container check"
+	ContainerPrepare Kind = "container prepare"
+	RepairMigration  Kind = "repair-migration"
+	History          Kind = "history"
+	Undo             Kind = "undo"
 
 	NovaConf Kind = "nova.conf" // not printed by a command: a configuration file of Nova
 	Contract Kind = "contract"  // what host prepare records on a machine
@@ -60,6 +61,7 @@ func keys() []struct {
 		{HostCheck, []string{"verdict", "findings", "system"}},
 		{RDMACheck, []string{"verdict", "findings", "reboot_required"}},
 		{ContainerCheck, []string{"verdict", "findings", "loaded_driver"}},
+		{ContainerPrepare, []string{"devices", "names", "notes"}},
 		{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
 		{HostScan, []string{"host", "devices"}},
 		{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},

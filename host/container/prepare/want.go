@@ -33,10 +33,10 @@ var (
 	// ErrNotRecorded is the error of --remove for a function that is not recorded for containers.
 	ErrNotRecorded = host.WithHint(errors.New("is not recorded for containers"), "'gpustack container prepare --dry-run' shows what is")
 	// ErrForGuests is the error of a function that is for guests.
-	ErrForGuests = host.WithCode(host.WithHint(errors.New("is for guests"), "take it from guests first: gpustack host prepare --remove ADDRESS"), host.CodeRole, "")
+	ErrForGuests = host.WithHint(host.WithCode(errors.New("is for guests"), host.CodeRole, ""), "take it from guests first: gpustack host prepare --remove ADDRESS")
 	// ErrVFsForGuests is the error of an adapter whose VFs are for guests.
-	ErrVFsForGuests = host.WithCode(host.WithHint(errors.New("is recorded by rdma prepare for guests"),
-		"give containers an adapter of their own, or one of its VFs: gpustack rdma prepare --device ADDRESS --vfs NUMBER --for containers"), host.CodeRole, "")
+	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
+		"give containers an adapter of their own, or one of its VFs: gpustack rdma prepare --device ADDRESS --vfs NUMBER --for containers")
 	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
 	ErrUnbound = host.WithHint(errors.New("is not bound to NVIDIA's driver"),
 		"bind it first: 'gpustack host release --device ADDRESS' for one on vfio-pci, else load the module nvidia")
@@ -49,10 +49,10 @@ var (
 	ErrBlacklisted = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
 		"remove the line; one of gpustack goes with 'gpustack host prepare --remove ADDRESS', when a GPU stays with the host")
 	// ErrBoard is the error of a part of a board with NVSwitches.
-	ErrBoard = host.WithCode(host.WithHint(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), "add all GPUs of the board with --device"),
-		host.CodeNVSwitch, "")
+	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
+		"add all GPUs of the board with --device")
 	// ErrKindTaken is the error of a kind that a spec of another program has.
-	ErrKindTaken = host.WithCode(host.WithHint(errors.New("has this kind too: runtimes take one of the specs, or neither"), "give another --kind"), host.CodeOtherOwner, "")
+	ErrKindTaken = host.WithHint(host.WithCode(errors.New("has this kind too: runtimes take one of the specs, or neither"), host.CodeOtherOwner, ""), "give another --kind")
 )
 
 // Want is the wanted record without the files, with the specs that follow from it.

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/container/prepare"
+	"gpustack/host/driver"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+func newContainerPrepareCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:  "prepare",
+		Usage: "give GPUs and RDMA adapters to containers by CDI",
+		Description: `
+Records which GPUs and RDMA adapters are for containers, and writes CDI specs with which
+podman, docker and containerd give them to containers. Shows the plan as a diff, asks,
+applies it and records it. "gpustack undo" undoes it. Run again, it plans nothing.
+
+Devices are named by PCI address: podman run --device gpustack.local/gpu=0000:84:00.0. The
+specs in /etc/cdi have nodes without numbers, and libraries by the links that programs load:
+they stay right when the driver is upgraded. They are for compute: nvidia-ctk makes specs
+for graphics and MIG.
+
+SELECTION
+  --device adds GPUs to those that are recorded, --hca adds RDMA adapters or their VFs, whose
+  containers need no capability. --remove removes a function, --none removes all, with every
+  file. A function that is recorded for guests is refused, and so are a GPU that is not bound
+  to NVIDIA's driver or that is divided into MIG instances, and a part of a board with
+  NVSwitches.
+
+LIBRARIES
+  The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
+  names that folder find them there. --library-path sets the variable for all others, and
+  replaces an image's own value. --library-path=false no longer sets it; --umad=false likewise.
+
+EXAMPLES
+  gpustack container prepare --device 0000:84:00.0 --dry-run
+  gpustack container prepare --device 0000:84:00.0 --library-path --yes
+  gpustack container prepare --hca 0000:0c:00.0 --umad
+  gpustack container prepare --remove 0000:84:00.0 --yes
+  gpustack container prepare --none
+
+EXIT STATUS
+  0  the machine is as planned, or was so already
+  1  error or refusal: the machine is unchanged unless the error says otherwise
+  2  --dry-run: changes are pending
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+		Flags: []cli.Flag{
+			rootFlag(),
+			outputFlag(formatTable, formatJSON, formatYAML),
+			&cli.StringSliceFlag{Name: "device", Usage: "give the GPU at `ADDRESS` to containers (repeatable)"},
+			&cli.StringSliceFlag{Name: "hca", Usage: "give the RDMA adapter at `ADDRESS` to containers (repeatable)"},
+			&cli.StringFlag{Name: "kind", Usage: "name the devices that are added by `KIND` (unless recorded, gpustack.local/gpu and gpustack.local/hca)"},
+			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
+			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
+			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
+			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
+			dryRunFlag(), yesFlag(), quietFlag(),
+		},
+		Action: action(u, parseContainerPrepare, runContainerPrepare),
+	}
+}
+
+type containerPrepareOptions struct {
+	decision
+	root    string
+	prepare prepare.Options
+	command string // the command line, for the journal
+}
+
+func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
+	f.arguments(c)
+	opts := containerPrepareOptions{
+		decision: parseDecision(c, f),
+		root:     c.String("root"),
+		prepare: prepare.Options{
+			GPUs:   values(f, c, "device", pci.ParseAddress),
+			HCAs:   values(f, c, "hca", pci.ParseAddress),
+			Kind:   c.String("kind"),
+			Remove: values(f, c, "remove", pci.ParseAddress),
+			None:   c.Bool("none"),
+		},
+		command: "container prepare" + selected(c, "device", "hca", "remove"),
+	}
+	if c.IsSet("kind") {
+		opts.command += " --kind " + opts.prepare.Kind
+		if len(c.StringSlice("device"))+len(c.StringSlice("hca")) == 0 {
+			f.add(&usageError{"--kind needs --device or --hca", "it names the devices that are added"})
+		}
+	}
+	for flag, option := range map[string]**bool{"umad": &opts.prepare.UMAD, "library-path": &opts.prepare.LibraryPath} {
+		if c.IsSet(flag) {
+			value := c.Bool(flag)
+			*option = &value
+		}
+	}
+	for _, flag := range []string{"umad", "library-path", "none"} {
+		if c.IsSet(flag) {
+			opts.command += " --" + flag
+			if !c.Bool(flag) {
+				opts.command += "=false"
+			}
+		}
+	}
+	f.exclude(c, "none", "device", "hca", "kind", "umad", "library-path", "remove")
+	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
+	for i, a := range named {
+		if slices.Contains(named[:i], a) {
+			f.add(&usageError{fmt.Sprintf("%s is named twice", a), f.seeHelp()})
+		}
+	}
+	return opts
+}
+
+// containerPrepareReport is the output of container prepare (docs/json.md).
+type containerPrepareReport struct {
+	report
+	Changes   []fileChange        `json:"changes"`
+	Functions []containerFunction `json:"devices"`
+	Options   *containerOptions   `json:"options"`
+	Names     []string            `json:"names"`
+	Notes     []string            `json:"notes"`
+}
+
+// containerFunction is a function of the record.
+type containerFunction struct {
+	Address   pci.Address `json:"address"`
+	VendorID  pci.ID      `json:"vendor_id"`
+	ProductID pci.ID      `json:"product_id"`
+	HCA       bool        `json:"hca"`
+}
+
+// containerOptions are the options of the record.
+type containerOptions struct {
+	GPUKind       string `json:"gpu_kind"`
+	HCAKind       string `json:"hca_kind"`
+	UMAD          bool   `json:"umad_nodes"`
+	Static        bool   `json:"static"`
+	LibraryPath   bool   `json:"library_path"`
+	LibraryFolder string `json:"library_folder"`
+}
+
+func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	engine := u.engine(root, driver.DefaultTimeout)
+	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+		return err
+	}
+	m, err := prepare.Observe(root)
+	if err != nil {
+		return err
+	}
+	o := opts.prepare
+	if m.Recorded == nil && len(o.GPUs)+len(o.HCAs)+len(o.Remove) == 0 && !o.None {
+		return &usageError{"no function is named, and none is recorded for containers",
+			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters"}
+	}
+	want, err := prepare.NewWant(m, o)
+	if err != nil {
+		return err
+	}
+	plan, err := prepare.NewPlan(root, m, want)
+	if err != nil {
+		return err
+	}
+	work := change.Work{Command: opts.command, Change: u.permittedFiles(root).New(plan.Files)}
+	report := containerPrepareReport{
+		report: newReport(root, u.rebootRequired(ctx, root), len(plan.Files.Pending()) > 0, plan.Warnings...), Changes: fileChanges(plan.Files),
+		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
+	}
+	for _, f := range plan.Record.Functions {
+		report.Functions = append(report.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA})
+	}
+	if len(report.Functions) > 0 {
+		options := containerOptions(plan.Record.Options)
+		report.Options = &options
+	}
+	u.plan(opts.decision, &report, func() { u.containerPrepareTable(report) }, plan.Warnings...)
+	return u.decide(opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
+		if err := u.apply(ctx, engine, opts.format, work, &report); err != nil {
+			return err
+		}
+		return prepare.Verify(root, plan)
+	})
+}
+
+// containerPrepareTable prints the plan as text.
+func (u *ui) containerPrepareTable(r containerPrepareReport) {
+	var rows [][]string
+	for _, f := range r.Functions {
+		what := "GPU"
+		if f.HCA {
+			what = "RDMA adapter"
+		}
+		var names []string
+		for _, name := range r.Names {
+			if strings.Contains(name, "="+f.Address.String()) {
+				names = append(names, name)
+			}
+		}
+		rows = append(rows, []string{f.Address.String(), what, f.VendorID.String() + ":" + f.ProductID.String(), strings.Join(names, ", ")})
+	}
+	switch {
+	case len(rows) > 0:
+		u.table([]string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
+		if !r.Changed {
+			u.printf("\nnothing to do: the files are as planned\n")
+			return
+		}
+	case !r.Changed:
+		u.printf("nothing to do: no function is for containers\n")
+		return
+	default:
+		u.printf("no function is for containers any more; running containers keep what they have\n")
+	}
+	u.diffs(r.Changes)
+	for _, note := range r.Notes {
+		u.printf("\nnote: %s\n", printable(note))
+	}
+}
+
+// containerPrepareSummary returns the summary of container prepare.
+func containerPrepareSummary(r containerPrepareReport, recorded *machine.Containers) string {
+	var parts []string
+	has := map[pci.Address]bool{}
+	for _, f := range r.Functions {
+		has[f.Address] = true
+		if recorded.At(f.Address) == nil {
+			parts = append(parts, f.Address.String()+" for containers")
+		}
+	}
+	if recorded != nil {
+		for _, f := range recorded.Functions {
+			if !has[f.Address] {
+				parts = append(parts, f.Address.String()+" returned to the host")
+			}
+		}
+	}
+	return sentence(strings.Join(parts, ", "), filesText(r.Changes, "changed", "new"))
+}
