@@ -94,7 +94,10 @@ func (p *Plan) notes(w Want) {
 		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
 	}
 	if w.Specs.HCA != nil {
-		note("containers need locked memory: --ulimit memlock=-1, or LimitMEMLOCK=infinity of their service")
+		// containers.conf(5), default_ulimits; systemd.exec(5), LimitMEMLOCK
+		note(`containers need locked memory: --ulimit memlock=-1 for one; for all of podman default_ulimits = ["memlock=-1:-1"] below [containers] in ` +
+			"/etc/containers/containers.conf; for all of docker, containerd and slurmd LimitMEMLOCK=infinity below [Service] in " +
+			"/etc/systemd/system/SERVICE.service.d/memlock.conf, then systemctl daemon-reload and a restart of the service")
 		note("the numbers of uverbs nodes can change with the order in which adapters are found: gpustack container check compares them after a boot")
 	}
 }
