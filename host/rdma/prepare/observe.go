@@ -25,8 +25,9 @@ const mlx4 = "mlx4_core"
 type Machine struct {
 	Devices    pci.Devices
 	Stack      rdma.Stack
-	Recorded   *rdma.Record      // nil if nothing is recorded
-	Contract   *machine.Contract // of host prepare; nil if nothing is recorded
+	Recorded   *rdma.Record        // nil if nothing is recorded
+	Contract   *machine.Contract   // of host prepare; nil if nothing is recorded
+	Containers *machine.Containers // of container prepare; nil if nothing is recorded
 	Kernels    []modprobe.Modules
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
@@ -62,7 +63,7 @@ func Observe(root host.Root, running guard.Running, needs bool) (Machine, error)
 	keep(err)
 	m.Recorded, err = rdma.ReadRecord(root)
 	keep(err)
-	m.Contract, err = machine.ReadContract(root)
+	m.Contract, m.Containers, err = machine.ReadRecord(root)
 	keep(err)
 	m.Uses, err = machine.ObserveUses(root, m.Devices, root.Path("/") == "/")
 	keep(err)

@@ -428,7 +428,7 @@ func (w *wanting) owners(p rdma.Prepared) {
 	}
 }
 
-// claimed refuses functions that host prepare's record claims.
+// claimed refuses functions that the records of host prepare and container prepare claim.
 func (w *wanting) claimed(p rdma.Prepared) {
 	functions := []pci.Address{p.Address}
 	for _, vf := range p.VFs {
@@ -439,6 +439,10 @@ func (w *wanting) claimed(p rdma.Prepared) {
 			err := host.WithHint(errors.New("is recorded by host prepare, which assigns it to guests as a whole"),
 				fmt.Sprintf("gpustack host prepare --remove %s", a))
 			w.fail(selection.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
+		}
+		if p.Use == rdma.ForGuests && w.Containers.At(a) != nil {
+			err := host.WithHint(errors.New("is for containers"), fmt.Sprintf("take it from containers first: gpustack container prepare --remove %s", a))
+			w.fail(selection.Refuse(a, host.WithCode(err, host.CodeRole, "")))
 		}
 	}
 }
