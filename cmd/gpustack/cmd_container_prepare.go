@@ -35,7 +35,8 @@ SELECTION
   containers need no capability. --remove removes a function, --none removes all, with every
   file. A function that is recorded for guests is refused, and so are a GPU that is not bound
   to NVIDIA's driver or that is divided into MIG instances, and a part of a board with
-  NVSwitches.
+  NVSwitches. --kind holds for what is added; what is recorded keeps its name, so GPUs of
+  two kinds are refused, and adapters of two kinds too.
 
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
@@ -59,7 +60,7 @@ EXIT STATUS
 			outputFlag(formatTable, formatJSON, formatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "give the GPU at `ADDRESS` to containers (repeatable)"},
 			&cli.StringSliceFlag{Name: "hca", Usage: "give the RDMA adapter at `ADDRESS` to containers (repeatable)"},
-			&cli.StringFlag{Name: "kind", Usage: "name the devices that are added by `KIND` (unless recorded, gpustack.local/gpu and gpustack.local/hca)"},
+			&cli.StringFlag{Name: "kind", Usage: "name what is added by `KIND` (gpustack.local/gpu, gpustack.local/hca)"},
 			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},

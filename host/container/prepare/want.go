@@ -51,6 +51,9 @@ var (
 	// ErrBoard is the error of a part of a board with NVSwitches.
 	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
 		"add all GPUs of the board with --device")
+	// ErrOtherKind is the error of a kind that would rename functions which are recorded already.
+	ErrOtherKind = host.WithHint(errors.New("--kind would change the name by which containers are started with it"),
+		"name it too, to change its name with the others; or leave --kind out")
 	// ErrKindTaken is the error of a kind that a spec of another program has.
 	ErrKindTaken = host.WithHint(host.WithCode(errors.New("has this kind too: runtimes take one of the specs, or neither"), host.CodeOtherOwner, ""), "give another --kind")
 )
@@ -130,11 +133,20 @@ func (w *wanting) options() {
 		w.fail(fmt.Errorf("--kind: %w", err))
 		return
 	}
-	if len(w.GPUs) > 0 {
-		r.GPUKind = w.Kind
-	}
-	if len(w.HCAs) > 0 {
-		r.HCAKind = w.Kind
+	for _, of := range []struct {
+		added []pci.Address
+		hca   bool
+		kind  *string
+	}{{w.GPUs, false, &r.GPUKind}, {w.HCAs, true, &r.HCAKind}} {
+		if len(of.added) == 0 || *of.kind == w.Kind {
+			continue
+		}
+		for _, f := range w.Record.Functions {
+			if f.HCA == of.hca && !slices.Contains(of.added, f.Address) && !slices.Contains(w.Remove, f.Address) {
+				w.fail(fmt.Errorf("%s: %w: %s=%s", f.Address, ErrOtherKind, *of.kind, f.Address))
+			}
+		}
+		*of.kind = w.Kind
 	}
 }
 
@@ -244,12 +256,16 @@ func sorted(functions []machine.ContainerFunction) []machine.ContainerFunction {
 	return slices.SortedFunc(slices.Values(functions), func(a, b machine.ContainerFunction) int { return a.Address.Compare(b.Address) })
 }
 
-// kinds refuses a kind that a spec of another program has.
+// kinds refuses to add functions to a kind that a spec of another program has.
 func (w *wanting) kinds() {
-	if len(w.Record.Functions) == 0 {
-		return
+	var kinds []string
+	if len(w.GPUs) > 0 {
+		kinds = append(kinds, w.Record.Options.GPUKind)
 	}
-	for _, kind := range slices.Compact([]string{w.Record.Options.GPUKind, w.Record.Options.HCAKind}) {
+	if len(w.HCAs) > 0 {
+		kinds = append(kinds, w.Record.Options.HCAKind)
+	}
+	for _, kind := range slices.Compact(kinds) {
 		for _, f := range w.Folders.Files {
 			if f.Spec != nil && f.Spec.Kind == kind && !isOurs(f.Path) {
 				w.fail(fmt.Errorf("%s: kind: %s: %w", f.Path, kind, ErrKindTaken))

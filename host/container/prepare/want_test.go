@@ -131,6 +131,38 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestKinds: a kind names what is added, renames nothing else, and one that another program has
+// matters only for what is added to it.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	first, second, adapter := address(t, gpu0), address(t, gpu1), address(t, hca)
+	foreign := []cdi.File{{Path: "/run/cdi/other.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
+	for name, test := range map[string]struct {
+		options prepare.Options
+		foreign []cdi.File
+		refusal error
+	}{
+		"another GPU, another kind":           {prepare.Options{GPUs: []pci.Address{second}, Kind: "example.com/gpu"}, nil, prepare.ErrOtherKind},
+		"another GPU, the same kind":          {prepare.Options{GPUs: []pci.Address{second}, Kind: cdi.DefaultGPUKind}, nil, nil},
+		"all GPUs, another kind":              {prepare.Options{GPUs: []pci.Address{first, second}, Kind: "example.com/gpu"}, nil, nil},
+		"another kind in place of the GPU":    {prepare.Options{GPUs: []pci.Address{second}, Remove: []pci.Address{first}, Kind: "example.com/gpu"}, nil, nil},
+		"a GPU beside another program's":      {prepare.Options{GPUs: []pci.Address{second}}, foreign, prepare.ErrKindTaken},
+		"an adapter beside another's GPUs":    {prepare.Options{HCAs: []pci.Address{adapter}}, foreign, nil},
+		"removed, beside another program's":   {prepare.Options{Remove: []pci.Address{first}}, foreign, nil},
+		"as recorded, beside another program": {prepare.Options{}, foreign, nil},
+	} {
+		m := newNode(t).machine()
+		want, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{first}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Recorded, m.Folders.Files = &want.Record, test.foreign
+		if _, err := prepare.NewWant(m, test.options); !errors.Is(err, test.refusal) || err != nil && test.refusal == nil {
+			t.Errorf("%s: %v, want %v", name, err, test.refusal)
+		}
+	}
+}
+
 // TestPartOfBoard: GPUs behind NVSwitches are for containers together or not at all.
 func TestPartOfBoard(t *testing.T) {
 	t.Parallel()
