@@ -16,6 +16,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/prepare"
 	rdmaprepare "gpustack/host/rdma/prepare"
+	"gpustack/host/startup"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 )
@@ -73,6 +74,9 @@ func filesOf(root host.Root) change.Files {
 func (u *ui) permittedFiles(root host.Root) change.Files {
 	files := filesOf(root)
 	files.Permit = func(plan edit.Plan) error {
+		if err := startup.PermitFiles(root, plan); err != nil {
+			return err
+		}
 		if err := rdmaprepare.Permit(root, plan); err != nil || root.Path("/") != "/" {
 			return err
 		}

@@ -21,9 +21,10 @@ func newBootCommand(u *ui) *cli.Command {
 		Hidden: true,
 		Description: `
 Carries out what gpustack has recorded for every boot: VFs, their identities and
-drivers. Each step has a deadline, and a step that fails fails only the steps that need
-it. The result is in /run/gpustack/boot.json. Run again, it completes what is missing and
-changes nothing else; VFs that are in use are never destroyed.
+drivers, and what containers get: device nodes and CDI specs. Each step has a deadline, and
+a step that fails fails only the steps that need it. The result is in
+/run/gpustack/boot.json. Run again, it completes what is missing and changes nothing else;
+VFs that are in use are never destroyed.
 
 With --revert it restores what the steps of this boot have changed and the records no
 longer want, and remakes VFs that are recorded otherwise, or refuses if a VF that would go
@@ -50,6 +51,10 @@ func parseBoot(c *cli.Context, f *faults) bootOptions {
 	return bootOptions{c.String("root"), c.Bool("revert")}
 }
 
+// programLimit is the maximum time for a program of a step: nvidia-modprobe waits for the driver's
+// initialization.
+const programLimit = time.Minute
+
 // startupMachine returns what carries out steps on the machine below root.
 func (u *ui) startupMachine(root host.Root) startup.Machine {
 	runner := u.runner(root)
@@ -57,6 +62,12 @@ func (u *ui) startupMachine(root host.Root) startup.Machine {
 		Root:    root,
 		Settle:  settle,
 		Version: programVersion(),
+		Program: func(ctx context.Context, argv []string) error {
+			limited := runner
+			limited.Limit = programLimit
+			_, err := limited.Run(ctx, argv)
+			return err
+		},
 		Kernel: func(deadline time.Duration) driver.Requester {
 			return driver.Live{Runner: runner, Timeout: deadline}
 		},

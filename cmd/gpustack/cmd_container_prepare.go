@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/startup"
 )
 
 func newContainerPrepareCommand(u *ui) *cli.Command {
@@ -26,9 +28,13 @@ podman, docker and containerd give them to containers. Shows the plan as a diff,
 applies it and records it. "gpustack undo" undoes it. Run again, it plans nothing.
 
 Devices are named by PCI address: podman run --device gpustack.local/gpu=0000:84:00.0. The
-specs in /etc/cdi have nodes without numbers, and libraries by the links that programs load:
-they stay right when the driver is upgraded. They are for compute: nvidia-ctk makes specs
-for graphics and MIG.
+specs have nodes without numbers, and libraries by the links that programs load: they stay
+right when the driver is upgraded. They are for compute: nvidia-ctk makes specs for graphics
+and MIG.
+
+At each boot, gpustack-boot.service makes the driver's nodes by nvidia-modprobe and writes
+the specs in /run/cdi, as the machine is then: uverbs nodes may have other numbers. With
+--static the specs are in /etc/cdi and no boot writes them.
 
 SELECTION
   --device adds GPUs to those that are recorded, --hca adds RDMA adapters or their VFs, whose
@@ -41,7 +47,7 @@ SELECTION
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
   names that folder find them there. --library-path sets the variable for all others, and
-  replaces an image's own value. --library-path=false no longer sets it; --umad=false likewise.
+  replaces an image's own value. --library-path=false no longer sets it; --umad=false and --static=false likewise.
 
 EXAMPLES
   gpustack container prepare --device 0000:84:00.0 --dry-run
@@ -62,6 +68,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "hca", Usage: "give the RDMA adapter at `ADDRESS` to containers (repeatable)"},
 			&cli.StringFlag{Name: "kind", Usage: "name what is added by `KIND` (gpustack.local/gpu, gpustack.local/hca)"},
 			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
+			&cli.BoolFlag{Name: "static", Usage: "write the specs in /etc/cdi once, instead of in /run/cdi at each boot"},
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
@@ -98,13 +105,15 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 			f.add(&usageError{"--kind needs --device or --hca", "it names the devices that are added"})
 		}
 	}
-	for flag, option := range map[string]**bool{"umad": &opts.prepare.UMAD, "library-path": &opts.prepare.LibraryPath} {
+	for flag, option := range map[string]**bool{
+		"umad": &opts.prepare.UMAD, "static": &opts.prepare.Static, "library-path": &opts.prepare.LibraryPath,
+	} {
 		if c.IsSet(flag) {
 			value := c.Bool(flag)
 			*option = &value
 		}
 	}
-	for _, flag := range []string{"umad", "library-path", "none"} {
+	for _, flag := range []string{"umad", "static", "library-path", "none"} {
 		if c.IsSet(flag) {
 			opts.command += " --" + flag
 			if !c.Bool(flag) {
@@ -112,7 +121,7 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 			}
 		}
 	}
-	f.exclude(c, "none", "device", "hca", "kind", "umad", "library-path", "remove")
+	f.exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "remove")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {
@@ -172,7 +181,15 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 	if err != nil {
 		return err
 	}
-	plan, err := prepare.NewPlan(root, m, want)
+	unit, err := startup.FilesOf(root, m.RDMA, &want.Record)
+	if want.Record.Options.Static && (errors.Is(err, startup.ErrNoSystemd) || errors.Is(err, startup.ErrNoProgram)) {
+		want.Warnings = append(want.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	plan, err := prepare.NewPlan(root, m, want, unit)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/prepare"
@@ -250,11 +251,11 @@ func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	unitFiles := startup.NoFiles
-	if len(want.Record.Adapters) > 0 {
-		unitFiles = startup.Files
+	containers, err := machine.ReadContainers(root)
+	if err != nil {
+		return prepare.Plan{}, change.Work{}, err
 	}
-	unit, err := unitFiles(root)
+	unit, err := startup.FilesOf(root, &want.Record, containers)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}

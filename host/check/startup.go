@@ -25,7 +25,7 @@ func Startup(s startup.State) []host.Finding {
 		return one(f)
 	case len(s.Wanted) > 0 && len(s.Missing) > 0:
 		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
-		f.Effect, f.Remedy = "the next boot carries out no steps", "run gpustack rdma prepare: it writes the unit again"
+		f.Effect, f.Remedy = "the next boot carries out no steps", "run gpustack rdma prepare, or gpustack container prepare: it writes the unit again"
 		return one(f)
 	case s.Result == nil:
 		f.Status, f.Seen = host.NA, "no step was carried out since this boot"
@@ -35,6 +35,9 @@ func Startup(s startup.State) []host.Finding {
 	var findings []host.Finding
 	for _, step := range s.Result.Steps {
 		g := f
+		if step.OfContainers() {
+			g.Effect = "containers do not get what is recorded for them"
+		}
 		switch step.Status {
 		case startup.Done, startup.Unchanged:
 			continue

@@ -115,6 +115,12 @@ func ReadContainers(root host.Root) (*Containers, error) {
 	return containers, err
 }
 
+// ParseContainers returns what the content of the file records for containers, or nil.
+func ParseContainers(content []byte) (*Containers, error) {
+	_, containers, err := parseRecord(content)
+	return containers, err
+}
+
 // parseRecord parses the content of the file. It fails unless each function has one role.
 func parseRecord(data []byte) (*Contract, *Containers, error) {
 	var peek struct {

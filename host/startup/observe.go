@@ -6,6 +6,7 @@ import (
 	"path"
 
 	"gpustack/host"
+	observed "gpustack/host/machine"
 	"gpustack/host/rdma"
 )
 
@@ -21,8 +22,8 @@ type State struct {
 // Observe reads the state of the steps. It asks no kernel interface but files.
 func Observe(root host.Root) State {
 	var s State
-	record, recordErr := rdma.ReadRecord(root)
-	s.Wanted = Steps(record)
+	wanted, recordErr := recordedSteps(root)
+	s.Wanted = wanted
 	result, resultErr := ReadResult(root)
 	id, idErr := BootID(root)
 	if result != nil && result.BootID == id {
@@ -42,6 +43,13 @@ func Observe(root host.Root) State {
 		}
 	}
 	return s
+}
+
+// recordedSteps returns the steps for what is recorded on a machine.
+func recordedSteps(root host.Root) ([]Step, error) {
+	record, err := rdma.ReadRecord(root)
+	containers, containersErr := observed.ReadContainers(root)
+	return Steps(record, containers), errors.Join(err, containersErr)
 }
 
 // isMasked reports whether a file of a unit is a link to /dev/null (systemctl(1), mask).

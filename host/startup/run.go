@@ -16,6 +16,7 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -27,9 +28,10 @@ type Kernel func(deadline time.Duration) driver.Requester
 type Machine struct {
 	Root    host.Root
 	Kernel  Kernel
-	Settle  time.Duration // maximum time until a request has its effect
-	Appear  time.Duration // maximum time until devices appear; 0 for a minute
-	Version string        // of gpustack, for the result
+	Program func(ctx context.Context, argv []string) error // starts a program and waits for its end
+	Settle  time.Duration                                  // maximum time until a request has its effect
+	Appear  time.Duration                                  // maximum time until devices appear; 0 for a minute
+	Version string                                         // of gpustack, for the result
 }
 
 // Errors of runs.
@@ -75,11 +77,10 @@ type run struct {
 // earlier result it does nothing. The error is ErrSteps if a step failed, the cause of ctx if it
 // was interrupted, or what prevents every step.
 func Run(ctx context.Context, m Machine) (Result, error) {
-	record, err := rdma.ReadRecord(m.Root)
+	steps, err := recordedSteps(m.Root)
 	if err != nil {
 		return Result{}, err
 	}
-	steps := Steps(record)
 	r, unlock, err := m.begin(len(steps) > 0)
 	if err != nil || r == nil {
 		return Result{}, err
@@ -268,7 +269,7 @@ func (r *run) carryOut(ctx context.Context, steps, recorded []Step) error {
 
 // machine returns the machine for steps with a deadline.
 func (r *run) machine(deadline time.Duration) machine {
-	return machine{root: r.Root, kernel: r.Kernel(deadline), settle: r.Settle, appear: r.appear}
+	return machine{root: r.Root, kernel: r.Kernel(deadline), program: r.Program, settle: r.Settle, appear: r.appear}
 }
 
 // step carries out one step. Its error is that of writing the result.
@@ -331,12 +332,17 @@ func Revert(ctx context.Context, m Machine) error {
 	if err != nil {
 		return err
 	}
+	containers, err := observed.ReadContainers(m.Root)
+	if err != nil {
+		return err
+	}
+	steps := Steps(record, containers)
 	r, unlock, err := m.begin(false)
 	if err != nil || r == nil {
 		return err
 	}
 	defer unlock()
-	p, err := r.reversal(record)
+	p, err := r.reversal(record, steps)
 	if err != nil {
 		return err
 	}
@@ -357,7 +363,7 @@ func Revert(ctx context.Context, m Machine) error {
 		errs = append(errs, r.save())
 	}
 	// Steps that changed nothing are forgotten with their record.
-	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return !x.hasBefore() && !has(Steps(record), x.ID) })
+	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return !x.hasBefore() && !has(steps, x.ID) })
 	err = errors.Join(errs...)
 	if err == nil {
 		ended := time.Now().UTC()
@@ -367,8 +373,8 @@ func Revert(ctx context.Context, m Machine) error {
 		return err
 	}
 	// Other steps wait for the next boot.
-	again := Steps(&rdma.Record{Adapters: p.again})
-	return r.carryOut(ctx, slices.DeleteFunc(Steps(record), func(s Step) bool { return !has(again, s.ID) }), Steps(record))
+	again := adapterSteps(&rdma.Record{Adapters: p.again})
+	return r.carryOut(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return !has(again, s.ID) }), steps)
 }
 
 // Permit returns the error with which Revert would refuse a record, which is not written yet.
@@ -381,7 +387,11 @@ func Permit(m Machine, record *rdma.Record) error {
 	if err != nil || result == nil || result.BootID != id {
 		return err
 	}
-	_, err = (&run{Machine: m, result: *result}).reversal(record)
+	containers, err := observed.ReadContainers(m.Root)
+	if err != nil {
+		return err
+	}
+	_, err = (&run{Machine: m, result: *result}).reversal(record, Steps(record, containers))
 	return err
 }
 
@@ -392,8 +402,9 @@ type reversal struct {
 	again []rdma.Prepared      // whose steps are carried out again
 }
 
-// reversal returns what a revert does for a record, or why it must change nothing.
-func (r *run) reversal(record *rdma.Record) (reversal, error) {
+// reversal returns what a revert does for a record, with the steps of all records, or why it must
+// change nothing.
+func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 	p := reversal{gone: map[pci.Address]bool{}}
 	m := r.machine(quick)
 	var going []pci.Address
@@ -406,11 +417,10 @@ func (r *run) reversal(record *rdma.Record) (reversal, error) {
 			p.gone[a] = p.gone[a] || destroyed
 		}
 	}
-	steps := Steps(record)
 	if record != nil {
 		for _, a := range record.Adapters {
 			again := false
-			for _, s := range Steps(&rdma.Record{Adapters: []rdma.Prepared{a}}) {
+			for _, s := range adapterSteps(&rdma.Record{Adapters: []rdma.Prepared{a}}) {
 				w, ok := s.work.(remade)
 				earlier := r.at(s.ID)
 				if !ok || earlier == nil || !earlier.hasBefore() {

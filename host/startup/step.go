@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
+	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -49,10 +51,11 @@ type remade interface {
 
 // machine is what steps act on.
 type machine struct {
-	root   host.Root
-	kernel driver.Requester
-	settle time.Duration
-	appear time.Time // until when devices may still appear
+	root    host.Root
+	kernel  driver.Requester
+	program func(ctx context.Context, argv []string) error // starts a program and waits for its end
+	settle  time.Duration
+	appear  time.Time // until when devices may still appear
 	// done means that the step has succeeded earlier in this boot, and that the steps it needs have
 	// changed nothing since.
 	done bool
@@ -75,10 +78,15 @@ const (
 	Total = 10 * time.Minute
 )
 
-// Steps returns the steps for a record, in their order: how RDMA devices belong to network
+// Steps returns the steps for what is recorded, in their order: how RDMA devices belong to network
 // namespaces first, then for each adapter its VFs, and for each VF its identity and then its
-// driver, which reads the identity when it binds the VF.
-func Steps(record *rdma.Record) []Step {
+// driver, which reads the identity when it binds the VF. What containers are given comes last.
+func Steps(record *rdma.Record, containers *observed.Containers) []Step {
+	adapters := adapterSteps(record)
+	return append(adapters, containerSteps(containers, adapters)...)
+}
+
+func adapterSteps(record *rdma.Record) []Step {
 	if record == nil {
 		return nil
 	}
@@ -160,6 +168,12 @@ func workOf(s StepResult) work {
 	switch {
 	case s.Kind == kindNetns:
 		return netns{}
+	case s.Kind == kindNodes:
+		return nodes{}
+	case s.ID == kindCDI+" gpu":
+		return spec{file: prepare.GPUFile}
+	case s.ID == kindCDI+" hca":
+		return spec{file: prepare.HCAFile}
 	case s.Address == nil:
 	case s.Kind == kindVFs:
 		return vfs{rdma.Prepared{Address: *s.Address}}

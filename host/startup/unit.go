@@ -10,6 +10,8 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	observed "gpustack/host/machine"
+	"gpustack/host/rdma"
 	"gpustack/templates"
 )
 
@@ -31,9 +33,11 @@ const (
 // Errors of the unit.
 var (
 	ErrNoSystemd = host.WithHint(errors.New("the machine has no systemd, whose unit "+Unit+" repeats these steps at every boot"),
-		"VFs on such a machine need a script of its own; host prepare works without systemd")
+		"VFs on such a machine need a script of its own; host prepare works without systemd, and so does container prepare --static")
 	ErrNoProgram = host.WithHint(errors.New("gpustack is in no folder that a unit can start it from at every boot"),
 		"install it: install -m 755 gpustack /usr/local/sbin/gpustack")
+	ErrNeeded = host.WithHint(errors.New("the steps that another command has recorded need it"),
+		"keep it: 'rdma prepare --none' and 'container prepare --none' leave it to each other, and the newest entry is undone first")
 	ErrMasked = host.WithHint(errors.New("is masked, so no boot would carry out what is recorded"), "systemctl unmask "+Unit)
 )
 
@@ -79,6 +83,52 @@ func FilesFor(root host.Root, self string) (edit.Plan, error) {
 		plan = append(plan, c)
 	}
 	return plan, nil
+}
+
+// FilesOf returns the plan of [Files] if a record needs the unit, else that of [NoFiles].
+func FilesOf(root host.Root, record *rdma.Record, containers *observed.Containers) (edit.Plan, error) {
+	if !unitWanted(record, containers) {
+		return NoFiles(root)
+	}
+	return Files(root)
+}
+
+// unitWanted reports whether a record needs the unit. An adapter of rdma prepare always has it.
+func unitWanted(record *rdma.Record, containers *observed.Containers) bool {
+	return record != nil && len(record.Adapters) > 0 || len(containerSteps(containers, nil)) > 0
+}
+
+// PermitFiles returns an error if a plan, such as that of an undo, takes the unit away while what
+// it leaves recorded needs the unit.
+func PermitFiles(root host.Root, plan edit.Plan) error {
+	at := func(name string) *edit.Change {
+		i := slices.IndexFunc(plan, func(c edit.Change) bool { return c.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &plan[i]
+	}
+	if c := at(UnitFile); c == nil || c.Before == nil || c.After != nil {
+		return nil
+	}
+	record, err := rdma.ReadRecord(root)
+	if c := at(rdma.RecordFile); c != nil {
+		record, err = nil, nil
+		if c.After != nil {
+			record, err = rdma.ParseRecord(c.After.Content)
+		}
+	}
+	containers, containersErr := observed.ReadContainers(root)
+	if c := at(observed.ContractFile); c != nil {
+		containers, containersErr = nil, nil
+		if c.After != nil {
+			containers, containersErr = observed.ParseContainers(c.After.Content)
+		}
+	}
+	if err := errors.Join(err, containersErr); err != nil || !unitWanted(record, containers) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", UnitFile, ErrNeeded)
 }
 
 // NoFiles returns the plan that the unit and its drop-in do not exist. A unit that is masked stays

@@ -101,6 +101,12 @@ func (v view) rewritten() (findings []host.Finding) {
 	}{{prepare.GPUFile, wanted.GPU}, {prepare.HCAFile, wanted.HCA}} {
 		at := prepare.SpecFile(c.Options, w.name)
 		i := slices.IndexFunc(v.Specs.Value.Files, func(f cdi.File) bool { return f.Path == at && f.Spec != nil })
+		if i < 0 && w.spec != nil && !c.Options.Static {
+			findings = append(findings, host.Finding{
+				Status: host.Fail, File: at, Seen: at + " is missing, or no spec", Effect: "containers do not get what is recorded",
+				Remedy: "systemctl restart gpustack-boot.service, which writes it at each boot; 'gpustack host check' names a step that failed",
+			})
+		}
 		if i < 0 || w.spec == nil {
 			continue
 		}

@@ -22,21 +22,24 @@ type Plan struct {
 	Warnings []string
 }
 
-// NewPlan plans the specs of what is wanted, and the record. The record of guests stays as it is.
-func NewPlan(root host.Root, m Machine, w Want) (Plan, error) {
+// NewPlan plans the specs of what is wanted, the files of the unit that repeats the steps of every
+// boot, and the record. The record of guests stays as it is.
+func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
 	p.Record.Files = []machine.Hash{}
 	for _, f := range []struct {
 		name string
 		spec *specs.Spec
 	}{{GPUFile, w.Specs.GPU}, {HCAFile, w.Specs.HCA}} {
-		c, err := putSpec(root, SpecFile(w.Record.Options, f.name), f.spec)
+		changes, err := PutSpec(root, w.Record.Options, f.name, f.spec)
 		if err != nil {
 			return Plan{}, err
 		}
-		p.Files = append(p.Files, c)
-		if c.After != nil {
-			p.Record.Files = append(p.Record.Files, machine.Hash{Name: c.Name, Hash: c.After.Hash()})
+		p.Files = append(p.Files, changes...)
+		for _, c := range changes {
+			if c.After != nil && w.Record.Options.Static { // each boot writes the others as the machine is then
+				p.Record.Files = append(p.Record.Files, machine.Hash{Name: c.Name, Hash: c.After.Hash()})
+			}
 		}
 		if f.spec != nil {
 			for _, d := range f.spec.Devices {
@@ -44,6 +47,7 @@ func NewPlan(root host.Root, m Machine, w Want) (Plan, error) {
 			}
 		}
 	}
+	p.Files = append(p.Files, unit...)
 	containers := &p.Record
 	if len(containers.Functions) == 0 {
 		containers = nil
@@ -61,16 +65,24 @@ func NewPlan(root host.Root, m Machine, w Want) (Plan, error) {
 	return p, err
 }
 
-// putSpec plans the file of a spec, or without one its removal.
-func putSpec(root host.Root, file string, spec *specs.Spec) (edit.Change, error) {
-	if spec == nil {
-		return edit.Remove(root, file)
+// PutSpec plans the file of a spec, or without one its removal. A file in the other folder goes:
+// runtimes would take one of the two.
+func PutSpec(root host.Root, options machine.ContainerOptions, name string, spec *specs.Spec) (edit.Plan, error) {
+	var plan edit.Plan
+	for _, static := range []bool{true, false} {
+		c, err := edit.Remove(root, SpecFile(machine.ContainerOptions{Static: static}, name))
+		if err == nil && spec != nil && static == options.Static {
+			var text []byte
+			if text, err = cdi.Text(*spec); err == nil {
+				c, err = edit.Put(root, c.Name, text, 0o644, false)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, c)
 	}
-	text, err := cdi.Text(*spec)
-	if err != nil {
-		return edit.Change{}, err
-	}
-	return edit.Put(root, file, text, 0o644, false)
+	return plan, nil
 }
 
 // notes adds the costs of the specs, and what is left to the operator.
@@ -90,14 +102,19 @@ func (p *Plan) notes(w Want) {
 		}
 		note("a container does not start if one of these is missing after an upgrade of the driver: %s", strings.Join(links, ", "))
 		note("ModifyDeviceFiles of the driver is not hidden: a container with CAP_MKNOD can make nodes, which the device cgroup denies")
-		note("the nodes have to exist at each boot before containers start: nvidia-modprobe -u -c 0, or nvidia-persistenced.service")
+		note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0, which has to be installed")
 		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
+	}
+	if !w.Record.Options.Static && len(w.Record.Functions) > 0 {
+		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static has them in %s once and for all", cdi.StaticFolder)
 	}
 	if w.Specs.HCA != nil {
 		// containers.conf(5), default_ulimits; systemd.exec(5), LimitMEMLOCK
 		note(`containers need locked memory: --ulimit memlock=-1 for one; for all of podman default_ulimits = ["memlock=-1:-1"] below [containers] in ` +
 			"/etc/containers/containers.conf; for all of docker, containerd and slurmd LimitMEMLOCK=infinity below [Service] in " +
 			"/etc/systemd/system/SERVICE.service.d/memlock.conf, then systemctl daemon-reload and a restart of the service")
-		note("the numbers of uverbs nodes can change with the order in which adapters are found: gpustack container check compares them after a boot")
+		if w.Record.Options.Static {
+			note("the numbers of uverbs nodes can change with the order in which adapters are found: gpustack container check compares them after a boot")
+		}
 	}
 }

@@ -20,6 +20,7 @@ type Options struct {
 	Kind        string        // of the specs of the functions that are added; "" for as recorded
 	UMAD        *bool         // nil for as recorded
 	LibraryPath *bool         // nil for as recorded
+	Static      *bool         // nil for as recorded
 	Remove      []pci.Address
 	None        bool
 }
@@ -69,7 +70,7 @@ type Want struct {
 func NewWant(m Machine, o Options) (Want, error) {
 	w := wanting{Machine: m, Options: o}
 	w.Record.Options = machine.ContainerOptions{
-		GPUKind: cdi.DefaultGPUKind, HCAKind: cdi.DefaultHCAKind, Static: true, LibraryFolder: DefaultLibraryFolder,
+		GPUKind: cdi.DefaultGPUKind, HCAKind: cdi.DefaultHCAKind, LibraryFolder: DefaultLibraryFolder,
 	}
 	if m.Recorded != nil && !o.None {
 		w.Record.Options = m.Recorded.Options
@@ -125,6 +126,9 @@ func (w *wanting) options() {
 	}
 	if w.LibraryPath != nil {
 		r.LibraryPath = *w.LibraryPath
+	}
+	if w.Static != nil {
+		r.Static = *w.Static
 	}
 	if w.Kind == "" {
 		return

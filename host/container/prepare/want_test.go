@@ -9,7 +9,6 @@ import (
 
 	"gpustack/host/cdi"
 	"gpustack/host/container/prepare"
-	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
@@ -94,7 +93,7 @@ func TestPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := prepare.NewPlan(n.root, m, want)
+		p, err := prepare.NewPlan(n.root, m, want, nil)
 		if err == nil {
 			err = p.Files.Apply(context.Background(), n.root)
 		}
@@ -107,7 +106,7 @@ func TestPlan(t *testing.T) {
 		return p
 	}
 	yes := true
-	apply(prepare.Options{GPUs: []pci.Address{address(t, gpu0)}, LibraryPath: &yes})
+	apply(prepare.Options{GPUs: []pci.Address{address(t, gpu0)}, LibraryPath: &yes, Static: &yes})
 	p := apply(prepare.Options{HCAs: []pci.Address{address(t, hca)}, Kind: "example.com/hca"})
 	want := []string{"gpustack.local/gpu=" + gpu0, "gpustack.local/gpu=" + uuid, "example.com/hca=" + hca}
 	if !slices.Equal(p.Names, want) {
@@ -125,8 +124,31 @@ func TestPlan(t *testing.T) {
 	}
 	p = apply(prepare.Options{None: true})
 	for _, c := range p.Files {
-		if c.Action() == edit.None && c.Name != "/etc/cdi/"+prepare.HCAFile || c.After != nil {
+		if c.After != nil {
 			t.Errorf("%s remains", c.Name)
+		}
+	}
+	// What is static stays so until it is not to, and never is in both folders.
+	apply(prepare.Options{HCAs: []pci.Address{address(t, hca)}})
+	exists := func(static bool) bool {
+		t.Helper()
+		ok, err := n.root.Exists(prepare.SpecFile(machine.ContainerOptions{Static: static}, prepare.HCAFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	if len(m.Recorded.Files) != 0 || exists(true) || !exists(false) {
+		t.Errorf("%+v, static: %t", m.Recorded, exists(true))
+	}
+	no := false
+	for _, o := range []struct {
+		static *bool
+		want   bool
+	}{{&yes, true}, {nil, true}, {&no, false}, {nil, false}} {
+		apply(prepare.Options{Static: o.static})
+		if exists(o.want) == exists(!o.want) || !exists(o.want) || m.Recorded.Options.Static != o.want {
+			t.Errorf("static: %t, want %t", exists(true), o.want)
 		}
 	}
 }

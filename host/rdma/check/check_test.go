@@ -103,7 +103,7 @@ func healthy(t *testing.T) check.Machine {
 		},
 	}}, Files: []rdma.File{{Name: "/etc/modules-load.d/gpustack-rdma.conf", Hash: "h"}}}
 	var steps []startup.StepResult
-	for _, s := range startup.Steps(record) {
+	for _, s := range startup.Steps(record, nil) {
 		steps = append(steps, startup.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: startup.Done})
 	}
 	link := check.LinkState{Width: "16", MaxWidth: "16", Speed: "16.0 GT/s PCIe", MaxSpeed: "16.0 GT/s PCIe", SlotWidth: "16", SlotSpeed: "16.0 GT/s PCIe"}

@@ -1,0 +1,269 @@
+package startup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/hosttest"
+	observed "gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/startup"
+)
+
+const gpu, adapter = "0000:84:00.0", "0000:0c:00.0"
+
+// compute is a machine with a GPU and an adapter for containers. Its nvidia-modprobe makes nodes.
+type compute struct {
+	t       *testing.T
+	root    host.Root
+	started []string
+	makes   bool
+	absent  bool
+}
+
+func newCompute(t *testing.T) *compute {
+	t.Helper()
+	var tree strings.Builder
+	tree.WriteString("symlink var/run -> /run\nmkdir run\nmkdir dev\nmkdir sys/bus/pci/drivers/nvidia\n" +
+		"symlink sys/bus/pci/devices/" + gpu + "/driver -> /sys/bus/pci/drivers/nvidia\n" +
+		"symlink usr/lib/x86_64-linux-gnu/libcuda.so.1 -> libcuda.so.550.163.01\n")
+	for _, f := range [][4]string{{gpu, "030200", "10de", "20b2"}, {adapter, "020700", "15b3", "101b"}} {
+		fmt.Fprintf(&tree, "-- sys/bus/pci/devices/%[1]s/class --\n0x%[2]s\n-- sys/bus/pci/devices/%[1]s/vendor --\n0x%[3]s\n-- sys/bus/pci/devices/%[1]s/device --\n0x%[4]s\n",
+			f[0], f[1], f[2], f[3])
+	}
+	tree.WriteString("-- proc/cmdline --\nquiet\n-- proc/sys/kernel/random/boot_id --\nb1\n-- proc/devices --\nCharacter devices:\n195 nvidia\n509 nvidia-uvm\n" +
+		"-- sys/module/nvidia/version --\n550.163.01\n-- proc/driver/nvidia/version --\nNVRM version: NVIDIA UNIX x86_64 Kernel Module  550.163.01  Fri May 31 09:35:42 UTC 2024\n" +
+		"-- proc/driver/nvidia/gpus/" + gpu + "/information --\nModel: \t\t NVIDIA A100-SXM4-80GB\nDevice Minor: \t 3\n" +
+		"-- usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01 --\nx\n")
+	c := &compute{t: t, root: hosttest.Lay(t, tree.String()), makes: true}
+	c.uverbs(0)
+	return c
+}
+
+func (c *compute) write(name, text string) {
+	c.t.Helper()
+	place := c.root.Path(name)
+	noError(c.t, errors.Join(os.MkdirAll(filepath.Dir(place), 0o755), os.WriteFile(place, []byte(text), 0o600)))
+}
+
+// uverbs gives the adapter's uverbs device a number.
+func (c *compute) uverbs(n int) {
+	c.t.Helper()
+	device := c.root.Path("/sys/bus/pci/devices/" + adapter)
+	noError(c.t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs")))
+	noError(c.t, os.RemoveAll(device+"/infiniband_verbs"))
+	name := fmt.Sprintf("uverbs%d", n)
+	for file, text := range map[string]string{"ibdev": "mlx5_0", "dev": fmt.Sprintf("231:%d", 192+n)} {
+		c.write("/sys/bus/pci/devices/"+adapter+"/infiniband_verbs/"+name+"/"+file, text+"\n")
+	}
+	c.write("/sys/bus/pci/devices/"+adapter+"/infiniband/mlx5_0/node_type", "1: CA\n")
+	for class, dir := range map[string]string{"infiniband": "mlx5_0", "infiniband_verbs": name} {
+		noError(c.t, os.MkdirAll(c.root.Path("/sys/class/"+class), 0o755))
+		at := c.root.Path("/sys/class/" + class + "/" + dir)
+		noError(c.t, errors.Join(os.RemoveAll(at), os.Symlink("../../bus/pci/devices/"+adapter+"/"+class+"/"+dir, at)))
+	}
+	at := device + "/infiniband_verbs/" + name + "/device"
+	noError(c.t, errors.Join(os.RemoveAll(at), os.Symlink("../..", at)))
+}
+
+// record records the GPU and the adapter, or nothing.
+func (c *compute) record(static bool, functions ...string) {
+	c.t.Helper()
+	r := observed.Containers{Options: observed.ContainerOptions{
+		GPUKind: "gpustack.local/gpu", HCAKind: "gpustack.local/hca", Static: static, LibraryFolder: "/usr/local/nvidia/lib64",
+	}, Files: []observed.Hash{}}
+	for _, name := range functions {
+		f := observed.ContainerFunction{Address: address(c.t, name), VendorID: 0x10de, ProductID: 0x20b2, Path: []pci.Address{}}
+		if name == adapter {
+			f.VendorID, f.ProductID, f.HCA = 0x15b3, 0x101b, true
+		}
+		r.Functions = append(r.Functions, f)
+	}
+	if len(functions) == 0 {
+		noError(c.t, os.Remove(c.root.Path(observed.ContractFile)))
+		return
+	}
+	text, err := observed.RecordText(nil, &r)
+	noError(c.t, err)
+	c.write(observed.ContractFile, string(text))
+}
+
+func (c *compute) machine() startup.Machine {
+	k := &kernel{t: c.t, root: c.root}
+	return startup.Machine{Root: c.root, Kernel: func(time.Duration) driver.Requester { return k }, Version: "test", Appear: 50 * time.Millisecond,
+		Program: func(_ context.Context, argv []string) error {
+			if c.absent {
+				return fmt.Errorf("%s: %w", argv[0], host.ErrNoProgram)
+			}
+			c.started = append(c.started, strings.Join(argv, " "))
+			for i, word := range argv {
+				if word == "-u" && c.makes {
+					c.write("/dev/nvidiactl", "c 195:255 666\n")
+					c.write("/dev/nvidia-uvm", "c 509:0 666\n")
+					c.write("/dev/nvidia-uvm-tools", "c 509:1 666\n")
+				}
+				if word == "-c" && c.makes {
+					c.write("/dev/nvidia"+argv[i+1], "c 195:"+argv[i+1]+" 666\n")
+				}
+			}
+			return nil
+		}}
+}
+
+// run carries out the steps and compares their outcomes.
+func (c *compute) run(want string) startup.Result {
+	c.t.Helper()
+	result, err := startup.Run(context.Background(), c.machine())
+	var got []string
+	for _, s := range result.Steps {
+		got = append(got, s.ID+": "+string(s.Status))
+	}
+	if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+		c.t.Errorf("%s\n%+v", diff, result.Steps)
+	}
+	if failed := strings.Contains(want, "failed"); failed != errors.Is(err, startup.ErrSteps) || !failed && err != nil {
+		c.t.Errorf("error: %v", err)
+	}
+	return result
+}
+
+func (c *compute) spec(name string) string {
+	c.t.Helper()
+	data, err := c.root.ReadFile("/run/cdi/" + name)
+	if host.IsAbsent(err) {
+		return ""
+	}
+	noError(c.t, err)
+	return string(data)
+}
+
+const gpuFile, hcaFile = "gpustack-gpu.json", "gpustack-hca.json"
+
+// TestContainers: a boot makes the nodes that are missing, and writes the specs with the numbers of
+// this boot. Run again it changes nothing, and a number that has changed is read anew.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	c.record(false, adapter, gpu)
+	c.run("nodes: done, cdi gpu: done, cdi hca: done")
+	if diff := cmp.Diff([]string{"nvidia-modprobe -u -c 0", "nvidia-modprobe -c 3"}, c.started); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(c.spec(gpuFile), `"/dev/nvidia3"`) || !strings.Contains(c.spec(hcaFile), `"/dev/infiniband/uverbs0"`) {
+		t.Errorf("%s%s", c.spec(gpuFile), c.spec(hcaFile))
+	}
+	c.started = nil
+	c.run("nodes: unchanged, cdi gpu: unchanged, cdi hca: unchanged")
+	if c.started != nil {
+		t.Errorf("started %q", c.started)
+	}
+	c.uverbs(4)
+	c.run("nodes: unchanged, cdi gpu: unchanged, cdi hca: done")
+	if !strings.Contains(c.spec(hcaFile), `"/dev/infiniband/uverbs4"`) {
+		t.Error(c.spec(hcaFile))
+	}
+	// What is recorded no more goes, and nodes stay.
+	c.record(false, adapter)
+	noError(t, startup.Revert(context.Background(), c.machine()))
+	if c.spec(gpuFile) != "" || c.spec(hcaFile) == "" {
+		t.Error("a revert leaves the spec of the GPU, or takes that of the adapter")
+	}
+	c.run("cdi hca: unchanged")
+	c.record(false)
+	noError(t, startup.Revert(context.Background(), c.machine()))
+	if c.spec(hcaFile) != "" {
+		t.Error("a revert leaves the spec of the adapter")
+	}
+}
+
+// TestContainersFail: without nvidia-modprobe, with one that makes nothing, and with a node of
+// another device, the step fails with the reason, and so does only what needs it.
+func TestContainersFail(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		breaks func(c *compute)
+		want   string
+		reason string
+	}{
+		"absent": {func(c *compute) { c.absent = true }, "nodes: failed, cdi gpu: skipped, cdi hca: done", "nvidia-modprobe is not installed"},
+		"idle":   {func(c *compute) { c.makes = false }, "nodes: failed, cdi gpu: skipped, cdi hca: done", "/dev/nvidia-uvm is missing"},
+		"stale": {func(c *compute) { c.makes = false; c.write("/dev/nvidia-uvm", "c 508:0 666\n") },
+			"nodes: failed, cdi gpu: skipped, cdi hca: done", "/dev/nvidia-uvm is device 508:0 instead of 509:0"},
+		"no GPU": {func(c *compute) { noError(t, os.RemoveAll(c.root.Path("/proc/driver/nvidia/gpus/"+gpu))) },
+			"nodes: failed, cdi gpu: skipped, cdi hca: done", gpu + " has no node"},
+		"no adapter": {func(c *compute) { noError(t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs"))) },
+			"nodes: done, cdi gpu: done, cdi hca: failed", adapter + ": the adapter has no uverbs device"},
+		"another adapter": {func(c *compute) { c.write("/sys/bus/pci/devices/"+adapter+"/device", "0x1017\n") },
+			"nodes: done, cdi gpu: done, cdi hca: failed", adapter + ": the recorded function is not at this address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCompute(t)
+			c.record(false, adapter, gpu)
+			test.breaks(c)
+			for _, s := range c.run(test.want).Steps {
+				if s.Status == startup.Failed && !strings.Contains(s.Error, test.reason) {
+					t.Errorf("%s: %q, want %q", s.ID, s.Error, test.reason)
+				}
+			}
+		})
+	}
+}
+
+// TestStatic: no boot writes specs that are static, but their nodes are made.
+func TestStatic(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	c.record(true, adapter, gpu)
+	c.run("nodes: done")
+	if c.spec(gpuFile)+c.spec(hcaFile) != "" {
+		t.Error("specs are in /run/cdi")
+	}
+}
+
+// TestVFsBeforeSpec: the spec of a VF waits for the VF's driver, which numbers its uverbs node.
+func TestVFsBeforeSpec(t *testing.T) {
+	t.Parallel()
+	_, record := server(t, rdma.ForContainers)
+	vf := record.Adapters[0].VFs[0].Address
+	steps := startup.Steps(&record, &observed.Containers{Functions: []observed.ContainerFunction{{Address: vf, HCA: true}}})
+	last := steps[len(steps)-1]
+	if diff := cmp.Diff([]string{"driver " + vf.String()}, last.Needs); last.ID != "cdi hca" || diff != "" {
+		t.Errorf("%s: %s", last.ID, diff)
+	}
+}
+
+// TestPermitFiles: the unit stays while another record needs it.
+func TestPermitFiles(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	c.record(false, gpu)
+	c.write(startup.UnitFile, "unit")
+	plan, err := startup.NoFiles(c.root)
+	noError(t, err)
+	if err := startup.PermitFiles(c.root, plan); !errors.Is(err, startup.ErrNeeded) {
+		t.Errorf("%v, want %v", err, startup.ErrNeeded)
+	}
+	record, err := edit.Remove(c.root, observed.ContractFile)
+	noError(t, err)
+	noError(t, startup.PermitFiles(c.root, append(plan, record)))
+	_, adapters := server(t, rdma.ForGuests)
+	text, err := adapters.Text()
+	noError(t, err)
+	c.write(rdma.RecordFile, string(text))
+	if err := startup.PermitFiles(c.root, append(plan, record)); !errors.Is(err, startup.ErrNeeded) {
+		t.Errorf("%v, want %v", err, startup.ErrNeeded)
+	}
+}
