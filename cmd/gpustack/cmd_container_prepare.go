@@ -11,6 +11,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	containercheck "gpustack/host/container/check"
 	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
@@ -47,7 +48,9 @@ SELECTION
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
   names that folder find them there. --library-path sets the variable for all others, and
-  replaces an image's own value. --library-path=false no longer sets it; --umad=false and --static=false likewise.
+  replaces an image's own value. --image mounts them in the first default folder of the
+  image's loader instead, and names images that need --library-path. The values of
+  --library-path, --umad and --static are recorded: --library-path=false ends one.
 
 EXAMPLES
   gpustack container prepare --device 0000:84:00.0 --dry-run
@@ -70,6 +73,8 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
 			&cli.BoolFlag{Name: "static", Usage: "write the specs in /etc/cdi once, instead of in /run/cdi at each boot"},
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
+			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
+				pathRules{kind: handedOver}},
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
 			dryRunFlag(), yesFlag(), quietFlag(),
@@ -82,6 +87,7 @@ type containerPrepareOptions struct {
 	decision
 	root    string
 	prepare prepare.Options
+	images  []string
 	command string // the command line, for the journal
 }
 
@@ -97,7 +103,8 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 			Remove: values(f, c, "remove", pci.ParseAddress),
 			None:   c.Bool("none"),
 		},
-		command: "container prepare" + selected(c, "device", "hca", "remove"),
+		images:  c.StringSlice("image"),
+		command: "container prepare" + selected(c, "device", "hca", "remove", "image"),
 	}
 	if c.IsSet("kind") {
 		opts.command += " --kind " + opts.prepare.Kind
@@ -121,7 +128,7 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 			}
 		}
 	}
-	f.exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "remove")
+	f.exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image", "remove")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {
@@ -177,9 +184,27 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 		return &usageError{"no function is named, and none is recorded for containers",
 			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters"}
 	}
+	var images []containercheck.Image
+	for _, name := range opts.images {
+		image := containercheck.ReadImage(ctx, name)
+		if image.Err != nil {
+			return image.Err
+		}
+		images = append(images, image)
+	}
+	var placeErr error
+	o.LibraryFolder, placeErr = containercheck.Place(images)
 	want, err := prepare.NewWant(m, o)
+	if placeErr != nil && (!want.Record.Options.LibraryPath || errors.Is(placeErr, containercheck.ErrNoFolder)) {
+		err = errors.Join(placeErr, err)
+	}
 	if err != nil {
 		return err
+	}
+	for _, image := range images {
+		if why := image.Loads(want.Record.Options.LibraryFolder, want.Record.Options.LibraryPath); why != "" {
+			want.Warnings = append(want.Warnings, image.Name+": "+why)
+		}
 	}
 	unit, err := startup.FilesOf(root, m.RDMA, &want.Record)
 	if want.Record.Options.Static && (errors.Is(err, startup.ErrNoSystemd) || errors.Is(err, startup.ErrNoProgram)) {

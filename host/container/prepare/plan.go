@@ -92,6 +92,8 @@ func (p *Plan) notes(w Want) {
 		folder := w.Record.Options.LibraryFolder
 		if w.Record.Options.LibraryPath {
 			note("LD_LIBRARY_PATH=%s replaces an image's own; setuid programs ignore it", folder)
+		} else if folder != DefaultLibraryFolder {
+			note("the driver's libraries are mounted in %s: images whose loader does not look there by default need --library-path", folder)
 		} else {
 			note("the driver's libraries are mounted in %s: only images whose LD_LIBRARY_PATH names it find them there; the others need --library-path", folder)
 		}

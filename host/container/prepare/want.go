@@ -21,8 +21,11 @@ type Options struct {
 	UMAD        *bool         // nil for as recorded
 	LibraryPath *bool         // nil for as recorded
 	Static      *bool         // nil for as recorded
-	Remove      []pci.Address
-	None        bool
+	// LibraryFolder is that of the driver's libraries in containers; "" for as recorded. With
+	// LD_LIBRARY_PATH it stays, because every loader finds it.
+	LibraryFolder string
+	Remove        []pci.Address
+	None          bool
 }
 
 // Errors of options that the machine cannot satisfy.
@@ -126,6 +129,9 @@ func (w *wanting) options() {
 	}
 	if w.LibraryPath != nil {
 		r.LibraryPath = *w.LibraryPath
+	}
+	if w.LibraryFolder != "" && !r.LibraryPath {
+		r.LibraryFolder = w.LibraryFolder
 	}
 	if w.Static != nil {
 		r.Static = *w.Static

@@ -1,0 +1,53 @@
+package check_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gpustack/host/container/check"
+	"gpustack/host/hosttest"
+)
+
+// TestPlace: libraries are mounted where the loaders of all images look first, and images that
+// load others all the same are named.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	read := func(archive string) check.Image {
+		return check.ReadImage(t.Context(), hosttest.Lay(t, archive).Path("/"))
+	}
+	debian, fedora := read("mkdir usr/lib/x86_64-linux-gnu\n-- etc/os-release --\n"), read("mkdir usr/lib64\n-- etc/os-release --\n")
+	alpine := read("-- lib/ld-musl-x86_64.so.1 --\n")
+	own := read("symlink opt/cuda/libcuda.so.1 -> libcuda.so.470.1.1\nmkdir usr/lib/x86_64-linux-gnu\n-- opt/cuda/libcuda.so.470.1.1 --\n-- etc/ld.so.conf --\n/opt/cuda\n")
+	for _, test := range []struct {
+		images []check.Image
+		folder string
+		err    error
+	}{
+		{[]check.Image{debian, own}, "/usr/lib/x86_64-linux-gnu", nil},
+		{[]check.Image{fedora}, "/usr/lib64", nil},
+		{[]check.Image{debian, fedora}, "/usr/lib/x86_64-linux-gnu", check.ErrFolders},
+		{[]check.Image{alpine}, "", check.ErrNoFolder},
+	} {
+		folder, err := check.Place(test.images)
+		if folder != test.folder || !errors.Is(err, test.err) {
+			t.Errorf("%q, %v, want %q, %v", folder, err, test.folder, test.err)
+		}
+	}
+	for _, test := range []struct {
+		image       check.Image
+		folder      string
+		libraryPath bool
+		want        string
+	}{
+		{debian, "/usr/lib/x86_64-linux-gnu", false, ""},
+		{debian, "/usr/local/nvidia/lib64", false, "does not look into /usr/local/nvidia/lib64"},
+		{debian, "/usr/local/nvidia/lib64", true, ""},
+		{own, "/usr/lib/x86_64-linux-gnu", false, "its own /opt/cuda/libcuda.so.1"},
+		{own, "/usr/lib/x86_64-linux-gnu", true, ""},
+	} {
+		if got := test.image.Loads(test.folder, test.libraryPath); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
