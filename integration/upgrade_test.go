@@ -25,7 +25,8 @@ const upgradeKernel = "6.1.0-28-amd64"
 type upgradeMachine struct {
 	name, tree string
 	command    []string
-	rebuilds   bool // its programs are run too
+	earlier    []string // the command of earlier commits, if it had another name for the same
+	rebuilds   bool     // its programs are run too
 
 	// Of a machine that host prepare changes:
 	arguments string            // of the kernel, before
@@ -52,15 +53,22 @@ var upgradeMachines = []upgradeMachine{
 		name: "nova", tree: "debian",
 		command: []string{"nova", "configure", "--role", "all", "--release", "2023.1", "--alias", "K4200=10de:11b4"},
 	},
+	{
+		name: "containers", tree: "containers",
+		command: []string{"container", "prepare", "--device", "0000:84:00.0", "--hca", "0000:0c:00.0", "--static"},
+		earlier: []string{"container", "prepare", "--device", "0000:84:00.0", "--hca", "0000:0c:00.0"},
+	},
 }
 
 // upgradeMoves are the files that the next run of the same command changes where that of an earlier
 // commit has come to its end, by commit and machine.
-// Commits up to 37dfc5c leave the same as 72aac5b.
+// Commits up to 37dfc5c leave the same as 72aac5b. Containers are known since e7ceed0, whose specs
+// are all static and whose nodes nothing makes at boot.
 var upgradeMoves = map[string]map[string][]string{
-	"aa95e30": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"]},
-	"eb4dd60": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"]},
-	"72aac5b": {},
+	"aa95e30": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"], "nova": {}},
+	"eb4dd60": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"], "nova": {}},
+	"72aac5b": {"debian": {}, "rhel9": {}, "nova": {}},
+	"e7ceed0": {"containers": {"/etc/systemd/system/gpustack-boot.service", "/etc/systemd/system/multi-user.target.d/gpustack-boot.conf"}},
 }
 
 // bootHookMoves is what changed between eb4dd60 and 72aac5b: the blacklist moved from /etc to /run,
@@ -94,6 +102,9 @@ func TestUpgrade(t *testing.T) {
 	for _, m := range upgradeMachines {
 		done := configured(t, m.prepared(gpustack)(t))
 		for _, commit := range slices.Sorted(maps.Keys(upgradeMoves)) {
+			if upgradeMoves[commit][m.name] == nil {
+				continue
+			}
 			u := upgrade{upgradeMachine: m, commit: commit, states: map[string]state{}, done: done}
 			for _, s := range readStates(t, upgradeFile(commit, m.name)) {
 				u.states[s.name] = s
@@ -122,7 +133,7 @@ type upgrade struct {
 func (u upgrade) test(t *testing.T, s state) {
 	if s.verdict != "" {
 		var report struct{ Verdict string }
-		out, talk, _ := try(t, exec.Command(gpustack, "host", "check", "--root", u.left(t, s), "-o", "json"))
+		out, talk, _ := try(t, exec.Command(gpustack, u.command[0], "check", "--root", u.left(t, s), "-o", "json"))
 		if err := json.Unmarshal([]byte(out), &report); err != nil || report.Verdict != s.verdict {
 			t.Errorf("check: %q, want %q: %v\n%s", report.Verdict, s.verdict, err, talk)
 		}
@@ -253,8 +264,8 @@ func (u upgrade) next(t *testing.T) {
 		exit = 0
 	}
 	command := u.command
-	if u.image != "" {
-		command = []string{"host", "prepare"} // what is recorded
+	if command[1] == "prepare" {
+		command = command[:2] // what is recorded
 	}
 	var plan struct {
 		Changes []struct{ File string }

@@ -256,6 +256,8 @@ func TestPermitFiles(t *testing.T) {
 	if err := startup.PermitFiles(c.root, plan); !errors.Is(err, startup.ErrNeeded) {
 		t.Errorf("%v, want %v", err, startup.ErrNeeded)
 	}
+	c.record(true, gpu)
+	noError(t, startup.PermitFiles(c.root, plan))
 	record, err := edit.Remove(c.root, observed.ContractFile)
 	noError(t, err)
 	noError(t, startup.PermitFiles(c.root, append(plan, record)))

@@ -99,7 +99,8 @@ func unitWanted(record *rdma.Record, containers *observed.Containers) bool {
 }
 
 // PermitFiles returns an error if a plan, such as that of an undo, takes the unit away while what
-// it leaves recorded needs the unit.
+// it leaves recorded needs the unit. Where only static specs want it, a plan that changes no record
+// may take it away: it undoes the entry that added the unit to a record without one.
 func PermitFiles(root host.Root, plan edit.Plan) error {
 	at := func(name string) *edit.Change {
 		i := slices.IndexFunc(plan, func(c edit.Change) bool { return c.Name == name })
@@ -127,6 +128,9 @@ func PermitFiles(root host.Root, plan edit.Plan) error {
 	}
 	if err := errors.Join(err, containersErr); err != nil || !unitWanted(record, containers) {
 		return err
+	}
+	if at(rdma.RecordFile) == nil && at(observed.ContractFile) == nil && !unitWanted(record, nil) && containers.Options.Static {
+		return nil
 	}
 	return fmt.Errorf("%s: %w", UnitFile, ErrNeeded)
 }
