@@ -28,7 +28,7 @@ VFs that are in use are never destroyed.
 
 With --revert it restores what the steps of this boot have changed and the records no
 longer want, and remakes VFs that are recorded otherwise, or refuses if a VF that would go
-is in use.
+is in use. Then it makes the nodes and CDI specs of containers as they are recorded.
 
 EXIT STATUS
   0  every step has succeeded or was not necessary
@@ -74,16 +74,19 @@ func (u *ui) startupMachine(root host.Root) startup.Machine {
 	}
 }
 
-// revertBoot carries out gpustack boot --revert. Without a result there is nothing to revert.
+// revertBoot carries out gpustack boot --revert. Without a result there is nothing to revert, but
+// containers may lack what was recorded since.
 func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
 	result, err := startup.ReadResult(root)
-	if err != nil || result == nil {
+	if err == nil && result != nil {
+		if err = u.readyForSteps(ctx, root); err == nil {
+			err = startup.Revert(ctx, u.startupMachine(root))
+		}
+	}
+	if err != nil {
 		return err
 	}
-	if err := u.readyForSteps(ctx, root); err != nil {
-		return err
-	}
-	return startup.Revert(ctx, u.startupMachine(root))
+	return u.offer(ctx, root)
 }
 
 // permitRevert returns the error with which gpustack boot --revert would refuse the record that a

@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
-	"gpustack/host/change"
 	containercheck "gpustack/host/container/check"
 	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
@@ -142,6 +141,7 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 type containerPrepareReport struct {
 	report
 	Changes   []fileChange        `json:"changes"`
+	AtBoot    []fileChange        `json:"at_boot"`
 	Functions []containerFunction `json:"devices"`
 	Options   *containerOptions   `json:"options"`
 	Names     []string            `json:"names"`
@@ -218,9 +218,10 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 	if err != nil {
 		return err
 	}
-	work := change.Work{Command: opts.command, Change: u.permittedFiles(root).New(plan.Files)}
+	work := u.containerWork(root, opts.command, plan)
+	pending := len(plan.Files.Pending()) > 0 || isRunning(root) && len(plan.Boot.Pending()) > 0
 	report := containerPrepareReport{
-		report: newReport(root, u.rebootRequired(ctx, root), len(plan.Files.Pending()) > 0, plan.Warnings...), Changes: fileChanges(plan.Files),
+		report: newReport(root, u.rebootRequired(ctx, root), pending, plan.Warnings...), Changes: fileChanges(plan.Files), AtBoot: fileChanges(plan.Boot),
 		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
 	}
 	for _, f := range plan.Record.Functions {
@@ -232,7 +233,7 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 	}
 	u.plan(opts.decision, &report, func() { u.containerPrepareTable(report) }, plan.Warnings...)
 	return u.decide(opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
-		if err := u.apply(ctx, engine, opts.format, work, &report); err != nil {
+		if err := u.applyContainers(ctx, engine, opts.format, work, plan, &report); err != nil || !isRunning(root) && !plan.Record.Options.Static {
 			return err
 		}
 		return prepare.Verify(root, plan)
@@ -269,6 +270,14 @@ func (u *ui) containerPrepareTable(r containerPrepareReport) {
 		u.printf("no function is for containers any more; running containers keep what they have\n")
 	}
 	u.diffs(r.Changes)
+	if len(r.AtBoot) > 0 {
+		when := "written at each boot, as the machine is then; from what this tree has:"
+		if isRunning(r.root) {
+			when = "written now, and at each boot as the machine is then:"
+		}
+		u.printf("\n%s\n", when)
+		u.diffs(r.AtBoot)
+	}
 	for _, note := range r.Notes {
 		u.printf("\nnote: %s\n", printable(note))
 	}
@@ -291,5 +300,9 @@ func containerPrepareSummary(r containerPrepareReport, recorded *machine.Contain
 			}
 		}
 	}
-	return sentence(strings.Join(parts, ", "), filesText(r.Changes, "changed", "new"))
+	files := r.Changes
+	if isRunning(r.root) {
+		files = slices.Concat(files, r.AtBoot)
+	}
+	return sentence(strings.Join(parts, ", "), filesText(files, "changed", "new"))
 }

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"gpustack/host"
 	"gpustack/host/container/prepare"
@@ -30,16 +30,20 @@ func (s StepResult) OfContainers() bool { return s.Kind == kindNodes || s.Kind =
 // Errors of the steps for containers.
 var (
 	// ErrNodes means that nodes of NVIDIA's driver do not exist, or have numbers of another device.
-	ErrNodes = host.WithHint(errors.New("nvidia-modprobe has not made the nodes"), "'gpustack container check' says what the driver lacks; journalctl -k has its messages")
+	ErrNodes = host.WithHint(errors.New("nvidia-modprobe has not made nodes"), "'gpustack container check' says what the driver lacks; journalctl -k has its messages")
 	// ErrNoModprobe means that nothing can make the nodes of NVIDIA's driver.
 	ErrNoModprobe = host.WithHint(errors.New("nodes of NVIDIA's driver are missing, and nothing makes them"), "install nvidia-modprobe")
+	// errNotShown means that NVIDIA's driver has not the GPU, or not yet.
+	errNotShown = host.WithHint(errors.New("has no node: NVIDIA's driver does not show the GPU"), "journalctl -k has the driver's messages")
 	// ErrNotOffered means that containers cannot get a recorded function.
 	ErrNotOffered = host.WithHint(errors.New("containers cannot get"), "'gpustack container check' names the causes; then run: systemctl restart "+Unit)
 )
 
 // containerSteps returns the steps for what is recorded for containers, after those of adapters:
 // the nodes of the GPUs, and unless they are static, the specs. A spec of adapters has to wait for
-// the drivers of VFs, which give the uverbs nodes their numbers of this boot.
+// the drivers of VFs, which give the uverbs nodes their numbers of this boot. The spec of GPUs does
+// not need the node of each: a GPU that has failed must not keep the others from containers. It
+// needs the nodes that all have, because a runtime injects a stale one without an error.
 func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
 	if c == nil {
 		return nil
@@ -52,7 +56,14 @@ func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
 	isHCA := func(f observed.ContainerFunction) bool { return f.HCA }
 	isGPU := func(f observed.ContainerFunction) bool { return !f.HCA }
 	if slices.ContainsFunc(c.Functions, isGPU) {
-		steps = append(steps, Step{ID: kindNodes, Kind: kindNodes, Needs: []string{}, Deadline: long, work: nodes{*c}})
+		steps = append(steps, Step{ID: kindNodes, Kind: kindNodes, Needs: []string{}, Deadline: long, work: nodes{}})
+		for _, f := range c.Functions {
+			if isGPU(f) {
+				steps = append(steps, Step{
+					ID: kindNodes + " " + f.Address.String(), Kind: kindNodes, Address: &f.Address, Needs: []string{}, Deadline: long, work: nodes{&f.Address},
+				})
+			}
+		}
 		addSpec("gpu", prepare.GPUFile, []string{kindNodes})
 	}
 	if slices.ContainsFunc(c.Functions, isHCA) {
@@ -67,21 +78,31 @@ func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
 	return steps
 }
 
-// nodes is the step that makes the nodes of NVIDIA's driver, which the kernel does not make.
-type nodes struct{ containers observed.Containers }
+// nodes is the step that makes nodes of NVIDIA's driver, which the kernel does not make: that of a
+// GPU, or without one those that all GPUs have.
+type nodes struct{ gpu *pci.Address }
 
-// lacking returns what nodes of the recorded GPUs are missing or have numbers of another device.
-// minors are those of nodes that nvidia-modprobe has to make.
-func (n nodes) lacking(m machine) (lacks []string, minors []int, err error) {
+// lacking returns which of the nodes are missing or have numbers of another device, and the minor
+// of the GPU. The error is errNotShown while the driver does not show the GPU.
+func (n nodes) lacking(m machine) (lacks []string, minor int, err error) {
 	devices, _, err := pci.Scan(m.root, pci.Options{})
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-		return nil, nil, err
+		return nil, 0, err
 	}
 	driver, err := nvidia.Read(m.root, devices)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, err
 	}
-	wrong := func(file string) bool {
+	files := nvidia.Nodes()
+	if n.gpu != nil {
+		gpu := driver.GPU(*n.gpu)
+		if gpu == nil || gpu.Minor == nil {
+			return nil, 0, fmt.Errorf("%s: %w", n.gpu, errNotShown)
+		}
+		minor = *gpu.Minor
+		files = nvidia.Nodes(minor)[len(files):]
+	}
+	for _, file := range files {
 		node := driver.Node(file)
 		major, minor, known := driver.Numbers(file)
 		switch {
@@ -91,73 +112,46 @@ func (n nodes) lacking(m machine) (lacks []string, minors []int, err error) {
 			lacks = append(lacks, file+" belongs to a module that is not loaded")
 		case node.Major != major || node.Minor != minor:
 			lacks = append(lacks, fmt.Sprintf("%s is device %d:%d instead of %d:%d", file, node.Major, node.Minor, major, minor))
-		default:
-			return false
-		}
-		return true
-	}
-	for _, file := range nvidia.Nodes() {
-		wrong(file)
-	}
-	for _, f := range n.containers.Functions {
-		if f.HCA {
-			continue
-		}
-		gpu := driver.GPU(f.Address)
-		if gpu == nil || gpu.Minor == nil {
-			lacks = append(lacks, fmt.Sprintf("%s has no node: NVIDIA's driver does not show it", f.Address))
-			continue
-		}
-		if file := nvidia.Nodes(*gpu.Minor)[len(nvidia.Nodes())]; wrong(file) {
-			minors = append(minors, *gpu.Minor)
 		}
 	}
-	return lacks, minors, nil
+	return lacks, minor, nil
 }
 
-func (n nodes) look(_ context.Context, m machine) (before any, reached bool, err error) {
-	lacks, _, err := n.lacking(m)
+// look waits until the driver shows the GPU: the step before has loaded the module, unless udev is
+// loading it.
+func (n nodes) look(ctx context.Context, m machine) (before any, reached bool, err error) {
+	var lacks []string
+	err = wait(ctx, m, func() error {
+		lacks, _, err = n.lacking(m)
+		return err
+	})
 	return struct {
 		Lacked []string `json:"lacked"`
 	}{lacks}, len(lacks) == 0, err
 }
 
-// carryOut has nvidia-modprobe load the modules and make the nodes. Which minors the GPUs have is
-// known only once the driver is loaded (nvidia-modprobe(1), -u and -c).
+// carryOut has nvidia-modprobe load the modules and make the nodes (nvidia-modprobe(1), -u and -c).
+// What counts are the nodes, whatever its exit status.
 func (n nodes) carryOut(ctx context.Context, m machine) error {
-	const program = "nvidia-modprobe"
-	if err := m.start(ctx, program, "-u", "-c", "0"); err != nil {
-		return err
-	}
-	lacks, minors, err := n.lacking(m)
-	if err != nil {
-		return err
-	}
-	if len(minors) > 0 {
-		argv := []string{program}
-		for _, minor := range minors {
-			argv = append(argv, "-c", fmt.Sprint(minor))
-		}
-		if err := m.start(ctx, argv...); err != nil {
+	argv := []string{"nvidia-modprobe", "-u", "-c", "0"}
+	if n.gpu != nil {
+		_, minor, err := n.lacking(m)
+		if err != nil {
 			return err
 		}
-		if lacks, _, err = n.lacking(m); err != nil {
-			return err
-		}
+		argv = []string{"nvidia-modprobe", "-c", fmt.Sprint(minor)}
 	}
-	if len(lacks) > 0 {
-		return fmt.Errorf("%w: %s", ErrNodes, strings.Join(lacks, ", "))
+	failed := m.program(ctx, argv)
+	lacks, _, err := n.lacking(m)
+	switch {
+	case err != nil:
+		return errors.Join(err, failed)
+	case len(lacks) == 0:
+		return nil
+	case errors.Is(failed, host.ErrNoProgram):
+		return fmt.Errorf("%w: %s is not installed, and %s", ErrNoModprobe, argv[0], strings.Join(lacks, ", "))
 	}
-	return nil
-}
-
-// start starts a program that makes nodes.
-func (m machine) start(ctx context.Context, argv ...string) error {
-	err := m.program(ctx, argv)
-	if errors.Is(err, host.ErrNoProgram) {
-		return fmt.Errorf("%w: %s is not installed", ErrNoModprobe, argv[0])
-	}
-	return err
+	return errors.Join(fmt.Errorf("%w: %s", ErrNodes, strings.Join(lacks, ", ")), failed)
 }
 
 func (nodes) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil, nil }
@@ -175,19 +169,19 @@ type specBefore struct {
 	File string `json:"file"` // that the step writes, and a revert removes
 }
 
-// plan returns the change of the spec's file, and why it lacks recorded functions.
-func (s spec) plan(m machine) (change edit.Plan, lacks error, err error) {
+// change returns the change of the spec's file, and why the spec lacks recorded functions.
+func (s spec) change(m machine) (c edit.Change, lacks error, err error) {
 	devices, _, err := pci.Scan(m.root, pci.Options{})
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-		return change, nil, err
+		return c, nil, err
 	}
 	driver, err := nvidia.Read(m.root, devices)
 	if err != nil {
-		return change, nil, err
+		return c, nil, err
 	}
 	stack, err := rdma.Read(m.root, devices, rdma.Options{})
 	if err != nil {
-		return change, nil, err
+		return c, nil, err
 	}
 	specs := prepare.SpecOf(&s.containers, driver, stack, devices)
 	of := specs.GPU
@@ -203,37 +197,41 @@ func (s spec) plan(m machine) (change edit.Plan, lacks error, err error) {
 			missing = append(missing, fmt.Errorf("%w %s: %s", ErrNotOffered, x.Address, x.Reason))
 		}
 	}
-	change, err = prepare.PutSpec(m.root, s.containers.Options, s.file, of)
-	return change, errors.Join(missing...), err
+	c, err = prepare.BootSpec(m.root, s.file, of)
+	return c, errors.Join(missing...), err
 }
+
+// follows is the maximum time until a uverbs device follows the driver of its function.
+const follows = 10 * time.Second
 
 // look waits until the spec has all recorded functions. One that never appears does not keep the
 // others from containers.
 func (s spec) look(ctx context.Context, m machine) (before any, reached bool, err error) {
-	var change edit.Plan
+	if soon := time.Now().Add(follows); m.fresh && s.file == prepare.HCAFile && m.appear.Before(soon) {
+		m.appear = soon
+	}
+	var c edit.Change
 	var failed error
 	lacks := wait(ctx, m, func() error {
 		var lacks error
-		change, lacks, failed = s.plan(m)
+		c, lacks, failed = s.change(m)
 		if failed != nil {
 			return nil
 		}
 		return lacks
 	})
-	return specBefore{s.name()}, lacks == nil && failed == nil && len(change.Pending()) == 0, failed
+	return specBefore{c.Name}, lacks == nil && failed == nil && c.Action() == edit.None, failed
 }
 
-func (s spec) name() string { return prepare.SpecFile(s.containers.Options, s.file) }
-
 func (s spec) carryOut(ctx context.Context, m machine) error {
-	change, lacks, err := s.plan(m)
+	c, lacks, err := s.change(m)
 	if err == nil {
-		err = change.Apply(ctx, m.root)
+		err = edit.Plan{c}.Apply(ctx, m.root)
 	}
 	if err == nil {
-		var again edit.Plan
-		if again, lacks, err = s.plan(m); err == nil && len(again.Pending()) > 0 {
-			err = fmt.Errorf("%s: %w", s.name(), ErrChangedSince)
+		var again edit.Change
+		if again, lacks, err = s.change(m); err == nil && again.Action() != edit.None {
+			err = fmt.Errorf("%s: %w", c.Name, ErrChangedSince)
 		}
 	}
 	return errors.Join(err, lacks)
@@ -241,18 +239,51 @@ func (s spec) carryOut(ctx context.Context, m machine) error {
 
 func (spec) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil, nil }
 
-// revert removes the spec, because nothing records it any more.
-func (s spec) revert(ctx context.Context, m machine, raw json.RawMessage) error {
-	var before specBefore
-	if err := json.Unmarshal(raw, &before); err != nil {
-		return err
-	}
-	if path.Base(before.File) != s.file {
-		return fmt.Errorf("%q is no spec of gpustack", before.File)
-	}
-	change, err := prepare.PutSpec(m.root, observed.ContainerOptions{}, s.file, nil)
+// revert removes the spec, because no step writes it any more.
+func (s spec) revert(ctx context.Context, m machine, _ json.RawMessage) error {
+	c, err := prepare.BootSpec(m.root, s.file, nil)
 	if err == nil {
-		err = change.Apply(ctx, m.root)
+		err = edit.Plan{c}.Apply(ctx, m.root)
 	}
 	return err
+}
+
+// Offer gives containers what is recorded for them, as a boot would: it carries out the steps for
+// containers as the machine is now, and removes specs that no step writes any more. It is run after
+// a change of the record, or its undo. A tree that is not a running machine waits for its boot. The
+// error is ErrSteps if a step failed, which the result names.
+func Offer(ctx context.Context, m Machine) (Result, error) {
+	id, err := BootID(m.Root)
+	if err != nil || id == "" {
+		return Result{}, err
+	}
+	all, err := recordedSteps(m.Root)
+	if err != nil {
+		return Result{}, err
+	}
+	var steps []Step
+	for _, s := range all {
+		if s.Kind != kindNodes && s.Kind != kindCDI {
+			continue
+		}
+		// Drivers are as they are, also where this boot has not carried out their steps.
+		s.Needs = slices.DeleteFunc(slices.Clone(s.Needs), func(id string) bool { return id != kindNodes })
+		steps = append(steps, s)
+	}
+	for id, file := range map[string]string{"gpu": prepare.GPUFile, "hca": prepare.HCAFile} {
+		if !has(steps, kindCDI+" "+id) {
+			if err := (spec{file: file}).revert(ctx, machine{root: m.Root}, nil); err != nil {
+				return Result{}, err
+			}
+		}
+	}
+	m.Appear = time.Nanosecond // devices of a running machine are there
+	r, unlock, err := m.begin(len(steps) > 0)
+	if err != nil || r == nil {
+		return Result{}, err
+	}
+	defer unlock()
+	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(s StepResult) bool { return s.OfContainers() && !has(steps, s.ID) })
+	err = r.carryOut(ctx, steps, all)
+	return r.result, err
 }

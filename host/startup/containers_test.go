@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,7 +23,10 @@ import (
 	"gpustack/host/startup"
 )
 
-const gpu, adapter = "0000:84:00.0", "0000:0c:00.0"
+const (
+	gpu, adapter = "0000:84:00.0", "0000:0c:00.0"
+	information  = "/proc/driver/nvidia/gpus/" + gpu + "/information"
+)
 
 // compute is a machine with a GPU and an adapter for containers. Its nvidia-modprobe makes nodes.
 type compute struct {
@@ -31,6 +35,9 @@ type compute struct {
 	started []string
 	makes   bool
 	absent  bool
+	fails   error         // of each start of nvidia-modprobe
+	shows   time.Duration // after which nvidia-modprobe has the driver show the GPU
+	appear  time.Duration
 }
 
 func newCompute(t *testing.T) *compute {
@@ -47,7 +54,7 @@ func newCompute(t *testing.T) *compute {
 		"-- sys/module/nvidia/version --\n550.163.01\n-- proc/driver/nvidia/version --\nNVRM version: NVIDIA UNIX x86_64 Kernel Module  550.163.01  Fri May 31 09:35:42 UTC 2024\n" +
 		"-- proc/driver/nvidia/gpus/" + gpu + "/information --\nModel: \t\t NVIDIA A100-SXM4-80GB\nDevice Minor: \t 3\n" +
 		"-- usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01 --\nx\n")
-	c := &compute{t: t, root: hosttest.Lay(t, tree.String()), makes: true}
+	c := &compute{t: t, root: hosttest.Lay(t, tree.String()), makes: true, appear: 50 * time.Millisecond}
 	c.uverbs(0)
 	return c
 }
@@ -102,12 +109,15 @@ func (c *compute) record(static bool, functions ...string) {
 
 func (c *compute) machine() startup.Machine {
 	k := &kernel{t: c.t, root: c.root}
-	return startup.Machine{Root: c.root, Kernel: func(time.Duration) driver.Requester { return k }, Version: "test", Appear: 50 * time.Millisecond,
+	return startup.Machine{Root: c.root, Kernel: func(time.Duration) driver.Requester { return k }, Version: "test", Appear: c.appear,
 		Program: func(_ context.Context, argv []string) error {
 			if c.absent {
 				return fmt.Errorf("%s: %w", argv[0], host.ErrNoProgram)
 			}
 			c.started = append(c.started, strings.Join(argv, " "))
+			if c.shows > 0 && len(c.started) == 1 {
+				time.AfterFunc(c.shows, func() { c.write(information, "Device Minor: \t 3\n") })
+			}
 			for i, word := range argv {
 				if word == "-u" && c.makes {
 					c.write("/dev/nvidiactl", "c 195:255 666\n")
@@ -118,7 +128,7 @@ func (c *compute) machine() startup.Machine {
 					c.write("/dev/nvidia"+argv[i+1], "c 195:"+argv[i+1]+" 666\n")
 				}
 			}
-			return nil
+			return c.fails
 		}}
 }
 
@@ -157,7 +167,7 @@ func TestContainers(t *testing.T) {
 	t.Parallel()
 	c := newCompute(t)
 	c.record(false, adapter, gpu)
-	c.run("nodes: done, cdi gpu: done, cdi hca: done")
+	c.run("nodes: done, nodes " + gpu + ": done, cdi gpu: done, cdi hca: done")
 	if diff := cmp.Diff([]string{"nvidia-modprobe -u -c 0", "nvidia-modprobe -c 3"}, c.started); diff != "" {
 		t.Error(diff)
 	}
@@ -165,12 +175,12 @@ func TestContainers(t *testing.T) {
 		t.Errorf("%s%s", c.spec(gpuFile), c.spec(hcaFile))
 	}
 	c.started = nil
-	c.run("nodes: unchanged, cdi gpu: unchanged, cdi hca: unchanged")
+	c.run("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: unchanged, cdi hca: unchanged")
 	if c.started != nil {
 		t.Errorf("started %q", c.started)
 	}
 	c.uverbs(4)
-	c.run("nodes: unchanged, cdi gpu: unchanged, cdi hca: done")
+	c.run("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: unchanged, cdi hca: done")
 	if !strings.Contains(c.spec(hcaFile), `"/dev/infiniband/uverbs4"`) {
 		t.Error(c.spec(hcaFile))
 	}
@@ -188,34 +198,53 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestContainersFail: without nvidia-modprobe, with one that makes nothing, and with a node of
-// another device, the step fails with the reason, and so does only what needs it.
+// TestContainersFail: what the machine lacks fails the step of it with the reason, and skips only
+// what would be wrong without it.
 func TestContainersFail(t *testing.T) {
 	t.Parallel()
+	const failed = "exit status 1"
 	for name, test := range map[string]struct {
-		breaks func(c *compute)
-		want   string
-		reason string
+		breaks  func(c *compute)
+		want    string // of nodes, those of the GPU, cdi gpu, cdi hca
+		reasons []string
 	}{
-		"absent": {func(c *compute) { c.absent = true }, "nodes: failed, cdi gpu: skipped, cdi hca: done", "nvidia-modprobe is not installed"},
-		"idle":   {func(c *compute) { c.makes = false }, "nodes: failed, cdi gpu: skipped, cdi hca: done", "/dev/nvidia-uvm is missing"},
-		"stale": {func(c *compute) { c.makes = false; c.write("/dev/nvidia-uvm", "c 508:0 666\n") },
-			"nodes: failed, cdi gpu: skipped, cdi hca: done", "/dev/nvidia-uvm is device 508:0 instead of 509:0"},
-		"no GPU": {func(c *compute) { noError(t, os.RemoveAll(c.root.Path("/proc/driver/nvidia/gpus/"+gpu))) },
-			"nodes: failed, cdi gpu: skipped, cdi hca: done", gpu + " has no node"},
+		"absent": {func(c *compute) { c.absent = true }, "failed, failed, skipped, done",
+			[]string{"nvidia-modprobe is not installed, and /dev/nvidiactl is missing", "nvidia-modprobe is not installed, and /dev/nvidia3 is missing"}},
+		"idle": {func(c *compute) { c.makes = false }, "failed, failed, skipped, done", []string{"/dev/nvidia-uvm is missing", "/dev/nvidia3 is missing"}},
+		"stale": {func(c *compute) { c.makes = false; c.write("/dev/nvidia-uvm", "c 508:0 666\n") }, "failed, failed, skipped, done",
+			[]string{"/dev/nvidia-uvm is device 508:0 instead of 509:0", "/dev/nvidia3 is missing"}},
+		"error": {func(c *compute) { c.makes = false; c.fails = errors.New(failed) }, "failed, failed, skipped, done", []string{failed, failed}},
+		// The exit status does not count when the nodes are there.
+		"error, and all made": {func(c *compute) { c.fails = errors.New(failed) }, "done, done, done, done", nil},
+		// A GPU that has failed does not keep the others from containers.
+		"no GPU": {func(c *compute) { noError(t, os.RemoveAll(c.root.Path(path.Dir(information)))) }, "done, failed, failed, done", []string{gpu + ": has no node", gpu}},
+		"late GPU": {func(c *compute) {
+			noError(t, os.Remove(c.root.Path(information)))
+			c.appear, c.shows = time.Minute, 100*time.Millisecond
+		}, "done, done, done, done", nil},
 		"no adapter": {func(c *compute) { noError(t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs"))) },
-			"nodes: done, cdi gpu: done, cdi hca: failed", adapter + ": the adapter has no uverbs device"},
+			"done, done, done, failed", []string{adapter + ": the adapter has no uverbs device"}},
 		"another adapter": {func(c *compute) { c.write("/sys/bus/pci/devices/"+adapter+"/device", "0x1017\n") },
-			"nodes: done, cdi gpu: done, cdi hca: failed", adapter + ": the recorded function is not at this address"},
+			"done, done, done, failed", []string{adapter + ": the recorded function is not at this address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCompute(t)
 			c.record(false, adapter, gpu)
 			test.breaks(c)
-			for _, s := range c.run(test.want).Steps {
-				if s.Status == startup.Failed && !strings.Contains(s.Error, test.reason) {
-					t.Errorf("%s: %q, want %q", s.ID, s.Error, test.reason)
+			var want []string
+			for i, status := range strings.Split(test.want, ", ") {
+				want = append(want, []string{"nodes", "nodes " + gpu, "cdi gpu", "cdi hca"}[i]+": "+status)
+			}
+			var errs []string
+			for _, s := range c.run(strings.Join(want, ", ")).Steps {
+				if s.Status == startup.Failed {
+					errs = append(errs, s.Error)
+				}
+			}
+			for i, reason := range test.reasons {
+				if i >= len(errs) || !strings.Contains(errs[i], reason) {
+					t.Errorf("%q, want %q", errs, test.reasons)
 				}
 			}
 		})
@@ -227,9 +256,28 @@ func TestStatic(t *testing.T) {
 	t.Parallel()
 	c := newCompute(t)
 	c.record(true, adapter, gpu)
-	c.run("nodes: done")
+	c.run("nodes: done, nodes " + gpu + ": done")
 	if c.spec(gpuFile)+c.spec(hcaFile) != "" {
 		t.Error("specs are in /run/cdi")
+	}
+}
+
+// TestBootLeavesStatic: specs in /etc/cdi are no boot's, neither to replace nor to remove, when the
+// record becomes static or is not any more.
+func TestBootLeavesStatic(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	c.record(false, gpu)
+	c.write("/etc/cdi/"+gpuFile, "{}")
+	c.run("nodes: done, nodes " + gpu + ": done, cdi gpu: done")
+	static := func() bool { ok, err := c.root.Exists("/etc/cdi/" + gpuFile); noError(t, err); return ok }
+	if !static() {
+		t.Fatal("a boot removes the static spec")
+	}
+	c.record(true, gpu)
+	noError(t, startup.Revert(context.Background(), c.machine()))
+	if !static() || c.spec(gpuFile) != "" {
+		t.Errorf("static spec is there: %t, the other: %q", static(), c.spec(gpuFile))
 	}
 }
 
@@ -268,4 +316,69 @@ func TestPermitFiles(t *testing.T) {
 	if err := startup.PermitFiles(c.root, append(plan, record)); !errors.Is(err, startup.ErrNeeded) {
 		t.Errorf("%v, want %v", err, startup.ErrNeeded)
 	}
+}
+
+// offer brings what containers get to what is recorded now.
+func (c *compute) offer(want string) {
+	c.t.Helper()
+	m := c.machine()
+	m.Appear = time.Hour // it must not wait
+	result, err := startup.Offer(context.Background(), m)
+	var got []string
+	for _, s := range result.Steps {
+		got = append(got, s.ID+": "+string(s.Status))
+	}
+	if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+		c.t.Errorf("%s\n%+v", diff, result.Steps)
+	}
+	if failed := strings.Contains(want, "failed"); failed != errors.Is(err, startup.ErrSteps) || !failed && err != nil {
+		c.t.Errorf("error: %v", err)
+	}
+}
+
+// TestOffer: after each change of the record, containers get what is recorded, without a boot: also
+// where no step has run in this boot, and whatever a spec in /run/cdi had been.
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	c.offer("")
+	c.record(false, gpu)
+	c.offer("nodes: done, nodes " + gpu + ": done, cdi gpu: done")
+	first := c.spec(gpuFile)
+	c.write("/run/cdi/"+gpuFile, "{}")
+	c.record(false, adapter, gpu)
+	c.offer("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: done, cdi hca: done")
+	if c.spec(gpuFile) != first || c.spec(hcaFile) == "" {
+		t.Errorf("%s%s", c.spec(gpuFile), c.spec(hcaFile))
+	}
+	noError(t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs")))
+	c.offer("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: unchanged, cdi hca: failed")
+	c.record(true, adapter, gpu)
+	c.offer("nodes: unchanged, nodes " + gpu + ": unchanged")
+	c.record(false)
+	c.write("/run/cdi/"+hcaFile, "{}")
+	c.offer("")
+	if c.spec(gpuFile)+c.spec(hcaFile) != "" {
+		t.Error("specs remain")
+	}
+	// A tree waits for its boot.
+	c.record(false, gpu)
+	noError(t, os.Remove(c.root.Path("/proc/sys/kernel/random/boot_id")))
+	c.offer("")
+	if c.spec(gpuFile) != "" {
+		t.Error("a spec is in a tree that is no running machine")
+	}
+}
+
+// TestOfferVFs: the spec of a VF whose record is newer than this boot is written all the same.
+func TestOfferVFs(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	_, record := server(t, rdma.ForContainers)
+	record.Adapters[0].Address, record.Adapters[0].VFs[0].Address = address(t, "0000:0b:00.0"), address(t, adapter)
+	text, err := record.Text()
+	noError(t, err)
+	c.write(rdma.RecordFile, string(text))
+	c.record(false, adapter)
+	c.offer("cdi hca: done")
 }

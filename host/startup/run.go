@@ -281,6 +281,7 @@ func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
 	defer cancel()
 	m := r.machine(s.Deadline)
 	m.done = r.succeeded[s.ID] && !slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status != Unchanged })
+	m.fresh = slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status == Done })
 	before, reached, err := s.work.look(ctx, m)
 	switch {
 	case err != nil:

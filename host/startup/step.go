@@ -59,6 +59,8 @@ type machine struct {
 	// done means that the step has succeeded earlier in this boot, and that the steps it needs have
 	// changed nothing since.
 	done bool
+	// fresh means that a step which this one needs has changed the machine in this run.
+	fresh bool
 }
 
 // Kinds of steps.

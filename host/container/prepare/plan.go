@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -17,8 +18,9 @@ import (
 type Plan struct {
 	Record   machine.Containers
 	Files    edit.Plan
-	Names    []string // qualified names of the devices that containers can be given
-	Notes    []string // costs, and what is left to the operator
+	Boot     edit.Plan // specs that each boot writes, as one would now; no entry records them
+	Names    []string  // qualified names of the devices that containers can be given
+	Notes    []string  // costs, and what is left to the operator
 	Warnings []string
 }
 
@@ -35,9 +37,13 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		if err != nil {
 			return Plan{}, err
 		}
-		p.Files = append(p.Files, changes...)
 		for _, c := range changes {
-			if c.After != nil && w.Record.Options.Static { // each boot writes the others as the machine is then
+			if path.Dir(c.Name) == cdi.DynamicFolder {
+				p.Boot = append(p.Boot, c)
+				continue
+			}
+			p.Files = append(p.Files, c)
+			if c.After != nil {
 				p.Record.Files = append(p.Record.Files, machine.Hash{Name: c.Name, Hash: c.After.Hash()})
 			}
 		}
@@ -70,19 +76,34 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 func PutSpec(root host.Root, options machine.ContainerOptions, name string, spec *specs.Spec) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, static := range []bool{true, false} {
-		c, err := edit.Remove(root, SpecFile(machine.ContainerOptions{Static: static}, name))
-		if err == nil && spec != nil && static == options.Static {
-			var text []byte
-			if text, err = cdi.Text(*spec); err == nil {
-				c, err = edit.Put(root, c.Name, text, 0o644, false)
-			}
+		of := spec
+		if static != options.Static {
+			of = nil
 		}
+		c, err := putSpec(root, SpecFile(machine.ContainerOptions{Static: static}, name), of)
 		if err != nil {
 			return nil, err
 		}
 		plan = append(plan, c)
 	}
 	return plan, nil
+}
+
+// BootSpec returns the change of the spec that each boot writes, or without one its removal. Files
+// in /etc/cdi are no boot's.
+func BootSpec(root host.Root, name string, spec *specs.Spec) (edit.Change, error) {
+	return putSpec(root, SpecFile(machine.ContainerOptions{}, name), spec)
+}
+
+func putSpec(root host.Root, file string, spec *specs.Spec) (edit.Change, error) {
+	if spec == nil {
+		return edit.Remove(root, file)
+	}
+	text, err := cdi.Text(*spec)
+	if err != nil {
+		return edit.Change{}, err
+	}
+	return edit.Put(root, file, text, 0o644, false)
 }
 
 // notes adds the costs of the specs, and what is left to the operator.

@@ -95,7 +95,7 @@ func TestPlan(t *testing.T) {
 		}
 		p, err := prepare.NewPlan(n.root, m, want, nil)
 		if err == nil {
-			err = p.Files.Apply(context.Background(), n.root)
+			err = append(p.Files, p.Boot...).Apply(context.Background(), n.root) // as the steps of a boot do
 		}
 		if err == nil {
 			m.Guests, m.Recorded, err = machine.ReadRecord(n.root)
