@@ -22,6 +22,9 @@ var (
 	// ErrForContainers means that the VFs of an adapter remain with their host driver.
 	ErrForContainers = host.WithHint(errors.New("is prepared for containers, not for guests"),
 		"run gpustack rdma prepare --device ADDRESS --vfs N --for guests and reboot")
+	// ErrRecordedForContainers means that container prepare has recorded a function.
+	ErrRecordedForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
+		"take it from containers first: gpustack container prepare --remove ADDRESS")
 	// ErrOfferedTwice means that two values of --hca stand for one function.
 	ErrOfferedTwice = host.WithHint(errors.New("is given twice"), "give each function once: a physical function stands for all its VFs")
 	// ErrWholeAndVFs means that a physical function and a VF of it would both be offered.
@@ -118,6 +121,10 @@ func (w *Want) addHCAs(o Options) (aliases []Alias, errs []error) {
 		}
 		w.Warnings = append(w.Warnings, o.hcaWarnings(h, functions)...)
 		for _, f := range functions {
+			if slices.Contains(o.Containers, f.address) {
+				errs = append(errs, fmt.Errorf("--hca %s: %s %w", h.Address, f.address, ErrRecordedForContainers))
+				continue
+			}
 			if _, twice := offered[f.address]; twice {
 				errs = append(errs, fmt.Errorf("--hca %s: %s %w", h.Address, f.address, ErrOfferedTwice))
 				continue

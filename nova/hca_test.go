@@ -28,6 +28,7 @@ func TestHCA(t *testing.T) {
 		function("0c:00.0", "0x101b", "8", "1")+function("0c:00.1", "0x101c", "", "")+
 		function("12:00.0", "0x101b", "8", "0")+function("54:00.0", "0x101b", "8", "0")+
 		function("60:00.0", "0x101b", "8", "0")+function("61:00.0", "0x101b", "8", "0")+
+		function("64:00.0", "0x101b", "8", "0")+function("65:00.0", "0x101b", "8", "0")+
 		function("62:00.0", "0x101b", "8", "1")+function("62:00.1", "0x101c", "", "")), pci.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +49,11 @@ func TestHCA(t *testing.T) {
 		{Address: address("0000:54:00.0"), LinkLayer: nova.LinkEthernet, Whole: true},
 		{Address: address("0000:60:00.0"), LinkLayer: nova.LinkEthernet, VFs: []nova.AdapterVF{{Address: address("0000:60:00.2"), ProductID: vf}}},
 		{Address: address("0000:62:00.0"), LinkLayer: nova.LinkInfiniBand, Whole: true},
+		{Address: address("0000:64:00.0"), Whole: true},
+		{Address: address("0000:65:00.0"), VFs: []nova.AdapterVF{{Address: address("0000:65:00.2"), ProductID: vf}}},
 		{Address: address("0000:61:00.0"), Containers: true, VFs: []nova.AdapterVF{{Address: address("0000:61:00.2"), ProductID: vf}}},
 	}
+	ofContainers := []pci.Address{address("0000:64:00.0"), address("0000:65:00.2")}
 	const spec = `{"address":"0000:0c:00.1","vendor_id":"15b3","product_id":"101c"`
 	for _, test := range []struct {
 		name, hca string
@@ -69,12 +73,14 @@ func TestHCA(t *testing.T) {
 		{"no VFs", "0000:12:00.0=alias:CX6VF", "", "", "", nova.ErrNoVFs},
 		{"containers", "0000:61:00.0=alias:CX6VF", "", "", "", nova.ErrForContainers},
 		{"a VF for containers", "0000:61:00.2=alias:CX6VF", "", "", "", nova.ErrForContainers},
+		{"a PF recorded for containers", "0000:64:00.0=alias:CX6", "", "", "", nova.ErrRecordedForContainers},
+		{"a VF recorded for containers, by its PF", "0000:65:00.0=alias:CX6VF", "", "", "", nova.ErrRecordedForContainers},
 		{"unknown", "0000:ff:00.0=alias:CX6VF", "", "", "", nova.ErrNoAdapter},
 		{"whole and a VF of it", "0000:62:00.0=alias:CX6 0000:62:00.1=alias:CX6VF", "", "", "", nova.ErrWholeAndVFs},
 		{"twice", "0000:0c:00.0=alias:A 0000:0c:00.1=alias:B", "", "", "", nova.ErrOfferedTwice},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := nova.Options{Role: nova.Compute, Release: 26, Machine: nova.Machine{Devices: devices}, Adapters: adapters}
+			o := nova.Options{Role: nova.Compute, Release: 26, Machine: nova.Machine{Devices: devices, Containers: ofContainers}, Adapters: adapters}
 			for _, text := range strings.Fields(test.hca) {
 				h, err := nova.ParseHCA(text)
 				if err != nil {

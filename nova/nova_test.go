@@ -184,6 +184,10 @@ func TestHosts(t *testing.T) {
 		}
 		return nova.Host{Name: name, Devices: devices}
 	}
+	ofContainers := func(h nova.Host, i int) nova.Host {
+		h.Containers = []pci.Address{h.Devices[i].Address}
+		return h
+	}
 	for _, test := range []struct {
 		name  string
 		hosts []nova.Host
@@ -194,6 +198,8 @@ func TestHosts(t *testing.T) {
 		{"no VFs allowed", []nova.Host{host("a", "20b2/0")}, "A100-SXM4-80GB=20b2 type-PCI"},
 		{"products of one model", []nova.Host{host("a", "20b2", "20b0")}, "A100-SXM4-80GB=20b2 type-PCI, A100-SXM4-40GB=20b0 type-PCI"},
 		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de:ffff: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model"},
+		{"a GPU of containers beside others", []nova.Host{ofContainers(host("a", "20b2", "1eb8"), 0)}, "T4=1eb8 type-PCI"},
+		{"only GPUs of containers", []nova.Host{ofContainers(host("a", "20b2"), 0)}, "host a has no NVIDIA GPU for guests"},
 		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")},
 			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},
 	} {
@@ -234,20 +240,24 @@ func TestTwins(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		name      string
-		given     []pci.Address
-		byAddress bool
-		want      string // addresses, "all", or the fault
+		name       string
+		given      []pci.Address
+		containers []pci.Address
+		byAddress  bool
+		want       string // addresses, "all", or the fault
 	}{
-		{"nothing known", nil, false, "all"},
-		{"both given", []pci.Address{first, second}, false, "all"},
-		{"one stays", []pci.Address{second}, false, "0000:02:00.0"},
-		{"by address", []pci.Address{first, second}, true, "0000:01:00.0 0000:02:00.0"},
-		{"none given", []pci.Address{}, false, "alias K4200: no function of 10de:11b4 on this machine is prepared for guests"},
+		{"nothing known", nil, nil, false, "all"},
+		{"both given", []pci.Address{first, second}, nil, false, "all"},
+		{"one stays", []pci.Address{second}, nil, false, "0000:02:00.0"},
+		{"by address", []pci.Address{first, second}, nil, true, "0000:01:00.0 0000:02:00.0"},
+		{"none given", []pci.Address{}, nil, false, "alias K4200: no function of 10de:11b4 on this machine is prepared for guests"},
+		{"one for containers, nothing else known", nil, []pci.Address{second}, false, "0000:01:00.0"},
+		{"one for containers, by address", nil, []pci.Address{second}, true, "0000:01:00.0"},
+		{"both for containers", nil, []pci.Address{first, second}, false, "alias K4200: no function of 10de:11b4 on this machine is prepared for guests"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a},
-				Machine: nova.Machine{Devices: devices, Given: test.given}, ByAddress: test.byAddress})
+				Machine: nova.Machine{Devices: devices, Given: test.given, Containers: test.containers}, ByAddress: test.byAddress})
 			var got []string
 			for _, s := range w.Specs {
 				if s.Address == nil {

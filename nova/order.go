@@ -351,12 +351,9 @@ func (p *planner) functions(s devspec.Spec) (found []pci.Address) {
 	return found
 }
 
-// kept returns those functions that remain with the host.
+// kept returns those functions that remain with the host or are for containers.
 func (p *planner) kept(functions []pci.Address) []pci.Address {
-	if p.options.Given == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(functions), func(a pci.Address) bool { return slices.Contains(p.options.Given, a) })
+	return slices.DeleteFunc(slices.Clone(functions), p.options.offers)
 }
 
 // replace marks specs of gpustack in its other form: by ids if the planned specs are by address,

@@ -133,7 +133,8 @@ func planSpecs(t *testing.T, o nova.Options, alias string, files map[string]stri
 	return after, p, err
 }
 
-// TestKeptDevices: a function that remains with the host is offered by no device_spec.
+// TestKeptDevices: a function that remains with the host is offered by no device_spec, and neither
+// is one that containers have.
 func TestKeptDevices(t *testing.T) {
 	const product, one = `{"vendor_id": "10de", "product_id": "11b4"}`, `{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4"}`
 	devices := twoCards(t)
@@ -150,17 +151,21 @@ func TestKeptDevices(t *testing.T) {
 			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` +
 				one + `: devices that both specs match would lose its x`},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			after, _, err := planSpecs(t, nova.Options{Release: 26,
-				Machine: nova.Machine{Devices: devices, Given: []pci.Address{devices[0].Address}}}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
-			got := after["nova.conf"]
-			if err != nil {
-				got = err.Error()
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+		for of, m := range map[string]nova.Machine{
+			"host":       {Devices: devices, Given: []pci.Address{devices[0].Address}},
+			"containers": {Devices: devices, Containers: []pci.Address{devices[1].Address}},
+		} {
+			t.Run(test.name+", "+of, func(t *testing.T) {
+				after, _, err := planSpecs(t, nova.Options{Release: 26, Machine: m}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
+				got := after["nova.conf"]
+				if err != nil {
+					got = err.Error()
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
 	}
 }
 

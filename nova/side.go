@@ -26,6 +26,12 @@ type Machine struct {
 	Containers []pci.Address          // the functions that are recorded for containers
 }
 
+// offers reports whether guests may be offered a function: it is prepared for them, or nothing says
+// that it is not.
+func (m Machine) offers(a pci.Address) bool {
+	return !slices.Contains(m.Containers, a) && (m.Given == nil || slices.Contains(m.Given, a))
+}
+
 // Recorded are the functions of a machine that have a role.
 type Recorded struct {
 	Guests     []pci.Address // recorded by host prepare, nil without a record

@@ -139,7 +139,8 @@ func NewWant(o Options) (Want, error) {
 }
 
 // products returns an alias with the derived name for each product of the NVIDIA GPUs of the
-// inventories, without virtual functions. A product that --alias names needs no name.
+// inventories, without virtual functions and without those of containers. A product that --alias
+// names needs no name.
 func (o Options) products() ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
@@ -150,7 +151,7 @@ func (o Options) products() ([]Alias, error) {
 		found := false
 		for i := range h.Devices {
 			d := &h.Devices[i]
-			if !d.Candidate || d.ProductID == nil || d.SRIOV.PF != nil {
+			if !d.Candidate || d.ProductID == nil || d.SRIOV.PF != nil || slices.Contains(h.Containers, d.Address) {
 				continue
 			}
 			found = true
@@ -169,7 +170,7 @@ func (o Options) products() ([]Alias, error) {
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("host %s has no NVIDIA GPU", h.Name))
+			errs = append(errs, fmt.Errorf("host %s has no NVIDIA GPU for guests", h.Name))
 		}
 	}
 	var aliases []Alias
@@ -189,7 +190,7 @@ func (o Options) products() ([]Alias, error) {
 }
 
 // specs returns the device specs of an alias for this machine: one by ids, or one for each address
-// where an identical device remains with the host.
+// where an identical device remains with the host or is for containers.
 func (o Options) specs(a Alias) ([]Spec, error) {
 	spec := Spec{VendorID: a.VendorID, ProductID: a.ProductID, Managed: o.Managed}
 	if o.Placement {
@@ -205,7 +206,7 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	for i := range o.Devices {
 		if d := &o.Devices[i]; d.IsVendor(a.VendorID) && d.ProductID != nil && *d.ProductID == a.ProductID && d.SRIOV.PF == nil {
 			here = append(here, d.Address)
-			if o.Given == nil || slices.Contains(o.Given, d.Address) {
+			if o.offers(d.Address) {
 				given = append(given, d.Address)
 			}
 		}

@@ -40,7 +40,8 @@ numa_policy, resource_class, traits (joined by plus signs) or live_migratable.
 --inventory defines an alias for each product in the JSON or YAML of host scan, with
 type-PF if the product supports SR-IOV. Without both, a compute node gets an alias for
 each product that host prepare has recorded there. A compute node offers functions by
-ids, or by address if an identical device remains with the host.
+ids, or by address if an identical device remains with the host or is for containers.
+Nothing that container prepare has recorded is offered.
 
 The name of such an alias depends on the product alone: K4200, A100-SXM4-80GB. Names in
 use win: that of --alias, else that of --names, else that of an alias for the same

@@ -495,7 +495,7 @@ func (c *checker) ofContainers(s side) {
 				continue
 			}
 			status, seen := guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(h.Name)), at.file, h, sure)
-			c.add(checkDeviceSpec, status, at.file, at.line, seen, "can give a guest the GPU that a container uses",
+			c.add(checkDeviceSpec, status, at.file, at.line, seen, "can assign to a guest what a container uses",
 				"run gpustack nova configure --role compute --by-address there, or take it from containers: gpustack container prepare --remove "+both[0])
 		}
 	}
@@ -526,6 +526,7 @@ func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
 			continue
 		}
 		switch p := (product{*d.VendorID, *d.ProductID}); {
+		case slices.Contains(h.Containers, d.Address): // reported by ofContainers
 		case !s.spec.MatchesIDs(p[0].String(), p[1].String()):
 		case forGuests:
 			held[p] = true

@@ -136,6 +136,10 @@ func TestSpecsAndHardware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, err := pci.ParseAddress("0000:88:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name, specs string
 		machine     nova.Machine
@@ -154,6 +158,9 @@ func TestSpecsAndHardware(t *testing.T) {
 		{"a device of the host, by vendor", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Given: []pci.Address{kept}}, nil,
 			"fail device_spec node:2 a device_spec also matches 0000:88:00.0, which should remain with this host", 2},
 		{"a device of containers here", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Containers: []pci.Address{kept}}, nil,
+			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this host have", 2},
+		{"a device of containers beside a twin of guests", `{"vendor_id": "10de"}`,
+			nova.Machine{Devices: machine.Devices, Given: []pci.Address{other}, Containers: []pci.Address{kept}}, nil,
 			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this host have", 2},
 		{"a device of containers on a host, by its address", `{"address": "0000:84:00.0"}`, nova.Machine{},
 			[]nova.Host{{Name: "gpu1", Devices: machine.Devices, Containers: []pci.Address{kept}}},
