@@ -74,7 +74,7 @@ func filesOf(root host.Root) change.Files {
 func (u *ui) permittedFiles(root host.Root) change.Files {
 	files := filesOf(root)
 	files.Permit = func(plan edit.Plan) error {
-		if err := startup.PermitFiles(root, plan); err != nil {
+		if err := errors.Join(startup.PermitFiles(root, plan), rdmaprepare.PermitRoles(root, plan)); err != nil {
 			return err
 		}
 		if err := rdmaprepare.Permit(root, plan); err != nil || root.Path("/") != "/" {

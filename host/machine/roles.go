@@ -66,6 +66,14 @@ func (c *Containers) At(a pci.Address) *ContainerFunction {
 	return &c.Functions[i]
 }
 
+// All returns the recorded functions. A nil record has none.
+func (c *Containers) All() []ContainerFunction {
+	if c == nil {
+		return nil
+	}
+	return c.Functions
+}
+
 // IsAt reports whether the device at the recorded address is the recorded function.
 func (f ContainerFunction) IsAt(devices pci.Devices) bool {
 	d := devices.At(f.Address)

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/prepare"
@@ -384,5 +385,95 @@ func TestPermit(t *testing.T) {
 	}
 	if err := prepare.Permit(root, edit.Plan{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}); err == nil {
 		t.Error("a malformed record is permitted")
+	}
+}
+
+// TestContainers: no function that is recorded for containers is planned for guests, and none is
+// lost, whether the record is changed or the change undone.
+func TestContainers(t *testing.T) {
+	adapter := infiniband()
+	root := hosttest.Lay(t, machineOf([]hca{adapter}, "", ""))
+	pf := []pci.Address{address(adapter.address)}
+	vfs := func(n int, use rdma.Use) prepare.Options { return prepare.Options{Add: pf, VFs: n, Use: use} }
+	record := func(addresses ...string) *machine.Containers {
+		c := &machine.Containers{}
+		for _, a := range addresses {
+			c.Functions = append(c.Functions, machine.ContainerFunction{Address: address(a), VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{}, HCA: true})
+		}
+		return c
+	}
+	write := func(containers *machine.Containers) edit.Change {
+		t.Helper()
+		text, err := machine.RecordText(nil, containers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := edit.Put(root, machine.ContractFile, text, 0o600, false)
+		if err == nil {
+			err = edit.Plan{c}.Apply(t.Context(), root)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	p, text := plan(t, root, vfs(2, rdma.ForContainers))
+	if text != "" {
+		t.Fatal(text)
+	}
+	apply(t, root, p)
+	write(record("0c:00.0", "0c:00.3"))
+	const gone = "0000:0c:00.3: is for containers, and a VF of 0000:0c:00.0 that would not be made any more"
+	for name, test := range map[string]struct {
+		options prepare.Options
+		want    string
+	}{
+		"as recorded": {prepare.Options{}, ""},
+		"more VFs":    {vfs(4, rdma.ForContainers), ""},
+		"fewer VFs":   {vfs(1, rdma.ForContainers), gone},
+		"removed":     {prepare.Options{Remove: pf}, gone},
+		"none":        {prepare.Options{None: true}, gone},
+		"whole":       {prepare.Options{Add: pf, Whole: true, Use: rdma.ForContainers}, gone},
+		"for guests":  {vfs(2, rdma.ForGuests), "0000:0c:00.0: is for containers\n0000:0c:00.3: is for containers"},
+	} {
+		if _, got := plan(t, root, test.options); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+
+	file := func(a ...rdma.Prepared) *edit.File {
+		text, err := rdma.Record{Schema: 1, Adapters: a}.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &edit.File{Content: text}
+	}
+	for name, test := range map[string]struct {
+		change edit.Change
+		want   string
+	}{
+		"the VFs go":         {edit.Change{Name: rdma.RecordFile, Before: file(p.Record.Adapters...)}, gone},
+		"the VFs stay":       {edit.Change{Name: rdma.RecordFile, Before: file(p.Record.Adapters...), After: file(p.Record.Adapters...)}, ""},
+		"another file":       {edit.Change{Name: "/etc/x"}, ""},
+		"no container":       {edit.Change{Name: machine.ContractFile}, ""},
+		"a malformed record": {edit.Change{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}, "/var/lib/gpustack/rdma.json: "},
+	} {
+		got := ""
+		if err := prepare.PermitRoles(root, edit.Plan{test.change}); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	// The adapter was given to guests since, and the undo would return it to containers.
+	again := write(record("0c:00.0"))
+	write(record())
+	if p, text = plan(t, root, vfs(2, rdma.ForGuests)); text != "" {
+		t.Fatal(text)
+	}
+	apply(t, root, p)
+	if err := prepare.PermitRoles(root, edit.Plan{again}); err == nil || err.Error() != "0000:0c:00.0: is for containers" {
+		t.Error(err)
 	}
 }

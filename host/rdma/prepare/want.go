@@ -132,6 +132,7 @@ func NewWant(root host.Root, m Machine, o Options) (Want, error) {
 	for _, a := range pci.Unique(o.Add) {
 		w.add(a)
 	}
+	w.fail(lost(w.Containers, m.Recorded, &w.Record)...)
 	if len(w.Record.Adapters) == 0 {
 		w.Record.Netns = ""
 	}
@@ -440,11 +441,8 @@ func (w *wanting) claimed(p rdma.Prepared) {
 				fmt.Sprintf("gpustack host prepare --remove %s", a))
 			w.fail(selection.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
 		}
-		if p.Use == rdma.ForGuests && w.Containers.At(a) != nil {
-			err := host.WithHint(errors.New("is for containers"), fmt.Sprintf("take it from containers first: gpustack container prepare --remove %s", a))
-			w.fail(selection.Refuse(a, host.WithCode(err, host.CodeRole, "")))
-		}
 	}
+	w.fail(forBoth(w.Containers, &rdma.Record{Adapters: []rdma.Prepared{p}})...)
 }
 
 // forGuests fails if guests can have no devices here. Kernel arguments that host prepare has
