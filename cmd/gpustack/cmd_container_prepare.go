@@ -18,6 +18,12 @@ import (
 	"gpustack/host/startup"
 )
 
+// Values of --print.
+const (
+	printDocker = "docker"
+	printCNI    = "cni"
+)
+
 func newContainerPrepareCommand(u *ui) *cli.Command {
 	return &cli.Command{
 		Name:  "prepare",
@@ -44,6 +50,12 @@ SELECTION
   NVSwitches. --kind holds for what is added; what is recorded keeps its name, so GPUs of
   two kinds are refused, and adapters of two kinds too.
 
+OTHER PROGRAMS
+  --print docker prints the command line for a docker that reads no CDI specs (before 25.0),
+  --print cni the configuration of CNI networks for the adapters: sriov or ib-sriov with rdma for
+  a VF, macvlan and ipvlan for an adapter that containers share. Both are for the functions of
+  --device and --hca, or else for all that are recorded, and change nothing.
+
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
   names that folder find them there. --library-path sets the variable for all others, and
@@ -55,6 +67,7 @@ EXAMPLES
   gpustack container prepare --device 0000:84:00.0 --dry-run
   gpustack container prepare --device 0000:84:00.0 --library-path --yes
   gpustack container prepare --hca 0000:0c:00.0 --umad
+  gpustack container prepare --device 0000:84:00.0 --print docker
   gpustack container prepare --remove 0000:84:00.0 --yes
   gpustack container prepare --none
 
@@ -74,6 +87,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
 			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
 				pathRules{kind: handedOver}},
+			choiceFlag{&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"}, []string{"", printDocker, printCNI}},
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
 			dryRunFlag(), yesFlag(), quietFlag(),
@@ -87,6 +101,7 @@ type containerPrepareOptions struct {
 	root    string
 	prepare prepare.Options
 	images  []string
+	form    string // of --print
 	command string // the command line, for the journal
 }
 
@@ -103,6 +118,7 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 			None:   c.Bool("none"),
 		},
 		images:  c.StringSlice("image"),
+		form:    f.choice(c, "print"),
 		command: "container prepare" + selected(c, "device", "hca", "remove", "image"),
 	}
 	if c.IsSet("kind") {
@@ -128,6 +144,7 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 		}
 	}
 	f.exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image", "remove")
+	f.exclude(c, "print", "yes", "dry-run", "quiet", "remove", "none")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {
@@ -146,6 +163,8 @@ type containerPrepareReport struct {
 	Options   *containerOptions   `json:"options"`
 	Names     []string            `json:"names"`
 	Notes     []string            `json:"notes"`
+	Docker    []string            `json:"docker"`
+	CNI       []prepare.Network   `json:"cni"`
 }
 
 // containerFunction is a function of the record.
@@ -154,6 +173,7 @@ type containerFunction struct {
 	VendorID  pci.ID      `json:"vendor_id"`
 	ProductID pci.ID      `json:"product_id"`
 	HCA       bool        `json:"hca"`
+	Names     []string    `json:"names"`
 }
 
 // containerOptions are the options of the record.
@@ -172,8 +192,10 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 		return err
 	}
 	engine := u.engine(root, driver.DefaultTimeout)
-	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
-		return err
+	if opts.form == "" {
+		if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+			return err
+		}
 	}
 	m, err := prepare.Observe(root)
 	if err != nil {
@@ -225,11 +247,21 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
 	}
 	for _, f := range plan.Record.Functions {
-		report.Functions = append(report.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA})
+		report.Functions = append(report.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, append([]string{}, plan.NamesOf[f.Address]...)})
 	}
 	if len(report.Functions) > 0 {
 		options := containerOptions(plan.Record.Options)
 		report.Options = &options
+	}
+	only := prepare.Only(want.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
+	report.Docker = prepare.DockerRun(prepare.SpecOf(&only, m.Driver, m.Stack, m.Devices))
+	networks, networkNotes, err := prepare.Networks(only, m.Stack)
+	if err != nil {
+		return err
+	}
+	report.CNI = append([]prepare.Network{}, networks...)
+	if opts.form != "" {
+		return u.containerPrint(opts, report, networkNotes)
 	}
 	u.plan(opts.decision, &report, func() { u.containerPrepareTable(report) }, plan.Warnings...)
 	return u.decide(opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
@@ -248,17 +280,21 @@ func (u *ui) containerPrepareTable(r containerPrepareReport) {
 		if f.HCA {
 			what = "RDMA adapter"
 		}
-		var names []string
-		for _, name := range r.Names {
-			if strings.Contains(name, "="+f.Address.String()) {
-				names = append(names, name)
+		row := []string{f.Address.String(), what, f.VendorID.String() + ":" + f.ProductID.String(), ""}
+		for i, name := range f.Names {
+			if i > 0 {
+				rows, row = append(rows, row), []string{"", "", "", ""}
 			}
+			row[3] = name
 		}
-		rows = append(rows, []string{f.Address.String(), what, f.VendorID.String() + ":" + f.ProductID.String(), strings.Join(names, ", ")})
+		rows = append(rows, row)
 	}
 	switch {
 	case len(rows) > 0:
 		u.table([]string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
+		if i := slices.IndexFunc(r.Functions, func(f containerFunction) bool { return len(f.Names) > 0 }); i >= 0 {
+			u.printf("\nto start a container with one: podman run --device %s IMAGE; docker since 25.0 and nerdctl alike\n", r.Functions[i].Names[0])
+		}
 		if !r.Changed {
 			u.printf("\nnothing to do: the files are as planned\n")
 			return

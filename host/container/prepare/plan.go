@@ -12,15 +12,17 @@ import (
 	"gpustack/host/cdi"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 )
 
 // Plan is a list of file changes, with what the operator has to know.
 type Plan struct {
 	Record   machine.Containers
 	Files    edit.Plan
-	Boot     edit.Plan // specs that each boot writes, as one would now; no entry records them
-	Names    []string  // qualified names of the devices that containers can be given
-	Notes    []string  // costs, and what is left to the operator
+	Boot     edit.Plan                // specs that each boot writes, as one would now; no entry records them
+	Names    []string                 // qualified names of the devices that containers can be given
+	NamesOf  map[pci.Address][]string // those of each function
+	Notes    []string                 // costs, and what is left to the operator
 	Warnings []string
 }
 
@@ -28,7 +30,7 @@ type Plan struct {
 // boot, and the record. The record of guests stays as it is.
 func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
-	p.Record.Files = []machine.Hash{}
+	p.Record.Files, p.NamesOf = []machine.Hash{}, map[pci.Address][]string{}
 	for _, f := range []struct {
 		name string
 		spec *specs.Spec
@@ -48,10 +50,13 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 			}
 		}
 		if f.spec != nil {
-			for _, d := range f.spec.Devices {
-				p.Names = append(p.Names, f.spec.Kind+"="+d.Name)
-			}
+			p.Names = append(p.Names, namesOf(f.spec)...)
 		}
+	}
+	for _, f := range w.Record.Functions {
+		only := Only(w.Record, []pci.Address{f.Address}, w.Record.Options.UMAD)
+		of := SpecOf(&only, m.Driver, m.Stack, m.Devices)
+		p.NamesOf[f.Address] = append(namesOf(of.GPU), namesOf(of.HCA)...)
 	}
 	p.Files = append(p.Files, unit...)
 	containers := &p.Record
@@ -69,6 +74,17 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	p.Files = append(p.Files, record)
 	p.notes(w)
 	return p, err
+}
+
+// namesOf returns the qualified names of a spec's devices.
+func namesOf(spec *specs.Spec) (names []string) {
+	if spec == nil {
+		return nil
+	}
+	for _, d := range spec.Devices {
+		names = append(names, spec.Kind+"="+d.Name)
+	}
+	return names
 }
 
 // PutSpec plans the file of a spec, or without one its removal. A file in the other folder goes:

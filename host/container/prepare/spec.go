@@ -59,17 +59,20 @@ func SpecOf(containers *machine.Containers, driver nvidia.Driver, stack rdma.Sta
 	gpus := &specs.Spec{Version: cdi.WrittenVersion, Kind: cmp.Or(containers.Options.GPUKind, cdi.DefaultGPUKind)}
 	hcas := &specs.Spec{Version: cdi.WrittenVersion, Kind: cmp.Or(containers.Options.HCAKind, cdi.DefaultHCAKind)}
 	for _, f := range containers.Functions {
+		address := f.Address
 		var reason string
 		switch {
 		case !f.IsAt(devices):
 			reason = "the recorded function is not at this address"
 		case f.HCA:
-			reason = addHCA(hcas, stack, f.Address, containers.Options.UMAD)
+			var umad bool
+			if umad, reason = addHCA(hcas, stack, f.Address, containers.Options.UMAD); containers.Options.UMAD && !umad && reason == "" {
+				out.Missing = append(out.Missing, Missing{&address, "the adapter has no umad node, which --umad offers: module ib_umad is not loaded"})
+			}
 		default:
 			reason = addGPU(gpus, driver, f.Address)
 		}
 		if reason != "" {
-			address := f.Address
 			out.Missing = append(out.Missing, Missing{&address, reason})
 		}
 	}
@@ -132,8 +135,9 @@ func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.Contai
 	return missing
 }
 
-// addHCA adds the devices of an RDMA adapter, or returns why it cannot.
-func addHCA(spec *specs.Spec, stack rdma.Stack, address pci.Address, umad bool) string {
+// addHCA adds the devices of an RDMA adapter, or returns why it cannot. With umad, offered reports
+// whether one of them has its umad nodes.
+func addHCA(spec *specs.Spec, stack rdma.Stack, address pci.Address, umad bool) (offered bool, reason string) {
 	for _, a := range stack.Adapters {
 		if a.Address == nil || *a.Address != address {
 			continue
@@ -153,9 +157,9 @@ func addHCA(spec *specs.Spec, stack rdma.Stack, address pci.Address, umad bool) 
 		if len(nodes) > 0 {
 			spec.Devices = append(spec.Devices, specs.Device{Name: address.String() + "-umad", ContainerEdits: specs.ContainerEdits{DeviceNodes: nodes}})
 		}
-		return ""
+		return len(nodes) > 0, ""
 	}
-	return "the adapter has no uverbs device: module ib_uverbs or the adapter's driver is not loaded"
+	return false, "the adapter has no uverbs device: module ib_uverbs or the adapter's driver is not loaded"
 }
 
 // verbs returns a node of the RDMA stack. Reading and writing is enough, without any capability.

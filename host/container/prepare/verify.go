@@ -30,6 +30,10 @@ func Verify(root host.Root, p Plan) error {
 			errs = append(errs, fmt.Errorf("%s: container runtimes do not find it", name))
 		case !isOurs(devices[i].File):
 			errs = append(errs, fmt.Errorf("%s: container runtimes take it from %q", name, devices[i].File))
+		default:
+			if _, err := folders.Inject(name); err != nil {
+				errs = append(errs, err)
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

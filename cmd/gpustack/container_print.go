@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"gpustack/host"
+)
+
+// errNoNetwork is the error of --print cni without an adapter that a plugin attaches containers to.
+var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI plugin attaches containers to"), "name one with --hca; 'gpustack rdma scan' lists them")
+
+// containerPrint prints what another program needs, on standard output alone, so that it can be
+// redirected.
+func (u *ui) containerPrint(opts containerPrepareOptions, r containerPrepareReport, notes []string) error {
+	if opts.form == printCNI {
+		r.Warnings = append(r.Warnings, notes...)
+	}
+	r.Changed, r.Changes, r.AtBoot = false, []fileChange{}, []fileChange{}
+	u.show(&r)
+	u.warn(r.Warnings...)
+	switch {
+	case opts.form == printCNI && len(r.CNI) == 0:
+		return errNoNetwork
+	case opts.format != formatTable:
+		return nil
+	case opts.form == printDocker:
+		u.printf("%s\n", dockerText(r.Docker))
+		return nil
+	}
+	for _, n := range r.CNI {
+		u.note("for /etc/cni/net.d/%s.conflist:", n.Name)
+		var text bytes.Buffer
+		if err := json.Indent(&text, n.Config, "", "  "); err != nil {
+			return err
+		}
+		u.printf("%s\n", text.String())
+	}
+	return nil
+}
+
+// dockerText returns a command line with an argument on each line, as a shell reads it.
+func dockerText(argv []string) string {
+	words := []string{strings.Join(argv[:2], " ")}
+	for _, w := range argv[2:] {
+		words = append(words, shellWord(w))
+	}
+	return strings.Join(words, " \\\n  ")
+}
