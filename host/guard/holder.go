@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -25,6 +26,8 @@ type Holder struct {
 	// Service reports whether Unit is a service of the host's own systemd: neither a user's, nor
 	// one inside a container.
 	Service bool
+	// Container is the container that the process runs in.
+	Container Container
 	// Shared means that File is a node of NVIDIA's driver that serves all its GPUs.
 	Shared bool
 }
@@ -39,8 +42,8 @@ func (h Holder) Who() string {
 		return fmt.Sprintf("the framebuffer console (%s) uses %s", h.Command, h.File)
 	}
 	who := fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
-	if h.Unit != "" {
-		who = fmt.Sprintf("%s (pid %d, %s)", h.Command, h.PID, h.Unit)
+	if where := cmp.Or(h.Container.String(), h.Unit); where != "" {
+		who = fmt.Sprintf("%s (pid %d, %s)", h.Command, h.PID, where)
 	}
 	who += " has " + h.File + " open"
 	if h.Shared {
@@ -58,6 +61,8 @@ func (h Holder) Hint() string {
 	switch {
 	case h.PID == 0:
 		return "write 0 to /sys/class/vtconsole/" + h.Command + "/bind: the console has no picture until 1 is written"
+	case h.Container.ID != "":
+		return h.Container.hint()
 	case h.Service:
 		return "systemctl stop " + h.Unit + ", and start it again afterwards if GPUs remain with the host"
 	case strings.HasSuffix(h.Unit, ".scope"):
@@ -156,10 +161,11 @@ func (h *holders) process(pid int) error {
 				continue
 			}
 			found[a] = true
-			unit, service := unit(h.text(pid, "cgroup"))
+			cgroup := h.text(pid, "cgroup")
+			unit, service := unit(cgroup)
 			h.found = append(h.found, Holder{
 				Address: a, File: file, PID: pid, Command: h.line(pid, "comm"), Unit: unit, Service: service,
-				Shared: sharedByGPUs(file),
+				Container: container(cgroup), Shared: sharedByGPUs(file),
 			})
 		}
 	}

@@ -144,6 +144,7 @@ python3
 		return tree
 	}
 	cgroup := func(path string) string { return "-- proc/10/cgroup --\n0::" + path + "\n" }
+	id := strings.Repeat("0123456789abcdef", 4)
 	const shared = ", through which it may use any GPU of the nvidia driver"
 	for _, test := range []struct{ name, links, files, want string }{
 		{"the control node alone", open("/dev/nvidiactl"), "",
@@ -161,6 +162,20 @@ python3
 			"0000:07:00.0: python3 (pid 10, nvidia-dcgm.service) has /dev/nvidia1 open\n"},
 		{"a service inside a container", open("/dev/nvidia1"), cgroup("/lxc.payload.c1/system.slice/nvidia-dcgm.service"),
 			"0000:07:00.0: python3 (pid 10, nvidia-dcgm.service) has /dev/nvidia1 open\n"},
+		{"podman", open("/dev/nvidia1"), cgroup("/machine.slice/libpod-" + id + ".scope/container"),
+			"0000:07:00.0: python3 (pid 10, podman container 0123456789ab) has /dev/nvidia1 open; stop the container: podman stop 0123456789ab\n"},
+		{"docker with systemd", open("/dev/nvidia1"), cgroup("/system.slice/docker-" + id + ".scope"),
+			"0000:07:00.0: python3 (pid 10, docker container 0123456789ab) has /dev/nvidia1 open; stop the container: docker stop 0123456789ab\n"},
+		{"docker with cgroupfs", open("/dev/nvidia1"), cgroup("/docker/" + id),
+			"0000:07:00.0: python3 (pid 10, docker container 0123456789ab) has /dev/nvidia1 open; stop the container: docker stop 0123456789ab\n"},
+		{"containerd", open("/dev/nvidia1"), cgroup("/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope"),
+			"0000:07:00.0: python3 (pid 10, crictl container 0123456789ab) has /dev/nvidia1 open; stop the container: crictl stop 0123456789ab\n"},
+		{"CRI-O", open("/dev/nvidia1"), cgroup("/kubepods.slice/crio-" + id + ".scope"),
+			"0000:07:00.0: python3 (pid 10, crictl container 0123456789ab) has /dev/nvidia1 open; stop the container: crictl stop 0123456789ab\n"},
+		{"kubelet with cgroupfs", open("/dev/nvidia1"), cgroup("/kubepods/burstable/pod7/" + id),
+			"0000:07:00.0: python3 (pid 10, crictl container 0123456789ab) has /dev/nvidia1 open; stop the container: crictl stop 0123456789ab\n"},
+		{"an unknown engine", open("/dev/nvidia1"), cgroup("/default/" + id),
+			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"the console", "mkdir proc/10/fd\nmkdir sys/bus/pci/devices/0000:06:00.0/graphics/fb0\n",
 			"-- sys/class/vtconsole/vtcon0/name --\n(S) VGA+\n-- sys/class/vtconsole/vtcon0/bind --\n1\n-- sys/class/vtconsole/vtcon1/name --\n(M) frame buffer device\n-- sys/class/vtconsole/vtcon1/bind --\n1\n",
 			"0000:06:00.0: the framebuffer console (vtcon1) uses /dev/fb0\n"},
@@ -179,6 +194,9 @@ python3
 				got += h.Error()
 				if h.Service {
 					got += ", a service"
+				}
+				if h.Container.ID != "" {
+					got += "; " + h.Hint()
 				}
 				got += "\n"
 			}
