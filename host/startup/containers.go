@@ -270,12 +270,8 @@ func Offer(ctx context.Context, m Machine) (Result, error) {
 		s.Needs = slices.DeleteFunc(slices.Clone(s.Needs), func(id string) bool { return id != kindNodes })
 		steps = append(steps, s)
 	}
-	for id, file := range map[string]string{"gpu": prepare.GPUFile, "hca": prepare.HCAFile} {
-		if !has(steps, kindCDI+" "+id) {
-			if err := (spec{file: file}).revert(ctx, machine{root: m.Root}, nil); err != nil {
-				return Result{}, err
-			}
-		}
+	if err := withdraw(ctx, m.Root, steps); err != nil {
+		return Result{}, err
 	}
 	m.Appear = time.Nanosecond // devices of a running machine are there
 	r, unlock, err := m.begin(len(steps) > 0)
@@ -286,4 +282,16 @@ func Offer(ctx context.Context, m Machine) (Result, error) {
 	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(s StepResult) bool { return s.OfContainers() && !has(steps, s.ID) })
 	err = r.carryOut(ctx, steps, all)
 	return r.result, err
+}
+
+// withdraw removes the specs in /run/cdi that no step writes.
+func withdraw(ctx context.Context, root host.Root, steps []Step) error {
+	for id, file := range map[string]string{"gpu": prepare.GPUFile, "hca": prepare.HCAFile} {
+		if !has(steps, kindCDI+" "+id) {
+			if err := (spec{file: file}).revert(ctx, machine{root: root}, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -361,6 +361,15 @@ func TestOffer(t *testing.T) {
 	if c.spec(gpuFile)+c.spec(hcaFile) != "" {
 		t.Error("specs remain")
 	}
+	// So does a spec that a boot finds, as /run does not end with each.
+	c.record(false, gpu)
+	c.write("/run/cdi/"+hcaFile, "{}")
+	c.run("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: done")
+	if c.spec(hcaFile) != "" {
+		t.Error("a spec remains that no step writes")
+	}
+	c.record(false)
+	c.offer("")
 	// A tree waits for its boot.
 	c.record(false, gpu)
 	noError(t, os.Remove(c.root.Path("/proc/sys/kernel/random/boot_id")))

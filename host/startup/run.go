@@ -86,6 +86,9 @@ func Run(ctx context.Context, m Machine) (Result, error) {
 		return Result{}, err
 	}
 	defer unlock()
+	if err := withdraw(ctx, m.Root, steps); err != nil {
+		return r.result, err
+	}
 	err = r.carryOut(ctx, steps, steps)
 	return r.result, err
 }

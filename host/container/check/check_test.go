@@ -158,6 +158,12 @@ func (n *tree) recordContainers(addresses ...string) {
 	n.files["etc/modules-load.d/x.conf"] = "nvidia"
 }
 
+// dynamic has the specs of container prepare in /run/cdi.
+func (n *tree) dynamic() {
+	const file = "var/lib/gpustack/contract.json"
+	n.files[file] = strings.Replace(n.files[file], `"static":true`, `"static":false`, 1)
+}
+
 // verify lays the tree, observes it and returns the findings.
 func (n *tree) verify(t testing.TB) ([]host.Finding, check.Verdict, error) {
 	t.Helper()
@@ -327,13 +333,28 @@ func cases(t *testing.T) []testCase {
 		{"recorded device without spec", func(n *tree) {
 			n.recordContainers(first, second)
 			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
-		}, "record", host.Fail, "no spec has gpustack.local/gpu=0000:88:00.0", "unresolvable CDI devices gpustack.local/gpu=0000:88:00.0", "gpustack-boot"},
+		}, "record", host.Fail, "no spec has gpustack.local/gpu=0000:88:00.0", "unresolvable CDI devices gpustack.local/gpu=0000:88:00.0", "gpustack container prepare writes the specs again"},
 		{"device that is not recorded", func(n *tree) { n.recordContainers(first) },
 			"record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "gpustack container prepare --device 0000:88:00.0"},
 		{"spec that was edited", func(n *tree) {
 			n.recordContainers(first, second)
 			n.spec("etc/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
 		}, "record", host.Warn, "gpustack-gpu.json differs from the spec", "nodes or libraries", "--dry-run"},
+		{"spec of a boot that was edited", func(n *tree) {
+			n.recordContainers(first, second)
+			n.dynamic()
+			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
+		}, "record", host.Warn, "/run/cdi/gpustack-gpu.json differs from the spec", "nodes or libraries", "systemctl restart gpustack-boot.service writes it again"},
+		{"spec of a boot that is missing", func(n *tree) { n.recordContainers(first, second); n.dynamic() },
+			"record", host.Fail, "/run/cdi/gpustack-gpu.json is missing", "do not get", "systemctl restart gpustack-boot.service"},
+		{"spec of a boot that is older than the record", func(n *tree) {
+			n.recordContainers(first)
+			n.dynamic()
+			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
+		}, "record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "systemctl restart gpustack-boot.service writes the spec again"},
+		{"spec without a record", func(n *tree) {
+			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
+		}, "record", host.Fail, "/run/cdi/gpustack-gpu.json is a spec of gpustack, and nothing is recorded", "guests", "gpustack container prepare --none"},
 		{"recorded device without minor", func(n *tree) { n.recordContainers(first, second); n.unbind(second, "vfio-pci") },
 			"record", host.Fail, "0000:88:00.0: the GPU is not bound", "cannot be written", "--remove 0000:88:00.0"},
 		{"recorded device replaced", func(n *tree) { n.recordContainers(first, second); n.function(second, "030200", "10de:2330", "nvidia") },

@@ -21,7 +21,7 @@ func (v view) record() []host.Finding {
 	case !v.Containers.Seen():
 		return blind(v.Containers.File, v.Containers.Err)
 	case v.Containers.Value == nil:
-		return na("nothing is recorded for containers")
+		return v.unrecorded()
 	case !v.Devices.Seen():
 		return blind(v.Devices.File, v.Devices.Err)
 	case !v.Specs.Seen():
@@ -32,7 +32,11 @@ func (v view) record() []host.Finding {
 	fail := func(file, seen, effect, remedy string) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
 	}
-	const again = "systemctl restart gpustack-boot.service writes the specs; see its journal if the devices are still missing"
+	again, write := "gpustack container prepare writes the specs again", "gpustack container prepare --dry-run shows the difference"
+	if !c.Options.Static {
+		again = "systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing"
+		write = "systemctl restart gpustack-boot.service writes it again, as the machine is now"
+	}
 	devices := v.Specs.Value.Devices()
 	for _, f := range c.Functions {
 		name := kindOf(c.Options, f.HCA) + "=" + f.Address.String()
@@ -50,12 +54,16 @@ func (v view) record() []host.Finding {
 			return
 		}
 		if a, ok := addressOf(device); ok && c.At(a) == nil {
+			if prepare.IsSpec(file) {
+				fail(file, fmt.Sprintf("%s=%s is not recorded", kind, device), "containers can use a device that may be assigned to guests", again)
+				return
+			}
 			fail(file, fmt.Sprintf("%s=%s is not recorded", kind, device), "containers can use a device that may be assigned to guests",
 				"remove it from the file, or record it: gpustack container prepare --device "+a.String())
 		}
 	})
 	if v.Driver.Seen() && v.Stack.Seen() {
-		findings = append(findings, v.rewritten()...)
+		findings = append(findings, v.rewritten(write)...)
 	}
 	for i, f := range c.Files {
 		switch {
@@ -79,9 +87,25 @@ func kindOf(o machine.ContainerOptions, hca bool) string {
 	return o.GPUKind
 }
 
+// unrecorded finds specs of ours that nothing records.
+func (v view) unrecorded() (findings []host.Finding) {
+	for _, f := range v.Specs.Value.Files {
+		if prepare.IsSpec(f.Path) {
+			findings = append(findings, host.Finding{
+				Status: host.Fail, File: f.Path, Seen: f.Path + " is a spec of gpustack, and nothing is recorded for containers",
+				Effect: "containers can use a device that may be assigned to guests", Remedy: "gpustack container prepare --none removes it",
+			})
+		}
+	}
+	if findings == nil {
+		return na("nothing is recorded for containers")
+	}
+	return findings
+}
+
 // rewritten finds specs of ours that would be written otherwise now: after a driver was upgraded, a
-// minor has changed, or an operator has edited the file.
-func (v view) rewritten() (findings []host.Finding) {
+// minor has changed, or an operator has edited the file. write is how they are written again.
+func (v view) rewritten(write string) (findings []host.Finding) {
 	c := v.Containers.Value
 	wanted := prepare.SpecOf(c, v.Driver.Value, v.Stack.Value, v.Devices.Value)
 	for _, m := range wanted.Missing {
@@ -118,7 +142,7 @@ func (v view) rewritten() (findings []host.Finding) {
 		if there, err := cdi.Text(*v.Specs.Value.Files[i].Spec); err != nil || !bytes.Equal(there, now) {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: at, Seen: at + " differs from the spec that this machine needs now",
-				Effect: "containers may get other nodes or libraries than are recorded", Remedy: "gpustack container prepare --dry-run shows the difference",
+				Effect: "containers may get other nodes or libraries than are recorded", Remedy: write,
 			})
 		}
 	}

@@ -18,7 +18,7 @@ func Verify(root host.Root, p Plan) error {
 	}
 	var errs []error
 	for _, problem := range folders.All() {
-		if problem.Status == host.Fail && isOurs(problem.File) {
+		if problem.Status == host.Fail && IsSpec(problem.File) {
 			errs = append(errs, errors.New(problem.String()))
 		}
 	}
@@ -28,7 +28,7 @@ func Verify(root host.Root, p Plan) error {
 		switch {
 		case i < 0:
 			errs = append(errs, fmt.Errorf("%s: container runtimes do not find it", name))
-		case !isOurs(devices[i].File):
+		case !IsSpec(devices[i].File):
 			errs = append(errs, fmt.Errorf("%s: container runtimes take it from %q", name, devices[i].File))
 		default:
 			if _, err := folders.Inject(name); err != nil {

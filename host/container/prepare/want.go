@@ -282,15 +282,15 @@ func (w *wanting) kinds() {
 	}
 	for _, kind := range slices.Compact(kinds) {
 		for _, f := range w.Folders.Files {
-			if f.Spec != nil && f.Spec.Kind == kind && !isOurs(f.Path) {
+			if f.Spec != nil && f.Spec.Kind == kind && !IsSpec(f.Path) {
 				w.fail(fmt.Errorf("%s: kind: %s: %w", f.Path, kind, ErrKindTaken))
 			}
 		}
 	}
 }
 
-// isOurs reports whether a spec is one that container prepare writes.
-func isOurs(file string) bool {
+// IsSpec reports whether the path of a spec is one that container prepare, or a boot, writes.
+func IsSpec(file string) bool {
 	for _, name := range []string{GPUFile, HCAFile} {
 		for _, static := range []bool{false, true} {
 			if file == SpecFile(machine.ContainerOptions{Static: static}, name) {
