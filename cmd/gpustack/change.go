@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	containerprepare "gpustack/host/container/prepare"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/prepare"
@@ -66,7 +67,7 @@ func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
 // filesOf returns the kind of change for files of the machine below root.
 func filesOf(root host.Root) change.Files {
 	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
-		Older: prepare.Older(root)}
+		Older: prepare.Older(root), EachBoot: containerprepare.IsBootSpec}
 }
 
 // permittedFiles is filesOf for changes: they are refused while what runs on the machine prevents

@@ -129,6 +129,10 @@ func (r *rewriting) file(n int, f File) error {
 			return err
 		}
 	}
+	if byValue && r.EachBoot != nil && r.EachBoot(f.Name) {
+		r.replace(r.at, n, f.Between(now, nil))
+		return nil
+	}
 	if byValue {
 		c, err = r.byValue(f, now)
 	}

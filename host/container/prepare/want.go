@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -287,6 +288,11 @@ func (w *wanting) kinds() {
 			}
 		}
 	}
+}
+
+// IsBootSpec reports whether the path of a spec is one that each boot writes.
+func IsBootSpec(file string) bool {
+	return IsSpec(file) && path.Dir(file) == cdi.DynamicFolder
 }
 
 // IsSpec reports whether the path of a spec is one that container prepare, or a boot, writes.
