@@ -153,6 +153,8 @@ func (c cycle) run(t *testing.T) {
 	}
 	drivers(first, "before the boot")
 	maps.Copy(prepared, m.bootUnit())
+	m.containersAtBoot()
+	step("an adapter is for containers")
 
 	m.reboot()
 	step("started anew")
@@ -174,6 +176,8 @@ func (c cycle) run(t *testing.T) {
 		t.Errorf("systemd-modules-load is %s%s", reply.Stdout, m.try("journalctl", "-b", "-u", "systemd-modules-load").Stdout)
 	}
 	t.Run("check", func(t *testing.T) { machine{m.Machine, t}.isReady() })
+	t.Run("containers", func(t *testing.T) { machine{m.Machine, t}.containersGotSpec() })
+	step("containers got their spec, which is undone")
 	t.Run("boot unit", func(t *testing.T) { machine{m.Machine, t}.bootUnitRan() })
 
 	if c.off {
