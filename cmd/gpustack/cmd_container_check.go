@@ -95,12 +95,8 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 	}
 	root = root.Once()
 	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), offeredGPUs(root, devices))
-	for _, name := range opts.images {
-		image := containercheck.ReadImage(ctx, name)
-		if image.Err != nil {
-			return image.Err
-		}
-		m.Images = append(m.Images, image)
+	if m.Images, err = containercheck.ReadImages(ctx, opts.images); err != nil {
+		return err
 	}
 	findings, verdict, err := containercheck.Verify(m)
 	if err != nil {

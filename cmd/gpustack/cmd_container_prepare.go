@@ -206,13 +206,9 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 		return &usageError{"no function is named, and none is recorded for containers",
 			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters"}
 	}
-	var images []containercheck.Image
-	for _, name := range opts.images {
-		image := containercheck.ReadImage(ctx, name)
-		if image.Err != nil {
-			return image.Err
-		}
-		images = append(images, image)
+	images, err := containercheck.ReadImages(ctx, opts.images)
+	if err != nil {
+		return err
 	}
 	var placeErr error
 	o.LibraryFolder, placeErr = containercheck.Place(images)

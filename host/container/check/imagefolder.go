@@ -21,6 +21,17 @@ var defaultFolders = []string{
 	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
 }
 
+// ReadImages reads images. Its error has that of each image that cannot be read.
+func ReadImages(ctx context.Context, names []string) ([]Image, error) {
+	var images []Image
+	var errs []error
+	for _, name := range names {
+		image := ReadImage(ctx, name)
+		images, errs = append(images, image), append(errs, image.Err)
+	}
+	return images, errors.Join(errs...)
+}
+
 // ReadImage reads an image: its root folder, or an OCI layout, of which the files of interest are
 // unpacked into a temporary folder.
 func ReadImage(ctx context.Context, name string) Image {
@@ -63,10 +74,15 @@ type imageReader struct {
 	image *Image
 }
 
+// fail adds the error of a file, which is in the image and not on the machine.
+func (r *imageReader) fail(file string, err error) {
+	r.image.Err = errors.Join(r.image.Err, fmt.Errorf("%s: %s: %w", r.image.Name, file, host.Cause(err)))
+}
+
 func (r *imageReader) names(dir string) []string {
 	names, err := r.root.ReadDir(dir)
 	if err != nil && !host.IsAbsent(err) {
-		r.image.Err = errors.Join(r.image.Err, fmt.Errorf("%s: %w", dir, host.Cause(err)))
+		r.fail(dir, err)
 	}
 	return names
 }
@@ -88,8 +104,12 @@ func (r *imageReader) read() {
 	}
 	var places []string
 	add := func(to *[]string, dir string) {
+		ok, err := r.root.Exists(dir)
+		if err != nil {
+			r.fail(dir, err)
+		}
 		place, err := r.root.Real(dir)
-		if ok, _ := r.root.Exists(dir); !ok || err != nil || slices.Contains(places, place) {
+		if !ok || err != nil || slices.Contains(places, place) {
 			return
 		}
 		places = append(places, place)
@@ -134,7 +154,7 @@ func (r *imageReader) conf(file string, depth int) (dirs []string) {
 	data, err := r.root.ReadFile(file)
 	if err != nil || depth > most {
 		if err != nil && !host.IsAbsent(err) {
-			r.image.Err = errors.Join(r.image.Err, fmt.Errorf("%s: %w", file, host.Cause(err)))
+			r.fail(file, err)
 		}
 		return nil
 	}
@@ -168,7 +188,7 @@ func (r *imageReader) folder(dir string) {
 		case name == cudaLink, name == nvmlLink:
 			place, err := r.root.Real(file)
 			if err != nil {
-				i.Err = errors.Join(i.Err, fmt.Errorf("%s: %w", file, host.Cause(err)))
+				r.fail(file, err)
 				continue
 			}
 			l := ImageLibrary{Path: file, Link: name, Forward: strings.HasSuffix(dir, "/compat")}
@@ -214,7 +234,7 @@ func (r *imageReader) compat(file string) *nvidia.Compat {
 	defer f.Close() //nolint:errcheck // only read from
 	c, err := nvidia.ReadCompat(f)
 	if err != nil {
-		r.image.Err = errors.Join(r.image.Err, fmt.Errorf("%s: %w", file, err))
+		r.fail(file, err)
 	}
 	return c
 }

@@ -134,6 +134,9 @@ func (w *wanting) options() {
 		r.UMAD = *w.UMAD
 	}
 	if w.LibraryPath != nil {
+		if *w.LibraryPath { // what --image had chosen is an image's own folder
+			r.LibraryFolder = DefaultLibraryFolder
+		}
 		r.LibraryPath = *w.LibraryPath
 	}
 	if w.LibraryFolder != "" && !r.LibraryPath {
