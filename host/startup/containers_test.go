@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
+	"gpustack/templates"
 )
 
 const (
@@ -390,4 +392,30 @@ func TestOfferVFs(t *testing.T) {
 	c.write(rdma.RecordFile, string(text))
 	c.record(false, adapter)
 	c.offer("cdi hca: done")
+}
+
+// TestUnitOrder: what starts containers waits for the unit, and neither the network nor logins do.
+func TestUnitOrder(t *testing.T) {
+	t.Parallel()
+	var before []string
+	for line := range strings.Lines(templates.BootUnit) {
+		if units, ok := strings.CutPrefix(strings.TrimSpace(line), "Before="); ok {
+			before = append(before, strings.Fields(units)...)
+		}
+	}
+	for _, engine := range []string{"docker", "containerd", "podman", "podman-restart", "crio", "kubelet", "slurmd"} {
+		if !slices.Contains(before, engine+".service") {
+			t.Errorf("%s does not wait", engine)
+		}
+	}
+	for _, unit := range before {
+		for _, other := range []string{"network", "ssh", "getty", "sysinit", "basic", "sockets", "systemd-user", "cloud-"} {
+			if strings.HasPrefix(unit, other) {
+				t.Errorf("%s waits", unit)
+			}
+		}
+	}
+	if !strings.Contains(templates.BootUnit, "\nDefaultDependencies=no\n") {
+		t.Error("the unit has default dependencies, which cloud-init delays until the network is up")
+	}
 }
