@@ -53,6 +53,19 @@ func Startup(s startup.State) []host.Finding {
 		}
 		findings = append(findings, g)
 	}
+	var notRun []string
+	for _, w := range s.Wanted {
+		if !slices.ContainsFunc(s.Result.Steps, func(r startup.StepResult) bool { return r.ID == w.ID }) {
+			notRun = append(notRun, w.ID)
+		}
+	}
+	if n := len(notRun); n > 0 {
+		was := map[bool]string{true: "was", false: "were"}[n == 1]
+		findings = append(findings, host.Finding{
+			Check: f.Check, Status: host.NA, File: f.File, Remedy: "reboot, or run: systemctl restart " + startup.Unit,
+			Seen: fmt.Sprintf("%s %s not carried out since this boot: %s", plural(n, "step"), was, strings.Join(notRun, ", ")),
+		})
+	}
 	if findings == nil {
 		return one(host.Finding{Check: f.Check, Status: host.Pass, Seen: plural(len(s.Result.Steps), "step") + " of this boot succeeded"})
 	}

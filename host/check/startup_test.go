@@ -21,13 +21,19 @@ func TestStartup(t *testing.T) {
 		status host.Status
 		seen   string
 	}{
-		"nothing":    {startup.State{Missing: []string{startup.UnitFile}}, "", ""},
-		"done":       {ran(startup.Done, ""), host.Pass, "1 step of this boot succeeded"},
-		"unchanged":  {ran(startup.Unchanged, ""), host.Pass, "1 step of this boot succeeded"},
-		"failed":     {ran(startup.Failed, "is not there"), host.Fail, "step vfs 0000:0c:00.0: failed: is not there"},
-		"skipped":    {ran(startup.Skipped, "needs netns"), host.NA, "step vfs 0000:0c:00.0: skipped: needs netns"},
-		"running":    {ran(startup.Running, ""), host.Warn, "step vfs 0000:0c:00.0 is running"},
-		"not run":    {startup.State{Wanted: wanted}, host.NA, "no step was carried out since this boot"},
+		"nothing":   {startup.State{Missing: []string{startup.UnitFile}}, "", ""},
+		"done":      {ran(startup.Done, ""), host.Pass, "1 step of this boot succeeded"},
+		"unchanged": {ran(startup.Unchanged, ""), host.Pass, "1 step of this boot succeeded"},
+		"failed":    {ran(startup.Failed, "is not there"), host.Fail, "step vfs 0000:0c:00.0: failed: is not there"},
+		"skipped":   {ran(startup.Skipped, "needs netns"), host.NA, "step vfs 0000:0c:00.0: skipped: needs netns"},
+		"running":   {ran(startup.Running, ""), host.Warn, "step vfs 0000:0c:00.0 is running"},
+		"not run":   {startup.State{Wanted: wanted}, host.NA, "no step was carried out since this boot"},
+		"part run": {func() startup.State {
+			s := ran(startup.Done, "")
+			s.Wanted = append(wanted, startup.Step{ID: "cdi gpu"})
+			return s
+		}(),
+			host.NA, "1 step was not carried out since this boot: cdi gpu"},
 		"masked":     {startup.State{Wanted: wanted, Masked: true}, host.Fail, "gpustack-boot.service is masked"},
 		"missing":    {startup.State{Wanted: wanted, Missing: []string{startup.WantsFile}}, host.Fail, startup.WantsFile + " missing, although steps are recorded"},
 		"unreadable": {startup.State{Wanted: wanted, Err: errors.New("permission denied")}, host.NA, "permission denied"},
