@@ -107,7 +107,12 @@ func Unpack(ctx context.Context, name, dir string) (Config, error) {
 	if len(manifest.Layers) == 0 {
 		return Config{}, fmt.Errorf("%s: %w: its manifest has no layers", name, ErrDamaged)
 	}
-	u := unpacker{dir: dir}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Config{}, err
+	}
+	defer root.Close() //nolint:errcheck // holds a folder, nothing that was written
+	u := unpacker{root: root}
 	for i, layer := range manifest.Layers {
 		if err := l.layer(ctx, layer, &u); err != nil {
 			return Config{}, fmt.Errorf("%s: layers[%d] %s: %w", name, i, layer.Digest, err)

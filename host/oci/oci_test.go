@@ -155,8 +155,8 @@ func TestUnpack(t *testing.T) {
 	}
 	want := []string{
 		"etc/ld.so.conf: etc/ld.so.conf", "etc/libibverbs.d/mlx5.driver: /etc/libibverbs.d/mlx5.driver",
-		"lib -> usr/lib", "opt/x/libcudart.so.12.4.127", "usr/lib/libcuda.so.1 -> libcuda.so.550.163.01", "usr/lib/libcuda.so.550.163.01",
-		"usr/lib/libnvidia-ml.so.1",
+		"lib -> usr/lib", "opt/x/libcudart.so.12.4.127: opt/x/libcudart.so.12.4.127", "usr/lib/libcuda.so.1 -> libcuda.so.550.163.01",
+		"usr/lib/libcuda.so.550.163.01: lib/libcuda.so.550.163.01", "usr/lib/libnvidia-ml.so.1: lib/libcuda.so.550.163.01",
 	}
 	slices.Sort(want)
 	slices.Sort(got)

@@ -10,34 +10,42 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 
 	"gpustack/host"
 )
 
-// unpacker applies layers to a folder, in their order.
+// unpacker applies layers to a folder, in their order. Places are paths below it whose folders are
+// no links.
 type unpacker struct {
-	dir     string
-	written map[string]bool // names of the current layer
-	links   int
-	bytes   int64
+	root    *os.Root        // refuses what would leave the folder
+	written map[string]bool // places of the current layer
+	names   int             // bytes of names that were kept
+	bytes   int64           // of the files that are read
 }
 
+// Bounds of what a hostile image makes: real ones keep some thousand names, and some MiB.
 const (
-	// maxLinks and maxBytes bound what a hostile image makes: real ones have some thousand links,
-	// and some MiB of the files that are kept.
-	maxLinks = 200_000
+	maxNames = 24 << 20 // in bytes, with perEntry for each
+	perEntry = 64
 	maxBytes = 512 << 20
+	maxPath  = 4096 // PATH_MAX of Linux
 )
 
-// named are files of which only the name matters, and whole are those whose content is read.
+// headerSize is how much is kept of libraries of which only the name and the architecture matter:
+// the header of an ELF file.
+const headerSize = 64
+
+// named are files of which the name and the architecture matter, and whole are those whose content
+// is read.
 var (
-	named = host.LazyRegexp(`^(lib(cuda|nvidia-ml|cudart|rdmacm)\.so(\.|$)|lib[a-z0-9_]+-rdmav\d+\.so$|ld-musl-|os-release$)`)
+	named = host.LazyRegexp(`^(lib(cuda|nvidia-ml|rdmacm)\.so(\.|$)|libcudart(-[0-9a-f]+)?\.so(\.|$)|lib[a-z0-9_]+-rdmav\d+\.so$|ld-(musl|linux)-|libc\.so\.6$|os-release$)`)
 	whole = host.LazyRegexp(`^(etc/ld\.so\.conf(\.d/[^/]+)?|etc/libibverbs\.d/[^/]+|.*/libibverbs\.so\.[^/]+|.*/compat/libcuda\.so\.[^/]+)$`)
 )
 
-// ErrPath means that a layer has a path that leads out of the image.
+// ErrPath means that a layer has a path that leads out of the image, or in place of its root.
 var ErrPath = host.WithHint(errors.New("path leads out of the image"), "do not use the image: no program that builds images makes such a path")
 
 // apply applies the tar archive of a layer (OCI image-spec, layer.md).
@@ -52,164 +60,217 @@ func (u *unpacker) apply(r io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("malformed tar archive: %w", err)
 		}
-		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-		if escapes(h.Name) || h.Typeflag == tar.TypeLink && escapes(h.Linkname) {
-			return fmt.Errorf("%q: %w", h.Name, ErrPath)
-		}
-		if err := u.entry(name, h, archive); err != nil {
-			return fmt.Errorf("%q: %w", h.Name, host.Cause(err))
+		if err := u.entry(h, archive); err != nil {
+			return fmt.Errorf("%s: %w", shown(h.Name), host.Cause(err))
 		}
 	}
 }
 
-// escapes reports whether a name in an archive leads out of it.
-func escapes(name string) bool {
-	clean := path.Clean(strings.TrimLeft(name, "/"))
-	return clean == ".." || strings.HasPrefix(clean, "../")
+// shown quotes the name of an entry, which may be very long.
+func shown(name string) string {
+	const most = 200
+	if len(name) > most {
+		return fmt.Sprintf("%q…", name[:most])
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+// clean returns a name in an archive as a path below the root: "." for the root itself.
+func clean(name string) (string, error) {
+	name = path.Clean(strings.TrimLeft(name, "/"))
+	switch {
+	case name == "..", strings.HasPrefix(name, "../"):
+		return "", ErrPath
+	case len(name) > maxPath:
+		return "", syscall.ENAMETOOLONG
+	}
+	return name, nil
+}
+
+// isWhole reports whether the content of a file is read, by its name or by its place.
+func isWhole(name, place string) bool {
+	return whole().MatchString(name) || whole().MatchString(place)
 }
 
 // entry applies one entry.
-func (u *unpacker) entry(name string, h *tar.Header, content io.Reader) error {
-	dir, base := path.Split(name)
-	switch {
-	case base == ".wh..wh..opq":
-		return u.empty(strings.TrimSuffix(dir, "/"))
-	case strings.HasPrefix(base, ".wh."):
-		return u.remove(path.Join(dir, strings.TrimPrefix(base, ".wh.")))
+func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader { // of no file
+		return nil
 	}
-	keep := named().MatchString(base) || whole().MatchString(name)
+	name, err := clean(h.Name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		if h.Typeflag != tar.TypeDir {
+			return ErrPath
+		}
+		return nil
+	}
+	place, err := u.resolve(name)
+	if err != nil {
+		return err
+	}
+	dir, base := path.Split(place)
+	if hidden, ok := strings.CutPrefix(base, ".wh."); ok {
+		return u.whiteout(path.Clean(dir), hidden)
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.folder(name)
+		return u.folder(place)
 	case tar.TypeSymlink:
-		if u.links++; u.links > maxLinks {
-			return fmt.Errorf("more than %d links", maxLinks)
+		if err := u.place(place); err != nil {
+			return err
 		}
-		place, err := u.place(name)
-		if err == nil {
-			err = os.Symlink(h.Linkname, place)
+		return u.root.Symlink(h.Linkname, place)
+	case tar.TypeReg, tar.TypeLink, tar.TypeGNUSparse, tar.TypeCont:
+		isWhole := isWhole(name, place)
+		if isWhole || named().MatchString(base) {
+			return u.file(place, h, content, isWhole)
 		}
-		return err
-	case tar.TypeReg, tar.TypeLink:
-		if !keep {
-			return u.cover(name)
-		}
-		return u.file(name, h, content)
 	}
-	return u.cover(name)
+	return u.root.RemoveAll(place) // of earlier layers; the file itself is not kept
 }
 
-// resolve returns the path of a name in the folder, with links of its parents followed inside it.
+// whiteout removes what earlier layers have at a name in a folder, or in all of the folder (OCI
+// image-spec, layer.md, Whiteouts). What the current layer has there stays, wherever it stands in
+// the archive.
+func (u *unpacker) whiteout(dir, hidden string) error {
+	switch {
+	case hidden == "", hidden == ".", hidden == "..":
+		return ErrPath
+	case hidden == ".wh..opq":
+		_, err := u.clear(dir)
+		return err
+	case strings.HasPrefix(hidden, ".wh."): // of aufs itself
+		return nil
+	}
+	return u.remove(path.Join(dir, hidden))
+}
+
+// remove removes what earlier layers have at a place.
+func (u *unpacker) remove(place string) error {
+	empty, err := u.clear(place)
+	if err != nil || !empty || u.written[place] {
+		return err
+	}
+	return u.root.RemoveAll(place)
+}
+
+// clear removes what earlier layers have in a folder, and reports whether that is all. Of what is
+// no folder it reports true.
+func (u *unpacker) clear(dir string) (empty bool, err error) {
+	info, err := u.root.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return true, nil
+	}
+	if err != nil || !info.IsDir() {
+		return true, err
+	}
+	names, err := u.list(dir)
+	if err != nil {
+		return false, err
+	}
+	empty = true
+	for _, name := range names {
+		place := path.Join(dir, name)
+		if err := u.remove(place); err != nil {
+			return false, err
+		}
+		if _, err := u.root.Lstat(place); err == nil {
+			empty = false
+		}
+	}
+	return empty, nil
+}
+
+// list returns the names in a folder. Names need not be UTF-8, as fs.FS demands.
+func (u *unpacker) list(dir string) ([]string, error) {
+	f, err := u.root.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	return f.Readdirnames(-1)
+}
+
+// resolve returns the place of a name, with links of its parents followed inside the image.
 func (u *unpacker) resolve(name string) (string, error) {
-	parent, err := securejoin.SecureJoin(u.dir, path.Dir(name))
-	return filepath.Join(parent, path.Base(name)), err
+	dir := u.root.Name()
+	parent, err := securejoin.SecureJoin(dir, path.Dir(name))
+	if err != nil {
+		return "", err
+	}
+	parent, err = filepath.Rel(dir, parent)
+	if err != nil {
+		return "", err
+	}
+	return path.Join(filepath.ToSlash(parent), path.Base(name)), nil
 }
 
 // place makes room for an entry: the folders above it, and nothing in its place.
-func (u *unpacker) place(name string) (string, error) {
-	place, err := u.resolve(name)
-	if err == nil {
-		err = os.MkdirAll(filepath.Dir(place), 0o700)
+func (u *unpacker) place(place string) error {
+	if u.names += len(place) + perEntry; u.names > maxNames {
+		return fmt.Errorf("more than %d bytes of names that are kept", maxNames)
 	}
-	if err == nil {
-		err = os.RemoveAll(place)
-	}
-	u.written[name] = true
-	return place, err
-}
-
-// cover removes what earlier layers have at the path of a file that is not kept.
-func (u *unpacker) cover(name string) error {
-	place, err := u.resolve(name)
-	if err != nil {
+	u.written[place] = true
+	if err := u.root.MkdirAll(path.Dir(place), 0o700); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(place); err != nil {
-		return nil //nolint:nilerr // nothing is there
-	}
-	return os.RemoveAll(place)
+	return u.root.RemoveAll(place)
 }
 
-// folder makes a folder in the place of a file, or of none. The loader's folders count even if they
-// are empty; a link to a folder stays one, as runtimes have it.
-func (u *unpacker) folder(name string) error {
-	place, err := u.resolve(name)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(place)
+// folder makes a folder in the place of a file, of a link, or of none. The loader's folders count
+// even if they are empty.
+func (u *unpacker) folder(place string) error {
+	info, err := u.root.Lstat(place)
 	if err == nil && info.IsDir() {
-		u.written[name] = true
+		u.written[place] = true
 		return nil
 	}
 	const deep = 3 // usr/lib/x86_64-linux-gnu
-	if strings.Count(name, "/") >= deep && !errors.Is(err, fs.ErrNotExist) {
-		return u.cover(name)
+	if strings.Count(place, "/") >= deep {
+		return u.root.RemoveAll(place)
 	}
-	if strings.Count(name, "/") >= deep {
-		return nil
+	if err := u.place(place); err != nil {
+		return err
 	}
-	place, err = u.place(name)
-	if err == nil {
-		err = os.MkdirAll(place, 0o700)
-	}
-	return err
+	return u.root.Mkdir(place, 0o700)
 }
 
-// file writes a file: its content if that is read, else an empty one.
-func (u *unpacker) file(name string, h *tar.Header, content io.Reader) error {
-	place, err := u.place(name)
-	if err != nil {
+// file writes a file: its content if that is read, else the header of a library.
+func (u *unpacker) file(place string, h *tar.Header, content io.Reader, read bool) error {
+	if err := u.place(place); err != nil {
 		return err
 	}
 	if h.Typeflag == tar.TypeLink {
-		target, err := u.resolve(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"))
+		name, err := clean(h.Linkname)
 		if err != nil {
 			return err
 		}
-		if err := os.Link(target, place); err == nil {
+		target, err := u.resolve(name)
+		if err != nil {
+			return err
+		}
+		switch err := u.root.Link(target, place); {
+		case read && (err != nil || !isWhole(name, target)):
+			return fmt.Errorf("a hard link to %s, whose content was not read", shown(h.Linkname))
+		case err == nil:
 			return nil
 		}
 		content = strings.NewReader("") // of a file that is not kept by its own name
 	}
-	f, err := os.OpenFile(place, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := u.root.OpenFile(place, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if whole().MatchString(name) {
-		n, copyErr := io.Copy(f, io.LimitReader(content, maxBytes-u.bytes+1))
-		u.bytes += n
-		err = copyErr
-		if u.bytes > maxBytes {
-			err = fmt.Errorf("more than %d bytes in the files that are read", maxBytes)
-		}
+	most := int64(headerSize)
+	if read {
+		most = maxBytes - u.bytes + 1
+	}
+	n, err := io.Copy(f, io.LimitReader(content, most))
+	if u.bytes += n; u.bytes > maxBytes {
+		err = fmt.Errorf("more than %d bytes in the files that are read", maxBytes)
 	}
 	return errors.Join(err, f.Close())
-}
-
-// remove removes what a whiteout names, unless it is of the same layer.
-func (u *unpacker) remove(name string) error {
-	place, err := u.resolve(name)
-	if err != nil || u.written[name] {
-		return err
-	}
-	return os.RemoveAll(place)
-}
-
-// empty removes what earlier layers have in a folder.
-func (u *unpacker) empty(dir string) error {
-	place, err := u.resolve(dir)
-	if err != nil {
-		return err
-	}
-	return filepath.WalkDir(place, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || file == place {
-			return nil //nolint:nilerr // there is nothing to remove
-		}
-		name := path.Join(dir, filepath.ToSlash(strings.TrimPrefix(file, place)))
-		if entry.IsDir() || u.written[name] {
-			return nil
-		}
-		return os.Remove(file) //nolint:gosec // no other program writes to the temporary folder
-	})
 }
