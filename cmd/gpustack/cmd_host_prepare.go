@@ -32,7 +32,7 @@ it. Run again, it plans nothing.
 
 SELECTION
   Without a record, --device and --vendor name exactly what is selected, and without them
-  every NVIDIA GPU is selected. Virtual functions must be named by --device or --only.
+  every NVIDIA GPU that is not for containers is selected. Virtual functions must be named by --device or --only.
   With a record, --device and --vendor add to it and --remove removes from it. --only is
   the whole selection, recorded or not: a recorded function that it does not name is
   returned to the host at the next boot. --none returns all functions and removes every

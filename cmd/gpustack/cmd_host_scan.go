@@ -128,7 +128,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
-	recorded := whole.judge(root, m)
+	defaults := whole.judge(root, m)
 	whole.scope(opts, m.Devices.Value)
 	if opts.format == formatJSON || opts.format == formatYAML {
 		whole.nameInNova(root)
@@ -137,7 +137,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 		facts, warnings := hardware.Read(root)
 		whole.Machine, whole.Warnings = &facts, append(whole.Warnings, warnings...)
 	}
-	shown, err := whole.narrow(opts, m.Devices.Value, recorded)
+	shown, err := whole.narrow(opts, m.Devices.Value, defaults)
 	if err != nil {
 		return err
 	}
@@ -262,9 +262,9 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 }
 
 // judge sets the state of every function. It determines which guests use functions only if a
-// driver for passthrough is bound to one. recorded is true if host prepare has recorded a
-// selection, or if that is unknown.
-func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
+// driver for passthrough is bound to one. defaults are the GPUs that host prepare selects without
+// options; nil if it has recorded a selection, or if that is unknown.
+func (r *scanReport) judge(root host.Root, m machine.Machine) (defaults []pci.Address) {
 	var uses machine.Uses
 	if slices.ContainsFunc(r.Devices, func(d scannedDevice) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
 		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
@@ -275,7 +275,9 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 	if err := m.Mediated.Err; err != nil {
 		r.Warnings = append(r.Warnings, err.Error())
 	}
-	recorded = m.Contract.Value != nil || !m.Contract.Seen()
+	if m.Contract.Value == nil && m.Contract.Seen() {
+		defaults = m.Defaults()
+	}
 	for i, s := range selection.NewNode(m).States(r.Groups, r.System.IOMMU.Enabled, uses) {
 		r.Devices[i].setState(s)
 		if s != nil && m.Contract.Seen() {
@@ -283,7 +285,7 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (recorded bool) {
 			r.Devices[i].Role = &role
 		}
 	}
-	return recorded
+	return defaults
 }
 
 // scope sets which functions are to be listed, and whether one that belongs to them can be missing:
@@ -317,7 +319,7 @@ func (r *scanReport) nameInNova(root host.Root) {
 
 // narrow returns the report with only the requested devices and their groups, and counts their
 // GPUs. Requesting a device that does not exist is an error.
-func (r scanReport) narrow(opts hostScanOptions, devices pci.Devices, recorded bool) (scanReport, error) {
+func (r scanReport) narrow(opts hostScanOptions, devices pci.Devices, defaults []pci.Address) (scanReport, error) {
 	if err := missing(opts.filter.Devices, devices); err != nil {
 		return scanReport{}, err
 	}
@@ -337,13 +339,13 @@ func (r scanReport) narrow(opts hostScanOptions, devices pci.Devices, recorded b
 		}
 		r.Groups = slices.DeleteFunc(r.Groups, func(g iommu.Group) bool { return !groups[g.Number] })
 	}
-	r.count(devices, opts, recorded)
+	r.count(opts, defaults)
 	return r, nil
 }
 
 // count counts the listed GPUs: the NVIDIA ones or, with a filter, those that it selects. It sets
 // the next command to run.
-func (r *scanReport) count(devices pci.Devices, opts hostScanOptions, recorded bool) {
+func (r *scanReport) count(opts hostScanOptions, defaults []pci.Address) {
 	var preparable, refused []pci.Address
 	n := &r.GPUs
 	for _, d := range r.Devices {
@@ -372,7 +374,9 @@ func (r *scanReport) count(devices pci.Devices, opts hostScanOptions, recorded b
 		default:
 			n.Console++
 		}
-		refused = append(refused, d.Address)
+		if d.Role == nil || *d.Role != machine.OfContainer {
+			refused = append(refused, d.Address)
+		}
 	}
 	gpus := preparable
 	switch {
@@ -382,12 +386,14 @@ func (r *scanReport) count(devices pci.Devices, opts hostScanOptions, recorded b
 	case n.Prepared+n.GuestReady+n.InUse > 0:
 		r.Next = "gpustack host check"
 		return
+	case refused == nil:
+		r.Next = "gpustack container check"
+		return
 	default:
 		gpus = refused // host prepare prints the alternatives
 	}
 	r.Next = "gpustack host prepare --dry-run"
-	// All NVIDIA GPUs are the default if nothing is recorded.
-	if !recorded && slices.Equal(gpus, devices.Defaults()) {
+	if slices.Equal(gpus, defaults) {
 		return
 	}
 	for _, gpu := range gpus {

@@ -23,6 +23,8 @@ func (v view) preparable() []host.Finding {
 		return na("already prepared")
 	case !v.Devices.Seen():
 		return unread(v.Devices)
+	case v.Containers != nil && len(v.Devices.Value.Defaults()) > 0 && len(v.Defaults()) == 0:
+		return na("every NVIDIA GPU is for containers")
 	}
 	var findings []host.Finding
 	consoles := false

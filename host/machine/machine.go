@@ -303,6 +303,12 @@ func (m *Machine) Recorded(a pci.Address) *Function {
 	return m.Contract.Value.At(a)
 }
 
+// Defaults returns the functions that host prepare selects if nothing is recorded and the options
+// name none.
+func (m *Machine) Defaults() []pci.Address {
+	return m.Containers.Without(m.Devices.Value.Defaults())
+}
+
 // ForGuests returns the recorded functions or, if nothing is recorded, the functions that host
 // prepare selects by default.
 func (m *Machine) ForGuests() (functions pci.Devices) {
@@ -315,7 +321,7 @@ func (m *Machine) ForGuests() (functions pci.Devices) {
 		}
 		return functions
 	}
-	for _, a := range devices.Expand(devices.Defaults()) {
+	for _, a := range devices.Expand(m.Defaults()) {
 		functions = append(functions, *devices.At(a))
 	}
 	return functions

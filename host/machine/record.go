@@ -54,10 +54,16 @@ func (o *observer) readTimes(entries []change.Entry, err error) {
 	}
 }
 
-// takesBoot reports whether an entry changed the record in a way that takes effect at the next
-// boot.
+// takesBoot reports whether an entry changed what is recorded for guests in a way that takes effect
+// at the next boot.
 func takesBoot(e change.Entry) bool {
-	return len(e.Programs)+len(e.Left) > 0 && recorded(e) != nil
+	return len(e.Programs)+len(e.Left) > 0 && ChangesGuests(e)
+}
+
+// ChangesGuests reports whether an entry changed what is recorded for guests. Other entries that
+// changed the contract's file changed what is recorded for containers.
+func ChangesGuests(e change.Entry) bool {
+	return recorded(e) != nil && strings.HasPrefix(e.Command, "host prepare")
 }
 
 // recorded returns the change of the contract by an entry, nil for none.
@@ -75,23 +81,33 @@ func recorded(e change.Entry) *change.File {
 func unbooted(entries []change.Entry, booted time.Time) bool {
 	var now, atBoot string
 	different, first := false, true
+	same := map[string]string{} // the hash before something else was recorded for containers
+	guests := func(hash string) string {
+		if earlier, ok := same[hash]; ok {
+			return earlier
+		}
+		return hash
+	}
 	before := func(f *change.File) string {
 		if f.Before == nil {
 			return ""
 		}
-		return f.Before.Hash
+		return guests(f.Before.Hash)
 	}
 	after := func(f *change.File) string {
 		if f.After == nil {
 			return ""
 		}
-		return f.After.Hash
+		return guests(f.After.Hash)
 	}
 	for _, e := range entries {
+		f := recorded(e)
+		if f != nil && f.After != nil && !ChangesGuests(e) {
+			same[f.After.Hash] = before(f)
+		}
 		if !takesBoot(e) {
 			continue
 		}
-		f := recorded(e)
 		if first {
 			now, atBoot, first = before(f), before(f), false
 		}
@@ -154,10 +170,11 @@ func (c Contract) claims() func(line string) bool {
 	}
 }
 
-// writtenAt returns when the last completed entry that wrote the contract ended, nil without one.
+// writtenAt returns when the last completed entry that recorded something for guests ended, nil
+// without one.
 func writtenAt(entries []change.Entry) *time.Time {
 	for _, e := range slices.Backward(entries) {
-		if e.Status == change.Done && slices.ContainsFunc(e.Files, func(f change.File) bool { return f.Name == ContractFile }) {
+		if e.Status == change.Done && ChangesGuests(e) {
 			return e.Ended
 		}
 	}

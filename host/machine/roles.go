@@ -74,6 +74,11 @@ func (c *Containers) All() []ContainerFunction {
 	return c.Functions
 }
 
+// Without returns the addresses that are not recorded for containers. A nil record has none.
+func (c *Containers) Without(addresses []pci.Address) []pci.Address {
+	return slices.DeleteFunc(slices.Clone(addresses), func(a pci.Address) bool { return c.At(a) != nil })
+}
+
 // IsAt reports whether the device at the recorded address is the recorded function.
 func (f ContainerFunction) IsAt(devices pci.Devices) bool {
 	d := devices.At(f.Address)

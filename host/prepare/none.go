@@ -214,7 +214,7 @@ func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
 	first, found, recorded := 0, false, false
 	for i, e := range entries {
 		at := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == machine.ContractFile })
-		if at < 0 || !changedFiles(e) || ofContainers(e) {
+		if at < 0 || !changedFiles(e) || !machine.ChangesGuests(e) {
 			continue
 		}
 		f := e.Files[at]
@@ -224,12 +224,6 @@ func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
 		recorded = f.After != nil && !strings.HasSuffix(e.Command, " --none")
 	}
 	return entries[first:], found
-}
-
-// ofContainers reports whether an entry that changed the record's file changed what is recorded for
-// containers.
-func ofContainers(e change.Entry) bool {
-	return !strings.HasPrefix(e.Command, "host prepare")
 }
 
 // changedFiles reports whether an entry changed files and is not undone.

@@ -185,9 +185,12 @@ func (c *chooser) addVendors() {
 }
 
 func (c *chooser) addDefault() {
-	c.Selected = c.Devices.Defaults()
-	if len(c.Selected) == 0 {
+	all := c.Devices.Defaults()
+	switch c.Selected = c.Containers.Without(all); {
+	case len(all) == 0:
 		c.fail("NVIDIA GPUs: %w", ErrNoDevice)
+	case len(c.Selected) == 0:
+		c.fail("every NVIDIA GPU %w", ErrForContainers)
 	}
 }
 

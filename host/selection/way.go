@@ -215,7 +215,7 @@ func (n Node) behind(selectors []pci.Selector, bridge pci.Address) (replaced []p
 // removable replaces selectors of functions that are only assigned along with a selected device
 // with the selector of that device.
 func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
-	selected := n.Devices.Defaults()
+	selected := n.Containers.Without(n.Devices.Defaults())
 	if n.Recorded != nil {
 		selected = n.Recorded.Selected
 	}
