@@ -123,6 +123,9 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 	}
 	if c.IsSet("kind") {
 		opts.command += " --kind " + opts.prepare.Kind
+		if opts.prepare.Kind == "" {
+			f.add(&usageError{"--kind: the value is missing", f.seeHelp()})
+		}
 		if len(c.StringSlice("device"))+len(c.StringSlice("hca")) == 0 {
 			f.add(&usageError{"--kind needs --device or --hca", "it names the devices that are added"})
 		}

@@ -253,26 +253,25 @@ func (w *wanting) boards() {
 	if w.None || !slices.ContainsFunc(w.Devices, func(d pci.Device) bool { return d.IsNVSwitch() }) {
 		return
 	}
+	wanted := pci.Set(w.GPUs) // also those that are refused for another reason
+	for _, f := range w.Record.Functions {
+		wanted[f.Address] = true
+	}
 	var lacking []string
 	var some *pci.Address
 	for i := range w.Devices {
 		d := &w.Devices[i]
-		if !d.IsBoardGPU() {
-			continue
-		}
-		if (&machine.Containers{Functions: sorted(w.Record.Functions)}).At(d.Address) == nil {
+		switch {
+		case !d.IsBoardGPU():
+		case !wanted[d.Address]:
 			lacking = append(lacking, d.Address.String())
-		} else if some == nil {
+		case some == nil:
 			some = &d.Address
 		}
 	}
 	if some != nil && lacking != nil {
 		w.fail(fmt.Errorf("%s: %w: %s would stay without", some, ErrBoard, strings.Join(lacking, ", ")))
 	}
-}
-
-func sorted(functions []machine.ContainerFunction) []machine.ContainerFunction {
-	return slices.SortedFunc(slices.Values(functions), func(a, b machine.ContainerFunction) int { return a.Address.Compare(b.Address) })
 }
 
 // kinds refuses to add functions to a kind that a spec of another program has.

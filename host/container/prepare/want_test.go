@@ -194,7 +194,23 @@ func TestPartOfBoard(t *testing.T) {
 	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, prepare.ErrBoard) {
 		t.Errorf("%v, want %v", err, prepare.ErrBoard)
 	}
-	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}}); err != nil {
+	all := prepare.Options{GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}}
+	want, err := prepare.NewWant(m, all)
+	if err != nil {
+		t.Error(err)
+	}
+	recorded := m
+	recorded.Recorded = &want.Record
+	if _, err := prepare.NewWant(recorded, prepare.Options{Remove: []pci.Address{address(t, gpu1)}}); !errors.Is(err, prepare.ErrBoard) {
+		t.Errorf("%v, want %v", err, prepare.ErrBoard)
+	}
+	// All errors at once.
+	m.Driver.GPUs = nil
+	_, err = prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}})
+	if !errors.Is(err, prepare.ErrBoard) || !errors.Is(err, prepare.ErrUnbound) {
+		t.Errorf("%v, want %v and %v", err, prepare.ErrUnbound, prepare.ErrBoard)
+	}
+	if _, err = prepare.NewWant(m, all); errors.Is(err, prepare.ErrBoard) {
 		t.Error(err)
 	}
 }
