@@ -77,7 +77,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestOpaqueFolders: an opaque folder has no folder of earlier layers, in which a loader would look.
+// TestOpaqueFolders: an opaque folder has no folder of earlier layers, in which a loader would
+// look.
 func TestOpaqueFolders(t *testing.T) {
 	t.Parallel()
 	dir, _ := save(t, layer(t, "usr/lib/", "usr/lib/x/"), archive(t, &tar.Header{Name: "usr/.wh..wh..opq"}))
