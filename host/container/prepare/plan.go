@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -72,7 +73,15 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		record, err = edit.Put(root, machine.ContractFile, text, 0o600, false)
 	}
 	p.Files = append(p.Files, record)
-	p.notes(w)
+	p.notes(w, len(unit) > 0)
+	if w.Specs.GPU != nil && len(unit) > 0 {
+		switch _, err := (host.Runner{Root: root}).Find("nvidia-modprobe"); {
+		case errors.Is(err, host.ErrNoProgram):
+			p.Warnings = append(p.Warnings, "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed")
+		case err != nil:
+			p.Warnings = append(p.Warnings, err.Error())
+		}
+	}
 	return p, err
 }
 
@@ -123,7 +132,7 @@ func putSpec(root host.Root, file string, spec *specs.Spec) (edit.Change, error)
 }
 
 // notes adds the costs of the specs, and what is left to the operator.
-func (p *Plan) notes(w Want) {
+func (p *Plan) notes(w Want, hasUnit bool) {
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if w.Specs.GPU != nil {
 		folder := w.Record.Options.LibraryFolder
@@ -134,18 +143,24 @@ func (p *Plan) notes(w Want) {
 		} else {
 			note("the driver's libraries are mounted in %s: only images whose LD_LIBRARY_PATH names it find them there; the others need --library-path", folder)
 		}
-		note("an image's own compatibility libraries (/usr/local/cuda/compat) are not used")
+		if w.Record.Options.LibraryPath {
+			note("an image's own compatibility libraries (/usr/local/cuda/compat) are not used")
+		} else {
+			note("an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's")
+		}
 		var links []string
 		for _, m := range w.Specs.GPU.ContainerEdits.Mounts {
 			links = append(links, m.HostPath)
 		}
 		note("a container does not start if one of these is missing after an upgrade of the driver: %s", strings.Join(links, ", "))
 		note("ModifyDeviceFiles of the driver is not hidden: a container with CAP_MKNOD can make nodes, which the device cgroup denies")
-		note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0, which has to be installed")
+		if hasUnit {
+			note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0")
+		}
 		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
 	}
 	if !w.Record.Options.Static && len(w.Record.Functions) > 0 {
-		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static has them in %s once and for all", cdi.StaticFolder)
+		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static writes them in %s, once", cdi.StaticFolder)
 	}
 	if w.Specs.HCA != nil {
 		// containers.conf(5), default_ulimits; systemd.exec(5), LimitMEMLOCK

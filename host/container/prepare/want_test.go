@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host/cdi"
 	"gpustack/host/container/prepare"
+	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
@@ -212,5 +213,62 @@ func TestPartOfBoard(t *testing.T) {
 	}
 	if _, err = prepare.NewWant(m, all); errors.Is(err, prepare.ErrBoard) {
 		t.Error(err)
+	}
+}
+
+// TestNotes: the costs that a plan names are those of its options, and what it needs besides is
+// named only where it is missing.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	yes := true
+	const modprobe = "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed"
+	for name, test := range map[string]struct {
+		options  prepare.Options
+		tool     bool // nvidia-modprobe is installed
+		unit     bool
+		has, not []string
+	}{
+		"by default": {prepare.Options{}, true, true, []string{
+			"an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's",
+			"gpustack-boot.service makes the nodes at each boot",
+		}, []string{modprobe, "replaces an image's own"}},
+		"with the variable":   {prepare.Options{LibraryPath: &yes}, true, true, []string{"(/usr/local/cuda/compat) are not used", "replaces an image's own"}, []string{"only if its ld.so.conf"}},
+		"no nvidia-modprobe":  {prepare.Options{}, false, true, []string{modprobe}, nil},
+		"no unit, and static": {prepare.Options{Static: &yes}, false, false, nil, []string{modprobe, "gpustack-boot.service"}},
+	} {
+		n := newNode(t)
+		test.options.GPUs = []pci.Address{address(t, gpu0)}
+		want, err := prepare.NewWant(n.machine(), test.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.tool {
+			c, err := edit.Put(n.root, "/usr/bin/nvidia-modprobe", []byte("\n"), 0o755, false)
+			if err == nil {
+				err = edit.Plan{c}.Apply(t.Context(), n.root)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var unit edit.Plan
+		if test.unit {
+			unit = edit.Plan{{Name: "/etc/systemd/system/gpustack-boot.service"}}
+		}
+		p, err := prepare.NewPlan(n.root, n.machine(), want, unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(append(p.Notes, p.Warnings...), "\n")
+		for _, s := range test.has {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s: no %q in\n%s", name, s, text)
+			}
+		}
+		for _, s := range test.not {
+			if strings.Contains(text, s) {
+				t.Errorf("%s: %q in\n%s", name, s, text)
+			}
+		}
 	}
 }
