@@ -19,9 +19,10 @@ import (
 // from before the run, by its name below the root.
 //
 // testdata/upgrade/COMMIT/MACHINE.txtar holds the states of a machine. In its comment are, for each
-// state, a line "state NAME", a line "verdict VERDICT" if host check or container check of that commit was asked, and
-// a line for each difference: "NAME/ MODE" for a folder, "NAME MODE CONTENT" for a file, where
-// CONTENT is the name of the section with its content, and "NAME gone" for a file that was removed.
+// state, a line "state NAME", a line "verdict VERDICT" if host check or container check of that
+// commit was asked, and a line for each difference: "NAME/ MODE" for a folder, "NAME MODE CONTENT"
+// for a file, where CONTENT is the name of the section with its content, and "NAME gone" for a file
+// that was removed.
 // A section whose name ends in "-" has a newline at its end that the file does not have.
 type state struct {
 	name    string // its status, and a number: applying-1

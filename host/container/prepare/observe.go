@@ -26,6 +26,12 @@ type Machine struct {
 	Unread     []string            // warnings about files that could not be read
 }
 
+// exclusive reports whether RDMA devices belong to one network namespace each, now or from the next
+// boot on.
+func (m Machine) exclusive() bool {
+	return m.RDMA != nil && m.RDMA.Netns == rdma.NetnsExclusive || m.Stack.Netns != nil && *m.Stack.Netns == rdma.NetnsExclusive
+}
+
 // Observe reads what a plan depends on. A file that cannot be read and might prevent a plan is an
 // error.
 func Observe(root host.Root) (Machine, error) {

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 )
 
 // Plan is a list of file changes, with what the operator has to know.
@@ -73,7 +74,7 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		record, err = edit.Put(root, machine.ContractFile, text, 0o600, false)
 	}
 	p.Files = append(p.Files, record)
-	p.notes(w, len(unit) > 0)
+	p.notes(m, w, len(unit) > 0)
 	if w.Specs.GPU != nil && len(unit) > 0 {
 		switch _, err := (host.Runner{Root: root}).Find("nvidia-modprobe"); {
 		case errors.Is(err, host.ErrNoProgram):
@@ -132,7 +133,7 @@ func putSpec(root host.Root, file string, spec *specs.Spec) (edit.Change, error)
 }
 
 // notes adds the costs of the specs, and what is left to the operator.
-func (p *Plan) notes(w Want, hasUnit bool) {
+func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if w.Specs.GPU != nil {
 		folder := w.Record.Options.LibraryFolder
@@ -163,6 +164,9 @@ func (p *Plan) notes(w Want, hasUnit bool) {
 		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static writes them in %s, once", cdi.StaticFolder)
 	}
 	if w.Specs.HCA != nil {
+		if !m.exclusive() {
+			note(rdma.NoIsolation + "; 'gpustack rdma prepare --netns exclusive' gives each device to one namespace")
+		}
 		// containers.conf(5), default_ulimits; systemd.exec(5), LimitMEMLOCK
 		note(`containers need locked memory: --ulimit memlock=-1 for one; for all of podman default_ulimits = ["memlock=-1:-1"] below [containers] in ` +
 			"/etc/containers/containers.conf; for all of docker, containerd and slurmd LimitMEMLOCK=infinity below [Service] in " +

@@ -220,25 +220,39 @@ func TestPartOfBoard(t *testing.T) {
 // named only where it is missing.
 func TestNotes(t *testing.T) {
 	t.Parallel()
-	yes := true
+	yes, exclusive, adapter := true, rdma.NetnsExclusive, prepare.Options{HCAs: []pci.Address{address(t, hca)}}
 	const modprobe = "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed"
 	for name, test := range map[string]struct {
 		options  prepare.Options
 		tool     bool // nvidia-modprobe is installed
 		unit     bool
 		has, not []string
+		change   func(*prepare.Machine)
 	}{
 		"by default": {prepare.Options{}, true, true, []string{
 			"an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's",
 			"gpustack-boot.service makes the nodes at each boot",
-		}, []string{modprobe, "replaces an image's own"}},
-		"with the variable":   {prepare.Options{LibraryPath: &yes}, true, true, []string{"(/usr/local/cuda/compat) are not used", "replaces an image's own"}, []string{"only if its ld.so.conf"}},
-		"no nvidia-modprobe":  {prepare.Options{}, false, true, []string{modprobe}, nil},
-		"no unit, and static": {prepare.Options{Static: &yes}, false, false, nil, []string{modprobe, "gpustack-boot.service"}},
+		}, []string{modprobe, "replaces an image's own", rdma.NoIsolation}, nil},
+		"with the variable":   {prepare.Options{LibraryPath: &yes}, true, true, []string{"(/usr/local/cuda/compat) are not used", "replaces an image's own"}, []string{"only if its ld.so.conf"}, nil},
+		"no nvidia-modprobe":  {prepare.Options{}, false, true, []string{modprobe}, nil, nil},
+		"no unit, and static": {prepare.Options{Static: &yes}, false, false, nil, []string{modprobe, "gpustack-boot.service"}, nil},
+		"an adapter":          {adapter, false, true, []string{rdma.NoIsolation}, []string{modprobe}, nil},
+		"an adapter, exclusive now": {adapter, false, true, nil, []string{rdma.NoIsolation}, func(m *prepare.Machine) {
+			m.Stack.Netns = &exclusive
+		}},
+		"an adapter, exclusive from the next boot on": {adapter, false, true, nil, []string{rdma.NoIsolation}, func(m *prepare.Machine) {
+			m.RDMA = &rdma.Record{Netns: exclusive}
+		}},
 	} {
 		n := newNode(t)
-		test.options.GPUs = []pci.Address{address(t, gpu0)}
-		want, err := prepare.NewWant(n.machine(), test.options)
+		if test.options.HCAs == nil {
+			test.options.GPUs = []pci.Address{address(t, gpu0)}
+		}
+		m := n.machine()
+		if test.change != nil {
+			test.change(&m)
+		}
+		want, err := prepare.NewWant(m, test.options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +269,7 @@ func TestNotes(t *testing.T) {
 		if test.unit {
 			unit = edit.Plan{{Name: "/etc/systemd/system/gpustack-boot.service"}}
 		}
-		p, err := prepare.NewPlan(n.root, n.machine(), want, unit)
+		p, err := prepare.NewPlan(n.root, m, want, unit)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -260,8 +260,7 @@ func (p *Plan) notes() {
 		note("the subnet manager must have virtual ports enabled, and decides which partitions the VFs are in: see the lines for partitions.conf")
 	}
 	if shared {
-		note("with network namespaces in mode shared, nothing isolates containers from each other: " +
-			"each that has a verbs device can send with the addresses of the host; --netns exclusive gives each device to one namespace")
+		note(rdma.NoIsolation + "; --netns exclusive gives each device to one namespace")
 	}
 	if locked {
 		note("containers need locked memory: --ulimit memlock=-1, or LimitMEMLOCK=infinity of their service")
