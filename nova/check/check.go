@@ -495,8 +495,12 @@ func (c *checker) ofContainers(s side) {
 				continue
 			}
 			status, seen := guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(h.Name)), at.file, h, sure)
+			remedy := "run gpustack nova configure --role compute there"
+			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
+				remedy = "remove the address from the device_spec"
+			}
 			c.add(checkDeviceSpec, status, at.file, at.line, seen, "can assign to a guest what a container uses",
-				"run gpustack nova configure --role compute --by-address there, or take it from containers: gpustack container prepare --remove "+both[0])
+				remedy+", or take it from containers: gpustack container prepare --remove "+both[0])
 		}
 	}
 }

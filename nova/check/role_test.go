@@ -184,3 +184,22 @@ func TestSpecsAndHardware(t *testing.T) {
 		}
 	}
 }
+
+// TestRemedyOfContainers: nova configure replaces a device_spec of a product, and no address.
+func TestRemedyOfContainers(t *testing.T) {
+	devices, _, err := pci.Scan(hosttest.Lay(t, k4200s), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for spec, want := range map[string]string{
+		`{"vendor_id": "10de", "product_id": "11b4"}`: "run gpustack nova configure --role compute there",
+		`{"address": "0000:84:00.0"}`:                 "remove the address from the device_spec",
+	} {
+		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+spec+"\nalias = "+k4200+"\n")},
+			Machine: nova.Machine{Devices: devices, Containers: []pci.Address{devices[0].Address}}}
+		findings := check.Run(nova.Epoxy, []nova.Side{side}, nil, nil)
+		if len(findings) != 1 || findings[0].Remedy != want+", or take it from containers: gpustack container prepare --remove 0000:84:00.0" {
+			t.Errorf("%s: %+v", spec, findings)
+		}
+	}
+}
