@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -8,6 +9,8 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/container/prepare"
+	"gpustack/host/rdma"
 	"gpustack/host/rdma/ping"
 )
 
@@ -31,35 +34,37 @@ func (f *faults) checkImage(name string) {
 const rdmaCM = "/dev/infiniband/rdma_cm"
 
 // containerDevices returns the values of --device that give a container the device nodes of a
-// target: the name of a CDI device, of our kind if there is one, otherwise the nodes themselves.
+// target: the name of a CDI device, that of container prepare or else the one with the fewest nodes
+// besides, or without one the nodes themselves.
 func containerDevices(folders cdi.Folders, target ping.Target) []string {
-	verbs := ""
+	nodes := []string{rdmaCM}
 	if target.Adapter.Verbs != nil {
-		verbs = "/dev/infiniband/" + target.Adapter.Verbs.Name
+		nodes = []string{path.Join(rdma.NodesDir, target.Adapter.Verbs.Name), rdmaCM}
 	}
-	var found []string
+	best, least := "", 0
 	for _, d := range folders.Devices() {
 		edits, err := folders.Inject(d.Name)
-		if err != nil {
+		if err != nil || target.Adapter.Verbs == nil {
 			continue // container check names the reason
 		}
-		has := func(path string) bool {
-			return slices.ContainsFunc(edits.DeviceNodes, func(n *specs.DeviceNode) bool { return n.Path == path })
+		has := func(file string) bool {
+			return slices.ContainsFunc(edits.DeviceNodes, func(n *specs.DeviceNode) bool { return n.Path == file })
 		}
-		if verbs != "" && has(verbs) && has(rdmaCM) {
-			found = append(found, d.Name)
+		if !has(nodes[0]) || !has(rdmaCM) {
+			continue
+		}
+		if path.Base(d.File) == prepare.HCAFile {
+			return []string{d.Name}
+		}
+		if best == "" || len(edits.DeviceNodes) < least {
+			best, least = d.Name, len(edits.DeviceNodes)
 		}
 	}
-	own := func(name string) bool { return strings.HasPrefix(name, cdi.DefaultHCAKind+"=") }
-	switch i := slices.IndexFunc(found, own); {
-	case i >= 0:
-		return found[i : i+1]
-	case len(found) > 0:
-		return found[:1]
+	if best != "" {
+		return []string{best}
 	}
-	nodes := []string{rdmaCM + ":" + rdmaCM + ":rw"}
-	if verbs != "" {
-		nodes = append([]string{verbs + ":" + verbs + ":rw"}, nodes...)
+	for i, node := range nodes {
+		nodes[i] = node + ":" + node + ":rw"
 	}
 	return nodes
 }
