@@ -24,7 +24,7 @@ func replays(t *testing.T, root string) {
 	file, again := filepath.Join(t.TempDir(), "node.txtar"), filepath.Join(t.TempDir(), "again")
 	run(t, gpustack, "host", "snapshot", file, "--identity", "--root", root)
 	run(t, gpustack, "host", "unpack", file, again)
-	for _, command := range []string{"host check -o json", "host prepare --dry-run -o json", "host prepare --dry-run --none -o json"} {
+	for _, command := range []string{"host check -o json", "host prepare --dry-run -o json", "host prepare --dry-run --none -o json", "container check --all"} {
 		if diff := cmp.Diff(shown(t, command, root), shown(t, command, again)); diff != "" {
 			t.Errorf("%s (-machine +snapshot):\n%s", command, diff)
 		}
@@ -60,7 +60,7 @@ func TestSnapshotReplays(t *testing.T) {
 	for name, file := range examples(t) {
 		machines[name] = func(t *testing.T) string { return unpack(t, file) }
 	}
-	for _, name := range []string{"debian.txtar", "rhel9.txtar"} {
+	for _, name := range []string{"debian.txtar", "rhel9.txtar", "containers.txtar"} {
 		machines[name] = func(t *testing.T) string { return unpack(t, "testdata/upgrade/"+name) }
 	}
 	for _, distribution := range slices.Sorted(maps.Keys(hosttest.Distributions)) {

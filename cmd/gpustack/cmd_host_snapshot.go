@@ -12,6 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	containercheck "gpustack/host/container/check"
+	containerprepare "gpustack/host/container/prepare"
 	"gpustack/host/hardware"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -30,16 +32,17 @@ func newHostSnapshotCommand(u *ui) *cli.Command {
 		Description: `
 Scans and checks the machine and plans its preparation, without a change, and stores each
 file, link and folder that was read. After 'gpustack host unpack', host scan, host check,
-host prepare --dry-run, rdma scan and rdma check with --root DIR show the same on any
-machine. Run as root: much of the boot configuration can be read by root only. The text
-form (.txtar) can be reviewed before it is sent; "-" writes it to standard output.
+host prepare --dry-run, rdma scan, rdma check and container check with --root DIR show the
+same on any machine. Run as root: much of the boot configuration can be read by root only.
+The text form (.txtar) can be reviewed before it is sent; "-" writes it to standard output.
 
-Of initramfs images, lists of modules, pci.ids, libibverbs and units of services only the
-parts that are used are stored, of device nodes their numbers and permissions.
-Passwords of GRUB, kernel arguments, mounts and nova.conf are replaced by ***. Hostname and
-serial numbers are left out unless --identity is given. Processes, the ssh session, and
-libvirt's domains, which show the guests, are always left out. GUIDs and GIDs of RDMA
-adapters are stored, as rdma check compares them: they may contain MAC and IP addresses.
+Of initramfs images, lists of modules and packages, pci.ids, libibverbs, the driver's
+libraries, settings of container runtimes and units of services only the parts that are used
+are stored, of device nodes their numbers and permissions. Passwords of GRUB, kernel
+arguments, mounts and nova.conf are replaced by ***. Hostname and serial numbers are left out
+unless --identity is given. Processes, the ssh session, and libvirt's domains, which show the
+guests, are always left out. GUIDs and GIDs of RDMA adapters are stored, as rdma check
+compares them: they may contain MAC and IP addresses. CDI specs are stored as they are.
 FILE must not exist.
 
 EXAMPLES
@@ -149,8 +152,8 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	return nil
 }
 
-// readAll reads what host check, host prepare, rdma scan and rdma check read, by doing what they
-// do. Refusals and failed checks are what the snapshot shows later, so they are no errors here.
+// readAll reads what host check, host prepare, rdma scan, rdma check, container check and container
+// prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows later, so they are no errors here.
 func (u *ui) readAll(ctx context.Context, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)
@@ -158,6 +161,8 @@ func (u *ui) readAll(ctx context.Context, root host.Root) {
 	hardware.Read(root)              // as host scan --machine does
 
 	rdmacheck.Observe(root, m.Devices.Value) // reads what rdma scan reads, too
+	containercheck.Observe(root, m.Devices, offeredGPUs(root, m.Devices.Value))
+	containerprepare.Observe(root) //nolint:errcheck // read, not shown
 
 	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
 	for _, choice := range choicesToRead(m.Devices.Value) {

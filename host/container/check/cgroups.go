@@ -27,7 +27,10 @@ type CgroupDriver struct {
 	File    string // where it is set, "" if it is the runtime's default
 }
 
-const charDir = "/dev/char"
+const (
+	charDir    = "/dev/char"
+	dockerFile = "/etc/docker/daemon.json"
+)
 
 // readCgroups reads the configuration of each runtime:
 //   - docker: exec-opts of daemon.json. Without it dockerd uses systemd where cgroups have version
@@ -81,8 +84,7 @@ type setting struct{ value, file string }
 
 // dockerDriver returns the value of native.cgroupdriver in daemon.json.
 func dockerDriver(root host.Root) (setting, error) {
-	const file = "/etc/docker/daemon.json"
-	data, err := root.ReadReduced(file, func(data []byte) []byte { // it may have passwords of proxies
+	data, err := root.ReadReduced(dockerFile, func(data []byte) []byte { // it may have passwords of proxies
 		options, _ := dockerOptions(data)
 		kept, _ := json.Marshal(map[string][]string{"exec-opts": options})
 		return kept
@@ -91,13 +93,13 @@ func dockerDriver(root host.Root) (setting, error) {
 		return setting{}, nil
 	}
 	if err != nil {
-		return setting{}, fmt.Errorf("%s: %w", file, host.Cause(err))
+		return setting{}, fmt.Errorf("%s: %w", dockerFile, host.Cause(err))
 	}
 	options, err := dockerOptions(data)
 	if err != nil {
-		return setting{}, fmt.Errorf("%s: %w", file, err)
+		return setting{}, fmt.Errorf("%s: %w", dockerFile, err)
 	}
-	found := setting{file: file}
+	found := setting{file: dockerFile}
 	for _, option := range options {
 		if value, ok := strings.CutPrefix(option, "native.cgroupdriver="); ok {
 			found.value = value

@@ -69,6 +69,7 @@ func Verify(m Machine) ([]host.Finding, Verdict, error) {
 		{"toolkit", view.toolkit},
 		{"roles", view.roles},
 		{"images", view.images},
+		{"runtimes", view.runtimes},
 		{"cgroups", view.cgroups},
 	} {
 		for _, f := range check.judge(v) {

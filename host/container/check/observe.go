@@ -21,6 +21,7 @@ type Machine struct {
 	Files      []machine.Look[string]            // hashes of the files of that record, "" if missing
 	Offered    machine.Look[[]Offered]           // GPUs that nova.conf offers to guests
 	Toolkit    machine.Look[Toolkit]
+	Runtimes   machine.Look[[]Runtime]
 	Cgroups    machine.Look[Cgroups]
 	Images     []Image // that the operator named
 }
@@ -28,7 +29,7 @@ type Machine struct {
 // Observe reads what the checks judge. devices are all functions of the machine, and offered those
 // that nova-compute offers to guests.
 func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
-	m := Machine{Devices: devices, Offered: offered, Toolkit: readToolkit(root), Cgroups: readCgroups(root)}
+	m := Machine{Devices: devices, Offered: offered, Toolkit: readToolkit(root), Runtimes: readRuntimes(root), Cgroups: readCgroups(root)}
 	driver, err := nvidia.Read(root, devices.Value)
 	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
 	folders, err := cdi.Read(root)
