@@ -38,6 +38,8 @@ type Binder struct {
 	// Patience is how long to wait for an earlier run's write to end before its changes are
 	// recovered or read.
 	Patience time.Duration
+	// Offering is what containers are offered. nil if a plan cannot have functions of containers.
+	Offering Offering
 }
 
 // Errors of requests to the kernel.
@@ -64,7 +66,7 @@ func (Binder) Name() string { return change.KindDrivers }
 
 // New returns the change for a plan.
 func (b Binder) New(p Plan) *Binding {
-	return &Binding{binder: b, plan: p, record: Record{Release: p.Release, Functions: slices.Clone(p.Changes), Services: p.Services}}
+	return &Binding{binder: b, plan: p, record: Record{Release: p.Release, Functions: slices.Clone(p.Changes), Services: p.Services, Containers: p.Containers}}
 }
 
 // Open returns the change that a journal entry records.
@@ -96,6 +98,7 @@ func (c *Binding) Record(e *change.Entry) error {
 		c.record.Boot = boot
 	}
 	c.record.Services = c.record.Services.listed()
+	c.record.Containers = append([]pci.Address{}, c.record.Containers...)
 	return e.SetDetail(c.record)
 }
 
@@ -133,7 +136,13 @@ func (c *Binding) Release() bool { return c.record.Release }
 // Back returns the plan that undoes the change. It has no changes if the machine was rebooted
 // since. The error names every function that prevents it.
 func (c *Binding) Back() (Plan, error) {
-	return c.record.back(c.binder.Root)
+	p, err := c.record.back(c.binder.Root)
+	if err != nil || len(p.Changes) == 0 {
+		return p, err
+	}
+	// What was released may have been offered to containers since, by a boot's steps for one.
+	p.Containers, err = c.binder.ofContainers(c.record.withdrawn(true))
+	return p, err
 }
 
 // Apply makes all changes of the plan, or none. When ctx ends, the current step is completed, then
@@ -196,14 +205,21 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 				stay = append(stay, group...)
 			}
 		}
+		also, err := c.binder.reoffer(ctx, c.record, c.status == change.Undoing)
+		if err != nil {
+			return change.Open, "", err
+		}
+		left = append(left, also...)
 		// Functions that did not return to the host bring no services with them.
 		if !c.record.Services.none() && (len(stay) > 0 || !c.record.Release) {
 			if err := context.Cause(ctx); err != nil {
 				return change.Open, "", err
 			}
-			if left, err = c.binder.restore(ctx, &c.record.Services); err != nil {
+			also, err := c.binder.restore(ctx, &c.record.Services)
+			if err != nil {
 				return change.Open, "", err
 			}
+			left = append(left, also...)
 		}
 	}
 	also := ""
@@ -259,10 +275,10 @@ func (b Binder) unchanged(changes []Change) error {
 	return errors.Join(errs...)
 }
 
-// steps returns the steps of a plan: stop services, load modules, bind functions, open groups,
-// then start services.
+// steps returns the steps of a plan: take functions from the containers' specs, stop services, load
+// modules, bind functions, open groups, add functions to the specs, then start services.
 func (b Binder) steps(p Plan) []change.Step {
-	var steps []change.Step
+	steps := b.withdraw(p)
 	run := func(ctx context.Context, argv []string) error {
 		_, err := b.Kernel.Run(ctx, argv)
 		return err
@@ -294,7 +310,7 @@ func (b Binder) steps(p Plan) []change.Step {
 		}})
 	}
 	if functions := p.Idle(); len(functions) > 0 {
-		steps = append(steps, change.Step{Apply: func(ctx context.Context) error { return b.idle(ctx, functions) }})
+		steps = append(steps, change.Step{Apply: func(ctx context.Context) error { return b.idle(ctx, functions, nil) }})
 	}
 	for _, name := range p.Load {
 		steps = append(steps, change.Step{Apply: func(ctx context.Context) error { return b.Kernel.Load(ctx, name) }})
@@ -317,6 +333,7 @@ func (b Binder) steps(p Plan) []change.Step {
 	if len(p.Groups) > 0 {
 		steps = append(steps, change.Step{Apply: func(context.Context) error { return b.prove(p.Groups) }})
 	}
+	steps = append(steps, b.offer(p)...)
 	for _, unit := range p.Services.Start {
 		steps = append(steps, change.Step{
 			Apply: func(ctx context.Context) error { return b.start(ctx, unit) },

@@ -522,8 +522,9 @@ func TestKilled(t *testing.T) {
 			t.Run(what+" "+when, func(t *testing.T) {
 				t.Parallel()
 				root := lay(t)
+				record(t, root, "02:00.0")
 				if what != "bind" {
-					apply(t, root, bindPlan(t, root, "vfio-pci"))
+					apply(t, root, recorded(t, root, bindPlan(t, root, "vfio-pci")))
 				}
 				cmd := exec.Command(os.Args[0], "die", root.Path("/"), what, when)
 				if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(err.Error(), "killed") {
@@ -543,8 +544,12 @@ func TestKilled(t *testing.T) {
 						t.Errorf("half:\n%s", got)
 					}
 				}
+				offered := map[bool]string{true: "02:00.0"}[of(states(t, root), "02:") == of(atFirst, "02:")]
+				if got := spec(t, root); got != offered {
+					t.Errorf("offered to containers: %q, want %q", got, offered)
+				}
 				if p := bindPlan(t, root, "vfio-pci"); len(p.Changes) > 0 {
-					if _, err := b.Apply(context.Background(), p, "test"); err != nil {
+					if _, err := b.Apply(context.Background(), recorded(t, root, p), "test"); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -562,6 +567,9 @@ func TestKilled(t *testing.T) {
 				}
 				if diff := cmp.Diff(atFirst, states(t, root)); diff != "" {
 					t.Errorf("undone (-want +got):\n%s", diff)
+				}
+				if got := spec(t, root); got != "02:00.0" {
+					t.Errorf("undone: offered to containers: %q", got)
 				}
 			})
 		}
@@ -618,9 +626,9 @@ func die(dir, what, when string) int {
 	}
 	switch what {
 	case "bind":
-		_, err = b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test")
+		_, err = b.Apply(context.Background(), recorded(t, root, bindPlan(t, root, "vfio-pci")), "test")
 	case "release":
-		_, err = b.Apply(context.Background(), releasePlan(t, root), "test")
+		_, err = b.Apply(context.Background(), recorded(t, root, releasePlan(t, root)), "test")
 	case "undo":
 		_, err = b.Undo(context.Background(), entries(t, root)[0])
 	}

@@ -298,8 +298,15 @@ type machineBinder struct {
 
 func binder(t testing.TB, root host.Root, k driver.Kernel) machineBinder {
 	t.Helper()
-	b := driver.Binder{Root: root, Kernel: k, Settle: 30e6, Service: 30e6}
+	b := driver.Binder{Root: root, Kernel: k, Settle: 30e6, Service: 30e6, Offering: newOffering(t, root)}
 	return machineBinder{b, change.Engine{Store: change.Machine(root), Kinds: []change.Kind{b}}}
+}
+
+// offering returns the binder with another offering.
+func (b machineBinder) offering(o *offering) machineBinder {
+	b.Binder.Offering = o
+	b.engine.Kinds = []change.Kind{b.Binder}
+	return b
 }
 
 func (b machineBinder) Apply(ctx context.Context, p driver.Plan, command string) (change.Entry, error) {

@@ -25,6 +25,9 @@ type Plan struct {
 	Groups  []int // IOMMU groups that must be viable for a guest afterwards
 	// Services change before and after the drivers.
 	Services Services
+	// Containers are functions that are recorded for containers. Before any other change, a plan that
+	// binds them takes them from the CDI specs; one that releases them adds them after the drivers.
+	Containers []pci.Address
 }
 
 // ErrUnread means that a scan could not read the driver of a function.

@@ -17,6 +17,8 @@ type Record struct {
 	Release   bool     `json:"release"` // return to the host, not bind for guests
 	Functions []Change `json:"functions"`
 	Services  Services `json:"services" absent:"zero"` // earlier releases changed none
+	// Containers are as of [Plan]; earlier releases refused functions of containers.
+	Containers []pci.Address `json:"containers" absent:"zero"`
 }
 
 // ParseRecord reads the detail of an entry of kind drivers.

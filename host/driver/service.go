@@ -379,8 +379,9 @@ func mayWait(driver Name) bool {
 }
 
 // idle waits until no process has a function open that the driver nvidia is to be unbound from:
-// a process may have opened it since the plan was made, or outlive its service.
-func (b Binder) idle(ctx context.Context, functions []pci.Address) error {
+// a process may have opened it since the plan was made, or outlive its service. except, if not nil,
+// reports holders that do not count.
+func (b Binder) idle(ctx context.Context, functions []pci.Address, except func(guard.Holder) bool) error {
 	for end := time.Now().Add(b.Settle); ; {
 		devices, _, err := pci.Scan(b.Root, pci.Options{})
 		if err != nil {
@@ -392,7 +393,7 @@ func (b Binder) idle(ctx context.Context, functions []pci.Address) error {
 		}
 		var errs []error
 		for _, h := range holders {
-			if slices.Contains(functions, h.Address) {
+			if slices.Contains(functions, h.Address) && (except == nil || !except(h)) {
 				errs = append(errs, h)
 			}
 		}

@@ -79,6 +79,16 @@ func (c *Containers) Without(addresses []pci.Address) []pci.Address {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a pci.Address) bool { return c.At(a) != nil })
 }
 
+// Less returns the record without some functions. A nil record has none.
+func (c *Containers) Less(functions []pci.Address) *Containers {
+	if c == nil {
+		return nil
+	}
+	rest := *c
+	rest.Functions = slices.DeleteFunc(slices.Clone(c.Functions), func(f ContainerFunction) bool { return slices.Contains(functions, f.Address) })
+	return &rest
+}
+
 // IsAt reports whether the device at the recorded address is the recorded function.
 func (f ContainerFunction) IsAt(devices pci.Devices) bool {
 	d := devices.At(f.Address)

@@ -1,0 +1,146 @@
+package startup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/container/prepare"
+	"gpustack/host/edit"
+	observed "gpustack/host/machine"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Offering is what containers of the machine are offered by the steps of a boot. While functions
+// are bound for guests, and when they return, it makes the same nodes and specs as these steps.
+type Offering struct {
+	Root host.Root
+	// Program starts a program of the machine and waits for its end.
+	Program func(ctx context.Context, argv []string) error
+	// Appear is the maximum time until a driver shows a function that has returned to it.
+	Appear time.Duration
+}
+
+// Recorded returns the functions that are recorded for containers.
+func (o Offering) Recorded() ([]pci.Address, error) {
+	c, err := observed.ReadContainers(o.Root)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	return addresses(c, func(observed.ContainerFunction) bool { return true }), nil
+}
+
+func addresses(c *observed.Containers, selected func(observed.ContainerFunction) bool) (list []pci.Address) {
+	for _, f := range c.Functions {
+		if selected(f) {
+			list = append(list, f.Address)
+		}
+	}
+	return list
+}
+
+// specs returns the specs of a record as the machine is now.
+func (o Offering) specs(c *observed.Containers) (prepare.Specs, error) {
+	devices, _, err := pci.Scan(o.Root, pci.Options{})
+	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return prepare.Specs{}, err
+	}
+	driver, err := nvidia.Read(o.Root, devices)
+	if err != nil {
+		return prepare.Specs{}, err
+	}
+	stack, err := rdma.Read(o.Root, devices, rdma.Options{})
+	return prepare.SpecOf(c, driver, stack, devices), err
+}
+
+// Plan returns the changes of spec files after which containers are offered what is recorded and
+// has its host driver, without some functions. A spec without a device is removed.
+func (o Offering) Plan(without []pci.Address) (edit.Plan, error) {
+	c, err := observed.ReadContainers(o.Root)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	rest := c.Less(without)
+	specs, err := o.specs(rest)
+	if err != nil {
+		return nil, err
+	}
+	gpus, err := prepare.PutSpec(o.Root, c.Options, prepare.GPUFile, specs.GPU)
+	if err != nil {
+		return nil, err
+	}
+	hcas, err := prepare.PutSpec(o.Root, c.Options, prepare.HCAFile, specs.HCA)
+	return slices.Concat(gpus, hcas).Pending(), err
+}
+
+// Ready makes the nodes of functions that have returned to their host drivers, and waits until the
+// drivers show them. Its error names each function that containers cannot be offered.
+func (o Offering) Ready(ctx context.Context, functions []pci.Address) error {
+	c, err := observed.ReadContainers(o.Root)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return fmt.Errorf("%v: %w", functions, prepare.ErrNotRecorded)
+	}
+	of := *c
+	of.Functions = slices.DeleteFunc(slices.Clone(c.Functions), func(f observed.ContainerFunction) bool { return !slices.Contains(functions, f.Address) })
+	m := machine{root: o.Root, program: o.Program, appear: time.Now().Add(o.Appear)}
+	err = wait(ctx, m, func() error {
+		specs, err := o.specs(&of)
+		if err != nil {
+			return err
+		}
+		var missing []error
+		for _, x := range specs.Missing {
+			if x.Address != nil {
+				missing = append(missing, fmt.Errorf("%w %s: %s", ErrNotOffered, x.Address, x.Reason))
+			} else {
+				missing = append(missing, errors.New(x.Reason))
+			}
+		}
+		return errors.Join(missing...)
+	})
+	gpus := addresses(&of, func(f observed.ContainerFunction) bool { return !f.HCA })
+	if err != nil || len(gpus) == 0 {
+		return err
+	}
+	steps := []nodes{{}}
+	for _, a := range gpus {
+		steps = append(steps, nodes{&a})
+	}
+	for _, n := range steps {
+		_, reached, err := n.look(ctx, m)
+		if err == nil && !reached {
+			err = n.carryOut(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Verify returns an error unless container runtimes find functions in the specs.
+func (o Offering) Verify(functions []pci.Address) error {
+	c, err := observed.ReadContainers(o.Root)
+	if err != nil || c == nil {
+		return err
+	}
+	var names []string
+	for _, f := range c.Functions {
+		kind := c.Options.GPUKind
+		if f.HCA {
+			kind = c.Options.HCAKind
+		}
+		if slices.Contains(functions, f.Address) {
+			names = append(names, kind+"="+f.Address.String())
+		}
+	}
+	return prepare.Verify(o.Root, prepare.Plan{Names: names})
+}
