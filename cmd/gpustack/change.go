@@ -41,7 +41,8 @@ func (u *ui) runner(root host.Root) host.Runner {
 // binder returns the kind of change for drivers of the machine below root. timeout is the maximum
 // time for each write to sysfs, and for waiting for an earlier run's write.
 func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
-	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout}
+	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout,
+		Offering: u.offering(root)}
 }
 
 // engine returns the engine for changes of files and drivers of the machine below root. A command

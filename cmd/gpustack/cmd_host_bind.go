@@ -10,6 +10,7 @@ import (
 	"gpustack/host/bind"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/selection"
 )
 
 func newHostBindCommand(u *ui) *cli.Command {
@@ -29,6 +30,12 @@ host needs are refused: disks, network interfaces, this ssh session, the console
 prints complete commands that are accepted; --allow lifts the refusal of one function,
 except that of the root file system's disk. Functions that processes or guests have open,
 or that have virtual functions or mediated devices, are refused too.
+
+A function that is recorded for containers is bound if --device names its address. It is
+refused while a process has it open, which is named with its container. Then the CDI specs
+lose it, and if no process has opened it meanwhile, it is unbound; else the specs are put
+back. It stays recorded for containers: host release --to container returns it to them, and
+so does the next boot. Other functions of containers in its card or IOMMU group are refused.
 
 Unbinding a GPU from its driver, above all nvidia and nouveau, may hang forever. It is done
 with --live only; host prepare and a reboot need no unbinding. A write to sysfs that does
@@ -130,6 +137,8 @@ func (o driversOptions) explainBind(err error) error {
 			stopping := o
 			stopping.mode = bind.Mode{Live: true, StopServices: true}
 			return []string{remedy("stop NVIDIA's services first", stopping.called("host bind").with(o.prepare))}
+		case errors.Is(leaf, selection.ErrForContainers):
+			return append(hints(leaf), "or name it with --device, to bind it until the next boot only")
 		case errors.Is(leaf, bind.ErrNoGroup):
 			return []string{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
 		}
@@ -160,7 +169,7 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 	if c.services(ctx, plan.Plan, opts.mode) {
 		plan, err = bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
 	}
-	if err != nil {
+	if err = errors.Join(err, c.lendable(plan)); err != nil {
 		return opts.explainBind(err)
 	}
 	return c.show(ctx, opts, plan, "bind them now?")

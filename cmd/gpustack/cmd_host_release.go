@@ -9,6 +9,7 @@ import (
 	"gpustack/host/bind"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
@@ -28,12 +29,18 @@ nothing.
 the functions that host prepare has recorded and host bind has bound, or else every NVIDIA
 GPU. Functions that are assigned to a guest are refused.
 
+A function that is recorded for containers and was bound by host bind returns to its driver
+only: containers are not offered it until the next boot. --to container returns it to them:
+its device nodes are made, the CDI spec has it again, and is read back. Without --device it
+returns all functions of containers. If one of them cannot be offered, all is rolled back.
+
 When a GPU returns to the driver nvidia, services that host bind --stop-services has
 stopped are started, and persistence mode is switched on again where it was.
 
 EXAMPLES
   gpustack host release --dry-run
   gpustack host release --device 0000:84:00.0 --yes
+  gpustack host release --to container --device 0000:84:00.0
 
 EXIT STATUS
   0  the functions have their host drivers, or had them already
@@ -45,9 +52,11 @@ EXIT STATUS
 			outputFlag(formatTable, formatJSON, formatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
+			choiceFlag{&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had (host)"},
+				[]string{"", string(machine.OfHost), string(machine.OfContainer)}},
 			timeoutFlag(), dryRunFlag(), yesFlag(), quietFlag(),
 		},
-		Action: action(u, parseHostRelease, runHostRelease),
+		Action: action(u, parseReleaseTo, runHostRelease),
 	}
 }
 
@@ -63,6 +72,16 @@ func parseHostRelease(c *cli.Context, f *faults) driversOptions {
 		timeout: parseTimeout(c, f), service: serviceTimeout,
 		command: "host release" + selected(c, "device", "vendor"),
 	}
+}
+
+// parseReleaseTo parses the options of host release, which host bind shares but one.
+func parseReleaseTo(c *cli.Context, f *faults) driversOptions {
+	opts := parseHostRelease(c, f)
+	opts.to = machine.Role(f.choice(c, "to"))
+	if opts.to != "" {
+		opts.command += " --to " + string(opts.to)
+	}
+	return opts
 }
 
 func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
@@ -86,9 +105,12 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	plan, err := bind.NewRelease(root, c.machine, opts.prepare, c.uses, taken, stopped)
+	plan, err := bind.NewRelease(root, c.machine, opts.prepare, c.uses, taken, stopped, opts.to)
 	if err != nil {
 		return opts.called("host release").explain(err, noMore)
+	}
+	if err := c.returnable(&plan); err != nil {
+		return err
 	}
 	return c.show(ctx, opts, plan, "release them now?")
 }

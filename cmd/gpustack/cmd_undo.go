@@ -19,6 +19,7 @@ import (
 	"gpustack/host/check"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/nova/cloud"
 )
@@ -107,20 +108,21 @@ func parseUndo(c *cli.Context, f *faults) undoOptions {
 // undoReport is the output of undo (docs/json.md).
 type undoReport struct {
 	report
-	Changes  []fileChange    `json:"changes"`
-	Drivers  []driverChange  `json:"drivers"`
-	Stop     [][]string      `json:"stop"`
-	Start    [][]string      `json:"start"`
-	Repairs  []cleanup.Unit  `json:"repairs"`
-	Requests []cloud.Request `json:"requests"`
-	Programs []string        `json:"programs"`
-	Left     []string        `json:"left"`
+	Changes    []fileChange    `json:"changes"`
+	Drivers    []driverChange  `json:"drivers"`
+	Containers []pci.Address   `json:"of_containers"`
+	Stop       [][]string      `json:"stop"`
+	Start      [][]string      `json:"start"`
+	Repairs    []cleanup.Unit  `json:"repairs"`
+	Requests   []cloud.Request `json:"requests"`
+	Programs   []string        `json:"programs"`
+	Left       []string        `json:"left"`
 }
 
 func newUndoReport(root host.Root, reboot *bool, e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
 		report:  newReport(root, reboot, true, warnings...),
-		Changes: []fileChange{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
+		Changes: []fileChange{}, Drivers: []driverChange{}, Containers: []pci.Address{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Requests: []cloud.Request{}, Programs: []string{}, Left: []string{},
 	}
 	r.Entry = &e.ID
@@ -276,14 +278,19 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if err = errors.Join(err, bind.Needed(c.machine, plan)); err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
-	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Services.Before())+len(plan.Services.Afterwards()) > 0 && !opts.dryRun {
+	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Containers)+len(plan.Services.Before())+len(plan.Services.Afterwards()) > 0 && !opts.dryRun {
 		return err
 	}
 	report := newUndoReport(root, check.RebootRequired(c.machine), entry, warnings...)
 	report.Drivers, report.Stop, report.Start = driverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
+	report.Containers = append(report.Containers, plan.Containers...)
+	if report.Changes, err = c.withdrawn(plan); err != nil {
+		return err
+	}
 	u.plan(opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
-		if len(plan.Changes)+len(report.Stop)+len(report.Start) == 0 {
+		u.diffs(report.Changes)
+		if len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) == 0 {
 			u.printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
 			u.driverWrites(report.Drivers, plan)

@@ -46,6 +46,9 @@ type driversReport struct {
 	Holders   []holder       `json:"holders"`
 	Stop      [][]string     `json:"stop"`
 	Start     [][]string     `json:"start"`
+	// Containers are the functions that containers lose or get, and Specs the files that lose them.
+	Containers []pci.Address `json:"of_containers"`
+	Specs      []fileChange  `json:"specs"`
 }
 
 // holder is a process of a service that is stopped.
@@ -82,6 +85,7 @@ type driversOptions struct {
 	timeout time.Duration
 	service time.Duration // for a service to stop or start
 	mode    bind.Mode
+	to      machine.Role // of host release; "" for the host
 	command string
 }
 
@@ -151,11 +155,16 @@ func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
 
 // show prints a plan and carries it out if the operator confirms it.
 func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan, question string) error {
-	if err := c.kernel.Ready(); err != nil && len(plan.Changes) > 0 && !opts.dryRun {
+	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Containers) > 0 && !opts.dryRun {
+		return err
+	}
+	specs, err := c.withdrawn(plan.Plan)
+	if err != nil {
 		return err
 	}
 	report := driversReport{
-		report: newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes) > 0, plan.Warnings...), Changes: driverChanges(plan.Plan),
+		report:  newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes)+len(plan.Containers) > 0, plan.Warnings...),
+		Changes: driverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
 		Functions: plan.Functions,
 		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
 	}
@@ -164,7 +173,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 	}
 	c.u.plan(opts.decision, &report, func() {
 		c.u.driversTable(report, plan, c.machine.Devices.Value)
-		if report.Changed && !plan.Release && c.machine.Contract.Value == nil {
+		if report.Changed && !plan.Release && len(plan.Containers) == 0 && c.machine.Contract.Value == nil {
 			c.u.printf("\nlasts until the next boot; '%s' makes it permanent\n", printable(c.u.atRoot("gpustack host prepare")))
 		}
 	}, plan.Warnings...)
@@ -215,6 +224,7 @@ func (u *ui) driversTable(r driversReport, plan bind.Plan, devices pci.Devices) 
 	for _, h := range plan.Holders {
 		u.printf("%s\n", printable(h.Error()))
 	}
+	u.diffs(r.Specs)
 	u.driverWrites(r.Changes, plan.Plan)
 }
 
@@ -237,6 +247,11 @@ func (u *ui) driverWrites(changes []driverChange, plan driver.Plan) {
 			u.printf("%s\n", printable(line))
 		}
 	}
+	if !plan.Release {
+		for _, a := range plan.Containers {
+			u.printf("take %s from the CDI specs of containers, and check that no process has it open\n", a)
+		}
+	}
 	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
 	for _, a := range plan.Idle() {
 		u.printf("check that no process has %s open\n", a)
@@ -251,6 +266,11 @@ func (u *ui) driverWrites(changes []driverChange, plan driver.Plan) {
 	}
 	for _, g := range plan.Groups {
 		u.printf("open IOMMU group %d, to check that it is viable\n", g)
+	}
+	if plan.Release {
+		for _, a := range plan.Containers {
+			u.printf("make the device nodes of %s, and add it to the CDI specs of containers\n", a)
+		}
 	}
 	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
 }

@@ -58,11 +58,16 @@ done
 			`case "$LINE" in *--remove*|*--none*) gpustack container prepare --root node --device 0000:84:00.0 --yes;; esac`},
 		"host guests":  {script: "rm -rf node; cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},
 		"host prepare": {script: copies + `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
-		"host release": {script: held("vfio-pci", "nouveau")},
-		"host scan":    {script: copies},
-		"image":        {script: inventories, cloud: true},
-		"rdma":         {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node"},
-		"nova":         {script: inventories},
+		"host release": {script: `case "$LINE" in *container*)
+	rm -rf node; sh containers.sh node; gpustack container prepare --root node --device 0000:84:00.0 --yes;;
+*)
+` + held("vfio-pci", "nouveau") + `;;
+esac
+`},
+		"host scan": {script: copies},
+		"image":     {script: inventories, cloud: true},
+		"rdma":      {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node"},
+		"nova":      {script: inventories},
 		"nova configure": {script: inventories + `case "$LINE" in *--hca*)
 	rm -rf kept; mv node kept; sh hca.sh node
 	for part in etc/nova; do

@@ -114,7 +114,7 @@ func (u *ui) entryDrivers(e change.Entry) error {
 	}
 	u.printf("\n")
 	u.table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
-	plan := driver.Plan{Changes: record.Functions, Services: record.Services}
+	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
 	u.driverWrites(driverChanges(plan), plan)
 	return nil
 }

@@ -240,7 +240,14 @@ func (u *ui) driversSummary(plan driver.Plan, devices pci.Devices) string {
 	if functions == "" {
 		functions = "the drivers stay as they are"
 	}
-	return sentence(functions, load, andMore(stopped, started, persistence))
+	containers := some(len(plan.Containers), "function")
+	switch {
+	case containers != "" && plan.Release:
+		containers += " returned to containers"
+	case containers != "":
+		containers += " taken from containers"
+	}
+	return sentence(functions, containers, load, andMore(stopped, started, persistence))
 }
 
 // novaSummary returns the summary of nova configure.

@@ -106,7 +106,9 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	if err != nil {
 		return Plan{}, err
 	}
-	record := n.Recorded
+	record, containers := n.Recorded, n.Containers
+	lent := n.lent(opts)
+	n.Containers = containers.Less(lent)
 	ways := n.search(root, opts)
 	n, opts = n.withoutRecord(opts)
 	s, err := n.Choose(opts)
@@ -148,6 +150,12 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		var servicesErr error
 		l.Services, servicesErr = n.services(l.Plan, uses)
 		errs = append(errs, servicesErr)
+	}
+	for _, a := range lent {
+		if leaves(l.Plan, a) {
+			l.Containers = append(l.Containers, a)
+			l.Warnings = append(l.Warnings, stays(a, containers))
+		}
 	}
 	l.Holders = stopped(l.Plan, uses)
 	warnings, err := n.refuse(l.Plan, uses, mode.Live)
@@ -205,10 +213,19 @@ func (n node) driverNow(d *pci.Device, opts selection.Options) string {
 // NVIDIA GPU. A function whose former driver is unknown gets the driver that the running kernel has
 // for it, or else any that matches. When a GPU returns to the driver nvidia, the services that host
 // bind has stopped are started.
-func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, taken map[pci.Address]driver.State, stopped driver.Services) (Plan, error) {
+//
+// With the role of containers, it returns functions that are recorded for containers, all of them
+// unless opts name some, and containers are offered them again. GPUs get NVIDIA's driver then.
+func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses machine.Uses, taken map[pci.Address]driver.State, stopped driver.Services,
+	to machine.Role) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
 		return Plan{}, err
+	}
+	if to == machine.OfContainer {
+		if opts, err = n.toContainers(opts); err != nil {
+			return Plan{}, err
+		}
 	}
 	n, opts = n.withoutRecord(opts)
 	if !opts.Named() {
@@ -236,6 +253,9 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 	if err != nil {
 		return Plan{}, err
 	}
+	if err := ofGuests(m.Contract.Value, s.All, to); err != nil {
+		return Plan{}, err
+	}
 	l := Plan{Functions: s.All, Warnings: n.warnings}
 	drivers, err := readDrivers(root)
 	if err != nil {
@@ -251,6 +271,8 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 			goal.Driver = driver.Name(held) // it keeps this driver, without driver_override
 		case held == "" && d.DriverOverride == nil:
 			continue
+		case to == machine.OfContainer && n.Containers.At(a) != nil && d.IsNVIDIAGPU():
+			goal.Driver = nvidia // whichever driver had it: containers need this one
 		case known:
 			goal.State = was
 		default:
@@ -271,6 +293,7 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 		l.Services.Start = stopped.Start
 		l.Services.On = slices.DeleteFunc(slices.Clone(stopped.On), func(a pci.Address) bool { return !slices.Contains(returned, a) })
 	}
+	l.offer(n, to)
 	warnings, refusals := n.refuse(l.Plan, uses, true)
 	l.Warnings = append(l.Warnings, warnings...)
 	return l, errors.Join(planErr, refusals)

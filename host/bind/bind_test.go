@@ -157,7 +157,7 @@ func TestRelease(t *testing.T) {
 				archive = archive[:from] + line + archive[end:]
 			}
 			root := hosttest.Lay(t, archive)
-			l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, test.taken, driver.Services{})
+			l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, test.taken, driver.Services{}, machine.OfHost)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestReleaseChanged(t *testing.T) {
 					}
 				}
 			}
-			l, err := bind.NewRelease(root, observe(root), test.opts, idle, nil, driver.Services{})
+			l, err := bind.NewRelease(root, observe(root), test.opts, idle, nil, driver.Services{}, machine.OfHost)
 			if err != nil || brief(l) != test.want {
 				t.Errorf("%v, %s", err, brief(l))
 			}

@@ -156,7 +156,7 @@ func TestReleaseServices(t *testing.T) {
 		"nvidia":  {{"systemctl", "start", "--no-block", driver.Persistenced}, {"nvidia-smi", "-i", "0000:01:00.0", "-pm", "1"}},
 		"nouveau": {},
 	} {
-		l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, map[pci.Address]driver.State{{Bus: 1}: {Driver: name}}, stopped)
+		l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, map[pci.Address]driver.State{{Bus: 1}: {Driver: name}}, stopped, machine.OfHost)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,8 @@ func (c *Binding) Release() bool { return c.record.Release }
 // since. The error names every function that prevents it.
 func (c *Binding) Back() (Plan, error) {
 	p, err := c.record.back(c.binder.Root)
-	if err != nil || len(p.Changes) == 0 {
+	current, currentErr := c.record.Current(c.binder.Root)
+	if err = errors.Join(err, currentErr); err != nil || !current || len(p.Changes) == 0 && len(c.record.Functions) > 0 {
 		return p, err
 	}
 	// What was released may have been offered to containers since, by a boot's steps for one.

@@ -47,9 +47,11 @@ func (r Record) withdrawn(undoing bool) []pci.Address {
 	if !undoing || !r.Release {
 		return r.Containers
 	}
-	var all []pci.Address
+	all := slices.Clone(r.Containers)
 	for _, f := range r.Functions {
-		all = append(all, f.Address)
+		if !slices.Contains(all, f.Address) {
+			all = append(all, f.Address)
+		}
 	}
 	return all
 }
