@@ -82,7 +82,7 @@ type cniList struct {
 // here, by their documentation.
 type cniPlugin struct {
 	Type     string         `json:"type"`
-	DeviceID string         `json:"deviceID,omitempty"` // sriov, ib-sriov: the VF
+	DeviceID string         `json:"deviceID,omitempty"` // sriov, ib-sriov, rdma: the VF
 	Master   string         `json:"master,omitempty"`   // macvlan, ipvlan: the network interface
 	Mode     string         `json:"mode,omitempty"`     // macvlan, ipvlan
 	IPAM     map[string]any `json:"ipam,omitempty"`
@@ -121,7 +121,9 @@ func Networks(record machine.Containers, stack rdma.Stack) (networks []Network, 
 			if infiniband {
 				plugin.Type = "ib-sriov"
 			}
-			add(name, plugin, cniPlugin{Type: "rdma"})
+			// Multus adds the VF to each plugin of a list; without Multus, rdma would look for it by the
+			// address of an interface that is no longer in this namespace (rdma-cni, cmd/rdma/main.go).
+			add(name, plugin, cniPlugin{Type: "rdma", DeviceID: plugin.DeviceID})
 		case infiniband:
 			notes = append(notes, fmt.Sprintf("%s: no plugin shares an InfiniBand adapter; prepare VFs of it, or use the machine's network (--network host)", f.Address))
 		case len(a.Netdevs) == 0:

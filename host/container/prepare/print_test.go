@@ -109,7 +109,7 @@ func TestNetworks(t *testing.T) {
 	pf, exclusive := address(t, "0000:0c:00.0"), rdma.NetnsExclusive
 	moved := func(plugin string) string {
 		return `{"cniVersion":"0.3.1","name":"gpustack-0000-0c-00.1","plugins":[{"type":"` + plugin + `","deviceID":"` + hca +
-			`","ipam":{"subnet":"192.0.2.0/24","type":"host-local"}},{"type":"rdma"}]}`
+			`","ipam":{"subnet":"192.0.2.0/24","type":"host-local"}},{"type":"rdma","deviceID":"` + hca + `"}]}`
 	}
 	shared := func(plugin, mode string) string {
 		return `{"cniVersion":"0.3.1","name":"gpustack-0000-0c-00.1-` + plugin + `","plugins":[{"type":"` + plugin + `","master":"ens1","mode":"` + mode +
