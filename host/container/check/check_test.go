@@ -354,7 +354,7 @@ func cases(t *testing.T) []testCase {
 		}, "record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "systemctl restart gpustack-boot.service writes the spec again"},
 		{"spec without a record", func(n *tree) {
 			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
-		}, "record", host.Fail, "/run/cdi/gpustack-gpu.json is a spec of gpustack, and nothing is recorded", "guests", "gpustack container prepare --none"},
+		}, "record", host.Warn, "/run/cdi/gpustack-gpu.json is a spec of gpustack, and nothing is recorded", "guests", "gpustack container prepare --none"},
 		{"recorded device without minor", func(n *tree) { n.recordContainers(first, second); n.unbind(second, "vfio-pci") },
 			"record", host.Fail, "0000:88:00.0: the GPU is not bound", "cannot be written", "--remove 0000:88:00.0"},
 		{"recorded device replaced", func(n *tree) { n.recordContainers(first, second); n.function(second, "030200", "10de:2330", "nvidia") },

@@ -92,7 +92,7 @@ func (v view) unrecorded() (findings []host.Finding) {
 	for _, f := range v.Specs.Value.Files {
 		if prepare.IsSpec(f.Path) {
 			findings = append(findings, host.Finding{
-				Status: host.Fail, File: f.Path, Seen: f.Path + " is a spec of gpustack, and nothing is recorded for containers",
+				Status: host.Warn, File: f.Path, Seen: f.Path + " is a spec of gpustack, and nothing is recorded for containers",
 				Effect: "containers can use a device that may be assigned to guests", Remedy: "gpustack container prepare --none removes it",
 			})
 		}
