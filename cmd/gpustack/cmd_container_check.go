@@ -95,7 +95,7 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 	}
 	root = root.Once()
 	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), offeredGPUs(root, devices))
-	if m.Images, err = containercheck.ReadImages(ctx, opts.images); err != nil {
+	if m.Images, err = containercheck.ReadImages(ctx, opts.images, m.Architecture); err != nil {
 		return err
 	}
 	findings, verdict, err := containercheck.Verify(m)

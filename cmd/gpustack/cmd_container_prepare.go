@@ -209,7 +209,7 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 		return &usageError{"no function is named, and none is recorded for containers",
 			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters"}
 	}
-	images, err := containercheck.ReadImages(ctx, opts.images)
+	images, err := containercheck.ReadImages(ctx, opts.images, containercheck.Architecture(root))
 	if err != nil {
 		return err
 	}

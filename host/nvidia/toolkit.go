@@ -32,11 +32,36 @@ func ToolkitOf(runtime string) (release Version, ok bool) {
 	return Version(strconv.Itoa(n[0]) + "." + strconv.Itoa(n[1])), true
 }
 
+// RuntimeRelease returns the release of the toolkit that the version in the name of a runtime
+// library shows: "12.4" for libcudart.so.12.4.127, and "12" for libcudart.so.12 and "11" for
+// libcudart.so.11.0, the SONAMEs of all releases of the family, which Python packages name their
+// files by. Nothing else in the file shows the release: it is only in its machine code (CUDA 11.2,
+// 11.8 and 12.4 of Debian).
+func RuntimeRelease(version string) (release Version, ok bool) {
+	v, ok := ParseVersion(version)
+	if !ok {
+		major, err := strconv.Atoi(version)
+		if err != nil {
+			return "", false
+		}
+		return Version(strconv.Itoa(major)), true
+	}
+	const family, whole = 11, 3 // before 11 the SONAME is that of one release
+	if n := v.numbers(); len(n) < whole && n[0] >= family {
+		return Version(strconv.Itoa(n[0])), true
+	}
+	return ToolkitOf(version)
+}
+
 // Needs returns the oldest driver that runs programs of a toolkit, "12.4", and the one that runs
 // all of them: below full, PTX is not compiled for the GPU, and functions added since the driver's
-// own release fail. full is "" for a release that is later than the table; ok is false for a
-// release of whose driver nothing is known.
+// own release fail. full is "" for a release that is later than the table, and for a family, "12";
+// ok is false for a release of whose driver nothing is known.
 func Needs(release string) (floor, full Version, ok bool) {
+	if major, err := strconv.Atoi(release); err == nil {
+		floor = floors[major]
+		return floor, "", floor != ""
+	}
 	v, ok := ToolkitOf(release)
 	if !ok {
 		return "", "", false

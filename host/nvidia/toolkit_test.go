@@ -48,7 +48,11 @@ func TestAccepts(t *testing.T) {
 		{"10.2", "440.32", nvidia.TooOld, "440.33"}, // no minor version compatibility before 11
 		{"7.0", "590.44.01", nvidia.Full, "346.46"},
 		{"13.0", "575.51.03", nvidia.TooOld, "580"},
-		{"13.7", "595.10", nvidia.Minor, ""}, // later than the table: its family is known
+		{"13.7", "595.10", nvidia.Minor, ""},            // later than the table: its family is known
+		{"12", "525.60.11", nvidia.TooOld, "525.60.13"}, // a family
+		{"11", "450.36.06", nvidia.TooOld, "450.80.02"},
+		{"12", "525.60.13", nvidia.Minor, ""},
+		{"10", "700.1", nvidia.Unknown, ""},
 		{"14.0", "700.1", nvidia.Unknown, ""},
 		{"6.5", "700.1", nvidia.Unknown, ""},
 		{"", "700.1", nvidia.Unknown, ""},
@@ -76,6 +80,18 @@ func TestToolkitOf(t *testing.T) {
 	for runtime, want := range map[string]nvidia.Version{"12.4.127": "12.4", "11.8.89": "11.8", "12.10": "12.10", "12": "", "12.4.127a": "", "": ""} {
 		if got, ok := nvidia.ToolkitOf(runtime); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", runtime, got, ok, want)
+		}
+	}
+}
+
+func TestRuntimeRelease(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]nvidia.Version{
+		"12.4.127": "12.4", "12": "12", "13": "13", "11.8.89": "11.8", "11.0": "11", "11.0.221": "11.0", "10.2": "10.2", "10.2.89": "10.2", "": "", "x": "",
+	} {
+		got, ok := nvidia.RuntimeRelease(version)
+		if ok != (want != "") || ok && got != want {
+			t.Errorf("%q: %q, %t, want %q", version, got, ok, want)
 		}
 	}
 }

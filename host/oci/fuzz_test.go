@@ -253,7 +253,7 @@ func unpackBeside(t *testing.T, layers [][]byte) (to string, err error) {
 	dir, _ := save(t, layers...)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err = oci.Unpack(t.Context(), dir, to)
+	_, err = oci.Unpack(t.Context(), dir, runtime.GOARCH, to)
 	runtime.ReadMemStats(&after)
 	const most = 64 << 20
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > most {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"gpustack/host/oci"
@@ -41,7 +42,7 @@ func TestRootOfImage(t *testing.T) {
 				test.entry.Linkname = outside
 			}
 			dir, _ := save(t, layer(t, "usr/", "usr/lib/", "usr/lib/libcuda.so.1"), archive(t, &test.entry), layer(t, "libcuda.so.1"))
-			if _, err := oci.Unpack(t.Context(), dir, to); !errors.Is(err, oci.ErrPath) {
+			if _, err := oci.Unpack(t.Context(), dir, runtime.GOARCH, to); !errors.Is(err, oci.ErrPath) {
 				t.Errorf("error %v, want %v", err, oci.ErrPath)
 			}
 			if names, err := os.ReadDir(outside); err != nil || len(names) > 0 {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func TestLayers(t *testing.T) {
 			}
 			dir, _ := save(t, layers...)
 			to := t.TempDir()
-			if _, err := oci.Unpack(t.Context(), dir, to); err != nil {
+			if _, err := oci.Unpack(t.Context(), dir, runtime.GOARCH, to); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, listed(t, to)); diff != "" {
@@ -77,13 +78,12 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestOpaqueFolders: an opaque folder has no folder of earlier layers, in which a loader would
-// look.
+// TestOpaqueFolders: an opaque folder has no folder of earlier layers, where a loader would look.
 func TestOpaqueFolders(t *testing.T) {
 	t.Parallel()
 	dir, _ := save(t, layer(t, "usr/lib/", "usr/lib/x/"), archive(t, &tar.Header{Name: "usr/.wh..wh..opq"}))
 	to := t.TempDir()
-	if _, err := oci.Unpack(t.Context(), dir, to); err != nil {
+	if _, err := oci.Unpack(t.Context(), dir, runtime.GOARCH, to); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := os.ReadDir(filepath.Join(to, "usr")); err != nil || len(names) > 0 {
@@ -98,7 +98,7 @@ func TestSparseFile(t *testing.T) {
 		&tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: ".", PAXRecords: map[string]string{"comment": "of git archive"}},
 		&tar.Header{Typeflag: tar.TypeCont, Name: "usr/lib/libcuda.so.1"}, &tar.Header{Typeflag: tar.TypeReg, Name: "usr/lib/os-release", Size: 100}))
 	to := t.TempDir()
-	if _, err := oci.Unpack(t.Context(), dir, to); err != nil {
+	if _, err := oci.Unpack(t.Context(), dir, runtime.GOARCH, to); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"usr/lib/libcuda.so.1", "usr/lib/os-release"}, listed(t, to)); diff != "" {

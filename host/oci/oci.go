@@ -16,7 +16,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -27,7 +27,8 @@ import (
 // Config is what an image's configuration says about its loader. Other variables of its environment
 // may be secret and are not kept.
 type Config struct {
-	LibraryPath []string // LD_LIBRARY_PATH
+	LibraryPath  []string // LD_LIBRARY_PATH
+	Architecture string   // "amd64", as Go names it; "" if the configuration names none
 }
 
 // Errors of images that are not OCI layouts.
@@ -37,30 +38,11 @@ var (
 		"convert it: skopeo copy docker-archive:FILE oci:DIR, or save it by podman save --format oci-dir -o DIR IMAGE")
 	ErrChoice  = host.WithHint(errors.New("more than one image"), "copy the one to judge into a layout of its own: skopeo copy oci:DIR:TAG oci:OTHER")
 	ErrDamaged = host.WithHint(errors.New("is damaged"), "save the image again")
+	// ErrPlatform is the error of a layout without an image for the node.
+	ErrPlatform = host.WithHint(errors.New("no image for this node"), "save the one for the node's architecture: podman pull --arch ARCHITECTURE IMAGE")
+	// ErrEncrypted is the error of a layer that only a key can read.
+	ErrEncrypted = host.WithHint(errors.New("is encrypted"), "decrypt the image: skopeo copy --decryption-key KEY oci:DIR oci:OTHER")
 )
-
-// IsLayout reports whether a folder is an OCI layout, as opposed to the root folder of an image. A
-// file, and a folder in the format of docker save, is an error.
-func IsLayout(name string) (bool, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", name, host.Cause(err))
-	}
-	if !info.IsDir() {
-		return false, fmt.Errorf("%s: %w", name, ErrArchive)
-	}
-	has := func(file string) bool {
-		_, err := os.Stat(filepath.Join(name, file))
-		return err == nil
-	}
-	switch {
-	case has("index.json"), has("oci-layout"):
-		return true, nil
-	case has("manifest.json") && !has("usr"):
-		return false, fmt.Errorf("%s: %w", name, ErrDocker)
-	}
-	return false, nil
-}
 
 // descriptor points to a blob (OCI image-spec, descriptor.md).
 type descriptor struct {
@@ -68,10 +50,23 @@ type descriptor struct {
 	Digest      string            `json:"digest"`
 	Size        int64             `json:"size"`
 	Annotations map[string]string `json:"annotations"`
-	Platform    *struct {
-		Architecture string `json:"architecture"`
-	} `json:"platform"`
+	Platform    *platform         `json:"platform"`
 }
+
+// platform is what an image is for (OCI image-spec, image-index.md).
+type platform struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+}
+
+func (p platform) String() string {
+	if p.OS == "" {
+		p.OS = linux
+	}
+	return p.OS + "/" + p.Architecture
+}
+
+const linux = "linux"
 
 // document is an index or a manifest.
 type document struct {
@@ -82,19 +77,61 @@ type document struct {
 
 // layout is an OCI layout.
 type layout struct {
-	name string
+	name         string
+	architecture string // of the node
 }
 
-// Unpack unpacks the image of a layout, as far as it is of interest, into an empty folder.
-func Unpack(ctx context.Context, name, dir string) (Config, error) {
-	l := layout{name}
-	data, err := os.ReadFile(filepath.Join(name, "index.json"))
-	if err != nil {
-		return Config{}, fmt.Errorf("%s: index.json: %w", name, host.Cause(err))
+// index reads the layout's index and, if there is one, its version (OCI image-spec,
+// image-layout.md).
+func (l layout) index() (index document, err error) {
+	read := func(file string, v any) error {
+		data, err := readFile(filepath.Join(l.name, file))
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", l.name, file, host.Cause(err))
+		}
+		if err := json.Unmarshal(data, v); err != nil {
+			return fmt.Errorf("%s: %s: malformed JSON: %w", l.name, file, err)
+		}
+		return nil
 	}
-	var index document
-	if err := json.Unmarshal(data, &index); err != nil {
-		return Config{}, fmt.Errorf("%s: index.json: malformed JSON: %w", name, err)
+	var version struct {
+		Version string `json:"imageLayoutVersion"`
+	}
+	err = read("oci-layout", &version)
+	switch {
+	case host.IsAbsent(err): // older programs wrote none
+	case err != nil:
+		return index, err
+	case !strings.HasPrefix(version.Version, "1."):
+		return index, fmt.Errorf("%s: oci-layout: %w: imageLayoutVersion %q is not 1", l.name, ErrDamaged, version.Version)
+	}
+	return index, read("index.json", &index)
+}
+
+// maxDocument is the most bytes that a document has: the limit of registries (OCI
+// distribution-spec).
+const maxDocument = 4 << 20
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	data, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if len(data) > maxDocument {
+		err = fmt.Errorf("%w: more than %d bytes", ErrDamaged, maxDocument)
+	}
+	return data, err
+}
+
+// Unpack unpacks the image of a layout for an architecture, as far as it is of interest, into an
+// empty folder. Architectures are named as Go does. An image that names none is unpacked, too.
+func Unpack(ctx context.Context, name, architecture, dir string) (Config, error) {
+	l := layout{name, architecture}
+	index, err := l.index()
+	if err != nil {
+		return Config{}, err
 	}
 	manifest, err := l.choose("index.json", index, 0)
 	if err != nil {
@@ -123,11 +160,11 @@ func Unpack(ctx context.Context, name, dir string) (Config, error) {
 
 // UnpackTemporary unpacks the image of a layout into a temporary folder, which the caller removes
 // with [Remove].
-func UnpackTemporary(ctx context.Context, name string) (dir string, config Config, err error) {
+func UnpackTemporary(ctx context.Context, name, architecture string) (dir string, config Config, err error) {
 	if dir, err = os.MkdirTemp("", "gpustack-image-"); err != nil {
 		return "", Config{}, fmt.Errorf("cannot make a temporary folder: %w", err)
 	}
-	if config, err = Unpack(ctx, name, dir); err != nil {
+	if config, err = Unpack(ctx, name, architecture, dir); err != nil {
 		return "", Config{}, errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, config, nil
@@ -139,28 +176,35 @@ func Remove(dir string) {
 	_ = os.RemoveAll(dir)
 }
 
-// choose returns the manifest of an index for the architecture of this program, following indexes
-// in it. An index with several such images is an error.
+// choose returns the manifest of an index for the node's architecture, following indexes in it. An
+// index with several such images is an error.
 func (l layout) choose(file string, index document, depth int) (document, error) {
 	const most = 4
+	fail := func(format string, args ...any) (document, error) {
+		return document{}, fmt.Errorf("%s: %s: "+format, append([]any{l.name, file}, args...)...)
+	}
 	var fitting []descriptor
+	var others, tags []string
 	for _, m := range index.Manifests {
-		if m.Annotations["vnd.docker.reference.type"] == "attestation-manifest" {
-			continue
-		}
-		if m.Platform == nil || m.Platform.Architecture == "" || m.Platform.Architecture == runtime.GOARCH {
+		p := m.Platform
+		switch {
+		case m.Annotations["vnd.docker.reference.type"] == "attestation-manifest":
+		case p != nil && p.Architecture != "" && *p != platform{l.architecture, linux} && *p != platform{l.architecture, ""}:
+			others = append(others, p.String())
+		case !slices.ContainsFunc(fitting, func(d descriptor) bool { return d.Digest == m.Digest }): // two tags of one image
 			fitting = append(fitting, m)
+			tags = append(tags, strings.TrimLeft(m.Annotations["org.opencontainers.image.ref.name"]+" ("+m.Digest+")", " "))
 		}
 	}
 	switch {
-	case len(fitting) == 0 || depth > most:
-		return document{}, fmt.Errorf("%s: %s: %w: no image for %s", l.name, file, ErrDamaged, runtime.GOARCH)
+	case depth > most:
+		return fail("%w: more than %d indexes in each other", ErrDamaged, most)
+	case len(fitting) == 0 && others != nil:
+		return fail("%w, which is %s: it has %s", ErrPlatform, platform{Architecture: l.architecture}, strings.Join(others, ", "))
+	case len(fitting) == 0:
+		return fail("%w: manifests is empty", ErrDamaged)
 	case len(fitting) > 1:
-		var tags []string
-		for _, m := range fitting {
-			tags = append(tags, m.Annotations["org.opencontainers.image.ref.name"]+" ("+m.Digest+")")
-		}
-		return document{}, fmt.Errorf("%s: %s: %w: %s", l.name, file, ErrChoice, strings.Join(tags, ", "))
+		return fail("%w: %s", ErrChoice, strings.Join(tags, ", "))
 	}
 	data, err := l.small(fitting[0])
 	if err != nil {
@@ -183,12 +227,14 @@ func (l layout) config(d descriptor) (c Config, err error) {
 		return c, err
 	}
 	var image struct {
-		Config struct{ Env []string }
+		Architecture string
+		Config       struct{ Env []string }
 	}
 	if err := json.Unmarshal(data, &image); err != nil {
 		// The decoder's errors quote no values, which may be secrets.
 		return c, fmt.Errorf("%s: config %s: malformed JSON: %w", l.name, d.Digest, err)
 	}
+	c.Architecture = image.Architecture
 	for _, env := range image.Config.Env {
 		if value, ok := strings.CutPrefix(env, "LD_LIBRARY_PATH="); ok && value != "" {
 			c.LibraryPath = strings.Split(value, ":")
@@ -213,15 +259,17 @@ func (l layout) open(d descriptor) (*os.File, error) {
 
 // small reads a blob of JSON.
 func (l layout) small(d descriptor) ([]byte, error) {
-	const most = 4 << 20 // the limit of registries (OCI distribution-spec)
 	fail := func(err error) ([]byte, error) { return nil, fmt.Errorf("%s: %s: %w", l.name, d.Digest, err) }
 	f, err := l.open(d)
 	if err != nil {
 		return fail(err)
 	}
 	defer f.Close() //nolint:errcheck // only read from
+	if d.Size > maxDocument {
+		return fail(fmt.Errorf("%w: its descriptor has a size of %d bytes", ErrDamaged, d.Size))
+	}
 	v := newVerified(f, d)
-	data, err := io.ReadAll(io.LimitReader(v, most))
+	data, err := io.ReadAll(v)
 	if err == nil {
 		err = v.finish()
 	}
@@ -231,8 +279,12 @@ func (l layout) small(d descriptor) ([]byte, error) {
 	return data, nil
 }
 
-// layer applies a layer.
+// layer applies a layer. Of a blob that is not the one of the descriptor that is the error, not
+// what its content made of the layer.
 func (l layout) layer(ctx context.Context, d descriptor, u *unpacker) error {
+	if strings.HasSuffix(d.MediaType, "+encrypted") {
+		return ErrEncrypted
+	}
 	f, err := l.open(d)
 	if err != nil {
 		return err
@@ -245,11 +297,11 @@ func (l layout) layer(ctx context.Context, d descriptor, u *unpacker) error {
 		defer content.Close() //nolint:errcheck // only read from
 		err = u.apply(content)
 	}
-	if err == nil {
-		_, err = io.Copy(io.Discard, buffered)
+	if _, rest := io.Copy(io.Discard, buffered); rest != nil {
+		return rest
 	}
-	if err == nil || ctx.Err() == nil {
-		err = errors.Join(err, v.finish())
+	if damage := v.finish(); damage != nil {
+		return damage
 	}
 	return err
 }
@@ -262,16 +314,37 @@ func decompressed(r *bufio.Reader) (io.ReadCloser, error) {
 	}
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		return gzip.NewReader(r)
+		d, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, fmt.Errorf("malformed gzip stream: %w", err)
+		}
+		return &packed{d, "gzip"}, nil
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		const window = 16 << 20
-		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(window))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("malformed zstd stream: %w", err)
 		}
-		return d.IOReadCloser(), nil
+		return &packed{d.IOReadCloser(), "zstd"}, nil
 	}
 	return io.NopCloser(r), nil
+}
+
+// packed names the compression in errors of a decompressor.
+type packed struct {
+	io.ReadCloser
+	name string
+}
+
+func (p *packed) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = fmt.Errorf("the %s stream ends early: %w", p.name, err)
+	case err != nil && !errors.Is(err, io.EOF):
+		err = fmt.Errorf("malformed %s stream: %w", p.name, err)
+	}
+	return n, err
 }
 
 // verified counts and hashes what is read of a blob.

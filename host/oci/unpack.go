@@ -42,7 +42,7 @@ const headerSize = 64
 // is read.
 var (
 	named = host.LazyRegexp(`^(lib(cuda|nvidia-ml|rdmacm)\.so(\.|$)|libcudart(-[0-9a-f]+)?\.so(\.|$)|lib[a-z0-9_]+-rdmav\d+\.so$|ld-(musl|linux)-|libc\.so\.6$|os-release$)`)
-	whole = host.LazyRegexp(`^(etc/ld\.so\.conf(\.d/[^/]+)?|etc/libibverbs\.d/[^/]+|.*/libibverbs\.so\.[^/]+|.*/compat/libcuda\.so\.[^/]+)$`)
+	whole = host.LazyRegexp(`^(etc/ld\.so\.conf(\.d/[^/]+)?|etc/libibverbs\.d/[^/]+|.*/libibverbs\.so\.[^/]+|.*/compat/libcuda\.so\.[^/]+|.*/nvidia_cuda_runtime[^/]*\.dist-info/METADATA)$`)
 )
 
 // ErrPath means that a layer has a path that leads out of the image, or in place of its root.

@@ -18,11 +18,16 @@ type Image struct {
 	Name string // as the operator named it
 	Err  error  // of reading it
 
+	// Architectures are those that its configuration names, or its loaders are built for, as Go names
+	// them; none if neither is known.
+	Architectures []string
+
 	Musl      bool           // its loader is musl's, which does not load libraries of glibc
 	Folders   []string       // the loader's default folders that exist, in its order
 	Conf      []string       // folders of ld.so.conf and ld.so.conf.d that are no default folders
 	Libraries []ImageLibrary // of the driver, by folder
-	Runtimes  []ImageRuntime // libcudart
+	Runtimes  []ImageRuntime // libcudart, wherever it is
+	Foreign   []ForeignLibrary
 	Verbs     rdmacheck.Verbs
 	CM        bool // it has librdmacm
 	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
@@ -37,6 +42,12 @@ type ImageLibrary struct {
 	Version nvidia.Version // "" if unknown
 	Compat  *nvidia.Compat // of forward compatibility packages
 	Forward bool           // of forward compatibility: in a folder named compat
+}
+
+// ForeignLibrary is a library in an image that is built for another architecture than the node's.
+type ForeignLibrary struct {
+	Path         string
+	Architecture string // as Go names it
 }
 
 // ImageRuntime is a CUDA runtime library in an image.
@@ -146,6 +157,17 @@ func (v view) images() []host.Finding {
 func (v view) image(i Image) (findings []host.Finding) {
 	add := func(status host.Status, file, seen, effect, remedy string) {
 		findings = append(findings, host.Finding{Status: status, File: file, Seen: i.Name + ": " + seen, Effect: effect, Remedy: remedy})
+	}
+	if node := v.Architecture; len(i.Architectures) > 0 && !slices.Contains(i.Architectures, node) {
+		add(host.Fail, "", fmt.Sprintf("it is built for %s, and this node is %s", strings.Join(i.Architectures, ", "), node),
+			`programs of the image do not start: "exec format error"`, "use the image for the node: podman pull --arch "+node+" IMAGE")
+		return findings
+	}
+	for _, l := range i.Foreign {
+		if l.Architecture != "386" { // the driver's packages for amd64 bring these, too
+			add(host.Warn, l.Path, fmt.Sprintf("%s is built for %s, and this node is %s", l.Path, l.Architecture, v.Architecture),
+				"loaders ignore it: programs do not find the library", "install the library for "+v.Architecture+" in the image")
+		}
 	}
 	usesCUDA := len(i.Runtimes) > 0 || len(i.Libraries) > 0
 	if i.Musl && usesCUDA {
@@ -263,20 +285,16 @@ func (v view) imageRuntimes(i Image, add adder) {
 		return
 	}
 	for _, r := range i.Runtimes {
-		release, whole := r.Release, true
-		if !strings.Contains(string(release), ".") {
-			release, whole = release+".0", false // one floor holds for the family
-		}
-		switch accepted, needed := nvidia.Accepts(string(release), d.Loaded.Version); {
+		switch accepted, needed := nvidia.Accepts(string(r.Release), d.Loaded.Version); {
 		case accepted == nvidia.TooOld:
 			add(host.Fail, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, d.Loaded.Version), insufficient,
 				"upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))+" or earlier")
-		case accepted == nvidia.Minor && whole && needed != "":
+		case accepted == nvidia.Minor && needed != "":
 			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, d.Loaded.Version),
 				"it runs by minor version compatibility: programs that bring PTX alone, or call functions of a later driver, fail",
 				"upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version)))
 		case accepted == nvidia.Unknown:
-			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", r.Release), "", "see NVIDIA's release notes of the toolkit")
+			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", orUnknown(r.Release)), "", "see NVIDIA's release notes of the toolkit")
 		}
 	}
 }

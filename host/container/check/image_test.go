@@ -1,10 +1,14 @@
 package check_test
 
 import (
+	"debug/elf"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
 	"gpustack/host/container/check"
@@ -15,7 +19,7 @@ import (
 func (n *tree) image(t *testing.T, archive string) {
 	t.Helper()
 	dir := hosttest.Lay(t, archive).Path("/")
-	n.images = append(n.images, check.ReadImage(t.Context(), dir))
+	n.images = append(n.images, check.ReadImage(t.Context(), dir, "amd64"))
 }
 
 const (
@@ -120,12 +124,42 @@ func imageCases(t *testing.T) []testCase {
 			n.image(t, ownCUDA("usr/local/cuda-12.4/compat", "560.28.03")+"-- etc/ld.so.conf.d/compat.conf --\n/usr/local/cuda-12.4/compat\n"+
 				"-- etc/ld.so.conf --\ninclude ld.so.conf.d/*.conf\n")
 		}, "images", host.Fail, "is a NVIDIA GeForce RTX 4090", "804 forward compatibility was attempted", "cuda-compat"},
+		{"runtime of a Python package", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.image(t, "-- usr/venv/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12 --\n")
+		}, "images", host.Fail, "its CUDA runtime 12 needs driver 525.60.13 or later", "35 cudaErrorInsufficientDriver", "CUDA 11.4 or earlier"},
+		{"runtime of a Python package with its version", func(n *tree) {
+			n.old(t, "535.261.03")
+			n.image(t, "-- x/nvidia/cuda_runtime/lib/libcudart.so.12 --\n-- x/nvidia_cuda_runtime_cu12-12.4.127.dist-info/METADATA --\n"+
+				"-- y/nvidia/cuda_runtime/lib/libcudart.so.12 --\n-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Warn, "its CUDA runtime 12.4 came with driver 550.54.14", "PTX", "CUDA 12.2"},
+		{"runtime of a family, driver between", func(n *tree) {
+			n.old(t, "535.261.03")
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, "-- y/nvidia/cuda_runtime/lib/libcudart.so.12 --\n-- z/nvidia/cuda_runtime/lib/libcudart.so.11.0 --\n-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"runtime that torch brings", func(n *tree) {
+			n.old(t, "440.33")
+			n.image(t, "-- usr/conda/lib/python3.10/site-packages/torch/lib/libcudart-d0da41ae.so.11.0 --\n")
+		}, "images", host.Fail, "its CUDA runtime 11 needs driver 450.80.02 or later", "35 cudaErrorInsufficientDriver", "CUDA 10.2 or earlier"},
+		{"runtime of unknown version", func(n *tree) { n.image(t, "-- usr/libcudart.so --\n") },
+			"images", host.NA, "which driver its CUDA runtime of an unknown version needs", "", "release notes"},
+		{"image of another architecture", func(n *tree) { n.image(t, "-- lib/ld-linux-aarch64.so.1 --\n"+elfHead(elf.EM_AARCH64)+file124) },
+			"images", host.Fail, "it is built for arm64, and this node is amd64", "exec format error", "podman pull --arch amd64"},
+		{"library of another architecture", func(n *tree) {
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, "-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n-- x/libcudart.so.12 --\n"+elfHead(elf.EM_AARCH64))
+		}, "images", host.Warn, "/x/libcudart.so.12 is built for arm64, and this node is amd64", "loaders ignore it", "for amd64"},
+		{"libcuda for 32 bits", func(n *tree) {
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n-- etc/ld.so.conf --\n/usr/lib32\n-- usr/lib32/libcuda.so.1 --\n"+elfHead(elf.EM_386))
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
 		{"musl", func(n *tree) { n.image(t, runtime124+file124+"-- lib/ld-musl-x86_64.so.1 --\n") },
 			"images", host.Fail, "its loader is that of musl", "35 cudaErrorInsufficientDriver", "glibc"},
 		{"NVML of another version", func(n *tree) {
 			n.image(t, "symlink usr/lib64/libnvidia-ml.so.1 -> libnvidia-ml.so.535.261.03\n-- usr/lib64/libnvidia-ml.so.535.261.03 --\n-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
 		}, "images", host.Warn, "its own libnvidia-ml.so.1 535.261.03", "18 Driver/library", "remove"},
-		{"nothing of CUDA or RDMA", func(n *tree) { n.image(t, "-- etc/os-release --\nID=debian\n") },
+		{"nothing of CUDA or RDMA", func(n *tree) { n.image(t, "-- etc/os-release --\nID=debian\n-- lib/x86_64-linux-gnu/libc.so.6 --\n") },
 			"images", host.Pass, "nothing in it conflicts", "", ""},
 		{"no provider for the adapter", func(n *tree) {
 			n.adapter()
@@ -159,21 +193,64 @@ func imageCases(t *testing.T) []testCase {
 	}
 }
 
+// elfHead returns the header of an ELF file for a machine, as a line of an archive.
+func elfHead(machine elf.Machine) string {
+	class := elf.ELFCLASS64
+	if machine == elf.EM_386 {
+		class = elf.ELFCLASS32
+	}
+	head := [20]byte{4: byte(class), 5: byte(elf.ELFDATA2LSB), 6: byte(elf.EV_CURRENT), 16: byte(elf.ET_DYN), 18: byte(machine)}
+	copy(head[:], elf.ELFMAG)
+	return string(head[:]) + "\n"
+}
+
+// old replaces the driver by another.
+func (n *tree) old(t *testing.T, version string) {
+	t.Helper()
+	n.files["proc/driver/nvidia/version"] = strings.ReplaceAll(n.files["proc/driver/nvidia/version"], loaded, version)
+	n.files["sys/module/nvidia/version"] = version
+	n.install(version)
+}
+
+// TestImageRuntimes: each runtime of an image is judged, each file once.
+func TestImageRuntimes(t *testing.T) {
+	t.Parallel()
+	i := check.ReadImage(t.Context(), hosttest.Lay(t, runtime124+file124+runtime118+file118+"-- a/libcudart.so.12 --\n-- b/nvidia/cuda_runtime/lib/libcudart.so.12 --\n"+
+		"-- b/nvidia_cuda_runtime_cu12-12.1.105.dist-info/RECORD --\n-- b/nvidia_cuda_runtime_cu11-11.8.89.dist-info/RECORD --\n").Path("/"), "amd64")
+	want := []check.ImageRuntime{
+		{"/a/libcudart.so.12", "12"}, {"/b/nvidia/cuda_runtime/lib/libcudart.so.12", "12"}, // of two packages
+		{"/usr/local/cuda-11.8/lib64/libcudart.so.11.8.89", "11.8"}, {"/usr/local/cuda-12.4/lib64/libcudart.so.12.4.127", "12.4"},
+	}
+	if diff := cmp.Diff(want, i.Runtimes); diff != "" || i.Err != nil {
+		t.Errorf("runtimes (-want +got), error %v:\n%s", i.Err, diff)
+	}
+}
+
+// TestNoLibraries: an image in which nothing loads libraries is an error, and so is each image.
+func TestNoLibraries(t *testing.T) {
+	t.Parallel()
+	static := hosttest.Lay(t, "-- usr/bin/program --\n").Path("/")
+	_, err := check.ReadImages(t.Context(), []string{static, filepath.Join(static, "absent")}, "amd64")
+	if !errors.Is(err, check.ErrNoLibraries) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), static+": has no libraries") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestReadImage: what is no image, and links that lead out of it.
 func TestReadImage(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
-	if i := check.ReadImage(t.Context(), empty); i.Err == nil {
+	if i := check.ReadImage(t.Context(), empty, "amd64"); i.Err == nil {
 		t.Error("an empty folder is an image")
 	}
-	if i := check.ReadImage(t.Context(), filepath.Join(empty, "absent")); i.Err == nil {
+	if i := check.ReadImage(t.Context(), filepath.Join(empty, "absent"), "amd64"); i.Err == nil {
 		t.Error("an absent folder is an image")
 	}
 	outside := filepath.Join(t.TempDir(), "libcuda.so.999.99")
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i := check.ReadImage(t.Context(), hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- etc/os-release --\n").Path("/"))
+	i := check.ReadImage(t.Context(), hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- usr/lib64/libc.so.6 --\n").Path("/"), "amd64")
 	if i.Err != nil || len(i.Libraries) != 0 {
 		t.Errorf("a link out of the image leads to %+v, error %v", i.Libraries, i.Err)
 	}

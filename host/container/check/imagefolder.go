@@ -21,20 +21,23 @@ var defaultFolders = []string{
 	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
 }
 
-// ReadImages reads images. Its error has that of each image that cannot be read.
-func ReadImages(ctx context.Context, names []string) ([]Image, error) {
-	var images []Image
-	var errs []error
+// ErrNoLibraries is the error of an image in which nothing can load the driver's libraries.
+var ErrNoLibraries = host.WithHint(errors.New("has no libraries: no loader, no libc.so.6, and nothing of CUDA or RDMA"),
+	"name the root folder of an image, or an OCI layout; programs without a loader cannot use GPUs")
+
+// ReadImages reads images for nodes of an architecture, as Go names it. All that cannot be read are
+// in the error.
+func ReadImages(ctx context.Context, names []string, architecture string) (images []Image, err error) {
 	for _, name := range names {
-		image := ReadImage(ctx, name)
-		images, errs = append(images, image), append(errs, image.Err)
+		i := ReadImage(ctx, name, architecture)
+		images, err = append(images, i), errors.Join(err, i.Err)
 	}
-	return images, errors.Join(errs...)
+	return images, err
 }
 
-// ReadImage reads an image: its root folder, or an OCI layout, of which the files of interest are
-// unpacked into a temporary folder.
-func ReadImage(ctx context.Context, name string) Image {
+// ReadImage reads an image for nodes of an architecture: its root folder, or an OCI layout, of
+// which the files of interest are unpacked into a temporary folder.
+func ReadImage(ctx context.Context, name, architecture string) Image {
 	i := Image{Name: name}
 	isLayout, err := oci.IsLayout(name)
 	if err != nil {
@@ -44,20 +47,26 @@ func ReadImage(ctx context.Context, name string) Image {
 	folder := name
 	if isLayout {
 		var config oci.Config
-		folder, config, err = oci.UnpackTemporary(ctx, name)
+		folder, config, err = oci.UnpackTemporary(ctx, name, architecture)
 		if err != nil {
 			i.Err = err
 			return i
 		}
 		defer oci.Remove(folder)
 		i.LibraryPath, i.LibraryPathKnown = config.LibraryPath, true
+		if config.Architecture != "" {
+			i.Architectures = []string{config.Architecture}
+		}
 	}
 	root, err := host.NewRoot(folder)
 	if err != nil {
 		i.Err = err
 		return i
 	}
-	r := imageReader{root: root.Once(), image: &i}
+	r := imageReader{root: root.Once(), image: &i, architecture: architecture}
+	if loaders := architectures(r.root); i.Architectures == nil {
+		i.Architectures = loaders
+	}
 	r.read()
 	anything := slices.ContainsFunc([]string{"/usr", "/lib", "/etc"}, func(dir string) bool {
 		ok, err := root.Exists(dir)
@@ -66,12 +75,18 @@ func ReadImage(ctx context.Context, name string) Image {
 	if i.Err == nil && !anything {
 		i.Err = fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name)
 	}
+	hasVerbs := slices.ContainsFunc(i.Verbs.Folders, func(f rdmacheck.VerbsFolder) bool { return f.Library != "" })
+	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(i.Foreign)+len(i.Architectures) == 0 {
+		i.Err = fmt.Errorf("%s: %w", name, ErrNoLibraries)
+	}
 	return i
 }
 
 type imageReader struct {
-	root  host.Root
-	image *Image
+	root         host.Root
+	image        *Image
+	architecture string // of the node
+	loads        bool   // the image has a libc.so.6
 }
 
 // fail adds the error of a file, which is in the image and not on the machine.
@@ -123,18 +138,7 @@ func (r *imageReader) read() {
 	}
 	dirs := slices.Concat(i.LibraryPath, i.Conf, i.Folders, []string{injectedFolder, "/usr/local/nvidia/lib"})
 	for _, cuda := range r.matching("/usr/local", "cuda") {
-		dirs = append(dirs, path.Join(cuda, "lib64"), path.Join(cuda, "compat"), path.Join(cuda, "targets/x86_64-linux/lib"), path.Join(cuda, "targets/sbsa-linux/lib"))
-	}
-	for _, lib := range []string{"/usr/lib", "/usr/local/lib", "/opt/conda/lib", "/opt/venv/lib"} {
-		for _, python := range r.matching(lib, "python3") {
-			for _, packages := range []string{"site-packages", "dist-packages"} {
-				in := path.Join(python, packages)
-				dirs = append(dirs, path.Join(in, "torch/lib"))
-				for _, part := range r.matching(path.Join(in, "nvidia"), "") {
-					dirs = append(dirs, path.Join(part, "lib"))
-				}
-			}
-		}
+		dirs = append(dirs, path.Join(cuda, "lib64"), path.Join(cuda, "compat"))
 	}
 	seen := map[string]bool{}
 	for _, dir := range dirs {
@@ -145,6 +149,7 @@ func (r *imageReader) read() {
 		seen[place] = true
 		r.folder(dir)
 	}
+	r.runtimes()
 	i.Verbs = rdmacheck.ReadVerbs(r.root)
 }
 
@@ -191,6 +196,9 @@ func (r *imageReader) folder(dir string) {
 				r.fail(file, err)
 				continue
 			}
+			if r.foreign(file) {
+				continue
+			}
 			l := ImageLibrary{Path: file, Link: name, Forward: strings.HasSuffix(dir, "/compat")}
 			if _, version, ok := strings.Cut(path.Base(place), ".so."); ok && strings.Contains(version, ".") {
 				l.Version, _ = nvidia.ParseVersion(version)
@@ -201,29 +209,23 @@ func (r *imageReader) folder(dir string) {
 			if ok, err := r.root.Exists(file); ok || err != nil { // a link that leads nowhere is no library
 				i.Libraries = append(i.Libraries, l)
 			}
-		case strings.HasPrefix(name, "libcudart.so."):
-			r.runtime(file)
+		case name == "libc.so.6":
+			r.loads = true
 		case strings.HasPrefix(name, "librdmacm.so."):
 			i.CM = true
 		}
 	}
 }
 
-// runtime adds a CUDA runtime by the version in the name of its file.
-func (r *imageReader) runtime(file string) {
-	place, err := r.root.Real(file)
-	if err != nil {
-		place = file
+// foreign reports whether a library is built for another architecture than the node's: loaders
+// ignore it (glibc, elf/dl-load.c, open_verify).
+func (r *imageReader) foreign(file string) bool {
+	a := architectureOf(r.root, file)
+	if a == "" || a == r.architecture {
+		return false
 	}
-	_, version, _ := strings.Cut(path.Base(place), ".so.")
-	release, ok := nvidia.ToolkitOf(version)
-	if !ok {
-		release = nvidia.Version(version) // libcudart.so.12 of a Python package
-	}
-	same := func(o ImageRuntime) bool { return o.Release == release }
-	if !slices.ContainsFunc(r.image.Runtimes, same) {
-		r.image.Runtimes = append(r.image.Runtimes, ImageRuntime{file, release})
-	}
+	r.image.Foreign = append(r.image.Foreign, ForeignLibrary{file, a})
+	return true
 }
 
 func (r *imageReader) compat(file string) *nvidia.Compat {

@@ -24,12 +24,17 @@ type Machine struct {
 	Runtimes   machine.Look[[]Runtime]
 	Cgroups    machine.Look[Cgroups]
 	Images     []Image // that the operator named
+	// Architecture is the node's, as Go names it.
+	Architecture string
 }
 
 // Observe reads what the checks judge. devices are all functions of the machine, and offered those
 // that nova-compute offers to guests.
 func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
-	m := Machine{Devices: devices, Offered: offered, Toolkit: readToolkit(root), Runtimes: readRuntimes(root), Cgroups: readCgroups(root)}
+	m := Machine{
+		Architecture: Architecture(root), Devices: devices, Offered: offered,
+		Toolkit: readToolkit(root), Runtimes: readRuntimes(root), Cgroups: readCgroups(root),
+	}
 	driver, err := nvidia.Read(root, devices.Value)
 	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
 	folders, err := cdi.Read(root)

@@ -14,7 +14,7 @@ import (
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	read := func(archive string) check.Image {
-		return check.ReadImage(t.Context(), hosttest.Lay(t, archive).Path("/"))
+		return check.ReadImage(t.Context(), hosttest.Lay(t, archive).Path("/"), "amd64")
 	}
 	debian, fedora := read("mkdir usr/lib/x86_64-linux-gnu\n-- etc/os-release --\n"), read("mkdir usr/lib64\n-- etc/os-release --\n")
 	alpine := read("-- lib/ld-musl-x86_64.so.1 --\n")
