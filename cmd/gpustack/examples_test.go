@@ -59,7 +59,7 @@ done
 		"host guests":  {script: "rm -rf node; cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},
 		"host prepare": {script: copies + `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
 		"host release": {script: `case "$LINE" in *container*)
-	rm -rf node; sh containers.sh node; gpustack container prepare --root node --device 0000:84:00.0 --yes;;
+	rm -rf node; sh containers.sh node; gpustack container prepare --root node --device 0000:84:00.0 --static --yes;;
 *)
 ` + held("vfio-pci", "nouveau") + `;;
 esac
