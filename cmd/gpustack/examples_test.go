@@ -53,7 +53,7 @@ done
 		"host bind":  {script: held("none", "vfio-pci")},
 		"host check": {script: copies, status: 2}, // the node is not prepared
 		"container check": {status: 2, // the talk's node has no driver of NVIDIA's
-			script: talkNode + "mkdir -p srv/images/pytorch/lib64\ntouch srv/images/pytorch/lib64/libc.so.6\n"},
+			script: talkNode + "mkdir -p srv/images/pytorch/usr/lib64\ntouch srv/images/pytorch/usr/lib64/libc.so.6\n"},
 		"container prepare": {script: "rm -rf node; sh containers.sh node\n" +
 			`case "$LINE" in *--remove*|*--none*) gpustack container prepare --root node --device 0000:84:00.0 --yes;; esac`},
 		"host guests":  {script: "rm -rf node; cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},

@@ -64,7 +64,8 @@ func ReadImage(ctx context.Context, name, architecture string) Image {
 		return i
 	}
 	r := imageReader{root: root.Once(), image: &i, architecture: architecture}
-	if loaders := architectures(r.root); i.Architectures == nil {
+	loaders := architectures(r.root)
+	if i.Architectures == nil {
 		i.Architectures = loaders
 	}
 	r.read()
@@ -76,7 +77,7 @@ func ReadImage(ctx context.Context, name, architecture string) Image {
 		i.Err = fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name)
 	}
 	hasVerbs := slices.ContainsFunc(i.Verbs.Folders, func(f rdmacheck.VerbsFolder) bool { return f.Library != "" })
-	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(i.Foreign)+len(i.Architectures) == 0 {
+	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(i.Foreign)+len(loaders) == 0 {
 		i.Err = fmt.Errorf("%s: %w", name, ErrNoLibraries)
 	}
 	return i
