@@ -52,7 +52,7 @@ SELECTION
 
 OTHER PROGRAMS
   --print docker prints the command line for a docker that reads no CDI specs (before 25.0),
-  --print cni the configuration of CNI networks for the adapters: sriov or ib-sriov with rdma for
+  --print cni the configuration of CNI networks for the adapters: sriov with rdma or ib-sriov for
   a VF, macvlan and ipvlan for an adapter that containers share. Both are for the functions of
   --device and --hca, or else for all that are recorded, and change nothing.
 

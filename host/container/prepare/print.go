@@ -82,9 +82,10 @@ type cniList struct {
 // here, by their documentation.
 type cniPlugin struct {
 	Type     string         `json:"type"`
-	DeviceID string         `json:"deviceID,omitempty"` // sriov, ib-sriov, rdma: the VF
-	Master   string         `json:"master,omitempty"`   // macvlan, ipvlan: the network interface
-	Mode     string         `json:"mode,omitempty"`     // macvlan, ipvlan
+	DeviceID string         `json:"deviceID,omitempty"`      // sriov, ib-sriov, rdma: the VF
+	Isolate  bool           `json:"rdmaIsolation,omitempty"` // ib-sriov: move the RDMA device too
+	Master   string         `json:"master,omitempty"`        // macvlan, ipvlan: the network interface
+	Mode     string         `json:"mode,omitempty"`          // macvlan, ipvlan
 	IPAM     map[string]any `json:"ipam,omitempty"`
 }
 
@@ -119,7 +120,11 @@ func Networks(record machine.Containers, stack rdma.Stack) (networks []Network, 
 			moved = true
 			plugin := cniPlugin{Type: "sriov", DeviceID: f.Address.String(), IPAM: ipam()}
 			if infiniband {
-				plugin.Type = "ib-sriov"
+				// ib-sriov moves the RDMA device itself, before the network interface: the move replaces the
+				// interface of IPoIB, so plugin rdma would come too late (ib-sriov-cni, pull request 17).
+				plugin.Type, plugin.Isolate = "ib-sriov", true
+				add(name, plugin)
+				continue
 			}
 			// Multus adds the VF to each plugin of a list; without Multus, rdma would look for it by the
 			// address of an interface that is no longer in this namespace (rdma-cni, cmd/rdma/main.go).
@@ -135,7 +140,7 @@ func Networks(record machine.Containers, stack rdma.Stack) (networks []Network, 
 		}
 	}
 	if moved && (stack.Netns == nil || *stack.Netns != rdma.NetnsExclusive) {
-		notes = append(notes, "plugin rdma moves RDMA devices only in exclusive mode: 'gpustack rdma prepare --netns exclusive'")
+		notes = append(notes, "CNI plugins move RDMA devices only in exclusive mode: 'gpustack rdma prepare --netns exclusive'")
 	}
 	if shared {
 		notes = append(notes, "a shared adapter isolates nothing: a container that has its node uses every address of the adapter, the machine's too")

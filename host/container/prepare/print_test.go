@@ -107,23 +107,23 @@ func TestNetworks(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	pf, exclusive := address(t, "0000:0c:00.0"), rdma.NetnsExclusive
-	moved := func(plugin string) string {
-		return `{"cniVersion":"0.3.1","name":"gpustack-0000-0c-00.1","plugins":[{"type":"` + plugin + `","deviceID":"` + hca +
-			`","ipam":{"subnet":"192.0.2.0/24","type":"host-local"}},{"type":"rdma","deviceID":"` + hca + `"}]}`
+	moved := func(plugin, isolation, next string) string {
+		return `{"cniVersion":"0.3.1","name":"gpustack-0000-0c-00.1","plugins":[{"type":"` + plugin + `","deviceID":"` + hca + `"` + isolation +
+			`,"ipam":{"subnet":"192.0.2.0/24","type":"host-local"}}` + next + `]}`
 	}
 	shared := func(plugin, mode string) string {
 		return `{"cniVersion":"0.3.1","name":"gpustack-0000-0c-00.1-` + plugin + `","plugins":[{"type":"` + plugin + `","master":"ens1","mode":"` + mode +
 			`","ipam":{"subnet":"192.0.2.0/24","type":"host-local"}}]}`
 	}
-	const mode, subnet = "plugin rdma moves RDMA devices only in exclusive mode", "replace the subnet"
+	const mode, subnet = "CNI plugins move RDMA devices only in exclusive mode", "replace the subnet"
 	for name, test := range map[string]struct {
 		change func(a *rdma.Adapter, stack *rdma.Stack)
 		want   []string
 		notes  []string
 	}{
-		"InfiniBand VF": {func(a *rdma.Adapter, s *rdma.Stack) { a.PF, s.Netns = &pf, &exclusive }, []string{moved("ib-sriov")}, []string{subnet}},
+		"InfiniBand VF": {func(a *rdma.Adapter, s *rdma.Stack) { a.PF, s.Netns = &pf, &exclusive }, []string{moved("ib-sriov", `,"rdmaIsolation":true`, "")}, []string{subnet}},
 		"Ethernet VF": {func(a *rdma.Adapter, _ *rdma.Stack) { a.PF, a.Ports[0].LinkLayer = &pf, rdma.LinkEthernet },
-			[]string{moved("sriov")}, []string{mode, subnet}},
+			[]string{moved("sriov", "", `,{"type":"rdma","deviceID":"`+hca+`"}`)}, []string{mode, subnet}},
 		"Ethernet": {func(a *rdma.Adapter, _ *rdma.Stack) {
 			a.Netdevs, a.Ports[0].LinkLayer = []string{"ens1"}, rdma.LinkEthernet
 		},
