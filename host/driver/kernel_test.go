@@ -304,7 +304,7 @@ func binder(t testing.TB, root host.Root, k driver.Kernel) machineBinder {
 
 // offering returns the binder with another offering.
 func (b machineBinder) offering(o *offering) machineBinder {
-	b.Binder.Offering = o
+	b.Offering = o
 	b.engine.Kinds = []change.Kind{b.Binder}
 	return b
 }

@@ -46,7 +46,11 @@ func Interfaces(root host.Root) (map[string]pci.Address, error) {
 	}
 	defer open.Close() //nolint:errcheck // only read
 	for _, name := range names {
-		link, err := open.Readlink(name + "/device")
+		entry, err := open.Entry(name)
+		if err != nil {
+			continue
+		}
+		link, err := entry.Readlink("device")
 		if err != nil {
 			continue // a virtual interface, or one that is gone: its devname stays unknown
 		}

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/docker"
 	"gpustack/host/machine"
 )
 
@@ -27,10 +27,7 @@ type CgroupDriver struct {
 	File    string // where it is set, "" if it is the runtime's default
 }
 
-const (
-	charDir    = "/dev/char"
-	dockerFile = "/etc/docker/daemon.json"
-)
+const charDir = "/dev/char"
 
 // readCgroups reads the configuration of each runtime:
 //   - docker: exec-opts of daemon.json. Without it dockerd uses systemd where cgroups have version
@@ -84,23 +81,12 @@ type setting struct{ value, file string }
 
 // dockerDriver returns the value of native.cgroupdriver in daemon.json.
 func dockerDriver(root host.Root) (setting, error) {
-	data, err := root.ReadReduced(dockerFile, func(data []byte) []byte { // it may have passwords of proxies
-		options, _ := dockerOptions(data)
-		kept, _ := json.Marshal(map[string][]string{"exec-opts": options})
-		return kept
-	})
-	if host.IsAbsent(err) {
-		return setting{}, nil
+	conf, err := docker.ReadConf(root)
+	if conf == nil {
+		return setting{}, err
 	}
-	if err != nil {
-		return setting{}, fmt.Errorf("%s: %w", dockerFile, host.Cause(err))
-	}
-	options, err := dockerOptions(data)
-	if err != nil {
-		return setting{}, fmt.Errorf("%s: %w", dockerFile, err)
-	}
-	found := setting{file: dockerFile}
-	for _, option := range options {
+	found := setting{file: docker.ConfFile}
+	for _, option := range conf.ExecOpts {
 		if value, ok := strings.CutPrefix(option, "native.cgroupdriver="); ok {
 			found.value = value
 		}
@@ -108,25 +94,21 @@ func dockerDriver(root host.Root) (setting, error) {
 	return found, nil
 }
 
-func dockerOptions(data []byte) ([]string, error) {
-	if len(strings.TrimSpace(string(data))) == 0 {
-		return nil, nil // dockerd accepts an empty file
-	}
-	var config struct {
-		Options []string `json:"exec-opts"`
-	}
-	if err := json.Unmarshal(data, &config); err != nil {
-		return nil, fmt.Errorf("malformed JSON: %w", err)
-	}
-	return config.Options, nil
-}
+// settingKeys are all keys that lastSetting is asked for: a snapshot contains a file once.
+var settingKeys = []string{"SystemdCgroup", "cgroup_manager", "enable_cdi"}
 
 // lastSetting returns the last value of a key in TOML files and in the .conf and .toml files of
 // folders, in the order in which runtimes read them.
 func lastSetting(root host.Root, key string, places ...string) (found setting, failed error) {
 	read := func(file string) {
 		data, err := root.ReadReduced(file, func(data []byte) []byte { // registries have passwords
-			return []byte(key + " = \"" + tomlValue(data, key) + "\"\n")
+			var kept strings.Builder
+			for _, key := range settingKeys {
+				if value := tomlValue(data, key); value != "" {
+					fmt.Fprintf(&kept, "%s = %q\n", key, value)
+				}
+			}
+			return []byte(kept.String())
 		})
 		switch {
 		case host.IsAbsent(err):

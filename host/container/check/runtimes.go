@@ -2,7 +2,6 @@ package check
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/docker"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
 )
@@ -51,56 +51,25 @@ func readRuntimes(root host.Root) machine.Look[[]Runtime] {
 		}
 		all = append(all, r)
 	}
-	found, err := dockerCDI(root)
+	var found setting
+	conf, err := docker.ReadConf(root)
+	if conf != nil {
+		found.file = docker.ConfFile
+		if conf.Features.CDI != nil {
+			found.value = fmt.Sprint(*conf.Features.CDI)
+		}
+	}
 	add("docker", found, err, []string{"docker.io", "docker-ce"}, "/usr/bin/dockerd", "/usr/sbin/dockerd")
-	docker := len(all) > 0
+	hasDocker := len(all) > 0
 	kubelet, err := root.Exists("/usr/bin/kubelet")
 	failed = errors.Join(failed, err)
-	if !docker || kubelet { // docker starts containerd, but resolves names of devices itself
+	if !hasDocker || kubelet { // docker starts containerd, but resolves names of devices itself
 		found, err = lastSetting(root, "enable_cdi", "/etc/containerd/config.toml", "/etc/containerd/conf.d")
 		add("containerd", found, err, []string{"containerd", "containerd.io"}, "/usr/bin/containerd", "/usr/local/bin/containerd")
 	}
 	add("podman", setting{}, nil, []string{"podman"}, "/usr/bin/podman")
 	add("crio", setting{}, nil, []string{"cri-o"}, "/usr/bin/crio", "/usr/local/bin/crio")
 	return machine.Saw(dpkgStatus, all, failed)
-}
-
-// dockerCDI returns the value of features.cdi in daemon.json.
-func dockerCDI(root host.Root) (setting, error) {
-	type daemon struct {
-		Features struct {
-			CDI *bool `json:"cdi,omitempty"`
-		} `json:"features"`
-	}
-	parse := func(data []byte) (d daemon, err error) {
-		if len(strings.TrimSpace(string(data))) > 0 { // dockerd accepts an empty file
-			err = json.Unmarshal(data, &d)
-		}
-		return d, err
-	}
-	data, err := root.ReadReduced(dockerFile, func(data []byte) []byte { // it may have passwords of proxies
-		d, err := parse(data)
-		if err != nil {
-			return []byte("{")
-		}
-		kept, _ := json.Marshal(d)
-		return kept
-	})
-	if host.IsAbsent(err) {
-		return setting{}, nil
-	}
-	if err != nil {
-		return setting{}, fmt.Errorf("%s: %w", dockerFile, host.Cause(err))
-	}
-	d, err := parse(data)
-	if err != nil {
-		return setting{}, fmt.Errorf("%s: malformed JSON: %w", dockerFile, err)
-	}
-	found := setting{file: dockerFile}
-	if d.Features.CDI != nil {
-		found.value = fmt.Sprint(*d.Features.CDI)
-	}
-	return found, nil
 }
 
 // packageVersions returns the upstream versions of runtimes that Debian's package manager has
@@ -183,7 +152,7 @@ func (v view) runtimes() []host.Finding {
 		switch r.Name {
 		case "docker":
 			first, preset = dockerReads, dockerPreset
-			how = `"features": {"cdi": true} in ` + dockerFile + ", and a restart of docker.service"
+			how = `"features": {"cdi": true} in ` + docker.ConfFile + ", and a restart of docker.service"
 		case "containerd":
 			first, preset = containerReads, containerdOn
 			how = "enable_cdi = true for the CRI plugin in /etc/containerd/config.toml, and a restart of containerd.service"

@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/docker"
 )
 
 // Limits are the limits of locked memory that are configured below a root.
@@ -186,31 +186,13 @@ func (l *limitReader) unit(unit string, dirs []string) {
 	l.Units = append(l.Units, UnitLimit{unit, file, limit})
 }
 
-// dockerFile is the configuration of dockerd. Its default-ulimits are the limits of every container
-// that sets none (dockerd(8), "Daemon configuration file").
-const dockerFile = "/etc/docker/daemon.json"
-
-type dockerConf struct {
-	Ulimits map[string]struct{ Soft int64 } `json:"default-ulimits"`
-}
-
 // docker returns the default limit of docker's containers, nil if there is none.
 func (l *limitReader) docker() *Setting {
-	var conf dockerConf
-	text, ok := l.read(dockerFile, func(data []byte) []byte {
-		var kept dockerConf
-		err := json.Unmarshal(data, &kept)
-		reduced, marshalErr := json.Marshal(kept)
-		if errors.Join(err, marshalErr) != nil {
-			return []byte("{") // malformed there too
-		}
-		return reduced
-	})
-	if !ok {
-		return nil
+	conf, err := docker.ReadConf(l.root)
+	if err != nil {
+		l.Errs = append(l.Errs, err)
 	}
-	if err := json.Unmarshal([]byte(text), &conf); err != nil {
-		l.fail(dockerFile, err)
+	if conf == nil {
 		return nil
 	}
 	limit, ok := conf.Ulimits["memlock"]
@@ -218,9 +200,9 @@ func (l *limitReader) docker() *Setting {
 	case !ok:
 		return nil
 	case limit.Soft < 0:
-		return &Setting{Unlimited, dockerFile, 0}
+		return &Setting{Unlimited, docker.ConfFile, 0}
 	}
-	return &Setting{uint64(limit.Soft), dockerFile, 0}
+	return &Setting{uint64(limit.Soft), docker.ConfFile, 0}
 }
 
 // last returns the last assignment of a key in a section of files, or before if there is none.
