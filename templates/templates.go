@@ -82,3 +82,8 @@ var (
 	//go:embed systemd/wants.conf
 	BootWants string
 )
+
+// Memlock is the drop-in of a service whose containers may lock any amount of memory.
+//
+//go:embed systemd/memlock.conf
+var Memlock string

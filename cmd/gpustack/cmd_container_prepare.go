@@ -252,6 +252,7 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 		options := containerOptions(plan.Record.Options)
 		report.Options = &options
 	}
+	report.Restart = append(report.Restart, plan.Restart...)
 	only := prepare.Only(want.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
 	report.Docker = prepare.DockerRun(prepare.SpecOf(&only, m.Driver, m.Stack, m.Devices))
 	networks, networkNotes, err := prepare.Networks(only, m.Stack)

@@ -153,7 +153,8 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 }
 
 // readAll reads what host check, host prepare, rdma scan, rdma check, container check and container
-// prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows later, so they are no errors here.
+// prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
+// later, so they are no errors here.
 func (u *ui) readAll(ctx context.Context, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)

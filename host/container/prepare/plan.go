@@ -25,6 +25,7 @@ type Plan struct {
 	Names    []string                 // qualified names of the devices that containers can be given
 	NamesOf  map[pci.Address][]string // those of each function
 	Notes    []string                 // costs, and what is left to the operator
+	Restart  []string                 // services that take a changed file at their next start
 	Warnings []string
 }
 
@@ -61,6 +62,21 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		p.NamesOf[f.Address] = append(namesOf(of.GPU), namesOf(of.HCA)...)
 	}
 	p.Files = append(p.Files, unit...)
+	limits, restart, err := memlockFiles(root, w.Record)
+	if err != nil {
+		return Plan{}, err
+	}
+	toolkit, warning, err := toolkitFile(root, w, m.Driver)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Files = slices.Concat(p.Files, limits, toolkit)
+	if p.Restart = restart; len(toolkit.Pending()) > 0 {
+		p.Restart = append(p.Restart, RefreshUnit)
+	}
+	if warning != "" {
+		p.Warnings = append(p.Warnings, warning)
+	}
 	containers := &p.Record
 	if len(containers.Functions) == 0 {
 		containers = nil
@@ -75,6 +91,9 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	}
 	p.Files = append(p.Files, record)
 	p.notes(m, w, len(unit) > 0)
+	if len(restart) > 0 {
+		p.Notes = append(p.Notes, memlockNote(restart))
+	}
 	if w.Specs.GPU != nil && len(unit) > 0 {
 		switch _, err := (host.Runner{Root: root}).Find("nvidia-modprobe"); {
 		case errors.Is(err, host.ErrNoProgram):
@@ -167,10 +186,7 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 		if !m.exclusive() {
 			note(rdma.NoIsolation + "; 'gpustack rdma prepare --netns exclusive' gives each device to one namespace")
 		}
-		// containers.conf(5), default_ulimits; systemd.exec(5), LimitMEMLOCK
-		note(`containers need locked memory: --ulimit memlock=-1 for one; for all of podman default_ulimits = ["memlock=-1:-1"] below [containers] in ` +
-			"/etc/containers/containers.conf; for all of docker, containerd and slurmd LimitMEMLOCK=infinity below [Service] in " +
-			"/etc/systemd/system/SERVICE.service.d/memlock.conf, then systemctl daemon-reload and a restart of the service")
+		note("containers of podman need --ulimit memlock=-1: as a setting for all it would keep containers of ordinary users from starting")
 		if w.Record.Options.Static {
 			note("the numbers of uverbs nodes can change with the order in which adapters are found: gpustack container check compares them after a boot")
 		}

@@ -15,6 +15,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/machine"
+	"gpustack/host/memlock"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/check"
@@ -123,9 +124,9 @@ func healthy(t *testing.T) check.Machine {
 				Providers: []check.Provider{{File: "/usr/lib64/libibverbs/libmlx5-rdmav34.so", Name: "mlx5", Private: 34}},
 			}},
 		},
-		Limits: check.Limits{
-			Units:   []check.UnitLimit{{Unit: "docker.service", Limit: &check.Setting{Bytes: check.Unlimited}}},
-			Domains: []check.UserLimit{{Domain: "*", Setting: check.Setting{Bytes: check.Unlimited}}},
+		Limits: memlock.Limits{
+			Units:   []memlock.UnitLimit{{Unit: "docker.service", Limit: &memlock.Setting{Bytes: memlock.Unlimited}}},
+			Domains: []memlock.UserLimit{{Domain: "*", Setting: memlock.Setting{Bytes: memlock.Unlimited}}},
 		},
 		Record: machine.Look[*rdma.Record]{Value: record, File: rdma.RecordFile},
 		Result: machine.Look[*startup.Result]{Value: &startup.Result{Started: started, Ended: ptr(started), Steps: steps}},

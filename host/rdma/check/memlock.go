@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/memlock"
 	"gpustack/host/rdma"
 )
 
@@ -48,13 +49,13 @@ func (v view) memlock() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: d.File, Line: d.Line, Seen: fmt.Sprintf("processes of %s may lock %s of memory", d.Domain, size(d.Bytes)), Effect: effect,
 			Remedy: fmt.Sprintf("printf '%%s soft memlock unlimited\\n%%s hard memlock unlimited\\n' '%[1]s' '%[1]s' > %s/zz-rdma.conf, then log in again",
-				d.Domain, limitsDir),
+				d.Domain, memlock.UsersDir),
 		})
 	}
-	if !slices.ContainsFunc(v.Limits.Domains, func(d UserLimit) bool { return d.Domain == "*" }) {
+	if !slices.ContainsFunc(v.Limits.Domains, func(d memlock.UserLimit) bool { return d.Domain == "*" }) {
 		findings = append(findings, host.Finding{
-			Status: host.Warn, File: limitsFile, Seen: "users have no memlock limit of their own: the kernel's default is 8 MiB, before 5.16 64 KiB", Effect: effect,
-			Remedy: fmt.Sprintf("printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' > %s/zz-rdma.conf, then log in again", limitsDir),
+			Status: host.Warn, File: memlock.UsersFile, Seen: "users have no memlock limit of their own: the kernel's default is 8 MiB, before 5.16 64 KiB", Effect: effect,
+			Remedy: fmt.Sprintf("printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' > %s/zz-rdma.conf, then log in again", memlock.UsersDir),
 		})
 	}
 	return or(findings, "%s with at least %s", plural(checked, "limit"), size(enough))

@@ -13,6 +13,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
+	"gpustack/host/memlock"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
@@ -27,7 +28,7 @@ type Machine struct {
 	Arguments machine.Look[[]string]
 	Links     map[pci.Address]LinkState // of adapters that are physical functions
 	Verbs     Verbs
-	Limits    Limits
+	Limits    memlock.Limits
 	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
 	EnhancedIPoIB machine.Look[string]
 	Uverbs        []string // entries of /sys/class/infiniband_verbs such as uverbs0
@@ -64,7 +65,7 @@ func Observe(root host.Root, devices pci.Devices) Machine {
 		Modules: readModules(root),
 		Links:   readLinks(root, stack),
 		Verbs:   readVerbs(root),
-		Limits:  readLimits(root),
+		Limits:  memlock.Read(root),
 		BootID:  readWord(root, bootIDFile).Value,
 	}
 	cmdline, err := root.ReadFile(cmdlineFile)

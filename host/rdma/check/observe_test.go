@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/hosttest"
+	"gpustack/host/memlock"
 	"gpustack/host/rdma/check"
 )
 
@@ -67,58 +68,58 @@ func TestLimits(t *testing.T) {
 	const service = "[Unit]\nLimitMEMLOCK=1\n[Service]\n"
 	const docker = "usr/lib/systemd/system/docker.service"
 	file := func(name, text string) string { return "-- " + name + " --\n" + strings.TrimSuffix(text, "\n") + "\n" }
-	at := func(file string, line int, bytes uint64) *check.Setting {
-		return &check.Setting{Bytes: bytes, File: file, Line: line}
+	at := func(file string, line int, bytes uint64) *memlock.Setting {
+		return &memlock.Setting{Bytes: bytes, File: file, Line: line}
 	}
 	for name, test := range map[string]struct {
 		tree  string
-		units []check.UnitLimit
-		users []check.UserLimit
+		units []memlock.UnitLimit
+		users []memlock.UserLimit
 		errs  []string
 	}{
 		"nothing is installed": {"-- etc/os-release --\n", nil, nil, nil},
-		"none is set":          {file(docker, service), []check.UnitLimit{{"docker.service", "/" + docker, nil}}, nil, nil},
-		"in the unit":          {file(docker, service+"LimitMEMLOCK=64M\n"), []check.UnitLimit{{"docker.service", "/" + docker, at("/"+docker, 4, 64<<20)}}, nil, nil},
+		"none is set":          {file(docker, service), []memlock.UnitLimit{unit("docker.service", "/"+docker, nil)}, nil, nil},
+		"in the unit":          {file(docker, service+"LimitMEMLOCK=64M\n"), []memlock.UnitLimit{unit("docker.service", "/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil},
 		"the operator's unit hides the package's": {
 			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/systemd/system/docker.service", service+"LimitMEMLOCK=infinity:infinity\n"),
-			[]check.UnitLimit{{"docker.service", "/etc/systemd/system/docker.service", at("/etc/systemd/system/docker.service", 4, check.Unlimited)}}, nil, nil,
+			[]memlock.UnitLimit{unit("docker.service", "/etc/systemd/system/docker.service", at("/etc/systemd/system/docker.service", 4, memlock.Unlimited))}, nil, nil,
 		},
 		"a drop-in, the last name counts": {
 			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/systemd/system/docker.service.d/20.conf", "[Service]\nLimitMEMLOCK=1G\n") +
 				file("usr/lib/systemd/system/docker.service.d/30.conf", "[Service]\nLimitMEMLOCK=4096\n") +
 				file("run/systemd/system/docker.service.d/30.conf", "[Service]\nLimitMEMLOCK=8K\n"),
-			[]check.UnitLimit{{"docker.service", "/" + docker, at("/run/systemd/system/docker.service.d/30.conf", 2, 8192)}}, nil, nil,
+			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/run/systemd/system/docker.service.d/30.conf", 2, 8192))}, nil, nil,
 		},
 		"drop-ins of all services": {
 			file(docker, service) + file("etc/systemd/system/service.d/10.conf", "[Service]\nLimitMEMLOCK=2G\n"),
-			[]check.UnitLimit{{"docker.service", "/" + docker, at("/etc/systemd/system/service.d/10.conf", 2, 2<<30)}}, nil, nil,
+			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/etc/systemd/system/service.d/10.conf", 2, 2<<30))}, nil, nil,
 		},
 		"a masked drop-in": {
 			"symlink etc/systemd/system/docker.service.d/10.conf -> /dev/null\n" + file(docker, service+"LimitMEMLOCK=64M\n") +
 				file("usr/lib/systemd/system/docker.service.d/10.conf", "[Service]\nLimitMEMLOCK=1\n"),
-			[]check.UnitLimit{{"docker.service", "/" + docker, at("/"+docker, 4, 64<<20)}}, nil, nil,
+			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil,
 		},
 		"a masked unit": {"symlink etc/systemd/system/docker.service -> /dev/null\n" + file(docker, service), nil, nil, nil},
 		"the manager's default, and an empty value that returns to it": {
 			file(docker, service+"LimitMEMLOCK=1\nLimitMEMLOCK=\n") + file("etc/systemd/system.conf", "[Manager]\nDefaultLimitMEMLOCK=1T\n"),
-			[]check.UnitLimit{{"docker.service", "/" + docker, at("/etc/systemd/system.conf", 2, 1<<40)}}, nil, nil,
+			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/etc/systemd/system.conf", 2, 1<<40))}, nil, nil,
 		},
 		"docker's default": {
 			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}}`),
-			[]check.UnitLimit{{"docker.service", "/" + docker, at("/etc/docker/daemon.json", 0, check.Unlimited)}}, nil, nil,
+			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/etc/docker/daemon.json", 0, memlock.Unlimited))}, nil, nil,
 		},
 		"docker's default of others": {
 			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"nofile": {"Name": "nofile", "Hard": 1, "Soft": 1}}}`),
-			[]check.UnitLimit{{"docker.service", "/" + docker, at("/"+docker, 4, 64<<10)}}, nil, nil,
+			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/"+docker, 4, 64<<10))}, nil, nil,
 		},
 		"no size": {
-			file(docker, service+"LimitMEMLOCK=much\n"), []check.UnitLimit{{"docker.service", "/" + docker, nil}}, nil,
+			file(docker, service+"LimitMEMLOCK=much\n"), []memlock.UnitLimit{unit("docker.service", "/"+docker, nil)}, nil,
 			[]string{`/usr/lib/systemd/system/docker.service:4: not a size: "much"`},
 		},
 		"users": {
 			file("etc/security/limits.conf", "* soft memlock 64 # KiB\n* hard memlock unlimited\n@hpc - memlock unlimited\n* soft nofile 1\n") +
 				file("etc/security/limits.d/95-rdma.conf", "* soft memlock -1\nslurm soft memlock x\n"),
-			nil, []check.UserLimit{{"*", *at("/etc/security/limits.d/95-rdma.conf", 1, check.Unlimited)}, {"@hpc", *at("/etc/security/limits.conf", 3, check.Unlimited)}},
+			nil, []memlock.UserLimit{user("*", *at("/etc/security/limits.d/95-rdma.conf", 1, memlock.Unlimited)), user("@hpc", *at("/etc/security/limits.conf", 3, memlock.Unlimited))},
 			[]string{`/etc/security/limits.d/95-rdma.conf:2: neither a number of KiB nor unlimited: "x"`},
 		},
 	} {
@@ -168,4 +169,12 @@ func TestRxe(t *testing.T) {
 	}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+}
+
+func unit(name, file string, limit *memlock.Setting) memlock.UnitLimit {
+	return memlock.UnitLimit{Unit: name, File: file, Limit: limit}
+}
+
+func user(domain string, limit memlock.Setting) memlock.UserLimit {
+	return memlock.UserLimit{Domain: domain, Setting: limit}
 }

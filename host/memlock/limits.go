@@ -1,4 +1,5 @@
-package check
+// Package memlock reads which limits of locked memory are configured for services and users.
+package memlock
 
 import (
 	"cmp"
@@ -49,8 +50,10 @@ type UserLimit struct {
 // unitKey is the key of a service's limit (systemd.exec(5)).
 const unitKey = "LimitMEMLOCK"
 
-// daemons are the services whose children use adapters: containers and batch jobs.
-var daemons = []string{"docker.service", "containerd.service", "crio.service", "podman.service", "slurmd.service"}
+// Services returns the services whose children use adapters: containers and batch jobs.
+func Services() []string {
+	return []string{"docker.service", "containerd.service", "crio.service", "podman.service", "slurmd.service"}
+}
 
 // unitDirs are the folders of units in systemd's order of precedence (systemd.unit(5), "Unit File
 // Load Path").
@@ -60,13 +63,12 @@ var unitDirs = []string{
 	"/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late",
 }
 
-// readLimits reads the limits of daemons and of users.
-func readLimits(root host.Root) Limits {
-	var l limitReader
-	l.root = root
+// Read reads the limits of daemons and of users, as they are without the files in except.
+func Read(root host.Root, except ...string) Limits {
+	l := limitReader{root: root, except: except}
 	l.Default = l.manager()
 	dirs := l.present(unitDirs)
-	for _, unit := range daemons {
+	for _, unit := range Services() {
 		l.unit(unit, dirs)
 	}
 	l.users()
@@ -75,7 +77,8 @@ func readLimits(root host.Root) Limits {
 
 type limitReader struct {
 	Limits
-	root host.Root
+	root   host.Root
+	except []string
 }
 
 func (l *limitReader) fail(file string, err error) {
@@ -85,6 +88,9 @@ func (l *limitReader) fail(file string, err error) {
 // read returns the content of a file, and whether it exists. A link to /dev/null masks a file. A
 // snapshot contains what keep returns: these files may have passwords, such as those of proxies.
 func (l *limitReader) read(file string, keep func([]byte) []byte) (text string, ok bool) {
+	if slices.Contains(l.except, file) {
+		return "", false
+	}
 	if target, err := l.root.Real(file); err == nil && target == "/dev/null" {
 		return "", true
 	}
@@ -255,9 +261,10 @@ func parseBytes(text string) (uint64, error) {
 	return n * unit, nil
 }
 
+// UsersFile and UsersDir are where the limits of users are set.
 const (
-	limitsFile = "/etc/security/limits.conf"
-	limitsDir  = "/etc/security/limits.d"
+	UsersFile = "/etc/security/limits.conf"
+	UsersDir  = "/etc/security/limits.d"
 )
 
 // users reads the soft limits of users (limits.conf(5)): limits.conf, then the files of limits.d in
@@ -265,7 +272,7 @@ const (
 func (l *limitReader) users() {
 	var order []string
 	found := map[string]UserLimit{}
-	for _, file := range append([]string{limitsFile}, l.dropIns([]string{limitsDir})...) {
+	for _, file := range append([]string{UsersFile}, l.dropIns([]string{UsersDir})...) {
 		text, _ := l.read(file, keepLines("memlock"))
 		number := 0
 		for line := range strings.Lines(text) {

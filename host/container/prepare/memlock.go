@@ -1,0 +1,70 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/memlock"
+	"gpustack/templates"
+)
+
+// memlockFile is the drop-in of a service whose containers may lock any amount of memory, by which
+// RDMA programs register their buffers.
+func memlockFile(unit string) string {
+	return path.Join("/etc/systemd/system", unit+".d", "gpustack-memlock.conf")
+}
+
+// memlockFiles plans the drop-ins of the installed services that start containers or jobs: one for
+// each that has a limit of its own or systemd's, while an adapter is for containers, and else none.
+// restart are the services that take them at their next start.
+//
+// podman has no such file: its default_ulimits hold for rootless containers too, which then do not
+// start, because an ordinary user cannot raise the limit (setrlimit(2)).
+func memlockFiles(root host.Root, record machine.Containers) (plan edit.Plan, restart []string, err error) {
+	wanted := slices.ContainsFunc(record.Functions, func(f machine.ContainerFunction) bool { return f.HCA })
+	var ours []string
+	for _, unit := range memlock.Services() {
+		ours = append(ours, memlockFile(unit))
+	}
+	limits := memlock.Read(root, ours...)
+	if wanted && len(limits.Errs) > 0 {
+		return nil, nil, errors.Join(limits.Errs...)
+	}
+	for _, unit := range memlock.Services() {
+		at := slices.IndexFunc(limits.Units, func(u memlock.UnitLimit) bool { return u.Unit == unit })
+		limited := at >= 0 && (limits.Units[at].Limit == nil || limits.Units[at].Limit.Bytes != memlock.Unlimited)
+		c, err := edit.Remove(root, memlockFile(unit))
+		if err == nil && wanted && limited {
+			c, err = edit.Put(root, memlockFile(unit), []byte(templates.Memlock), 0o644, false)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if plan = append(plan, c); c.Action() != edit.None {
+			restart = append(restart, unit)
+		}
+	}
+	return plan, restart, nil
+}
+
+// memlockNote says what the drop-ins need to take effect, which gpustack leaves to the operator: a
+// restart ends containers, and systemctl daemon-reload takes GPUs from running ones where the
+// runtime uses the systemd cgroup driver without links in /dev/char (NVIDIA Container Toolkit,
+// issue 48).
+func memlockNote(restart []string) string {
+	return fmt.Sprintf("the limit of locked memory holds once %s restarted, after systemctl daemon-reload: 'gpustack container check' says before (cgroups) "+
+		"whether running containers lose GPUs by that", listed(restart))
+}
+
+func listed(units []string) string {
+	if len(units) == 1 {
+		return units[0] + " is"
+	}
+	return strings.Join(units[:len(units)-1], ", ") + " and " + units[len(units)-1] + " are"
+}

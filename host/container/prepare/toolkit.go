@@ -1,0 +1,87 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/nvidia"
+)
+
+// NVIDIA Container Toolkit since 1.18.0 writes the specs of nvidia.com/gpu itself, by a unit that
+// reads an environment file.
+const (
+	RefreshUnit = "nvidia-cdi-refresh.service"
+	refreshEnv  = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
+	refreshKey  = "NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS"
+	refreshMark = "# Written by gpustack container prepare: only the GPUs that are for containers."
+)
+
+// toolkitFile plans the environment file of NVIDIA Container Toolkit, where its unit is installed:
+// its specs have only the GPUs that are for containers, none of a guest and none of the host's.
+// Other lines of the file stay, and so does a value that an operator has set, which is a warning.
+func toolkitFile(root host.Root, w Want, driver nvidia.Driver) (plan edit.Plan, warning string, err error) {
+	installed := false
+	for _, dir := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"} {
+		ok, err := root.Exists(dir + RefreshUnit)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", dir+RefreshUnit, host.Cause(err))
+		}
+		installed = installed || ok
+	}
+	data, err := root.ReadFile(refreshEnv)
+	absent := host.IsAbsent(err)
+	if err != nil && !absent {
+		return nil, "", fmt.Errorf("%s: %w", refreshEnv, host.Cause(err))
+	}
+	var kept []string
+	others, ours := false, false
+	for line := range strings.Lines(string(data)) {
+		switch {
+		case strings.TrimSpace(line) == refreshMark:
+			ours = true
+			continue
+		case strings.HasPrefix(strings.TrimSpace(line), refreshKey+"="):
+			if ours {
+				continue
+			}
+			others = true
+		}
+		kept = append(kept, line)
+	}
+	var ids []string
+	for _, f := range w.Record.Functions {
+		gpu := driver.GPU(f.Address)
+		switch {
+		case f.HCA:
+		case gpu == nil || gpu.UUID == nil:
+			if installed && !others {
+				return nil, fmt.Sprintf("%s is left as it is: the driver does not show the UUID of %s", refreshEnv, f.Address), nil
+			}
+		default:
+			ids = append(ids, *gpu.UUID)
+		}
+	}
+	if others {
+		if installed && len(ids) > 0 {
+			warning = fmt.Sprintf("%s sets %s already, and is left as it is: it has to name the GPUs for containers only", refreshEnv, refreshKey)
+		}
+		return nil, warning, nil
+	}
+	if installed && len(ids) > 0 {
+		slices.Sort(ids)
+		if n := len(kept); n > 0 && !strings.HasSuffix(kept[n-1], "\n") {
+			kept[n-1] += "\n"
+		}
+		kept = append(kept, refreshMark+"\n", refreshKey+"="+strings.Join(ids, ",")+"\n")
+	}
+	var c edit.Change
+	if text := strings.Join(kept, ""); text == "" && (absent || ours) {
+		c, err = edit.Remove(root, refreshEnv)
+	} else {
+		c, err = edit.Put(root, refreshEnv, []byte(text), 0o644, false)
+	}
+	return edit.Plan{c}, "", err
+}
