@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"errors"
+	"path"
 	"slices"
 
 	"gpustack/host"
@@ -22,7 +23,7 @@ type Machine struct {
 	Guests     *machine.Contract   // of host prepare; nil if nothing is recorded
 	Recorded   *machine.Containers // nil if nothing is recorded
 	RDMA       *rdma.Record        // of rdma prepare; nil if nothing is recorded
-	Blacklists []modprobe.Line     // of NVIDIA's driver
+	Blacklists []modprobe.Line     // that keep NVIDIA's driver from being loaded
 	Unread     []string            // warnings about files that could not be read
 }
 
@@ -55,10 +56,20 @@ func Observe(root host.Root) (Machine, error) {
 	conf, err := modprobe.ReadConf(root)
 	keep(err)
 	for _, line := range conf {
-		if line.Command == "blacklist" && slices.Contains([]string{"nvidia", "nvidia_current", "nvidia_uvm", "nvidia_current_uvm"}, line.Module) {
+		if keepsFromLoading(line) && slices.Contains([]string{"nvidia", "nvidia_current", "nvidia_uvm", "nvidia_current_uvm"}, line.Module) {
 			m.Blacklists = append(m.Blacklists, line)
 		}
 	}
 	m.Unread = append(append(m.Unread, m.Driver.Warnings...), m.Stack.Warnings...)
 	return m, errors.Join(errs...)
+}
+
+// keepsFromLoading reports whether a line keeps a module from being loaded at boot: blacklist, or
+// install with a program that does nothing (modprobe.d(5)).
+func keepsFromLoading(line modprobe.Line) bool {
+	if line.Command == "install" && len(line.Rest) > 0 {
+		program := path.Base(line.Rest[0])
+		return program == "false" || program == "true"
+	}
+	return line.Command == "blacklist"
 }

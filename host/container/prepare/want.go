@@ -11,6 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -52,7 +53,10 @@ var (
 	ErrMIG = host.WithHint(errors.New("is divided into MIG instances"), "describe the instances with nvidia-ctk cdi generate, or switch MIG off: nvidia-smi -i ADDRESS -mig 0")
 	// ErrBlacklisted is the error of a configuration that keeps NVIDIA's driver from being loaded.
 	ErrBlacklisted = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
-		"remove the line; one of gpustack goes with 'gpustack host prepare --remove ADDRESS', when a GPU stays with the host")
+		"remove the line")
+	// ErrOwnBlacklist is the error of such a line that host prepare wrote, when no GPU stayed.
+	ErrOwnBlacklist = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
+		"run: gpustack host prepare; it removes the line, because a GPU stays with the host")
 	// ErrBoard is the error of a part of a board with NVSwitches.
 	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
 		"add all GPUs of the board with --device")
@@ -244,7 +248,16 @@ func (w *wanting) module() {
 		w.fail(ErrNoModule)
 	}
 	for _, line := range w.Blacklists {
-		w.fail(fmt.Errorf("%s:%d: blacklist %s %w", line.File, line.Number, line.Module, ErrBlacklisted))
+		err := ErrBlacklisted
+		switch text := fmt.Sprintf("%s:%d: %s %s", line.File, line.Number, line.Command, line.Module); {
+		case slices.Contains(modprobe.RunFiles(), line.File): // of this boot; the driver has the GPU all the same
+			w.Warnings = append(w.Warnings, text+" is of this boot; if 'gpustack host prepare --dry-run' plans to end it, carry that out before the next boot")
+		case slices.Contains(modprobe.OwnFiles(), line.File):
+			err = ErrOwnBlacklist
+			fallthrough
+		default:
+			w.fail(fmt.Errorf("%s %w", text, err))
+		}
 	}
 }
 

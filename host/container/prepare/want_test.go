@@ -45,6 +45,9 @@ func TestRefusals(t *testing.T) {
 		"blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: "/etc/modprobe.d/gpustack.conf", Number: 3, Command: "blacklist", Module: "nvidia"}}
 		}, prepare.ErrBlacklisted},
+		"our blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
+			m.Blacklists = []modprobe.Line{{File: modprobe.OwnFiles()[0], Number: 3, Command: "blacklist", Module: "nvidia"}}
+		}, prepare.ErrOwnBlacklist},
 		"a kind of another program": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
 		}, prepare.ErrKindTaken},

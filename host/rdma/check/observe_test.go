@@ -78,42 +78,42 @@ func TestLimits(t *testing.T) {
 		errs  []string
 	}{
 		"nothing is installed": {"-- etc/os-release --\n", nil, nil, nil},
-		"none is set":          {file(docker, service), []memlock.UnitLimit{unit("docker.service", "/"+docker, nil)}, nil, nil},
-		"in the unit":          {file(docker, service+"LimitMEMLOCK=64M\n"), []memlock.UnitLimit{unit("docker.service", "/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil},
+		"none is set":          {file(docker, service), []memlock.UnitLimit{dockerUnit("/"+docker, nil)}, nil, nil},
+		"in the unit":          {file(docker, service+"LimitMEMLOCK=64M\n"), []memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil},
 		"the operator's unit hides the package's": {
 			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/systemd/system/docker.service", service+"LimitMEMLOCK=infinity:infinity\n"),
-			[]memlock.UnitLimit{unit("docker.service", "/etc/systemd/system/docker.service", at("/etc/systemd/system/docker.service", 4, memlock.Unlimited))}, nil, nil,
+			[]memlock.UnitLimit{dockerUnit("/etc/systemd/system/docker.service", at("/etc/systemd/system/docker.service", 4, memlock.Unlimited))}, nil, nil,
 		},
 		"a drop-in, the last name counts": {
 			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/systemd/system/docker.service.d/20.conf", "[Service]\nLimitMEMLOCK=1G\n") +
 				file("usr/lib/systemd/system/docker.service.d/30.conf", "[Service]\nLimitMEMLOCK=4096\n") +
 				file("run/systemd/system/docker.service.d/30.conf", "[Service]\nLimitMEMLOCK=8K\n"),
-			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/run/systemd/system/docker.service.d/30.conf", 2, 8192))}, nil, nil,
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/run/systemd/system/docker.service.d/30.conf", 2, 8192))}, nil, nil,
 		},
 		"drop-ins of all services": {
 			file(docker, service) + file("etc/systemd/system/service.d/10.conf", "[Service]\nLimitMEMLOCK=2G\n"),
-			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/etc/systemd/system/service.d/10.conf", 2, 2<<30))}, nil, nil,
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/etc/systemd/system/service.d/10.conf", 2, 2<<30))}, nil, nil,
 		},
 		"a masked drop-in": {
 			"symlink etc/systemd/system/docker.service.d/10.conf -> /dev/null\n" + file(docker, service+"LimitMEMLOCK=64M\n") +
 				file("usr/lib/systemd/system/docker.service.d/10.conf", "[Service]\nLimitMEMLOCK=1\n"),
-			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil,
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil,
 		},
 		"a masked unit": {"symlink etc/systemd/system/docker.service -> /dev/null\n" + file(docker, service), nil, nil, nil},
 		"the manager's default, and an empty value that returns to it": {
 			file(docker, service+"LimitMEMLOCK=1\nLimitMEMLOCK=\n") + file("etc/systemd/system.conf", "[Manager]\nDefaultLimitMEMLOCK=1T\n"),
-			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/etc/systemd/system.conf", 2, 1<<40))}, nil, nil,
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/etc/systemd/system.conf", 2, 1<<40))}, nil, nil,
 		},
 		"docker's default": {
 			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}}`),
-			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/etc/docker/daemon.json", 0, memlock.Unlimited))}, nil, nil,
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/etc/docker/daemon.json", 0, memlock.Unlimited))}, nil, nil,
 		},
 		"docker's default of others": {
 			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"nofile": {"Name": "nofile", "Hard": 1, "Soft": 1}}}`),
-			[]memlock.UnitLimit{unit("docker.service", "/"+docker, at("/"+docker, 4, 64<<10))}, nil, nil,
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<10))}, nil, nil,
 		},
 		"no size": {
-			file(docker, service+"LimitMEMLOCK=much\n"), []memlock.UnitLimit{unit("docker.service", "/"+docker, nil)}, nil,
+			file(docker, service+"LimitMEMLOCK=much\n"), []memlock.UnitLimit{dockerUnit("/"+docker, nil)}, nil,
 			[]string{`/usr/lib/systemd/system/docker.service:4: not a size: "much"`},
 		},
 		"users": {
@@ -171,8 +171,8 @@ func TestRxe(t *testing.T) {
 	}
 }
 
-func unit(name, file string, limit *memlock.Setting) memlock.UnitLimit {
-	return memlock.UnitLimit{Unit: name, File: file, Limit: limit}
+func dockerUnit(file string, limit *memlock.Setting) memlock.UnitLimit {
+	return memlock.UnitLimit{Unit: "docker.service", File: file, Limit: limit}
 }
 
 func user(domain string, limit memlock.Setting) memlock.UserLimit {
