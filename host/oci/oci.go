@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 )
@@ -112,8 +113,24 @@ func (l layout) index() (index document, err error) {
 // distribution-spec).
 const maxDocument = 4 << 20
 
+// openFile opens a regular file. Anything else, such as a named pipe, may block for ever.
+func openFile(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: not a regular file", ErrDamaged)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +267,10 @@ func (l layout) open(d descriptor) (*os.File, error) {
 	if !digestForm().MatchString(d.Digest) {
 		return nil, fmt.Errorf("%w: digest %q is not one of sha256", ErrDamaged, d.Digest)
 	}
-	f, err := os.Open(filepath.Join(l.name, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:")))
+	f, err := openFile(filepath.Join(l.name, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:")))
+	if errors.Is(err, ErrDamaged) {
+		return nil, fmt.Errorf("its blob %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: its blob cannot be read: %w", ErrDamaged, host.Cause(err))
 	}

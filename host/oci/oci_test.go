@@ -17,9 +17,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"gpustack/host/oci"
 )
@@ -226,6 +228,40 @@ func TestDamaged(t *testing.T) {
 }
 
 // TestLinksStayInside: a link to a folder of this machine leads into the image.
+// A named pipe blocks the program that opens it until someone writes to it.
+func TestNamedPipes(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"oci-layout", "index.json", "layer"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, layers := save(t, layer(t, "usr/lib/libcuda.so.1"))
+			place := filepath.Join(dir, name)
+			if name == "layer" {
+				place = filepath.Join(dir, "blobs/sha256", strings.TrimPrefix(fmt.Sprint(layers[0]["digest"]), "sha256:"))
+			}
+			if err := os.RemoveAll(place); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mkfifo(place, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := oci.Unpack(t.Context(), dir, runtime.GOARCH, t.TempDir())
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				if err == nil || !strings.Contains(err.Error(), "not a regular file") {
+					t.Errorf("got error %v, want one of a file that is not regular", err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Error("reading the named pipe does not end")
+			}
+		})
+	}
+}
+
 func TestLinksStayInside(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
