@@ -83,10 +83,11 @@ type view struct {
 	problems     []Problem
 }
 
-func (v *view) add(field string, kind Kind, library, format string, args ...any) {
+func (v *view) add(field string, kind Kind, library, format string, args ...any) *Problem {
 	v.problems = append(v.problems, Problem{
 		File: v.file, Field: field, Device: v.device, Kind: kind, Status: host.Fail, Reason: fmt.Sprintf(format, args...), Library: library,
 	})
+	return &v.problems[len(v.problems)-1]
 }
 
 // what names the devices that edits belong to.
@@ -141,7 +142,7 @@ func (v *view) deviceNode(field string, n *specs.DeviceNode) {
 			kind, part = Stale, "type"
 			reason = fmt.Sprintf("type %q, but %s is of type %q", n.Type, name, state.node.Type)
 		}
-		v.add(field+"."+part, kind, err.Error(), "%s", reason)
+		v.add(field+"."+part, kind, err.Error(), "%s", reason).Denied = errors.Is(state.err, fs.ErrPermission)
 		return
 	}
 	switch {
@@ -168,7 +169,7 @@ func (v *view) mount(field string, m *specs.Mount) {
 	}
 	switch state := v.stat(m.HostPath); {
 	case state.err != nil:
-		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err))
+		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err)).Denied = errors.Is(state.err, fs.ErrPermission)
 	case !state.present:
 		v.add(field, Missing, fmt.Sprintf("error mounting %q to rootfs at %q: stat %s: no such file or directory", m.HostPath, m.ContainerPath, m.HostPath),
 			"%s does not exist; containers with %s do not start", m.HostPath, v.what())
@@ -182,7 +183,7 @@ func (v *view) hook(field string, h *specs.Hook) {
 	switch {
 	case !path.IsAbs(h.Path): // a problem of the file alone
 	case state.err != nil:
-		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", h.Path, host.Cause(state.err))
+		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", h.Path, host.Cause(state.err)).Denied = errors.Is(state.err, fs.ErrPermission)
 	case !state.present:
 		v.add(field, Missing, text(unix.ENOENT), "program %s of hook %s does not exist; containers with %s do not start", h.Path, h.HookName, v.what())
 	case !state.mode.IsRegular() || state.mode.Perm()&0o111 == 0:

@@ -127,7 +127,8 @@ func (r *reader) folder(dir string, priority int, next []string) bool {
 	}
 	if err != nil {
 		p := Problem{File: dir, Kind: Unreadable, Status: host.Fail, Reason: fmt.Sprintf("the folder cannot be read: %v", host.Cause(err))}
-		stops := !errors.Is(err, fs.ErrPermission)
+		p.Denied = errors.Is(err, fs.ErrPermission)
+		stops := !p.Denied
 		if stops && len(next) > 0 {
 			p.Reason += "; runtimes stop here and do not read " + strings.Join(next, ", ")
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"runtime"
 	"slices"
 	"strconv"
@@ -51,7 +52,7 @@ func (f *File) read(root host.Root) {
 		if host.IsAbsent(err) { // the folder lists it
 			reason = "the link leads to no file"
 		}
-		f.Problems = []Problem{{File: f.Path, Kind: Unreadable, Status: host.Fail, Reason: reason, Skipped: true}}
+		f.Problems = []Problem{{File: f.Path, Kind: Unreadable, Status: host.Fail, Reason: reason, Skipped: true, Denied: errors.Is(err, fs.ErrPermission)}}
 		return
 	}
 	f.lines = &lines{data: data}

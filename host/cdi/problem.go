@@ -19,6 +19,7 @@ type Problem struct {
 	Reason  string      // what is wrong, without the file and the field
 	Library string      // what the CDI library or the runtime reports, the text users search for; "" where it is silent
 	Skipped bool        // runtimes skip the whole file, and none of its devices can be resolved
+	Denied  bool        // of Unreadable: this process lacks the permission, which root has
 }
 
 // Kind is a class of problems.

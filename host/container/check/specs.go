@@ -50,12 +50,18 @@ func specFinding(p cdi.Problem) host.Finding {
 	unresolvable := fmt.Sprintf(`"Error: setting up CDI devices: unresolvable CDI devices %s"`, name)
 	switch p.Kind {
 	case cdi.Unreadable:
-		f.Effect, f.Remedy = "what the spec gives to containers is unknown", "run gpustack as root"
+		f.Effect, f.Remedy = "what the spec gives to containers is unknown", "remove what cannot be read, or put a readable one in its place"
+		if p.Denied {
+			f.Remedy = "run gpustack as root"
+		}
 		if p.Skipped {
 			f.Effect = "runtimes that cannot read it either skip it: " + unresolvable
 		}
 	case cdi.Ignored:
 		f.Effect, f.Remedy = "runtimes skip it silently: "+unresolvable, "rename it to .yaml, or move it to /etc/cdi"
+		if !p.Skipped { // of several documents only the first one is read
+			f.Effect, f.Remedy = "devices of the other documents: "+unresolvable, "write each document to a file of its own"
+		}
 	case cdi.Malformed, cdi.Version:
 		f.Effect = "podman reports " + unresolvable + library
 		f.Remedy = "correct the field, or have its program write the file again: nvidia-ctk cdi generate, gpustack container prepare"
