@@ -10,7 +10,8 @@ import (
 )
 
 // errNoNetwork is the error of --print cni without an adapter that a plugin attaches containers to.
-var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI plugin attaches containers to"), "name one with --hca; 'gpustack rdma scan' lists them")
+var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI plugin attaches containers to"),
+	"name one with --hca; 'gpustack rdma scan' lists them")
 
 // containerPrint prints what another program needs, on standard output alone, so that it can be
 // redirected.

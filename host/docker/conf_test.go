@@ -19,7 +19,8 @@ func TestReadConf(t *testing.T) {
 		err  string
 	}{
 		"all": {`{"exec-opts":["native.cgroupdriver=systemd"],"features":{"cdi":true,"x":false},"default-ulimits":{"memlock":{"Name":"memlock","Soft":-1,"Hard":-1}},"proxies":{"http-proxy":"http://u:hunter2@p"}}`,
-			docker.Conf{ExecOpts: []string{"native.cgroupdriver=systemd"}, Features: docker.Features{CDI: &on}, Ulimits: map[string]docker.Limit{"memlock": {Soft: -1}}}, ""},
+			docker.Conf{ExecOpts: []string{"native.cgroupdriver=systemd"}, Features: docker.Features{CDI: &on},
+				Ulimits: map[string]docker.Limit{"memlock": {Soft: -1}}}, ""},
 		"empty":     {"\n", docker.Conf{}, ""},
 		"malformed": {`{"features":`, docker.Conf{}, "/etc/docker/daemon.json: malformed JSON: unexpected end of JSON input"},
 	} {

@@ -121,7 +121,8 @@ func TestNetworks(t *testing.T) {
 		want   []string
 		notes  []string
 	}{
-		"InfiniBand VF": {func(a *rdma.Adapter, s *rdma.Stack) { a.PF, s.Netns = &pf, &exclusive }, []string{moved("ib-sriov", `,"rdmaIsolation":true`, "")}, []string{subnet}},
+		"InfiniBand VF": {func(a *rdma.Adapter, s *rdma.Stack) { a.PF, s.Netns = &pf, &exclusive },
+			[]string{moved("ib-sriov", `,"rdmaIsolation":true`, "")}, []string{subnet}},
 		"Ethernet VF": {func(a *rdma.Adapter, _ *rdma.Stack) { a.PF, a.Ports[0].LinkLayer = &pf, rdma.LinkEthernet },
 			[]string{moved("sriov", "", `,{"type":"rdma","deviceID":"`+hca+`"}`)}, []string{mode, subnet}},
 		"Ethernet": {func(a *rdma.Adapter, _ *rdma.Stack) {

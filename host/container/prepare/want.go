@@ -39,7 +39,8 @@ var (
 	// ErrNotRecorded is the error of --remove for a function that is not recorded for containers.
 	ErrNotRecorded = host.WithHint(errors.New("is not recorded for containers"), "'gpustack container prepare --dry-run' shows what is")
 	// ErrForGuests is the error of a function that is for guests.
-	ErrForGuests = host.WithHint(host.WithCode(errors.New("is for guests"), host.CodeRole, ""), "take it from guests first: gpustack host prepare --remove ADDRESS")
+	ErrForGuests = host.WithHint(host.WithCode(errors.New("is for guests"), host.CodeRole, ""),
+		"take it from guests first: gpustack host prepare --remove ADDRESS")
 	// ErrVFsForGuests is the error of an adapter whose VFs are for guests.
 	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
 		"give containers an adapter of their own, or one of its VFs: gpustack rdma prepare --device ADDRESS --vfs NUMBER --for containers")
@@ -50,7 +51,8 @@ var (
 	ErrNoModule = host.WithHint(errors.New("the running kernel has no module of NVIDIA's driver"),
 		"install the driver for it, or boot a kernel that has it; 'gpustack container check' lists the modules")
 	// ErrMIG is the error of a GPU that is divided into MIG instances.
-	ErrMIG = host.WithHint(errors.New("is divided into MIG instances"), "describe the instances with nvidia-ctk cdi generate, or switch MIG off: nvidia-smi -i ADDRESS -mig 0")
+	ErrMIG = host.WithHint(errors.New("is divided into MIG instances"),
+		"describe the instances with nvidia-ctk cdi generate, or switch MIG off: nvidia-smi -i ADDRESS -mig 0")
 	// ErrBlacklisted is the error of a configuration that keeps NVIDIA's driver from being loaded.
 	ErrBlacklisted = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
 		"remove the line")
@@ -66,7 +68,8 @@ var (
 	ErrOtherKind = host.WithHint(errors.New("--kind would change the name by which containers are started with it"),
 		"name it too, to change its name with the others; or leave --kind out")
 	// ErrKindTaken is the error of a kind that a spec of another program has.
-	ErrKindTaken = host.WithHint(host.WithCode(errors.New("has this kind too: runtimes take one of the specs, or neither"), host.CodeOtherOwner, ""), "give another --kind")
+	ErrKindTaken = host.WithHint(host.WithCode(errors.New("has this kind too: runtimes take one of the specs, or neither"), host.CodeOtherOwner, ""),
+		"give another --kind")
 )
 
 // Want is the wanted record without the files, with the specs that follow from it.
@@ -215,7 +218,8 @@ func (w *wanting) gpu(a pci.Address) error {
 	case w.Driver.GPU(a) == nil:
 		return named(fmt.Errorf("%w: its driver is %s", ErrUnbound, cmp.Or(d.DriverName(), "none")), a)
 	case w.Driver.GPU(a).Minor == nil:
-		return host.WithHint(errors.New("the driver shows no device minor of it"), "wait until the driver has initialized it, or look into the kernel's log: journalctl -k")
+		return host.WithHint(errors.New("the driver shows no device minor of it"),
+			"wait until the driver has initialized it, or look into the kernel's log: journalctl -k")
 	}
 	return nil
 }
