@@ -314,8 +314,11 @@ func (u *ui) containerPrepareTable(r containerPrepareReport) {
 		u.printf("\n%s\n", when)
 		u.diffs(r.AtBoot)
 	}
-	for _, note := range r.Notes {
-		u.printf("\nnote: %s\n", printable(note))
+	for i, note := range r.Notes {
+		if i == 0 {
+			u.printf("\n")
+		}
+		u.printf("note: %s\n", printable(note))
 	}
 }
 
