@@ -169,7 +169,8 @@ func (v *view) mount(field string, m *specs.Mount) {
 	}
 	switch state := v.stat(m.HostPath); {
 	case state.err != nil:
-		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err)).Denied = errors.Is(state.err, fs.ErrPermission)
+		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err)).
+			Denied = errors.Is(state.err, fs.ErrPermission)
 	case !state.present:
 		v.add(field, Missing, fmt.Sprintf("error mounting %q to rootfs at %q: stat %s: no such file or directory", m.HostPath, m.ContainerPath, m.HostPath),
 			"%s does not exist; containers with %s do not start", m.HostPath, v.what())
@@ -183,7 +184,8 @@ func (v *view) hook(field string, h *specs.Hook) {
 	switch {
 	case !path.IsAbs(h.Path): // a problem of the file alone
 	case state.err != nil:
-		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", h.Path, host.Cause(state.err)).Denied = errors.Is(state.err, fs.ErrPermission)
+		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", h.Path, host.Cause(state.err)).
+			Denied = errors.Is(state.err, fs.ErrPermission)
 	case !state.present:
 		v.add(field, Missing, text(unix.ENOENT), "program %s of hook %s does not exist; containers with %s do not start", h.Path, h.HookName, v.what())
 	case !state.mode.IsRegular() || state.mode.Perm()&0o111 == 0:
