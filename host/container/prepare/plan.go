@@ -62,7 +62,7 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		p.NamesOf[f.Address] = append(namesOf(of.GPU), namesOf(of.HCA)...)
 	}
 	p.Files = append(p.Files, unit...)
-	limits, restart, err := memlockFiles(root, w.Record)
+	limits, restart, warnings, err := memlockFiles(root, w.Record)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -74,6 +74,7 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	if p.Restart = restart; len(toolkit.Pending()) > 0 {
 		p.Restart = append(p.Restart, RefreshUnit)
 	}
+	p.Warnings = append(p.Warnings, warnings...)
 	if warning != "" {
 		p.Warnings = append(p.Warnings, warning)
 	}
