@@ -37,29 +37,29 @@ func toolkitFile(root host.Root, w Want, driver nvidia.Driver) (plan edit.Plan, 
 		return nil, "", fmt.Errorf("%s: %w", refreshEnv, host.Cause(err))
 	}
 	var kept []string
-	others, ours := false, false
+	others, ours, marked := false, false, false
 	for line := range strings.Lines(string(data)) {
+		sets := strings.HasPrefix(strings.TrimSpace(line), refreshKey+"=")
 		switch {
 		case strings.TrimSpace(line) == refreshMark:
-			ours = true
+			ours, marked = true, true
 			continue
-		case strings.HasPrefix(strings.TrimSpace(line), refreshKey+"="):
-			if ours {
-				continue
-			}
+		case sets && marked: // only the line below the mark is ours
+			marked = false
+			continue
+		case sets:
 			others = true
 		}
+		marked = false
 		kept = append(kept, line)
 	}
-	var ids []string
+	var ids, without []string
 	for _, f := range w.Record.Functions {
 		gpu := driver.GPU(f.Address)
 		switch {
 		case f.HCA:
 		case gpu == nil || gpu.UUID == nil:
-			if installed && !others {
-				return nil, fmt.Sprintf("%s is left as it is: the driver does not show the UUID of %s", refreshEnv, f.Address), nil
-			}
+			without = append(without, f.Address.String())
 		default:
 			ids = append(ids, *gpu.UUID)
 		}
@@ -69,6 +69,13 @@ func toolkitFile(root host.Root, w Want, driver nvidia.Driver) (plan edit.Plan, 
 			warning = fmt.Sprintf("%s sets %s already, and is left as it is: it has to name the GPUs for containers only", refreshEnv, refreshKey)
 		}
 		return nil, warning, nil
+	}
+	switch {
+	case !installed || len(without) == 0:
+	case len(ids) == 0: // an empty list would name every GPU
+		return nil, fmt.Sprintf("%s is left as it is: the driver does not show the UUID of %s", refreshEnv, strings.Join(without, ", ")), nil
+	default:
+		warning = fmt.Sprintf("%s lacks %s: the driver does not show the UUID", refreshEnv, strings.Join(without, ", "))
 	}
 	if installed && len(ids) > 0 {
 		slices.Sort(ids)
@@ -83,5 +90,5 @@ func toolkitFile(root host.Root, w Want, driver nvidia.Driver) (plan edit.Plan, 
 	} else {
 		c, err = edit.Put(root, refreshEnv, []byte(text), 0o644, false)
 	}
-	return edit.Plan{c}, "", err
+	return edit.Plan{c}, warning, err
 }
