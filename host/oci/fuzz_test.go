@@ -212,7 +212,7 @@ func FuzzLayers(f *testing.F) {
 		for i, headers := range layers {
 			b, err := archiveOf(headers)
 			if err != nil {
-				t.Skip("no archive has such a header: ", err)
+				return // no archive has such a header
 			}
 			archives = append(archives, b)
 			for _, h := range headers {

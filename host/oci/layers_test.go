@@ -46,8 +46,8 @@ func TestLayers(t *testing.T) {
 	}{
 		{"whiteout of a folder after a file in it", [][]string{{"a/b/libcuda.so.1"}, {"a/b/libcuda.so.2", "a/.wh.b"}}, []string{"a/b/libcuda.so.2"}},
 		{"whiteout of a folder before a file in it", [][]string{{"a/b/libcuda.so.1"}, {"a/.wh.b", "a/b/libcuda.so.2"}}, []string{"a/b/libcuda.so.2"}},
-		{"whiteout of a folder that is made anew", [][]string{{"a/b/libcuda.so.1"}, {"a/b/", "a/.wh.b"}}, nil},
-		{"whiteout of a file that is made anew", [][]string{{"libcuda.so.1"}, {"libcuda.so.1", ".wh.libcuda.so.1"}}, []string{"libcuda.so.1"}},
+		{"whiteout of a folder that is made again", [][]string{{"a/b/libcuda.so.1"}, {"a/b/", "a/.wh.b"}}, nil},
+		{"whiteout of a file that is made again", [][]string{{"libcuda.so.1"}, {"libcuda.so.1", ".wh.libcuda.so.1"}}, []string{"libcuda.so.1"}},
 		{"opaque folder after a file in it", [][]string{{"a/b/libcuda.so.1", "a/libcuda.so.1"}, {"a/libcuda.so.2", "a/.wh..wh..opq"}}, []string{"a/libcuda.so.2"}},
 		{"folder in place of a link", [][]string{{"usr/lib/libcuda.so.1", "lib -> usr/lib"}, {"lib/", "lib/libcuda.so.2"}},
 			[]string{"lib/libcuda.so.2", "usr/lib/libcuda.so.1"}},

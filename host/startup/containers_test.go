@@ -164,7 +164,7 @@ func (c *compute) spec(name string) string {
 const gpuFile, hcaFile = "gpustack-gpu.json", "gpustack-hca.json"
 
 // TestContainers: a boot makes the nodes that are missing, and writes the specs with the numbers of
-// this boot. Run again it changes nothing, and a number that has changed is read anew.
+// this boot. Run again it changes nothing, and a number that has changed is read again.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	c := newCompute(t)

@@ -47,8 +47,8 @@ done
 
 const hcaSpec = "/run/cdi/gpustack-hca.json"
 
-// containersAtBoot gives an RDMA adapter to containers, whose spec each boot has to write anew, and
-// installs a container engine that notes the spec that it finds when it starts.
+// containersAtBoot gives an RDMA adapter to containers, whose spec each boot has to write again,
+// and installs a container engine that notes the spec that it finds when it starts.
 func (m machine) containersAtBoot() {
 	m.t.Helper()
 	m.write("/usr/local/sbin/rdma-at-boot", rdmaAtBoot)
