@@ -280,10 +280,17 @@ func (m *Machine) next(ctx context.Context, patience time.Duration) (agent.Messa
 }
 
 // Ask has the agent do something.
+//
+// QEMU 7.2 may lose an interrupt of the serial port: as Linux changes what VT-d maps, QEMU rebuilds
+// its memory map inside the write to VT-d's registers, and drops its big lock for functions that
+// are played. An interrupt that comes then passes a region of VT-d's, where it is taken for
+// re-entrance and dropped ("Blocked re-entrant IO on MemoryRegion: vtd-ir"). The port would wait
+// for ever, so both ends nudge it: a byte that comes or goes raises the interrupt again.
 func (m *Machine) Ask(ctx context.Context, r agent.Request) (agent.Reply, error) {
 	if err := json.NewEncoder(m.line).Encode(r); err != nil {
 		return agent.Reply{}, m.failure(err)
 	}
+	defer agent.Nudge(m.line)()
 	message, err := m.next(ctx, runPatience)
 	if err != nil {
 		return agent.Reply{}, fmt.Errorf("%q: %w", r.Argv, err)

@@ -131,7 +131,9 @@ var topologies = []Topology{
 		Devices: slices.Concat(port("rp1", 1), port("rp2", 2), nvidia("rp1", 0), plain("rp2", 0)),
 	},
 	{
+		// Nothing is played: virtual functions come and go, each time QEMU rebuilds its memory map,
+		// and with functions that are played it loses interrupts then (see Ask).
 		Name: "SR-IOV", CPU: intel, Machine: "kernel-irqchip=split", Units: intelUnit, Arguments: "intel_iommu=on iommu=pt",
-		Devices: slices.Concat(console(), port("rp1", 1), port("rp2", 2), nvidia("rp1", 0), sriov("rp2")),
+		Devices: slices.Concat(console(), port("rp1", 1), port("rp2", 2), sriov("rp2")),
 	},
 }

@@ -41,12 +41,37 @@ type Message struct {
 	Reply *Reply `json:",omitempty"`
 }
 
+// Nudge writes white space, which both ends pass over, to a line from time to time, until stop is
+// called. It keeps a serial port going that has lost an interrupt.
+func Nudge(line io.Writer) (stop func()) {
+	return nudge(line, 5*time.Second)
+}
+
+func nudge(line io.Writer, every time.Duration) (stop func()) {
+	ticker, ended := time.NewTicker(every), make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ticker.C:
+				_, _ = line.Write([]byte("\n")) // a line that is cut shows to its reader
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(ended)
+	}
+}
+
 // Serve greets and answers until the line is cut.
 func Serve(line io.ReadWriter, boot string) error {
 	to, from := json.NewEncoder(line), json.NewDecoder(line)
 	if err := to.Encode(Message{Boot: boot}); err != nil {
 		return err
 	}
+	defer Nudge(line)()
 	for {
 		var request Request
 		if err := from.Decode(&request); err != nil {
