@@ -23,6 +23,12 @@ type Driver struct {
 	Warnings []string
 }
 
+// Modules returns the names of the modules without which CUDA does not work, those of Debian's
+// packages too, as sysfs has them.
+func Modules() []string {
+	return []string{"nvidia", "nvidia_uvm", "nvidia_current", "nvidia_current_uvm"}
+}
+
 // Module is the loaded kernel module.
 type Module struct {
 	Name    string  // in sysfs: "nvidia", or "nvidia_current" of Debian's packages; "" if only procfs shows it

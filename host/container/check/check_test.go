@@ -15,6 +15,7 @@ import (
 	"gpustack/host/container/check"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
@@ -236,6 +237,22 @@ func cases(t *testing.T) []testCase {
 	return append(imageCases(t), []testCase{
 		{"module not loaded", func(n *tree) { n.unload() },
 			"module", host.Fail, "NVIDIA's kernel module is not loaded", "100 cudaErrorNoDevice", "modprobe nvidia"},
+		{"module not loaded, for an argument of the kernel", func(n *tree) {
+			n.unload()
+			n.files["proc/cmdline"] = "quiet modprobe.blacklist=nouveau,nvidia\n"
+		}, "module", host.Fail, "not loaded: /proc/cmdline: modprobe.blacklist=nvidia prevents it", "100 cudaErrorNoDevice", "remove the argument"},
+		{"module not loaded, for modprobe's configuration", func(n *tree) {
+			n.unload()
+			n.files["etc/modprobe.d/x.conf"] = "install nvidia /bin/false\n"
+		}, "module", host.Fail, "not loaded: /etc/modprobe.d/x.conf:1: install nvidia prevents it", "100 cudaErrorNoDevice", "remove the line"},
+		{"module not loaded, for gpustack's own blacklist", func(n *tree) {
+			n.unload()
+			n.files[modprobe.OwnFiles()[0][1:]] = "blacklist nvidia\n"
+		}, "module", host.Fail, "blacklist nvidia prevents it", "100 cudaErrorNoDevice", "gpustack host prepare"},
+		{"module not loaded, modprobe's configuration cannot be read", func(n *tree) {
+			n.unload()
+			n.files["etc/modprobe.d/x.conf/y"] = ""
+		}, "module", host.Fail, "NVIDIA's kernel module is not loaded", "100 cudaErrorNoDevice", "cannot be read: "},
 		{"module not installed", func(n *tree) { n.unload(); n.onDisk = nil },
 			"module", host.Fail, "is not loaded nor installed", "9 Driver Not Loaded", "install the driver"},
 		{"module of another kernel", func(n *tree) { n.unload(); n.onDisk[0].Kernel, n.onDisk[0].Running = "6.1.0-30-amd64", false },

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
 )
 
@@ -40,7 +41,7 @@ func (v view) module() []host.Finding {
 		f := host.Finding{
 			Status: host.Fail, File: procVersion, Seen: "NVIDIA's kernel module is not loaded",
 			Effect: "containers find no GPU: " + noDevice + ", " + notLoaded,
-			Remedy: "modprobe nvidia; if modprobe reports nothing and the module is still not loaded, it is blacklisted: gpustack host check",
+			Remedy: "modprobe nvidia; if it fails, the kernel log has the reason",
 		}
 		switch {
 		case installed < 0 && len(d.OnDisk) > 0:
@@ -49,6 +50,18 @@ func (v view) module() []host.Finding {
 		case installed < 0:
 			f.Seen += " nor installed"
 			f.Remedy = "install the driver: its kernel module and its libraries of the same version"
+		case len(v.Preventing.Value) > 0:
+			line := v.Preventing.Value[0]
+			f.Seen += ": " + line.String() + " prevents it"
+			f.Remedy = "remove the line, then: modprobe nvidia"
+			switch {
+			case line.IsArgument():
+				f.Remedy = "remove the argument from the boot loader's configuration, and reboot"
+			case slices.Contains(modprobe.RunFiles(), line.File), slices.Contains(modprobe.OwnFiles(), line.File):
+				f.Remedy = "if a GPU is to stay with the host, run: gpustack host prepare, which removes the line"
+			}
+		case !v.Preventing.Seen():
+			f.Remedy = "modprobe nvidia; what may prevent it cannot be read: " + host.Cause(v.Preventing.Err).Error()
 		}
 		return []host.Finding{f}
 	}

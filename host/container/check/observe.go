@@ -5,6 +5,7 @@ import (
 	"gpustack/host/cdi"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -20,6 +21,7 @@ type Machine struct {
 	Containers machine.Look[*machine.Containers] // nil if nothing is recorded for containers
 	Files      []machine.Look[string]            // hashes of the files of that record, "" if missing
 	Offered    machine.Look[[]Offered]           // GPUs that nova.conf offers to guests
+	Preventing machine.Look[[]modprobe.Line]     // what keeps NVIDIA's modules from being loaded at boot
 	Toolkit    machine.Look[Toolkit]
 	Runtimes   machine.Look[[]Runtime]
 	Cgroups    machine.Look[Cgroups]
@@ -37,6 +39,8 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	}
 	driver, err := nvidia.Read(root, devices.Value)
 	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
+	preventing, err := modprobe.ReadPreventing(root, nvidia.Modules()...)
+	m.Preventing = machine.Saw("/etc/modprobe.d", preventing, err)
 	folders, err := cdi.Read(root)
 	m.Specs = machine.Saw("/etc/cdi", folders, err)
 	stack, err := rdma.Read(root, devices.Value, rdma.Options{})

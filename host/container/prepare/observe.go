@@ -2,8 +2,6 @@ package prepare
 
 import (
 	"errors"
-	"path"
-	"slices"
 
 	"gpustack/host"
 	"gpustack/host/cdi"
@@ -53,23 +51,8 @@ func Observe(root host.Root) (Machine, error) {
 	keep(err)
 	m.RDMA, err = rdma.ReadRecord(root)
 	keep(err)
-	conf, err := modprobe.ReadConf(root)
+	m.Blacklists, err = modprobe.ReadPreventing(root, nvidia.Modules()...)
 	keep(err)
-	for _, line := range conf {
-		if keepsFromLoading(line) && slices.Contains([]string{"nvidia", "nvidia_current", "nvidia_uvm", "nvidia_current_uvm"}, line.Module) {
-			m.Blacklists = append(m.Blacklists, line)
-		}
-	}
 	m.Unread = append(append(m.Unread, m.Driver.Warnings...), m.Stack.Warnings...)
 	return m, errors.Join(errs...)
-}
-
-// keepsFromLoading reports whether a line keeps a module from being loaded at boot: blacklist, or
-// install with a program that does nothing (modprobe.d(5)).
-func keepsFromLoading(line modprobe.Line) bool {
-	if line.Command == "install" && len(line.Rest) > 0 {
-		program := path.Base(line.Rest[0])
-		return program == "false" || program == "true"
-	}
-	return line.Command == "blacklist"
 }

@@ -56,6 +56,9 @@ var (
 	// ErrBlacklisted is the error of a configuration that keeps NVIDIA's driver from being loaded.
 	ErrBlacklisted = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
 		"remove the line")
+	// ErrBlacklistArgument is the error of a kernel argument that does.
+	ErrBlacklistArgument = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
+		"remove the argument from the boot loader's configuration, and reboot")
 	// ErrOwnBlacklist is the error of such a line that host prepare wrote, when no GPU stayed.
 	ErrOwnBlacklist = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
 		"run: gpustack host prepare; it removes the line, because a GPU stays with the host")
@@ -253,13 +256,16 @@ func (w *wanting) module() {
 	}
 	for _, line := range w.Blacklists {
 		err := ErrBlacklisted
-		switch text := fmt.Sprintf("%s:%d: %s %s", line.File, line.Number, line.Command, line.Module); {
+		switch text := line.String(); {
 		case slices.Contains(modprobe.RunFiles(), line.File): // of this boot; the driver has the GPU all the same
 			w.Warnings = append(w.Warnings, text+" is of this boot; if 'gpustack host prepare --dry-run' plans to end it, carry that out before the next boot")
 		case slices.Contains(modprobe.OwnFiles(), line.File):
 			err = ErrOwnBlacklist
 			fallthrough
 		default:
+			if line.IsArgument() {
+				err = ErrBlacklistArgument
+			}
 			w.fail(fmt.Errorf("%s %w", text, err))
 		}
 	}

@@ -45,6 +45,9 @@ func TestRefusals(t *testing.T) {
 		"blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: "/etc/modprobe.d/gpustack.conf", Number: 3, Command: "blacklist", Module: "nvidia"}}
 		}, prepare.ErrBlacklisted},
+		"a blacklist in the kernel's arguments": {func(m *prepare.Machine, _ *prepare.Options) {
+			m.Blacklists = []modprobe.Line{{File: modprobe.CmdlineFile, Command: "modprobe.blacklist", Module: "nvidia"}}
+		}, prepare.ErrBlacklistArgument},
 		"our blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.OwnFiles()[0], Number: 3, Command: "blacklist", Module: "nvidia"}}
 		}, prepare.ErrOwnBlacklist},
