@@ -58,7 +58,7 @@ var ErrCommitUnknown = host.WithHint(errors.New("the outcome of COMMIT is unknow
 	"gpustack repair-migration --apply determines it and completes or reverts the repair")
 
 // connect connects to a database and reads a first answer. Every connection of the pool
-// has the limits, LockWait and syncWait. Errors name the database and its address.
+// has the limits and sessionSettings. Errors name the database and its address.
 func connect(ctx context.Context, what string, target *Target, limits Limits) (*sql.DB, error) {
 	limits = limits.withDefaults()
 	db := sql.OpenDB(&connector{target, limits})
@@ -146,13 +146,10 @@ func (c *connector) prepare(ctx context.Context, conn driver.ExecerContext) erro
 			return fmt.Errorf("init_command: %w", err)
 		}
 	}
-	// Nova stores times in UTC, whatever the zone of the server is.
-	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION time_zone = '+00:00', SESSION innodb_lock_wait_timeout = %d", LockWait), nil); err != nil {
-		return fmt.Errorf("set the session's variables: %w", err)
-	}
-	_, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION wsrep_sync_wait = %d", syncWait), nil)
-	if err != nil && errorNumber(err) != errorUnknownVariable { // a server without Galera
-		return fmt.Errorf("set wsrep_sync_wait: %w", err)
+	for _, s := range sessionSettings() {
+		if err := s.set(ctx, conn); err != nil {
+			return err
+		}
 	}
 	return nil
 }

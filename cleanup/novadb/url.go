@@ -180,8 +180,8 @@ type arguments struct {
 }
 
 // apply applies the arguments of a URL. It ignores those that make no difference here:
-// character sets, because all values that are read are ASCII; the SQL mode, on which no
-// statement depends; and settings of Nova's own connections. An unknown argument is an
+// character sets, autocommit and the SQL mode, which every connection sets (sessionSettings);
+// and settings of Nova's own connections. An unknown argument is an
 // error: it may mean another user, another server, or TLS.
 func (a *arguments) apply(values map[string][]string) (errs []error) {
 	named := map[string]string{} // the password and the database, which have two names each
@@ -343,7 +343,7 @@ func (a *arguments) target() (*Target, error) {
 		c.Net, c.Addr = "unix", a.socket
 	}
 	c.ParseTime, c.Loc = true, time.UTC
-	c.Collation = "utf8mb4_general_ci"
+	c.Collation = collation
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = a.connect, a.read, a.write
 	c.Logger = &mysql.NopLogger{} // the default one prints errors that are returned anyway
 	// An UPDATE returns the number of rows found, not only of those changed.

@@ -117,7 +117,7 @@ func TestSession(t *testing.T) {
 		t.Errorf("without Galera: innodb_lock_wait_timeout %d, wsrep_sync_wait %d", lock, wait)
 	}
 	for from, want := range map[string]string{
-		"wsrep_sync_wait = 7":           "set wsrep_sync_wait: Error 1232",
+		"wsrep_sync_wait = 7":           "set the session's variables: Error 1232",
 		"innodb_lock_wait_timeout = 10": "set the session's variables: Error 1232",
 	} {
 		url := at(proxy(t, replace(from, strings.Fields(from)[0]+" = 'x'")), "nova_cell1")
