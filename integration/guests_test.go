@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"gpustack/host/guest"
 	"gpustack/integration/race"
@@ -60,7 +61,11 @@ func TestGuestsOfThisMachine(t *testing.T) {
 		}
 	}
 	_, noID := os.Stat("/etc/machine-id") // which an image that was never booted lacks
-	for source, closed := range map[string]error{"processes": firstNamespace(), "vfio": openFiles(), "machine_id": noID} {
+	_, noPCI := os.Stat("/sys/bus/pci/devices")
+	_, noBuses := os.Stat("/sys/bus")
+	for source, closed := range map[string]error{
+		"processes": firstNamespace(), "vfio": openFiles(), "machine_id": noID, "sriov": noPCI, "vdpa": noBuses,
+	} {
 		if why := unread(r, source); (why != "") != (closed != nil) {
 			t.Errorf("%s: %q, and this test: %v", source, why, closed)
 		}
@@ -78,10 +83,33 @@ func TestGuestsOfThisMachine(t *testing.T) {
 	if !found {
 		t.Errorf("pid %d is not among %+v", pid, r.Guests)
 	}
+	var clock unix.Timex
+	state, err := unix.Adjtimex(&clock)
+	if synchronized := state != unix.TIME_ERROR; err != nil || r.Clock == nil || r.Clock.Synchronized != synchronized {
+		t.Errorf("%+v, %v, and this test: %d", r.Clock, err, state)
+	}
 	answer := r.Absent(guest.Claim{Host: *r.NovaHost, Guest: uuid, Since: start.Add(-time.Hour), Now: time.Now()})
 	if answer.Proven {
 		t.Errorf("%+v", answer)
 	}
+}
+
+// TestGuestsAge: nova-compute's age counts from the start of its process, without the clock.
+func TestGuestsAge(t *testing.T) {
+	before := time.Now()
+	pid := startReady(t, exec.Command(shellAs(t, "nova-compute"), "-c", "echo ready; read line"))
+	time.Sleep(1100 * time.Millisecond)
+	r, _ := guests(t, 0)
+	for _, n := range r.NovaCompute {
+		if n.PID != pid {
+			continue
+		}
+		if most := int(time.Since(before) / time.Second); n.AgeSeconds == nil || *n.AgeSeconds < 1 || *n.AgeSeconds > most {
+			t.Errorf("%+v, not 1 to %d seconds old", n, most)
+		}
+		return
+	}
+	t.Errorf("pid %d is not among %+v", pid, r.NovaCompute)
 }
 
 // TestGuestsOfProcessTree: each process below this one is seen once, children of children
@@ -91,7 +119,7 @@ func TestGuestsOfProcessTree(t *testing.T) {
 	for range 30 {
 		want = append(want, fakeQEMU(t, "qemu-kvm", "-uuid", "11111111-2222-4333-8444-555555555555"))
 	}
-	parent := startReady(t, exec.Command("sh", "-c", `"$0" -c 'echo ready; read line' -uuid 11111111-2222-4333-8444-555555555555; true`, copyOf(t, "/bin/sh", "qemu-kvm")))
+	parent := startReady(t, exec.Command("sh", "-c", `"$0" -c 'echo ready; read line' -uuid 11111111-2222-4333-8444-555555555555; true`, shellAs(t, "qemu-kvm")))
 	r, _ := guests(t, 0)
 	var got []int
 	for _, g := range r.Guests {
@@ -148,7 +176,7 @@ func TestGuestsInContainer(t *testing.T) {
 // namespace of its own.
 func TestGuestsOfOtherView(t *testing.T) {
 	const uuid = "6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11"
-	daemon := copyOf(t, "/bin/sh", "libvirtd")
+	daemon := shellAs(t, "libvirtd")
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `
 		mount -t tmpfs none /etc
 		mkdir -p /etc/libvirt/qemu
@@ -171,13 +199,13 @@ func TestGuestsOfOtherView(t *testing.T) {
 // fakeQEMU starts a program by QEMU's name and arguments, which waits for the test's end.
 func fakeQEMU(t testing.TB, name string, arguments ...string) (pid int) {
 	t.Helper()
-	return startReady(t, exec.Command(copyOf(t, "/bin/sh", name), append([]string{"-c", "echo ready; read line"}, arguments...)...))
+	return startReady(t, exec.Command(shellAs(t, name), append([]string{"-c", "echo ready; read line"}, arguments...)...))
 }
 
-// copyOf copies a program to a folder of the test's.
-func copyOf(t testing.TB, program, name string) string {
+// shellAs copies the shell to a folder of the test's, as a program of another name.
+func shellAs(t testing.TB, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(program)
+	data, err := os.ReadFile("/bin/sh")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,6 +279,10 @@ func BenchmarkGuests(b *testing.B) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)); err != nil {
 			b.Fatal(err)
 		}
+	}
+	write(b, filepath.Join(root, "proc/uptime"), "1000.00 1000.00\n")
+	if err := os.MkdirAll(filepath.Join(root, "sys/bus/pci/devices"), 0o755); err != nil {
+		b.Fatal(err)
 	}
 	to("proc/1/ns/pid", "pid:[4026531836]")
 	for pid := 1; pid <= 2000; pid++ {

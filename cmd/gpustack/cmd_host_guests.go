@@ -20,14 +20,19 @@ func newHostGuestsCommand(u *ui) *cli.Command {
 		Name:  "guests",
 		Usage: "show which guests use which PCI functions right now",
 		Description: `
-Lists the processes that have a VFIO group or device open and the guests they run, every
-QEMU process, the libvirt domains (also of kolla's containers) and nova-compute, with the
-host's name in Nova, its machine id and the time. Reads files below the root and changes
-nothing. Must be run as root, outside of containers.
+Lists the processes that have a VFIO group, VFIO device or vDPA device open and the guests
+they run, every QEMU process, the libvirt domains (also of kolla's containers), virtual
+functions and nova-compute, with the host's name in Nova, its machine id and the time.
+Reads files below the root and the state of the clock, and changes nothing. Must be run as
+root, outside of containers.
 
 The report, as json or yaml, is evidence for 'gpustack repair-migration', which needs one
 of each host that is involved with a guest, not older than ten minutes. The report names
 what could not be read, and then proves no absence. docs/json.md describes the fields.
+
+Whether a report is newer than the last change of a row is known only if the host's clock is
+synchronized, and then to half a minute. With --token it does not depend on the clock: copy
+the token that 'gpustack repair-migration' has just printed, which has the database's time.
 
 The host's name in Nova is read from /etc/nova/nova.conf and the files beside it that
 nova-compute reads, and from kolla's /etc/kolla/nova-compute/nova.conf. Without such a
@@ -36,6 +41,7 @@ setting it is the hostname.
 EXAMPLES
   gpustack host guests
   ssh gpu1 gpustack host guests -o json > gpu1.json
+  ssh gpu1 gpustack host guests --token 20261123T174001.123456Z-84efa4dd -o json > gpu1.json
   gpustack host guests --conf /srv/nova/nova.conf -o yaml
 
 EXIT STATUS
@@ -47,6 +53,7 @@ EXIT STATUS
 			outputFlag(formatTable, formatJSON, formatYAML),
 			manyPaths{&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"},
 				pathRules{kind: machineFile}},
+			&cli.StringFlag{Name: "token", Usage: "record that the report was made after 'gpustack repair-migration' printed `TOKEN`"},
 		},
 		Action: action(u, parseHostGuests, runHostGuests),
 	}
@@ -55,11 +62,20 @@ EXIT STATUS
 type hostGuestsOptions struct {
 	root, format string
 	conf         []string
+	token        *string
 }
 
 func parseHostGuests(c *cli.Context, f *faults) hostGuestsOptions {
 	f.arguments(c)
-	return hostGuestsOptions{c.String("root"), f.choice(c, "output"), c.StringSlice("conf")}
+	opts := hostGuestsOptions{root: c.String("root"), format: f.choice(c, "output"), conf: c.StringSlice("conf")}
+	if c.IsSet("token") {
+		token := c.String("token")
+		if _, err := guest.ParseToken(token); err != nil {
+			f.add(&usageError{"--token: " + err.Error(), "copy the token as repair-migration prints it"})
+		}
+		opts.token = &token
+	}
+	return opts
 }
 
 // guestsReport is the output of host guests (docs/json.md).
@@ -71,6 +87,10 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 		return err
 	}
 	report := guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, opts.conf)), time.Now())
+	report.Token = opts.token
+	if root.Path("/") == "/" {
+		report.Clock = guest.ReadClock()
+	}
 	u.show(report)
 	if opts.format == formatTable {
 		u.guestsTable(report)
@@ -81,13 +101,13 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 	return nil
 }
 
-// guestsTable prints a line for each guest and each group that it uses, then other users of
-// groups, then errors.
+// guestsTable prints a line for each guest and each group or device that it uses, then other users
+// of groups and devices, then errors.
 func (u *ui) guestsTable(r guestsReport) {
 	u.printf("%s\n", printable(guestsLine(r)))
 	if rows := guestRows(r); len(rows) > 0 {
 		u.printf("\n")
-		u.table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO", "FUNCTIONS"}, rows)
+		u.table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO/VDPA", "FUNCTIONS"}, rows)
 	} else if r.Complete {
 		u.printf("\nno guest, and no process uses a function\n")
 	}
@@ -102,6 +122,9 @@ func (u *ui) guestsTable(r guestsReport) {
 	if r.NovaCompute != nil && len(r.NovaCompute) == 0 {
 		u.printf("nova-compute does not run\n")
 	}
+	if r.Clock != nil && !r.Clock.Synchronized && r.Token == nil {
+		u.printf("the clock is not synchronized: repair-migration needs a report with a token\n")
+	}
 	for _, s := range r.Unread() {
 		u.printf("%s\n", u.paint(red, fmt.Sprintf("not readable: %s: %s", s.Name, printable(s.Detail))))
 	}
@@ -112,8 +135,8 @@ func guestsLine(r guestsReport) string {
 	return fmt.Sprintf("%s (by %s), machine %s, %s", text(r.NovaHost), text(r.NovaHostFrom), text(r.MachineID), r.Collected.Format(time.RFC3339))
 }
 
-// guestRows returns a row for each running guest and each of its groups, for each other user of a
-// group, and for each domain that is not running.
+// guestRows returns a row for each running guest and each of its groups and devices, for each other
+// user of one, and for each domain that is not running.
 func guestRows(r guestsReport) [][]string {
 	held := map[int][]guest.Holder{}
 	for _, h := range r.Holders {
@@ -136,14 +159,14 @@ func guestRows(r guestsReport) [][]string {
 			rows = append(rows, row)
 		}
 		for _, h := range held[g.PID] {
-			rows = append(rows, append(row[:5:5], vfioName(h), listAddresses(h.Functions)))
+			rows = append(rows, append(row[:5:5], openName(h), listAddresses(h.Functions)))
 			row = []string{"", "", "", "", "", "", ""}
 		}
 		delete(held, g.PID)
 	}
 	for _, h := range r.Holders {
 		if _, left := held[h.PID]; left {
-			rows = append(rows, []string{"-", "-", "no guest", strconv.Itoa(h.PID), h.Command, vfioName(h), listAddresses(h.Functions)})
+			rows = append(rows, []string{"-", "-", "no guest", strconv.Itoa(h.PID), h.Command, openName(h), listAddresses(h.Functions)})
 		}
 	}
 	for _, d := range r.Domains {
@@ -158,9 +181,13 @@ func guestRows(r guestsReport) [][]string {
 	return rows
 }
 
-func vfioName(h guest.Holder) string {
-	if h.Device != nil {
+// openName returns the name of the group or device that a holder has open.
+func openName(h guest.Holder) string {
+	switch {
+	case h.Device != nil:
 		return *h.Device
+	case h.VDPA != nil:
+		return *h.VDPA
 	}
 	return number(h.Group)
 }

@@ -54,7 +54,7 @@ var valueOffers = map[string]func(*completer) []offer{
 }
 
 // withoutOffers are the names of values that only the operator or a service on the network knows.
-var withoutOffers = []string{"CELL", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "SIZE", "TEXT", "TIME",
+var withoutOffers = []string{"CELL", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "SIZE", "TEXT", "TIME", "TOKEN",
 	"URL", "UUID", "VERSION", "ZONE"}
 
 // ofFlag completes the value of a flag.

@@ -5,8 +5,11 @@
 // state, and a list that depends on an unread source is null and proves nothing.
 //
 // A process uses a function if it has the function's VFIO group or device open by its name below
-// /dev/vfio. Device nodes with other names, and files that are being passed between processes
-// through a socket, are not seen.
+// /dev/vfio, or a vDPA device of it as vhost-vdpa-N. Device nodes with other names, and files that
+// are being passed between processes through a socket, are not seen.
+//
+// A report has the times of its host's clock. What it proves about rows of the database depends on
+// the database's clock, which a token brings to the host.
 //
 // It does not determine what the host itself needs (host/guard), and connects neither to libvirt
 // nor to Nova's database.

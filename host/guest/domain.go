@@ -123,12 +123,13 @@ func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) boo
 			l.failf("%s: %v", seen+file, host.Cause(err))
 			continue
 		}
-		d, err := parseDomain(data)
+		d, nodes, err := parseDomain(data)
 		if err != nil {
 			l.failf("%s: %v", seen+file, err)
 			continue
 		}
 		d.Running = running
+		d.Functions = sorted(append(d.Functions, o.functionsOf(nodes, seen+file)...))
 		d.Files = []string{valid(seen + file)}
 		o.addDomain(d)
 	}
@@ -154,27 +155,31 @@ type domainXML struct {
 	UUID       string      `xml:"uuid"`
 	Name       string      `xml:"name"`
 	Hostdevs   []deviceXML `xml:"devices>hostdev"`
-	Interfaces []deviceXML `xml:"devices>interface"` // type hostdev: function of a network card
-	Disks      []deviceXML `xml:"devices>disk"`      // type nvme: function of an NVMe disk
+	Interfaces []deviceXML `xml:"devices>interface"` // types hostdev and vdpa
+	Disks      []deviceXML `xml:"devices>disk"`      // types nvme and vhostvdpa
 	// Inner is the domain in the domstatus of a running domain.
 	Inner *domainXML `xml:"domain"`
 }
 
 type deviceXML struct {
-	Addresses []struct {
-		Domain   string  `xml:"domain,attr"`
-		Bus      string  `xml:"bus,attr"`
-		Slot     *string `xml:"slot,attr"` // addresses of USB and SCSI have none
-		Function string  `xml:"function,attr"`
-	} `xml:"source>address"`
+	Sources []struct {
+		Dev       string `xml:"dev,attr"` // /dev/vhost-vdpa-0 of a vDPA device
+		Addresses []struct {
+			Domain   string  `xml:"domain,attr"`
+			Bus      string  `xml:"bus,attr"`
+			Slot     *string `xml:"slot,attr"` // addresses of USB and SCSI have none
+			Function string  `xml:"function,attr"`
+		} `xml:"address"`
+	} `xml:"source"`
 }
 
-// parseDomain parses a domain's definition or state.
-func parseDomain(data []byte) (Domain, error) {
+// parseDomain parses a domain's definition or state. It returns the nodes of vDPA devices by their
+// names, since only the machine can tell their functions.
+func parseDomain(data []byte) (d Domain, nodes []string, err error) {
 	decoder := xml.NewDecoder(bytes.NewReader(data))
 	var x domainXML
 	if err := decoder.Decode(&x); err != nil {
-		return Domain{}, fmt.Errorf("malformed: %w", err)
+		return Domain{}, nil, fmt.Errorf("malformed: %w", err)
 	}
 	for {
 		token, err := decoder.Token()
@@ -182,37 +187,52 @@ func parseDomain(data []byte) (Domain, error) {
 			break
 		}
 		if err != nil {
-			return Domain{}, fmt.Errorf("malformed: %w", err)
+			return Domain{}, nil, fmt.Errorf("malformed: %w", err)
 		}
 		if _, more := token.(xml.StartElement); more {
-			return Domain{}, errors.New("malformed: more than one root element")
+			return Domain{}, nil, errors.New("malformed: more than one root element")
 		}
 	}
 	if x.XMLName.Local == "domstatus" && x.Inner != nil {
 		x = *x.Inner
 	}
 	if x.XMLName.Local != "domain" {
-		return Domain{}, fmt.Errorf("malformed: root element %q is not a domain", x.XMLName.Local)
+		return Domain{}, nil, fmt.Errorf("malformed: root element %q is not a domain", x.XMLName.Local)
 	}
 	uuid, err := parseUUID(x.UUID)
 	if err != nil {
-		return Domain{}, fmt.Errorf("malformed: %w", err)
+		return Domain{}, nil, fmt.Errorf("malformed: %w", err)
 	}
-	d := Domain{UUID: uuid, Name: strings.TrimSpace(x.Name), Functions: []pci.Address{}}
+	d = Domain{UUID: uuid, Name: strings.TrimSpace(x.Name), Functions: []pci.Address{}}
 	for _, device := range slices.Concat(x.Hostdevs, x.Interfaces, x.Disks) {
-		for _, a := range device.Addresses {
+		of, named, err := device.uses()
+		if err != nil {
+			return Domain{}, nil, fmt.Errorf("malformed: %w", err)
+		}
+		d.Functions, nodes = append(d.Functions, of...), append(nodes, named...)
+	}
+	d.Functions = sorted(d.Functions)
+	return d, nodes, nil
+}
+
+// uses returns the functions of a device, and the nodes of vDPA devices.
+func (x deviceXML) uses() (functions []pci.Address, nodes []string, err error) {
+	for _, source := range x.Sources {
+		if node, ok := parseNode(source.Dev); ok {
+			nodes = append(nodes, node)
+		}
+		for _, a := range source.Addresses {
 			if a.Slot == nil {
 				continue
 			}
 			function, err := parseFunction(a.Domain, a.Bus, *a.Slot, a.Function)
 			if err != nil {
-				return Domain{}, fmt.Errorf("malformed: %w", err)
+				return nil, nil, err
 			}
-			d.Functions = append(d.Functions, function)
+			functions = append(functions, function)
 		}
 	}
-	d.Functions = sorted(d.Functions)
-	return d, nil
+	return functions, nodes, nil
 }
 
 // parseFunction parses the numbers of an address as C literals, as libvirt does

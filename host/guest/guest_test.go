@@ -31,10 +31,12 @@ func newMachine() *machine {
 	m.process(1, "systemd", "/sbin/init")
 	m.link("proc/1/ns/pid", "pid:[4026531836]")
 	m.folder("etc/libvirt/qemu/networks")
+	m.folder("sys/bus/pci/devices")
 	m.link("sys/kernel/iommu_groups/33/devices/0000:84:00.0", "../../../../devices/pci0000:80/0000:84:00.0")
 	m.link("sys/kernel/iommu_groups/33/devices/0000:84:00.1", "../../../../devices/pci0000:80/0000:84:00.1")
 	m.link("sys/kernel/iommu_groups/34/devices/0000:88:00.0", "../../../../devices/pci0000:80/0000:88:00.0")
 	m.file("proc/stat", "cpu  1 2 3\nbtime 1772352000\nprocesses 9\n")
+	m.file("proc/uptime", "3600.25 7000.00\n")
 	m.file("proc/sys/kernel/hostname", "gpu2.example.net\n")
 	m.file("proc/sys/kernel/random/boot_id", "b0b0\n")
 	m.file("etc/machine-id", "3d12\n")
@@ -66,6 +68,23 @@ func (m *machine) stat(pid int, comm, state string, threads int) {
 
 func (m *machine) open(pid, descriptor int, target string) {
 	m.link(fmt.Sprintf("proc/%d/fd/%d", pid, descriptor), target)
+}
+
+// pci adds a PCI function, and links from there.
+func (m *machine) pci(address string, links ...string) {
+	const bus, devices = "sys/bus/pci/devices/", "sys/devices/pci0000:80/"
+	m.folder(devices + address)
+	m.link(bus+address, "../../../devices/pci0000:80/"+address)
+	for _, link := range links {
+		name, target, _ := strings.Cut(link, "=")
+		m.link(devices+address+"/"+name, "../"+target)
+	}
+}
+
+// vdpa adds a vDPA device with a node for guests, below a device of /sys/devices.
+func (m *machine) vdpa(parent, name, node string) {
+	m.folder("sys/devices/" + parent + "/" + name + "/" + node)
+	m.link("sys/bus/vdpa/devices/"+name, "../../../devices/"+parent+"/"+name)
 }
 
 func (m *machine) lay(t testing.TB) host.Root {
@@ -106,6 +125,9 @@ func brief(r guest.Report) string {
 		if h.Group != nil {
 			what = fmt.Sprintf("group %d", *h.Group)
 		}
+		if h.VDPA != nil {
+			what = "vdpa " + *h.VDPA
+		}
 		fmt.Fprintf(&b, "holder %d %s: guest %s: %s %s\n", h.PID, h.Command, text(h.UUID), what, h.Functions)
 	}
 	for _, g := range r.Guests {
@@ -113,6 +135,9 @@ func brief(r guest.Report) string {
 	}
 	for _, d := range r.Domains {
 		fmt.Fprintf(&b, "domain %s %s running %t %s %s\n", d.UUID, d.Name, d.Running, d.Functions, d.Files)
+	}
+	for _, f := range r.VirtualFunctions {
+		fmt.Fprintf(&b, "PF %s: %s\n", f.Address, f.Functions)
 	}
 	for _, s := range r.Unread() {
 		fmt.Fprintf(&b, "%s %s: %s\n", s.State, s.Name, s.Detail)
@@ -202,6 +227,73 @@ func TestObserve(t *testing.T) {
 			"nova-compute 51 since 08:00:51: /var/lib/kolla/venv/bin/python3 /var/lib/kolla/venv/bin/nova-compute\n" +
 			"nova-compute 52 since 08:00:52: python3 -m nova.cmd.compute\nnova-compute 53 since 08:00:53: nova-compute\n" +
 			"nova-compute 56 since 08:00:56: nova-compute: worker\n"},
+		{"a vDPA device", func(m *machine) {
+			m.vdpa("pci0000:80/0000:8a:00.2", "vdpa0", "vhost-vdpa-0")
+			m.process(42, "qemu-system-x86", append(qemuU, "-netdev", "vhost-vdpa,vhostdev=/dev/fdset/0,id=hostnet0")...)
+			m.open(42, 4, "/dev/vhost-vdpa-0")
+			m.open(42, 5, "/dev/vhost-vdpa-0")
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": vdpa vhost-vdpa-0 [0000:8a:00.2]\nguest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\n"},
+		{"vDPA devices, removed, and of another view of /dev", func(m *machine) {
+			m.vdpa("pci0000:80/0000:8a:00.2", "vdpa0", "vhost-vdpa-0")
+			m.vdpa("pci0000:80/0000:8a:00.0/mlx5_core.sf.4", "0000:99:00.0", "vhost-vdpa-12")
+			m.process(42, "qemu-system-x86", qemuU...)
+			m.open(42, 4, "/dev/vhost-vdpa-0 (deleted)")
+			m.open(42, 5, "/vhost-vdpa-12")
+			m.open(42, 6, "/dev/vhost-net")
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": vdpa vhost-vdpa-0 [0000:8a:00.2]\n" +
+			"holder 42 qemu-system-x86: guest " + uuidU + ": vdpa vhost-vdpa-12 [0000:8a:00.0]\n" +
+			"guest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\n"},
+		{"vDPA devices in arguments", func(m *machine) {
+			for i := range 4 {
+				m.vdpa(fmt.Sprintf("pci0000:80/0000:8a:00.%d", i), fmt.Sprintf("vdpa%d", i), fmt.Sprintf("vhost-vdpa-%d", i))
+			}
+			m.process(42, "qemu-system-x86", append(qemuU, "-netdev", "vhost-vdpa,vhostdev=/dev/vhost-vdpa-0,id=n0", "-netdev", "type=vhost-vdpa,id=n1,vhostdev=/dev/vhost-vdpa-1",
+				"-netdev", `{"type":"vhost-vdpa","vhostdev":"/dev/vhost-vdpa-2","id":"n2","queues":1}`, "--blockdev", "driver=virtio-blk-vhost-vdpa,path=/dev/vhost-vdpa-3,node-name=x",
+				"-device", "vhost-vdpa-device-pci,vhostdev=/dev/vhost-vdpa-1", "-netdev", "tap,ifname=vhost-vdpa-x")...)
+		}, "guest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked [0000:8a:00.0 0000:8a:00.1 0000:8a:00.2 0000:8a:00.3]\n"},
+		{"a simulated vDPA device", func(m *machine) {
+			m.vdpa("vdpasim_net", "vdpa0", "vhost-vdpa-0")
+			m.process(42, "qemu-system-x86", append(qemuU, "-netdev", "vhost-vdpa,vhostdev=/dev/vhost-vdpa-0")...)
+			m.open(42, 4, "/dev/vhost-vdpa-0")
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": vdpa vhost-vdpa-0 []\nguest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\n"},
+		{"a vDPA device that the host uses", func(m *machine) { m.vdpa("pci0000:80/0000:8a:00.2", "vdpa0", "virtio3") }, ""},
+		{"a vDPA device that is not in sysfs", func(m *machine) {
+			m.vdpa("pci0000:80/0000:8a:00.2", "vdpa0", "vhost-vdpa-0")
+			m.process(42, "qemu-system-x86", append(qemuU, "-netdev", "vhost-vdpa,vhostdev=/dev/vhost-vdpa-7")...)
+			m.open(42, 4, "/dev/vhost-vdpa-8")
+		}, "holder 42 qemu-system-x86: guest " + uuidU + ": vdpa vhost-vdpa-8 []\nguest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\n" +
+			"unreadable vdpa: /proc/42/cmdline: vhost-vdpa-7 is not in /sys/bus/vdpa/devices; /proc/42/fd: vhost-vdpa-8 is not in /sys/bus/vdpa/devices\n"},
+		{"a vDPA device without a vDPA bus", func(m *machine) {
+			m.process(42, "x", "x")
+			m.open(42, 4, "/dev/vhost-vdpa-0")
+		}, "holder 42 x: guest ?: vdpa vhost-vdpa-0 []\nunreadable vdpa: /proc/42/fd: vhost-vdpa-0 is not in /sys/bus/vdpa/devices\n"},
+		{"arguments of a vDPA device that cannot be read", func(m *machine) {
+			m.process(42, "qemu-system-x86", append(qemuU, "-netdev", "{")...)
+		}, "guest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked []\nunreadable processes: /proc/42/cmdline: -netdev \"{\": unexpected end of JSON input\n"},
+		{"virtual functions", func(m *machine) {
+			m.pci("0000:8a:00.0", "virtfn0=0000:8a:00.2", "virtfn1=0000:8a:00.3", "virtfnx=nowhere")
+			m.pci("0000:8a:00.2", "physfn=0000:8a:00.0")
+			m.pci("0000:8a:00.3", "physfn=0000:8a:00.0")
+			m.pci("0000:84:00.0")
+			m.pci("0000:82:00.0", "virtfn0=0000:82:10.0")
+			m.pci("0000:82:10.0", "physfn=0000:82:00.0")
+		}, "PF 0000:82:00.0: [0000:82:10.0]\nPF 0000:8a:00.0: [0000:8a:00.2 0000:8a:00.3]\n"},
+		{"relations that do not agree", func(m *machine) {
+			m.pci("0000:8a:00.0", "virtfn0=0000:8a:00.2")
+			m.pci("0000:8a:00.2")
+			m.pci("0000:8b:00.0")
+			m.pci("0000:8b:00.2", "physfn=0000:8b:00.0")
+		}, "PF 0000:8a:00.0: [0000:8a:00.2]\nPF 0000:8b:00.0: [0000:8b:00.2]\n" +
+			"unreadable sriov: 0000:8a:00.0 names 0000:8a:00.2 as its virtual function, which does not name 0000:8a:00.0; " +
+			"0000:8b:00.2 names 0000:8b:00.0 as its physical function, which does not name 0000:8b:00.2\n"},
+		{"relations that cannot be read", func(m *machine) {
+			m.pci("0000:8a:00.0", "virtfn0=pf")
+			m.folder("sys/devices/pci0000:80/0000:8b:00.0/physfn")
+			m.pci("0000:8b:00.0")
+			m.folder("sys/bus/pci/devices/other")
+			m.link("sys/bus/pci/devices/0000:8c:00.0", "nowhere")
+		}, "unreadable sriov: /sys/bus/pci/devices/0000:8a:00.0/virtfn0: not a PCI address: \"pf\"; /sys/bus/pci/devices/0000:8b:00.0/physfn: invalid argument; " +
+			"/sys/bus/pci/devices/0000:8c:00.0: no such file or directory; /sys/bus/pci/devices/other: not a PCI address: \"other\"\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine()
@@ -236,6 +328,17 @@ func TestDomains(t *testing.T) {
 				"<hostdev type='usb'><source><address bus='1' device='3'/></source></hostdev>"+
 				"<hostdev type='mdev'><source><address uuid='"+uuidV+"'/></source></hostdev>"))
 		}, "domain " + uuidU + " a running false [0000:01:00.0 0000:84:00.0 0001:10:07.1] [/etc/libvirt/qemu/a.xml]\n"},
+		{"vDPA devices", func(m *machine) {
+			m.vdpa("pci0000:80/0000:8a:00.2", "vdpa0", "vhost-vdpa-0")
+			m.vdpa("vdpasim_net", "vdpa1", "vhost-vdpa-1")
+			m.vdpa("pci0000:80/0000:8a:00.3", "vdpa2", "vhost-vdpa-2")
+			m.file("etc/libvirt/qemu/a.xml", domain(uuidU, "a", "<interface type='vdpa'><mac address='52:54:00:00:00:01'/><source dev='/dev/vhost-vdpa-0'/></interface>"+
+				"<interface type='vdpa'><source dev='/dev/vhost-vdpa-1'/></interface><interface type='direct'><source dev='eth0' mode='vepa'/></interface>"+
+				"<disk type='vhostvdpa' device='disk'><source dev='/dev/vhost-vdpa-2'/></disk>"))
+		}, "domain " + uuidU + " a running false [0000:8a:00.2 0000:8a:00.3] [/etc/libvirt/qemu/a.xml]\n"},
+		{"a vDPA device that is not in sysfs", func(m *machine) {
+			m.file("etc/libvirt/qemu/a.xml", domain(uuidU, "a", "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"))
+		}, "domain " + uuidU + " a running false [] [/etc/libvirt/qemu/a.xml]\nunreadable vdpa: /etc/libvirt/qemu/a.xml: vhost-vdpa-0 is not in /sys/bus/vdpa/devices\n"},
 		{"a volume of kolla's", func(m *machine) { m.file(volume+"a.xml", domain(uuidU, "a", hostdev)) },
 			"domain " + uuidU + " a running false [0000:84:00.0] [/" + volume + "a.xml]\n"},
 		{"a daemon that sees another folder than the host", func(m *machine) {
@@ -277,8 +380,8 @@ func TestDomains(t *testing.T) {
 			if diff := cmp.Diff(test.want, brief(r)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if r.Complete && strings.Contains(test.want, " domains:") {
-				t.Error("complete")
+			if incomplete := strings.Contains(test.want, "absent ") || strings.Contains(test.want, "unreadable "); r.Complete == incomplete {
+				t.Errorf("complete: %t", r.Complete)
 			}
 		})
 	}
@@ -313,6 +416,11 @@ func TestBlind(t *testing.T) {
 	hidden.process(7, "bash", "bash")
 	container := unlinked("proc/1/ns")
 	container.link("proc/1/ns/pid", "pid:[4026532177]")
+	noBuses := unlinked("sys/bus")
+	noVDPA := unlinked("none")
+	noVDPA.file("sys/bus/vdpa/devices", "")
+	noNode := unlinked("none")
+	noNode.file("sys/bus/vdpa/devices/vdpa0", "")
 	closed := unlinked("proc/1/fd")
 	closed.file("proc/1/fd", "")
 	for _, test := range []struct {
@@ -330,6 +438,10 @@ func TestBlind(t *testing.T) {
 		{"a /proc that hides processes", hidden, "unreadable processes: /proc: process 1 is hidden, others may be too\n"},
 		{"a container", container, "unreadable processes: /proc/1/ns/pid: pid:[4026532177]: only the processes of a container are visible\n"},
 		{"a namespace that is not told", unlinked("proc/1/ns"), "unreadable processes: /proc/1/ns: no such file or directory\n"},
+		{"PCI functions", noBuses, "absent sriov: /sys/bus/pci/devices: no such file or directory\n"},
+		{"buses", noBuses, "absent vdpa: /sys/bus: no such file or directory\n"},
+		{"vDPA devices", noVDPA, "unreadable vdpa: /sys/bus/vdpa/devices: not a directory\n"},
+		{"a vDPA device", noNode, "unreadable vdpa: /sys/bus/vdpa/devices/vdpa0: not a directory\n"},
 		{"open files", closed, "unreadable vfio: /proc/1/fd: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -338,7 +450,7 @@ func TestBlind(t *testing.T) {
 				t.Errorf("complete %t:\n%s\nwant:\n%s", r.Complete, got, test.want)
 			}
 			for name, list := range map[string]bool{
-				"processes": r.Guests == nil && r.NovaCompute == nil && r.Holders == nil, "vfio": r.Holders == nil, "domains": r.Domains == nil,
+				"processes": r.Guests == nil && r.NovaCompute == nil && r.Holders == nil, "vfio": r.Holders == nil, "domains": r.Domains == nil, "sriov": r.VirtualFunctions == nil,
 			} {
 				if strings.Contains(test.want, " "+name+":") && !list {
 					t.Errorf("%s: says none: %+v", name, r)

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,11 +15,15 @@ import (
 // Conditions for a report to prove that something is absent.
 const (
 	maxAge    = 10 * time.Minute // a guest may start at any time after the report
-	maxFuture = time.Minute      // the tolerated difference between the clocks of hosts
 	minUptime = 10 * time.Minute // nova-compute has finished its startup tasks by then
-	// rounding is the resolution of times in Nova's database and of the kernel's boot time. A
-	// later time must be later by more than this.
+	// rounding is the resolution of times in Nova's database. A later time must be later by more
+	// than this.
 	rounding = time.Second
+	// clockMargin is the tolerated difference between two clocks that are synchronized, beside the
+	// errors that their kernels state: they may be synchronized with different servers.
+	clockMargin = 30 * time.Second
+	// maxClockAge is maxAge for a report whose age is known only within the margin of its clock.
+	maxClockAge = maxAge + time.Minute
 )
 
 // Claim is a statement that a report may prove: that a guest is absent from a host, and that
@@ -26,11 +31,15 @@ const (
 type Claim struct {
 	Host      string        // its name in Nova's database
 	Guest     string        // a UUID; "" for no guest in particular
-	Functions []pci.Address // that must not be in use
-	// Since is the time at which the database rows in question last changed. An older report
-	// cannot show the effect of that change.
+	Functions []pci.Address // that must not be in use, nor their physical or virtual functions
+	// Relatives says that by its row a function is a PF, a VF or a vDPA device. Only a report that
+	// lists PFs with their VFs then proves anything. A VF that the host has no more is not in such
+	// a list: whether its PF is in use is another question.
+	Relatives bool
+	// Since is the time at which the database rows in question last changed, by the database's
+	// clock. An older report cannot show the effect of that change.
 	Since time.Time
-	Now   time.Time
+	Now   time.Time // by the database's clock
 }
 
 // Answer is whether a report proves a claim, and if not, why. The zero Answer is no proof.
@@ -44,12 +53,12 @@ func answer(reasons []string) Answer {
 }
 
 // Absent returns whether the report proves that the guest is not on the host, neither as a process
-// nor as a domain, and that no process or domain uses the functions.
+// nor as a domain, and that no process or domain uses the functions or one of their families.
 func (r Report) Absent(c Claim) Answer {
 	if c.Guest == "" && len(c.Functions) == 0 {
 		return Answer{Reasons: []string{"neither a guest nor a function is given"}}
 	}
-	return answer(append(r.unfit(c), r.Shows(c.Guest, c.Functions)...))
+	return answer(append(r.unfitFor(c), r.Shows(c.Guest, c.Functions)...))
 }
 
 // NotRunning returns what Absent does, except that a domain of the guest which is defined and does
@@ -63,7 +72,7 @@ func (r Report) NotRunning(c Claim) Answer {
 	domains := slices.DeleteFunc(slices.Clone(r.Domains), leftover)
 	other := r
 	other.Domains = domains
-	return answer(append(r.unfit(c), other.Shows(c.Guest, c.Functions)...))
+	return answer(append(r.unfitFor(c), other.Shows(c.Guest, c.Functions)...))
 }
 
 // Present returns whether the report proves that the guest is on the host: running, or, if it is
@@ -92,6 +101,7 @@ func (r Report) Present(c Claim, running bool) Answer {
 // started after c.Since and had run for ten minutes when the report was made.
 func (r Report) NovaComputeRestarted(c Claim) Answer {
 	reasons := r.unfit(c)
+	made, unknown := r.earliest()
 	if len(r.NovaCompute) == 0 {
 		reasons = append(reasons, r.label()+": nova-compute is not running")
 	}
@@ -100,16 +110,31 @@ func (r Report) NovaComputeRestarted(c Claim) Answer {
 			process := fmt.Sprintf("%s: nova-compute (pid %d) ", r.label(), n.PID)
 			reasons = append(reasons, process+fmt.Sprintf(format, args...))
 		}
+		age, known := n.age(r.Collected)
+		started := made.Add(-age - time.Second) // at the earliest: age is rounded down
 		switch {
-		case n.Started == nil:
-			add("has an unknown start time")
-		case !n.Started.After(c.Since.Add(rounding)):
-			add("has been running since %s, which is not after %s", stamp(*n.Started), stamp(c.Since))
-		case r.Collected.Sub(*n.Started) < minUptime:
-			add("had been running for %s, less than %s", span(r.Collected.Sub(*n.Started)), span(minUptime))
+		case !known:
+			add("has an unknown age")
+		case unknown == "" && !started.After(c.Since.Add(rounding)):
+			add("may have been running since %s, which is not after %s%s", stamp(started), stamp(c.Since), r.hint())
+		case age < minUptime:
+			add("had been running for %s, less than %s", span(age), span(minUptime))
 		}
 	}
 	return answer(reasons)
+}
+
+// age returns for how long nova-compute had been running when the report was made, in whole
+// seconds. A report without it has the time of the start, which moves with the clock, as the time
+// of boot does from which the kernel counts it (Linux, fs/proc/stat.c, getboottime64).
+func (n NovaCompute) age(collected time.Time) (age time.Duration, known bool) {
+	switch {
+	case n.AgeSeconds != nil:
+		return time.Duration(*n.AgeSeconds) * time.Second, true
+	case n.Started != nil:
+		return collected.Sub(*n.Started).Truncate(time.Second), true
+	}
+	return 0, false
 }
 
 // NovaComputeDown returns whether the report proves that nova-compute is not running.
@@ -122,18 +147,20 @@ func (r Report) NovaComputeDown(c Claim) Answer {
 }
 
 // Shows returns one text for each trace of a guest ("" for none in particular) or of a use of
-// functions in the report. What a report shows was there, even if the report is old or incomplete.
+// functions or their families in the report. What a report shows was there, even if the report is
+// old or incomplete.
 func (r Report) Shows(uuid string, functions []pci.Address) []string {
 	var seen []string
 	add := func(format string, args ...any) {
 		seen = append(seen, r.label()+": "+fmt.Sprintf(format, args...))
 	}
 	is := func(other *string) bool { return uuid != "" && other != nil && strings.EqualFold(uuid, *other) }
+	family := r.families(functions)
 	for _, g := range r.Guests {
 		if is(g.UUID) {
 			add("guest %s is running, pid %d (%s)", uuid, g.PID, g.Command)
 		}
-		for _, a := range common(functions, g.Asked) {
+		for _, a := range common(family, g.Asked) {
 			add("%s is in the arguments of pid %d (%s%s)", a, g.PID, g.Command, ofGuest(g.UUID))
 		}
 	}
@@ -141,7 +168,7 @@ func (r Report) Shows(uuid string, functions []pci.Address) []string {
 		if is(h.UUID) {
 			add("guest %s has %s open", uuid, h.what())
 		}
-		for _, a := range common(functions, h.Functions) {
+		for _, a := range common(family, h.Functions) {
 			add("%s is in use by pid %d (%s%s)", a, h.PID, h.Command, ofGuest(h.UUID))
 		}
 	}
@@ -153,14 +180,61 @@ func (r Report) Shows(uuid string, functions []pci.Address) []string {
 		if is(&d.UUID) {
 			add("guest %s is a %s domain, %s", uuid, state, strings.Join(d.Files, ", "))
 		}
-		for _, a := range common(functions, d.Functions) {
+		for _, a := range common(family, d.Functions) {
 			add("%s belongs to the %s domain %s", a, state, d.UUID)
 		}
 	}
 	return seen
 }
 
-// what describes the VFIO group or device that a holder has open.
+// Family returns a function and, by the report, the VFs of a PF or the PF of a VF: a function is
+// free only if none of its family is in use. Two VFs of one PF are independent of each other.
+func (r Report) Family(function pci.Address) []pci.Address {
+	family := []pci.Address{function}
+	for _, pf := range r.VirtualFunctions {
+		switch {
+		case pf.Address == function:
+			family = append(family, pf.Functions...)
+		case slices.Contains(pf.Functions, function):
+			family = append(family, pf.Address)
+		}
+	}
+	return family
+}
+
+// relative is a function with its relation to a function in question, for messages.
+type relative struct {
+	pci.Address
+	relation string // "" for the function itself
+}
+
+func (f relative) String() string { return f.Address.String() + f.relation }
+
+// families returns the families of functions, each member once.
+func (r Report) families(functions []pci.Address) []relative {
+	isPF := func(a pci.Address) bool {
+		return slices.ContainsFunc(r.VirtualFunctions, func(pf PhysicalFunction) bool { return pf.Address == a })
+	}
+	var all []relative
+	for _, a := range functions {
+		all = append(all, relative{a, ""})
+	}
+	for _, a := range functions {
+		for _, member := range r.Family(a)[1:] {
+			if slices.ContainsFunc(all, func(f relative) bool { return f.Address == member }) {
+				continue
+			}
+			relation := "VF"
+			if isPF(member) {
+				relation = "PF"
+			}
+			all = append(all, relative{member, fmt.Sprintf(" (%s of %s)", relation, a)})
+		}
+	}
+	return all
+}
+
+// what describes the group or device that a holder has open.
 func (h Holder) what() string {
 	if h.Group != nil {
 		return fmt.Sprintf("VFIO group %d", *h.Group)
@@ -168,7 +242,10 @@ func (h Holder) what() string {
 	if h.Device != nil {
 		return "VFIO device " + *h.Device
 	}
-	return "an unknown VFIO file"
+	if h.VDPA != nil {
+		return "vDPA device " + *h.VDPA
+	}
+	return "an unknown device"
 }
 
 // unfit returns why the report cannot prove that something is absent.
@@ -189,19 +266,81 @@ func (r Report) unfit(c Claim) []string {
 	for _, s := range r.Unread() {
 		add("lacks %s: %s", s.Name, s.Detail)
 	}
-	switch age := c.Now.Sub(r.Collected); {
-	case age > maxAge:
-		add("is %s old", span(age))
-	case age < -maxFuture:
-		add("is dated %s in the future", span(-age))
-	}
-	switch {
-	case c.Since.IsZero():
+	if c.Since.IsZero() {
 		add("cannot be compared with a change at an unknown time")
-	case !r.Collected.After(c.Since.Add(rounding)):
-		add("is of %s, which is not after the last change at %s", stamp(r.Collected), stamp(c.Since))
+	}
+	if reason := r.untimely(c); reason != "" {
+		add("%s", reason)
 	}
 	return reasons
+}
+
+// unfitFor returns why the report cannot prove that the functions of a claim are not in use.
+func (r Report) unfitFor(c Claim) []string {
+	reasons := r.unfit(c)
+	if c.Relatives && r.VirtualFunctions == nil {
+		reasons = append(reasons, "report of "+r.label()+" does not show virtual_functions: gpustack on the host is older, or could not read them")
+	}
+	return reasons
+}
+
+// untimely returns why a report is too old for a claim, or "".
+func (r Report) untimely(c Claim) string {
+	made, unknown := r.earliest()
+	age, token := c.Now.Sub(made), r.Token != nil
+	switch {
+	case unknown != "":
+		return unknown
+	case token && age < 0:
+		return fmt.Sprintf("has a token of %s, which is later than the database's time %s: it is a token of another deployment", stamp(made), stamp(c.Now))
+	case age < 0:
+		return fmt.Sprintf("is dated %s in the future%s", span(r.Collected.Sub(c.Now)), r.hint())
+	case token && age > maxAge:
+		return fmt.Sprintf("has a token that is %s old: make a new one with 'gpustack repair-migration', and a new report with that", span(age))
+	case !token && age > maxClockAge:
+		return fmt.Sprintf("may be %s old", span(age))
+	case c.Since.IsZero() || made.After(c.Since.Add(rounding)):
+		return ""
+	case token:
+		return fmt.Sprintf("has a token of %s, which is not after the last change at %s", stamp(made), stamp(c.Since))
+	}
+	return fmt.Sprintf("may be of %s, which is not after the last change at %s%s", stamp(made), stamp(c.Since), r.hint())
+}
+
+// earliest returns the earliest time, by the database's clock, at which the report may have been
+// made: the time of its token, or else its own time, of a synchronized clock, less the margin. If
+// neither is known, it returns why.
+func (r Report) earliest() (made time.Time, unknown string) {
+	switch {
+	case r.Token != nil:
+		t, err := ParseToken(*r.Token)
+		if err != nil {
+			return time.Time{}, fmt.Sprintf("has a malformed token: %v", err)
+		}
+		return t, ""
+	case r.Clock == nil:
+		return time.Time{}, "does not show whether the host's clock was synchronized" + r.hint()
+	case !r.Clock.Synchronized || r.Clock.MaxErrorUS < 0 || r.Clock.MaxErrorUS > maxAge.Microseconds():
+		return time.Time{}, "was made while the host's clock was not synchronized" + r.hint()
+	}
+	return r.Collected.Add(-clockMargin - time.Duration(r.Clock.MaxErrorUS)*time.Microsecond), ""
+}
+
+// Before returns whether the report is proved to be from before a time of the database's clock: by
+// its own time, if the host's clock was synchronized.
+func (r Report) Before(t time.Time) bool {
+	if r.Clock == nil || !r.Clock.Synchronized {
+		return false
+	}
+	return r.Collected.Add(clockMargin + time.Duration(r.Clock.MaxErrorUS)*time.Microsecond).Before(t)
+}
+
+// hint ends the reasons that a token removes, if the report has none.
+func (r Report) hint() string {
+	if r.Token != nil {
+		return ""
+	}
+	return "; a report with a token from 'gpustack repair-migration' shows the order"
 }
 
 // label returns the name of the report's host, for messages.
@@ -214,8 +353,10 @@ func (r Report) label() string {
 	return "an unknown host"
 }
 
-// Newest returns the newest report of each of Nova's hosts. A report without a host name is an
-// error; so are reports of several machines with the same host name, of which none is returned.
+// Newest returns the newest report of each of Nova's hosts: the one with the newest token, which is
+// the database's time, then with the newest time by the host's clock. A report without a host name
+// is an error; so are reports of several machines with the same host name, of which none is
+// returned.
 func Newest(reports []Report) (map[string]Report, error) {
 	newest := map[string]Report{}
 	machines := map[string][]string{}
@@ -232,7 +373,7 @@ func Newest(reports []Report) (map[string]Report, error) {
 		if !slices.Contains(machines[name], machine) {
 			machines[name] = append(machines[name], machine)
 		}
-		if known, ok := newest[name]; !ok || r.Collected.After(known.Collected) {
+		if known, ok := newest[name]; !ok || r.newer(known) {
 			newest[name] = r
 		}
 	}
@@ -246,12 +387,23 @@ func Newest(reports []Report) (map[string]Report, error) {
 	return newest, errors.Join(errs...)
 }
 
-// common returns the functions that are in both lists.
-func common(functions, others []pci.Address) []pci.Address {
-	var both []pci.Address
-	for _, a := range functions {
-		if slices.Contains(others, a) {
-			both = append(both, a)
+// newer reports whether a report is newer than another one of the same host.
+func (r Report) newer(than Report) bool {
+	token := func(r Report) (t time.Time) {
+		if r.Token != nil {
+			t, _ = ParseToken(*r.Token) // a malformed token is older than any
+		}
+		return t
+	}
+	return cmp.Or(token(r).Compare(token(than)), r.Collected.Compare(than.Collected)) > 0
+}
+
+// common returns the members of a family that are in a list.
+func common(family []relative, list []pci.Address) []relative {
+	var both []relative
+	for _, f := range family {
+		if slices.Contains(list, f.Address) {
+			both = append(both, f)
 		}
 	}
 	return both

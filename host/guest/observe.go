@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/pci"
 )
 
 // NovaConf is the host's name as nova.conf sets it, for [Observe].
@@ -18,7 +19,7 @@ type NovaConf struct {
 }
 
 // Observe makes the report of the machine below root. It never fails: the report lists the sources
-// that could not be read.
+// that could not be read. The caller sets Clock and Token, which are not below the root.
 func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 	o := observer{
 		root:     root,
@@ -30,7 +31,10 @@ func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 	r.MachineID = o.line(sourceMachineID, "/etc/machine-id") // machine-id(5)
 	r.BootID = o.line(sourceBootID, "/proc/sys/kernel/random/boot_id")
 	r.Booted = o.booted()
+	o.uptime = o.readUptime()
 	o.novaHost(nova)
+	o.virtualFunctions()
+	o.nodes = o.readNodes()
 	processes := o.processes()
 	o.guests(processes)
 	o.holders(processes)
@@ -49,6 +53,8 @@ func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 type observer struct {
 	root     host.Root
 	report   Report
+	uptime   *time.Duration           // since boot; nil: unknown
+	nodes    map[string][]pci.Address // functions of the nodes of vDPA devices
 	accesses map[string]*access
 }
 
@@ -158,15 +164,42 @@ func (o *observer) booted() *time.Time {
 	return nil
 }
 
-// started converts the start time of a process from ticks since boot. A tick is 10 ms for every
-// program (USER_HZ; proc_pid_stat(5), starttime).
+// tick is the unit of times since boot, for every program (USER_HZ; proc_pid_stat(5), starttime).
+const tick = 10 * time.Millisecond
+
+// started converts the start time of a process from ticks since boot.
 func (o *observer) started(ticks uint64) *time.Time {
 	if o.report.Booted == nil {
 		return nil
 	}
-	const perSecond = 100
-	t := o.report.Booted.Add(time.Duration(ticks) * (time.Second / perSecond))
+	t := o.report.Booted.Add(time.Duration(ticks) * tick)
 	return &t
+}
+
+// age returns for how many whole seconds a process has been running that was started some ticks
+// after boot. Unlike the time of boot, the uptime does not change when the clock is set.
+func (o *observer) age(ticks uint64) *int {
+	if o.uptime == nil {
+		return nil
+	}
+	seconds := int(max(0, *o.uptime-time.Duration(ticks)*tick) / time.Second)
+	return &seconds
+}
+
+// readUptime returns the time since boot with the time that the machine was suspended
+// (CLOCK_BOOTTIME; proc_uptime(5)), as the start times of processes count it. It is no source: ages
+// that need it are then unknown.
+func (o *observer) readUptime() *time.Duration {
+	data, err := o.root.ReadHead("/proc/uptime", 64)
+	if err != nil {
+		return nil
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	uptime, err := time.ParseDuration(first + "s")
+	if err != nil || uptime < 0 {
+		return nil
+	}
+	return &uptime
 }
 
 // novaHost sets the name that Nova has for the host: its option "host", by default
@@ -205,5 +238,8 @@ func (o *observer) markEmpty() {
 	}
 	if o.isRead(sourceDomains) {
 		r.Domains = append([]Domain{}, r.Domains...)
+	}
+	if o.isRead(sourceSRIOV) {
+		r.VirtualFunctions = append([]PhysicalFunction{}, r.VirtualFunctions...)
 	}
 }

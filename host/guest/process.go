@@ -17,7 +17,7 @@ type process struct {
 	threads int
 	ticks   uint64 // start time, in ticks since boot
 	argv    []string
-	files   []string // targets of its open file descriptors that contain "vfio"
+	files   []string // targets of its open file descriptors that contain "vfio" or "vhost-vdpa-"
 }
 
 // dir returns the directory of the process.
@@ -142,14 +142,14 @@ func (r processReader) hasEnded(p process, err error) bool {
 	return err == nil && !there
 }
 
-// files returns the targets of open file descriptors that contain "vfio".
+// files returns the targets of open file descriptors that contain "vfio" or "vhost-vdpa-".
 func (r processReader) files(p process) (files []string) {
 	targets, err := host.Descriptors(r.root, p.pid)
 	if err != nil && !r.hasEnded(p, err) {
 		r.access(sourceVFIO).failf("%v", err)
 	}
 	for _, target := range targets {
-		if strings.Contains(target, "vfio") {
+		if strings.Contains(target, "vfio") || strings.Contains(target, nodePrefix) {
 			files = append(files, target)
 		}
 	}

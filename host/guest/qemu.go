@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -15,7 +16,7 @@ import (
 func (o *observer) guests(processes []process) {
 	for _, p := range processes {
 		if command, ok := p.novaCompute(); ok {
-			n := NovaCompute{p.pid, o.started(p.ticks), command}
+			n := NovaCompute{p.pid, o.started(p.ticks), command, o.age(p.ticks)}
 			o.report.NovaCompute = append(o.report.NovaCompute, n)
 		}
 		q, err := parseQEMU(p.argv)
@@ -25,7 +26,8 @@ func (o *observer) guests(processes []process) {
 		if err != nil {
 			o.access(sourceProcesses).failf("%s/cmdline: %v", p.dir(), err)
 		}
-		g := Guest{p.pid, p.comm, q.uuid, q.name, o.started(p.ticks), q.asked}
+		o.functionsOf(q.nodes, p.dir()+"/cmdline") // records unknown nodes
+		g := Guest{p.pid, p.comm, q.uuid, q.name, o.started(p.ticks), o.asked(q)}
 		o.report.Guests = append(o.report.Guests, g)
 	}
 }
@@ -41,6 +43,7 @@ func isQEMU(program string) bool {
 type qemu struct {
 	uuid, name *string
 	asked      []pci.Address // functions of vfio-pci devices
+	nodes      []string      // names of the nodes of vDPA devices
 }
 
 // parseQEMU parses arguments. Next to an error for malformed arguments it returns what it parsed.
@@ -61,39 +64,68 @@ func parseQEMU(argv []string) (qemu, error) {
 				q.name = &name
 			}
 		case "-device", "--device":
-			a, err := parseDevice(value)
-			errs = append(errs, err)
-			if a != nil {
-				q.asked = append(q.asked, *a)
-			}
+			errs = append(errs, q.add("-device", value, "driver"))
+		case "-netdev", "--netdev":
+			errs = append(errs, q.add("-netdev", value, "type"))
+		case "-blockdev", "--blockdev":
+			errs = append(errs, q.add("-blockdev", value, "driver"))
 		}
 	}
 	return q, errors.Join(errs...)
 }
 
-// parseDevice returns the function of a vfio-pci device, or nil for any other device.
-func parseDevice(value string) (*pci.Address, error) {
-	options := map[string]string{}
-	if strings.HasPrefix(value, "{") {
-		var object map[string]any
-		if err := json.Unmarshal([]byte(value), &object); err != nil {
-			return nil, fmt.Errorf("-device %.80q: %w", value, err)
-		}
-		for key, v := range object {
-			if text, ok := v.(string); ok {
-				options[key] = text
-			}
-		}
-	} else {
-		options = parseOptions(value, "driver")
+// add adds the function of a vfio-pci device, and the nodes of vDPA devices that the value of an
+// argument names. libvirt opens a node itself and names only its file descriptor, which the open
+// files of the process show.
+func (q *qemu) add(argument, value, first string) error {
+	options, err := parseDevice(value, first)
+	if err != nil {
+		return fmt.Errorf("%s %.80q: %w", argument, value, err)
 	}
+	for _, option := range options {
+		if node, ok := parseNode(option); ok && !slices.Contains(q.nodes, node) {
+			q.nodes = append(q.nodes, node)
+		}
+	}
+	slices.Sort(q.nodes)
+	a, err := vfioFunction(options)
+	if err != nil {
+		return fmt.Errorf("%s %.80q: %w", argument, value, err)
+	}
+	if a != nil {
+		q.asked = append(q.asked, *a)
+	}
+	return nil
+}
+
+// parseDevice parses the value of an argument: a JSON object, of which it returns the texts, or
+// QEMU's own form.
+func parseDevice(value, first string) (map[string]string, error) {
+	if !strings.HasPrefix(value, "{") {
+		return parseOptions(value, first), nil
+	}
+	var object map[string]any
+	if err := json.Unmarshal([]byte(value), &object); err != nil {
+		return nil, err
+	}
+	options := map[string]string{}
+	for key, v := range object {
+		if text, ok := v.(string); ok {
+			options[key] = text
+		}
+	}
+	return options, nil
+}
+
+// vfioFunction returns the function of a vfio-pci device, or nil for any other device.
+func vfioFunction(options map[string]string) (*pci.Address, error) {
 	if !strings.HasPrefix(options["driver"], "vfio-pci") { // or vfio-pci-nohotplug
 		return nil, nil
 	}
 	if place, ok := options["host"]; ok {
 		a, err := pci.ParseAddress(place)
 		if err != nil {
-			return nil, fmt.Errorf("-device %.80q: %w", value, err)
+			return nil, err
 		}
 		return &a, nil
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // ReadReports reads reports that gpustack host guests printed as JSON or YAML. A missing field is
-// an error, unlike an empty one; unknown fields are ignored.
+// an error, unlike an empty one; unknown fields are ignored. Fields and sources that reports of
+// commit 47ed7fd lack may be missing: what they describe is then unknown.
 //
 // Errors, everything that is wrong with all documents at once: those of [document.Source.Each] and
 // [document.Malformed].
@@ -69,8 +70,12 @@ func (f *problems) fill(into reflect.Value, document any, at string) {
 			return
 		}
 		for i := range into.NumField() {
-			name := into.Type().Field(i).Tag.Get("json")
+			tag := into.Type().Field(i).Tag
+			name := tag.Get("json")
 			value, ok := object[name]
+			if !ok && tag.Get("old") != "" {
+				continue
+			}
 			if !ok {
 				f.addf("%s is missing", join(at, name))
 				continue
@@ -124,8 +129,15 @@ func (f *problems) check(r Report) {
 			f.addf("sources[%d].state: unknown state %q", i, s.State)
 		}
 	}
-	if !slices.Equal(names, sourceNames()) {
+	switch {
+	case slices.Equal(names, sourceNames()):
+		if r.Complete && r.VirtualFunctions == nil {
+			f.addf("virtual_functions: is null although the report is complete")
+		}
+	case !slices.Equal(names, oldSourceNames()):
 		f.addf("sources: must be %s", strings.Join(sourceNames(), ", "))
+	case r.VirtualFunctions != nil:
+		f.addf("virtual_functions: is known although %s is not among the sources", sourceSRIOV)
 	}
 	if r.Complete != complete {
 		f.addf("complete: %t, but the sources say %t", r.Complete, complete)
@@ -143,6 +155,14 @@ func (f *problems) check(r Report) {
 		if r.Complete && text.value == nil || text.value != nil && *text.value == "" {
 			f.addf("%s: is null or empty", text.name)
 		}
+	}
+	if r.Token != nil {
+		if _, err := ParseToken(*r.Token); err != nil {
+			f.addf("token: %w", err)
+		}
+	}
+	if r.Clock != nil && r.Clock.MaxErrorUS < 0 {
+		f.addf("clock.max_error_us: %d is negative", r.Clock.MaxErrorUS)
 	}
 	f.checkLists(r)
 }
@@ -164,7 +184,11 @@ func (f *problems) checkLists(r Report) {
 	known("booted", r.Booted == nil)
 	known("nova_compute", r.NovaCompute == nil)
 	for i, n := range r.NovaCompute {
-		known(fmt.Sprintf("nova_compute[%d].started", i), n.Started == nil)
+		at := fmt.Sprintf("nova_compute[%d]", i)
+		known(at+".started", n.Started == nil)
+		if n.AgeSeconds != nil && *n.AgeSeconds < 0 {
+			f.addf("%s.age_seconds: %d is negative", at, *n.AgeSeconds)
+		}
 	}
 	known("holders", r.Holders == nil)
 	for i, h := range r.Holders {
@@ -172,8 +196,8 @@ func (f *problems) checkLists(r Report) {
 		known(at+".functions", h.Functions == nil)
 		known(at+".asked", h.Asked == nil)
 		uuid(at+".uuid", h.UUID)
-		if (h.Group == nil) == (h.Device == nil) {
-			f.addf("%s: must have either group or device", at)
+		if open := count(h.Group != nil, h.Device != nil, h.VDPA != nil); open != 1 {
+			f.addf("%s: must have one of iommu_group, vfio_device and vdpa_device, has %d", at, open)
 		}
 	}
 	known("guests", r.Guests == nil)
@@ -189,4 +213,14 @@ func (f *problems) checkLists(r Report) {
 		known(at+".files", d.Files == nil)
 		uuid(at+".uuid", &d.UUID)
 	}
+}
+
+// count returns how many of the conditions are true.
+func count(conditions ...bool) (n int) {
+	for _, is := range conditions {
+		if is {
+			n++
+		}
+	}
+	return n
 }

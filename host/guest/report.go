@@ -15,19 +15,33 @@ const Schema = 1
 type Report struct {
 	Schema int `json:"schema"`
 	// NovaHost is the name of the host in Nova's database, from nova-compute's option "host".
-	NovaHost     *string       `json:"nova_host"`
-	NovaHostFrom *string       `json:"nova_host_from"` // a file, or "hostname"
-	Hostname     *string       `json:"host"`
-	MachineID    *string       `json:"machine_id"`
-	BootID       *string       `json:"boot_id"`
-	Collected    time.Time     `json:"time"`
-	Booted       *time.Time    `json:"booted"`
-	Complete     bool          `json:"complete"` // every source was read
-	NovaCompute  []NovaCompute `json:"nova_compute" null:"zero"`
-	Holders      []Holder      `json:"holders" null:"zero"`
-	Guests       []Guest       `json:"guests" null:"zero"`
-	Domains      []Domain      `json:"domains" null:"zero"`
-	Sources      []Source      `json:"sources"`
+	NovaHost     *string    `json:"nova_host"`
+	NovaHostFrom *string    `json:"nova_host_from"` // a file, or "hostname"
+	Hostname     *string    `json:"host"`
+	MachineID    *string    `json:"machine_id"`
+	BootID       *string    `json:"boot_id"`
+	Collected    time.Time  `json:"time"` // by the host's clock
+	Booted       *time.Time `json:"booted"`
+	Clock        *Clock     `json:"clock" old:"lacks"` // nil: unknown
+	// Token is a token of the database's time (NewToken), which the report was made after; nil:
+	// none was given.
+	Token       *string       `json:"token" old:"lacks"`
+	Complete    bool          `json:"complete"` // every source was read
+	NovaCompute []NovaCompute `json:"nova_compute" null:"zero"`
+	Holders     []Holder      `json:"holders" null:"zero"`
+	Guests      []Guest       `json:"guests" null:"zero"`
+	Domains     []Domain      `json:"domains" null:"zero"`
+	// VirtualFunctions lists the physical functions that have virtual functions; nil: unknown.
+	VirtualFunctions []PhysicalFunction `json:"virtual_functions" null:"zero" old:"lacks"`
+	Sources          []Source           `json:"sources"`
+}
+
+// Clock is the state of the host's clock when the report was made (adjtimex(2)).
+type Clock struct {
+	Synchronized bool `json:"synchronized"`
+	// MaxErrorUS is the largest difference from the true time in microseconds, as the program that
+	// synchronizes the clock has set it.
+	MaxErrorUS int64 `json:"max_error_us"`
 }
 
 // NovaCompute is a process of nova-compute, in a container or not.
@@ -35,19 +49,23 @@ type NovaCompute struct {
 	PID     int        `json:"pid"`
 	Started *time.Time `json:"started"`
 	Command string     `json:"command"` // its arguments up to the name of nova-compute
+	// AgeSeconds is how long it had been running, by the time since boot, rounded down; nil:
+	// unknown.
+	AgeSeconds *int `json:"age_seconds" old:"lacks"`
 }
 
-// Holder is a process that has a VFIO group or device open. A process with several of them is
-// listed once for each.
+// Holder is a process that has a VFIO group, a VFIO device or a vDPA device open. A process with
+// several of them is listed once for each.
 type Holder struct {
 	PID       int           `json:"pid"`
 	Command   string        `json:"command"` // as the kernel names the process
 	UUID      *string       `json:"uuid"`    // of its guest; nil: it runs none
 	Name      *string       `json:"name"`
 	Group     *int          `json:"iommu_group"`
-	Device    *string       `json:"vfio_device"`           // "vfio0", if opened without its group
-	Functions []pci.Address `json:"functions" null:"zero"` // nil: unknown
-	Asked     []pci.Address `json:"asked"`                 // named in the process's arguments
+	Device    *string       `json:"vfio_device"`             // "vfio0", if opened without its group
+	VDPA      *string       `json:"vdpa_device" old:"lacks"` // "vhost-vdpa-0"
+	Functions []pci.Address `json:"functions" null:"zero"`   // nil: unknown
+	Asked     []pci.Address `json:"asked"`                   // named in the process's arguments
 }
 
 // Guest is a process that runs a guest, with or without functions of the host.
@@ -67,6 +85,12 @@ type Domain struct {
 	Running   bool          `json:"running"` // libvirt keeps a running state of it
 	Functions []pci.Address `json:"functions"`
 	Files     []string      `json:"files"` // its definition and state
+}
+
+// PhysicalFunction is a physical function with its virtual functions.
+type PhysicalFunction struct {
+	Address   pci.Address   `json:"address"`
+	Functions []pci.Address `json:"functions"`
 }
 
 // Source is a part of the machine that a report is based on.
@@ -97,9 +121,17 @@ const (
 	sourceMachineID = "machine_id"
 	sourceBootID    = "boot_id"
 	sourceBootTime  = "boot_time"
+	sourceSRIOV     = "sriov"
+	sourceVDPA      = "vdpa"
 )
 
 func sourceNames() []string {
+	return append(oldSourceNames(), sourceSRIOV, sourceVDPA)
+}
+
+// oldSourceNames returns the sources of reports up to commit 47ed7fd, which also lack the fields
+// with the tag "old".
+func oldSourceNames() []string {
 	return []string{
 		sourceProcesses, sourceVFIO, sourceGroups, sourceDomains, sourceNovaConf,
 		sourceHostname, sourceMachineID, sourceBootID, sourceBootTime,

@@ -21,17 +21,22 @@ const (
 	vfioDevices  = "/sys/class/vfio-dev"
 )
 
-// handle is a VFIO group or device that a process has open.
+// handle is a VFIO group, a VFIO device or a vDPA device that a process has open.
 type handle struct {
 	group  int
-	device string // "" for a group
+	device string // "vfio0"
+	vdpa   string // "vhost-vdpa-0"
 }
 
 // parseHandle parses the target of a file descriptor. It uses only the end of the path: QEMU has a
 // private /dev from libvirt, whose paths look different from outside, and the node may have been
 // removed.
 func parseHandle(target string) (handle, bool) {
-	elements := strings.Split(strings.TrimSuffix(target, " (deleted)"), "/")
+	target = strings.TrimSuffix(target, " (deleted)")
+	if node, ok := parseNode(target); ok {
+		return handle{vdpa: node}, true
+	}
+	elements := strings.Split(target, "/")
 	slices.Reverse(elements)
 	elements = append(elements, "", "", "")
 	switch last := elements[0]; {
@@ -44,7 +49,7 @@ func parseHandle(target string) (handle, bool) {
 	return handle{}, false
 }
 
-// holders lists the processes that have VFIO groups or devices open.
+// holders lists the processes that have VFIO groups, VFIO devices or vDPA devices open.
 func (o *observer) holders(processes []process) {
 	groups := o.access(sourceGroups)
 	if _, err := o.root.ReadDir(groupsFolder); err != nil {
@@ -64,11 +69,15 @@ func (o *observer) holders(processes []process) {
 		}
 		q, _ := parseQEMU(p.argv) // guests has recorded the errors
 		for _, h := range handles {
-			holder := Holder{PID: p.pid, Command: p.comm, UUID: q.uuid, Name: q.name, Asked: q.asked}
-			if h.device != "" {
+			holder := Holder{PID: p.pid, Command: p.comm, UUID: q.uuid, Name: q.name, Asked: o.asked(q)}
+			switch {
+			case h.device != "":
 				holder.Device = &h.device
 				holder.Functions = o.function(h.device)
-			} else {
+			case h.vdpa != "":
+				holder.VDPA = &h.vdpa
+				holder.Functions = o.functionsOf([]string{h.vdpa}, p.dir()+"/fd")
+			default:
 				holder.Group = &h.group
 				holder.Functions = o.members(h.group)
 			}

@@ -447,10 +447,11 @@ func (c *chain) runs(server string, m machine) {
 	}
 }
 
-// report is the guest report of a host, which must be complete.
+// report is the guest report of a host, which must be complete. Its token makes it evidence
+// whatever the clock of the host: the databases have the clock of this machine.
 func (c *chain) report(m machine) (r guest.Report) {
 	c.t.Helper()
-	if err := json.Unmarshal([]byte(m.run("gpustack", "host", "guests", "-o", "json")), &r); err != nil {
+	if err := json.Unmarshal([]byte(m.run("gpustack", "host", "guests", "--token", guest.NewToken(time.Now()), "-o", "json")), &r); err != nil {
 		c.t.Fatal(err)
 	}
 	if !r.Complete || r.NovaHost == nil || *r.NovaHost != m.Host.Name || len(r.NovaCompute) != 1 {
