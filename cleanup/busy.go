@@ -96,8 +96,10 @@ func (c *classifier) busy(state string) {
 		seconds := int64(idle.Seconds())
 		b.Age = &seconds
 	}
-	if known && c.restarted(hosts, last) {
-		c.is(CaseBusy, Suspicious, "%s, but nova-compute on %s was started after that: no process works on it any more", text, strings.Join(hosts, " and on "))
+	if known {
+		if why := c.restarted(hosts, last); why != "" {
+			c.is(CaseBusy, Suspicious, "%s, but %s: no process works on it any more", text, why)
+		}
 	}
 	c.Busy = b
 	if c.Verdict == Suspicious || long {
@@ -140,17 +142,36 @@ func (c *classifier) workers() []string {
 	return slices.Compact(hosts)
 }
 
-// restarted returns whether nova-compute on each of the hosts was started after since, or the host
-// is off. A migration without a destination is still being scheduled, and one across cells is
-// carried on by nova-conductor.
-func (c *classifier) restarted(hosts []string, since time.Time) bool {
+// restarted describes why no nova-compute carries on what it did before since: on each of the hosts
+// it was started after that, or the host is declared off; "" if that is not proved. A migration
+// without a destination is still being scheduled, and one across cells is carried on by
+// nova-conductor.
+func (c *classifier) restarted(hosts []string, since time.Time) string {
 	if c.f.Proof == nil || slices.ContainsFunc(c.f.Migrations, func(m Migration) bool { return m.CrossCell && !m.Over() }) {
-		return false
+		return ""
 	}
-	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(host string) bool {
+	var started, off []string
+	for _, host := range hosts {
 		ok, _ := c.f.Proof.Restarted(host, since)
-		return host == "" || !ok && !c.f.Proof.Off(host)
-	})
+		switch {
+		case host == "":
+			return ""
+		case ok:
+			started = append(started, host)
+		case c.f.Proof.Off(host):
+			off = append(off, host)
+		default:
+			return ""
+		}
+	}
+	var all []string
+	if len(started) > 0 {
+		all = append(all, "nova-compute on "+strings.Join(started, " and on ")+" was started after that")
+	}
+	for _, host := range off {
+		all = append(all, "host "+host+" is declared off")
+	}
+	return strings.Join(all, ", and ")
 }
 
 // Action is an action on an instance (instance_actions), with what is known of its events

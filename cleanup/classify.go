@@ -11,9 +11,9 @@ import (
 // declaration that a host is off. Each answer comes with a reason for people to read.
 type Proof interface {
 	// Absent returns whether a complete and fresh report from after since proves that the
-	// host has no guest of the instance, running or defined, and that no process uses the
-	// device.
-	Absent(host, instance, address string, since time.Time) (bool, string)
+	// host has no guest of the instance, running or defined, and that no guest uses the
+	// devices, the VFs of a PF among them, or the PF of a VF.
+	Absent(host, instance string, devices []Device, since time.Time) (bool, string)
 	// Restarted returns whether nova-compute on the host was started after since and had
 	// been up for ten minutes when the host reported.
 	Restarted(host string, since time.Time) (bool, string)
@@ -22,7 +22,7 @@ type Proof interface {
 	Reported(host string, since time.Time) (bool, string)
 	// NotRunning is Absent, but a domain of the instance that is defined and does not run is
 	// no objection.
-	NotRunning(host, instance, address string, since time.Time) (bool, string)
+	NotRunning(host, instance string, devices []Device, since time.Time) (bool, string)
 	// Present returns whether a complete and fresh report from after since shows the guest of
 	// the instance on the host: running, or defined and not running.
 	Present(host, instance string, running bool, since time.Time) (bool, string)
@@ -31,10 +31,13 @@ type Proof interface {
 	Stopped(host string, since time.Time) (bool, string)
 	// Off returns whether the operator has declared the host off.
 	Off(host string) bool
-	// Holder returns how a guest uses a device of a host, by a report from after since.
+	// Holder returns how a guest uses a device of a host, by a report that is not proved to be
+	// from before since.
 	Holder(host, address string, since time.Time) Use
 	// Hosts returns the hosts with a report or declared off, by the names that were given.
 	Hosts() []string
+	// At returns the Proof at a time by the clock of the database that since times are from.
+	At(now time.Time) Proof
 }
 
 // Facts are everything besides the row itself that the verdict on a device's row depends on.
@@ -42,6 +45,7 @@ type Facts struct {
 	Cell    string
 	Now     time.Time     // of the database's clock
 	Busy    time.Duration // how long an instance may be busy; 0 for BusyAfter
+	Token   string        // for guest reports that are made now; "" for none
 	Node    *Node         // nil: no such row
 	Service *Service      // of the node's host; nil: there is none, or it is deleted
 	Down    time.Duration
@@ -57,6 +61,7 @@ type Facts struct {
 	ContextOf  *ContextMigration // that the instance's migration_context names; nil: the instance has none
 	Held       []Held            // the instance's claimed and allocated devices, on all nodes of the cell
 	Related    []Device          // the functions of the same card: parent or children
+	Card       []Device          // the PF, and all its VFs and vdpa devices, without this one
 	Holder     *Instance         // of a device without an owner: the instance whose guest uses it
 	Rivals     []Device          // the free devices of the node that the holder's guest uses, including this one
 	Claim      bool              // whether the device may be assigned to the holder
@@ -70,6 +75,8 @@ type Held struct {
 	Device
 	Host     string `json:"host"`
 	NodeName string `json:"node"`
+
+	Card []Device `json:"-"` // the PF, and all its VFs and vdpa devices, without this one
 
 	// As the database compares names:
 	Own  bool    `json:"-"` // whether the instance is on that node
@@ -92,7 +99,7 @@ const (
 // Classify judges a row.
 func Classify(d Device, f Facts) Finding {
 	f.Busy = cmp.Or(f.Busy, BusyAfter)
-	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}}, d, f}
+	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}, card: f.Card}, d, f}
 	if f.Node != nil {
 		c.Host, c.Node = f.Node.Host, f.Node.Name
 	}
@@ -182,7 +189,8 @@ func (c *classifier) odd() {
 	if c.Verdict == Suspicious {
 		reason += "; apart from that: " + c.Reason
 	}
-	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Closings: []Closing{}, Frees: []Held{}}
+	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Closings: []Closing{}, Frees: []Held{},
+		card: c.card}
 	c.is(CaseOdd, Unknown, "%s", reason)
 	c.Steps = "correct these records or rename the host, then run gpustack repair-migration again"
 }
@@ -276,10 +284,7 @@ func also(needs string) string {
 // stopped sets what is missing to know that nova-compute is stopped. It returns the time after
 // which reports count.
 func (c *classifier) stopped() (since time.Time) {
-	since = c.f.Now.Add(-time.Hour) // for rows without a time of change
-	if c.d.Updated != nil {
-		since = *c.d.Updated
-	}
+	since = c.changed()
 	if s := c.f.Service; s != nil && s.LastSeen != nil && c.f.Now.Sub(*s.LastSeen) < Silence(c.f.Down) {
 		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped for at least " + Silence(c.f.Down).String()
 		return since
@@ -289,9 +294,22 @@ func (c *classifier) stopped() (since time.Time) {
 		ok, why = c.f.Proof.Stopped(c.f.Node.Host, since)
 	}
 	if !ok {
-		c.Needs = why + "; or confirmation that the host is off (--host-is-off " + c.f.Node.Host + ")"
+		c.Needs = why + c.orOff()
 	}
 	return since
+}
+
+// changed returns the time after which reports about the row count.
+func (c *classifier) changed() time.Time {
+	if c.d.Updated != nil {
+		return *c.d.Updated
+	}
+	return c.f.Now.Add(-time.Hour) // for rows without a time of change
+}
+
+// orOff names what replaces a report of the row's host.
+func (c *classifier) orOff() string {
+	return "; or confirmation that the host is off (--host-is-off " + c.f.Node.Host + ")"
 }
 
 func known(status string) bool {
@@ -364,7 +382,7 @@ func (c *classifier) blocked() {
 	case c.d.Instance != nil:
 		c.is(CaseBlocked, Suspicious, "the function is blocked but has an owner")
 		c.Consequence = takenForNothing
-	case c.d.Type != TypePF && c.d.Type != TypeVF && c.d.Type != TypePCI:
+	case c.d.Type != TypePCI && !c.d.SRIOV():
 		c.is(CaseBlocked, Unknown, "it is unknown what blocks a device of type %s", c.d.Type)
 	case c.d.Type != TypePCI && taken != "":
 		c.is(CaseLegitimate, Legitimate, "%s of the same card is taken", taken)
@@ -390,7 +408,7 @@ func (c *classifier) available() {
 	case c.d.Instance != nil && i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseLeftOwner, Unknown, "the instance is on this node and may use the device")
 		c.Consequence = "Nova may assign a device that is in use"
-		c.Steps = reportSteps(c.f.Node.Host)
+		c.Steps = c.f.reportSteps(c.f.Node.Host)
 	default:
 		c.is(CaseLeftOwner, Stale, "the device is free but has an owner or a request")
 		c.Consequence = "nova-compute does not delete the row when the device is removed"
@@ -455,20 +473,22 @@ func (c *classifier) gone() {
 const auditTime = 10 * time.Minute
 
 // free plans to free a device: nova-compute does that itself while it runs or when it starts
-// (nova/pci/manager.py, clean_usage); while it is down, gpustack can.
-func (c *classifier) free() {
+// (nova/pci/manager.py, clean_usage); while it is down, gpustack can. waits says that nova-compute
+// is up and may not have come to it yet.
+func (c *classifier) free() (waits bool) {
 	host := c.f.Node.Host
 	if !c.f.up() {
 		c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", host)
 		c.offline()
-		return
+		return false
 	}
-	c.Needs = ""
 	since, known := c.freeSince()
 	if known && c.f.Now.Sub(since) <= auditTime {
 		c.repairs(ByNova, "wait: nova-compute on %s frees the device at its next audit (update_resources_interval, a minute by default)", host)
-		return
+		return true
 	}
+	// A restart frees the device whatever uses it.
+	c.Needs = c.inUse(c.changed())
 	c.Reason += "; nova-compute on " + host + " is up, but has not freed the device"
 	if known {
 		c.Reason += " for " + age(c.f.Now.Sub(since))
@@ -476,6 +496,10 @@ func (c *classifier) free() {
 	c.repairs(ByNova, "if nova-compute on %s was started less than %s ago, wait for its audit; otherwise restart it: it reads the rows when it starts, and frees the device. "+
 		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", host,
 		age(auditTime), c.f.Node.Name)
+	if c.Needs != "" {
+		c.Steps = c.f.reportSteps(host) + "; then, if no guest uses the device: " + c.Steps
+	}
+	return false
 }
 
 // freeSince returns the last change of the row and of its instance, after which nova-compute
@@ -510,7 +534,7 @@ func (c *classifier) here() {
 	if n := asked(i.Requests); i.Asked && mine > n {
 		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of the node, but requests %d", mine, n)
 		c.Consequence = "some devices of the instance are unused"
-		c.Steps = "the guest's definition shows which devices it uses: " + reportSteps(c.f.Node.Host)
+		c.Steps = "the guest's definition shows which devices it uses: " + c.f.reportSteps(c.f.Node.Host)
 		return
 	}
 	for _, m := range c.f.Migrations {
@@ -558,7 +582,18 @@ func (c *classifier) away() {
 	}
 	c.is(CaseElsewhere, Stale, "the instance is elsewhere, and no open migration goes to or from this node")
 	c.Consequence = "operations on the instance that look up its devices fail, and Nova does not assign the device to any instance"
-	c.free()
+	waits := c.free()
+	// Nova logs a post_live_migration_at_destination that has failed, and calls the migration
+	// completed all the same: the guest runs here, while its record says that it is on the source
+	// (nova/compute/manager.py, _post_live_migration).
+	if why := c.inUse(c.changed()); why != "" {
+		c.Verdict, c.Repair, c.Needs = Unknown, NoRepair, ""
+		c.Reason += "; that its guest does not run on this host is not proved: " + why
+		steps := c.f.reportSteps(c.f.Node.Host) + "; or, if the host is off, gpustack repair-migration --host-is-off " + c.f.Node.Host
+		if c.Steps += "; if the row stays: " + steps; !waits {
+			c.Steps = steps
+		}
+	}
 }
 
 // settled returns whether the instance is in one of these states.
@@ -578,27 +613,58 @@ func (c *classifier) offline() {
 	if c.Needs != "" {
 		return
 	}
-	if ok, why := c.absent(Held{Device: c.d, Host: c.f.Node.Host, NodeName: c.f.Node.Name}, since); !ok {
-		c.Needs = why + "; or confirmation that the host is off (--host-is-off " + c.f.Node.Host + ")"
+	if why := c.inUse(since); why != "" {
+		c.Needs = why + c.orOff()
 	}
 }
 
-func (c *classifier) absent(d Held, since time.Time) (bool, string) {
-	if c.f.Proof == nil {
-		return false, noReport(d.Host)
+// inUse returns why a guest may use the device, or one that is freed with it; "" if none does, by a
+// report from after since. All devices of the instance on the node count as freed: each alone may
+// leave to the other what both free.
+func (c *classifier) inUse(since time.Time) string {
+	var with []Device
+	if c.d.Status != StatusAvailable {
+		freed := []Device{c.d}
+		for _, h := range c.f.Held {
+			if h.Node == c.d.Node {
+				freed = append(freed, h.Device)
+			}
+		}
+		with = FreedWith(freed, c.f.Card)
 	}
-	return absentBy(c.f.Proof, d, since)
+	if why := lost(with); why != "" {
+		return why
+	}
+	if c.f.Proof == nil {
+		return noReport(c.f.Node.Host)
+	}
+	owner := ""
+	if c.d.Instance != nil {
+		owner = *c.d.Instance
+	}
+	if ok, why := c.f.Proof.Absent(c.f.Node.Host, owner, append(with, c.d), latestChange(since, with)); !ok {
+		return why
+	}
+	return ""
 }
 
 func noReport(host string) string {
 	return "no guest report of " + host + " was given"
 }
 
-// reportSteps returns the commands that gather the reports of hosts and use them.
-func reportSteps(hosts ...string) string {
+// reportSteps returns the commands that gather the reports of hosts and use them. With a token, a
+// report proves its order even if the clocks of its host and of the database differ.
+func (f Facts) reportSteps(hosts ...string) string {
+	return reportSteps(f.Token, hosts...)
+}
+
+func reportSteps(token string, hosts ...string) string {
+	if token != "" {
+		token = " --token " + token
+	}
 	var gather, give []string
 	for _, h := range hosts {
-		gather = append(gather, fmt.Sprintf("ssh %s gpustack host guests -o json > %s.json", h, h))
+		gather = append(gather, fmt.Sprintf("ssh %s gpustack host guests%s -o json > %s.json", h, token, h))
 		give = append(give, "--guests "+h+".json")
 	}
 	return strings.Join(gather, "; ") + "; gpustack repair-migration " + strings.Join(give, " ")

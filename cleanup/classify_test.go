@@ -95,7 +95,7 @@ type reports struct {
 	defective string // why no report proves absence
 }
 
-func (r reports) Absent(host, _, _ string, _ time.Time) (bool, string) {
+func (r reports) Absent(host, _ string, _ []Device, _ time.Time) (bool, string) {
 	switch host {
 	case r.silent:
 		return false, "no guest report of " + host + " was given"
@@ -119,11 +119,11 @@ func (r reports) Reported(host string, _ time.Time) (bool, string) {
 	return host != r.silent, "no guest report of " + host + " was given"
 }
 
-func (r reports) NotRunning(host, instance, address string, since time.Time) (bool, string) {
+func (r reports) NotRunning(host, instance string, devices []Device, since time.Time) (bool, string) {
 	if host == r.guest && r.leftover {
 		return true, ""
 	}
-	return r.Absent(host, instance, address, since)
+	return r.Absent(host, instance, devices, since)
 }
 
 func (r reports) Present(host, _ string, running bool, _ time.Time) (bool, string) {
@@ -143,6 +143,8 @@ func (r reports) Off(string) bool { return false }
 func (r reports) Holder(string, string, time.Time) Use { return Use{r.holder, !r.group} }
 
 func (r reports) Hosts() []string { return nil }
+
+func (r reports) At(time.Time) Proof { return r }
 
 // compared fills in what the database says of names.
 func compared(f *Facts, same func(a, b string) bool) {
@@ -226,6 +228,12 @@ func TestCases(t *testing.T) {
 	const reset = "migration 12 (migration) 'finished' gpu1->gpu2 waits to be confirmed or reverted, but the instance is no longer in state resized: its state was reset"
 	evacuated := migration("evacuation done gpu1 gpu2")
 	evacuated.ID = 13
+	const elsewhere = "the instance is elsewhere, and no open migration goes to or from this node"
+	const unproved = "; that its guest does not run on this host is not proved: "
+	with := func(d Device, kind string) Device {
+		d.Type = kind
+		return d
+	}
 	const notFreed = "; nova-compute on gpu1 is up, but has not freed the device for 3 h"
 	recently := now.Add(-2 * time.Minute)
 
@@ -275,7 +283,8 @@ func TestCases(t *testing.T) {
 		"free, on a node that is deleted": {device: device(gpu1, StatusAvailable, ""), node: &deleted,
 			want: "legitimate: the compute node is deleted, and the row has no owner"},
 		// A
-		"A: deleted, compute up": {device: mine, instance: instance("deleted"), want: "A stale nova: the instance is gone" + notFreed},
+		"A: deleted, compute up":         {device: mine, instance: instance("deleted"), want: "A stale nova needs no guest report of gpu1 was given: the instance is gone" + notFreed},
+		"A: deleted, compute up, proved": {device: mine, instance: instance("deleted"), proof: ok, want: "A stale nova: the instance is gone" + notFreed},
 		"A: just deleted, compute up": {device: mine, instance: instance("deleted"), change: func(f *Facts) { f.Instance.DeletedAt = &recently },
 			want: "A stale nova: the instance is gone"},
 		"A: purged, and its mapping says that it was deleted": {device: mine, down: true, proof: ok, change: func(f *Facts) { f.Purged = true },
@@ -287,7 +296,7 @@ func TestCases(t *testing.T) {
 			proof: reports{holder: u}, want: "A suspicious: guest 1f975a18… uses the device although the instance is gone"},
 		"A: deleted, with an open migration": {device: mine, instance: instance("deleted"), migrations: move("migrating"),
 			want: "A suspicious: the instance is gone, but its migration 12 (migration) 'migrating' gpu1->gpu2 is open"},
-		"A: purged": {device: mine, want: "A stale nova: the instance is gone" + notFreed},
+		"A: purged": {device: mine, proof: ok, want: "A stale nova: the instance is gone" + notFreed},
 		"A: purged, but mapped": {device: mine, change: func(f *Facts) { f.Mapped = true },
 			want: "A unknown: the instance is mapped to a cell, but no cell has it"},
 		"A: purged, and a cell cannot be read": {device: mine, change: func(f *Facts) { f.Incomplete = "cell2 does not answer" },
@@ -445,7 +454,14 @@ func TestCases(t *testing.T) {
 			change: func(f *Facts) { f.Incomplete = "cell2 does not answer" }, want: "D unknown: the instance was not found, but cell2 does not answer"},
 		// E
 		"E: elsewhere, compute up": {device: mine, instance: instance("active @gpu2"), held: both,
-			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
+			want: "E unknown: " + elsewhere + notFreed + unproved + "no guest report of gpu1 was given"},
+		"E: elsewhere, compute up, proved": {device: mine, instance: instance("active @gpu2"), held: both, proof: ok, want: "E stale nova: " + elsewhere + notFreed},
+		"E: post_live_migration_at_destination has failed, and the guest is here": {device: mine, instance: instance("active @gpu2"), held: both,
+			proof: reports{guest: "gpu1"}, want: "E unknown: " + elsewhere + notFreed + unproved + "gpu1 has the guest"},
+		"E: and nova-compute is down": {device: mine, instance: instance("active @gpu2"), held: both, down: true,
+			proof: reports{guest: "gpu1"}, want: "E unknown: " + elsewhere + unproved + "gpu1 has the guest"},
+		"E: has just moved": {device: mine, instance: instance("active @gpu2"), held: both, change: func(f *Facts) { f.Instance.Changed = &recently },
+			want: "E unknown: " + elsewhere + unproved + "no guest report of gpu1 was given"},
 		"E: elsewhere, compute down": {device: mine, instance: instance("active @gpu2"), held: both, down: true,
 			proof: ok, want: "E stale offline: the instance is elsewhere, and no open migration goes to or from this node"},
 		"E: evacuated (10.3)": {device: mine, instance: instance("active @gpu2"),
@@ -458,8 +474,8 @@ func TestCases(t *testing.T) {
 			migrations: []Migration{migration("migration error gpu1 gpu2"), evacuated}, held: both, down: true,
 			want: "B unknown: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node, but no guest report of gpu1 was given; the instance was evacuated from this host by migration 13"},
 		"E: shelved and offloaded": {device: mine, instance: instance("shelved_offloaded"),
-			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
-		"E: a migration of other hosts is open": {device: mine, instance: instance("active @gpu2"),
+			proof: ok, want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
+		"E: a migration of other hosts is open": {device: mine, instance: instance("active @gpu2"), proof: ok,
 			migrations: []Migration{migration("migration error gpu3 gpu2")}, held: both,
 			want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
 		// F
@@ -469,13 +485,17 @@ func TestCases(t *testing.T) {
 			proof: ok, want: "F stale offline: no function of the card is taken that could block this one"},
 		"F: blocked without any relation": {down: true, device: device(gpu1, StatusUnavailable, ""), proof: ok,
 			want: "F stale offline: no function of the card is taken that could block this one"},
-		"F: another kind":           {device: Device{Type: "vdpa", Status: StatusUnavailable}, want: "F unknown: it is unknown what blocks a device of type vdpa"},
+		"F: vdpa, and the PF is taken": {down: true, device: with(vf(StatusUnavailable), TypeVDPA), related: []Device{pf(StatusAllocated)},
+			want: "legitimate: 0000:84:00.0 of the same card is taken"},
+		"F: vdpa, and the PF is free": {down: true, device: with(vf(StatusUnavailable), TypeVDPA), related: []Device{pf(StatusAvailable)},
+			proof: ok, want: "F stale offline: no function of the card is taken that could block this one"},
+		"F: another kind":           {device: Device{Type: "type-X", Status: StatusUnavailable}, want: "F unknown: it is unknown what blocks a device of type type-X"},
 		"F: blocked, with an owner": {device: device(gpu1, StatusUnavailable, u), want: "F suspicious: the function is blocked but has an owner"},
 		// G, H, I, J, K, L, M, S
 		"G: the card was pulled": {device: mine, instance: instance("active @gpu1"),
 			change: func(f *Facts) { f.Vanished = true }, want: "G suspicious: the instance is on this node, but the host no longer has the device"},
 		"G: pulled, and its owner is gone": {device: mine, instance: instance("deleted"),
-			change: func(f *Facts) { f.Vanished = true }, want: "A stale nova: the instance is gone" + notFreed},
+			proof: ok, change: func(f *Facts) { f.Vanished = true }, want: "A stale nova: the instance is gone" + notFreed},
 		"J: the migration is over": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
 			want: "J stale context: the instance is on this node and has no open migration, but still has the context of migration 12; its status is 'failed'"},
 		"J: the guest runs where it should": {device: mine, instance: instance("active @gpu1"), proof: reports{holder: u},
@@ -517,7 +537,7 @@ func TestCases(t *testing.T) {
 			proof: ok, want: "H unknown: the instance is on this node and may use the device"},
 		"H: free, and its owner is on the way": {device: device(gpu1, StatusAvailable, u),
 			instance: instance("active resize_prep @gpu2"), proof: reports{stayedOn: "gpu2"}, want: "T busy: the instance is in task resize_prep, unchanged for 3 h"},
-		"I: taken by nobody": {device: device(gpu1, StatusAllocated, ""), want: "I stale nova: the device is taken but has no owner" + notFreed},
+		"I: taken by nobody": {device: device(gpu1, StatusAllocated, ""), proof: ok, want: "I stale nova: the device is taken but has no owner" + notFreed},
 		"I: taken by nobody, compute down": {device: device(gpu1, StatusClaimed, ""), down: true, proof: ok,
 			want: "I stale offline: the device is taken but has no owner"},
 		"K: more than it asks for": {device: mine, instance: asked(1, "active @gpu1"),

@@ -97,7 +97,7 @@ func (c closer) vacant(h Held, closed []Migration) bool {
 		return false
 	}
 	return !slices.ContainsFunc(closed, func(m Migration) bool {
-		absent, _ := c.absent(h, m.Changed)
+		absent, _ := c.absent(h, nil, m.Changed)
 		return !absent
 	})
 }
@@ -156,11 +156,15 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 		}
 	}
 	for _, h := range freed {
+		with := h.freedWith(freed)
+		if why := lost(with); why != "" {
+			return why
+		}
 		for _, m := range closed {
 			if !h.keptBy(m.ID) {
 				continue
 			}
-			why, leftover := c.unused(h, m)
+			why, leftover := c.unused(h, with, m)
 			if why != "" {
 				return why
 			}
@@ -184,19 +188,21 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 	return ""
 }
 
-// unused returns why a guest may use a device that a migration keeps, "" if none does. leftover
+// unused returns why a guest may use a device that a migration keeps, or one that is freed with it,
+// "" if none does. leftover
 // says that the guest's domain is still defined on the device's host: libvirt keeps it there until
 // the resize is confirmed (nova/virt/libvirt/driver.py, migrate_disk_and_power_off and
 // _cleanup_resize). It does not use the device while the guest is on the destination.
-func (c closer) unused(h Held, m Migration) (why string, leftover bool) {
-	absent, why := c.absent(h, m.Changed)
+func (c closer) unused(h Held, with []Device, m Migration) (why string, leftover bool) {
+	absent, why := c.absent(h, with, m.Changed)
 	if absent {
 		return "", false
 	}
 	if c.proof == nil || !m.leavesDomain(h) {
 		return why, false
 	}
-	if ok, why := c.proof.NotRunning(h.Host, c.instance.UUID, h.Address, h.later(m.Changed)); !ok {
+	devices := append(slices.Clone(with), h.Device)
+	if ok, why := c.proof.NotRunning(h.Host, c.instance.UUID, devices, latestChange(m.Changed, devices)); !ok {
 		return why, false
 	}
 	if !settled(c.instance, "active", "stopped") {
@@ -238,11 +244,30 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 	return strings.Join(list, "; ")
 }
 
-func (c closer) absent(h Held, since time.Time) (bool, string) {
+// absent returns whether no guest uses a device, nor those that are freed with it, by a report from
+// after since and after the last changes of their rows.
+func (c closer) absent(h Held, with []Device, since time.Time) (bool, string) {
 	if c.proof == nil {
 		return false, noReport(h.Host)
 	}
-	return absentBy(c.proof, h, since)
+	owner := ""
+	if h.Instance != nil {
+		owner = *h.Instance
+	}
+	devices := append(slices.Clone(with), h.Device)
+	return c.proof.Absent(h.Host, owner, devices, latestChange(since, devices))
+}
+
+// freedWith returns the rows of the device's card that Nova writes when it frees the device
+// together with others.
+func (h Held) freedWith(freed []Held) []Device {
+	var devices, known []Device
+	for _, f := range freed {
+		if f.Node == h.Node {
+			devices, known = append(devices, f.Device), append(known, f.Card...)
+		}
+	}
+	return slices.DeleteFunc(FreedWith(devices, known), func(d Device) bool { return !d.partOf(h.Device) && !h.partOf(d) })
 }
 
 func (c closer) restarted(host string, since time.Time) (bool, string) {
@@ -257,24 +282,6 @@ func (c closer) reported(host string, since time.Time) (bool, string) {
 		return false, noReport(host)
 	}
 	return c.proof.Reported(host, since)
-}
-
-// absentBy returns whether no guest uses a device, by a report from after since and after the
-// row's last change.
-func absentBy(p Proof, h Held, since time.Time) (bool, string) {
-	owner := ""
-	if h.Instance != nil {
-		owner = *h.Instance
-	}
-	return p.Absent(h.Host, owner, h.Address, h.later(since))
-}
-
-// later returns the later of a time and of the row's last change.
-func (h Held) later(since time.Time) time.Time {
-	if h.Updated != nil && h.Updated.After(since) {
-		return *h.Updated
-	}
-	return since
 }
 
 // closing returns the case of an open migration of an instance that is in no task, and the status
@@ -391,7 +398,7 @@ func (c *classifier) closes(p prospect) {
 	if p.unproved != "" {
 		c.Verdict, c.Repair = Unknown, NoRepair
 		c.Reason += ", but " + p.unproved
-		c.Steps = reportSteps(p.hosts...) + "; then: " + c.Steps
+		c.Steps = c.f.reportSteps(p.hosts...) + "; then: " + c.Steps
 	}
 	if p.crossing != nil {
 		c.Steps = fmt.Sprintf("see what became of migration %d, which crosses cells: openstack server migration list --server %s; then run gpustack repair-migration again",

@@ -71,7 +71,8 @@ type Finding struct {
 	Request  string    `json:"request_id"` // the request of that instance
 	Busy     *Work     `json:"work"`       // of case T; nil for others
 
-	closer *closer // of the instance, to close further migrations together with these
+	closer *closer  // of the instance, to close further migrations together with these
+	card   []Device // the other functions of the same card
 }
 
 // Listed returns whether a report names the row.

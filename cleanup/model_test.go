@@ -513,7 +513,7 @@ func (p honest) find(host, uuid string) (h int, i *modelInstance) {
 	return int(host[3] - '1'), p.w.instances[owner-1]
 }
 
-func (p honest) Absent(host, uuid, address string, _ time.Time) (bool, string) {
+func (p honest) Absent(host, uuid string, devices []Device, _ time.Time) (bool, string) {
 	if p.Off(host) {
 		return true, ""
 	}
@@ -521,15 +521,16 @@ func (p honest) Absent(host, uuid, address string, _ time.Time) (bool, string) {
 	if i.left[h] {
 		return false, "has the guest defined"
 	}
-	return p.NotRunning(host, uuid, address, time.Time{})
+	return p.NotRunning(host, uuid, devices, time.Time{})
 }
 
-func (p honest) NotRunning(host, uuid, address string, _ time.Time) (bool, string) {
+func (p honest) NotRunning(host, uuid string, devices []Device, _ time.Time) (bool, string) {
 	h, i := p.find(host, uuid)
 	if _, runs := i.runs[h]; runs {
 		return false, "has the guest"
 	}
-	return p.Holder(host, address, time.Time{}).Guest == "", "a guest uses the card"
+	used := func(d Device) bool { return p.Holder(host, d.Address, time.Time{}).Guest != "" }
+	return !slices.ContainsFunc(devices, used), "a guest uses the card"
 }
 
 func (p honest) Present(host, uuid string, running bool, _ time.Time) (bool, string) {
@@ -561,6 +562,8 @@ func (p honest) Holder(host, address string, _ time.Time) Use {
 }
 
 func (p honest) Hosts() []string { return nil }
+
+func (p honest) At(time.Time) Proof { return p }
 
 // needed tells what a card is needed for: by a guest that runs, by what carries a
 // migration on, or by what an operator can still decide.

@@ -41,17 +41,41 @@ func NewPlan(findings []Finding) []Unit {
 		}
 		u.Findings = group
 		for _, f := range group {
-			u.Devices = append(u.Devices, Held{Device: f.Device, Host: f.Host, NodeName: f.Node})
+			u.Devices = append(u.Devices, Held{Device: f.Device, Host: f.Host, NodeName: f.Node, Card: f.card})
 		}
 		list = append(list, u)
 	}
-	for _, u := range list {
+	for i := range list {
+		u := &list[i]
 		slices.SortFunc(u.Devices, func(a, b Held) int { return cmp.Compare(a.ID, b.ID) })
+		u.FreedWith = u.freedWith()
 	}
 	slices.SortFunc(list, func(a, b Unit) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.first(), b.first()), cmp.Compare(a.Devices[0].ID, b.Devices[0].ID))
 	})
 	return list
+}
+
+// freedWith returns the rows that Nova writes beside those of the unit's devices when it frees
+// them, in the order of their ids. A row that is free keeps its relatives, a deleted one loses
+// none, and a claimed one blocks them.
+func (u Unit) freedWith() []Device {
+	with := []Device{}
+	if u.Repair == ClearContext {
+		return with
+	}
+	var freed []Held
+	for _, h := range u.Devices {
+		of := func(f Finding) bool { return f.Device.ID == h.ID && (f.Case == CaseNode || f.Claims != "") }
+		if h.Status != StatusAvailable && !slices.ContainsFunc(u.Findings, of) {
+			freed = append(freed, h)
+		}
+	}
+	for _, h := range freed {
+		with = append(with, h.freedWith(freed)...)
+	}
+	slices.SortFunc(with, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(with, func(a, b Device) bool { return a.ID == b.ID })
 }
 
 // first returns the first migration that a unit closes, 0 for an offline repair.

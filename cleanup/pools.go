@@ -144,14 +144,14 @@ type Free struct {
 
 // NodeStats are the facts about the pools of one compute node.
 type NodeStats struct {
-	Cell    string
-	Now     time.Time // of the database's clock
-	Down    time.Duration
-	Node    Node
-	Service *Service // nil: there is none, or it is deleted
-	Stats   []byte   // pci_stats; nil for NULL
-	Rows    map[Pool]Free
-	Changed time.Time // of the row that changed last, deleted rows among them; zero if no row has a time
+	Cell        string
+	Now         time.Time // of the database's clock
+	Down        time.Duration
+	Node        Node
+	Service     *Service         // nil: there is none, or it is deleted
+	Differences []PoolDifference // of ComparePools
+	Err         error            // of ComparePools
+	Changed     time.Time        // of the row that changed last, deleted rows among them; zero if no row has a time
 }
 
 // PoolDifference is a pool that does not match the node's rows.
@@ -196,31 +196,31 @@ type Unjudged struct {
 	Why  string `json:"why"`
 }
 
-// Differences returns the pools that do not match the rows, sorted. A node without rows and
-// without pci_stats has none.
+// ComparePools returns the pools of a node that do not match its rows, sorted. stats is pci_stats,
+// nil for NULL. A node without rows and without pci_stats has none.
 //
 // Errors: pci_stats is NULL although the node has free rows, or cannot be read.
-func (n NodeStats) Differences() ([]PoolDifference, error) {
-	if n.Stats == nil {
-		if len(n.Rows) > 0 {
+func ComparePools(stats []byte, rows map[Pool]Free) ([]PoolDifference, error) {
+	if stats == nil {
+		if len(rows) > 0 {
 			return nil, errors.New("pci_stats is NULL, although the node has free devices")
 		}
 		return nil, nil
 	}
-	s, err := ParseStats(n.Stats)
+	s, err := ParseStats(stats)
 	if err != nil {
 		return nil, err
 	}
-	rows := map[Pool]Free{}
-	for p, free := range n.Rows {
-		sum := rows[s.known(p)]
-		rows[s.known(p)] = Free{sum.Count + free.Count, sum.Owned + free.Owned}
+	known := map[Pool]Free{}
+	for p, free := range rows {
+		sum := known[s.known(p)]
+		known[s.known(p)] = Free{sum.Count + free.Count, sum.Owned + free.Owned}
 	}
 	for p := range s.Counts {
-		rows[p] = Free{rows[p].Count, rows[p].Owned} // also of a pool that no row is in
+		known[p] = Free{known[p].Count, known[p].Owned} // also of a pool that no row is in
 	}
 	var differences []PoolDifference
-	for p, free := range rows {
+	for p, free := range known {
 		if counted := s.Counts[p]; counted < free.Count || counted > free.Count+free.Owned {
 			differences = append(differences, newDifference(p, counted, free.Count+free.Owned))
 		}
@@ -230,41 +230,42 @@ func (n NodeStats) Differences() ([]PoolDifference, error) {
 }
 
 // ClassifyPools judges the pools of a node. It returns a finding, or why they are not judged, or
-// neither if they match. Only differences of a node whose nova-compute is up and none of whose
-// rows has changed for PoolsQuiet are findings: all others may be corrected by the next audit, or
-// when nova-compute starts.
-func ClassifyPools(n NodeStats) (*PoolFinding, *Unjudged) {
-	unjudged := func(why string) (*PoolFinding, *Unjudged) {
-		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}
+// neither if they match; and what the finding or the reason has in common with those of other
+// nodes. Only differences of a node whose nova-compute is up and none of whose rows has changed for
+// PoolsQuiet are findings: all others may be corrected by the next audit, or when nova-compute
+// starts.
+func ClassifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common string) {
+	unjudged := func(common, why string) (*PoolFinding, *Unjudged, string) {
+		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}, common
 	}
-	differences, err := n.Differences()
-	if err != nil {
-		return unjudged(err.Error())
+	if n.Err != nil {
+		return unjudged(n.Err.Error(), n.Err.Error())
 	}
-	if len(differences) == 0 {
-		return nil, nil
+	if len(n.Differences) == 0 {
+		return nil, nil, ""
 	}
 	f := Facts{Now: n.Now, Down: n.Down, Service: n.Service, Node: &n.Node}
 	quiet := n.Now.Sub(n.Changed)
+	differences := textOf(n.Differences)
 	switch {
 	case !f.up():
-		return unjudged(textOf(differences) + ", but " + (&classifier{f: f}).compute() +
+		return unjudged(differences+", but nova-compute is not up", differences+", but "+(&classifier{f: f}).compute()+
 			": nova-scheduler does not use the node, and nova-compute corrects them when it starts")
 	case quiet < PoolsQuiet && !n.Changed.IsZero():
-		return unjudged(fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", textOf(differences),
-			age(max(0, quiet)), PoolsQuiet))
+		return unjudged(fmt.Sprintf("%s, but a row of the node changed less than %s ago", differences, PoolsQuiet),
+			fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", differences, age(max(0, quiet)), PoolsQuiet))
 	}
 	unchanged := "no row of the node has a time of change"
 	if !n.Changed.IsZero() {
 		unchanged = "no row of the node changed for " + age(quiet)
 	}
 	return &PoolFinding{
-		Cell: n.Cell, Host: n.Node.Host, Node: n.Node.Name, Case: CasePools, Verdict: Suspicious, Pools: differences,
+		Cell: n.Cell, Host: n.Node.Host, Node: n.Node.Name, Case: CasePools, Verdict: Suspicious, Pools: n.Differences,
 		Evidence:    (&classifier{f: f}).compute() + "; " + unchanged,
-		Reason:      textOf(differences),
-		Consequence: consequenceOf(differences),
+		Reason:      differences,
+		Consequence: consequenceOf(n.Differences),
 		Steps:       "restart nova-compute on " + n.Node.Host + ": it reads its rows when it starts, and then reports its free devices again",
-	}, nil
+	}, nil, differences
 }
 
 // textOf returns differences as text.
@@ -292,6 +293,21 @@ func consequenceOf(differences []PoolDifference) string {
 	return strings.Join(all, "; ")
 }
 
+// Limits of a PoolReport, so that the report on a cloud in which all nodes differ can be read.
+const (
+	mostPools      = 100 // findings, and as many nodes that are not judged
+	mostPoolGroups = 100 // groups of further nodes, apart from the last two, which have all others
+	mostPoolHosts  = 10  // hosts of a group
+)
+
+// PoolGroup counts compute nodes that a report does not list by themselves.
+type PoolGroup struct {
+	Verdict Verdict  `json:"verdict"` // suspicious, or unknown if the nodes are not judged
+	Why     string   `json:"why"`     // the differences that the nodes have in common, and why they are not judged
+	Nodes   int      `json:"nodes"`
+	Hosts   []string `json:"hosts"` // the first of them
+}
+
 // PoolReport is what was found about the pools of all compute nodes.
 type PoolReport struct {
 	Judged    bool          `json:"judged"`
@@ -299,26 +315,72 @@ type PoolReport struct {
 	Nodes     int           `json:"nodes"` // whose pci_stats was compared
 	Findings  []PoolFinding `json:"findings"`
 	NotJudged []Unjudged    `json:"not_judged"`
+	NotListed int           `json:"not_listed"` // further nodes that differ or are not judged
+	Groups    []PoolGroup   `json:"groups"`     // of these nodes
 }
 
 // Add judges a node and adds it to the report.
 func (r *PoolReport) Add(n NodeStats) {
 	r.Nodes++
-	finding, unjudged := ClassifyPools(n)
-	if finding != nil {
+	finding, unjudged, common := ClassifyPools(n)
+	switch {
+	case finding != nil && len(r.Findings) < mostPools:
 		r.Findings = append(r.Findings, *finding)
-	}
-	if unjudged != nil {
+	case finding != nil:
+		r.group(Suspicious, common, finding.Host)
+	case unjudged != nil && len(r.NotJudged) < mostPools:
 		r.NotJudged = append(r.NotJudged, *unjudged)
+	case unjudged != nil:
+		r.group(Unknown, common, unjudged.Host)
 	}
 }
 
-// Sort sorts the report by cell, host and node.
+// group counts a node that is not listed.
+func (r *PoolReport) group(v Verdict, why, host string) {
+	r.NotListed++
+	same := func(why string) int {
+		return slices.IndexFunc(r.Groups, func(g PoolGroup) bool { return g.Verdict == v && g.Why == why })
+	}
+	i := same(why)
+	if i < 0 && len(r.Groups) >= mostPoolGroups {
+		why = "for other reasons"
+		i = same(why)
+	}
+	if i < 0 {
+		i = len(r.Groups)
+		r.Groups = append(r.Groups, PoolGroup{Verdict: v, Why: why})
+	}
+	g := &r.Groups[i]
+	if g.Nodes++; len(g.Hosts) < mostPoolHosts {
+		g.Hosts = append(g.Hosts, host)
+	}
+}
+
+// Count returns how many compute nodes have a verdict, listed or not.
+func (r *PoolReport) Count(v Verdict) (nodes int) {
+	switch v {
+	case Suspicious:
+		nodes = len(r.Findings)
+	case Unknown:
+		nodes = len(r.NotJudged)
+	}
+	for _, g := range r.Groups {
+		if g.Verdict == v {
+			nodes += g.Nodes
+		}
+	}
+	return nodes
+}
+
+// Sort sorts the lists of the report by cell, host and node, and its groups by their size.
 func (r *PoolReport) Sort() {
 	slices.SortFunc(r.Findings, func(a, b PoolFinding) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
 	})
 	slices.SortFunc(r.NotJudged, func(a, b Unjudged) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
+	})
+	slices.SortFunc(r.Groups, func(a, b PoolGroup) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(string(a.Verdict), string(b.Verdict)), strings.Compare(a.Why, b.Why))
 	})
 }

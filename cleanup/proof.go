@@ -25,7 +25,7 @@ type Use struct {
 type reported struct {
 	reports map[string]hostReport
 	off     []string
-	now     func() time.Time
+	now     time.Time // by the database's clock
 }
 
 // hostReport is a report with an index, so that a question about one of many devices does not
@@ -33,6 +33,7 @@ type reported struct {
 type hostReport struct {
 	guest.Report
 	uses       map[pci.Address]Use
+	family     map[pci.Address][]pci.Address // the VFs of a PF, the PF of a VF
 	ofGuest    map[string]part
 	ofFunction map[pci.Address]part
 }
@@ -43,11 +44,11 @@ type part struct {
 }
 
 // NewProof returns a Proof made of guest reports and of the hosts that the operator has declared
-// off. now is the clock that the reports' ages are measured with.
+// off. It proves nothing by reports before it is given a time, by At.
 //
 // Errors: several machines have reported as one host; a report names no host; a host is declared
 // off, but has a report.
-func NewProof(reports []guest.Report, off []string, now func() time.Time) (Proof, error) {
+func NewProof(reports []guest.Report, off []string) (Proof, error) {
 	newest, err := guest.Newest(reports)
 	errs := []error{err}
 	for _, host := range off {
@@ -59,7 +60,12 @@ func NewProof(reports []guest.Report, off []string, now func() time.Time) (Proof
 	for host, r := range newest {
 		indexed[host] = index(r)
 	}
-	return reported{indexed, off, now}, errors.Join(errs...)
+	return reported{indexed, off, time.Time{}}, errors.Join(errs...)
+}
+
+func (p reported) At(now time.Time) Proof {
+	p.now = now
+	return p
 }
 
 // uses returns the devices that guests use, by a report.
@@ -98,7 +104,13 @@ func uses(r guest.Report) map[pci.Address]Use {
 }
 
 func index(r guest.Report) hostReport {
-	x := hostReport{r, uses(r), map[string]part{}, map[pci.Address]part{}}
+	x := hostReport{r, uses(r), map[pci.Address][]pci.Address{}, map[string]part{}, map[pci.Address]part{}}
+	for _, pf := range r.VirtualFunctions {
+		x.family[pf.Address] = pf.Functions
+		for _, vf := range pf.Functions {
+			x.family[vf] = []pci.Address{pf.Address}
+		}
+	}
 	add := func(uuid *string, functions []pci.Address, add func(*part)) {
 		if uuid != nil {
 			p := x.ofGuest[KeyOf(*uuid)]
@@ -123,18 +135,26 @@ func index(r guest.Report) hostReport {
 	return x
 }
 
-// about returns the report reduced to what concerns a guest and a function.
-func (x hostReport) about(uuid string, function pci.Address) guest.Report {
-	r, a, b := x.Report, x.ofGuest[KeyOf(uuid)], x.ofFunction[function]
-	r.Guests = pick(r.Guests, a.guests, b.guests)
-	r.Holders = pick(r.Holders, a.holders, b.holders)
-	r.Domains = pick(r.Domains, a.domains, b.domains)
+// about returns the report reduced to what concerns a guest and functions with their families.
+func (x hostReport) about(uuid string, functions ...pci.Address) guest.Report {
+	r, all := x.Report, x.ofGuest[KeyOf(uuid)]
+	for _, f := range functions {
+		for _, a := range append([]pci.Address{f}, x.family[f]...) {
+			p := x.ofFunction[a]
+			all.guests = slices.Concat(all.guests, p.guests)
+			all.holders = slices.Concat(all.holders, p.holders)
+			all.domains = slices.Concat(all.domains, p.domains)
+		}
+	}
+	r.Guests = pick(r.Guests, all.guests)
+	r.Holders = pick(r.Holders, all.holders)
+	r.Domains = pick(r.Domains, all.domains)
 	return r
 }
 
 // pick returns the elements at some positions, each once.
-func pick[T any](list []T, some, others []int) []T {
-	at := slices.Concat(some, others)
+func pick[T any](list []T, at []int) []T {
+	at = slices.Clone(at)
 	slices.Sort(at)
 	var picked []T
 	for _, k := range slices.Compact(at) {
@@ -144,7 +164,7 @@ func pick[T any](list []T, some, others []int) []T {
 }
 
 func (p reported) claim(host string, since time.Time) guest.Claim {
-	return guest.Claim{Host: host, Since: since, Now: p.now()}
+	return guest.Claim{Host: host, Since: since, Now: p.now}
 }
 
 func (p reported) ask(host string, judge func(hostReport) guest.Answer) (bool, string) {
@@ -156,24 +176,44 @@ func (p reported) ask(host string, judge func(hostReport) guest.Answer) (bool, s
 	return a.Proven, strings.Join(a.Reasons, ", ")
 }
 
-func (p reported) Absent(host, instance, address string, since time.Time) (bool, string) {
-	return p.unused(host, instance, address, since, guest.Report.Absent)
+func (p reported) Absent(host, instance string, devices []Device, since time.Time) (bool, string) {
+	return p.unused(host, instance, devices, since, guest.Report.Absent)
 }
 
-// unused returns whether a report proves by judge that a guest does not use a device. A host that
-// is off runs no guest.
-func (p reported) unused(host, instance, address string, since time.Time, judge func(guest.Report, guest.Claim) guest.Answer) (bool, string) {
+// unused returns whether a report proves by judge that no guest uses devices, and that a guest does
+// not run. A host that is off runs no guest.
+func (p reported) unused(host, instance string, devices []Device, since time.Time, judge func(guest.Report, guest.Claim) guest.Answer) (bool, string) {
 	if p.Off(host) {
 		return true, ""
 	}
-	a, err := pci.ParseAddress(address)
-	if err != nil {
-		return false, err.Error()
+	c := p.claim(host, since)
+	c.Guest = instance
+	var parents []pci.Address
+	for _, d := range devices {
+		a, err := pci.ParseAddress(d.Address)
+		if err != nil {
+			return false, err.Error()
+		}
+		c.Functions = append(c.Functions, a)
+		c.Relatives = c.Relatives || d.SRIOV()
+		if !d.virtual() {
+			continue
+		}
+		// The host may have the VF no more, and its PF assigned to a guest.
+		if a, err = pci.ParseAddress(*d.Parent); err != nil {
+			return false, err.Error()
+		}
+		parents = append(parents, a)
 	}
 	return p.ask(host, func(r hostReport) guest.Answer {
-		c := p.claim(host, since)
-		c.Guest, c.Functions = instance, []pci.Address{a}
-		return judge(r.about(instance, a), c)
+		answer := judge(r.about(instance, c.Functions...), c)
+		for _, a := range parents {
+			if use := r.uses[a]; use.Guest != "" && !slices.Contains(c.Functions, a) {
+				answer.Proven = false
+				answer.Reasons = append(answer.Reasons, fmt.Sprintf("%s: guest %s uses the PF %s", host, use.Guest, a))
+			}
+		}
+		return answer
 	})
 }
 
@@ -189,8 +229,8 @@ func (p reported) Reported(host string, since time.Time) (bool, string) {
 	})
 }
 
-func (p reported) NotRunning(host, instance, address string, since time.Time) (bool, string) {
-	return p.unused(host, instance, address, since, guest.Report.NotRunning)
+func (p reported) NotRunning(host, instance string, devices []Device, since time.Time) (bool, string) {
+	return p.unused(host, instance, devices, since, guest.Report.NotRunning)
 }
 
 func (p reported) Present(host, instance string, running bool, since time.Time) (bool, string) {
@@ -215,7 +255,7 @@ func (p reported) Off(host string) bool {
 func (p reported) Holder(host, address string, since time.Time) Use {
 	r, ok := p.reports[host]
 	a, err := pci.ParseAddress(address)
-	if !ok || err != nil || !r.Collected.After(since) {
+	if !ok || err != nil || r.Before(since) {
 		return Use{}
 	}
 	return r.uses[a]

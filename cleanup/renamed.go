@@ -39,7 +39,7 @@ func (c *classifier) renamed() bool {
 	default:
 		c.is(CaseInUse, Suspicious, "%s, and the device is %s on node %s of the same host", why, there.Status, there.NodeName)
 		c.Consequence = "two guests may use the device"
-		c.Steps = disable + "see which guest uses the device, and stop the other one: " + reportSteps(c.f.Node.Host)
+		c.Steps = disable + "see which guest uses the device, and stop the other one: " + c.f.reportSteps(c.f.Node.Host)
 		return true
 	}
 	c.Steps = fmt.Sprintf("%sthen stop nova-compute there, run this SQL in one transaction with that of the instance's other devices, start nova-compute, "+
@@ -58,8 +58,12 @@ func (c *classifier) moveRow() []string {
 	}
 	var statements []string
 	if !there.Own {
-		statements = append(statements, fmt.Sprintf("UPDATE instances SET node = %s WHERE uuid = %s AND node = %s AND deleted = 0",
-			sqlText(there.NodeName), sqlText(i.UUID), sqlText(*i.Node)))
+		node := "node = " + sqlText(there.NodeName)
+		if i.Compute != nil { // since 2023.2
+			node += fmt.Sprintf(", compute_id = %d", there.Node)
+		}
+		statements = append(statements, fmt.Sprintf("UPDATE instances SET %s WHERE uuid = %s AND node = %s AND deleted = 0",
+			node, sqlText(i.UUID), sqlText(*i.Node)))
 	}
 	statements = append(statements, fmt.Sprintf("UPDATE pci_devices SET status = 'allocated', instance_uuid = %s, request_id = %s "+
 		"WHERE id = %d AND status = 'available' AND deleted = 0", sqlText(i.UUID), request, there.ID))
@@ -68,7 +72,7 @@ func (c *classifier) moveRow() []string {
 	case there.Type == TypePF:
 		statements = append(statements, fmt.Sprintf("UPDATE pci_devices SET status = 'unavailable' WHERE compute_node_id = %d "+
 			"AND parent_addr = %s AND status = 'available' AND deleted = 0", there.Node, sqlText(there.Address)))
-	case there.Type == TypeVF && there.Parent != nil:
+	case there.virtual():
 		statements = append(statements, fmt.Sprintf("UPDATE pci_devices SET status = 'unavailable' WHERE compute_node_id = %d "+
 			"AND address = %s AND status = 'available' AND deleted = 0", there.Node, sqlText(*there.Parent)))
 	}

@@ -75,6 +75,7 @@ type Instance struct {
 	Node    *string `json:"node"`
 	VMState *string `json:"vm_state"`
 	Task    *string `json:"task_state"`
+	Compute *int64  `json:"compute_id"` // of its compute node, since 2023.2; nil before, or if it has none
 	Deleted bool    `json:"deleted"`
 	Hidden  bool    `json:"hidden"` // the copy in the other cell of a move across cells is the one to see
 
@@ -110,17 +111,20 @@ func ParseContext(text string) (*Context, error) {
 
 // Migration is a row of migrations.
 type Migration struct {
-	ID         int64     `json:"id"`
-	UUID       string    `json:"uuid"`
-	Instance   string    `json:"instance_uuid"`
-	Type       string    `json:"migration_type"`
-	Status     string    `json:"status"`
-	SourceHost string    `json:"source_compute"`
-	SourceNode string    `json:"source_node"`
-	DestHost   string    `json:"dest_compute"`
-	DestNode   string    `json:"dest_node"`
-	CrossCell  bool      `json:"cross_cell_move"`
-	Changed    time.Time `json:"changed"` // updated_at, or else created_at; zero where neither is known
+	ID         int64  `json:"id"`
+	UUID       string `json:"uuid"`
+	Instance   string `json:"instance_uuid"`
+	Type       string `json:"migration_type"`
+	Status     string `json:"status"`
+	SourceHost string `json:"source_compute"`
+	SourceNode string `json:"source_node"`
+	DestHost   string `json:"dest_compute"`
+	DestNode   string `json:"dest_node"`
+
+	DestCompute *int64 `json:"dest_compute_id"` // of the destination's compute node, since 2023.2; nil before
+
+	CrossCell bool      `json:"cross_cell_move"`
+	Changed   time.Time `json:"changed"` // updated_at, or else created_at; zero where neither is known
 
 	// Relative to the node of the judged row, as the database compares names.
 	From     bool `json:"-"` // the node is the source

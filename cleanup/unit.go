@@ -19,6 +19,7 @@ type Unit struct {
 	Instance  string            `json:"instance_uuid"` // "" for a row without an owner
 	Closings  []Closing         `json:"closings"`      // by id; none for offline repairs
 	Devices   []Held            `json:"devices"`       // free afterwards, or assigned to the instance
+	FreedWith []Device          `json:"freed_with"`    // the rows of the same cards that Nova writes when it frees the devices
 	Placement *AllocationChange `json:"placement"`
 	Rows      []Row             `json:"rows"` // the changes of rows, filled in by Preview and when they are written
 	// Reports has, for each host whose rows were written offline, the report_count that its

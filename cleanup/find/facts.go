@@ -42,7 +42,7 @@ func (r *reader) judge(ctx context.Context, devices []cleanup.Device) ([]cleanup
 
 // facts returns the facts about a row, relative to its node.
 func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanup.Facts, error) {
-	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Busy: r.options.BusyAfter, Incomplete: e.incomplete}
+	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Busy: r.options.BusyAfter, Token: r.options.Token, Incomplete: e.incomplete}
 	if r.proof != nil {
 		f.Proof = r.proof
 	}
@@ -69,6 +69,10 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 		}
 	}
 	f.Related = related(e, d)
+	f.Card, f.Held = card(e, d), slices.Clone(f.Held)
+	for k := range f.Held {
+		f.Held[k].Card = card(e, f.Held[k].Device)
+	}
 	return f, r.ambiguities(ctx, &f, n)
 }
 
@@ -118,12 +122,20 @@ func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records,
 
 // related returns the rows of the device's parent and children.
 func related(e records, d cleanup.Device) (list []cleanup.Device) {
+	return slices.DeleteFunc(card(e, d), func(x cleanup.Device) bool {
+		return (x.Parent == nil || !strings.EqualFold(*x.Parent, d.Address)) && (d.Parent == nil || !strings.EqualFold(*d.Parent, x.Address))
+	})
+}
+
+// card returns the rows of the device's parent, of the parent's other children, and of the device's
+// own children.
+func card(e records, d cleanup.Device) (list []cleanup.Device) {
 	for _, a := range []*string{&d.Address, d.Parent} {
 		if a == nil {
 			continue
 		}
 		for _, x := range e.related[d.Node][strings.ToLower(*a)] {
-			if x.ID != d.ID && (x.Parent != nil && strings.EqualFold(*x.Parent, d.Address) || d.Parent != nil && strings.EqualFold(*d.Parent, x.Address)) {
+			if x.ID != d.ID && !slices.ContainsFunc(list, func(known cleanup.Device) bool { return known.ID == x.ID }) {
 				list = append(list, x)
 			}
 		}

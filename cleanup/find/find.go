@@ -1,11 +1,9 @@
 package find
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +21,7 @@ type Options struct {
 	Down      time.Duration       // after which a silent nova-compute is down; 0 for service_down_time's default
 	BusyAfter time.Duration       // after which rows of a busy instance are listed; 0 for cleanup.BusyAfter
 	Proof     cleanup.Proof       // nil: no host has reported
+	Token     string              // for guest reports that are made now, by Token; "" for none
 	Present   map[string][]string // addresses of all devices of a host, for hosts with an inventory
 	Claim     bool                // whether free devices may be assigned to the guests that use them
 	Held      []cleanup.HeldBy    // devices in use by the hosts' reports, whose free rows are judged too
@@ -161,34 +160,19 @@ func (r *reader) eachOdd(ctx context.Context, judge func([]cleanup.Device) error
 	}
 }
 
-// eachHeld reads the free rows whose devices guests use by reports. It queries by node and
-// address, which have an index.
+// eachHeld reads the free rows whose devices guests use by reports.
 func (r *reader) eachHeld(ctx context.Context, judge func([]cleanup.Device) error) error {
 	where, args, err := r.wanted(ctx)
 	if err != nil {
 		return err
 	}
-	var free []cleanup.Device
-	for _, node := range slices.Sorted(maps.Keys(r.held)) {
-		for some := range slices.Chunk(slices.Sorted(maps.Keys(r.held[node])), batch) {
-			devices, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd+where,
-				slices.Concat([]any{node}, anys(some), args)...)
-			if err != nil {
-				return err
-			}
-			if free = append(free, devices...); len(free) < batch {
-				continue
-			}
-			if err := judge(free); err != nil {
-				return err
-			}
-			free = nil
+	var held []nodeAddress
+	for node, uses := range r.held {
+		for address := range uses {
+			held = append(held, nodeAddress{node, address})
 		}
 	}
-	if len(free) == 0 {
-		return nil
-	}
-	return judge(free)
+	return r.devicesAt(ctx, ownAddress, held, " AND NOT "+odd+where, args, judge)
 }
 
 // wanted returns the condition for rows that the options select.
@@ -229,18 +213,6 @@ func (r *reader) hostNodes(ctx context.Context) ([]any, error) {
 		}
 	}
 	return ids, nil
-}
-
-// devices reads live rows, and returns them in the order of their ids: most indexes that the server
-// uses have another, so that it would sort them in a file.
-func (r *reader) devices(ctx context.Context, where string, args ...any) (list []cleanup.Device, err error) {
-	err = r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
-		d, err := scanDevice(rows)
-		list = append(list, d)
-		return err
-	}, "SELECT "+deviceColumns+" FROM pci_devices WHERE deleted = 0 AND "+where, args...)
-	slices.SortFunc(list, func(a, b cleanup.Device) int { return cmp.Compare(a.ID, b.ID) })
-	return list, err
 }
 
 // Judgement has the findings of some rows, made within a transaction.

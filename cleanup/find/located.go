@@ -70,11 +70,11 @@ func (l *located) ask(host string, ask func(name string) (bool, string)) (bool, 
 	}
 }
 
-func (l *located) Absent(host, instance, address string, since time.Time) (bool, string) {
+func (l *located) Absent(host, instance string, devices []cleanup.Device, since time.Time) (bool, string) {
 	if l.Off(host) {
 		return true, ""
 	}
-	return l.ask(host, func(name string) (bool, string) { return l.Proof.Absent(name, instance, address, since) })
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.Absent(name, instance, devices, since) })
 }
 
 func (l *located) Restarted(host string, since time.Time) (bool, string) {
@@ -85,11 +85,11 @@ func (l *located) Reported(host string, since time.Time) (bool, string) {
 	return l.ask(host, func(name string) (bool, string) { return l.Proof.Reported(name, since) })
 }
 
-func (l *located) NotRunning(host, instance, address string, since time.Time) (bool, string) {
+func (l *located) NotRunning(host, instance string, devices []cleanup.Device, since time.Time) (bool, string) {
 	if l.Off(host) {
 		return true, ""
 	}
-	return l.ask(host, func(name string) (bool, string) { return l.Proof.NotRunning(name, instance, address, since) })
+	return l.ask(host, func(name string) (bool, string) { return l.Proof.NotRunning(name, instance, devices, since) })
 }
 
 func (l *located) Present(host, instance string, running bool, since time.Time) (bool, string) {

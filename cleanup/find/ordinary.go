@@ -5,16 +5,18 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/cleanup"
 )
 
-// Nearly all rows of a cloud are ordinary: free, or taken by an instance that is on the row's node,
-// that Nova does not change, that has no open migration and no migration_context, and that requests
-// as many devices as it has there. They are legitimate, whatever else the databases contain
+// Nearly all rows of a cloud are ordinary: free, or taken by an instance that has rows of this one
+// node, is on it, is not being changed by Nova, has no migration_context, and requests as many
+// devices as it has there. They are legitimate, whatever else the databases contain
 // (cleanup.Classify), so they are only counted. All other rows are doubtful, and are judged one by
-// one.
+// one. Open migrations of the instance do not matter, unless they depend on names or are records
+// that Nova does not write: a cloud may have tens of thousands in error.
 //
 // Each table is read once, in the order in which its rows are on disk. A join, in the server or by
 // statements for batches of rows, follows indexes by uuid instead, whose order has nothing to do
@@ -169,13 +171,23 @@ func uuids(ids []uuid) []any {
 	return all
 }
 
-// readOpen doubts the owners of migrations that are not over, and of evacuations: those that are
-// done are read by nova-compute when it starts. These are few, and an index has all that selects
-// them.
+// readOpen doubts the owners of migrations that are not over, and of evacuations (those that are
+// done are read by nova-compute when it starts), if the verdict on a row of the instance's own node
+// may depend on them: on a record that Nova does not write (readMigrations), or on the names of its
+// hosts, where hosts with equal names exist. An index has all statuses.
 func (t *tally) readOpen(ctx context.Context) error {
-	return t.each(ctx, source{table: "migrations", owner: "instance_uuid",
-		where: "(status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled'))",
-	}, "WHERE instance_uuid IS NOT NULL", "", nil, t.open)
+	where := "(status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled'))"
+	if len(t.ambiguous) == 0 {
+		// A date before the year 1000 is none, like 0000-00-00.
+		where += " AND (COALESCE(status, '') = '' OR COALESCE(updated_at, created_at, '0001-01-01') < '1000-01-01' OR COALESCE(" +
+			t.column("migrations", "uuid", "'none'") + ", '') = ''"
+		if t.columns["migrations.dest_compute_id"] {
+			where += " OR dest_compute_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM compute_nodes n WHERE n.id = dest_compute_id AND n.deleted = 0" +
+				" AND n.host = dest_compute AND n.hypervisor_hostname = dest_node)"
+		}
+		where += ")"
+	}
+	return t.each(ctx, source{table: "migrations", owner: "instance_uuid", where: where}, "WHERE instance_uuid IS NOT NULL", "", nil, t.open)
 }
 
 func (t *tally) open(v values) error {
@@ -188,7 +200,7 @@ func (t *tally) open(v values) error {
 // readOnNode notes the owners that are on their rows' node, in a state in which Nova does not
 // change their rows.
 func (t *tally) readOnNode(ctx context.Context) error {
-	return t.ofOwners(ctx, source{table: "instances", owner: "uuid", columns: ", host, node",
+	return t.ofOwners(ctx, source{table: "instances", owner: "uuid", columns: ", host, node, " + t.column("instances", "compute_id", "NULL"),
 		where: "task_state IS NULL AND vm_state IN ('active', 'stopped', 'paused', 'suspended', 'rescued', 'shelved', 'error')",
 	}, t.onNode)
 }
@@ -198,8 +210,8 @@ func (t *tally) onNode(v values) error {
 	if !ok || o.node < 0 {
 		return nil
 	}
-	row, host, name := t.nodes.rows[o.node], v[2], v[3]
-	if string(host) == t.nodes.text(row.host) && string(name) == t.nodes.text(row.name) {
+	row, host, name, compute := t.nodes.rows[o.node], v[2], v[3], v[4]
+	if string(host) == t.nodes.text(row.host) && string(name) == t.nodes.text(row.name) && (compute == nil || string(compute) == strconv.FormatInt(row.id, 10)) {
 		t.owners.see(id, o, seenInstance)
 	}
 	return nil

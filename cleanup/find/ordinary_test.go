@@ -108,7 +108,7 @@ func ordinary() (t *tally, device, instance, extra values) {
 	}
 	return &tally{reader: r, plain: []bool{true}, owners: newOwners(10)},
 		text("1", someUUID, "7", cleanup.StatusAllocated, "0"),
-		text("2", someUUID, "gpu1", "gpu1"),
+		append(text("2", someUUID, "gpu1", "gpu1"), nil),
 		text("3", someUUID, `[{"count": 1, "spec": [{"vendor_id": "10de", "product_id": "11b4"}], "alias_name": "a", "is_new": false, "request_id": "`+someUUID+`"}]`, "1")
 }
 
@@ -130,6 +130,8 @@ func TestOrdinaryRow(t *testing.T) {
 		"a migration_context":   {change: func(_, _, extra values) { extra[3] = []byte("0") }},
 		"no devices requested":  {change: func(_, _, extra values) { extra[2] = []byte("[]") }},
 		"unreadable requests":   {change: func(_, _, extra values) { extra[2] = []byte("x") }},
+		"its compute_id":        {change: func(_, instance, _ values) { instance[4] = []byte("7") }, settled: true},
+		"another compute_id":    {change: func(_, instance, _ values) { instance[4] = []byte("8") }},
 		"an instance's capital": {change: func(_, instance, _ values) { instance[1] = []byte("5F0C1C9E-0000-4000-8000-00000000000A") }},
 	} {
 		t.Run(name, func(t *testing.T) {

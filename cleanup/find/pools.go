@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -14,7 +16,7 @@ import (
 
 // newPools returns an empty report about the pools of the compute nodes that options select.
 func newPools(o Options) cleanup.PoolReport {
-	report := cleanup.PoolReport{Judged: true, Findings: []cleanup.PoolFinding{}, NotJudged: []cleanup.Unjudged{}}
+	report := cleanup.PoolReport{Judged: true, Findings: []cleanup.PoolFinding{}, NotJudged: []cleanup.Unjudged{}, Groups: []cleanup.PoolGroup{}}
 	if o.Instance != "" || o.Address != "" {
 		report.Judged, report.Why = false, "only the rows of one instance or device were selected"
 	}
@@ -26,64 +28,97 @@ func (o Options) selects(c novadb.Cell) bool {
 	return !c.IsCell0() && (o.Cell == "" || o.Cell == c.Name || o.Cell == c.UUID)
 }
 
-// pools compares compute_nodes.pci_stats of the selected compute nodes with their free rows. The
-// memory is bounded by the number of nodes and of kinds of devices.
+// pools compares compute_nodes.pci_stats of the selected compute nodes with their free rows, some
+// nodes at a time. The memory is bounded by the number of nodes and of kinds of devices. It is the
+// last that is read of a cell: r.services does not keep the services of all hosts.
 func (r *reader) pools(ctx context.Context, free *freeRows, report *cleanup.PoolReport) error {
 	where, args, err := r.wanted(ctx)
 	if err != nil {
 		return err
 	}
-	alike := map[string]bool{} // texts of pci_stats with the free rows that match: most nodes have the same
-	var text []byte
-	var differ []cleanup.NodeStats
-	var id int64
-	var stats sql.RawBytes
-	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
-		if err := rows.Scan(&id, &stats); err != nil {
+	c := comparer{free: free, known: map[string]comparison{}}
+	statement := fmt.Sprintf("SELECT id, pci_stats FROM compute_nodes FORCE INDEX (PRIMARY) WHERE id > ? AND deleted = 0%s ORDER BY id LIMIT %d",
+		strings.ReplaceAll(where, "compute_node_id", "id"), batch)
+	id := int64(0)
+	for n := batch; n == batch; {
+		n = 0
+		var stats sql.RawBytes
+		differ := map[int64]comparison{}
+		err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+			if err := rows.Scan(&id, &stats); err != nil {
+				return err
+			}
+			n++
+			if with := c.compare(id, stats); with.err != nil || len(with.differences) > 0 {
+				differ[id] = with
+			}
+			return nil
+		}, statement, append([]any{id}, args...)...)
+		if err != nil {
 			return err
 		}
-		if text = free.appendText(append(text[:0], stats...), id); stats != nil && alike[string(text)] {
-			report.Nodes++
-			return nil
+		report.Nodes += n - len(differ)
+		if err := r.judgePools(ctx, differ, report); err != nil {
+			return err
 		}
-		n := cleanup.NodeStats{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Stats: stats, Rows: free.of(id)}
-		differences, err := n.Differences()
-		if err == nil && len(differences) == 0 {
-			if stats != nil && len(alike) < batch {
-				alike[string(text)] = true
-			}
-			report.Nodes++
-			return nil
-		}
-		n.Node, _ = r.nodes.get(id)
-		if err != nil {
-			report.Add(n) // nothing more is needed to say so
-			return nil
-		}
-		n.Stats = slices.Clone(n.Stats)
-		differ = append(differ, n)
+	}
+	return nil
+}
+
+// judgePools judges the nodes whose pools differ, by their ids.
+func (r *reader) judgePools(ctx context.Context, differ map[int64]comparison, report *cleanup.PoolReport) error {
+	if len(differ) == 0 {
 		return nil
-	}, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0"+strings.ReplaceAll(where, "compute_node_id", "id"), args...)
+	}
+	ids := slices.Sorted(maps.Keys(differ))
+	changed, err := r.readChanged(ctx, ids)
 	if err != nil {
 		return err
 	}
 	var hosts []string
-	for _, n := range differ {
-		hosts = append(hosts, n.Node.Host)
+	for _, id := range ids {
+		n, _ := r.nodes.get(id)
+		hosts = append(hosts, n.Host)
 	}
-	for some := range slices.Chunk(hosts, batch) {
-		if err := r.readServices(ctx, some); err != nil {
-			return err
-		}
+	clear(r.services)
+	if err := r.readServices(ctx, hosts); err != nil {
+		return err
 	}
-	for _, n := range differ {
-		if err := r.readChanged(ctx, &n); err != nil {
-			return err
-		}
-		n.Service = r.services[n.Node.Host]
-		report.Add(n)
+	for i, id := range ids {
+		n, _ := r.nodes.get(id)
+		report.Add(cleanup.NodeStats{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Node: n, Service: r.services[hosts[i]],
+			Differences: differ[id].differences, Err: differ[id].err, Changed: changed[id]})
 	}
 	return nil
+}
+
+// comparison is the result of cleanup.ComparePools.
+type comparison struct {
+	differences []cleanup.PoolDifference
+	err         error
+}
+
+// comparer compares pci_stats with free rows. Most nodes have the same text and the same free rows,
+// which are compared once.
+type comparer struct {
+	free  *freeRows
+	known map[string]comparison // by pci_stats with the free rows
+	text  []byte
+}
+
+// compare compares the pci_stats of a node with its free rows.
+func (c *comparer) compare(node int64, stats []byte) comparison {
+	if stats != nil {
+		c.text = c.free.appendText(append(c.text[:0], stats...), node)
+		if known, ok := c.known[string(c.text)]; ok {
+			return known
+		}
+	}
+	differences, err := cleanup.ComparePools(stats, c.free.of(node))
+	if stats != nil && len(c.known) < batch {
+		c.known[string(c.text)] = comparison{differences, err}
+	}
+	return comparison{differences, err}
 }
 
 // freeRows counts free rows by node and by the keys of a pool. A row costs no allocation: the
@@ -184,12 +219,25 @@ func (f *freeRows) appendText(text []byte, node int64) []byte {
 	return text
 }
 
-// readChanged fills in when a row of a node changed last, deleted rows among them.
-func (r *reader) readChanged(ctx context.Context, n *cleanup.NodeStats) error {
-	return r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
-		var changes [3]sql.NullTime
-		err := rows.Scan(&changes[0], &changes[1], &changes[2])
-		n.Changed = latest(changes[:]...)
-		return err
-	}, "SELECT MAX(created_at), MAX(updated_at), MAX(deleted_at) FROM pci_devices WHERE compute_node_id = ?", n.Node.ID)
+// readChanged returns when a row of each node changed last, deleted rows among them.
+func (r *reader) readChanged(ctx context.Context, nodes []int64) (map[int64]time.Time, error) {
+	// With a thousand values in an IN, MariaDB makes a table of them
+	// (in_predicate_conversion_threshold), and sorts the rows in another, instead of reading them
+	// in the order of the index.
+	const most = 900
+	changed := map[int64]time.Time{}
+	for some := range slices.Chunk(nodes, most) {
+		err := r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
+			var node int64
+			var changes [3]sql.NullTime
+			err := rows.Scan(&node, &changes[0], &changes[1], &changes[2])
+			changed[node] = latest(changes[:]...)
+			return err
+		}, "SELECT compute_node_id, MAX(created_at), MAX(updated_at), MAX(deleted_at) FROM pci_devices WHERE compute_node_id IN ("+
+			novadb.Places(len(some))+") GROUP BY compute_node_id", anys(some)...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return changed, nil
 }

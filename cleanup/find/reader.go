@@ -71,7 +71,14 @@ func (r *reader) begin(ctx context.Context) error {
 	if err := r.locate(ctx); err != nil {
 		return err
 	}
-	return r.query(ctx, "the clock", func(rows *sql.Rows) error { return rows.Scan(&r.now) }, "SELECT UTC_TIMESTAMP(6)")
+	err = r.query(ctx, "the clock", func(rows *sql.Rows) error { return rows.Scan(&r.now) }, "SELECT UTC_TIMESTAMP(6)")
+	if err != nil {
+		return err
+	}
+	if r.proof != nil {
+		r.proof.Proof = r.proof.At(r.now)
+	}
+	return r.checkOff(ctx)
 }
 
 // nameServices finds the hosts whose nova-compute may work on the nodes of others too. Cells have
@@ -280,16 +287,6 @@ func (r *reader) column(table, name, otherwise string) string {
 func (r *reader) query(ctx context.Context, what string, scan func(*sql.Rows) error, statement string, args ...any) error {
 	return novadb.Query(ctx, r.tx, what, scan, statement, args...)
 }
-
-const deviceColumns = "id, compute_node_id, address, vendor_id, product_id, dev_type, status, instance_uuid, request_id, parent_addr, updated_at"
-
-func scanDevice(rows *sql.Rows) (d cleanup.Device, err error) {
-	err = rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated)
-	return d, err
-}
-
-// odd is the condition for rows that are not free, or have an owner or a request.
-const odd = "(status <> 'available' OR instance_uuid IS NOT NULL OR request_id IS NOT NULL)"
 
 func anys[T any](list []T) []any {
 	all := make([]any, len(list))

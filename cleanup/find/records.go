@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 		if err := r.readContexts(ctx, &e); err != nil {
 			return e, err
 		}
-		if err := r.place(ctx, &e); err != nil {
+		if err := errors.Join(r.checkComputeIDs(ctx, &e), r.place(ctx, &e)); err != nil {
 			return e, err
 		}
 		var missing []any
@@ -129,7 +128,7 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		var i cleanup.Instance
 		var deleted sql.NullInt64
 		var requests, migration *string
-		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &deleted, &i.DeletedAt, &i.Changed, &i.Hidden, &requests, &migration); err != nil {
+		if err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.Compute, &i.VMState, &i.Task, &deleted, &i.DeletedAt, &i.Changed, &i.Hidden, &requests, &migration); err != nil {
 			return err
 		}
 		var errs []error
@@ -154,7 +153,7 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		}
 		e.instances[cleanup.KeyOf(i.UUID)] = i
 		return nil
-	}, "SELECT i.uuid, i.host, i.node, i.vm_state, i.task_state, i.deleted, i.deleted_at, COALESCE(i.updated_at, i.created_at), COALESCE("+
+	}, "SELECT i.uuid, i.host, i.node, "+r.column("instances", "compute_id", "NULL")+", i.vm_state, i.task_state, i.deleted, i.deleted_at, COALESCE(i.updated_at, i.created_at), COALESCE("+
 		r.column("instances", "hidden", "0")+", 0) <> 0, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+
 		novadb.Places(len(uuids))+")", uuids...)
 }
@@ -166,7 +165,7 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 		var m cleanup.Migration
 		var changed sql.NullTime
 		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost,
-			&m.DestNode, &m.CrossCell, &changed); err != nil {
+			&m.DestNode, &m.CrossCell, &changed, &m.DestCompute); err != nil {
 			return err
 		}
 		m.Changed = changed.Time
@@ -188,7 +187,7 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), instance_uuid, COALESCE("+
 		r.column("migrations", "migration_type", "'migration'")+
 		", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+
-		r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at)
+		r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at), `+r.column("migrations", "dest_compute_id", "NULL")+`
 		FROM migrations WHERE deleted = 0 AND instance_uuid IN (`+novadb.Places(len(uuids))+`)
 		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+
 		r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done')`, uuids...)
@@ -264,41 +263,46 @@ func (r *reader) readMappings(ctx context.Context, e *records, uuids []any) erro
 	}, "SELECT instance_uuid, COALESCE("+deleted+", 0) <> 0 FROM instance_mappings WHERE instance_uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
 }
 
-// readRelated reads the rows of functions of the same cards, for blocked rows and for free rows
-// whose device a guest uses.
+// readRelated reads the rows of functions of the same cards: for blocked rows, for free rows whose
+// device a guest uses, and for PFs, VFs and vdpa devices that a repair may free.
 func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.Device) error {
-	wanted := map[int64]map[string]bool{}
-	for _, d := range devices {
-		if d.Status != cleanup.StatusUnavailable && d.Status != cleanup.StatusUnclaimable && (d.Instance != nil || r.use(d).Guest == "") {
-			continue
-		}
-		if wanted[d.Node] == nil {
-			wanted[d.Node] = map[string]bool{}
-		}
+	var wanted []nodeAddress
+	want := func(d cleanup.Device) {
 		for _, a := range []*string{&d.Address, d.Parent} {
 			if a != nil {
-				wanted[d.Node][strings.ToLower(*a)] = true
+				wanted = append(wanted, nodeAddress{d.Node, strings.ToLower(*a)})
 			}
 		}
 	}
-	for _, node := range slices.Sorted(maps.Keys(wanted)) {
-		e.related[node] = map[string][]cleanup.Device{}
-		addresses := anys(slices.Sorted(maps.Keys(wanted[node])))
-		args := append([]any{node}, addresses...)
-		// One statement for each column, because each column has an index.
-		for _, column := range []string{"address", "parent_addr"} {
-			list, err := r.devices(ctx, "compute_node_id = ? AND "+column+" IN ("+novadb.Places(len(addresses))+")", args...)
-			if err != nil {
-				return err
+	for _, d := range devices {
+		blocked := d.Status == cleanup.StatusUnavailable || d.Status == cleanup.StatusUnclaimable
+		if d.SRIOV() || blocked || d.Instance == nil && r.use(d).Guest != "" {
+			want(d)
+		}
+	}
+	for _, held := range e.held {
+		for _, h := range held {
+			if h.SRIOV() {
+				want(h.Device)
 			}
+		}
+	}
+	for _, column := range []string{ownAddress, parentAddress} {
+		err := r.devicesAt(ctx, column, wanted, "", nil, func(list []cleanup.Device) error {
 			for _, d := range list {
 				key := d.Address
-				if column == "parent_addr" {
+				if column == parentAddress {
 					key = *d.Parent
 				}
-				key = strings.ToLower(key)
-				e.related[node][key] = append(e.related[node][key], d)
+				if e.related[d.Node] == nil {
+					e.related[d.Node] = map[string][]cleanup.Device{}
+				}
+				e.related[d.Node][strings.ToLower(key)] = append(e.related[d.Node][strings.ToLower(key)], d)
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -307,7 +311,7 @@ func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.
 // readRivals reads the free devices that are used by the same guests as these devices: if several
 // match one request, it is unknown which of them Nova had assigned.
 func (r *reader) readRivals(ctx context.Context, e *records, devices []cleanup.Device) error {
-	wanted := map[int64][]string{}
+	var wanted []nodeAddress
 	for _, d := range devices {
 		if d.Instance != nil {
 			continue
@@ -320,22 +324,17 @@ func (r *reader) readRivals(ctx context.Context, e *records, devices []cleanup.D
 			continue
 		}
 		r.rivals[g] = []cleanup.Device{}
-		wanted[d.Node] = append(wanted[d.Node], r.guests[g]...)
-	}
-	for _, node := range slices.Sorted(maps.Keys(wanted)) {
-		for some := range slices.Chunk(wanted[node], batch) {
-			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+") AND NOT "+odd,
-				append([]any{node}, anys(some)...)...)
-			if err != nil {
-				return err
-			}
-			for _, d := range list {
-				if use := r.use(d); use.Named {
-					g := guestOf{node, use.Guest}
-					r.rivals[g] = append(r.rivals[g], d)
-				}
-			}
+		for _, address := range r.guests[g] {
+			wanted = append(wanted, nodeAddress{d.Node, address})
 		}
 	}
-	return nil
+	return r.devicesAt(ctx, ownAddress, wanted, " AND NOT "+odd, nil, func(free []cleanup.Device) error {
+		for _, d := range free {
+			if use := r.use(d); use.Named {
+				g := guestOf{d.Node, use.Guest}
+				r.rivals[g] = append(r.rivals[g], d)
+			}
+		}
+		return nil
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"gpustack/cleanup"
-	"gpustack/cleanup/novadb"
 )
 
 // readRenamed reads, for the rows of deleted nodes that their instance is still on, the row of the
@@ -15,7 +14,7 @@ import (
 // makes a new node and deletes the old one. The live node has the name of the deleted one after the
 // hypervisor was renamed back.
 func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.Device) error {
-	wanted := map[int64]map[string][]cleanup.Device{} // rows of deleted nodes, by live node and address
+	old := map[nodeAddress][]cleanup.Device{} // rows of deleted nodes, by live node and address
 	for _, d := range devices {
 		n, there := r.nodes.get(d.Node)
 		if !there || !n.Deleted || n.Odd != "" || d.Instance == nil {
@@ -36,34 +35,27 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 			return err
 		}
 		for _, other := range live {
-			if wanted[other.ID] == nil {
-				wanted[other.ID] = map[string][]cleanup.Device{}
-			}
-			address := strings.ToLower(d.Address)
-			wanted[other.ID][address] = append(wanted[other.ID][address], d)
+			at := nodeAddress{other.ID, strings.ToLower(d.Address)}
+			old[at] = append(old[at], d)
 		}
 	}
 	e.renamed = map[int64]cleanup.Held{}
-	for _, node := range slices.Sorted(maps.Keys(wanted)) {
-		n, _ := r.nodes.get(node)
-		for some := range slices.Chunk(slices.Sorted(maps.Keys(wanted[node])), batch) {
-			list, err := r.devices(ctx, "compute_node_id = ? AND address IN ("+novadb.Places(len(some))+")", append([]any{node}, anys(some)...)...)
-			if err != nil {
-				return err
-			}
-			for _, d := range list {
-				h := cleanup.Held{Device: d, Host: n.Host, NodeName: n.Name}
-				for _, old := range wanted[node][strings.ToLower(d.Address)] {
-					var err error
-					if h.Own, err = r.on(ctx, e.instances[cleanup.KeyOf(*old.Instance)], n); err != nil {
-						return err
-					}
-					e.renamed[old.ID] = h
+	return r.devicesAt(ctx, ownAddress, slices.Collect(maps.Keys(old)), "", nil, func(list []cleanup.Device) error {
+		for _, d := range list {
+			n, _ := r.nodes.get(d.Node)
+			h := cleanup.Held{Device: d, Host: n.Host, NodeName: n.Name}
+			for _, o := range old[nodeAddress{d.Node, strings.ToLower(d.Address)}] {
+				var err error
+				if h.Own, err = r.on(ctx, e.instances[cleanup.KeyOf(*o.Instance)], n); err != nil {
+					return err
+				}
+				if h.Node >= e.renamed[o.ID].Node { // of several live nodes, the latest
+					e.renamed[o.ID] = h
 				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // replaced returns whether an instance is on a live node of a node's host.

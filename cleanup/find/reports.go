@@ -1,23 +1,21 @@
 package find
 
 import (
-	"time"
-
 	"gpustack/cleanup"
 	"gpustack/host/document"
 	"gpustack/host/guest"
 )
 
 // ReadReports reads guest reports, and has rows judged by them and by the hosts that the operator
-// has declared off. now is the clock that the reports' ages are measured with.
+// has declared off.
 //
 // Errors: those of [guest.ReadReports] and cleanup.NewProof.
-func (o *Options) ReadReports(from document.Source, off []string, now func() time.Time) error {
+func (o *Options) ReadReports(from document.Source, off []string) error {
 	reports, err := guest.ReadReports(from)
 	if err != nil {
 		return err
 	}
-	proof, err := cleanup.NewProof(reports, off, now)
+	proof, err := cleanup.NewProof(reports, off)
 	if err != nil {
 		return err
 	}

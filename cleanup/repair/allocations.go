@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,13 +22,6 @@ const (
 	After   Side = "after"
 	Neither Side = "neither" // something else has changed them
 )
-
-func (s Side) other() Side {
-	if s == After {
-		return Before
-	}
-	return After
-}
 
 // sideOfAllocations returns the side of the allocations of all consumers.
 func sideOfAllocations(b *cleanup.AllocationChange, now cleanup.Allocations) Side {
@@ -94,8 +88,10 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cl
 	if to == After {
 		target = p.After
 	}
-	of := func(a, seen cloud.Allocations) cloud.Allocations {
+	of := func(a, before, seen cloud.Allocations, kind string) cloud.Allocations {
 		a.Generation = seen.Generation
+		// Placement forgets a consumer that holds nothing, and its type.
+		a.Type = cmp.Or(seen.Type, before.Type, kind)
 		// Placement returns no project for a consumer without allocations.
 		for _, known := range slices.Concat([]cloud.Allocations{p.Before.Instance}, slices.Collect(maps.Values(p.Before.Migrations))) {
 			if a.Project == "" {
@@ -104,9 +100,9 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cl
 		}
 		return a
 	}
-	all := map[string]cloud.Allocations{u.Instance: of(target.Instance, seen.Instance)}
+	all := map[string]cloud.Allocations{u.Instance: of(target.Instance, p.Before.Instance, seen.Instance, "INSTANCE")}
 	for uuid, a := range target.Migrations {
-		all[uuid] = of(a, seen.Migrations[uuid])
+		all[uuid] = of(a, p.Before.Migrations[uuid], seen.Migrations[uuid], "MIGRATION")
 	}
 	for name, a := range all {
 		// Placement creates an unknown consumer even for an empty allocation, and from then on

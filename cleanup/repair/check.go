@@ -45,8 +45,8 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *c
 			return now, fmt.Errorf("%s of %s has %w: %s", was.Device.Address, was.Host, errChanged, is.Reason)
 		}
 	}
-	if u.Repair != cleanup.Offline {
-		return judged.Now, checkClosings(u, cleanup.NewPlan(judged.Findings))
+	if err := checkPlan(u, cleanup.NewPlan(judged.Findings)); err != nil || u.Repair != cleanup.Offline {
+		return judged.Now, err
 	}
 	// forced_down does not stop nova-compute from reporting, so only silence counts.
 	for _, d := range u.Devices {
@@ -57,15 +57,16 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *c
 	return judged.Now, nil
 }
 
-// checkClosings returns an error unless the unit's findings, judged again, are planned as the same
-// unit: what closing all its migrations frees depends on more rows than each finding does.
-func checkClosings(u *cleanup.Unit, again []cleanup.Unit) error {
+// checkPlan returns an error unless the unit's findings, judged again, are planned as the same
+// unit: what it frees altogether depends on more rows than each finding does.
+func checkPlan(u *cleanup.Unit, again []cleanup.Unit) error {
 	for _, is := range again {
-		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && sameDevices(is.Devices, u.Devices) {
+		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && sameDevices(is.Devices, u.Devices) &&
+			slices.EqualFunc(is.FreedWith, u.FreedWith, sameDevice) {
 			return nil
 		}
 	}
-	return fmt.Errorf("what closing %s frees has %w", u.Name(), errChanged)
+	return fmt.Errorf("what the repair of %s frees has %w", u.Name(), errChanged)
 }
 
 // sameFinding returns whether a row was judged the same twice, for the same reason and with the

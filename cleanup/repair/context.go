@@ -34,7 +34,16 @@ func contextRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at string) ([
 // nothing on other nodes. Writing makes a concurrent change of the instance there fail, or this
 // one.
 func guardRow(ctx context.Context, tx *sql.Tx, instance int64, at string) (cleanup.Row, error) {
-	row, err := read(ctx, tx, "instances", instance, "host", "node", "vm_state", "task_state", "updated_at")
+	columns := []string{"host", "node", "vm_state", "task_state", "updated_at"}
+	var names int
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'instances' AND column_name = 'compute_id'").Scan(&names)
+	if err != nil {
+		return cleanup.Row{}, novadb.Explain("columns", err)
+	}
+	if names > 0 { // since 2023.2, with host and node
+		columns = append(columns, "compute_id")
+	}
+	row, err := read(ctx, tx, "instances", instance, columns...)
 	if err != nil {
 		return row, err
 	}

@@ -139,28 +139,48 @@ func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) err
 }
 
 func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) error {
-	side, err := r.fence(ctx, u, undoing)
+	side, err := r.settle(ctx, u, undoing)
 	if err != nil {
 		return err
 	}
-	if u.Placement != nil {
-		now, _, err := r.stand(ctx, u)
+	closeUnit(u, side, undoing, "the run was interrupted")
+	return nil
+}
+
+// settle brings the allocations of a unit to the side of its rows, in a transaction that keeps the
+// rows there, and returns that side.
+//
+// Errors: ErrUnknown if the rows or the allocations are at neither side, if the allocations are not
+// at the side of rows that something else has changed since, if Placement does not answer or
+// refuses the write, or if the transaction is not committed.
+func (r *Repairer) settle(ctx context.Context, u *cleanup.Unit, undoing bool) (Side, error) {
+	side, err := r.fence(ctx, u, undoing, func(ctx context.Context, is sides) error {
+		if u.Placement == nil {
+			return nil
+		}
+		now, held, err := r.stand(ctx, u)
+		if err != nil {
+			return unknownBecause(err)
+		}
+		to := is.written
+		if to == Neither {
+			to = is.content
+		}
 		switch {
-		case err != nil:
-			return err
 		case empty(now):
 			// The instance is gone. Placement refuses a late request, which has generations of
 			// consumers that no longer exist.
-		case side == Neither:
-			return errors.New("its rows have been changed by something else")
-		default:
-			if _, err := r.allocate(ctx, u, side); err != nil {
-				return err
-			}
+			return nil
+		case to == Neither, held != to && is.content != to && held != Neither:
+			return unknownBecause(errors.New("its rows have been changed by something else"))
 		}
+		_, err = r.allocate(ctx, u, to)
+		return err
+	})
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		err = unknownBecause(err)
 	}
-	closeUnit(u, side, undoing, "the run was interrupted")
-	return nil
+	return side, err
 }
 
 // empty returns whether no consumer has allocations.
@@ -197,31 +217,42 @@ func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing boo
 		if !u.Open() {
 			return nil
 		}
-		side, err := r.fence(ctx, u, undoing)
-		if err != nil {
-			return err
-		}
-		note := "accepted as it was, with its rows " + side.Text()
-		if u.Placement != nil {
+		note := ""
+		side, err := r.fence(ctx, u, undoing, func(ctx context.Context, is sides) error {
+			note = "accepted as it was, with its rows " + is.written.Text()
+			if u.Placement == nil {
+				return nil
+			}
 			now, _, err := r.stand(ctx, u)
 			if err != nil {
 				return err
 			}
-			held := maps.Clone(now.Migrations)
-			held[u.Instance] = now.Instance
-			maps.DeleteFunc(held, func(_ string, a cloud.Allocations) bool { return a.Generation == nil })
-			if len(held) > 0 {
-				err := r.Placement.SetAllocations(ctx, held)
-				if err != nil && !r.bump(ctx, held) {
-					return err
-				}
-			}
 			note += "; " + now.Text()
+			return r.rewrite(ctx, u, now)
+		})
+		if err != nil {
+			return err
 		}
 		closeUnit(u, side, undoing, note)
 		u.Note = note
 		return nil
 	})
+}
+
+// rewrite writes allocations unchanged, so that Placement refuses an earlier request that arrives
+// late.
+func (r *Repairer) rewrite(ctx context.Context, u *cleanup.Unit, now cleanup.Allocations) error {
+	held := maps.Clone(now.Migrations)
+	held[u.Instance] = now.Instance
+	maps.DeleteFunc(held, func(_ string, a cloud.Allocations) bool { return a.Generation == nil })
+	if len(held) == 0 {
+		return nil
+	}
+	err := r.Placement.SetAllocations(ctx, held)
+	if err != nil && r.bump(ctx, held) {
+		return nil
+	}
+	return err
 }
 
 // Text returns the side as part of a sentence about a repair.
@@ -238,9 +269,21 @@ const fenceTries = 10
 // errStays rolls back a transaction that has nothing to write.
 var errStays = errors.New("nothing to write")
 
+// sides are the sides of a unit's rows.
+type sides struct {
+	// written is the side to which a transaction of the unit has written them, by their times.
+	written Side
+	// content is the side that all rows are at, by whichever run.
+	content Side
+}
+
 // fence returns the side of a unit's rows, and ensures that no earlier transaction can change it
-// any more.
-func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool) (side Side, err error) {
+// any more: it locks the rows, and unless they are where that transaction leads to, moves
+// updated_at of one of them, because row locks are not replicated in a cluster. It calls then with
+// the rows' sides while they are locked and before COMMIT.
+//
+// Errors: those of then; ErrUnknown if the outcome of COMMIT is unknown.
+func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, then func(context.Context, sides) error) (side Side, err error) {
 	done := After // the side that an earlier transaction leads to
 	if undoing {
 		done = Before
@@ -249,17 +292,30 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool) (si
 	// A transaction whose connection was lost holds its locks until it has ended.
 	for range fenceTries {
 		err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (err error) {
+			touched = nil
 			if err := sameDatabase(ctx, tx, u); err != nil {
 				return err
 			}
-			if side, err = sideOf(ctx, tx, u.Rows); err != nil {
+			is := sides{}
+			if is.written, err = sideOf(ctx, tx, u.Rows); err != nil {
 				return err
 			}
-			if side == done {
-				return errStays // committed, and seen
+			if is.content, err = contentOf(ctx, tx, u.Rows); err != nil {
+				return err
 			}
-			touched, err = touch(ctx, tx, u)
-			return err
+			side = is.written
+			// At done already: by the unit's own transaction, or by another run, whose undo expects
+			// its own time in the row.
+			stays := side == done || is.content == done
+			if !stays {
+				if touched, err = touch(ctx, tx, u); err != nil {
+					return err
+				}
+			}
+			if err := then(ctx, is); err != nil || !stays {
+				return err
+			}
+			return errStays
 		})
 		if !again(err) || ctx.Err() != nil {
 			break
@@ -360,6 +416,42 @@ func sideOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error)
 		return Before, nil
 	}
 	return Neither, nil
+}
+
+// contentOf returns the side that the contents of all rows are at, apart from updated_at. Rows that
+// are archived have none. A repair that another run has made counts: it writes the same but the
+// time.
+func contentOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error) {
+	before, after := true, true
+	for _, row := range rows {
+		var id int64
+		if _, err := fmt.Sscan(row.Key, &id); err != nil {
+			return "", fmt.Errorf("row %q of %s: %w", row.Key, row.Table, err)
+		}
+		is, err := read(ctx, q, row.Table, id, slices.Sorted(maps.Keys(row.After))...)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		before = before && sameColumns(content(is.Before), content(row.Before))
+		after = after && sameColumns(content(is.Before), content(row.After))
+	}
+	switch {
+	case before && !after:
+		return Before, nil
+	case after && !before:
+		return After, nil
+	}
+	return Neither, nil
+}
+
+// content returns the columns of a row without updated_at.
+func content(columns map[string]*string) map[string]*string {
+	columns = maps.Clone(columns)
+	delete(columns, "updated_at")
+	return columns
 }
 
 func sameColumns(a, b map[string]*string) bool {

@@ -56,12 +56,6 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 // report_count of each host: if the count has changed half a minute later, nova-compute was up.
 func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking string) ([]cleanup.Row, error) {
 	var all []cleanup.Row
-	var freed []any
-	for _, f := range u.Findings {
-		if f.Claims == "" {
-			freed = append(freed, f.Device.ID)
-		}
-	}
 	u.Reports = map[string]int64{}
 	for _, f := range u.Findings {
 		if _, ok := u.Reports[f.Host]; !ok {
@@ -71,79 +65,53 @@ func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking s
 			}
 			u.Reports[f.Host] = n
 		}
-		rows, err := deviceRows(ctx, tx, f, freed, at, locking)
+		rows, err := deviceRows(ctx, tx, f, at, locking)
 		if err != nil {
 			return nil, err
 		}
-		for _, row := range rows {
-			if !slices.ContainsFunc(all, func(r cleanup.Row) bool { return r.Table == row.Table && r.Key == row.Key }) {
-				all = append(all, row)
-			}
+		all = append(all, rows...)
+	}
+	free := cleanup.StatusAvailable
+	for _, d := range u.FreedWith {
+		row, err := read(ctx, tx, "pci_devices", d.ID, deviceColumns()...)
+		if err != nil {
+			return nil, err
+		}
+		if d.Status != free {
+			all = append(all, row.With(map[string]*string{"status": &free, "updated_at": &at}))
 		}
 	}
 	return all, nil
 }
 
-// deviceRows returns the changes that free a device and the functions that it blocks, as
-// PciDevice.free does (nova/objects/pci_device.py). freed are the devices that are freed together.
-func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, freed []any, at, locking string) ([]cleanup.Row, error) {
-	d := f.Device
-	columns := []string{"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"}
-	row, err := read(ctx, tx, "pci_devices", d.ID, columns...)
+// deviceColumns returns the columns of pci_devices that repairs write.
+func deviceColumns() []string {
+	return []string{"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"}
+}
+
+// deviceRows returns the changes that free a device, soft-delete its row or assign it to an
+// instance.
+func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, at, locking string) ([]cleanup.Row, error) {
+	row, err := read(ctx, tx, "pci_devices", f.Device.ID, deviceColumns()...)
 	if err != nil {
 		return nil, err
+	}
+	if f.Claims != "" {
+		return claimRows(ctx, tx, f, row, at, locking)
 	}
 	free := cleanup.StatusAvailable
 	after := map[string]*string{"status": &free, "instance_uuid": nil, "request_id": nil, "updated_at": &at}
 	if f.Case == cleanup.CaseNode {
 		// Nova deletes a row by writing its own id into deleted (oslo.db, SoftDeleteMixin).
-		id := fmt.Sprint(d.ID)
+		id := fmt.Sprint(f.Device.ID)
 		after["deleted"], after["deleted_at"] = &id, &at
-		return []cleanup.Row{row.With(after)}, nil
 	}
-	if f.Claims != "" {
-		return claimRows(ctx, tx, f, row, at, columns, locking)
-	}
-	rows := []cleanup.Row{row.With(after)}
-	related := func(where string, args ...any) ([]int64, error) {
-		var ids []int64
-		err := novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
-			var id int64
-			err := rows.Scan(&id)
-			ids = append(ids, id)
-			return err
-		}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND instance_uuid IS NULL AND status IN ('unavailable', 'unclaimable') AND "+
-			where+" ORDER BY id"+locking, append([]any{d.Node}, args...)...)
-		return ids, err
-	}
-	var ids []int64
-	switch {
-	case d.Type == cleanup.TypePF:
-		ids, err = related("parent_addr = ?", d.Address)
-	case d.Type == cleanup.TypeVF && d.Parent != nil:
-		var taken bool
-		err = tx.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND parent_addr = ? AND status <> 'available' AND id NOT IN ("+
-			novadb.Places(len(freed))+"))", append([]any{d.Node, *d.Parent}, freed...)...).Scan(&taken)
-		if err == nil && !taken {
-			ids, err = related("address = ?", *d.Parent)
-		}
-	}
-	if err != nil {
-		return nil, novadb.Explain("pci_devices", err)
-	}
-	for _, id := range ids {
-		row, err := read(ctx, tx, "pci_devices", id, columns...)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row.With(map[string]*string{"status": &free, "updated_at": &at}))
-	}
-	return rows, nil
+	return []cleanup.Row{row.With(after)}, nil
 }
 
 // claimRows returns the changes that assign a free device to an instance, as PciDevice.claim and
 // allocate do: functions that the device blocks become unavailable.
-func claimRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, row cleanup.Row, at string, columns []string, locking string) ([]cleanup.Row, error) {
+func claimRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, row cleanup.Row, at, locking string) ([]cleanup.Row, error) {
 	allocated, unavailable := cleanup.StatusAllocated, cleanup.StatusUnavailable
 	after := map[string]*string{"status": &allocated, "instance_uuid": &f.Claims, "updated_at": &at}
 	if f.Request != "" {
@@ -151,7 +119,7 @@ func claimRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, row cleanup.R
 	}
 	rows := []cleanup.Row{row.With(after)}
 	where, address := "parent_addr = ?", f.Device.Address
-	if f.Device.Type == cleanup.TypeVF && f.Device.Parent != nil {
+	if (f.Device.Type == cleanup.TypeVF || f.Device.Type == cleanup.TypeVDPA) && f.Device.Parent != nil {
 		where, address = "address = ?", *f.Device.Parent
 	} else if f.Device.Type != cleanup.TypePF {
 		return rows, nil
@@ -167,7 +135,7 @@ func claimRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, row cleanup.R
 		return nil, err
 	}
 	for _, id := range ids {
-		blocked, err := read(ctx, tx, "pci_devices", id, columns...)
+		blocked, err := read(ctx, tx, "pci_devices", id, deviceColumns()...)
 		if err != nil {
 			return nil, err
 		}

@@ -23,23 +23,23 @@ type direction struct {
 // errNotPosted goes with any answer of Placement but success, and with no answer.
 var errNotPosted = errors.New("Placement")
 
-// carry brings the rows and the allocations of a unit to one side, or leaves both at the other. It
-// writes Placement first, within the transaction that has locked the evidence: Placement refuses
-// the request if the consumer generations are not those of the plan. The end of ctx does not end a
-// running transaction, but prevents another try.
+// carry brings the rows and the allocations of a unit to one side, or leaves both at the other.
+// Each try is one transaction, which locks the evidence and judges it, writes the rows, writes
+// Placement, and is committed: the database may refuse before Placement is asked, and for other
+// clients Placement changes first. Placement refuses the first request if the consumer generations
+// are not those of the plan. The end of ctx does not end a running transaction, but prevents
+// another try.
 //
 // Errors: without ErrUnknown nothing was changed.
 func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction) error {
-	post := u.Placement != nil
 	whole := context.WithoutCancel(ctx)
+	asked := false // whether Placement was asked to change the allocations
 	var err error
 	for range tries {
-		var posted bool
-		posted, err = r.transact(whole, units, u, c, post)
-		post = post && !posted
+		err = r.transact(whole, units, u, c, &asked)
 		if errors.Is(err, errNotPosted) {
-			// The transaction is over and holds no lock. The request may have been applied, or
-			// may still be applied later.
+			// The transaction is over and holds no lock. The request may have been applied, or may
+			// still be applied later.
 			side, allocErr := r.allocate(whole, u, "")
 			if allocErr != nil {
 				return errors.Join(err, allocErr)
@@ -47,18 +47,17 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 			if side != c.to {
 				return err
 			}
-			post = false
 			continue // the rows follow
 		}
 		if !again(err) || ctx.Err() != nil {
 			break
 		}
 	}
-	if err == nil || errors.Is(err, ErrUnknown) || u.Placement == nil || post {
+	if err == nil || errors.Is(err, ErrUnknown) || !asked {
 		return err
 	}
-	_, allocErr := r.allocate(whole, u, c.to.other())
-	return errors.Join(err, allocErr)
+	_, settleErr := r.settle(whole, u, c.to == Before)
+	return errors.Join(err, settleErr)
 }
 
 // again returns whether a transaction that failed may succeed when it is tried again.
@@ -70,12 +69,15 @@ func again(err error) bool {
 }
 
 // transact changes a unit in one transaction. It records the unit as begun before the first write.
+// asked says whether Placement was asked before, and then brings the allocations to c.to wherever
+// they are; transact sets it.
 //
 // Errors: errNotPosted if Placement has not confirmed the write; ErrUnknown if the outcome of
-// COMMIT is unknown. After any other error no row was written.
-func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction, post bool) (posted bool, err error) {
+// COMMIT is unknown, or the allocations are at neither side. After any other error no row was
+// written.
+func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction, asked *bool) error {
 	state := u.State
-	err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
+	err := r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
 		early, cancel := beforeLast(ctx)
 		defer cancel()
 		rows, err := c.rows(early, tx, cell, u)
@@ -89,22 +91,34 @@ func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanu
 		if err := r.Record(units); err != nil {
 			return err
 		}
-		if post {
-			err := r.post(ctx, u, c.to)
-			if errors.Is(err, cloud.ErrConflict) {
-				return fmt.Errorf("%w: the allocations have %w", errNotPosted, errChanged)
-			}
-			if err != nil {
-				return fmt.Errorf("%w: %w", errNotPosted, err)
-			}
-			posted = true
+		if err := write(ctx, tx, rows); err != nil || u.Placement == nil {
+			return err
 		}
-		return write(ctx, tx, rows)
+		if *asked {
+			// Another run may have written the allocations since, but not while the rows are locked.
+			_, held, err := r.stand(ctx, u)
+			if err != nil {
+				return unknownBecause(err)
+			}
+			if held != c.to {
+				_, err = r.allocate(ctx, u, c.to)
+			}
+			return err
+		}
+		*asked = true
+		err = r.post(ctx, u, c.to)
+		if errors.Is(err, cloud.ErrConflict) {
+			return fmt.Errorf("%w: the allocations have %w", errNotPosted, errChanged)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNotPosted, err)
+		}
+		return nil
 	})
 	if err != nil {
 		u.State = state
 	}
-	return posted, err
+	return err
 }
 
 // Limits of a transaction that locks Nova's rows. Nova's own saves wait for a lock for 50 s
@@ -181,9 +195,12 @@ func lock(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (limited context.Con
 		table, text string
 		args        []any
 	}
-	var ids []any
+	var ids, with []any
 	for _, d := range u.Devices {
 		ids = append(ids, d.ID)
+	}
+	for _, d := range u.FreedWith {
+		with = append(with, d.ID)
 	}
 	var statements []statement
 	if u.Instance != "" {
@@ -193,8 +210,12 @@ func lock(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (limited context.Con
 			{"migrations", "SELECT id FROM migrations WHERE deleted = 0 AND instance_uuid = ? FOR UPDATE", []any{u.Instance}},
 		}
 	}
-	statements = append(statements, statement{"pci_devices",
-		"SELECT id FROM pci_devices WHERE id IN (" + novadb.Places(len(ids)) + ") ORDER BY id FOR UPDATE", ids})
+	for _, some := range [][]any{ids, with} {
+		if len(some) > 0 {
+			statements = append(statements, statement{"pci_devices",
+				"SELECT id FROM pci_devices WHERE id IN (" + novadb.Places(len(some)) + ") ORDER BY id FOR UPDATE", some})
+		}
+	}
 	limited, cancel = context.WithCancel(ctx)
 	waiting := limited
 	for i, s := range statements {

@@ -41,15 +41,18 @@ repairs those: each finding has the commands to do so.
 
 Some verdicts need proof from the compute hosts: --guests reads reports that "gpustack
 host guests -o json" printed there within the last ten minutes. Without these reports, a
-row is unknown if its repair could free a device that a guest uses. --apply repairs what
-is proved stale:
+row is unknown if its repair could free a device that a guest uses. Reports made with the
+token that a dry run prints (host guests --token) are in order with the rows whatever the
+clocks say; without it, the host's clock must be synchronized. --apply repairs what is
+proved stale:
 
   online   Placement's allocations are corrected and the instance's dead migrations are
            closed, so that nova-compute's own audit frees the devices; no service is
            touched
   offline  the row is written while nova-compute on that host is down, confirmed by
            missed heartbeats and by the host's own report; --host-is-off replaces the
-           report. --claim also assigns free devices to the guests that use them
+           report, and is refused while nova-compute of that host reports. --claim also
+           assigns free devices to the guests that use them
   context  the migration context that a migration has left is cleared; no device
            changes its owner
 
@@ -178,6 +181,8 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 // repairReport is the output of repair-migration (docs/json.md).
 type repairReport struct {
 	report
+	// Token is of the database's time, for guest reports that are made after it.
+	Token       string                   `json:"token"`
 	Summary     cleanup.Summary          `json:"summary"`
 	Findings    []cleanup.Finding        `json:"findings"`
 	Pools       cleanup.PoolReport       `json:"pools"`
@@ -206,7 +211,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		return err
 	}
 	r.report.report = newReport(r.root, u.rebootRequired(ctx, r.root), false)
-	if err := errors.Join(r.opts.find.ReadReports(u.documents(opts.guests...), opts.off, time.Now), r.readInventories(), r.readConf()); err != nil {
+	if err := errors.Join(r.opts.find.ReadReports(u.documents(opts.guests...), opts.off), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}
 	repairer, err := r.connect(ctx)
@@ -214,6 +219,13 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, repairer.Databases.Close()) }()
+	if err := find.CheckOff(ctx, repairer.Databases, r.opts.find); err != nil {
+		return err
+	}
+	if r.report.Token, err = find.Token(ctx, repairer.Databases); err != nil {
+		return err
+	}
+	r.opts.find.Token, repairer.Options.Token = r.report.Token, r.report.Token
 	if err := r.interrupted(ctx); err != nil {
 		if opts.apply {
 			u.show(&r.report)

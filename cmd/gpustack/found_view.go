@@ -22,7 +22,7 @@ func (u *ui) poolTable(r cleanup.PoolReport) {
 		u.printf("pools not judged: %s\n", printable(r.Why))
 		return
 	}
-	u.printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, len(r.Findings), len(r.NotJudged))
+	u.printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Count(cleanup.Suspicious), r.Count(cleanup.Unknown))
 	hosts := map[string][]string{} // by reason
 	var reasons []string
 	for _, n := range r.NotJudged {
@@ -34,15 +34,25 @@ func (u *ui) poolTable(r cleanup.PoolReport) {
 	for _, reason := range reasons {
 		u.printf("  not judged: %s: %s\n", printable(firstOf(hosts[reason])), printable(reason))
 	}
+	for _, g := range r.Groups {
+		verdict := map[cleanup.Verdict]string{cleanup.Suspicious: "suspicious", cleanup.Unknown: "not judged"}[g.Verdict]
+		u.printf("  %s, not listed one by one: %s: %s\n", verdict, printable(firstOfMany(g.Hosts, g.Nodes)), printable(g.Why))
+	}
 }
 
 // firstOf returns the first of many names, as text.
 func firstOf(names []string) string {
-	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ", ")
+	return firstOfMany(names, len(names))
+}
+
+// firstOfMany returns the first of so many names, as text. names need not have all of them.
+func firstOfMany(names []string, of int) string {
+	names = names[:min(3, len(names))]
+	text := strings.Join(names, ", ")
+	if of > len(names) {
+		text += fmt.Sprintf(" and %d more", of-len(names))
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	return text
 }
 
 // nodeName returns the name of a compute node: that of its host, if the host has only this one.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/cleanup"
@@ -32,6 +33,9 @@ func (u *ui) repairTable(r repairReport) {
 		long = fmt.Sprintf(" (%d for too long)", s.BusyLong)
 	}
 	u.printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
+	if slices.ContainsFunc(r.Findings, func(f cleanup.Finding) bool { return f.Verdict == cleanup.Unknown || f.Needs != "" }) {
+		u.printf("token for guest reports that are made now: gpustack host guests --token %s -o json\n", r.Token)
+	}
 	u.poolTable(r.Pools)
 	u.allocationTable(r.Allocations)
 }
@@ -92,6 +96,11 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 				verb = "assigns to the instance"
 			}
 			u.printf("  %s %s of %s\n", verb, d.Address, printable(d.Host))
+		}
+		for _, d := range unit.FreedWith {
+			if d.Status != cleanup.StatusAvailable {
+				u.printf("  frees with it %s, which is %s\n", d.Address, d.Status)
+			}
 		}
 	}
 }

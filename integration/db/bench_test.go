@@ -6,19 +6,45 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
 
 // BenchmarkRepairMigration times the whole process on a cell of a million devices, of which 20 are
 // stale, beside one scan of the tables that decide: interleaved, because both depend on what else
-// the machine does. It prints the medians, and the memory that the process takes at most.
+// the machine does. It prints the medians, the statements that the process sends, and the memory
+// that it takes at most, side by side for clouds with more and more to judge.
 func BenchmarkRepairMigration(b *testing.B) {
 	w := world{nodes: 100_000, instances: 200_000, migrations: 300_000, stale: 20}
 	w.make(b)
+	for _, test := range []struct {
+		name   string
+		change []string
+	}{
+		{"open=0.1%", w.open(1000)},
+		{"open=1%", w.open(100)},
+		{"open=5%", w.open(20)},
+		{"open=20%", w.open(5)},
+		// The migrations of these left devices on the destination, whose rows must be judged (case B).
+		{"open=20%,left=0.1%", w.leave(1000)},
+		{"open=20%,left=1%", w.leave(100)},
+		{"open=20%,left=5%", w.leave(20)},
+		// No pools match; of the nodes whose nova-compute is down they are not judged.
+		{"pools-differ", []string{"DELETE FROM pci_devices WHERE id > " + strconv.Itoa(w.devices()), "UPDATE compute_nodes SET pci_stats = '[]'",
+			"UPDATE services SET last_seen_up = UTC_TIMESTAMP() + INTERVAL 1 DAY"}},
+		{"pools-differ,down", []string{"UPDATE services SET last_seen_up = UTC_TIMESTAMP() - INTERVAL 1 DAY"}},
+	} {
+		w.exec(b, test.change...)
+		b.Run(test.name, w.bench)
+	}
+}
+
+// bench prints the figures of a world.
+func (w world) bench(b *testing.B) {
 	root := machine(b)
 	var whole, own, scans, read []float64
-	for range 7 {
+	for range 5 {
 		scans = append(scans, seconds(b, func(ctx context.Context) error { return w.scan(ctx, true) }))
 		read = append(read, seconds(b, func(ctx context.Context) error { return w.scan(ctx, false) }))
 		cmd := exec.Command(gpustack, "repair-migration", "--root", root)
@@ -31,7 +57,9 @@ func BenchmarkRepairMigration(b *testing.B) {
 		}))
 		own = append(own, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
 	}
+	before := selects(b)
 	_, most := maxRSS(b, root, "repair-migration", "--root", root)
+	b.ReportMetric(float64(selects(b)-before), "statements")
 	b.ReportMetric(median(scans), "scan-s")
 	b.ReportMetric(median(read), "read-s")
 	b.ReportMetric(median(whole), "gpustack-s")
@@ -39,6 +67,16 @@ func BenchmarkRepairMigration(b *testing.B) {
 	b.ReportMetric(median(whole)/median(scans), "times-the-scan")
 	b.ReportMetric(most, "MiB")
 	b.ReportMetric(0, "ns/op")
+}
+
+// selects returns how many SELECT statements the server has run.
+func selects(b *testing.B) int {
+	b.Helper()
+	n, err := strconv.Atoi(database.find(b, "SHOW GLOBAL STATUS LIKE 'Com_select'")[0][1])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }
 
 func seconds(b *testing.B, act func(context.Context) error) float64 {

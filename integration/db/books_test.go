@@ -86,9 +86,9 @@ func TestBooks(t *testing.T) {
 	}{
 		"still on the source":       {host: "gpu1", state: cleanup.Written, changes: 1, settled: true},
 		"on the destination":        {host: "gpu2", state: cleanup.Written, changes: 1, settled: true},
-		"the row cannot be written": {host: "gpu1", trigger: "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'", state: cleanup.Skipped, err: true, changes: 2},
-		// Placement is written once, and once again to go back.
-		"a deadlock, each time": {host: "gpu1", trigger: "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'deadlock'", state: cleanup.Skipped, err: true, changes: 2},
+		"the row cannot be written": {host: "gpu1", trigger: "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'", state: cleanup.Skipped, err: true},
+		// The database refuses before Placement is asked.
+		"a deadlock, each time": {host: "gpu1", trigger: "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'deadlock'", state: cleanup.Skipped, err: true},
 		// The allocations are written as they are, so that the refused request cannot follow.
 		"something else was faster":        {host: "gpu1", refuse: cloud.ErrConflict, refusals: 1, state: cleanup.Skipped, changes: 1},
 		"Placement does not answer once":   {host: "gpu1", refuse: errors.New("503"), refusals: 1, state: cleanup.Skipped, err: true, changes: 1},
@@ -127,7 +127,7 @@ func TestBooks(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer databases.Close()
-			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil, time.Now)
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,7 +225,7 @@ func TestBooksOfEvacuation(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer databases.Close()
-			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2")}, []string{"gpu1"}, time.Now)
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2")}, []string{"gpu1"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -302,7 +302,7 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer databases.Close()
-			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, []string{"gpu1"}, time.Now)
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, []string{"gpu1"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -380,7 +380,7 @@ func TestBooksElsewhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer databases.Close()
-			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, nil, time.Now)
+			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,7 @@ func newTries(t *testing.T, address string, hosts ...string) *tries {
 	for _, host := range hosts {
 		reports = append(reports, evidence.Report(host))
 	}
-	proof, err := cleanup.NewProof(reports, nil, time.Now)
+	proof, err := cleanup.NewProof(reports, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func TestEvacuatedBesideError(t *testing.T) {
 	books := &placement{left: map[string]bool{}, refuse: map[string]bool{}, held: map[string]cloud.Allocations{
 		u: {Providers: map[string]map[string]int{"provider of gpu1": oneCard, "provider of gpu2": oneCard}, Project: "p", User: "u", Generation: &one},
 	}}
-	proof, err := cleanup.NewProof(nil, []string{"gpu1"}, time.Now)
+	proof, err := cleanup.NewProof(nil, []string{"gpu1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package db
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,71 @@ func TestManyDevices(t *testing.T) {
 			t.Logf("%d devices of %d hosts: %.1f s", test.hosts*test.each, test.hosts, time.Since(begin).Seconds())
 			if status != 2 || len(found) != test.hosts*test.each {
 				t.Errorf("exit status %d, %d findings", status, len(found))
+			}
+		})
+	}
+}
+
+// TestStatementsOfManyNodes: the number of statements that read rows by their addresses does not
+// depend on the number of nodes, and each finds its rows by an index that begins with the node and
+// the address.
+func TestStatementsOfManyNodes(t *testing.T) {
+	for name, make := range map[string]func(t *testing.T, nodes int) (args []string){
+		"guests that use free devices": func(t *testing.T, nodes int) (args []string) {
+			for i := range nodes {
+				host, u := fmt.Sprintf("gpu%d", i), UUID(i)
+				node := database.Cell1.Compute(t, host)
+				database.Cell1.Instance(t, u, host, "active", "", Asks("K4200:2", RequestOf(u)))
+				r := evidence.Report(host)
+				id := fmt.Sprintf("%032d", i)
+				r.MachineID = &id
+				for n := range 2 {
+					a := pci.Address{Bus: uint8(0x84 + n)}
+					database.Cell1.Card(t, node, a.String(), "available", "")
+					one := []pci.Address{a}
+					r.Holders = append(r.Holders, guest.Holder{PID: 2, Command: "qemu-system-x86", UUID: &u, Group: &n, Functions: one, Asked: one})
+				}
+				r.Guests = append(r.Guests, guest.Guest{PID: 2, Command: "qemu-system-x86", UUID: &u, Asked: []pci.Address{{Bus: 0x84}, {Bus: 0x85}}})
+				args = append(args, "--guests", evidence.Write(t, r))
+			}
+			return args
+		},
+		"renamed nodes": func(t *testing.T, nodes int) (args []string) {
+			for i := range nodes {
+				host, u := fmt.Sprintf("gpu%d", i), UUID(i)
+				old := database.Cell1.Compute(t, host, ServiceDeleted(time.Hour))
+				live := database.Cell1.Compute(t, host, Node(Row{"hypervisor_hostname": host + ".example.org"}))
+				database.Cell1.Instance(t, u, host, "active", "")
+				database.Cell1.Card(t, old, first, "allocated", u)
+				database.Cell1.Card(t, live, first, "available", "")
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			counts := map[int]int{}
+			for _, nodes := range []int{3, 40} {
+				reset(t)
+				args := make(t, nodes)
+				var by []string
+				for _, statement := range logged(t, func() { findings(t, machine(t), args...) }) {
+					related := len(args) > 0 && !strings.Contains(statement, "AND NOT ")
+					if strings.Contains(statement, "address IN (") && !related {
+						by = append(by, statement)
+					}
+				}
+				counts[nodes] = len(by)
+				for _, statement := range by {
+					// Of so few rows the server would read all.
+					forced := strings.Replace(statement, "pci_devices", "pci_devices FORCE INDEX (uniq_pci_devices0compute_node_id0address0deleted)", 1)
+					plan := database.find(t, "EXPLAIN "+forced)
+					if plan[0][3] != "range" || plan[0][6] != "47" {
+						t.Errorf("%d nodes: %s", nodes, plan)
+					}
+				}
+			}
+			if counts[3] == 0 || counts[3] != counts[40] {
+				t.Errorf("statements by number of nodes: %v", counts)
 			}
 		})
 	}

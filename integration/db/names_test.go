@@ -172,7 +172,8 @@ func TestNames(t *testing.T) {
 				gpu2(t, c)
 				c.Card(t, node, first, "allocated", u)
 			},
-			args: off("dead"), found: []string{"dead " + first + " A stale nova"}, frees: true,
+			args:  func(t *testing.T) []string { return []string{"--guests", report(t, "dead", false)} },
+			found: []string{"dead " + first + " A stale nova"}, frees: true,
 		},
 		"compute_nodes.host in other letters than services.host": {
 			host: "DEAD", service: Service(Row{"host": "dead"}),
@@ -180,7 +181,8 @@ func TestNames(t *testing.T) {
 				gpu2(t, c)
 				c.Card(t, node, first, "allocated", u)
 			},
-			args: off("dead"), found: []string{"DEAD " + first + " A stale nova"}, frees: true,
+			args:  func(t *testing.T) []string { return []string{"--guests", report(t, "dead", false)} },
+			found: []string{"DEAD " + first + " A stale nova"}, frees: true,
 		},
 		// Reports.
 		"a report in other letters proves absence": {
@@ -362,7 +364,9 @@ func TestNames(t *testing.T) {
 				c.Card(t, node, first, "allocated", u)
 				c.Migration(t, 3, u, "migration", "error", "gpu2", "dead")
 			},
-			args:  func(*testing.T) []string { return []string{"--host-is-off", "dead", "--host-is-off", "gpu2"} },
+			args: func(t *testing.T) []string {
+				return []string{"--host-is-off", "dead", "--guests", report(t, "gpu2", false)}
+			},
 			found: []string{"dead " + first + " X unknown", "gpu2 " + first + " X unknown"}, reason: []string{`host "gpu2"`, "its node is NULL"},
 		},
 		// Options.

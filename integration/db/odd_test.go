@@ -119,7 +119,7 @@ func TestOddRows(t *testing.T) {
 				c.Card(t, c.Compute(t, "gpu4"), second, "allocated", u)
 				update(t, "UPDATE nova_cell1.compute_nodes SET host = NULL, hypervisor_hostname = NULL WHERE host = 'gpu4'")
 			},
-			found: []string{second + " E stale offline"},
+			found: []string{second + " E unknown"},
 		},
 		"a uuid in capitals": {
 			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {

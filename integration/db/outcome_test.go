@@ -162,7 +162,7 @@ func newDead(t *testing.T) *dead {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { databases.Close() })
-	proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil, time.Now)
+	proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host/guest"
 	"gpustack/integration/evidence"
 )
 
@@ -94,8 +93,7 @@ func TestRepair(t *testing.T) {
 	// Reports of nova-compute's that have been up for a time, and of a resize's leavings.
 	at := func(up time.Duration, host string) func(*testing.T) string {
 		return func(t *testing.T) string {
-			started := time.Now().UTC().Add(-up)
-			return evidence.Write(t, evidence.Report(host, func(r *guest.Report) { r.NovaCompute[0].Started = &started }))
+			return evidence.Write(t, evidence.Report(host, evidence.RunningFor(up)))
 		}
 	}
 	defines := func(host string) func(*testing.T) string {
@@ -107,6 +105,14 @@ func TestRepair(t *testing.T) {
 		return func(t *testing.T) string {
 			return evidence.Write(t, evidence.Report(host, evidence.Holds(t, first, u)))
 		}
+	}
+	// arrived is a live migration from gpu2 to gpu1 that is completed by its record, while the
+	// instance is still on gpu2.
+	arrived := func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
+		c.Instance(t, u, "gpu2", "active", "")
+		c.Card(t, gpu1, first, "allocated", u)
+		c.Card(t, gpu2, first, "allocated", u)
+		c.Migration(t, 3, u, "live-migration", "completed", "gpu2", "gpu1")
 	}
 	resized := func(status string) func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
 		return func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
@@ -250,13 +256,12 @@ func TestRepair(t *testing.T) {
 			reports: reports{"gpu1": func(t *testing.T) string { return evidence.Write(t, evidence.Report("gpu1")) }},
 			found:   []string{"gpu1 " + first + " A stale offline"}, left: []string{"gpu1 " + first + " A stale offline"}, cards: []string{"allocated " + u},
 		},
-		"A: forced down, but reporting": {
+		"A: forced down, but reporting": { // TestDeclaredOff: the host cannot be declared off
 			host: []HostOption{ForcedDown()},
 			rows: func(t *testing.T, c *Cell, gpu1, _ int64) {
 				c.Instance(t, other, "gpu2", "active", "")
 				c.Card(t, gpu1, first, "allocated", u)
 			},
-			args:  []string{"--host-is-off", "gpu1"},
 			found: []string{"gpu1 " + first + " A stale nova"}, left: []string{"gpu1 " + first + " A stale nova"}, cards: []string{"allocated " + u},
 		},
 		"D: the host is gone for good": {
@@ -278,6 +283,20 @@ func TestRepair(t *testing.T) {
 			},
 			reports: reports{"gpu1": gone("gpu1")},
 			found:   []string{"gpu1 " + first + " E stale offline"}, left: []string{}, cards: []string{"available NULL"}, free: 1,
+		},
+		"E: the last step of a live migration has failed, and the guest runs here": {
+			rows:    arrived,
+			reports: reports{"gpu1": holds("gpu1")},
+			found:   []string{"gpu1 " + first + " E suspicious"}, left: []string{"gpu1 " + first + " E suspicious"}, cards: []string{"allocated " + u},
+		},
+		"E: nobody has reported": {
+			rows:  arrived,
+			found: []string{"gpu1 " + first + " E unknown"}, left: []string{"gpu1 " + first + " E unknown"}, cards: []string{"allocated " + u},
+		},
+		"E: and it does not run here": {
+			rows:    arrived,
+			reports: reports{"gpu1": at(20*time.Minute, "gpu1")},
+			found:   []string{"gpu1 " + first + " E stale nova"}, left: []string{"gpu1 " + first + " E stale nova"}, cards: []string{"allocated " + u},
 		},
 		"E: evacuated": {
 			host: []HostOption{down},

@@ -62,7 +62,7 @@ func TestUpgradeKilled(t *testing.T) {
 	if commit, binary, ok := strings.Cut(*record, "="); ok {
 		recordRows(t, commit, binary)
 	}
-	for _, commit := range []string{"aa95e30", "72aac5b"} {
+	for _, commit := range []string{"aa95e30", "72aac5b", "47ed7fd"} {
 		text, err := os.ReadFile("testdata/upgrade/" + commit + ".json")
 		if err != nil {
 			t.Fatal(err)

@@ -13,11 +13,18 @@ import (
 	"gpustack/cleanup/repair"
 )
 
-// TestUpgradeOnline: an online repair that commit 37dfc5c recorded, with the one migration that it
-// closed and the allocations of two consumers, is undone, and if that run was interrupted,
-// determined: before its request to Placement, between that and COMMIT, and after COMMIT.
+// TestUpgradeOnline: an online repair that an earlier commit recorded, with the allocations of two
+// consumers, is undone, and if that run was interrupted, determined: before its request to
+// Placement, between that and COMMIT, and after COMMIT. Commit 37dfc5c recorded the one migration
+// that it closed, 47ed7fd a list, but not the rows that are freed with devices.
 func TestUpgradeOnline(t *testing.T) {
-	text, err := os.ReadFile("testdata/upgrade/37dfc5c.json")
+	for _, file := range []string{"37dfc5c.json", "47ed7fd-online.json"} {
+		t.Run(file, func(t *testing.T) { upgradeOnline(t, file) })
+	}
+}
+
+func upgradeOnline(t *testing.T, file string) {
+	text, err := os.ReadFile("testdata/upgrade/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}

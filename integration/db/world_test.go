@@ -39,23 +39,13 @@ func (w world) make(t testing.TB) {
 	if err := database.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := database.SQL.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	uuid := func(n string) string {
-		return "LOWER(CONCAT_WS('-', SUBSTR(MD5(" + n + "), 1, 8), SUBSTR(MD5(" + n + "), 9, 4), CONCAT('4', SUBSTR(MD5(" + n + "), 14, 3)), CONCAT('a', SUBSTR(MD5(" + n + "), 18, 3)), SUBSTR(MD5(" + n + "), 21, 12)))"
-	}
 	// Device d, from 0, is on node d div each; instance i, from 0, is on node i mod nodes.
 	each := w.devices() / w.nodes
 	owner := fmt.Sprintf("(d %% %[1]d DIV 5 * %[2]d + d DIV %[1]d)", each, w.nodes)
-	// Nodes are called as clouds call them.
-	node := func(n string) string { return "CONCAT('gpu', 1 + " + n + ", '.example.org')" }
+	uuid, node := uuidBy, nodeBy
 	// The columns of instance_extra that nothing reads are most of it.
 	blob := func(n int) string { return fmt.Sprintf("REPEAT('{\"nova_object.name\": \"Flavor\", ', %d)", n/30) }
-	for _, statement := range []string{
-		"USE nova_cell1",
+	w.exec(t,
 		"SET SESSION foreign_key_checks = 0, unique_checks = 0",
 		fmt.Sprintf(`INSERT INTO services (uuid, host, `+"`binary`"+`, topic, version, report_count, disabled, forced_down, deleted, created_at, updated_at, last_seen_up)
 			SELECT %s, %s, 'nova-compute', 'compute', 64, 100, 0, 0, 0, UTC_TIMESTAMP() - INTERVAL 200 DAY, UTC_TIMESTAMP(), UTC_TIMESTAMP() FROM seq_0_to_%d`,
@@ -86,7 +76,51 @@ func (w world) make(t testing.TB) {
 			uuid("d + 30000000"), each, uuid(owner), uuid(owner+" + 10000000"), w.devices()-1),
 		fmt.Sprintf("UPDATE instances SET deleted = id WHERE id %% %d = 0", w.instances*4/w.stale),
 		"ANALYZE TABLE instances, instance_extra, migrations, pci_devices",
-	} {
+	)
+}
+
+// uuidBy is the SQL of a uuid that a number decides.
+func uuidBy(n string) string {
+	return "LOWER(CONCAT_WS('-', SUBSTR(MD5(" + n + "), 1, 8), SUBSTR(MD5(" + n + "), 9, 4), CONCAT('4', SUBSTR(MD5(" + n + "), 14, 3)), CONCAT('a', SUBSTR(MD5(" + n + "), 18, 3)), SUBSTR(MD5(" + n + "), 21, 12)))"
+}
+
+// nodeBy is the SQL of a node's name by its number from 0. Nodes are called as clouds call them.
+func nodeBy(n string) string {
+	return "CONCAT('gpu', 1 + " + n + ", '.example.org')"
+}
+
+// The number of a migration's instance's node, and that of the other node, by the migration's id.
+func (w world) ownNode() string   { return fmt.Sprintf("((id - 1) %% %d)", w.nodes) }
+func (w world) otherNode() string { return fmt.Sprintf("((id - 1) DIV 7 %% %d)", w.nodes) }
+
+// open returns the statements that leave one of so many migrations in error, apart from those of
+// deleted instances: the instance has stayed on the source.
+func (w world) open(of int) []string {
+	return []string{fmt.Sprintf(`UPDATE migrations SET status = 'error', source_compute = %[1]s, source_node = %[1]s, dest_compute = %[2]s, dest_node = %[2]s
+		WHERE id %% %[3]d = 0 AND instance_uuid IN (SELECT uuid FROM instances WHERE deleted = 0)`,
+		nodeBy(w.ownNode()), nodeBy(w.otherNode()), of)}
+}
+
+// leave returns the statements that leave one device more on the destination of one of so many
+// migrations in error.
+func (w world) leave(of int) []string {
+	return []string{fmt.Sprintf(`INSERT INTO pci_devices (uuid, compute_node_id, address, vendor_id, product_id, dev_type, label, status, extra_info,
+			instance_uuid, request_id, numa_node, deleted, created_at, updated_at)
+		SELECT %s, 1 + %s, CONCAT(LPAD(HEX(id), 8, '0'), '.9'), '10de', '11b4', 'type-PCI', 'label_10de_11b4', 'allocated', '{}', instance_uuid, uuid, 0, 0,
+		UTC_TIMESTAMP() - INTERVAL 200 DAY, UTC_TIMESTAMP() - INTERVAL 95 DAY FROM migrations m WHERE status = 'error' AND id DIV 5 %% %d = 0 AND %[2]s <> %[4]s
+		AND NOT EXISTS (SELECT 1 FROM pci_devices d WHERE d.compute_node_id = 1 + %[5]s AND d.address = CONCAT(LPAD(HEX(m.id), 8, '0'), '.9'))`,
+		uuidBy("id + 60000000"), w.otherNode(), of, w.ownNode(), strings.ReplaceAll(w.otherNode(), "id", "m.id"))}
+}
+
+// exec runs statements in cell1, with one connection.
+func (w world) exec(t testing.TB, statements ...string) {
+	t.Helper()
+	conn, err := database.SQL.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, statement := range append([]string{"USE nova_cell1"}, statements...) {
 		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
 			t.Fatalf("%.60s: %v", statement, err)
 		}

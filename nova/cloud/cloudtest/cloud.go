@@ -39,6 +39,7 @@ type Cloud struct {
 	Quota     map[string]int   // limits in the API's words
 	Networks  []map[string]any // as Neutron prints them
 	PCI       *Devices         // that compute nodes report to Placement; nil: none does
+	Consumers *Consumers       // of Placement; nil: those of PCI and Instances
 	created   int
 
 	ComputePath string // of Nova, in the catalog
@@ -124,6 +125,9 @@ func New(newest int) *Cloud {
 			return
 		}
 		if c.hosts != nil && c.hosts.serve(w, r) {
+			return
+		}
+		if c.Consumers != nil && c.Consumers.answer(w, r) {
 			return
 		}
 		mux.ServeHTTP(w, r)

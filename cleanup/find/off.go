@@ -1,0 +1,94 @@
+package find
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+	"gpustack/host"
+	"gpustack/host/guest"
+)
+
+// ErrAlive goes with a host that is declared off although its nova-compute has reported.
+var ErrAlive = host.WithHint(errors.New("it is declared off, but its nova-compute reports"),
+	"stop the host and repeat this when its nova-compute has been silent for long enough; while it runs, give its guest report instead (--guests)")
+
+// CheckOff returns an error for each host that is declared off although nova-compute on it has
+// reported within cleanup.Silence, in any cell. It reads nothing if no host is declared off.
+//
+// Errors: ErrAlive, and those of the databases.
+func CheckOff(ctx context.Context, d *novadb.Databases, o Options) error {
+	if !slices.ContainsFunc(o.off(), func(string) bool { return true }) {
+		return nil
+	}
+	var errs []error
+	for _, c := range d.All() {
+		if c.IsCell0() {
+			continue
+		}
+		tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		if err == nil {
+			_, err = newReader(ctx, tx, d, c, o)
+			tx.Rollback() //nolint:errcheck // nothing was written
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("cell %s: %w", c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// off returns the hosts that are declared off, by the names that were given.
+func (o Options) off() []string {
+	if o.Proof == nil {
+		return nil
+	}
+	return slices.DeleteFunc(o.Proof.Hosts(), func(name string) bool { return !o.Proof.Off(name) })
+}
+
+// checkOff is CheckOff for the reader's cell.
+func (r *reader) checkOff(ctx context.Context) error {
+	var errs []error
+	for _, name := range r.options.off() {
+		hosts, err := r.names.spellings(ctx, "compute_nodes.host", name)
+		if err != nil {
+			return err
+		}
+		services, err := r.servicesOf(ctx, append([]string{name}, hosts...))
+		if err != nil {
+			return err
+		}
+		for _, s := range services {
+			if s.LastSeen != nil && r.now.Sub(*s.LastSeen) < cleanup.Silence(r.options.Down) {
+				errs = append(errs, fmt.Errorf("host %s: %w: it did so at %s, %s ago by the database's clock, which is less than %s", s.Host, ErrAlive,
+					s.LastSeen.UTC().Format(time.RFC3339), r.now.Sub(*s.LastSeen).Round(time.Second), cleanup.Silence(r.options.Down)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Token returns a token of the present time for guest reports. Of the clocks of all cells the one
+// that is behind all others counts: a report that is made with the token is then from after the
+// token's time in each cell.
+func Token(ctx context.Context, d *novadb.Databases) (string, error) {
+	var first time.Time
+	for _, c := range d.All() {
+		if c.IsCell0() {
+			continue
+		}
+		var now time.Time
+		if err := c.DB.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP(6)").Scan(&now); err != nil {
+			return "", novadb.Explain("cell "+c.Name, err)
+		}
+		if first.IsZero() || now.Before(first) {
+			first = now
+		}
+	}
+	return guest.NewToken(first), nil
+}
