@@ -67,6 +67,7 @@ test:
 # All tests, the long ones too.
 test-full: test
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
+	.ci/inside go test -count=1 -timeout 2h ./integration/db -run TestHistories -histories 2000 -history-seed 0
 	.ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
 	.ci/inside go test -count=1 -timeout 2h -v ./integration/chain -full
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m

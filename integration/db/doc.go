@@ -5,8 +5,9 @@
 // Real: the server, the schema with its keys, cell_mappings as nova-manage writes them,
 // what stands in a flavor, a request or a migration context, for Nova's objects write
 // it, and the tracker. Not real: the rows, as far as the test chooses them; services,
-// so that nothing changes a row meanwhile; Placement. package integration/nova has all
-// that, and takes minutes instead of seconds.
+// so that nothing changes a row meanwhile. package integration/nova has all that, and
+// takes minutes instead of seconds. Placement is real where a test starts one
+// (placement.go); TestHistories does.
 //
 // The oracle does what concerns PCI devices of the first audit after nova-compute's
 // start: it loads the rows, takes the hypervisor's list, allocates what instances of

@@ -393,18 +393,19 @@ func TestClocks(t *testing.T) {
 // name. What contradicts itself is unknown; repair and undo keep it.
 func TestComputeID(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
-	for _, s := range []string{"instances ADD COLUMN compute_id BIGINT", "migrations ADD COLUMN dest_compute_id BIGINT"} {
-		if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+s); err != nil {
+	for table, column := range map[string]string{"instances": "compute_id", "migrations": "dest_compute_id"} {
+		if len(database.find(t, "SELECT 1 FROM information_schema.columns WHERE table_schema = 'nova_cell1' AND table_name = ? AND column_name = ?", table, column)) > 0 {
+			continue // the schema of a later Nova
+		}
+		if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" ADD COLUMN "+column+" BIGINT"); err != nil {
 			t.Fatal(err)
 		}
-	}
-	defer func() {
-		for _, s := range []string{"instances DROP COLUMN compute_id", "migrations DROP COLUMN dest_compute_id"} {
-			if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+s); err != nil {
+		defer func() {
+			if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" DROP COLUMN "+column); err != nil {
 				t.Error(err)
 			}
-		}
-	}()
+		}()
+	}
 	null := sql.NullInt64{}
 	id := func(n int64) sql.NullInt64 { return sql.NullInt64{Int64: n, Valid: true} }
 	for name, test := range map[string]struct {

@@ -13,6 +13,8 @@ type Tracked struct {
 	Pools []Pool
 	// Offers is by alias how many a flavor could ask for and be let on the node.
 	Offers map[string]int
+	// Free are the addresses of the devices in the pools.
+	Free []string
 	// Error is the class of the exception, if there is one, and Message its text.
 	// nova-compute would raise it with each audit.
 	Error, Message string

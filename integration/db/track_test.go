@@ -28,6 +28,21 @@ func content(free int) Tracked {
 	return tracked
 }
 
+// counted returns an answer without the addresses of free devices, of which its pools have the
+// number.
+func counted(t *testing.T, tracked Tracked) Tracked {
+	t.Helper()
+	free := 0
+	for _, p := range tracked.Pools {
+		free += p.Count
+	}
+	if len(tracked.Free) != free {
+		t.Errorf("%d devices are free by the pools, not %q", free, tracked.Free)
+	}
+	tracked.Free = nil
+	return tracked
+}
+
 // TestTrack: the oracle knows what is known of Nova.
 func TestTrack(t *testing.T) {
 	guest := UUID(1)
@@ -158,7 +173,7 @@ func TestTrack(t *testing.T) {
 			if test.devices == nil {
 				test.devices = K4200s(first, second)
 			}
-			if diff := cmp.Diff(test.want, database.Track(t, cell, node, test.devices)); diff != "" {
+			if diff := cmp.Diff(test.want, counted(t, database.Track(t, cell, node, test.devices))); diff != "" {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
@@ -200,7 +215,7 @@ func TestTrackFunctions(t *testing.T) {
 			cell.Card(t, node, whole, "allocated", UUID(1), PF())
 			cell.Card(t, node, one, "unavailable", "", VF(whole))
 			cell.Card(t, node, two, "unavailable", "", VF(whole))
-			if diff := cmp.Diff(test.want, database.Track(t, cell, node, cell.Reported(t, node))); diff != "" {
+			if diff := cmp.Diff(test.want, counted(t, database.Track(t, cell, node, cell.Reported(t, node)))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -215,7 +230,7 @@ func TestTrackAndSave(t *testing.T) {
 	cell.Card(t, node, first, "allocated", UUID(1))
 	want := content(1)
 	want.Changes = freed(UUID(1))
-	if diff := cmp.Diff(want, database.TrackAndSave(t, cell, node, K4200s(first))); diff != "" {
+	if diff := cmp.Diff(want, counted(t, database.TrackAndSave(t, cell, node, K4200s(first)))); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([][]string{{first, "available", "NULL", "NULL"}}, cell.Dump(t, "pci_devices", "address", "status", "instance_uuid", "request_id")); diff != "" {
@@ -224,7 +239,7 @@ func TestTrackAndSave(t *testing.T) {
 	if stats := cell.Dump(t, "compute_nodes", "pci_stats LIKE '%\"count\": 1%'"); stats[0][0] != "1" {
 		t.Errorf("pci_stats: %q", cell.Dump(t, "compute_nodes", "pci_stats"))
 	}
-	if diff := cmp.Diff(content(1), database.Track(t, cell, node, K4200s(first))); diff != "" {
+	if diff := cmp.Diff(content(1), counted(t, database.Track(t, cell, node, K4200s(first)))); diff != "" {
 		t.Error(diff)
 	}
 }

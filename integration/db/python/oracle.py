@@ -71,6 +71,7 @@ def track(question):
             "changes": changes(before, tracker.pci_devs),
             "pools": pools(tracker.stats.pools),
             "offers": offers(tracker),
+            "free": sorted({dev.address for dev in tracker.stats.get_free_devs()}),
         }
         if question["save"]:
             node.pci_device_pools = tracker.stats.to_device_pools_obj()
