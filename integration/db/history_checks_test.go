@@ -66,7 +66,7 @@ func (p *play) checkOffered(before, after offers) {
 				continue
 			}
 			switch {
-			case after.rows[name] && !before.rows[name]:
+			case after.rows[name] && !before.rows[name] && !before.tracked[name]:
 				p.fail("1: %s was freed: %s", name, why)
 			case after.tracked[name] && !before.tracked[name] && !before.refused[h.name]:
 				p.fail("1: Nova's tracker frees %s: %s", name, why)
@@ -208,20 +208,22 @@ func (p *play) checkUnit(o *operator, u cleanup.Unit) {
 func (p *play) count() {
 	for _, o := range p.lab.operators {
 		for _, e := range o.entries {
+			if closed := e.ended && !slices.ContainsFunc(e.units, cleanup.Unit.Open); closed && e.lost {
+				p.progress["recovered after a lost COMMIT"]++
+			} else if closed && e.killed {
+				p.progress["recovered after a kill"]++
+			}
 			for _, u := range e.units {
 				if !u.Written() {
 					continue
 				}
 				p.progress["repaired "+string(u.Repair)]++
-				if e.lost && e.ended {
-					p.progress["recovered after a lost COMMIT"]++
-				}
 				if u.Repair == cleanup.Online && len(p.reports) == 2 {
 					p.progress["online with both reports"]++
 				}
 				for _, d := range u.Devices {
-					if d.Type == cleanup.TypePF {
-						p.progress["a PF"]++
+					if d.Type == cleanup.TypePF && p.absent(d.Host, d.Address) {
+						p.progress["a PF whose family is absent"]++
 					}
 					if u.Repair == cleanup.Offline && slices.Contains(p.off, d.Host) {
 						p.progress["offline on a host declared off"]++
@@ -230,4 +232,14 @@ func (p *play) count() {
 			}
 		}
 	}
+}
+
+// absent returns whether no guest uses a function or one of its family.
+func (p *play) absent(host, address string) bool {
+	h, err := p.w.host(host)
+	if err != nil {
+		return false
+	}
+	f, err := h.function(address)
+	return err == nil && p.w.inGuest(h, f) == ""
 }

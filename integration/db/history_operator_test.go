@@ -53,9 +53,10 @@ type operator struct {
 
 // entry is what a run has recorded in the journal.
 type entry struct {
-	units []cleanup.Unit
-	lost  bool // COMMIT was not answered
-	ended bool // Recover has determined an outcome
+	units  []cleanup.Unit
+	lost   bool // COMMIT was not answered
+	killed bool // the run was killed
+	ended  bool // Recover has determined an outcome
 }
 
 // lateRequest is a change of allocations that Placement makes later than it was asked to.
@@ -250,12 +251,15 @@ func (o *operator) run(ctx context.Context) (err error) {
 			err = errors.New("killed")
 		}
 	}()
+	o.findings = nil
+	if err := find.CheckOff(ctx, o.databases, o.options); err != nil {
+		return err
+	}
 	if err := o.recover(ctx); err != nil {
 		return err
 	}
 	e := &entry{}
 	r := o.repairer(e)
-	o.findings = nil
 	if _, err := find.Rows(ctx, o.databases, o.options, func(f cleanup.Finding) { o.findings = append(o.findings, f) }); err != nil {
 		return err
 	}
@@ -267,7 +271,9 @@ func (o *operator) run(ctx context.Context) (err error) {
 		return nil
 	}
 	o.entries = append(o.entries, e)
+	e.killed = true
 	err = r.Apply(ctx, units)
+	e.killed = false
 	e.lost = errors.Is(err, novadb.ErrCommitUnknown)
 	return err
 }

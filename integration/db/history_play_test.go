@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,21 +12,29 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
 	"gpustack/host/guest"
 )
 
-// play is a history that is carried out: steps of the world, then its rows, then what operators do.
+// play is a history that is carried out: steps of the world, then its rows, then what operators
+// do.
 //
-//	report H AGO    a guest report of host H, some minutes old, is given to all runs
-//	believe H       --host-is-off H is given to all runs
-//	run O [WHAT]…   operator O runs repair-migration --apply. WHAT is one of
-//	                postN=lost, refused or late:P   the Nth change of allocations is applied and
-//	                                not answered, is not applied, or is applied at point P, 0 for
-//	                                after all runs
-//	                commit=lost, commit=answer      COMMIT, or its answer, is lost
-//	                update=cut                      the connection is lost at the first UPDATE
-//	                user=denied                     the account may not update migrations
-//	                P=kill, P=O                     at point P the run is killed, or O runs
+//	report H AGO [WHAT]  a guest report of host H, some minutes old, is given to all runs. WHAT is
+//	                     token:M for one with a token that is M minutes older than the report, or
+//	                     old for one that an earlier release made
+//	believe H            --host-is-off H is given to all runs
+//	run O [WHAT]…        operator O runs repair-migration --apply. WHAT is one of
+//	    postN=lost, refused or late:P  the Nth change of allocations is applied and not answered,
+//	                     is not applied, or is applied at point P, 0 for after all runs
+//	    commit=lost, commit=answer  COMMIT, or its answer, is lost
+//	    update=cut       the connection is lost at the first UPDATE
+//	    user=denied      the account may not update migrations
+//	    deadlock=N       the server ends the first N transactions of the run that wait for a
+//	                     device, because of a deadlock
+//	    P=kill, P=O      at point P the run is killed, or O runs
+//	    P=nova:H         nova-compute of H does its audit, if it runs
+//	    P=save:G         Nova saves the instance of guest G
+//	    P=deadlock:N     as deadlock=N, from then on
 type play struct {
 	t         *testing.T
 	lab       *historyLab
@@ -35,18 +44,21 @@ type play struct {
 	reports   []guest.Report
 	off       []string
 	operators map[string]*operator
+	others    others // what goes on beside a run
 
 	wrong    []string // what is wrong with the outcome
 	notes    []string // what operators met
 	offered  offers   // before the next run
 	agreed   map[string]bool
 	progress map[string]int
+	points   int // of the latest run
 }
 
 // historyLab is what histories share.
 type historyLab struct {
 	placement *Placement
 	operators []*operator
+	databases *novadb.Databases
 }
 
 // clear empties the tables that histories use. Reset takes longer.
@@ -102,8 +114,10 @@ func (p *play) do(line string) error {
 			return err
 		}
 		ago, err := strconv.Atoi(words[2])
-		p.reports = append(p.reports, p.w.report(h, ago))
-		return err
+		if err != nil {
+			return err
+		}
+		return p.report(h, ago, words[3:])
 	case "believe":
 		p.insert()
 		p.off = append(p.off, words[1])
@@ -115,13 +129,50 @@ func (p *play) do(line string) error {
 	return p.w.step(line)
 }
 
+// report gives a report to all runs.
+func (p *play) report(h *realHost, ago int, how []string) error {
+	kind, minutes, _ := strings.Cut(strings.Join(how, ""), ":")
+	token := ""
+	switch kind {
+	case "":
+	case "old":
+		p.reports = append(p.reports, aged(p.w.report(h, ago, ""), h))
+		return nil
+	case "token":
+		before, err := strconv.Atoi(minutes)
+		if err != nil {
+			return err
+		}
+		if token = guest.NewToken(p.w.at(p.w.minute - ago - before)); ago+before == 0 {
+			if token, err = find.Token(p.t.Context(), p.lab.databases); err != nil {
+				return err
+			}
+		}
+	default:
+		return fmt.Errorf("no report %q", kind)
+	}
+	p.reports = append(p.reports, p.w.report(h, ago, token))
+	return nil
+}
+
 // run is a run of an operator, and of those that run meanwhile.
 func (p *play) run(name string, faults []string) error {
 	if err := p.prepare(name, faults); err != nil {
 		return err
 	}
-	o, before := p.operators[name], p.rows()
+	o, before, entries := p.operators[name], p.rows(), len(p.operators[name].entries)
 	err := o.run(p.t.Context())
+	p.points = o.points
+	if err := p.others.end(); err != nil {
+		p.t.Fatal(err)
+	}
+	alive := slices.ContainsFunc(p.w.hosts, func(h *realHost) bool { return h.up() && slices.Contains(p.off, h.name) })
+	switch {
+	case alive && len(o.entries) > entries:
+		p.fail("1: %s has repaired although a host is declared off whose nova-compute runs", name)
+	case alive && errors.Is(err, find.ErrAlive):
+		p.progress["refused: declared off and alive"]++
+	}
 	if slices.Contains(faults, "user=denied") && o.changed > 0 {
 		p.fail("4: the database refuses to update migrations, and %s has changed allocations %d times", name, o.changed)
 	}
@@ -190,6 +241,8 @@ func (p *play) prepare(name string, faults []string) error {
 			})
 		case what == "user":
 			account = deniedUser
+		case what == "deadlock":
+			after = append(after, func() { p.deadlock(how) })
 		case strings.HasPrefix(what, "post"):
 			o.fates[what] = how
 		default:
@@ -211,6 +264,13 @@ func (p *play) prepare(name string, faults []string) error {
 func (p *play) action(o *operator, what string) func() {
 	if what == "kill" {
 		return func() { panic(killed{}) }
+	}
+	kind, how, _ := strings.Cut(what, ":")
+	switch kind {
+	case "deadlock":
+		return func() { p.deadlock(how) }
+	case "nova", "save":
+		return func() { p.nova(kind, how) }
 	}
 	return func() {
 		// The server needs a moment to see that a connection is lost.
@@ -330,6 +390,7 @@ func (p *play) end() {
 	p.checkAllocations()
 	p.checkStays()
 	p.count()
+	p.progress["deadlock"] += p.others.deadlocks
 }
 
 // String is the history with what came of it.

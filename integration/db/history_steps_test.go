@@ -16,8 +16,9 @@ var errCannot = errors.New("cannot be done now")
 //
 //	boot H F            the next guest starts on host H with function F
 //	migrate G H F S     a cold migration of guest G to H with F has come to status S, and goes on
-//	live G H F S        a live migration has; completed means that post_live_migration_at_destination
-//	                    failed, arrived that the source failed after the guest had left it
+//	live G H F S        a live migration has; completed means that
+//	                    post_live_migration_at_destination failed, arrived that the source failed
+//	                    after the guest had left it
 //	evacuate G H F      the guest is evacuated
 //	die G               what carries on the guest's latest migration ends
 //	reset G             an operator resets the guest's state
@@ -27,8 +28,11 @@ var errCannot = errors.New("cannot be done now")
 //	off H               the machine is switched off
 //	node H              service and node of the host are deleted
 //	stray G H F         a process of the guest uses F, which no row says
-//	row H F STATUS [G]  the row is written by hand; STATUS none deletes it; G 0 is an instance that is gone
-//	clock H M           the host's clock is M minutes ahead
+//	row H F STATUS [G]  the row is written by hand; STATUS none deletes it; G 0 is an instance
+//	                    that is gone
+//	clock H D [wide]    the host's clock is ahead by a duration, such as 8m or -25s; wide: its
+//	                    kernel calls it synchronized, with a maximal error that covers this
+//	vanish H            the host has no VFs while a guest uses their PF
 //	wait M              minutes pass
 func (w *truth) step(line string) error {
 	words := strings.Fields(line)
@@ -79,15 +83,22 @@ func (w *truth) step(line string) error {
 			if a.err != nil || h.off || w.inGuest(h, f) != "" {
 				return errors.Join(a.err, errCannot)
 			}
-			// It has been there all the time: of what began after the last report and changed no row,
-			// nothing can know.
+			// It has been there all the time: of what began after the last report and changed no
+			// row, nothing can know.
 			w.uses = append(w.uses, &use{guest: g, host: h, function: f, from: -1000, until: -1})
 			return nil
 		}
 	case "row":
 		act = w.byHand
 	case "clock":
-		act = func(a *arguments) error { a.host().ahead = time.Duration(a.number()) * time.Minute; return a.err }
+		act = func(a *arguments) error {
+			h := a.host()
+			ahead, err := time.ParseDuration(a.word())
+			h.ahead, h.wide = ahead, a.word() == "wide"
+			return errors.Join(a.err, err)
+		}
+	case "vanish":
+		act = func(a *arguments) error { a.host().vanish = true; return a.err }
 	case "wait":
 		act = func(a *arguments) error { w.minute += a.number(); return a.err }
 	default:
@@ -296,6 +307,7 @@ func (w *truth) machine(what string, h *realHost, err error) error {
 		return err
 	}
 	stop := func() {
+		h.before = append(h.before, span{h.started, w.minute})
 		h.silent = w.minute
 		for _, g := range w.guests {
 			for _, m := range g.moves {

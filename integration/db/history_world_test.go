@@ -27,11 +27,17 @@ type realHost struct {
 	name      string
 	silent    int           // since when nova-compute has not run; -1: it runs
 	started   int           // when it was started
+	before    []span        // earlier processes of nova-compute
 	off       bool          // the machine does not run
 	deleted   bool          // the rows of its service and its node are deleted
 	ahead     time.Duration // how far its clock is ahead of the database's
+	wide      bool          // its kernel calls the clock synchronized, with an error that covers ahead
+	vanish    bool          // it has no VFs while a guest uses their PF
 	functions []*function
 }
+
+// span is from a minute until another one.
+type span struct{ from, until int }
 
 type function struct {
 	address, kind, parent string
@@ -146,14 +152,15 @@ func (w *truth) usedBy(h *realHost, f *function) *realGuest {
 // inGuest returns why a function must not be offered: a guest uses it, its PF, or one of its VFs,
 // or a thread is about to start a guest on it. "" if it may be offered.
 func (w *truth) inGuest(h *realHost, f *function) string {
-	for _, x := range append(h.family(f), f) {
+	related := append(h.family(f), f)
+	for _, x := range related {
 		if g := w.usedBy(h, x); g != nil {
 			return fmt.Sprintf("guest %s uses %s of %s", g.uuid[:8], x.address, h.name)
 		}
 	}
 	for _, g := range w.guests {
 		for _, m := range g.moves {
-			if m.thread != nil && (m.from == h && m.old == f || m.to == h && m.new == f) {
+			if m.thread != nil && (m.from == h && slices.Contains(related, m.old) || m.to == h && slices.Contains(related, m.new)) {
 				return fmt.Sprintf("a thread on %s carries on the %s of guest %s, with %s of %s", m.thread.name, m.kind, g.uuid[:8], f.address, h.name)
 			}
 		}
@@ -241,42 +248,118 @@ func (w *truth) at(minute int) time.Time {
 	return w.now.Add(time.Duration(minute-w.minute) * time.Minute)
 }
 
-// report is what gpustack host guests printed on a host, some minutes ago.
-func (w *truth) report(h *realHost, ago int) guest.Report {
-	minute := w.minute - ago
-	at := func(minute int) time.Time { return w.at(minute).Add(h.ahead) }
-	return evidence.Report(h.name, func(r *guest.Report) {
-		r.Collected = at(minute)
-		if ago == 0 {
-			r.Collected = time.Now().Add(h.ahead)
+// novaCompute returns when the nova-compute that ran at a minute was started.
+func (h *realHost) novaCompute(minute int) (started int, ran bool) {
+	if h.up() && h.started <= minute {
+		return h.started, true
+	}
+	for _, s := range h.before {
+		if s.from <= minute && minute < s.until {
+			return s.from, true
 		}
-		booted, started := at(-100_000), at(h.started)
-		r.Booted, r.NovaCompute[0].Started = &booted, &started
-		if !h.up() && h.silent <= minute {
-			r.NovaCompute = []guest.NovaCompute{}
+	}
+	return 0, false
+}
+
+// clock is what the kernel of a host says of its clock. It is no lie: a clock that is synchronized
+// is not further off than its error and half a minute.
+func (h *realHost) clock() *guest.Clock {
+	ahead := h.ahead.Abs()
+	if h.wide {
+		return &guest.Clock{Synchronized: true, MaxErrorUS: ahead.Microseconds()}
+	}
+	return &guest.Clock{Synchronized: ahead < 30*time.Second, MaxErrorUS: 1000}
+}
+
+// virtualFunctions are the PFs and VFs of a host, as it has them at a minute.
+func (w *truth) virtualFunctions(h *realHost, minute int) (list []guest.PhysicalFunction) {
+	for _, pf := range h.functions {
+		listed := guest.PhysicalFunction{Address: pciAddress(pf)}
+		for _, vf := range h.functions {
+			if vf.parent == pf.address {
+				listed.Functions = append(listed.Functions, pciAddress(vf))
+			}
+		}
+		gone := h.vanish && slices.ContainsFunc(w.uses, func(u *use) bool { return u.host == h && u.function == pf && !u.defined && u.at(minute) })
+		if len(listed.Functions) > 0 && !gone {
+			list = append(list, listed)
+		}
+	}
+	return list
+}
+
+func pciAddress(f *function) pci.Address {
+	address, err := pci.ParseAddress(f.address)
+	if err != nil {
+		panic(err)
+	}
+	return address
+}
+
+// at returns whether the use goes on at a minute.
+func (u *use) at(minute int) bool { return u.from <= minute && (u.until < 0 || u.until > minute) }
+
+// report is what gpustack host guests printed on a host, some minutes ago, with a token or "".
+func (w *truth) report(h *realHost, ago int, token string) guest.Report {
+	minute := w.minute - ago
+	return evidence.Report(h.name, func(r *guest.Report) {
+		collected := w.at(minute)
+		if ago == 0 {
+			collected = time.Now()
+		}
+		r.Collected, r.Clock, r.NovaCompute, r.VirtualFunctions = collected.Add(h.ahead), h.clock(), []guest.NovaCompute{}, w.virtualFunctions(h, minute)
+		booted := w.at(-100_000).Add(h.ahead)
+		r.Booted = &booted
+		if token != "" {
+			r.Token = &token
+		}
+		if at, ran := h.novaCompute(minute); ran {
+			started, age := w.at(at).Add(h.ahead), int(collected.Sub(w.at(at))/time.Second)
+			r.NovaCompute = append(r.NovaCompute, guest.NovaCompute{PID: 1, Command: "nova-compute", Started: &started, AgeSeconds: &age})
 		}
 		for n, u := range w.uses {
-			if u.host != h || u.from > minute || u.until >= 0 && u.until <= minute {
-				continue
-			}
-			address, err := pci.ParseAddress(u.function.address)
-			if err != nil {
-				panic(err)
-			}
-			functions := []pci.Address{address}
-			if u.function.kind == "vdpa" {
-				functions = []pci.Address{} // no VFIO: neither QEMU's arguments nor a group name it
-			}
-			domain := guest.Domain{UUID: u.guest.uuid, Name: fmt.Sprintf("instance-%08d", n), Running: !u.defined, Functions: functions, Files: []string{"file"}}
-			r.Domains = append(r.Domains, domain)
-			if u.defined {
-				continue
-			}
-			pid := 1000 + n
-			r.Guests = append(r.Guests, guest.Guest{PID: pid, Command: "qemu-system-x86_64", UUID: &u.guest.uuid, Asked: functions})
-			if len(functions) > 0 {
-				r.Holders = append(r.Holders, guest.Holder{PID: pid, Command: "qemu-system-x86", UUID: &u.guest.uuid, Group: &n, Functions: functions, Asked: functions})
+			if u.host == h && u.at(minute) {
+				u.report(r, n)
 			}
 		}
 	})
+}
+
+// report adds a use of a function to a report. n numbers it.
+func (u *use) report(r *guest.Report, n int) {
+	functions, pid, command := []pci.Address{pciAddress(u.function)}, 1000+n, "qemu-system-x86"
+	r.Domains = append(r.Domains, guest.Domain{UUID: u.guest.uuid, Name: fmt.Sprintf("instance-%08d", n), Running: !u.defined, Functions: functions, Files: []string{"file"}})
+	if u.defined {
+		return
+	}
+	r.Guests = append(r.Guests, guest.Guest{PID: pid, Command: command, UUID: &u.guest.uuid, Asked: functions})
+	holder := guest.Holder{PID: pid, Command: command, UUID: &u.guest.uuid, Functions: functions, Asked: functions}
+	if u.function.kind == "vdpa" {
+		node := "vhost-vdpa-0"
+		holder.VDPA = &node
+	} else {
+		holder.Group = &n
+	}
+	r.Holders = append(r.Holders, holder)
+}
+
+// aged is a report as earlier releases made it: without relations, vdpa devices and the clock.
+func aged(r guest.Report, h *realHost) guest.Report {
+	vdpa := func(a pci.Address) bool {
+		return slices.ContainsFunc(h.functions, func(f *function) bool { return f.kind == "vdpa" && pciAddress(f) == a })
+	}
+	without := func(list []pci.Address) []pci.Address { return slices.DeleteFunc(slices.Clone(list), vdpa) }
+	r.VirtualFunctions, r.Clock, r.Token = nil, nil, nil
+	for k := range r.NovaCompute {
+		r.NovaCompute[k].AgeSeconds = nil
+	}
+	for k := range r.Domains {
+		r.Domains[k].Functions = without(r.Domains[k].Functions)
+	}
+	for k := range r.Guests {
+		r.Guests[k].Asked = without(r.Guests[k].Asked)
+	}
+	r.Holders = slices.DeleteFunc(r.Holders, func(holder guest.Holder) bool { return holder.VDPA != nil })
+	r.Sources = slices.DeleteFunc(r.Sources, func(s guest.Source) bool { return s.Name == "sriov" || s.Name == "vdpa" })
+	return r
 }

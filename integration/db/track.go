@@ -1,6 +1,7 @@
 package db
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 )
@@ -48,17 +49,23 @@ func (db *DB) TrackAndSave(t testing.TB, cell *Cell, node int64, devices []Devic
 	return db.track(t, cell, node, devices, true)
 }
 
-func (db *DB) track(t testing.TB, cell *Cell, node int64, devices []Device, save bool) (tracked Tracked) {
+func (db *DB) track(t testing.TB, cell *Cell, node int64, devices []Device, save bool) Tracked {
 	t.Helper()
-	answer, err := db.oracle.ask(t.Context(), map[string]any{
+	tracked, err := db.audit(t.Context(), cell, node, devices, save)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tracked
+}
+
+// audit is Track or TrackAndSave for a caller that is no test.
+func (db *DB) audit(ctx context.Context, cell *Cell, node int64, devices []Device, save bool) (tracked Tracked, err error) {
+	answer, err := db.oracle.ask(ctx, map[string]any{
 		"ask": "track", "database": cell.connection, "compute_node_id": node, "save": save,
 		"devices": append([]Device{}, devices...), // never nil, which would not be a list
 	})
 	if err != nil {
-		t.Fatal(err)
+		return tracked, err
 	}
-	if err := json.Unmarshal(answer, &tracked); err != nil {
-		t.Fatal(err)
-	}
-	return tracked
+	return tracked, json.Unmarshal(answer, &tracked)
 }
