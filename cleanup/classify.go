@@ -34,6 +34,9 @@ type Proof interface {
 	// Holder returns how a guest uses a device of a host, by a report that is not proved to be
 	// from before since.
 	Holder(host, address string, since time.Time) Use
+	// Has returns whether a report shows that the guest of an instance uses a device of a host,
+	// or that its domain names it.
+	Has(host, instance, address string) bool
 	// Hosts returns the hosts with a report or declared off, by the names that were given.
 	Hosts() []string
 	// At returns the Proof at a time by the clock of the database that since times are from.
@@ -618,6 +621,12 @@ func (c *classifier) offline() {
 	}
 }
 
+// usedByOwner returns a function that says whether the report of a host shows that the instance of
+// a row uses the device.
+func usedByOwner(p Proof, host string) func(Device) bool {
+	return func(d Device) bool { return p != nil && p.Has(host, *d.Instance, d.Address) }
+}
+
 // inUse returns why a guest may use the device, or one that is freed with it; "" if none does, by a
 // report from after since. All devices of the instance on the node count as freed: each alone may
 // leave to the other what both free.
@@ -630,7 +639,7 @@ func (c *classifier) inUse(since time.Time) string {
 				freed = append(freed, h.Device)
 			}
 		}
-		with = FreedWith(freed, c.f.Card)
+		with = MayFree(freed, c.f.Card, usedByOwner(c.f.Proof, c.f.Node.Host))
 	}
 	if why := lost(with); why != "" {
 		return why

@@ -142,6 +142,8 @@ func (r reports) Off(string) bool { return false }
 
 func (r reports) Holder(string, string, time.Time) Use { return Use{r.holder, !r.group} }
 
+func (r reports) Has(string, string, string) bool { return false }
+
 func (r reports) Hosts() []string { return nil }
 
 func (r reports) At(time.Time) Proof { return r }

@@ -156,7 +156,7 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 		}
 	}
 	for _, h := range freed {
-		with := h.freedWith(freed)
+		with := h.mayFree(freed, c.proof)
 		if why := lost(with); why != "" {
 			return why
 		}
@@ -261,13 +261,24 @@ func (c closer) absent(h Held, with []Device, since time.Time) (bool, string) {
 // freedWith returns the rows of the device's card that Nova writes when it frees the device
 // together with others.
 func (h Held) freedWith(freed []Held) []Device {
-	var devices, known []Device
+	return FreedWith(h.together(freed))
+}
+
+// mayFree returns the rows of the device's card that Nova may write when it frees the device
+// together with others.
+func (h Held) mayFree(freed []Held, p Proof) []Device {
+	devices, known := h.together(freed)
+	return slices.DeleteFunc(MayFree(devices, known, usedByOwner(p, h.Host)), func(d Device) bool { return !d.partOf(h.Device) && !h.partOf(d) })
+}
+
+// together returns the devices of the same node that are freed, and the other rows of their cards.
+func (h Held) together(freed []Held) (devices, known []Device) {
 	for _, f := range freed {
 		if f.Node == h.Node {
 			devices, known = append(devices, f.Device), append(known, f.Card...)
 		}
 	}
-	return slices.DeleteFunc(FreedWith(devices, known), func(d Device) bool { return !d.partOf(h.Device) && !h.partOf(d) })
+	return devices, known
 }
 
 func (c closer) restarted(host string, since time.Time) (bool, string) {

@@ -12,14 +12,27 @@ import (
 // and vdpa devices, and with a VF or vdpa device its PF, if every other function of the PF is
 // available or freed too. known are rows of the same compute nodes, of which others do not matter.
 func FreedWith(freed, known []Device) (with []Device) {
+	return freedWith(freed, known, Device.childOf, func(k Device) bool { return k.Status != StatusAvailable })
+}
+
+// MayFree returns the rows that Nova may write when it frees devices: those of FreedWith, and the
+// PF of a VF or vdpa device unless inUse says of another function of the PF that its own instance
+// uses it. The row of any other function may be freed at the same time, by the audit of
+// nova-compute or by another repair.
+func MayFree(freed, known []Device, inUse func(Device) bool) (with []Device) {
+	return freedWith(freed, known, Device.partOf, func(k Device) bool { return k.taken() && k.Instance != nil && inUse(k) })
+}
+
+func freedWith(freed, known []Device, of func(child, pf Device) bool, blocks func(Device) bool) (with []Device) {
 	isFreed := func(d Device) bool { return slices.ContainsFunc(freed, func(f Device) bool { return f.ID == d.ID }) }
 	for _, d := range known {
 		if isFreed(d) || slices.ContainsFunc(with, func(w Device) bool { return w.ID == d.ID }) {
 			continue
 		}
-		childFreed := func(f Device) bool { return f.partOf(d) }
-		blocks := func(k Device) bool { return k.partOf(d) && k.Status != StatusAvailable && !isFreed(k) }
-		if slices.ContainsFunc(freed, d.partOf) || slices.ContainsFunc(freed, childFreed) && !slices.ContainsFunc(known, blocks) {
+		ofFreed := slices.ContainsFunc(freed, func(pf Device) bool { return of(d, pf) })
+		parent := slices.ContainsFunc(freed, func(f Device) bool { return of(f, d) })
+		blocked := slices.ContainsFunc(known, func(k Device) bool { return of(k, d) && !isFreed(k) && blocks(k) })
+		if ofFreed || parent && !blocked {
 			with = append(with, d)
 		}
 	}
@@ -27,10 +40,17 @@ func FreedWith(freed, known []Device) (with []Device) {
 	return with
 }
 
-// partOf returns whether the device is a VF or a vdpa device of a PF, as Nova relates their rows
-// (nova/pci/manager.py, _build_device_tree).
+// partOf returns whether the device is a VF or a vdpa device of a PF.
 func (d Device) partOf(pf Device) bool {
 	return d.virtual() && pf.Type == TypePF && d.Node == pf.Node && strings.EqualFold(*d.Parent, pf.Address)
+}
+
+// childOf returns whether Nova relates the rows of a device and its PF (nova/pci/manager.py,
+// _build_device_tree): rows that are to be removed are no part of a tree, addresses are compared
+// with their letter case, and a PF is found only by devices whose address is greater.
+func (d Device) childOf(pf Device) bool {
+	gone := func(d Device) bool { return d.Status == "removed" || d.Status == "deleted" }
+	return d.partOf(pf) && *d.Parent == pf.Address && d.Address > pf.Address && !gone(d) && !gone(pf)
 }
 
 // virtual returns whether the device is a VF or a vdpa device with a PF.
@@ -63,7 +83,7 @@ func latestChange(since time.Time, rows []Device) time.Time {
 func lost(with []Device) string {
 	for _, d := range with {
 		if d.taken() || d.Instance != nil || !known(d.Status) {
-			return fmt.Sprintf("%s of the same card is %s, and Nova would free it too", d.Address, d.Status)
+			return fmt.Sprintf("%s of the same card is %s, and Nova may free it too", d.Address, d.Status)
 		}
 	}
 	return ""

@@ -561,6 +561,10 @@ func (p honest) Holder(host, address string, _ time.Time) Use {
 	return Use{}
 }
 
+func (p honest) Has(host, uuid, address string) bool {
+	return p.Holder(host, address, time.Time{}).Guest == uuid
+}
+
 func (p honest) Hosts() []string { return nil }
 
 func (p honest) At(time.Time) Proof { return p }

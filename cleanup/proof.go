@@ -36,6 +36,7 @@ type hostReport struct {
 	family     map[pci.Address][]pci.Address // the VFs of a PF, the PF of a VF
 	ofGuest    map[string]part
 	ofFunction map[pci.Address]part
+	others     []hostReport // all reports of the host: what an older one shows in use counts too
 }
 
 // part has the positions in a report's lists of what concerns one guest or function.
@@ -58,7 +59,13 @@ func NewProof(reports []guest.Report, off []string) (Proof, error) {
 	}
 	indexed := map[string]hostReport{}
 	for host, r := range newest {
-		indexed[host] = index(r)
+		x := index(r)
+		for _, other := range reports {
+			if other.NovaHost != nil && *other.NovaHost == host {
+				x.others = append(x.others, index(other))
+			}
+		}
+		indexed[host] = x
 	}
 	return reported{indexed, off, time.Time{}}, errors.Join(errs...)
 }
@@ -104,7 +111,7 @@ func uses(r guest.Report) map[pci.Address]Use {
 }
 
 func index(r guest.Report) hostReport {
-	x := hostReport{r, uses(r), map[pci.Address][]pci.Address{}, map[string]part{}, map[pci.Address]part{}}
+	x := hostReport{r, uses(r), map[pci.Address][]pci.Address{}, map[string]part{}, map[pci.Address]part{}, nil}
 	for _, pf := range r.VirtualFunctions {
 		x.family[pf.Address] = pf.Functions
 		for _, vf := range pf.Functions {
@@ -207,12 +214,15 @@ func (p reported) unused(host, instance string, devices []Device, since time.Tim
 	}
 	return p.ask(host, func(r hostReport) guest.Answer {
 		answer := judge(r.about(instance, c.Functions...), c)
-		for _, a := range parents {
-			if use := r.uses[a]; use.Guest != "" && !slices.Contains(c.Functions, a) {
-				answer.Proven = false
-				answer.Reasons = append(answer.Reasons, fmt.Sprintf("%s: guest %s uses the PF %s", host, use.Guest, a))
+		answer.Reasons = append(answer.Reasons, r.showing(parents)...)
+		for _, other := range r.others {
+			if !other.Before(since) {
+				answer.Reasons = append(answer.Reasons, other.using(c.Functions)...)
 			}
 		}
+		slices.Sort(answer.Reasons)
+		answer.Reasons = slices.Compact(answer.Reasons)
+		answer.Proven = len(answer.Reasons) == 0
 		return answer
 	})
 }
@@ -252,13 +262,50 @@ func (p reported) Off(host string) bool {
 	return slices.Contains(p.off, host)
 }
 
-func (p reported) Holder(host, address string, since time.Time) Use {
+func (p reported) Holder(host, address string, since time.Time) (use Use) {
+	a, err := pci.ParseAddress(address)
+	if err != nil {
+		return use
+	}
+	for _, r := range p.reports[host].others {
+		if u := r.uses[a]; !r.Before(since) && u.Guest != "" && (use.Guest == "" || u.Named && !use.Named) {
+			use = u
+		}
+	}
+	return use
+}
+
+func (p reported) Has(host, instance, address string) bool {
 	r, ok := p.reports[host]
 	a, err := pci.ParseAddress(address)
-	if !ok || err != nil || r.Before(since) {
-		return Use{}
+	if !ok || err != nil {
+		return false
 	}
-	return r.uses[a]
+	if use := r.uses[a]; use.Named && KeyOf(use.Guest) == KeyOf(instance) {
+		return true
+	}
+	return slices.ContainsFunc(r.Domains, func(d guest.Domain) bool {
+		return KeyOf(d.UUID) == KeyOf(instance) && slices.Contains(d.Functions, a)
+	})
+}
+
+// using returns which of the functions and their families guests use, by a report.
+func (x hostReport) using(functions []pci.Address) (all []string) {
+	for _, f := range functions {
+		for _, a := range append([]pci.Address{f}, x.family[f]...) {
+			if use := x.uses[a]; use.Guest != "" {
+				all = append(all, fmt.Sprintf("%s: guest %s uses %s, by a report of %s", *x.NovaHost, use.Guest, a, x.Collected.UTC().Format(time.RFC3339)))
+			}
+		}
+	}
+	return all
+}
+
+// showing returns what a report shows of functions themselves, without their families.
+func (x hostReport) showing(functions []pci.Address) []string {
+	r := x.about("", functions...)
+	r.VirtualFunctions = nil
+	return r.Shows("", functions)
 }
 
 func (p reported) Hosts() []string {

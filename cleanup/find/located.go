@@ -107,6 +107,11 @@ func (l *located) Off(host string) bool {
 	return l.Proof.Off(host) || slices.ContainsFunc(l.names[host], l.Proof.Off)
 }
 
+func (l *located) Has(host, instance, address string) bool {
+	ok, _ := l.ask(host, func(name string) (bool, string) { return l.Proof.Has(name, instance, address), "" })
+	return ok
+}
+
 func (l *located) Holder(host, address string, since time.Time) cleanup.Use {
 	use := cleanup.Use{}
 	for _, name := range append([]string{host}, l.names[host]...) {

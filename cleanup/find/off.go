@@ -15,7 +15,7 @@ import (
 )
 
 // ErrAlive goes with a host that is declared off although its nova-compute has reported.
-var ErrAlive = host.WithHint(errors.New("it is declared off, but its nova-compute reports"),
+var ErrAlive = host.WithHint(errors.New("is declared off, but its nova-compute has reported"),
 	"stop the host and repeat this when its nova-compute has been silent for long enough; while it runs, give its guest report instead (--guests)")
 
 // CheckOff returns an error for each host that is declared off although nova-compute on it has
@@ -59,18 +59,35 @@ func (r *reader) checkOff(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		services, err := r.servicesOf(ctx, append([]string{name}, hosts...))
-		if err != nil {
-			return err
-		}
-		for _, s := range services {
-			if s.LastSeen != nil && r.now.Sub(*s.LastSeen) < cleanup.Silence(r.options.Down) {
-				errs = append(errs, fmt.Errorf("host %s: %w: it did so at %s, %s ago by the database's clock, which is less than %s", s.Host, ErrAlive,
-					s.LastSeen.UTC().Format(time.RFC3339), r.now.Sub(*s.LastSeen).Round(time.Second), cleanup.Silence(r.options.Down)))
+		for _, host := range append([]string{name}, hosts...) {
+			spelling, seen, err := r.lastSeen(ctx, host)
+			if err != nil {
+				return err
+			}
+			if ago := r.now.Sub(seen); !seen.IsZero() && ago < cleanup.Silence(r.options.Down) {
+				errs = append(errs, fmt.Errorf("host %s %w: at %s, %s ago by the database's clock, less than %s", spelling, ErrAlive,
+					seen.UTC().Format(time.RFC3339), ago.Round(time.Second), cleanup.Silence(r.options.Down)))
+				break
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lastSeen returns when nova-compute of a host reported last, or when its service was deleted if
+// that was later: a nova-compute whose service is deleted goes on working, and its reports are
+// lost.
+func (r *reader) lastSeen(ctx context.Context, host string) (spelling string, last time.Time, err error) {
+	err = r.query(ctx, "services", func(rows *sql.Rows) error {
+		var name string
+		var times [2]sql.NullTime
+		err := rows.Scan(&name, &times[0], &times[1])
+		if t := latest(times[:]...); t.After(last) {
+			spelling, last = name, t
+		}
+		return err
+	}, "SELECT host, COALESCE("+r.column("services", "last_seen_up", "updated_at")+", created_at), deleted_at FROM services WHERE `binary` = 'nova-compute' AND host = ?", host)
+	return spelling, last, novadb.IgnoreNoName(err)
 }
 
 // Token returns a token of the present time for guest reports. Of the clocks of all cells the one

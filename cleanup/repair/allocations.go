@@ -34,6 +34,11 @@ func sideOfAllocations(b *cleanup.AllocationChange, now cleanup.Allocations) Sid
 	return Neither
 }
 
+// unchanged returns whether the allocations of a unit are the same before and after it.
+func unchanged(u *cleanup.Unit) bool {
+	return sameAllocations(u.Placement.Before, u.Placement.After)
+}
+
 // sameAllocations returns whether all consumers hold the same in a and in b.
 func sameAllocations(a, b cleanup.Allocations) bool {
 	return sameProviders(a.Instance, b.Instance) && maps.EqualFunc(a.Migrations, b.Migrations, sameProviders)
@@ -77,7 +82,11 @@ func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
 	defer cancel()
-	return r.Placement.SetAllocations(ctx, consumers(u, to, u.Placement.Before))
+	wanted := consumers(u, to, u.Placement.Before)
+	if len(wanted) == 0 {
+		return nil // no consumer holds anything, and Placement rejects an empty request
+	}
+	return r.Placement.SetAllocations(ctx, wanted)
 }
 
 // consumers returns the allocations of the instance and of its migrations at a side, with the
@@ -133,11 +142,14 @@ func (r *Repairer) allocate(ctx context.Context, u *cleanup.Unit, to Side) (Side
 		case side == Neither:
 			return "", unknownBecause(neither(u, now))
 		}
-		stays := to == "" || to == side
+		stays := to == "" || to == side || unchanged(u)
 		if to != "" {
 			side = to
 		}
 		wanted := consumers(u, side, now)
+		if len(wanted) == 0 {
+			return side, nil // a late request has generations of consumers that no longer exist
+		}
 		if stays && reflect.DeepEqual(refused, wanted) && r.bump(ctx, wanted) {
 			return side, nil
 		}
@@ -174,5 +186,8 @@ func neither(u *cleanup.Unit, now cleanup.Allocations) error {
 	for _, uuid := range slices.Sorted(maps.Keys(p.Before.Migrations)) {
 		text += "; " + consumer("migration "+uuid, now.Migrations[uuid], p.Before.Migrations[uuid], p.After.Migrations[uuid])
 	}
-	return fmt.Errorf("Placement's allocations have changed since: %s", text) //nolint:staticcheck // a name
+	return fmt.Errorf("%w: %s", errNeither, text)
 }
+
+// errNeither goes with allocations that something else has changed.
+var errNeither = errors.New("Placement's allocations have changed since") //nolint:staticcheck // a name

@@ -59,10 +59,13 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *c
 
 // checkPlan returns an error unless the unit's findings, judged again, are planned as the same
 // unit: what it frees altogether depends on more rows than each finding does.
+//
+// Which rows are freed with the devices may have changed, by an earlier repair of the same card:
+// the proof of the findings covers all that may be, and the unit writes those of now.
 func checkPlan(u *cleanup.Unit, again []cleanup.Unit) error {
 	for _, is := range again {
-		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && sameDevices(is.Devices, u.Devices) &&
-			slices.EqualFunc(is.FreedWith, u.FreedWith, sameDevice) {
+		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && sameDevices(is.Devices, u.Devices) {
+			u.FreedWith = is.FreedWith
 			return nil
 		}
 	}

@@ -84,14 +84,14 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 		if err != nil {
 			return err
 		}
-		after, changed, err := before.Settle(sites)
+		// Allocations that stay as they are are written too: the generations show that no other
+		// run has changed them since.
+		after, _, err := before.Settle(sites)
 		if err != nil {
 			u.State, u.Note = cleanup.Skipped, err.Error()
 			continue
 		}
-		if changed {
-			u.Placement = &cleanup.AllocationChange{Before: before, After: after}
-		}
+		u.Placement = &cleanup.AllocationChange{Before: before, After: after}
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) err
 }
 
 func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) error {
-	side, err := r.settle(ctx, u, undoing)
+	side, err := r.settle(ctx, u, undoing, true)
 	if err != nil {
 		return err
 	}
@@ -148,12 +148,13 @@ func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) e
 }
 
 // settle brings the allocations of a unit to the side of its rows, in a transaction that keeps the
-// rows there, and returns that side.
+// rows there, and returns that side. lost says that a transaction of the unit may have been
+// committed: otherwise another run has written rows that are at the side to which the unit leads.
 //
 // Errors: ErrUnknown if the rows or the allocations are at neither side, if the allocations are not
 // at the side of rows that something else has changed since, if Placement does not answer or
 // refuses the write, or if the transaction is not committed.
-func (r *Repairer) settle(ctx context.Context, u *cleanup.Unit, undoing bool) (Side, error) {
+func (r *Repairer) settle(ctx context.Context, u *cleanup.Unit, undoing, lost bool) (Side, error) {
 	side, err := r.fence(ctx, u, undoing, func(ctx context.Context, is sides) error {
 		if u.Placement == nil {
 			return nil
@@ -166,13 +167,22 @@ func (r *Repairer) settle(ctx context.Context, u *cleanup.Unit, undoing bool) (S
 		if to == Neither {
 			to = is.content
 		}
+		moves := held != to && held != Neither && !unchanged(u)
 		switch {
-		case empty(now):
-			// The instance is gone. Placement refuses a late request, which has generations of
-			// consumers that no longer exist.
+		case empty(now) && is.gone:
+			// Placement refuses a late request, which has generations of consumers that no longer
+			// exist.
 			return nil
-		case to == Neither, held != to && is.content != to && held != Neither:
-			return unknownBecause(errors.New("its rows have been changed by something else"))
+		case to == Neither, moves && is.content != to:
+			return unknownBecause(errors.New("the rows have been changed by something else"))
+		case moves && is.stays && (!lost || is.written == Neither):
+			// The other run may be undoing that on another node of a cluster.
+			return unknownBecause(errors.New("another run has written the rows, and the allocations are not at their side"))
+		}
+		if moves {
+			if err := is.touch(); err != nil {
+				return err
+			}
 		}
 		_, err = r.allocate(ctx, u, to)
 		return err
@@ -275,6 +285,14 @@ type sides struct {
 	written Side
 	// content is the side that all rows are at, by whichever run.
 	content Side
+	// gone says that the instance is deleted.
+	gone bool
+	// stays says that the rows are at the side to which the unit leads, so that the transaction
+	// has written nothing.
+	stays bool
+	// touch writes updated_at of a row, unless that is done: no other transaction that writes the
+	// row can be committed then.
+	touch func() error
 }
 
 // fence returns the side of a unit's rows, and ensures that no earlier transaction can change it
@@ -303,16 +321,23 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, the
 			if is.content, err = contentOf(ctx, tx, u.Rows); err != nil {
 				return err
 			}
+			if is.gone, err = gone(ctx, tx, u); err != nil {
+				return err
+			}
 			side = is.written
-			// At done already: by the unit's own transaction, or by another run, whose undo expects
-			// its own time in the row.
-			stays := side == done || is.content == done
-			if !stays {
-				if touched, err = touch(ctx, tx, u); err != nil {
+			is.touch = func() (err error) {
+				if touched == nil {
+					touched, err = touch(ctx, tx, u)
+				}
+				return err
+			}
+			// The undo of another run expects its own time in the row.
+			if is.stays = side == done || is.content == done; !is.stays {
+				if err := is.touch(); err != nil {
 					return err
 				}
 			}
-			if err := then(ctx, is); err != nil || !stays {
+			if err := then(ctx, is); err != nil || touched != nil {
 				return err
 			}
 			return errStays
@@ -337,6 +362,16 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, the
 		}
 	}
 	return side, err
+}
+
+// gone returns whether the instance of a unit is deleted, or its row purged.
+func gone(ctx context.Context, q rowQuerier, u *cleanup.Unit) (bool, error) {
+	var live bool
+	err := q.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM instances WHERE uuid = ? AND deleted = 0)", u.Instance).Scan(&live)
+	if err != nil {
+		return false, novadb.Explain("instances", err)
+	}
+	return !live, nil
 }
 
 // touch moves updated_at of a row that the unit writes, the instance's row if that is among them.

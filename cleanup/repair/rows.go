@@ -69,7 +69,11 @@ func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking s
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, rows...)
+		for _, row := range rows {
+			if !slices.ContainsFunc(all, func(r cleanup.Row) bool { return r.Table == row.Table && r.Key == row.Key }) {
+				all = append(all, row) // two claimed VFs block one PF
+			}
+		}
 	}
 	free := cleanup.StatusAvailable
 	for _, d := range u.FreedWith {

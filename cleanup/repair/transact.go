@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gpustack/cleanup"
@@ -41,10 +42,13 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 			// The transaction is over and holds no lock. The request may have been applied, or may
 			// still be applied later.
 			side, allocErr := r.allocate(whole, u, "")
+			if errors.Is(allocErr, errNeither) && errors.Is(err, cloud.ErrConflict) {
+				return err // the request was refused, because something else has changed them
+			}
 			if allocErr != nil {
 				return errors.Join(err, allocErr)
 			}
-			if side != c.to {
+			if side != c.to && !unchanged(u) {
 				return err
 			}
 			continue // the rows follow
@@ -56,7 +60,7 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 	if err == nil || errors.Is(err, ErrUnknown) || !asked {
 		return err
 	}
-	_, settleErr := r.settle(whole, u, c.to == Before)
+	_, settleErr := r.settle(whole, u, c.to == Before, false)
 	return errors.Join(err, settleErr)
 }
 
@@ -100,7 +104,7 @@ func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanu
 			if err != nil {
 				return unknownBecause(err)
 			}
-			if held != c.to {
+			if held != c.to && !unchanged(u) {
 				_, err = r.allocate(ctx, u, c.to)
 			}
 			return err
@@ -108,7 +112,7 @@ func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanu
 		*asked = true
 		err = r.post(ctx, u, c.to)
 		if errors.Is(err, cloud.ErrConflict) {
-			return fmt.Errorf("%w: the allocations have %w", errNotPosted, errChanged)
+			return fmt.Errorf("%w: the allocations have %w (%w)", errNotPosted, errChanged, err)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errNotPosted, err)
@@ -199,8 +203,14 @@ func lock(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (limited context.Con
 	for _, d := range u.Devices {
 		ids = append(ids, d.ID)
 	}
-	for _, d := range u.FreedWith {
-		with = append(with, d.ID)
+	if u.Repair == cleanup.Offline { // which may write any row of their cards
+		for _, d := range u.Devices {
+			for _, other := range d.Card {
+				if !slices.Contains(ids, any(other.ID)) && !slices.Contains(with, any(other.ID)) {
+					with = append(with, other.ID)
+				}
+			}
+		}
 	}
 	var statements []statement
 	if u.Instance != "" {

@@ -34,7 +34,7 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
 			err = undoable(ctx, cell.DB, u, "")
 		}
 		if err == nil && u.Placement != nil {
-			err = r.checkAllocations(ctx, u)
+			err = errors.Join(checkMoved(u), r.checkAllocations(ctx, u))
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", u.Name(), err)
@@ -42,6 +42,21 @@ func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// checkMoved returns an error if a unit has closed a migration that was not in error, and left the
+// allocations as they were: another run, or an operator, had moved them before. Nova never leaves
+// such a migration without its allocations.
+func checkMoved(u *cleanup.Unit) error {
+	if !unchanged(u) {
+		return nil
+	}
+	for _, row := range u.Rows {
+		if was := row.Before["status"]; row.Table == "migrations" && was != nil && *was != "error" {
+			return fmt.Errorf("%w: Placement had the allocations of after the repair before it, which would contradict migration %s in status %s", ErrTooLate, row.Key, *was)
+		}
+	}
+	return nil
 }
 
 // undoable returns an error unless a unit's rows are as they were written and Nova has not acted

@@ -129,6 +129,11 @@ func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) boo
 			continue
 		}
 		d.Running = running
+		if !running {
+			// A definition names nodes that exist only once the host has made its vDPA devices: until
+			// then the guest cannot use them.
+			nodes = slices.DeleteFunc(nodes, func(node string) bool { return o.nodes[node] == nil })
+		}
 		d.Functions = sorted(append(d.Functions, o.functionsOf(nodes, seen+file)...))
 		d.Files = []string{valid(seen + file)}
 		o.addDomain(d)

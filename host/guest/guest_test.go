@@ -336,9 +336,13 @@ func TestDomains(t *testing.T) {
 				"<interface type='vdpa'><source dev='/dev/vhost-vdpa-1'/></interface><interface type='direct'><source dev='eth0' mode='vepa'/></interface>"+
 				"<disk type='vhostvdpa' device='disk'><source dev='/dev/vhost-vdpa-2'/></disk>"))
 		}, "domain " + uuidU + " a running false [0000:8a:00.2 0000:8a:00.3] [/etc/libvirt/qemu/a.xml]\n"},
-		{"a vDPA device that is not in sysfs", func(m *machine) {
+		{"a vDPA device that is not in sysfs, of a guest that is off", func(m *machine) {
 			m.file("etc/libvirt/qemu/a.xml", domain(uuidU, "a", "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"))
-		}, "domain " + uuidU + " a running false [] [/etc/libvirt/qemu/a.xml]\nunreadable vdpa: /etc/libvirt/qemu/a.xml: vhost-vdpa-0 is not in /sys/bus/vdpa/devices\n"},
+		}, "domain " + uuidU + " a running false [] [/etc/libvirt/qemu/a.xml]\n"},
+		{"a vDPA device that is not in sysfs, of a guest that runs", func(m *machine) {
+			m.folder("etc/libvirt/qemu")
+			m.file("run/libvirt/qemu/a.xml", domain(uuidU, "a", "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"))
+		}, "domain " + uuidU + " a running true [] [/run/libvirt/qemu/a.xml]\nunreadable vdpa: /run/libvirt/qemu/a.xml: vhost-vdpa-0 is not in /sys/bus/vdpa/devices\n"},
 		{"a volume of kolla's", func(m *machine) { m.file(volume+"a.xml", domain(uuidU, "a", hostdev)) },
 			"domain " + uuidU + " a running false [0000:84:00.0] [/" + volume + "a.xml]\n"},
 		{"a daemon that sees another folder than the host", func(m *machine) {

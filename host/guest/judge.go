@@ -19,6 +19,9 @@ const (
 	// rounding is the resolution of times in Nova's database. A later time must be later by more
 	// than this.
 	rounding = time.Second
+	// writerMargin is the tolerated difference between the database's clock and that of the process
+	// that has written a row's time: nova-conductor or nova-api (oslo.db, TimestampMixin).
+	writerMargin = 30 * time.Second
 	// clockMargin is the tolerated difference between two clocks that are synchronized, beside the
 	// errors that their kernels state: they may be synchronized with different servers.
 	clockMargin = 30 * time.Second
@@ -115,7 +118,7 @@ func (r Report) NovaComputeRestarted(c Claim) Answer {
 		switch {
 		case !known:
 			add("has an unknown age")
-		case unknown == "" && !started.After(c.Since.Add(rounding)):
+		case unknown == "" && !started.After(r.after(c.Since)):
 			add("may have been running since %s, which is not after %s%s", stamp(started), stamp(c.Since), r.hint())
 		case age < minUptime:
 			add("had been running for %s, less than %s", span(age), span(minUptime))
@@ -292,19 +295,28 @@ func (r Report) untimely(c Claim) string {
 	case unknown != "":
 		return unknown
 	case token && age < 0:
-		return fmt.Sprintf("has a token of %s, which is later than the database's time %s: it is a token of another deployment", stamp(made), stamp(c.Now))
+		return fmt.Sprintf("has a token of %s, which is later than the database's time %s: make a new one with 'gpustack repair-migration'", stamp(made), stamp(c.Now))
 	case age < 0:
 		return fmt.Sprintf("is dated %s in the future%s", span(r.Collected.Sub(c.Now)), r.hint())
 	case token && age > maxAge:
-		return fmt.Sprintf("has a token that is %s old: make a new one with 'gpustack repair-migration', and a new report with that", span(age))
+		return fmt.Sprintf("has a token that is %s old: make a new token with 'gpustack repair-migration', and a new report with the token", span(age))
 	case !token && age > maxClockAge:
 		return fmt.Sprintf("may be %s old", span(age))
-	case c.Since.IsZero() || made.After(c.Since.Add(rounding)):
+	case c.Since.IsZero() || made.After(r.after(c.Since)):
 		return ""
 	case token:
 		return fmt.Sprintf("has a token of %s, which is not after the last change at %s", stamp(made), stamp(c.Since))
 	}
 	return fmt.Sprintf("may be of %s, which is not after the last change at %s%s", stamp(made), stamp(c.Since), r.hint())
+}
+
+// after returns the time that a report, or the start of nova-compute, must be later than to be from
+// after a change. Without a token, the margin of the report's own time covers that of the change.
+func (r Report) after(since time.Time) time.Time {
+	if r.Token != nil {
+		since = since.Add(writerMargin)
+	}
+	return since.Add(rounding)
 }
 
 // earliest returns the earliest time, by the database's clock, at which the report may have been

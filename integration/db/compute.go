@@ -25,6 +25,7 @@ func ForcedDown() HostOption {
 // DELETE /os-services does both.
 func ServiceDeleted(ago time.Duration) HostOption {
 	return func(service, node Row) {
+		LastSeen(ago)(service, node) // what it reports after that is lost
 		Service(Deleted(ago))(service, node)
 		Node(Deleted(ago))(service, node)
 	}

@@ -87,12 +87,16 @@ func TestAnotherOperator(t *testing.T) {
 				t.Error(err)
 			}
 		}, cleanup.Skipped, repair.After},
-		"has repaired and undone it": {func(t *testing.T, d *dead) {
+		"has repaired it, and tries to undo it": {func(t *testing.T, d *dead) {
 			r, units := d.planned(t)
-			if err := errors.Join(r.Apply(t.Context(), units), r.Undo(t.Context(), units)); err != nil {
+			// It has not moved the allocations, so that it cannot move them back with the rows.
+			if err := r.Apply(t.Context(), units); err != nil {
 				t.Error(err)
 			}
-		}, cleanup.Written, repair.After}, // the rows are as they were, and so is the proof
+			if err := r.Undo(t.Context(), units); !errors.Is(err, repair.ErrTooLate) {
+				t.Error(err)
+			}
+		}, cleanup.Skipped, repair.After},
 		"nova-compute ends the migration": {func(t *testing.T, d *dead) {
 			d.write(t, "UPDATE migrations SET status = 'post-migrating', updated_at = UTC_TIMESTAMP()", "UPDATE instances SET host = 'gpu2', node = 'gpu2', task_state = 'resize_finish'")
 		}, cleanup.Begun, ""},
@@ -179,17 +183,17 @@ func TestNoRightToWrite(t *testing.T) {
 // TestDeclaredOff: a host whose nova-compute has reported within five minutes is not off, whatever
 // the operator says, and in whichever cell and spelling: nothing is read or written then.
 func TestDeclaredOff(t *testing.T) {
-	const said = "it is declared off, but its nova-compute reports: it did so at "
+	const said = " is declared off, but its nova-compute has reported: at "
 	for name, test := range map[string]struct {
 		seen  time.Duration
 		given string
 		why   string // "" if it is accepted
 	}{
-		"it is up":                     {5 * time.Second, "gpu1", "host gpu1: " + said},
-		"in other letters":             {5 * time.Second, "GPU1", "host gpu1: " + said},
-		"silent for less than 5 min":   {4 * time.Minute, "gpu1", "host gpu1: " + said},
+		"it is up":                     {5 * time.Second, "gpu1", "host gpu1" + said},
+		"in other letters":             {5 * time.Second, "GPU1", "host gpu1" + said},
+		"silent for less than 5 min":   {4 * time.Minute, "gpu1", "host gpu1" + said},
 		"silent for more than 5 min":   {6 * time.Minute, "gpu1", ""},
-		"forced down, and it lives on": {-1, "gpu1", "host gpu1: " + said},
+		"forced down, and it lives on": {-1, "gpu1", "host gpu1" + said},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reset(t)
@@ -228,7 +232,7 @@ func TestDeclaredOff(t *testing.T) {
 		cell.Card(t, gpu2, first, "allocated", UUID(1))
 		cell.Migration(t, 3, UUID(1), "migration", "error", "gpu1", "gpu2")
 		_, stderr, status := repairMigration(t, machine(t), "--host-is-off", "gpu2")
-		if status != 1 || !strings.Contains(stderr, "host gpu2: "+said) {
+		if status != 1 || !strings.Contains(stderr, "host gpu2"+said) {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
 	})
@@ -271,9 +275,9 @@ func TestFreedWithIsNova(t *testing.T) {
 	cell := database.Cell1
 	gone, seed := UUID(7), rand.NewPCG(1, 2)
 	random := rand.New(seed)
-	statuses := []string{"available", "allocated", "allocated", "claimed", "unavailable", "unclaimable"}
+	statuses := []string{"available", "allocated", "allocated", "claimed", "unavailable", "unclaimable", "removed"}
 	moved, failed := 0, 0
-	for n := range 40 {
+	for n := range 100 {
 		node := cell.Compute(t, fmt.Sprintf("gpu%d", n+1))
 		resident := UUID(100 + n)
 		cell.Instance(t, resident, fmt.Sprintf("gpu%d", n+1), "active", "")
@@ -283,7 +287,7 @@ func TestFreedWithIsNova(t *testing.T) {
 			if status == "allocated" || status == "claimed" {
 				owner = []string{gone, gone, resident}[random.IntN(3)]
 			}
-			address := fmt.Sprintf("0000:86:00.%d", function)
+			address := fmt.Sprintf("0000:af:00.%d", function)
 			id := cell.Card(t, node, address, status, owner, columns.with(Row{"dev_type": kind}))
 			d := cleanup.Device{ID: id, Node: node, Address: address, Type: kind, Status: status}
 			if owner != "" {
@@ -296,7 +300,7 @@ func TestFreedWithIsNova(t *testing.T) {
 		}
 		add(0, PF(), []string{"type-PF", "type-PF", "type-PF", "type-PCI"}[random.IntN(4)])
 		for vf := range random.IntN(4) {
-			add(vf+1, VF("0000:86:00.0"), []string{"type-VF", "type-VF", "vdpa"}[random.IntN(3)])
+			add(vf+1, VF([]string{"0000:af:00.0", "0000:af:00.0", "0000:af:00.0", "0000:AF:00.0"}[random.IntN(4)]), []string{"type-VF", "type-VF", "vdpa"}[random.IntN(3)])
 		}
 		var freed []cleanup.Device
 		want := map[string]bool{}
@@ -328,8 +332,8 @@ func TestFreedWithIsNova(t *testing.T) {
 			t.Errorf("node %d: %v frees (-want +got):\n%s", n, describeRows(rows), diff)
 		}
 	}
-	if moved < 10 || failed > 10 {
-		t.Errorf("only %d rows were freed with others; of %d of 40 nodes, nova-compute cannot load the rows", moved, failed)
+	if moved < 10 || failed > 20 {
+		t.Errorf("only %d rows were freed with others; of %d of 100 nodes, nova-compute cannot load the rows", moved, failed)
 	}
 }
 
