@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -37,8 +36,8 @@ func (v view) identity(f machine.Function) []host.Finding {
 	}
 	d := v.Devices.Value.At(f.Address)
 	was := f.VendorID.String() + ":" + f.ProductID.String()
-	switch {
-	case d == nil || d.VendorID != nil && d.ProductID != nil && (*d.VendorID != f.VendorID || *d.ProductID != f.ProductID):
+	switch differs := f.Identity().Compare(v.Devices.Value.Identity(f.Address)); {
+	case differs == pci.Missing || differs == pci.OtherProduct:
 		finding.Seen = fmt.Sprintf("%s is gone (%s)", f.Address, was)
 		if d != nil {
 			finding.Seen = fmt.Sprintf("%s is a different function: %s:%s; recorded was %s", f.Address, d.VendorID, d.ProductID, was)
@@ -48,12 +47,12 @@ func (v view) identity(f machine.Function) []host.Finding {
 			finding.Remedy = "gpustack host prepare --remove " + f.Address.String() + " --device " + moved.String() +
 				"; the same in Nova's device_spec, if it names addresses"
 		}
-	case d.VendorID == nil || d.ProductID == nil:
+	case differs == pci.IDsUnread:
 		return na("%s: vendor and product id cannot be read", f.Address)
-	case machine.Differs(d.SubsystemVendorID, f.SubsystemVendorID) || machine.Differs(d.SubsystemID, f.SubsystemID):
+	case differs == pci.OtherBoard:
 		finding.Seen = fmt.Sprintf("%s is on a different board: %s:%s; recorded was %s:%s", f.Address,
 			orUnknown(d.SubsystemVendorID), orUnknown(d.SubsystemID), orUnknown(f.SubsystemVendorID), orUnknown(f.SubsystemID))
-	case !slices.Equal(f.Path, v.Devices.Value.Path(d)):
+	case differs == pci.OtherSlot:
 		finding.Seen = fmt.Sprintf("%s is in a different slot: below %s; recorded was %s", f.Address, orRoot(v.Devices.Value.Path(d)), orRoot(f.Path))
 	case f.SysfsPath != "" && v.Paths[f.Address] != "" && v.Paths[f.Address] != f.SysfsPath:
 		finding.Seen = fmt.Sprintf("%s is at %s; recorded was %s", f.Address, v.Paths[f.Address], f.SysfsPath)

@@ -120,16 +120,15 @@ func (v view) findMoved() {
 		}
 	}
 	for _, f := range v.Contract.Value.Functions {
-		sameBoard := func(d *pci.Device) bool {
-			return !machine.Differs(d.SubsystemVendorID, f.SubsystemVendorID) && !machine.Differs(d.SubsystemID, f.SubsystemID)
-		}
-		d := v.Devices.Value.At(f.Address)
-		if d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID && sameBoard(d) {
+		id := f.Identity()
+		switch id.Compare(v.Devices.Value.Identity(f.Address)) {
+		case pci.NoDifference, pci.OtherSlot:
 			continue
+		case pci.Missing, pci.IDsUnread, pci.OtherProduct, pci.OtherBoard:
 		}
 		var found []pci.Address
 		for _, d := range unrecorded[product{f.VendorID, f.ProductID, f.Address.Function}] {
-			if sameBoard(d) {
+			if id.SameBoard(*v.Devices.Value.Identity(d.Address)) {
 				found = append(found, d.Address)
 			}
 			if len(found) > 1 {

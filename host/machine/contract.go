@@ -53,17 +53,23 @@ func (f Function) IDs() string {
 	return f.VendorID.String() + ":" + f.ProductID.String()
 }
 
-// IsAt reports whether the device at the recorded address is the recorded function. Identical
-// devices, of which some are bound by address, differ only in their board and slot.
-func (f Function) IsAt(devices pci.Devices) bool {
-	d := devices.At(f.Address)
-	return d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID && (f.By == ByIDs ||
-		!Differs(d.SubsystemVendorID, f.SubsystemVendorID) && !Differs(d.SubsystemID, f.SubsystemID) && slices.Equal(devices.Path(d), f.Path))
+// Identity returns what identifies the recorded function.
+func (f Function) Identity() pci.Identity {
+	return pci.Identity{Address: f.Address, VendorID: &f.VendorID, ProductID: &f.ProductID,
+		SubsystemVendorID: f.SubsystemVendorID, SubsystemID: f.SubsystemID, Path: f.Path}
 }
 
-// Differs reports whether two ids are both known and not the same.
-func Differs(a, b *pci.ID) bool {
-	return a != nil && b != nil && *a != *b
+// IsAt reports whether the device at the recorded address is the recorded function. A driver that
+// binds by ids binds whatever device of the product is there, in another slot too.
+func (f Function) IsAt(devices pci.Devices) bool {
+	switch f.Identity().Compare(devices.Identity(f.Address)) {
+	case pci.NoDifference:
+		return true
+	case pci.OtherBoard, pci.OtherSlot:
+		return f.By == ByIDs
+	case pci.Missing, pci.IDsUnread, pci.OtherProduct:
+	}
+	return false
 }
 
 // IsHeldBy reports whether a driver is the recorded one.

@@ -89,11 +89,15 @@ func (c *Containers) Less(functions []pci.Address) *Containers {
 	return &rest
 }
 
+// Identity returns what identifies the recorded function.
+func (f ContainerFunction) Identity() pci.Identity {
+	return pci.Identity{Address: f.Address, VendorID: &f.VendorID, ProductID: &f.ProductID,
+		SubsystemVendorID: f.SubsystemVendorID, SubsystemID: f.SubsystemID, Path: f.Path}
+}
+
 // IsAt reports whether the device at the recorded address is the recorded function.
 func (f ContainerFunction) IsAt(devices pci.Devices) bool {
-	d := devices.At(f.Address)
-	return d != nil && d.IsVendor(f.VendorID) && d.ProductID != nil && *d.ProductID == f.ProductID &&
-		!Differs(d.SubsystemVendorID, f.SubsystemVendorID) && !Differs(d.SubsystemID, f.SubsystemID) && slices.Equal(devices.Path(d), f.Path)
+	return f.Identity().Compare(devices.Identity(f.Address)) == pci.NoDifference
 }
 
 // RoleOf returns the role of the function at an address. Either record may be nil.

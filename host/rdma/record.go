@@ -44,9 +44,13 @@ const (
 
 // Prepared is the record of one adapter.
 type Prepared struct {
-	Address   pci.Address   `json:"address"` // of the physical function
-	VendorID  pci.ID        `json:"vendor_id"`
-	ProductID pci.ID        `json:"product_id"`
+	Address   pci.Address `json:"address"` // of the physical function
+	VendorID  pci.ID      `json:"vendor_id"`
+	ProductID pci.ID      `json:"product_id"`
+	// The ids of the board; earlier releases did not record them.
+	SubsystemVendorID *pci.ID `json:"subsystem_vendor_id,omitempty"`
+	SubsystemID       *pci.ID `json:"subsystem_id,omitempty"`
+
 	Path      []pci.Address `json:"path"` // the bridges above, outermost first
 	Driver    string        `json:"driver"`
 	LinkLayer string        `json:"link_layer"` // LinkInfiniBand or LinkEthernet
@@ -55,6 +59,12 @@ type Prepared struct {
 	Eswitch   string        `json:"eswitch,omitempty"`   // "switchdev" or "legacy"; "" to leave it
 	GUIDBase  *GUID         `json:"guid_base,omitempty"` // --guid-base
 	VFs       []PreparedVF  `json:"vfs"`                 // by index; none if Whole
+}
+
+// Identity returns what identifies the recorded adapter.
+func (p Prepared) Identity() pci.Identity {
+	return pci.Identity{Address: p.Address, VendorID: &p.VendorID, ProductID: &p.ProductID,
+		SubsystemVendorID: p.SubsystemVendorID, SubsystemID: p.SubsystemID, Path: p.Path}
 }
 
 // PreparedVF is the record of one virtual function.

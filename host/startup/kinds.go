@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -70,39 +68,24 @@ func (m machine) free(addresses ...pci.Address) error {
 // is returns an error unless the recorded adapter is at its address, with the bridges above it: the
 // steps must not touch another one.
 func (m machine) is(a rdma.Prepared) error {
-	dir := path.Join(observed.DevicesDir, a.Address.String())
-	if ok, err := m.root.Exists(dir); err != nil || !ok {
-		if err != nil {
-			return fmt.Errorf("%s: %w", dir, host.Cause(err))
-		}
-		return fmt.Errorf("%s: %w", a.Address, driver.ErrGone)
-	}
-	for _, id := range []struct {
-		file string
-		want pci.ID
-	}{{"vendor", a.VendorID}, {"device", a.ProductID}} {
-		data, err := m.root.ReadFile(path.Join(dir, id.file))
-		if err != nil {
-			return fmt.Errorf("%s/%s: %w", dir, id.file, host.Cause(err))
-		}
-		if got := strings.TrimPrefix(strings.TrimSpace(string(data)), "0x"); got != id.want.String() {
-			return fmt.Errorf("%s: %w: its %s is %s, not %s", a.Address, ErrOther, id.file, got, id.want)
-		}
-	}
-	at, err := m.root.Real(dir)
+	now, err := pci.ReadIdentity(m.root, a.Address)
 	if err != nil {
-		return fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return err
 	}
-	var bridges []pci.Address
-	for element := range strings.SplitSeq(path.Dir(at), "/") {
-		if bridge, err := pci.ParseAddress(element); err == nil {
-			bridges = append(bridges, bridge)
-		}
+	switch a.Identity().Compare(now) {
+	case pci.NoDifference:
+		return nil
+	case pci.Missing:
+		return fmt.Errorf("%s: %w", a.Address, driver.ErrGone)
+	case pci.IDsUnread:
+		return fmt.Errorf("%s: vendor and product id cannot be read", a.Address)
+	case pci.OtherProduct:
+		return fmt.Errorf("%s: %w: it is %s:%s, not %s:%s", a.Address, ErrOther, now.VendorID, now.ProductID, a.VendorID, a.ProductID)
+	case pci.OtherBoard:
+		return fmt.Errorf("%s: %w: it is on another board", a.Address, ErrOther)
+	case pci.OtherSlot:
 	}
-	if !slices.Equal(bridges, a.Path) {
-		return fmt.Errorf("%s: %w: the bridges above it are %v, not %v", a.Address, ErrOther, bridges, a.Path)
-	}
-	return nil
+	return fmt.Errorf("%s: %w: the bridges above it are %v, not %v", a.Address, ErrOther, now.Path, a.Path)
 }
 
 // bound returns an error unless an adapter is the recorded one and has its host driver.

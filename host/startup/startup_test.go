@@ -347,9 +347,13 @@ func TestRunFailures(t *testing.T) {
 		"GUID": {func(k *kernel, _ *rdma.Record) { k.fail = refuse("vf 0 port_guid") }, "vfs 0000:0c:00.0 done,identity 0000:0c:00.1 failed," +
 			"driver 0000:0c:00.1 skipped,identity 0000:0c:00.2 done,driver 0000:0c:00.2 done", "refused", startup.ErrSteps, -1},
 		"numvfs":  {func(k *kernel, _ *rdma.Record) { k.fail = refuse("numvfs=2") }, none, "refused", startup.ErrSteps, 2},
-		"product": {func(_ *kernel, r *rdma.Record) { r.Adapters[0].ProductID = 0x1017 }, none, "0000:0c:00.0: is not the recorded adapter: its device is 101b, not 1017", startup.ErrSteps, 0},
+		"product": {func(_ *kernel, r *rdma.Record) { r.Adapters[0].ProductID = 0x1017 }, none, "0000:0c:00.0: is not the recorded adapter: it is 15b3:101b, not 15b3:1017", startup.ErrSteps, 0},
 		"path": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Path = []pci.Address{address(k.t, "0000:01:00.0")} }, none,
 			"0000:0c:00.0: is not the recorded adapter: the bridges above it are [], not [0000:01:00.0]", startup.ErrSteps, 0},
+		"board": {func(k *kernel, r *rdma.Record) {
+			k.must(os.WriteFile(filepath.Join(k.root.Path(above), pf, "subsystem_device"), []byte("0x0001\n"), 0o600))
+			r.Adapters[0].SubsystemID = new(pci.ID(2))
+		}, none, "0000:0c:00.0: is not the recorded adapter: it is on another board", startup.ErrSteps, 0},
 		"gone": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Address = address(k.t, "0000:0d:00.0") },
 			strings.Replace(none, pf, "0000:0d:00.0", 1), "0000:0d:00.0: is not there", startup.ErrSteps, 0},
 		"VF address": {func(k *kernel, r *rdma.Record) { r.Adapters[0].VFs[0].Address = address(k.t, "0000:0c:01.1") },

@@ -317,6 +317,12 @@ func cases(t *testing.T) []unhealthy {
 		{"acs", host.NA, "permission denied", func(m *check.Machine) { m.Arguments.Err = fs.ErrPermission }},
 		{"functions", host.Fail, "0000:0c:00.0 is missing", func(m *check.Machine) { m.Devices = m.Devices[1:] }},
 		{"functions", host.Fail, "0000:0c:00.0 is 15b3:1017, recorded is 15b3:101b", func(m *check.Machine) { m.Devices[0].ProductID = ptr(pci.ID(0x1017)) }},
+		{"functions", host.Fail, "0000:0c:00.0 is in another slot: the bridges above it are [0000:4b:00.0], recorded are []", func(m *check.Machine) {
+			m.Devices[0].Parent = &m.Devices[3].Address
+		}},
+		{"functions", host.Fail, "0000:0c:00.0 is on another board", func(m *check.Machine) {
+			m.Devices[0].SubsystemID, m.Record.Value.Adapters[0].SubsystemID = ptr(pci.ID(1)), ptr(pci.ID(2))
+		}},
 		{"functions", host.Fail, "bound to vfio-pci, recorded is its host driver mlx5_core", func(m *check.Machine) { m.Devices[0].Driver = ptr("vfio-pci") }},
 		{"functions", host.Fail, "bound to mlx5_core instead of vfio-pci", func(m *check.Machine) { m.Record.Value.Adapters[0].Whole = true }},
 		{"vfs", host.Fail, "has 1 virtual function, recorded are 2", func(m *check.Machine) { m.Devices[0].SRIOV.NumVFs = ptr(1) }},

@@ -26,15 +26,21 @@ func (v view) recorded(judge func(rdma.Prepared, *pci.Device) []host.Finding) []
 	return findings
 }
 
-// same reports whether a function is the recorded one, and if not, how it differs.
-func same(p rdma.Prepared, d *pci.Device) string {
-	switch {
-	case d == nil:
+// differs returns how the function at the address of a recorded adapter differs from it, or "".
+func (v view) differs(p rdma.Prepared) string {
+	now := v.Devices.Identity(p.Address)
+	switch p.Identity().Compare(now) {
+	case pci.Missing:
 		return fmt.Sprintf("%s is missing", p.Address)
-	case d.VendorID == nil || d.ProductID == nil:
+	case pci.IDsUnread:
 		return fmt.Sprintf("%s: vendor and product id cannot be read", p.Address)
-	case *d.VendorID != p.VendorID || *d.ProductID != p.ProductID:
-		return fmt.Sprintf("%s is %s:%s, recorded is %s:%s", p.Address, d.VendorID, d.ProductID, p.VendorID, p.ProductID)
+	case pci.OtherProduct:
+		return fmt.Sprintf("%s is %s:%s, recorded is %s:%s", p.Address, now.VendorID, now.ProductID, p.VendorID, p.ProductID)
+	case pci.OtherBoard:
+		return fmt.Sprintf("%s is on another board: its subsystem ids are not the recorded ones", p.Address)
+	case pci.OtherSlot:
+		return fmt.Sprintf("%s is in another slot: the bridges above it are %v, recorded are %v", p.Address, now.Path, p.Path)
+	case pci.NoDifference:
 	}
 	return ""
 }
@@ -44,7 +50,7 @@ func (v view) functions() []host.Finding {
 	found := 0
 	findings := v.recorded(func(p rdma.Prepared, d *pci.Device) []host.Finding {
 		f := host.Finding{Status: host.Fail, File: "/sys/bus/pci/devices/" + p.Address.String()}
-		differs := same(p, d)
+		differs := v.differs(p)
 		switch {
 		case differs != "":
 			f.Seen, f.Effect = differs, "what is recorded of it is not done at boot"

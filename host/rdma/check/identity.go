@@ -19,7 +19,7 @@ func (v view) identity() []host.Finding {
 		if v.Stack.Seen() {
 			a = v.Stack.Value.At(p.Address)
 		}
-		if p.Whole || same(p, d) != "" || v.phase != effective || a == nil {
+		if p.Whole || v.differs(p) != "" || v.phase != effective || a == nil {
 			return nil
 		}
 		fail := func(f rdma.PreparedVF, format string, args ...any) {

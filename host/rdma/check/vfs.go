@@ -12,7 +12,7 @@ import (
 func (v view) vfs() []host.Finding {
 	total := 0
 	findings := v.recorded(func(p rdma.Prepared, d *pci.Device) (findings []host.Finding) {
-		if p.Whole || same(p, d) != "" {
+		if p.Whole || v.differs(p) != "" {
 			return nil
 		}
 		if v.phase != effective {

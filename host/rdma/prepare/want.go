@@ -205,7 +205,8 @@ func (w *wanting) add(a pci.Address) {
 	}
 	recorded := w.Recorded.At(a)
 	p := rdma.Prepared{
-		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID, Path: append([]pci.Address{}, w.Devices.Path(d)...),
+		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID, SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
+		Path:   append([]pci.Address{}, w.Devices.Path(d)...),
 		Driver: adapter.Driver, LinkLayer: linkLayer(*adapter), Whole: w.Whole, Use: w.Use, GUIDBase: w.GUIDBase, VFs: []rdma.PreparedVF{},
 	}
 	if recorded != nil {
