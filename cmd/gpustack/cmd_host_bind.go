@@ -8,9 +8,9 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/bind"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/selection"
 )
 
 func newHostBindCommand(u *ui) *cli.Command {
@@ -137,7 +137,7 @@ func (o driversOptions) explainBind(err error) error {
 			stopping := o
 			stopping.mode = bind.Mode{Live: true, StopServices: true}
 			return []string{remedy("stop NVIDIA's services first", stopping.called("host bind").with(o.prepare))}
-		case errors.Is(leaf, selection.ErrForContainers):
+		case errors.Is(leaf, gate.ErrForContainers):
 			return append(hints(leaf), "or name it with --device, to bind it until the next boot only")
 		case errors.Is(leaf, bind.ErrNoGroup):
 			return []string{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}

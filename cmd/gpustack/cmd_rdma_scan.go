@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -188,7 +189,7 @@ func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnin
 	for _, a := range stack.Adapters {
 		for k := range a.VFs {
 			v := &a.VFs[k]
-			held, err := uses.Held(root, devices, v.Address)
+			held, err := gate.HeldOf(root, devices, uses, v.Address)
 			if err != nil {
 				warnings = append(warnings, fmt.Sprintf("cannot determine whether %s is in use: %v", v.Address, err))
 			}

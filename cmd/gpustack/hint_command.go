@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
@@ -117,7 +118,7 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 		return e
 	}
 	for _, leaf := range split(err) {
-		var refusal *selection.Refusal
+		var refusal *gate.Refusal
 		lines := more(leaf)
 		switch {
 		case lines != nil:
@@ -143,7 +144,7 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 func (c hostCommand) explainNeeded(err error) error {
 	var o selection.Options
 	for _, leaf := range split(err) {
-		var refusal *selection.Refusal
+		var refusal *gate.Refusal
 		if !errors.As(leaf, &refusal) || refusal.Absolute || slices.Contains(o.Allow, refusal.Address) {
 			continue
 		}
@@ -152,7 +153,7 @@ func (c hostCommand) explainNeeded(err error) error {
 		}
 	}
 	return c.explain(err, func(leaf error) []string {
-		var refusal *selection.Refusal
+		var refusal *gate.Refusal
 		if errors.As(leaf, &refusal) && !refusal.Absolute {
 			return []string{remedy("bind these functions although the host needs them", c.with(o))}
 		}

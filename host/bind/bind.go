@@ -14,6 +14,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
@@ -98,6 +99,13 @@ func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	return n, opts
 }
 
+// choose returns the selection of options, whose functions leave the host now.
+func (n node) choose(opts selection.Options) (gate.Selection, error) {
+	s, err := n.Choose(opts)
+	s.Kind = gate.Now
+	return s, err
+}
+
 // NewPlan plans to bind functions for guests now: those that opts name, else those recorded, else
 // every NVIDIA display function, each with all functions of its card and IOMMU group. A plan that
 // is refused is returned with the error.
@@ -111,7 +119,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	n.Containers = containers.Less(lent)
 	ways := n.search(root, opts)
 	n, opts = n.withoutRecord(opts)
-	s, err := n.Choose(opts)
+	s, err := n.choose(opts)
 	if err != nil {
 		return Plan{}, ways.Refused(s, host.Split(err))
 	}
@@ -168,13 +176,13 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 func (n node) search(root host.Root, opts selection.Options) selection.Search {
 	return selection.Search{
 		Node: n.Node, Root: root, Options: opts,
-		Choose: func(o selection.Options) (selection.Selection, error) {
+		Choose: func(o selection.Options) (gate.Selection, error) {
 			named, o := n.withoutRecord(o)
-			return named.Choose(o)
+			return named.choose(o)
 		},
 		Try: func(o selection.Options) []error {
 			named, o := n.withoutRecord(o)
-			s, err := named.Choose(o)
+			s, err := named.choose(o)
 			if err != nil {
 				return host.Split(err)
 			}
@@ -369,18 +377,17 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	case blind != "":
 		warnings = append(warnings, fmt.Sprintf("%v: %s", ErrBlind, blind))
 	}
-	guests, vfs, stay := uses.ByGuests(), n.Devices.VFs(), len(n.stay(p)) > 0
+	vfs, stay := n.Devices.VFs(), len(n.stay(p)) > 0
 	for _, c := range p.Changes {
 		d := n.Devices.At(c.Address)
 		if d == nil || c.Before.Driver == "" || c.Before.Driver == c.After.Driver {
 			continue // no driver is unbound
 		}
 		unbound := string(c.Before.Driver)
-		if used := guests[c.Address]; used != nil {
-			errs = append(errs, used)
-		}
-		for _, h := range uses.Holders {
-			if h.Address == c.Address && !stops(p.Services, h) {
+		for _, user := range gate.Users(uses, c.Address) {
+			if h, ok := user.(guard.Holder); !ok { //nolint:errorlint // it is one itself
+				errs = append(errs, user)
+			} else if !stops(p.Services, h) {
 				errs = append(errs, held(h, stay))
 			}
 		}
@@ -409,14 +416,17 @@ func mayHang(d *pci.Device, held string) bool {
 // Needed returns an error that names the functions which a plan would bind for guests although the
 // host needs them.
 func Needed(m machine.Machine, p driver.Plan) error {
-	var errs []error
+	if p.Release {
+		return nil
+	}
+	var leaving []gate.Leaving
 	for _, c := range p.Changes {
-		for _, need := range m.Needs.Value {
-			if need.Address == c.Address && !p.Release {
-				errs = append(errs, &selection.Refusal{Address: c.Address, Reason: ErrNeeded.Error() + ": " + need.Reason, Absolute: need.Absolute,
-					Err: ErrNeeded, Code: need.Code})
-			}
-		}
+		leaving = append(leaving, gate.Leaving{Address: c.Address, Kind: gate.Now})
+	}
+	var errs []error
+	for _, r := range gate.New(m).Ask(ErrNeeded.Error()+": ", gate.Allowed{}, leaving...).Refused {
+		r.Err = ErrNeeded
+		errs = append(errs, r)
 	}
 	return errors.Join(errs...)
 }

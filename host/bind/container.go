@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
@@ -27,7 +28,7 @@ func ofGuests(record *machine.Contract, functions []pci.Address, to machine.Role
 	var errs []error
 	for _, a := range functions {
 		if to == machine.OfContainer && record.At(a) != nil {
-			errs = append(errs, selection.Refuse(a, ErrOfGuests))
+			errs = append(errs, gate.Refuse(a, ErrOfGuests))
 		}
 	}
 	return errors.Join(errs...)
@@ -63,7 +64,7 @@ func (n node) toContainers(opts selection.Options) (selection.Options, error) {
 			named := slices.ContainsFunc(opts.Add, func(s pci.Selector) bool { return s.Matches(d) }) ||
 				slices.ContainsFunc(opts.Vendors, d.IsVendor) && d.IsGPU()
 			if named && n.Containers.At(d.Address) == nil {
-				errs = append(errs, selection.Refuse(d.Address, ErrNotOfContainers))
+				errs = append(errs, gate.Refuse(d.Address, ErrNotOfContainers))
 			}
 		}
 		return opts, errors.Join(errs...)

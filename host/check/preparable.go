@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -31,8 +32,8 @@ func (v view) preparable() []host.Finding {
 	refused := v.refusals()
 	for _, err := range refused {
 		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "run 'gpustack host prepare --dry-run' for details"}
-		var refusal *selection.Refusal
-		var separation *selection.Separation
+		var refusal *gate.Refusal
+		var separation *gate.Separation
 		switch {
 		case bootCommand(err) != "":
 			f.Remedy = bootCommand(err)

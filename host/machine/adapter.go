@@ -86,7 +86,7 @@ func readAdapter(root host.Root, d *pci.Device) (*Adapter, bool) {
 	if !rdma.HasDriver(d) && devicesErr == nil && len(a.Devices) == 0 {
 		return nil, false
 	}
-	away, awayErr := moved(root, d)
+	away, awayErr := Moved(root, d)
 	a.Unread = errors.Join(devicesErr, interfacesErr, awayErr)
 	if a.Unread == nil && (away || d.Class != nil && *d.Class == infiniband && len(a.Devices) == 0) {
 		a.Needs = []guard.Need{{Address: d.Address, Code: host.CodeInUse,

@@ -18,6 +18,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/change"
+	"gpustack/host/gate"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -343,7 +344,7 @@ func TestVirtualFunction(t *testing.T) {
 	if len(p.Functions) != 1 || p.Functions[0].Address.String() != "0000:04:00.1" {
 		t.Errorf("%v", p.Functions)
 	}
-	if _, err = plan(t, root, selection.Options{Add: selectors(t, "0000:04:00.0")}); !errors.Is(err, selection.ErrVFs) {
+	if _, err = plan(t, root, selection.Options{Add: selectors(t, "0000:04:00.0")}); !errors.Is(err, gate.ErrVFs) {
 		t.Errorf("%v", err)
 	}
 }

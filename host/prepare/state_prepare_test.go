@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/hosttest"
@@ -81,7 +82,7 @@ func TestStatesAgree(t *testing.T) {
 		var refused *selection.Refused
 		if errors.As(err, &refused) {
 			for _, err := range refused.Errors {
-				if separation := (*selection.Separation)(nil); !errors.As(err, &separation) {
+				if separation := (*gate.Separation)(nil); !errors.As(err, &separation) {
 					reasons = append(reasons, err.Error())
 				}
 			}

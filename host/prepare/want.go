@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/gate"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
@@ -71,7 +72,7 @@ type candidate struct {
 }
 
 // refusals returns all refusals of a selection, and those that are lifted.
-func (c *candidate) refusals(s selection.Selection) (refusals []error, lifted []*selection.Refusal) {
+func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate.Refusal) {
 	refusals, lifted = c.node.Refusals(s)
 	used, liftedUses := c.node.InUse(c.uses, s)
 	return slices.Concat(refusals, c.node.Shared(s), used, c.claimed(s)), append(lifted, liftedUses...)
@@ -79,11 +80,11 @@ func (c *candidate) refusals(s selection.Selection) (refusals []error, lifted []
 
 // claimed returns a refusal for each selected function that rdma prepare has recorded: an adapter
 // as a whole or with VFs, or a VF.
-func (c *candidate) claimed(s selection.Selection) (refusals []error) {
+func (c *candidate) claimed(s gate.Selection) (refusals []error) {
 	for _, a := range s.All {
 		if of := c.adapters.Of(a); of != nil {
 			err := host.WithHint(errors.New("is recorded by rdma prepare"), fmt.Sprintf("gpustack rdma prepare --remove %s", of.Address))
-			refusals = append(refusals, selection.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
+			refusals = append(refusals, gate.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
 		}
 	}
 	return refusals
@@ -100,7 +101,7 @@ func (c *candidate) try(opts selection.Options) []error {
 	return append(errs, host.Split(err)...)
 }
 
-func (n node) want(root host.Root, s selection.Selection, opts selection.Options) (Want, error) {
+func (n node) want(root host.Root, s gate.Selection, opts selection.Options) (Want, error) {
 	driver := opts.Driver
 	unsafe := opts.Unsafe
 	if r := n.Recorded; r != nil {
@@ -174,7 +175,7 @@ func (n node) checkDriver(driver string, w *Want) error {
 func (n node) function(root host.Root, a pci.Address, staying map[string]bool, driver string) (machine.Function, error) {
 	d := n.Devices.At(a)
 	if d.VendorID == nil || d.ProductID == nil {
-		return machine.Function{}, selection.Refuse(a, selection.ErrNoIDs)
+		return machine.Function{}, gate.Refuse(a, selection.ErrNoIDs)
 	}
 	f := machine.Function{
 		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID,
@@ -194,7 +195,7 @@ func (n node) function(root host.Root, a pci.Address, staying map[string]bool, d
 		return f, nil
 	}
 	if driver == machine.Stub {
-		return f, selection.Refuse(a, selection.ErrStubTwins)
+		return f, gate.Refuse(a, selection.ErrStubTwins)
 	}
 	var err error
 	if f.SysfsPath, err = root.Real(machine.AttributeFile(a, "")); err != nil {

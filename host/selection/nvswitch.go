@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -67,7 +68,7 @@ func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
 }
 
 // NVSwitchWarnings returns the setup steps that the chosen side of the NVSwitches requires.
-func (n Node) NVSwitchWarnings(s Selection) []string {
+func (n Node) NVSwitchWarnings(s gate.Selection) []string {
 	selected := pci.Set(s.All)
 	goes := func(a pci.Address) bool { return selected[a] }
 	switch Divided(n.Devices, goes) {

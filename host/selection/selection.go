@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"gpustack/host"
-	"gpustack/host/guard"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -45,34 +45,16 @@ func (o Options) Named() bool {
 
 // Node is the part of an observed machine that determines which functions may be assigned to
 // guests.
-type Node struct {
-	Devices  pci.Devices
-	Needs    []guard.Need
-	Mediated map[pci.Address]int // number of mediated devices of each function
-	Adapters map[pci.Address]*machine.Adapter
-	Recorded *machine.Contract // nil if nothing is recorded
-	// Containers is nil if nothing is recorded for containers.
-	Containers *machine.Containers
-}
+type Node struct{ gate.Host }
 
 // NewNode returns the Node of a machine.
-func NewNode(m machine.Machine) Node {
-	return Node{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Adapters: m.Adapters,
-		Recorded: m.Contract.Value, Containers: m.Containers}
-}
-
-// Selection is a set of functions for guests: the selected ones, and in All also the other
-// functions of their cards and groups.
-type Selection struct {
-	Selected, Allowed, All []pci.Address
-	NVSwitch               machine.NVSwitch
-}
+func NewNode(m machine.Machine) Node { return Node{gate.New(m)} }
 
 // chooser computes a selection and collects all its errors.
 type chooser struct {
 	Node
 	opts Options
-	Selection
+	gate.Selection
 	errs []error
 }
 
@@ -82,7 +64,7 @@ func (c *chooser) fail(format string, args ...any) {
 
 // Choose returns the functions that the options select. The error joins one error for each
 // problem.
-func (n Node) Choose(opts Options) (Selection, error) {
+func (n Node) Choose(opts Options) (gate.Selection, error) {
 	c := chooser{Node: n, opts: opts}
 	c.start()
 	c.add(opts.Add)
@@ -95,7 +77,7 @@ func (n Node) Choose(opts Options) (Selection, error) {
 		c.fail("%w", ErrNothing)
 	}
 	if c.errs != nil {
-		return Selection{}, errors.Join(c.errs...)
+		return gate.Selection{}, errors.Join(c.errs...)
 	}
 	return c.complete(), nil
 }
@@ -129,8 +111,9 @@ func (c *chooser) allow() {
 
 // complete returns the selection with the other functions of the selected cards and groups. If the
 // options remove functions, their lifted refusals are dropped.
-func (c *chooser) complete() Selection {
+func (c *chooser) complete() gate.Selection {
 	s := c.Selection
+	s.Kind = gate.AtBoot
 	s.Selected = pci.Unique(s.Selected)
 	s.All = c.Devices.Expand(s.Selected)
 	if c.opts.Only != nil || c.opts.Remove != nil {
@@ -157,7 +140,7 @@ func (c *chooser) add(selectors []pci.Selector) {
 			if d := &devices[i]; x.Matches(d) {
 				found = true
 				if d.IsBridge() {
-					c.errs = append(c.errs, Refuse(d.Address, ErrBridge))
+					c.errs = append(c.errs, gate.Refuse(d.Address, ErrBridge))
 				}
 				c.Selected = append(c.Selected, d.Address)
 			}
@@ -190,7 +173,7 @@ func (c *chooser) addDefault() {
 	case len(all) == 0:
 		c.fail("NVIDIA GPUs: %w", ErrNoDevice)
 	case len(c.Selected) == 0:
-		c.fail("every NVIDIA GPU %w", ErrForContainers)
+		c.fail("every NVIDIA GPU %w", gate.ErrForContainers)
 	}
 }
 
@@ -283,7 +266,7 @@ func (c *chooser) changed() (errs []error) {
 		// Without one of those that it was recorded for, it is returned to the host.
 		selected := func(a pci.Address) bool { return remaining[a] }
 		if !f.IsAt(c.Devices) && slices.ContainsFunc(recordedFor(f), selected) {
-			errs = append(errs, Refuse(f.Address, fmt.Errorf("%w (%s)", ErrChanged, described(f))))
+			errs = append(errs, gate.Refuse(f.Address, fmt.Errorf("%w (%s)", ErrChanged, described(f))))
 		}
 	}
 	return errs
@@ -346,7 +329,7 @@ func described(f machine.Function) string {
 	if f.By == machine.ByIDs {
 		return f.IDs()
 	}
-	path := listed(f.Path)
+	path := gate.Listed(f.Path)
 	if path == "" {
 		path = "the root bus"
 	}

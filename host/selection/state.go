@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
@@ -137,7 +138,7 @@ func (n Node) obstacles() map[pci.Address]State {
 				break
 			}
 			var addresses []pci.Address
-			own := map[pci.Address]*Refusal{}
+			own := map[pci.Address]*gate.Refusal{}
 			for _, r := range bad {
 				addresses = append(addresses, r.Address)
 				own[r.Address] = r
@@ -162,29 +163,29 @@ func (n Node) obstacles() map[pci.Address]State {
 
 // refusedOf returns the refusals of functions that are added to what is recorded, one for each
 // function. Recorded functions that the machine no longer has do not count.
-func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
+func (n Node) refusedOf(added []pci.Address) (refused []*gate.Refusal) {
 	if len(added) == 0 {
 		return nil
 	}
-	s := Selection{Selected: added}
+	s := gate.Selection{Selected: added, Kind: gate.AtBoot}
 	if r := n.Recorded; r != nil {
 		recorded := slices.DeleteFunc(slices.Clone(r.Selected), func(a pci.Address) bool {
 			f := r.At(a)
 			return f == nil || !f.IsAt(n.Devices)
 		})
-		s = Selection{Selected: slices.Concat(recorded, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch}
+		s = gate.Selection{Selected: slices.Concat(recorded, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch, Kind: gate.AtBoot}
 	}
 	s.All = n.Devices.Expand(s.Selected)
 	refusals, _ := n.Refusals(s)
 	refusals = slices.Concat(n.Shared(s), refusals)
 	for _, a := range s.All {
 		if d := n.Devices.At(a); d.VendorID == nil || d.ProductID == nil {
-			refusals = append(refusals, Refuse(a, ErrNoIDs))
+			refusals = append(refusals, gate.Refuse(a, ErrNoIDs))
 		}
 	}
 	seen := map[pci.Address]bool{}
 	for _, err := range refusals {
-		var r *Refusal
+		var r *gate.Refusal
 		if errors.As(err, &r) && !seen[r.Address] {
 			seen[r.Address] = true
 			refused = append(refused, r)
@@ -197,14 +198,14 @@ func (n Node) refusedOf(added []pci.Address) (refused []*Refusal) {
 // the other functions of its card, for refusals of functions that must be assigned with it. own is
 // its own refusal or nil, other the first function that is refused apart from it, and count the
 // number of refusals.
-func (n Node) obstacle(gpu pci.Address, own *Refusal, other pci.Address, count int) map[pci.Address]State {
+func (n Node) obstacle(gpu pci.Address, own *gate.Refusal, other pci.Address, count int) map[pci.Address]State {
 	if own != nil {
 		switch {
 		case own.Err == nil && count == 1:
 			return map[pci.Address]State{gpu: {Name: OfHost, Detail: onConsole}}
 		case own.Err == nil:
 			count-- // the others matter
-		case errors.Is(own, errSRIOV), errors.Is(own, ErrNoIDs):
+		case errors.Is(own, gate.ErrSRIOV), errors.Is(own, ErrNoIDs):
 			return map[pci.Address]State{gpu: {Name: NotKnown, Detail: own.Err.Error()}}
 		default:
 			return map[pci.Address]State{gpu: {Name: Blocked, Detail: own.Err.Error()}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/gate"
 	"gpustack/host/guest"
 	"gpustack/host/hosttest"
 	"gpustack/host/iommu"
@@ -124,7 +125,7 @@ func TestStates(t *testing.T) {
 			if test.off {
 				on = new(bool)
 			}
-			states := selection.Node{Devices: devices}.States(iommu.Groups(devices), on, test.uses)
+			states := selection.Node{Host: gate.Host{Devices: devices}}.States(iommu.Groups(devices), on, test.uses)
 			var got []string
 			for i, d := range devices {
 				s := "-"
@@ -157,10 +158,10 @@ func TestStatesOfChanged(t *testing.T) {
 		nvidia, quadro, display := pci.ID(0x10de), pci.ID(0x11b4), pci.Class(0x0300)
 		devices := pci.Devices{{Address: address(now), VendorID: &nvidia, ProductID: &quadro, Class: &display}}
 		recorded := address("0000:01:00.0")
-		node := selection.Node{Devices: devices, Recorded: &machine.Contract{
+		node := selection.Node{Host: gate.Host{Devices: devices, Recorded: &machine.Contract{
 			Selected:  []pci.Address{recorded},
 			Functions: []machine.Function{{Address: recorded, VendorID: nvidia, ProductID: quadro, By: machine.ByIDs}},
-		}}
+		}}}
 		if s := node.States(nil, new(bool), idle)[0]; s == nil || s.String() != "host" {
 			t.Errorf("%s: %v", now, s)
 		}

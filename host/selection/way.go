@@ -4,10 +4,10 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -47,10 +47,10 @@ const returnAll = "return all functions to the host"
 type Search struct {
 	Node    Node
 	Root    host.Root
-	Options Options                          // the refused options
-	Choose  func(Options) (Selection, error) // returns the selection of options
-	Try     func(Options) []error            // returns the errors of options
-	Exact   func([]pci.Address) Options      // returns options that select exactly these functions
+	Options Options                               // the refused options
+	Choose  func(Options) (gate.Selection, error) // returns the selection of options
+	Try     func(Options) []error                 // returns the errors of options
+	Exact   func([]pci.Address) Options           // returns options that select exactly these functions
 }
 
 // Only returns the options with functions as the whole selection.
@@ -73,8 +73,8 @@ func (n Node) Only(opts Options, functions []pci.Address) Options {
 }
 
 // Refused returns the errors of the options together with accepted alternatives. s is the refused
-// selection, or the zero Selection if the options do not lead to one.
-func (a Search) Refused(s Selection, errs []error) error {
+// selection, or the zero value if the options do not lead to one.
+func (a Search) Refused(s gate.Selection, errs []error) error {
 	return &Refused{Errors: errs, ways: func() []Way {
 		if s.All == nil {
 			return a.mended(errs)
@@ -89,7 +89,7 @@ func (a Search) mended(errs []error) (ways []Way) {
 	o.Add, o.Only, o.Remove = slices.Clone(o.Add), slices.Clone(o.Only), slices.Clone(o.Remove)
 	purpose := ""
 	for _, err := range errs {
-		var r *Refusal
+		var r *gate.Refusal
 		isRefusal := errors.As(err, &r)
 		switch {
 		case errors.Is(err, ErrChanged) && isRefusal:
@@ -137,12 +137,12 @@ func (a Search) leadsSomewhere(o Options) bool {
 // each of these.
 func (n Node) Unchanged() (rest []pci.Address, changed []error) {
 	rest = slices.Clone(n.Recorded.Selected)
-	c := chooser{Node: n, Selection: Selection{Selected: slices.Clone(rest)}}
+	c := chooser{Node: n, Selection: gate.Selection{Selected: slices.Clone(rest)}}
 	changed = c.changed()
 	recordedFor := recordedFor(n.Recorded)
 	gone := map[pci.Address]bool{}
 	for _, err := range changed {
-		var r *Refusal
+		var r *gate.Refusal
 		if !errors.As(err, &r) {
 			continue
 		}
@@ -243,7 +243,7 @@ func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 
 // ways returns accepted alternatives for refused options: first those that leave the refused
 // functions with the host, then those that lift the refusals.
-func (a Search) ways(s Selection, errs []error) []Way {
+func (a Search) ways(s gate.Selection, errs []error) []Way {
 	var bad, absolute []pci.Address
 	modes := []machine.NVSwitch{a.Options.NVSwitch}
 	var ways []Way
@@ -253,10 +253,10 @@ func (a Search) ways(s Selection, errs []error) []Way {
 		}
 	}
 	for _, err := range errs {
-		var r *Refusal
-		var separation *Separation
+		var r *gate.Refusal
+		var separation *gate.Separation
 		switch {
-		case errors.Is(err, errSwitches):
+		case errors.Is(err, gate.ErrSwitches):
 			o := a.Options
 			o.NVSwitch = machine.SwitchesToGuest
 			propose(a.lift(o))
@@ -303,7 +303,7 @@ func (a Search) ways(s Selection, errs []error) []Way {
 // removeBoard returns an alternative for options that remove only the GPUs or only the NVSwitches
 // of a board: with --nvswitch host the GPUs remain selected without the NVSwitches, and without
 // GPUs the whole board is removed.
-func (a Search) removeBoard(s Selection) (o Options, ok bool) {
+func (a Search) removeBoard(s gate.Selection) (o Options, ok bool) {
 	var rest []pci.Address
 	gpus := false
 	for _, f := range s.Selected {
@@ -324,7 +324,7 @@ func (a Search) removeBoard(s Selection) (o Options, ok bool) {
 }
 
 // without returns the selected functions whose cards and groups contain none of the bad ones.
-func (a Search) without(s Selection, bad []pci.Address) []pci.Address {
+func (a Search) without(s gate.Selection, bad []pci.Address) []pci.Address {
 	with := a.Node.Devices.With(bad)
 	return slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool { return len(with(f)) > 0 })
 }
@@ -340,7 +340,7 @@ func (a Search) lift(o Options) (Options, bool) {
 			return o, true
 		}
 		for _, err := range errs {
-			var r *Refusal
+			var r *gate.Refusal
 			if !errors.As(err, &r) || r.Absolute {
 				return o, false
 			}
@@ -354,7 +354,7 @@ func (a Search) lift(o Options) (Options, bool) {
 }
 
 // purpose returns a text that says how options differ from the requested ones.
-func (a Search) purpose(s Selection, o Options) string {
+func (a Search) purpose(s gate.Selection, o Options) string {
 	if o.None {
 		return returnAll
 	}
@@ -363,11 +363,11 @@ func (a Search) purpose(s Selection, o Options) string {
 		taken := pci.Set(chosen.All)
 		kept := slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool { return taken[f] })
 		if len(kept) > 0 {
-			parts = append(parts, "leave "+shortened(kept)+" with the host")
+			parts = append(parts, "leave "+gate.Shortened(kept)+" with the host")
 		}
 	}
 	var labels, needed []string
-	allowed, ofHost := pci.Set(a.Options.Allow), a.Node.needed()
+	allowed, ofHost := pci.Set(a.Options.Allow), a.Node.Needed()
 	for _, f := range o.Allow {
 		label := "the " + a.Node.label(a.Root, f)
 		switch {
@@ -397,13 +397,4 @@ func (a Search) purpose(s Selection, o Options) string {
 		parts = append(parts, "use "+o.Driver)
 	}
 	return strings.Join(parts, ", ")
-}
-
-// shortened returns a text with the first few addresses.
-func shortened(addresses []pci.Address) string {
-	const some = 3
-	if len(addresses) <= some+1 {
-		return listed(addresses)
-	}
-	return listed(addresses[:some]) + " and " + strconv.Itoa(len(addresses)-some) + " more"
 }

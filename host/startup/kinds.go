@@ -11,6 +11,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -57,7 +58,7 @@ func (m machine) free(addresses ...pci.Address) error {
 	if why := uses.Unknown(); why != "" {
 		return fmt.Errorf("cannot determine which guests use %s: %s", bound[0], why)
 	}
-	held, err := uses.Held(m.root, devices, bound...)
+	held, err := gate.HeldOf(m.root, devices, uses, bound...)
 	errs := []error{err}
 	for _, h := range held {
 		errs = append(errs, h)

@@ -14,7 +14,7 @@ import (
 // no file shows them, the step that set them and read them back is the evidence.
 func (v view) identity() []host.Finding {
 	verified := 0
-	findings := v.recorded(func(p rdma.Prepared, d *pci.Device) (findings []host.Finding) {
+	findings := v.recorded(func(p rdma.Prepared, _ *pci.Device) (findings []host.Finding) {
 		var a *rdma.Adapter
 		if v.Stack.Seen() {
 			a = v.Stack.Value.At(p.Address)

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -13,7 +14,7 @@ import (
 
 // HeldVF is the error of a VF that is in use while it would have to go.
 type HeldVF struct {
-	*machine.Held
+	*gate.Held
 	PF pci.Address
 }
 
@@ -39,7 +40,7 @@ func held(root host.Root, devices pci.Devices, uses machine.Uses, pf pci.Address
 	if why := uses.Unknown(); why != "" && uses.Running {
 		errs = append(errs, errGuests(pf, why))
 	}
-	found, err := uses.Held(root, devices, vfs...)
+	found, err := gate.HeldOf(root, devices, uses, vfs...)
 	for _, h := range found {
 		errs = append(errs, &HeldVF{h, pf})
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
@@ -176,6 +177,11 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 		}
 	}
 	return f, errors.Join(errs...)
+}
+
+// gate returns the part of the machine that determines what may leave it.
+func (m Machine) gate() gate.Host {
+	return gate.Host{Devices: m.Devices, Needs: m.Needs, Recorded: m.Contract, Containers: m.Containers}
 }
 
 // vfsOf returns the VFs of a function that exist now.

@@ -6,10 +6,10 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/selection"
 )
 
 // forBoth returns an error for each function that is recorded for containers although a record of
@@ -36,7 +36,7 @@ func lost(containers *machine.Containers, before, after *rdma.Record) (errs []er
 
 func ofContainers(a pci.Address, why string) error {
 	err := host.WithHint(errors.New(why), fmt.Sprintf("take it from containers first: gpustack container prepare --remove %s", a))
-	return selection.Refuse(a, host.WithCode(err, host.CodeRole, ""))
+	return gate.Refuse(a, host.WithCode(err, host.CodeRole, ""))
 }
 
 // PermitRoles returns an error if a plan of files, such as that of an undo, leaves a function with

@@ -10,12 +10,11 @@ import (
 	"strings"
 
 	"gpustack/host"
-	"gpustack/host/guard"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/selection"
 )
 
 // Options are what the operator asks for.
@@ -110,7 +109,7 @@ type Want struct {
 
 // NewWant returns the record that the options ask for. Its error names everything that prevents it.
 func NewWant(root host.Root, m Machine, o Options) (Want, error) {
-	w := wanting{root: root, Machine: m, Options: o, allowed: pci.Set(o.Allow)}
+	w := wanting{root: root, Machine: m, Options: o}
 	w.Record = rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{}, Files: []rdma.File{}}
 	if m.Recorded != nil && !o.None {
 		w.Record.Netns, w.Record.Adapters = m.Recorded.Netns, append(w.Record.Adapters, m.Recorded.Adapters...)
@@ -155,9 +154,8 @@ type wanting struct {
 	Machine
 	Options
 	Want
-	root    host.Root
-	allowed map[pci.Address]bool
-	errs    []error
+	root host.Root
+	errs []error
 }
 
 func (w *wanting) fail(errs ...error) { w.errs = append(w.errs, errs...) }
@@ -271,11 +269,12 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 	if p.Use == rdma.ForContainers {
 		return
 	}
-	w.refuse(p.Address, func(n guard.Need) bool {
-		return n.Address == p.Address || slices.Contains(w.vfsOf(p.Address), n.Address)
-	})
+	w.ask(p.Address, "", gate.Leaving{Address: p.Address, Kind: gate.AtBoot})
+	for _, vf := range w.vfsOf(p.Address) {
+		w.ask(p.Address, fmt.Sprintf("its VF %s ", vf), gate.Leaving{Address: vf, Kind: gate.AtBoot})
+	}
 	if n := len(w.vfsOf(p.Address)); n > 0 {
-		w.fail(selection.Refuse(p.Address, host.WithCode(host.WithHint(fmt.Errorf("has %d VFs, which are lost when the adapter is assigned to a guest", n),
+		w.fail(gate.Refuse(p.Address, host.WithCode(host.WithHint(fmt.Errorf("has %d VFs, which are lost when the adapter is assigned to a guest", n),
 			fmt.Sprintf("write 0 to %s", machine.AttributeFile(p.Address, "sriov_numvfs"))), host.CodeVirtualFunctions, "")))
 	}
 	// The functions of a card with two ports share firmware and reset.
@@ -283,11 +282,7 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 		if twin.Address == p.Address || twin.IsVF() || w.Stack.At(twin.Address) == nil || w.wants(twin.Address) {
 			continue
 		}
-		for _, n := range w.Needs {
-			if n.Address == twin.Address {
-				w.refusal(twin.Address, n, fmt.Sprintf("shares its card with %s and %s", p.Address, n.Reason))
-			}
-		}
+		w.ask(twin.Address, fmt.Sprintf("shares its card with %s and ", p.Address), gate.Leaving{Address: twin.Address, Kind: gate.AtBoot})
 	}
 	if d.IOMMUGroup == nil {
 		return // without an IOMMU, forGuests refuses
@@ -297,7 +292,7 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 		if other == p.Address || member == nil || member.IsBridge() || w.wants(other) || w.Contract.At(other) != nil {
 			continue
 		}
-		w.fail(&selection.Refusal{Address: other, Absolute: true, Code: host.CodeGroup,
+		w.fail(&gate.Refusal{Address: other, Absolute: true, Code: host.CodeGroup,
 			Reason: fmt.Sprintf("shares IOMMU group %d with %s, so a guest can have %s only together with it: 'gpustack host prepare' accepts both",
 				*d.IOMMUGroup, p.Address, p.Address)})
 	}
@@ -309,35 +304,26 @@ func (w *wanting) wants(a pci.Address) bool {
 	return p != nil && p.Whole || w.Whole && slices.Contains(w.Add, a)
 }
 
-// refuse adds a refusal for each need of the host that concerns the adapter.
-func (w *wanting) refuse(of pci.Address, concerns func(guard.Need) bool) {
-	for _, n := range w.Needs {
-		if concerns(n) {
-			reason := n.Reason
-			if n.Address != of {
-				reason = fmt.Sprintf("its VF %s %s", n.Address, n.Reason)
-			}
-			w.refusal(of, n, reason)
-		}
+// ask adds what the gate says of a function that leaves the host: refusals of the function at an
+// address, the function itself or the one that it is a part of, or, where they are lifted, warnings.
+func (w *wanting) ask(of pci.Address, before string, leaving gate.Leaving) {
+	answer := w.gate().Ask(before, gate.Allowed{Functions: w.Allow}, leaving)
+	for _, r := range answer.Refused {
+		r.Address = of
+		w.fail(r)
 	}
-}
-
-// refusal adds a refusal, or, if it is lifted, a warning.
-func (w *wanting) refusal(a pci.Address, n guard.Need, reason string) {
-	if w.allowed[a] && !n.Absolute {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", a, reason))
-		return
+	for _, r := range answer.Lifted {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", of, r.Reason))
 	}
-	w.fail(&selection.Refusal{Address: a, Reason: reason, Absolute: n.Absolute, Code: n.Code})
 }
 
 // vfs adds the VFs of an adapter. Its own uses by the host go on: only those of VFs that exist now
 // and are replaced prevent it.
 func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
-	now := w.vfsOf(p.Address)
 	if recorded := w.Recorded.At(p.Address); recorded == nil || len(recorded.VFs) != w.VFs {
-		// Processes that have a VF open are named by held.
-		w.refuse(p.Address, func(n guard.Need) bool { return n.Code != host.CodeInUse && slices.Contains(now, n.Address) })
+		for _, vf := range w.vfsOf(p.Address) {
+			w.ask(p.Address, fmt.Sprintf("its VF %s ", vf), gate.Leaving{Address: vf, Kind: gate.Removed})
+		}
 	}
 	f := w.Functions[p.Address]
 	w.owners(*p)
@@ -425,7 +411,7 @@ func (w *wanting) owners(p rdma.Prepared) {
 	for _, o := range w.Owners {
 		if o.mayOwn(p.Address, p.Driver, names, w.Interfaces) {
 			err := host.WithCode(fmt.Errorf("%s: %w: %s", o, ErrOwner, strings.TrimSpace(o.Text)), host.CodeOtherOwner, "")
-			w.fail(selection.Refuse(p.Address, err))
+			w.fail(gate.Refuse(p.Address, err))
 		}
 	}
 }
@@ -440,7 +426,7 @@ func (w *wanting) claimed(p rdma.Prepared) {
 		if w.Contract.At(a) != nil {
 			err := host.WithHint(errors.New("is recorded by host prepare, which assigns it to guests as a whole"),
 				fmt.Sprintf("gpustack host prepare --remove %s", a))
-			w.fail(selection.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
+			w.fail(gate.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
 		}
 	}
 	w.fail(forBoth(w.Containers, &rdma.Record{Adapters: []rdma.Prepared{p}})...)

@@ -1,8 +1,9 @@
-package machine_test
+package gate_test
 
 import (
 	"testing"
 
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
@@ -22,7 +23,7 @@ func TestHeld(t *testing.T) {
 	devices[3].Driver = &vfio
 	root := hosttest.Lay(t, "-- sys/bus/pci/devices/0000:01:00.0/net/eth0/mtu --\n1500\n")
 	uses := machine.Uses{Holders: []guard.Holder{{Address: at(1), PID: 7, Command: "ib_write_bw"}}}
-	held, err := uses.Held(root, devices, at(0), at(1), at(2), at(3))
+	held, err := gate.HeldOf(root, devices, uses, at(0), at(1), at(2), at(3))
 	if err != nil {
 		t.Fatal(err)
 	}

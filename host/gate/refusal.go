@@ -1,0 +1,105 @@
+package gate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Refusal is the error for a function that must not be assigned to guests, with the reason.
+type Refusal struct {
+	Address  pci.Address
+	Reason   string
+	Absolute bool      // --allow cannot lift it
+	Err      error     // the error that it wraps, or nil
+	Code     host.Code // "" for that of Err
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("%s: %s", r.Address, r.Reason)
+}
+
+// Unwrap returns Err.
+func (r *Refusal) Unwrap() error {
+	return r.Err
+}
+
+// Refusal returns the code of the reason, and the option that lifts the refusal or "".
+func (r *Refusal) Refusal() (code host.Code, allow string) {
+	code = r.Code
+	var wrapped interface {
+		Refusal() (host.Code, string)
+	}
+	if errors.As(r.Err, &wrapped) {
+		reason, option := wrapped.Refusal()
+		code, allow = cmp.Or(code, reason), option
+	}
+	if !r.Absolute {
+		allow = "--allow " + r.Address.String()
+	}
+	return code, allow
+}
+
+// Refuse returns the absolute refusal of a function for a known reason.
+func Refuse(a pci.Address, err error) *Refusal {
+	return &Refusal{Address: a, Reason: err.Error(), Absolute: true, Err: err}
+}
+
+// Separation is the error for a selection that contains only some of the GPUs and NVSwitches of a
+// board, which work only together.
+type Separation struct {
+	Go, Remain []pci.Address // the selected functions of the board, and the others
+	unread     bool          // the NVSwitches could not be determined
+}
+
+func (s *Separation) Error() string {
+	if s.unread {
+		return fmt.Sprintf("NVSwitches of the selected GPUs may be managed by %s, whose vital product data cannot be read: choose which side gets the NVSwitches",
+			Listed(s.Remain))
+	}
+	return fmt.Sprintf("GPUs and NVSwitches of one board would be separated: %s selected, %s not: choose which side gets the NVSwitches",
+		Shortened(s.Go), Shortened(s.Remain))
+}
+
+// Refusal returns the code, and the option that chooses a side.
+func (s *Separation) Refusal() (code host.Code, allow string) {
+	return host.CodeNVSwitch, "--nvswitch"
+}
+
+// Errors of functions of hosts that share a GPU between guests.
+var (
+	ErrVFs = host.WithHint(host.WithCode(errors.New("has virtual functions enabled"), host.CodeVirtualFunctions, ""),
+		"once no guest has one, write 0 to the function's sriov_numvfs")
+	ErrMediated = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""),
+		"remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
+	// ErrForContainers is the refusal of a function that container prepare has recorded.
+	ErrForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
+		"take it from containers first: gpustack container prepare --remove ADDRESS")
+	errVF        = host.WithCode(errors.New("is a virtual function of a GPU"), host.CodeVirtualFunctions, "")
+	ErrSRIOV     = host.WithCode(errors.New("cannot determine whether it has virtual functions or is one"), host.CodeVirtualFunctions, "")
+	ErrSwitches  = host.WithCode(errors.New("is an NVSwitch, and --nvswitch host keeps it with the host"), host.CodeNVSwitch, "--nvswitch guest")
+	errVPDUnread = host.WithCode(errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read"), host.CodeNVSwitch, "")
+)
+
+// Listed returns a text with all addresses.
+func Listed(addresses []pci.Address) string {
+	var words []string
+	for _, a := range addresses {
+		words = append(words, a.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// Shortened returns a text with the first few addresses.
+func Shortened(addresses []pci.Address) string {
+	const some = 3
+	if len(addresses) <= some+1 {
+		return Listed(addresses)
+	}
+	return Listed(addresses[:some]) + " and " + strconv.Itoa(len(addresses)-some) + " more"
+}
