@@ -5,6 +5,7 @@ type Code string
 
 // The codes of all refusals. docs/json.md describes each.
 const (
+	CodeBondedRDMA       Code = "bonded_rdma"
 	CodeBridge           Code = "bridge"
 	CodeChanged          Code = "changed"
 	CodeConsole          Code = "console"
@@ -64,3 +65,10 @@ func (r *refusal) Unwrap() error { return r.error }
 
 // Refusal returns the code, and the flag that lifts the refusal or "".
 func (r *refusal) Refusal() (code Code, allow string) { return r.code, r.allow }
+
+// Lift is a refusal that --allow has lifted, as records have it: of one function, because of one
+// use.
+type Lift struct {
+	Function string `json:"function"` // its PCI address
+	Use      string `json:"use"`
+}

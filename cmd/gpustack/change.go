@@ -15,8 +15,9 @@ import (
 	containerprepare "gpustack/host/container/prepare"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/pci"
 	"gpustack/host/prepare"
-	rdmaprepare "gpustack/host/rdma/prepare"
 	"gpustack/host/startup"
 	"gpustack/nova"
 	"gpustack/nova/conf"
@@ -39,20 +40,22 @@ func (u *ui) runner(root host.Root) host.Runner {
 }
 
 // binder returns the kind of change for drivers of the machine below root. timeout is the maximum
-// time for each write to sysfs, and for waiting for an earlier run's write.
-func (u *ui) binder(root host.Root, timeout time.Duration) driver.Binder {
+// time for each write to sysfs, and for waiting for an earlier run's write. allow are the functions
+// whose refusals --allow lifts.
+func (u *ui) binder(root host.Root, timeout time.Duration, allow ...pci.Address) driver.Binder {
 	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout,
-		Offering: u.offering(root)}
+		Offering: u.offering(root), Gate: gate.Drivers(root, allow)}
 }
 
 // engine returns the engine for changes of files and drivers of the machine below root. A command
-// that makes other kinds of changes appends them.
-func (u *ui) engine(root host.Root, timeout time.Duration) change.Engine {
+// that makes other kinds of changes appends them. allow are the functions whose refusals --allow
+// lifts.
+func (u *ui) engine(root host.Root, timeout time.Duration, allow ...pci.Address) change.Engine {
 	runner := u.runner(root)
 	return change.Engine{
 		Store:  change.Machine(root),
 		Origin: u.origin(),
-		Kinds:  []change.Kind{u.permittedFiles(root), u.binder(root, timeout)},
+		Kinds:  []change.Kind{u.permittedFiles(root, allow), u.binder(root, timeout, allow...)},
 		Run: func(ctx context.Context, p host.Program) error {
 			if p.Kind == host.RevertBoot {
 				return u.revertBoot(ctx, root)
@@ -72,17 +75,16 @@ func filesOf(root host.Root) change.Files {
 }
 
 // permittedFiles is filesOf for changes: they are refused while what runs on the machine prevents
-// what follows from them.
-func (u *ui) permittedFiles(root host.Root) change.Files {
+// what follows from them. allow are the functions whose refusals --allow lifts.
+func (u *ui) permittedFiles(root host.Root, allow []pci.Address) change.Files {
 	files := filesOf(root)
-	files.Permit = func(plan edit.Plan) error {
-		if err := errors.Join(startup.PermitFiles(root, plan), rdmaprepare.PermitRoles(root, plan)); err != nil {
-			return err
+	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
+		allowed := gate.Allowed{Functions: allow}
+		lifted, err := gate.Permit(root, plan, allowed)
+		if err = errors.Join(startup.PermitFiles(root, plan), err); err != nil || !isRunning(root) {
+			return lifted, err
 		}
-		if err := rdmaprepare.Permit(root, plan); err != nil || root.Path("/") != "/" {
-			return err
-		}
-		return u.permitRevert(root, plan)
+		return lifted, u.permitRevert(root, plan, allowed)
 	}
 	return files
 }

@@ -9,7 +9,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
-	"gpustack/host/rdma/prepare"
+	"gpustack/host/gate"
 	"gpustack/host/startup"
 )
 
@@ -91,12 +91,14 @@ func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
 
 // permitRevert returns the error with which gpustack boot --revert would refuse the record that a
 // plan of files leaves.
-func (u *ui) permitRevert(root host.Root, plan edit.Plan) error {
-	before, after, err := prepare.Records(plan)
-	if err != nil || before == nil && after == nil {
+func (u *ui) permitRevert(root host.Root, plan edit.Plan, allowed gate.Allowed) error {
+	before, after, _, err := gate.Changed(root, plan)
+	if err != nil || before.RDMA == nil && after.RDMA == nil {
 		return err
 	}
-	return startup.Permit(u.startupMachine(root), after)
+	m := u.startupMachine(root)
+	m.Allowed = allowed
+	return startup.Permit(m, after.RDMA)
 }
 
 func runBoot(ctx context.Context, u *ui, opts bootOptions) error {

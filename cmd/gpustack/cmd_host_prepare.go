@@ -237,6 +237,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err != nil {
 		return opts.called().explain(err, noMore)
 	}
+	work.Change = u.permittedFiles(root, opts.prepare.Allow).New(plan.Files)
 	report := newPrepareReport(root, m, plan, work)
 	u.plan(opts.decision, &report, func() { u.prepareTable(report, m.Devices.Value) }, plan.Warnings...)
 	return u.decide(opts.decision, "apply this plan?", u.prepareSummary(report, plan, opts.rebuild, m), &report, func() error {

@@ -13,6 +13,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -50,9 +51,10 @@ IDENTITY
 REFUSALS
   An adapter whose VFs udev, systemd, NetworkManager, netplan or another program already sets
   is refused: one program must own them. So is a change that takes VFs away which a guest, a
-  process or a container uses, and, with --whole, an adapter that the host uses: for routes,
-  storage, a subnet manager, processes. --allow lifts the refusal of one function, but not
-  that of what the root file system needs.
+  process or a container uses or that carry what the host needs, and, with --whole, an adapter
+  that the host uses: for routes, storage, a subnet manager, processes. VFs remove the RDMA
+  device of a bond: that is refused while it is in use. --allow lifts the refusal of one
+  function, and of the VFs of an adapter, but not that of what the root file system needs.
 
 EXAMPLES
   gpustack rdma prepare --device 0000:0c:00.0 --vfs 8 --dry-run
@@ -139,7 +141,7 @@ func parseRDMAPrepare(c *cli.Context, f *faults) rdmaPrepareOptions {
 		}
 		opts.prepare.GUIDBase = &guid
 	}
-	f.exclude(c, "none", "device", "vfs", "whole", "for", "guid-base", "netns", "remove", "allow")
+	f.exclude(c, "none", "device", "vfs", "whole", "for", "guid-base", "netns", "remove")
 	f.exclude(c, "whole", "vfs", "guid-base")
 	devices := len(c.StringSlice("device")) > 0
 	switch {
@@ -205,13 +207,8 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
 		return err
 	}
-	var running guard.Running
-	var runningErr error
-	needs := len(opts.prepare.Add) > 0 // what the host needs must not prevent returning adapters
-	if needs {
-		running, runningErr = readRunning(root, driver.Live{Runner: runner})
-	}
-	m, err := prepare.Observe(root, running, needs)
+	running, runningErr := readRunning(root, driver.Live{Runner: runner})
+	m, err := prepare.Observe(root, running, opts.prepare)
 	if err != nil {
 		return err
 	}
@@ -236,7 +233,7 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 	u.plan(opts.decision, &report, func() { u.rdmaPrepareTable(report) }, plan.Warnings...)
 	return u.decide(opts.decision, "apply this plan?", rdmaPrepareSummary(report, m.Recorded), &report, func() error {
 		err := u.apply(ctx, engine, opts.format, work, &report)
-		if after, observeErr := prepare.Observe(root, guard.Running{}, false); observeErr == nil {
+		if after, observeErr := prepare.Observe(root, guard.Running{}, prepare.Options{}); observeErr == nil {
 			report.rebootFor(after.Pending(after.Recorded))
 		}
 		return err
@@ -260,13 +257,13 @@ func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions
 		return prepare.Plan{}, change.Work{}, err
 	}
 	plan, err := prepare.NewPlan(root, m, want, unit)
-	work := change.Work{Command: opts.command, Change: u.permittedFiles(root).New(plan.Files)}
+	work := change.Work{Command: opts.command, Change: u.permittedFiles(root, opts.prepare.Allow).New(plan.Files)}
 	if root.Path("/") != "/" {
 		work.Left = plan.Programs
 	} else if len(plan.Files.Pending()) > 0 {
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
 		if err == nil {
-			err = u.permitRevert(root, plan.Files)
+			err = u.permitRevert(root, plan.Files, gate.Allowed{Functions: opts.prepare.Allow})
 		}
 	}
 	return plan, work, err

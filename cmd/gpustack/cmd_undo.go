@@ -54,6 +54,9 @@ started, and persistence mode is switched on again.
 After rdma prepare, VFs that were made at this boot and are no longer recorded are removed.
 The undo is refused while a guest, a process or a container uses one of them.
 
+An undo that takes functions from the host is refused as the command would be that takes them:
+while the host, a guest or a process uses one. --allow lifts the refusal of one function.
+
 After repair-migration, rows of Nova's databases and Placement's allocations are restored,
 unless Nova has gone on from there. The databases are found as that command finds them.
 
@@ -76,6 +79,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(), quietFlag(),
+			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` that leaves the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: the `FILE` below the root"),
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
@@ -92,10 +96,12 @@ type undoOptions struct {
 	// Only for drivers:
 	timeout time.Duration
 	live    bool
+	allow   []pci.Address // for files of records, too
 }
 
 func parseUndo(c *cli.Context, f *faults) undoOptions {
-	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live")}
+	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live"),
+		allow: values(f, c, "allow", pci.ParseAddress)}
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
@@ -148,7 +154,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	if entry.Kind == change.KindObjects {
 		return undoObject(ctx, u, opts, store, entry)
 	}
-	engine := u.engine(root, opts.timeout)
+	engine := u.engine(root, opts.timeout, opts.allow...)
 	engine.Store = store
 	if err := engine.Known(entry); err != nil {
 		return err
@@ -275,7 +281,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	}
 	c.services(ctx, plan, bind.Mode{Live: opts.live})
 	warnings, err := bind.Refuse(c.machine, plan, c.uses, opts.live)
-	if err = errors.Join(err, bind.Needed(c.machine, plan)); err != nil {
+	if err = errors.Join(err, bind.Needed(c.machine, plan, opts.allow)); err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
 	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Containers)+len(plan.Services.Before())+len(plan.Services.Afterwards()) > 0 && !opts.dryRun {

@@ -19,7 +19,7 @@ func isRunning(root host.Root) bool { return root.Path("/") == "/" }
 // boot --revert then brings nodes and specs in /run/cdi to what is recorded; the entry has it, so
 // that undo runs it too. No entry has the contents of these specs, which each boot writes again.
 func (u *ui) containerWork(root host.Root, command string, plan prepare.Plan) change.Work {
-	work := change.Work{Command: command, Change: u.permittedFiles(root).New(plan.Files)}
+	work := change.Work{Command: command, Change: u.permittedFiles(root, nil).New(plan.Files)}
 	if isRunning(root) {
 		work.Programs = []host.Program{{Kind: host.RevertBoot}}
 	}

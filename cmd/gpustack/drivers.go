@@ -178,7 +178,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		}
 	}, plan.Warnings...)
 	return c.u.decide(opts.decision, question, c.u.driversSummary(plan.Plan, c.machine.Devices.Value), &report, func() error {
-		binder := c.u.binder(c.root, opts.timeout)
+		binder := c.u.binder(c.root, opts.timeout, opts.prepare.Allow...)
 		binder.Service = opts.service
 		binding := binder.New(plan.Plan)
 		err := c.u.apply(ctx, c.engine, opts.format, change.Work{Command: opts.command, Change: binding}, &report)

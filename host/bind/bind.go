@@ -77,8 +77,7 @@ func newNode(m machine.Machine) (node, error) {
 // apply.
 func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	if r := n.Recorded; r != nil && opts.Named() {
-		opts.Allow = append(slices.Clone(opts.Allow), r.Allowed...)
-		opts.Allow = slices.DeleteFunc(opts.Allow, func(a pci.Address) bool { return n.Devices.At(a) == nil && slices.Contains(r.Allowed, a) })
+		opts.Allow, opts.Earlier = slices.Clone(opts.Allow), r
 		if opts.Driver == "" {
 			opts.Driver = r.Driver
 		}
@@ -414,8 +413,8 @@ func mayHang(d *pci.Device, held string) bool {
 }
 
 // Needed returns an error that names the functions which a plan would bind for guests although the
-// host needs them.
-func Needed(m machine.Machine, p driver.Plan) error {
+// host needs them. allow are the functions whose refusals --allow lifts.
+func Needed(m machine.Machine, p driver.Plan, allow []pci.Address) error {
 	if p.Release {
 		return nil
 	}
@@ -424,7 +423,8 @@ func Needed(m machine.Machine, p driver.Plan) error {
 		leaving = append(leaving, gate.Leaving{Address: c.Address, Kind: gate.Now})
 	}
 	var errs []error
-	for _, r := range gate.New(m).Ask(ErrNeeded.Error()+": ", gate.Allowed{}, leaving...).Refused {
+	allowed := gate.Records{Guests: m.Contract.Value}.Allowed().And(gate.Allowed{Functions: allow})
+	for _, r := range gate.New(m).Ask(ErrNeeded.Error()+": ", allowed, leaving...).Refused {
 		r.Err = ErrNeeded
 		errs = append(errs, r)
 	}

@@ -35,6 +35,15 @@ type Work struct {
 	Restart  []string
 }
 
+// lifted returns the refusals of a change, or of its undo, that --allow has lifted. Its entry
+// records them: what carries the change out honours them, and so does its recovery.
+func lifted(c Change) []host.Lift {
+	if l, ok := c.(interface{ Lifted() []host.Lift }); ok {
+		return l.Lifted()
+	}
+	return nil
+}
+
 // running is a change that is being made, under the journal's lock.
 type running struct {
 	Engine
@@ -70,7 +79,7 @@ func (e Engine) Apply(ctx context.Context, w Work) (entry Entry, err error) {
 		return Entry{}, err
 	}
 	r := &running{e, j, Entry{
-		Kind: w.Change.Kind(), Command: w.Command, Origin: e.Origin, Programs: w.Programs, Left: w.Left, Restart: w.Restart,
+		Kind: w.Change.Kind(), Command: w.Command, Origin: e.Origin, Programs: w.Programs, Left: w.Left, Restart: w.Restart, Allowed: lifted(w.Change),
 	}, w.Change}
 	if err := w.Change.Record(&r.entry); err != nil {
 		return Entry{}, err
@@ -375,6 +384,7 @@ func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
 	case Rebuilding, Done, Unbuilding, Undone:
 	}
 	was := r.entry
+	r.entry.Allowed = lifted(u.Change)
 	if err := r.journal.SetStatus(&r.entry, Undoing); err != nil {
 		return r.entry, err
 	}

@@ -28,8 +28,8 @@ type Files struct {
 	EachBoot func(file string) bool
 	// Permit, if not nil, returns an error that names everything on the machine that prevents files
 	// from being changed as planned, whether a change is made or undone: what they configure may be in
-	// use. It is asked before anything is changed.
-	Permit func(plan edit.Plan) error
+	// use. It is asked before anything is changed. It also returns what --allow lifts.
+	Permit func(plan edit.Plan) ([]host.Lift, error)
 }
 
 // Revert returns the content of a file of a grammar in which the values of a change are as before
@@ -77,7 +77,8 @@ type FileChange struct {
 	back      edit.Plan // carried out by Undo
 	status    Status    // of the entry that it was opened from
 	masked    func([]byte) []byte
-	permit    func(edit.Plan) error
+	permit    func(edit.Plan) ([]host.Lift, error)
+	lifted    []host.Lift // by the last Check
 }
 
 // Kind returns the name of its kind.
@@ -107,12 +108,15 @@ func (c *FileChange) Check(_ context.Context, p Purpose) error {
 	return c.permits(back)
 }
 
-func (c *FileChange) permits(plan edit.Plan) error {
-	if c.permit == nil {
-		return nil
+func (c *FileChange) permits(plan edit.Plan) (err error) {
+	if c.permit != nil {
+		c.lifted, err = c.permit(plan)
 	}
-	return c.permit(plan)
+	return err
 }
+
+// Lifted returns the refusals that --allow has lifted, as of the last Check.
+func (c *FileChange) Lifted() []host.Lift { return c.lifted }
 
 // Back returns the plan that undoes the change, the last file first. Its error names every file
 // that prevents the undo.

@@ -19,15 +19,15 @@ func TestPermit(t *testing.T) {
 	}
 	inUse := errors.New("in use")
 	refused := ""
-	files := change.Files{Root: root, Permit: func(plan edit.Plan) error {
+	files := change.Files{Root: root, Permit: func(plan edit.Plan) ([]host.Lift, error) {
 		leads := "removed"
 		if plan[0].After != nil {
 			leads = string(plan[0].After.Content)
 		}
 		if leads == refused {
-			return inUse
+			return nil, inUse
 		}
-		return nil
+		return []host.Lift{{Function: leads, Use: "disk"}}, nil
 	}}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}, Run: func(context.Context, host.Program) error { return nil }}
 	apply := func(text string) error {
@@ -52,6 +52,14 @@ func TestPermit(t *testing.T) {
 		t.Errorf("%v, want a refusal", err)
 	}
 	is("one")
+	lifts := func(want string) {
+		t.Helper()
+		entries, err := engine.Store.List()
+		if err != nil || len(entries) != 1 || len(entries[0].Allowed) != 1 || entries[0].Allowed[0].Function != want {
+			t.Errorf("%v, %v, want what was allowed for %s", entries, err, want)
+		}
+	}
+	lifts("one")
 	refused = "removed"
 	if _, err := engine.PlanUndo(t.Context(), 0); !errors.Is(err, inUse) {
 		t.Errorf("the plan of the undo: %v, want a refusal", err)
@@ -67,6 +75,7 @@ func TestPermit(t *testing.T) {
 	if _, err := engine.Undo(t.Context(), 1); err != nil {
 		t.Error(err)
 	}
+	lifts("removed")
 	if there, err := root.Exists("/file"); there || err != nil {
 		t.Error(there, err)
 	}

@@ -38,6 +38,9 @@ type Binder struct {
 	// Patience is how long to wait for an earlier run's write to end before its changes are
 	// recovered or read.
 	Patience time.Duration
+	// Gate, if not nil, is asked immediately before functions are unbound: it returns an error that
+	// names every use which prevents that, and what --allow lifts of them.
+	Gate func(changes []Change) ([]host.Lift, error)
 	// Offering is what containers are offered. nil if a plan cannot have functions of containers.
 	Offering Offering
 }
@@ -83,6 +86,8 @@ type Binding struct {
 	// Set for an entry of the journal:
 	status  change.Status
 	current bool // made in this boot
+	// lifted is what the gate says that --allow lifts.
+	lifted []host.Lift
 }
 
 // Kind returns the name of its kind.
@@ -99,6 +104,11 @@ func (c *Binding) Record(e *change.Entry) error {
 	}
 	c.record.Services = c.record.Services.listed()
 	c.record.Containers = append([]pci.Address{}, c.record.Containers...)
+	for _, l := range c.lifted {
+		if !slices.Contains(e.Allowed, l) {
+			e.Allowed = append(e.Allowed, l)
+		}
+	}
 	return e.SetDetail(c.record)
 }
 
@@ -149,8 +159,8 @@ func (c *Binding) Back() (Plan, error) {
 // Apply makes all changes of the plan, or none. When ctx ends, the current step is completed, then
 // all changes are rolled back. If the kernel is stuck in a step (host.ErrStuck), the change
 // remains open.
-func (c *Binding) Apply(ctx context.Context, _ func() error) (change.Outcome, error) {
-	outcome, err := change.Run(ctx, c.binder.steps(c.plan), change.OnError)
+func (c *Binding) Apply(ctx context.Context, save func() error) (change.Outcome, error) {
+	outcome, err := change.Run(ctx, c.binder.steps(c.plan, c.asked(c.plan, save)), change.OnError)
 	if outcome != change.Stands {
 		return outcome, rolledBack(ctx, err, c.plan)
 	}
@@ -167,12 +177,12 @@ func (c *Binding) Apply(ctx context.Context, _ func() error) (change.Outcome, er
 
 // Undo returns functions to their former drivers. If that fails for one, the change remains open.
 // When ctx ends, the current step is completed, then all functions are bound again as they were.
-func (c *Binding) Undo(ctx context.Context, _ func() error) (change.Outcome, error) {
+func (c *Binding) Undo(ctx context.Context, save func() error) (change.Outcome, error) {
 	p, err := c.Back()
 	if err != nil {
 		return change.Open, err
 	}
-	switch outcome, err := change.Run(ctx, c.binder.steps(p), change.OnInterrupt); outcome {
+	switch outcome, err := change.Run(ctx, c.binder.steps(p, c.asked(p, save)), change.OnInterrupt); outcome {
 	case change.Stands:
 		return change.Reverted, nil
 	case change.None:
@@ -182,10 +192,27 @@ func (c *Binding) Undo(ctx context.Context, _ func() error) (change.Outcome, err
 	}
 }
 
+// asked returns the step that asks the gate. What --allow lifts is recorded before a function is
+// unbound: recovery honours it.
+func (c *Binding) asked(p Plan, save func() error) change.Step {
+	return change.Step{Apply: func(context.Context) error {
+		if c.binder.Gate == nil || len(p.Changes) == 0 {
+			return nil
+		}
+		var err error
+		if c.lifted, err = c.binder.Gate(p.Changes); err != nil || len(c.lifted) == 0 {
+			return err
+		}
+		return save()
+	}}
+}
+
 // Recover completes or reverts the changes that a killed run has left in this boot. An IOMMU group
 // with only some functions changed is returned to the host. A group with all functions changed
 // remains as it is, since a guest may use it already. Services that were stopped are started again
-// if the driver nvidia has a GPU then. When ctx ends, the current group is completed first.
+// if the driver nvidia has a GPU then. When ctx ends, the current group is completed first. A group
+// of which the gate refuses a function stays as it is, and the change open; spec files are brought
+// in line with the drivers all the same.
 func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, string, error) {
 	current, err := c.record.Current(c.binder.Root)
 	if err != nil {
@@ -193,12 +220,18 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 	}
 	var stay []Change
 	var left []string
+	var refused []error
 	if current {
 		for _, group := range c.record.groups() {
 			if err := context.Cause(ctx); err != nil {
 				return change.Open, "", err
 			}
 			changed, err := c.binder.settle(group, c.record.Release)
+			var use *useError
+			if errors.As(err, &use) {
+				refused = append(refused, use.error)
+				continue
+			}
 			if err != nil {
 				return change.Open, "", err
 			}
@@ -211,6 +244,9 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 			return change.Open, "", err
 		}
 		left = append(left, also...)
+		if err := errors.Join(refused...); err != nil {
+			return change.Open, "", err
+		}
 		// Functions that did not return to the host bring no services with them.
 		if !c.record.Services.none() && (len(stay) > 0 || !c.record.Release) {
 			if err := context.Cause(ctx); err != nil {
@@ -277,8 +313,9 @@ func (b Binder) unchanged(changes []Change) error {
 }
 
 // steps returns the steps of a plan: take functions from the containers' specs, stop services, load
-// modules, bind functions, open groups, add functions to the specs, then start services.
-func (b Binder) steps(p Plan) []change.Step {
+// modules, ask the gate, bind functions, open groups, add functions to the specs, then start
+// services.
+func (b Binder) steps(p Plan, asked change.Step) []change.Step {
 	steps := b.withdraw(p)
 	run := func(ctx context.Context, argv []string) error {
 		_, err := b.Kernel.Run(ctx, argv)
@@ -316,6 +353,7 @@ func (b Binder) steps(p Plan) []change.Step {
 	for _, name := range p.Load {
 		steps = append(steps, change.Step{Apply: func(ctx context.Context) error { return b.Kernel.Load(ctx, name) }})
 	}
+	steps = append(steps, asked)
 	for _, c := range p.Changes {
 		steps = append(steps, change.Step{
 			Apply: func(context.Context) error { return b.bring(c) },

@@ -680,6 +680,54 @@ func TestRecoverOther(t *testing.T) {
 	})
 }
 
+// TestGate: the gate is asked before functions are unbound, by a bind, its undo and its recovery.
+// A refusal changes nothing, leaves an interrupted change open, and what --allow lifts is recorded.
+func TestGate(t *testing.T) {
+	refused, lift := errors.New("carries the default route"), host.Lift{Function: "0000:01:00.0", Use: "network"}
+	gated := func(t *testing.T, root host.Root, k *kernel, err error) machineBinder {
+		b := binder(t, root, k)
+		b.Gate = func(changes []driver.Change) ([]host.Lift, error) {
+			if len(changes) == 0 || len(k.log) > 0 && strings.Contains(k.log[len(k.log)-1], "unbind") {
+				t.Errorf("asked after %q, of %v", k.log, changes)
+			}
+			return []host.Lift{lift}, err
+		}
+		b.engine.Kinds = []change.Kind{b.Binder}
+		return b
+	}
+	root := lay(t)
+	k := newKernel(t, root)
+	if _, err := gated(t, root, k, refused).Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "bind"); !errors.Is(err, refused) {
+		t.Errorf("bind: %v", err)
+	}
+	if diff := cmp.Diff(atFirst, states(t, root)); diff != "" || len(entries(t, root)) > 0 {
+		t.Errorf("%v (-want +got):\n%s", entries(t, root), diff)
+	}
+	e, err := gated(t, root, k, nil).Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "bind")
+	if err != nil || len(e.Allowed) != 1 || e.Allowed[0] != lift {
+		t.Errorf("%v, %v", e.Allowed, err)
+	}
+	if _, err := gated(t, root, k, refused).Undo(context.Background(), e); !errors.Is(err, refused) || states(t, root) != bound() {
+		t.Errorf("undo: %v, %s", err, states(t, root))
+	}
+
+	root = lay(t)
+	if out, err := exec.Command(os.Args[0], "die", root.Path("/"), "bind", "after3").CombinedOutput(); err == nil {
+		t.Fatalf("%s", out)
+	}
+	k = newKernel(t, root)
+	half := states(t, root)
+	if _, err := gated(t, root, k, refused).Recover(context.Background()); !errors.Is(err, refused) || !errors.Is(err, change.ErrUnfinished) {
+		t.Errorf("recovery: %v", err)
+	}
+	if list := entries(t, root); states(t, root) != half || len(list) != 1 || !list[0].IsOpen() {
+		t.Errorf("recovery: %v, %s", list, states(t, root))
+	}
+	if _, err := gated(t, root, k, nil).Recover(context.Background()); err != nil || states(t, root) != atFirst {
+		t.Errorf("recovery: %v, %s", err, states(t, root))
+	}
+}
+
 // TestNew: what cannot be planned is told, all of it.
 func TestNew(t *testing.T) {
 	root := lay(t)

@@ -158,6 +158,12 @@ func (r Record) groups() [][]Change {
 	return groups
 }
 
+// useError is the error of the gate.
+type useError struct{ error }
+
+// Unwrap returns the error.
+func (e *useError) Unwrap() error { return e.error }
+
 // settle completes or reverts the changes of a group that a killed run has left half made, and
 // reports whether they are in effect in the end. A function that was removed since needs nothing.
 func (b Binder) settle(changes []Change, release bool) (stand bool, err error) {
@@ -176,10 +182,19 @@ func (b Binder) settle(changes []Change, release bool) (stand bool, err error) {
 	if before || after {
 		return after, nil
 	}
-	for _, c := range slices.Backward(changes) {
+	back := slices.Clone(changes)
+	slices.Reverse(back)
+	for i, c := range back {
 		if !release {
-			c = c.inverse()
+			back[i] = c.inverse()
 		}
+	}
+	if b.Gate != nil {
+		if _, err := b.Gate(back); err != nil {
+			return false, &useError{err}
+		}
+	}
+	for _, c := range back {
 		// A function that was bound to a third driver meanwhile remains bound to it.
 		if err := b.bring(c); err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrChanged) {
 			return false, err

@@ -1,10 +1,13 @@
 package gate
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"gpustack/host"
 	"gpustack/host/guard"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
@@ -12,20 +15,32 @@ import (
 type Leaving struct {
 	Address pci.Address
 	Kind    Kind
+	Guests  bool // by host prepare, which assigns NVSwitches with the GPUs of their board
 }
 
-// Allowed is what --allow lifts. A VF may be named by its physical function.
+// Allowed is what --allow lifts: every refusal of the functions that a command names, and of those
+// of earlier commands what is recorded.
 type Allowed struct {
-	Functions []pci.Address // whatever uses them
+	Functions []pci.Address // a physical function stands for its VFs
+	Lifted    []host.Lift
 }
 
-// lifts reports whether the refusal of a function because of a use is lifted.
+// And returns what either lifts.
+func (a Allowed) And(more Allowed) Allowed {
+	return Allowed{slices.Concat(a.Functions, more.Functions), slices.Concat(a.Lifted, more.Lifted)}
+}
+
+// lifts reports whether a refusal is lifted.
 func (a Allowed) lifts(devices pci.Devices, r *Refusal) bool {
 	if r.Absolute {
 		return false
 	}
-	d := devices.At(r.Address)
-	return slices.Contains(a.Functions, r.Address) || d != nil && d.SRIOV.PF != nil && slices.Contains(a.Functions, *d.SRIOV.PF)
+	function, use := r.function(), r.use()
+	if slices.ContainsFunc(a.Lifted, func(l host.Lift) bool { return l.Function == function.String() && l.Use == use }) {
+		return true
+	}
+	d := devices.At(function)
+	return slices.Contains(a.Functions, function) || d != nil && d.SRIOV.PF != nil && slices.Contains(a.Functions, *d.SRIOV.PF)
 }
 
 // Answer is what the gate says of functions that leave the host.
@@ -42,19 +57,43 @@ func (a *Answer) add(h Host, allowed Allowed, r *Refusal) {
 	}
 }
 
+// Err returns the refusals as an error, each a part of it, or nil.
+func (a Answer) Err() error {
+	var errs []error
+	for _, r := range a.Refused {
+		errs = append(errs, r)
+	}
+	return errors.Join(errs...)
+}
+
+// Lifts returns what is lifted in the form of records, each once.
+func Lifts(lifted []*Refusal) []host.Lift {
+	lifts := []host.Lift{}
+	for _, r := range lifted {
+		if l := (host.Lift{Function: r.function().String(), Use: r.use()}); !slices.Contains(lifts, l) {
+			lifts = append(lifts, l)
+		}
+	}
+	return lifts
+}
+
 // OfNeed returns the refusal of a function that leaves the host although the host needs it, or nil
-// if the need goes on. before is put before the reason.
-func OfNeed(l Leaving, need guard.Need, before string) *Refusal {
+// if the need goes on. before is put before the reason. A VF that goes is named as a part of its
+// physical function, which --allow names.
+func (h Host) OfNeed(l Leaving, need guard.Need, before string) *Refusal {
 	verdict, _ := Rule(need.Code, l.Kind)
-	if verdict == Unaffected {
+	if verdict == Unaffected || need.Code == host.CodeInUse && l.Kind != AtBoot { // HeldOf names the process
 		return nil
 	}
-	return &Refusal{Address: l.Address, Reason: before + need.Reason, Absolute: need.Absolute || verdict == Refused, Code: need.Code}
+	r := &Refusal{Address: l.Address, Reason: before + need.Reason, Absolute: need.Absolute || verdict == Refused, Code: need.Code}
+	if d := h.Devices.At(l.Address); l.Kind == Removed && d != nil && d.SRIOV.PF != nil {
+		r.Address, r.Function, r.Reason = *d.SRIOV.PF, &l.Address, fmt.Sprintf("its VF %s %s", l.Address, r.Reason)
+	}
+	return r
 }
 
 // Ask returns what the host's own uses say of functions that leave it: its disks, networks,
-// consoles and subnet managers. before is put before each reason. Of functions that go now, the
-// processes that have them open are named by [HeldOf].
+// consoles and subnet managers. before is put before each reason.
 func (h Host) Ask(before string, allowed Allowed, leaving ...Leaving) (a Answer) {
 	needs := map[pci.Address][]guard.Need{}
 	for _, need := range h.Needs {
@@ -62,13 +101,101 @@ func (h Host) Ask(before string, allowed Allowed, leaving ...Leaving) (a Answer)
 	}
 	for _, l := range leaving {
 		for _, need := range needs[l.Address] {
-			if need.Code == host.CodeInUse && l.Kind != AtBoot {
-				continue
-			}
-			if r := OfNeed(l, need, before); r != nil {
+			if r := h.OfNeed(l, need, before); r != nil {
 				a.add(h, allowed, r)
 			}
 		}
 	}
 	return a
+}
+
+// Leave returns whether functions may leave the host: what is lifted, and an error that names each
+// use of a function that is not, of the host, of guests and of processes.
+func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving ...Leaving) (lifted []*Refusal, err error) {
+	answer := h.Ask("", allowed, leaving...)
+	var errs []error
+	users := used(uses)
+	for _, l := range leaving {
+		if r := OfSwitches(h.Devices, l); r != nil {
+			answer.add(h, allowed, r)
+		}
+		if d := h.Devices.At(l.Address); l.Guests && d != nil {
+			if err := h.Virtualized(d, h.Devices.VFs()); err != nil {
+				answer.add(h, allowed, Refuse(l.Address, err))
+			}
+		}
+		switch l.Kind {
+		case AtBoot:
+			named := slices.ContainsFunc(slices.Concat(answer.Refused, answer.Lifted), func(r *Refusal) bool { return r.Address == l.Address && r.Code == host.CodeInUse })
+			if by := users[l.Address]; by != "" && !named {
+				answer.add(h, allowed, &Refusal{Address: l.Address, Reason: "is in use: " + by, Code: host.CodeInUse})
+			}
+		case Making:
+			bonded, err := h.bonded(root, l.Address)
+			errs = append(errs, err)
+			for _, r := range bonded {
+				answer.add(h, allowed, r)
+			}
+		case Now, Removed, Returned:
+			errs = append(errs, h.held(root, uses, l)...)
+		case Role:
+		}
+	}
+	return answer.Lifted, errors.Join(append([]error{answer.Err(), h.unknown(uses, leaving)}, errs...)...)
+}
+
+// held returns the errors of a function that is in use while it would go now.
+func (h Host) held(root host.Root, uses machine.Uses, l Leaving) (errs []error) {
+	found, err := HeldOf(root, h.Devices, uses, l.Address)
+	for _, by := range found {
+		if d := h.Devices.At(l.Address); d != nil && d.SRIOV.PF != nil {
+			by.PF = d.SRIOV.PF
+		}
+		errs = append(errs, by)
+	}
+	if err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// unknown returns an error if functions go now and it is unknown which guests use them.
+func (h Host) unknown(uses machine.Uses, leaving []Leaving) error {
+	why := uses.Unknown()
+	if why == "" || !uses.Running {
+		return nil
+	}
+	for _, l := range leaving {
+		if l.Kind.now() {
+			if d := h.Devices.At(l.Address); d != nil && d.SRIOV.PF != nil {
+				return errGuests(*d.SRIOV.PF, "its VFs", why)
+			}
+			return errGuests(l.Address, "it", why)
+		}
+	}
+	return nil
+}
+
+// errGuests is the error of a function of which, or of whose VFs, it is unknown whether a guest has
+// it.
+func errGuests(a pci.Address, what, why string) error {
+	err := fmt.Errorf("%s: cannot determine which guests use %s: %s", a, what, why)
+	return host.WithCode(host.WithHint(err, "run gpustack as root, in the host's namespaces; 'gpustack host guests' shows what cannot be read"),
+		host.CodeGuestsUnknown, "")
+}
+
+// OfSwitches returns the refusal of a function that manages NVSwitches, or may do so: the fabric
+// manager of the host needs it, unless 'host prepare --nvswitch guest' assigns the whole board. It
+// is nil for any other function.
+func OfSwitches(devices pci.Devices, l Leaving) *Refusal {
+	d := devices.At(l.Address)
+	verdict, _ := Rule(host.CodeNVSwitch, l.Kind)
+	switch {
+	case d == nil || l.Guests || verdict == Unaffected:
+	case d.IsNVSwitch():
+		return Refuse(l.Address, ErrSwitchManager)
+	case d.VPDUnread():
+		return &Refusal{Address: l.Address, Reason: errVPDUnread.Error(), Err: errVPDUnread, Absolute: l.Kind == Role}
+	}
+	return nil
 }

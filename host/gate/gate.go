@@ -15,6 +15,7 @@ import (
 type Host struct {
 	Devices  pci.Devices
 	Needs    []guard.Need
+	RDMA     []guard.Need        // those of Needs that are by RDMA
 	Mediated map[pci.Address]int // number of mediated devices of each function
 	Adapters map[pci.Address]*machine.Adapter
 	Recorded *machine.Contract // nil if nothing is recorded

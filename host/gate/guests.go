@@ -17,6 +17,8 @@ type Selection struct {
 	Selected, Allowed, All []pci.Address
 	NVSwitch               machine.NVSwitch
 	Kind                   Kind // AtBoot or Now
+	// Lifting is what --allow lifts; Allowed also has what it has lifted before, of whatever use.
+	Lifting Allowed
 }
 
 // forGuests is put before the host's uses of functions that go to guests.
@@ -25,7 +27,7 @@ const forGuests = "the host needs it: "
 // leaving returns the functions of the selection.
 func (s Selection) leaving() (all []Leaving) {
 	for _, a := range s.All {
-		all = append(all, Leaving{a, s.Kind})
+		all = append(all, Leaving{Address: a, Kind: s.Kind, Guests: true})
 	}
 	return all
 }
@@ -59,7 +61,7 @@ func (h Host) AdapterUses(l Leaving) (refusals []*Refusal) {
 		return nil
 	}
 	for _, need := range adapter.Needs {
-		if r := OfNeed(l, need, forGuests); r != nil {
+		if r := h.OfNeed(l, need, forGuests); r != nil {
 			refusals = append(refusals, r)
 		}
 	}
@@ -121,7 +123,7 @@ func (h Host) Shared(s Selection) (refusals []error) {
 
 // Refusals returns the refusals of a selection, and those that --allow lifts.
 func (h Host) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
-	allowed, needed := Allowed{Functions: s.Allowed}, h.Needed()
+	allowed, needed := s.Lifting, h.Needed()
 	answer := h.Ask(forGuests, allowed, s.leaving()...)
 	add := func(r *Refusal) { answer.add(h, allowed, r) }
 	ofCards, joins := h.Devices.Card(s.Selected), h.Joins(s)
@@ -129,7 +131,7 @@ func (h Host) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 		d := h.Devices.At(a)
 		switch {
 		case !ofCards(d) && joins(d):
-			for _, r := range h.AdapterUses(Leaving{a, s.Kind}) {
+			for _, r := range h.AdapterUses(Leaving{Address: a, Kind: s.Kind, Guests: true}) {
 				add(r)
 			}
 		case !needed[a] && !ofCards(d):
@@ -220,7 +222,7 @@ func (h Host) IsNew(a pci.Address) bool {
 // InUse returns the refusals of functions that are in use now and not recorded yet, which their
 // users would lose at the next boot.
 func (h Host) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []*Refusal) {
-	allowed, used := Allowed{Functions: s.Allowed}, used(uses)
+	allowed, used := s.Lifting, used(uses)
 	var answer Answer
 	for _, a := range s.All {
 		if by := used[a]; by != "" && h.IsNew(a) {

@@ -13,11 +13,17 @@ import (
 // Held is the error of a function that is in use while it would have to go now.
 type Held struct {
 	Address pci.Address
-	By      string // "assigned to guest …", "… has /dev/infiniband/uverbs3 open"
+	PF      *pci.Address // of a VF that goes with others, nil for another function
+	By      string       // "assigned to guest …", "… has /dev/infiniband/uverbs3 open"
 	hint    string
 }
 
-func (e *Held) Error() string { return fmt.Sprintf("%s is in use: %s", e.Address, e.By) }
+func (e *Held) Error() string {
+	if e.PF != nil {
+		return fmt.Sprintf("VF %s of %s is in use: %s", e.Address, *e.PF, e.By)
+	}
+	return fmt.Sprintf("%s is in use: %s", e.Address, e.By)
+}
 
 // Refusal returns the code of the error: no option lifts it.
 func (*Held) Refusal() (code host.Code, allow string) { return host.CodeInUse, "" }
@@ -62,14 +68,14 @@ func HeldOf(root host.Root, devices pci.Devices, uses machine.Uses, functions ..
 	var errs []error
 	for _, a := range functions {
 		if by := users(uses, guests, a); len(by) > 0 {
-			held = append(held, &Held{a, by[0].Who(), by[0].Hint()})
+			held = append(held, &Held{Address: a, By: by[0].Who(), hint: by[0].Hint()})
 			continue
 		}
 		away, err := machine.Moved(root, devices.At(a))
 		errs = append(errs, err)
 		if away {
-			held = append(held, &Held{a, "its network interface is in another network namespace",
-				"end the container that has it, or unbind it from " + devices.At(a).DriverName()})
+			held = append(held, &Held{Address: a, By: "its network interface is in another network namespace",
+				hint: "end the container that has it, or unbind it from " + devices.At(a).DriverName()})
 		}
 	}
 	return held, errors.Join(errs...)

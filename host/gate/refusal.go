@@ -14,6 +14,7 @@ import (
 // Refusal is the error for a function that must not be assigned to guests, with the reason.
 type Refusal struct {
 	Address  pci.Address
+	Function *pci.Address // that leaves the host, if it is a part of the one at Address; nil for that
 	Reason   string
 	Absolute bool      // --allow cannot lift it
 	Err      error     // the error that it wraps, or nil
@@ -43,6 +44,20 @@ func (r *Refusal) Refusal() (code host.Code, allow string) {
 		allow = "--allow " + r.Address.String()
 	}
 	return code, allow
+}
+
+// function returns the function that leaves the host.
+func (r *Refusal) function() pci.Address {
+	if r.Function != nil {
+		return *r.Function
+	}
+	return r.Address
+}
+
+// use returns the use in the form of records.
+func (r *Refusal) use() string {
+	code, _ := r.Refusal()
+	return string(code)
 }
 
 // Refuse returns the absolute refusal of a function for a known reason.
@@ -80,9 +95,12 @@ var (
 	// ErrForContainers is the refusal of a function that container prepare has recorded.
 	ErrForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
 		"take it from containers first: gpustack container prepare --remove ADDRESS")
-	errVF        = host.WithCode(errors.New("is a virtual function of a GPU"), host.CodeVirtualFunctions, "")
-	ErrSRIOV     = host.WithCode(errors.New("cannot determine whether it has virtual functions or is one"), host.CodeVirtualFunctions, "")
-	ErrSwitches  = host.WithCode(errors.New("is an NVSwitch, and --nvswitch host keeps it with the host"), host.CodeNVSwitch, "--nvswitch guest")
+	errVF       = host.WithCode(errors.New("is a virtual function of a GPU"), host.CodeVirtualFunctions, "")
+	ErrSRIOV    = host.WithCode(errors.New("cannot determine whether it has virtual functions or is one"), host.CodeVirtualFunctions, "")
+	ErrSwitches = host.WithCode(errors.New("is an NVSwitch, and --nvswitch host keeps it with the host"), host.CodeNVSwitch, "--nvswitch guest")
+	// ErrSwitchManager is the refusal of an adapter that manages the NVSwitches of its board.
+	ErrSwitchManager = host.WithHint(host.WithCode(errors.New("manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"), host.CodeNVSwitch, ""),
+		"'gpustack host prepare --nvswitch guest' assigns all GPUs and NVSwitches of the board to one guest")
 	errVPDUnread = host.WithCode(errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read"), host.CodeNVSwitch, "")
 )
 

@@ -14,19 +14,23 @@ type Kind string
 const (
 	// AtBoot: another driver binds the function from the next boot on.
 	AtBoot Kind = "at boot"
-	// Now: another driver binds the function now. Its users lose it, or keep the driver from letting
-	// it go.
+	// Now: another driver binds the function now. Its users lose it, or the kernel waits for them.
 	Now Kind = "now"
 	// Removed: an existing VF is removed, or made again.
 	Removed Kind = "removed"
 	// Making: VFs are made of a function that has none. It stays with its driver.
 	Making Kind = "making VFs"
+	// Returned: a function of guests returns to its host driver now.
+	Returned Kind = "returned"
 	// Role: containers are offered the function, which stays with its driver.
 	Role Kind = "role"
 )
 
 // Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{AtBoot, Now, Removed, Making, Role} }
+func Kinds() []Kind { return []Kind{AtBoot, Now, Removed, Making, Returned, Role} }
+
+// now reports whether functions that leave in this way must not be in use at this moment.
+func (k Kind) now() bool { return k == Now || k == Removed || k == Returned }
 
 // Use is what prevents a function from leaving the host: the code of its refusal.
 type Use = host.Code
@@ -34,7 +38,7 @@ type Use = host.Code
 // Verdict is what a use means for a kind of leaving.
 type Verdict int
 
-// The verdicts. The zero value refuses: a use without a rule must not let a function go.
+// The verdicts. The zero value refuses, so that a use without a rule does.
 const (
 	Refused    Verdict = iota // no option lifts it
 	Liftable                  // --allow lifts it for one function
@@ -44,27 +48,31 @@ const (
 // rules has a row for each use. What the host needs for its root file system is never lifted,
 // whatever its row says: see [guard.Need.Absolute].
 func rules() map[Use]map[Kind]Verdict {
-	// A need of the host. VFs are made, and containers are offered a function, while it goes on.
-	need := map[Kind]Verdict{AtBoot: Liftable, Now: Liftable, Removed: Liftable, Making: Unaffected, Role: Unaffected}
-	// A process or a guest loses the function at the next boot, or keeps it from going now.
-	held := map[Kind]Verdict{AtBoot: Liftable, Now: Refused, Removed: Refused, Making: Unaffected, Role: Unaffected}
+	row := func(atBoot, now, removed, making, returned, role Verdict) map[Kind]Verdict {
+		return map[Kind]Verdict{AtBoot: atBoot, Now: now, Removed: removed, Making: making, Returned: returned, Role: role}
+	}
+	// VFs are made, and containers are offered a function, while a need of the host goes on.
+	need := row(Liftable, Liftable, Liftable, Unaffected, Unaffected, Unaffected)
 	// Guests that share a function lose their parts of it. A VF has neither VFs nor mediated devices.
-	shared := map[Kind]Verdict{AtBoot: Refused, Now: Refused, Removed: Refused, Making: Unaffected, Role: Unaffected}
+	shared := row(Refused, Refused, Unaffected, Unaffected, Unaffected, Unaffected)
 	return map[Use]map[Kind]Verdict{
 		host.CodeDisk:          need,
 		host.CodeNetwork:       need,
 		host.CodeSSHSession:    need,
 		host.CodeConsole:       need,
 		host.CodeSubnetManager: need,
-		host.CodeRootDisk:      {AtBoot: Refused, Now: Refused, Removed: Refused, Making: Unaffected, Role: Unaffected},
-		host.CodeInUse:         held,
-		// At the next boot no guest runs: those that use the function now are found by the next check.
-		host.CodeGuestsUnknown:    {AtBoot: Unaffected, Now: Refused, Removed: Refused, Making: Unaffected, Role: Unaffected},
+		host.CodeRootDisk:      row(Refused, Refused, Refused, Unaffected, Unaffected, Unaffected),
+		// A process or a guest loses the function at the next boot, or keeps it from going now.
+		host.CodeInUse: row(Liftable, Refused, Refused, Unaffected, Refused, Unaffected),
+		// At the next boot no guest runs.
+		host.CodeGuestsUnknown:    row(Unaffected, Refused, Refused, Unaffected, Refused, Unaffected),
 		host.CodeVirtualFunctions: shared,
 		host.CodeMediated:         shared,
-		host.CodeGroup:            {AtBoot: Liftable, Now: Liftable, Removed: Unaffected, Making: Unaffected, Role: Unaffected},
-		host.CodeRole:             {AtBoot: Refused, Now: Refused, Removed: Refused, Making: Refused, Role: Refused},
-		host.CodeRecorded:         {AtBoot: Refused, Now: Refused, Removed: Unaffected, Making: Refused, Role: Unaffected},
+		host.CodeGroup:            row(Liftable, Liftable, Unaffected, Unaffected, Unaffected, Unaffected),
+		// What manages the switches of a board manages them for the host and all guests.
+		host.CodeNVSwitch:   row(Refused, Refused, Unaffected, Unaffected, Unaffected, Refused),
+		host.CodeBondedRDMA: row(Unaffected, Unaffected, Unaffected, Liftable, Unaffected, Unaffected),
+		host.CodeRole:       row(Refused, Refused, Refused, Refused, Unaffected, Refused),
 	}
 }
 

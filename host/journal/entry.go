@@ -41,6 +41,7 @@ type Entry struct {
 	Programs  []host.Program `json:"programs"`              // run after the change is made, and after it is undone
 	Left      []host.Program `json:"left"`                  // programs left to the operator
 	Restart   []string       `json:"restart" absent:"zero"` // services that read the files when they start
+	Allowed   []host.Lift    `json:"allowed,omitempty"`     // refusals that --allow has lifted, of the change or its undo
 
 	Rows    json.RawMessage `json:"rows" absent:"zero"`    // of KindRows
 	Drivers json.RawMessage `json:"drivers" absent:"zero"` // of KindDrivers

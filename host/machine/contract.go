@@ -18,10 +18,13 @@ const ContractFile = change.Dir + "/contract.json"
 type Contract struct {
 	Schema   int           `json:"schema"`
 	Driver   string        `json:"driver"`
-	Selected []pci.Address `json:"selected"`                // by the operator or by default
-	Allowed  []pci.Address `json:"allowed"`                 // functions whose refusals --allow lifted
-	Unsafe   bool          `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
-	NVSwitch NVSwitch      `json:"nvswitch,omitempty"`      // "" where no choice was made
+	Selected []pci.Address `json:"selected"` // by the operator or by default
+	Allowed  []pci.Address `json:"allowed"`  // functions whose refusals --allow lifted
+	// Lifted are the refusals that --allow has lifted. It is nil in records of earlier releases, of
+	// which Allowed lifts all.
+	Lifted   []host.Lift `json:"lifted,omitempty"`
+	Unsafe   bool        `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
+	NVSwitch NVSwitch    `json:"nvswitch,omitempty"`      // "" where no choice was made
 	// Functions are all functions for guests, ordered by address: the selected ones, and the other
 	// functions of their cards and IOMMU groups.
 	Functions []Function `json:"functions"`

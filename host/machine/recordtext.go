@@ -48,6 +48,9 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		field("driver", guests.Driver)
 		field("selected", guests.Selected)
 		field("allowed", guests.Allowed)
+		if guests.Lifted != nil && len(guests.Allowed) > 0 { // keeps records without --allow byte for byte
+			field("lifted", guests.Lifted)
+		}
 		field("allow_unsafe_interrupts", guests.Unsafe)
 		if guests.NVSwitch != "" { // keeps records without the choice byte for byte
 			field("nvswitch", guests.NVSwitch)

@@ -128,7 +128,7 @@ func ReadRecord(root host.Root) (*Contract, *Containers, error) {
 	var guests *Contract
 	var containers *Containers
 	if err == nil {
-		guests, containers, err = parseRecord(data)
+		guests, containers, err = ParseRecord(data)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", ContractFile, host.Cause(err))
@@ -144,12 +144,13 @@ func ReadContainers(root host.Root) (*Containers, error) {
 
 // ParseContainers returns what the content of the file records for containers, or nil.
 func ParseContainers(content []byte) (*Containers, error) {
-	_, containers, err := parseRecord(content)
+	_, containers, err := ParseRecord(content)
 	return containers, err
 }
 
-// parseRecord parses the content of the file. It fails unless each function has one role.
-func parseRecord(data []byte) (*Contract, *Containers, error) {
+// ParseRecord returns what the content of the file records for guests and for containers, nil for
+// nothing. It fails unless each function has one role.
+func ParseRecord(data []byte) (*Contract, *Containers, error) {
 	var peek struct {
 		Schema int `json:"schema"`
 	}

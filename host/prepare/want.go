@@ -58,8 +58,31 @@ func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, e
 	if errs = append(errs, host.Split(err)...); len(errs) > 0 {
 		return Want{}, search.Refused(s, errs)
 	}
+	w.contract.Lifted = n.lifts(s, lifted)
 	w.warnings = slices.Concat(warnings, n.Leaving(root, lifted), n.Joining(s), n.NVSwitchWarnings(s), w.warnings)
 	return w, nil
+}
+
+// lifts returns what --allow lifts of a selection, now and before: what was used when it was lifted
+// may be used again. It is nil for a record of an earlier release, of which Allowed lifts every use.
+func (n node) lifts(s gate.Selection, lifted []*gate.Refusal) []host.Lift {
+	if r := n.Recorded; r != nil && r.Lifted == nil && len(r.Allowed) > 0 {
+		return nil
+	}
+	lifts := []host.Lift{}
+	if n.Recorded != nil {
+		for _, l := range n.Recorded.Lifted {
+			if slices.ContainsFunc(s.Allowed, func(a pci.Address) bool { return a.String() == l.Function }) {
+				lifts = append(lifts, l)
+			}
+		}
+	}
+	for _, l := range gate.Lifts(lifted) {
+		if !slices.Contains(lifts, l) {
+			lifts = append(lifts, l)
+		}
+	}
+	return lifts
 }
 
 // candidate checks whether selections of a node can be planned.

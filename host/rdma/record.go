@@ -24,7 +24,9 @@ type Record struct {
 	Schema   int        `json:"schema"`
 	Netns    NetnsMode  `json:"netns,omitempty"` // NetnsExclusive, or "" to leave the kernel's default
 	Adapters []Prepared `json:"adapters"`        // ordered by address
-	Files    []File     `json:"files"`           // files that were written with the record
+	// Allowed are the refusals that --allow has lifted.
+	Allowed []host.Lift `json:"allowed,omitempty"`
+	Files   []File      `json:"files"` // files that were written with the record
 }
 
 // File is a file that rdma prepare wrote, with the hash of its content.

@@ -19,10 +19,11 @@ type Options struct {
 	Only     []pci.Selector // the whole selection, which replaces the recorded one
 	None     bool           // select nothing
 	Remove   []pci.Selector
-	Allow    []pci.Address    // functions whose refusals are lifted
-	NVSwitch machine.NVSwitch // "" for the recorded choice
-	Driver   string           // "" for the recorded one, or vfio-pci
-	Unsafe   bool             // allow_unsafe_interrupts
+	Allow    []pci.Address     // functions whose refusals are lifted
+	Earlier  *machine.Contract // a record that only its lifted refusals count of, or nil
+	NVSwitch machine.NVSwitch  // "" for the recorded choice
+	Driver   string            // "" for the recorded one, or vfio-pci
+	Unsafe   bool              // allow_unsafe_interrupts
 }
 
 // Errors of options that cannot be satisfied.
@@ -106,6 +107,13 @@ func (c *chooser) allow() {
 			c.fail("%s: %w", a, ErrNoDevice)
 		}
 		c.Allowed = append(c.Allowed, a)
+	}
+	c.Lifting = gate.Allowed{Functions: c.opts.Allow}
+	for _, r := range []*machine.Contract{c.Recorded, c.opts.Earlier} {
+		c.Lifting = c.Lifting.And(gate.Records{Guests: r}.Allowed())
+	}
+	if r := c.opts.Earlier; r != nil {
+		c.Allowed = append(c.Allowed, r.Allowed...)
 	}
 }
 

@@ -173,7 +173,8 @@ func (n Node) refusedOf(added []pci.Address) (refused []*gate.Refusal) {
 			f := r.At(a)
 			return f == nil || !f.IsAt(n.Devices)
 		})
-		s = gate.Selection{Selected: slices.Concat(recorded, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch, Kind: gate.AtBoot}
+		s = gate.Selection{Selected: slices.Concat(recorded, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch, Kind: gate.AtBoot,
+			Lifting: gate.Records{Guests: r}.Allowed()}
 	}
 	s.All = n.Devices.Expand(s.Selected)
 	refusals, _ := n.Refusals(s)

@@ -12,7 +12,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/driver"
 	"gpustack/host/gate"
-	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -30,40 +29,48 @@ var (
 	ErrChangedSince = host.WithHint(errors.New("was changed since by another program"), "'gpustack rdma scan' shows the VFs; set sriov_numvfs by hand, or reboot")
 )
 
-// free returns an error for each function that a guest or a process uses, or whose network
-// interface is in another network namespace. A function without a driver cannot be in use, so on a
-// fresh boot nothing is read.
-func (m machine) free(addresses ...pci.Address) error {
-	var bound []pci.Address
+// free asks the gate, immediately before functions are unbound or removed: it returns an error that
+// names every use of one, of the host, of guests and of processes, unless --allow has lifted it. A
+// function without a driver cannot be in use, so on a fresh boot nothing is read. One that is bound
+// to a driver for guests is not the host's: only a guest can use it.
+func (m machine) free(kind gate.Kind, addresses ...pci.Address) error {
+	var leaving []gate.Leaving
 	for _, a := range addresses {
 		s, err := driver.Read(m.root, a)
 		if err != nil && !errors.Is(err, driver.ErrGone) {
 			return err
 		}
-		if s.Driver != "" {
-			bound = append(bound, a)
+		switch {
+		case s.Driver == "":
+		case pci.LeavesAlone(string(s.Driver)):
+			leaving = append(leaving, gate.Leaving{Address: a, Kind: gate.Returned})
+		default:
+			leaving = append(leaving, gate.Leaving{Address: a, Kind: kind})
 		}
 	}
-	if len(bound) == 0 {
+	return m.ask(leaving...)
+}
+
+// ask returns an error unless functions may leave the host now.
+func (m machine) ask(leaving ...gate.Leaving) error {
+	if len(leaving) == 0 {
 		return nil
 	}
 	devices, _, err := pci.Scan(m.root, pci.Options{})
 	if err != nil {
 		return err
 	}
-	uses, err := observed.ObserveUses(m.root, devices, true)
+	allowed, err := gate.ReadAllowed(m.root)
 	if err != nil {
 		return err
 	}
-	if why := uses.Unknown(); why != "" {
-		return fmt.Errorf("cannot determine which guests use %s: %s", bound[0], why)
+	h, uses, err := gate.Observe(m.root, devices, leaving)
+	if err != nil {
+		return err
 	}
-	held, err := gate.HeldOf(m.root, devices, uses, bound...)
-	errs := []error{err}
-	for _, h := range held {
-		errs = append(errs, h)
-	}
-	return errors.Join(errs...)
+	uses.Running = true
+	_, err = h.Leave(m.root, uses, m.allowed.And(allowed), leaving...)
+	return err
 }
 
 // is returns an error unless the recorded adapter is at its address, with the bridges above it: the
@@ -256,7 +263,7 @@ func (v vfs) carryOut(ctx context.Context, m machine) error {
 func (m machine) setVFs(ctx context.Context, a pci.Address, n int, eswitch string, probe bool) error {
 	now, err := driver.ReadVFs(m.root, a)
 	if err == nil {
-		err = m.free(now.Addresses...)
+		err = m.free(gate.Removed, now.Addresses...)
 	}
 	if err == nil && now.Count != 0 {
 		err = driver.SetVFs(ctx, m.root, m.kernel, a, 0)
@@ -281,7 +288,20 @@ func (m machine) setVFs(ctx context.Context, a pci.Address, n int, eswitch strin
 	if n == 0 {
 		return nil
 	}
+	if err := m.mayMake(a); err != nil {
+		return err
+	}
 	return driver.SetVFs(ctx, m.root, m.kernel, a, n)
+}
+
+// mayMake returns an error if VFs would remove the RDMA device of a bond that is in use. Of an
+// adapter without a bond nothing is read.
+func (m machine) mayMake(a pci.Address) error {
+	bond, err := gate.ReadBond(m.root, a)
+	if err != nil || bond == nil {
+		return err
+	}
+	return m.ask(gate.Leaving{Address: a, Kind: gate.Making})
 }
 
 // unmade returns the number of VFs and what was before, or false if the state is that of before.
@@ -377,7 +397,7 @@ func (i identity) look(ctx context.Context, m machine) (before any, reached bool
 }
 
 func (i identity) carryOut(ctx context.Context, m machine) error {
-	if err := m.free(i.vf.Address); err != nil {
+	if err := m.free(gate.Removed, i.vf.Address); err != nil {
 		return err
 	}
 	// A host driver reads the identity of a VF only when it binds the VF.
@@ -436,7 +456,7 @@ func (i identity) revert(_ context.Context, m machine, raw json.RawMessage) erro
 	if err != nil || !pending {
 		return err
 	}
-	if err := m.free(i.vf.Address); err != nil {
+	if err := m.free(gate.Removed, i.vf.Address); err != nil {
 		return err
 	}
 	return driver.SetIdentity(m.root, m.kernel, b.PF, b.Index, b.VFOptions)
@@ -473,7 +493,7 @@ func (b binding) look(ctx context.Context, m machine) (before any, reached bool,
 }
 
 func (b binding) carryOut(ctx context.Context, m machine) error {
-	if err := m.free(b.address); err != nil {
+	if err := m.free(gate.Now, b.address); err != nil {
 		return err
 	}
 	return driver.Bring(ctx, m.root, m.kernel, b.address, b.goal(), m.settle)
@@ -518,7 +538,7 @@ func (b binding) revert(ctx context.Context, m machine, raw json.RawMessage) err
 	if err != nil || !pending {
 		return err
 	}
-	if err := m.free(b.address); err != nil {
+	if err := m.free(gate.Now, b.address); err != nil {
 		return err
 	}
 	return driver.Bring(ctx, m.root, m.kernel, b.address, before.State, m.settle)

@@ -93,7 +93,7 @@ func TestReidentified(t *testing.T) {
 	}
 	record.Adapters[0].VFs[0].NodeGUID = former
 	k.hold("0000:0c:00.1", 7)
-	if err := startup.Permit(k.machine(), &record); err == nil || !strings.Contains(err.Error(), "0000:0c:00.1 is in use") {
+	if err := startup.Permit(k.machine(), &record); err == nil || !strings.Contains(err.Error(), "VF 0000:0c:00.1 of 0000:0c:00.0 is in use") {
 		t.Error(err)
 	}
 	k.must(os.RemoveAll(k.root.Path("/proc/7")))

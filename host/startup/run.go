@@ -16,6 +16,7 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -32,6 +33,8 @@ type Machine struct {
 	Settle  time.Duration                                  // maximum time until a request has its effect
 	Appear  time.Duration                                  // maximum time until devices appear; 0 for a minute
 	Version string                                         // of gpustack, for the result
+	// Allowed is what --allow lifts, in addition to what is recorded.
+	Allowed gate.Allowed
 }
 
 // Errors of runs.
@@ -272,7 +275,7 @@ func (r *run) carryOut(ctx context.Context, steps, recorded []Step) error {
 
 // machine returns the machine for steps with a deadline.
 func (r *run) machine(deadline time.Duration) machine {
-	return machine{root: r.Root, kernel: r.Kernel(deadline), program: r.Program, settle: r.Settle, appear: r.appear}
+	return machine{root: r.Root, kernel: r.Kernel(deadline), program: r.Program, settle: r.Settle, appear: r.appear, allowed: r.Allowed}
 }
 
 // step carries out one step. Its error is that of writing the result.
@@ -455,7 +458,7 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 		goes(functions, s.Kind == kindVFs)
 	}
 	if len(going) > 0 {
-		errs = append(errs, m.free(pci.Unique(going)...))
+		errs = append(errs, m.free(gate.Removed, pci.Unique(going)...))
 	}
 	return p, errors.Join(errs...)
 }

@@ -431,14 +431,14 @@ func TestHeld(t *testing.T) {
 	record.Adapters[0].VFs = record.Adapters[0].VFs[:1]
 	k.record(&record)
 	r, err := k.run()
-	if !errors.Is(err, startup.ErrSteps) || !strings.Contains(r.Steps[len(r.Steps)-3].Error, "0000:0c:00.2 is in use") {
+	if !errors.Is(err, startup.ErrSteps) || !strings.Contains(r.Steps[len(r.Steps)-3].Error, "VF 0000:0c:00.2 of 0000:0c:00.0 is in use") {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := k.revert(); err == nil || !strings.Contains(err.Error(), "0000:0c:00.2 is in use") {
+	if err := k.revert(); err == nil || !strings.Contains(err.Error(), "VF 0000:0c:00.2 of 0000:0c:00.0 is in use") {
 		t.Errorf("another number: %v", err)
 	}
 	k.record(nil)
-	if err := k.revert(); err == nil || !strings.Contains(err.Error(), "0000:0c:00.2 is in use") {
+	if err := k.revert(); err == nil || !strings.Contains(err.Error(), "VF 0000:0c:00.2 of 0000:0c:00.0 is in use") {
 		t.Errorf("removed: %v", err)
 	}
 	if log := k.taken(); len(log) > 0 {
@@ -569,5 +569,43 @@ func TestFiles(t *testing.T) {
 				t.Error(text)
 			}
 		})
+	}
+}
+
+// TestCarries: a VF that carries what the host needs is not destroyed, although its own boot made
+// it, unless --allow has lifted that; a bond whose RDMA device is in use gets no VFs.
+func TestCarries(t *testing.T) {
+	const vf = "0000:0c:00.1"
+	k, r := server(t, rdma.ForContainers)
+	if _, err := k.run(); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		place := k.root.Path(name)
+		k.must(os.MkdirAll(filepath.Dir(place), 0o755))
+		k.must(os.WriteFile(place, []byte(text), 0o600))
+	}
+	write(above+vf+"/net/eth7/mtu", "1500\n")
+	k.must(os.MkdirAll(k.root.Path("/sys/class/net"), 0o755))
+	k.must(os.Symlink("../../../"+above+vf+"/net/eth7", k.root.Path("/sys/class/net/eth7")))
+	write("/proc/net/route", "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth7 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n")
+	r.Adapters[0].VFs = r.Adapters[0].VFs[:1]
+	k.record(&r)
+	k.taken()
+	result, err := k.run()
+	const want = pf + ": its VF " + vf + " carries the default route, through eth7"
+	if !errors.Is(err, startup.ErrSteps) || result.Steps[len(result.Steps)-3].Error != want {
+		t.Errorf("%+v, %v, want %s", result.Steps, err, want)
+	}
+	if log := k.taken(); len(log) > 0 {
+		t.Errorf("changed: %q", log)
+	}
+	if err := k.revert(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("revert: %v", err)
+	}
+	r.Allowed = []host.Lift{{Function: vf, Use: "network"}}
+	k.record(&r)
+	if _, err := k.run(); err != nil {
+		t.Errorf("allowed: %v", err)
 	}
 }

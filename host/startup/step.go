@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -56,6 +57,7 @@ type machine struct {
 	program func(ctx context.Context, argv []string) error // starts a program and waits for its end
 	settle  time.Duration
 	appear  time.Time // until when devices may still appear
+	allowed gate.Allowed
 	// done means that the step has succeeded earlier in this boot, and that the steps it needs have
 	// changed nothing since.
 	done bool

@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
@@ -235,6 +236,8 @@ func (w *wanting) hca(a pci.Address) error {
 		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack rdma scan' lists the adapters")
 	case w.Guests.At(a) != nil:
 		return named(ErrForGuests, a)
+	case gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}) != nil:
+		return gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}).Err
 	case prepared != nil && prepared.Use == rdma.ForGuests:
 		return named(ErrVFsForGuests, prepared.Address)
 	case adapter == nil || adapter.Name == "":

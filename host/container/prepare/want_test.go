@@ -10,6 +10,7 @@ import (
 	"gpustack/host/cdi"
 	"gpustack/host/container/prepare"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
@@ -39,6 +40,9 @@ func TestRefusals(t *testing.T) {
 		"VFs of guests": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.RDMA = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForGuests}}}
 		}, prepare.ErrVFsForGuests},
+		"a manager of NVSwitches": {func(m *prepare.Machine, _ *prepare.Options) {
+			m.Devices.At(adapter).NVSwitchManager = new(true)
+		}, gate.ErrSwitchManager},
 		"MIG":       {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.MIG = map[pci.Address]bool{gpu: true} }, prepare.ErrMIG},
 		"unbound":   {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.GPUs = nil }, prepare.ErrUnbound},
 		"no module": {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.Loaded = nil }, prepare.ErrNoModule},

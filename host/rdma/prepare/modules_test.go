@@ -52,7 +52,7 @@ func TestMlx4(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf(test.adapters, "", ""))
-			m, err := prepare.Observe(root, guard.Running{}, true)
+			m, err := prepare.Observe(root, guard.Running{}, prepare.Options{Add: []pci.Address{{}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func TestMissing(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
-			m, err := prepare.Observe(root, guard.Running{}, true)
+			m, err := prepare.Observe(root, guard.Running{}, prepare.Options{Add: []pci.Address{{}}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,8 +33,9 @@ type Machine struct {
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
 	Owners     []Owner
-	Interfaces []string // names of all network interfaces
-	Needs      []guard.Need
+	Interfaces []string     // names of all network interfaces
+	Needs      []guard.Need // RDMA among them
+	RDMA       []guard.Need
 	Uses       machine.Uses
 	IOMMU      iommu.State
 	Functions  map[pci.Address]Function // of every adapter
@@ -51,8 +52,9 @@ type Function struct {
 }
 
 // Observe reads what a plan depends on. A file that cannot be read and might prevent a plan is an
-// error. needs is false for a plan that only returns adapters to the host.
-func Observe(root host.Root, running guard.Running, needs bool) (Machine, error) {
+// error. What the host needs is read only if the options take something from it, existing VFs
+// included: else it must not prevent returning adapters.
+func Observe(root host.Root, running guard.Running, o Options) (Machine, error) {
 	m := Machine{Functions: map[pci.Address]Function{}, Parameters: map[string][]modprobe.Parameter{}}
 	var err error
 	if m.Devices, m.Unread, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
@@ -77,14 +79,16 @@ func Observe(root host.Root, running guard.Running, needs bool) (Machine, error)
 	}
 	m.Conf, err = modprobe.ReadConf(root, ModprobeFile)
 	keep(err)
-	if needs {
+	if len(o.Add) > 0 {
 		m.Owners, err = ReadOwners(root, m.Conf)
 		keep(err)
+	}
+	if m.takes(o) {
 		found, err := guard.Needs(root, m.Devices, running)
 		keep(err)
-		uses, err := guard.RDMANeeds(root, m.Devices)
+		m.RDMA, err = guard.RDMANeeds(root, m.Devices)
 		keep(err)
-		m.Needs = append(found, uses...)
+		m.Needs = append(found, m.RDMA...)
 	}
 	var warnings []string
 	m.IOMMU, warnings = iommu.ReadState(root, m.Devices)
@@ -163,7 +167,10 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 	for _, name := range names {
 		// With eswitch mode switchdev, the interfaces of VFs are there too, named pf0vf3.
 		port, _ := attribute(path.Join("net", name, "phys_port_name"))
-		text, ok := attribute(path.Join("net", name, "address"))
+		text, ok := attribute(path.Join("net", name, "bonding_slave/perm_hwaddr"))
+		if !ok { // else its address is that of the bond, which other slaves have too
+			text, ok = attribute(path.Join("net", name, "address"))
+		}
 		if !ok || strings.Contains(port, "vf") {
 			continue
 		}
@@ -179,20 +186,20 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 	return f, errors.Join(errs...)
 }
 
+// takes reports whether options take something from the host: an adapter, or VFs that exist.
+func (m Machine) takes(o Options) bool {
+	exist := func(a pci.Address) bool { return len(m.vfsOf(a)) > 0 }
+	return len(o.Add) > 0 || slices.ContainsFunc(o.Remove, exist) ||
+		o.None && m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(p rdma.Prepared) bool { return exist(p.Address) })
+}
+
 // gate returns the part of the machine that determines what may leave it.
 func (m Machine) gate() gate.Host {
-	return gate.Host{Devices: m.Devices, Needs: m.Needs, Recorded: m.Contract, Containers: m.Containers}
+	return gate.Host{Devices: m.Devices, Needs: m.Needs, RDMA: m.RDMA, Recorded: m.Contract, Containers: m.Containers}
 }
 
 // vfsOf returns the VFs of a function that exist now.
-func (m Machine) vfsOf(a pci.Address) (vfs []pci.Address) {
-	for i := range m.Devices {
-		if pf := m.Devices[i].SRIOV.PF; pf != nil && *pf == a {
-			vfs = append(vfs, m.Devices[i].Address)
-		}
-	}
-	return vfs
-}
+func (m Machine) vfsOf(a pci.Address) []pci.Address { return gate.VFsOf(m.Devices, a) }
 
 // anyKernel reports whether at least one installed kernel has a module, loadable or built in.
 func (m Machine) anyKernel(module string) bool {

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/pci"
 	"gpustack/host/rdma/prepare"
 )
 
@@ -22,7 +23,7 @@ func TestVFDevice(t *testing.T) {
 	} {
 		t.Run(test.text, func(t *testing.T) {
 			files := strings.Replace(machineOf([]hca{infiniband()}, "", ""), "/sriov_vf_device --\n101c\n", "/sriov_vf_device --\n"+test.text+"\n", 1)
-			m, err := prepare.Observe(hosttest.Lay(t, files), guard.Running{}, true)
+			m, err := prepare.Observe(hosttest.Lay(t, files), guard.Running{}, prepare.Options{Add: []pci.Address{{}}})
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Fatalf("%v, want %s", err, test.err)

@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
@@ -25,15 +26,16 @@ type hca struct {
 	address, driver, name, guid, mac, layer string
 	total, vfs                              int // sriov_totalvfs, sriov_numvfs; -1 for no capability
 	group                                   int
+	vfDriver                                string
 }
 
 // Adapters of ConnectX-6: one on InfiniBand and one on Ethernet.
 func infiniband() hca {
-	return hca{"0000:0c:00.0", "mlx5_core", "mlx5_0", "0c42:a103:0021:6e70", "", rdma.LinkInfiniBand, 16, 0, 20}
+	return hca{"0000:0c:00.0", "mlx5_core", "mlx5_0", "0c42:a103:0021:6e70", "", rdma.LinkInfiniBand, 16, 0, 20, "vfio-pci"}
 }
 
 func ethernet() hca {
-	return hca{"0000:0d:00.0", "mlx5_core", "mlx5_1", "b859:9f03:0000:1234", "b8:59:9f:00:12:34", rdma.LinkEthernet, 8, 0, 21}
+	return hca{"0000:0d:00.0", "mlx5_core", "mlx5_1", "b859:9f03:0000:1234", "b8:59:9f:00:12:34", rdma.LinkEthernet, 8, 0, 21, "vfio-pci"}
 }
 
 // machineOf returns a machine with these adapters, as a txtar archive. more begins with commands.
@@ -67,7 +69,7 @@ func machineOf(adapters []hca, commands, files string) string {
 		for n := range a.vfs {
 			vf, _ := pci.ParseAddress(a.address)
 			vf.Function += uint8(2 + n)
-			function(bus, vf.String(), "15b3:101c", "vfio-pci", a.group+50+n)
+			function(bus, vf.String(), "15b3:101c", a.vfDriver, a.group+50+n)
 			fmt.Fprintf(c, "symlink %s/virtfn%d -> ../%s\nsymlink %s/%s/physfn -> ../%s\n", at, n, vf, bus, vf, a.address)
 		}
 		if a.name != "" {
@@ -97,7 +99,7 @@ func machineOf(adapters []hca, commands, files string) string {
 // plan observes and plans, and returns the error as text.
 func plan(t *testing.T, root host.Root, o prepare.Options) (prepare.Plan, string) {
 	t.Helper()
-	m, err := prepare.Observe(root, guard.Running{}, len(o.Add) > 0)
+	m, err := prepare.Observe(root, guard.Running{}, o)
 	if err != nil {
 		return prepare.Plan{}, err.Error()
 	}
@@ -276,6 +278,103 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestLeaving: what exists is what leaves. VFs that carry what the host needs prevent every change
+// that removes or rebinds them, the RDMA device of a bond prevents VFs, and what manages NVSwitches
+// is no guest's.
+func TestLeaving(t *testing.T) {
+	const devices = "sys/devices/pci0000:00/0000:00:01.0/"
+	eth := ethernet()
+	second := eth
+	second.address, second.mac, second.name, second.group = "0000:0d:00.1", "b8:59:9f:00:12:35", "mlx5_2", 22
+	withVFs := eth
+	withVFs.vfs, withVFs.vfDriver = 2, "mlx5_core"
+	pf, vf, other := address(eth.address), address("0d:00.2"), address(second.address)
+	recorded := func(use rdma.Use, lifted ...host.Lift) string {
+		p := rdma.Prepared{Address: pf, VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{address("00:01.0")}, Driver: "mlx5_core", LinkLayer: rdma.LinkEthernet, Use: use}
+		for n := range 2 {
+			v := rdma.PreparedVF{Index: n, Address: vf, ProductID: 0x101c, Driver: "mlx5_core", MAC: fmt.Sprintf("ba:%02x:9f:00:12:34", n)}
+			v.Address.Function += uint8(n)
+			p.VFs = append(p.VFs, v)
+		}
+		text, err := rdma.Record{Schema: 1, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}, Allowed: lifted}.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "-- var/lib/gpustack/rdma.json --\n" + string(text)
+	}
+	netdev := func(address, name string) string {
+		return fmt.Sprintf("symlink sys/class/net/%s -> ../../devices/pci0000:00/0000:00:01.0/%s/net/%[1]s\nsymlink %[3]s%[2]s/net/%[1]s/device -> ../../../%[2]s\n", name, address, devices)
+	}
+	route := func(name string) string {
+		return "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n" + name + " 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"
+	}
+	onVF := netdev("0000:0d:00.2", "eth9")
+	vfFiles := "-- " + devices + "0000:0d:00.2/net/eth9/ifindex --\n9\n" + route("eth9")
+	const refused = "0000:0d:00.0: its VF 0000:0d:00.2 carries the default route, through eth9"
+	bonded := func(files string) string {
+		return "-- sys/class/net/bond0/bonding/slaves --\neth1 eth2\n-- sys/class/net/bond0/ifindex --\n8\n" + files
+	}
+	slave := second
+	slave.name, slave.mac = "", ""
+	ofSlave := netdev(slave.address, "eth2")
+	slaveFiles := "-- " + devices + slave.address + "/net/eth2/address --\nb8:59:9f:00:12:34\n-- " + devices + slave.address + "/net/eth2/bonding_slave/perm_hwaddr --\n" + second.mac + "\n"
+	uverbs := "symlink sys/class/infiniband_verbs/uverbs1 -> ../../devices/pci0000:00/0000:00:01.0/0000:0d:00.0/infiniband_verbs/uverbs1\n" +
+		"mkdir " + devices + "0000:0d:00.0/infiniband_verbs/uverbs1\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs1\n"
+	const used = "0000:0d:00.1: VFs remove the RDMA device mlx5_1 of its bond bond0, which is in use: rping (pid 7) has /dev/infiniband/uverbs1 open"
+	one := []pci.Address{pf}
+	manager := "base64 " + devices + "0000:0d:00.0/vpd\n"
+	board := "symlink sys/bus/pci/devices/0000:17:00.0 -> ../../../devices/pci0000:17/0000:17:00.0\n"
+	boardFiles := "-- sys/devices/pci0000:17/0000:17:00.0/class --\n0x030200\n-- sys/devices/pci0000:17/0000:17:00.0/vendor --\n0x10de\n-- sys/devices/pci0000:17/0000:17:00.0/device --\n0x2901\n" +
+		"-- " + devices + "0000:0d:00.0/class --\n0x020700\n-- " + devices + "0000:0d:00.0/vpd --\nkA8AVjAMU01ETD1TV19NTkd4\n"
+	for _, test := range []struct {
+		name            string
+		adapters        []hca
+		commands, files string
+		options         prepare.Options
+		want            string
+	}{
+		{"VFs with a route, removed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Remove: one}, refused},
+		{"the same, allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Remove: one, Allow: one}, ""},
+		{"the same, allowed for the VF", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Remove: one, Allow: []pci.Address{vf}}, ""},
+		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "network"}), prepare.Options{Remove: one}, ""},
+		{"another use was allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "disk"}), prepare.Options{Remove: one}, refused},
+		{"VFs with a route, none", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{None: true}, refused},
+		{"VFs with a route, for guests", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, refused},
+		{"VFs with a route, another number", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Add: one, VFs: 4}, refused},
+		{"idle VFs, removed", []hca{withVFs}, "", recorded(rdma.ForContainers), prepare.Options{Remove: one}, ""},
+		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), prepare.Options{Add: one, VFs: 2}, ""},
+		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2}, used},
+		{"the same, allowed", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2, Allow: []pci.Address{other}}, ""},
+		{"a bond without a use of RDMA", []hca{eth, slave}, ofSlave, bonded(slaveFiles), prepare.Options{Add: []pci.Address{pf, other}, VFs: 2}, ""},
+		{"no RDMA device and no bond", []hca{eth, slave}, ofSlave, slaveFiles, prepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device"},
+		{"a manager of NVSwitches", []hca{eth}, manager + board, boardFiles, prepare.Options{Add: one, Whole: true},
+			"0000:0d:00.0: manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"},
+		{"the same, for containers", []hca{eth}, manager + board, boardFiles, prepare.Options{Add: one, Whole: true, Use: rdma.ForContainers},
+			"0000:0d:00.0: manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf(test.adapters, test.commands, test.files))
+			if _, got := plan(t, root, test.options); got != test.want {
+				t.Errorf("%s\nwant %s", got, test.want)
+			}
+		})
+	}
+
+	// An undo is asked as the command is: it returns nothing that is not there, and takes the VFs.
+	root := hosttest.Lay(t, machineOf([]hca{withVFs}, onVF, vfFiles+recorded(rdma.ForContainers)))
+	c, err := edit.Remove(root, rdma.RecordFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gate.Permit(root, edit.Plan{c}, gate.Allowed{}); err == nil || err.Error() != refused {
+		t.Error(err)
+	}
+	lifted, err := gate.Permit(root, edit.Plan{c}, gate.Allowed{Functions: []pci.Address{vf}})
+	if want := []host.Lift{{Function: vf.String(), Use: "network"}}; err != nil || !slices.Equal(lifted, want) {
+		t.Errorf("%v, %v, want %v", lifted, err, want)
+	}
+}
+
 // tree returns the names below a root.
 func tree(t *testing.T, root host.Root) (names []string) {
 	t.Helper()
@@ -363,7 +462,7 @@ func TestPermit(t *testing.T) {
 		}
 		return &edit.File{Content: text}
 	}
-	ib := rdma.Prepared{Address: address("0c:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Address: address("0c:00.2")}, {Index: 1, Address: address("0c:00.3")}}}
+	ib := rdma.Prepared{Address: address("0c:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Address: address("0c:00.2"), Driver: "vfio-pci"}, {Index: 1, Address: address("0c:00.3"), Driver: "vfio-pci"}}}
 	eth := rdma.Prepared{Address: address("0d:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Address: address("0d:00.2")}}}
 	fewer := ib
 	fewer.VFs = fewer.VFs[:1]
@@ -378,12 +477,12 @@ func TestPermit(t *testing.T) {
 		{"another adapter", record(ib, eth), record(ib), false},
 		{"new", nil, record(ib), false},
 	} {
-		err := prepare.Permit(root, edit.Plan{{Name: "/etc/x"}, {Name: rdma.RecordFile, Before: test.before, After: test.after}})
+		_, err := gate.Permit(root, edit.Plan{{Name: "/etc/x"}, {Name: rdma.RecordFile, Before: test.before, After: test.after}}, gate.Allowed{})
 		if want := "VF 0000:0c:00.3 of 0000:0c:00.0 is in use: rping (pid 7) has /dev/infiniband/uverbs3 open"; test.refused && (err == nil || err.Error() != want) || !test.refused && err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	if err := prepare.Permit(root, edit.Plan{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}); err == nil {
+	if _, err := gate.Permit(root, edit.Plan{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}, gate.Allowed{}); err == nil {
 		t.Error("a malformed record is permitted")
 	}
 }
@@ -459,7 +558,7 @@ func TestContainers(t *testing.T) {
 		"a malformed record": {edit.Change{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}, "/var/lib/gpustack/rdma.json: "},
 	} {
 		got := ""
-		if err := prepare.PermitRoles(root, edit.Plan{test.change}); err != nil {
+		if _, err := gate.Permit(root, edit.Plan{test.change}, gate.Allowed{}); err != nil {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
@@ -468,12 +567,12 @@ func TestContainers(t *testing.T) {
 	}
 	// The adapter was given to guests since, and the undo would return it to containers.
 	again := write(record("0c:00.0"))
-	write(record())
+	again.Before = write(record()).After
 	if p, text = plan(t, root, vfs(2, rdma.ForGuests)); text != "" {
 		t.Fatal(text)
 	}
 	apply(t, root, p)
-	if err := prepare.PermitRoles(root, edit.Plan{again}); err == nil || err.Error() != "0000:0c:00.0: is for containers" {
+	if _, err := gate.Permit(root, edit.Plan{again}, gate.Allowed{}); err == nil || err.Error() != "0000:0c:00.0: is for containers" {
 		t.Error(err)
 	}
 }

@@ -104,6 +104,7 @@ func (*Collision) Hint() string {
 // Want is the wanted record, without the files, and what the operator has to know about it.
 type Want struct {
 	Record   rdma.Record
+	Lifted   []host.Lift // by --allow
 	Warnings []string
 }
 
@@ -122,7 +123,7 @@ func NewWant(root host.Root, m Machine, o Options) (Want, error) {
 	}
 	if o.None && m.Recorded != nil {
 		for _, a := range m.Recorded.Adapters {
-			w.leaves(a)
+			w.leave(&a, nil)
 		}
 	}
 	for _, a := range pci.Unique(o.Remove) {
@@ -131,11 +132,12 @@ func NewWant(root host.Root, m Machine, o Options) (Want, error) {
 	for _, a := range pci.Unique(o.Add) {
 		w.add(a)
 	}
-	w.fail(lost(w.Containers, m.Recorded, &w.Record)...)
+	w.fail(gate.Lost(gate.Records{RDMA: m.Recorded}, gate.Records{Containers: w.Containers, RDMA: &w.Record})...)
 	if len(w.Record.Adapters) == 0 {
 		w.Record.Netns = ""
 	}
 	slices.SortFunc(w.Record.Adapters, func(a, b rdma.Prepared) int { return a.Address.Compare(b.Address) })
+	w.recordLifted()
 	if !o.None {
 		w.modules()
 		w.namespaces()
@@ -171,17 +173,26 @@ func (w *wanting) remove(a pci.Address) {
 		w.fail(fmt.Errorf("%s: %w", a, ErrNotRecorded))
 		return
 	}
-	w.leaves(*recorded)
+	w.leave(recorded, nil)
 	w.Record.Adapters = slices.DeleteFunc(w.Record.Adapters, func(p rdma.Prepared) bool { return p.Address == a })
 }
 
-// leaves fails if what is recorded of an adapter is in use and would go.
-func (w *wanting) leaves(p rdma.Prepared) {
-	vfs := w.vfsOf(p.Address)
-	if p.Whole {
-		vfs = append(vfs, p.Address)
+// recordLifted records what --allow lifts of the adapters that are recorded, now and before.
+func (w *wanting) recordLifted() {
+	lifted := w.Lifted
+	if w.Recorded != nil {
+		lifted = slices.Concat(w.Recorded.Allowed, lifted)
 	}
-	w.fail(held(w.root, w.Devices, w.Uses, p.Address, vfs)...)
+	for _, l := range lifted {
+		a, err := pci.ParseAddress(l.Function)
+		if err != nil || slices.Contains(w.Record.Allowed, l) {
+			continue
+		}
+		records := gate.Records{RDMA: &w.Record}
+		if records.Adapter(w.Devices, a) != nil || slices.ContainsFunc(w.Devices.Slot(a), func(d pci.Device) bool { return w.Record.At(d.Address) != nil }) {
+			w.Record.Allowed = append(w.Record.Allowed, l)
+		}
+	}
 }
 
 // add adds an adapter to the record, or changes its record.
@@ -197,6 +208,9 @@ func (w *wanting) add(a pci.Address) {
 	case adapter == nil:
 		w.bound(a)
 		return
+	case adapter.Name == "" && (w.Whole || w.bonded(a) == nil):
+		w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
+		return
 	case d.VendorID == nil || d.ProductID == nil:
 		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
 		return
@@ -205,7 +219,7 @@ func (w *wanting) add(a pci.Address) {
 	p := rdma.Prepared{
 		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID, SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
 		Path:   append([]pci.Address{}, w.Devices.Path(d)...),
-		Driver: adapter.Driver, LinkLayer: linkLayer(*adapter), Whole: w.Whole, Use: w.Use, GUIDBase: w.GUIDBase, VFs: []rdma.PreparedVF{},
+		Driver: adapter.Driver, LinkLayer: w.linkLayer(*adapter), Whole: w.Whole, Use: w.Use, GUIDBase: w.GUIDBase, VFs: []rdma.PreparedVF{},
 	}
 	if recorded != nil {
 		p.Use, p.Eswitch = cmp.Or(p.Use, recorded.Use), recorded.Eswitch
@@ -215,6 +229,11 @@ func (w *wanting) add(a pci.Address) {
 	}
 	p.Use = cmp.Or(p.Use, rdma.ForGuests)
 	errs := len(w.errs)
+	planned, before := p, recorded
+	if planned.VFs = w.planned(p); p.Whole {
+		before = nil // it is the host's until it is bound
+	}
+	w.leave(before, &planned)
 	if p.Whole {
 		w.whole(p, d)
 	} else {
@@ -224,13 +243,8 @@ func (w *wanting) add(a pci.Address) {
 	if p.Use == rdma.ForGuests {
 		w.forGuests()
 	}
-	same := recorded != nil && len(recorded.VFs) == len(p.VFs) && recorded.Whole == p.Whole && recorded.Use == p.Use
-	if !same {
-		vfs := w.vfsOf(a)
-		w.fail(held(w.root, w.Devices, w.Uses, a, vfs)...)
-		if len(vfs) > 0 && recorded == nil {
-			w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot", a, len(vfs)))
-		}
+	if vfs := w.vfsOf(a); len(vfs) > 0 && recorded == nil {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot", a, len(vfs)))
 	}
 	if len(w.errs) > errs {
 		return
@@ -247,14 +261,28 @@ func (w *wanting) bound(a pci.Address) {
 		return
 	}
 	if w.Use != "" && w.Use != recorded.Use {
-		w.leaves(*recorded)
+		before := *recorded
 		recorded.Use = w.Use
+		w.leave(&before, recorded)
 	}
 }
 
+// bonded returns the adapter with the RDMA device of the bond of which an adapter is a slave, or
+// nil. An unreadable bond is an error of Leave.
+func (w *wanting) bonded(a pci.Address) *rdma.Adapter {
+	bond, err := gate.ReadBond(w.root, a)
+	if of, _ := bond.Device(); err == nil && of != nil {
+		return w.Stack.At(*of)
+	}
+	return nil
+}
+
 // linkLayer returns the link layer of an adapter: InfiniBand if one of its ports has it, since its
-// VFs need GUIDs then.
-func linkLayer(a rdma.Adapter) string {
+// VFs need GUIDs then. Of a slave without an RDMA device it is that of its bond's.
+func (w *wanting) linkLayer(a rdma.Adapter) string {
+	if of := w.bonded(*a.Address); a.Name == "" && of != nil {
+		a = *of
+	}
 	layer := ""
 	for _, port := range a.Ports {
 		if layer != rdma.LinkInfiniBand && port.LinkLayer != "" {
@@ -269,10 +297,6 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 	if p.Use == rdma.ForContainers {
 		return
 	}
-	w.ask(p.Address, "", gate.Leaving{Address: p.Address, Kind: gate.AtBoot})
-	for _, vf := range w.vfsOf(p.Address) {
-		w.ask(p.Address, fmt.Sprintf("its VF %s ", vf), gate.Leaving{Address: vf, Kind: gate.AtBoot})
-	}
 	if n := len(w.vfsOf(p.Address)); n > 0 {
 		w.fail(gate.Refuse(p.Address, host.WithCode(host.WithHint(fmt.Errorf("has %d VFs, which are lost when the adapter is assigned to a guest", n),
 			fmt.Sprintf("write 0 to %s", machine.AttributeFile(p.Address, "sriov_numvfs"))), host.CodeVirtualFunctions, "")))
@@ -282,7 +306,11 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 		if twin.Address == p.Address || twin.IsVF() || w.Stack.At(twin.Address) == nil || w.wants(twin.Address) {
 			continue
 		}
-		w.ask(twin.Address, fmt.Sprintf("shares its card with %s and ", p.Address), gate.Leaving{Address: twin.Address, Kind: gate.AtBoot})
+		answer := w.gate().Ask(fmt.Sprintf("shares its card with %s and ", p.Address), w.allowed(), gate.Leaving{Address: twin.Address, Kind: gate.AtBoot})
+		w.lift(answer.Lifted)
+		if err := answer.Err(); err != nil {
+			w.fail(err)
+		}
 	}
 	if d.IOMMUGroup == nil {
 		return // without an IOMMU, forGuests refuses
@@ -304,27 +332,8 @@ func (w *wanting) wants(a pci.Address) bool {
 	return p != nil && p.Whole || w.Whole && slices.Contains(w.Add, a)
 }
 
-// ask adds what the gate says of a function that leaves the host: refusals of the function at an
-// address, the function itself or the one that it is a part of, or, where they are lifted, warnings.
-func (w *wanting) ask(of pci.Address, before string, leaving gate.Leaving) {
-	answer := w.gate().Ask(before, gate.Allowed{Functions: w.Allow}, leaving)
-	for _, r := range answer.Refused {
-		r.Address = of
-		w.fail(r)
-	}
-	for _, r := range answer.Lifted {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", of, r.Reason))
-	}
-}
-
-// vfs adds the VFs of an adapter. Its own uses by the host go on: only those of VFs that exist now
-// and are replaced prevent it.
+// vfs adds the VFs of an adapter. Its own uses by the host go on.
 func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
-	if recorded := w.Recorded.At(p.Address); recorded == nil || len(recorded.VFs) != w.VFs {
-		for _, vf := range w.vfsOf(p.Address) {
-			w.ask(p.Address, fmt.Sprintf("its VF %s ", vf), gate.Leaving{Address: vf, Kind: gate.Removed})
-		}
-	}
 	f := w.Functions[p.Address]
 	w.owners(*p)
 	if p.Driver == mlx4 {
@@ -342,12 +351,8 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 			p.Address, machine.AttributeFile(p.Address, "")))
 		return
 	}
-	driver := p.Driver
-	if p.Use == rdma.ForGuests {
-		driver = machine.VFIO
-	}
 	for index := range w.VFs {
-		vf := rdma.PreparedVF{Index: index, Driver: driver, ProductID: p.ProductID}
+		vf := rdma.PreparedVF{Index: index, Driver: vfDriver(*p), ProductID: p.ProductID}
 		if f.VFDevice != nil {
 			vf.ProductID = *f.VFDevice
 		}
@@ -361,6 +366,26 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 		}
 		p.VFs = append(p.VFs, vf)
 	}
+}
+
+// planned returns the VFs of an adapter as far as they are known before all is read: as many as
+// asked for, at the addresses of those that exist, with the driver for their use.
+func (w *wanting) planned(p rdma.Prepared) []rdma.PreparedVF {
+	vfs := make([]rdma.PreparedVF, w.VFs)
+	for i, a := range w.vfsOf(p.Address) {
+		if i < len(vfs) {
+			vfs[i] = rdma.PreparedVF{Address: a, Driver: vfDriver(p)}
+		}
+	}
+	return vfs
+}
+
+// vfDriver returns the driver of an adapter's VFs.
+func vfDriver(p rdma.Prepared) string {
+	if p.Use == rdma.ForGuests {
+		return machine.VFIO
+	}
+	return p.Driver
 }
 
 // vfAddress returns the address of a VF: the routing id of the PF, plus the offset of the first VF,
@@ -418,18 +443,7 @@ func (w *wanting) owners(p rdma.Prepared) {
 
 // claimed refuses functions that the records of host prepare and container prepare claim.
 func (w *wanting) claimed(p rdma.Prepared) {
-	functions := []pci.Address{p.Address}
-	for _, vf := range p.VFs {
-		functions = append(functions, vf.Address)
-	}
-	for _, a := range functions {
-		if w.Contract.At(a) != nil {
-			err := host.WithHint(errors.New("is recorded by host prepare, which assigns it to guests as a whole"),
-				fmt.Sprintf("gpustack host prepare --remove %s", a))
-			w.fail(gate.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
-		}
-	}
-	w.fail(forBoth(w.Containers, &rdma.Record{Adapters: []rdma.Prepared{p}})...)
+	w.fail(gate.Records{Guests: w.Contract, Containers: w.Containers, RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}.Conflicts(w.Devices)...)
 }
 
 // forGuests fails if guests can have no devices here. Kernel arguments that host prepare has

@@ -1,0 +1,108 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// Bond is a bond of network interfaces whose adapters may share one RDMA device: with mlx5, RoCE of
+// both ports of a card goes through the device of one of them (Linux,
+// drivers/net/ethernet/mellanox/mlx5/core/lag).
+type Bond struct {
+	Name    string
+	Members []pci.Address            // the functions of its slaves
+	Devices map[pci.Address][]string // their RDMA devices
+}
+
+// Device returns the function that has an RDMA device of the bond, and the device, or nil.
+func (b *Bond) Device() (*pci.Address, string) {
+	if b == nil {
+		return nil, ""
+	}
+	for _, a := range b.Members {
+		if names := b.Devices[a]; len(names) > 0 {
+			return &a, names[0]
+		}
+	}
+	return nil, ""
+}
+
+const netDir = "/sys/class/net"
+
+// ReadBond returns the bond of which an interface of a function is a slave, or nil (Linux,
+// Documentation/networking/bonding.rst: bonding/slaves).
+func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
+	names, err := list(root, path.Join(machine.DevicesDir, a.String(), "net"))
+	if err != nil {
+		return nil, err
+	}
+	masters, err := list(root, netDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, master := range masters {
+		text, err := root.ReadFile(path.Join(netDir, master, "bonding/slaves"))
+		if host.IsAbsent(err) || errors.Is(err, unix.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s/%s: %w", netDir, master, host.Cause(err))
+		}
+		slaves := strings.Fields(string(text))
+		if !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(slaves, n) }) {
+			continue
+		}
+		b := &Bond{Name: master, Devices: map[pci.Address][]string{}}
+		for _, slave := range slaves {
+			at, err := root.Real(path.Join(netDir, slave, "device"))
+			if err != nil {
+				return nil, fmt.Errorf("%s/%s: %w", netDir, slave, host.Cause(err))
+			}
+			of, err := pci.ParseAddress(path.Base(at))
+			if err != nil || slices.Contains(b.Members, of) {
+				continue // a slave that is no PCI function
+			}
+			b.Members = append(b.Members, of)
+			if b.Devices[of], err = list(root, path.Join(machine.DevicesDir, of.String(), "infiniband")); err != nil {
+				return nil, err
+			}
+		}
+		return b, nil
+	}
+	return nil, nil
+}
+
+// bonded returns the refusals of a function whose VFs would be made while the RDMA device of its
+// bond is in use: with SR-IOV enabled, the driver removes that device (Linux, mlx5_eswitch_enable).
+func (h Host) bonded(root host.Root, a pci.Address) (refusals []*Refusal, err error) {
+	bond, err := ReadBond(root, a)
+	of, device := bond.Device()
+	if err != nil || of == nil || len(bond.Members) < 2 {
+		return nil, err
+	}
+	for _, need := range h.RDMA {
+		if slices.Contains(bond.Members, need.Address) {
+			refusals = append(refusals, &Refusal{Address: a, Code: host.CodeBondedRDMA, Absolute: need.Absolute,
+				Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s, which %s", device, bond.Name, need.Reason)})
+		}
+	}
+	return refusals, nil
+}
+
+func list(root host.Root, dir string) ([]string, error) {
+	names, err := root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,53 @@
+package gate
+
+import (
+	"errors"
+	"os"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// ReadRunning returns what only a running machine shows: the ssh session that this process belongs
+// to, and the addresses of interfaces. For any other root it returns the zero value. If it fails,
+// the guard derives what is missing from files, as far as they show it.
+func ReadRunning(root host.Root) (running guard.Running, err error) {
+	if root.Path("/") != "/" {
+		return running, nil
+	}
+	var addressesErr error
+	running.Session, err = guard.Connection(root, os.Getpid())
+	running.Addresses, addressesErr = guard.ReadAddresses()
+	return running, errors.Join(err, addressesErr)
+}
+
+// Observe reads what uses functions at this moment, for what is about to be carried out. A file
+// that cannot be read is an error: it may hide a use.
+func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
+	// The plan has warned of a session that cannot be determined; its interface has an address.
+	running, _ := ReadRunning(root)
+	h := Host{Devices: devices}
+	needs, needsErr := guard.Needs(root, devices, running)
+	var rdmaErr, mediatedErr, recordErr error
+	if slices.ContainsFunc(leaving, func(l Leaving) bool { return isNetwork(devices.At(l.Address)) }) {
+		h.RDMA, rdmaErr = guard.RDMANeeds(root, devices)
+	}
+	h.Needs = append(needs, h.RDMA...)
+	h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
+	h.Recorded, h.Containers, recordErr = machine.ReadRecord(root)
+	uses, usesErr := machine.ObserveUses(root, devices, root.Path("/") == "/")
+	// At the next boot these users are gone: that they are unknown is a warning of the plan.
+	if !slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.now() }) {
+		usesErr = nil
+	}
+	return h, uses, errors.Join(needsErr, rdmaErr, mediatedErr, recordErr, usesErr)
+}
+
+// isNetwork reports whether a function may be a network adapter.
+func isNetwork(d *pci.Device) bool {
+	const network = 0x02
+	return d == nil || d.Class == nil || *d.Class>>8 == network
+}

@@ -1,0 +1,200 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Records is what is recorded of functions that leave the host. Each part is nil if nothing is.
+type Records struct {
+	Guests     *machine.Contract
+	Containers *machine.Containers
+	RDMA       *rdma.Record
+}
+
+// ReadRecords returns what is recorded on a machine.
+func ReadRecords(root host.Root) (r Records, err error) {
+	var rdmaErr error
+	r.Guests, r.Containers, err = machine.ReadRecord(root)
+	r.RDMA, rdmaErr = rdma.ReadRecord(root)
+	return r, errors.Join(err, rdmaErr)
+}
+
+// parse returns the records in the contents of their files, nil for a file that does not exist.
+func (r Records) parse(name string, f *edit.File) (Records, error) {
+	var err error
+	switch name {
+	case machine.ContractFile:
+		if r.Guests, r.Containers = nil, nil; f != nil {
+			r.Guests, r.Containers, err = machine.ParseRecord(f.Content)
+		}
+	case rdma.RecordFile:
+		if r.RDMA = nil; f != nil {
+			r.RDMA, err = rdma.ParseRecord(f.Content)
+		}
+	}
+	return r, err
+}
+
+// Changed returns the records before and after a plan of files, and whether it changes one.
+func Changed(root host.Root, plan edit.Plan) (before, after Records, changed bool, err error) {
+	for _, c := range plan {
+		changed = changed || c.Name == machine.ContractFile || c.Name == rdma.RecordFile
+	}
+	if !changed {
+		return before, after, false, nil
+	}
+	before, err = ReadRecords(root)
+	after = before
+	errs := []error{err}
+	for _, c := range plan {
+		var beforeErr, afterErr error
+		before, beforeErr = before.parse(c.Name, c.Before)
+		after, afterErr = after.parse(c.Name, c.After)
+		errs = append(errs, beforeErr, afterErr)
+	}
+	return before, after, true, errors.Join(errs...)
+}
+
+// Allowed returns what is lifted by --allow of the commands that wrote the records. Those of earlier
+// releases do not have the uses.
+func (r Records) Allowed() (a Allowed) {
+	if c := r.Guests; c != nil {
+		if a.Lifted = c.Lifted; c.Lifted == nil {
+			a.Functions = c.Allowed
+		}
+	}
+	if r.RDMA != nil {
+		a.Lifted = slices.Concat(a.Lifted, r.RDMA.Allowed)
+	}
+	return a
+}
+
+// ReadAllowed returns what is lifted on a machine: by its records, and by changes that are being
+// made, undone or recovered.
+func ReadAllowed(root host.Root) (Allowed, error) {
+	r, err := ReadRecords(root)
+	entries, entriesErr := change.List(root)
+	a := r.Allowed()
+	for _, e := range entries {
+		if e.IsOpen() {
+			a.Lifted = slices.Concat(a.Lifted, e.Allowed)
+		}
+	}
+	return a, errors.Join(err, entriesErr)
+}
+
+// Leaves returns the functions that leave the host, or return to it, by a change of records. VFs
+// that exist are what leaves: each is a function of its own.
+func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
+	add := func(a pci.Address, k Kind) {
+		if devices.At(a) != nil {
+			leaving = append(leaving, Leaving{Address: a, Kind: k, Guests: k == AtBoot})
+		}
+	}
+	if after.Guests != nil {
+		for _, f := range after.Guests.Functions {
+			if d := devices.At(f.Address); before.Guests.At(f.Address) == nil && d != nil && !pci.LeavesAlone(d.DriverName()) {
+				add(f.Address, AtBoot)
+			}
+		}
+	}
+	for _, f := range after.Containers.All() {
+		if before.Containers.At(f.Address) == nil {
+			add(f.Address, Role)
+		}
+	}
+	for _, a := range adapters(before.RDMA, after.RDMA) {
+		leaving = append(leaving, leavesOf(devices, a, before.RDMA.At(a), after.RDMA.At(a))...)
+	}
+	return leaving
+}
+
+// adapters returns the adapters of two records.
+func adapters(records ...*rdma.Record) (all []pci.Address) {
+	for _, r := range records {
+		if r != nil {
+			for _, p := range r.Adapters {
+				all = append(all, p.Address)
+			}
+		}
+	}
+	return pci.Unique(all)
+}
+
+// leavesOf returns what leaves by a change of the record of an adapter; nil is none.
+func leavesOf(devices pci.Devices, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
+	d := devices.At(a)
+	if d == nil || before != nil && after != nil && len(before.VFs) == len(after.VFs) && before.Whole == after.Whole && before.Use == after.Use {
+		return nil
+	}
+	vfs := VFsOf(devices, a)
+	for _, vf := range vfs {
+		if after == nil || len(after.VFs) != len(vfs) || !stays(devices.At(vf), after) {
+			leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
+		}
+	}
+	switch {
+	case after == nil:
+	case after.Whole && after.Use == rdma.ForContainers:
+		leaving = append(leaving, Leaving{Address: a, Kind: Role})
+	case after.Whole && !pci.LeavesAlone(d.DriverName()):
+		leaving = append(leaving, Leaving{Address: a, Kind: AtBoot})
+	case len(after.VFs) > 0 && len(vfs) == 0:
+		leaving = append(leaving, Leaving{Address: a, Kind: Making})
+	}
+	if before != nil && before.Whole && pci.LeavesAlone(d.DriverName()) {
+		leaving = append(leaving, Leaving{Address: a, Kind: Returned})
+	}
+	return leaving
+}
+
+// stays reports whether a VF keeps its driver with a record that has as many VFs as exist.
+func stays(vf *pci.Device, p *rdma.Prepared) bool {
+	return slices.ContainsFunc(p.VFs, func(r rdma.PreparedVF) bool { return r.Address == vf.Address && r.Driver == vf.DriverName() })
+}
+
+// VFsOf returns the VFs of a function that exist now.
+func VFsOf(devices pci.Devices, pf pci.Address) (vfs []pci.Address) {
+	for i := range devices {
+		if of := devices[i].SRIOV.PF; of != nil && *of == pf {
+			vfs = append(vfs, devices[i].Address)
+		}
+	}
+	return vfs
+}
+
+// Permit returns whether a plan of files may change what is recorded: what --allow lifts, and an
+// error that names every use of a function that would leave the host, and every function that would
+// have two roles. It is asked before the files change, and before the change is undone.
+func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]host.Lift, error) {
+	before, after, changed, err := Changed(root, plan)
+	if err != nil || !changed {
+		return nil, err
+	}
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return nil, err
+	}
+	if err := errors.Join(slices.Concat(newConflicts(devices, before, after), Lost(before, after))...); err != nil {
+		return nil, err
+	}
+	leaving := Leaves(devices, before, after)
+	if len(leaving) == 0 {
+		return nil, nil
+	}
+	h, uses, err := Observe(root, devices, leaving)
+	if err != nil {
+		return nil, fmt.Errorf("cannot determine what uses %s: %w", leaving[0].Address, err)
+	}
+	lifted, err := h.Leave(root, uses, allowed.And(after.Allowed()), leaving...)
+	return Lifts(lifted), err
+}

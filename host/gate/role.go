@@ -1,0 +1,96 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Family returns the physical function that a function belongs to, itself unless it is a VF. A
+// physical function and its VFs are one device: it has one role. VFs that are recorded need not
+// exist yet.
+func (r Records) Family(devices pci.Devices, a pci.Address) pci.Address {
+	if d := devices.At(a); d != nil && d.SRIOV.PF != nil {
+		return *d.SRIOV.PF
+	}
+	if p := r.RDMA.Of(a); p != nil {
+		return p.Address
+	}
+	return a
+}
+
+// Adapter returns the record of the adapter to whose family a function belongs, or nil.
+func (r Records) Adapter(devices pci.Devices, a pci.Address) *rdma.Prepared {
+	return r.RDMA.At(r.Family(devices, a))
+}
+
+// Conflicts returns an error for each function that has two roles. Every command that changes a
+// record asks it, and so does every undo.
+func (r Records) Conflicts(devices pci.Devices) (errs []error) {
+	guests := map[pci.Address]bool{}
+	if r.Guests != nil {
+		for _, f := range r.Guests.Functions {
+			guests[f.Address] = true
+			if r.Adapter(devices, f.Address) != nil {
+				errs = append(errs, ofGuests(f.Address))
+			}
+		}
+	}
+	for _, f := range r.Containers.All() {
+		a := f.Address
+		p := r.Adapter(devices, a)
+		switch {
+		case p != nil && p.Use == rdma.ForGuests, guests[a], guests[r.Family(devices, a)]:
+			errs = append(errs, ofContainers(a, "is for containers"))
+			continue
+		}
+		for _, vf := range VFsOf(devices, a) {
+			if guests[vf] {
+				errs = append(errs, ofContainers(a, fmt.Sprintf("is for containers, and its VF %s for guests", vf)))
+			}
+		}
+	}
+	return errs
+}
+
+// newConflicts returns the conflicts that a change of records brings. Others must not keep it from
+// being made: it may be a step out of them.
+func newConflicts(devices pci.Devices, before, after Records) []error {
+	old := map[string]bool{}
+	for _, err := range before.Conflicts(devices) {
+		old[err.Error()] = true
+	}
+	return slices.DeleteFunc(after.Conflicts(devices), func(err error) bool { return old[err.Error()] })
+}
+
+// Lost returns an error for each VF of containers that a change of records takes away: it would not
+// be made any more.
+func Lost(before, after Records) (errs []error) {
+	for _, f := range after.Containers.All() {
+		if p := before.RDMA.Of(f.Address); p != nil && p.Address != f.Address && after.RDMA.Of(f.Address) == nil {
+			errs = append(errs, ofContainers(f.Address, fmt.Sprintf("is for containers, and a VF of %s that would not be made any more", p.Address)))
+		}
+	}
+	return errs
+}
+
+func ofContainers(a pci.Address, why string) error {
+	err := host.WithHint(errors.New(why), fmt.Sprintf("take it from containers first: gpustack container prepare --remove %s", a))
+	return Refuse(a, host.WithCode(err, host.CodeRole, ""))
+}
+
+func ofGuests(a pci.Address) error {
+	err := host.WithHint(errors.New("is recorded by host prepare, which assigns it to guests as a whole"), fmt.Sprintf("gpustack host prepare --remove %s", a))
+	return Refuse(a, host.WithCode(err, host.CodeRecorded, ""))
+}
+
+// OfAdapter returns the refusal of a function that rdma prepare has recorded: an adapter, or one of
+// its VFs, whether or not they exist.
+func OfAdapter(a pci.Address, p *rdma.Prepared) *Refusal {
+	err := host.WithHint(errors.New("is recorded by rdma prepare"), fmt.Sprintf("gpustack rdma prepare --remove %s", p.Address))
+	return Refuse(a, host.WithCode(err, host.CodeRecorded, ""))
+}
