@@ -553,8 +553,19 @@ func TestPending(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
 		}
 	}
+	used := like(t, root)
+	write(function("01:00.0/boot_vga"), "1\n")(t, used)
+	findings, verdict := judge(t, used)
+	if got, want := find(findings, "preparable"), "fail: 0000:01:00.0: has come into use since it was recorded: is the console (boot_vga)"; got != want {
+		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+	used = like(t, planned(t, selection.Options{Allow: []pci.Address{{Bus: 1}}}))
+	write(function("01:00.0/boot_vga"), "1\n")(t, used)
+	if findings, _ = judge(t, used); !strings.HasPrefix(find(findings, "preparable"), "fail: 0000:01:00.0") {
+		t.Errorf("--allow lifted no use, and lifts a later one: %s", find(findings, "preparable"))
+	}
 	steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"))(t, root)
-	findings, verdict := judge(t, root)
+	findings, verdict = judge(t, root)
 	if got, want := find(findings, "iommu"), "n/a: off until the machine is booted with the recorded arguments"; got != want || verdict != check.PendingReboot {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}

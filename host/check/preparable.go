@@ -15,13 +15,14 @@ import (
 )
 
 // preparable reports what host prepare refuses. It passes only if host prepare, asked itself, has
-// no error.
+// no error. Of a prepared machine it reports recorded functions that have come into use before the
+// boot which takes them from the host.
 func (v view) preparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
 		return na("what is recorded is unknown")
 	case v.phase != unprepared:
-		return na("already prepared")
+		return v.leaving()
 	case !v.Devices.Seen():
 		return unread(v.Devices)
 	case v.Containers != nil && len(v.Devices.Value.Defaults()) > 0 && len(v.Defaults()) == 0:
@@ -63,6 +64,34 @@ func (v view) preparable() []host.Finding {
 		return na("skipped: boot_vga fails")
 	case findings == nil:
 		return pass("gpustack host prepare selects %s", listAddresses(v.ForGuests()))
+	}
+	return findings
+}
+
+// leaving asks the gate for the recorded functions that are the host's until the next boot.
+func (v view) leaving() []host.Finding {
+	switch {
+	case v.phase != pending:
+		return na("already prepared") // drivers reports what did not leave
+	case !v.Needs.Seen():
+		return unread(v.Needs)
+	}
+	h := gate.New(v.Machine)
+	var leaving []gate.Leaving
+	for _, f := range v.Contract.Value.Functions {
+		if d := v.Devices.Value.At(f.Address); d != nil && !v.unsettled[f.Address] && d.DriverName() != "" && !pci.LeavesAlone(d.DriverName()) {
+			leaving = append(leaving, gate.Leaving{Address: f.Address, Kind: gate.AtBoot, Guests: true})
+		}
+	}
+	var findings []host.Finding
+	for _, r := range h.Ask("has come into use since it was recorded: ", gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...).Refused {
+		findings = append(findings, host.Finding{
+			Status: host.Fail, File: machine.AttributeFile(r.Address, ""), Seen: r.Error(), Effect: "the host loses it at the next boot",
+			Remedy: "end the use, or gpustack host prepare --remove " + r.Address.String() + " before the reboot",
+		})
+	}
+	if findings == nil {
+		return na("already prepared")
 	}
 	return findings
 }

@@ -61,7 +61,8 @@ type Machine struct {
 	Images    Look[[]initramfs.Image] // of the kernels that can boot
 	Conf      Look[modprobe.Conf]     // modprobe's configuration, without the files that exist for one boot only
 
-	// Observed for Needs; Mediated also for its own subject.
+	// Observed for Needs, and for Check while a recorded function is the host's; Mediated also for its
+	// own subject.
 	Needs    Look[[]guard.Need]
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
 	Adapters map[pci.Address]*Adapter  // RDMA adapters that share an IOMMU group with a GPU
@@ -193,6 +194,9 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	if o.reads(RunningKernel) {
 		o.readRunningKernel()
 	}
+	if o.reads(Check) && o.isLeaving() {
+		o.subjects |= Needs // they may have come into use since they were recorded
+	}
 	var stateWarnings []string
 	if o.reads(IOMMU) {
 		o.IOMMU, stateWarnings = iommu.ReadState(o.root, devices)
@@ -233,6 +237,14 @@ type observer struct {
 // reads reports whether at least one of the subjects is observed.
 func (o *observer) reads(one Subject) bool {
 	return o.subjects&one != 0
+}
+
+// isLeaving reports whether a recorded function is the host's until the next boot.
+func (o *observer) isLeaving() bool {
+	return o.Contract.Value != nil && slices.ContainsFunc(o.Contract.Value.Functions, func(f Function) bool {
+		d := o.Devices.Value.At(f.Address)
+		return d != nil && d.DriverName() != "" && !pci.LeavesAlone(d.DriverName())
+	})
 }
 
 func (o *observer) warn(warnings ...string) {
