@@ -237,6 +237,9 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err != nil {
 		return opts.called().explain(err, noMore)
 	}
+	if plan.None && !opts.prepare.None {
+		work.Command += " --none" // the journal tells by it when nothing was recorded
+	}
 	work.Change = u.permittedFiles(root, opts.prepare.Allow).New(plan.Files)
 	report := newPrepareReport(root, m, plan, work)
 	u.plan(opts.decision, &report, func() { u.prepareTable(report, m.Devices.Value) }, plan.Warnings...)

@@ -19,6 +19,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/host/selection"
 )
 
@@ -122,7 +123,17 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	if err != nil {
 		return Plan{}, ways.Refused(s, host.Split(err))
 	}
-	if refusals, _ := n.Refusals(s); len(refusals) > 0 {
+	adapters, err := rdma.ReadRecord(root)
+	if err != nil {
+		return Plan{}, err
+	}
+	refusals, _ := n.Refusals(s)
+	for _, a := range s.All {
+		if of := (gate.Records{RDMA: adapters}).Adapter(n.Devices, a); of != nil && of.Use == rdma.ForContainers {
+			refusals = append(refusals, gate.OfAdapter(a, of))
+		}
+	}
+	if len(refusals) > 0 {
 		return Plan{}, ways.Refused(s, refusals)
 	}
 	l := Plan{Functions: s.All, Warnings: n.warnings}

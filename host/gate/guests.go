@@ -138,7 +138,7 @@ func (h Host) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 			add(&Refusal{Address: a, Code: host.CodeGroup,
 				Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
 		}
-		if h.Containers.At(a) != nil {
+		if (Records{Containers: h.Containers}).ForContainers(h.Devices, a) {
 			add(Refuse(a, ErrForContainers))
 		}
 		switch {

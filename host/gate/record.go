@@ -64,8 +64,8 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 	return before, after, true, errors.Join(errs...)
 }
 
-// Allowed returns what is lifted by --allow of the commands that wrote the records. Those of earlier
-// releases do not have the uses.
+// Allowed returns what is lifted by --allow of the commands that wrote the records. Those of
+// earlier releases do not have the uses.
 func (r Records) Allowed() (a Allowed) {
 	if c := r.Guests; c != nil {
 		if a.Lifted = c.Lifted; c.Lifted == nil {

@@ -28,30 +28,37 @@ func (r Records) Adapter(devices pci.Devices, a pci.Address) *rdma.Prepared {
 	return r.RDMA.At(r.Family(devices, a))
 }
 
+// ForGuests reports whether host prepare has recorded a function, its physical function, or one of
+// its VFs.
+func (r Records) ForGuests(devices pci.Devices, a pci.Address) bool {
+	return r.any(devices, a, func(of pci.Address) bool { return r.Guests.At(of) != nil })
+}
+
+// ForContainers reports whether container prepare has recorded a function, its physical function,
+// or one of its VFs.
+func (r Records) ForContainers(devices pci.Devices, a pci.Address) bool {
+	return r.any(devices, a, func(of pci.Address) bool { return r.Containers.At(of) != nil })
+}
+
+// any reports whether a condition is true for a function, its physical function or one of its VFs.
+// Two VFs of one function are different devices.
+func (r Records) any(devices pci.Devices, a pci.Address, holds func(pci.Address) bool) bool {
+	return holds(a) || holds(r.Family(devices, a)) || slices.ContainsFunc(VFsOf(devices, a), holds)
+}
+
 // Conflicts returns an error for each function that has two roles. Every command that changes a
 // record asks it, and so does every undo.
 func (r Records) Conflicts(devices pci.Devices) (errs []error) {
-	guests := map[pci.Address]bool{}
 	if r.Guests != nil {
 		for _, f := range r.Guests.Functions {
-			guests[f.Address] = true
 			if r.Adapter(devices, f.Address) != nil {
 				errs = append(errs, ofGuests(f.Address))
 			}
 		}
 	}
 	for _, f := range r.Containers.All() {
-		a := f.Address
-		p := r.Adapter(devices, a)
-		switch {
-		case p != nil && p.Use == rdma.ForGuests, guests[a], guests[r.Family(devices, a)]:
-			errs = append(errs, ofContainers(a, "is for containers"))
-			continue
-		}
-		for _, vf := range VFsOf(devices, a) {
-			if guests[vf] {
-				errs = append(errs, ofContainers(a, fmt.Sprintf("is for containers, and its VF %s for guests", vf)))
-			}
+		if p := r.Adapter(devices, f.Address); p != nil && p.Use == rdma.ForGuests || r.ForGuests(devices, f.Address) {
+			errs = append(errs, ofContainers(f.Address, "is for containers"))
 		}
 	}
 	return errs

@@ -22,6 +22,7 @@ type Plan struct {
 	Programs, AllPrograms []host.Program
 	// Regenerated is what Programs regenerate, AllRegenerated what AllPrograms do.
 	Regenerated, AllRegenerated Regenerated
+	None                        bool // nothing of host prepare remains
 	Warnings                    []string
 }
 

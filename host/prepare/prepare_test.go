@@ -268,7 +268,7 @@ func TestRefusals(t *testing.T) {
 		{"all allowed", hosttest.Board(), []string{"10de:20b2"}, nil, []string{"0000:23:00.0", "0000:24:00.0"}, ""},
 		{"a disk of the host", node{CPU: "GenuineIntel", More: "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n"}.Archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},
 			"0000:03:00.0: the host needs it: may carry /dev/root, mounted at /: its disk is not determined"},
-		{"nothing is left", node{CPU: "GenuineIntel"}.Archive(), nil, []string{"10de:11b4"}, nil, "nothing is selected"},
+		{"nothing is recorded to remove", node{CPU: "GenuineIntel"}.Archive(), nil, []string{"10de:11b4"}, nil, "10de:11b4: is not selected"},
 		{"no NVIDIA card", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "pci:v000010DE", "pci:v00001002"), nil, nil, nil, "NVIDIA GPUs: no such function"},
 		{"no id", strings.NewReplacer("0x0e0a", "e0a", "d00000E0Asv0", "dE0Asv0").Replace(node{CPU: "GenuineIntel"}.Archive()), []string{"0000:01:00.0"}, nil, nil, "0000:01:00.1: vendor and product id cannot be read"},
 		{"a kernel without the driver", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "vfio-pci.ko", "vfio-xpci.ko"), nil, nil, nil, "driver vfio-pci: no installed kernel has it"},

@@ -71,7 +71,7 @@ func TestSelect(t *testing.T) {
 		{"--only another", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "0000:02:00.0")} }, secondCard, secondCard},
 		{"--only the same", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "0000:01:00.0")} }, firstCard, firstCard},
 		{"--only a product", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "10de:11b4")} }, bothCards, bothCards},
-		{"--remove", func(t *testing.T) selection.Options { return selection.Options{Remove: selectors(t, "0000:01:00.0")} }, secondCard, "nothing is selected"},
+		{"--remove", func(t *testing.T) selection.Options { return selection.Options{Remove: selectors(t, "0000:01:00.0")} }, "0000:01:00.0: is not selected", ""},
 		{"--device and --remove", func(t *testing.T) selection.Options {
 			return selection.Options{Add: selectors(t, "10de:11b4"), Remove: selectors(t, "0000:01:00.0")}
 		}, secondCard, secondCard},
@@ -119,6 +119,23 @@ func TestOnlyReturns(t *testing.T) {
 	}
 	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:99:00.0")}); !errors.Is(err, selection.ErrNoDevice) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRemoveLast: without the last device it is as with --none.
+func TestRemoveLast(t *testing.T) {
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
+	apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")})
+	removed, err := plan(t, root, selection.Options{Remove: selectors(t, "0000:01:00.0")})
+	none, noneErr := plan(t, root, selection.Options{None: true})
+	text := func(p prepare.Plan) (text string) {
+		for _, c := range p.Files.Pending() {
+			text += fmt.Sprintln(c.Name, c.Action(), c.Diff())
+		}
+		return text + fmt.Sprint(p.Programs)
+	}
+	if err != nil || noneErr != nil || !removed.None || text(removed) != text(none) {
+		t.Errorf("%v, %v\n%s\n%s", err, noneErr, text(removed), text(none))
 	}
 }
 

@@ -44,6 +44,9 @@ func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, e
 		Exact: func(f []pci.Address) selection.Options { return n.Only(opts, f) },
 	}
 	s, err := n.Choose(opts)
+	if errors.Is(err, selection.ErrNothing) && opts.Remove != nil {
+		return Want{none: true}, nil // without the last device it is as with --none
+	}
 	if err != nil {
 		return Want{}, search.Refused(s, host.Split(err))
 	}
@@ -64,7 +67,7 @@ func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, e
 }
 
 // lifts returns what --allow lifts of a selection, now and before: what was used when it was lifted
-// may be used again. It is nil for a record of an earlier release, of which Allowed lifts every use.
+// may be used again. It is nil for a record of an earlier release, of which Allowed lifts all.
 func (n node) lifts(s gate.Selection, lifted []*gate.Refusal) []host.Lift {
 	if r := n.Recorded; r != nil && r.Lifted == nil && len(r.Allowed) > 0 {
 		return nil
@@ -102,12 +105,11 @@ func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate
 }
 
 // claimed returns a refusal for each selected function that rdma prepare has recorded: an adapter
-// as a whole or with VFs, or a VF.
+// as a whole or with VFs, or one of its VFs.
 func (c *candidate) claimed(s gate.Selection) (refusals []error) {
 	for _, a := range s.All {
-		if of := c.adapters.Of(a); of != nil {
-			err := host.WithHint(errors.New("is recorded by rdma prepare"), fmt.Sprintf("gpustack rdma prepare --remove %s", of.Address))
-			refusals = append(refusals, gate.Refuse(a, host.WithCode(err, host.CodeRecorded, "")))
+		if of := (gate.Records{RDMA: c.adapters}).Adapter(c.node.Devices, a); of != nil {
+			refusals = append(refusals, gate.OfAdapter(a, of))
 		}
 	}
 	return refusals

@@ -95,7 +95,7 @@ func (c *chooser) start() {
 		c.add(c.opts.Only)
 	case c.Recorded != nil:
 		c.Selected = slices.Clone(c.Recorded.Selected)
-	case !c.opts.Named():
+	case !c.opts.Named() && c.opts.Remove == nil: // without a record there is nothing to remove
 		c.addDefault()
 	}
 }

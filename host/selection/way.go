@@ -215,10 +215,10 @@ func (n Node) behind(selectors []pci.Selector, bridge pci.Address) (replaced []p
 // removable replaces selectors of functions that are only assigned along with a selected device
 // with the selector of that device.
 func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
-	selected := n.Containers.Without(n.Devices.Defaults())
-	if n.Recorded != nil {
-		selected = n.Recorded.Selected
+	if n.Recorded == nil {
+		return nil
 	}
+	selected := n.Recorded.Selected
 	done := map[pci.Address]bool{}
 	for _, x := range selectors {
 		var matching []pci.Address

@@ -207,6 +207,11 @@ func named(err error, a pci.Address) error {
 	return host.WithHint(err, strings.ReplaceAll(h.Hint(), "ADDRESS", a.String()))
 }
 
+// records returns what is recorded, of which a function and its VFs have one role.
+func (w *wanting) records() gate.Records {
+	return gate.Records{Guests: w.Guests, Containers: w.Machine.Recorded, RDMA: w.RDMA}
+}
+
 // gpu returns why a GPU cannot be for containers.
 func (w *wanting) gpu(a pci.Address) error {
 	d := w.Devices.At(a)
@@ -215,7 +220,7 @@ func (w *wanting) gpu(a pci.Address) error {
 		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack host scan' lists the GPUs")
 	case !d.IsNVIDIAGPU():
 		return ErrNoGPU
-	case w.Guests.At(a) != nil:
+	case w.records().ForGuests(w.Devices, a):
 		return named(ErrForGuests, a)
 	case w.Driver.MIG[a]:
 		return named(ErrMIG, a)
@@ -230,11 +235,11 @@ func (w *wanting) gpu(a pci.Address) error {
 
 // hca returns why an RDMA adapter cannot be for containers.
 func (w *wanting) hca(a pci.Address) error {
-	d, adapter, prepared := w.Devices.At(a), w.Stack.At(a), w.RDMA.Of(a)
+	d, adapter, prepared := w.Devices.At(a), w.Stack.At(a), w.records().Adapter(w.Devices, a)
 	switch {
 	case d == nil:
 		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack rdma scan' lists the adapters")
-	case w.Guests.At(a) != nil:
+	case w.records().ForGuests(w.Devices, a):
 		return named(ErrForGuests, a)
 	case gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}) != nil:
 		return gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}).Err

@@ -101,6 +101,20 @@ func (*Collision) Hint() string {
 	return "--guid-base gives another GUID to derive those of an adapter's VFs from; MAC addresses change with that of the adapter"
 }
 
+// Overlap is the error of a VF that would have the address of another function: one port of a card
+// has so many VFs that they reach those of the next.
+type Overlap struct {
+	Address pci.Address
+	Of, By  string // who has it, and who would get it
+}
+
+func (e *Overlap) Error() string {
+	return fmt.Sprintf("%s: its address %s is that of %s", e.By, e.Address, e.Of)
+}
+
+// Hint returns how to avoid it.
+func (*Overlap) Hint() string { return "fewer VFs (--vfs) of one of the adapters do not overlap" }
+
 // Want is the wanted record, without the files, and what the operator has to know about it.
 type Want struct {
 	Record   rdma.Record
@@ -563,10 +577,19 @@ func (w *wanting) collisions() {
 			seen[mac.String()] = a.Address.String()
 		}
 	}
+	at := map[pci.Address]string{}
+	for _, p := range w.Record.Adapters {
+		at[p.Address] = "adapter " + p.Address.String()
+	}
 	for _, p := range w.Record.Adapters {
 		for _, vf := range p.VFs {
 			who := fmt.Sprintf("VF %d of %s", vf.Index, p.Address)
 			before := len(w.errs)
+			if other, ok := at[vf.Address]; ok {
+				w.fail(&Overlap{vf.Address, other, who})
+				break
+			}
+			at[vf.Address] = who
 			if vf.NodeGUID != nil {
 				add("node GUID", vf.NodeGUID.String(), who)
 			}
