@@ -1,0 +1,428 @@
+package gate_test
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/bind"
+	containers "gpustack/host/container/prepare"
+	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
+	"gpustack/host/guest"
+	"gpustack/host/hosttest"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/prepare"
+	"gpustack/host/rdma"
+	adapters "gpustack/host/rdma/prepare"
+	"gpustack/host/selection"
+	"gpustack/host/startup"
+)
+
+const (
+	no    = gate.Refused
+	lifts = gate.Liftable
+	free  = gate.Unaffected
+)
+
+// matrix is what each use means for each way in which a function leaves the host, in the order of
+// [gate.Kinds]: at boot, now, removed, making VFs, returned, role.
+var matrix = map[gate.Use][6]gate.Verdict{
+	host.CodeRootDisk:         {no, no, no, free, free, free},
+	host.CodeDisk:             {lifts, lifts, lifts, free, free, free},
+	host.CodeNetwork:          {lifts, lifts, lifts, free, free, free},
+	host.CodeSSHSession:       {lifts, lifts, lifts, free, free, free},
+	host.CodeConsole:          {lifts, lifts, lifts, free, free, free},
+	host.CodeSubnetManager:    {lifts, lifts, lifts, free, free, free},
+	host.CodeInUse:            {lifts, no, no, free, no, free},
+	host.CodeGuestsUnknown:    {free, no, no, free, no, free},
+	host.CodeVirtualFunctions: {no, no, free, free, free, free},
+	host.CodeMediated:         {no, no, free, free, free, free},
+	host.CodeGroup:            {lifts, lifts, free, free, free, free},
+	host.CodeNVSwitch:         {no, no, free, free, free, no},
+	host.CodeBondedRDMA:       {free, free, free, lifts, free, free},
+	host.CodeRole:             {no, no, no, no, free, no},
+}
+
+// TestMatrix: each use has a row, and each kind a column.
+func TestMatrix(t *testing.T) {
+	for _, use := range gate.Uses() {
+		row, ok := matrix[use]
+		if !ok {
+			t.Errorf("%s has no row", use)
+		}
+		if len(row) != len(gate.Kinds()) {
+			t.Fatalf("%d columns for %v", len(row), gate.Kinds())
+		}
+		for i, kind := range gate.Kinds() {
+			if v, known := gate.Rule(use, kind); !known || v != row[i] {
+				t.Errorf("%s, %s: %v, want %v", use, kind, v, row[i])
+			}
+		}
+	}
+	if len(matrix) != len(gate.Uses()) {
+		t.Errorf("%d rows for %v", len(matrix), gate.Uses())
+	}
+	if v, known := gate.Rule("later", gate.Now); known || v != gate.Refused {
+		t.Errorf("a use without a rule: %v", v)
+	}
+}
+
+// The machine of the paths: the adapter 0c:00.0, whose VFs, if any, are recorded for containers.
+const (
+	devices = "sys/devices/pci0000:00/"
+	pf, vf  = "0000:0c:00.0", "0000:0c:00.2"
+)
+
+func address(t *testing.T, s string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// archive returns the machine with a use of a function.
+func archive(t *testing.T, vfs bool, links, files, mounts string) string {
+	t.Helper()
+	c, f := &strings.Builder{}, &strings.Builder{}
+	function := func(at, product string, group int) {
+		fmt.Fprintf(c, "symlink sys/bus/pci/devices/%s -> ../../../devices/pci0000:00/%[1]s\nsymlink %s%[1]s/driver -> ../../../bus/pci/drivers/mlx5_core\n"+
+			"symlink %[2]s%[1]s/iommu_group -> ../../../kernel/iommu_groups/%[3]d\n", at, devices, group)
+		for name, text := range map[string]string{"class": "0x020000", "vendor": "0x15b3", "device": product, "driver_override": "(null)"} {
+			fmt.Fprintf(f, "-- %s%s/%s --\n%s\n", devices, at, name, text)
+		}
+		fmt.Fprintf(f, "-- sys/kernel/iommu_groups/%d/type --\nidentity\n", group)
+	}
+	function(pf, "0x101b", 40)
+	at := devices + pf
+	n := 0
+	if vfs {
+		n = 2
+	}
+	for name, value := range map[string]int{"totalvfs": 8, "numvfs": n, "offset": 2, "stride": 1, "drivers_autoprobe": 1} {
+		fmt.Fprintf(f, "-- %s/sriov_%s --\n%d\n", at, name, value)
+	}
+	for i := range n {
+		a := fmt.Sprintf("0000:0c:00.%d", 2+i)
+		function(a, "0x101c", 41+i)
+		fmt.Fprintf(f, "-- %s%s/net/eth%d/mtu --\n1500\n", devices, a, 2+i)
+		fmt.Fprintf(c, "symlink %s/virtfn%d -> ../%s\nsymlink %s%[3]s/physfn -> ../%[5]s\n", at, i, a, devices, pf)
+	}
+	fmt.Fprintf(c, "symlink sys/class/infiniband/mlx5_0 -> ../../devices/pci0000:00/%s/infiniband/mlx5_0\n"+
+		"symlink sys/class/infiniband_verbs/uverbs0 -> ../../devices/pci0000:00/%[1]s/infiniband_verbs/uverbs0\n"+
+		"symlink sys/class/net/eth1 -> ../../devices/pci0000:00/%[1]s/net/eth1\nmkdir sys/bus/pci/drivers/mlx5_core\n"+
+		"symlink proc/1/ns/pid -> pid:[4026531836]\nmkdir proc/1/fd\nmkdir proc/1/map_files\n", pf)
+	for name, text := range map[string]string{"infiniband/mlx5_0/node_type": "1: CA", "infiniband/mlx5_0/ports/1/link_layer": "Ethernet", "infiniband/mlx5_0/node_guid": "0c42:a103:0000:0000",
+		"infiniband_verbs/uverbs0/ibdev": "mlx5_0", "infiniband_verbs/uverbs0/dev": "231:192", "net/eth1/address": "b8:59:9f:00:12:34", "net/eth1/ifindex": "3"} {
+		fmt.Fprintf(f, "-- %s/%s --\n%s\n", at, name, text)
+	}
+	f.WriteString("-- proc/1/stat --\n1 (systemd) S 0 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n" +
+		"-- proc/1/comm --\nsystemd\n-- proc/1/cmdline --\n/sbin/init\n-- proc/1/cgroup --\n0::/init.scope\n-- proc/cmdline --\nquiet\n-- proc/sys/kernel/random/boot_id --\nb1\n")
+	if vfs {
+		fmt.Fprintf(f, "-- var/lib/gpustack/rdma.json --\n%s-- run/gpustack/boot.json --\n"+
+			`{"schema":1,"boot_id":"b1","version":"test","started":"2026-11-01T12:00:00Z","ended":null,"steps":[{"id":"vfs %s","kind":"vfs","address":%[2]q,"needs":[],"status":"done","error":"","seconds":1,`+
+			`"before":{"num_vfs":0,"autoprobe":true,"eswitch":"","made":[2],"each":[]}}]}`+"\n", recordText(t, recorded(t)), pf)
+	}
+	text := hosttest.Running(c.String()+links, f.String()+files)
+	return strings.Replace(text, "-- proc/mounts --\n", "-- proc/mounts --\n"+mounts, 1)
+}
+
+func recorded(t *testing.T) *rdma.Record {
+	t.Helper()
+	p := rdma.Prepared{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{}, Driver: "mlx5_core", LinkLayer: rdma.LinkEthernet, Use: rdma.ForContainers}
+	for i := range 2 {
+		p.VFs = append(p.VFs, rdma.PreparedVF{Index: i, Address: address(t, fmt.Sprintf("0000:0c:00.%d", 2+i)), ProductID: 0x101c, Driver: "mlx5_core"})
+	}
+	return &rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}}
+}
+
+func recordText(t *testing.T, r *rdma.Record) string {
+	t.Helper()
+	text, err := r.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// used is a use of the function at an address, as files show it.
+var used = map[gate.Use]func(a string) (links, files, mounts string){
+	host.CodeRootDisk: func(a string) (string, string, string) { return disk(a, "/") },
+	host.CodeDisk:     func(a string) (string, string, string) { return disk(a, "/data") },
+	host.CodeNetwork: func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\n", a),
+			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) +
+				"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", ""
+	},
+	host.CodeInUse: func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/class/infiniband_verbs/uverbs9 -> ../../devices/pci0000:00/%s/infiniband_verbs/uverbs9\n", a) +
+				"symlink proc/7/fd/3 -> /dev/infiniband/uverbs9\nmkdir proc/7/map_files\n", fmt.Sprintf("-- %s%s/infiniband_verbs/uverbs9/abi_version --\n1\n", devices, a) +
+				"-- proc/7/comm --\nrping\n-- proc/7/cmdline --\nrping\n-- proc/7/stat --\n7 (rping) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", ""
+	},
+}
+
+func disk(a, place string) (links, files, mounts string) {
+	return fmt.Sprintf("symlink sys/class/block/nvme0n1 -> ../../devices/pci0000:00/%s/nvme/nvme0/nvme0n1\n", a),
+		fmt.Sprintf("-- %s%s/nvme/nvme0/nvme0n1/size --\n8\n", devices, a), "/dev/nvme0n1 " + place + " ext4 rw 0 0\n"
+}
+
+// path is a way of taking a function from the host: what asks the gate in its place.
+type path struct {
+	name string
+	kind gate.Kind
+	vfs  bool // it takes a VF that exists, else the adapter, which has none
+	ask  func(t *testing.T, root host.Root, allow []pci.Address) error
+}
+
+func paths() []path {
+	named := func(t *testing.T, allow []pci.Address) selection.Options {
+		x, err := pci.ParseSelector(pf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return selection.Options{Add: []pci.Selector{x}, Allow: allow}
+	}
+	ofAdapter := func(o func(a pci.Address) adapters.Options) func(*testing.T, host.Root, []pci.Address) error {
+		return func(t *testing.T, root host.Root, allow []pci.Address) error {
+			options := o(address(t, pf))
+			options.Allow = allow
+			m, err := adapters.Observe(root, guard.Running{}, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = adapters.NewWant(root, m, options)
+			return err
+		}
+	}
+	permit := func(plan func(*testing.T, host.Root) (edit.Change, error)) func(*testing.T, host.Root, []pci.Address) error {
+		return func(t *testing.T, root host.Root, allow []pci.Address) error {
+			c, err := plan(t, root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = gate.Permit(root, edit.Plan{c}, gate.Allowed{Functions: allow})
+			return err
+		}
+	}
+	return []path{
+		{"host prepare", gate.AtBoot, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+			_, err := prepare.NewWant(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), named(t, allow))
+			return err
+		}},
+		{"host bind", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+			m := machine.Observe(root, machine.RunningKernel|machine.Needs, machine.Options{})
+			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = bind.NewPlan(root, m, named(t, allow), uses, bind.Mode{Live: true})
+			return err
+		}},
+		{"host bind, carried out, undone and recovered", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+			_, err := gate.Drivers(root, allow)([]driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}})
+			return err
+		}},
+		{"undo of host bind", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+			m := machine.Observe(root, machine.RunningKernel|machine.Needs, machine.Options{})
+			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := driver.Plan{Changes: []driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}}}
+			_, err = bind.Refuse(m, p, uses, true)
+			return errors.Join(err, bind.Needed(m, p, allow))
+		}},
+		{"rdma prepare --whole", gate.AtBoot, false, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Add: []pci.Address{a}, Whole: true} })},
+		{"rdma prepare --whole --for containers", gate.Role, false, ofAdapter(func(a pci.Address) adapters.Options {
+			return adapters.Options{Add: []pci.Address{a}, Whole: true, Use: rdma.ForContainers}
+		})},
+		{"rdma prepare --vfs", gate.Making, false, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Add: []pci.Address{a}, VFs: 4} })},
+		{"rdma prepare --vfs, another number", gate.Removed, true, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Add: []pci.Address{a}, VFs: 4} })},
+		{"rdma prepare --for guests", gate.Removed, true, ofAdapter(func(a pci.Address) adapters.Options {
+			return adapters.Options{Add: []pci.Address{a}, VFs: 2, Use: rdma.ForGuests}
+		})},
+		{"rdma prepare --remove", gate.Removed, true, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Remove: []pci.Address{a}} })},
+		{"rdma prepare --none", gate.Removed, true, ofAdapter(func(pci.Address) adapters.Options { return adapters.Options{None: true} })},
+		{"container prepare --hca", gate.Role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
+			m, err := containers.Observe(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = containers.NewWant(m, containers.Options{HCAs: []pci.Address{address(t, pf)}})
+			return err
+		}},
+		{"undo that adds to the record of host prepare", gate.AtBoot, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
+			text, err := machine.RecordText(&machine.Contract{Schema: machine.Schema, Driver: machine.VFIO, Selected: []pci.Address{address(t, pf)}, Functions: []machine.Function{
+				{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Driver: machine.VFIO, By: machine.ByAddress}}}, nil)
+			if err != nil {
+				return edit.Change{}, err
+			}
+			return edit.Put(root, machine.ContractFile, text, 0o600, false)
+		})},
+		{"undo that removes a record of VFs", gate.Removed, true, permit(func(_ *testing.T, root host.Root) (edit.Change, error) { return edit.Remove(root, rdma.RecordFile) })},
+		{"undo that adds a record of VFs", gate.Making, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
+			return edit.Put(root, rdma.RecordFile, []byte(recordText(t, recorded(t))), 0o600, false)
+		})},
+		{"gpustack boot --revert", gate.Removed, true, func(_ *testing.T, root host.Root, allow []pci.Address) error {
+			return startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }, Allowed: gate.Allowed{Functions: allow}}, nil)
+		}},
+	}
+}
+
+// TestPaths: each path refuses each use, or --allow lifts it, or the use does not matter, as the
+// matrix says of its kind; and without a use each path takes the function.
+func TestPaths(t *testing.T) {
+	for _, p := range paths() {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			at := pf
+			if p.vfs {
+				at = vf
+			}
+			allow := []pci.Address{address(t, at)}
+			if err := p.ask(t, hosttest.Lay(t, archive(t, p.vfs, "", "", "")), nil); err != nil {
+				t.Errorf("idle: %v", err)
+			}
+			for use, files := range used {
+				links, text, mounts := files(at)
+				root := hosttest.Lay(t, archive(t, p.vfs, links, text, mounts))
+				want := matrix[use][slices.Index(gate.Kinds(), p.kind)]
+				got := free
+				if p.ask(t, root, nil) != nil {
+					got = no
+					if p.ask(t, root, allow) == nil {
+						got = lifts
+					}
+				}
+				if got != want {
+					t.Errorf("%s: %v, want %v: %v; allowed: %v", use, got, want, p.ask(t, root, nil), p.ask(t, root, allow))
+				}
+			}
+		})
+	}
+}
+
+// TestLeave: the uses that a tree does not hold.
+func TestLeave(t *testing.T) {
+	a, manager := pci.Address{Bus: 1}, true
+	class, name := pci.Class(0x0207), "mlx5_core"
+	for use, test := range map[gate.Use]struct {
+		host gate.Host
+		uses machine.Uses
+	}{
+		host.CodeSSHSession:    {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSSHSession, Reason: "carries this ssh session"}}}},
+		host.CodeConsole:       {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeConsole, Reason: "is the console"}}}},
+		host.CodeSubnetManager: {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSubnetManager, Reason: "runs the fabric's subnet manager"}}}},
+		host.CodeGuestsUnknown: {uses: machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}}},
+		host.CodeNVSwitch:      {},
+	} {
+		test.host.Devices = pci.Devices{{Address: a, Class: &class, Driver: &name}}
+		if use == host.CodeNVSwitch {
+			test.host.Devices[0].NVSwitchManager = &manager
+		}
+		if use != host.CodeGuestsUnknown {
+			test.uses = machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}}
+		}
+		root := hosttest.Lay(t, "-- etc/hostname --\nx\n")
+		for i, kind := range gate.Kinds() {
+			got := free
+			if _, err := test.host.Leave(root, test.uses, gate.Allowed{}, gate.Leaving{Address: a, Kind: kind}); err != nil {
+				got = no
+				if lifted, err := test.host.Leave(root, test.uses, gate.Allowed{Functions: []pci.Address{a}}, gate.Leaving{Address: a, Kind: kind}); err == nil && len(lifted) == 1 {
+					got = lifts
+				}
+			}
+			if got != matrix[use][i] {
+				t.Errorf("%s, %s: %v, want %v", use, kind, got, matrix[use][i])
+			}
+		}
+	}
+}
+
+// TestAskers: each function that asks the gate belongs to a path of TestPaths, or is tested where
+// it is. A new one needs its path there.
+func TestAskers(t *testing.T) {
+	known := map[string]string{
+		"host/prepare.refusals":       "host prepare",
+		"host/prepare.lifts":          "host prepare",
+		"host/bind.NewPlan":           "host bind",
+		"host/bind.search":            "host bind",
+		"host/bind.refuse":            "undo of host bind",
+		"host/bind.Needed":            "undo of host bind",
+		"host/rdma/prepare.leave":     "rdma prepare --remove",
+		"host/rdma/prepare.ask":       "rdma prepare --remove",
+		"host/rdma/prepare.whole":     "rdma prepare --whole",
+		"host/container/prepare.hca":  "container prepare --hca",
+		"host/startup.ask":            "gpustack boot --revert",
+		"host/check.leaving":          "TestPending of host/check",
+		"host/check.refusals":         "host prepare",
+		"host/selection.refusedOf":    "TestStates of host/selection",
+		"host/selection.Joining":      "host prepare",
+		"cmd/gpustack.permittedFiles": "undo that removes a record of VFs",
+		"cmd/gpustack.binder":         "host bind, carried out, undone and recovered",
+		"host/rdma/prepare.lift":      "rdma prepare --remove",
+		"cmd/gpustack.findHolders":    "rdma scan shows it",
+	}
+	asks := []string{"Permit", "Drivers", "Leave", "Leaves", "Ask", "Refusals", "Shared", "InUse", "HeldOf", "Users", "Virtualized", "OfSwitches", "AdapterUses", "Lifts"}
+	found := map[string]bool{}
+	for _, top := range []string{"host", "cmd"} {
+		err := filepath.WalkDir("../../"+top, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "../../host/gate/") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			if err != nil {
+				return err
+			}
+			imports := slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool {
+				return strings.Contains(i.Path.Value, "gpustack/host/gate") || strings.Contains(i.Path.Value, "gpustack/host/selection")
+			}) || file.Name.Name == "selection"
+			for _, d := range file.Decls {
+				of, ok := d.(*ast.FuncDecl)
+				if !ok || !imports {
+					continue
+				}
+				ast.Inspect(of, func(n ast.Node) bool {
+					call, ok := n.(*ast.CallExpr)
+					if !ok {
+						return true
+					}
+					if s, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(asks, s.Sel.Name) {
+						if x, ok := s.X.(*ast.Ident); !ok || !slices.Contains([]string{"machine", "prepare", "startup", "guest", "nova", "observed"}, x.Name) {
+							found[strings.TrimPrefix(filepath.Dir(name), "../../")+"."+of.Name.Name] = true
+						}
+					}
+					return true
+				})
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range found {
+		if known[name] == "" {
+			t.Errorf("%s asks the gate, and is no path of the matrix", name)
+		}
+	}
+	for name := range known {
+		if !found[name] {
+			t.Errorf("%s does not ask the gate any more", name)
+		}
+	}
+}
