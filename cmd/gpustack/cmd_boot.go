@@ -93,7 +93,7 @@ func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
 // plan of files leaves.
 func (u *ui) permitRevert(root host.Root, plan edit.Plan, allowed gate.Allowed) error {
 	before, after, _, err := gate.Changed(root, plan)
-	if err != nil || before.RDMA == nil && after.RDMA == nil {
+	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
 		return err
 	}
 	m := u.startupMachine(root)

@@ -271,6 +271,22 @@ func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions
 
 // explain adds the command that is accepted, if --allow lifts every part of the error.
 func (o rdmaPrepareOptions) explain(err error) error {
+	words := append([]string{"gpustack", "rdma", "prepare"}, ofRoot(o.root)...)
+	words = append(words, strings.Fields(strings.TrimPrefix(o.command, "rdma prepare"))...)
+	return explainAllow(err, o.prepare.Allow, words, o.dryRun)
+}
+
+// ofRoot returns the option for a root, none for the machine itself.
+func ofRoot(root string) []string {
+	if root == "/" {
+		return nil
+	}
+	return []string{"--root", shellWord(root)}
+}
+
+// explainAllow adds to an error the command, by its words, that is accepted with --allow, if that
+// lifts every part of the error. given are the functions that --allow names already.
+func explainAllow(err error, given []pci.Address, words []string, dryRun bool) error {
 	var allow []pci.Address
 	for _, leaf := range split(err) {
 		var refusal interface {
@@ -285,19 +301,14 @@ func (o rdmaPrepareOptions) explain(err error) error {
 		if !ok || parseErr != nil {
 			return err
 		}
-		if !slices.Contains(allow, a) && !slices.Contains(o.prepare.Allow, a) {
+		if !slices.Contains(allow, a) && !slices.Contains(given, a) {
 			allow = append(allow, a)
 		}
 	}
-	words := []string{"gpustack", "rdma", "prepare"}
-	if o.root != "/" {
-		words = append(words, "--root", shellWord(o.root))
-	}
-	words = append(words, strings.Fields(strings.TrimPrefix(o.command, "rdma prepare"))...)
 	for _, a := range allow {
 		words = append(words, "--allow", a.String())
 	}
-	if o.dryRun {
+	if dryRun {
 		words = append(words, "--dry-run")
 	}
 	return &explained{error: err, hints: []string{remedy("take these functions from the host all the same", strings.Join(words, " "))}}

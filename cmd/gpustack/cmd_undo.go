@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -178,7 +179,11 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	}
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	if err != nil {
-		return err
+		words := append([]string{"gpustack", "undo"}, ofRoot(opts.root)...)
+		for _, a := range opts.allow {
+			words = append(words, "--allow", a.String())
+		}
+		return explainAllow(err, opts.allow, append(words, strconv.Itoa(entry.ID)), opts.dryRun)
 	}
 	if c, ok := plan.Change.(*driver.Binding); ok {
 		return undoDrivers(ctx, u, opts, root, engine, entry, c)

@@ -109,6 +109,9 @@ func (h Host) Shared(s Selection) (refusals []error) {
 		if err == nil {
 			continue
 		}
+		if use := h.UseOfVFs(a); use != "" {
+			err = host.WithHint(err, use)
+		}
 		reason := err.Error() + ": unbinding its driver would remove them"
 		switch {
 		case errors.Is(err, ErrSRIOV):

@@ -426,3 +426,31 @@ func TestAskers(t *testing.T) {
 		}
 	}
 }
+
+// TestHint: no hint names a command that the gate would refuse.
+func TestHint(t *testing.T) {
+	a, b := address(t, pf), address(t, vf)
+	role := pci.RoleVF
+	h := gate.Host{Devices: pci.Devices{{Address: a}, {Address: b, SRIOV: pci.SRIOV{Role: &role, PF: &a}}}}
+	hint := func(err error) string {
+		var h interface{ Hint() string }
+		if !errors.As(err, &h) {
+			return ""
+		}
+		return h.Hint()
+	}
+	p := &recorded(t).Adapters[0]
+	if got, want := hint(h.OfAdapter(a, p)), "gpustack rdma prepare --remove "+pf; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	h.Needs = []guard.Need{{Address: b, Code: host.CodeNetwork, Reason: "carries the default route, through eth9"}}
+	const use = "end this use first: its VF " + vf + " carries the default route, through eth9"
+	if got := hint(h.OfAdapter(a, p)); got != use {
+		t.Errorf("%s, want %s", got, use)
+	}
+	for _, err := range h.Shared(gate.Selection{All: []pci.Address{a}, Kind: gate.AtBoot}) {
+		if got := hint(err); got != use {
+			t.Errorf("%s, want %s", got, use)
+		}
+	}
+}

@@ -96,8 +96,25 @@ func ofGuests(a pci.Address) error {
 }
 
 // OfAdapter returns the refusal of a function that rdma prepare has recorded: an adapter, or one of
-// its VFs, whether or not they exist.
-func OfAdapter(a pci.Address, p *rdma.Prepared) *Refusal {
-	err := host.WithHint(errors.New("is recorded by rdma prepare"), fmt.Sprintf("gpustack rdma prepare --remove %s", p.Address))
-	return Refuse(a, host.WithCode(err, host.CodeRecorded, ""))
+// its VFs, whether or not they exist. Its hint is the command that removes them, unless that would
+// be refused.
+func (h Host) OfAdapter(a pci.Address, p *rdma.Prepared) *Refusal {
+	hint := fmt.Sprintf("gpustack rdma prepare --remove %s", p.Address)
+	if use := h.UseOfVFs(p.Address); use != "" {
+		hint = use
+	}
+	return Refuse(a, host.WithCode(host.WithHint(errors.New("is recorded by rdma prepare"), hint), host.CodeRecorded, ""))
+}
+
+// UseOfVFs returns a hint that names a use of existing VFs of a function, which prevents that they
+// are removed, or "".
+func (h Host) UseOfVFs(pf pci.Address) string {
+	var leaving []Leaving
+	for _, vf := range VFsOf(h.Devices, pf) {
+		leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
+	}
+	if refused := h.Ask("", Allowed{}, leaving...).Refused; len(refused) > 0 {
+		return "end this use first: " + refused[0].Reason
+	}
+	return ""
 }

@@ -109,7 +109,7 @@ func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate
 func (c *candidate) claimed(s gate.Selection) (refusals []error) {
 	for _, a := range s.All {
 		if of := (gate.Records{RDMA: c.adapters}).Adapter(c.node.Devices, a); of != nil {
-			refusals = append(refusals, gate.OfAdapter(a, of))
+			refusals = append(refusals, c.node.OfAdapter(a, of))
 		}
 	}
 	return refusals

@@ -312,8 +312,9 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 		return
 	}
 	if n := len(w.vfsOf(p.Address)); n > 0 {
-		w.fail(gate.Refuse(p.Address, host.WithCode(host.WithHint(fmt.Errorf("has %d VFs, which are lost when the adapter is assigned to a guest", n),
-			fmt.Sprintf("write 0 to %s", machine.AttributeFile(p.Address, "sriov_numvfs"))), host.CodeVirtualFunctions, "")))
+		hint := cmp.Or(w.gate().UseOfVFs(p.Address), fmt.Sprintf("write 0 to %s", machine.AttributeFile(p.Address, "sriov_numvfs")))
+		w.fail(gate.Refuse(p.Address, host.WithCode(host.WithHint(fmt.Errorf("has %d VFs, which are lost when the adapter is assigned to a guest", n), hint),
+			host.CodeVirtualFunctions, "")))
 	}
 	// The functions of a card with two ports share firmware and reset.
 	for _, twin := range w.Devices.Slot(p.Address) {
