@@ -21,6 +21,9 @@ type Need struct {
 	// Absolute needs cannot be waived: the host does not boot without /, /usr and /boot.
 	Absolute bool
 	Code     host.Code // of the reason
+	Use      Use       // its type
+	Subject  string    // what depends on the function, of the reason: "/dev/sda1, mounted at /"
+	File     string    // on the machine, that shows it
 }
 
 // Running is what a running machine shows beside its files. Any other root has the zero Running.
@@ -59,19 +62,34 @@ type guard struct {
 	linked  *[]carrier // interfaces that have carrier or whose state is unknown
 }
 
+// subject is what depends on functions, with the file that shows it.
+type subject struct {
+	use  Use
+	file string // on the machine
+	what string // "/dev/sda1, mounted at /"
+}
+
+// named returns the subject with another name.
+func (s subject) named(what string) subject {
+	s.what = what
+	return s
+}
+
 // reason is a need before folding. Its text is before + what + after.
 type reason struct {
-	address             pci.Address
-	absolute            bool
-	code                host.Code
-	before, what, after string
+	address  pci.Address
+	absolute bool
+	code     host.Code
+	before   string
+	subject
+	after string
 }
 
 // add records a need for each of the functions. A need that is recorded already becomes absolute
 // if the new one is.
-func (g *guard) add(code host.Code, addresses []pci.Address, absolute bool, before, what, after string) {
+func (g *guard) add(code host.Code, addresses []pci.Address, absolute bool, before string, of subject, after string) {
 	for _, a := range addresses {
-		r := reason{a, false, code, before, what, after}
+		r := reason{a, false, code, before, of, after}
 		i, ok := g.at[r]
 		if !ok {
 			i = len(g.found)
@@ -103,7 +121,10 @@ func (g *guard) folded() []Need {
 			count[alike(r)] = -1
 			r.what += fmt.Sprintf(", and %d more", n-1)
 		}
-		needs = append(needs, Need{r.address, r.before + r.what + r.after, r.absolute, rootCode(r.code, r.absolute)})
+		needs = append(needs, Need{
+			Address: r.address, Reason: r.before + r.what + r.after, Absolute: r.absolute, Code: rootCode(r.code, r.absolute),
+			Use: r.use, Subject: r.what, File: r.file,
+		})
 	}
 	return needs
 }
@@ -255,12 +276,16 @@ func (g *guard) endpoint(a pci.Address) bool {
 // Consoles returns the needs of the firmware's boot display and the management controller's
 // console.
 func Consoles(devices []pci.Device) (needs []Need) {
+	add := func(a pci.Address, use Use, what, attribute string) {
+		needs = append(needs, Need{Address: a, Reason: "is " + what, Code: host.CodeConsole, Use: use, Subject: what,
+			File: path.Join("/sys/bus/pci/devices", a.String(), attribute)})
+	}
 	for i := range devices {
 		switch d := &devices[i]; {
 		case d.BootVGA != nil && *d.BootVGA:
-			needs = append(needs, Need{Address: d.Address, Reason: "is the console (boot_vga)", Code: host.CodeConsole})
+			add(d.Address, UseConsole, "the console (boot_vga)", "boot_vga")
 		case d.IsManagementConsole():
-			needs = append(needs, Need{Address: d.Address, Reason: "is the management controller's console", Code: host.CodeConsole})
+			add(d.Address, UseManagementConsole, "the management controller's console", "vendor")
 		}
 	}
 	return needs

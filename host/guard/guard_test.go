@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,6 +164,7 @@ func needs(t *testing.T, root host.Root, running guard.Running) string {
 	}
 	var got strings.Builder
 	for _, n := range found {
+		described(t, n)
 		mark := ""
 		if n.Absolute {
 			mark = "!"
@@ -170,6 +172,14 @@ func needs(t *testing.T, root host.Root, running guard.Running) string {
 		fmt.Fprintf(&got, "%s%s %s\n", n.Address, mark, n.Reason)
 	}
 	return got.String()
+}
+
+// described fails the test if a need lacks a part that decisions and texts depend on.
+func described(t *testing.T, n guard.Need) {
+	t.Helper()
+	if !slices.Contains(guard.Uses(), n.Use) || n.File == "" || n.Subject == "" || n.Code == "" || !strings.Contains(n.Reason, n.Subject) {
+		t.Errorf("not described: %+v", n)
+	}
 }
 
 // TestBlind: files that cannot be read are an error.

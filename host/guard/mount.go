@@ -65,8 +65,16 @@ func (m mount) above(name string) bool {
 	return m.place == "/" || name == m.place || strings.HasPrefix(name, m.place+"/")
 }
 
+// mountsFile shows the file systems of the process's own mount namespace.
+const mountsFile = "/proc/mounts"
+
+// mounted returns what depends on the disk of a mounted file system.
+func mounted(m mount) subject {
+	return subject{UseMount, mountsFile, m.String()}
+}
+
 func (g *guard) readMounts() error {
-	const name = "/proc/mounts"
+	const name = mountsFile
 	lines, err := g.lines(name)
 	if err != nil {
 		return err
@@ -115,7 +123,7 @@ func unescape(s string) string {
 func (g *guard) fileSystems() error {
 	for i, m := range g.mounts {
 		if m.onDisk() {
-			if err := g.fileSystem(i, false, m.String(), nil); err != nil {
+			if err := g.fileSystem(i, false, mounted(m), nil); err != nil {
 				return err
 			}
 		}
@@ -132,7 +140,7 @@ func (g *guard) fileSystems() error {
 		held := g.mountOf(resolved)
 		for i, m := range g.mounts {
 			if i == held || m.place == resolved || name == boot && strings.HasPrefix(m.place, resolved+"/") {
-				if err := g.fileSystem(i, slices.Contains(absolute, name), m.String(), nil); err != nil {
+				if err := g.fileSystem(i, slices.Contains(absolute, name), mounted(m), nil); err != nil {
 					return err
 				}
 			}
@@ -143,7 +151,7 @@ func (g *guard) fileSystems() error {
 
 // fileSystem adds the needs of the mounted file system with index i. above are the indexes of the
 // file systems that lie on it.
-func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error {
+func (g *guard) fileSystem(i int, absolute bool, of subject, above []int) error {
 	m := g.mounts[i]
 	key := m.kind + " " + m.source
 	o, ok := g.origins[key]
@@ -154,7 +162,7 @@ func (g *guard) fileSystem(i int, absolute bool, what string, above []int) error
 		}
 		g.origins[key] = o
 	}
-	return g.need(o, absolute, what, append(slices.Clone(above), i))
+	return g.need(o, absolute, of, append(slices.Clone(above), i))
 }
 
 // originOf returns the origin of a mounted file system.
@@ -257,24 +265,24 @@ func layers(m mount) []place {
 	return places
 }
 
-// need adds the functions of an origin, with what, the file system or swap, in their reasons. above
-// are the indexes of the file systems that lie on the origin.
-func (g *guard) need(o origin, absolute bool, what string, above []int) error {
-	g.add(host.CodeDisk, o.functions, absolute, "carries ", what, "")
+// need adds the functions of an origin, with what depends on it, such as a file system or swap, in
+// their reasons. above are the indexes of the file systems that lie on the origin.
+func (g *guard) need(o origin, absolute bool, of subject, above []int) error {
+	g.add(host.CodeDisk, o.functions, absolute, "carries ", of, "")
 	if o.unknown {
-		g.add(host.CodeDisk, g.storage(), absolute, "may carry ", what, ": its disk is not determined")
+		g.add(host.CodeDisk, g.storage(), absolute, "may carry ", of, ": its disk is not determined")
 	}
 	for _, s := range o.servers {
-		if err := g.served(s, absolute, what); err != nil {
+		if err := g.served(s, absolute, of); err != nil {
 			return err
 		}
 	}
 	for _, p := range o.places {
-		part := "a " + p.kind + " of " + what
+		part := "a " + p.kind + " of " + of.what
 		if p.name != "" {
-			part = "the " + p.kind + " " + p.name + " of " + what
+			part = "the " + p.kind + " " + p.name + " of " + of.what
 		}
-		if err := g.file(p.name, absolute, part, above); err != nil {
+		if err := g.file(p.name, absolute, of.named(part), above); err != nil {
 			return err
 		}
 	}
@@ -285,7 +293,7 @@ func (g *guard) need(o origin, absolute bool, what string, above []int) error {
 // are absolute: fileSystems has added the other needs of that disk. If the file's path leads to
 // one of the file systems above, an initramfs mounted it from a file system that is hidden now,
 // and the origin is unknown.
-func (g *guard) file(name string, absolute bool, what string, above []int) error {
+func (g *guard) file(name string, absolute bool, of subject, above []int) error {
 	if len(g.mounts) == 0 {
 		return nil // callers warn that no mounts are known
 	}
@@ -296,24 +304,25 @@ func (g *guard) file(name string, absolute bool, what string, above []int) error
 	// Linux allows fewer stacked file systems (FILESYSTEM_MAX_STACK_DEPTH in include/linux/fs.h).
 	const deepest = 8
 	if held < 0 || slices.Contains(above, held) || len(above) > deepest {
-		return g.need(anywhere(), absolute, what, above)
+		return g.need(anywhere(), absolute, of, above)
 	}
 	if g.mounts[held].onDisk() && !absolute {
 		return nil
 	}
-	return g.fileSystem(held, absolute, what, above)
+	return g.fileSystem(held, absolute, of, above)
 }
 
 // swaps adds the needs of swap areas and swap files (proc_swaps(5)).
 func (g *guard) swaps() error {
-	swaps, err := g.lines("/proc/swaps")
+	const table = "/proc/swaps"
+	swaps, err := g.lines(table)
 	if err != nil {
 		return err
 	}
 	for _, s := range swaps[min(1, len(swaps)):] {
 		name := unescape(s[0])
 		if !strings.HasPrefix(name, "/dev/") {
-			if err := g.file(name, false, "the swap file "+name, nil); err != nil {
+			if err := g.file(name, false, subject{UseSwap, table, "the swap file " + name}, nil); err != nil {
 				return err
 			}
 			continue
@@ -322,7 +331,7 @@ func (g *guard) swaps() error {
 		if err != nil {
 			return err
 		}
-		if err := g.need(o, false, "the swap area "+name, nil); err != nil {
+		if err := g.need(o, false, subject{UseSwap, table, "the swap area " + name}, nil); err != nil {
 			return err
 		}
 	}

@@ -55,10 +55,13 @@ func (g *guard) readRoutes() error {
 	return errors.Join(err4, err6, g.cause(fibTrie, err))
 }
 
+// routeFile shows the IPv4 main table.
+const routeFile = "/proc/net/route"
+
 // routes4 reads the IPv4 main table. Its numbers are in host byte order (Linux,
 // fib_route_seq_show in net/ipv4/fib_trie.c; proc_pid_net(5)).
 func (g *guard) routes4() ([]route, error) {
-	const name = "/proc/net/route"
+	const name = routeFile
 	lines, err := g.lines(name)
 	if err != nil {
 		return nil, err
@@ -205,28 +208,28 @@ func (g *guard) network(running Running) error {
 		}
 	}
 	slices.Sort(interfaces)
-	if err := g.leads(slices.Compact(interfaces), "the default route"); err != nil {
+	if err := g.leads(slices.Compact(interfaces), subject{UseDefaultRoute, routeFile, "the default route"}); err != nil {
 		return err
 	}
 	return g.addresses(running, interfaces)
 }
 
 // networkCode returns the code of the need for an interface that carries something.
-func networkCode(what string) host.Code {
-	if what == sshSession {
+func networkCode(of subject) host.Code {
+	if of.use == UseSession {
 		return host.CodeSSHSession
 	}
 	return host.CodeNetwork
 }
 
 // carries adds the functions of interfaces.
-func (g *guard) carries(interfaces []string, what string) error {
+func (g *guard) carries(interfaces []string, of subject) error {
 	for _, name := range interfaces {
 		functions, err := g.functionsOf(name)
 		if err != nil {
 			return err
 		}
-		g.add(networkCode(what), functions, false, "carries ", what, ", through "+name)
+		g.add(networkCode(of), functions, false, "carries ", of, ", through "+name)
 	}
 	return nil
 }
@@ -234,8 +237,8 @@ func (g *guard) carries(interfaces []string, what string) error {
 // leads adds the functions of the interfaces of a route. For a virtual interface that sysfs links
 // to no other, such as a tunnel or a port of Open vSwitch with DPDK, it adds the functions of every
 // interface that may have carrier.
-func (g *guard) leads(interfaces []string, what string) error {
-	if err := g.carries(interfaces, what); err != nil {
+func (g *guard) leads(interfaces []string, of subject) error {
+	if err := g.carries(interfaces, of); err != nil {
 		return err
 	}
 	for _, name := range interfaces {
@@ -248,7 +251,7 @@ func (g *guard) leads(interfaces []string, what string) error {
 			return err
 		}
 		if len(functions) == 0 && name != "lo" && strings.Contains(target, "/virtual/") {
-			if err := g.any(false, what, "the interface below "+name+" is not determined"); err != nil {
+			if err := g.any(false, of, "the interface below "+name+" is not determined"); err != nil {
 				return err
 			}
 		}
@@ -494,18 +497,19 @@ func (g *guard) addresses(running Running, routed []string) error {
 				addresses = append(addresses, a)
 			}
 		}
+		at := path.Join(netDir, name)
 		switch {
 		case state == linkDown:
 		case len(addresses) == 1:
-			err = g.carries([]string{name}, "the address "+addresses[0].String())
+			err = g.carries([]string{name}, subject{UseAddress, at, "the address " + addresses[0].String()})
 		case len(addresses) > 1:
 			what := fmt.Sprintf("the address %s and %d more", addresses[0], len(addresses)-1)
-			err = g.carries([]string{name}, what)
+			err = g.carries([]string{name}, subject{UseAddress, at, what})
 		case state == linkCarrier && lost != "":
 			var functions []pci.Address
 			functions, err = g.functionsOf(name)
 			const why = ": the interface with that address is not determined"
-			g.add(host.CodeNetwork, functions, false, "may carry ", lost, ", through "+name+why)
+			g.add(host.CodeNetwork, functions, false, "may carry ", subject{UseAddress, fibTrie, lost}, ", through "+name+why)
 		}
 		if err != nil {
 			return err
@@ -560,7 +564,7 @@ func (g *guard) derivedAddresses() (owned map[string][]netip.Addr, lost string, 
 
 // served adds the functions of the interfaces that reach a server. If those are not determined, it
 // adds the functions of every interface that has carrier or whose state is unknown.
-func (g *guard) served(s server, absolute bool, what string) error {
+func (g *guard) served(s server, absolute bool, of subject) error {
 	interfaces := []string{s.through}
 	if s.through == "" {
 		interfaces = g.reaches(s.address)
@@ -573,12 +577,12 @@ func (g *guard) served(s server, absolute bool, what string) error {
 		}
 		// sysfs does not link a tunnel to the interface that it uses.
 		determined = determined && len(functions) > 0
-		g.add(networkCode(what), functions, absolute, "carries ", what, ", through "+name)
+		g.add(networkCode(of), functions, absolute, "carries ", of, ", through "+name)
 	}
 	if determined {
 		return nil
 	}
-	return g.any(absolute, what, "the interface that reaches its server is not determined")
+	return g.any(absolute, of, "the interface that reaches its server is not determined")
 }
 
 // carrier is an interface that has carrier or whose state is unknown, with its own functions.
@@ -588,7 +592,7 @@ type carrier struct {
 }
 
 // any adds the functions of every interface that has carrier or whose state is unknown.
-func (g *guard) any(absolute bool, what, why string) error {
+func (g *guard) any(absolute bool, of subject, why string) error {
 	if g.linked == nil {
 		names, err := g.interfaces()
 		if err != nil {
@@ -616,7 +620,7 @@ func (g *guard) any(absolute bool, what, why string) error {
 		g.linked = &linked
 	}
 	for _, c := range *g.linked {
-		g.add(networkCode(what), c.functions, absolute, "may carry ", what, ", through "+c.name+": "+why)
+		g.add(networkCode(of), c.functions, absolute, "may carry ", of, ", through "+c.name+": "+why)
 	}
 	return nil
 }

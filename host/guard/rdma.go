@@ -74,7 +74,7 @@ func (g *rdmaGuard) ofClass(class, name string) ([]pci.Address, error) {
 
 // through adds a use through the functions, or, if there are none, that it may be through any
 // adapter.
-func (g *rdmaGuard) through(functions []pci.Address, code host.Code, what, how string) {
+func (g *rdmaGuard) through(functions []pci.Address, code host.Code, of subject, how string) {
 	var adapters []pci.Address
 	for _, a := range functions {
 		if slices.Contains(g.adapters, a) {
@@ -82,10 +82,10 @@ func (g *rdmaGuard) through(functions []pci.Address, code host.Code, what, how s
 		}
 	}
 	if len(adapters) > 0 {
-		g.add(code, adapters, false, "carries ", what, how)
+		g.add(code, adapters, false, "carries ", of, how)
 		return
 	}
-	g.add(code, g.adapters, false, "may carry ", what, how+": the adapter is not determined")
+	g.add(code, g.adapters, false, "may carry ", of, how+": the adapter is not determined")
 }
 
 // server returns the functions of the interfaces that reach a server, none if that is not known.
@@ -108,7 +108,7 @@ func (g *rdmaGuard) server(address string) (functions []pci.Address, err error) 
 // BeeGFS, which uses RDMA unless its client is configured otherwise (connUseRDMA).
 func (g *rdmaGuard) fileServices() error {
 	for _, m := range g.mounts {
-		what := m.String()
+		what := subject{UseRDMAFileSystem, mountsFile, m.String()}
 		switch {
 		case strings.HasPrefix(m.kind, "nfs") && slices.Contains(m.values("proto"), "rdma"):
 			var functions []pci.Address
@@ -153,9 +153,10 @@ func (g *rdmaGuard) says(name, key, value string) (bool, error) {
 
 // nfsServer adds the kernel's NFS server if it listens on RDMA (Linux, fs/nfsd/nfsctl.c, portlist).
 func (g *rdmaGuard) nfsServer() error {
-	lines, err := g.lines("/proc/fs/nfsd/portlist")
+	const portlist = "/proc/fs/nfsd/portlist"
+	lines, err := g.lines(portlist)
 	if slices.ContainsFunc(lines, func(fields []string) bool { return fields[0] == "rdma" }) {
-		g.through(nil, host.CodeNetwork, "the NFS server", ", which listens on RDMA")
+		g.through(nil, host.CodeNetwork, subject{UseRDMAFileSystem, portlist, "the NFS server"}, ", which listens on RDMA")
 	}
 	return err
 }
@@ -192,7 +193,7 @@ func (g *rdmaGuard) scsi() error {
 		if err != nil {
 			return err
 		}
-		g.through(functions, host.CodeDisk, "disks of "+name, ", by "+of)
+		g.through(functions, host.CodeDisk, subject{UseRDMADisk, path.Join(dir, name), "disks of " + name}, ", by "+of)
 	}
 	return nil
 }
@@ -220,7 +221,7 @@ func (g *rdmaGuard) nvme() error {
 		if err != nil {
 			return err
 		}
-		g.through(functions, host.CodeDisk, "the disks of "+name, ", by NVMe over RDMA")
+		g.through(functions, host.CodeDisk, subject{UseRDMADisk, path.Join(dir, name, "transport"), "the disks of " + name}, ", by NVMe over RDMA")
 	}
 	return nil
 }
@@ -238,7 +239,8 @@ func (g *rdmaGuard) nvmeTarget() error {
 			return err
 		}
 		if kind == "rdma" {
-			g.through(nil, host.CodeDisk, "port "+port+" of the NVMe target", ", by NVMe over RDMA")
+			of := subject{UseRDMADisk, path.Join(dir, port, "addr_trtype"), "port " + port + " of the NVMe target"}
+			g.through(nil, host.CodeDisk, of, ", by NVMe over RDMA")
 		}
 	}
 	return nil
@@ -260,7 +262,7 @@ func (g *rdmaGuard) modules() error {
 			return fmt.Errorf("%s: not a number: %q", name, count)
 		}
 		if n > 0 {
-			g.through(nil, host.CodeNetwork, m.what, fmt.Sprintf(" (module %s is in use)", m.name))
+			g.through(nil, host.CodeNetwork, subject{UseRDMAProtocol, name, m.what}, fmt.Sprintf(" (module %s is in use)", m.name))
 		}
 	}
 	return nil
@@ -293,7 +295,8 @@ func (g *rdmaGuard) subnetManagers() error {
 			if err != nil {
 				return err
 			}
-			g.add(host.CodeSubnetManager, functions, false, "runs the fabric's ", "subnet manager", fmt.Sprintf(", on port %s of %s", port, name))
+			g.add(host.CodeSubnetManager, functions, false, "runs the fabric's ", subject{UseSubnetManager, file, "subnet manager"},
+				fmt.Sprintf(", on port %s of %s", port, name))
 		}
 	}
 	return nil
@@ -320,14 +323,14 @@ func (g *rdmaGuard) openNodes() error {
 		slices.Sort(files)
 		for _, file := range slices.Compact(files) {
 			node, ok := strings.CutPrefix(strings.TrimSuffix(file, " (deleted)"), "/dev/infiniband/")
-			class, code, what := verbsDir, host.CodeInUse, ""
+			class, code, use, what := verbsDir, host.CodeInUse, UseRDMAProcess, ""
 			switch {
 			case !ok:
 				continue
 			case strings.HasPrefix(node, "uverbs"):
 				what = "has /dev/infiniband/" + node + " open"
 			case strings.HasPrefix(node, "issm"):
-				class, code, what = madDir, host.CodeSubnetManager, "has /dev/infiniband/"+node+" open, as a subnet manager"
+				class, code, use, what = madDir, host.CodeSubnetManager, UseSubnetManager, "has /dev/infiniband/"+node+" open, as a subnet manager"
 			default:
 				continue
 			}
@@ -335,7 +338,7 @@ func (g *rdmaGuard) openNodes() error {
 			if err != nil {
 				return err
 			}
-			g.add(code, functions, false, "is in use: ", g.command(pid), " "+what)
+			g.add(code, functions, false, "is in use: ", subject{use, host.ProcessFile(pid, "fd"), g.command(pid)}, " "+what)
 		}
 	}
 	return nil

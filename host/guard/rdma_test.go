@@ -95,6 +95,7 @@ func TestRDMANeeds(t *testing.T) {
 			found, err := guard.RDMANeeds(root, devices)
 			got := ""
 			for _, n := range found {
+				described(t, n)
 				got += fmt.Sprintf("%s %s\n", n.Address, n.Reason)
 			}
 			if err != nil {

@@ -9,8 +9,10 @@ import (
 	"gpustack/host"
 )
 
-// sshSession is what carries the operator's session, in reasons.
-const sshSession = "this ssh session"
+// sshSession is what depends on the interfaces of the operator's session.
+func sshSession() subject {
+	return subject{UseSession, "/proc/self/environ", "this ssh session"}
+}
 
 // session adds the functions that carry the operator's ssh session.
 func (g *guard) session(running Running) error {
@@ -21,7 +23,7 @@ func (g *guard) session(running Running) error {
 	// sshd is connected through pipes or a socket that is not an IP socket (OpenSSH,
 	// ssh_remote_ipaddr in packet.c).
 	if words[0] == "UNKNOWN" {
-		return g.any(false, sshSession, "its client has no known address")
+		return g.any(false, sshSession(), "its client has no known address")
 	}
 	var ends [2]netip.Addr
 	for i, at := range []int{0, 2} {
@@ -33,7 +35,7 @@ func (g *guard) session(running Running) error {
 			return fmt.Errorf("SSH_CONNECTION: not two addresses with ports: %q", running.Session)
 		}
 	}
-	return g.leads(g.ways(ends[0], ends[1], running.Addresses), sshSession)
+	return g.leads(g.ways(ends[0], ends[1], running.Addresses), sshSession())
 }
 
 // ways returns the interfaces that reach a client and the interfaces that have the host's own

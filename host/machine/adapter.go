@@ -89,7 +89,8 @@ func readAdapter(root host.Root, d *pci.Device) (*Adapter, bool) {
 	away, awayErr := Moved(root, d)
 	a.Unread = errors.Join(devicesErr, interfacesErr, awayErr)
 	if a.Unread == nil && (away || d.Class != nil && *d.Class == infiniband && len(a.Devices) == 0) {
-		a.Needs = []guard.Need{{Address: d.Address, Code: host.CodeInUse,
+		a.Needs = []guard.Need{{Address: d.Address, Code: host.CodeInUse, Use: guard.UseNetworkNamespace,
+			Subject: "another network namespace", File: path.Join(DevicesDir, d.Address.String(), "net"),
 			Reason: "its RDMA device or network interface is not shown here: another network namespace may have it"}}
 	}
 	return &a, true

@@ -1,0 +1,51 @@
+package guard
+
+// Use is the type of a use of a function. Whoever decides which uses prevent a function from
+// leaving the host has an answer for each of Uses. No type says that a need cannot be waived: that is Need.Absolute.
+type Use string
+
+// The types of uses by file systems and disks.
+const (
+	UseMount          Use = "mount"           // a mounted file system, also through files and layers of others
+	UseMountNamespace Use = "mount_namespace" // a file system that is mounted in another mount namespace only
+	UseSwap           Use = "swap"
+	UseHolder         Use = "holder"      // an active disk above: LVM, md, dm-crypt, multipath, bcache, a loop device
+	UsePool           Use = "zfs_pool"    // an imported ZFS pool
+	UseTarget         Use = "disk_target" // a disk that LIO or the NVMe target offers
+	UseResume         Use = "resume"      // of resume= on the kernel command line
+	UseTable          Use = "disk_table"  // a line of fstab or crypttab that is not active now
+	UseSignature      Use = "signature"   // content of a disk that nothing uses now
+)
+
+// The types of uses by networks.
+const (
+	UseDefaultRoute     Use = "default_route"
+	UseSession          Use = "ssh_session"
+	UseAddress          Use = "address"
+	UseUpperLink        Use = "upper_link"        // an interface above: a bridge, Open vSwitch, a bond, VLAN, macvlan, VRF
+	UseNetworkNamespace Use = "network_namespace" // an interface in another network namespace
+	UseConfigured       Use = "configured"        // an interface that is up and configured, without carrier
+	UseXDP              Use = "xdp"               // a program or a socket of XDP
+	UseNetconsole       Use = "netconsole"
+	UseKdump            Use = "kdump" // the network of the crash kernel
+)
+
+// The types of other uses.
+const (
+	UseConsole           Use = "console"
+	UseManagementConsole Use = "management_console"
+	UseRDMAFileSystem    Use = "rdma_file_system"
+	UseRDMADisk          Use = "rdma_disk"
+	UseRDMAProtocol      Use = "rdma_protocol" // sockets of RDS, LNet
+	UseRDMAProcess       Use = "rdma_process"  // a process that has a node uverbsN open
+	UseSubnetManager     Use = "subnet_manager"
+)
+
+// Uses returns all types.
+func Uses() []Use {
+	return []Use{
+		UseMount, UseMountNamespace, UseSwap, UseHolder, UsePool, UseTarget, UseResume, UseTable, UseSignature,
+		UseDefaultRoute, UseSession, UseAddress, UseUpperLink, UseNetworkNamespace, UseConfigured, UseXDP, UseNetconsole, UseKdump,
+		UseConsole, UseManagementConsole, UseRDMAFileSystem, UseRDMADisk, UseRDMAProtocol, UseRDMAProcess, UseSubnetManager,
+	}
+}
