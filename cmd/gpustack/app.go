@@ -90,6 +90,7 @@ func newApp(u *ui, args []string) app {
 			newCompleteCommand(u),
 			newWriteAttributeCommand(u),
 			newNetlinkRequestCommand(u),
+			newClaimDiskCommand(u),
 			newBootCommand(u),
 		},
 		Action: action(u, parseRoot, runRoot),

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"strings"
 	"testing"
@@ -38,6 +39,48 @@ func TestCrowd(t *testing.T) {
 		"0000:04:00.0 carries the address 198.51.100.2, through eth1\n"
 	if diff := cmp.Diff(want, needs(t, hosttest.Lay(t, joined(storage, mainTable, rbd, loops.String(), mounted(mounts...))), guard.Running{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// counting counts how often each file is read.
+type counting map[string]int
+
+func (c counting) File(name string, _ []byte, _ error) { c[name]++ }
+func (counting) Mode(string, fs.FileMode)              {}
+func (counting) Link(string, string, error)            {}
+func (counting) Dir(string, []string, error)           {}
+
+// TestManyNamespaces: the mount tables of hundreds of containers are read once for each namespace,
+// and sysfs and udev's database once for each disk.
+func TestManyNamespaces(t *testing.T) {
+	links, files := "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\n", ""
+	for i := 10; i < 310; i++ {
+		links += fmt.Sprintf("symlink proc/%d/ns/mnt -> mnt:[%d]\n", i, i/2)
+		files += fmt.Sprintf("-- proc/%d/mountinfo --\n", i)
+		for place := range 20 {
+			files += fmt.Sprintf("%d 0 259:%d / /data%d rw - ext4 /dev/x%d rw\n", place, place%4, place, place%4)
+		}
+	}
+	read := counting{}
+	root := hosttest.Lay(t, joined(spare, links, files, udev("259:1", "ID_FS_TYPE=ext4"))).Recorded(read)
+	const in = " in the mount namespace of process 10\n"
+	want := rootDisk + "0000:01:00.0 carries /dev/nvme0n1, mounted at /data0" + in + "0000:01:00.0 carries /dev/nvme0n1p1, mounted at /data1" + in +
+		"0000:01:00.0 carries /dev/nvme0n1p2, mounted at /data2" + in + "0000:01:00.0 may carry /dev/x3, mounted at /data3 in the mount namespace of process 10: its disk is not determined\n"
+	got := needs(t, root, guard.Running{})
+	if diff := cmp.Diff(want, strings.Replace(got, "0000:00:17.0 may carry /dev/x3, mounted at /data3 in the mount namespace of process 10: its disk is not determined\n", "", 1)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	tables := 0
+	for name, n := range read {
+		if strings.HasSuffix(name, "mountinfo") {
+			tables += n
+		}
+		if n > 1 && (strings.HasSuffix(name, "/dev") || strings.HasPrefix(name, "run/udev")) {
+			t.Errorf("%s: read %d times", name, n)
+		}
+	}
+	if tables != 150 {
+		t.Errorf("read %d mount tables, want 150", tables)
 	}
 }
 

@@ -141,6 +141,9 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 		return origin{}, nil
 	}
 	seen[name] = true
+	if g.carried != nil {
+		g.carried[name] = true
+	}
 	target, err := g.device(blockDir, name)
 	if err != nil {
 		return origin{}, err
@@ -159,7 +162,7 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 		return origin{}, err
 	}
 	if len(slaves) == 0 {
-		return g.end(disk, target)
+		return g.end(disk, target, seen)
 	}
 	var o origin
 	for _, slave := range slaves {
@@ -177,7 +180,7 @@ func (g *guard) below(name string, seen map[string]bool) (origin, error) {
 
 // end returns the origin of a disk without a PCI function on its path and without disks
 // below it.
-func (g *guard) end(disk, target string) (origin, error) {
+func (g *guard) end(disk, target string, seen map[string]bool) (origin, error) {
 	switch {
 	case diskInMemory().MatchString(disk), strings.Contains(target, "/ndbus"): // memory, NVDIMMs
 		return origin{}, nil
@@ -186,7 +189,7 @@ func (g *guard) end(disk, target string) (origin, error) {
 	case diskOfServer().MatchString(disk): // sysfs has neither nbd's server nor rbd's OSDs
 		return origin{servers: []server{{}}}, nil
 	case diskOfFile().MatchString(disk):
-		return g.loop(disk)
+		return g.loop(disk, seen)
 	case diskOfZFS().MatchString(disk):
 		return g.zfsMembers()
 	}
@@ -208,14 +211,23 @@ func (g *guard) end(disk, target string) (origin, error) {
 	return origin{unknown: true}, nil
 }
 
-// loop returns the backing file of a loop device (Linux, drivers/block/loop.c, backing_file).
-func (g *guard) loop(disk string) (origin, error) {
+// loop returns the backing file of a loop device, or the origin of the disk that it is (Linux,
+// drivers/block/loop.c, backing_file).
+func (g *guard) loop(disk string, seen map[string]bool) (origin, error) {
 	file, err := g.attribute(path.Join(blockDir, disk, "loop/backing_file"))
 	if err != nil {
 		return origin{}, err
 	}
 	if strings.HasSuffix(file, " (deleted)") || !path.IsAbs(file) {
 		file = "" // any file system is possible, even one that is not mounted here
+	}
+	if strings.HasPrefix(file, "/dev/") {
+		if name, err := g.block(file); err != nil || name != "" {
+			if err != nil {
+				return origin{}, err
+			}
+			return g.below(name, seen)
+		}
 	}
 	return origin{places: []place{{"file", file}}}, nil
 }
@@ -429,7 +441,6 @@ func (g *guard) zfsMembers() (origin, error) {
 		return *g.zfs, nil // found before; or this member is a ZFS volume with a guest's pool
 	}
 	g.zfs = &origin{}
-	const partition = "6a898cc3-1dd2-11b2-99a6-080020736631"
 	blocks, err := g.list(blockDir)
 	if err != nil {
 		return origin{}, err
@@ -437,17 +448,12 @@ func (g *guard) zfsMembers() (origin, error) {
 	var o origin
 	found := false
 	for _, name := range blocks {
-		number, err := g.attribute(path.Join(blockDir, name, "dev"))
+		record, err := g.udev(name)
 		if err != nil {
 			return origin{}, err
 		}
-		data, err := g.root.ReadFile("/run/udev/data/b" + number)
-		if err != nil && !host.IsAbsent(err) {
-			return origin{}, g.cause("/run/udev/data", err)
-		}
-		isMember := strings.Contains(string(data), "zfs_member") ||
-			strings.Contains(string(data), "ID_PART_ENTRY_TYPE="+partition)
-		if err == nil && !isMember || diskOfZFS().MatchString(name) {
+		isMember := strings.Contains(record.text, "zfs_member") || record.values["ID_PART_ENTRY_TYPE"] == zfsPartition
+		if record.known && !isMember || diskOfZFS().MatchString(name) {
 			continue
 		}
 		file, err := g.attribute(path.Join(blockDir, name, "loop/backing_file"))

@@ -40,9 +40,9 @@ type Running struct {
 // address. devices are all functions of the machine. It fails closed: a file that cannot be read is
 // an error, because it may hide a need.
 func Needs(root host.Root, devices pci.Devices, running Running) ([]Need, error) {
-	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}}
+	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}, carried: map[string]bool{}}
 	err := errors.Join(g.readMounts(), g.readRoutes())
-	err = errors.Join(err, g.fileSystems(), g.swaps(), g.network(running), g.session(running))
+	err = errors.Join(err, g.fileSystems(), g.swaps(), g.unmounted(), g.network(running), g.session(running))
 	needs := append(g.folded(), Consoles(devices)...)
 	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
 	return needs, err
@@ -56,6 +56,9 @@ type guard struct {
 	mounts  []mount
 	origins map[string]origin // of the file systems and disks of mounts, by type and source
 	zfs     *origin           // of all pools
+	carried map[string]bool   // disks in sysfs that a use depends on
+	records map[string]udevRecord
+	numbers map[string]string // of disks in sysfs
 	routes  []route
 	fib     fib
 	ports   *[]string  // of Open vSwitch

@@ -114,12 +114,12 @@ func TestNeeds(t *testing.T) {
 			"0000:00:17.0! carries rpool/ROOT, mounted at /\n0000:01:00.0! carries rpool/ROOT, mounted at /\n" +
 				"0000:02:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
 		{"ZFS whose members udev does not agree on",
-			"-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_AMBIVALENT=filesystem:zfs_member:5000 filesystem:ext4:1.0", "E:ID_FS_TYPE=ext4"),
+			"-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_AMBIVALENT=filesystem:zfs_member:5000 filesystem:ext4:1.0", "E:ID_MODEL=x"),
 			"0000:01:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
 		{"ZFS by the type of its partition", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" +
-			zfsRecords("E:ID_PART_ENTRY_TYPE=6a898cc3-1dd2-11b2-99a6-080020736631", "E:ID_FS_TYPE=ext4"),
+			zfsRecords("E:ID_PART_ENTRY_TYPE=6a898cc3-1dd2-11b2-99a6-080020736631", "E:ID_MODEL=x"),
 			"0000:01:00.0! carries rpool/ROOT, mounted at /\n" + consoles},
-		{"ZFS whose members udev does not know", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_FS_TYPE=ext4", "E:ID_FS_TYPE=ext4"),
+		{"ZFS whose members udev does not know", "-- proc/mounts --\nrpool/ROOT / zfs rw 0 0\n" + zfsRecords("E:ID_MODEL=x", "E:ID_MODEL=x"),
 			"0000:00:17.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" +
 				"0000:01:00.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" +
 				"0000:02:00.0! may carry rpool/ROOT, mounted at /: its disk is not determined\n" + consoles},

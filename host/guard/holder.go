@@ -200,20 +200,6 @@ func sharedByGPUs(file string) bool {
 	return ok && !strings.HasPrefix(rest, "caps") && rest != "nvlink" && !strings.HasPrefix(file, nvidiaSwitch)
 }
 
-// text returns the content of a file of a process, for messages, or "" if it cannot be read.
-func (h *holders) text(pid int, name string) string {
-	data, err := h.root.ReadFile(host.ProcessFile(pid, name))
-	if err != nil {
-		return ""
-	}
-	return string(data)
-}
-
-func (h *holders) line(pid int, name string) string {
-	line, _, _ := strings.Cut(h.text(pid, name), "\n")
-	return line
-}
-
 // of returns the functions of a device node. It looks for the node's name in every device class;
 // NVIDIA's nodes belong to no class and are matched by their names.
 func (h *holders) of(file string) ([]pci.Address, error) {
@@ -231,6 +217,12 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 		addresses = append(addresses, h.driven...)
 	case strings.HasPrefix(file, nvidiaSwitch):
 		addresses = h.drivenBy("nvidia-nvswitch")
+	}
+	if mapped, ok := strings.CutPrefix(file, "/dev/mapper/"); ok { // without udev, no link to dm-N
+		var err error
+		if name, err = h.mapped(mapped); err != nil || name == "" {
+			return nil, err
+		}
 	}
 	for _, class := range h.classes {
 		dir := path.Join("/sys/class", class)

@@ -209,3 +209,38 @@ python3
 		})
 	}
 }
+
+// TestNodes: a process holds a function by each kind of node of its disks and clocks.
+func TestNodes(t *testing.T) {
+	const nodes = `symlink sys/class/block/nvme0n1p1 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p1
+symlink sys/class/nvme/nvme0 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0
+symlink sys/class/nvme-generic/ng0n1 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/ng0n1
+symlink sys/class/nvme-generic/ng1n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys1/ng1n1
+symlink sys/class/nvme-subsystem/nvme-subsys1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys1
+symlink sys/devices/virtual/nvme-subsystem/nvme-subsys1/nvme1 -> ../../../pci0000:00/0000:02:00.0/nvme/nvme1
+symlink sys/class/nvme/nvme1 -> ../../devices/pci0000:00/0000:02:00.0/nvme/nvme1
+symlink sys/class/scsi_generic/sg0 -> ../../devices/pci0000:00/0000:03:00.0/ata1/host0/target0:0:0/0:0:0:0/scsi_generic/sg0
+symlink sys/class/ptp/ptp0 -> ../../devices/pci0000:00/0000:04:00.0/ptp/ptp0
+symlink sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0
+mkdir sys/devices/virtual/block/dm-0/slaves/nvme0n1p1
+mkdir sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p1
+mkdir sys/devices/pci0000:00/0000:02:00.0/nvme/nvme1
+mkdir sys/devices/virtual/nvme-subsystem/nvme-subsys1/ng1n1
+mkdir sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/ng0n1
+mkdir sys/devices/pci0000:00/0000:03:00.0/ata1/host0/target0:0:0/0:0:0:0/scsi_generic/sg0
+mkdir sys/devices/pci0000:00/0000:04:00.0/ptp/ptp0
+-- sys/devices/virtual/block/dm-0/dm/name --
+vg-a
+`
+	for _, test := range []struct{ node, want string }{
+		{"nvme0n1p1", "0000:01:00.0"}, {"nvme0", "0000:01:00.0"}, {"ng0n1", "0000:01:00.0"}, {"ng1n1", "0000:02:00.0"},
+		{"sg0", "0000:03:00.0"}, {"ptp0", "0000:04:00.0"}, {"mapper/vg-a", "0000:01:00.0"},
+	} {
+		t.Run(test.node, func(t *testing.T) {
+			holders, err := guard.Holders(hosttest.Lay(t, "symlink proc/10/fd/3 -> /dev/"+test.node+"\n"+nodes), nil)
+			if err != nil || len(holders) != 1 || holders[0].Address.String() != test.want {
+				t.Errorf("%v, %v, want one of %s", holders, err, test.want)
+			}
+		})
+	}
+}

@@ -357,12 +357,3 @@ func (g *rdmaGuard) ofNode(class, node string) ([]pci.Address, error) {
 	}
 	return g.ofClass(ibDir, device)
 }
-
-// command returns the name of a process, for messages.
-func (g *rdmaGuard) command(pid int) string {
-	data, err := g.root.ReadFile(host.ProcessFile(pid, "comm"))
-	if err != nil {
-		return fmt.Sprintf("process %d", pid)
-	}
-	return fmt.Sprintf("%s (pid %d)", strings.TrimSpace(string(data)), pid)
-}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/host/guard"
+)
+
+// newClaimDiskCommand returns the hidden command with which gpustack starts itself to keep a disk
+// open exclusively, which may block in the kernel forever.
+func newClaimDiskCommand(u *ui) *cli.Command {
+	return &cli.Command{
+		Name:      guard.ClaimCommand,
+		Usage:     "keep a disk open exclusively",
+		ArgsUsage: "-- FILE",
+		Hidden:    true,
+		Description: `
+Opens FILE exclusively, prints the number of the kernel's error, or 0, and keeps FILE
+open until standard input ends.
+
+EXIT STATUS
+  0  the kernel has answered
+  1  FILE was not opened`,
+		Action: action(u, parseClaimDisk, runClaimDisk),
+	}
+}
+
+func parseClaimDisk(c *cli.Context, f *faults) string {
+	return f.arguments(c, "FILE")[0]
+}
+
+func runClaimDisk(_ context.Context, u *ui, disk string) error {
+	// Only the run that started this process ends it.
+	if err := u.begin(); err != nil {
+		return err
+	}
+	return guard.ServeClaim(disk, os.Stdin, u.stdout)
+}

@@ -1,0 +1,34 @@
+package guard
+
+import (
+	"fmt"
+	"strings"
+
+	"gpustack/host"
+)
+
+// text returns the content of a file of a process, for messages, or "" if it cannot be read.
+func (g *guard) text(pid int, name string) string {
+	data, err := g.root.ReadFile(host.ProcessFile(pid, name))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+func (g *guard) line(pid int, name string) string {
+	line, _, _ := strings.Cut(g.text(pid, name), "\n")
+	return line
+}
+
+// command returns the name of a process, for messages.
+func (g *guard) command(pid int) string {
+	name := g.line(pid, "comm")
+	if name == "" {
+		return fmt.Sprintf("process %d", pid)
+	}
+	if c := container(g.text(pid, "cgroup")); c.ID != "" {
+		return fmt.Sprintf("%s (pid %d, %s)", name, pid, c)
+	}
+	return fmt.Sprintf("%s (pid %d)", name, pid)
+}

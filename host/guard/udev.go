@@ -1,0 +1,195 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+)
+
+// udevRecord is what udev has recorded of a disk (systemd, sd-device's database:
+// run/udev/data/bMAJOR:MINOR; properties of src/udev/udev-builtin-blkid.c).
+type udevRecord struct {
+	known  bool
+	file   string
+	text   string
+	values map[string]string
+}
+
+// udev returns the record of a disk by its name in sysfs.
+func (g *guard) udev(name string) (udevRecord, error) {
+	if r, ok := g.records[name]; ok {
+		return r, nil
+	}
+	numbers, err := g.blockNumbers()
+	if err != nil {
+		return udevRecord{}, err
+	}
+	r := udevRecord{file: "/run/udev/data/b" + numbers[name], values: map[string]string{}}
+	data, err := g.root.ReadFile(r.file)
+	if err != nil && !host.IsAbsent(err) {
+		return r, g.cause(r.file, err)
+	}
+	r.known, r.text = err == nil, string(data)
+	for line := range strings.Lines(r.text) {
+		if property, ok := strings.CutPrefix(strings.TrimSpace(line), "E:"); ok {
+			key, value, _ := strings.Cut(property, "=")
+			r.values[key] = value
+		}
+	}
+	if g.records == nil {
+		g.records = map[string]udevRecord{}
+	}
+	g.records[name] = r
+	return r, nil
+}
+
+// zfsPartition is the type of OpenZFS's partitions.
+const zfsPartition = "6a898cc3-1dd2-11b2-99a6-080020736631"
+
+// content describes what is on a disk, or returns "". blkid(8) finds ID_FS_AMBIVALENT where there
+// are signatures of several types.
+func (r udevRecord) content() string {
+	kind := r.values["ID_FS_TYPE"]
+	switch {
+	case r.values["ID_FS_AMBIVALENT"] != "":
+		return "several signatures (" + r.values["ID_FS_AMBIVALENT"] + ")"
+	case kind == "" && r.values["ID_PART_ENTRY_TYPE"] == zfsPartition:
+		return "a partition of ZFS"
+	case kind == "":
+		return ""
+	}
+	if label := hexUnescape(r.values["ID_FS_LABEL_ENC"]); label != "" {
+		kind += fmt.Sprintf(", label %q", label)
+	}
+	switch r.values["ID_FS_USAGE"] {
+	case "raid":
+		return "a member of a volume group, an array or a pool (" + kind + ")"
+	case "crypto":
+		return "encrypted data (" + kind + ")"
+	case "other":
+		return "data (" + kind + ")"
+	}
+	return "a file system (" + kind + ")"
+}
+
+// table describes the partition table of a disk, or returns "".
+func (r udevRecord) table() string {
+	if kind := r.values["ID_PART_TABLE_TYPE"]; kind != "" {
+		return "a partition table (" + kind + ")"
+	}
+	return ""
+}
+
+// hexUnescape replaces the escapes of udev's encoded properties: \x20 (systemd, src/libsystemd/sd-device,
+// encode_devnode_name).
+func hexUnescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if strings.HasPrefix(s[i:], `\x`) && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+2:i+4], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// tags are the names of file systems and partitions in fstab(5), crypttab(5) and on the kernel
+// command line, with the property of udev's record and the folder of udev's links.
+var tags = []struct{ name, property, dir string }{
+	{"UUID", "ID_FS_UUID_ENC", "by-uuid"},
+	{"LABEL", "ID_FS_LABEL_ENC", "by-label"},
+	{"PARTUUID", "ID_PART_ENTRY_UUID", "by-partuuid"},
+	{"PARTLABEL", "ID_PART_ENTRY_NAME", "by-partlabel"},
+}
+
+// tagged returns the disk in sysfs of UUID=…, of a name in /dev, or of MAJOR:MINOR. It returns "" if
+// the machine has no such disk now.
+func (g *guard) tagged(spec string) (string, error) {
+	for _, tag := range tags {
+		value, ok := strings.CutPrefix(spec, tag.name+"=")
+		if !ok {
+			if value, ok = strings.CutPrefix(spec, "/dev/disk/"+tag.dir+"/"); !ok {
+				continue
+			}
+			value = hexUnescape(value)
+		}
+		value = strings.Trim(value, `"`)
+		return g.byRecord(func(r udevRecord) bool {
+			recorded := hexUnescape(r.values[tag.property])
+			return recorded == value || strings.HasSuffix(tag.name, "UUID") && value != "" && strings.EqualFold(recorded, value)
+		})
+	}
+	if strings.HasPrefix(spec, "/dev/") {
+		return g.block(spec)
+	}
+	return g.numbered(spec)
+}
+
+// byRecord returns the first disk whose record is accepted. Of a disk and those that are made of it,
+// as the members of a mirror, several may have the same tag: each leads to the same functions.
+func (g *guard) byRecord(accept func(udevRecord) bool) (string, error) {
+	names, err := g.list(blockDir)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		r, err := g.udev(name)
+		if err != nil {
+			return "", err
+		}
+		if accept(r) {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// numbered returns the disk with a number, MAJOR:MINOR, or "".
+func (g *guard) numbered(number string) (string, error) {
+	numbers, err := g.blockNumbers()
+	for name, own := range numbers {
+		if own != "" && own == number {
+			return name, err
+		}
+	}
+	return "", err
+}
+
+// blockNumbers returns the number of each disk and partition, MAJOR:MINOR, by its name in sysfs. It
+// reads them once.
+func (g *guard) blockNumbers() (map[string]string, error) {
+	if g.numbers != nil {
+		return g.numbers, nil
+	}
+	names, err := g.list(blockDir)
+	if err != nil {
+		return nil, err
+	}
+	numbers := map[string]string{}
+	for _, name := range names {
+		if numbers[name], err = g.attribute(path.Join(blockDir, name, "dev")); err != nil {
+			return nil, err
+		}
+	}
+	g.numbers = numbers
+	return numbers, nil
+}
+
+// entries returns the names in a folder, or none if it is absent or a file.
+func (g *guard) entries(dir string) ([]string, error) {
+	names, err := g.list(dir)
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil, nil
+	}
+	return names, err
+}

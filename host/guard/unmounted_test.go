@@ -1,0 +1,181 @@
+package guard_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+)
+
+// spare is a machine with its root file system on a SATA disk (00:17.0) and an NVMe disk with two
+// partitions (01:00.0) that nothing mounts.
+const spare = `
+symlink sys/class/block/sda -> ../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda
+symlink sys/class/block/sda1 -> ../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1
+symlink sys/class/block/nvme0n1 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1
+symlink sys/class/block/nvme0n1p1 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p1
+symlink sys/class/block/nvme0n1p2 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p2
+mkdir sys/devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1
+-- proc/mounts --
+/dev/sda1 / ext4 rw 0 0
+-- sys/devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1/dev --
+8:1
+-- sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/dev --
+259:0
+-- sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p1/dev --
+259:1
+-- sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p2/dev --
+259:2
+-- sys/bus/pci/devices/0000:00:17.0/class --
+0x010601
+-- sys/bus/pci/devices/0000:01:00.0/class --
+0x010802
+`
+
+const (
+	nvmeDir  = "sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1"
+	rootDisk = "0000:00:17.0! carries /dev/sda1, mounted at /\n"
+)
+
+// above is a disk that is made of another one, as sysfs shows both.
+func above(name, below string, files ...string) string {
+	tree := virtual(name) + fmt.Sprintf("mkdir sys/devices/virtual/block/%s/slaves/%s\nmkdir %s/holders/%s\n", name, path(below), below, name)
+	for i := 0; i+1 < len(files); i += 2 {
+		tree += fmt.Sprintf("-- sys/devices/virtual/block/%s/%s --\n%s\n", name, files[i], files[i+1])
+	}
+	return tree
+}
+
+func path(dir string) string { return dir[strings.LastIndex(dir, "/")+1:] }
+
+// udev is udev's record of a disk.
+func udev(number string, properties ...string) string {
+	text := "-- run/udev/data/b" + number + " --\nS:disk/by-x\n"
+	for _, p := range properties {
+		text += "E:" + p + "\n"
+	}
+	return text
+}
+
+// TestUnmounted: a disk is in use without a mount, by each way that files show.
+func TestUnmounted(t *testing.T) {
+	const nvme = "0000:01:00.0 "
+	const idle = ", which nothing uses now\n"
+	lio := func(files string) string {
+		return strings.ReplaceAll(files, "LIO", "sys/kernel/config/target/core")
+	}
+	other := func(file, process string, lines ...string) string {
+		return "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nsymlink proc/2/ns/mnt -> mnt:[1]\nsymlink proc/70/ns/mnt -> mnt:[7]\nsymlink proc/71/ns/mnt -> mnt:[7]\n" +
+			"mkdir proc/71/mountinfo\nmkdir proc/2/mountinfo\n-- proc/70/" + file + " --\n" + strings.Join(lines, "\n") + "\n-- proc/70/comm --\n" + process + "\n"
+	}
+	for _, test := range []struct{ name, files, want string }{
+		{"an idle disk, of which udev knows no content", udev("259:0", "ID_MODEL=x") + udev("259:1", "ID_PART_ENTRY_NUMBER=1"), ""},
+		{"an idle disk, of which udev knows nothing", "", ""},
+		{"LVM", above("dm-0", nvmeDir, "dm/name", "cinder--volumes-volume--1", "dm/uuid", "LVM-abc"),
+			nvme + "carries /dev/mapper/cinder--volumes-volume--1, an active LVM volume, on /dev/nvme0n1\n"},
+		{"LVM on a partition, and the signature of its volume group", above("dm-0", nvmeDir+"/nvme0n1p1", "dm/name", "vg-a", "dm/uuid", "LVM-abc") + udev("259:1", "ID_FS_TYPE=LVM2_member"),
+			nvme + "carries /dev/mapper/vg-a, an active LVM volume, on /dev/nvme0n1p1\n"},
+		{"LUKS", above("dm-0", nvmeDir, "dm/name", "safe", "dm/uuid", "CRYPT-LUKS2-abc-safe"), nvme + "carries /dev/mapper/safe, an open encrypted device, on /dev/nvme0n1\n"},
+		{"multipath", above("dm-0", nvmeDir, "dm/name", "mpatha", "dm/uuid", "mpath-3600"), nvme + "carries /dev/mapper/mpatha, an active multipath device, on /dev/nvme0n1\n"},
+		{"another target of device-mapper", above("dm-0", nvmeDir, "dm/name", "x"), nvme + "carries /dev/mapper/x, an active disk of device-mapper, on /dev/nvme0n1\n"},
+		{"a mirror", above("md0", nvmeDir), nvme + "carries /dev/md0, an active RAID array, on /dev/nvme0n1\n"},
+		{"a backing disk of bcache", above("bcache0", nvmeDir) + "mkdir " + nvmeDir + "/bcache\n", nvme + "carries /dev/bcache0, an active disk of bcache, on /dev/nvme0n1\n"},
+		{"a cache of bcache", "mkdir " + nvmeDir + "/bcache\n", nvme + "carries a registered disk of bcache, on /dev/nvme0n1\n"},
+		{"DRBD", above("drbd0", nvmeDir), nvme + "carries /dev/drbd0, an active disk, on /dev/nvme0n1\n"},
+		{"a loop device on a disk", virtual("loop3") + "-- sys/devices/virtual/block/loop3/loop/backing_file --\n/dev/nvme0n1p2\n",
+			nvme + "carries /dev/loop3, a loop device, on /dev/nvme0n1p2\n"},
+		{"a mounted loop device on a disk", virtual("loop3") + "-- sys/devices/virtual/block/loop3/loop/backing_file --\n/dev/nvme0n1p2\n" +
+			"-- proc/mounts --\n/dev/sda1 / ext4 rw 0 0\n/dev/loop3 /srv ext4 rw 0 0\n", nvme + "carries /dev/loop3, mounted at /srv\n"},
+		{"LVM that is mounted", above("dm-0", nvmeDir, "dm/name", "vg-a", "dm/uuid", "LVM-abc") + "-- proc/mounts --\n/dev/sda1 / ext4 rw 0 0\n/dev/mapper/vg-a /srv ext4 rw 0 0\n",
+			nvme + "carries /dev/mapper/vg-a, mounted at /srv\n"},
+		{"a pool of ZFS with volumes only", udev("259:1", "ID_FS_TYPE=zfs_member") + udev("259:0", "ID_PART_TABLE_TYPE=gpt") + udev("259:2", "ID_FS_TYPE=vfat") + udev("8:1", "ID_FS_TYPE=ext4") + udev("", "X=") +
+			"-- proc/spl/kstat/zfs/arcstats --\n1\n-- proc/spl/kstat/zfs/tank/state --\nONLINE\n",
+			nvme + "carries the ZFS pool tank\n" + nvme + "has /dev/nvme0n1p2 with a file system (vfat)" + idle},
+		{"a pool of ZFS that is mounted", udev("259:1", "ID_FS_TYPE=zfs_member") + udev("8:1", "ID_FS_TYPE=ext4") + udev("259:0", "X=") + udev("259:2", "X=") + udev("", "X=") +
+			"-- proc/spl/kstat/zfs/tank/state --\nONLINE\n-- proc/mounts --\n/dev/sda1 / ext4 rw 0 0\ntank/x /srv zfs rw 0 0\n", nvme + "carries tank/x, mounted at /srv\n"},
+		{"a disk that LIO offers", lio("-- LIO/iblock_0/disk/udev_path --\n/dev/nvme0n1\n-- LIO/iblock_0/disk/enable --\n1\n"),
+			nvme + "carries the target iblock_0/disk of LIO\n"},
+		{"a disk that LIO offers by its number", lio("-- LIO/iblock_0/disk/udev_path --\n\n-- LIO/iblock_0/disk/info --\nStatus: ACTIVATED\n        iBlock device: x  UDEV PATH: N/A  readonly: 0\n        Major: 259 Minor: 2  CLAIMED: IBLOCK\n"),
+			nvme + "carries the target iblock_0/disk of LIO\n"},
+		{"a disk of LIO that is not enabled", lio("-- LIO/iblock_0/disk/udev_path --\n/dev/nvme0n1\n-- LIO/iblock_0/disk/enable --\n0\n-- LIO/iblock_0/hba_info --\nx\n-- LIO/alua/x --\n"), ""},
+		{"a namespace of the NVMe target", "-- sys/kernel/config/nvmet/subsystems/nqn/namespaces/1/device_path --\n/dev/nvme0n1p1\n-- sys/kernel/config/nvmet/subsystems/nqn/namespaces/1/enable --\n1\n" +
+			"-- sys/kernel/config/nvmet/subsystems/nqn/namespaces/2/device_path --\n/dev/nvme0n1p2\n-- sys/kernel/config/nvmet/subsystems/nqn/namespaces/2/enable --\n0\n",
+			nvme + "carries namespace 1 of the NVMe target nqn\n"},
+		{"a controller of the NVMe target", "symlink sys/class/nvme/nvme0 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0\n" +
+			"-- sys/kernel/config/nvmet/subsystems/nqn/passthru/device_path --\n/dev/nvme0\n-- sys/kernel/config/nvmet/subsystems/nqn/passthru/enable --\n1\n",
+			nvme + "carries the controller of the NVMe target nqn\n"},
+		{"a mount of another namespace", other("mountinfo", "nginx", "1 0 8:1 / / rw - ext4 /dev/sda1 rw", `2 1 259:1 / /my\040data rw shared:1 - xfs /dev/x rw`),
+			nvme + "carries /dev/nvme0n1p1, mounted at /my data in the mount namespace of nginx (pid 70)\n"},
+		{"a mount of another namespace whose disk sysfs does not show", other("mountinfo", "nginx", "1 0 7:9 / /data rw - xfs /dev/x rw"),
+			"0000:00:17.0 may carry /dev/x, mounted at /data in the mount namespace of nginx (pid 70): its disk is not determined\n" +
+				nvme + "may carry /dev/x, mounted at /data in the mount namespace of nginx (pid 70): its disk is not determined\n"},
+		{"btrfs of another namespace", other("mountinfo", "nginx", "1 0 0:42 /sub /data rw - btrfs /dev/nvme0n1p2 rw", "2 1 0:43 / /x rw - overlay overlay rw"),
+			nvme + "carries /dev/nvme0n1p2, mounted at /data in the mount namespace of nginx (pid 70)\n"},
+		{"a process that has ended", "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nsymlink proc/9/ns/mnt -> mnt:[9]\nmkdir proc/10/ns\n", ""},
+		{"resume", udev("259:2", "ID_FS_UUID_ENC=47-11", "ID_FS_TYPE=swap", "ID_FS_USAGE=other") + "-- proc/cmdline --\nquiet resume=UUID=47-11 splash\n",
+			nvme + "carries the image of hibernation (resume=UUID=47-11)\n"},
+		{"resume by number", "-- proc/cmdline --\nresume=259:2\n", nvme + "carries the image of hibernation (resume=259:2)\n"},
+		{"resume, switched off", "-- proc/cmdline --\nresume=/dev/nvme0n1p2 noresume\n", ""},
+		{"resume from active swap", "-- proc/cmdline --\nresume=/dev/nvme0n1p2\n-- proc/swaps --\nFilename\n/dev/nvme0n1p2 partition 1 0 -2\n", nvme + "carries the swap area /dev/nvme0n1p2\n"},
+		{"fstab", udev("259:1", `ID_FS_LABEL_ENC=my\x20data`, "ID_FS_TYPE=ext4", "ID_FS_USAGE=filesystem") + udev("259:2", "ID_PART_ENTRY_UUID=aa") +
+			"-- etc/fstab --\n# LABEL=x\nLABEL=my\\040data /srv ext4 noauto 0 0\nPARTUUID=AA none swap sw 0 0\nnas:/x /x nfs rw 0 0\nUUID=gone /y ext4\n",
+			nvme + "carries LABEL=my data, to be mounted at /srv (/etc/fstab), not active now\n" + nvme + "carries PARTUUID=AA, to be used as swap (/etc/fstab), not active now\n"},
+		{"fstab of what the host boots from", "-- etc/fstab --\n/dev/nvme0n1p1 /boot/efi vfat noauto 0 0\n",
+			"0000:01:00.0! carries /dev/nvme0n1p1, to be mounted at /boot/efi (/etc/fstab), not active now\n"},
+		{"fstab of what is mounted", "-- etc/fstab --\n/dev/nvme0n1p1 /srv ext4 rw\n-- proc/mounts --\n/dev/sda1 / ext4 rw 0 0\n/dev/nvme0n1p1 /srv ext4 rw 0 0\n", nvme + "carries /dev/nvme0n1p1, mounted at /srv\n"},
+		{"crypttab", "symlink dev/disk/by-id/nvme-x -> ../../nvme0n1\n-- etc/crypttab --\nsafe /dev/disk/by-id/nvme-x /etc/key luks\n",
+			nvme + "carries /dev/disk/by-id/nvme-x, to be opened as safe (/etc/crypttab), not active now\n"},
+		{"crypttab of what is open", above("dm-0", nvmeDir, "dm/name", "safe", "dm/uuid", "CRYPT-LUKS2-x") + "-- etc/crypttab --\nsafe /dev/nvme0n1 none luks\n",
+			nvme + "carries /dev/mapper/safe, an open encrypted device, on /dev/nvme0n1\n"},
+		{"a file system that nothing mounts", udev("259:1", "ID_FS_TYPE=ext4", "ID_FS_USAGE=filesystem", `ID_FS_LABEL_ENC=my\x20data`) + udev("259:0", "ID_PART_TABLE_TYPE=gpt"),
+			nvme + `has /dev/nvme0n1p1 with a file system (ext4, label "my data")` + idle},
+		{"members of arrays that are not active", udev("259:1", "ID_FS_TYPE=LVM2_member", "ID_FS_USAGE=raid") + udev("259:2", "ID_FS_TYPE=crypto_LUKS", "ID_FS_USAGE=crypto"),
+			nvme + "has /dev/nvme0n1p1 with a member of a volume group, an array or a pool (LVM2_member)" + idle + nvme + "has /dev/nvme0n1p2 with encrypted data (crypto_LUKS)" + idle},
+		{"signatures that contradict each other", udev("259:0", "ID_FS_AMBIVALENT=filesystem:zfs_member:5000 filesystem:ext4:1.0"),
+			nvme + "has /dev/nvme0n1 with several signatures (filesystem:zfs_member:5000 filesystem:ext4:1.0)" + idle},
+		{"partitions without content", udev("259:0", "ID_PART_TABLE_TYPE=gpt") + udev("259:1", "ID_PART_ENTRY_NUMBER=1"), nvme + "has /dev/nvme0n1 with a partition table (gpt)" + idle},
+		{"a partition of ZFS", udev("259:1", "ID_PART_ENTRY_TYPE=6a898cc3-1dd2-11b2-99a6-080020736631"), nvme + "has /dev/nvme0n1p1 with a partition of ZFS" + idle},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := test.want
+			if !strings.HasPrefix(want, "0000:00:17.0") {
+				want = rootDisk + want
+			} else {
+				want = strings.Replace(want, "0000:00:17.0 may", rootDisk+"0000:00:17.0 may", 1)
+			}
+			base := spare
+			if strings.Contains(test.files, "-- proc/mounts --") {
+				base = strings.Replace(spare, "-- proc/mounts --\n/dev/sda1 / ext4 rw 0 0\n", "", 1)
+			}
+			if diff := cmp.Diff(want, needs(t, hosttest.Lay(t, joined(base, test.files)), guard.Running{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUnmountedBlind: files about disks that cannot be read or are malformed are an error.
+func TestUnmountedBlind(t *testing.T) {
+	const process = "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nsymlink proc/70/ns/mnt -> mnt:[7]\n"
+	for _, test := range []struct{ name, files, want string }{
+		{"fstab", "mkdir etc/fstab\n", "/etc/fstab: not a regular file"},
+		{"crypttab", "mkdir etc/crypttab\n", "/etc/crypttab: not a regular file"},
+		{"the kernel command line", "mkdir proc/cmdline\n", "/proc/cmdline: not a regular file"},
+		{"a mount table", process + "mkdir proc/70/mountinfo\n", "/proc/70/mountinfo: not a regular file"},
+		{"a line of a mount table", process + "-- proc/70/mountinfo --\n1 0 8:1 / / rw\n", `/proc/70/mountinfo: not a mount: "1 0 8:1 / / rw"`},
+		{"udev's record", "mkdir run/udev/data/b259:1\n", "/run/udev/data/b259:1: not a regular file"},
+		{"holders", "-- " + nvmeDir + "/holders --\n", "/sys/class/block/nvme0n1/holders: not a directory"},
+		{"LIO", "mkdir sys/kernel/config/target/core/iblock_0/x/udev_path\n", "/sys/kernel/config/target/core/iblock_0/x/udev_path: not a regular file"},
+		{"the NVMe target", "mkdir sys/kernel/config/nvmet/subsystems/q/namespaces/1/device_path\n", "/sys/kernel/config/nvmet/subsystems/q/namespaces/1/device_path: not a regular file"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := guard.Needs(hosttest.Lay(t, joined(spare, test.files)), nil, guard.Running{}); fmt.Sprint(err) != test.want {
+				t.Errorf("%v, want %s", err, test.want)
+			}
+		})
+	}
+}
