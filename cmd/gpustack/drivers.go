@@ -145,12 +145,13 @@ func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
 	if kernel.Ready() != nil {
 		return running, nil
 	}
-	var err, addressesErr error
+	var err, addressesErr, linksErr error
 	if running.Session = os.Getenv("SSH_CONNECTION"); running.Session == "" {
 		running.Session, err = guard.Connection(root, os.Getppid())
 	}
 	running.Addresses, addressesErr = guard.ReadAddresses()
-	return running, errors.Join(err, addressesErr)
+	running.Links, linksErr = guard.ReadLinks(root)
+	return running, errors.Join(err, addressesErr, linksErr)
 }
 
 // show prints a plan and carries it out if the operator confirms it.

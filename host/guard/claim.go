@@ -19,8 +19,8 @@ const ClaimCommand = "claim-disk"
 // Errors of Claim.
 var (
 	// ErrClaimed is the error of a disk that the kernel or a process uses, itself or a partition.
-	ErrClaimed = host.WithCode(host.WithHint(errors.New("is in use: the kernel refuses to open it exclusively"),
-		"'lsblk' and 'fuser -v' show what uses a disk"), host.CodeInUse, "")
+	ErrClaimed = host.WithHint(host.WithCode(errors.New("is in use: the kernel refuses to open it exclusively"), host.CodeInUse, ""),
+		"'lsblk' and 'fuser -v' show what uses a disk")
 	// ErrClaimTimeout is the error of a disk that does not answer.
 	ErrClaimTimeout = host.WithHint(errors.New("opening it did not finish in time"), "the kernel log may say why: journalctl -k")
 )

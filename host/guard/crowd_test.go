@@ -110,6 +110,7 @@ func TestVirtualInterfaces(t *testing.T) {
 	link := func(name string) string {
 		return "symlink sys/class/net/" + name + " -> ../../devices/virtual/net/" + name + "\nmkdir sys/devices/virtual/net/" + name + "\n"
 	}
+	const port = "0000:04:00.0 carries Open vSwitch (ovs-system), through eth1\n"
 	const ovs = "symlink sys/devices/pci0000:00/0000:04:00.0/net/eth1/master -> ../../../../virtual/net/ovs-system\n"
 	through := func(name string) string {
 		return strings.Replace(storage, "\neth0 00000000", "\n"+name+" 00000000", 1)
@@ -126,14 +127,14 @@ func TestVirtualInterfaces(t *testing.T) {
 		{"a bridge with a container, beside Open vSwitch", joined(storage, link("docker0"), link("veth1"), ovs, "mkdir sys/devices/virtual/net/docker0/lower_veth1\n",
 			"-- sys/devices/virtual/net/docker0/uevent --\nDEVTYPE=bridge\n-- sys/devices/virtual/net/veth1/ifindex --\n9\n"+
 				"-- sys/devices/virtual/net/veth1/iflink --\n2\n-- sys/devices/pci0000:00/0000:03:00.0/net/eth0/ifindex --\n2\n"),
-			addressOf("docker0", "172.17.0.1"), route},
+			addressOf("docker0", "172.17.0.1"), route + port},
 		{"a network of libvirt's with a guest, beside Open vSwitch",
 			joined(storage, link("virbr0"), link("vnet0"), ovs, "mkdir sys/devices/virtual/net/virbr0/lower_vnet0\n",
 				"-- sys/devices/virtual/net/virbr0/uevent --\nDEVTYPE=bridge\n-- sys/devices/virtual/net/vnet0/tun_flags --\n0x1002\n"),
-			addressOf("virbr0", "192.168.122.1"), route},
+			addressOf("virbr0", "192.168.122.1"), route + port},
 		{"an internal port of Open vSwitch", joined(storage, link("br-ex"), ovs,
 			"-- sys/devices/virtual/net/br-ex/ifindex --\n9\n-- sys/devices/virtual/net/br-ex/iflink --\n9\n"),
-			addressOf("br-ex", "203.0.113.2"), route + "0000:04:00.0 carries the address 203.0.113.2, through br-ex\n"},
+			addressOf("br-ex", "203.0.113.2"), route + "0000:04:00.0 carries the address 203.0.113.2, through br-ex\n" + port},
 		{"a partition of IPoIB", joined(storage, link("ib0.8001"),
 			"-- sys/devices/virtual/net/ib0.8001/type --\n32\n-- sys/devices/virtual/net/ib0.8001/ifindex --\n9\n"+
 				"-- sys/devices/virtual/net/ib0.8001/iflink --\n4\n-- sys/devices/pci0000:00/0000:07:00.0/net/eth2/ifindex --\n4\n"),

@@ -34,6 +34,9 @@ type Running struct {
 	// Addresses are the addresses of each interface. nil: derived from files, as far as
 	// those show them.
 	Addresses map[string][]netip.Addr
+	// Links are the interfaces of other network namespaces, and those that XDP uses. Files do not
+	// show them.
+	Links []Link
 }
 
 // Needs returns all needs that the files below root and the running machine show, ordered by
@@ -41,11 +44,23 @@ type Running struct {
 // an error, because it may hide a need.
 func Needs(root host.Root, devices pci.Devices, running Running) ([]Need, error) {
 	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}, carried: map[string]bool{}}
-	err := errors.Join(g.readMounts(), g.readRoutes())
-	err = errors.Join(err, g.fileSystems(), g.swaps(), g.unmounted(), g.network(running), g.session(running))
+	err := joined(g.readMounts(), g.readRoutes(), g.fileSystems(), g.swaps(), g.unmounted(),
+		g.network(running), g.session(running), g.links(running.Links), g.consoles())
 	needs := append(g.folded(), Consoles(devices)...)
 	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
 	return needs, err
+}
+
+// joined joins errors, each once: several uses may depend on the same file.
+func joined(errs ...error) error {
+	seen := map[string]bool{}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		if err == nil || seen[err.Error()] {
+			return true
+		}
+		seen[err.Error()] = true
+		return false
+	})...)
 }
 
 type guard struct {

@@ -46,7 +46,7 @@ mkdir sys/devices/virtual/net/bond0/lower_eth0
 mkdir sys/devices/virtual/net/bond0/lower_eth1
 mkdir sys/devices/virtual/net/bond0.7/lower_bond0
 mkdir sys/devices/virtual/net/br0/lower_bond0.7
-symlink sys/devices/pci0000:00/0000:04:00.0/net/eth1/master -> ../../../../virtual/net/ovs-system
+mkdir sys/devices/pci0000:00/0000:04:00.0/net/eth1
 symlink dev/disk/by-uuid/4711 -> ../../nvme1n1
 symlink sys/fs/btrfs/b0b0/devices/sda1 -> ../../../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1
 symlink sys/fs/btrfs/b0b0/devices/nvme1n1 -> ../../../../devices/virtual/nvme-subsystem/nvme-subsys1/nvme1n1
@@ -128,8 +128,8 @@ func TestNeeds(t *testing.T) {
 			"0000:03:00.0 carries the default route, through eth0\n" + consoles},
 		{"through a bridge on a VLAN on a bond", "-- proc/net/route --\nIface Destination\nbr0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n",
 			"0000:03:00.0 carries the default route, through br0\n0000:04:00.0 carries the default route, through br0\n" + consoles},
-		{"through Open vSwitch", "-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n",
-			"0000:04:00.0 carries the default route, through br-ex\n" + consoles},
+		{"through Open vSwitch", "symlink sys/devices/pci0000:00/0000:04:00.0/net/eth1/master -> ../../../../virtual/net/ovs-system\n-- proc/net/route --\nbr-ex 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n",
+			"0000:04:00.0 carries the default route, through br-ex\n0000:04:00.0 carries Open vSwitch (ovs-system), through eth1\n" + consoles},
 		{"IPv6", "-- proc/net/ipv6_route --\n" +
 			"00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000001 00000000 00000003 eth0\n" +
 			"00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200 lo\n",
@@ -137,7 +137,7 @@ func TestNeeds(t *testing.T) {
 		{"of another namespace", "-- proc/net/route --\nwlan9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", consoles},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, machine+test.files)
+			root := hosttest.Lay(t, joined(machine, test.files))
 			if diff := cmp.Diff(test.want, needs(t, root, guard.Running{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -124,7 +124,7 @@ func TestAddresses(t *testing.T) {
 			joined(storage, "symlink sys/class/net/docker0 -> ../../devices/virtual/net/docker0\n"+
 				"mkdir sys/devices/virtual/net/docker0\nsymlink sys/devices/pci0000:00/0000:04:00.0/net/eth1/master -> ../../../../virtual/net/ovs-system\n"+
 				"-- sys/devices/virtual/net/docker0/uevent --\nDEVTYPE=bridge\nINTERFACE=docker0\n"),
-			live("docker0", "172.17.0.1"), route},
+			live("docker0", "172.17.0.1"), route + "0000:04:00.0 carries Open vSwitch (ovs-system), through eth1\n"},
 		{"the session's, in a VRF", joined(without, ruledTables),
 			guard.Running{Session: "203.0.113.7 4711 203.0.113.2 22", Addresses: live("eth1", "203.0.113.2").Addresses},
 			route + "0000:03:00.0 carries this ssh session, through eth0\n0000:04:00.0 carries the address 203.0.113.2, through eth1\n" +

@@ -24,7 +24,6 @@ const (
 	UseAddress          Use = "address"
 	UseUpperLink        Use = "upper_link"        // an interface above: a bridge, Open vSwitch, a bond, VLAN, macvlan, VRF
 	UseNetworkNamespace Use = "network_namespace" // an interface in another network namespace
-	UseConfigured       Use = "configured"        // an interface that is up and configured, without carrier
 	UseXDP              Use = "xdp"               // a program or a socket of XDP
 	UseNetconsole       Use = "netconsole"
 	UseKdump            Use = "kdump" // the network of the crash kernel
@@ -45,7 +44,7 @@ const (
 func Uses() []Use {
 	return []Use{
 		UseMount, UseMountNamespace, UseSwap, UseHolder, UsePool, UseTarget, UseResume, UseTable, UseSignature,
-		UseDefaultRoute, UseSession, UseAddress, UseUpperLink, UseNetworkNamespace, UseConfigured, UseXDP, UseNetconsole, UseKdump,
+		UseDefaultRoute, UseSession, UseAddress, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump,
 		UseConsole, UseManagementConsole, UseRDMAFileSystem, UseRDMADisk, UseRDMAProtocol, UseRDMAProcess, UseSubnetManager,
 	}
 }
