@@ -1,7 +1,8 @@
 package guard
 
-// Use is the type of a use of a function. Whoever decides which uses prevent a function from
-// leaving the host has an answer for each of Uses. No type says that a need cannot be waived: that is Need.Absolute.
+// Use is the type of a use of a function. The code that decides which uses prevent a function from
+// leaving the host has an answer for each of Uses. No type says that a need cannot be waived:
+// Need.Absolute does.
 type Use string
 
 // The types of uses by file systems and disks.

@@ -62,8 +62,14 @@ type source struct {
 	suffix string // of the names of its files, "" for all
 	// owns reports whether a line sets VFs; section is that of an INI file, in brackets.
 	owns func(line, section string) bool
-	// subject, if it is not nil, returns the interface that the lines before are about.
-	subject func(before []string, line string) []string
+	// subject, if it is not nil, returns the interfaces that a line is about, by the file's lines and
+	// its index.
+	subject func(lines []string, at int) []string
+	// starts, if it is not nil, reports whether a line starts programs: scripts among its words are
+	// read too.
+	starts func(line string) bool
+	// programs are the folders of programs that are named without one.
+	programs []string
 }
 
 func writesVFs(line, _ string) bool { return strings.Contains(line, vfFile) }
@@ -74,27 +80,23 @@ func hasKey(line string, keys ...string) bool {
 	return ok && slices.Contains(keys, name)
 }
 
-// sources are the files that set VFs: rules of udev(7), tmpfiles.d(5), sysfsutils, connections of
-// NetworkManager (nm-settings-keyfile(5), [sriov]; ifcfg files, SRIOV_TOTAL_VFS), netplan(5),
-// os-net-config, the SR-IOV network operator, rc.local and RHEL's rdma-core (/etc/rdma/sriov-vfs).
-func sources() []source {
-	folders := func(name string, tops ...string) (dirs []string) {
-		for _, top := range tops {
-			dirs = append(dirs, path.Join(top, name))
-		}
-		return dirs
+func folders(name string, tops ...string) (dirs []string) {
+	for _, top := range tops {
+		dirs = append(dirs, path.Join(top, name))
 	}
-	return []source{
-		{dirs: folders("udev/rules.d", "/etc", "/run", "/usr/lib", "/lib"), suffix: ".rules", owns: writesVFs},
+	return dirs
+}
+
+func anyLine(string) bool { return true }
+
+// sources are the files that set VFs: rules of udev(7) and the scripts that they run, tmpfiles.d(5),
+// sysfsutils, netplan(5), os-net-config, the SR-IOV network operator, and those of the functions
+// below.
+func sources() []source {
+	return slices.Concat([]source{
+		{dirs: folders("udev/rules.d", "/etc", "/run", "/usr/lib", "/lib"), suffix: ".rules", owns: writesVFs, starts: runsPrograms, programs: folders("udev", "/usr/lib", "/lib")},
 		{dirs: folders("tmpfiles.d", "/etc", "/run", "/usr/lib"), suffix: ".conf", owns: writesVFs},
 		{dirs: []string{"/etc/sysfs.d"}, suffix: ".conf", owns: writesVFs},
-		{dirs: folders("NetworkManager/system-connections", "/etc", "/run", "/usr/lib"), suffix: ".nmconnection", owns: func(line, section string) bool {
-			return section == "[sriov]" && !strings.HasPrefix(line, "[")
-		}, subject: func(before []string, _ string) []string { return valuesOf(before, "interface-name") }},
-		{dirs: []string{"/etc/sysconfig/network-scripts"}, owns: func(line, _ string) bool {
-			name, value, _ := strings.Cut(line, "=")
-			return strings.HasPrefix(name, "SRIOV_") && strings.Trim(value, `"'`) != ""
-		}, subject: func(before []string, _ string) []string { return valuesOf(before, "DEVICE") }},
 		{dirs: folders("netplan", "/etc", "/run", "/lib", "/usr/lib"), suffix: ".yaml", owns: func(line, _ string) bool {
 			return hasKey(line, "virtual-function-count", "embedded-switch-mode", "delay-virtual-functions-rebind")
 		}, subject: mapping},
@@ -104,10 +106,149 @@ func sources() []source {
 		{dirs: []string{"/etc/sriov-operator", "/etc/sriov-operator/pci"}, owns: func(line, _ string) bool {
 			return strings.Contains(strings.ToLower(line), "numvfs")
 		}},
+	}, ifupdown(), linkFiles(), networkManager(), dispatchers(), cron(), initScripts(), nmstate())
+}
+
+// runsPrograms reports whether a rule of udev(7) starts a program.
+func runsPrograms(line string) bool {
+	return strings.Contains(line, "RUN") || strings.Contains(line, "PROGRAM") || strings.Contains(line, "IMPORT{program}")
+}
+
+// ifupdown are the options of interfaces(5) that run commands, and its scripts for all interfaces.
+func ifupdown() []source {
+	commands := []string{"up", "pre-up", "post-up", "down", "pre-down", "post-down"}
+	starts := func(line string) bool {
+		fields := strings.Fields(line)
+		return len(fields) > 1 && slices.Contains(commands, fields[0])
+	}
+	// An interface's options stand below iface NAME; $IFACE is its name.
+	stanza := func(lines []string, at int) []string {
+		for _, line := range slices.Backward(lines[:at]) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "iface" && strings.Contains(lines[at], "IFACE") {
+				return fields[1:2]
+			}
+		}
+		return nil
+	}
+	return []source{
+		{dirs: []string{"/etc/network", "/etc/network/interfaces.d"}, owns: writesVFs, subject: stanza, starts: starts},
+		{dirs: []string{"/etc/network/if-pre-up.d", "/etc/network/if-up.d", "/etc/network/if-down.d", "/etc/network/if-post-down.d"}, owns: writesVFs},
 	}
 }
 
-// files are single files that may set VFs.
+// linkFiles are those of systemd.link(5).
+func linkFiles() []source {
+	return []source{{
+		dirs: folders("systemd/network", "/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"), suffix: ".link",
+		owns: func(line, section string) bool {
+			return section == "[Link]" && strings.HasPrefix(line, "SR-IOVVirtualFunctions")
+		},
+		subject: func(lines []string, _ int) []string { return matched(valuesOf(lines, "OriginalName")) },
+	}}
+}
+
+// matched returns the names of a match, none if one is a pattern.
+func matched(values []string) (names []string) {
+	for _, value := range values {
+		names = append(names, strings.Fields(value)...)
+	}
+	if slices.ContainsFunc(names, func(n string) bool { return strings.ContainsAny(n, "*?[!") }) {
+		return nil
+	}
+	return names
+}
+
+// networkManager are connections (nm-settings-keyfile(5), [sriov]; ifcfg files, SRIOV_TOTAL_VFS) and
+// devices (NetworkManager.conf(5), sriov-num-vfs).
+func networkManager() []source {
+	device := func(lines []string, at int) (names []string) {
+		for _, line := range slices.Backward(lines[:at]) {
+			if strings.HasPrefix(strings.TrimSpace(line), "[") {
+				break
+			}
+			for _, value := range valuesOf([]string{line}, "match-device") {
+				for spec := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || r == ';' }) {
+					name, ok := strings.CutPrefix(spec, "interface-name:")
+					if !ok {
+						return nil // by driver, type or hardware address
+					}
+					names = append(names, strings.TrimPrefix(name, "="))
+				}
+			}
+		}
+		return matched(names)
+	}
+	devices := func(line, _ string) bool { return strings.HasPrefix(line, "sriov-num-vfs") }
+	return []source{
+		{dirs: folders("NetworkManager/system-connections", "/etc", "/run", "/usr/lib"), suffix: ".nmconnection", owns: func(line, section string) bool {
+			return section == "[sriov]" && !strings.HasPrefix(line, "[")
+		}, subject: func(lines []string, at int) []string { return valuesOf(lines[:at], "interface-name") }},
+		{dirs: []string{"/etc/sysconfig/network-scripts"}, owns: func(line, _ string) bool {
+			name, value, _ := strings.Cut(line, "=")
+			return strings.HasPrefix(name, "SRIOV_") && strings.Trim(value, `"'`) != ""
+		}, subject: func(lines []string, at int) []string { return valuesOf(lines[:at], "DEVICE") }},
+		{dirs: folders("NetworkManager/conf.d", "/etc", "/run", "/usr/lib"), suffix: ".conf", owns: devices, subject: device},
+		{dirs: []string{"/etc/NetworkManager"}, suffix: "NetworkManager.conf", owns: devices, subject: device},
+	}
+}
+
+// dispatchers are scripts of NetworkManager-dispatcher(8) and networkd-dispatcher(8).
+func dispatchers() []source {
+	var dirs []string
+	for _, dir := range folders("NetworkManager/dispatcher.d", "/etc", "/usr/lib") {
+		dirs = append(dirs, dir, dir+"/pre-up.d", dir+"/pre-down.d", dir+"/no-wait.d")
+	}
+	for _, dir := range folders("networkd-dispatcher", "/etc", "/usr/lib") {
+		for _, state := range []string{"carrier", "configured", "configuring", "degraded", "dormant", "no-carrier", "off", "routable"} {
+			dirs = append(dirs, dir+"/"+state+".d")
+		}
+	}
+	return []source{{dirs: dirs, owns: writesVFs}}
+}
+
+// cron are tables of crontab(5), and the scripts that they start at boot.
+func cron() []source {
+	atBoot := func(line string) bool { return strings.HasPrefix(line, "@reboot") }
+	return []source{
+		{dirs: []string{"/etc/cron.d", "/var/spool/cron", "/var/spool/cron/crontabs", "/var/spool/cron/tabs"}, owns: writesVFs, starts: atBoot},
+		{dirs: []string{"/etc"}, suffix: "crontab", owns: writesVFs, starts: atBoot},
+	}
+}
+
+// initScripts are scripts of System V's init (init-d-script(5)).
+func initScripts() []source {
+	return []source{{dirs: []string{"/etc/init.d", "/etc/rc.d/init.d"}, owns: writesVFs}}
+}
+
+// nmstate are the files that nmstate.service(8) applies. An interface's name may stand below.
+func nmstate() []source {
+	item := func(lines []string, at int) []string {
+		indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+		begin := at
+		for begin > 0 && (!strings.HasPrefix(strings.TrimSpace(lines[begin]), "- ") || indent(lines[begin]) >= indent(lines[at])) {
+			begin--
+		}
+		for i := begin; i < len(lines); i++ {
+			line := strings.TrimSpace(lines[i])
+			if i > begin && strings.HasPrefix(line, "- ") && indent(lines[i]) <= indent(lines[begin]) {
+				break
+			}
+			key, value, _ := strings.Cut(strings.TrimPrefix(line, "- "), ":")
+			// A name below another key is that of something else.
+			if own := indent(lines[i]); key == "name" && (i == begin || own == indent(lines[begin])+len("- ")) {
+				return []string{strings.Trim(strings.TrimSpace(value), `"'`)}
+			}
+		}
+		return nil
+	}
+	owns := func(line, _ string) bool { return hasKey(line, "total-vfs") }
+	return []source{
+		{dirs: []string{"/etc/nmstate"}, suffix: ".yml", owns: owns, subject: item},
+		{dirs: []string{"/etc/nmstate"}, suffix: ".yaml", owns: owns, subject: item},
+	}
+}
+
+// singleFiles are single files that may set VFs, of rc.local, sysfsutils and RHEL's rdma-core.
 func singleFiles() map[string]func(line, section string) bool {
 	return map[string]func(line, section string) bool{
 		"/etc/rc.local": writesVFs, "/etc/rc.d/rc.local": writesVFs, "/etc/init.d/boot.local": writesVFs, "/etc/sysfs.conf": writesVFs,
@@ -137,9 +278,10 @@ func ReadOwners(root host.Root, conf modprobe.Conf) ([]Owner, error) {
 		}
 	}
 	for _, name := range sorted(singleFiles()) {
-		r.read(name, source{owns: singleFiles()[name]})
+		r.read(name, source{owns: singleFiles()[name], starts: anyLine})
 	}
 	r.units()
+	r.modprobe(conf)
 	for _, parameter := range []string{"num_vfs", "probe_vf"} {
 		for _, option := range conf.Options(mlx4, parameter) {
 			o := Owner{File: option.File, Line: option.Number, Driver: mlx4, Text: "options " + mlx4 + " " + parameter + "=" + option.Value}
@@ -148,6 +290,22 @@ func ReadOwners(root host.Root, conf modprobe.Conf) ([]Owner, error) {
 		}
 	}
 	return r.found, errors.Join(r.errs...)
+}
+
+// modprobe adds the commands of modprobe.d(5) that set VFs, and the scripts that they start.
+func (r *ownerReader) modprobe(conf modprobe.Conf) {
+	for _, line := range conf {
+		if line.Command != "install" && line.Command != "remove" {
+			continue
+		}
+		text := strings.Join(append([]string{line.Command, line.Module}, line.Rest...), " ")
+		if writesVFs(text, "") {
+			o := Owner{File: line.File, Line: line.Number, Text: text}
+			o.about(text)
+			r.found = append(r.found, o)
+		}
+		r.scripts(text)
+	}
 }
 
 type ownerReader struct {
@@ -202,14 +360,20 @@ func (r *ownerReader) read(name string, s source) {
 		if strings.HasPrefix(line, "[") {
 			section = line
 		}
-		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || !s.owns(line, section) {
+		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+			continue
+		}
+		if s.starts != nil && s.starts(line) {
+			r.scripts(line, s.programs...)
+		}
+		if !s.owns(line, section) {
 			continue
 		}
 		o := Owner{File: name, Line: i + 1, Text: line}
 		if s.subject != nil {
-			o.Names = s.subject(lines[:i], lines[i])
+			o.Names = s.subject(lines, i)
 		}
-		o.about(line + " " + path.Base(name))
+		o.about(line + " " + path.Base(name) + " " + strings.Join(matched(valuesOf(lines, "Path")), " "))
 		r.found = append(r.found, o)
 	}
 }
@@ -268,14 +432,30 @@ func (r *ownerReader) unit(name string) {
 		return
 	}
 	r.read(name, source{owns: writesVFs})
-	for line := range strings.Lines(string(data)) {
+	// A backslash at the end of a line continues it (systemd.syntax(7)).
+	for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", " ")) {
 		key, command, _ := strings.Cut(strings.TrimSpace(line), "=")
-		if !strings.HasPrefix(key, "ExecStart") {
-			continue
+		if strings.HasPrefix(key, "ExecStart") {
+			r.scripts(command)
 		}
-		for word := range strings.FieldsSeq(command) {
-			if word = strings.Trim(strings.TrimLeft(word, "-@:+!"), "\"';"); path.IsAbs(word) && r.isScript(word) {
-				r.read(word, source{owns: writesVFs})
+	}
+}
+
+// scripts adds the lines of the scripts that a command names, also without one of the folders.
+func (r *ownerReader) scripts(command string, folders ...string) {
+	words := strings.FieldsFunc(command, func(c rune) bool { return strings.ContainsRune(" \t\"';&|()=,", c) })
+	for _, word := range words {
+		word = strings.TrimLeft(word, "-@:+!")
+		places := []string{word}
+		if !path.IsAbs(word) {
+			places = nil
+			for _, folder := range folders {
+				places = append(places, path.Join(folder, word))
+			}
+		}
+		for _, name := range places {
+			if r.isScript(name) {
+				r.read(name, source{owns: writesVFs})
 			}
 		}
 	}
@@ -322,7 +502,8 @@ func valuesOf(lines []string, key string) (values []string) {
 
 // mapping returns the key of the YAML mapping that contains a line, which in netplan is the
 // interface, unless a match gives it another name.
-func mapping(before []string, line string) []string {
+func mapping(lines []string, at int) []string {
+	before, line := lines[:at], lines[at]
 	indent := len(line) - len(strings.TrimLeft(line, " "))
 	for _, above := range slices.Backward(before) {
 		own := len(above) - len(strings.TrimLeft(above, " "))

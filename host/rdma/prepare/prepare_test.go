@@ -411,6 +411,28 @@ func TestOwners(t *testing.T) {
 		{"tmpfiles.d", "etc/tmpfiles.d/vfs.conf", "w /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs - - - - 8\n", ":1"},
 		{"the operator", "etc/sriov-operator/pci/0000:0d:00.0", "{\"numVfs\": 8}\n", ":1"},
 		{"modprobe.d of another driver", "etc/modprobe.d/mlx4.conf", "options mlx4_core num_vfs=8\n", ""},
+		{"systemd, continued by a backslash", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c \\\n  'echo 8 > /sys/class/net/eth1/device/sriov_numvfs'\n", ":3"},
+		{"ifupdown", "etc/network/interfaces", "auto eth1\niface eth1 inet manual\n  up echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":3"},
+		{"ifupdown, of any interface", "etc/network/interfaces.d/vfs", "iface eth1 inet manual\n  up echo 8 > /sys/class/net/$IFACE/device/sriov_numvfs\n", ":2"},
+		{"ifupdown, of another interface", "etc/network/interfaces.d/vfs", "iface eth0 inet manual\n  up echo 8 > /sys/class/net/eth0/device/sriov_numvfs\n", ""},
+		{"a script of ifupdown", "etc/network/if-pre-up.d/vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
+		{"a link file", "etc/systemd/network/10-a.link", "[Match]\nOriginalName=eth1\n[Link]\nSR-IOVVirtualFunctions=8\n", ":4"},
+		{"a link file, by a path", "usr/lib/systemd/network/10-a.link", "[Link]\nSR-IOVVirtualFunctions=8\n[Match]\nPath=pci-0000:0d:00.0\n", ":2"},
+		{"a link file, by a pattern", "etc/systemd/network/10-a.link", "[Match]\nOriginalName=eth*\n[Link]\nSR-IOVVirtualFunctions=8\n", ":4"},
+		{"a link file, of another path", "etc/systemd/network/10-a.link", "[Match]\nPath=pci-0000:99:00.0\n[Link]\nSR-IOVVirtualFunctions=8\n", ""},
+		{"a link file, of another interface", "etc/systemd/network/10-a.link", "[Match]\nOriginalName=eth0\n[Link]\nSR-IOVVirtualFunctions=8\n", ""},
+		{"NetworkManager's devices", "etc/NetworkManager/conf.d/vfs.conf", "[device-vfs]\nmatch-device=interface-name:eth1\nsriov-num-vfs=8\n", ":3"},
+		{"NetworkManager's devices, by driver", "etc/NetworkManager/NetworkManager.conf", "[device]\nmatch-device=driver:mlx5_core\nsriov-num-vfs=8\n", ":3"},
+		{"NetworkManager's devices, of another interface", "etc/NetworkManager/conf.d/vfs.conf", "[device-vfs]\nmatch-device=interface-name:eth0\nsriov-num-vfs=8\n", ""},
+		{"a dispatcher of NetworkManager", "etc/NetworkManager/dispatcher.d/pre-up.d/90-vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
+		{"a dispatcher of networkd", "etc/networkd-dispatcher/routable.d/vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
+		{"cron", "etc/cron.d/vfs", "@reboot root echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":1"},
+		{"a crontab of root", "var/spool/cron/crontabs/root", "@reboot echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":1"},
+		{"init.d", "etc/init.d/vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
+		{"a command of modprobe", "etc/modprobe.d/vfs.conf", "install mlx5_core /sbin/modprobe -i mlx5_core; echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":1"},
+		{"nmstate", "etc/nmstate/vfs.yml", "interfaces:\n- name: eth1\n  type: ethernet\n  ethernet:\n    sr-iov:\n      total-vfs: 8\n", ":6"},
+		{"nmstate, with the name below", "etc/nmstate/vfs.yml", "interfaces:\n- ethernet:\n    sr-iov:\n      total-vfs: 8\n  name: eth1\n", ":4"},
+		{"nmstate, of another interface", "etc/nmstate/vfs.yml", "interfaces:\n- name: eth0\n  ethernet:\n    sr-iov:\n      total-vfs: 8\n", ""},
 		{"our own", "etc/systemd/system/gpustack-boot.service", "[Service]\n# sriov_numvfs\nExecStart=/usr/bin/gpustack boot sriov_numvfs\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -418,6 +440,23 @@ func TestOwners(t *testing.T) {
 			_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
 			first, _, _ := strings.Cut(got, "\n")
 			if want := "0000:0d:00.0: /" + test.file + test.want + ": already sets VFs at boot: "; test.want != "" && !strings.HasPrefix(first, want) || test.want == "" && got != "" {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+	for _, test := range []struct{ name, file, text string }{
+		{"udev", "etc/udev/rules.d/80-vfs.rules", "ACTION==\"add\", SUBSYSTEM==\"net\", RUN+=\"/usr/local/bin/vfs %k\"\n"},
+		{"udev, from its folder", "etc/udev/rules.d/80-vfs.rules", "ACTION==\"add\", RUN+=\"../../local/bin/vfs %k\"\n"},
+		{"a continued line of a unit", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh \\\n /usr/local/bin/vfs\n"},
+		{"cron", "etc/crontab", "@reboot root /usr/local/bin/vfs\n"},
+		{"rc.local", "etc/rc.local", "#!/bin/sh\n/usr/local/bin/vfs &\n"},
+		{"modprobe", "etc/modprobe.d/vfs.conf", "install mlx5_core /usr/local/bin/vfs\n"},
+		{"ifupdown", "etc/network/interfaces", "iface eth1 inet manual\n  post-up /usr/local/bin/vfs\n"},
+	} {
+		t.Run("a script that is started by "+test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- "+test.file+" --\n"+test.text+"-- usr/local/bin/vfs --\n#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n"))
+			_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
+			if want := "0000:0d:00.0: /usr/local/bin/vfs:2: already sets VFs at boot: "; !strings.HasPrefix(got, want) {
 				t.Errorf("%q, want %q", got, want)
 			}
 		})
