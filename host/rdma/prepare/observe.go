@@ -33,6 +33,7 @@ type Machine struct {
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
 	Owners     []Owner
+	Networks   []Network    // configuration that may match VFs
 	Interfaces []string     // names of all network interfaces
 	Needs      []guard.Need // RDMA among them
 	RDMA       []guard.Need
@@ -81,6 +82,8 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 	keep(err)
 	if len(o.Add) > 0 {
 		m.Owners, err = ReadOwners(root, m.Conf)
+		keep(err)
+		m.Networks, err = ReadNetworks(root)
 		keep(err)
 	}
 	if m.takes(o) {

@@ -381,6 +381,7 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 		}
 		p.VFs = append(p.VFs, vf)
 	}
+	w.networks(*p)
 }
 
 // planned returns the VFs of an adapter as far as they are known before all is read: as many as
