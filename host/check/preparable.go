@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"slices"
@@ -86,7 +87,7 @@ func (v view) leaving() []host.Finding {
 	var findings []host.Finding
 	for _, r := range h.Ask("has come into use since it was recorded: ", gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...).Refused {
 		findings = append(findings, host.Finding{
-			Status: host.Fail, File: machine.AttributeFile(r.Address, ""), Seen: r.Error(), Effect: "the host loses it at the next boot",
+			Status: host.Fail, File: cmp.Or(r.File, machine.AttributeFile(r.Address, "")), Seen: r.Error(), Effect: "the host loses it at the next boot",
 			Remedy: "end the use, or gpustack host prepare --remove " + r.Address.String() + " before the reboot",
 		})
 	}

@@ -36,7 +36,7 @@ func (a Allowed) lifts(devices pci.Devices, r *Refusal) bool {
 		return false
 	}
 	function, use := r.function(), r.use()
-	if slices.ContainsFunc(a.Lifted, func(l host.Lift) bool { return l.Function == function.String() && l.Use == use }) {
+	if slices.ContainsFunc(a.Lifted, func(l host.Lift) bool { return l.Function == function.String() && l.Use == string(use) }) {
 		return true
 	}
 	d := devices.At(function)
@@ -70,7 +70,7 @@ func (a Answer) Err() error {
 func Lifts(lifted []*Refusal) []host.Lift {
 	lifts := []host.Lift{}
 	for _, r := range lifted {
-		if l := (host.Lift{Function: r.function().String(), Use: r.use()}); !slices.Contains(lifts, l) {
+		if l := (host.Lift{Function: r.function().String(), Use: string(r.use())}); !slices.Contains(lifts, l) {
 			lifts = append(lifts, l)
 		}
 	}
@@ -81,11 +81,12 @@ func Lifts(lifted []*Refusal) []host.Lift {
 // if the need goes on. before is put before the reason. A VF that goes is named as a part of its
 // physical function, which --allow names.
 func (h Host) OfNeed(l Leaving, need guard.Need, before string) *Refusal {
-	verdict, _ := Rule(need.Code, l.Kind)
-	if verdict == Unaffected || need.Code == host.CodeInUse && l.Kind != AtBoot { // HeldOf names the process
+	verdict, _ := Rule(Use(need.Use), l.Kind)
+	if verdict == Unaffected {
 		return nil
 	}
-	r := &Refusal{Address: l.Address, Reason: before + need.Reason, Absolute: need.Absolute || verdict == Refused, Code: need.Code}
+	r := &Refusal{Address: l.Address, Reason: before + need.Reason, Absolute: need.Absolute || verdict == Refused, Code: need.Code,
+		Use: Use(need.Use), File: need.File}
 	if d := h.Devices.At(l.Address); l.Kind == Removed && d != nil && d.SRIOV.PF != nil {
 		r.Address, r.Function, r.Reason = *d.SRIOV.PF, &l.Address, fmt.Sprintf("its VF %s %s", l.Address, r.Reason)
 	}
@@ -189,7 +190,7 @@ func errGuests(a pci.Address, what, why string) error {
 // is nil for any other function.
 func OfSwitches(devices pci.Devices, l Leaving) *Refusal {
 	d := devices.At(l.Address)
-	verdict, _ := Rule(host.CodeNVSwitch, l.Kind)
+	verdict, _ := Rule(Use(host.CodeNVSwitch), l.Kind)
 	switch {
 	case d == nil || l.Guests || verdict == Unaffected:
 	case d.IsNVSwitch():

@@ -91,7 +91,7 @@ func (h Host) bonded(root host.Root, a pci.Address) (refusals []*Refusal, err er
 	}
 	for _, need := range h.RDMA {
 		if slices.Contains(bond.Members, need.Address) {
-			refusals = append(refusals, &Refusal{Address: a, Code: host.CodeBondedRDMA, Absolute: need.Absolute,
+			refusals = append(refusals, &Refusal{Address: a, Code: host.CodeBondedRDMA, File: need.File, Absolute: need.Absolute,
 				Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s, which %s", device, bond.Name, need.Reason)})
 		}
 	}

@@ -40,20 +40,38 @@ const (
 // matrix is what each use means for each way in which a function leaves the host, in the order of
 // [gate.Kinds]: at boot, now, removed, making VFs, returned, role.
 var matrix = map[gate.Use][6]gate.Verdict{
-	host.CodeRootDisk:         {no, no, no, free, free, free},
-	host.CodeDisk:             {lifts, lifts, lifts, free, free, free},
-	host.CodeNetwork:          {lifts, lifts, lifts, free, free, free},
-	host.CodeSSHSession:       {lifts, lifts, lifts, free, free, free},
-	host.CodeConsole:          {lifts, lifts, lifts, free, free, free},
-	host.CodeSubnetManager:    {lifts, lifts, lifts, free, free, free},
-	host.CodeInUse:            {lifts, no, no, free, no, free},
-	host.CodeGuestsUnknown:    {free, no, no, free, no, free},
-	host.CodeVirtualFunctions: {no, no, free, free, free, free},
-	host.CodeMediated:         {no, no, free, free, free, free},
-	host.CodeGroup:            {lifts, lifts, free, free, free, free},
-	host.CodeNVSwitch:         {no, no, free, free, free, no},
-	host.CodeBondedRDMA:       {free, free, free, lifts, free, free},
-	host.CodeRole:             {no, no, no, no, free, no},
+	gate.Use(guard.UseMount):             {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseMountNamespace):    {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseSwap):              {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseHolder):            {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UsePool):              {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseTarget):            {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseResume):            {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseTable):             {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseSignature):         {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseDefaultRoute):      {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseSession):           {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseAddress):           {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseUpperLink):         {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseNetworkNamespace):  {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseXDP):               {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseNetconsole):        {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseKdump):             {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseConsole):           {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseManagementConsole): {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseRDMAFileSystem):    {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseRDMADisk):          {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseRDMAProtocol):      {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseSubnetManager):     {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseRDMAProcess):       {lifts, free, free, free, free, free},
+	gate.Use(host.CodeInUse):             {lifts, no, no, free, no, free},
+	gate.Use(host.CodeGuestsUnknown):     {free, no, no, free, no, free},
+	gate.Use(host.CodeVirtualFunctions):  {no, no, free, free, free, free},
+	gate.Use(host.CodeMediated):          {no, no, free, free, free, free},
+	gate.Use(host.CodeGroup):             {lifts, lifts, free, free, free, free},
+	gate.Use(host.CodeNVSwitch):          {no, no, free, free, free, no},
+	gate.Use(host.CodeBondedRDMA):        {free, free, free, lifts, free, free},
+	gate.Use(host.CodeRole):              {no, no, no, no, free, no},
 }
 
 // TestMatrix: each use has a row, and each kind a column.
@@ -70,6 +88,11 @@ func TestMatrix(t *testing.T) {
 			if v, known := gate.Rule(use, kind); !known || v != row[i] {
 				t.Errorf("%s, %s: %v, want %v", use, kind, v, row[i])
 			}
+		}
+	}
+	for _, use := range guard.Uses() {
+		if !slices.Contains(gate.Uses(), gate.Use(use)) {
+			t.Errorf("%s has no rule", use)
 		}
 	}
 	if len(matrix) != len(gate.Uses()) {
@@ -159,16 +182,19 @@ func recordText(t *testing.T, r *rdma.Record) string {
 	return string(text)
 }
 
+// rootDisk is the use of a mount that --allow does not lift.
+const rootDisk gate.Use = "root_disk"
+
 // used is a use of the function at an address, as files show it.
 var used = map[gate.Use]func(a string) (links, files, mounts string){
-	host.CodeRootDisk: func(a string) (string, string, string) { return disk(a, "/") },
-	host.CodeDisk:     func(a string) (string, string, string) { return disk(a, "/data") },
-	host.CodeNetwork: func(a string) (string, string, string) {
+	rootDisk:                 func(a string) (string, string, string) { return disk(a, "/") },
+	gate.Use(guard.UseMount): func(a string) (string, string, string) { return disk(a, "/data") },
+	gate.Use(guard.UseDefaultRoute): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\n", a),
 			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) +
 				"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", ""
 	},
-	host.CodeInUse: func(a string) (string, string, string) {
+	gate.Use(host.CodeInUse): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband_verbs/uverbs9 -> ../../devices/pci0000:00/%s/infiniband_verbs/uverbs9\n", a) +
 				"symlink proc/7/fd/3 -> /dev/infiniband/uverbs9\nmkdir proc/7/map_files\n", fmt.Sprintf("-- %s%s/infiniband_verbs/uverbs9/abi_version --\n1\n", devices, a) +
 				"-- proc/7/comm --\nrping\n-- proc/7/cmdline --\nrping\n-- proc/7/stat --\n7 (rping) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", ""
@@ -301,6 +327,12 @@ func TestPaths(t *testing.T) {
 				links, text, mounts := files(at)
 				root := hosttest.Lay(t, archive(t, p.vfs, links, text, mounts))
 				want := matrix[use][slices.Index(gate.Kinds(), p.kind)]
+				if use == rootDisk {
+					want = matrix[gate.Use(guard.UseMount)][slices.Index(gate.Kinds(), p.kind)]
+					if want == lifts {
+						want = no
+					}
+				}
 				got := free
 				if p.ask(t, root, nil) != nil {
 					got = no
@@ -324,17 +356,17 @@ func TestLeave(t *testing.T) {
 		host gate.Host
 		uses machine.Uses
 	}{
-		host.CodeSSHSession:    {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSSHSession, Reason: "carries this ssh session"}}}},
-		host.CodeConsole:       {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeConsole, Reason: "is the console"}}}},
-		host.CodeSubnetManager: {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSubnetManager, Reason: "runs the fabric's subnet manager"}}}},
-		host.CodeGuestsUnknown: {uses: machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}}},
-		host.CodeNVSwitch:      {},
+		gate.Use(guard.UseSession):       {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSSHSession, Use: guard.UseSession, Reason: "carries this ssh session"}}}},
+		gate.Use(guard.UseConsole):       {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeConsole, Use: guard.UseConsole, Reason: "is the console"}}}},
+		gate.Use(guard.UseSubnetManager): {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSubnetManager, Use: guard.UseSubnetManager, Reason: "runs the fabric's subnet manager"}}}},
+		gate.Use(host.CodeGuestsUnknown): {uses: machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}}},
+		gate.Use(host.CodeNVSwitch):      {},
 	} {
 		test.host.Devices = pci.Devices{{Address: a, Class: &class, Driver: &name}}
-		if use == host.CodeNVSwitch {
+		if use == gate.Use(host.CodeNVSwitch) {
 			test.host.Devices[0].NVSwitchManager = &manager
 		}
-		if use != host.CodeGuestsUnknown {
+		if use != gate.Use(host.CodeGuestsUnknown) {
 			test.uses = machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}}
 		}
 		root := hosttest.Lay(t, "-- etc/hostname --\nx\n")
@@ -443,7 +475,7 @@ func TestHint(t *testing.T) {
 	if got, want := hint(h.OfAdapter(a, p)), "gpustack rdma prepare --remove "+pf; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	h.Needs = []guard.Need{{Address: b, Code: host.CodeNetwork, Reason: "carries the default route, through eth9"}}
+	h.Needs = []guard.Need{{Address: b, Code: host.CodeNetwork, Use: guard.UseDefaultRoute, Reason: "carries the default route, through eth9"}}
 	const use = "end this use first: its VF " + vf + " carries the default route, through eth9"
 	if got := hint(h.OfAdapter(a, p)); got != use {
 		t.Errorf("%s, want %s", got, use)

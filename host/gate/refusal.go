@@ -19,6 +19,8 @@ type Refusal struct {
 	Absolute bool      // --allow cannot lift it
 	Err      error     // the error that it wraps, or nil
 	Code     host.Code // "" for that of Err
+	Use      Use       // "" for the code
+	File     string    // on the machine, that shows the use; "" for none
 }
 
 func (r *Refusal) Error() string {
@@ -54,10 +56,13 @@ func (r *Refusal) function() pci.Address {
 	return r.Address
 }
 
-// use returns the use in the form of records.
-func (r *Refusal) use() string {
+// use returns the use.
+func (r *Refusal) use() Use {
+	if r.Use != "" {
+		return r.Use
+	}
 	code, _ := r.Refusal()
-	return string(code)
+	return Use(code)
 }
 
 // Refuse returns the absolute refusal of a function for a known reason.

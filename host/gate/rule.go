@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 )
 
 // Kind is how a function leaves the host.
@@ -32,8 +33,9 @@ func Kinds() []Kind { return []Kind{AtBoot, Now, Removed, Making, Returned, Role
 // now reports whether functions that leave in this way must not be in use at this moment.
 func (k Kind) now() bool { return k == Now || k == Removed || k == Returned }
 
-// Use is what prevents a function from leaving the host: the code of its refusal.
-type Use = host.Code
+// Use is what prevents a function from leaving the host: a [guard.Use], or the code of another
+// refusal.
+type Use string
 
 // Verdict is what a use means for a kind of leaving.
 type Verdict int
@@ -46,7 +48,7 @@ const (
 )
 
 // rules has a row for each use. What the host needs for its root file system is never lifted,
-// whatever its row says: see [guard.Need.Absolute].
+// whatever its row says: see [guard.Need], Absolute.
 func rules() map[Use]map[Kind]Verdict {
 	row := func(atBoot, now, removed, making, returned, role Verdict) map[Kind]Verdict {
 		return map[Kind]Verdict{AtBoot: atBoot, Now: now, Removed: removed, Making: making, Returned: returned, Role: role}
@@ -56,23 +58,42 @@ func rules() map[Use]map[Kind]Verdict {
 	// Guests that share a function lose their parts of it. A VF has neither VFs nor mediated devices.
 	shared := row(Refused, Refused, Unaffected, Unaffected, Unaffected, Unaffected)
 	return map[Use]map[Kind]Verdict{
-		host.CodeDisk:          need,
-		host.CodeNetwork:       need,
-		host.CodeSSHSession:    need,
-		host.CodeConsole:       need,
-		host.CodeSubnetManager: need,
-		host.CodeRootDisk:      row(Refused, Refused, Refused, Unaffected, Unaffected, Unaffected),
+		Use(guard.UseMount):             need,
+		Use(guard.UseMountNamespace):    need,
+		Use(guard.UseSwap):              need,
+		Use(guard.UseHolder):            need,
+		Use(guard.UsePool):              need,
+		Use(guard.UseTarget):            need,
+		Use(guard.UseResume):            need,
+		Use(guard.UseTable):             need,
+		Use(guard.UseSignature):         need,
+		Use(guard.UseDefaultRoute):      need,
+		Use(guard.UseSession):           need,
+		Use(guard.UseAddress):           need,
+		Use(guard.UseUpperLink):         need,
+		Use(guard.UseNetworkNamespace):  need,
+		Use(guard.UseXDP):               need,
+		Use(guard.UseNetconsole):        need,
+		Use(guard.UseKdump):             need,
+		Use(guard.UseConsole):           need,
+		Use(guard.UseManagementConsole): need,
+		Use(guard.UseRDMAFileSystem):    need,
+		Use(guard.UseRDMADisk):          need,
+		Use(guard.UseRDMAProtocol):      need,
+		Use(guard.UseSubnetManager):     need,
+		// Of a function that goes now, HeldOf names the process.
+		Use(guard.UseRDMAProcess): row(Liftable, Unaffected, Unaffected, Unaffected, Unaffected, Unaffected),
 		// A process or a guest loses the function at the next boot, or keeps it from going now.
-		host.CodeInUse: row(Liftable, Refused, Refused, Unaffected, Refused, Unaffected),
+		Use(host.CodeInUse): row(Liftable, Refused, Refused, Unaffected, Refused, Unaffected),
 		// At the next boot no guest runs.
-		host.CodeGuestsUnknown:    row(Unaffected, Refused, Refused, Unaffected, Refused, Unaffected),
-		host.CodeVirtualFunctions: shared,
-		host.CodeMediated:         shared,
-		host.CodeGroup:            row(Liftable, Liftable, Unaffected, Unaffected, Unaffected, Unaffected),
+		Use(host.CodeGuestsUnknown):    row(Unaffected, Refused, Refused, Unaffected, Refused, Unaffected),
+		Use(host.CodeVirtualFunctions): shared,
+		Use(host.CodeMediated):         shared,
+		Use(host.CodeGroup):            row(Liftable, Liftable, Unaffected, Unaffected, Unaffected, Unaffected),
 		// What manages the switches of a board manages them for the host and all guests.
-		host.CodeNVSwitch:   row(Refused, Refused, Unaffected, Unaffected, Unaffected, Refused),
-		host.CodeBondedRDMA: row(Unaffected, Unaffected, Unaffected, Liftable, Unaffected, Unaffected),
-		host.CodeRole:       row(Refused, Refused, Refused, Refused, Unaffected, Refused),
+		Use(host.CodeNVSwitch):   row(Refused, Refused, Unaffected, Unaffected, Unaffected, Refused),
+		Use(host.CodeBondedRDMA): row(Unaffected, Unaffected, Unaffected, Liftable, Unaffected, Unaffected),
+		Use(host.CodeRole):       row(Refused, Refused, Refused, Refused, Unaffected, Refused),
 	}
 }
 

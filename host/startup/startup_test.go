@@ -603,7 +603,7 @@ func TestCarries(t *testing.T) {
 	if err := k.revert(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("revert: %v", err)
 	}
-	r.Allowed = []host.Lift{{Function: vf, Use: "network"}}
+	r.Allowed = []host.Lift{{Function: vf, Use: "default_route"}}
 	k.record(&r)
 	if _, err := k.run(); err != nil {
 		t.Errorf("allowed: %v", err)

@@ -336,8 +336,8 @@ func TestLeaving(t *testing.T) {
 		{"VFs with a route, removed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Remove: one}, refused},
 		{"the same, allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Remove: one, Allow: one}, ""},
 		{"the same, allowed for the VF", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Remove: one, Allow: []pci.Address{vf}}, ""},
-		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "network"}), prepare.Options{Remove: one}, ""},
-		{"another use was allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "disk"}), prepare.Options{Remove: one}, refused},
+		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "default_route"}), prepare.Options{Remove: one}, ""},
+		{"another use was allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "mount"}), prepare.Options{Remove: one}, refused},
 		{"VFs with a route, none", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{None: true}, refused},
 		{"VFs with a route, for guests", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, refused},
 		{"VFs with a route, another number", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Add: one, VFs: 4}, refused},
@@ -372,7 +372,7 @@ func TestLeaving(t *testing.T) {
 		t.Error(err)
 	}
 	lifted, err := gate.Permit(root, edit.Plan{c}, gate.Allowed{Functions: []pci.Address{vf}})
-	if want := []host.Lift{{Function: vf.String(), Use: "network"}}; err != nil || !slices.Equal(lifted, want) {
+	if want := []host.Lift{{Function: vf.String(), Use: "default_route"}}; err != nil || !slices.Equal(lifted, want) {
 		t.Errorf("%v, %v, want %v", lifted, err, want)
 	}
 }
