@@ -209,7 +209,7 @@ func named(err error, a pci.Address) error {
 
 // records returns what is recorded, of which a function and its VFs have one role.
 func (w *wanting) records() gate.Records {
-	return gate.Records{Guests: w.Guests, Containers: w.Machine.Recorded, RDMA: w.RDMA}
+	return gate.Records{Guests: w.Guests, Containers: w.Recorded, RDMA: w.RDMA}
 }
 
 // gpu returns why a GPU cannot be for containers.
