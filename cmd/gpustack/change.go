@@ -16,6 +16,7 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/startup"
@@ -44,7 +45,16 @@ func (u *ui) runner(root host.Root) host.Runner {
 // whose refusals --allow lifts.
 func (u *ui) binder(root host.Root, timeout time.Duration, allow ...pci.Address) driver.Binder {
 	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout,
-		Offering: u.offering(root), Gate: gate.Drivers(root, allow)}
+		Offering: u.offering(root), Gate: gate.Drivers(root, allow, claim)}
+}
+
+// claim opens a disk exclusively, in a process of its own, until it is released.
+func claim(disk string) (release func() error, err error) {
+	held, err := guard.Claim(driver.DefaultTimeout, disk)
+	if err != nil {
+		return nil, err
+	}
+	return held.Release, nil
 }
 
 // engine returns the engine for changes of files and drivers of the machine below root. A command

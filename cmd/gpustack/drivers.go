@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -141,17 +141,11 @@ func (c *changing) services(ctx context.Context, plan driver.Plan, mode bind.Mod
 // in, and the addresses of its interfaces. For any other root it returns the zero value. If it
 // fails, the guard derives what is missing from files, as far as they show it.
 func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
-	var running guard.Running
 	if kernel.Ready() != nil {
-		return running, nil
+		return guard.Running{}, nil
 	}
-	var err, addressesErr, linksErr error
-	if running.Session = os.Getenv("SSH_CONNECTION"); running.Session == "" {
-		running.Session, err = guard.Connection(root, os.Getppid())
-	}
-	running.Addresses, addressesErr = guard.ReadAddresses()
-	running.Links, linksErr = guard.ReadLinks(root)
-	return running, errors.Join(err, addressesErr, linksErr)
+	running, session, unread := gate.ReadRunning(root)
+	return running, errors.Join(session, unread)
 }
 
 // show prints a plan and carries it out if the operator confirms it.

@@ -39,8 +39,9 @@ type Binder struct {
 	// recovered or read.
 	Patience time.Duration
 	// Gate, if not nil, is asked immediately before functions are unbound: it returns an error that
-	// names every use which prevents that, and what --allow lifts of them.
-	Gate func(changes []Change) ([]host.Lift, error)
+	// names every use which prevents that, or what --allow lifts of them. What it holds so that no new
+	// use comes is released when the functions are unbound.
+	Gate func(changes []Change) (lifted []host.Lift, release func() error, err error)
 	// Offering is what containers are offered. nil if a plan cannot have functions of containers.
 	Offering Offering
 }
@@ -160,7 +161,7 @@ func (c *Binding) Back() (Plan, error) {
 // all changes are rolled back. If the kernel is stuck in a step (host.ErrStuck), the change
 // remains open.
 func (c *Binding) Apply(ctx context.Context, save func() error) (change.Outcome, error) {
-	outcome, err := change.Run(ctx, c.binder.steps(c.plan, c.asked(c.plan, save)), change.OnError)
+	outcome, err := change.Run(ctx, c.steps(c.plan, save), change.OnError)
 	if outcome != change.Stands {
 		return outcome, rolledBack(ctx, err, c.plan)
 	}
@@ -182,7 +183,7 @@ func (c *Binding) Undo(ctx context.Context, save func() error) (change.Outcome, 
 	if err != nil {
 		return change.Open, err
 	}
-	switch outcome, err := change.Run(ctx, c.binder.steps(p, c.asked(p, save)), change.OnInterrupt); outcome {
+	switch outcome, err := change.Run(ctx, c.steps(p, save), change.OnInterrupt); outcome {
 	case change.Stands:
 		return change.Reverted, nil
 	case change.None:
@@ -192,19 +193,23 @@ func (c *Binding) Undo(ctx context.Context, save func() error) (change.Outcome, 
 	}
 }
 
-// asked returns the step that asks the gate. What --allow lifts is recorded before a function is
-// unbound: recovery honours it.
-func (c *Binding) asked(p Plan, save func() error) change.Step {
-	return change.Step{Apply: func(context.Context) error {
+// asked returns the step that asks the gate, and the step that comes after drivers have changed.
+// What --allow lifts is recorded before a function is unbound: recovery honours it.
+func (c *Binding) asked(p Plan, save func() error) (before, after change.Step) {
+	release := func() error { return nil }
+	before.Apply = func(context.Context) error {
 		if c.binder.Gate == nil || len(p.Changes) == 0 {
 			return nil
 		}
 		var err error
-		if c.lifted, err = c.binder.Gate(p.Changes); err != nil || len(c.lifted) == 0 {
+		if c.lifted, release, err = c.binder.Gate(p.Changes); err != nil || len(c.lifted) == 0 {
 			return err
 		}
 		return save()
-	}}
+	}
+	after.Apply = func(context.Context) error { return release() }
+	before.Undo = func(context.Context) error { return release() }
+	return before, after
 }
 
 // Recover completes or reverts the changes that a killed run has left in this boot. An IOMMU group
@@ -312,10 +317,16 @@ func (b Binder) unchanged(changes []Change) error {
 	return errors.Join(errs...)
 }
 
+// steps returns the steps of a plan of the change.
+func (c *Binding) steps(p Plan, save func() error) []change.Step {
+	before, after := c.asked(p, save)
+	return c.binder.steps(p, before, after)
+}
+
 // steps returns the steps of a plan: take functions from the containers' specs, stop services, load
 // modules, ask the gate, bind functions, open groups, add functions to the specs, then start
 // services.
-func (b Binder) steps(p Plan, asked change.Step) []change.Step {
+func (b Binder) steps(p Plan, asked, changed change.Step) []change.Step {
 	steps := b.withdraw(p)
 	run := func(ctx context.Context, argv []string) error {
 		_, err := b.Kernel.Run(ctx, argv)
@@ -369,6 +380,7 @@ func (b Binder) steps(p Plan, asked change.Step) []change.Step {
 			},
 		})
 	}
+	steps = append(steps, changed)
 	if len(p.Groups) > 0 {
 		steps = append(steps, change.Step{Apply: func(context.Context) error { return b.prove(p.Groups) }})
 	}

@@ -686,11 +686,11 @@ func TestGate(t *testing.T) {
 	refused, lift := errors.New("carries the default route"), host.Lift{Function: "0000:01:00.0", Use: "network"}
 	gated := func(t *testing.T, root host.Root, k *kernel, err error) machineBinder {
 		b := binder(t, root, k)
-		b.Gate = func(changes []driver.Change) ([]host.Lift, error) {
+		b.Gate = func(changes []driver.Change) ([]host.Lift, func() error, error) {
 			if len(changes) == 0 || len(k.log) > 0 && strings.Contains(k.log[len(k.log)-1], "unbind") {
 				t.Errorf("asked after %q, of %v", k.log, changes)
 			}
-			return []host.Lift{lift}, err
+			return []host.Lift{lift}, func() error { return nil }, err
 		}
 		b.engine.Kinds = []change.Kind{b.Binder}
 		return b

@@ -190,9 +190,11 @@ func (b Binder) settle(changes []Change, release bool) (stand bool, err error) {
 		}
 	}
 	if b.Gate != nil {
-		if _, err := b.Gate(back); err != nil {
-			return false, &useError{err}
+		_, done, useErr := b.Gate(back)
+		if useErr != nil {
+			return false, &useError{useErr}
 		}
+		defer func() { err = errors.Join(err, done()) }()
 	}
 	for _, c := range back {
 		// A function that was bound to a third driver meanwhile remains bound to it.

@@ -2,22 +2,34 @@ package gate
 
 import (
 	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
 )
 
+// Claim opens a disk exclusively until release is called ([guard.Claim]).
+type Claim func(disk string) (release func() error, err error)
+
 // Drivers returns the gate of host/driver, which is asked immediately before functions are unbound:
 // of functions that leave the host, and of functions that return to it from guests. It returns what
 // --allow lifts. allow are the functions whose refusals it lifts in addition to what is recorded.
-func Drivers(root host.Root, allow []pci.Address) func([]driver.Change) ([]host.Lift, error) {
-	return func(changes []driver.Change) ([]host.Lift, error) {
+//
+// claim, if not nil, is the second opinion on the disks of functions that leave: files do not show
+// every use. They are held until the returned function is called, so that nothing uses them before
+// they are gone. A disk of which --allow lifts a use is not claimed.
+func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Change) ([]host.Lift, func() error, error) {
+	return func(changes []driver.Change) (_ []host.Lift, release func() error, err error) {
+		release = func() error { return nil }
 		var leaving []Leaving
 		for _, c := range changes {
 			now, err := driver.Read(root, c.Address)
 			if err != nil && !errors.Is(err, driver.ErrGone) {
-				return nil, err
+				return nil, release, err
 			}
 			switch {
 			case now.Driver == "" || now.Driver == c.After.Driver && !c.Any:
@@ -28,21 +40,73 @@ func Drivers(root host.Root, allow []pci.Address) func([]driver.Change) ([]host.
 			}
 		}
 		if len(leaving) == 0 {
-			return nil, nil
+			return nil, release, nil
 		}
 		devices, _, err := pci.Scan(root, pci.Options{})
 		if err != nil {
-			return nil, err
+			return nil, release, err
 		}
 		allowed, err := ReadAllowed(root)
 		if err != nil {
-			return nil, err
+			return nil, release, err
 		}
 		h, uses, err := Observe(root, devices, leaving)
 		if err != nil {
-			return nil, err
+			return nil, release, err
 		}
 		lifted, err := h.Leave(root, uses, allowed.And(Allowed{Functions: allow}), leaving...)
-		return Lifts(lifted), err
+		if err != nil || claim == nil {
+			return Lifts(lifted), release, err
+		}
+		var disks []string
+		for _, l := range leaving {
+			if l.Kind == Now && !slices.ContainsFunc(lifted, func(r *Refusal) bool { return r.function() == l.Address }) {
+				of, err := Disks(root, l.Address)
+				if err != nil {
+					return nil, release, err
+				}
+				disks = append(disks, of...)
+			}
+		}
+		release, err = claimed(claim, disks)
+		return Lifts(lifted), release, err
 	}
+}
+
+// claimed claims disks, all or none. The returned function releases them.
+func claimed(claim Claim, disks []string) (func() error, error) {
+	var held []func() error
+	release := func() error {
+		var errs []error
+		for _, r := range held {
+			errs = append(errs, r())
+		}
+		held = nil
+		return errors.Join(errs...)
+	}
+	for _, name := range disks {
+		r, err := claim("/dev/" + strings.ReplaceAll(name, "!", "/"))
+		if err != nil {
+			return func() error { return nil }, errors.Join(err, release())
+		}
+		held = append(held, r)
+	}
+	return release, nil
+}
+
+// Disks returns the names in sysfs of the whole disks below a function.
+func Disks(root host.Root, a pci.Address) (disks []string, err error) {
+	const blockDir = "/sys/class/block"
+	names, err := list(root, blockDir)
+	for _, name := range names {
+		place, realErr := root.Real(path.Join(blockDir, name))
+		partition, existsErr := root.Exists(path.Join(place, "partition"))
+		if err := errors.Join(realErr, existsErr); err != nil {
+			return nil, fmt.Errorf("%s/%s: %w", blockDir, name, host.Cause(err))
+		}
+		if !partition && strings.Contains(place, "/"+a.String()+"/") {
+			disks = append(disks, name)
+		}
+	}
+	return disks, err
 }

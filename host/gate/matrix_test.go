@@ -259,7 +259,7 @@ func paths() []path {
 			return err
 		}},
 		{"host bind, carried out, undone and recovered", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
-			_, err := gate.Drivers(root, allow)([]driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}})
+			_, _, err := gate.Drivers(root, allow, nil)([]driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}})
 			return err
 		}},
 		{"undo of host bind", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
@@ -484,5 +484,35 @@ func TestHint(t *testing.T) {
 		if got := hint(err); got != use {
 			t.Errorf("%s, want %s", got, use)
 		}
+	}
+}
+
+// TestClaim: the disks of a function that leaves now are held until it is unbound. One that the
+// kernel refuses prevents that, and the others are released.
+func TestClaim(t *testing.T) {
+	links, files, _ := disk(pf, "/")
+	links += "symlink sys/class/block/nvme0n1p1 -> ../../devices/pci0000:00/" + pf + "/nvme/nvme0/nvme0n1/nvme0n1p1\nsymlink sys/class/block/nvme1n1 -> ../../devices/pci0000:00/" + pf + "/nvme/nvme1/nvme1n1\n"
+	files += "-- " + devices + pf + "/nvme/nvme0/nvme0n1/nvme0n1p1/partition --\n1\n-- " + devices + pf + "/nvme/nvme1/nvme1n1/size --\n8\n"
+	root := hosttest.Lay(t, archive(t, false, links, files, ""))
+	var log []string
+	refuse := ""
+	ask := gate.Drivers(root, nil, func(disk string) (func() error, error) {
+		if disk == refuse {
+			return nil, guard.ErrClaimed
+		}
+		log = append(log, "claim "+disk)
+		return func() error { log = append(log, "release "+disk); return nil }, nil
+	})
+	change := []driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "nvme"}, After: driver.State{Driver: machine.VFIO}}}
+	_, release, err := ask(change)
+	if err != nil || !slices.Equal(log, []string{"claim /dev/nvme0n1", "claim /dev/nvme1n1"}) {
+		t.Errorf("%q, %v", log, err)
+	}
+	if err := release(); err != nil || len(log) != 4 {
+		t.Errorf("%q, %v", log, err)
+	}
+	log, refuse = nil, "/dev/nvme1n1"
+	if _, _, err := ask(change); !errors.Is(err, guard.ErrClaimed) || !slices.Equal(log, []string{"claim /dev/nvme0n1", "release /dev/nvme0n1"}) {
+		t.Errorf("%q, %v", log, err)
 	}
 }

@@ -11,24 +11,25 @@ import (
 	"gpustack/host/pci"
 )
 
-// ReadRunning returns what only a running machine shows: the ssh session that this process belongs
-// to, and the addresses of interfaces. For any other root it returns the zero value. If it fails,
-// the guard derives what is missing from files, as far as they show it.
-func ReadRunning(root host.Root) (running guard.Running, err error) {
-	if root.Path("/") != "/" {
-		return running, nil
-	}
-	var addressesErr error
-	running.Session, err = guard.Connection(root, os.Getpid())
+// ReadRunning returns what only the running machine shows beside its files: the ssh session that
+// this process belongs to, the addresses of interfaces, and interfaces of other network namespaces.
+// session is the error of the session alone, whose interface has an address.
+func ReadRunning(root host.Root) (running guard.Running, session, unread error) {
+	var addressesErr, linksErr error
+	running.Session, session = guard.Connection(root, os.Getpid())
 	running.Addresses, addressesErr = guard.ReadAddresses()
-	return running, errors.Join(err, addressesErr)
+	running.Links, linksErr = guard.ReadLinks(root)
+	return running, session, errors.Join(addressesErr, linksErr)
 }
 
 // Observe reads what uses functions at this moment, for what is about to be carried out. A file
 // that cannot be read is an error: it may hide a use.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
-	// The plan has warned of a session that cannot be determined; its interface has an address.
-	running, _ := ReadRunning(root)
+	var running guard.Running
+	var runningErr error
+	if root.Path("/") == "/" {
+		running, _, runningErr = ReadRunning(root) // the plan has warned of a session that is unknown
+	}
 	h := Host{Devices: devices}
 	needs, needsErr := guard.Needs(root, devices, running)
 	var rdmaErr, mediatedErr, recordErr error
@@ -43,7 +44,7 @@ func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, mach
 	if !slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.now() }) {
 		usesErr = nil
 	}
-	return h, uses, errors.Join(needsErr, rdmaErr, mediatedErr, recordErr, usesErr)
+	return h, uses, errors.Join(runningErr, needsErr, rdmaErr, mediatedErr, recordErr, usesErr)
 }
 
 // isNetwork reports whether a function may be a network adapter.
