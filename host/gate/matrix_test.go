@@ -194,6 +194,15 @@ var used = map[gate.Use]func(a string) (links, files, mounts string){
 			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) +
 				"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", ""
 	},
+	gate.Use(guard.UseUpperLink): func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\nsymlink %s%[1]s/net/eth9/master -> ../../../../virtual/net/ovs-system\n", a, devices),
+			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a), ""
+	},
+	gate.Use(guard.UseHolder): func(a string) (string, string, string) {
+		links, files, _ := disk(a, "")
+		return links + "symlink sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0\nsymlink " + devices + a + "/nvme/nvme0/nvme0n1/holders/dm-0 -> ../../../../../../virtual/block/dm-0\n",
+			files + "-- sys/devices/virtual/block/dm-0/dm/name --\nnova-disk\n-- sys/devices/virtual/block/dm-0/dm/uuid --\nLVM-x\n-- sys/devices/virtual/block/dm-0/dev --\n253:0\n", ""
+	},
 	gate.Use(host.CodeInUse): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband_verbs/uverbs9 -> ../../devices/pci0000:00/%s/infiniband_verbs/uverbs9\n", a) +
 				"symlink proc/7/fd/3 -> /dev/infiniband/uverbs9\nmkdir proc/7/map_files\n", fmt.Sprintf("-- %s%s/infiniband_verbs/uverbs9/abi_version --\n1\n", devices, a) +
