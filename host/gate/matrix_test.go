@@ -525,3 +525,20 @@ func TestClaim(t *testing.T) {
 		t.Errorf("%q, %v", log, err)
 	}
 }
+
+// TestUnread: what the host needs cannot be read, which keeps functions from leaving it, and none
+// from returning or from being offered to containers.
+func TestUnread(t *testing.T) {
+	root := hosttest.Lay(t, archive(t, false, "", "", "too few\n"))
+	a := address(t, pf)
+	scanned, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range gate.Kinds() {
+		_, _, err := gate.Observe(root, scanned, []gate.Leaving{{Address: a, Kind: kind}})
+		if minds := kind != gate.Returned && kind != gate.Role; (err != nil) != minds {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}

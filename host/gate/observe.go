@@ -23,21 +23,23 @@ func ReadRunning(root host.Root) (running guard.Running, session, unread error) 
 }
 
 // Observe reads what uses functions at this moment, for what is about to be carried out. A file
-// that cannot be read is an error: it may hide a use.
+// that cannot be read is an error: it may hide a use. What the host needs is read only if a function
+// leaves that it may need: it must not keep functions from the host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
-	var running guard.Running
-	var runningErr error
-	if root.Path("/") == "/" {
-		running, _, runningErr = ReadRunning(root) // the plan has warned of a session that is unknown
-	}
 	h := Host{Devices: devices}
-	needs, needsErr := guard.Needs(root, devices, running)
-	var rdmaErr, mediatedErr, recordErr error
-	if slices.ContainsFunc(leaving, func(l Leaving) bool { return isNetwork(devices.At(l.Address)) }) {
-		h.RDMA, rdmaErr = guard.RDMANeeds(root, devices)
+	var runningErr, needsErr, rdmaErr, mediatedErr, recordErr error
+	if slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.mindsNeeds() }) {
+		var running guard.Running
+		if root.Path("/") == "/" {
+			running, _, runningErr = ReadRunning(root) // the plan has warned of a session that is unknown
+		}
+		h.Needs, needsErr = guard.Needs(root, devices, running)
+		if slices.ContainsFunc(leaving, func(l Leaving) bool { return isNetwork(devices.At(l.Address)) }) {
+			h.RDMA, rdmaErr = guard.RDMANeeds(root, devices)
+		}
+		h.Needs = append(h.Needs, h.RDMA...)
+		h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	}
-	h.Needs = append(needs, h.RDMA...)
-	h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	h.Recorded, h.Containers, recordErr = machine.ReadRecord(root)
 	uses, usesErr := machine.ObserveUses(root, devices, root.Path("/") == "/")
 	// At the next boot these users are gone: that they are unknown is a warning of the plan.

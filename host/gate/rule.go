@@ -33,6 +33,9 @@ func Kinds() []Kind { return []Kind{AtBoot, Now, Removed, Making, Returned, Role
 // now reports whether functions that leave in this way must not be in use at this moment.
 func (k Kind) now() bool { return k == Now || k == Removed || k == Returned }
 
+// mindsNeeds reports whether what the host needs can prevent that functions leave in this way.
+func (k Kind) mindsNeeds() bool { return k != Returned && k != Role }
+
 // Use is what prevents a function from leaving the host: a [guard.Use], or the code of another
 // refusal.
 type Use string
