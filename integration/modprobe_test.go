@@ -51,6 +51,9 @@ func TestModprobeConf(t *testing.T) {
 		"usr/lib/modprobe.d/hidden.conf":   "options vfio-pci ids=6666:6666\n",
 		"run/modprobe.d/c.conf":            "options vfio-pci ids=7777:7777\n",
 		"usr/local/lib/modprobe.d/zz.conf": "options vfio-pci ids=8888:8888\n",
+		"etc/modprobe.d/dos.conf":          "blacklist my_dos\r\noptions vfio-pci ids=9999:9999\r\noptions vfio-pci\\\r\n ids=9999:0000\n",
+		"etc/modprobe.d/spaces.conf":       "blacklist my_a\u00a0\nblacklist my_b\vc\n \tblacklist\tmy_d\nblacklist\u00a0my_e\n",
+		"etc/modprobe.d/slashes.conf":      "# old \\\nblacklist my_old\nblacklist my_nou\\veau\nblacklist my_f\\\\g\nblacklist my_nou\\\nvidia\nblacklist my_last\\",
 	})
 	r, err := host.NewRoot(root)
 	if err != nil {
@@ -61,14 +64,20 @@ func TestModprobeConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ours, theirs []string
-	for _, o := range conf {
-		if o.Command == "options" && o.Module == "vfio_pci" {
-			ours = append(ours, strings.Join(append([]string{o.Command, o.Module}, o.Rest...), " "))
+	for _, command := range []string{"blacklist", "options"} { // modprobe prints them in this order
+		for _, o := range conf {
+			if o.Command == command && (command == "blacklist" || o.Module == "vfio_pci") {
+				ours = append(ours, strings.Join(append([]string{o.Command, o.Module}, o.Rest...), " "))
+			}
 		}
 	}
 	for line := range strings.Lines(mustInDebian(t, root, "chroot", root, "modprobe", "--showconfig")) {
-		if strings.HasPrefix(line, "options vfio_pci ") {
-			theirs = append(theirs, strings.Join(strings.Fields(line), " "))
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "options vfio_pci "):
+			theirs = append(theirs, strings.Join(strings.Fields(line), " ")) // the kernel splits them
+		case strings.HasPrefix(line, "blacklist my_"): // others are Debian's
+			theirs = append(theirs, line)
 		}
 	}
 	if diff := cmp.Diff(theirs, ours); diff != "" || len(theirs) == 0 {

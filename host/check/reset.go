@@ -6,7 +6,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/machine"
-	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 )
 
@@ -30,7 +29,7 @@ func (v view) reset() []host.Finding {
 		}
 		gpus++
 		if len(d.ResetMethods) > 0 || d.ResetMethods == nil && v.Inspected[d.Address].Resets {
-			methods = modprobe.AddIDs(methods, strings.Join(d.ResetMethods, ","))
+			methods = append(methods, without(d.ResetMethods, methods)...)
 			continue
 		}
 		findings = append(findings, host.Finding{

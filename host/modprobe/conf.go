@@ -2,6 +2,7 @@ package modprobe
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -60,26 +61,81 @@ func ReadConf(root host.Root, except ...string) (Conf, error) {
 	return conf, nil
 }
 
-// parse parses the lines of a file as modprobe does: a backslash at the end continues a line, and
-// malformed lines are ignored.
+// parse parses the lines of a file as kmod does (libkmod/libkmod-config.c, kmod_config_parse): it
+// splits them at spaces and tabs only, and ignores malformed ones.
 func parse(file, text string) Conf {
 	var conf Conf
-	number, joined := 0, ""
-	for line := range strings.Lines(text) {
-		number++
-		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
-		if rest, ok := strings.CutSuffix(line, `\`); ok {
-			joined += rest
+	for line, number := range joined(text) {
+		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		words := strings.Fields(joined + line)
-		joined = ""
-		if len(words) < 2 || strings.HasPrefix(words[0], "#") {
+		command, rest := cutWord(line)
+		module, rest := cutWord(rest)
+		if module == "" || strings.HasPrefix(command, "#") {
 			continue
 		}
-		conf = append(conf, Line{file, number, words[0], Normal(words[1]), words[2:]})
+		conf = append(conf, Line{file, number, command, Normal(module), words(command, rest)})
 	}
 	return conf
+}
+
+// joined returns the lines of a text with the numbers of their last lines in the file, as kmod reads
+// them (shared/util.c, freadline_wrapped): without backslashes, of which one at the end of a line
+// continues it, and with the byte FF for one at the end of the file.
+func joined(text string) iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		var line []byte
+		number := 1
+		for i := 0; i < len(text); i++ {
+			switch c := text[i]; {
+			case c == '\n':
+				if !yield(string(line), number) {
+					return
+				}
+				line = line[:0]
+				number++
+			case c != '\\':
+				line = append(line, c)
+			case i+1 == len(text):
+				line = append(line, 0xff)
+			default:
+				if i++; text[i] == '\n' {
+					number++
+				} else {
+					line = append(line, text[i])
+				}
+			}
+		}
+		if len(line) > 0 {
+			yield(string(line), number)
+		}
+	}
+}
+
+// cutWord returns the first word of a line and what follows it.
+func cutWord(line string) (word, rest string) {
+	line = strings.TrimLeft(line, " \t")
+	if end := strings.IndexAny(line, " \t"); end >= 0 {
+		return line[:end], line[end:]
+	}
+	return line, ""
+}
+
+// words splits what follows a module's name. kmod passes it on: options to the kernel, for which the
+// byte A0 is a space too (Linux, lib/ctype.c and lib/cmdline.c, next_arg).
+func words(command, rest string) []string {
+	var words []string
+	start := 0
+	for i := range len(rest) + 1 {
+		if i < len(rest) && strings.IndexByte(" \t\n\v\f\r", rest[i]) < 0 && (rest[i] != 0xa0 || command != "options") {
+			continue
+		}
+		if i > start {
+			words = append(words, rest[start:i])
+		}
+		start = i + 1
+	}
+	return words
 }
 
 // Option is the value of a module's parameter in a line of configuration.
@@ -96,7 +152,7 @@ func (c Conf) Options(module, parameter string) []Option {
 			continue
 		}
 		for _, word := range line.Rest {
-			if name, value, ok := strings.Cut(word, "="); ok && Normal(name) == Normal(parameter) {
+			if name, value, ok := strings.Cut(strings.Trim(word, `"`), "="); ok && Normal(name) == Normal(parameter) {
 				options = append(options, Option{line, strings.Trim(value, `"`)})
 			}
 		}
