@@ -7,7 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
+
+	"gpustack/host"
 )
 
 // Mask returns the content of a file with the same lines, and without what must not leave the
@@ -80,31 +81,29 @@ func ofGuests(name string) bool {
 
 const hidden = "***"
 
-// Secrets of boot configuration: GRUB's hashes (GRUB manual, "password_pbkdf2"; user.cfg of RHEL
-// has one in GRUB2_PASSWORD) and passwords in plain text, arguments and mount options that are
-// named like a secret (rd.iscsi.password=, inst.rootpw=, systemd.set_credential=), and what stands
-// before the @ of an address (netroot=iscsi:user:password@host of dracut.cmdline(7),
-// http://user:password@host). A value may be in quotes, which GRUB escapes within others, or be in
-// quotes with its name.
+// Secrets of configuration files: GRUB's hashes (GRUB manual, "password_pbkdf2"; user.cfg of RHEL
+// has one in GRUB2_PASSWORD) and passwords in plain text, arguments, mount options, parts of URLs'
+// queries and lines that are named like a secret (rd.iscsi.password=, inst.rootpw=,
+// systemd.set_credential=), and what stands before the @ of an address
+// (netroot=iscsi:user:password@host of dracut.cmdline(7), http://user:password@host). A value may
+// be in quotes, which GRUB escapes within others, or be in quotes with its name. JSON stays JSON.
 var (
-	grubHash  = lazy(`grub\.pbkdf2\.[^\s"']+`)
-	grubPlain = lazy(`\b(password(?:_pbkdf2)?[ \t]+)(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\.|[^;\n"'\\])*(?:["'][^\n]*)?`)
-	quoted    = lazy(`(?im)((?:^|[ \t])["']` + sensitive + `)[^"'\n]*`)
-	argument  = lazy(`(?i)(` + sensitive + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s"'][^\s]*[^\s"';\\]|[^\s"';\\])`)
-	option    = lazy(`(?i)(` + sensitive + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s,"'\\]+)`)
-	percent   = lazy(`(?i)(\buser(?:name)?=[^\s,%]*%)[^\s,]+`)
-	address   = lazy(`((?:\biscsi:|//)|[^\s"'/#=:]+:)[^\s"'/@][^\s"']*@`)
+	grubHash  = host.LazyRegexp(`grub\.pbkdf2\.[^\s"']+`)
+	grubPlain = host.LazyRegexp(`\b(password(?:_pbkdf2)?[ \t]+)(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\.|[^;\n"'\\])*(?:["'][^\n]*)?`)
+	quoted    = host.LazyRegexp(`(?im)((?:^|[ \t])["']` + sensitive + `)[^"'\n]*`)
+	argument  = host.LazyRegexp(`(?i)(` + sensitive + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s"'][^\s]*[^\s"';\\]|[^\s"';\\])`)
+	option    = host.LazyRegexp(`(?i)(` + sensitive + `)(?:\\"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|[^\s,"'\\]+)`)
+	member    = host.LazyRegexp(`(?i)("` + host.SecretNames + `"\s*:\s*)"(?:\\.|[^"\\])*"`)
+	line      = host.LazyRegexp(`(?im)^([ \t]*["']?` + host.SecretNames + `["']?(?:[ \t]*:[ \t]|[ \t]*=[ \t]|[ \t]+=))[^\n]+`)
+	percent   = host.LazyRegexp(`(?i)(\buser(?:name)?=[^\s,%]*%)[^\s,]+`)
+	address   = host.LazyRegexp(`((?:\biscsi:|//)|[^\s"'/#=:]+:)[^\s"'/@][^\s"']*@`)
 )
 
 // sensitive matches the name of an option with a secret. That of iommu.passthrough is none.
-const sensitive = `[\w.-]*(?:passw[\w.-]*|passphrase|secret[\w.-]*|token|cred[\w.-]*|pass|pwd?|key|psk)=`
+const sensitive = host.SecretNames + `=`
 
-// lazy returns a function that compiles an expression at its first call.
-func lazy(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
-
-// MaskBoot hides the passwords of GRUB and of kernel arguments and mounts.
+// MaskBoot hides the passwords of GRUB, of kernel arguments and mounts, and of other files' options
+// (host.SecretNames).
 func MaskBoot(name string, data []byte) []byte {
 	if strings.HasPrefix(name, "sys/") || strings.Contains(name, "lib/modules/") {
 		return data // attributes of the kernel, lists of modules
@@ -116,11 +115,18 @@ func MaskBoot(name string, data []byte) []byte {
 	}
 	hide(grubHash, "grub.pbkdf2."+hidden)
 	hide(quoted, "${1}"+hidden)
-	if strings.HasSuffix(name, "mounts") || strings.HasSuffix(name, "fstab") || path.Ext(name) == ".json" {
+	switch {
+	case path.Ext(name) == ".json":
+		hide(member, "${1}\""+hidden+"\"")
+		fallthrough
+	case strings.HasSuffix(name, "mounts"), strings.HasSuffix(name, "fstab"):
 		hide(option, "${1}"+hidden)
 		hide(percent, "${1}"+hidden)
-	} else {
+	default:
 		hide(argument, "${1}"+hidden)
+		if !strings.HasPrefix(name, "proc/") {
+			hide(line, "${1}"+hidden)
+		}
 	}
 	hide(address, "${1}"+hidden+"@")
 	if path.Base(name) == "grubenv" && len(data) != size { // GRUB accepts the block in its size only

@@ -35,6 +35,12 @@ func TestMaskBoot(t *testing.T) {
 		{"etc/fstab", "//nas/x /x cifs user=u,pass=p,ro 0 0", "//nas/x /x cifs user=u,pass=***,ro 0 0"},
 		{"proc/mounts", "//nas/x /x cifs user=u%S,ro 0 0\nsshfs#u:S@h:/ /y", "//nas/x /x cifs user=u%***,ro 0 0\nsshfs#u:***@h:/ /y"},
 		{"var/lib/gpustack/x.json", `{"a":"x pass=S","b":"pass=\"S\" quiet"}`, `{"a":"x pass=***","b":"pass=*** quiet"}`},
+		{"proc/cmdline", "ip=dhcp url=https://h/x?X-Amz-Date=1&X-Amz-Signature=S&c=d quiet", "ip=dhcp url=https://h/x?X-Amz-Date=1&X-Amz-Signature=*** quiet"},
+		{"etc/kernel/cmdline", "root=live:https://h/x?sig=S quiet", "root=live:https://h/x?sig=*** quiet"},
+		{"etc/fstab", "https://h/x?auth=S /x davfs _netdev,uid=1 0 0", "https://h/x?auth=*** /x davfs _netdev,uid=1 0 0"},
+		{"etc/docker/daemon.json", `{"x": 1, "token": "S", "auth": {"key": 5}}`, `{"x": 1, "token": "***", "auth": {"key": 5}}`},
+		{"etc/x.toml", "auth = \"S C\"\nname = \"x\"\n", "auth = ***\nname = \"x\"\n"},
+		{"etc/os-release", "HOME_URL=\"https://h/\"\nPRIVACY_POLICY_URL=\"https://h/\"\n", "HOME_URL=\"https://h/\"\nPRIVACY_POLICY_URL=\"https://h/\"\n"},
 		{"etc/modprobe.d/x.conf", "options vfio-pci ids=10de:11b4\n# the password of nobody\n", "options vfio-pci ids=10de:11b4\n# the password of nobody\n"},
 		{"sys/devices/x/modalias", "password=1", "password=1"},
 	} {

@@ -8,28 +8,27 @@ import (
 	"gpustack/host"
 )
 
-// isSecret reports whether the value of a key may be a secret. It is called for each of the
-// thousands of lines of a sample file.
+// isSecret reports whether the value of a key may be a secret: of the names that are secrets
+// everywhere, and of those of URLs, which often contain a password.
 func isSecret(key string) bool {
 	key = strings.ToLower(key)
-	if key == "auth_url" { // where Keystone answers, of all that use keystoneauth1
+	switch {
+	case key == "auth_url": // where Keystone answers, of all that use keystoneauth1
 		return false
-	}
-	for _, word := range []string{"password", "passwd", "passphrase", "secret", "token", "connection", "credential", "community", "private"} {
-		if strings.Contains(key, word) {
-			return true
-		}
+	case strings.Contains(key, "connection"):
+		return true
 	}
 	for part := range strings.SplitSeq(key, "_") {
-		if part == "pass" || part == "key" || part == "url" || part == "urls" {
+		if part == "url" || part == "urls" {
 			return true
 		}
 	}
-	return false
+	return host.IsSecretName(key) && key != "bypass"
 }
 
-// secretValue matches a URL with a password: scheme://user:password@host.
-var secretValue = host.LazyRegexp(`://[^/@\s]*:[^/@\s]*@`)
+// secretValue matches a URL with a password, scheme://user:password@host, or with a secret in its
+// query.
+var secretValue = host.LazyRegexp(`(?i)://(?:[^/@\s]*:[^/@\s]*@|[^\s]*[?&;]` + host.SecretNames + `=)`)
 
 func hasSecret(text string) bool {
 	return strings.Contains(text, "://") && secretValue().MatchString(text)

@@ -33,6 +33,9 @@ alias = {
   "name": "A"
 # A password is set by hand: here
 dead = x mysql+pymysql://n:hunter2@h/nova
+api_servers = https://h/x?a=b&X-Amz-Signature=hunter2
+plain = https://h/x?a=b
+snmp_psk = hunter2
 `
 	const want = `# rabbit: ***
 [DEFAULT]
@@ -58,6 +61,9 @@ alias = {
   "name": "A"
 # A password is set by hand: here
 dead = ***
+api_servers = ***
+plain = https://h/x?a=b
+snmp_psk = ***
 `
 	if diff := cmp.Diff(want, string(conf.Masked([]byte(text)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
