@@ -122,11 +122,20 @@ func (b BLS) Args() Args {
 	return b.args(b.selected(), b.env)
 }
 
-// Entries returns the entries with variables expanded.
+// Entries returns the entries with variables expanded, and which of them boots: the one that
+// next_entry names (grub-reboot), else the default.
 func (b BLS) Entries(host.Root) ([]Entry, error) {
+	next, _ := b.env.get(nextEntry)
+	boots := b.selected().name
 	var entries []Entry
 	for _, e := range b.entries {
+		if next != "" && strings.TrimSuffix(path.Base(e.name), ".conf") == next {
+			boots = e.name
+		}
 		entries = append(entries, e.entry(b.args(e, b.env)))
+	}
+	for i := range entries {
+		entries[i].Boots = entries[i].File == boots
 	}
 	return entries, nil
 }
@@ -167,7 +176,7 @@ func (b BLS) planEnvironment(root host.Root, env environment) (edit.Change, erro
 		}
 	}
 	if c.Before != nil {
-		if there, err := parseEnvironment(c.Before); err == nil {
+		if there, err := parseEnvironment(grubEnv, c.Before); err == nil {
 			if value, ok := there.get(kernelOpts); ok {
 				w.Before = []string{value}
 			}

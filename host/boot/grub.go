@@ -178,9 +178,10 @@ func (g Grub) Programs(arguments, _ bool) []host.Program {
 	return []host.Program{g.program}
 }
 
-// Entries returns the entries of the present menu.
+// Entries returns the entries of the present menu, and which of them boots. One that boots and is
+// not Linux has no arguments.
 func (g Grub) Entries(root host.Root) ([]Entry, error) {
-	return ReadMenu(root, g.menu)
+	return readSelected(root, g.menu)
 }
 
 // Default returns the release of the kernel that boots by default: that of the first entry, unless

@@ -35,13 +35,13 @@ func readEnvironment(root host.Root) (environment, error) {
 	if err != nil || f == nil {
 		return environment{}, err
 	}
-	return parseEnvironment(f)
+	return parseEnvironment(grubEnv, f)
 }
 
-func parseEnvironment(f *edit.File) (environment, error) {
+func parseEnvironment(name string, f *edit.File) (environment, error) {
 	text, ok := strings.CutPrefix(string(f.Content), envHeader)
 	if !ok {
-		return environment{}, fmt.Errorf("%s: %w", grubEnv, errEnvironment)
+		return environment{}, fmt.Errorf("%s: %w", name, errEnvironment)
 	}
 	env := environment{file: f}
 	for len(text) > 0 && text[0] != '#' {
@@ -53,13 +53,13 @@ func parseEnvironment(f *edit.File) (environment, error) {
 			end++
 		}
 		if end >= len(text) {
-			return environment{}, fmt.Errorf("%s: %w", grubEnv, errEnvironment)
+			return environment{}, fmt.Errorf("%s: %w", name, errEnvironment)
 		}
 		env.lines = append(env.lines, text[:end])
 		text = text[end+1:]
 	}
 	if rest := strings.Trim(text, "#"); rest != "" && strings.Trim(rest, "#\n") != "" {
-		return environment{}, fmt.Errorf("%s: %w", grubEnv, errEnvironment)
+		return environment{}, fmt.Errorf("%s: %w", name, errEnvironment)
 	}
 	return env, nil
 }

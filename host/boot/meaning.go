@@ -195,7 +195,7 @@ func whole(text []string) []byte {
 }
 
 func revertEnvironment(file string, m edit.Meaning, now []byte) ([]byte, error) {
-	env, err := parseEnvironment(&edit.File{Content: now})
+	env, err := parseEnvironment(grubEnv, &edit.File{Content: now})
 	if err != nil {
 		return nil, err
 	}

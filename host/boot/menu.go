@@ -18,29 +18,15 @@ type Entry struct {
 	Args     Args     // the kernel's arguments, with variables of the boot loader expanded
 	Recovery bool     // a recovery or rescue entry, which is never changed
 	Later    bool     // not an entry yet, but what a kernel installed later would get
+	Boots    bool     // the one that the boot loader selects at the next boot, unless a person does
 }
 
 // ReadMenu returns the entries of a menu that grub-mkconfig has made, including those for kernels
 // of other systems. Without a menu it returns none.
 func ReadMenu(root host.Root, menu string) ([]Entry, error) {
-	data, err := root.ReadFile(menu)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", menu, host.Cause(err))
-	}
-	var entries []Entry
-	for line := range strings.Lines(string(data)) {
-		// GNU GRUB manual, "linux"; Debian's and Fedora's variants for EFI and BIOS.
-		words := ParseArgs(line)
-		if len(words) < 2 || !slices.Contains([]string{"linux", "linuxefi", "linux16"}, words[0]) {
-			continue
-		}
-		recovery := slices.Contains(words, "single") || slices.Contains(words, "recovery")
-		entries = append(entries, Entry{File: menu, Kernel: words[1], Args: words[2:], Recovery: recovery})
-	}
-	return entries, nil
+	text, err := readIfPresent(root, menu)
+	entries, _ := parseMenu(menu, text)
+	return entries, err
 }
 
 // ReadMenus returns the entries of the first menu that has any, in the places of all distributions:

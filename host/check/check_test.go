@@ -108,6 +108,12 @@ var off = steps(
 	remove("sys/devices/pci0000:00/0000:00:17.0/iommu_group"), remove("sys/devices/pci0000:00/0000:00:19.0/iommu_group"),
 )
 
+// otherNotation adds an entry with the same root file system in another notation.
+var otherNotation = steps(
+	replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "if [ \"${next_entry}\" ] ; then\nset default=\"${next_entry}\"\nelse\nset default=0\nfi\nmenuentry 'Debian' {"),
+	replace("boot/grub/grub.cfg", "menuentry 'another system' {", "menuentry Mine --id mine {\n\tlinux /boot/vmlinuz root=/dev/sda1 ro\n}\nmenuentry 'another system' {"),
+)
+
 // judge judges the tree.
 func judge(t *testing.T, root host.Root) ([]host.Finding, check.Verdict) {
 	t.Helper()
@@ -227,6 +233,16 @@ func TestCheck(t *testing.T) {
 		{"further words are no fault", isReady, steps(replace("proc/cmdline", "intel_iommu=on", "intel-iommu=on,sm_on"), replace("boot/grub/grub.cfg", "intel_iommu=on", "intel_iommu=on,sm_on")), check.Ready, nil},
 		{"an entry without an argument", isReady, replace("boot/grub/grub.cfg", newer+" root=UUID=a ro quiet intel_iommu=on", newer+" root=UUID=a ro quiet"), check.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on"}},
+		{"an entry that boots with another notation of the root", isReady, steps(otherNotation, write("boot/grub/grubenv", "# GRUB Environment Block\nnext_entry=mine\n")), check.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz, which GRUB selects by itself, lacks intel_iommu=on iommu=pt"}},
+		{"the same entry, not selected", isReady, steps(otherNotation, write("boot/grub/grubenv", "# GRUB Environment Block\nsaved_entry=mine\n")), check.Ready, nil},
+		{"a recovery entry that boots", isReady, replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "set default=2\nmenuentry 'Debian' {"), check.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + ", which GRUB selects by itself, lacks intel_iommu=on iommu=pt"}},
+		{"an entry of another system that boots", isReady, replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "set default=Windows\nmenuentry Windows {\n}\nmenuentry 'Debian' {"), check.NotReady,
+			[]string{"fail next_boot " + grub + "the entry of 'Windows', which GRUB selects by itself, lacks intel_iommu=on iommu=pt"}},
+		{"an entry that boots, of a machine without a record", isBare, steps(otherNotation, replace("boot/grub/grub.cfg", "root=/dev/sda1", "root=/dev/sda1 iommu=pt"), replace("boot/grub/grub.cfg", "set default=0", "set default=mine")), check.NotPrepared,
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has iommu=pt, the kernel runs with no IOMMU argument", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+		{"an environment of GRUB that cannot be read", isReady, write("boot/grub/grubenv", "x"), check.Ready, nil},
 		{"an entry with a conflicting argument", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro gpustack=off"), check.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has gpustack=off"}},
 		{"a file that takes the arguments from later menus", isReady, write("etc/default/grub.d/zzzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"), check.NotReady,

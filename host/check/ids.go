@@ -36,7 +36,8 @@ func (v view) effective(driver string) effective {
 	}
 	args, file := v.Running.Value, machine.CmdlineFile
 	if entries := normal(v.Entries.Value); len(entries) > 0 {
-		args, file = entries[0].Args, entries[0].File
+		next := entries[max(slices.IndexFunc(entries, func(e boot.Entry) bool { return e.Boots }), 0)]
+		args, file = next.Args, next.File
 	}
 	if values := args.Values(driver + ".ids"); len(values) > 0 {
 		h.ids, h.file, h.line = modprobe.AddIDs(nil, values[len(values)-1]), file, 0

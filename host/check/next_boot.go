@@ -99,15 +99,19 @@ func (v view) entry(e boot.Entry) []host.Finding {
 			Effect: "booted with this entry, functions for guests remain with the host", Remedy: remedy,
 		})
 	}
+	which, remedy := "", "gpustack host prepare --rebuild adds what is missing"
+	if v.isForeign(e) {
+		which, remedy = ", which GRUB selects by itself,", "select another entry with grub-set-default or grub-reboot, or add the recorded arguments to this one"
+	}
 	if missing := e.Args.Lacking(v.wantedArguments()); len(missing) > 0 {
-		fail(" lacks "+strings.Join(missing, " "), "gpustack host prepare --rebuild adds what is missing")
+		fail(which+" lacks "+strings.Join(missing, " "), remedy)
 	}
 	against := v.contradicting(e.Args)
 	if slices.Contains(e.Args, offArgument) {
 		against = append(against, offArgument)
 	}
 	if len(against) > 0 {
-		fail(" has "+against.String(), "remove it from the configuration of the boot loader")
+		fail(which+" has "+against.String(), "remove it from the configuration of the boot loader")
 	}
 	return findings
 }
@@ -125,15 +129,27 @@ func counted(entries []boot.Entry) string {
 	return fmt.Sprintf("%d entries%s", n, with)
 }
 
-// normal returns the entries of this machine without recovery entries. An entry with another root
-// file system than the first one belongs to another system.
+// normal returns the entries of this machine without recovery entries, and the entry that boots,
+// whatever it is.
 func normal(entries []boot.Entry) []boot.Entry {
-	entries = slices.DeleteFunc(slices.Clone(entries), func(e boot.Entry) bool { return e.Recovery })
-	if len(entries) == 0 {
-		return nil
+	same := sameSystem(entries)
+	return slices.DeleteFunc(slices.Clone(entries), func(e boot.Entry) bool { return !e.Boots && !same(e) })
+}
+
+// sameSystem returns a function that reports whether an entry is this machine's and no recovery
+// entry. One with another root file system than the first entry belongs to another system.
+func sameSystem(entries []boot.Entry) func(boot.Entry) bool {
+	i := slices.IndexFunc(entries, func(e boot.Entry) bool { return !e.Recovery })
+	if i < 0 {
+		return func(boot.Entry) bool { return false }
 	}
-	root := entries[0].Args.Values("root")
-	return slices.DeleteFunc(entries, func(e boot.Entry) bool { return !e.Later && !slices.Equal(root, e.Args.Values("root")) })
+	root := entries[i].Args.Values("root")
+	return func(e boot.Entry) bool { return !e.Recovery && (e.Later || slices.Equal(root, e.Args.Values("root"))) }
+}
+
+// isForeign reports whether an entry, which boots, is none that gpustack prepares.
+func (v view) isForeign(e boot.Entry) bool {
+	return !sameSystem(v.Entries.Value)(e)
 }
 
 func watchedOf(args boot.Args) string {
