@@ -59,6 +59,14 @@ func (p Plan) Apply(ctx context.Context, root host.Root) error {
 			return errors.Join(err, pending[:i].revert(root), pending.clean(root))
 		}
 	}
+	for _, c := range pending {
+		if c.After != nil {
+			continue
+		}
+		if err := RemoveDirs(root, c.Dirs); err != nil {
+			return errors.Join(err, pending.revert(root), pending.clean(root))
+		}
+	}
 	return nil
 }
 

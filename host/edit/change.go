@@ -29,7 +29,8 @@ type Change struct {
 	Before *File  // nil if the file does not exist
 	After  *File  // nil if the file is removed
 	// Dirs are the missing parent folders of the file, outermost first. They are created with the
-	// file and removed with it.
+	// file and removed with it. Of a file that is removed, they are folders to remove with the last
+	// file in them.
 	Dirs []string
 	// Transient means that the file may be removed together with what it belongs to, such as a boot
 	// entry with its kernel: then there is nothing to revert.

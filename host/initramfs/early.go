@@ -3,6 +3,7 @@ package initramfs
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"text/template"
@@ -110,7 +111,11 @@ func (e Early) Plan(root host.Root, generator Generator) (edit.Plan, error) {
 
 func (e Early) plan(root host.Root, f file, wanted bool) (edit.Change, error) {
 	if !wanted {
-		return edit.Remove(root, f.name)
+		c, err := edit.Remove(root, f.name)
+		if dir := path.Dir(f.name); c.Before != nil && dir == path.Dir(moduleFile) { // which is gpustack's own
+			c.Dirs = []string{dir}
+		}
+		return c, err
 	}
 	text, err := e.render(f.text)
 	if err != nil {

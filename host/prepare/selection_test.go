@@ -336,6 +336,56 @@ func TestNoneKeepsArguments(t *testing.T) {
 	}
 }
 
+// TestNoneLeavesNoFolder: --none removes the folder of dracut's module too, and its undo makes it
+// again.
+func TestNoneLeavesNoFolder(t *testing.T) {
+	root := hosttest.Lay(t, node{Distro: "rhel9", CPU: "GenuineIntel"}.Archive())
+	const dir = "/usr/lib/dracut/modules.d/99gpustack"
+	names := func() []string {
+		t.Helper()
+		names, err := root.ReadDir(dir)
+		if err != nil && !host.IsAbsent(err) {
+			t.Fatal(err)
+		}
+		return names
+	}
+	exists := func() bool {
+		_, err := os.Stat(root.Path(dir))
+		return err == nil
+	}
+	apply(t, root, selection.Options{})
+	prepared := names()
+	if len(prepared) != 2 {
+		t.Fatalf("%q", prepared)
+	}
+	if err := os.WriteFile(root.Path(dir+"/of-others"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, root, selection.Options{None: true})
+	if got := names(); !slices.Equal(got, []string{"of-others"}) {
+		t.Fatalf("%q", got)
+	}
+	if err := os.Remove(root.Path(dir + "/of-others")); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, root, selection.Options{})
+	apply(t, root, selection.Options{None: true})
+	if exists() {
+		t.Error("the folder remains")
+	}
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
+	entries, err := change.List(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Undo(context.Background(), entries[len(entries)-1].ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(); !slices.Equal(got, prepared) {
+		t.Errorf("undone: %q", got)
+	}
+}
+
 // TestNoneKeepsIDs: ids that the operator had before remain, though the selected functions have
 // them too.
 func TestNoneKeepsIDs(t *testing.T) {
