@@ -15,6 +15,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/selection"
@@ -54,7 +55,12 @@ REFUSALS
   for one guest.
 
 On the running machine the initramfs and GRUB's menu are regenerated; on a root elsewhere
-only with --rebuild. "gpustack=off" among the kernel arguments at the boot menu leaves
+only with --rebuild.
+On a machine that was prepared by other means, ids= of others in modprobe.d, modules-load.d,
+/etc/modules, /etc/initramfs-tools/modules, dracut's configuration and the kernel arguments
+bind functions whatever gpustack records: the plan names each. --take-over removes the ids
+of selected functions there, as the diff shows; "gpustack undo" restores them, --none does
+not. "gpustack=off" among the kernel arguments at the boot menu leaves
 every function with the host for that boot.
 
 EXAMPLES
@@ -85,6 +91,7 @@ EXIT STATUS
 			choiceFlag{&cli.StringFlag{Name: "driver",
 				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}},
 			&cli.BoolFlag{Name: "allow-unsafe-interrupts", Usage: "for machines without interrupt remapping: guests may attack the host"},
+			&cli.BoolFlag{Name: "take-over", Usage: "remove the ids of selected functions from other files and kernel arguments that bind them"},
 			&cli.BoolFlag{Name: "rebuild", Usage: "regenerate initramfs and menu on a root elsewhere too, and even if no file changes"},
 			&cli.BoolFlag{Name: "no-rebuild", Usage: "do not regenerate initramfs and menu"},
 			dryRunFlag(), yesFlag(), quietFlag(),
@@ -131,13 +138,14 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 			NVSwitch: machine.NVSwitch(f.choice(c, "nvswitch")),
 			Driver:   f.choice(c, "driver"),
 			Unsafe:   c.Bool("allow-unsafe-interrupts"),
+			TakeOver: c.Bool("take-over"),
 		},
 		rebuild: c.Bool("rebuild"), noRebuild: c.Bool("no-rebuild"),
 		ifPresent: c.Bool("if-present"),
 		command:   "host prepare" + selected(c, "device", "vendor", "only", "remove", "allow"),
 	}
 	f.exclude(c, "only", "device", "vendor", "remove", "none")
-	f.exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts")
+	f.exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts", "take-over")
 	if opts.prepare.None {
 		opts.command += " --none"
 	}
@@ -150,6 +158,9 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d
 	}
+	if opts.prepare.TakeOver {
+		opts.command += " --take-over"
+	}
 	return opts
 }
 
@@ -161,6 +172,8 @@ type prepareReport struct {
 	Arguments argumentChange   `json:"arguments"`
 	Programs  []string         `json:"programs"`
 	Left      []string         `json:"left"`
+
+	others []modprobe.Stated // see prepare.Plan
 }
 
 // preparedDevice is a function that is assigned to guests, as the contract records it.
@@ -294,6 +307,7 @@ func newPrepareReport(root host.Root, m machine.Machine, plan prepare.Plan, work
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
+		others:    plan.Others,
 	}
 	r.report = newReport(root, check.RebootRequired(m), len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
 	r.atNextBoot(plan.Menu || plan.Initramfs)
@@ -346,6 +360,8 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	switch {
 	case r.nextBoot && len(rows) == 0:
 		u.printf("\ntakes effect at the next boot\n")
+	case r.nextBoot && len(r.others) > 0:
+		u.printf("\ntakes effect at the next boot; gpustack=off does not return functions that are bound by settings outside gpustack (%s)\n", r.others[0].Place())
 	case r.nextBoot:
 		off := "gpustack=off"
 		for _, arg := range r.Arguments.Add {

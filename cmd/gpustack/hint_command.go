@@ -89,6 +89,9 @@ func (c hostCommand) with(o selection.Options) string {
 	if o.Unsafe {
 		words = append(words, "--allow-unsafe-interrupts")
 	}
+	if o.TakeOver {
+		words = append(words, "--take-over")
+	}
 	return strings.Join(append(words, c.flags...), " ")
 }
 

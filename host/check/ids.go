@@ -48,10 +48,13 @@ func (v view) effective(driver string) effective {
 // ids finds ids= lines that are ignored, recorded products that no effective line names, and ids
 // that also match functions which should stay with the host.
 func (v view) ids() []host.Finding {
-	if !v.Conf.Seen() {
-		return unread(v.Conf)
+	if !v.Stated.Seen() {
+		return unread(v.Stated)
 	}
-	var findings []host.Finding
+	findings := v.byOtherMeans()
+	if !v.Conf.Seen() {
+		return append(findings, unread(v.Conf)...)
+	}
 	lines := 0
 	for _, driver := range []string{machine.VFIO, machine.Stub} {
 		h := v.effective(driver)
@@ -82,6 +85,50 @@ func (v view) ids() []host.Finding {
 		return pass("no ids= line below %s", modprobe.Dir)
 	}
 	return pass("all ids= lines are effective")
+}
+
+// byOtherMeans finds ids= of others that match functions for guests or, on a machine that is not
+// prepared, any function. Lines of the recorded driver that gpustack's own line overrides are left
+// out.
+func (v view) byOtherMeans() (findings []host.Finding) {
+	for _, s := range v.stated() {
+		var matched []string
+		for i := range v.Devices.Value {
+			d := &v.Devices.Value[i]
+			if (v.Contract.Value == nil || v.Recorded(d.Address) != nil) && slices.ContainsFunc(s.IDs, func(id string) bool {
+				selector, err := pci.ParseSelector(id)
+				return err == nil && selector.Matches(d)
+			}) {
+				matched = append(matched, d.Address.String())
+			}
+		}
+		if matched != nil {
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: s.File, Line: s.Number,
+				Seen:   fmt.Sprintf("prepared by other means: %s matches %s", s, strings.Join(matched, ", ")),
+				Effect: "the driver binds them at boot whatever gpustack records: gpustack=off and gpustack host prepare --none do not return them",
+				Remedy: "gpustack host prepare --take-over removes the ids of selected functions there",
+			})
+		}
+	}
+	return findings
+}
+
+// stated returns the ids= of others that may bind functions in addition to what is recorded.
+func (v view) stated() []modprobe.Stated {
+	recorded := ""
+	if c := v.Contract.Value; c != nil {
+		recorded = c.Driver
+	}
+	stated := slices.DeleteFunc(v.StatedByOthers(), func(s modprobe.Stated) bool {
+		return s.Driver == recorded && slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return l.File == s.File })
+	})
+	for _, driver := range []string{machine.VFIO, machine.Stub} {
+		if h := v.effective(driver); driver != recorded && h.file != "" && h.line == 0 {
+			stated = append(stated, modprobe.Stated{File: h.file, Driver: driver, IDs: h.ids})
+		}
+	}
+	return stated
 }
 
 // notTaken finds products that are recorded as bound by ids and are missing in the effective

@@ -23,6 +23,9 @@ func (v view) prepared(mended bool) host.Finding {
 	default:
 		f.Status, f.Seen = host.Fail, "gpustack host prepare has not been run here"
 		f.Effect = "all GPUs remain with the host"
+		if v.byOtherMeans() != nil {
+			f.Effect = "what other means prepared is neither verified nor undone by gpustack"
+		}
 		f.Remedy = "gpustack host prepare --dry-run shows the plan"
 	}
 	return f

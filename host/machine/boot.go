@@ -276,6 +276,6 @@ func (m *Machine) Obstacles() []error {
 	if host.IsAbsent(confErr) {
 		confErr = nil
 	}
-	return host.Split(errors.Join(m.Loader.Err, cpuErr, m.Generator.Err, m.Kernels.Err, m.Default.Err, m.Images.Err, confErr,
+	return host.Split(errors.Join(m.Loader.Err, cpuErr, m.Generator.Err, m.Kernels.Err, m.Default.Err, m.Images.Err, confErr, m.Stated.Err,
 		m.Contract.Err, m.Needs.Err, m.Mediated.Err))
 }

@@ -25,6 +25,7 @@ type Contract struct {
 	Lifted   []host.Lift `json:"lifted,omitempty"`
 	Unsafe   bool        `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
 	NVSwitch NVSwitch    `json:"nvswitch,omitempty"`      // "" where no choice was made
+	TakeOver bool        `json:"take_over,omitempty"`     // --take-over was given
 	// Functions are all functions for guests, ordered by address: the selected ones, and the other
 	// functions of their cards and IOMMU groups.
 	Functions []Function `json:"functions"`

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,6 +61,7 @@ type Machine struct {
 	Default   Look[string]            // release of the kernel that boots by default, or the newest if that is unknown
 	Images    Look[[]initramfs.Image] // of the kernels that can boot
 	Conf      Look[modprobe.Conf]     // modprobe's configuration, without the files that exist for one boot only
+	Stated    Look[[]modprobe.Stated] // ids= of drivers for passthrough in files of others
 
 	// Observed for Needs, and for Check while a recorded function is the host's; Mediated also for its
 	// own subject.
@@ -302,6 +304,15 @@ func (o *observer) readConf() {
 		}
 	}
 	o.Conf = Saw(modprobe.Dir, conf, err)
+	stated, err := modprobe.ReadStated(o.root, conf)
+	o.Stated = Saw(modprobe.Dir, stated, err)
+}
+
+// StatedByOthers returns the ids= in files of others, without those of an initramfs generator that
+// the machine does not use: nothing reads them.
+func (m *Machine) StatedByOthers() []modprobe.Stated {
+	unused := map[initramfs.Generator]string{initramfs.Tools: "/dracut", initramfs.Dracut: "/initramfs-tools"}[m.Generator.Value]
+	return slices.DeleteFunc(slices.Clone(m.Stated.Value), func(s modprobe.Stated) bool { return unused != "" && strings.Contains(s.File, unused) })
 }
 
 // AttributeFile returns the path of an attribute in a function's sysfs folder, or with "" that of

@@ -55,6 +55,9 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		if guests.NVSwitch != "" { // keeps records without the choice byte for byte
 			field("nvswitch", guests.NVSwitch)
 		}
+		if guests.TakeOver {
+			field("take_over", guests.TakeOver)
+		}
 		for _, f := range guests.Functions {
 			functions = append(functions, recordLine{f.Address, f})
 		}

@@ -21,6 +21,8 @@ type node struct {
 	Maker          initramfs.Generator
 	Images         []initramfs.Image
 	Conf           modprobe.Conf // the configuration of modprobe without gpustack's files
+	Stated         []modprobe.Stated
+	takenOver      []string // products that --take-over removes from the ids of others
 	Warnings       []string
 }
 
@@ -33,7 +35,7 @@ func newNode(m machine.Machine) (node, error) {
 	n := node{
 		Node:      selection.NewNode(m),
 		CPUVendor: m.CPUVendor, Kernels: m.Kernels.Value, Default: m.Default.Value, Loader: m.Loader.Value,
-		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings),
+		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings), Stated: m.StatedByOthers(),
 	}
 	if m.Virtualization.Seen() {
 		n.Virtualization = &m.Virtualization.Value

@@ -29,7 +29,8 @@ func (n node) planNone(root host.Root) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{None: true, Arguments: w.Change(n.Loader.Args()), Warnings: append(slices.Clone(n.Warnings), warnings...)}
+	warnings = slices.Concat(n.Warnings, warnings, n.stillBound())
+	p := Plan{None: true, Arguments: w.Change(n.Loader.Args()), Warnings: warnings}
 	menu, err := n.Loader.Plan(root, w)
 	if err != nil {
 		return Plan{}, err

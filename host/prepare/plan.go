@@ -9,6 +9,7 @@ import (
 	"gpustack/host/boot"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 )
 
 // Plan is a list of file changes and of the programs that must run after them.
@@ -24,6 +25,8 @@ type Plan struct {
 	Regenerated, AllRegenerated Regenerated
 	None                        bool // nothing of host prepare remains
 	Warnings                    []string
+	// Others are settings outside gpustack by which functions are bound even with gpustack=off.
+	Others []modprobe.Stated
 }
 
 // Regenerated is what programs generate from changed files.
@@ -41,7 +44,7 @@ func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 	if w.none {
 		return n.planNone(root)
 	}
-	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Loader.Args()), Warnings: append(n.Warnings, w.warnings...)}
+	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Loader.Args()), Warnings: append(n.Warnings, w.warnings...), Others: w.others}
 	menu, err := n.Loader.Plan(root, w.arguments)
 	if err != nil {
 		return Plan{}, err
@@ -55,13 +58,13 @@ func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 		return Plan{}, err
 	}
 	p.Menu = len(menu.Pending()) > 0
-	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
+	p.Initramfs = len(modules.Pending())+len(early.Pending())+len(w.takeOver.Pending()) > 0
 	for _, release := range n.withoutImage() {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("kernel %s has no initramfs in /boot to bind functions early: when it is booted, host drivers may keep them",
 			release))
 	}
 	p.addPrograms(n)
-	p.Files = slices.Concat(menu, modules, early)
+	p.Files = slices.Concat(menu, w.takeOver, modules, early)
 
 	for _, c := range p.Files {
 		if c.After != nil && isOurs(c.Name) {

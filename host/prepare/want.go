@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
@@ -26,6 +27,8 @@ type Want struct {
 	modprobe  modprobe.Functions
 	early     initramfs.Early
 	warnings  []string
+	takeOver  edit.Plan         // of files of others, without the ids of selected functions
+	others    []modprobe.Stated // that bind selected functions even with gpustack=off
 }
 
 // NewWant returns the configuration that options and the existing record ask for. The error for
@@ -131,6 +134,7 @@ func (n node) want(root host.Root, s gate.Selection, opts selection.Options) (Wa
 	unsafe := opts.Unsafe
 	if r := n.Recorded; r != nil {
 		unsafe = unsafe || r.Unsafe
+		opts.TakeOver = opts.TakeOver || r.TakeOver
 		if driver == "" {
 			driver = r.Driver
 		}
@@ -139,7 +143,7 @@ func (n node) want(root host.Root, s gate.Selection, opts selection.Options) (Wa
 		driver = machine.VFIO
 	}
 	w := Want{contract: machine.Contract{Schema: machine.Schema, Driver: driver, Selected: s.Selected, Allowed: s.Allowed,
-		NVSwitch: s.NVSwitch, Unsafe: unsafe, Files: []machine.Hash{}}}
+		NVSwitch: s.NVSwitch, Unsafe: unsafe, TakeOver: opts.TakeOver, Files: []machine.Hash{}}}
 	if err := n.checkDriver(driver, &w); err != nil {
 		return Want{}, err
 	}
@@ -158,6 +162,10 @@ func (n node) want(root host.Root, s gate.Selection, opts selection.Options) (Wa
 		w.contract.Functions = append(w.contract.Functions, f)
 	}
 	if err := errors.Join(errs...); err != nil {
+		return Want{}, err
+	}
+	n, err := n.withOthers(root, &w)
+	if err != nil {
 		return Want{}, err
 	}
 	w.arguments, _ = boot.WantIOMMU(n.CPUVendor)
@@ -432,6 +440,7 @@ func (n node) placeIDs(w *Want) {
 	}
 	onCommandLine := n.foreignIDs(driver)
 	defer n.dropIDs(w)
+	defer n.dropTakenOver(w)
 	options := n.Conf.Options(driver, "ids")
 	n.warnOfForeign(w, append(slices.Clone(onCommandLine), values(options)...))
 	if len(ids) == 0 {
@@ -472,16 +481,19 @@ func (n node) mixed() bool {
 // gpustack's may be among them, the recorded ones are left out.
 func (n node) foreignIDs(driver string) []string {
 	lists := n.Loader.Args().Values(driver + ".ids")
-	if !n.mixed() {
+	if !n.mixed() && n.takenOver == nil {
 		return lists
 	}
 	ours := map[string]bool{}
-	for _, f := range n.Recorded.Functions {
-		ours[f.IDs()] = ours[f.IDs()] || f.By == machine.ByIDs
+	if n.mixed() {
+		for _, f := range n.Recorded.Functions {
+			ours[f.IDs()] = ours[f.IDs()] || f.By == machine.ByIDs
+		}
 	}
 	var foreign []string
 	for _, list := range lists {
 		ids := slices.DeleteFunc(strings.Split(list, ","), func(id string) bool { return ours[id] })
+		ids = modprobe.Stated{IDs: ids}.Without(n.takenOver)
 		if len(ids) > 0 {
 			foreign = append(foreign, strings.Join(ids, ","))
 		}

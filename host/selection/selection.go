@@ -24,6 +24,7 @@ type Options struct {
 	NVSwitch machine.NVSwitch  // "" for the recorded choice
 	Driver   string            // "" for the recorded one, or vfio-pci
 	Unsafe   bool              // allow_unsafe_interrupts
+	TakeOver bool              // remove the selected products from ids= of others
 }
 
 // Errors of options that cannot be satisfied.

@@ -1,0 +1,176 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/gate"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// kernelArguments is the File of what kernel arguments state.
+const kernelArguments = "kernel arguments"
+
+// stated returns every ids= of others, those among the kernel's arguments included.
+func (n node) stated() []modprobe.Stated {
+	stated := slices.Clone(n.Stated)
+	for _, driver := range []string{machine.VFIO, machine.Stub} {
+		for _, list := range n.foreignIDs(driver) {
+			if ids := modprobe.AddIDs(nil, list); ids != nil {
+				stated = append(stated, modprobe.Stated{File: kernelArguments, Driver: driver, IDs: ids})
+			}
+		}
+	}
+	return stated
+}
+
+// withOthers plans what --take-over removes and returns the node as it is then. Without it, it adds
+// a warning for each setting of others that binds functions, and an error where a driver of the
+// kernel itself would bind selected functions first.
+func (n node) withOthers(root host.Root, w *Want) (node, error) {
+	var products []string
+	for _, f := range w.contract.Functions {
+		products = modprobe.AddIDs(products, f.IDs())
+	}
+	if w.contract.TakeOver {
+		var err error
+		if w.takeOver, err = modprobe.TakeOver(root, n.Stated, products); err != nil {
+			return n, err
+		}
+		n.Conf, n.takenOver = n.Conf.Planned(w.takeOver), products
+		n.Stated = slices.DeleteFunc(slices.Clone(n.Stated), func(s modprobe.Stated) bool { return len(s.Without(products)) == 0 })
+		for i, s := range n.Stated {
+			n.Stated[i].IDs = s.Without(products)
+		}
+	}
+	var errs []error
+	for _, s := range n.stated() {
+		// What gpustack's own setting overrides is also named by warnOfForeign.
+		overridden := s.Driver == w.contract.Driver && (s.Number == 0 || strings.HasPrefix(s.File, modprobe.Dir+"/"))
+		bound, staying := n.boundBy(s, w.contract)
+		for _, a := range staying {
+			if !overridden {
+				w.warnings = append(w.warnings, fmt.Sprintf("%s remains with the host, but ids=%s of %s, set in %s outside gpustack, matches it",
+					a, strings.Join(s.IDs, ","), s.Driver, s.Place()))
+			}
+		}
+		if len(bound) == 0 {
+			continue
+		}
+		if s.File == kernelArguments && !overridden && n.anyKernel(func(m modprobe.Modules) bool { return m.Builtin(s.Driver) }) {
+			errs = append(errs, n.wins(s, bound[0]))
+			continue
+		}
+		not := "--none does not return them"
+		if !overridden {
+			not, w.others = "neither gpustack=off nor --none returns them", append(w.others, s)
+		}
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: %s; --take-over removes these ids there",
+			s.Place(), s, strings.Join(words(bound), ", "), not))
+	}
+	if !w.contract.Unsafe {
+		w.warnings = append(w.warnings, n.unsafeByOthers()...)
+	}
+	return n, errors.Join(errs...)
+}
+
+// wins returns the refusal of a function that a driver of the kernel itself binds.
+func (n node) wins(s modprobe.Stated, a pci.Address) error {
+	i := slices.IndexFunc(n.Kernels, func(m modprobe.Modules) bool { return m.Builtin(s.Driver) })
+	err := fmt.Errorf("%[1]s is built into kernel %[2]s and binds it before other drivers: %[1]s.ids=%[3]s is among the kernel arguments",
+		s.Driver, n.Kernels[i].Release, strings.Join(s.IDs, ","))
+	return gate.Refuse(a, host.WithCode(host.WithHint(err, "--take-over removes the ids of selected functions there"), host.CodeOtherOwner, ""))
+}
+
+// boundBy returns the functions whose products a setting names: those of a contract, and those that
+// remain with the host. Ids with a subsystem or class match fewer functions, and are skipped.
+func (n node) boundBy(s modprobe.Stated, c machine.Contract) (bound, staying []pci.Address) {
+	for i := range n.Devices {
+		d := &n.Devices[i]
+		if !slices.ContainsFunc(s.IDs, func(id string) bool {
+			selector, err := pci.ParseSelector(id)
+			return err == nil && selector.Matches(d)
+		}) {
+			continue
+		}
+		if c.At(d.Address) != nil {
+			bound = append(bound, d.Address)
+		} else {
+			staying = append(staying, d.Address)
+		}
+	}
+	return bound, staying
+}
+
+// unsafeByOthers returns a warning for each line of others that lets guests have devices without
+// interrupt remapping.
+func (n node) unsafeByOthers() (warnings []string) {
+	const parameter = "allow_unsafe_interrupts"
+	warn := func(place, value string) {
+		if slices.Contains([]string{"1", "y", "Y", "on"}, value) {
+			warnings = append(warnings, fmt.Sprintf("%s sets %s=%s outside gpustack, and it remains: where interrupts are not remapped, guests may attack the host",
+				place, parameter, value))
+		}
+	}
+	for _, o := range n.Conf.Options("vfio_iommu_type1", parameter) {
+		warn(fmt.Sprintf("%s:%d", o.File, o.Number), o.Value)
+	}
+	if !n.mixed() || !n.Recorded.Unsafe {
+		for _, value := range n.Loader.Args().Values("vfio_iommu_type1." + parameter) {
+			warn("a kernel argument", value)
+		}
+	}
+	return warnings
+}
+
+// dropTakenOver removes the ids of selected functions from kernel arguments of others.
+func (n node) dropTakenOver(w *Want) {
+	if n.takenOver == nil {
+		return
+	}
+	for _, driver := range []string{machine.VFIO, machine.Stub} {
+		name := driver + ".ids="
+		lists := n.Loader.Args().Values(driver + ".ids")
+		names := slices.ContainsFunc(lists, func(list string) bool {
+			ids := modprobe.AddIDs(nil, list)
+			return len(modprobe.Stated{IDs: ids}.Without(n.takenOver)) < len(ids)
+		})
+		if !names || slices.ContainsFunc(w.arguments.Exact, func(arg string) bool { return strings.HasPrefix(arg, name) }) {
+			continue
+		}
+		if left := n.foreignIDs(driver); len(left) > 0 {
+			w.arguments.Exact = append(w.arguments.Exact, name+strings.Join(left, ","))
+			continue
+		}
+		for _, list := range lists {
+			w.arguments.Absent = append(w.arguments.Absent, name+list)
+		}
+	}
+}
+
+// stillBound returns a warning for each setting of others that binds recorded functions after
+// --none.
+func (n node) stillBound() (warnings []string) {
+	if n.Recorded == nil {
+		return nil
+	}
+	for _, s := range n.stated() {
+		if bound, _ := n.boundBy(s, *n.Recorded); len(bound) > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: remove it there to return them to the host",
+				s.Place(), s, strings.Join(words(bound), ", ")))
+		}
+	}
+	return warnings
+}
+
+func words(addresses []pci.Address) (words []string) {
+	for _, a := range addresses {
+		words = append(words, a.String())
+	}
+	return words
+}

@@ -1,0 +1,123 @@
+package prepare_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/change"
+	"gpustack/host/hosttest"
+	"gpustack/host/selection"
+)
+
+// byHand is a node that was prepared as the talk teaches.
+func byHand(more string, args string) string {
+	archive := node{CPU: "GenuineIntel", More: "-- etc/initramfs-tools/modules --\n# List of modules\npci_stub ids=10de:11b4,10de:0e0a\n" + more}.Archive()
+	return strings.Replace(archive, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="`+args+`"`, 1)
+}
+
+// TestByOtherMeans: what others have written binds the functions whatever gpustack records, so the
+// plan names it and promises nothing.
+func TestByOtherMeans(t *testing.T) {
+	for name, test := range map[string]struct {
+		archive string
+		opts    selection.Options
+		want    []string // parts of warnings
+	}{
+		"the talk's line": {byHand("", ""), selection.Options{},
+			[]string{"/etc/initramfs-tools/modules:2: pci-stub ids=10de:11b4,10de:0e0a, set outside gpustack, binds 0000:01:00.0, 0000:01:00.1, 0000:02:00.0, 0000:02:00.1"}},
+		"an identical card remains": {byHand("", ""), selection.Options{Only: selectors(t, "0000:01:00.0")},
+			[]string{"0000:02:00.0 remains with the host, but ids=10de:11b4,10de:0e0a of pci-stub, set in /etc/initramfs-tools/modules:2 outside gpustack, matches it"}},
+		"the other driver on the command line": {byHand("", "pci-stub.ids=10de:0e0a"), selection.Options{},
+			[]string{"kernel arguments: pci-stub ids=10de:0e0a, set outside gpustack, binds 0000:01:00.1, 0000:02:00.1"}},
+		"unsafe interrupts": {byHand("-- etc/modprobe.d/x.conf --\noptions vfio_iommu_type1 allow_unsafe_interrupts=1\n", ""), selection.Options{},
+			[]string{"/etc/modprobe.d/x.conf:1 sets allow_unsafe_interrupts=1 outside gpustack"}},
+		"taken over": {byHand("", "pci-stub.ids=10de:0e0a,8086:1"), selection.Options{TakeOver: true}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := plan(t, hosttest.Lay(t, test.archive), test.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range test.want {
+				if !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, want) }) {
+					t.Errorf("no %q in %q", want, p.Warnings)
+				}
+			}
+			if promised := len(p.Others) == 0; promised != (test.want == nil) {
+				t.Errorf("others: %v", p.Others)
+			}
+			if test.want == nil && slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "outside gpustack") }) {
+				t.Errorf("%q", p.Warnings)
+			}
+		})
+	}
+}
+
+// TestBuiltinStubWins: a pci-stub of the kernel binds before vfio-pci is loaded.
+func TestBuiltinStubWins(t *testing.T) {
+	archive := byHand("", "pci-stub.ids=10de:11b4")
+	archive = strings.Replace(archive, "kernel/drivers/pci-stub.ko.xz:\n", "", 1)
+	archive = strings.Replace(archive, "modules.builtin --\n", "modules.builtin --\nkernel/drivers/pci-stub.ko\n", 1)
+	_, err := plan(t, hosttest.Lay(t, archive), selection.Options{})
+	if err == nil || !strings.Contains(err.Error(), "pci-stub is built into kernel") {
+		t.Errorf("%v", err)
+	}
+	root := hosttest.Lay(t, archive)
+	apply(t, root, selection.Options{TakeOver: true})
+	if c := contractOf(t, root); !c.TakeOver {
+		t.Error("not recorded")
+	}
+}
+
+// TestTakeOver: the ids go from every place, a second run plans nothing, and undo restores it all.
+func TestTakeOver(t *testing.T) {
+	root := hosttest.Lay(t, byHand("-- etc/modules --\npci_stub ids=10de:11b4\nloop\n-- etc/modprobe.d/x.conf --\noptions vfio-pci ids=10de:11b4,8086:1533\n",
+		"pci-stub.ids=10de:0e0a,8086:1 vfio-pci.ids=10de:11b4"))
+	before := tree(t, root)
+	p := apply(t, root, selection.Options{TakeOver: true})
+	for name, want := range map[string]string{
+		"/etc/initramfs-tools/modules": "# List of modules\n", "/etc/modules": "loop\n", "/etc/modprobe.d/x.conf": "options vfio-pci ids=8086:1533\n",
+	} {
+		if got, err := os.ReadFile(root.Path(name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if !p.Initramfs {
+		t.Error("no initramfs is regenerated")
+	}
+	if drop, add := p.Arguments.Drop.String(), p.Arguments.Add.String(); drop != "pci-stub.ids=10de:0e0a,8086:1 vfio-pci.ids=10de:11b4" || !strings.Contains(add, "pci-stub.ids=8086:1") || strings.Contains(add, "10de") {
+		t.Errorf("drop %q, add %q", drop, add)
+	}
+	if c := contractOf(t, root); !c.TakeOver {
+		t.Error("not recorded")
+	}
+	ours, err := os.ReadFile(root.Path("/etc/modprobe.d/zz-gpustack.conf"))
+	if err != nil || !strings.Contains(string(ours), "options vfio-pci ids=8086:1533,10de:11b4,10de:0e0a\n") {
+		t.Errorf("%s %v", ours, err)
+	}
+	if again, err := plan(t, root, selection.Options{}); err != nil || len(again.Files.Pending()) > 0 {
+		t.Errorf("again: %v, %v", again.Files.Pending(), err)
+	}
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
+	entries, err := change.List(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Undo(context.Background(), entries[len(entries)-1].ID); err != nil {
+		t.Fatal(err)
+	}
+	after := tree(t, root)
+	for name := range after {
+		if strings.HasPrefix(name, "var/lib/gpustack") || name == "var" || name == "var/lib" {
+			delete(after, name)
+		}
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("(-before +undone):\n%s", diff)
+	}
+}
