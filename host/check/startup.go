@@ -66,6 +66,13 @@ func Startup(s startup.State) []host.Finding {
 			Seen: fmt.Sprintf("%s %s not carried out since this boot: %s", plural(n, "step"), was, strings.Join(notRun, ", ")),
 		})
 	}
+	if len(s.Wanted) > 0 && s.Unordered != nil {
+		findings = append(findings, host.Finding{
+			Check: f.Check, Status: host.Warn, File: startup.UnitFile, Seen: "not ordered after " + startup.Unit + ": " + strings.Join(s.Unordered, ", "),
+			Effect: "at boot they may start before the recorded VFs and drivers are in place",
+			Remedy: "run gpustack rdma prepare, or gpustack container prepare: it writes the unit again",
+		})
+	}
 	if findings == nil {
 		return one(host.Finding{Check: f.Check, Status: host.Pass, Seen: plural(len(s.Result.Steps), "step") + " of this boot succeeded"})
 	}

@@ -34,6 +34,12 @@ func TestStartup(t *testing.T) {
 			return s
 		}(),
 			host.NA, "1 step was not carried out since this boot: cdi gpu"},
+		"not ordered": {func() startup.State {
+			s := ran(startup.Done, "")
+			s.Unordered = []string{"edpm_nova_compute.service", "compute.service"}
+			return s
+		}(),
+			host.Warn, "not ordered after gpustack-boot.service: edpm_nova_compute.service, compute.service"},
 		"masked":     {startup.State{Wanted: wanted, Masked: true}, host.Fail, "gpustack-boot.service is masked"},
 		"missing":    {startup.State{Wanted: wanted, Missing: []string{startup.WantsFile}}, host.Fail, startup.WantsFile + " missing, although steps are recorded"},
 		"unreadable": {startup.State{Wanted: wanted, Err: errors.New("permission denied")}, host.NA, "permission denied"},

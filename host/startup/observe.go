@@ -16,7 +16,9 @@ type State struct {
 	Result  *Result  // of this boot; nil if no step was carried out
 	Missing []string // files of the unit that do not exist
 	Masked  bool     // the unit is a link to /dev/null (systemctl(1), mask)
-	Err     error    // what cannot be read
+	// Unordered are units of containers that may start before the steps are done.
+	Unordered []string
+	Err       error // what cannot be read
 }
 
 // Observe reads the state of the steps. It asks no kernel interface but files.
@@ -29,7 +31,11 @@ func Observe(root host.Root) State {
 	if result != nil && result.BootID == id {
 		s.Result = result
 	}
-	s.Err = errors.Join(recordErr, resultErr, idErr)
+	unordered, orderErr := Unordered(root)
+	if s.Unordered = unordered; len(s.Wanted) == 0 {
+		orderErr = nil
+	}
+	s.Err = errors.Join(recordErr, resultErr, idErr, orderErr)
 	for _, name := range []string{UnitFile, WantsFile} {
 		if isMasked(root, name) {
 			s.Masked = true
