@@ -129,6 +129,11 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 		return err
 	}
 	defaults := whole.judge(root, m)
+	others, err := m.ByOtherMeans(root)
+	if err != nil {
+		others = append(others, fmt.Sprintf("cannot determine what was prepared by other means: %v", err))
+	}
+	whole.Warnings = append(whole.Warnings, others...)
 	whole.scope(opts, m.Devices.Value)
 	if opts.format == formatJSON || opts.format == formatYAML {
 		whole.nameInNova(root)

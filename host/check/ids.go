@@ -95,10 +95,7 @@ func (v view) byOtherMeans() (findings []host.Finding) {
 		var matched []string
 		for i := range v.Devices.Value {
 			d := &v.Devices.Value[i]
-			if (v.Contract.Value == nil || v.Recorded(d.Address) != nil) && slices.ContainsFunc(s.IDs, func(id string) bool {
-				selector, err := pci.ParseSelector(id)
-				return err == nil && selector.Matches(d)
-			}) {
+			if (v.Contract.Value == nil || v.Recorded(d.Address) != nil) && s.Matches(d) {
 				matched = append(matched, d.Address.String())
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/pci"
 )
 
 // Stated is an ids= of a driver for passthrough that others have written: by it, the driver binds
@@ -32,6 +33,15 @@ func (s Stated) Place() string {
 		return s.File
 	}
 	return fmt.Sprintf("%s:%d", s.File, s.Number)
+}
+
+// Matches reports whether one of the ids is that of a function's product. Ids with a subsystem or
+// class match fewer functions, and match none here.
+func (s Stated) Matches(d *pci.Device) bool {
+	return slices.ContainsFunc(s.IDs, func(id string) bool {
+		selector, err := pci.ParseSelector(id)
+		return err == nil && selector.Matches(d)
+	})
 }
 
 // passthrough are the drivers that bind functions by their ids= and do not use them.

@@ -88,14 +88,11 @@ func (n node) wins(s modprobe.Stated, a pci.Address) error {
 }
 
 // boundBy returns the functions whose products a setting names: those of a contract, and those that
-// remain with the host. Ids with a subsystem or class match fewer functions, and are skipped.
+// remain with the host.
 func (n node) boundBy(s modprobe.Stated, c machine.Contract) (bound, staying []pci.Address) {
 	for i := range n.Devices {
 		d := &n.Devices[i]
-		if !slices.ContainsFunc(s.IDs, func(id string) bool {
-			selector, err := pci.ParseSelector(id)
-			return err == nil && selector.Matches(d)
-		}) {
+		if !s.Matches(d) {
 			continue
 		}
 		if c.At(d.Address) != nil {

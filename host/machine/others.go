@@ -1,0 +1,37 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// ByOtherMeans returns a warning for each ids= in files of others that matches functions which are
+// bound to a driver for passthrough and not recorded: gpustack neither verifies nor returns them.
+func (m *Machine) ByOtherMeans(root host.Root) ([]string, error) {
+	conf, err := modprobe.ReadConf(root, modprobe.RunFiles()...)
+	if err != nil {
+		return nil, err
+	}
+	stated, err := modprobe.ReadStated(root, conf)
+	if err != nil {
+		return nil, err
+	}
+	var warnings []string
+	for _, s := range stated {
+		var matched []string
+		for _, d := range m.Devices.Value {
+			if m.Recorded(d.Address) == nil && pci.LeavesAlone(d.DriverName()) && s.Matches(&d) {
+				matched = append(matched, d.Address.String())
+			}
+		}
+		if matched != nil {
+			warnings = append(warnings, fmt.Sprintf("%s: %s binds %s: prepared by other means, which gpustack does not verify or undo",
+				s.Place(), s, strings.Join(matched, ", ")))
+		}
+	}
+	return warnings, nil
+}
