@@ -21,7 +21,8 @@ type Claim func(disk string) (release func() error, err error)
 //
 // claim, if not nil, is the second opinion on the disks of functions that leave: files do not show
 // every use. They are held until the returned function is called, so that nothing uses them before
-// they are gone. A disk of which --allow lifts a use is not claimed.
+// they are gone. Disks of a function are not claimed if --allow lifts a use of it for which the
+// kernel has claimed one: it would always refuse.
 func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Change) ([]host.Lift, func() error, error) {
 	return func(changes []driver.Change) (_ []host.Lift, release func() error, err error) {
 		release = func() error { return nil }
@@ -60,7 +61,7 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		}
 		var disks []string
 		for _, l := range leaving {
-			if l.Kind == Now && !slices.ContainsFunc(lifted, func(r *Refusal) bool { return r.function() == l.Address }) {
+			if l.Kind == Now && !slices.ContainsFunc(lifted, func(r *Refusal) bool { return r.function() == l.Address && r.use().claims() }) {
 				of, err := Disks(root, l.Address)
 				if err != nil {
 					return nil, release, err

@@ -203,16 +203,63 @@ var used = map[gate.Use]func(a string) (links, files, mounts string){
 		return links + "symlink sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0\nsymlink " + devices + a + "/nvme/nvme0/nvme0n1/holders/dm-0 -> ../../../../../../virtual/block/dm-0\n",
 			files + "-- sys/devices/virtual/block/dm-0/dm/name --\nnova-disk\n-- sys/devices/virtual/block/dm-0/dm/uuid --\nLVM-x\n-- sys/devices/virtual/block/dm-0/dev --\n253:0\n", ""
 	},
+	gate.Use(guard.UseMountNamespace): func(a string) (string, string, string) {
+		links, files, _ := disk(a, "")
+		return links + "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nsymlink proc/70/ns/mnt -> mnt:[7]\nmkdir proc/70/fd\nmkdir proc/70/map_files\n",
+			files + process(70, "nginx") + "-- proc/70/mountinfo --\n1 0 259:0 / /data rw - xfs /dev/x rw\n", ""
+	},
+	gate.Use(guard.UseSwap): func(a string) (string, string, string) {
+		return unmounted(a, "-- proc/swaps --\nFilename\n/dev/nvme0n1 partition 1 0 -2\n")
+	},
+	gate.Use(guard.UsePool): func(a string) (string, string, string) {
+		return unmounted(a, "-- run/udev/data/b259:0 --\nE:ID_FS_TYPE=zfs_member\n-- proc/spl/kstat/zfs/tank/state --\nONLINE\n")
+	},
+	gate.Use(guard.UseTarget): func(a string) (string, string, string) {
+		return unmounted(a, "-- sys/kernel/config/target/core/iblock_0/disk/udev_path --\n/dev/nvme0n1\n-- sys/kernel/config/target/core/iblock_0/disk/enable --\n1\n")
+	},
+	gate.Use(guard.UseResume): func(a string) (string, string, string) {
+		return unmounted(a, "-- proc/cmdline --\nresume=/dev/nvme0n1\n")
+	},
+	gate.Use(guard.UseTable): func(a string) (string, string, string) {
+		return unmounted(a, "-- etc/fstab --\n/dev/nvme0n1 /srv ext4 noauto 0 0\n")
+	},
+	gate.Use(guard.UseSignature): func(a string) (string, string, string) {
+		return unmounted(a, "-- run/udev/data/b259:0 --\nE:ID_FS_TYPE=ext4\nE:ID_FS_USAGE=filesystem\n")
+	},
+	gate.Use(guard.UseNetconsole): func(a string) (string, string, string) {
+		return network(a, "-- sys/kernel/config/netconsole/a/enabled --\n1\n-- sys/kernel/config/netconsole/a/dev_name --\neth9\n")
+	},
+	gate.Use(guard.UseKdump): func(a string) (string, string, string) {
+		return network(a, "-- etc/sysconfig/kdump --\nKDUMP_NETCONFIG=\"eth9:dhcp\"\n")
+	},
 	gate.Use(host.CodeInUse): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband_verbs/uverbs9 -> ../../devices/pci0000:00/%s/infiniband_verbs/uverbs9\n", a) +
 				"symlink proc/7/fd/3 -> /dev/infiniband/uverbs9\nmkdir proc/7/map_files\n", fmt.Sprintf("-- %s%s/infiniband_verbs/uverbs9/abi_version --\n1\n", devices, a) +
-				"-- proc/7/comm --\nrping\n-- proc/7/cmdline --\nrping\n-- proc/7/stat --\n7 (rping) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", ""
+				process(7, "rping"), ""
 	},
+}
+
+// process is a process of the machine.
+func process(pid int, name string) string {
+	return fmt.Sprintf("-- proc/%[1]d/comm --\n%[2]s\n-- proc/%[1]d/cmdline --\n%[2]s\n-- proc/%[1]d/cgroup --\n0::/\n"+
+		"-- proc/%[1]d/stat --\n%[1]d (%[2]s) S 1 7 7 0 -1 4194560 %[3]s\n", pid, name, strings.TrimSpace(strings.Repeat("0 ", 43)))
+}
+
+// unmounted is a disk that is not mounted.
+func unmounted(a, more string) (links, files, mounts string) {
+	links, files, _ = disk(a, "")
+	return links, files + more, ""
+}
+
+// network is an interface of the machine.
+func network(a, more string) (links, files, mounts string) {
+	return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\n", a),
+		fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) + more, ""
 }
 
 func disk(a, place string) (links, files, mounts string) {
 	return fmt.Sprintf("symlink sys/class/block/nvme0n1 -> ../../devices/pci0000:00/%s/nvme/nvme0/nvme0n1\n", a),
-		fmt.Sprintf("-- %s%s/nvme/nvme0/nvme0n1/size --\n8\n", devices, a), "/dev/nvme0n1 " + place + " ext4 rw 0 0\n"
+		fmt.Sprintf("-- %s%s/nvme/nvme0/nvme0n1/size --\n8\n-- %[1]s%[2]s/nvme/nvme0/nvme0n1/dev --\n259:0\n", devices, a), "/dev/nvme0n1 " + place + " ext4 rw 0 0\n"
 }
 
 // path is a way of taking a function from the host: what asks the gate in its place.
@@ -357,20 +404,38 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// elsewhere names the tests of uses that neither [used] nor TestLeave has.
+var elsewhere = map[gate.Use]string{
+	gate.Use(host.CodeVirtualFunctions): "TestStates of host/selection",
+	gate.Use(host.CodeMediated):         "TestHintsLeadSomewhere of cmd/gpustack",
+	gate.Use(host.CodeGroup):            "TestVariations of host/prepare",
+	gate.Use(host.CodeBondedRDMA):       "TestLeaving of host/rdma/prepare",
+	gate.Use(host.CodeRole):             "TestContainers of host/rdma/prepare",
+}
+
 // TestLeave: the uses that a tree does not hold.
 func TestLeave(t *testing.T) {
 	a, manager := pci.Address{Bus: 1}, true
 	class, name := pci.Class(0x0207), "mlx5_core"
-	for use, test := range map[gate.Use]struct {
+	type state struct {
 		host gate.Host
 		uses machine.Uses
-	}{
-		gate.Use(guard.UseSession):       {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSSHSession, Use: guard.UseSession, Reason: "carries this ssh session"}}}},
-		gate.Use(guard.UseConsole):       {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeConsole, Use: guard.UseConsole, Reason: "is the console"}}}},
-		gate.Use(guard.UseSubnetManager): {host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeSubnetManager, Use: guard.UseSubnetManager, Reason: "runs the fabric's subnet manager"}}}},
+	}
+	states := map[gate.Use]state{
 		gate.Use(host.CodeGuestsUnknown): {uses: machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}}},
 		gate.Use(host.CodeNVSwitch):      {},
-	} {
+	}
+	for _, use := range guard.Uses() {
+		if used[gate.Use(use)] == nil {
+			states[gate.Use(use)] = state{host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeNetwork, Use: use, Reason: "is used"}}}}
+		}
+	}
+	for _, use := range gate.Uses() {
+		if _, ok := states[use]; !ok && used[use] == nil && elsewhere[use] == "" {
+			t.Errorf("%s: no test has it", use)
+		}
+	}
+	for use, test := range states {
 		test.host.Devices = pci.Devices{{Address: a, Class: &class, Driver: &name}}
 		if use == gate.Use(host.CodeNVSwitch) {
 			test.host.Devices[0].NVSwitchManager = &manager
@@ -519,6 +584,19 @@ func TestClaim(t *testing.T) {
 	}
 	if err := release(); err != nil || len(log) != 4 {
 		t.Errorf("%q, %v", log, err)
+	}
+	// --allow lifts content that nothing uses: the kernel is asked all the same. A mount has claimed
+	// the disk, so the kernel is not asked where --allow lifts that.
+	for use, want := range map[guard.Use]int{guard.UseSignature: 1, guard.UseTable: 1, guard.UseMount: 0, guard.UseSwap: 0} {
+		links, files, mounts := used[gate.Use(use)](pf)
+		claims := 0
+		_, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, mounts)), []pci.Address{address(t, pf)}, func(string) (func() error, error) {
+			claims++
+			return func() error { return nil }, nil
+		})(change)
+		if err != nil || claims != want {
+			t.Errorf("%s is lifted: %d disks claimed, want %d: %v", use, claims, want, err)
+		}
 	}
 	log, refuse = nil, "/dev/nvme1n1"
 	if _, _, err := ask(change); !errors.Is(err, guard.ErrClaimed) || !slices.Equal(log, []string{"claim /dev/nvme0n1", "release /dev/nvme0n1"}) {
