@@ -17,10 +17,10 @@ type Holding struct {
 	ended chan struct{}
 }
 
-// HoldSelf runs this program in a new process, as [RunSelf] does, and returns the first line that the
-// process writes to standard output. The process has to end when its standard input ends: that is at
-// Release, or when this process ends. A process without a line is killed after timeout: the errors are
-// ErrTimeout and ErrStuck.
+// HoldSelf runs this program in a new process, as [RunSelf] does, and returns the first line that
+// the process writes to standard output. The process has to end when its standard input ends: that
+// is at Release, or when this process ends. A process without a line is killed after timeout: the
+// errors are ErrTimeout and ErrStuck.
 func HoldSelf(timeout time.Duration, args ...string) (*Holding, string, error) {
 	cmd := exec.Command("/proc/self/exe", args...) //nolint:gosec // this program itself
 	cmd.Args[0] = os.Args[0]

@@ -4,8 +4,8 @@ package host
 // case, of the names of such options in configuration files, on the kernel command line, in mount
 // options and in the queries of URLs. Readers that show or store text of others hide such values.
 //
-// An X-Amz-Signature (AWS, "Authenticating Requests: Using Query Parameters") or a sig (Azure, "Create
-// a service SAS") gives access to what its URL names, as a password does.
+// An X-Amz-Signature (AWS, "Authenticating Requests: Using Query Parameters") or a sig (Azure,
+// "Create a service SAS") gives access to what its URL names, as a password does.
 const SecretNames = `(?:[\w.-]*(?:passw|passphrase|secret|token|cred|signature|community|private)[\w.-]*|` +
 	`[\w.-]*(?:pass|pwd?|key|psk|sig|auth)|(?:[\w.-]*_)?(?:pass|key)_[\w.-]*)`
 

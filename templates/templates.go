@@ -74,8 +74,8 @@ var (
 	RDMAModules string
 )
 
-// Unit of the steps of every boot, with {{.}} for its program's path and {{before}} for more units to
-// order it before, the drop-in of multi-user.target that pulls it in, and the drop-in of kolla's
+// Unit of the steps of every boot, with {{.}} for its program's path and {{before}} for more units
+// to order it before, the drop-in of multi-user.target that pulls it in, and the drop-in of kolla's
 // units that orders them after it.
 var (
 	//go:embed systemd/gpustack-boot.service

@@ -47,8 +47,8 @@ func parseMenu(file, text string) (entries []Entry, items []*menuItem) {
 	return entries, top.items
 }
 
-// kernelLine returns the entry of a line that loads a kernel (GNU GRUB manual, "linux"; Debian's and
-// Fedora's variants for EFI and BIOS).
+// kernelLine returns the entry of a line that loads a kernel (GNU GRUB manual, "linux"; Debian's
+// and Fedora's variants for EFI and BIOS).
 func kernelLine(file, line string) (Entry, bool) {
 	words := ParseArgs(line)
 	if len(words) < 2 || !slices.Contains([]string{"linux", "linuxefi", "linux16"}, words[0]) {
@@ -174,8 +174,8 @@ func cutSelection(selection string) (first, rest string) {
 // (util/grub.d/41_custom.in).
 const customMenu = "custom.cfg"
 
-// readSelected returns the entries of a menu, of which one has Boots: the entry that GRUB selects by
-// itself, which may be one in custom.cfg, or one without a kernel of Linux.
+// readSelected returns the entries of a menu, of which one has Boots: the entry that GRUB selects
+// by itself, which may be one in custom.cfg, or one without a kernel of Linux.
 func readSelected(root host.Root, menu string) ([]Entry, error) {
 	text, err := readIfPresent(root, menu)
 	if err != nil {

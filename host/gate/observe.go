@@ -23,8 +23,8 @@ func ReadRunning(root host.Root) (running guard.Running, session, unread error) 
 }
 
 // Observe reads what uses functions at this moment, for what is about to be carried out. A file
-// that cannot be read is an error: it may hide a use. What the host needs is read only if a function
-// leaves that it may need: it must not keep functions from the host.
+// that cannot be read is an error: it may hide a use. What the host needs is read only if a
+// function leaves that it may need: it must not keep functions from the host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
 	h := Host{Devices: devices}
 	var runningErr, needsErr, rdmaErr, mediatedErr, recordErr error

@@ -40,8 +40,8 @@ func (k Kind) mindsNeeds() bool { return k != Returned && k != Role }
 // refusal.
 type Use string
 
-// claims reports whether the kernel or a process has claimed the disk of a use, so that it cannot be
-// opened exclusively. Content that nothing uses claims no disk.
+// claims reports whether the kernel or a process has claimed the disk of a use, so that it cannot
+// be opened exclusively. Content that nothing uses claims no disk.
 func (u Use) claims() bool {
 	return slices.Contains([]guard.Use{guard.UseMount, guard.UseMountNamespace, guard.UseSwap, guard.UseHolder, guard.UsePool, guard.UseTarget}, guard.Use(u))
 }

@@ -12,8 +12,8 @@ import (
 	"gpustack/host"
 )
 
-// ClaimCommand is the hidden command with which gpustack starts itself to claim a disk. "--" and the
-// file follow.
+// ClaimCommand is the hidden command with which gpustack starts itself to claim a disk. "--" and
+// the file follow.
 const ClaimCommand = "claim-disk"
 
 // Errors of Claim.

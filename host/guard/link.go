@@ -31,12 +31,12 @@ type Link struct {
 	XDP       bool         // it has a program or a socket of XDP
 }
 
-// ReadLinks returns the interfaces of other network namespaces that lie on an interface of this one,
-// which leave nothing in its sysfs, or that are hardware, and the interfaces of this namespace that
-// XDP uses (Linux, rtnl_fill_ifinfo in net/core/rtnetlink.c: IFLA_LINK, IFLA_LINK_NETNSID,
-// IFLA_PARENT_DEV_NAME, IFLA_XDP). A namespace that a process or a name in /run/netns keeps is seen.
-// Users without permission to enter namespaces get those of their own: they cannot change anything
-// either.
+// ReadLinks returns the interfaces of other network namespaces that lie on an interface of this
+// one, which leave nothing in its sysfs, or that are hardware, and the interfaces of this namespace
+// that XDP uses (Linux, rtnl_fill_ifinfo in net/core/rtnetlink.c: IFLA_LINK, IFLA_LINK_NETNSID,
+// IFLA_PARENT_DEV_NAME, IFLA_XDP). A namespace that a process or a name in /run/netns keeps is
+// seen. Users without permission to enter namespaces get those of their own: they cannot change
+// anything either.
 func ReadLinks(root host.Root) ([]Link, error) {
 	own, err := netns.Get()
 	if err != nil {
@@ -138,8 +138,8 @@ func (l *linkReader) here() error {
 		return fmt.Errorf("network interfaces: %w", err)
 	}
 	sockets, err := netlink.SocketDiagXDP()
-	// A kernel without XDP or its diagnosis does not know the request (Linux, net/core/sock_diag.c). Its
-	// interfaces show programs of XDP, without which no socket receives.
+	// A kernel without XDP or its diagnosis does not know the request (Linux, net/core/sock_diag.c).
+	// Its interfaces show programs of XDP, without which no socket receives.
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("sockets of XDP: %w", err)
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // otherNamespaces adds file systems that are mounted in mount namespaces other than that of this
-// process, and not in it (mount_namespaces(7), proc_pid_mountinfo(5)). One process of each namespace
-// is asked. Users without permission to read a namespace read the table of each process.
+// process, and not in it (mount_namespaces(7), proc_pid_mountinfo(5)). One process of each
+// namespace is asked. Users without permission to read a namespace read the table of each process.
 func (g *guard) otherNamespaces() error {
 	pids, err := host.PIDs(g.root)
 	if host.IsAbsent(err) {
@@ -121,8 +121,8 @@ func (g *guard) isMounted(m mount) bool {
 	return slices.ContainsFunc(g.mounts, func(own mount) bool { return own.kind == m.kind && own.source == m.source })
 }
 
-// namespaceOf returns the namespace of a process, or "" if the process has ended or the user may not
-// read it (namespaces(7)).
+// namespaceOf returns the namespace of a process, or "" if the process has ended or the user may
+// not read it (namespaces(7)).
 func (g *guard) namespaceOf(pid int, kind string) (string, error) {
 	namespace, err := g.link(host.ProcessFile(pid, "ns"), kind)
 	if errors.Is(err, unix.EACCES) || host.HasEnded(err) {

@@ -86,8 +86,8 @@ func (r udevRecord) table() string {
 	return ""
 }
 
-// hexUnescape replaces the escapes of udev's encoded properties: \x20 (systemd, src/libsystemd/sd-device,
-// encode_devnode_name).
+// hexUnescape replaces the escapes of udev's encoded properties: \x20 (systemd,
+// src/libsystemd/sd-device, encode_devnode_name).
 func hexUnescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -112,8 +112,8 @@ var tags = []struct{ name, property, dir string }{
 	{"PARTLABEL", "ID_PART_ENTRY_NAME", "by-partlabel"},
 }
 
-// tagged returns the disk in sysfs of UUID=…, of a name in /dev, or of MAJOR:MINOR. It returns "" if
-// the machine has no such disk now.
+// tagged returns the disk in sysfs of UUID=…, of a name in /dev, or of MAJOR:MINOR. It returns ""
+// if the machine has no such disk now.
 func (g *guard) tagged(spec string) (string, error) {
 	for _, tag := range tags {
 		value, ok := strings.CutPrefix(spec, tag.name+"=")
@@ -135,8 +135,8 @@ func (g *guard) tagged(spec string) (string, error) {
 	return g.numbered(spec)
 }
 
-// byRecord returns the first disk whose record is accepted. Of a disk and those that are made of it,
-// as the members of a mirror, several may have the same tag: each leads to the same functions.
+// byRecord returns the first disk whose record is accepted. Of a disk and those that are made of
+// it, as the members of a mirror, several may have the same tag: each leads to the same functions.
 func (g *guard) byRecord(accept func(udevRecord) bool) (string, error) {
 	names, err := g.list(blockDir)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// part is a disk or a partition on functions of the machine. Disks that are made of others are none.
+// part is a disk or a partition on functions of the machine. Disks that are made of others are
+// none.
 type part struct {
 	name      string // in sysfs
 	disk      string // of which it is a partition, or ""
@@ -118,8 +119,9 @@ func (g *guard) holding(parts []part) error {
 }
 
 // stacked returns the name and kind of a disk that is made of others. device-mapper's names and
-// uuids are those of the programs that create them (Linux, Documentation/ABI/testing/sysfs-block-dm;
-// dm-uuid prefixes in libdevmapper, lib/device/dev-type.c of LVM).
+// uuids are those of the programs that create them (Linux,
+// Documentation/ABI/testing/sysfs-block-dm; dm-uuid prefixes in libdevmapper, lib/device/dev-type.c
+// of LVM).
 func (g *guard) stacked(name string) (string, error) {
 	dir := path.Join(blockDir, name)
 	mapped, err := g.attribute(path.Join(dir, "dm/name"))

@@ -79,9 +79,9 @@ func parse(file, text string) Conf {
 	return conf
 }
 
-// joined returns the lines of a text with the numbers of their last lines in the file, as kmod reads
-// them (shared/util.c, freadline_wrapped): without backslashes, of which one at the end of a line
-// continues it, and with the byte FF for one at the end of the file.
+// joined returns the lines of a text with the numbers of their last lines in the file, as kmod
+// reads them (shared/util.c, freadline_wrapped): without backslashes, of which one at the end of a
+// line continues it, and with the byte FF for one at the end of the file.
 func joined(text string) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		var line []byte
@@ -121,8 +121,8 @@ func cutWord(line string) (word, rest string) {
 	return line, ""
 }
 
-// words splits what follows a module's name. kmod passes it on: options to the kernel, for which the
-// byte A0 is a space too (Linux, lib/ctype.c and lib/cmdline.c, next_arg).
+// words splits what follows a module's name. kmod passes it on: options to the kernel, for which
+// the byte A0 is a space too (Linux, lib/ctype.c and lib/cmdline.c, next_arg).
 func words(command, rest string) []string {
 	var words []string
 	start := 0

@@ -48,7 +48,8 @@ options other ids=7777:7777
 	}
 }
 
-// TestWords: lines are split as kmod and the kernel split them. integration compares kmod's own answers.
+// TestWords: lines are split as kmod and the kernel split them. integration compares kmod's own
+// answers.
 func TestWords(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"DOS line end: part of a module's name":         {"blacklist nouveau\r\n", "1 blacklist nouveau\r"},
@@ -86,7 +87,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestIDs: a list of ids is what the driver reads of it (sscanf), quotes and characters after an id left out.
+// TestIDs: a list of ids is what the driver reads of it (sscanf), quotes and characters after an id
+// left out.
 func TestIDs(t *testing.T) {
 	for list, want := range map[string]string{
 		"10de:11b4,10de:0e0a":     "10de:11b4 10de:0e0a",

@@ -48,8 +48,8 @@ func (s Stated) Matches(d *pci.Device) bool {
 var passthrough = []string{"vfio-pci", "pci-stub"}
 
 // Files with modules to load at boot, and options of them: initramfs-tools gives each line to
-// modprobe (hook-functions and scripts/functions, load_modules), and so does the init script of kmod
-// with /etc/modules.
+// modprobe (hook-functions and scripts/functions, load_modules), and so does the init script of
+// kmod with /etc/modules.
 var moduleFiles = []string{"/etc/initramfs-tools/modules", "/etc/modules"}
 
 // Folders of files like these: modules-load.d(5), and dracut.conf(5), whose kernel_cmdline= has
@@ -61,8 +61,8 @@ var (
 
 const dracutConf = "/etc/dracut.conf"
 
-// ReadStated returns what files of others state, those of conf included. Arguments of the kernel are
-// not among them.
+// ReadStated returns what files of others state, those of conf included. Arguments of the kernel
+// are not among them.
 func ReadStated(root host.Root, conf Conf) ([]Stated, error) {
 	var stated []Stated
 	for _, driver := range passthrough {

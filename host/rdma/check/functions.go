@@ -45,7 +45,8 @@ func (v view) differs(p rdma.Prepared) string {
 	return ""
 }
 
-// functions finds recorded adapters that are missing, replaced, or bound to another driver.
+// functions finds recorded adapters that are missing, replaced, or bound to another driver, and
+// those that have come into use before the boot which takes them from the host.
 func (v view) functions() []host.Finding {
 	found := 0
 	findings := v.recorded(func(p rdma.Prepared, d *pci.Device) []host.Finding {
@@ -67,7 +68,21 @@ func (v view) functions() []host.Finding {
 		}
 		return []host.Finding{f}
 	})
-	return or(findings, "%s as recorded", plural(found, "adapter"))
+	return or(append(findings, v.used()...), "%s as recorded", plural(found, "adapter"))
+}
+
+// used finds uses of functions that leave the host at the next boot.
+func (v view) used() (findings []host.Finding) {
+	if v.Used.Err != nil {
+		return blind(v.Used.File, v.Used.Err)
+	}
+	for _, err := range v.Used.Value {
+		findings = append(findings, host.Finding{
+			Status: host.Fail, File: v.Record.File, Seen: "has come into use since it was recorded: " + err.Error(),
+			Effect: "if it is in use at the next boot, it remains as it is; else the host loses it", Remedy: "end the use, or remove the adapter from the record before the reboot: gpustack rdma prepare --remove ADDRESS",
+		})
+	}
+	return findings
 }
 
 // restart is the remedy of what the steps of a boot should have done.

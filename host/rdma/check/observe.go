@@ -12,6 +12,8 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
@@ -41,6 +43,9 @@ type Machine struct {
 	Booted   machine.Look[time.Time]
 	Prepared *time.Time // when the record was written; nil if that is unknown
 	BootID   string     // "" if unknown
+	// Used are the uses of functions that leave the host at the next boot. They are read only while
+	// the record has not taken effect.
+	Used machine.Look[[]error]
 }
 
 // Paths that checks read and name.
@@ -97,7 +102,29 @@ func Observe(root host.Root, devices pci.Devices) Machine {
 	}
 	m.Booted = readBootTime(root)
 	m.Prepared = preparedAt(root)
+	if m.phase() == pending {
+		used, err := readUsed(root, devices, record)
+		m.Used = machine.Saw("/proc", used, err)
+	}
 	return m
+}
+
+// readUsed asks the gate for the functions that leave the host at the next boot: an error for each
+// use that --allow has not lifted. The files below root show them, without netlink.
+func readUsed(root host.Root, devices pci.Devices, record *rdma.Record) ([]error, error) {
+	after := gate.Records{RDMA: record}
+	leaving := gate.Leaves(devices, gate.Records{}, after)
+	if len(leaving) == 0 {
+		return nil, nil
+	}
+	needs, err := guard.Needs(root, devices, guard.Running{})
+	adapters, adaptersErr := guard.RDMANeeds(root, devices)
+	if err := errors.Join(err, adaptersErr); err != nil {
+		return nil, err
+	}
+	h := gate.Host{Devices: devices, Needs: slices.Concat(needs, adapters), RDMA: adapters}
+	_, err = h.Leave(root, machine.Uses{}, after.Allowed(), leaving...)
+	return host.Split(err), nil
 }
 
 // Modules are the names of loaded modules, with "_".

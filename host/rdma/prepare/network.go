@@ -53,8 +53,8 @@ func fits(pattern, value string) bool {
 }
 
 // matchesVFs reports whether the configuration matches the VFs of an adapter. Their names are not
-// known yet: they begin as those of the adapter (systemd.net-naming-scheme(7): v and a number at the
-// end), or as those of the kernel.
+// known yet: they begin as those of the adapter (systemd.net-naming-scheme(7): v and a number at
+// the end), or as those of the kernel.
 func (n Network) matchesVFs(p rdma.Prepared, names []string) bool {
 	name := matches(n.Names, func(pattern string) bool {
 		return isPattern(pattern) && (fits(pattern, "eth9") || slices.ContainsFunc(names, func(pf string) bool { return fits(pattern, pf+"v0") }))
@@ -106,8 +106,8 @@ func paths(vfs []pci.Address, before string) (paths []string) {
 	return paths
 }
 
-// ReadNetworks returns the network configuration of systemd-networkd, netplan and NetworkManager that
-// matches more than one interface. A file that cannot be read is an error.
+// ReadNetworks returns the network configuration of systemd-networkd, netplan and NetworkManager
+// that matches more than one interface. A file that cannot be read is an error.
 func ReadNetworks(root host.Root) ([]Network, error) {
 	r := networkReader{ownerReader{root: root, seen: map[string]bool{}}, nil}
 	r.networkd()
@@ -121,8 +121,8 @@ type networkReader struct {
 	networks []Network
 }
 
-// files returns the files of folders with a suffix, ordered by name. A file shadows those of the same
-// name in later folders.
+// files returns the files of folders with a suffix, ordered by name. A file shadows those of the
+// same name in later folders.
 func (r *networkReader) files(suffix string, dirs ...string) []string {
 	byName := map[string]string{}
 	for _, dir := range dirs {

@@ -89,9 +89,9 @@ func folders(name string, tops ...string) (dirs []string) {
 
 func anyLine(string) bool { return true }
 
-// sources are the files that set VFs: rules of udev(7) and the scripts that they run, tmpfiles.d(5),
-// sysfsutils, netplan(5), os-net-config, the SR-IOV network operator, and those of the functions
-// below.
+// sources are the files that set VFs: rules of udev(7) and the scripts that they run,
+// tmpfiles.d(5), sysfsutils, netplan(5), os-net-config, the SR-IOV network operator, and those of
+// the functions below.
 func sources() []source {
 	return slices.Concat([]source{
 		{dirs: folders("udev/rules.d", "/etc", "/run", "/usr/lib", "/lib"), suffix: ".rules", owns: writesVFs, starts: runsPrograms, programs: folders("udev", "/usr/lib", "/lib")},
@@ -158,8 +158,8 @@ func matched(values []string) (names []string) {
 	return names
 }
 
-// networkManager are connections (nm-settings-keyfile(5), [sriov]; ifcfg files, SRIOV_TOTAL_VFS) and
-// devices (NetworkManager.conf(5), sriov-num-vfs).
+// networkManager are connections (nm-settings-keyfile(5), [sriov]; ifcfg files, SRIOV_TOTAL_VFS)
+// and devices (NetworkManager.conf(5), sriov-num-vfs).
 func networkManager() []source {
 	device := func(lines []string, at int) (names []string) {
 		for _, line := range slices.Backward(lines[:at]) {
