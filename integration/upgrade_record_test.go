@@ -32,8 +32,8 @@ func recordUpgrade(t *testing.T, commit, binary string) {
 		if upgradeMoves[commit][m.name] == nil {
 			continue
 		}
-		if m.earlier != nil {
-			m.command = m.earlier
+		if command := m.earlier[commit]; command != nil {
+			m.command = command
 		}
 		r := recorder{m, binary, readFiles(t, m.lay(t))}
 		states := r.killed(t, m.lay, m.command)

@@ -25,8 +25,8 @@ const upgradeKernel = "6.1.0-28-amd64"
 type upgradeMachine struct {
 	name, tree string
 	command    []string
-	earlier    []string // the command of earlier commits, if it had another name for the same
-	rebuilds   bool     // its programs are run too
+	earlier    map[string][]string // the command of commits that had another name for the same
+	rebuilds   bool                // its programs are run too
 
 	// Of a machine that host prepare changes:
 	arguments string            // of the kernel, before
@@ -56,18 +56,26 @@ var upgradeMachines = []upgradeMachine{
 	{
 		name: "containers", tree: "containers",
 		command: []string{"container", "prepare", "--device", "0000:84:00.0", "--hca", "0000:0c:00.0", "--static"},
-		earlier: []string{"container", "prepare", "--device", "0000:84:00.0", "--hca", "0000:0c:00.0"},
+		earlier: map[string][]string{"e7ceed0": {"container", "prepare", "--device", "0000:84:00.0", "--hca", "0000:0c:00.0"}},
+	},
+	{
+		name: "rdma", tree: "rdma",
+		command: []string{"rdma", "prepare", "--device", "0000:0c:00.0", "--device", "0000:0d:00.0", "--vfs", "2"},
 	},
 }
 
 // upgradeMoves are the files that the next run of the same command changes where that of an earlier
 // commit has come to its end, by commit and machine.
 // Commits up to 37dfc5c leave the same as 72aac5b. Containers are known since e7ceed0, whose specs
-// are all static and whose nodes nothing makes at boot.
+// are all static and whose nodes nothing makes at boot. After 47ed7fd the boot unit changed.
 var upgradeMoves = map[string]map[string][]string{
 	"aa95e30": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"], "nova": {}},
 	"eb4dd60": {"debian": bootHookMoves["debian"], "rhel9": bootHookMoves["rhel9"], "nova": {}},
 	"72aac5b": {"debian": {}, "rhel9": {}, "nova": {}},
+	"47ed7fd": {
+		"debian": {}, "rhel9": {}, "nova": {}, "containers": {"/etc/systemd/system/gpustack-boot.service"},
+		"rdma": {"/etc/systemd/system/gpustack-boot.service", "/var/lib/gpustack/rdma.json"},
+	},
 	"e7ceed0": {"containers": {"/etc/systemd/system/gpustack-boot.service", "/etc/systemd/system/multi-user.target.d/gpustack-boot.conf"}},
 }
 
