@@ -29,8 +29,7 @@ func (p *play) offers() offers {
 			o.rows[h.name+" "+row[0]] = row[1] == "available"
 		}
 		for _, f := range h.functions {
-			taken := slices.ContainsFunc(h.family(f), func(x *function) bool { return status[x.address] == "allocated" || status[x.address] == "claimed" })
-			o.blocked[h.name+" "+f.address] = status[f.address] == "unavailable" && !taken
+			o.blocked[h.name+" "+f.address] = status[f.address] == "unavailable" && !slices.ContainsFunc(h.family(f), func(x *function) bool { return blocks(f, status[x.address]) })
 		}
 		tracked := database.Track(p.t, database.Cell1, p.w.nodes[i], h.devices())
 		o.refused[h.name] = tracked.Error != ""
@@ -39,6 +38,19 @@ func (p *play) offers() offers {
 		}
 	}
 	return o
+}
+
+// blocks returns whether a relative of a status may leave a function blocked: Nova frees a PF only
+// if all its VFs are available, and a VF if its PF is not taken. A status that is not one of Nova's
+// is to be corrected first.
+func blocks(f *function, relative string) bool {
+	switch relative {
+	case "", "available":
+		return false
+	case "unavailable", "unclaimable":
+		return f.kind == "type-PF"
+	}
+	return true
 }
 
 // devices is what the hypervisor of a host reports.
@@ -135,8 +147,8 @@ func (p *play) disagree() map[string]string {
 	return all
 }
 
-// checkAllocations: rows and allocations of an instance agree if they did before, or an open entry
-// says that the outcome is unknown.
+// checkAllocations: rows and allocations of an instance agree if they did before, and the ones have
+// changed only with the others, or an open entry says that the outcome is unknown.
 func (p *play) checkAllocations() {
 	disagree := p.disagree()
 	for _, uuid := range slices.Sorted(maps.Keys(disagree)) {
@@ -144,6 +156,32 @@ func (p *play) checkAllocations() {
 			p.fail("2: %s, and no entry is open", disagree[uuid])
 		}
 	}
+	now := p.moved()
+	for uuid, was := range p.before {
+		if is := now[uuid]; is.statuses == was.statuses && is.held != was.held && !p.open(uuid) {
+			p.fail("2: no migration of instance %s was closed, but instead of %s they hold %s, and no entry is open", uuid[:8], was.held, is.held)
+		}
+	}
+}
+
+// moved has the statuses of an instance's migrations, and what it and they hold.
+type moved struct{ statuses, held string }
+
+func (p *play) moved() map[string]moved {
+	held, err := p.lab.placement.Allocated(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	all := map[string]moved{}
+	for _, g := range p.w.guests {
+		of := moved{held: fmt.Sprint(held[g.uuid])}
+		for _, m := range database.find(p.t, "SELECT uuid, status FROM nova_cell1.migrations WHERE deleted = 0 AND instance_uuid = ? ORDER BY id", g.uuid) {
+			of.statuses += " " + m[1]
+			of.held += fmt.Sprint(" ", held[m[0]])
+		}
+		all[g.uuid] = of
+	}
+	return all
 }
 
 // open returns whether an entry of an operator says that a repair of an instance is unknown.
@@ -224,6 +262,9 @@ func (p *play) count() {
 				for _, d := range u.Devices {
 					if d.Type == cleanup.TypePF && p.absent(d.Host, d.Address) {
 						p.progress["a PF whose family is absent"]++
+					}
+					if d.Status == "bogus" {
+						p.progress["a status that is not Nova's"]++
 					}
 					if u.Repair == cleanup.Offline && slices.Contains(p.off, d.Host) {
 						p.progress["offline on a host declared off"]++

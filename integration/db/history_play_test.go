@@ -50,6 +50,7 @@ type play struct {
 	notes    []string // what operators met
 	offered  offers   // before the next run
 	agreed   map[string]bool
+	before   map[string]moved // by instance, before all runs
 	progress map[string]int
 	points   int // of the latest run
 }
@@ -357,7 +358,7 @@ func (p *play) insert() {
 	for _, g := range w.guests {
 		p.agreed[g.uuid] = disagree[g.uuid] == ""
 	}
-	p.offered = p.offers()
+	p.offered, p.before = p.offers(), p.moved()
 }
 
 // readable returns the id of a function's row, if Nova's objects can read the row.

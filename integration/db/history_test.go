@@ -71,6 +71,7 @@ var knownHistories = []struct{ name, history, progress string }{
 		"a PF whose family is absent"},
 	{"a PF whose family is absent, online", "boot gpu1 40:00.0; boot gpu1 84:00.0; migrate 1 gpu2 40:00.0 error; wait 15; report gpu1 0; report gpu2 0; run A", "a PF whose family is absent"},
 	{"a VF whose sibling is in a guest", "boot gpu1 84:00.0; boot gpu1 40:00.2; row gpu1 40:00.1 allocated 0; down gpu1; wait 15; report gpu1 0; run A", "repaired offline"},
+	{"two rows of one card", "boot gpu1 84:00.0; boot gpu1 40:00.1; row gpu1 40:00.3 bogus; delete 2 stays; off gpu1; wait 15; believe gpu1; run A; run A", "a status that is not Nova's"},
 	{"deadlocks", deadMigration + "run A deadlock=2", "online with both reports"},
 	{"Nova's audit and a save beside the repair", deadMigration + "run A 4=nova:gpu1 5=nova:gpu2 6=save:1; run B", ""},
 
