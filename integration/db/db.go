@@ -66,7 +66,7 @@ func (db *DB) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := os.CopyFS(db.dir, pythonFiles); err != nil {
+	if err := errors.Join(os.CopyFS(db.dir, pythonFiles), service.WriteWSGI(filepath.Join(db.dir, "python"))); err != nil {
 		return err
 	}
 	var err error

@@ -51,7 +51,7 @@ func (db *DB) StartPlacement(ctx context.Context) (*Placement, error) {
 	p.service = &service.Service{
 		Program: service.Program{
 			Name: "placement",
-			Argv: db.python("serve.py", strconv.Itoa(ports[0])),
+			Argv: db.python("wsgi.py", "placement.wsgi:init_application", strconv.Itoa(ports[0])),
 			Env:  append(db.environ(), "OS_PLACEMENT_CONFIG_DIR="+conf),
 			Log:  db.log("placement"),
 		},

@@ -51,6 +51,9 @@ func (l *Lab) configure() error {
 	if err := os.CopyFS(l.dir, pythonFiles); err != nil {
 		return err
 	}
+	if err := service.WriteWSGI(filepath.Join(l.dir, "python")); err != nil {
+		return err
+	}
 	for _, host := range l.hosts {
 		err := errors.Join(
 			l.write(l.host(host, "nova-compute.conf"), "nova-compute.conf", map[string]string{"Host": host, "Dir": l.host(host)}),
