@@ -68,8 +68,9 @@ func TestLocated(t *testing.T) {
 // whose guest names the device.
 func TestLocatedHolder(t *testing.T) {
 	const function = "0000:84:00.0"
-	group := evidence.Report("Gpu1", evidence.Holds(t, function, "b"))
-	group.Guests, group.Holders[0].Asked = nil, nil // has only the IOMMU group open
+	onlyGroup := func(r *guest.Report) { r.Guests, r.Holders[0].Asked = nil, nil }
+	group := evidence.Report("Gpu1", evidence.Holds(t, function, "b"), onlyGroup)
+	other := evidence.Report("gpu1", evidence.Holds(t, function, "b"), onlyGroup)
 	for name, test := range map[string]struct {
 		reports []guest.Report
 		want    cleanup.Use
@@ -79,9 +80,10 @@ func TestLocatedHolder(t *testing.T) {
 		"the other one":       {[]guest.Report{evidence.Report("gpu1"), evidence.Report("Gpu1", evidence.Holds(t, function, "a"))}, cleanup.Use{Guest: "a", Named: true}},
 		"a group only":        {[]guest.Report{evidence.Report("gpu1"), group}, cleanup.Use{Guest: "b"}},
 		"a group and a guest": {[]guest.Report{evidence.Report("gpu1", evidence.Holds(t, function, "a")), group}, cleanup.Use{Guest: "a", Named: true}},
+		"a guest and a group": {[]guest.Report{evidence.Report("Gpu1", evidence.Holds(t, function, "a")), other}, cleanup.Use{Guest: "a", Named: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := locatedOf(t, map[string][]string{"GPU1": {"gpu1", "Gpu1"}}, nil, test.reports...)
+			l := locatedOf(t, map[string][]string{"GPU1": {"Gpu1", "gpu1"}}, nil, test.reports...)
 			if diff := cmp.Diff(test.want, l.Holder("GPU1", function, time.Now())); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -169,7 +170,6 @@ func TestAllocate(t *testing.T) {
 		"refused once":                      {After, "gpu2", "gpu1", status(409, 1), After, "gpu1 6, "},
 		"refused twice":                     {After, "gpu2", "gpu1", status(409, 1, 2), After, "gpu1 6, "},
 		"refused always":                    {After, "gpu2", "gpu1", status(409, 1, 2, 3), "", "gpu2 5, gpu1 5"},
-		"kept, the whole refused":           {"", "gpu1", "", status(409, 1, 3), After, "gpu1 6, "},
 		"not kept, each refused":            {"", "gpu1", "", status(409, 1, 2, 3, 4, 5), "", "gpu1 5, "},
 		"not answered":                      {After, "gpu2", "gpu1", lost, "", "gpu2 5, gpu1 5"},
 		"answered by a proxy, not applied":  {After, "gpu2", "gpu1", status(504, 1, 2, 3), "", "gpu2 5, gpu1 5"},
@@ -186,6 +186,41 @@ func TestAllocate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAllocateOnFullProvider: Placement refuses even unchanged allocations of a provider that is
+// overcommitted. Allocations are kept if it accepts those of one consumer, and not moved.
+func TestAllocateOnFullProvider(t *testing.T) {
+	for name, test := range map[string]struct {
+		to   Side
+		want Side // "" for ErrUnknown
+	}{
+		"kept":          {"", Before},
+		"there already": {Before, Before},
+		"to be moved":   {After, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, held := placement(t, nil, "gpu2", "gpu1")
+			r.Placement = full{r.Placement}
+			side, err := r.allocate(t.Context(), theMove(), test.to)
+			if side != test.want || errors.Is(err, ErrUnknown) != (test.want == "") {
+				t.Errorf("side %q, %v; want %q", side, err, test.want)
+			}
+			if n := held.Held[instance].Generation + held.Held[migration].Generation; (n == 11) != (test.want != "") {
+				t.Errorf("generations %+v: one is to move if the allocations are kept", held.Held)
+			}
+		})
+	}
+}
+
+// full is a Placement that refuses changes of several consumers at once.
+type full struct{ Placement }
+
+func (f full) SetAllocations(ctx context.Context, consumers map[string]cloud.Allocations) error {
+	if len(consumers) > 1 {
+		return cloud.ErrConflict
+	}
+	return f.Placement.SetAllocations(ctx, consumers)
 }
 
 // heldOn is the host on which a consumer holds a device, and its generation.
