@@ -476,6 +476,7 @@ func TestAskers(t *testing.T) {
 		"host/startup.ask":            "gpustack boot --revert",
 		"host/check.leaving":          "TestPending of host/check",
 		"host/check.refusals":         "host prepare",
+		"host/rdma/check.readUsed":    "script rdma_check of cmd/gpustack",
 		"host/selection.refusedOf":    "TestStates of host/selection",
 		"host/selection.Joining":      "host prepare",
 		"cmd/gpustack.permittedFiles": "undo that removes a record of VFs",
