@@ -224,7 +224,11 @@ func TestInterruptedDrivers(t *testing.T) {
 				cmd := mounted(root, slices.Concat([]string{"sh", "-ec", `
 					mkdir "$ROOT/../ns"
 					ln -s "pid:[4026531836]" "$ROOT/../ns/pid"
-					mount --bind "$ROOT/../ns" "$ROOT/proc/1/ns"
+					net=$(readlink /proc/self/ns/net)
+					ln -s "$net" "$ROOT/../ns/net"
+					touch "$ROOT/../ns/$net"
+					mount --bind /proc/self/ns/net "$ROOT/../ns/$net"
+					mount --rbind "$ROOT/../ns" "$ROOT/proc/1/ns"
 					exec "$@"`, "sh", gpustack}, test.args, []string{"--root", root})...)
 				cmd.Args = slices.Insert(cmd.Args, 1, "--pid", "--fork")
 				s := terminal.Start(t, cmd, "")

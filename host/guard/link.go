@@ -31,6 +31,9 @@ type Link struct {
 	XDP       bool         // it has a program or a socket of XDP
 }
 
+// self is the network namespace of this process.
+const self = "/proc/self/ns/net"
+
 // ReadLinks returns the interfaces of other network namespaces that lie on an interface of this
 // one, which leave nothing in its sysfs, or that are hardware, and the interfaces of this namespace
 // that XDP uses (Linux, rtnl_fill_ifinfo in net/core/rtnetlink.c: IFLA_LINK, IFLA_LINK_NETNSID,
@@ -38,9 +41,10 @@ type Link struct {
 // seen. Users without permission to enter namespaces get those of their own: they cannot change
 // anything either.
 func ReadLinks(root host.Root) ([]Link, error) {
-	own, err := netns.Get()
+	// netns.Get asks for a process id, which a /proc of another process namespace does not have.
+	own, err := netns.GetFromPath(root.Path(self))
 	if err != nil {
-		return nil, fmt.Errorf("network namespace: %w", err)
+		return nil, &os.PathError{Op: "open", Path: self, Err: err}
 	}
 	defer own.Close() //nolint:errcheck // only read from
 	l := linkReader{own: own, names: map[int]string{}}
@@ -71,7 +75,6 @@ type namespace struct {
 // namespaces returns one way to each other network namespace.
 func namespaces(root host.Root) ([]namespace, error) {
 	g := guard{root: root}
-	const self = "/proc/self/ns/net"
 	inode := func(file string) (uint64, error) {
 		var stat unix.Stat_t
 		if err := unix.Stat(root.Path(file), &stat); err != nil {

@@ -52,6 +52,7 @@ func TestRepairEvacuationInError(t *testing.T) {
 		t.Fatal(err)
 	}
 	later(t, server)
+	silent(t, source)
 	both := [][]string{{source, server}, {dest, server}}
 	slices.SortFunc(both, slices.Compare)
 	if diff := cmp.Diff(both, allocations(t)); diff != "" || len(rows(t, cards, server)) != 2 || hostOfServer(t, server) != source {

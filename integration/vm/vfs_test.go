@@ -177,14 +177,15 @@ func stepsOfTheBoot(m machine) {
 
 	// A guest has a VF: whether the record stays or goes, the VF does not.
 	release := m.hold("/dev/vfio/" + m.group(vfs[1]))
+	inUse := "VF " + vfs[1] + " of " + vfCard + " is in use: assigned to guest"
 	boot(startup.Unchanged, "again, with a VF in use")
 	m.recordVFs(vfCard, 1)
-	if reply := m.try("gpustack", "boot"); reply.Status != 1 || !strings.Contains(reply.Stdout, vfs[1]+" is in use") {
+	if reply := m.try("gpustack", "boot"); reply.Status != 1 || !strings.Contains(reply.Stdout, inUse) {
 		m.t.Errorf("fewer VFs: exit status %d\n%s%s", reply.Status, reply.Stdout, reply.Stderr)
 	}
 	is(wanted, "fewer VFs, while one is in use")
 	m.run("busybox", "mv", rdma.RecordFile, rdma.RecordFile+".away")
-	m.refused(vfs[1]+" is in use", "boot", "--revert")
+	m.refused(inUse, "boot", "--revert")
 	is(wanted, "reverted while a VF is in use")
 	release()
 	m.recordVFs(vfCard, 2)
