@@ -118,7 +118,9 @@ def offers(tracker):
     supported = tracker.stats.support_requests
     if "provider_mapping" in inspect.signature(supported).parameters:
         supported = functools.partial(supported, provider_mapping=None)  # after Zed
-    for alias in request._get_alias_from_config():
+    # Nova 32 has made the function public.
+    aliases = getattr(request, "get_alias_from_config", None) or request._get_alias_from_config
+    for alias in aliases():
         count = 0
         while supported(requests(f"{alias}:{count + 1}")):
             count += 1
