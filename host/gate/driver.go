@@ -2,13 +2,11 @@ package gate
 
 import (
 	"errors"
-	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/guard"
 	"gpustack/host/pci"
 )
 
@@ -59,15 +57,15 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		if err != nil || claim == nil {
 			return Lifts(lifted), release, err
 		}
-		var disks []string
+		var idle []pci.Address
 		for _, l := range leaving {
 			if l.Kind == Now && !slices.ContainsFunc(lifted, func(r *Refusal) bool { return r.function() == l.Address && r.use().claims() }) {
-				of, err := Disks(root, l.Address)
-				if err != nil {
-					return nil, release, err
-				}
-				disks = append(disks, of...)
+				idle = append(idle, l.Address)
 			}
+		}
+		disks, err := guard.Disks(root, devices, idle...)
+		if err != nil {
+			return nil, release, err
 		}
 		release, err = claimed(claim, disks)
 		return Lifts(lifted), release, err
@@ -85,29 +83,12 @@ func claimed(claim Claim, disks []string) (func() error, error) {
 		held = nil
 		return errors.Join(errs...)
 	}
-	for _, name := range disks {
-		r, err := claim("/dev/" + strings.ReplaceAll(name, "!", "/"))
+	for _, disk := range disks {
+		r, err := claim(disk)
 		if err != nil {
 			return func() error { return nil }, errors.Join(err, release())
 		}
 		held = append(held, r)
 	}
 	return release, nil
-}
-
-// Disks returns the names in sysfs of the whole disks below a function.
-func Disks(root host.Root, a pci.Address) (disks []string, err error) {
-	const blockDir = "/sys/class/block"
-	names, err := list(root, blockDir)
-	for _, name := range names {
-		place, realErr := root.Real(path.Join(blockDir, name))
-		partition, existsErr := root.Exists(path.Join(place, "partition"))
-		if err := errors.Join(realErr, existsErr); err != nil {
-			return nil, fmt.Errorf("%s/%s: %w", blockDir, name, host.Cause(err))
-		}
-		if !partition && strings.Contains(place, "/"+a.String()+"/") {
-			disks = append(disks, name)
-		}
-	}
-	return disks, err
 }

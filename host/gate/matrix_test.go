@@ -605,6 +605,37 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// TestClaimMultipath: of a multipath NVMe disk the paths are hidden and have no node, so the disk
+// above them is claimed. A mount of its partition prevents that its controller leaves.
+func TestClaimMultipath(t *testing.T) {
+	const subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys0"
+	controller := devices + pf + "/nvme/nvme0"
+	links := ""
+	for link, target := range map[string]string{
+		"sys/class/block/nvme0c0n1": controller + "/nvme0c0n1", "sys/class/block/nvme0n1": subsystem + "/nvme0n1", "sys/class/block/nvme0n1p1": subsystem + "/nvme0n1/nvme0n1p1",
+		"sys/class/nvme/nvme0": controller, "sys/class/nvme-subsystem/nvme-subsys0": subsystem,
+	} {
+		links += "symlink " + link + " -> ../../" + strings.TrimPrefix(target, "sys/") + "\n"
+	}
+	links += "symlink " + subsystem + "/nvme0 -> ../../../" + strings.TrimPrefix(controller, "sys/devices/") + "\n"
+	files := "-- " + controller + "/nvme0c0n1/hidden --\n1\n-- " + subsystem + "/nvme0n1/hidden --\n0\n-- " + subsystem + "/nvme0n1/dev --\n259:0\n-- " +
+		subsystem + "/nvme0n1/nvme0n1p1/dev --\n259:1\n-- " + subsystem + "/nvme0n1/nvme0n1p1/partition --\n1\n"
+	change := []driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "nvme"}, After: driver.State{Driver: machine.VFIO}}}
+	var claimed []string
+	claim := func(disk string) (func() error, error) {
+		claimed = append(claimed, disk)
+		return func() error { return nil }, nil
+	}
+	if _, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, "")), nil, claim)(change); err != nil || !slices.Equal(claimed, []string{"/dev/nvme0n1"}) {
+		t.Errorf("idle: %q, %v", claimed, err)
+	}
+	claimed = nil
+	_, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, "/dev/nvme0n1p1 /data ext4 rw 0 0\n")), nil, claim)(change)
+	if want := pf + ": carries /dev/nvme0n1p1, mounted at /data"; err == nil || err.Error() != want || claimed != nil {
+		t.Errorf("mounted: %q, %v, want %s", claimed, err, want)
+	}
+}
+
 // TestUnread: what the host needs cannot be read, which keeps functions from leaving it, and none
 // from returning or from being offered to containers.
 func TestUnread(t *testing.T) {

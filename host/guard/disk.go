@@ -285,6 +285,18 @@ func parseServer(text string) server {
 	return server{address: address}
 }
 
+// hardware returns the functions that a device depends on, by the path of its directory: those on
+// the path, or those of all controllers of the multipath NVMe subsystem that it belongs to.
+func (g *guard) hardware(target string) ([]pci.Address, error) {
+	functions, err := g.functions(target)
+	m := subsystemDir().FindStringSubmatch(target)
+	if err != nil || len(functions) > 0 || m == nil {
+		return functions, err
+	}
+	o, err := g.subsystem(m[1])
+	return pci.Unique(o.functions), err
+}
+
 // subsystem returns the origin of a multipath NVMe subsystem, whose disks are virtual devices: the
 // origins of all its controllers.
 func (g *guard) subsystem(name string) (origin, error) {
@@ -452,8 +464,12 @@ func (g *guard) zfsMembers() (origin, error) {
 		if err != nil {
 			return origin{}, err
 		}
+		hidden, err := g.isHidden(name)
+		if err != nil {
+			return origin{}, err
+		}
 		isMember := strings.Contains(record.text, "zfs_member") || record.values["ID_PART_ENTRY_TYPE"] == zfsPartition
-		if record.known && !isMember || diskOfZFS().MatchString(name) {
+		if record.known && !isMember || hidden || diskOfZFS().MatchString(name) {
 			continue
 		}
 		file, err := g.attribute(path.Join(blockDir, name, "loop/backing_file"))

@@ -254,12 +254,7 @@ func (h *holders) behind(class, name string) ([]pci.Address, error) {
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := h.functions(target)
-	if m := subsystemDir().FindStringSubmatch(target); m != nil && err == nil && len(addresses) == 0 {
-		o, err := h.subsystem(m[1])
-		return o.functions, err
-	}
-	return addresses, err
+	return h.hardware(target)
 }
 
 func (h *holders) drivenBy(driver string) (addresses []pci.Address) {

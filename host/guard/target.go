@@ -43,7 +43,7 @@ func (g *guard) character(name string) ([]pci.Address, error) {
 			return nil, err
 		}
 		if target != "" {
-			return g.functions(target)
+			return g.hardware(target)
 		}
 	}
 	return nil, nil

@@ -38,6 +38,30 @@ func (g *guard) unmounted() error {
 	return nil
 }
 
+// Disks returns the names in /dev of the whole disks on functions, each once. A disk on several of
+// them, such as one of multipath NVMe, is one disk.
+func Disks(root host.Root, devices pci.Devices, functions ...pci.Address) ([]string, error) {
+	if len(functions) == 0 {
+		return nil, nil // other disks do not matter, readable or not
+	}
+	g := guard{root: root, devices: devices}
+	parts, err := g.parts()
+	var disks []string
+	for _, p := range parts {
+		if p.disk == "" && slices.ContainsFunc(p.functions, func(a pci.Address) bool { return slices.Contains(functions, a) }) {
+			disks = append(disks, node(p.name))
+		}
+	}
+	return disks, err
+}
+
+// isHidden reports whether a disk is a path of a multipath disk: it has no node and cannot be
+// opened (Linux, Documentation/ABI/stable/sysfs-block, hidden). Its content is that of the disk.
+func (g *guard) isHidden(name string) (bool, error) {
+	hidden, err := g.attribute(path.Join(blockDir, name, "hidden"))
+	return hidden == "1", err
+}
+
 // parts returns the disks and partitions that lie on functions, partitions first.
 func (g *guard) parts() ([]part, error) {
 	names, err := g.list(blockDir)
@@ -46,20 +70,20 @@ func (g *guard) parts() ([]part, error) {
 	}
 	var partitions, disks []part
 	for _, name := range names {
+		hidden, err := g.isHidden(name)
+		if err != nil {
+			return nil, err
+		}
+		if hidden {
+			continue
+		}
 		target, err := g.device(blockDir, name)
 		if err != nil {
 			return nil, err
 		}
 		p := part{name: name}
-		if p.functions, err = g.functions(target); err != nil {
+		if p.functions, err = g.hardware(target); err != nil {
 			return nil, err
-		}
-		if m := subsystemDir().FindStringSubmatch(target); m != nil && len(p.functions) == 0 {
-			o, err := g.subsystem(m[1])
-			if err != nil {
-				return nil, err
-			}
-			p.functions = o.functions
 		}
 		if disk := path.Base(path.Dir(target)); slices.Contains(names, disk) {
 			p.disk = disk

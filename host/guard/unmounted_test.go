@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/pci"
 )
 
 // spare is a machine with its root file system on a SATA disk (00:17.0) and an NVMe disk with two
@@ -177,5 +178,113 @@ func TestUnmountedBlind(t *testing.T) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
+	}
+}
+
+// multipath is a machine with a multipath NVMe disk on two controllers (01:00.0 and 02:00.0), whose
+// paths are hidden: they have neither a number nor a node.
+const multipath = `
+symlink sys/class/block/sda -> ../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda
+symlink sys/class/block/sda1 -> ../../devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1
+symlink sys/class/block/nvme0c0n1 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0c0n1
+symlink sys/class/block/nvme0c1n1 -> ../../devices/pci0000:00/0000:02:00.0/nvme/nvme1/nvme0c1n1
+symlink sys/class/block/nvme0n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1
+symlink sys/class/block/nvme0n1p1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/nvme0n1p1
+symlink sys/class/nvme/nvme0 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0
+symlink sys/class/nvme/nvme1 -> ../../devices/pci0000:00/0000:02:00.0/nvme/nvme1
+symlink sys/class/nvme-generic/ng0n1 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0/ng0n1
+symlink sys/class/nvme-subsystem/nvme-subsys0 -> ../../devices/virtual/nvme-subsystem/nvme-subsys0
+symlink sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0 -> ../../../pci0000:00/0000:01:00.0/nvme/nvme0
+symlink sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme1 -> ../../../pci0000:00/0000:02:00.0/nvme/nvme1
+mkdir sys/devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1
+mkdir sys/devices/virtual/nvme-subsystem/nvme-subsys0/ng0n1
+-- sys/devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/dev --
+8:0
+-- sys/devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda/sda1/dev --
+8:1
+-- sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0c0n1/hidden --
+1
+-- sys/devices/pci0000:00/0000:02:00.0/nvme/nvme1/nvme0c1n1/hidden --
+1
+-- sys/devices/virtual/nvme-subsystem/nvme-subsys0/subsysnqn --
+nqn.2014-08.org.nvmexpress:uuid:x
+-- sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/hidden --
+0
+-- sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/dev --
+259:0
+-- sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/nvme0n1p1/dev --
+259:1
+-- sys/bus/pci/devices/0000:00:17.0/class --
+0x010601
+-- sys/bus/pci/devices/0000:01:00.0/class --
+0x010802
+-- sys/bus/pci/devices/0000:02:00.0/class --
+0x010802
+`
+
+// TestMultipathNVMe: what uses a multipath disk uses each of its controllers, and its hidden paths
+// are disks of nothing.
+func TestMultipathNVMe(t *testing.T) {
+	const head = "sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1"
+	for _, test := range []struct{ name, files, want string }{
+		{"idle", "", ""},
+		{"a partition is mounted", mounted("/dev/sda1 / ext4 rw 0 0", "/dev/nvme0n1p1 /data ext4 rw 0 0"), "carries /dev/nvme0n1p1, mounted at /data\n"},
+		{"LVM", above("dm-0", head, "dm/name", "vg-a", "dm/uuid", "LVM-abc"), "carries /dev/mapper/vg-a, an active LVM volume, on /dev/nvme0n1\n"},
+		{"swap", "-- proc/swaps --\nFilename\n/dev/nvme0n1p1 partition 1 0 -2\n", "carries the swap area /dev/nvme0n1p1\n"},
+		{"content that nothing uses", udev("259:1", "ID_FS_TYPE=xfs"), "has /dev/nvme0n1p1 with a file system (xfs), which nothing uses now\n"},
+		{"LIO", "-- sys/kernel/config/target/core/iblock_0/disk/udev_path --\n/dev/nvme0n1\n", "carries the target iblock_0/disk of LIO\n"},
+		{"the character device of a namespace", "-- sys/kernel/config/nvmet/subsystems/nqn/passthru/device_path --\n/dev/ng0n1\n", "carries the controller of the NVMe target nqn\n"},
+		{"a pool of ZFS on another disk", udev("8:0", "ID_PART_TABLE_TYPE=gpt") + udev("8:1", "ID_FS_TYPE=zfs_member") + udev("259:0", "ID_MODEL=x") + udev("259:1", "ID_PART_ENTRY_NUMBER=1") +
+			mounted("/dev/sda1 / ext4 rw 0 0") + "-- proc/spl/kstat/zfs/tank/state --\nONLINE\n", "only sda"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			files := test.files
+			if !strings.Contains(files, "-- proc/mounts --") {
+				files += mounted("/dev/sda1 / ext4 rw 0 0")
+			}
+			want := rootDisk
+			switch test.want {
+			case "":
+			case "only sda":
+				want += "0000:00:17.0 carries the ZFS pool tank\n"
+			default:
+				want += "0000:01:00.0 " + test.want + "0000:02:00.0 " + test.want
+			}
+			if diff := cmp.Diff(want, needs(t, hosttest.Lay(t, joined(multipath, files)), guard.Running{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDisks: the disks of functions are whole disks with a node, each once.
+func TestDisks(t *testing.T) {
+	both := []pci.Address{{Bus: 1}, {Bus: 2}}
+	for _, test := range []struct {
+		name, tree string
+		functions  []pci.Address
+		want       []string
+	}{
+		{"a disk with partitions", spare, both, []string{"/dev/nvme0n1"}},
+		{"one path of a multipath disk", multipath, both[1:], []string{"/dev/nvme0n1"}},
+		{"both paths of a multipath disk", multipath, both, []string{"/dev/nvme0n1"}},
+		{"a function without disks", multipath, []pci.Address{{Bus: 3}}, nil},
+		{"a disk with a slash in its name", "symlink sys/class/block/cciss!c0d0 -> ../../devices/pci0000:00/0000:01:00.0/cciss0/c0d0/block/cciss!c0d0\n" +
+			"mkdir sys/devices/pci0000:00/0000:01:00.0/cciss0/c0d0/block/cciss!c0d0\n", both, []string{"/dev/cciss/c0d0"}},
+		{"no block devices", "mkdir sys\n", both, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := guard.Disks(hosttest.Lay(t, joined(test.tree)), nil, test.functions...)
+			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+	unread := hosttest.Lay(t, joined(spare, "mkdir "+nvmeDir+"/hidden\n"))
+	if _, err := guard.Disks(unread, nil, both...); err == nil {
+		t.Error("an attribute that cannot be read is no error")
+	}
+	if disks, err := guard.Disks(unread, nil); err != nil || disks != nil {
+		t.Errorf("of no function: %q, %v", disks, err)
 	}
 }
