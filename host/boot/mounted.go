@@ -92,19 +92,19 @@ func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
 	if err != nil {
 		return false, false, fmt.Errorf("%s: %w", mounts, host.Cause(err))
 	}
+	table, err := host.ParseMounts(string(data))
+	if err != nil {
+		return false, false, fmt.Errorf("%s: %w", mounts, err)
+	}
 	place, err := mountPoint(root, dir)
 	if err != nil {
 		return false, false, fmt.Errorf("%s: %w", dir, host.Cause(err))
 	}
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 2 && f[1] == place && f[2] != "autofs" {
-			return true, filled, nil
-		}
-	}
-	return false, filled, nil
+	mounted = slices.ContainsFunc(table, func(m host.Mount) bool { return m.Place == place && m.Kind != "autofs" })
+	return mounted, filled, nil
 }
 
-// mountPoint returns dir as /proc/mounts below root writes it: with links resolved
+// mountPoint returns dir as /proc/mounts below root has it: with links resolved
 // (proc_mounts(5)), and, if that is the kernel's own file, as a path of this process.
 func mountPoint(root host.Root, dir string) (string, error) {
 	place, err := root.Resolve(dir)
@@ -121,8 +121,7 @@ func mountPoint(root host.Root, dir string) (string, error) {
 			return "", err
 		}
 	}
-	place = filepath.Join(top, place)
-	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(place), nil
+	return filepath.Join(top, place), nil
 }
 
 // isBootFile reports whether a name in a boot partition is that of a kernel, or of a directory that

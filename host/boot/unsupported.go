@@ -123,10 +123,12 @@ func (p *probe) text(name string) string {
 func (p *probe) readOnly() bool {
 	data, err := p.root.ReadTable("/proc/mounts")
 	p.keep("/proc/mounts", err)
+	mounts, err := host.ParseMounts(string(data))
+	p.keep("/proc/mounts", err)
 	ro := false
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) >= 4 && f[1] == "/" {
-			ro = slices.Contains(strings.Split(f[3], ","), "ro")
+	for _, m := range mounts {
+		if m.Place == "/" {
+			ro = slices.Contains(m.Options, "ro")
 		}
 	}
 	return ro

@@ -28,6 +28,8 @@ func TestSupported(t *testing.T) {
 		{"NixOS", grub + "-- etc/NIXOS --\n", "NixOS", `boot.kernelParams = [ "intel_iommu=on" "iommu=pt" ]; in its configuration, then nixos-rebuild boot`},
 		{"SUSE MicroOS", grub + "-- usr/sbin/transactional-update --\n-- proc/mounts --\n/dev/sda3 / btrfs ro,relatime 0 0\n",
 			"transactional-update", "run transactional-update shell, and in it gpustack host prepare"},
+		{"SUSE MicroOS, mounted without a source", grub + "-- usr/sbin/transactional-update --\n-- proc/mounts --\n / overlay ro,relatime 0 0\n",
+			"transactional-update", "run transactional-update shell, and in it gpustack host prepare"},
 		{"the shell of transactional-update", grub + "-- usr/sbin/transactional-update --\n-- proc/mounts --\n/dev/sda3 / btrfs rw,relatime 0 0\n", "", ""},
 		{"a mainframe", "-- proc/cpuinfo --\nvendor_id       : IBM/S390\n", "zipl (s390x)",
 			"its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function; other arguments go to /etc/zipl.conf, then zipl"},

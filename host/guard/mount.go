@@ -1,11 +1,10 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +19,7 @@ type mount struct {
 }
 
 func (m mount) String() string {
-	return m.source + ", mounted at " + m.place
+	return cmp.Or(m.source, m.kind) + ", mounted at " + m.place
 }
 
 // values returns all values of a mount option, unescaped.
@@ -28,7 +27,7 @@ func (m mount) values(key string) []string {
 	var values []string
 	for _, o := range m.options {
 		if k, value, ok := strings.Cut(o, "="); ok && k == key {
-			values = append(values, unescape(value))
+			values = append(values, host.UnescapeOctal(value))
 		}
 	}
 	return values
@@ -74,18 +73,15 @@ func mounted(m mount) subject {
 }
 
 func (g *guard) readMounts() error {
-	const name = mountsFile
-	lines, err := g.lines(name)
-	if err != nil {
-		return err
+	data, err := g.root.ReadTable(mountsFile)
+	if host.IsAbsent(err) {
+		return nil
 	}
-	for _, m := range lines {
-		if len(m) < 4 {
-			return fmt.Errorf("%s: %d fields: %q", name, len(m), strings.Join(m, " "))
-		}
-		g.mounts = append(g.mounts, mount{unescape(m[0]), unescape(m[1]), m[2], strings.Split(m[3], ",")})
+	mounts, parseErr := host.ParseMounts(string(data))
+	for _, m := range mounts {
+		g.mounts = append(g.mounts, mount{m.Source, m.Place, m.Kind, m.Options})
 	}
-	return nil
+	return g.cause(mountsFile, cmp.Or(err, parseErr))
 }
 
 // mountOf returns the index of the file system that a file lies on, or -1: the one with the
@@ -98,23 +94,6 @@ func (g *guard) mountOf(name string) int {
 		}
 	}
 	return found
-}
-
-// unescape replaces the octal escapes that the kernel writes in these files for white space,
-// commas and backslashes: \040.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // fileSystems adds the needs of mounted file systems: of every one on block devices, and of others
@@ -320,7 +299,7 @@ func (g *guard) swaps() error {
 		return err
 	}
 	for _, s := range swaps[min(1, len(swaps)):] {
-		name := unescape(s[0])
+		name := host.UnescapeOctal(s[0])
 		if !strings.HasPrefix(name, "/dev/") {
 			if err := g.file(name, false, subject{UseSwap, table, "the swap file " + name}, nil); err != nil {
 				return err

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -60,6 +59,11 @@ type numberedMount struct {
 	number string // MAJOR:MINOR
 }
 
+// hasDisk reports whether the number is that of a disk. A file system may be on one whatever its
+// source: that is the name with which it was mounted, in the folder of that program. File systems of
+// several disks have no such number: their sources name one.
+func (m numberedMount) hasDisk() bool { return !strings.HasPrefix(m.number, "0:") }
+
 // mountsOf returns the file systems on disks that are mounted in the namespace of a process.
 func (g *guard) mountsOf(pid int) ([]numberedMount, error) {
 	name := host.ProcessFile(pid, "mountinfo")
@@ -67,19 +71,14 @@ func (g *guard) mountsOf(pid int) ([]numberedMount, error) {
 	if err != nil {
 		return nil, g.cause(name, err)
 	}
+	mounts, err := host.ParseMountInfo(string(data))
 	var table []numberedMount
-	for line := range strings.Lines(string(data)) {
-		before, after, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
-		fields, of := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 6 || len(of) < 3 {
-			return nil, fmt.Errorf("%s: not a mount: %q", name, strings.TrimSpace(line))
-		}
-		m := mount{unescape(of[1]), unescape(fields[4]), of[0], strings.Split(of[2], ",")}
-		if m.onDisk() {
-			table = append(table, numberedMount{m, fields[2]})
+	for _, m := range mounts {
+		if of := (numberedMount{mount{m.Source, m.Place, m.Kind, m.Options}, m.Number}); of.hasDisk() || of.onDisk() {
+			table = append(table, of)
 		}
 	}
-	return table, nil
+	return table, g.cause(name, err)
 }
 
 // elsewhere adds a file system that is mounted in the namespace of a process, once.
@@ -92,16 +91,15 @@ func (g *guard) elsewhere(m numberedMount, pid int, named map[string]bool) error
 	var o origin
 	var name string
 	var err error
-	// File systems of several disks have no number of a disk: their sources name one.
-	if strings.HasPrefix(m.number, "0:") {
-		name, err = g.block(m.source)
-	} else {
+	if m.hasDisk() {
 		name, err = g.numbered(m.number)
+	} else {
+		name, err = g.block(m.source)
 	}
 	if err != nil || name != "" && g.carried[name] || m.kind == "zfs" && g.isMounted(m.mount) {
 		return err
 	}
-	if strings.HasPrefix(m.number, "0:") || name == "" {
+	if !m.hasDisk() || name == "" {
 		o, err = g.originOf(m.mount)
 	} else {
 		o, err = g.below(name, map[string]bool{})

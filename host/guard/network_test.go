@@ -158,7 +158,7 @@ func TestNetworkUnclear(t *testing.T) {
 		"-- proc/net/if_inet6 --\n20 03 40 00 80 eth1\n":                                     `/proc/net/if_inet6: not an address: "20"`,
 		"-- proc/net/if_inet6 --\neth1\n":                                                    "/proc/net/if_inet6: 1 fields",
 		"-- sys/class/net/eth0/flags --\nup\n":                                               `/sys/class/net/eth0/flags: not a number: "up"`,
-		"-- proc/mounts --\n/dev/sda1 /\n":                                                   `/proc/mounts: 2 fields: "/dev/sda1 /"`,
+		"-- proc/mounts --\n/dev/sda1 /\n":                                                   `/proc/mounts: not a mount: "/dev/sda1 /"`,
 		"-- proc/net/ipv6_route --\n" + strings.Repeat("0", 32) + " 00 0 0 0 0 0 0 x eth0\n": `/proc/net/ipv6_route: flags: not a hexadecimal number: "x"`,
 	} {
 		if _, err := guard.Needs(hosttest.Lay(t, tree), nil, guard.Running{}); fmt.Sprint(err) != want {

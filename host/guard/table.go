@@ -61,7 +61,7 @@ func (g *guard) fstab() error {
 		if strings.HasPrefix(fields[0], "#") || len(fields) < 3 {
 			continue
 		}
-		disk, dir := unescape(fields[0]), path.Clean(unescape(fields[1]))
+		disk, dir := host.UnescapeOctal(fields[0]), path.Clean(host.UnescapeOctal(fields[1]))
 		as := "mounted at " + dir
 		if fields[2] == "swap" {
 			dir, as = "", "used as swap"
