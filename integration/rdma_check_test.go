@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -26,7 +27,7 @@ func TestRDMALibraries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verbs := rdmacheck.Observe(root, nil).Verbs
+	verbs := rdmacheck.Observe(root, nil, observed.Look[guard.Running]{}).Verbs
 	if verbs.Err != nil || verbs.DriverErr != nil || len(verbs.Folders) != 1 {
 		t.Fatalf("%+v", verbs)
 	}

@@ -14,6 +14,7 @@ import (
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
 	containerprepare "gpustack/host/container/prepare"
+	"gpustack/host/guard"
 	"gpustack/host/hardware"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -161,7 +162,7 @@ func (u *ui) readAll(ctx context.Context, root host.Root) {
 	u.refusedByPrepare(ctx, root, m) // as host check asks it
 	hardware.Read(root)              // as host scan --machine does
 
-	rdmacheck.Observe(root, m.Devices.Value) // reads what rdma scan reads, too
+	rdmacheck.Observe(root, m.Devices.Value, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
 	containercheck.Observe(root, m.Devices, offeredGPUs(root, m.Devices.Value))
 	containerprepare.Observe(root) //nolint:errcheck // read, not shown
 

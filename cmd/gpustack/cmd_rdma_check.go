@@ -9,6 +9,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	rdmacheck "gpustack/host/rdma/check"
@@ -87,7 +89,8 @@ func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) { // software devices need no PCI
 		return err
 	}
-	m := rdmacheck.Observe(root, devices)
+	running, session := runningFor(root)
+	m := rdmacheck.Observe(root, devices, running)
 	findings, verdict, err := rdmacheck.Verify(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", root.Path("/"), err)
@@ -98,6 +101,9 @@ func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
 	}
 	for _, a := range m.Stack.Value.Adapters {
 		r.Warnings = append(r.Warnings, a.Warnings...)
+	}
+	if session != nil && r.Reboot != nil && *r.Reboot {
+		r.Warnings = append(r.Warnings, noSession(session))
 	}
 	u.warn(r.Warnings...)
 	u.show(r)
@@ -111,6 +117,16 @@ func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
 		return fmt.Errorf("%s: %w", root.Path("/"), rdmacheck.ErrUnknown)
 	}
 	return nil
+}
+
+// runningFor reads what only the running machine shows, of any other root nothing. session is the
+// error of the ssh session alone.
+func runningFor(root host.Root) (seen machine.Look[guard.Running], session error) {
+	if root.Path("/") != "/" {
+		return seen, nil
+	}
+	running, session, err := gate.ReadRunning(root)
+	return machine.Saw("/proc/net", running, err), session
 }
 
 // rdmaCheckTable prints the verdict, failures and warnings; with all every finding in the order of

@@ -26,13 +26,25 @@ func ReadRunning(root host.Root) (running guard.Running, session, unread error) 
 // that cannot be read is an error: it may hide a use. What the host needs is read only if a
 // function leaves that it may need: it must not keep functions from the host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
+	var running guard.Running
+	var runningErr error
+	if root.Path("/") == "/" && mindsNeeds(leaving) {
+		running, _, runningErr = ReadRunning(root) // the plan has warned of a session that is unknown
+	}
+	h, uses, err := ObserveWith(root, devices, running, leaving)
+	return h, uses, errors.Join(runningErr, err)
+}
+
+// mindsNeeds reports whether what the host needs can prevent that functions leave.
+func mindsNeeds(leaving []Leaving) bool {
+	return slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.mindsNeeds() })
+}
+
+// ObserveWith is Observe with what only the running machine shows, of any other root the zero value.
+func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, leaving []Leaving) (Host, machine.Uses, error) {
 	h := Host{Devices: devices}
-	var runningErr, needsErr, rdmaErr, mediatedErr, recordErr error
-	if slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.mindsNeeds() }) {
-		var running guard.Running
-		if root.Path("/") == "/" {
-			running, _, runningErr = ReadRunning(root) // the plan has warned of a session that is unknown
-		}
+	var needsErr, rdmaErr, mediatedErr, recordErr error
+	if mindsNeeds(leaving) {
 		h.Needs, needsErr = guard.Needs(root, devices, running)
 		if slices.ContainsFunc(leaving, func(l Leaving) bool { return isNetwork(devices.At(l.Address)) }) {
 			h.RDMA, rdmaErr = guard.RDMANeeds(root, devices)
@@ -46,7 +58,7 @@ func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, mach
 	if !slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.now() }) {
 		usesErr = nil
 	}
-	return h, uses, errors.Join(runningErr, needsErr, rdmaErr, mediatedErr, recordErr, usesErr)
+	return h, uses, errors.Join(needsErr, rdmaErr, mediatedErr, recordErr, usesErr)
 }
 
 // isNetwork reports whether a function may be a network adapter.

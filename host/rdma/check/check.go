@@ -3,7 +3,8 @@
 // has a file and a function named as in the output. Findings quote the messages that users of
 // rdma-core see, because these do not name their causes.
 //
-// It reads files below a root. It opens no netlink socket, runs no program and changes nothing.
+// It reads files below a root, and is given what only a running machine shows. It opens no netlink
+// socket, runs no program and changes nothing.
 package check
 
 import (

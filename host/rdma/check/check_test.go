@@ -458,3 +458,38 @@ func TestMessages(t *testing.T) {
 		t.Errorf("messages (-docs/rdma.md +findings):\n%s", diff)
 	}
 }
+
+// TestUsesUnknown: a use of a recorded function is a failure before its boot. Where it cannot be
+// determined which guests use it, the check does not apply.
+func TestUsesUnknown(t *testing.T) {
+	t.Parallel()
+	unknown := host.WithCode(host.WithHint(errors.New("0000:0c:00.1: cannot determine which guests use it"), "run gpustack as root"), host.CodeGuestsUnknown, "")
+	for _, test := range []struct {
+		name string
+		errs []error
+		want []host.Status
+	}{
+		{"a use", []error{errors.New("0000:0c:00.1: is used")}, []host.Status{host.Fail}},
+		{"unknown guests", []error{unknown}, []host.Status{host.NA}},
+		{"both", []error{unknown, errors.New("0000:0c:00.1: is used")}, []host.Status{host.NA, host.Fail}},
+	} {
+		m := healthy(t)
+		m.Used.Value = test.errs
+		findings, _, err := check.Verify(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []host.Status
+		for _, f := range findings {
+			if f.Check == "functions" {
+				got = append(got, f.Status)
+				if f.Status == host.NA && (f.Seen != unknown.Error() || f.Remedy != "run gpustack as root") {
+					t.Errorf("%s: %+v", test.name, f)
+				}
+			}
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}

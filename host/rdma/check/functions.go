@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 
 	"gpustack/host"
@@ -77,12 +78,26 @@ func (v view) used() (findings []host.Finding) {
 		return blind(v.Used.File, v.Used.Err)
 	}
 	for _, err := range v.Used.Value {
+		if isUnknown(err) {
+			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "run gpustack as root"})
+			continue
+		}
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: v.Record.File, Seen: "has come into use since it was recorded: " + err.Error(),
 			Effect: "if it is in use at the next boot, it remains as it is; else the host loses it", Remedy: "end the use, or remove the adapter from the record before the reboot: gpustack rdma prepare --remove ADDRESS",
 		})
 	}
 	return findings
+}
+
+// isUnknown reports whether an error says that the guests which use a function are unknown.
+func isUnknown(err error) bool {
+	var refusal interface{ Refusal() (host.Code, string) }
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	code, _ := refusal.Refusal()
+	return code == host.CodeGuestsUnknown
 }
 
 // restart is the remedy of what the steps of a boot should have done.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -61,8 +62,9 @@ const (
 	auxiliaryDir = "/sys/bus/auxiliary/devices"
 )
 
-// Observe reads what the checks judge. devices are all functions of the machine.
-func Observe(root host.Root, devices pci.Devices) Machine {
+// Observe reads what the checks judge. devices are all functions of the machine. running is what
+// only the running machine shows ([gate.ReadRunning]), of any other root the zero value.
+func Observe(root host.Root, devices pci.Devices, running machine.Look[guard.Running]) Machine {
 	stack, err := rdma.Read(root, devices, rdma.Options{GIDs: true})
 	m := Machine{
 		Devices: devices,
@@ -103,27 +105,28 @@ func Observe(root host.Root, devices pci.Devices) Machine {
 	m.Booted = readBootTime(root)
 	m.Prepared = preparedAt(root)
 	if m.phase() == pending {
-		used, err := readUsed(root, devices, record)
-		m.Used = machine.Saw("/proc", used, err)
+		used, err := readUsed(root, devices, running, record)
+		m.Used = machine.Saw(cmp.Or(running.File, host.ProcDir), used, err)
 	}
 	return m
 }
 
 // readUsed asks the gate for the functions that leave the host at the next boot: an error for each
-// use that --allow has not lifted. The files below root show them, without netlink.
-func readUsed(root host.Root, devices pci.Devices, record *rdma.Record) ([]error, error) {
+// use that --allow has not lifted.
+func readUsed(root host.Root, devices pci.Devices, running machine.Look[guard.Running], record *rdma.Record) ([]error, error) {
 	after := gate.Records{RDMA: record}
 	leaving := gate.Leaves(devices, gate.Records{}, after)
 	if len(leaving) == 0 {
 		return nil, nil
 	}
-	needs, err := guard.Needs(root, devices, guard.Running{})
-	adapters, adaptersErr := guard.RDMANeeds(root, devices)
-	if err := errors.Join(err, adaptersErr); err != nil {
+	if !running.Seen() {
+		return nil, running.Err
+	}
+	h, uses, err := gate.ObserveWith(root, devices, running.Value, leaving)
+	if err != nil {
 		return nil, err
 	}
-	h := gate.Host{Devices: devices, Needs: slices.Concat(needs, adapters), RDMA: adapters}
-	_, err = h.Leave(root, machine.Uses{}, after.Allowed(), leaving...)
+	_, err = h.Leave(root, uses, after.Allowed(), leaving...)
 	return host.Split(err), nil
 }
 

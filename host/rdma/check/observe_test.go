@@ -1,14 +1,19 @@
 package check_test
 
 import (
+	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/machine"
 	"gpustack/host/memlock"
+	"gpustack/host/pci"
 	"gpustack/host/rdma/check"
 )
 
@@ -53,7 +58,7 @@ of 2014
 			{Dir: "/usr/local/lib", Library: "/usr/local/lib/libibverbs.so.1"},
 		},
 	}
-	got := check.Observe(root, nil)
+	got := check.Observe(root, nil, machine.Look[guard.Running]{})
 	if got.Verbs.Err != nil {
 		t.Error(got.Verbs.Err)
 	}
@@ -125,7 +130,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := check.Observe(hosttest.Lay(t, test.tree), nil).Limits
+			l := check.Observe(hosttest.Lay(t, test.tree), nil, machine.Look[guard.Running]{}).Limits
 			if diff := cmp.Diff(test.units, l.Units) + cmp.Diff(test.users, l.Domains); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -140,11 +145,95 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestUsed: before the boot that takes an adapter from the host, what uses it is a failure, as the
+// running machine shows it.
+func TestUsed(t *testing.T) {
+	t.Parallel()
+	const whole = "sys/devices/pci0000:00/0000:0d:00.0"
+	tree := `symlink sys/bus/pci/devices/0000:0d:00.0 -> ../../../devices/pci0000:00/0000:0d:00.0
+symlink ` + whole + `/driver -> ../../../bus/pci/drivers/mlx5_core
+symlink sys/class/net/eth1 -> ../../devices/pci0000:00/0000:0d:00.0/net/eth1
+symlink sys/class/net/docker0 -> ../../devices/virtual/net/docker0
+symlink sys/class/infiniband_mad/umad1 -> ../../devices/pci0000:00/0000:0d:00.0/infiniband_mad/umad1
+symlink proc/1/ns/pid -> pid:[4026531836]
+mkdir ` + whole + `/infiniband_mad/umad1
+mkdir sys/bus/pci/drivers/mlx5_core
+mkdir proc/1/fd
+-- ` + whole + `/class --
+0x020000
+-- ` + whole + `/vendor --
+0x15b3
+-- ` + whole + `/device --
+0x101b
+-- ` + whole + `/net/eth1/flags --
+0x1003
+-- ` + whole + `/net/eth1/carrier --
+1
+-- sys/devices/virtual/net/docker0/uevent --
+DEVTYPE=bridge
+-- proc/1/stat --
+1 (systemd) S 0 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0
+-- proc/1/cmdline --
+/sbin/init
+-- proc/mounts --
+-- proc/net/fib_trie --
+Main:
+     |-- 172.17.0.0
+        /16 link UNICAST
+Id 10:
+     |-- 172.17.0.1
+        /32 host LOCAL
+-- var/lib/gpustack/rdma.json --
+{"schema": 1, "adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",
+  "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": []}
+`
+	at := func(name, address string) machine.Look[guard.Running] {
+		return machine.Look[guard.Running]{Value: guard.Running{Addresses: map[string][]netip.Addr{name: {netip.MustParseAddr(address)}}}}
+	}
+	const since = "fail has come into use since it was recorded: 0000:0d:00.0: "
+	program := "symlink proc/7/fd/3 -> /dev/infiniband/umad1\n" + tree + "-- proc/7/stat --\n7 (ibping) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0\n-- proc/7/cmdline --\nibping\n-- proc/7/comm --\nibping\n"
+	for _, test := range []struct {
+		name, tree string
+		running    machine.Look[guard.Running]
+		want       string
+	}{
+		{"an address of another interface", tree, at("docker0", "172.17.0.1"), "pass 1 adapter as recorded"},
+		{"its address", tree, at("eth1", "192.0.2.7"), since + "carries the address 192.0.2.7, through eth1"},
+		{"an interface above it in another network namespace", tree, machine.Look[guard.Running]{Value: guard.Running{Addresses: map[string][]netip.Addr{}, Links: []guard.Link{
+			{Name: "mv0", Kind: "macvlan", Namespace: "nginx (pid 70)", File: "/proc/70/ns/net", Lower: "eth1"}}}},
+			since + "carries macvlan mv0 in the network namespace of nginx (pid 70), through eth1"},
+		{"a program", program, at("docker0", "172.17.0.1"), since + "is in use: ibping (pid 7) has /dev/infiniband/umad1 open"},
+		{"the running machine cannot be read", tree, machine.Saw("/proc/net", guard.Running{}, errors.New("netlink: out of memory")), "n/a /proc/net: netlink: out of memory"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := hosttest.Lay(t, test.tree)
+			devices, _, err := pci.Scan(root, pci.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			findings, _, err := check.Verify(check.Observe(root, devices, test.running))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range findings {
+				if f.Check == "functions" {
+					got = append(got, string(f.Status)+" "+f.Seen)
+				}
+			}
+			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestRxe checks the tree of a real software adapter.
 func TestRxe(t *testing.T) {
 	t.Parallel()
 	root := hosttest.RDMA(t, "../../../integration/testdata/rdma/debian12-rxe.txtar")
-	m := check.Observe(root, nil)
+	m := check.Observe(root, nil, machine.Look[guard.Running]{})
 	findings, verdict, err := check.Verify(m)
 	if err != nil || verdict != check.Ready {
 		t.Errorf("%s, %v", verdict, err)

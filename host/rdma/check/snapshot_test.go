@@ -10,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/check"
 	"gpustack/host/snapshot"
@@ -48,7 +50,7 @@ ib_uverbs 1 0 - Live 0x0
 		if err != nil {
 			t.Fatal(err)
 		}
-		findings, _, err := check.Verify(check.Observe(root, devices))
+		findings, _, err := check.Verify(check.Observe(root, devices, machine.Look[guard.Running]{}))
 		if err != nil {
 			t.Fatal(err)
 		}
