@@ -122,15 +122,16 @@ type holders struct {
 // process adds the functions whose devices a process has open (proc_pid_fd(5)).
 func (h *holders) process(pid int) error {
 	targets, err := host.Descriptors(h.root, pid)
-	if host.HasEnded(err) {
+	switch {
+	case err == nil:
+	case h.hasEnded(pid, err):
 		return nil
-	}
-	if err != nil {
+	default:
 		return err
 	}
 	if len(h.driven) > 0 {
 		mapped, err := host.MappedDevices(h.root, pid)
-		if err != nil && !host.HasEnded(err) {
+		if err != nil && !h.hasEnded(pid, err) {
 			return err
 		}
 		targets = append(targets, mapped...)

@@ -11,9 +11,39 @@ import (
 )
 
 // otherNamespaces adds file systems that are mounted in mount namespaces other than that of this
-// process, and not in it (mount_namespaces(7), proc_pid_mountinfo(5)). One process of each
-// namespace is asked. Users without permission to read a namespace read the table of each process.
+// process, and not in it (mount_namespaces(7), proc_pid_mountinfo(5)).
 func (g *guard) otherNamespaces() error {
+	own, err := g.link("/proc/self/ns", "mnt")
+	if err != nil {
+		return err
+	}
+	tables := map[int][]numberedMount{} // by process
+	var pids []int
+	err = g.eachNamespace("mnt", own, func(pid int) error {
+		table, err := g.mountsOf(pid)
+		if err == nil {
+			tables[pid], pids = table, append(pids, pid)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{} // file systems, by number and source
+	for _, pid := range pids {
+		for _, m := range tables[pid] {
+			if err := g.elsewhere(m, pid, named); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// eachNamespace calls read for one process of each namespace of a kind, such as "mnt", but not of
+// own. If the process ends before it is read, read is called for the next one in its namespace.
+// Users without permission to read the namespace of a process read each such process.
+func (g *guard) eachNamespace(kind, own string, read func(pid int) error) error {
 	pids, err := host.PIDs(g.root)
 	if host.IsAbsent(err) {
 		return nil
@@ -21,35 +51,43 @@ func (g *guard) otherNamespaces() error {
 	if err != nil {
 		return g.cause(host.ProcDir, err)
 	}
-	own, err := g.link("/proc/self/ns", "mnt")
-	if err != nil {
-		return err
-	}
-	seen := map[string]bool{own: true}
-	named := map[string]bool{} // file systems, by number and source
+	seen := map[string]bool{own: own != ""}
 	for _, pid := range pids {
-		namespace, err := g.namespaceOf(pid, "mnt")
-		if err != nil {
-			return err
-		}
-		if namespace != "" && seen[namespace] {
+		namespace, err := g.namespaceOf(pid, kind)
+		if err == nil && namespace != "" && seen[namespace] {
 			continue
 		}
-		table, err := g.mountsOf(pid)
-		if host.HasEnded(err) || errors.Is(err, unix.EINVAL) { // a zombie has no namespace
-			continue
+		if err == nil {
+			err = read(pid)
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+			seen[namespace] = true
+		case !g.hasEnded(pid, err):
 			return err
-		}
-		seen[namespace] = true
-		for _, m := range table {
-			if err := g.elsewhere(m, pid, named); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+// hasEnded reports whether an error of reading a file of a process only says that the process has
+// ended. A zombie is still listed, but has neither open files nor namespaces, and the kernel refuses
+// to show them (EINVAL: Linux, mounts_open_common in fs/proc_namespace.c; EACCES or EPERM where other
+// users may not read it). Its other threads, if there are any, still have them.
+func (g *guard) hasEnded(pid int, err error) bool {
+	if host.HasEnded(err) {
+		return true
+	}
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return false
+	}
+	text, statErr := g.root.ReadFile(host.ProcessFile(pid, "stat"))
+	if host.HasEnded(statErr) {
+		there, err := g.root.Exists(host.ProcessFile(pid, ""))
+		return err == nil && !there
+	}
+	stat, parseErr := host.ParseProcessStat(string(text))
+	return errors.Join(statErr, parseErr) == nil && (stat.State == 'Z' || stat.State == 'X') && stat.Threads <= 1
 }
 
 // numberedMount is a mounted file system with the number of its disk, which a name in another

@@ -314,7 +314,7 @@ func (g *rdmaGuard) openNodes() error {
 	}
 	for _, pid := range pids {
 		files, err := host.Descriptors(g.root, pid)
-		if host.HasEnded(err) {
+		if err != nil && g.hasEnded(pid, err) {
 			continue
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -74,29 +75,51 @@ func (g *guard) ways(client, server netip.Addr, addresses map[string][]netip.Add
 
 // Connection returns SSH_CONNECTION of the ssh session that a process belongs to, or "" if it
 // belongs to none. It reads the environments of the process and its ancestors, because sudo does
-// not pass the variable on.
+// not pass the variable on. The child of an ancestor that ends meanwhile belongs to another one.
 func Connection(root host.Root, pid int) (string, error) {
-	for pid > 0 {
-		file := host.ProcessFile(pid, "environ")
-		environ, err := root.ReadFile(file)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
-		}
-		for variable := range strings.SplitSeq(string(environ), "\x00") {
-			if value, ok := strings.CutPrefix(variable, "SSH_CONNECTION="); ok {
-				return value, nil
+	for child := 0; pid > 0; {
+		connection, parent, err := connectionOf(root, pid)
+		if child > 0 && host.HasEnded(err) {
+			now, childErr := parentOf(root, child)
+			if childErr != nil || now == pid {
+				return "", errors.Join(err, childErr)
 			}
+			pid = now
+			continue
 		}
-		file = host.ProcessFile(pid, "stat")
-		text, err := root.ReadFile(file)
-		var stat host.ProcessStat
-		if err == nil {
-			stat, err = host.ParseProcessStat(string(text))
+		if err != nil || connection != "" {
+			return connection, err
 		}
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
-		}
-		pid = stat.Parent
+		child, pid = pid, parent
 	}
 	return "", nil
+}
+
+// connectionOf returns SSH_CONNECTION of a process, and its parent if it has none.
+func connectionOf(root host.Root, pid int) (connection string, parent int, err error) {
+	file := host.ProcessFile(pid, "environ")
+	environ, err := root.ReadFile(file)
+	if err != nil {
+		return "", 0, fmt.Errorf("%s: %w", file, host.Cause(err))
+	}
+	for variable := range strings.SplitSeq(string(environ), "\x00") {
+		if value, ok := strings.CutPrefix(variable, "SSH_CONNECTION="); ok {
+			return value, 0, nil
+		}
+	}
+	parent, err = parentOf(root, pid)
+	return "", parent, err
+}
+
+func parentOf(root host.Root, pid int) (int, error) {
+	file := host.ProcessFile(pid, "stat")
+	text, err := root.ReadFile(file)
+	var stat host.ProcessStat
+	if err == nil {
+		stat, err = host.ParseProcessStat(string(text))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", file, host.Cause(err))
+	}
+	return stat.Parent, nil
 }

@@ -1,7 +1,9 @@
 package guard_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -105,6 +107,49 @@ SE9NRT0vAFNTSF9DT05ORUNUSU9OPTE5Mi4wLjIuNyA0NzExIDE5Mi4wLjIuMSAyMgBYPXkA
 		got, err := guard.Connection(root, pid)
 		if text := fmt.Sprint(got, " ", err); text != want {
 			t.Errorf("%d: %s", pid, text)
+		}
+	}
+}
+
+// ending removes a process once a file has been read.
+type ending struct {
+	counting
+	file string
+	then func()
+}
+
+func (e ending) File(name string, data []byte, err error) {
+	e.counting.File(name, data, err)
+	if name == e.file && e.counting[name] == 1 {
+		e.then()
+	}
+}
+
+// TestConnectionEnded: an ancestor ends while it is read. The process then belongs to another one.
+func TestConnectionEnded(t *testing.T) {
+	stat := func(pid, parent int) string {
+		return fmt.Sprintf("-- proc/%d/stat --\n%[1]d (sh) S %d 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0\n", pid, parent)
+	}
+	const environ = "-- proc/10/environ --\nSSH_CONNECTION=192.0.2.1 1 192.0.2.2 22\x00\n-- proc/11/environ --\n-- proc/12/environ --\n"
+	tree := stat(10, 1) + stat(11, 10) + stat(12, 11) + strings.ReplaceAll(environ, "\x00\n", "\n")
+	for _, test := range []struct {
+		name   string
+		parent int // of process 12 after 11 has ended
+		err    bool
+	}{
+		{"the process has another parent", 10, false},
+		{"nothing shows another parent", 11, true},
+	} {
+		root := hosttest.Lay(t, tree)
+		e := ending{counting{}, "proc/12/stat", func() {
+			text := strings.Replace(stat(12, test.parent), "-- proc/12/stat --\n", "", 1)
+			if err := errors.Join(os.RemoveAll(root.Path("/proc/11")), os.WriteFile(root.Path("/proc/12/stat"), []byte(text), 0o600)); err != nil {
+				t.Error(err)
+			}
+		}}
+		got, err := guard.Connection(root.Recorded(e), 12)
+		if (err != nil) != test.err || !test.err && strings.TrimSpace(got) != "192.0.2.1 1 192.0.2.2 22" {
+			t.Errorf("%s: %q, %v", test.name, got, err)
 		}
 	}
 }

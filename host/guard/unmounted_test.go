@@ -122,6 +122,9 @@ func TestUnmounted(t *testing.T) {
 			nvme + "carries /dev/nvme0n1p2, mounted at /data in the mount namespace of nginx (pid 70)\n" + nvme + "carries /dev/nvme0n1p1, mounted at /more in the mount namespace of nginx (pid 70)\n"},
 		{"a mount without a source", mounted("/dev/sda1 / ext4 rw 0 0", " /run tmpfs rw 0 0", "/dev/nvme0n1p1 /a\u00a0b ext4 rw 0 0"), nvme + "carries /dev/nvme0n1p1, mounted at /a\u00a0b\n"},
 		{"a process that has ended", "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nsymlink proc/9/ns/mnt -> mnt:[9]\nmkdir proc/10/ns\n", ""},
+		{"a zombie, and the next process of its namespace", "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nmkdir proc/69/ns/mnt\nsymlink proc/70/ns/mnt -> mnt:[7]\nsymlink proc/71/ns/mnt -> mnt:[7]\n" +
+			"-- proc/69/stat --\n69 (sh) Z 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0\n-- proc/71/comm --\nnginx\n-- proc/71/mountinfo --\n1 0 259:1 / /data rw - xfs /dev/x rw\n",
+			nvme + "carries /dev/nvme0n1p1, mounted at /data in the mount namespace of nginx (pid 71)\n"},
 		{"resume", udev("259:2", "ID_FS_UUID_ENC=47-11", "ID_FS_TYPE=swap", "ID_FS_USAGE=other") + "-- proc/cmdline --\nquiet resume=UUID=47-11 splash\n",
 			nvme + "carries the image of hibernation (resume=UUID=47-11)\n"},
 		{"resume by number", "-- proc/cmdline --\nresume=259:2\n", nvme + "carries the image of hibernation (resume=259:2)\n"},
@@ -173,6 +176,7 @@ func TestUnmountedBlind(t *testing.T) {
 		{"the kernel command line", "mkdir proc/cmdline\n", "/proc/cmdline: not a regular file"},
 		{"a mount table", process + "mkdir proc/70/mountinfo\n", "/proc/70/mountinfo: not a regular file"},
 		{"a line of a mount table", process + "-- proc/70/mountinfo --\n1 0 8:1 / / rw\n", `/proc/70/mountinfo: not a mount: "1 0 8:1 / / rw"`},
+		{"the namespace of a process that runs", process + "mkdir proc/71/ns/mnt\n-- proc/71/stat --\n71 (sh) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0\n", "/proc/71/ns/mnt: invalid argument"},
 		{"udev's record", "mkdir run/udev/data/b259:1\n", "/run/udev/data/b259:1: not a regular file"},
 		{"holders", "-- " + nvmeDir + "/holders --\n", "/sys/class/block/nvme0n1/holders: not a directory"},
 		{"LIO", "mkdir sys/kernel/config/target/core/iblock_0/x/udev_path\n", "/sys/kernel/config/target/core/iblock_0/x/udev_path: not a regular file"},
