@@ -38,7 +38,7 @@ func plan(t *testing.T, root host.Root, opts selection.Options) (prepare.Plan, e
 	return prepare.NewPlan(root, m, want)
 }
 
-func apply(t *testing.T, root host.Root, opts selection.Options) prepare.Plan {
+func apply(t *testing.T, root host.Root, opts selection.Options) {
 	t.Helper()
 	p, err := plan(t, root, opts)
 	if err == nil {
@@ -47,7 +47,6 @@ func apply(t *testing.T, root host.Root, opts selection.Options) prepare.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
 }
 
 func selectors(t *testing.T, words ...string) (list []pci.Selector) {
@@ -597,6 +596,48 @@ func TestPending(t *testing.T) {
 	findings, verdict = judge(t, root)
 	if got, want := find(findings, "reboot"), "n/a: skipped until the failures above are fixed"; got != want || verdict != check.Drifted {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
+	}
+}
+
+// TestPendingUses: before the boot that takes recorded functions from the host, programs that have
+// come to use them are named, and RDMA adapters that go with the group of a GPU are asked too.
+func TestPendingUses(t *testing.T) {
+	opened := func(file string) step {
+		return steps(
+			write("proc/4711/stat", "4711 (python3) S 1 1 1 0 -1 0 1 1 1 1 1 1 1 1 20 0 1 0 100 1 1 1\n"), write("proc/4711/comm", "python3\n"),
+			write("proc/4711/cmdline", "python3\x00train.py\x00"), link("proc/4711/fd/7", file),
+		)
+	}
+	drm := steps(write(function("01:00.0/drm/renderD128/dev"), "226:128\n"), link("sys/class/drm/renderD128", "../../../"+function("01:00.0/drm/renderD128")))
+	const hca = "sys/bus/pci/devices/0000:04:00.0/"
+	adapter := "symlink sys/class/infiniband/mlx5_0 -> ../../bus/pci/devices/0000:04:00.0/infiniband/mlx5_0\nsymlink sys/class/net/enp4s0 -> ../../bus/pci/devices/0000:04:00.0/net/enp4s0\n" +
+		hosttest.Server{CPU: "GenuineIntel", CardGroup: 10, More: "-- " + hca + "infiniband/mlx5_0/ports/1/cap_mask --\n0x0\n-- " + hca + "net/enp4s0/mtu --\n1500\n"}.Archive()
+	const since = "has come into use since it was recorded: "
+	for _, test := range []struct {
+		name   string
+		root   func(t *testing.T) host.Root
+		change step
+		want   string
+	}{
+		{"a GPU that nothing uses", bare, steps(drm, opened("/dev/null")), "n/a: already prepared"},
+		{"a program on a GPU", bare, steps(drm, opened("/dev/dri/renderD128")), "fail: 0000:01:00.0: " + since + "is in use: python3 (pid 4711) has /dev/dri/renderD128 open"},
+		{"programs that cannot be read", bare, write("proc/4711/fd", ""), "n/a: /proc/4711/fd: not a directory"},
+		{"an idle adapter in the group of a GPU", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, steps(), "n/a: already prepared"},
+		{"a subnet manager on it", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "0x2\n"),
+			"fail: 0000:04:00.0: " + since + "runs the fabric's subnet manager, on port 1 of mlx5_0"},
+		{"uses of it that cannot be read", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "what\n"),
+			`n/a: /sys/bus/pci/devices/0000:04:00.0: /sys/class/infiniband/mlx5_0/ports/1/cap_mask: not a number: "what"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := test.root(t)
+			apply(t, root, selection.Options{})
+			test.change(t, root)
+			m := observe(root)
+			findings, _ := check.Verify(m, nil)
+			if got := find(findings, "preparable"); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
 	}
 }
 

@@ -85,7 +85,16 @@ func (v view) leaving() []host.Finding {
 		}
 	}
 	var findings []host.Finding
-	for _, r := range h.Ask("has come into use since it was recorded: ", gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...).Refused {
+	if len(leaving) > 0 && !v.Uses.Seen() {
+		findings = unread(v.Uses)
+	}
+	for _, l := range leaving {
+		if a := v.Adapters[l.Address]; a != nil && a.Unread != nil {
+			findings = append(findings, blind(machine.AttributeFile(l.Address, ""), a.Unread))
+		}
+	}
+	const since = "has come into use since it was recorded: "
+	for _, r := range h.AskAtBoot(since, v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...).Refused {
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: cmp.Or(r.File, machine.AttributeFile(r.Address, "")), Seen: r.Error(), Effect: "the host loses it at the next boot",
 			Remedy: "end the use, or gpustack host prepare --remove " + r.Address.String() + " before the reboot",

@@ -110,12 +110,41 @@ func (h Host) Ask(before string, allowed Allowed, leaving ...Leaving) (a Answer)
 	return a
 }
 
+// AskAtBoot is Ask for recorded functions before the boot that takes them from the host. It also has
+// the uses of RDMA adapters by RDMA, and the guests and processes that would lose a function.
+func (h Host) AskAtBoot(before string, uses machine.Uses, allowed Allowed, leaving ...Leaving) Answer {
+	for _, l := range leaving {
+		if a := h.Adapters[l.Address]; a != nil {
+			h.Needs = slices.Concat(h.Needs, a.Needs)
+		}
+	}
+	answer := h.Ask(before, allowed, leaving...)
+	h.addUsers(&answer, before, uses, allowed, leaving)
+	return answer
+}
+
+// addUsers adds the guests and processes that lose a function at the next boot, unless the answer
+// has them as uses of the function.
+func (h Host) addUsers(answer *Answer, before string, uses machine.Uses, allowed Allowed, leaving []Leaving) {
+	users := used(uses)
+	for _, l := range leaving {
+		by := users[l.Address]
+		if l.Kind != AtBoot || by == "" {
+			continue
+		}
+		named := slices.ContainsFunc(slices.Concat(answer.Refused, answer.Lifted), func(r *Refusal) bool { return r.Address == l.Address && r.Code == host.CodeInUse })
+		if !named {
+			answer.add(h, allowed, &Refusal{Address: l.Address, Reason: before + "is in use: " + by, Code: host.CodeInUse})
+		}
+	}
+}
+
 // Leave returns whether functions may leave the host: what is lifted, and an error that names each
 // use of a function that is not, of the host, of guests and of processes.
 func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving ...Leaving) (lifted []*Refusal, err error) {
 	answer := h.Ask("", allowed, leaving...)
+	h.addUsers(&answer, "", uses, allowed, leaving)
 	var errs []error
-	users := used(uses)
 	for _, l := range leaving {
 		if r := OfSwitches(h.Devices, l); r != nil {
 			answer.add(h, allowed, r)
@@ -126,11 +155,6 @@ func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving 
 			}
 		}
 		switch l.Kind {
-		case AtBoot:
-			named := slices.ContainsFunc(slices.Concat(answer.Refused, answer.Lifted), func(r *Refusal) bool { return r.Address == l.Address && r.Code == host.CodeInUse })
-			if by := users[l.Address]; by != "" && !named {
-				answer.add(h, allowed, &Refusal{Address: l.Address, Reason: "is in use: " + by, Code: host.CodeInUse})
-			}
 		case Making:
 			bonded, err := h.bonded(root, l.Address)
 			errs = append(errs, err)
@@ -139,7 +163,7 @@ func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving 
 			}
 		case Now, Removed, Returned:
 			errs = append(errs, h.held(root, uses, l)...)
-		case Role:
+		case AtBoot, Role:
 		}
 	}
 	return answer.Lifted, errors.Join(append([]error{answer.Err(), h.unknown(uses, leaving)}, errs...)...)

@@ -484,7 +484,7 @@ func TestAskers(t *testing.T) {
 		"host/rdma/prepare.lift":      "rdma prepare --remove",
 		"cmd/gpustack.findHolders":    "rdma scan shows it",
 	}
-	asks := []string{"Permit", "Drivers", "Leave", "Leaves", "Ask", "Refusals", "Shared", "InUse", "HeldOf", "Users", "Virtualized", "OfSwitches", "AdapterUses", "Lifts"}
+	asks := []string{"Permit", "Drivers", "Leave", "Leaves", "Ask", "AskAtBoot", "Refusals", "Shared", "InUse", "HeldOf", "Users", "Virtualized", "OfSwitches", "AdapterUses", "Lifts"}
 	found := map[string]bool{}
 	for _, top := range []string{"host", "cmd"} {
 		err := filepath.WalkDir("../../"+top, func(name string, entry fs.DirEntry, err error) error {

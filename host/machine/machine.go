@@ -69,6 +69,9 @@ type Machine struct {
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
 	Adapters map[pci.Address]*Adapter  // RDMA adapters that share an IOMMU group with a GPU
 
+	// Observed for Check while a recorded function is the host's.
+	Uses Look[Uses]
+
 	Judged
 
 	subjects Subject // the observed subjects
@@ -198,6 +201,8 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	}
 	if o.reads(Check) && o.isLeaving() {
 		o.subjects |= Needs // they may have come into use since they were recorded
+		uses, err := ObserveUses(o.root, devices, false)
+		o.Uses = Saw(host.ProcDir, uses, err)
 	}
 	var stateWarnings []string
 	if o.reads(IOMMU) {
