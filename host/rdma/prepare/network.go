@@ -121,24 +121,6 @@ type networkReader struct {
 	networks []Network
 }
 
-// files returns the files of folders with a suffix, ordered by name. A file shadows those of the
-// same name in later folders.
-func (r *networkReader) files(suffix string, dirs ...string) []string {
-	byName := map[string]string{}
-	for _, dir := range dirs {
-		for _, name := range r.list(dir) {
-			if _, shadowed := byName[name]; !shadowed && strings.HasSuffix(name, suffix) {
-				byName[name] = path.Join(dir, name)
-			}
-		}
-	}
-	var files []string
-	for _, name := range sorted(byName) {
-		files = append(files, byName[name])
-	}
-	return files
-}
-
 // setting is a line of an INI file.
 type setting struct {
 	section, key, value string
@@ -206,10 +188,23 @@ func (r *networkReader) networkd() {
 	}
 }
 
+// connections returns NetworkManager's connections. A file shadows those of the same name in later
+// folders. Only in /etc, files without the suffix are connections too.
+func (r *networkReader) connections() []string {
+	dirs := folders("NetworkManager/system-connections", "/etc", "/run", "/usr/lib")
+	files := r.files(".nmconnection", dirs...)
+	for _, file := range r.files("", dirs[0]) {
+		if !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
 // manager reads connections of NetworkManager (nm-settings-keyfile(5)). One without a name of an
 // interface is for any.
 func (r *networkReader) manager() {
-	for _, file := range r.files(".nmconnection", folders("NetworkManager/system-connections", "/etc", "/run", "/usr/lib")...) {
+	for _, file := range r.connections() {
 		n := Network{File: file, hint: func(vfs []pci.Address, _ string) string {
 			return "add 'path=" + strings.Join(paths(vfs, "!"), ";") + ";' to [match]"
 		}}
@@ -272,7 +267,7 @@ func (r *networkReader) netplan() {
 		static         bool
 	}
 	var addresses []given
-	for _, file := range r.files(".yaml", folders("netplan", "/run", "/etc", "/usr/lib", "/lib")...) {
+	for _, file := range r.files(".yaml", netplanDirs()...) {
 		var document struct {
 			Network struct {
 				Ethernets map[string]yaml.Node `yaml:"ethernets"`
@@ -280,7 +275,11 @@ func (r *networkReader) netplan() {
 		}
 		text := strings.Join(r.text(file), "\n")
 		if err := yaml.NewDecoder(bytes.NewBufferString(text)).Decode(&document); err != nil && !errors.Is(err, io.EOF) {
-			r.fail(file, err)
+			place := file
+			if m := yamlLine().FindStringSubmatch(err.Error()); m != nil {
+				place += ":" + m[1]
+			}
+			r.fail(place, err)
 			continue
 		}
 		lines := strings.Split(text, "\n")
@@ -312,6 +311,9 @@ func (r *networkReader) netplan() {
 		}
 	}
 }
+
+// yamlLine matches the line that an error of the parser names.
+var yamlLine = host.LazyRegexp(`\bline (\d+): `)
 
 func isTrue(value string) bool {
 	return slices.Contains([]string{"true", "yes", "on", "y"}, strings.ToLower(value))

@@ -40,6 +40,7 @@ func TestNetworks(t *testing.T) {
 		{"NetworkManager, by driver", manager, "[connection]\ntype=ethernet\nmulti-connect=3\n[match]\ndriver=mlx5_core;\n[ipv4]\nmethod=manual\naddress1=10.0.0.2/24\n", ":8", ""},
 		{"NetworkManager, by a pattern, with DHCP", manager, "[connection]\ntype=ethernet\n[match]\ninterface-name=e*;\n[ipv4]\nmethod=auto\n", "",
 			":6: gives VFs of 0000:0d:00.0 addresses by DHCP: add 'path=!pci-0000:0d:00.2;!pci-0000:0d:00.3;' to [match]"},
+		{"NetworkManager, without a suffix", "etc/NetworkManager/system-connections/a", "[connection]\ntype=ethernet\n[match]\ndriver=mlx5_core;\n[ipv4]\naddress1=10.0.0.2/24\n", ":6", ""},
 		{"NetworkManager, by a name", manager, "[connection]\ntype=ethernet\ninterface-name=eth1\n[ipv4]\nmethod=manual\naddress1=10.0.0.2/24\n", "", ""},
 		{"NetworkManager, of another type", manager, "[connection]\ntype=wifi\n[ipv4]\nmethod=manual\naddress1=10.0.0.2/24\n", "", ""},
 		{"NetworkManager, of any interface", manager, "[connection]\ntype=ethernet\n[ipv4]\nmethod=manual\naddress1=10.0.0.2/24\n", ":5", ""},
@@ -68,7 +69,7 @@ func TestNetworks(t *testing.T) {
 	t.Run("a file that cannot be read", func(t *testing.T) {
 		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- "+netplan+" --\nnetwork: [\n"))
 		_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2, Use: rdma.ForContainers})
-		if !strings.HasPrefix(got, "/"+netplan+": ") {
+		if !strings.HasPrefix(got, "/"+netplan+":1: ") {
 			t.Errorf("%q, want an error about %s", got, netplan)
 		}
 	})

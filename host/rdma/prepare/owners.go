@@ -25,7 +25,7 @@ type Owner struct {
 	// of both means that it may be about any.
 	Functions []pci.Address
 	Names     []string
-	Driver    string // the only driver that the line is about, or ""
+	Drivers   []string // the only drivers that the line is about, nil for any
 }
 
 // ErrOwner is the error of an adapter whose VFs another program sets.
@@ -35,7 +35,7 @@ var ErrOwner = host.WithHint(errors.New("already sets VFs at boot"),
 // mayOwn reports whether a line may be about the adapter at an address with these interfaces. all
 // are those of the machine: a name that none has may become that of any.
 func (o Owner) mayOwn(a pci.Address, driver string, names, all []string) bool {
-	if o.Driver != "" && o.Driver != driver {
+	if len(o.Drivers) > 0 && !slices.Contains(o.Drivers, driver) {
 		return false
 	}
 	if slices.Contains(o.Functions, a) || slices.ContainsFunc(o.Names, func(n string) bool { return slices.Contains(names, n) }) {
@@ -52,19 +52,21 @@ func (o Owner) String() string {
 	return fmt.Sprintf("%s:%d", o.File, o.Line)
 }
 
-// vfFile is the attribute that sets the number of VFs (Linux,
-// Documentation/ABI/testing/sysfs-bus-pci), as rules, units and scripts write to it.
-const vfFile = "sriov_numvfs"
-
 // source is a kind of files that may set VFs.
 type source struct {
 	dirs   []string
 	suffix string // of the names of its files, "" for all
-	// owns reports whether a line sets VFs; section is that of an INI file, in brackets.
+	// shadows means that a file replaces those of the same name in later folders, and that a link to
+	// /dev/null removes them.
+	shadows bool
+	// owns, if it is not nil, reports whether a line sets VFs; section is that of an INI file, in
+	// brackets.
 	owns func(line, section string) bool
-	// subject, if it is not nil, returns the interfaces that a line is about, by the file's lines and
-	// its index.
-	subject func(lines []string, at int) []string
+	// shell, if it is not nil, returns the text of a line that a shell or systemd executes, which may
+	// set VFs.
+	shell func(line string) string
+	// subject, if it is not nil, sets what a line is about, by the file's lines and its index.
+	subject func(o *Owner, lines []string, at int)
 	// starts, if it is not nil, reports whether a line starts programs: scripts among its words are
 	// read too.
 	starts func(line string) bool
@@ -72,12 +74,20 @@ type source struct {
 	programs []string
 }
 
-func writesVFs(line, _ string) bool { return strings.Contains(line, vfFile) }
+// script is a source of scripts.
+func script(dirs ...string) source { return source{dirs: dirs, shell: wholeLine, starts: anyLine} }
 
+func wholeLine(line string) string { return line }
+
+// hasKey reports whether a line of YAML or JSON has one of the keys.
 func hasKey(line string, keys ...string) bool {
-	name, _, ok := strings.Cut(line, ":")
-	name = strings.Trim(strings.TrimPrefix(strings.TrimSpace(name), "- "), `"' {`)
-	return ok && slices.Contains(keys, name)
+	line, _, _ = strings.Cut(line, " #")
+	for _, m := range yamlKey().FindAllStringSubmatch(line, -1) {
+		if slices.Contains(keys, m[1]) {
+			return true
+		}
+	}
+	return false
 }
 
 func folders(name string, tops ...string) (dirs []string) {
@@ -94,15 +104,15 @@ func anyLine(string) bool { return true }
 // the functions below.
 func sources() []source {
 	return slices.Concat([]source{
-		{dirs: folders("udev/rules.d", "/etc", "/run", "/usr/lib", "/lib"), suffix: ".rules", owns: writesVFs, starts: runsPrograms, programs: folders("udev", "/usr/lib", "/lib")},
-		{dirs: folders("tmpfiles.d", "/etc", "/run", "/usr/lib"), suffix: ".conf", owns: writesVFs},
-		{dirs: []string{"/etc/sysfs.d"}, suffix: ".conf", owns: writesVFs},
-		{dirs: folders("netplan", "/etc", "/run", "/lib", "/usr/lib"), suffix: ".yaml", owns: func(line, _ string) bool {
+		{dirs: folders("udev/rules.d", "/etc", "/run", "/usr/lib", "/lib"), suffix: ".rules", shadows: true, owns: ruleWrites, subject: ruleSubject, starts: runsPrograms, programs: folders("udev", "/usr/lib", "/lib")},
+		{dirs: folders("tmpfiles.d", "/etc", "/run", "/usr/local/lib", "/usr/lib"), suffix: ".conf", shadows: true, owns: tmpfileWrites},
+		{dirs: []string{"/etc/sysfs.d"}, suffix: ".conf", owns: sysfsWrites},
+		{dirs: netplanDirs(), suffix: ".yaml", shadows: true, owns: func(line, _ string) bool {
 			return hasKey(line, "virtual-function-count", "embedded-switch-mode", "delay-virtual-functions-rebind")
-		}, subject: mapping},
+		}, subject: func(o *Owner, lines []string, at int) { o.Names = mapping(lines, at) }},
 		{dirs: []string{"/etc/os-net-config", "/var/lib/os-net-config"}, owns: func(line, _ string) bool {
 			return hasKey(line, "numvfs") || strings.Contains(line, "sriov_pf")
-		}},
+		}, subject: listItem},
 		{dirs: []string{"/etc/sriov-operator", "/etc/sriov-operator/pci"}, owns: func(line, _ string) bool {
 			return strings.Contains(strings.ToLower(line), "numvfs")
 		}},
@@ -114,6 +124,26 @@ func runsPrograms(line string) bool {
 	return strings.Contains(line, "RUN") || strings.Contains(line, "PROGRAM") || strings.Contains(line, "IMPORT{program}")
 }
 
+// Matches of a rule of udev(7), against the interface and the driver that it is for.
+var (
+	ruleName   = host.LazyRegexp(`\b(?:KERNEL|NAME|ENV\{INTERFACE\})\s*==\s*"([^"]*)"`)
+	ruleDriver = host.LazyRegexp(`\b(?:DRIVERS?|ENV\{ID_NET_DRIVER\})\s*==\s*"([^"]*)"`)
+)
+
+// ruleSubject sets what a rule of udev(7) matches. DRIVERS matches the bridges above too.
+func ruleSubject(o *Owner, lines []string, at int) {
+	values := func(expr *regexp.Regexp) (all []string) {
+		for _, m := range expr.FindAllStringSubmatch(continued(lines, at), -1) {
+			all = append(all, strings.ReplaceAll(m[1], "|", " "))
+		}
+		return matched(all)
+	}
+	o.Names = values(ruleName())
+	if drivers := values(ruleDriver()); !slices.Contains(drivers, "pcieport") {
+		o.Drivers = drivers
+	}
+}
+
 // ifupdown are the options of interfaces(5) that run commands, and its scripts for all interfaces.
 func ifupdown() []source {
 	commands := []string{"up", "pre-up", "post-up", "down", "pre-down", "post-down"}
@@ -122,28 +152,36 @@ func ifupdown() []source {
 		return len(fields) > 1 && slices.Contains(commands, fields[0])
 	}
 	// An interface's options stand below iface NAME; $IFACE is its name.
-	stanza := func(lines []string, at int) []string {
+	stanza := func(o *Owner, lines []string, at int) {
 		for _, line := range slices.Backward(lines[:at]) {
 			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "iface" && strings.Contains(lines[at], "IFACE") {
-				return fields[1:2]
+				o.Names = fields[1:2]
+				return
 			}
 		}
-		return nil
+	}
+	command := func(line string) string {
+		if starts(line) {
+			return afterFields(line, 1)
+		}
+		return line
 	}
 	return []source{
-		{dirs: []string{"/etc/network", "/etc/network/interfaces.d"}, owns: writesVFs, subject: stanza, starts: starts},
-		{dirs: []string{"/etc/network/if-pre-up.d", "/etc/network/if-up.d", "/etc/network/if-down.d", "/etc/network/if-post-down.d"}, owns: writesVFs},
+		{dirs: []string{"/etc/network", "/etc/network/interfaces.d"}, shell: command, subject: stanza, starts: starts},
+		script("/etc/network/if-pre-up.d", "/etc/network/if-up.d", "/etc/network/if-down.d", "/etc/network/if-post-down.d"),
 	}
 }
 
 // linkFiles are those of systemd.link(5).
 func linkFiles() []source {
 	return []source{{
-		dirs: folders("systemd/network", "/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"), suffix: ".link",
+		dirs: folders("systemd/network", "/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"), suffix: ".link", shadows: true,
 		owns: func(line, section string) bool {
 			return section == "[Link]" && strings.HasPrefix(line, "SR-IOVVirtualFunctions")
 		},
-		subject: func(lines []string, _ int) []string { return matched(valuesOf(lines, "OriginalName")) },
+		subject: func(o *Owner, lines []string, _ int) {
+			o.Names, o.Drivers = matched(valuesOf(lines, "OriginalName")), matched(valuesOf(lines, "Driver"))
+		},
 	}}
 }
 
@@ -178,17 +216,23 @@ func networkManager() []source {
 		}
 		return matched(names)
 	}
-	devices := func(line, _ string) bool { return strings.HasPrefix(line, "sriov-num-vfs") }
-	return []source{
-		{dirs: folders("NetworkManager/system-connections", "/etc", "/run", "/usr/lib"), suffix: ".nmconnection", owns: func(line, section string) bool {
-			return section == "[sriov]" && !strings.HasPrefix(line, "[")
-		}, subject: func(lines []string, at int) []string { return valuesOf(lines[:at], "interface-name") }},
-		{dirs: []string{"/etc/sysconfig/network-scripts"}, owns: func(line, _ string) bool {
+	connection := source{owns: func(line, section string) bool {
+		return section == "[sriov]" && !strings.HasPrefix(line, "[")
+	}, subject: func(o *Owner, lines []string, _ int) { o.Names = valuesOf(lines, "interface-name") }}
+	// Only in /etc, files without the suffix are connections too (nm-settings-keyfile(5)).
+	local, others := connection, connection
+	local.dirs = folders("NetworkManager/system-connections", "/etc")
+	others.dirs, others.suffix = folders("NetworkManager/system-connections", "/run", "/usr/lib"), ".nmconnection"
+	devices := source{owns: func(line, _ string) bool { return strings.HasPrefix(line, "sriov-num-vfs") },
+		subject: func(o *Owner, lines []string, at int) { o.Names = device(lines, at) }}
+	parts, main := devices, devices
+	parts.dirs, parts.suffix, parts.shadows = folders("NetworkManager/conf.d", "/etc", "/run", "/usr/lib"), ".conf", true
+	main.dirs, main.suffix = []string{"/etc/NetworkManager"}, "NetworkManager.conf"
+	return []source{local, others, parts, main,
+		{dirs: []string{"/etc/sysconfig/network-scripts"}, shell: wholeLine, owns: func(line, _ string) bool {
 			name, value, _ := strings.Cut(line, "=")
 			return strings.HasPrefix(name, "SRIOV_") && strings.Trim(value, `"'`) != ""
-		}, subject: func(lines []string, at int) []string { return valuesOf(lines[:at], "DEVICE") }},
-		{dirs: folders("NetworkManager/conf.d", "/etc", "/run", "/usr/lib"), suffix: ".conf", owns: devices, subject: device},
-		{dirs: []string{"/etc/NetworkManager"}, suffix: "NetworkManager.conf", owns: devices, subject: device},
+		}, subject: func(o *Owner, lines []string, _ int) { o.Names = valuesOf(lines, "DEVICE") }},
 	}
 }
 
@@ -203,61 +247,70 @@ func dispatchers() []source {
 			dirs = append(dirs, dir+"/"+state+".d")
 		}
 	}
-	return []source{{dirs: dirs, owns: writesVFs}}
+	return []source{script(dirs...)}
 }
 
-// cron are tables of crontab(5), and the scripts that they start at boot.
+// cron are tables of crontab(5), and the scripts that they start.
 func cron() []source {
-	atBoot := func(line string) bool { return strings.HasPrefix(line, "@reboot") }
+	system := func(line string) string { return cronCommand(line, true) }
+	user := func(line string) string { return cronCommand(line, false) }
 	return []source{
-		{dirs: []string{"/etc/cron.d", "/var/spool/cron", "/var/spool/cron/crontabs", "/var/spool/cron/tabs"}, owns: writesVFs, starts: atBoot},
-		{dirs: []string{"/etc"}, suffix: "crontab", owns: writesVFs, starts: atBoot},
+		{dirs: []string{"/etc/cron.d"}, shell: system, starts: anyLine},
+		{dirs: []string{"/etc"}, suffix: "crontab", shell: system, starts: anyLine},
+		{dirs: []string{"/var/spool/cron", "/var/spool/cron/crontabs", "/var/spool/cron/tabs"}, shell: user, starts: anyLine},
 	}
 }
 
 // initScripts are scripts of System V's init (init-d-script(5)).
-func initScripts() []source {
-	return []source{{dirs: []string{"/etc/init.d", "/etc/rc.d/init.d"}, owns: writesVFs}}
+func initScripts() []source { return []source{script("/etc/init.d", "/etc/rc.d/init.d")} }
+
+// listItem sets the name of the item of a YAML list that contains a line: the interface of nmstate
+// and os-net-config. It may stand below.
+func listItem(o *Owner, lines []string, at int) {
+	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+	begins := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "- ") }
+	begin := at
+	for begin > 0 && (!begins(lines[begin]) || begin != at && indent(lines[begin]) >= indent(lines[at])) {
+		begin--
+	}
+	for i := begin; i < len(lines); i++ {
+		line := strings.TrimSpace(lines[i])
+		if i > begin && begins(line) && indent(lines[i]) <= indent(lines[begin]) {
+			return
+		}
+		key, value, _ := strings.Cut(strings.TrimPrefix(line, "- "), ":")
+		// A name below another key is that of something else.
+		if own := indent(lines[i]); key == "name" && (i == begin || own == indent(lines[begin])+len("- ")) {
+			o.Names = []string{strings.Trim(strings.TrimSpace(value), `"'`)}
+			return
+		}
+	}
 }
 
-// nmstate are the files that nmstate.service(8) applies. An interface's name may stand below.
+// nmstate are the files that nmstate.service(8) applies.
 func nmstate() []source {
-	item := func(lines []string, at int) []string {
-		indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
-		begin := at
-		for begin > 0 && (!strings.HasPrefix(strings.TrimSpace(lines[begin]), "- ") || indent(lines[begin]) >= indent(lines[at])) {
-			begin--
-		}
-		for i := begin; i < len(lines); i++ {
-			line := strings.TrimSpace(lines[i])
-			if i > begin && strings.HasPrefix(line, "- ") && indent(lines[i]) <= indent(lines[begin]) {
-				break
-			}
-			key, value, _ := strings.Cut(strings.TrimPrefix(line, "- "), ":")
-			// A name below another key is that of something else.
-			if own := indent(lines[i]); key == "name" && (i == begin || own == indent(lines[begin])+len("- ")) {
-				return []string{strings.Trim(strings.TrimSpace(value), `"'`)}
-			}
-		}
-		return nil
-	}
 	owns := func(line, _ string) bool { return hasKey(line, "total-vfs") }
 	return []source{
-		{dirs: []string{"/etc/nmstate"}, suffix: ".yml", owns: owns, subject: item},
-		{dirs: []string{"/etc/nmstate"}, suffix: ".yaml", owns: owns, subject: item},
+		{dirs: []string{"/etc/nmstate"}, suffix: ".yml", owns: owns, subject: listItem},
+		{dirs: []string{"/etc/nmstate"}, suffix: ".yaml", owns: owns, subject: listItem},
 	}
 }
 
-// singleFiles are single files that may set VFs, of rc.local, sysfsutils and RHEL's rdma-core.
-func singleFiles() map[string]func(line, section string) bool {
-	return map[string]func(line, section string) bool{
-		"/etc/rc.local": writesVFs, "/etc/rc.d/rc.local": writesVFs, "/etc/init.d/boot.local": writesVFs, "/etc/sysfs.conf": writesVFs,
-		"/etc/rdma/sriov-vfs": func(string, string) bool { return true },
-		"/etc/infiniband/openib.conf": func(line, _ string) bool {
+// singleFiles are single files that may set VFs: rc.local, what RHEL's network scripts and TripleO
+// start, sysfsutils, and RHEL's rdma-core.
+func singleFiles() map[string]source {
+	files := map[string]source{
+		"/etc/sysfs.conf":     {owns: sysfsWrites},
+		"/etc/rdma/sriov-vfs": {owns: func(string, string) bool { return true }},
+		"/etc/infiniband/openib.conf": {owns: func(line, _ string) bool {
 			name, value, _ := strings.Cut(line, "=")
 			return strings.Contains(name, "SRIOV") && !slices.Contains([]string{"", "0", "no", "n"}, strings.ToLower(strings.Trim(value, `"' `)))
-		},
+		}},
 	}
+	for _, name := range []string{"/etc/rc.local", "/etc/rc.d/rc.local", "/etc/init.d/boot.local", "/sbin/ifup-local", "/sbin/ifup-pre-local", "/etc/sysconfig/allocate_vfs"} {
+		files[name] = script()
+	}
+	return files
 }
 
 // ownFile reports whether gpustack wrote a file.
@@ -269,22 +322,19 @@ func ownFile(name string) bool { return strings.HasPrefix(path.Base(name), "gpus
 func ReadOwners(root host.Root, conf modprobe.Conf) ([]Owner, error) {
 	r := ownerReader{root: root, seen: map[string]bool{}}
 	for _, s := range sources() {
-		for _, dir := range s.dirs {
-			for _, name := range r.list(dir) {
-				if strings.HasSuffix(name, s.suffix) {
-					r.read(path.Join(dir, name), s)
-				}
-			}
+		for _, name := range r.filesOf(s) {
+			r.read(name, s)
 		}
 	}
 	for _, name := range sorted(singleFiles()) {
-		r.read(name, source{owns: singleFiles()[name], starts: anyLine})
+		r.read(name, singleFiles()[name])
 	}
+	r.netplanLinks()
 	r.units()
 	r.modprobe(conf)
 	for _, parameter := range []string{"num_vfs", "probe_vf"} {
 		for _, option := range conf.Options(mlx4, parameter) {
-			o := Owner{File: option.File, Line: option.Number, Driver: mlx4, Text: "options " + mlx4 + " " + parameter + "=" + option.Value}
+			o := Owner{File: option.File, Line: option.Number, Drivers: []string{mlx4}, Text: "options " + mlx4 + " " + parameter + "=" + option.Value}
 			o.addressesIn(option.Value, shortAddress())
 			r.found = append(r.found, o)
 		}
@@ -299,7 +349,7 @@ func (r *ownerReader) modprobe(conf modprobe.Conf) {
 			continue
 		}
 		text := strings.Join(append([]string{line.Command, line.Module}, line.Rest...), " ")
-		if writesVFs(text, "") {
+		if shellWrites(strings.Join(line.Rest, " "), nil) {
 			o := Owner{File: line.File, Line: line.Number, Text: text}
 			o.about(text)
 			r.found = append(r.found, o)
@@ -327,10 +377,50 @@ func (r *ownerReader) list(dir string) []string {
 	return names
 }
 
-// text returns the lines of a file, none if it is absent, a folder, or was read before.
+// filesOf returns the files of a source.
+func (r *ownerReader) filesOf(s source) (files []string) {
+	if s.shadows {
+		return r.files(s.suffix, s.dirs...)
+	}
+	for _, dir := range s.dirs {
+		for _, name := range r.list(dir) {
+			if strings.HasSuffix(name, s.suffix) {
+				files = append(files, path.Join(dir, name))
+			}
+		}
+	}
+	return files
+}
+
+// files returns the files of folders with a suffix, ordered by name. A file shadows those of the
+// same name in later folders.
+func (r *ownerReader) files(suffix string, dirs ...string) (files []string) {
+	byName := map[string]string{}
+	for _, dir := range dirs {
+		for _, name := range r.list(dir) {
+			if _, shadowed := byName[name]; !shadowed && strings.HasSuffix(name, suffix) {
+				byName[name] = path.Join(dir, name)
+			}
+		}
+	}
+	for _, name := range sorted(byName) {
+		files = append(files, byName[name])
+	}
+	return files
+}
+
+// isNull reports whether a file is a link to /dev/null, by which an operator removes files of
+// packages.
+func (r *ownerReader) isNull(name string) bool {
+	place, err := r.root.Resolve(name)
+	return err == nil && place == r.root.Path("/dev/null")
+}
+
+// text returns the lines of a file, none if it is absent, a folder, a link to /dev/null, or was read
+// before.
 func (r *ownerReader) text(name string) []string {
 	place, err := r.root.Resolve(name)
-	if err == nil && r.seen[place] {
+	if err == nil && r.seen[place] || r.isNull(name) {
 		return nil
 	}
 	r.seen[place] = true
@@ -355,27 +445,68 @@ func (r *ownerReader) read(name string, s source) {
 	}
 	section := ""
 	lines := r.text(name)
+	writes := s.writesOf(lines)
 	for i, line := range lines {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "[") {
 			section = line
 		}
-		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") && !strings.HasPrefix(line, ";;") { // which ends a case of a shell
 			continue
 		}
 		if s.starts != nil && s.starts(line) {
 			r.scripts(line, s.programs...)
 		}
-		if !s.owns(line, section) {
+		text, set := writes(i)
+		if !set && (s.owns == nil || !s.owns(line, section)) {
 			continue
 		}
 		o := Owner{File: name, Line: i + 1, Text: line}
 		if s.subject != nil {
-			o.Names = s.subject(lines, i)
+			s.subject(&o, lines, i)
 		}
-		o.about(line + " " + path.Base(name) + " " + strings.Join(matched(valuesOf(lines, "Path")), " "))
+		o.about(line + " " + text + " " + path.Base(name) + " " + strings.Join(matched(valuesOf(lines, "Path")), " "))
 		r.found = append(r.found, o)
 	}
+}
+
+// writesOf returns what reports whether a line of a file, by its index, sets VFs as a command, and
+// the line with the values of its variables.
+func (s source) writesOf(lines []string) func(i int) (text string, set bool) {
+	if s.shell == nil {
+		return func(int) (string, bool) { return "", false }
+	}
+	variables, spoken := variablesOf(lines), languageOf(lines)
+	return func(i int) (text string, set bool) {
+		text = variables.expand(lines[i])
+		if !namesVFs(text) {
+			return "", false
+		}
+		switch spoken {
+		case python:
+			return text, pythonWrites(strings.TrimSpace(lines[i]), lines)
+		case otherLanguage:
+			return text, true
+		}
+		return text, shellWrites(s.shell(continued(lines, i)), variables)
+	}
+}
+
+// continued returns a line together with those that a backslash at an end joins with it.
+func continued(lines []string, at int) string {
+	joins := func(line string) bool { return strings.HasSuffix(line, `\`) }
+	begin, end := at, at
+	for begin > 0 && joins(lines[begin-1]) {
+		begin--
+	}
+	for end+1 < len(lines) && joins(lines[end]) {
+		end++
+	}
+	var parts []string
+	for _, line := range lines[begin : end+1] {
+		parts = append(parts, strings.TrimSpace(strings.TrimSuffix(line, `\`)))
+	}
+	return strings.Join(parts, " ")
 }
 
 // about adds the functions and interfaces that a text names.
@@ -386,41 +517,111 @@ func (o *Owner) about(text string) {
 	}
 }
 
+// netplanLinks adds the lines of netplan(5) that name the PF of a VF, from which netplan derives the
+// number of VFs: link, in a definition of ethernets.
+func (r *ownerReader) netplanLinks() {
+	for _, file := range r.files(".yaml", netplanDirs()...) {
+		data, err := r.root.ReadFile(file)
+		if err != nil {
+			continue // read has reported it
+		}
+		lines := strings.Split(string(data), "\n")
+		for i, line := range lines {
+			if strings.HasPrefix(strings.TrimSpace(line), "#") || !hasKey(line, "link") {
+				continue
+			}
+			at, above := parent(lines, i)
+			if at >= 0 && above != "ethernets" {
+				_, above = parent(lines, at)
+			}
+			if above != "ethernets" {
+				continue
+			}
+			o := Owner{File: file, Line: i + 1, Text: strings.TrimSpace(line)}
+			if m := linkValue().FindStringSubmatch(line); m != nil {
+				o.Names = []string{m[1]}
+			}
+			r.found = append(r.found, o)
+		}
+	}
+}
+
+// parent returns the key of the YAML mapping that contains a line, and its index, or -1.
+func parent(lines []string, at int) (int, string) {
+	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+	for i, above := range slices.Backward(lines[:at]) {
+		if strings.TrimSpace(above) == "" || indent(above) >= indent(lines[at]) {
+			continue
+		}
+		if m := mappingKey().FindStringSubmatch(above); m != nil {
+			return i, strings.Trim(m[2], `"'`)
+		}
+		return -1, ""
+	}
+	return -1, ""
+}
+
+func netplanDirs() []string { return folders("netplan", "/run", "/etc", "/usr/lib", "/lib") }
+
 // unitDirs are the folders of systemd's units (systemd.unit(5)). Units of packages, in the last
 // ones, count if they are enabled: others are not started.
 var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 
 // units adds the units, and the scripts that they start, that set VFs.
 func (r *ownerReader) units() {
-	enabled := map[string]bool{}
-	for _, dir := range unitDirs[:3] {
-		for _, name := range r.list(dir) {
-			if ext := path.Ext(name); ext == ".wants" || ext == ".requires" {
-				for _, unit := range r.list(path.Join(dir, name)) {
-					enabled[unit] = true
-				}
-			}
-		}
-	}
+	enabled := r.enabledUnits()
+	seen := map[string]bool{}
 	for i, dir := range unitDirs {
 		for _, name := range r.list(dir) {
+			unit, part := strings.CutSuffix(name, ".d")
+			instances, on := enabled[templateOf(unit)]
+			on = on || i < 2
 			switch {
-			case i >= 2 && !enabled[name]:
-			case path.Ext(name) == ".service":
-				r.unit(path.Join(dir, name))
-			case path.Ext(name) == ".d" && i < 2:
-				for _, part := range r.list(path.Join(dir, name)) {
-					r.unit(path.Join(dir, name, part))
+			case part && on:
+				for _, file := range r.list(path.Join(dir, name)) {
+					r.unit(path.Join(dir, name, file), instances)
+				}
+			case path.Ext(name) == ".service" && !seen[name]:
+				seen[name] = true // in earlier folders
+				if on {
+					r.unit(path.Join(dir, name), instances)
 				}
 			}
 		}
 	}
 }
 
+// enabledUnits returns the services that other units want or require, or that a unit of the same
+// name starts, as a timer does, with the instances of templates. Packages may enable their own.
+func (r *ownerReader) enabledUnits() map[string][]string {
+	enabled := map[string][]string{}
+	for _, dir := range unitDirs {
+		for _, name := range r.list(dir) {
+			if ext := path.Ext(name); ext != ".wants" && ext != ".requires" {
+				continue
+			}
+			for _, unit := range r.list(path.Join(dir, name)) {
+				service := strings.TrimSuffix(unit, path.Ext(unit)) + ".service"
+				_, instance, _ := strings.Cut(strings.TrimSuffix(service, ".service"), "@")
+				enabled[templateOf(service)] = append(enabled[templateOf(service)], instance)
+			}
+		}
+	}
+	return enabled
+}
+
+// templateOf returns the name of the file of a unit, which may be an instance of it.
+func templateOf(unit string) string {
+	name, _, instance := strings.Cut(unit, "@")
+	if !instance {
+		return unit
+	}
+	return name + "@" + path.Ext(unit)
+}
+
 // unit adds a unit's lines, and those of the scripts that it starts.
-func (r *ownerReader) unit(name string) {
-	place, err := r.root.Resolve(name)
-	if err != nil || ownFile(name) || place == r.root.Path("/dev/null") { // masked
+func (r *ownerReader) unit(name string, instances []string) {
+	if ownFile(name) || r.isNull(name) { // masked
 		return
 	}
 	data, err := r.root.ReadFile(name)
@@ -431,11 +632,15 @@ func (r *ownerReader) unit(name string) {
 		r.fail(name, err)
 		return
 	}
-	r.read(name, source{owns: writesVFs})
+	r.read(name, source{shell: unitCommand, subject: func(o *Owner, lines []string, at int) {
+		if instance := instanceName().MatchString(lines[at]); instance && !slices.Contains(instances, "") {
+			o.Names = slices.Clone(instances)
+		}
+	}})
 	// A backslash at the end of a line continues it (systemd.syntax(7)).
 	for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", " ")) {
 		key, command, _ := strings.Cut(strings.TrimSpace(line), "=")
-		if strings.HasPrefix(key, "ExecStart") {
+		if strings.HasPrefix(key, "Exec") {
 			r.scripts(command)
 		}
 	}
@@ -444,7 +649,7 @@ func (r *ownerReader) unit(name string) {
 // scripts adds the lines of the scripts that a command names, also without one of the folders.
 func (r *ownerReader) scripts(command string, folders ...string) {
 	words := strings.FieldsFunc(command, func(c rune) bool { return strings.ContainsRune(" \t\"';&|()=,", c) })
-	for _, word := range words {
+	for i, word := range words {
 		word = strings.TrimLeft(word, "-@:+!")
 		places := []string{word}
 		if !path.IsAbs(word) {
@@ -453,9 +658,11 @@ func (r *ownerReader) scripts(command string, folders ...string) {
 				places = append(places, path.Join(folder, word))
 			}
 		}
+		// A library of a shell's functions is no script.
+		sourced := i > 0 && (words[i-1] == "." || words[i-1] == "source")
 		for _, name := range places {
-			if r.isScript(name) {
-				r.read(name, source{owns: writesVFs})
+			if sourced || r.isScript(name) {
+				r.read(name, script())
 			}
 		}
 	}
@@ -477,7 +684,10 @@ func (r *ownerReader) isScript(name string) bool {
 var (
 	fullAddress  = host.LazyRegexp(`\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b`)
 	shortAddress = host.LazyRegexp(`\b[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b`)
-	netPath      = host.LazyRegexp(`/sys/class/net/([^/\s"'$%{}*]+)/`)
+	netPath      = host.LazyRegexp(`\bclass/net/([^/\s"'$%{}*?\[]+)/`)
+	instanceName = host.LazyRegexp(`%[iI]`)
+	linkValue    = host.LazyRegexp(`\blink["']?\s*:\s*["']?([\w.-]+)`)
+	yamlKey      = host.LazyRegexp(`(?:^|[\s{,"'])([a-zA-Z][a-z-]*)["']?\s*:`)
 	mappingKey   = host.LazyRegexp(`^(\s*)([^\s:#-][^:]*):\s*$`)
 )
 
