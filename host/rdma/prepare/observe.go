@@ -32,10 +32,10 @@ type Machine struct {
 	Kernels    []modprobe.Modules
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
-	Owners     []Owner
-	Networks   []Network    // configuration that may match VFs
-	Interfaces []string     // names of all network interfaces
-	Needs      []guard.Need // RDMA among them
+	Owners     []Owner                         // read if VFs are made
+	Networks   []Network                       // configuration that may match VFs, read if VFs for containers are made
+	Interfaces []string                        // names of all network interfaces
+	Needs      []guard.Need                    // RDMA among them
 	RDMA       []guard.Need
 	Uses       machine.Uses
 	IOMMU      iommu.State
@@ -80,11 +80,13 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 	}
 	m.Conf, err = modprobe.ReadConf(root, ModprobeFile)
 	keep(err)
-	if len(o.Add) > 0 {
+	if len(o.Add) > 0 && !o.Whole {
 		m.Owners, err = ReadOwners(root, m.Conf)
 		keep(err)
-		m.Networks, err = ReadNetworks(root)
-		keep(err)
+		if m.forContainers(o) {
+			m.Networks, err = ReadNetworks(root)
+			keep(err)
+		}
 	}
 	if m.takes(o) {
 		found, err := guard.Needs(root, m.Devices, running)
@@ -119,6 +121,15 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 		keep(fmt.Errorf("%s: %w", netDir, host.Cause(err)))
 	}
 	return m, errors.Join(errs...)
+}
+
+// forContainers reports whether the options may make VFs for containers: an adapter keeps its
+// recorded use.
+func (m Machine) forContainers(o Options) bool {
+	return o.Use == rdma.ForContainers || o.Use == "" && slices.ContainsFunc(o.Add, func(a pci.Address) bool {
+		p := m.Recorded.At(a)
+		return p != nil && p.Use == rdma.ForContainers
+	})
 }
 
 const netDir = "/sys/class/net"

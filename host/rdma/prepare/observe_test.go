@@ -7,6 +7,7 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/host/rdma/prepare"
 )
 
@@ -39,4 +40,52 @@ func TestVFDevice(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestObserveNeeded: owners are read only if VFs are made, and networks only if they are for
+// containers: what cannot be read must not prevent anything else.
+func TestObserveNeeded(t *testing.T) {
+	const netplan = "-- etc/netplan/50.yaml --\nnetwork:\n  ethernets:\n   eth1: [\n"
+	for _, test := range []struct {
+		name, commands, files string
+		options               prepare.Options
+		want                  string
+	}{
+		{"whole, for guests, netplan", "", netplan, prepare.Options{Whole: true}, ""},
+		{"whole, for containers, netplan", "", netplan, prepare.Options{Whole: true, Use: rdma.ForContainers}, ""},
+		{"VFs for guests, netplan", "", netplan, prepare.Options{VFs: 2}, ""},
+		{"VFs for containers, netplan", "", netplan, prepare.Options{VFs: 2, Use: rdma.ForContainers}, "/etc/netplan/50.yaml:3: "},
+		{"whole, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{Whole: true}, ""},
+		{"VFs for guests, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{VFs: 2}, "/etc/rc.local: "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.options.Add = []pci.Address{address("0d:00.0")}
+			_, got := plan(t, hosttest.Lay(t, machineOf([]hca{ethernet()}, test.commands, test.files)), test.options)
+			if test.want == "" && got != "" || !strings.HasPrefix(got, test.want) {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+	t.Run("VFs for containers, as recorded", func(t *testing.T) {
+		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", netplan+record(t, rdma.ForContainers)))
+		_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
+		if want := "/etc/netplan/50.yaml:3: "; !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
+// record returns the file of a record of VFs of 0000:0d:00.0.
+func record(t *testing.T, use rdma.Use) string {
+	t.Helper()
+	root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", ""))
+	p, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2, Use: use})
+	if got != "" {
+		t.Fatal(got)
+	}
+	text, err := p.Record.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "-- " + strings.TrimPrefix(rdma.RecordFile, "/") + " --\n" + string(text)
 }
