@@ -169,7 +169,8 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 		return err
 	}
 	defer fd.Close() //nolint:errcheck // only read from
-	h, err := netlink.NewHandleAtFrom(fd, l.own)
+	// Other families of netlink may be missing in a kernel.
+	h, err := netlink.NewHandleAt(fd, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
@@ -182,11 +183,19 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 	if err != nil {
 		return err
 	}
+	own := map[int]bool{}
+	for _, link := range links {
+		own[link.Attrs().Index] = true
+	}
 	for _, link := range links {
 		a := link.Attrs()
 		found := Link{Name: a.Name, Kind: link.Type(), Namespace: s.name, File: s.file}
-		if id >= 0 && a.NetNsID == id {
-			found.Lower = l.names[a.ParentIndex]
+		lower := lowerIndex(link)
+		// Without an id, the interface below is in the same namespace, but an ipvtap shows none (Linux,
+		// drivers/net/ipvlan/ipvtap.c has no get_link_net).
+		alone := a.NetNsID < 0 && (link.Type() == "ipvtap" || !own[lower])
+		if id >= 0 && a.NetNsID == id || alone {
+			found.Lower = l.names[lower]
 		}
 		if function, err := pci.ParseAddress(a.ParentDev); err == nil {
 			found.Function = &function
@@ -196,6 +205,15 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 		}
 	}
 	return nil
+}
+
+// lowerIndex returns the index of the interface below another one, or 0. A vxlan shows it in its own
+// data (Linux, drivers/net/vxlan: IFLA_VXLAN_LINK).
+func lowerIndex(link netlink.Link) int {
+	if v, ok := link.(*netlink.Vxlan); ok {
+		return v.VtepDevIndex
+	}
+	return link.Attrs().ParentIndex
 }
 
 // links adds what lies on interfaces: other interfaces, which need no address of the host, and XDP.

@@ -43,7 +43,7 @@ func TestLinks(t *testing.T) {
 		{"a port of a bond", joined(link("bond0", "bond"), upper("bond0"), master("bond0")), nil, "0000:07:00.0 carries the bond bond0, through eth2\n"},
 		{"below VLANs, macvtap and ipvlan", joined(link("eth2.7", "vlan"), link("tap7", "macvtap"), link("ipvl0", ""), upper("eth2.7"), upper("tap7"), upper("ipvl0")), nil,
 			"0000:07:00.0 carries the vlan eth2.7, through eth2\n0000:07:00.0 carries the interface ipvl0, through eth2\n0000:07:00.0 carries the macvtap tap7, through eth2\n"},
-		{"in a VRF", joined(link("red", "vrf"), master("red")), nil, "0000:07:00.0 carries the vrf red, through eth2\n"},
+		{"in a VRF, which has no DEVTYPE", joined(link("red", ""), master("red")), nil, "0000:07:00.0 carries the interface red, through eth2\n"},
 		{"below a macvlan of another namespace", "", []guard.Link{{Name: "mv0", Kind: "macvlan", Namespace: "nginx (pid 70)", File: "/proc/70/ns/net", Lower: "eth2"}},
 			"0000:07:00.0 carries macvlan mv0 in the network namespace of nginx (pid 70), through eth2\n"},
 		{"in another namespace", "", []guard.Link{{Name: "eth7", Kind: "device", Namespace: "/run/netns/blue", File: "/run/netns/blue", Function: &function}},
