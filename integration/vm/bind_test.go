@@ -2,7 +2,9 @@ package vm
 
 import (
 	"maps"
+	"regexp"
 	"strings"
+	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -163,6 +165,56 @@ func (m machine) display(address string) string {
 	m.t.Helper()
 	return "/dev/dri/" + strings.TrimSpace(m.run("sh", "-c", "basename /sys/bus/pci/devices/"+address+"/drm/card*"))
 }
+
+// linksAreGuarded: an interface that another one lies on is in use, by each kind that a kernel has:
+// in the same network namespace, or in another one, which sysfs does not show. Without, it is not.
+func linksAreGuarded(m machine) {
+	const nic = "0000:02:02.0"
+	name := strings.TrimSpace(m.run("ls", "/sys/bus/pci/devices/"+nic+"/net"))
+	bind := []string{"gpustack", "host", "bind", "--live", "--dry-run", "--device", "0000:02:01.0"}
+	uses := func(m machine) (found []string) {
+		m.t.Helper()
+		reply := m.try(bind...)
+		if reply.Status != 1 || !strings.Contains(reply.Stderr, nic+": ") {
+			m.t.Fatalf("%q: exit status %d, want %s\n%s%s", bind, reply.Status, nic, reply.Stdout, reply.Stderr)
+		}
+		for line := range strings.Lines(reply.Stderr) {
+			if _, use, ok := strings.Cut(line, nic+": the host needs it: "); ok {
+				found = append(found, guestPID.ReplaceAllString(strings.TrimSpace(use), "(pid PID)"))
+			}
+		}
+		return found
+	}
+	const apart = " in the network namespace of guest (pid PID)"
+	for _, test := range []struct{ kind, want string }{
+		{"bridge", "carries the bridge upper0, through " + name},
+		{"bond", "carries the bond upper0, through " + name},
+		{"vrf", "carries the interface upper0, through " + name}, // which has no DEVTYPE
+		{"vlan", "carries vlan upper0" + apart + ", through " + name},
+		{"vxlan", "carries vxlan upper0" + apart + ", through " + name},
+		{"ipvlan", "carries ipvlan upper0" + apart + ", through " + name},
+		{"ipvtap", "carries ipvtap upper0" + apart + ", through " + name},
+		{"macvlan", "carries macvlan upper0" + apart + ", through " + name},
+		{"macvtap", "carries macvtap upper0" + apart + ", through " + name},
+		{"xdp", "carries XDP, through " + name},
+		{"device", "carries " + name + apart},
+	} {
+		m.t.Run(test.kind, func(t *testing.T) {
+			m := machine{m.Machine, t}
+			end := m.stay("guest", "link", test.kind, name)
+			if diff := cmp.Diff([]string{test.want}, uses(m)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			end()
+		})
+	}
+	m.run("sh", "-c", "until [ -e /sys/class/net/"+name+" ]; do sleep 0.1; done")
+	if got := uses(m); len(got) > 0 {
+		m.t.Errorf("an idle interface: %q", got)
+	}
+}
+
+var guestPID = regexp.MustCompile(`\(pid [0-9]+\)`)
 
 // routeIsGuarded: the card in the way carries the default route, which says more than
 // that it is in the way.

@@ -16,6 +16,7 @@ var (
 	smallModules = []string{
 		"vfio_pci", "vfio_iommu_type1", "pci_stub", // take functions for guests
 		"bochs", "snd_hda_intel", "e1000", "nvme", // QEMU's devices
+		"bridge", "bonding", "vrf", "8021q", "macvlan", "macvtap", "ipvlan", "ipvtap", "vxlan", // lie on interfaces
 	}
 	earlierNames  = map[string]string{"bochs": "bochs_drm"} // before Linux 5.16
 	smallPrograms = []string{"sh", "cat", "ls", "ip", "modprobe", "readlink", "basename", "sleep"}
