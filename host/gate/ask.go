@@ -36,7 +36,7 @@ func (a Allowed) lifts(devices pci.Devices, r *Refusal) bool {
 		return false
 	}
 	function, use := r.function(), r.use()
-	if slices.ContainsFunc(a.Lifted, func(l host.Lift) bool { return l.Function == function.String() && l.Use == string(use) }) {
+	if slices.ContainsFunc(a.Lifted, func(l host.Lift) bool { return l.Function == function.String() && Use(l.Use).standsFor(use) }) {
 		return true
 	}
 	d := devices.At(function)

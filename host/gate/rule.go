@@ -46,6 +46,23 @@ func (u Use) claims() bool {
 	return slices.Contains([]guard.Use{guard.UseMount, guard.UseMountNamespace, guard.UseSwap, guard.UseHolder, guard.UsePool, guard.UseTarget}, guard.Use(u))
 }
 
+// standsFor reports whether --allow that has lifted a use has lifted another one of the same
+// function, too. What is recorded is asked again later, before the reboot and during it, when the
+// same use may show itself as another one:
+//
+//   - An address and the default route through the same interface are the host's network. Which of
+//     both is seen depends on how far the network is set up.
+//   - A disk in use that was given up is given up as well once it is not mounted: then its line of
+//     fstab and its content are seen.
+//
+// Any other use is a different loss, to which the operator has not agreed: an interface above may
+// carry guests' networks, an ssh session may be the one that could repair the host.
+func (u Use) standsFor(other Use) bool {
+	network := []Use{Use(guard.UseAddress), Use(guard.UseDefaultRoute)}
+	unused := []Use{Use(guard.UseTable), Use(guard.UseSignature)}
+	return u == other || slices.Contains(network, u) && slices.Contains(network, other) || u.claims() && slices.Contains(unused, other)
+}
+
 // Verdict is what a use means for a kind of leaving.
 type Verdict int
 

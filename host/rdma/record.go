@@ -24,8 +24,8 @@ type Record struct {
 	Schema   int        `json:"schema"`
 	Netns    NetnsMode  `json:"netns,omitempty"` // NetnsExclusive, or "" to leave the kernel's default
 	Adapters []Prepared `json:"adapters"`        // ordered by address
-	// Allowed are the refusals that --allow has lifted.
-	Allowed []host.Lift `json:"allowed,omitempty"`
+	// Allowed are the refusals that --allow has lifted. It is nil in records of earlier releases.
+	Allowed []host.Lift `json:"allowed" absent:"zero"`
 	Files   []File      `json:"files"` // files that were written with the record
 }
 

@@ -193,11 +193,8 @@ func (w *wanting) remove(a pci.Address) {
 
 // recordLifted records what --allow lifts of the adapters that are recorded, now and before.
 func (w *wanting) recordLifted() {
-	lifted := w.Lifted
-	if w.Recorded != nil {
-		lifted = slices.Concat(w.Recorded.Allowed, lifted)
-	}
-	for _, l := range lifted {
+	w.Record.Allowed = []host.Lift{}
+	for _, l := range slices.Concat(gate.Records{RDMA: w.Recorded}.Allowed().Lifted, w.Lifted) {
 		a, err := pci.ParseAddress(l.Function)
 		if err != nil || slices.Contains(w.Record.Allowed, l) {
 			continue

@@ -1,0 +1,109 @@
+package gate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// wholeOf47ed7fd is what the binary of commit 47ed7fd recorded with rdma prepare --whole --allow,
+// of an adapter through which the default route went. It does not say what was lifted.
+const wholeOf47ed7fd = `{
+  "schema": 1,
+  "adapters": [
+    {
+      "address": "0000:0c:00.0",
+      "vendor_id": "15b3",
+      "product_id": "101b",
+      "path": [],
+      "driver": "mlx5_core",
+      "link_layer": "Ethernet",
+      "for": "guests",
+      "whole": true,
+      "vfs": []
+    }
+  ],
+  "files": []
+}
+`
+
+// TestRecordedLifts: what is recorded as lifted is honoured when the gate is asked again, also if
+// the same use shows itself as another one, and nothing else is.
+func TestRecordedLifts(t *testing.T) {
+	network := guard.UseDefaultRoute
+	with := func(what string) string {
+		return strings.Replace(wholeOf47ed7fd, `"files"`, what+`"files"`, 1)
+	}
+	ids := func(record string) string {
+		return strings.Replace(record, `"path"`, `"subsystem_vendor_id": "15b3", "subsystem_id": "0007", "path"`, 1)
+	}
+	lifting := func(at string, use guard.Use) string {
+		return with(fmt.Sprintf(`"allowed": [{"function": %q, "use": %q}], `, at, use))
+	}
+	for name, test := range map[string]struct {
+		record string
+		use    guard.Use
+		lifted bool
+	}{
+		"47ed7fd, the default route":          {wholeOf47ed7fd, network, true},
+		"47ed7fd, a mount":                    {wholeOf47ed7fd, guard.UseMount, true},
+		"47ed7fd, a use that it did not know": {wholeOf47ed7fd, guard.UseUpperLink, false},
+		"47ed7fd, for containers":             {strings.Replace(wholeOf47ed7fd, `"guests"`, `"containers"`, 1), network, false},
+		"subsystem ids are recorded":          {ids(wholeOf47ed7fd), network, false},
+		"nothing was lifted":                  {with(`"allowed": [], `), network, false},
+		"the same":                            {lifting(pf, network), network, true},
+		"of another function":                 {lifting("0000:0c:00.1", network), network, false},
+		"an address, then the default route":  {lifting(pf, guard.UseAddress), network, true},
+		"an ssh session":                      {lifting(pf, guard.UseSession), network, false},
+		"an address, then a bridge":           {lifting(pf, guard.UseAddress), guard.UseUpperLink, false},
+		"a mount, then its line of fstab":     {lifting(pf, guard.UseMount), guard.UseTable, true},
+		"a line of fstab, then its mount":     {lifting(pf, guard.UseTable), guard.UseMount, false},
+		"a mount, then the default route":     {lifting(pf, guard.UseMount), network, false},
+		"a bridge, then an address":           {lifting(pf, guard.UseUpperLink), network, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			links, files, mounts := used[gate.Use(test.use)](pf)
+			root := hosttest.Lay(t, archive(t, false, links, files+"-- "+rdma.RecordFile[1:]+" --\n"+test.record, mounts))
+			devices, _, err := pci.Scan(root, pci.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			allowed, err := gate.ReadAllowed(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaving := gate.Leaving{Address: address(t, pf), Kind: gate.Now}
+			h, _, err := gate.Observe(root, devices, []gate.Leaving{leaving})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lifted, err := h.Leave(root, machine.Uses{}, allowed, leaving)
+			if (err == nil) != test.lifted || test.lifted && len(lifted) == 0 {
+				t.Errorf("lifted: %v, %v", gate.Lifts(lifted), err)
+			}
+		})
+	}
+}
+
+// TestAllowedOfContract: a contract of an earlier release lifts every refusal of its functions, a
+// later one the recorded uses.
+func TestAllowedOfContract(t *testing.T) {
+	a := address(t, pf)
+	old := gate.Records{Guests: &machine.Contract{Allowed: []pci.Address{a}}}.Allowed()
+	if len(old.Functions) != 1 || len(old.Lifted) != 0 {
+		t.Errorf("%+v", old)
+	}
+	lift := host.Lift{Function: pf, Use: string(guard.UseAddress)}
+	later := gate.Records{Guests: &machine.Contract{Allowed: []pci.Address{a}, Lifted: []host.Lift{lift}}}.Allowed()
+	if len(later.Functions) != 0 || len(later.Lifted) != 1 || later.Lifted[0] != lift {
+		t.Errorf("%+v", later)
+	}
+}
