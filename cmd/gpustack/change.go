@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,7 +95,8 @@ func (u *ui) permittedFiles(root host.Root, allow []pci.Address) change.Files {
 		if err = errors.Join(startup.PermitFiles(root, plan), err); err != nil || !isRunning(root) {
 			return lifted, err
 		}
-		return lifted, u.permitRevert(root, plan, allowed)
+		more, err := u.permitRevert(root, plan, allowed)
+		return slices.Concat(lifted, slices.DeleteFunc(more, func(l host.Lift) bool { return slices.Contains(lifted, l) })), err
 	}
 	return files
 }

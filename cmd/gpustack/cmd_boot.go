@@ -90,11 +90,11 @@ func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
 }
 
 // permitRevert returns the error with which gpustack boot --revert would refuse the record that a
-// plan of files leaves.
-func (u *ui) permitRevert(root host.Root, plan edit.Plan, allowed gate.Allowed) error {
+// plan of files leaves, and what is lifted of it.
+func (u *ui) permitRevert(root host.Root, plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
 	before, after, _, err := gate.Changed(root, plan)
 	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
-		return err
+		return nil, err
 	}
 	m := u.startupMachine(root)
 	m.Allowed = allowed

@@ -263,7 +263,7 @@ func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions
 	} else if len(plan.Files.Pending()) > 0 {
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
 		if err == nil {
-			err = u.permitRevert(root, plan.Files, gate.Allowed{Functions: opts.prepare.Allow})
+			_, err = u.permitRevert(root, plan.Files, gate.Allowed{Functions: opts.prepare.Allow})
 		}
 	}
 	return plan, work, err

@@ -360,7 +360,8 @@ func paths() []path {
 			return edit.Put(root, rdma.RecordFile, []byte(recordText(t, recorded(t))), 0o600, false)
 		})},
 		{"gpustack boot --revert", gate.Removed, true, func(_ *testing.T, root host.Root, allow []pci.Address) error {
-			return startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }, Allowed: gate.Allowed{Functions: allow}}, nil)
+			_, err := startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }, Allowed: gate.Allowed{Functions: allow}}, nil)
+			return err
 		}},
 	}
 }
@@ -474,6 +475,7 @@ func TestAskers(t *testing.T) {
 		"host/rdma/prepare.whole":     "rdma prepare --whole",
 		"host/container/prepare.hca":  "container prepare --hca",
 		"host/startup.ask":            "gpustack boot --revert",
+		"host/startup.Permit":         "gpustack boot --revert",
 		"host/check.leaving":          "TestPending of host/check",
 		"host/check.refusals":         "host prepare",
 		"host/rdma/check.readUsed":    "script rdma_check of cmd/gpustack",

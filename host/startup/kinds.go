@@ -34,11 +34,17 @@ var (
 // function without a driver cannot be in use, so on a fresh boot nothing is read. One that is bound
 // to a driver for guests is not the host's: only a guest can use it.
 func (m machine) free(kind gate.Kind, addresses ...pci.Address) error {
+	_, err := m.leave(kind, addresses...)
+	return err
+}
+
+// leave is free, and returns what --allow has lifted.
+func (m machine) leave(kind gate.Kind, addresses ...pci.Address) (lifted []*gate.Refusal, err error) {
 	var leaving []gate.Leaving
 	for _, a := range addresses {
 		s, err := driver.Read(m.root, a)
 		if err != nil && !errors.Is(err, driver.ErrGone) {
-			return err
+			return nil, err
 		}
 		switch {
 		case s.Driver == "":
@@ -51,26 +57,25 @@ func (m machine) free(kind gate.Kind, addresses ...pci.Address) error {
 	return m.ask(leaving...)
 }
 
-// ask returns an error unless functions may leave the host now.
-func (m machine) ask(leaving ...gate.Leaving) error {
+// ask returns an error unless functions may leave the host now, and what --allow has lifted.
+func (m machine) ask(leaving ...gate.Leaving) (lifted []*gate.Refusal, err error) {
 	if len(leaving) == 0 {
-		return nil
+		return nil, nil
 	}
 	devices, _, err := pci.Scan(m.root, pci.Options{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	allowed, err := gate.ReadAllowed(m.root)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	h, uses, err := gate.Observe(m.root, devices, leaving)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	uses.Running = true
-	_, err = h.Leave(m.root, uses, m.allowed.And(allowed), leaving...)
-	return err
+	return h.Leave(m.root, uses, m.allowed.And(allowed), leaving...)
 }
 
 // is returns an error unless the recorded adapter is at its address, with the bridges above it: the
@@ -301,7 +306,8 @@ func (m machine) mayMake(a pci.Address) error {
 	if err != nil || bond == nil {
 		return err
 	}
-	return m.ask(gate.Leaving{Address: a, Kind: gate.Making})
+	_, err = m.ask(gate.Leaving{Address: a, Kind: gate.Making})
+	return err
 }
 
 // unmade returns the number of VFs and what was before, or false if the state is that of before.

@@ -1,16 +1,24 @@
 package startup_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
 )
@@ -73,6 +81,57 @@ func TestRevertNetns(t *testing.T) {
 	}
 }
 
+func permit(k *kernel, record *rdma.Record) error {
+	_, err := startup.Permit(k.machine(), record)
+	return err
+}
+
+// TestAllowedRevert: what --allow lifts of a revert is returned before anything changes. From an
+// open entry of the journal the revert honours it, also after the run that wrote it was killed.
+func TestAllowedRevert(t *testing.T) {
+	t.Parallel()
+	k, record := server(t, rdma.ForContainers)
+	_, err := k.run()
+	noError(t, err)
+	const vf = "0000:0c:00.1"
+	at := filepath.Join(k.root.Path(above), vf, "net/ib1")
+	k.must(os.MkdirAll(at, 0o755))
+	k.must(os.WriteFile(filepath.Join(at, "ifindex"), []byte("9\n"), 0o600))
+	k.must(os.MkdirAll(k.root.Path("sys/class/net"), 0o755))
+	k.must(os.Symlink("../../../"+above+vf+"/net/ib1", k.root.Path("sys/class/net/ib1")))
+	k.must(os.MkdirAll(k.root.Path("proc/net"), 0o755))
+	k.must(os.WriteFile(k.root.Path("proc/net/route"), []byte("Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"+
+		"ib1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"), 0o600))
+	k.taken()
+	// Another GUID: the number of VFs, their use and their drivers are the same.
+	record.Adapters[0].VFs[0].NodeGUID = guidOf(t, "0e:42:a1:00:00:0c:00:77")
+	const refused = "its VF 0000:0c:00.1 carries the default route, through ib1"
+	if err := permit(k, &record); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("without --allow: %v", err)
+	}
+	m := k.machine()
+	m.Allowed = gate.Allowed{Functions: []pci.Address{address(t, vf)}}
+	lifted, err := startup.Permit(m, &record)
+	if want := []host.Lift{{Function: vf, Use: string(guard.UseDefaultRoute)}}; err != nil || !slices.Equal(lifted, want) {
+		t.Errorf("%v, %v, want %v", lifted, err, want)
+	}
+	k.record(&record)
+	if err := k.revert(); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("not recorded: %v", err)
+	}
+	if log := k.taken(); len(log) > 0 {
+		t.Errorf("%q", log)
+	}
+	entry, err := json.Marshal(change.Entry{Schema: 1, ID: 1, Kind: change.KindFiles, Command: "rdma prepare", Status: change.Unbuilding, Allowed: lifted})
+	k.must(err)
+	k.must(os.MkdirAll(k.root.Path(change.Dir+"/journal"), 0o700))
+	k.must(os.WriteFile(k.root.Path(change.Dir+"/journal/0001.json"), entry, 0o600))
+	noError(t, k.revert())
+	if got := k.vfs[0].NodeGUID; got != "0e:42:a1:00:00:0c:00:77" {
+		t.Errorf("node GUID %s", got)
+	}
+}
+
 // TestReidentified: VFs whose recorded GUIDs changed in the same boot get them, unless one is in
 // use: before anything changes, that is known.
 func TestReidentified(t *testing.T) {
@@ -85,7 +144,7 @@ func TestReidentified(t *testing.T) {
 	other := guidOf(t, "0e:42:a1:00:00:0c:00:77")
 	former := record.Adapters[0].VFs[0].NodeGUID
 	record.Adapters[0].VFs[0].NodeGUID = other
-	noError(t, startup.Permit(k.machine(), &record))
+	noError(t, permit(k, &record))
 	k.record(&record)
 	noError(t, k.revert())
 	if k.vfs[0].NodeGUID != other.String() || len(k.taken()) != 1 {
@@ -93,7 +152,7 @@ func TestReidentified(t *testing.T) {
 	}
 	record.Adapters[0].VFs[0].NodeGUID = former
 	k.hold("0000:0c:00.1", 7)
-	if err := startup.Permit(k.machine(), &record); err == nil || !strings.Contains(err.Error(), "VF 0000:0c:00.1 of 0000:0c:00.0 is in use") {
+	if err := permit(k, &record); err == nil || !strings.Contains(err.Error(), "VF 0000:0c:00.1 of 0000:0c:00.0 is in use") {
 		t.Error(err)
 	}
 	k.must(os.RemoveAll(k.root.Path("/proc/7")))
@@ -119,11 +178,11 @@ func TestByHand(t *testing.T) {
 	noError(t, err)
 	k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: "5"}))
 	k.taken()
-	noError(t, startup.Permit(k.machine(), &record))
+	noError(t, permit(k, &record))
 	noError(t, k.revert())
 	record.Adapters[0].VFs = record.Adapters[0].VFs[:1]
 	for _, after := range []*rdma.Record{nil, &record} {
-		if err := startup.Permit(k.machine(), after); !errors.Is(err, startup.ErrChangedSince) {
+		if err := permit(k, after); !errors.Is(err, startup.ErrChangedSince) {
 			t.Error(err)
 		}
 	}

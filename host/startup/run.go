@@ -384,29 +384,31 @@ func Revert(ctx context.Context, m Machine) error {
 	return r.carryOut(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return !has(again, s.ID) }), steps)
 }
 
-// Permit returns the error with which Revert would refuse a record, which is not written yet.
-func Permit(m Machine, record *rdma.Record) error {
+// Permit returns the error with which Revert would refuse a record, which is not written yet, and
+// what m.Allowed lifts of it. Revert honours that once an open entry of the journal has it.
+func Permit(m Machine, record *rdma.Record) ([]host.Lift, error) {
 	id, err := BootID(m.Root)
 	if err != nil || id == "" {
-		return err
+		return nil, err
 	}
 	result, err := ReadResult(m.Root)
 	if err != nil || result == nil || result.BootID != id {
-		return err
+		return nil, err
 	}
 	containers, err := observed.ReadContainers(m.Root)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = (&run{Machine: m, result: *result}).reversal(record, Steps(record, containers))
-	return err
+	p, err := (&run{Machine: m, result: *result}).reversal(record, Steps(record, containers))
+	return gate.Lifts(p.lifted), err
 }
 
 // reversal is what a revert does.
 type reversal struct {
-	left  []StepResult         // that are reverted
-	gone  map[pci.Address]bool // VFs that go with a step, and need no revert of their own
-	again []rdma.Prepared      // whose steps are carried out again
+	left   []StepResult         // that are reverted
+	gone   map[pci.Address]bool // VFs that go with a step, and need no revert of their own
+	again  []rdma.Prepared      // whose steps are carried out again
+	lifted []*gate.Refusal      // by --allow
 }
 
 // reversal returns what a revert does for a record, with the steps of all records, or why it must
@@ -458,7 +460,8 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 		goes(functions, s.Kind == kindVFs)
 	}
 	if len(going) > 0 {
-		errs = append(errs, m.free(gate.Removed, pci.Unique(going)...))
+		lifted, err := m.leave(gate.Removed, pci.Unique(going)...)
+		p.lifted, errs = lifted, append(errs, err)
 	}
 	return p, errors.Join(errs...)
 }
