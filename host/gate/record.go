@@ -135,8 +135,11 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 			add(f.Address, Role)
 		}
 	}
-	for _, a := range adapters(before.RDMA, after.RDMA) {
-		leaving = append(leaving, leavesOf(devices, a, before.RDMA.At(a), after.RDMA.At(a))...)
+	if all := adapters(before.RDMA, after.RDMA); len(all) > 0 {
+		vfs := allVFs(devices)
+		for _, a := range all {
+			leaving = append(leaving, leavesOf(devices, vfs[a], a, before.RDMA.At(a), after.RDMA.At(a))...)
+		}
 	}
 	return leaving
 }
@@ -153,13 +156,13 @@ func adapters(records ...*rdma.Record) (all []pci.Address) {
 	return pci.Unique(all)
 }
 
-// leavesOf returns what leaves by a change of the record of an adapter; nil is none.
-func leavesOf(devices pci.Devices, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
+// leavesOf returns what leaves by a change of the record of an adapter; nil is none. vfs are its VFs
+// that exist.
+func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
 	d := devices.At(a)
 	if d == nil || before != nil && after != nil && len(before.VFs) == len(after.VFs) && before.Whole == after.Whole && before.Use == after.Use {
 		return nil
 	}
-	vfs := VFsOf(devices, a)
 	for _, vf := range vfs {
 		if after == nil || len(after.VFs) != len(vfs) || !stays(devices.At(vf), after) {
 			leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
@@ -186,10 +189,14 @@ func stays(vf *pci.Device, p *rdma.Prepared) bool {
 }
 
 // VFsOf returns the VFs of a function that exist now.
-func VFsOf(devices pci.Devices, pf pci.Address) (vfs []pci.Address) {
+func VFsOf(devices pci.Devices, pf pci.Address) []pci.Address { return allVFs(devices)[pf] }
+
+// allVFs returns the VFs that exist now, by their functions.
+func allVFs(devices pci.Devices) map[pci.Address][]pci.Address {
+	vfs := map[pci.Address][]pci.Address{}
 	for i := range devices {
-		if of := devices[i].SRIOV.PF; of != nil && *of == pf {
-			vfs = append(vfs, devices[i].Address)
+		if of := devices[i].SRIOV.PF; of != nil {
+			vfs[*of] = append(vfs[*of], devices[i].Address)
 		}
 	}
 	return vfs
@@ -200,7 +207,9 @@ func VFsOf(devices pci.Devices, pf pci.Address) (vfs []pci.Address) {
 // have two roles. It is asked before the files change, and before the change is undone.
 func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]host.Lift, error) {
 	before, after, changed, err := Changed(root, plan)
-	if err != nil || !changed {
+	// A change that leaves nothing recorded only returns functions, at the next boot. Of adapters it
+	// removes VFs now.
+	if err != nil || !changed || after.Guests == nil && after.Containers == nil && before.RDMA == nil && after.RDMA == nil {
 		return nil, err
 	}
 	devices, _, err := pci.Scan(root, pci.Options{})

@@ -31,19 +31,31 @@ func (r Records) Adapter(devices pci.Devices, a pci.Address) *rdma.Prepared {
 // ForGuests reports whether host prepare has recorded a function, its physical function, or one of
 // its VFs.
 func (r Records) ForGuests(devices pci.Devices, a pci.Address) bool {
-	return r.any(devices, a, func(of pci.Address) bool { return r.Guests.At(of) != nil })
+	var recorded []pci.Address
+	if r.Guests != nil {
+		for _, f := range r.Guests.Functions {
+			recorded = append(recorded, f.Address)
+		}
+	}
+	return r.any(devices, a, recorded)
 }
 
 // ForContainers reports whether container prepare has recorded a function, its physical function,
 // or one of its VFs.
 func (r Records) ForContainers(devices pci.Devices, a pci.Address) bool {
-	return r.any(devices, a, func(of pci.Address) bool { return r.Containers.At(of) != nil })
+	var recorded []pci.Address
+	for _, f := range r.Containers.All() {
+		recorded = append(recorded, f.Address)
+	}
+	return r.any(devices, a, recorded)
 }
 
-// any reports whether a condition is true for a function, its physical function or one of its VFs.
-// Two VFs of one function are different devices.
-func (r Records) any(devices pci.Devices, a pci.Address, holds func(pci.Address) bool) bool {
-	return holds(a) || holds(r.Family(devices, a)) || slices.ContainsFunc(VFsOf(devices, a), holds)
+// any reports whether a function, its physical function or one of its VFs is among recorded ones.
+// Two VFs of one function are different devices. It looks at what is recorded, of which there is
+// less than of devices.
+func (r Records) any(devices pci.Devices, a pci.Address, recorded []pci.Address) bool {
+	family := r.Family(devices, a)
+	return slices.ContainsFunc(recorded, func(f pci.Address) bool { return f == a || f == family || r.Family(devices, f) == a })
 }
 
 // Conflicts returns an error for each function that has two roles. Every command that changes a
