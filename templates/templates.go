@@ -75,15 +75,12 @@ var (
 )
 
 // Unit of the steps of every boot, with {{.}} for its program's path and {{before}} for more units
-// to order it before, the drop-in of multi-user.target that pulls it in, and the drop-in of kolla's
-// units that orders them after it.
+// to order it before, and the drop-in of multi-user.target that pulls it in.
 var (
 	//go:embed systemd/gpustack-boot.service
 	BootUnit string
 	//go:embed systemd/wants.conf
 	BootWants string
-	//go:embed systemd/kolla.conf
-	BootKolla string
 )
 
 // Memlock is the drop-in of a service whose containers may lock any amount of memory.

@@ -1,23 +1,24 @@
 package startup
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"gpustack/host"
+	"gpustack/templates"
 )
 
-// KollaFile is the drop-in of every unit of kolla-ansible's containers in podman,
-// kolla-NAME-container.service (kolla-ansible, ansible/module_utils/kolla_systemd_worker.py; a
-// folder named by the part before a dash is for all units that begin with it, systemd.unit(5)).
-const KollaFile = "/etc/systemd/system/kolla-.service.d/gpustack-boot.conf"
-
-const (
-	kollaDir    = "/etc/kolla"
-	kollaPrefix = "kolla-"
-)
+// kollaPrefix begins the names of kolla-ansible's units, kolla-NAME-container.service
+// (kolla-ansible, ansible/module_utils/kolla_systemd_worker.py). The boot unit names those of
+// nova-compute and libvirt, which are deployed later than gpustack is installed, as a rule. No
+// drop-in of all its units orders them: a step that waits for its deadline must not delay the
+// databases and message queues of a controller on the same host, or Open vSwitch.
+const kollaPrefix = "kolla-"
 
 // unitDirs are the folders of units that an administrator, a deployment tool or a package writes
 // (systemd.unit(5)).
@@ -72,20 +73,26 @@ func quadlets(root host.Root, dir string, below bool) (units []string, err error
 		file := path.Join(dir, name)
 		base, ok := strings.CutSuffix(name, ".container")
 		if !ok {
-			if _, err := root.ReadDir(file); below && err == nil {
-				found, err := quadlets(root, file, false)
-				if err != nil {
-					return nil, err
-				}
-				units = append(units, found...)
+			if !below {
+				continue
 			}
+			found, err := quadlets(root, file, false)
+			if errors.Is(err, unix.ENOTDIR) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			units = append(units, found...)
 			continue
 		}
-		data, err := root.ReadFile(file)
+		text, err := ifPresent(root, file) // podman ignores a link to a file that is gone
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+			return nil, err
 		}
-		text := string(data)
+		if text == "" {
+			continue
+		}
 		uses := usesDevices(base)
 		for _, key := range []string{"Image", "ContainerName"} {
 			uses = uses || slices.ContainsFunc(values(text, key), usesDevices)
@@ -110,23 +117,15 @@ func values(text, key string) (words []string) {
 	return words
 }
 
-// before returns the lines of the unit that order it before units of containers, without kolla's,
-// which a drop-in orders.
+// before returns the lines of the unit that order it before units of containers, without those that
+// its template names.
 func before(units []string) string {
-	units = slices.DeleteFunc(slices.Clone(units), func(u string) bool { return strings.HasPrefix(u, kollaPrefix) })
+	known := values(templates.BootUnit, "Before")
+	units = slices.DeleteFunc(slices.Clone(units), func(u string) bool { return slices.Contains(known, u) })
 	if len(units) == 0 {
 		return ""
 	}
 	return "Before=" + strings.Join(units, " ") + "\n"
-}
-
-// isKolla reports whether kolla-ansible deploys a machine.
-func isKolla(root host.Root, units []string) (bool, error) {
-	there, err := root.Exists(kollaDir)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", kollaDir, host.Cause(err))
-	}
-	return there || slices.ContainsFunc(units, func(u string) bool { return strings.HasPrefix(u, kollaPrefix) }), nil
 }
 
 // Unordered returns the units of containers with nova-compute or libvirt that may start before the
@@ -140,14 +139,10 @@ func Unordered(root host.Root) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	dropIn, err := ifPresent(root, KollaFile)
-	if err != nil {
-		return nil, err
-	}
 	ordered := values(text, "Before")
 	var unordered []string
 	for _, unit := range units {
-		after := strings.HasPrefix(unit, kollaPrefix) && slices.Contains(values(dropIn, "After"), Unit)
+		after := false
 		for _, dir := range unitDirs {
 			own, err := ifPresent(root, path.Join(dir, unit))
 			if err != nil {

@@ -77,15 +77,8 @@ func FilesFor(root host.Root, self string) (edit.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	kolla, err := isKolla(root, units)
-	if err != nil {
-		return nil, err
-	}
 	files := []struct{ name, text string }{
 		{UnitFile, strings.NewReplacer("{{.}}", program, "{{before}}", before(units)).Replace(templates.BootUnit)}, {WantsFile, templates.BootWants},
-	}
-	if kolla {
-		files = append(files, struct{ name, text string }{KollaFile, templates.BootKolla})
 	}
 	for _, f := range files {
 		c, err := edit.Put(root, f.name, []byte(f.text), 0o644, false)
@@ -151,19 +144,13 @@ func PermitFiles(root host.Root, plan edit.Plan) error {
 // so.
 func NoFiles(root host.Root) (edit.Plan, error) {
 	var plan edit.Plan
-	for _, name := range []string{UnitFile, WantsFile, KollaFile} {
+	for _, name := range []string{UnitFile, WantsFile} {
 		if isMasked(root, name) {
 			continue
 		}
 		c, err := edit.Remove(root, name)
 		if err != nil {
 			return nil, err
-		}
-		if name == KollaFile {
-			if c.Before == nil {
-				continue
-			}
-			c.Dirs = []string{path.Dir(name)}
 		}
 		plan = append(plan, c)
 	}
