@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -225,10 +226,13 @@ func (h Host) IsNew(a pci.Address) bool {
 // InUse returns the refusals of functions that are in use now and not recorded yet, which their
 // users would lose at the next boot.
 func (h Host) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []*Refusal) {
-	allowed, used := s.Lifting, used(uses)
+	allowed, used, named := s.Lifting, used(uses), map[pci.Address]bool{}
+	for _, need := range h.Needs {
+		named[need.Address] = named[need.Address] || need.Use == guard.UseRDMAProcess // of the same process
+	}
 	var answer Answer
 	for _, a := range s.All {
-		if by := used[a]; by != "" && h.IsNew(a) {
+		if by := used[a]; by != "" && h.IsNew(a) && (!named[a] || s.Kind != AtBoot) {
 			answer.add(h, allowed, &Refusal{Address: a, Reason: "is in use: " + by, Code: host.CodeInUse})
 		}
 	}

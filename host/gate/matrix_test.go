@@ -63,6 +63,7 @@ var matrix = map[gate.Use][6]gate.Verdict{
 	gate.Use(guard.UseRDMADisk):          {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseRDMAProtocol):      {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseSubnetManager):     {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseRDMAUnread):        {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseRDMAProcess):       {lifts, free, free, free, free, free},
 	gate.Use(host.CodeInUse):             {lifts, no, no, free, no, free},
 	gate.Use(host.CodeGuestsUnknown):     {free, no, no, free, no, free},
@@ -231,6 +232,10 @@ var used = map[gate.Use]func(a string) (links, files, mounts string){
 	},
 	gate.Use(guard.UseKdump): func(a string) (string, string, string) {
 		return network(a, "-- etc/sysconfig/kdump --\nKDUMP_NETCONFIG=\"eth9:dhcp\"\n")
+	},
+	gate.Use(guard.UseRDMAFileSystem): func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/class/infiniband/mlx5_9 -> ../../devices/pci0000:00/%s/infiniband/mlx5_9\n", a),
+			fmt.Sprintf("-- %s%s/infiniband/mlx5_9/node_type --\n1: CA\n", devices, a), "storage:/x /data nfs4 rw,proto=rdma 0 0\n"
 	},
 	gate.Use(host.CodeInUse): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband_verbs/uverbs9 -> ../../devices/pci0000:00/%s/infiniband_verbs/uverbs9\n", a) +
@@ -651,6 +656,33 @@ func TestUnread(t *testing.T) {
 		_, _, err := gate.Observe(root, scanned, []gate.Leaving{{Address: a, Kind: kind}})
 		if minds := kind != gate.Returned && kind != gate.Role; (err != nil) != minds {
 			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// TestRDMAUnread: the uses of adapters by RDMA cannot be read, which is a use of each adapter, in
+// the plan and in what carries it out, and of no other function.
+func TestRDMAUnread(t *testing.T) {
+	const spoiled = "symlink sys/class/infiniband_mad/issm0 -> issm0\nsymlink proc/7/fd/3 -> /dev/infiniband/issm0\nmkdir proc/7/map_files\n"
+	root := hosttest.Lay(t, archive(t, false, spoiled, process(7, "opensm"), ""))
+	a := address(t, pf)
+	m := machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
+	leaving := gate.Leaving{Address: a, Kind: gate.AtBoot}
+	now, _, err := gate.Observe(root, m.Devices.Value, []gate.Leaving{leaving})
+	if err != nil || !m.Needs.Seen() {
+		t.Fatal(err, m.Needs.Err)
+	}
+	for name, h := range map[string]gate.Host{"plan": gate.New(m), "act": now} {
+		if refused := h.Ask("", gate.Allowed{}, leaving).Refused; len(refused) != 1 || !strings.Contains(refused[0].Error(), "cannot determine whether the host uses it by RDMA") {
+			t.Errorf("%s: %v", name, refused)
+		}
+		if answer := h.Ask("", gate.Allowed{Functions: []pci.Address{a}}, leaving); len(answer.Refused) != 0 || len(answer.Lifted) != 1 {
+			t.Errorf("%s, allowed: %+v", name, answer)
+		}
+		for _, need := range h.Needs {
+			if d := h.Devices.At(need.Address); need.Use == guard.UseRDMAUnread && *d.Class>>8 != 0x02 {
+				t.Errorf("%s: %v is no network adapter", name, need)
+			}
 		}
 	}
 }

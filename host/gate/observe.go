@@ -43,13 +43,9 @@ func mindsNeeds(leaving []Leaving) bool {
 // ObserveWith is Observe with what only the running machine shows, of any other root the zero value.
 func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, leaving []Leaving) (Host, machine.Uses, error) {
 	h := Host{Devices: devices}
-	var needsErr, rdmaErr, mediatedErr, recordErr error
+	var needsErr, mediatedErr, recordErr error
 	if mindsNeeds(leaving) {
-		h.Needs, needsErr = guard.Needs(root, devices, running)
-		if slices.ContainsFunc(leaving, func(l Leaving) bool { return isNetwork(devices.At(l.Address)) }) {
-			h.RDMA, rdmaErr = guard.RDMANeeds(root, devices)
-		}
-		h.Needs = append(h.Needs, h.RDMA...)
+		h.Needs, h.RDMA, needsErr = guard.AllNeeds(root, devices, running)
 		h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	}
 	h.Recorded, h.Containers, recordErr = machine.ReadRecord(root)
@@ -58,11 +54,5 @@ func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, lea
 	if !slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.now() }) {
 		usesErr = nil
 	}
-	return h, uses, errors.Join(needsErr, rdmaErr, mediatedErr, recordErr, usesErr)
-}
-
-// isNetwork reports whether a function may be a network adapter.
-func isNetwork(d *pci.Device) bool {
-	const network = 0x02
-	return d == nil || d.Class == nil || *d.Class>>8 == network
+	return h, uses, errors.Join(needsErr, mediatedErr, recordErr, usesErr)
 }

@@ -107,6 +107,7 @@ func rules() map[Use]map[Kind]Verdict {
 		Use(guard.UseRDMADisk):          need,
 		Use(guard.UseRDMAProtocol):      need,
 		Use(guard.UseSubnetManager):     need,
+		Use(guard.UseRDMAUnread):        need,
 		// Of a function that goes now, HeldOf names the process.
 		Use(guard.UseRDMAProcess): row(Liftable, Unaffected, Unaffected, Unaffected, Unaffected, Unaffected),
 		// A process or a guest loses the function at the next boot, or keeps it from going now.

@@ -24,6 +24,30 @@ const (
 // (InfiniBand Architecture Specification, volume 1, PortInfo.CapabilityMask).
 const isSM = 0x2
 
+// AllNeeds returns what Needs and RDMANeeds return, and the latter apart. Every plan and everything
+// that carries one out asks it, so that none sees fewer uses. That uses by RDMA cannot be read is a
+// use of each network adapter: it must not keep other functions from leaving the host.
+func AllNeeds(root host.Root, devices pci.Devices, running Running) (all, rdma []Need, err error) {
+	all, err = Needs(root, devices, running)
+	rdma, rdmaErr := RDMANeeds(root, devices)
+	if rdmaErr != nil {
+		reason := "cannot determine whether the host uses it by RDMA: " + strings.ReplaceAll(rdmaErr.Error(), "\n", "; ")
+		rdma = nil
+		for i := range devices {
+			if d := &devices[i]; isNetwork(d) {
+				rdma = append(rdma, Need{Address: d.Address, Code: host.CodeNetwork, Use: UseRDMAUnread, Reason: reason, Subject: "RDMA"})
+			}
+		}
+	}
+	return slices.Concat(all, rdma), rdma, err
+}
+
+// isNetwork reports whether a function may be a network adapter.
+func isNetwork(d *pci.Device) bool {
+	const network = 0x02
+	return d.Class == nil || *d.Class>>8 == network
+}
+
 // RDMANeeds returns the uses of RDMA adapters by the host, beside the addresses and routes that
 // Needs finds: storage over RDMA, a subnet manager, and processes with device nodes open. Modules
 // that are only loaded are no use: rdma-core loads them. It fails closed, as Needs does.

@@ -39,6 +39,7 @@ const (
 	UseRDMAProtocol      Use = "rdma_protocol" // sockets of RDS, LNet
 	UseRDMAProcess       Use = "rdma_process"  // a process that has a node uverbsN open
 	UseSubnetManager     Use = "subnet_manager"
+	UseRDMAUnread        Use = "rdma_unread" // the uses of an adapter by RDMA cannot be read
 )
 
 // Uses returns all types.
@@ -46,6 +47,6 @@ func Uses() []Use {
 	return []Use{
 		UseMount, UseMountNamespace, UseSwap, UseHolder, UsePool, UseTarget, UseResume, UseTable, UseSignature,
 		UseDefaultRoute, UseSession, UseAddress, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump,
-		UseConsole, UseManagementConsole, UseRDMAFileSystem, UseRDMADisk, UseRDMAProtocol, UseRDMAProcess, UseSubnetManager,
+		UseConsole, UseManagementConsole, UseRDMAFileSystem, UseRDMADisk, UseRDMAProtocol, UseRDMAProcess, UseSubnetManager, UseRDMAUnread,
 	}
 }

@@ -15,13 +15,12 @@ import (
 // Adapter is an RDMA adapter of the host that shares an IOMMU group with a GPU.
 type Adapter struct {
 	Devices, Interfaces []string     // its RDMA devices and network interfaces
-	Needs               []guard.Need // its uses by RDMA; see Machine.Needs for the others
-	Unread              error        // its uses cannot be determined
+	Needs               []guard.Need // that it may be in another network namespace; see Machine.Needs for its other uses
+	Unread              error        // what it is cannot be read
 }
 
-// readAdapters reads the RDMA adapters that share an IOMMU group with a GPU. A machine without such
-// a group reads nothing more. What cannot be read is an error of each adapter: on other machines it
-// does not matter.
+// readAdapters reads the RDMA adapters that share an IOMMU group with a GPU. What cannot be read of
+// one is an error of it: on other machines it does not matter.
 func readAdapters(root host.Root, devices pci.Devices) map[pci.Address]*Adapter {
 	gpus := map[int]bool{}
 	for i := range devices {
@@ -37,18 +36,6 @@ func readAdapters(root host.Root, devices pci.Devices) map[pci.Address]*Adapter 
 		}
 		if a, found := readAdapter(root, d); found {
 			adapters[d.Address] = a
-		}
-	}
-	if len(adapters) == 0 {
-		return nil
-	}
-	needs, err := guard.RDMANeeds(root, devices)
-	for address, a := range adapters {
-		a.Unread = errors.Join(a.Unread, err)
-		for _, need := range needs {
-			if need.Address == address {
-				a.Needs = append(a.Needs, need)
-			}
 		}
 	}
 	return adapters

@@ -289,7 +289,7 @@ func (o *observer) readFacts() (warnings []string) {
 
 // readNeeds determines which functions the host needs.
 func (o *observer) readNeeds(running guard.Running) {
-	needs, err := guard.Needs(o.root, o.Devices.Value, running)
+	needs, _, err := guard.AllNeeds(o.root, o.Devices.Value, running)
 	if err == nil {
 		var mounts bool
 		if mounts, err = o.root.Exists("/proc/mounts"); err == nil && !mounts {

@@ -76,7 +76,7 @@ func TestAdapterStays(t *testing.T) {
 		lifted                 bool
 	}{
 		{"a subnet manager", "0x2", "", "the host needs it: runs the fabric's subnet manager, on port 1 of mlx5_0", true},
-		{"not a mask", "what", "", "cannot determine whether the host uses it: /sys/class/infiniband/mlx5_0/ports/1/cap_mask: not a number", true},
+		{"not a mask", "what", "", "cannot determine whether the host uses it by RDMA: /sys/class/infiniband/mlx5_0/ports/1/cap_mask: not a number", true},
 		{"virtual functions", "0x0", "-- sys/bus/pci/devices/0000:04:00.0/sriov_totalvfs --\n8\n-- sys/bus/pci/devices/0000:04:00.0/sriov_numvfs --\n2\n",
 			"has virtual functions enabled (2)", false},
 		{"the default route", "0x0", "-- proc/net/route --\nIface Destination\nenp4s0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n",

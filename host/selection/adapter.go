@@ -12,10 +12,10 @@ import (
 // group with a selected GPU, unless they are recorded already. Used ones, whose refusal is lifted,
 // are those of Leaving.
 func (n Node) Joining(s gate.Selection) (warnings []string) {
-	ofCards, joins := n.Devices.Card(s.Selected), n.Joins(s)
+	ofCards, joins, needed := n.Devices.Card(s.Selected), n.Joins(s), n.Needed()
 	for _, a := range s.All {
 		d, adapter := n.Devices.At(a), n.Adapters[a]
-		if adapter == nil || !n.IsNew(a) || ofCards(d) || len(n.AdapterUses(gate.Leaving{Address: a, Kind: s.Kind})) > 0 || !joins(d) {
+		if adapter == nil || !n.IsNew(a) || ofCards(d) || needed[a] || len(n.AdapterUses(gate.Leaving{Address: a, Kind: s.Kind})) > 0 || !joins(d) {
 			continue
 		}
 		stops := ""
