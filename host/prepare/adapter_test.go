@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
@@ -97,5 +99,27 @@ func TestAdapterStays(t *testing.T) {
 	root := hosttest.Lay(t, withAdapter("0x2", ""))
 	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAllowAgain: what --allow lifts of a function that is recorded already is recorded too, and
+// honoured by the next run.
+func TestAllowAgain(t *testing.T) {
+	root := hosttest.Lay(t, withAdapter("0x0", ""))
+	a, _ := pci.ParseAddress("0000:04:00.0")
+	apply(t, root, selection.Options{})
+	mask := root.Path("sys/bus/pci/devices/0000:04:00.0/infiniband/mlx5_0/ports/1/cap_mask")
+	if err := os.WriteFile(mask, []byte("0x2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan(t, root, selection.Options{}); err == nil {
+		t.Error("recorded and used: accepted")
+	}
+	apply(t, root, selection.Options{Allow: []pci.Address{a}})
+	if c, want := contractOf(t, root), (host.Lift{Function: a.String(), Use: string(guard.UseSubnetManager)}); len(c.Lifted) != 1 || c.Lifted[0] != want {
+		t.Errorf("recorded %v, want %v", c.Lifted, want)
+	}
+	if p, err := plan(t, root, selection.Options{}); err != nil || len(p.Files.Pending()) > 0 {
+		t.Errorf("again: %d changes, %v", len(p.Files.Pending()), err)
 	}
 }

@@ -1,0 +1,75 @@
+package prepare_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/rdma/prepare"
+)
+
+// TestAllowAgain: what --allow lifts is recorded each time, also of an adapter that is recorded
+// already, and what was lifted before is kept: also what the record of an earlier release does not
+// say.
+func TestAllowAgain(t *testing.T) {
+	ib, eth := infiniband(), ethernet()
+	a := address(eth.address)
+	const route = "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"
+	lift := func(use guard.Use) host.Lift { return host.Lift{Function: a.String(), Use: string(use)} }
+	record := func(allowed []host.Lift) *rdma.Record {
+		return &rdma.Record{Schema: rdma.RecordSchema, Allowed: allowed, Files: []rdma.File{}, Adapters: []rdma.Prepared{{
+			Address: a, VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{address("00:01.0")}, Driver: "mlx5_core",
+			LinkLayer: rdma.LinkEthernet, Use: rdma.ForGuests, Whole: true, VFs: []rdma.PreparedVF{},
+		}}}
+	}
+	whole := prepare.Options{Add: []pci.Address{a}, Whole: true}
+	again := prepare.Options{Add: []pci.Address{a}, Whole: true, Allow: []pci.Address{a}}
+	another := prepare.Options{Add: []pci.Address{address(ib.address)}, VFs: 2}
+	for name, test := range map[string]struct {
+		record  *rdma.Record
+		options prepare.Options
+		refused string
+		want    []host.Lift // at least; nil for none
+	}{
+		"first":                             {nil, again, "", []host.Lift{lift(guard.UseDefaultRoute)}},
+		"recorded, nothing lifted":          {record([]host.Lift{}), again, "", []host.Lift{lift(guard.UseDefaultRoute)}},
+		"recorded, not allowed":             {record([]host.Lift{}), whole, "carries the default route", nil},
+		"recorded, another use lifted":      {record([]host.Lift{lift(guard.UseKdump)}), again, "", []host.Lift{lift(guard.UseKdump), lift(guard.UseDefaultRoute)}},
+		"of an earlier release":             {record(nil), again, "", []host.Lift{lift(guard.UseDefaultRoute)}},
+		"of an earlier release, another":    {record(nil), another, "", []host.Lift{lift(guard.UseDefaultRoute), lift(guard.UseMount)}},
+		"another, nothing lifted":           {record([]host.Lift{}), another, "", nil},
+		"of an earlier release, is removed": {record(nil), prepare.Options{Remove: []pci.Address{a}}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := route
+			if test.record != nil {
+				text, err := test.record.Text()
+				if err != nil {
+					t.Fatal(err)
+				}
+				files += "-- var/lib/gpustack/rdma.json --\n" + strings.Replace(string(text), `  "allowed": null,`+"\n", "", 1)
+			}
+			root := hosttest.Lay(t, machineOf([]hca{ib, eth}, "", files))
+			m, err := prepare.Observe(root, guard.Running{}, test.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := prepare.NewWant(root, m, test.options)
+			if test.refused != "" || err != nil {
+				if err == nil || test.refused == "" || !strings.Contains(err.Error(), test.refused) {
+					t.Errorf("%v, want %q", err, test.refused)
+				}
+				return
+			}
+			got := w.Record.Allowed
+			if got == nil || test.want == nil && len(got) > 0 || slices.ContainsFunc(test.want, func(l host.Lift) bool { return !slices.Contains(got, l) }) {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
